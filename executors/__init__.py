@@ -1,0 +1,1 @@
+"""What runs a plan: eagerly, as recorded graphs, or through another runtime."""

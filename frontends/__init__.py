@@ -1,0 +1,1 @@
+"""What turns models of other ecosystems into graphs, and graphs back into models."""

@@ -1,0 +1,1 @@
+"""The ONNX frontend: import, export, the operator table and foreign operators."""
