@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import reduce
-from typing import ClassVar, NoReturn, Self, TypeAlias
+from typing import ClassVar, NoReturn, Self, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from .errors import ShapeError
@@ -37,7 +37,9 @@ __all__ = [
 MAX_TERMS = 200
 MAX_DEGREE = 50
 MAX_DEPTH = 50
-MAX_SIZE = 2000  # symbols of one atom, counted as printed: sharing would let the text grow exponentially within MAX_DEPTH
+MAX_SIZE = (
+    2000  # symbols of one atom, counted as printed: sharing would let the text grow exponentially within MAX_DEPTH
+)
 
 _EFFORT = 3  # how many atoms a bound looks into
 _MAX_CASES = 8  # operands of a min or max up to which a bound tries each
@@ -179,6 +181,7 @@ class SymDim:
 
 
 Dim: TypeAlias = int | SymDim
+Result = TypeVar("Result")
 Ranges: TypeAlias = Mapping[str, tuple[int, int | None]]
 _Interval: TypeAlias = tuple[int | None, int | None]
 
@@ -246,13 +249,17 @@ class _Quotient(_Atom):
     def evaluate(self, env: Mapping[str, int]) -> int:
         numerator, denominator = (_value(operand, env) for operand in self.operands)
         if denominator == 0:
-            raise ShapeError(f"division by zero in the dim {self.text}", remedy="a dim that divides another must not be 0")
+            raise ShapeError(
+                f"division by zero in the dim {self.text}", remedy="a dim that divides another must not be 0"
+            )
         return numerator // denominator
 
     def bind(self, env: Mapping[str, Dim]) -> Dim:
         numerator, denominator = (bind(operand, env) for operand in self.operands)
         if isinstance(denominator, int) and denominator == 0:
-            raise ShapeError(f"division by zero in the dim {self.text}", remedy="a dim that divides another must not be 0")
+            raise ShapeError(
+                f"division by zero in the dim {self.text}", remedy="a dim that divides another must not be 0"
+            )
         return _floor_div(numerator, denominator)
 
     def interval(self, ranges: Ranges, effort: int) -> _Interval:
@@ -380,7 +387,9 @@ def evaluate(dim: Dim, env: Mapping[str, int]) -> int:
         return _value(dim, env)
     except KeyError:
         missing = ", ".join(sorted(dim.symbols - env.keys()))
-        raise ShapeError(f"the dim {dim} needs a value for {missing}", remedy="give every symbolic dim a size") from None
+        raise ShapeError(
+            f"the dim {dim} needs a value for {missing}", remedy="give every symbolic dim a size"
+        ) from None
 
 
 def symbols(dim: Dim) -> frozenset[str]:
@@ -407,7 +416,7 @@ def upper_bound(dim: Dim, ranges: Ranges | None = None) -> int | None:
 
 def compare(a: Dim, b: Dim) -> Truth:
     """Whether a == b: YES for all values of the symbols, NO for none, UNKNOWN when it depends or is not found out."""
-    if a is b:
+    if a is b or a == b:
         return Truth.YES
     difference = _difference(a, b)
     if difference is None:
@@ -474,7 +483,9 @@ def _atom_text(atom: _Atom) -> str:
 
 def _monomial(atoms: _Monomial) -> _Monomial:
     if len(atoms) > MAX_DEGREE:
-        raise ShapeError(f"a symbolic dim multiplies more than {MAX_DEGREE} factors", remedy="name its size by a symbol of its own")
+        raise ShapeError(
+            f"a symbolic dim multiplies more than {MAX_DEGREE} factors", remedy="name its size by a symbol of its own"
+        )
     return tuple(sorted(atoms, key=_atom_text))
 
 
@@ -488,7 +499,9 @@ def _polynomial(sums: dict[_Monomial, int], constant: int) -> Dim:
     if not terms:
         return constant
     if len(terms) > MAX_TERMS:
-        raise ShapeError(f"a symbolic dim has more than {MAX_TERMS} terms", remedy="name its size by a symbol of its own")
+        raise ShapeError(
+            f"a symbolic dim has more than {MAX_TERMS} terms", remedy="name its size by a symbol of its own"
+        )
     if len(terms) > 1:
         terms.sort(key=_term_order)
     return SymDim(tuple(terms), constant)
@@ -624,7 +637,9 @@ def _remainder_div(numerator: Dim, denominator: Dim) -> Dim:
     reduced = _cancelled(numerator, denominator)
     if reduced != (numerator, denominator):
         return _floor_div(*reduced)
-    if isinstance(denominator, int) and all(coefficient < 0 for _, coefficient in _all_terms(numerator - _constant(numerator))):
+    if isinstance(denominator, int) and all(
+        coefficient < 0 for _, coefficient in _all_terms(numerator - _constant(numerator))
+    ):
         return -_floor_div(denominator - 1 - numerator, denominator)
     inner = _unit_quotients(numerator)
     if len(inner) == 1 and _is_positive(denominator):  # a + x//e is (e*a + x)//e, and floors join
@@ -786,7 +801,9 @@ def parse_dim(text: str) -> Dim:
 class _Parser:
     """Recursive descent: sum of products of signed primaries, with Python's precedence."""
 
-    _TOKEN = re.compile(r"\s*(?:(?P<number>[0-9]{1,1000})|(?P<name>[A-Za-z_][A-Za-z0-9_]*|`[^`]+`)|(?P<sign>//|[-+*%(),]))")
+    _TOKEN = re.compile(
+        r"\s*(?:(?P<number>[0-9]{1,1000})|(?P<name>[A-Za-z_][A-Za-z0-9_]*|`[^`]+`)|(?P<sign>//|[-+*%(),]))"
+    )
     _ESCAPE = re.compile(r"\\u\{([0-9a-f]{1,6})\}")
     _MAX_PARENTHESES = 2 * MAX_DEPTH + 2
 
@@ -859,27 +876,32 @@ class _Parser:
             self._advance()
             return int(token)
         if kind == "name":
+            name = self._unquoted(token)
             self._advance()
             is_call = token in ("min", "max") and self._kind == "sign" and self._token == "("
-            return self._call(token) if is_call else symbol(self._unquoted(token))
+            return self._call(token) if is_call else symbol(name)
         if token != "(":
             raise self._error("expected a number, a name or '('")
-        return self._in_parentheses()[0]
+        return self._in_parentheses(self._sum)
 
-    def _in_parentheses(self) -> list[Dim]:
+    def _in_parentheses(self, read: Callable[[], Result]) -> Result:
         self._open += 1
         if self._open > self._MAX_PARENTHESES:
             raise self._error("too many open parentheses")
         self._expect("(")
+        result = read()
+        self._expect(")")
+        self._open -= 1
+        return result
+
+    def _operands(self) -> list[Dim]:
         dims = [self._sum()]
         while self._accepts(","):
             dims.append(self._sum())
-        self._expect(")")
-        self._open -= 1
         return dims
 
     def _call(self, name: str) -> Dim:
-        operands = self._in_parentheses()
+        operands = self._in_parentheses(self._operands)
         return dim_min(*operands) if name == "min" else dim_max(*operands)
 
     def _unquoted(self, token: str) -> str:
@@ -888,4 +910,4 @@ class _Parser:
         try:
             return self._ESCAPE.sub(lambda match: chr(int(match[1], 16)), token[1:-1])
         except ValueError:
-            raise self._error("an escape that is no character before") from None
+            raise self._error("a name with an escape that is no character") from None
