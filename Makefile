@@ -1,0 +1,116 @@
+# Every target sets itself up: it needs Python 3.11, git and make, and the pinned packages of requirements/.
+#
+#   make demo          real models, end to end
+#   make test          lint, then every test that needs no GPU
+#   make lint          format, ruff, mypy, pyright
+#   make conformance   the whole ONNX backend suite -> build/conformance.json
+#   make bench         every benchmark, or BENCH="benchmarks/one.py"
+#   make gpu-test      tests/gpu, on a machine with an NVIDIA GPU
+#   make fuzz          property tests with fresh seeds for FUZZ_MINUTES (60)
+#   make clean         what the other targets wrote, the environments excepted
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := test
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: demo test lint conformance bench gpu-test gpu-present fuzz clean environment package-links
+
+PYTHON ?= python3.11
+WORKERS ?= 2
+BENCH ?= $(sort $(shell grep -ls '__main__' benchmarks/*.py))
+FUZZ_MINUTES ?= 60
+# Another interpreter may be named that has the packages already: make gpu-test GPU_PYTHON=python3
+BENCH_PYTHON ?= .venv-bench/bin/python
+GPU_PYTHON ?= .venv-gpu/bin/python
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+VENV := .venv/bin
+PIP_INSTALL := -m pip install --quiet
+
+# --- set-up -----------------------------------------------------------------------------------------------------------
+
+%/bin/python:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "make: $(PYTHON) was not found. Install Python 3.11, or name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $*
+
+.venv/.requirements: requirements/dev.txt | .venv/bin/python
+	$(VENV)/python $(PIP_INSTALL) -r $<
+	@touch $@
+
+.venv/.capgraph: pyproject.toml .venv/.requirements
+	$(VENV)/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv-bench/.requirements: requirements/bench.txt | .venv-bench/bin/python
+	.venv-bench/bin/python $(PIP_INSTALL) -r $<
+	@touch $@
+
+.venv-gpu/.requirements: requirements/gpu-cuda13.txt | .venv-gpu/bin/python
+	.venv-gpu/bin/python $(PIP_INSTALL) -r $<
+	@touch $@
+
+# What the interpreter $(1) needs before it runs: nothing when it is not one of ours.
+requirements_of = $(if $(filter .venv-%/bin/python,$(1)),$(patsubst %/bin/python,%/.requirements,$(1)))
+
+environment: .venv/.capgraph
+
+# The package as it is when installed, made of links: mypy wants folders that bear the package's names.
+LAYERS := ir passes executors frontends
+API_FILES = $(filter-out %/__pycache__,$(wildcard api/*))
+package-links:
+	@mkdir -p build/package/capgraph
+	@ln -sfn $(addprefix ../../../,$(API_FILES) $(LAYERS)) build/package/capgraph/
+	@find build/package/capgraph -maxdepth 1 -xtype l -delete
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+lint: environment package-links
+	$(VENV)/ruff format --check .
+	$(VENV)/ruff check .
+	$(VENV)/mypy | sed -E 's#build/package/capgraph/($(subst $() ,|,$(LAYERS)))/#\1/#; s#build/package/capgraph/#api/#'
+	$(VENV)/pyright --pythonpath $(VENV)/python
+
+test: lint
+	$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --durations 15
+
+conformance: environment
+	@mkdir -p build
+	$(VENV)/python -m capgraph.frontends.onnx.conformance --out build/conformance.json
+
+# Each round draws new examples; what failed stays in .hypothesis and is tried first the next time.
+fuzz: environment
+	@mkdir -p build/fuzz
+	@end=$$(( $$(date +%s) + 60 * $(FUZZ_MINUTES) )); \
+	while [ $$(date +%s) -lt $$end ]; do \
+	  seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); \
+	  echo "$$seed" >> build/fuzz/seeds.txt; \
+	  echo "make fuzz: seed $$seed, kept in build/fuzz/seeds.txt"; \
+	  HYPOTHESIS_PROFILE=fuzz $(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -q -x \
+	    -m hypothesis --hypothesis-seed=$$seed; \
+	done
+
+# --- what to look at --------------------------------------------------------------------------------------------------
+
+demo: environment
+	$(VENV)/python examples/demo.py
+
+bench: package-links $(call requirements_of,$(BENCH_PYTHON))
+	@[ -n "$(BENCH)" ] || { echo "make bench: benchmarks/ holds no script." >&2; exit 1; }
+	@for script in $(BENCH); do echo "== $$script"; PYTHONPATH=build/package $(BENCH_PYTHON) "$$script"; done
+
+# --- GPU --------------------------------------------------------------------------------------------------------------
+
+gpu-present:
+	@nvidia-smi -L 2>/dev/null || { \
+	  echo "make gpu-test: no NVIDIA GPU answers here (nvidia-smi -L failed)." >&2; \
+	  echo "Run it on a machine with an NVIDIA GPU and a driver for CUDA 13 (580 or newer)." >&2; \
+	  echo "Everything that needs no GPU is in: make test" >&2; exit 1; }
+
+gpu-test: gpu-present package-links $(call requirements_of,$(GPU_PYTHON))
+	PYTHONPATH=build/package $(GPU_PYTHON) -m pytest tests/gpu --durations 15
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

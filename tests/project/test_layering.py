@@ -1,0 +1,126 @@
+"""Imports go one way, and `import capgraph` loads nothing heavy: see tests/project/imports.py for the rules."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.project.imports import heavy_imports, layering_faults, loaded_by, read_module, read_package
+
+PROBE = """
+import sys, time
+start = time.perf_counter()
+import capgraph
+print(time.perf_counter() - start)
+print(" ".join(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+SECONDS_TO_IMPORT = 0.3
+LOADED_WHEN_USED = {"torch", "cupy", "cuda", "nvmath", "cudnn", "onnx", "onnxruntime", "PIL"}
+
+
+def test_the_package_keeps_its_layers() -> None:
+    modules = read_package()
+    assert {"capgraph", "capgraph.ir", "capgraph.passes", "capgraph.executors", "capgraph.frontends"} <= modules.keys()
+    assert [fault for module in modules.values() for fault in layering_faults(module)] == []
+
+
+def test_import_capgraph_reaches_no_heavy_import() -> None:
+    modules = read_package()
+    reached = loaded_by("capgraph", modules)
+    assert {name: heavy_imports(modules[name]) for name in reached if heavy_imports(modules[name])} == {}
+
+
+@pytest.fixture(scope="module")
+def probes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[float, set[str]]]:
+    """Seconds and loaded root packages of `import capgraph`, in five fresh processes."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    return [_probe(folder) for _ in range(5)]
+
+
+def _probe(folder: Path) -> tuple[float, set[str]]:
+    done = subprocess.run([sys.executable, "-c", PROBE], cwd=folder, capture_output=True, text=True, check=True)
+    seconds, names = done.stdout.splitlines()
+    return float(seconds), set(names.split())
+
+
+def test_import_capgraph_loads_no_optional_package(probes: list[tuple[float, set[str]]]) -> None:
+    assert "capgraph" in probes[0][1]
+    assert probes[0][1] & LOADED_WHEN_USED == set()
+
+
+def test_import_capgraph_is_quick(probes: list[tuple[float, set[str]]]) -> None:
+    assert min(seconds for seconds, _ in probes) < SECONDS_TO_IMPORT
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "fault"),
+    [
+        ("capgraph.ir.graph", "from ..passes import base", "ir may not import passes"),
+        ("capgraph.ir.graph", "def f():\n    from .. import api_call", "ir may not import api"),
+        ("capgraph.ir.graph", "import onnx", "ir may not import onnx"),
+        ("capgraph.ir.graph", "def f():\n    import torch.nn", "ir may not import torch"),
+        ("capgraph.ir.graph", "from capgraph.ir import types", "capgraph.ir is imported by its full name"),
+        ("capgraph.ir.graph", "from .... import types", "a relative import leaves the package"),
+        ("capgraph.passes.planning.memory", "from ...executors.host import kernels", "passes may not import executors"),
+        ("capgraph.passes.fold", "import scipy", "passes may not import scipy"),
+        ("capgraph.frontends.onnx.load", "from ...passes import fold", "frontends may not import passes"),
+        ("capgraph.frontends.onnx.load", "from ... import optimize", "frontends may not import api"),
+        ("capgraph.executors.eager", "from ..frontends.onnx import export", "executors may not import frontends"),
+        ("capgraph.executors.eager", "from ..frontends import onnx", "executors may not import frontends"),
+        ("capgraph.executors.ort", "from ..frontends import torch", "executors may not import frontends"),
+        (
+            "capgraph.ir.graph",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..passes import base",
+            "ir may not import passes",
+        ),
+    ],
+)
+def test_a_broken_layer_is_named(name: str, source: str, fault: str) -> None:
+    assert any(fault in found for found in layering_faults(read_module(name, source)))
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        (
+            "capgraph.ir.graph",
+            "import re\nimport numpy as np\nimport ml_dtypes\nfrom .types import DType\nfrom . import dims",
+        ),
+        ("capgraph.ir.ops.conv", "from ..types import DType\nfrom ...ir import dims"),
+        ("capgraph.passes.fold", "from ..ir.graph import Graph\nfrom ..ir import graph\nfrom .. import ir"),
+        ("capgraph.frontends.onnx.load", "import onnx\nfrom ...ir import graph"),
+        ("capgraph.executors.ort", "from ..frontends.onnx import export"),
+        ("capgraph.executors.ort.session", "from ...frontends import onnx"),
+        ("capgraph.cli", "from .ir import graph\nfrom .frontends.onnx import load\nfrom .executors import eager"),
+    ],
+)
+def test_an_allowed_import_passes(name: str, source: str) -> None:
+    assert layering_faults(read_module(name, source)) == []
+
+
+def test_only_what_runs_on_import_is_loaded() -> None:
+    program = """
+class Program:
+    import torch
+
+    def run(self):
+        import cupy
+        from . import late
+"""
+    sources = {
+        "capgraph": "from .program import Program",
+        "capgraph.program": program,
+        "capgraph.late": "import onnx",
+        "capgraph.ir": "import numpy",
+        "capgraph.ir.graph": "",
+    }
+    modules = {name: read_module(name, source, is_package=name == "capgraph") for name, source in sources.items()}
+    assert loaded_by("capgraph", modules) == {"capgraph", "capgraph.program"}
+    assert loaded_by("capgraph.ir.graph", modules) == {
+        "capgraph.ir.graph",
+        "capgraph.ir",
+        "capgraph",
+        "capgraph.program",
+    }
+    assert heavy_imports(modules["capgraph.program"]) == ["torch"]
