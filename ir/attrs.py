@@ -1,0 +1,212 @@
+"""Attributes: the compile-time arguments of a node. Kinds, schemas, and the frozen mapping that a node holds."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from .constant import Constant
+from .dims import SymDim
+from .errors import TypeRuleError
+from .types import DType, OpaqueType, OptionalType, SequenceType, TensorType
+
+if TYPE_CHECKING:
+    from .graph import Graph
+
+AttrValue = Any
+"""None, bool, int, float, str, bytes, DType, SymDim, Constant, a type, a Graph, or a tuple of these."""
+
+
+class AttrKind(Enum):
+    """What an attribute holds. The plural kinds are tuples. DIM and DIMS admit symbolic sizes, GRAPH is a region."""
+
+    INT = "int"
+    FLOAT = "float"
+    BOOL = "bool"
+    STRING = "string"
+    DIM = "dim"
+    DTYPE = "dtype"
+    CONSTANT = "constant"
+    GRAPH = "graph"
+    TYPE = "type"
+    INTS = "ints"
+    FLOATS = "floats"
+    STRINGS = "strings"
+    DIMS = "dims"
+    ANY = "any"
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Final = _Required()
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One entry of an op's schema. A default of None makes it optional; the rule then sees None.
+
+    `choices` lists the allowed strings of a STRING attribute.
+    """
+
+    name: str
+    kind: AttrKind
+    default: AttrValue = REQUIRED
+    choices: tuple[str, ...] = ()
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is REQUIRED
+
+    def normalise(self, value: AttrValue) -> AttrValue:
+        """`value` in the one form that nodes hold (lists become tuples, NumPy scalars Python ones).
+
+        Raises `TypeRuleError` when it is not of this kind.
+        """
+        if value is None and not self.is_required:
+            return None
+        normalised = _NORMALISERS[self.kind](value)
+        if normalised is None:
+            raise TypeRuleError(f"attribute {self.name} takes {self.kind.value}, not {value!r}")
+        if self.choices and normalised not in self.choices:
+            raise TypeRuleError(f"attribute {self.name} is {value!r}, not one of {', '.join(self.choices)}")
+        return normalised
+
+
+class Attrs(Mapping[str, AttrValue]):
+    """An immutable, hashable mapping of attribute names to values, in schema order."""
+
+    __slots__ = ("_hash", "_values")
+
+    def __init__(self, values: Mapping[str, AttrValue]) -> None:
+        self._values = dict(values)
+        self._hash: int | None = None
+
+    def __getitem__(self, name: str) -> AttrValue:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def as_kwargs(self) -> dict[str, AttrValue]:
+        """The underlying dict, for `f(**attrs)`; do not write to it."""
+        return self._values
+
+    def replaced(self, **changes: AttrValue) -> "Attrs":
+        """A copy with some values changed."""
+        return Attrs({**self._values, **changes})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Attrs):
+            return NotImplemented
+        return self is other or _exact(self._values) == _exact(other._values)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(frozenset(_exact(self._values).items()))
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Attrs({self._values!r})"
+
+
+NO_ATTRS: Final = Attrs({})
+
+
+def _exact(values: Mapping[str, AttrValue]) -> dict[str, object]:
+    return {name: _exact_value(value) for name, value in values.items()}
+
+
+def _exact_value(value: AttrValue) -> object:
+    """A key that tells 1 from 1.0 and True, and 0.0 from -0.0, and makes NaN equal to itself."""
+    if isinstance(value, tuple):
+        return tuple(_exact_value(item) for item in value)
+    if isinstance(value, float):
+        return ("float", value.hex())
+    if isinstance(value, bool):
+        return ("bool", value)
+    return value
+
+
+def _int(value: AttrValue) -> int | None:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        return None
+    return int(value)
+
+
+def _float(value: AttrValue) -> float | None:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
+        return None
+    return float(value)  # type: ignore[arg-type]  # complex scalars fail here, as they should
+
+
+def _bool(value: AttrValue) -> bool | None:
+    return bool(value) if isinstance(value, bool | np.bool_) else None
+
+
+def _string(value: AttrValue) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _dim(value: AttrValue) -> int | SymDim | None:
+    return value if isinstance(value, SymDim) else _int(value)
+
+
+def _instance(*classes: type) -> Callable[[AttrValue], AttrValue]:
+    def check(value: AttrValue) -> AttrValue:
+        return value if isinstance(value, classes) else None
+
+    return check
+
+
+def _dtype(value: AttrValue) -> DType | None:
+    if isinstance(value, DType):
+        return value
+    return DType.of(value) if isinstance(value, str | np.dtype | type) else None
+
+
+def _tuple_of(element: Callable[[AttrValue], AttrValue]) -> Callable[[AttrValue], AttrValue]:
+    def check(value: AttrValue) -> AttrValue:
+        if not isinstance(value, tuple | list | np.ndarray):
+            return None
+        items = tuple(element(item) for item in value)
+        return None if any(item is None for item in items) else items
+
+    return check
+
+
+def _graph(value: AttrValue) -> "Graph | None":
+    return value if getattr(value, "is_graph", False) else None
+
+
+def _any(value: AttrValue) -> AttrValue:
+    if isinstance(value, list | tuple):
+        return tuple(_any(item) for item in value)
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+_NORMALISERS: dict[AttrKind, Callable[[AttrValue], AttrValue]] = {
+    AttrKind.INT: _int,
+    AttrKind.FLOAT: _float,
+    AttrKind.BOOL: _bool,
+    AttrKind.STRING: _string,
+    AttrKind.DIM: _dim,
+    AttrKind.DTYPE: _dtype,
+    AttrKind.CONSTANT: _instance(Constant),
+    AttrKind.GRAPH: _graph,
+    AttrKind.TYPE: _instance(TensorType, SequenceType, OptionalType, OpaqueType),
+    AttrKind.INTS: _tuple_of(_int),
+    AttrKind.FLOATS: _tuple_of(_float),
+    AttrKind.STRINGS: _tuple_of(_string),
+    AttrKind.DIMS: _tuple_of(_dim),
+    AttrKind.ANY: _any,
+}

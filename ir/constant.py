@@ -1,0 +1,110 @@
+"""Constant tensors: shared by reference, loaded when first looked at, compared by content, never printed when large."""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import TypeRuleError
+from .types import DType, TensorType
+
+Array = npt.NDArray[Any]
+
+
+class Constant:
+    """An immutable tensor value.
+
+    `Constant(array)` refers to `array` without a copy; the caller must not write to it afterwards. `Constant.lazy` defers
+    to a function that is called once, on first use: a memory-mapped weight costs nothing until it is read.
+    Two constants are equal when dtype, shape and bytes are equal (NaN payloads and the sign of zero count).
+    """
+
+    __slots__ = ("_array", "_digest", "_load", "type")
+
+    def __init__(self, array: Any, dtype: DType | None = None) -> None:
+        given = np.asarray(array)
+        if dtype is not None and given.dtype != dtype.numpy:
+            given = given.astype(dtype.numpy)
+        self.type = TensorType(DType.of(given.dtype), given.shape)
+        self._array: Array | None = _frozen(given)
+        self._load: Callable[[], Array] | None = None
+        self._digest: str | None = None
+
+    @classmethod
+    def lazy(cls, ty: TensorType, load: Callable[[], Array]) -> "Constant":
+        """A constant of type `ty` (static shape) whose content `load()` gives when it is first needed."""
+        made = cls.__new__(cls)
+        made.type, made._array, made._load, made._digest = ty, None, load, None
+        return made
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(dim) for dim in self.type.dims if isinstance(dim, int))
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        count = 1
+        for dim in self.shape:
+            count *= dim
+        return count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the content as a packed tensor (two 4-bit elements share a byte)."""
+        return (self.size * self.dtype.bits + 7) // 8
+
+    @property
+    def array(self) -> Array:
+        """The content, read-only, shape `shape`. Raises what the loader raises when the file is gone or too short."""
+        if self._array is None:
+            assert self._load is not None  # one of the two is always there
+            loaded = self._load()
+            if DType.of(loaded.dtype) is not self.dtype or loaded.shape != self.shape:
+                found = f"{loaded.dtype}{list(loaded.shape)}"
+                raise TypeRuleError(f"a constant declared as {self.type} was loaded as {found}")
+            self._array, self._load = _frozen(loaded), None
+        return self._array
+
+    @property
+    def digest(self) -> str:
+        """32 hex digits of BLAKE2b over dtype, shape and bytes; computed once."""
+        if self._digest is None:
+            state = hashlib.blake2b(str(self.type).encode(), digest_size=16)
+            state.update(_content(self.array))
+            self._digest = state.hexdigest()
+        return self._digest
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Constant) or self.type != other.type:
+            return False
+        if self._array is not None and self._array is other._array:
+            return True
+        return self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"Constant({self.type})"
+
+
+def _frozen(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _content(array: Array) -> bytes | memoryview:
+    if array.dtype.hasobject:
+        parts = [item if isinstance(item, bytes) else str(item).encode() for item in array.reshape(-1).tolist()]
+        return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))

@@ -1,0 +1,59 @@
+"""What type rules assume about symbolic sizes.
+
+A rule that needs two sizes to be equal calls `require_equal`. A provable difference is an error at once; what depends on
+the sizes of the call becomes a `Constraint`, which `collect_constraints` gathers and planning checks once sizes are known.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from .dims import Dim, Truth, compare, evaluate
+from .errors import ShapeError
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """`left == right` must hold for every call; `reason` says which rule wants it."""
+
+    left: Dim
+    right: Dim
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.left} == {self.right} ({self.reason})"
+
+    def check(self, sizes: Mapping[str, int]) -> None:
+        """Raises `ShapeError` when the sizes of a call break the constraint."""
+        left, right = evaluate(self.left, sizes), evaluate(self.right, sizes)
+        if left != right:
+            raise ShapeError(f"{self.reason}: {self.left} is {left}, but {self.right} is {right}")
+
+
+_active: ContextVar[list[Constraint] | None] = ContextVar("active_constraints", default=None)
+
+
+@contextmanager
+def collect_constraints() -> Iterator[list[Constraint]]:
+    """While active, `require_equal` appends to the list that this gives what it could not decide."""
+    found: list[Constraint] = []
+    token = _active.set(found)
+    try:
+        yield found
+    finally:
+        _active.reset(token)
+
+
+def require_equal(left: Dim, right: Dim, reason: str) -> Dim:
+    """The common size of two dims that must be equal: the more concrete one. Raises `ShapeError` when they differ."""
+    if left is right:
+        return left
+    answer = compare(left, right)
+    if answer is Truth.NO:
+        raise ShapeError(f"{reason}: {left} and {right} differ")
+    if answer is Truth.UNKNOWN:
+        found = _active.get()
+        if found is not None:
+            found.append(Constraint(left, right, reason))
+    return right if isinstance(right, int) else left

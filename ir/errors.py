@@ -1,0 +1,86 @@
+"""The errors that capgraph raises: few, and each says what happened, where, and what to do.
+
+Everything a caller can trigger with a bad model, a bad input or a missing package derives from `CapgraphError`, so one
+`except capgraph.CapgraphError` is enough. A bug in capgraph itself is `InternalError`: it asks for a report.
+"""
+
+from typing import Any
+
+
+class CapgraphError(Exception):
+    """Base of all errors for users.
+
+    `message` says what is wrong, `where` names the place (a node and its origin, a file, a line), `remedy` what to do
+    about it. `located` adds a place to an error that was raised without one.
+    """
+
+    def __init__(self, message: str, *, where: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        if self.where:
+            parts.append(f"  at {self.where}")
+        if self.remedy:
+            parts.append(f"  try: {self.remedy}")
+        return "\n".join(parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.where, self.remedy))
+
+    def located(self, where: str) -> "CapgraphError":
+        """The same error with a place, unless it already has one; for `raise error.located(...) from error`."""
+        if self.where is None:
+            self.where = where
+        return self
+
+
+def _rebuild(cls: type[CapgraphError], message: str, where: str | None, remedy: str | None) -> CapgraphError:
+    return cls(message, where=where, remedy=remedy)
+
+
+class ModelError(CapgraphError):
+    """The model itself is broken: unreadable bytes, dangling or cyclic edges, a missing or escaping external file."""
+
+
+class TypeRuleError(CapgraphError):
+    """An op was applied to operands or attributes that its rule does not allow."""
+
+
+class ShapeError(CapgraphError):
+    """Shapes or dims that contradict each other, at build time or when symbols are bound to sizes."""
+
+
+class InvalidGraphError(CapgraphError):
+    """A graph breaks one of the invariants listed in `ir.verify`, or an edit would have broken one."""
+
+
+class ParseError(CapgraphError):
+    """The text form cannot be read; the message carries the line and a caret below the offending column."""
+
+
+class InputError(CapgraphError):
+    """A call's inputs do not fit the program: missing, surplus, of another dtype, rank, size or device."""
+
+
+class UnsupportedError(CapgraphError):
+    """What was asked for is valid, but cannot be done here; the remedy names the way around."""
+
+
+class ExecutionError(CapgraphError):
+    """A node failed while running: its kernel raised, or it gave another type than the graph says."""
+
+
+class ResourceError(CapgraphError):
+    """Memory, disk or a device ran out, or a size limit was passed."""
+
+
+class MissingPackageError(CapgraphError):
+    """An optional package is needed and not installed; the remedy is the pip command."""
+
+
+class InternalError(CapgraphError):
+    """A bug in capgraph; please report it with the text form of the graph."""

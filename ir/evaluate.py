@@ -1,0 +1,154 @@
+"""The reference evaluator: what a graph means, node by node, in NumPy.
+
+Executors are tested against it and passes are checked with it, so it is plain: no plan, no reuse of buffers. It runs
+nodes in order, drops a value after its last use, checks every result against its declared type, and names the node and
+its origin when something fails.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .dims import SymDim, evaluate, solve
+from .errors import CapgraphError, ExecutionError, InputError, ResourceError
+from .foreign import meaning_of
+from .graph import Graph, Node, Value
+from .types import DType, OpaqueType, OptionalType, SequenceType, TensorType, Type
+
+Sizes = dict[str, int]
+
+
+def evaluate_graph(graph: Graph, inputs: Sequence[Any], sizes: Mapping[str, int] | None = None) -> tuple[Any, ...]:
+    """Runs `graph` on `inputs` (arrays, in the order of its inputs) and gives its outputs, in order.
+
+    `sizes` binds symbols beforehand; the rest are bound from the inputs' shapes. Raises `InputError` when an input does
+    not fit, `ExecutionError` when a node fails, `ResourceError` when memory runs out.
+    """
+    env: Sizes = dict(sizes or {})
+    bind_inputs(graph, inputs, env)
+    values: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
+    remaining = {value: len(value.uses) for value in graph.values}
+    for node in graph.nodes:
+        operands = [values[value] if value is not None else None for value in node.inputs]
+        for value, result in zip(node.outputs, evaluate_node(node, operands, env), strict=True):
+            if remaining[value]:
+                values[value] = result
+        for value in node.operands:
+            remaining[value] -= 1
+            if not remaining[value]:
+                del values[value]
+    return tuple(values[value] for value in graph.outputs)
+
+
+def bind_inputs(graph: Graph, inputs: Sequence[Any], env: Sizes) -> None:
+    """Checks `inputs` against the graph's input types and adds the symbols that they determine to `env`."""
+    if len(inputs) != len(graph.inputs):
+        names = ", ".join(value.name for value in graph.inputs) or "none"
+        raise InputError(f"graph {graph.name} takes {len(graph.inputs)} inputs ({names}), not {len(inputs)}")
+    for _ in range(2):  # a size like 2*T may stand before the T that determines it
+        for value, given in zip(graph.inputs, inputs, strict=True):
+            problem = match_type(value.type, given, env)
+            if problem:
+                raise InputError(f"input {value.name}: {problem}", remedy=f"pass a value of type {value.type}")
+
+
+def evaluate_node(node: Node, operands: Sequence[Any], env: Sizes) -> tuple[Any, ...]:
+    """The results of one node. Adds symbols first seen in its results (data-dependent sizes) to `env`."""
+    try:
+        results = run_meaning(node, operands, env)
+    except CapgraphError as error:
+        raise error.located(node.where()) from error
+    except MemoryError as error:
+        wanted = ", ".join(str(value.type) for value in node.outputs)
+        raise ResourceError(f"out of memory for {wanted}", where=node.where(), remedy="use smaller sizes") from error
+    except (ValueError, TypeError, IndexError, ArithmeticError, KeyError, NotImplementedError, RuntimeError) as error:
+        raise ExecutionError(f"{node.op.name} failed: {error}", where=node.where()) from error
+    return tuple(_checked(value, result, env) for value, result in zip(node.outputs, results, strict=True))
+
+
+def run_meaning(node: Node, operands: Sequence[Any], env: Sizes) -> tuple[Any, ...]:
+    """The raw results of a node's meaning, with attributes bound to `env`; exceptions pass through."""
+    if node.op.is_foreign:
+        results = tuple(meaning_of(node)(node, operands))
+    else:
+        given = node.op.meaning(*operands, **bound_attrs(node, env))
+        results = given if isinstance(given, tuple) else (given,)
+    if len(results) != len(node.outputs):
+        raise ExecutionError(f"{node.op.name} gave {len(results)} results instead of {len(node.outputs)}")
+    return results
+
+
+def bound_attrs(node: Node, env: Sizes) -> dict[str, Any]:
+    """The attributes for a meaning: symbolic dims as integers, regions as callables on arrays."""
+    attrs = node.attrs.as_kwargs()
+    if not node.op.bound_attrs:
+        return attrs
+    return {**attrs, **{name: _bound(attrs[name], env) for name in node.op.bound_attrs}}
+
+
+def _bound(value: Any, env: Sizes) -> Any:
+    if isinstance(value, SymDim):
+        return evaluate(value, env)
+    if isinstance(value, tuple):
+        return tuple(_bound(item, env) for item in value)
+    if isinstance(value, Graph):
+        return _region(value, env)
+    return value
+
+
+def _region(body: Graph, env: Sizes) -> Callable[..., tuple[Any, ...]]:
+    def run(*arrays: Any) -> tuple[Any, ...]:
+        return evaluate_graph(body, arrays, env)
+
+    return run
+
+
+def _checked(value: Value, result: Any, env: Sizes) -> Any:
+    if isinstance(value.type, TensorType) and not isinstance(result, np.ndarray):
+        result = np.asarray(result, dtype=value.type.dtype.numpy)
+    problem = match_type(value.type, result, env)
+    if problem:
+        assert value.producer is not None  # graph inputs are checked by bind_inputs
+        raise ExecutionError(f"%{value.name} is declared as {value.type}, but {problem}", where=value.producer.where())
+    return result
+
+
+def match_type(ty: Type, value: Any, env: Sizes) -> str:
+    """Why `value` is not of type `ty` with the sizes in `env` (empty when it is); binds symbols that it determines."""
+    if isinstance(ty, TensorType):
+        return _match_tensor(ty, value, env)
+    if isinstance(ty, SequenceType) and not isinstance(value, list | tuple):
+        return f"got {type(value).__name__} instead of a sequence"
+    if isinstance(ty, OptionalType | SequenceType | OpaqueType):
+        return ""
+    return ""
+
+
+def _match_tensor(ty: TensorType, value: Any, env: Sizes) -> str:
+    if not isinstance(value, np.ndarray):
+        return f"got {type(value).__name__} instead of an array"
+    if value.dtype != ty.dtype.numpy and DType.of(value.dtype) is not ty.dtype:
+        return f"got {value.dtype} instead of {ty.dtype}"
+    if ty.shape is None:
+        return ""
+    if len(ty.shape) != value.ndim:
+        return f"got shape {list(value.shape)} instead of {ty}"
+    for dim, size in zip(ty.shape, value.shape, strict=True):
+        if isinstance(dim, int):
+            if dim != size:
+                return f"got shape {list(value.shape)} instead of {ty}"
+        elif not _match_dim(dim, size, env):
+            known = ", ".join(f"{name}={env[name]}" for name in sorted(dim.symbols) if name in env)
+            return f"got shape {list(value.shape)} instead of {ty}" + (f" with {known}" if known else "")
+    return ""
+
+
+def _match_dim(dim: SymDim, size: int, env: Sizes) -> bool:
+    missing = [name for name in dim.symbols if name not in env]
+    if not missing:
+        return evaluate(dim, env) == size
+    solved = solve(dim, size, env)
+    if solved is not None:
+        env[solved[0]] = solved[1]
+    return True

@@ -1,0 +1,683 @@
+"""Values, nodes and graphs, and the only code that writes the edges between them.
+
+A `Graph` is a list of nodes in topological order. A `Node` owns its operands as a tuple; a `Value` knows its producer and
+its uses. `Graph`'s methods are the only writers of edges, order and names, and an edit is all or nothing: it is checked
+before the first change, so a refused edit leaves the graph as it was.
+
+Nodes form a linked list with order labels: inserting, erasing and moving take constant time, `a.precedes(b)` is one
+comparison, and iterating survives the removal of the node just given out.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Union
+
+from .attrs import Attrs, AttrValue
+from .dims import Dim, SymDim, Truth, symbol
+from .errors import CapgraphError, InvalidGraphError, TypeRuleError
+from .op import FRESH, Op
+from .types import OptionalType, SequenceType, TensorType, Type, compatible, type_symbols
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a node comes from, for errors, reports and profiles.
+
+    `name` is its name in the source model, `source` a file and line or module path, `doc` its documentation string,
+    `metadata` further (key, value) pairs that exporters write back.
+    """
+
+    name: str = ""
+    source: str = ""
+    doc: str = ""
+    metadata: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.source})" if self.name and self.source else self.name or self.source
+
+
+class Use(NamedTuple):
+    """One place where a value is read: operand `index` of a node, or output `index` of the graph itself."""
+
+    user: "Union[Node, Graph]"
+    index: int
+
+
+class State(NamedTuple):
+    """Output `output` of the graph is the next content of input `input`: one persistent buffer, such as a KV cache."""
+
+    input: int
+    output: int
+
+
+class Value:
+    """An SSA value: a graph input (`producer` is None) or result `index` of its producer. Compared by identity."""
+
+    __slots__ = ("_uses", "graph", "index", "name", "producer", "type")
+
+    def __init__(self, graph: "Graph", name: str, ty: Type, producer: "Node | None", index: int) -> None:
+        self.graph = graph
+        self.name = name
+        self.type = ty
+        self.producer = producer
+        self.index = index
+        self._uses: dict[Use, None] = {}
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.type}"
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """All uses, in the order in which they were made."""
+        return tuple(self._uses)
+
+    @property
+    def users(self) -> "tuple[Node, ...]":
+        """The nodes that read this value, each once, in order of first use."""
+        return tuple(dict.fromkeys(use.user for use in self._uses if isinstance(use.user, Node)))
+
+    @property
+    def has_uses(self) -> bool:
+        return bool(self._uses)
+
+    @property
+    def is_graph_output(self) -> bool:
+        return any(use.user is self.graph for use in self._uses)
+
+    @property
+    def tensor(self) -> TensorType:
+        """The type of a tensor value. Raises `TypeRuleError` for a sequence, optional or opaque value."""
+        if not isinstance(self.type, TensorType):
+            raise TypeRuleError(f"%{self.name} is {self.type}, not a tensor")
+        return self.type
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """The shape of a ranked tensor value."""
+        return self.tensor.dims
+
+    @property
+    def origin(self) -> Origin | None:
+        return self.producer.origin if self.producer is not None else None
+
+
+class Node:
+    """One application of an op. Compared by identity; changed only through its graph."""
+
+    __slots__ = ("_label", "_next", "_previous", "attrs", "graph", "inputs", "op", "origin", "outputs")
+
+    def __init__(self, graph: "Graph", op: Op, inputs: tuple[Value | None, ...], attrs: Attrs, origin: Origin | None):
+        self.graph: Graph | None = graph
+        self.op = op
+        self.inputs = inputs
+        self.attrs = attrs
+        self.origin = origin
+        self.outputs: tuple[Value, ...] = ()
+        self._previous: Node | None = None
+        self._next: Node | None = None
+        self._label = 0
+
+    def __repr__(self) -> str:
+        results = ", ".join(f"%{value.name}" for value in self.outputs)
+        operands = ", ".join("_" if value is None else f"%{value.name}" for value in self.inputs)
+        return f"{results} = {self.op.name}({operands})"
+
+    @property
+    def output(self) -> Value:
+        """The result of a node that has one. Raises `InvalidGraphError` when it has several."""
+        if len(self.outputs) != 1:
+            raise InvalidGraphError(f"{self!r} has {len(self.outputs)} results; name the one you mean")
+        return self.outputs[0]
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """The operands that are present."""
+        return tuple(value for value in self.inputs if value is not None)
+
+    @property
+    def regions(self) -> "dict[str, Graph]":
+        """The region attributes by name."""
+        return {name: value for name, value in self.attrs.items() if isinstance(value, Graph)}
+
+    @property
+    def has_uses(self) -> bool:
+        return any(value.has_uses for value in self.outputs)
+
+    def precedes(self, other: "Node") -> bool:
+        """Whether this node stands before `other` in the same graph."""
+        return self._label < other._label
+
+    def where(self) -> str:
+        """The node and its origin, for error messages."""
+        return f"{self!r} from {self.origin}" if self.origin and str(self.origin) else repr(self)
+
+
+class SymbolTable:
+    """The names of symbolic sizes of a graph and its regions; gives out new ones."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.names: set[str] = set(names)
+        self._next = 0
+
+    def fresh(self) -> SymDim:
+        """A symbol that nothing uses yet."""
+        while (name := f"u{self._next}") in self.names:
+            self._next += 1
+        self.names.add(name)
+        return symbol(name)
+
+    def add(self, ty: Type) -> None:
+        if not (isinstance(ty, TensorType) and ty.is_static):
+            self.names |= type_symbols(ty)
+
+
+_GAP = 1 << 32
+
+
+class Graph:
+    """A function in SSA form: inputs, nodes in topological order, outputs, states.
+
+    `symbols` is shared with the regions of the graph: pass the outer graph's table when building one.
+    `metadata` holds facts about the whole model (producer, documentation, foreign opset versions) that exporters write back.
+    """
+
+    is_graph = True
+
+    def __init__(self, name: str = "main", *, symbols: SymbolTable | None = None) -> None:
+        self.name = name
+        self.symbols = symbols or SymbolTable()
+        self.metadata: dict[str, str] = {}
+        self._inputs: tuple[Value, ...] = ()
+        self._outputs: tuple[Value, ...] = ()
+        self._output_names: tuple[str, ...] = ()
+        self._states: tuple[State, ...] = ()
+        self._first: Node | None = None
+        self._last: Node | None = None
+        self._count = 0
+        self._values: dict[str, Value] = {}
+        self._next_name = 0
+        self._next_suffix: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name}, {len(self._inputs)} inputs, {self._count} nodes, {len(self._outputs)} outputs)"
+
+    # ---- reading
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return self._inputs
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """The values that the graph returns; one value may stand at several places."""
+        return self._outputs
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names under which callers get the outputs; they outlive the values' own names."""
+        return self._output_names
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        return self._states
+
+    @property
+    def nodes(self) -> Iterator[Node]:
+        """The nodes in order. The node just given out may be erased or moved, and others inserted around it."""
+        node = self._first
+        while node is not None:
+            following = node._next
+            yield node
+            # A node that is still here may have got new successors; one that was erased leads on from where it stood.
+            node = node._next if node.graph is self else following
+
+    @property
+    def reversed_nodes(self) -> Iterator[Node]:
+        """The nodes from last to first, with the same promise as `nodes`."""
+        node = self._last
+        while node is not None:
+            following = node._previous
+            yield node
+            node = node._previous if node.graph is self else following
+
+    @property
+    def first(self) -> Node | None:
+        return self._first
+
+    @property
+    def last(self) -> Node | None:
+        return self._last
+
+    def __len__(self) -> int:
+        """Number of nodes, not counting those in regions."""
+        return self._count
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def values(self) -> Iterator[Value]:
+        """Every value: the inputs, then the results in order."""
+        yield from self._inputs
+        for node in self.nodes:
+            yield from node.outputs
+
+    def value(self, name: str) -> Value:
+        """The value called `name`. Raises `InvalidGraphError` when there is none."""
+        found = self._values.get(name)
+        if found is None:
+            raise InvalidGraphError(f"graph {self.name} has no value %{name}")
+        return found
+
+    # ---- inputs, outputs, states, names
+
+    def add_input(self, name: str, ty: Type) -> Value:
+        """A new last input. Unlike a node's result, an input keeps exactly the name that it is given."""
+        if name in self._values:
+            raise InvalidGraphError(f"graph {self.name} already has a value %{name}", remedy="choose another name")
+        value = Value(self, name, self._named_dims(ty), None, len(self._inputs))
+        self._inputs = (*self._inputs, value)
+        self._values[name] = value
+        return value
+
+    def remove_input(self, value: Value) -> None:
+        """Removes an unused input; states keep their meaning. Raises `InvalidGraphError` when it is used or a state."""
+        self._own(value)
+        if value.producer is not None or value.has_uses or any(s.input == value.index for s in self._states):
+            raise InvalidGraphError(f"%{value.name} is not an unused input of {self.name}")
+        removed = value.index
+        self._inputs = tuple(other for other in self._inputs if other is not value)
+        for index, other in enumerate(self._inputs):
+            other.index = index
+        self._states = tuple(State(s.input - (s.input > removed), s.output) for s in self._states)
+        del self._values[value.name]
+
+    def set_outputs(self, values: Sequence[Value], names: Sequence[str] | None = None) -> None:
+        """Makes `values` the outputs, called `names` (by default as the values are); drops the states."""
+        for value in values:
+            self._own(value)
+        chosen = tuple(names) if names is not None else tuple(value.name for value in values)
+        if len(chosen) != len(values):
+            raise InvalidGraphError(f"{len(values)} outputs, but {len(chosen)} output names")
+        if names is not None and len(set(chosen)) != len(chosen):
+            raise InvalidGraphError("output names must differ from each other")
+        for index, value in enumerate(self._outputs):
+            del value._uses[Use(self, index)]
+        self._outputs = tuple(values)
+        self._output_names = chosen if names is not None else _distinct(chosen)
+        self._states = ()
+        for index, value in enumerate(self._outputs):
+            value._uses[Use(self, index)] = None
+
+    def set_states(self, states: Iterable[tuple[int, int]]) -> None:
+        """Declares (input, output) index pairs as persistent buffers. Types must agree, and no index may repeat."""
+        pairs = tuple(State(*pair) for pair in states)
+        for pair in pairs:
+            if not (0 <= pair.input < len(self._inputs) and 0 <= pair.output < len(self._outputs)):
+                raise InvalidGraphError(f"{pair} is out of range in graph {self.name}")
+            old, new = self._inputs[pair.input], self._outputs[pair.output]
+            if compatible(old.type, new.type) is Truth.NO:
+                raise InvalidGraphError(f"state %{old.name} is {old.type}, but its next content is {new.type}")
+        if len({p.input for p in pairs}) != len(pairs) or len({p.output for p in pairs}) != len(pairs):
+            raise InvalidGraphError("an input or output belongs to two states")
+        self._states = pairs
+
+    def rename(self, value: Value, name: str) -> None:
+        """Gives a node's result another name, made unique by a suffix when it is taken. Inputs keep theirs."""
+        self._own(value)
+        if value.producer is None:
+            raise InvalidGraphError(f"input %{value.name} keeps its name: callers use it")
+        del self._values[value.name]
+        value.name = self._unique(name)
+        self._values[value.name] = value
+
+    # ---- adding, erasing, moving nodes
+
+    def append(
+        self,
+        op: Op,
+        inputs: Sequence[Value | None],
+        attrs: Mapping[str, AttrValue] | None = None,
+        *,
+        types: Sequence[Type] | None = None,
+        names: Sequence[str | None] = (),
+        origin: Origin | None = None,
+    ) -> Node:
+        """A new last node.
+
+        `types` are the result types: needed for a foreign op, otherwise inferred, and if given they must agree with what
+        is inferred (and may say more). `names` are wishes for the results' names. Raises `TypeRuleError` or `ShapeError`
+        when the op's rule refuses, `InvalidGraphError` when an operand belongs to another graph.
+        """
+        return self._insert(None, op, inputs, attrs, types, names, origin)
+
+    def insert_before(
+        self,
+        anchor: Node,
+        op: Op,
+        inputs: Sequence[Value | None],
+        attrs: Mapping[str, AttrValue] | None = None,
+        *,
+        types: Sequence[Type] | None = None,
+        names: Sequence[str | None] = (),
+        origin: Origin | None = None,
+    ) -> Node:
+        """As `append`, but right before `anchor`; every operand must be known there."""
+        self._own_node(anchor)
+        return self._insert(anchor, op, inputs, attrs, types, names, origin)
+
+    def _insert(
+        self,
+        anchor: Node | None,
+        op: Op,
+        inputs: Sequence[Value | None],
+        attrs: Mapping[str, AttrValue] | None,
+        types: Sequence[Type] | None,
+        names: Sequence[str | None],
+        origin: Origin | None,
+    ) -> Node:
+        operands = tuple(inputs)
+        for value in operands:
+            if value is not None:
+                self._own(value)
+                if anchor is not None and not _is_known_at(value, anchor):
+                    raise InvalidGraphError(f"%{value.name} is not known before {anchor.where()}")
+        completed = op.complete_attrs(attrs or {})
+        node = Node(self, op, operands, completed, origin)
+        result_types = self._result_types(node, types)
+        self._link(node, anchor)
+        for index, value in enumerate(operands):
+            if value is not None:
+                value._uses[Use(node, index)] = None
+        node.outputs = tuple(
+            self._new_result(node, index, ty, names[index] if index < len(names) else None)
+            for index, ty in enumerate(result_types)
+        )
+        return node
+
+    def _result_types(self, node: Node, declared: Sequence[Type] | None) -> tuple[Type, ...]:
+        if node.op.is_foreign:
+            if declared is None:
+                raise TypeRuleError(f"{node.op.name} is foreign: its result types must be given")
+            return tuple(self._named_dims(ty) for ty in declared)
+        try:
+            inferred = node.op.result_types([v.type if v is not None else None for v in node.inputs], node.attrs)
+        except CapgraphError as error:
+            raise error.located(node.where()) from None
+        if declared is not None:
+            _check_declared(node, declared, inferred)
+        return tuple(self._named_dims(ty) for ty in (inferred if declared is None else declared))
+
+    def _named_dims(self, ty: Type) -> Type:
+        """`ty` with every FRESH size made a new symbol of this graph."""
+        if isinstance(ty, TensorType):
+            if ty.shape is not None and any(dim is FRESH or dim == FRESH for dim in ty.shape if not isinstance(dim, int)):
+                ty = ty.with_shape(tuple(self.symbols.fresh() if dim == FRESH else dim for dim in ty.shape))
+            self.symbols.add(ty)
+            return ty
+        if isinstance(ty, SequenceType | OptionalType):
+            return type(ty)(self._named_dims(ty.element))
+        return ty
+
+    def _new_result(self, node: Node, index: int, ty: Type, wish: str | None) -> Value:
+        value = Value(self, self._unique(wish), ty, node, index)
+        self._values[value.name] = value
+        return value
+
+    def _unique(self, wish: str | None) -> str:
+        if wish and wish not in self._values:
+            return wish
+        if wish:
+            suffix = self._next_suffix.get(wish, 1)
+            while (name := f"{wish}_{suffix}") in self._values:
+                suffix += 1
+            self._next_suffix[wish] = suffix + 1
+            return name
+        while (name := str(self._next_name)) in self._values:
+            self._next_name += 1
+        return name
+
+    def erase(self, node: Node) -> None:
+        """Removes a node none of whose results is used. Raises `InvalidGraphError` naming a use otherwise."""
+        self._own_node(node)
+        for value in node.outputs:
+            for use in value._uses:
+                user = "the graph's outputs" if isinstance(use.user, Graph) else repr(use.user)
+                raise InvalidGraphError(f"%{value.name} is still used by {user}", where=node.where())
+        for index, operand in enumerate(node.inputs):
+            if operand is not None:
+                del operand._uses[Use(node, index)]
+        for value in node.outputs:
+            del self._values[value.name]
+        self._unlink(node)
+        node.graph = None
+
+    def move_before(self, node: Node, anchor: Node) -> None:
+        """Moves `node` right before `anchor`. Raises `InvalidGraphError` when an edge would then point backwards."""
+        self._own_node(node)
+        self._own_node(anchor)
+        if node is anchor:
+            return
+        for operand in node.operands:
+            if operand.producer is not None and not (operand.producer is not node and operand.producer.precedes(anchor)):
+                raise InvalidGraphError(f"{node!r} needs %{operand.name}, which comes later", where=anchor.where())
+        for user in (user for value in node.outputs for user in value.users):
+            if user is not anchor and user.precedes(anchor):
+                raise InvalidGraphError(f"{user!r} uses a result of {node!r} and stands earlier", where=anchor.where())
+        self._unlink(node)
+        self._link(node, anchor)
+
+    # ---- rewiring
+
+    def replace_input(self, node: Node, index: int, new: Value | None) -> None:
+        """Makes operand `index` of `node` read `new`, which must be known before `node` and fit its type."""
+        self._own_node(node)
+        if new is not None:
+            self._own(new)
+            if not _is_known_at(new, node):
+                raise InvalidGraphError(f"%{new.name} is not known before {node.where()}")
+        old = node.inputs[index]
+        if old is new:
+            return
+        if old is not None and new is not None:
+            _check_replacement(old, new)
+        self._rewire(Use(node, index), old, new)
+
+    def set_output(self, index: int, new: Value) -> None:
+        """Makes output `index` return `new`; its name and states stay."""
+        self._own(new)
+        old = self._outputs[index]
+        if old is new:
+            return
+        _check_replacement(old, new)
+        self._rewire(Use(self, index), old, new)
+
+    def replace_uses(self, old: Value, new: Value) -> None:
+        """Makes everything that reads `old` read `new`. Checked as a whole before the first edge changes."""
+        self._own(old)
+        self._own(new)
+        if old is new:
+            return
+        _check_replacement(old, new)
+        for use in old._uses:
+            if isinstance(use.user, Node) and not _is_known_at(new, use.user):
+                raise InvalidGraphError(f"%{new.name} is not known before {use.user.where()}")
+        for use in old.uses:
+            self._rewire(use, old, new)
+
+    def set_attrs(self, node: Node, **changes: AttrValue) -> None:
+        """Changes attributes of `node`; its result types must stay what they are."""
+        self._own_node(node)
+        attrs = node.op.complete_attrs({**node.attrs, **changes})
+        changed = Node(self, node.op, node.inputs, attrs, node.origin)
+        self._result_types(changed, [value.type for value in node.outputs])
+        node.attrs = attrs
+
+    def refine_type(self, value: Value, ty: Type) -> None:
+        """Gives `value` a type that says more (a symbol become a size) or the same. Raises when the two contradict."""
+        self._own(value)
+        if compatible(value.type, ty) is Truth.NO:
+            raise TypeRuleError(f"%{value.name} is {value.type} and cannot be refined to {ty}")
+        self.symbols.add(ty)
+        value.type = ty
+
+    def _rewire(self, use: Use, old: Value | None, new: Value | None) -> None:
+        if old is not None:
+            del old._uses[use]
+        if new is not None:
+            new._uses[use] = None
+        if isinstance(use.user, Graph):
+            assert new is not None  # an output always has a value
+            self._outputs = (*self._outputs[: use.index], new, *self._outputs[use.index + 1 :])
+            return
+        inputs = use.user.inputs
+        use.user.inputs = (*inputs[: use.index], new, *inputs[use.index + 1 :])
+
+    # ---- whole graphs
+
+    def clone(self) -> "Graph":
+        """An independent copy with the same names; constants are shared, regions are copied."""
+        return self.clone_with_map()[0]
+
+    def clone_with_map(self, symbols: SymbolTable | None = None) -> "tuple[Graph, dict[Value, Value]]":
+        """`clone`, and where each value went."""
+        copy = Graph(self.name, symbols=symbols or SymbolTable(self.symbols.names))
+        copy.metadata = dict(self.metadata)
+        where: dict[Value, Value] = {}
+        for value in self._inputs:
+            where[value] = copy.add_input(value.name, value.type)
+        for node in self.nodes:
+            copy._copy_node(node, where)
+        copy.set_outputs([where[value] for value in self._outputs], self._output_names)
+        copy._states = self._states
+        return copy, where
+
+    def _copy_node(self, node: Node, where: dict[Value, Value]) -> None:
+        """Appends a copy of another graph's valid node without asking its rule again."""
+        operands = tuple(where[value] if value is not None else None for value in node.inputs)
+        copied = Node(self, node.op, operands, self._copy_attrs(node.attrs), node.origin)
+        self._link(copied, None)
+        for index, operand in enumerate(operands):
+            if operand is not None:
+                operand._uses[Use(copied, index)] = None
+        copied.outputs = tuple(self._new_result(copied, v.index, v.type, v.name) for v in node.outputs)
+        where.update(zip(node.outputs, copied.outputs, strict=True))
+
+    def _copy_attrs(self, attrs: Attrs) -> Attrs:
+        regions = {n: v.clone_with_map(self.symbols)[0] for n, v in attrs.items() if isinstance(v, Graph)}
+        return attrs.replaced(**regions) if regions else attrs
+
+    def inline(self, body: "Graph", arguments: Sequence[Value], anchor: Node | None = None) -> tuple[Value, ...]:
+        """Copies `body`'s nodes before `anchor` (or to the end), its inputs replaced by `arguments`; gives its outputs.
+
+        Symbols keep their names: the caller binds those that mean something else here.
+        """
+        if len(arguments) != len(body.inputs):
+            raise InvalidGraphError(f"{body.name} takes {len(body.inputs)} inputs, not {len(arguments)}")
+        where: dict[Value, Value] = dict(zip(body.inputs, arguments, strict=True))
+        for node in body.nodes:
+            operands = [where[value] if value is not None else None for value in node.inputs]
+            types = [value.type for value in node.outputs] if node.op.is_foreign else None
+            names = [value.name for value in node.outputs]
+            attrs = self._copy_attrs(node.attrs)
+            made = self._insert(anchor, node.op, operands, attrs, types, names, node.origin)
+            where.update(zip(node.outputs, made.outputs, strict=True))
+        return tuple(where[value] for value in body.outputs)
+
+    def adopt(self, other: "Graph") -> None:
+        """Takes over the content of `other`, which must not be used afterwards: how a pipeline commits its clone."""
+        self.name, self.symbols, self.metadata = other.name, other.symbols, other.metadata
+        self._output_names, self._states = other._output_names, other._states
+        self._inputs, self._outputs = other._inputs, other._outputs
+        self._first, self._last, self._count = other._first, other._last, other._count
+        self._values, self._next_name, self._next_suffix = other._values, other._next_name, other._next_suffix
+        for index, value in enumerate(self._outputs):
+            value._uses = {Use(self, u.index) if u.user is other else u: None for u in value._uses}
+            assert Use(self, index) in value._uses  # outputs are uses
+        for value in self._values.values():
+            value.graph = self
+        for node in list(_linked(self._first)):
+            node.graph = self
+        other.__init__(other.name)  # type: ignore[misc]  # leaves `other` empty rather than sharing edges
+
+    # ---- order and ownership
+
+    def _link(self, node: Node, anchor: Node | None) -> None:
+        previous = self._last if anchor is None else anchor._previous
+        node._previous, node._next = previous, anchor
+        if previous is None:
+            self._first = node
+        else:
+            previous._next = node
+        if anchor is None:
+            self._last = node
+        else:
+            anchor._previous = node
+        node.graph = self
+        self._count += 1
+        self._label(node)
+
+    def _label(self, node: Node) -> None:
+        before = node._previous._label if node._previous is not None else 0
+        if node._next is None:
+            node._label = before + _GAP
+            return
+        node._label = (before + node._next._label) // 2
+        if node._label in (before, node._next._label):
+            for position, other in enumerate(_linked(self._first), start=1):
+                other._label = position * _GAP
+
+    def _unlink(self, node: Node) -> None:
+        if node._previous is None:
+            self._first = node._next
+        else:
+            node._previous._next = node._next
+        if node._next is None:
+            self._last = node._previous
+        else:
+            node._next._previous = node._previous
+        self._count -= 1
+
+    def _own(self, value: Value) -> None:
+        if value.graph is not self or (value.producer is not None and value.producer.graph is not self):
+            raise InvalidGraphError(f"%{value.name} does not belong to graph {self.name}")
+
+    def _own_node(self, node: Node) -> None:
+        if node.graph is not self:
+            raise InvalidGraphError(f"{node!r} does not belong to graph {self.name}")
+
+
+def _linked(node: Node | None) -> Iterator[Node]:
+    while node is not None:
+        yield node
+        node = node._next
+
+
+def _is_known_at(value: Value, node: Node) -> bool:
+    return value.producer is None or (value.producer is not node and value.producer.precedes(node))
+
+
+def _check_replacement(old: Value, new: Value) -> None:
+    if compatible(old.type, new.type) is Truth.NO:
+        raise TypeRuleError(f"%{new.name}: {new.type} cannot stand for %{old.name}: {old.type}")
+
+
+def _check_declared(node: Node, declared: Sequence[Type], inferred: Sequence[Type]) -> None:
+    if len(declared) != len(inferred):
+        raise TypeRuleError(f"{node.op.name} has {len(inferred)} results, not {len(declared)}", where=node.where())
+    for index, (said, found) in enumerate(zip(declared, inferred, strict=True)):
+        if compatible(said, found) is Truth.NO:
+            raise TypeRuleError(f"result {index} of {node.op.name} is {found}, not {said}", where=node.where())
+
+
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names made different by a suffix, for outputs that return the same value twice."""
+    taken: set[str] = set()
+    distinct: list[str] = []
+    for name in names:
+        chosen, suffix = name, 1
+        while chosen in taken:
+            chosen, suffix = f"{name}_{suffix}", suffix + 1
+        taken.add(chosen)
+        distinct.append(chosen)
+    return tuple(distinct)

@@ -1,0 +1,39 @@
+"""The native ops: one table per family, gathered here under their names."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ..errors import TypeRuleError
+from ..op import Op
+from . import arithmetic
+
+_FAMILIES = {
+    "arithmetic": arithmetic.OPS,
+}
+
+
+def _gather() -> dict[str, Op]:
+    gathered: dict[str, Op] = {}
+    for family, table in _FAMILIES.items():
+        for entry in table:
+            if entry.name in gathered:
+                raise TypeRuleError(f"op {entry.name} of family {family} is defined twice")
+            gathered[entry.name] = entry
+    return gathered
+
+
+OPS: Mapping[str, Op] = MappingProxyType(_gather())
+"""Every native op by name."""
+
+FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {family: tuple(entry.name for entry in table) for family, table in _FAMILIES.items()}
+)
+"""The names of the ops of each family, for documentation and coverage reports."""
+
+
+def native(name: str) -> Op:
+    """The native op called `name`. Raises `TypeRuleError` when there is none."""
+    found = OPS.get(name)
+    if found is None:
+        raise TypeRuleError(f"there is no native op {name}", remedy="a foreign op's name has a domain: onnx.Foo")
+    return found
