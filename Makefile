@@ -2,7 +2,7 @@
 #
 #   make demo          real models, end to end
 #   make test          lint, then every test that needs no GPU
-#   make lint          format, ruff, mypy, pyright
+#   make lint          format, ruff, mypy, pyright (make -k lint: all four, also when one fails)
 #   make conformance   the whole ONNX backend suite -> build/conformance.json
 #   make bench         every benchmark, or BENCH="benchmarks/one.py"
 #   make gpu-test      tests/gpu, on a machine with an NVIDIA GPU
@@ -14,7 +14,8 @@ SHELL := bash
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test lint conformance bench gpu-test gpu-present fuzz clean environment package-links
+.PHONY: demo test lint conformance bench gpu-test gpu-present fuzz clean environment package-links \
+  check-format check-rules check-types-mypy check-types-pyright
 
 PYTHON ?= python3.11
 WORKERS ?= 2
@@ -66,10 +67,18 @@ package-links:
 
 # --- checks -----------------------------------------------------------------------------------------------------------
 
-lint: environment package-links
+lint: check-format check-rules check-types-mypy check-types-pyright
+
+check-format: environment
 	$(VENV)/ruff format --check .
+
+check-rules: environment
 	$(VENV)/ruff check .
+
+check-types-mypy: environment package-links
 	$(VENV)/mypy | sed -E 's#build/package/capgraph/($(subst $() ,|,$(LAYERS)))/#\1/#; s#build/package/capgraph/#api/#'
+
+check-types-pyright: environment
 	$(VENV)/pyright --pythonpath $(VENV)/python
 
 test: lint
