@@ -40,8 +40,9 @@ PIP_INSTALL := -m pip install --quiet
 	$(VENV)/python $(PIP_INSTALL) -r $<
 	@touch $@
 
+# setuptools warns of folders that bear the package's name, whether there are any or not: here there are none.
 .venv/.capgraph: pyproject.toml .venv/.requirements
-	$(VENV)/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	PYTHONWARNINGS=ignore $(VENV)/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .venv-bench/.requirements: requirements/bench.txt | .venv-bench/bin/python

@@ -1,0 +1,1 @@
+"""The graph and its meaning."""
