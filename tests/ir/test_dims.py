@@ -4,6 +4,7 @@ import copy
 import operator
 import pickle
 from collections.abc import Callable
+from functools import reduce
 
 import pytest
 from hypothesis import assume, example, given
@@ -158,6 +159,8 @@ def test_equal_expressions_have_one_form(made: Dim, expected: Dim) -> None:
         (1 + T + B + T * B, "B*T + B + T + 1"),
         (5 - T, "-T + 5"),
         (-(T // 4), "-(T//4)"),
+        (-(T // 4) + 5, "-(T//4) + 5"),
+        ((-2 * B) // 3, "-((2*B + 2)//3)"),  # -(2*B + 2)//3 would be rounded the other way
         (B - T // 4, "B - T//4"),
         (3 * (T // 4), "3*(T//4)"),
         ((T // 4) * B, "B*(T//4)"),
@@ -505,9 +508,9 @@ def test_growth_is_refused() -> None:
         product([T] * 51)
     deep: Dim = T
     with pytest.raises(ShapeError, match="nested too deeply"):
-        for divisor in range(2, 60):
-            deep = (2 * deep + 1) // (2 * divisor + 1)
-            deep = B * deep + deep
+        reduce(lambda inner, divisor: (2 * inner + 1) // (2 * divisor + 1), range(2, 60), deep)
+    with pytest.raises(ShapeError, match="nested too deeply"):  # shared operands: the text would double every time
+        reduce(lambda inner, divisor: (2 * inner + B * inner) // (2 * divisor + 1), range(2, 30), deep)
 
 
 def test_a_question_about_too_large_a_difference_is_answered() -> None:
