@@ -28,7 +28,7 @@ class _Parser:
     """Recursive descent over one token at a time; a method for each line of the grammar."""
 
     _TOKEN = re.compile(
-        r"\s*(?:(?P<number>[0-9]{1,1000})|(?P<name>[A-Za-z_][A-Za-z0-9_]*|`[^`]+`)|(?P<sign>//|[-+*%(),]))"
+        r"\s*(?:(?P<number>[0-9]{1,30})|(?P<name>[A-Za-z_][A-Za-z0-9_]*|`[^`]+`)|(?P<sign>//|[-+*%(),]))"
     )
     _ESCAPE = re.compile(r"\\u\{([0-9a-f]{1,6})\}")
     _MAX_PARENTHESES = 2 * MAX_DEPTH + 2

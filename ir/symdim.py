@@ -399,6 +399,8 @@ def _long_division(numerator: Dim, denominator: Dim) -> Dim:
 
 def _remainder_div(numerator: Dim, denominator: Dim) -> Dim:
     """`numerator // denominator` where nothing divides out any more."""
+    if numerator == 0:
+        return 0
     if isinstance(numerator, int) and isinstance(denominator, int):
         return numerator // denominator
     low, gap = _lower_bound(numerator), _lower_bound(denominator - numerator)
