@@ -5,10 +5,12 @@ from types import MappingProxyType
 
 from ..errors import TypeRuleError
 from ..op import Op
-from . import arithmetic
+from . import arithmetic, creation, layout
 
 _FAMILIES = {
     "arithmetic": arithmetic.OPS,
+    "creation": creation.OPS,
+    "layout": layout.OPS,
 }
 
 
