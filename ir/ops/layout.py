@@ -29,7 +29,7 @@ def shape_text(shape: Sequence[Dim]) -> str:
 
 
 def moved(function: Any) -> Symbolic:
-    """The symbolic meaning of an op that only moves elements of its first operand; attributes must be plain integers."""
+    """The symbolic meaning of an op that only moves its operands' elements; its attributes must be plain integers."""
 
     def rule(_types: Sequence[Type | None], operands: Sequence[Any], attrs: Attrs) -> Any:
         if operands[0] is None or any(_is_symbolic(value) for value in attrs.values()):
