@@ -144,7 +144,7 @@ def _int(value: AttrValue) -> int | None:
 def _float(value: AttrValue) -> float | None:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
         return None
-    return float(value)  # type: ignore[arg-type]  # complex scalars fail here, as they should
+    return float(value)
 
 
 def _bool(value: AttrValue) -> bool | None:

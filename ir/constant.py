@@ -16,8 +16,8 @@ Array = npt.NDArray[Any]
 class Constant:
     """An immutable tensor value.
 
-    `Constant(array)` refers to `array` without a copy; the caller must not write to it afterwards. `Constant.lazy` defers
-    to a function that is called once, on first use: a memory-mapped weight costs nothing until it is read.
+    `Constant(array)` refers to `array` without a copy; the caller must not write to it afterwards. `Constant.lazy`
+    defers to a function that is called once, on first use: a memory-mapped weight costs nothing until it is read.
     Two constants are equal when dtype, shape and bytes are equal (NaN payloads and the sign of zero count).
     """
 
@@ -103,8 +103,8 @@ def _frozen(array: Array) -> Array:
     return view
 
 
-def _content(array: Array) -> bytes | memoryview:
+def _content(array: Array) -> Any:
     if array.dtype.hasobject:
         parts = [item if isinstance(item, bytes) else str(item).encode() for item in array.reshape(-1).tolist()]
         return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -1,7 +1,8 @@
 """What type rules assume about symbolic sizes.
 
-A rule that needs two sizes to be equal calls `require_equal`. A provable difference is an error at once; what depends on
-the sizes of the call becomes a `Constraint`, which `collect_constraints` gathers and planning checks once sizes are known.
+A rule that needs two sizes to be equal calls `require_equal`. A provable difference is an error at once; what depends
+on the sizes of the call becomes a `Constraint`, which `collect_constraints` gathers and planning checks once sizes are
+known.
 """
 
 from collections.abc import Iterator, Mapping

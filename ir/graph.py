@@ -1,8 +1,8 @@
 """Values, nodes and graphs, and the only code that writes the edges between them.
 
-A `Graph` is a list of nodes in topological order. A `Node` owns its operands as a tuple; a `Value` knows its producer and
-its uses. `Graph`'s methods are the only writers of edges, order and names, and an edit is all or nothing: it is checked
-before the first change, so a refused edit leaves the graph as it was.
+A `Graph` is a list of nodes in topological order. A `Node` owns its operands as a tuple; a `Value` knows its producer
+and its uses. `Graph`'s methods are the only writers of edges, order and names, and an edit is all or nothing: it is
+checked before the first change, so a refused edit leaves the graph as it was.
 
 Nodes form a linked list with order labels: inserting, erasing and moving take constant time, `a.precedes(b)` is one
 comparison, and iterating survives the removal of the node just given out.
@@ -10,9 +10,11 @@ comparison, and iterating survives the removal of the node just given out.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Union
+from types import MappingProxyType
+from typing import NamedTuple
 
 from .attrs import Attrs, AttrValue
+from .constant import Constant
 from .dims import Dim, SymDim, Truth, symbol
 from .errors import CapgraphError, InvalidGraphError, TypeRuleError
 from .op import FRESH, Op
@@ -39,8 +41,8 @@ class Origin:
 class Use(NamedTuple):
     """One place where a value is read: operand `index` of a node, or output `index` of the graph itself."""
 
-    user: "Union[Node, Graph]"
-    index: int
+    user: "Node | Graph"
+    index: int  # type: ignore[assignment]  # the tuple method of that name is not wanted
 
 
 class State(NamedTuple):
@@ -178,7 +180,7 @@ class Graph:
     """A function in SSA form: inputs, nodes in topological order, outputs, states.
 
     `symbols` is shared with the regions of the graph: pass the outer graph's table when building one.
-    `metadata` holds facts about the whole model (producer, documentation, foreign opset versions) that exporters write back.
+    `metadata` holds facts about the whole model (producer, documentation) that exporters write back.
     """
 
     is_graph = True
@@ -191,6 +193,7 @@ class Graph:
         self._outputs: tuple[Value, ...] = ()
         self._output_names: tuple[str, ...] = ()
         self._states: tuple[State, ...] = ()
+        self._defaults: dict[str, Constant] = {}
         self._first: Node | None = None
         self._last: Node | None = None
         self._count = 0
@@ -220,6 +223,11 @@ class Graph:
     @property
     def states(self) -> tuple[State, ...]:
         return self._states
+
+    @property
+    def defaults(self) -> Mapping[str, Constant]:
+        """The content, by name, of inputs that callers may leave out (ONNX initializers that are also inputs)."""
+        return MappingProxyType(self._defaults)
 
     @property
     def nodes(self) -> Iterator[Node]:
@@ -291,6 +299,7 @@ class Graph:
             other.index = index
         self._states = tuple(State(s.input - (s.input > removed), s.output) for s in self._states)
         del self._values[value.name]
+        self._defaults.pop(value.name, None)
 
     def set_outputs(self, values: Sequence[Value], names: Sequence[str] | None = None) -> None:
         """Makes `values` the outputs, called `names` (by default as the values are); drops the states."""
@@ -322,6 +331,22 @@ class Graph:
             raise InvalidGraphError("an input or output belongs to two states")
         self._states = pairs
 
+    def set_default(self, value: Value, content: Constant | None) -> None:
+        """Lets callers leave out input `value`: it then has this content. None takes the default back."""
+        self._own(value)
+        if value.producer is not None:
+            raise InvalidGraphError(f"%{value.name} is not an input of {self.name}")
+        if content is None:
+            self._defaults.pop(value.name, None)
+            return
+        if compatible(value.type, content.type) is Truth.NO:
+            raise TypeRuleError(f"input %{value.name} is {value.type}, but its default is {content.type}")
+        self._defaults[value.name] = content
+
+    def unused_name(self, wish: str | None = None) -> str:
+        """`wish` if no value has that name, else one made from it (or a number)."""
+        return self._unique(wish)
+
     def rename(self, value: Value, name: str) -> None:
         """Gives a node's result another name, made unique by a suffix when it is taken. Inputs keep theirs."""
         self._own(value)
@@ -345,9 +370,9 @@ class Graph:
     ) -> Node:
         """A new last node.
 
-        `types` are the result types: needed for a foreign op, otherwise inferred, and if given they must agree with what
-        is inferred (and may say more). `names` are wishes for the results' names. Raises `TypeRuleError` or `ShapeError`
-        when the op's rule refuses, `InvalidGraphError` when an operand belongs to another graph.
+        `types` are the result types: needed for a foreign op, otherwise inferred, and if given they must agree with
+        what is inferred (and may say more). `names` are wishes for the results' names. Raises `TypeRuleError` or
+        `ShapeError` when the op's rule refuses, `InvalidGraphError` when an operand belongs to another graph.
         """
         return self._insert(None, op, inputs, attrs, types, names, origin)
 
@@ -411,7 +436,9 @@ class Graph:
     def _named_dims(self, ty: Type) -> Type:
         """`ty` with every FRESH size made a new symbol of this graph."""
         if isinstance(ty, TensorType):
-            if ty.shape is not None and any(dim is FRESH or dim == FRESH for dim in ty.shape if not isinstance(dim, int)):
+            if ty.shape is not None and any(
+                dim is FRESH or dim == FRESH for dim in ty.shape if not isinstance(dim, int)
+            ):
                 ty = ty.with_shape(tuple(self.symbols.fresh() if dim == FRESH else dim for dim in ty.shape))
             self.symbols.add(ty)
             return ty
@@ -459,7 +486,9 @@ class Graph:
         if node is anchor:
             return
         for operand in node.operands:
-            if operand.producer is not None and not (operand.producer is not node and operand.producer.precedes(anchor)):
+            if operand.producer is not None and not (
+                operand.producer is not node and operand.producer.precedes(anchor)
+            ):
                 raise InvalidGraphError(f"{node!r} needs %{operand.name}, which comes later", where=anchor.where())
         for user in (user for value in node.outputs for user in value.users):
             if user is not anchor and user.precedes(anchor):
@@ -549,7 +578,7 @@ class Graph:
         for node in self.nodes:
             copy._copy_node(node, where)
         copy.set_outputs([where[value] for value in self._outputs], self._output_names)
-        copy._states = self._states
+        copy._states, copy._defaults = self._states, dict(self._defaults)
         return copy, where
 
     def _copy_node(self, node: Node, where: dict[Value, Value]) -> None:
@@ -587,7 +616,7 @@ class Graph:
     def adopt(self, other: "Graph") -> None:
         """Takes over the content of `other`, which must not be used afterwards: how a pipeline commits its clone."""
         self.name, self.symbols, self.metadata = other.name, other.symbols, other.metadata
-        self._output_names, self._states = other._output_names, other._states
+        self._output_names, self._states, self._defaults = other._output_names, other._states, other._defaults
         self._inputs, self._outputs = other._inputs, other._outputs
         self._first, self._last, self._count = other._first, other._last, other._count
         self._values, self._next_name, self._next_suffix = other._values, other._next_name, other._next_suffix

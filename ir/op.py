@@ -1,8 +1,8 @@
 """An op: everything that is known of an operation, in one frozen object.
 
-An op carries its operands, its attribute schema, its type rule, its meaning in NumPy, and its traits. Drivers (verifier,
-evaluator, passes, planners) read these and never name an op. The native ops stand in tables, one file a family, in
-`ir/ops/`; a row reads
+An op carries its operands, its attribute schema, its type rule, its meaning in NumPy, and its traits. Drivers
+(verifier, evaluator, passes, planners) read these and never name an op. The native ops stand in tables, one file a
+family, in `ir/ops/`; a row reads
 
     op("softmax", "x: T", T=FLOATS, attrs=(Attribute("axis", INT, -1),), infer=same_type, meaning=softmax)
 
@@ -11,10 +11,10 @@ Rule and meaning are plain functions with one positional parameter per operand a
     def infer(x: TensorType, *, axis: int) -> TensorType
     def meaning(x: Array, *, axis: int) -> Array
 
-An absent optional operand is None; a variadic operand comes last and is spread over the remaining positions. Operands are
-checked against the signature before the rule runs, so a rule speaks of shapes only. The meaning gets bound attributes:
-symbolic dims are integers by then, and a region is a callable that takes and gives tuples of arrays. It must not write to
-its operands and may return views of them.
+An absent optional operand is None; a variadic operand comes last and is spread over the remaining positions. Operands
+are checked against the signature before the rule runs, so a rule speaks of shapes only. The meaning gets bound
+attributes: symbolic dims are integers by then, and a region is a callable that takes and gives tuples of arrays. It
+must not write to its operands and may return views of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,10 +23,10 @@ from enum import Flag, auto
 from functools import cache
 from typing import Any
 
-from .attrs import AttrKind, Attrs, Attribute, AttrValue
+from .attrs import Attribute, AttrKind, Attrs, AttrValue
 from .dims import Dim, SymDim, symbol
 from .errors import TypeRuleError
-from .types import DType, Kind, TensorType, Type
+from .types import DType, Kind, OpaqueType, OptionalType, SequenceType, TensorType, Type
 
 Infer = Callable[..., Type | Sequence[Type]]
 Meaning = Callable[..., Any]
@@ -138,15 +138,17 @@ class Op:
         return f"Op({self.name})"
 
     def has(self, trait: Trait) -> bool:
+        """Whether the op has (one of) these traits."""
         return bool(self.traits & trait)
 
     @property
     def is_pure(self) -> bool:
-        """Whether equal operands give equal results, so that it may be folded and merged. Any unused op may be dropped."""
+        """Whether equal operands give equal results, so that it may be folded and merged (any unused op may go)."""
         return not self.traits & (Trait.IMPURE | Trait.FOREIGN)
 
     @property
     def is_foreign(self) -> bool:
+        """Whether the IR does not know the op natively."""
         return bool(self.traits & Trait.FOREIGN)
 
     @property
@@ -220,9 +222,10 @@ class Op:
             raise TypeRuleError(f"{self.name} is foreign: its result types must be given")
         self.check_operands(types)
         inferred = self.infer(*types, **attrs.as_kwargs())
-        return tuple(inferred) if isinstance(inferred, list | tuple) else (inferred,)  # type: ignore[arg-type]
+        return (inferred,) if isinstance(inferred, _TYPES) else tuple(inferred)
 
 
+_TYPES = (TensorType, SequenceType, OptionalType, OpaqueType)
 _ANY = Attribute("any", AttrKind.ANY, None)
 
 
@@ -242,8 +245,9 @@ def op(
 ) -> Op:
     """A native op from a row of a table.
 
-    `signature` lists operands as `name: VAR`, `name: VAR?` or `*name: VAR`, and `dtypes` says what each VAR may be. A VAR
-    with a leading underscore (`_I`) admits its dtypes at each operand independently. `doc` defaults to the docstring of `meaning`.
+    `signature` lists operands as `name: VAR`, `name: VAR?` or `*name: VAR`, and `dtypes` says what each VAR may be. A
+    VAR with a leading underscore (`_I`) admits its dtypes at each operand independently. `doc` defaults to the
+    docstring of `meaning`.
     """
     operands = tuple(_operand(part, dtypes) for part in signature.split(",") if part.strip())
     schema = {attribute.name: attribute for attribute in attrs}

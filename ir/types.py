@@ -1,6 +1,6 @@
 """Types of values: `DType`, `TensorType`, and the sequence and optional types that exist for foreign ops.
 
-Types are frozen and compare by content. A tensor type always knows its rank; a size is an int or a symbolic dim. The one
+Types are frozen and compare by content. A tensor type knows its rank; a size is an int or a symbolic dim. The one
 exception is `TensorType(dtype, None)`, a tensor of unknown rank: only foreign ops produce and take it.
 """
 
@@ -91,24 +91,21 @@ class DType(Enum):
     C128 = "c128"
     STRING = "string"
 
-    numpy: np.dtype[Any]
-    bits: int
-    kind: Kind
-
     def __init__(self, name: str) -> None:
         scalar, bits, kind = _DTYPE_FACTS[name]
-        self.numpy = np.dtype(scalar)
-        self.bits = bits
-        self.kind = kind
+        self.numpy: np.dtype[Any] = np.dtype(scalar)
+        self.bits: int = bits
+        self.kind: Kind = kind
 
     # Members are singletons; the identity hash is several times faster than Enum's own.
     __hash__ = object.__hash__
 
     def __str__(self) -> str:
-        return self._value_
+        return str(self._value_)
 
     @property
     def is_float(self) -> bool:
+        """Of any width, not complex."""
         return self.kind is Kind.FLOAT
 
     @property
@@ -181,9 +178,11 @@ class TensorType:
         return product(self.dims)
 
     def with_shape(self, shape: "tuple[Dim, ...] | None") -> "TensorType":
+        """The same element type with another shape."""
         return TensorType(self.dtype, shape)
 
     def with_dtype(self, dtype: DType) -> "TensorType":
+        """The same shape with another element type."""
         return TensorType(dtype, self.shape)
 
 

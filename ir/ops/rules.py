@@ -70,10 +70,6 @@ def require_rank(ty: TensorType, ranks: Sequence[int] | int, what: str) -> None:
         raise TypeRuleError(f"{what} must have rank {wanted}, not {ty.rank}: {ty}")
 
 
-def is_one(dim: Dim) -> bool:
-    return dim == 1
-
-
 def may_differ(left: Dim, right: Dim) -> bool:
     """Whether some call could give the two dims different sizes."""
     return compare(left, right) is not Truth.YES

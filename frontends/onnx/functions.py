@@ -1,0 +1,58 @@
+"""Function bodies that operators' schemas bring along: what an operator means in terms of simpler ones."""
+
+import onnx
+from onnx import FunctionProto, NodeProto
+
+from .context import ImportContext
+from .tensors import type_to_proto
+
+
+def schema_function(ctx: ImportContext, domain: str) -> FunctionProto | None:
+    """The body of the node's operator as a function over its inputs, None when its schema has none."""
+    schema = schema_of(ctx.op_type, ctx.version, domain)
+    if schema is None or not (schema.has_function or schema.has_context_dependent_function):
+        return None
+    body = _context_dependent(schema, ctx) if schema.has_context_dependent_function else _fixed(schema, ctx)
+    if body is None:
+        return None
+    given = {proto.name for proto in body.attribute_proto}
+    for name, attribute in schema.attributes.items():
+        if name not in given and attribute.default_value.name:
+            body.attribute_proto.append(attribute.default_value)
+    return body
+
+
+def schema_of(op_type: str, version: int, domain: str) -> onnx.defs.OpSchema | None:
+    """The schema of an operator at an opset version, None when the installed onnx has none."""
+    try:
+        return onnx.defs.get_schema(op_type, max_inclusive_version=version, domain=domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def _fixed(schema: onnx.defs.OpSchema, ctx: ImportContext) -> FunctionProto | None:
+    version = _newest(schema.function_opset_versions, ctx.version)
+    return FunctionProto.FromString(schema.get_function_with_opset_version(version)) if version else None
+
+
+def _context_dependent(schema: onnx.defs.OpSchema, ctx: ImportContext) -> FunctionProto | None:
+    version = _newest(schema.context_dependent_function_opset_versions, ctx.version)
+    if not version:
+        return None
+    node = _resolved(ctx)
+    types = [type_to_proto(v.type).SerializeToString() if v is not None else b"" for v in ctx.inputs]
+    body = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
+    return FunctionProto.FromString(body) if body else None
+
+
+def _newest(versions: list[int], limit: int) -> int:
+    return max((version for version in versions if version <= limit), default=0)
+
+
+def _resolved(ctx: ImportContext) -> NodeProto:
+    """The node with the attributes that it refers to in an enclosing function filled in."""
+    node = NodeProto()
+    node.CopyFrom(ctx.node)
+    del node.attribute[:]
+    node.attribute.extend(ctx.attributes.values())
+    return node

@@ -1,0 +1,383 @@
+"""From an ONNX model to a graph.
+
+Each node is tried in this order: the native import rule of its operator; the body of a function that the model brings
+or the operator's schema has; a foreign op. Names are resolved in a `Scope`, a chain as the model nests its subgraphs: a
+value of an outer scope becomes an input of the region (a constant is repeated inside instead), and a function body gets
+a scope of its own over the same graph.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
+
+from ...ir.constant import Constant
+from ...ir.dims import Dim, Truth, parse_dim, symbol, symbols
+from ...ir.errors import CapgraphError, ModelError, ShapeError, TypeRuleError
+from ...ir.graph import Graph, Node, Origin, Value
+from ...ir.ops import native
+from ...ir.shape_values import ShapeValues
+from ...ir.types import Type, compatible, type_symbols
+from . import foreign
+from .context import ImportContext, NotNative, constant_of
+from .functions import schema_function
+from .loading import load_proto, opset_versions
+from .ops import IMPORTS
+from .tensors import constant_from_proto, dense_constant, type_from_proto
+
+MAX_DEPTH = 64
+"""How deep subgraphs and functions may nest; deeper is an error, which also stops recursive functions."""
+
+
+@dataclass
+class ImportedModel:
+    """A graph, the defaults of inputs that callers may leave out, and remarks for `explain()`."""
+
+    graph: Graph
+    defaults: dict[str, Constant] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Region:
+    """An imported subgraph: `body`, whose last inputs stand for the outer values `captured`."""
+
+    body: Graph
+    captured: tuple[Value, ...]
+
+
+def import_model(
+    source: str | Path | bytes | ModelProto, *, folder: Path | None = None, freeze_initializers: bool | None = None
+) -> ImportedModel:
+    """Imports an ONNX model from a path, bytes or proto.
+
+    `folder` is where external data lies (default: the folder of the path). `freeze_initializers` makes initializers
+    that are also inputs constants; by default this is done for IR versions below 4, where every initializer had to be listed
+    as an input. Raises `ModelError` for a broken model, `UnsupportedError` for one that is too old.
+    """
+    proto, beside = load_proto(source)
+    frozen = proto.ir_version < 4 if freeze_initializers is None else freeze_initializers
+    model = _Model(proto, folder or beside)
+    try:
+        return _import_main(model, proto.graph, frozen)
+    except CapgraphError as error:
+        raise error.located(f"model {proto.graph.name or 'without a name'}") from error
+    except RecursionError as error:
+        raise ModelError("the model nests subgraphs or types too deeply") from error
+
+
+_OFFICIAL = ("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
+
+
+class _Model:
+    """What all scopes of one import share."""
+
+    def __init__(self, proto: ModelProto, folder: Path | None) -> None:
+        self.proto = proto
+        self.folder = folder
+        self.versions = opset_versions(proto)
+        self.functions: dict[tuple[str, str], FunctionProto] = {(f.domain, f.name): f for f in proto.functions}
+        self.shape_values = ShapeValues()
+        self.notes: list[str] = []
+        self._plain = _plain_symbols(proto.graph)
+
+    def dim_of(self, name: str) -> Dim:
+        """The dim that a `dim_param` means: an expression over symbols that inputs have, or one symbol of that name."""
+        try:
+            dim = parse_dim(name)
+        except ShapeError:
+            return symbol(name)
+        return dim if symbols(dim) <= self._plain else symbol(name)
+
+
+class Scope:
+    """Names of ONNX values while nodes are imported into `graph`."""
+
+    def __init__(
+        self,
+        model: _Model,
+        graph: Graph,
+        versions: Mapping[str, int],
+        *,
+        outer: "Scope | None" = None,
+        attributes: Mapping[str, AttributeProto] | None = None,
+        depth: int = 0,
+    ) -> None:
+        if depth > MAX_DEPTH:
+            raise ModelError(
+                f"subgraphs or functions nest deeper than {MAX_DEPTH}", remedy="a function may not call itself"
+            )
+        self.model = model
+        self.graph = graph
+        self.versions = versions
+        self.outer = outer
+        self.function_attributes = attributes
+        self.depth = depth
+        self.values: dict[str, Value] = {}
+        self.defined: set[Value] = set()
+        self.absent: set[str] = set()  # formal inputs of a function that the call leaves out
+        self.pending: dict[str, Constant] = {}  # initializers, emitted at their first use
+        self.captured: list[Value] = []
+        self.declared: Mapping[str, TypeProto] = {}  # types that the model states for intermediate values
+        self._bound: frozenset[str] | None = None
+
+    @property
+    def folder(self) -> Path | None:
+        return self.model.folder
+
+    @property
+    def shape_values(self) -> ShapeValues:
+        return self.model.shape_values
+
+    # ---- names
+
+    def lookup(self, name: str) -> Value | None:
+        """The value called `name` here or outside, brought into this scope's graph; None when there is none."""
+        found = self.values.get(name)
+        if found is not None:
+            return found
+        content = self.pending.pop(name, None)
+        if content is not None:
+            return self.define(name, self._constant(name, content))
+        return self._capture(name) if self.outer is not None else None
+
+    def define(self, name: str, value: Value) -> Value:
+        if name in self.values:
+            raise ModelError(f"value {name!r} is defined twice", remedy="names in ONNX are assigned once")
+        self.values[name] = value
+        self.defined.add(value)
+        return value
+
+    def _constant(self, name: str, content: Constant) -> Value:
+        return self.graph.append(native("constant"), (), {"value": content}, names=(name,)).output
+
+    def _capture(self, name: str) -> Value | None:
+        assert self.outer is not None  # checked by the only caller
+        outer = self.outer.lookup(name)
+        if outer is None:
+            return None
+        content = constant_of(outer)
+        if content is not None:
+            return self.define(name, self._constant(name, content))
+        self.captured.append(outer)
+        inner = self.graph.add_input(self.graph.unused_name(name), outer.type)
+        self.shape_values.assume(inner, outer)
+        return self.define(name, inner)
+
+    def bound_symbols(self) -> frozenset[str]:
+        """Symbols that any node of this graph may mention: those of its inputs and of the inputs around it."""
+        if self._bound is None or self.outer is not None:
+            own = frozenset[str]().union(*(type_symbols(value.type) for value in self.graph.inputs))
+            self._bound = own | (self.outer.bound_symbols() if self.outer is not None else frozenset())
+        return self._bound
+
+    def resolve_attribute(self, proto: AttributeProto) -> AttributeProto | None:
+        """`proto`, or what it refers to among the attributes of the function being inlined; None if absent."""
+        if not proto.ref_attr_name:
+            return proto
+        found = (self.function_attributes or {}).get(proto.ref_attr_name)
+        if found is None:
+            return None
+        resolved = AttributeProto()
+        resolved.CopyFrom(found)
+        resolved.name = proto.name
+        return resolved
+
+    # ---- nodes
+
+    def import_nodes(self, nodes: Iterable[NodeProto]) -> None:
+        for node in nodes:
+            self.import_node(node)
+
+    def import_node(self, node: NodeProto) -> None:
+        origin = _origin(node)
+        try:
+            results = self._import_node(node, origin)
+        except CapgraphError as error:
+            raise error.located(f"node {origin or node.op_type} ({node.op_type})") from error
+        for name, value in zip(node.output, results, strict=False):
+            if name and value is not None:
+                self._name_result(name, value)
+                self.define(name, value)
+        for name in node.output[len(results) :]:
+            if name:
+                raise ModelError(f"node {origin} ({node.op_type}) gives {len(results)} results, not {name!r}")
+
+    def _name_result(self, name: str, value: Value) -> None:
+        # An alias (the result of Identity, say) keeps the name that it already has.
+        if value.producer is not None and value.graph is self.graph and value.name.isdigit():
+            self.graph.rename(value, name)
+
+    def _import_node(self, node: NodeProto, origin: Origin) -> Sequence[Value | None]:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        inputs = [self._operand(node, name) for name in node.input]
+        function = self.model.functions.get((node.domain, node.op_type))
+        if function is not None:
+            return self._inline(node, function, inputs, origin)
+        version = self.versions.get(domain)
+        if version is None and domain in ("", *_OFFICIAL):
+            raise ModelError(
+                f"the model imports no opset of domain {domain or 'ai.onnx'!r}, which {node.op_type} needs"
+            )
+        ctx = ImportContext(self, node, inputs, version or 1, origin)
+        return self._try_native(ctx, domain) or self._try_function(ctx, domain) or foreign.import_foreign(ctx, domain)
+
+    def _operand(self, node: NodeProto, name: str) -> Value | None:
+        if not name or name in self.absent:
+            return None
+        found = self.lookup(name)
+        if found is None:
+            raise ModelError(
+                f"input {name!r} of {node.op_type} is not defined before it is used",
+                remedy="the nodes are not sorted, form a cycle, or the value is missing: export the model again",
+            )
+        return found
+
+    def _try_native(self, ctx: ImportContext, domain: str) -> Sequence[Value | None] | None:
+        rule = IMPORTS.get(f"{domain}.{ctx.op_type}" if domain else ctx.op_type)
+        if rule is None:
+            return None
+        mark = self.graph.last
+        try:
+            results = rule(ctx)
+        except (NotNative, TypeRuleError):
+            self._take_back(mark)
+            return None
+        return (results,) if isinstance(results, Value) else results
+
+    def _take_back(self, mark: Node | None) -> None:
+        """Erases the nodes after `mark` that nothing in scope refers to."""
+        for node in self.graph.reversed_nodes:
+            if node is mark:
+                return
+            if not node.has_uses and self.defined.isdisjoint(node.outputs):
+                self.graph.erase(node)
+
+    def _try_function(self, ctx: ImportContext, domain: str) -> Sequence[Value | None] | None:
+        function = schema_function(ctx, domain)
+        if function is None:
+            return None
+        mark = self.graph.last
+        try:
+            return self._inline(ctx.node, function, ctx.inputs, ctx.origin)
+        except (NotNative, TypeRuleError, ShapeError):
+            self._take_back(mark)
+            return None
+
+    def _inline(
+        self, node: NodeProto, function: FunctionProto, inputs: Sequence[Value | None], origin: Origin
+    ) -> Sequence[Value | None]:
+        attributes = {proto.name: proto for proto in function.attribute_proto}
+        attributes |= {a.name: found for a in node.attribute if (found := self.resolve_attribute(a)) is not None}
+        versions = {"" if e.domain == "ai.onnx" else e.domain: int(e.version) for e in function.opset_import}
+        scope = Scope(
+            self.model, self.graph, {**self.versions, **versions}, attributes=attributes, depth=self.depth + 1
+        )
+        scope._bound = self.bound_symbols()
+        if len(inputs) > len(function.input):
+            raise ModelError(f"function {function.name} takes {len(function.input)} inputs, not {len(inputs)}")
+        scope.absent |= set(function.input[len(inputs) :])
+        for name, value in zip(function.input, inputs, strict=False):
+            if value is None:
+                scope.absent.add(name)
+            else:
+                scope.values[name] = value
+        scope.import_nodes(function.node)
+        return [scope.lookup(name) for name in function.output]
+
+    # ---- subgraphs
+
+    def import_region(self, proto: GraphProto, types: Sequence[Type | None] = ()) -> Region:
+        """A subgraph as an isolated region over this scope; `types` are better types for its declared inputs."""
+        body = Graph(proto.name or "body", symbols=self.graph.symbols)
+        attributes = self.function_attributes
+        scope = Scope(self.model, body, self.versions, outer=self, attributes=attributes, depth=self.depth + 1)
+        for index, info in enumerate(proto.input):
+            given = types[index] if index < len(types) else None
+            scope.define(info.name, body.add_input(info.name, given or _declared_type(info, scope.dim_of)))
+        scope.fill(proto)
+        return Region(body, tuple(scope.captured))
+
+    def fill(self, proto: GraphProto) -> None:
+        """Imports initializers, nodes and outputs of `proto`; its inputs are defined already."""
+        for tensor in proto.initializer:
+            if tensor.name not in self.values:
+                self.pending[tensor.name] = constant_from_proto(tensor, self.folder)
+        for sparse in proto.sparse_initializer:
+            self.pending[sparse.values.name] = dense_constant(sparse, self.folder)
+        self.declared = {info.name: info.type for info in (*proto.value_info, *proto.output)}
+        self.import_nodes(proto.node)
+        self.graph.set_outputs([self._output(info) for info in proto.output], [info.name for info in proto.output])
+
+    def _output(self, info: ValueInfoProto) -> Value:
+        value = self.lookup(info.name)
+        if value is None:
+            raise ModelError(f"output {info.name!r} is not defined", remedy="export the model again")
+        declared = type_from_proto(info.type, self.dim_of)
+        if declared is not None and compatible(declared, value.type) is Truth.NO:
+            raise ModelError(
+                f"output {info.name!r} is declared as {declared}, but is {value.type}",
+                remedy="correct the output's type in the model",
+            )
+        return value
+
+    def dim_of(self, name: str) -> Dim:
+        return self.model.dim_of(name)
+
+
+def _import_main(model: _Model, proto: GraphProto, frozen: bool) -> ImportedModel:
+    graph = Graph(proto.name or "main")
+    graph.metadata.update(_metadata(model.proto))
+    scope = Scope(model, graph, model.versions)
+    initializers = {tensor.name: tensor for tensor in proto.initializer}
+    imported = ImportedModel(graph, notes=model.notes)
+    shadowed = [info for info in proto.input if info.name in initializers]
+    kept = [info for info in proto.input if not (frozen and info.name in initializers)]
+    for info in kept:
+        scope.define(info.name, graph.add_input(info.name, _declared_type(info, model.dim_of)))
+        if info.name in initializers:
+            imported.defaults[info.name] = constant_from_proto(initializers[info.name], model.folder)
+    if frozen and shadowed:
+        model.notes.append(
+            f"{len(shadowed)} initializers that are also inputs were frozen (freeze_initializers=False keeps them)"
+        )
+    scope.fill(proto)
+    return imported
+
+
+def _plain_symbols(proto: GraphProto) -> frozenset[str]:
+    dims = (dim for info in proto.input for dim in info.type.tensor_type.shape.dim)
+    return frozenset(dim.dim_param for dim in dims if dim.dim_param.isidentifier())
+
+
+def _declared_type(info: ValueInfoProto, dim_of: Callable[[str], Dim]) -> Type:
+    ty = type_from_proto(info.type, dim_of)
+    if ty is None:
+        raise ModelError(f"input {info.name!r} has no type", remedy="export the model again with typed inputs")
+    return ty
+
+
+def _origin(node: NodeProto) -> Origin:
+    metadata = tuple((entry.key, entry.value) for entry in node.metadata_props)
+    return Origin(name=node.name, source=_source(metadata), doc=node.doc_string, metadata=metadata)
+
+
+def _source(metadata: tuple[tuple[str, str], ...]) -> str:
+    """The innermost line of the stack trace that torch's exporter leaves on a node."""
+    trace = dict(metadata).get("pkg.torch.onnx.stack_trace", "")
+    places = [line.strip() for line in trace.splitlines() if line.strip().startswith("File ")]
+    return places[-1].removeprefix("File ") if places else ""
+
+
+def _metadata(proto: ModelProto) -> dict[str, str]:
+    facts = {
+        "onnx.producer_name": proto.producer_name,
+        "onnx.producer_version": proto.producer_version,
+        "onnx.domain": proto.domain,
+        "onnx.model_version": str(proto.model_version or ""),
+        "onnx.doc_string": proto.doc_string,
+        "onnx.graph_doc_string": proto.graph.doc_string,
+    }
+    facts |= {f"onnx.metadata.{entry.key}": entry.value for entry in proto.metadata_props}
+    return {key: value for key, value in facts.items() if value}

@@ -1,0 +1,66 @@
+"""From a path, bytes or a `ModelProto` to a `ModelProto`, without loading external data."""
+
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import ModelProto
+
+from ...ir.errors import ModelError, ResourceError, UnsupportedError
+
+OLDEST_OPSET = 7
+
+
+def load_proto(source: str | Path | bytes | ModelProto) -> tuple[ModelProto, Path | None]:
+    """The model and the folder that its external data lies in (None when `source` is not a path).
+
+    Raises `ModelError` when the file is missing, cannot be decoded, or holds no graph.
+    """
+    if isinstance(source, ModelProto):
+        return _checked(source, "the given model"), None
+    if isinstance(source, bytes):
+        return _checked(_decode(source, "the given bytes"), "the given bytes"), None
+    path = Path(source)
+    if not path.is_file():
+        raise ModelError(f"there is no model file {path}", remedy="check the path")
+    return _checked(_read(path), str(path)), path.parent
+
+
+def _read(path: Path) -> ModelProto:
+    if path.suffix in (".json", ".textproto", ".prototxt", ".pbtxt", ".onnxtxt", ".onnxjson"):
+        try:
+            return onnx.load(path, load_external_data=False)
+        except (ValueError, OSError, DecodeError, onnx.parser.ParseError) as error:
+            raise ModelError(f"{path} cannot be read: {error}", remedy="export the model again") from error
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error
+    except MemoryError as error:
+        raise ResourceError(f"{path} does not fit into memory", remedy="store its weights as external data") from error
+    return _decode(data, str(path))
+
+
+def _decode(data: bytes, name: str) -> ModelProto:
+    try:
+        return ModelProto.FromString(data)
+    except (DecodeError, ValueError, RecursionError) as error:
+        raise ModelError(f"{name} is not an ONNX model: {error}", remedy="export the model again") from error
+
+
+def _checked(model: ModelProto, name: str) -> ModelProto:
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise ModelError(f"{name} holds no graph", remedy="export the model again")
+    for entry in model.opset_import:
+        if entry.domain in ("", "ai.onnx") and entry.version < OLDEST_OPSET:
+            raise UnsupportedError(
+                f"{name} uses opset {entry.version}; the oldest supported is {OLDEST_OPSET}",
+                remedy="convert it first: onnx.version_converter.convert_version(model, 13)",
+            )
+    return model
+
+
+def opset_versions(model: ModelProto) -> dict[str, int]:
+    """The opset version of each domain that the model imports; the default domain is `""`."""
+    versions = {"" if entry.domain == "ai.onnx" else entry.domain: int(entry.version) for entry in model.opset_import}
+    return versions or {"": 1 if model.ir_version < 3 else OLDEST_OPSET}
