@@ -5,7 +5,7 @@ nodes in order, drops a value after its last use, checks every result against it
 its origin when something fails.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from .dims import SymDim, evaluate, solve
 from .errors import CapgraphError, ExecutionError, InputError, ResourceError
 from .foreign import meaning_of
 from .graph import Graph, Node, Value
-from .types import DType, OpaqueType, OptionalType, SequenceType, TensorType, Type
+from .types import DType, OpaqueType, OptionalType, SequenceType, TensorType, Type, bind_type
 
 Sizes = dict[str, int]
 
@@ -93,15 +93,31 @@ def _bound(value: Any, env: Sizes) -> Any:
     if isinstance(value, tuple):
         return tuple(_bound(item, env) for item in value)
     if isinstance(value, Graph):
-        return _region(value, env)
+        return Region(value, env)
     return value
 
 
-def _region(body: Graph, env: Sizes) -> Callable[..., tuple[Any, ...]]:
-    def run(*arrays: Any) -> tuple[Any, ...]:
-        return evaluate_graph(body, arrays, env)
+class Region:
+    """A body as the meaning of its node sees it: a function on arrays that knows the sizes of the call around it.
 
-    return run
+    Each run gets a copy of them, so that symbols of the body's own are bound anew.
+    """
+
+    __slots__ = ("body", "sizes")
+
+    def __init__(self, body: Graph, sizes: Sizes) -> None:
+        self.body = body
+        self.sizes = sizes
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        """The results of the body."""
+        return evaluate_graph(self.body, arrays, self.sizes)
+
+    def result_types(self, *arrays: Any) -> tuple[Type, ...]:
+        """The types of the results for inputs like `arrays`; a size that only a run tells stays symbolic."""
+        sizes = dict(self.sizes)
+        bind_inputs(self.body, arrays, sizes)
+        return tuple(bind_type(value.type, sizes) for value in self.body.outputs)
 
 
 def _checked(value: Value, result: Any, env: Sizes) -> Any:

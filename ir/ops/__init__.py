@@ -5,10 +5,11 @@ from types import MappingProxyType
 
 from ..errors import TypeRuleError
 from ..op import Op
-from . import arithmetic, creation, layout
+from . import arithmetic, control, creation, layout
 
 _FAMILIES = {
     "arithmetic": arithmetic.OPS,
+    "control": control.OPS,
     "creation": creation.OPS,
     "layout": layout.OPS,
 }
