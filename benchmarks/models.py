@@ -6,8 +6,8 @@ The exports go to `build/models/NAME-VARIANT-HASH.onnx`, one file per model and 
 made the file and the versions of torch, transformers and onnxscript, so a stale file is rebuilt and never read. Every
 export is run in ONNX Runtime and compared with the module before it is kept.
 
-Weights that PyTorch starts at zero or one (biases, norms) are made random too. With them left alone an optimiser may drop
-every bias: onnxsim leaves 192 nodes of BERT and 370 of ViT instead of 216 and 442, which no trained model would show.
+Weights that PyTorch starts at zero or one (biases, norms) are made random too. With them left alone an optimiser may
+drop every bias: onnxsim leaves 192 nodes of BERT and 370 of ViT instead of 216 and 442, which no trained model shows.
 """
 
 import argparse
