@@ -139,9 +139,10 @@ class ImportContext:
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute as a Python value (strings decoded, tensors as `Constant`, graphs and types as protos)."""
         proto = self._attributes.get(name)
-        return default if proto is None else self._python_value(proto)
+        return default if proto is None else self.python_value(proto)
 
-    def _python_value(self, proto: AttributeProto) -> Any:
+    def python_value(self, proto: AttributeProto) -> Any:
+        """The Python value of any attribute, such as a default of the operator's schema."""
         if proto.type == AttributeProto.STRING:
             return _text(proto.s)
         if proto.type == AttributeProto.STRINGS:
