@@ -5,7 +5,7 @@ nodes in order, drops a value after its last use, checks every result against it
 its origin when something fails.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,11 @@ def evaluate_graph(graph: Graph, inputs: Sequence[Any], sizes: Mapping[str, int]
     """
     env: Sizes = dict(sizes or {})
     bind_inputs(graph, inputs, env)
+    with np.errstate(all="ignore"):  # infinities and NaN are results like any other
+        return _run_nodes(graph, inputs, env)
+
+
+def _run_nodes(graph: Graph, inputs: Sequence[Any], env: Sizes) -> tuple[Any, ...]:
     values: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
     remaining = {value: len(value.uses) for value in graph.values}
     for node in graph.nodes:
@@ -53,47 +58,69 @@ def bind_inputs(graph: Graph, inputs: Sequence[Any], env: Sizes) -> None:
                 raise InputError(f"input {value.name}: {problem}", remedy=f"pass a value of type {value.type}")
 
 
+FAILURES = (
+    CapgraphError,
+    MemoryError,
+    ValueError,
+    TypeError,
+    IndexError,
+    ArithmeticError,
+    KeyError,
+    NotImplementedError,
+    RuntimeError,
+)
+"""What a meaning may raise for operands that it cannot take; anything else is a fault of the program around it."""
+
+
+def failure(node: Node, error: BaseException) -> CapgraphError:
+    """One of FAILURES, raised by the meaning of `node`, as the error for users: it names the node and its origin."""
+    if isinstance(error, CapgraphError):
+        return error.located(node.where())
+    if isinstance(error, MemoryError):
+        wanted = ", ".join(str(value.type) for value in node.outputs)
+        return ResourceError(f"out of memory for {wanted}", where=node.where(), remedy="use smaller sizes")
+    return ExecutionError(f"{node.op.name} failed: {error}", where=node.where())
+
+
 def evaluate_node(node: Node, operands: Sequence[Any], env: Sizes) -> tuple[Any, ...]:
     """The results of one node. Adds symbols first seen in its results (data-dependent sizes) to `env`."""
     try:
         results = run_meaning(node, operands, env)
-    except CapgraphError as error:
-        raise error.located(node.where()) from error
-    except MemoryError as error:
-        wanted = ", ".join(str(value.type) for value in node.outputs)
-        raise ResourceError(f"out of memory for {wanted}", where=node.where(), remedy="use smaller sizes") from error
-    except (ValueError, TypeError, IndexError, ArithmeticError, KeyError, NotImplementedError, RuntimeError) as error:
-        raise ExecutionError(f"{node.op.name} failed: {error}", where=node.where()) from error
-    return tuple(_checked(value, result, env) for value, result in zip(node.outputs, results, strict=True))
+    except FAILURES as error:
+        raise failure(node, error) from error
+    return tuple(checked(value, result, env) for value, result in zip(node.outputs, results, strict=True))
 
 
 def run_meaning(node: Node, operands: Sequence[Any], env: Sizes) -> tuple[Any, ...]:
     """The raw results of a node's meaning, with attributes bound to `env`; exceptions pass through."""
     if node.op.is_foreign:
-        results = tuple(meaning_of(node)(node, operands))
-    else:
-        given = node.op.meaning(*operands, **bound_attrs(node, env))
-        results = given if isinstance(given, tuple) else (given,)
+        return as_results(node, meaning_of(node)(node, operands))
+    return as_results(node, node.op.meaning(*operands, **bound_attrs(node, env)))
+
+
+def as_results(node: Node, given: Any) -> tuple[Any, ...]:
+    """What a meaning gave, as one entry per result of `node`. Raises `ExecutionError` for another number."""
+    results = tuple(given) if isinstance(given, tuple) or node.op.is_foreign else (given,)
     if len(results) != len(node.outputs):
         raise ExecutionError(f"{node.op.name} gave {len(results)} results instead of {len(node.outputs)}")
     return results
 
 
-def bound_attrs(node: Node, env: Sizes) -> dict[str, Any]:
-    """The attributes for a meaning: symbolic dims as integers, regions as callables on arrays."""
+def bound_attrs(node: Node, env: Sizes, region: "Callable[[Graph, Sizes], Region] | None" = None) -> dict[str, Any]:
+    """The attributes for a meaning: symbolic dims as integers, regions as callables on arrays (`Region` by default)."""
     attrs = node.attrs.as_kwargs()
     if not node.op.bound_attrs:
         return attrs
-    return {**attrs, **{name: _bound(attrs[name], env) for name in node.op.bound_attrs}}
+    return {**attrs, **{name: _bound(attrs[name], env, region or Region) for name in node.op.bound_attrs}}
 
 
-def _bound(value: Any, env: Sizes) -> Any:
+def _bound(value: Any, env: Sizes, region: "Callable[[Graph, Sizes], Region]") -> Any:
     if isinstance(value, SymDim):
         return evaluate(value, env)
     if isinstance(value, tuple):
-        return tuple(_bound(item, env) for item in value)
+        return tuple(_bound(item, env, region) for item in value)
     if isinstance(value, Graph):
-        return Region(value, env)
+        return region(value, env)
     return value
 
 
@@ -120,7 +147,11 @@ class Region:
         return tuple(bind_type(value.type, sizes) for value in self.body.outputs)
 
 
-def _checked(value: Value, result: Any, env: Sizes) -> Any:
+def checked(value: Value, result: Any, env: Sizes) -> Any:
+    """`result` as `value` holds it: a tensor is an array of the declared type. Raises `ExecutionError` when it is not.
+
+    Symbols that the result determines are added to `env`.
+    """
     if isinstance(value.type, TensorType) and not isinstance(result, np.ndarray):
         result = np.asarray(result, dtype=value.type.dtype.numpy)
     problem = match_type(value.type, result, env)
