@@ -5,13 +5,17 @@ from types import MappingProxyType
 
 from ..errors import TypeRuleError
 from ..op import Op
-from . import arithmetic, control, creation, layout
+from . import arithmetic, control, conv, creation, layout, linear, pooling, quantized
 
 _FAMILIES = {
     "arithmetic": arithmetic.OPS,
     "control": control.OPS,
+    "conv": conv.OPS,
     "creation": creation.OPS,
     "layout": layout.OPS,
+    "linear": linear.OPS,
+    "pooling": pooling.OPS,
+    "quantized": quantized.OPS,
 }
 
 
