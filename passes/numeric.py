@@ -1,0 +1,213 @@
+"""Numeric checking: the graph before and after a pass, evaluated on drawn inputs and compared.
+
+An exact pass must not move a bit (equal NaNs count as equal, and so do the two zeros). What a rounding-changing pass
+may move follows from the dtype, from how many terms the longest reduction sums - errors of half a unit in the last place
+add up like a random walk - and from how much the graph itself amplifies an input that is off by one rounding, which is
+measured by evaluating it on such an input.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from math import prod, sqrt
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..ir.constant import Array
+from ..ir.dims import evaluate
+from ..ir.errors import CapgraphError, UnsupportedError
+from ..ir.evaluate import evaluate_graph
+from ..ir.graph import Graph, Value
+from ..ir.op import Trait
+from ..ir.types import DType, Kind, TensorType, type_symbols
+
+
+class Exactness(Enum):
+    """How far a pass may move results: not a bit, re-associated within the dtype, or by a named approximation."""
+
+    EXACT = "exact"
+    ROUNDING = "rounding"
+    APPROXIMATE = "approximate"
+
+
+ROUNDINGS = 16.0
+"""Roundings per term of the random walk that a pass may add before it counts as wrong."""
+
+AMPLIFICATION = 64.0
+"""How many times the graph's own response to one rounding of its inputs a pass may add."""
+
+APPROXIMATE_ERROR = 2e-2
+"""Relative error, by the largest value of an output, that an approximate pass may add."""
+
+SIZES = (3, 2, 5, 4, 7, 6)
+"""What symbolic sizes are bound to, in the order of their names: small, and different from each other."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One set of inputs, what the graph gave for it, and how far each output moved under one rounding of the inputs."""
+
+    inputs: tuple[Any, ...]
+    expected: tuple[Any, ...]
+    response: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs and expected outputs of a graph before any pass ran; `terms` is the length of its longest reduction."""
+
+    samples: tuple[Sample, ...]
+    terms: int
+
+    @classmethod
+    def drawn(cls, graph: Graph, *, count: int = 2, seed: int = 0) -> "Samples":
+        """Draws `count` sets of inputs on which `graph` can be evaluated.
+
+        Raises `UnsupportedError` when it cannot be evaluated on any, or gives other results each time.
+        """
+        random = np.random.default_rng(seed)
+        return cls.of(graph, [_drawn_inputs(graph, random) for _ in range(count)])
+
+    @classmethod
+    def of(cls, graph: Graph, inputs: Sequence[Sequence[Any]]) -> "Samples":
+        """Samples for given inputs, each in the order of the graph's inputs."""
+        if any(node.op.has(Trait.IMPURE) for node in graph.nodes):
+            raise UnsupportedError("a graph with random ops cannot be checked numerically", remedy="check='structure'")
+        return cls(tuple(_sample(graph, each) for each in inputs), _longest_reduction(graph, inputs))
+
+    def first_difference(self, graph: Graph, exactness: Exactness) -> str:
+        """Where `graph` gives another result than expected: output, position and both values; empty when nowhere."""
+        for sample in self.samples:
+            try:
+                given = evaluate_graph(graph, sample.inputs)
+            except CapgraphError as error:
+                return f"it cannot be evaluated any more: {error.message} at {error.where}"
+            for name, new, old, response in zip(
+                graph.output_names, given, sample.expected, sample.response, strict=True
+            ):
+                problem = difference(old, new, exactness, self.terms, response)
+                if problem:
+                    return f"output {name} {problem}"
+        return ""
+
+
+def difference(old: Any, new: Any, exactness: Exactness, terms: int = 1, response: float = 0.0) -> str:
+    """How `new` differs from `old` by more than `exactness` allows, in words; empty when it does not."""
+    if not isinstance(old, np.ndarray) or not isinstance(new, np.ndarray):
+        return "" if repr(old) == repr(new) else f"is {new!r} instead of {old!r}"
+    if old.dtype != new.dtype or old.shape != new.shape:
+        return f"is {new.dtype}{list(new.shape)} instead of {old.dtype}{list(old.shape)}"
+    if old.dtype.hasobject:
+        return "" if old.tolist() == new.tolist() else "has other strings"
+    wide_old, wide_new = _wide(old), _wide(new)
+    bound = tolerance(wide_old, DType.of(old.dtype), exactness, terms, response)
+    with np.errstate(all="ignore"):
+        close = np.abs(wide_new - wide_old) <= bound
+    same = (wide_new == wide_old) | (np.isnan(wide_new) & np.isnan(wide_old))
+    wrong = np.argwhere(~(same | close))
+    if not len(wrong):
+        return ""
+    where = tuple(int(index) for index in wrong[0])
+    return f"at {list(where)} is {new[where]!s} instead of {old[where]!s} ({len(wrong)} of {old.size} differ)"
+
+
+def tolerance(expected: Array, dtype: DType, exactness: Exactness, terms: int, response: float) -> float:
+    """The absolute error that is allowed for an output with these expected values."""
+    if exactness is Exactness.EXACT or dtype.kind not in (Kind.FLOAT, Kind.COMPLEX):
+        return 0.0
+    finite = np.abs(expected[np.isfinite(expected)])
+    scale = float(finite.max()) if finite.size else 0.0
+    rounding = _epsilon(dtype) * scale * ROUNDINGS * sqrt(terms) + AMPLIFICATION * response
+    return rounding if exactness is Exactness.ROUNDING else rounding + APPROXIMATE_ERROR * scale
+
+
+def _epsilon(dtype: DType) -> float:
+    if dtype.kind is Kind.COMPLEX:
+        return float(np.finfo(dtype.numpy).eps)
+    return float(ml_dtypes.finfo(dtype.numpy).eps)
+
+
+def _wide(array: Array) -> Array:
+    if array.dtype.kind == "c":
+        return array.astype(np.complex128)
+    return array if array.dtype.kind in "iub" and array.dtype.itemsize == 8 else array.astype(np.float64)
+
+
+# ---- drawing
+
+
+def draw_sizes(graph: Graph) -> dict[str, int]:
+    """Small sizes for the symbols of a graph's inputs."""
+    names = sorted(frozenset[str]().union(*(type_symbols(value.type) for value in graph.inputs)))
+    return {name: SIZES[index % len(SIZES)] for index, name in enumerate(names)}
+
+
+def draw(value: Value, sizes: Mapping[str, int], random: np.random.Generator) -> Array:
+    """An array for an input: floats from a normal distribution, integers 0 or 1 so that they are valid indices."""
+    ty = value.type
+    if not isinstance(ty, TensorType) or ty.shape is None:
+        raise UnsupportedError(f"no value can be drawn for input {value.name} of type {ty}", remedy="pass samples")
+    shape = tuple(evaluate(dim, sizes) for dim in ty.shape)
+    if ty.dtype.kind is Kind.FLOAT:
+        return random.standard_normal(shape).astype(ty.dtype.numpy)
+    if ty.dtype.kind is Kind.COMPLEX:
+        return (random.standard_normal(shape) + 1j * random.standard_normal(shape)).astype(ty.dtype.numpy)
+    if ty.dtype.kind is Kind.STRING:
+        return np.full(shape, "text", dtype=object)
+    return random.integers(0, 2, shape).astype(ty.dtype.numpy)
+
+
+def _drawn_inputs(graph: Graph, random: np.random.Generator) -> list[Array]:
+    sizes = draw_sizes(graph)
+    return [draw(value, sizes, random) for value in graph.inputs]
+
+
+def _sample(graph: Graph, inputs: Sequence[Any]) -> Sample:
+    try:
+        expected = evaluate_graph(graph, inputs)
+        moved = evaluate_graph(graph, [_nudged(each) for each in inputs])
+    except CapgraphError as error:
+        raise UnsupportedError(
+            f"the graph cannot be evaluated on drawn inputs: {error.message}",
+            where=error.where,
+            remedy="pass samples of real inputs, or check='structure'",
+        ) from error
+    return Sample(tuple(inputs), expected, tuple(map(_distance, expected, moved)))
+
+
+def _nudged(array: Any) -> Any:
+    """Every float one rounding further from zero."""
+    if not isinstance(array, np.ndarray) or array.dtype.hasobject or not DType.of(array.dtype).is_float:
+        return array
+    wide = array.astype(np.float64) * (1.0 + _epsilon(DType.of(array.dtype)))
+    return wide.astype(array.dtype)
+
+
+def _distance(first: Any, second: Any) -> float:
+    if not isinstance(first, np.ndarray) or first.dtype.hasobject or first.shape != second.shape or not first.size:
+        return 0.0
+    with np.errstate(all="ignore"):
+        apart = np.abs(_wide(first).astype(np.complex128) - _wide(second))
+    finite = apart[np.isfinite(apart)]
+    return float(finite.max()) if finite.size else 0.0
+
+
+def _longest_reduction(graph: Graph, inputs: Sequence[Sequence[Any]]) -> int:
+    """The largest number of elements that any node reads per element that it writes, where sizes are known."""
+    longest = 1
+    sizes = draw_sizes(graph)
+    for node in graph.nodes:
+        read = max((_size(value, sizes) for value in node.operands), default=1)
+        written = min((_size(value, sizes) for value in node.outputs), default=1)
+        longest = max(longest, read // max(written, 1))
+    return longest
+
+
+def _size(value: Value, sizes: Mapping[str, int]) -> int:
+    if not isinstance(value.type, TensorType) or value.type.shape is None:
+        return 1
+    if not type_symbols(value.type) <= sizes.keys():
+        return 1
+    return prod(evaluate(dim, sizes) for dim in value.type.shape)

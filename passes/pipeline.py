@@ -1,0 +1,238 @@
+"""Pipelines: which passes run in which order, and what is checked after each.
+
+A pipeline edits one clone of the graph and commits it at the end, so a failure leaves the caller's graph untouched. Its
+stages run in order; a stage repeats its passes until none changes anything. One hook after every pass verifies, times,
+dumps, and with `verify="numeric"`, evaluates the graph before and after on drawn inputs and names the pass that broke it.
+"""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..ir.errors import CapgraphError, InternalError, UnsupportedError
+from ..ir.graph import Graph
+from ..ir.printer import print_graph
+from ..ir.verify import verify
+from .base import Pass
+from .numeric import Samples
+from .rewriter import Rewriter
+
+MAX_ROUNDS = 32
+"""A stage that still changes the graph after this many rounds contains passes that undo each other."""
+
+CHECKS = ("none", "structure", "numeric")
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PassReport:
+    """One run of one pass: wall time in seconds, nodes (regions included) before and after, rewrites by rule."""
+
+    name: str
+    seconds: float
+    nodes_before: int
+    nodes_after: int
+    changed: bool
+    rewrites: Counter[str] = field(default_factory=Counter[str])
+
+
+@dataclass
+class PipelineReport:
+    """All runs of all passes, in order."""
+
+    runs: list[PassReport] = field(default_factory=list[PassReport])
+
+    @property
+    def changed(self) -> bool:
+        return any(run.changed for run in self.runs)
+
+    @property
+    def seconds(self) -> float:
+        return sum(run.seconds for run in self.runs)
+
+    @property
+    def rewrites(self) -> int:
+        return sum(run.rewrites.total() for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Stages of passes. Textual form: `"cse,fold-constants{limit=64};fuse"` (commas within a stage, semicolons between)."""
+
+    stages: tuple[tuple[Pass, ...], ...]
+
+    def __str__(self) -> str:
+        return ";".join(",".join(map(str, stage)) for stage in self.stages)
+
+    @property
+    def passes(self) -> Iterator[Pass]:
+        """Every pass, in order."""
+        for stage in self.stages:
+            yield from stage
+
+    def without(self, names: Sequence[str]) -> "Pipeline":
+        """The same pipeline with the passes of these names left out. Raises `UnsupportedError` for an unknown name."""
+        known = {each.name for each in self.passes}
+        for name in names:
+            if name not in known:
+                raise UnsupportedError(
+                    f"the pipeline has no pass {name}", remedy=f"its passes: {', '.join(sorted(known))}"
+                )
+        kept = (tuple(each for each in stage if each.name not in names) for stage in self.stages)
+        return Pipeline(tuple(stage for stage in kept if stage))
+
+    def run(
+        self,
+        graph: Graph,
+        *,
+        check: str = "structure",
+        samples: Samples | None = None,
+        dump: Path | None = None,
+        budget: int | None = None,
+        progress: Progress | None = None,
+    ) -> PipelineReport:
+        """Rewrites `graph` in place, or leaves it as it was when anything fails.
+
+        `check` is one of `CHECKS`; `samples` are the inputs for numeric checking (drawn when None). `dump` names a
+        folder for the text form before and after every pass that changed something. `budget` bounds the rewrites.
+        Raises `InternalError` naming the pass when a pass breaks its contract.
+        """
+        if check not in CHECKS:
+            raise UnsupportedError(f"check={check!r} is not known", remedy=f"one of {', '.join(CHECKS)}")
+        work = graph.clone()
+        run = _Run(work, check, samples, dump, budget, progress)
+        for stage in self.stages:
+            run.stage(stage)
+        if run.report.changed:
+            graph.adopt(work)
+        return run.report
+
+
+class _Run:
+    """One run of a pipeline over its clone."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        check: str,
+        samples: Samples | None,
+        dump: Path | None,
+        budget: int | None,
+        progress: Progress | None,
+    ) -> None:
+        self.graph = graph
+        self.check = check
+        self.dump = dump
+        self.budget = budget
+        self.progress = progress
+        self.report = PipelineReport()
+        self.samples = samples
+        if check == "numeric" and samples is None:
+            self.samples = Samples.drawn(graph)
+
+    def stage(self, stage: Sequence[Pass]) -> None:
+        for _ in range(MAX_ROUNDS):
+            changed = [self.run_pass(each) for each in stage]
+            if True not in changed:
+                return
+        names = ", ".join(each.name for each in stage)
+        raise InternalError(f"passes {names} still change the graph after {MAX_ROUNDS} rounds", remedy="run them alone")
+
+    def run_pass(self, each: Pass) -> bool:
+        if self.progress is not None:
+            self.progress(each.name)
+        before = print_graph(self.graph) if self.dump else ""
+        nodes = _count(self.graph)
+        start = time.perf_counter()
+        rewrites, changed = self._run_on_all(each)
+        seconds = time.perf_counter() - start
+        report = PassReport(each.name, seconds, nodes, _count(self.graph), changed, rewrites)
+        self.report.runs.append(report)
+        if changed:
+            self._check(each)
+            self._dump(each, before)
+        return changed
+
+    def _run_on_all(self, each: Pass) -> tuple[Counter[str], bool]:
+        rewrites: Counter[str] = Counter()
+        changed = False
+        for graph in innermost_first(self.graph):
+            left = None if self.budget is None else self.budget - self.report.rewrites - rewrites.total()
+            rewriter = Rewriter(graph, budget=left)
+            try:
+                each.run(graph, rewriter)
+            except CapgraphError as error:
+                raise InternalError(f"pass {each.name} failed: {error.message}", where=error.where) from error
+            rewrites += rewriter.rewrites
+            changed = changed or rewriter.changed
+        return rewrites, changed
+
+    def _check(self, each: Pass) -> None:
+        if self.check == "none":
+            return
+        try:
+            verify(self.graph)
+        except CapgraphError as error:
+            raise InternalError(f"pass {each.name} broke the graph: {error.message}", where=error.where) from error
+        if self.check == "numeric" and self.samples is not None:
+            difference = self.samples.first_difference(self.graph, each.exactness)
+            if difference:
+                raise InternalError(f"pass {each.name} changed what the graph means: {difference}")
+
+    def _dump(self, each: Pass, before: str) -> None:
+        if self.dump is None:
+            return
+        self.dump.mkdir(parents=True, exist_ok=True)
+        stem = f"{len(self.report.runs):03}-{each.name}"
+        (self.dump / f"{stem}-before.txt").write_text(before)
+        (self.dump / f"{stem}-after.txt").write_text(print_graph(self.graph))
+
+
+def innermost_first(graph: Graph) -> list[Graph]:
+    """The regions of `graph`, those inside before those around them, and `graph` itself last."""
+    found, pending = [graph], [graph]
+    while pending:
+        inner = [region for node in pending.pop().nodes if node.op.bound_attrs for region in node.regions.values()]
+        found += inner
+        pending += inner
+    return found[::-1]
+
+
+def _count(graph: Graph) -> int:
+    return sum(len(each) for each in innermost_first(graph))
+
+
+_PASS = re.compile(r"\s*(?P<name>[a-z0-9-]+)\s*(?:\{(?P<options>[^}]*)\})?\s*")
+
+
+def parse_pipeline(text: str, known: dict[str, type[Pass]]) -> Pipeline:
+    """The pipeline that `text` describes. Raises `UnsupportedError` for an unknown pass or option."""
+    stages = tuple(tuple(_parse_stage(stage, known)) for stage in text.split(";") if stage.strip())
+    return Pipeline(stages)
+
+
+def _parse_stage(text: str, known: dict[str, type[Pass]]) -> Iterator[Pass]:
+    position = 0
+    while position < len(text):
+        found = _PASS.match(text, position)
+        if found is None:
+            raise UnsupportedError(
+                f"cannot read the pipeline at {text[position:]!r}", remedy="write pass,pass{option=value}"
+            )
+        name = found["name"]
+        if name not in known:
+            raise UnsupportedError(f"there is no pass {name}", remedy=f"the passes: {', '.join(sorted(known))}")
+        yield known[name].from_options(_parse_options(found["options"] or ""))
+        position = found.end()
+        if position < len(text) and text[position] != ",":
+            raise UnsupportedError(f"expected a comma at {text[position:]!r}", remedy="write pass,pass{option=value}")
+        position += 1
+
+
+def _parse_options(text: str) -> dict[str, str]:
+    pairs = (part.partition("=") for part in text.split(",") if part.strip())
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,178 @@
+"""The only way for a pass to change a graph: it notes every edit, so that "changed" is seen and never claimed."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.attrs import AttrValue
+from ..ir.constant import Constant
+from ..ir.dims import Truth
+from ..ir.errors import InvalidGraphError
+from ..ir.graph import Graph, Node, Origin, Value
+from ..ir.op import Op
+from ..ir.ops import native
+from ..ir.types import DType, Type, compatible
+
+
+class Rewriter:
+    """Edits of one graph during one pass.
+
+    A pass asks `may_rewrite(rule, node)` before each self-contained rewrite; the answer is False once `budget` rewrites
+    are spent, which is how `bisect` finds the single rewrite that broke a model. New nodes go right before the node
+    given to `at` (or `may_rewrite`) and inherit its origin. `touched` collects nodes that the driver should look at
+    again.
+    """
+
+    def __init__(self, graph: Graph, *, budget: int | None = None) -> None:
+        self.graph = graph
+        self.budget = budget
+        self.edits = 0
+        self.rewrites: Counter[str] = Counter()
+        self.last_rewrite = ""
+        self.touched: dict[Node, None] = {}
+        self._anchor: Node | None = None
+        self._origin: Origin | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether any edit was made."""
+        return self.edits > 0
+
+    def may_rewrite(self, rule: str, node: Node) -> bool:
+        """Whether the budget allows one more rewrite; if so it is counted, and new nodes go before `node`."""
+        if self.budget is not None and self.rewrites.total() >= self.budget:
+            return False
+        self.rewrites[rule] += 1
+        self.last_rewrite = f"{rule} at {node.where()}"
+        self.at(node)
+        return True
+
+    def take_back(self, rule: str) -> None:
+        """Uncounts a rewrite that `may_rewrite` allowed and that then made no edit."""
+        self.rewrites[rule] -= 1
+
+    def at(self, node: Node | None) -> None:
+        """Puts new nodes right before `node` (None: at the end), with its origin."""
+        self._anchor = node
+        self._origin = node.origin if node is not None else None
+
+    # ---- new nodes
+
+    def op(self, name: str, *inputs: Value | None, **attrs: AttrValue) -> Value:
+        """A new native node with one result."""
+        return self.node(native(name), inputs, attrs).output
+
+    def ops(self, name: str, *inputs: Value | None, **attrs: AttrValue) -> tuple[Value, ...]:
+        """A new native node with its results."""
+        return self.node(native(name), inputs, attrs).outputs
+
+    def node(
+        self, op: Op, inputs: Sequence[Value | None], attrs: dict[str, AttrValue], types: Sequence[Type] | None = None
+    ) -> Node:
+        """A new node of any op."""
+        if self._anchor is None:
+            made = self.graph.append(op, inputs, attrs, types=types, origin=self._origin)
+        else:
+            made = self.graph.insert_before(self._anchor, op, inputs, attrs, types=types, origin=self._origin)
+        self._note(made)
+        return made
+
+    def constant(self, content: Any, dtype: DType | None = None) -> Value:
+        """A new constant from an array, a scalar or a `Constant`."""
+        value = content if isinstance(content, Constant) else Constant(np.asarray(content), dtype)
+        return self.op("constant", value=value)
+
+    # ---- edits
+
+    def replace(self, node: Node, *values: Value | None) -> None:
+        """Makes `values` stand for the results of `node` (None only for an unused one) and erases it.
+
+        A new value takes over the name, and what the old type knew of its sizes. Producers left without uses go too.
+        """
+        if len(values) != len(node.outputs):
+            raise InvalidGraphError(f"{len(values)} values for {len(node.outputs)} results", where=node.where())
+        for old, new in zip(node.outputs, values, strict=True):
+            if new is not None:
+                self.replace_value(old, new)
+        self.erase(node)
+        self._anchor = None if self._anchor is node else self._anchor
+
+    def replace_value(self, old: Value, new: Value) -> None:
+        """Makes every use of `old` read `new`."""
+        if old is new:
+            return
+        for user in old.users:
+            self._note(user)
+        if compatible(old.type, new.type) is Truth.UNKNOWN:
+            self.graph.refine_type(new, old.type)
+        self.graph.replace_uses(old, new)
+        self._take_name(old, new)
+        self.edits += 1
+        if new.producer is not None:
+            self.touched[new.producer] = None
+
+    def _take_name(self, old: Value, new: Value) -> None:
+        if new.producer is None or old.producer is None or not new.name.isdigit() or old.name.isdigit():
+            return
+        name = old.name
+        self.graph.rename(old, "")
+        self.graph.rename(new, name)
+
+    def replace_input(self, node: Node, index: int, new: Value | None) -> None:
+        """Makes operand `index` of `node` read `new`."""
+        old = node.inputs[index]
+        if old is new:
+            return
+        self.graph.replace_input(node, index, new)
+        self._note(node)
+        self._drop_unused(old)
+
+    def set_output(self, index: int, new: Value) -> None:
+        """Makes graph output `index` return `new`."""
+        old = self.graph.outputs[index]
+        if old is new:
+            return
+        self.graph.set_output(index, new)
+        self.edits += 1
+        self._drop_unused(old)
+
+    def set_attrs(self, node: Node, **changes: AttrValue) -> None:
+        """Changes attributes of `node`, whose result types stay."""
+        before = node.attrs
+        self.graph.set_attrs(node, **changes)
+        if node.attrs != before:
+            self._note(node)
+
+    def move_before(self, node: Node, anchor: Node) -> None:
+        """Moves `node` right before `anchor`."""
+        self.graph.move_before(node, anchor)
+        self._note(node)
+
+    def erase(self, node: Node) -> None:
+        """Removes an unused node, and then the producers of its operands that are left unused."""
+        pending = [node]
+        while pending:
+            current = pending.pop()
+            producers = {value.producer: None for value in current.operands if value.producer is not None}
+            self.graph.erase(current)
+            self.edits += 1
+            self.touched.pop(current, None)
+            pending += [producer for producer in producers if not producer.has_uses]
+            self.touched.update({producer: None for producer in producers if producer.has_uses})
+            self._touch_users(current)
+
+    def _drop_unused(self, value: Value | None) -> None:
+        if value is not None and value.producer is not None and not value.producer.has_uses:
+            self.erase(value.producer)
+
+    def _touch_users(self, node: Node) -> None:
+        """Nodes that read what `node` read may now be the only ones to do so, which some patterns wait for."""
+        for value in node.operands:
+            if len(value.uses) == 1:
+                self.touched.update(dict.fromkeys(value.users))
+
+    def _note(self, node: Node) -> None:
+        self.edits += 1
+        self.touched[node] = None
