@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from ..ir.errors import UnsupportedError
 from ..ir.graph import Graph
 from .driver import apply_rules
-from .numeric import Exactness as Exactness
+from .exactness import Exactness
 from .pattern import Rule
 from .rewriter import Rewriter
 

@@ -1,14 +1,13 @@
 """Numeric checking: the graph before and after a pass, evaluated on drawn inputs and compared.
 
 An exact pass must not move a bit (equal NaNs count as equal, and so do the two zeros). What a rounding-changing pass
-may move follows from the dtype, from how many terms the longest reduction sums - errors of half a unit in the last place
-add up like a random walk - and from how much the graph itself amplifies an input that is off by one rounding, which is
-measured by evaluating it on such an input.
+may move follows from the dtype, from how many terms the longest reduction sums - errors of half a unit in the last
+place add up like a random walk - and from how much the graph itself amplifies an input that is off by one rounding,
+which is measured by evaluating it on such an input.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from math import prod, sqrt
 from typing import Any
 
@@ -22,15 +21,7 @@ from ..ir.evaluate import evaluate_graph
 from ..ir.graph import Graph, Value
 from ..ir.op import Trait
 from ..ir.types import DType, Kind, TensorType, type_symbols
-
-
-class Exactness(Enum):
-    """How far a pass may move results: not a bit, re-associated within the dtype, or by a named approximation."""
-
-    EXACT = "exact"
-    ROUNDING = "rounding"
-    APPROXIMATE = "approximate"
-
+from .exactness import Exactness
 
 ROUNDINGS = 16.0
 """Roundings per term of the random walk that a pass may add before it counts as wrong."""

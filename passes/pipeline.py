@@ -2,7 +2,7 @@
 
 A pipeline edits one clone of the graph and commits it at the end, so a failure leaves the caller's graph untouched. Its
 stages run in order; a stage repeats its passes until none changes anything. One hook after every pass verifies, times,
-dumps, and with `verify="numeric"`, evaluates the graph before and after on drawn inputs and names the pass that broke it.
+dumps, and with `verify="numeric"` evaluates the graph before and after on drawn inputs and names the guilty pass.
 """
 
 import re
@@ -61,7 +61,7 @@ class PipelineReport:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Stages of passes. Textual form: `"cse,fold-constants{limit=64};fuse"` (commas within a stage, semicolons between)."""
+    """Stages of passes. Textual form: `"cse,fold-constants{limit=64};fuse"`, a semicolon between stages."""
 
     stages: tuple[tuple[Pass, ...], ...]
 

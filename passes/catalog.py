@@ -1,0 +1,46 @@
+"""Every pass by name, and the pipeline of each optimisation level."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ..ir.errors import UnsupportedError
+from .base import Pass
+from .cse import Cse
+from .eliminate_dead_code import EliminateDeadCode
+from .fold_constants import FoldConstants
+from .pipeline import Pipeline, parse_pipeline
+
+_PASSES: tuple[type[Pass], ...] = (
+    Cse,
+    EliminateDeadCode,
+    FoldConstants,
+)
+
+PASSES: Mapping[str, type[Pass]] = MappingProxyType({each.name: each for each in _PASSES})
+"""The passes that pipelines and the command line can name."""
+
+_CLEAN_UP: tuple[Pass, ...] = (EliminateDeadCode(), FoldConstants(), Cse())
+
+_LEVELS: Mapping[int, Pipeline] = MappingProxyType(
+    {
+        0: Pipeline(()),
+        1: Pipeline((_CLEAN_UP,)),
+        2: Pipeline((_CLEAN_UP,)),
+        3: Pipeline((_CLEAN_UP,)),
+    }
+)
+
+
+def level_pipeline(level: int) -> Pipeline:
+    """The pipeline of a level: 0 none, 1 clean-up (bit-exact), 2 fusion and folding (may re-associate), 3 lower precision.
+
+    Raises `UnsupportedError` for another number.
+    """
+    if level not in _LEVELS:
+        raise UnsupportedError(f"there is no level {level}", remedy="levels go from 0 to 3")
+    return _LEVELS[level]
+
+
+def pipeline(text: str) -> Pipeline:
+    """The pipeline that `text` describes (see `passes.pipeline`)."""
+    return parse_pipeline(text, dict(PASSES))

@@ -1,0 +1,101 @@
+"""Constant folding: what depends on constants alone is computed now, and shape arithmetic becomes dims.
+
+Folding runs an op's own meaning, so values and dtypes are exactly those that running the node would give. A result
+larger than its operands together is kept only up to `limit` bytes: a model must not grow tenfold because an expanded
+mask was written out.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..ir.constant import Constant
+from ..ir.dims import SymDim, symbols
+from ..ir.errors import CapgraphError
+from ..ir.evaluate import evaluate_node
+from ..ir.graph import Graph, Node, Value
+from ..ir.op import Trait
+from ..ir.ops import native
+from ..ir.shape_values import ShapeValues
+from ..ir.types import DType, TensorType, type_symbols
+from .base import Pass
+from .pattern import constant_of
+from .rewriter import Rewriter
+
+_NEVER = Trait.IMPURE | Trait.FOREIGN | Trait.CONTROL_FLOW
+
+
+@dataclass(frozen=True)
+class FoldConstants(Pass):
+    """Replaces nodes by the constants that they compute; `limit` (bytes) bounds results that outgrow the operands."""
+
+    name: ClassVar[str] = "fold-constants"
+    limit: int = 1 << 20
+
+    def run(self, graph: Graph, rewriter: Rewriter) -> None:
+        shapes = ShapeValues()
+        bound = frozenset[str]().union(*(type_symbols(value.type) for value in graph.inputs))
+        for node in graph.nodes:
+            if not node.inputs or node.op.traits & _NEVER or not node.has_uses:
+                continue
+            if not self._fold_values(node, rewriter):
+                _fold_shape(node, shapes, bound, rewriter)
+
+    def _fold_values(self, node: Node, rewriter: Rewriter) -> bool:
+        operands = [constant_of(value) if value is not None else None for value in node.inputs]
+        if any(value is not None and content is None for value, content in zip(node.inputs, operands, strict=True)):
+            return False
+        if not self._is_affordable(node, operands):
+            return False
+        try:
+            results = evaluate_node(node, [content.array if content is not None else None for content in operands], {})
+        except CapgraphError:
+            return False  # it fails when it runs; that error belongs to the run, with its origin
+        if not rewriter.may_rewrite("constant", node):
+            return False
+        rewriter.replace(node, *(rewriter.constant(Constant(_owned(result))) for result in results))
+        return True
+
+    def _is_affordable(self, node: Node, operands: list[Constant | None]) -> bool:
+        if not all(isinstance(value.type, TensorType) and value.type.is_static for value in node.outputs):
+            return False
+        size = sum(_nbytes(value) for value in node.outputs)
+        return size <= max(self.limit, sum(content.nbytes for content in operands if content is not None))
+
+
+def _nbytes(value: Value) -> int:
+    count = value.tensor.size
+    return count * value.tensor.dtype.bits // 8 if isinstance(count, int) else 0
+
+
+def _owned(result: np.ndarray) -> np.ndarray:
+    """A view of a larger array would keep all of it alive."""
+    return result if result.base is None else result.copy()
+
+
+def _fold_shape(node: Node, shapes: ShapeValues, bound: frozenset[str], rewriter: Rewriter) -> bool:
+    """Replaces an i64 scalar or vector whose elements are known as dims of the graph's inputs."""
+    if len(node.outputs) != 1 or not isinstance(node.outputs[0].type, TensorType):
+        return False
+    value = node.outputs[0]
+    if value.tensor.dtype is not DType.I64 or value.tensor.shape is None or len(value.shape) > 1:
+        return False
+    content = shapes.of(value)
+    if content is None or not _mentions_only(content, bound) or not rewriter.may_rewrite("shape", node):
+        return False
+    rewriter.replace(node, _dims_value(content, rewriter))
+    return True
+
+
+def _mentions_only(content: np.ndarray, bound: frozenset[str]) -> bool:
+    return all(symbols(dim) <= bound for dim in content.reshape(-1).tolist())
+
+
+def _dims_value(content: np.ndarray, rewriter: Rewriter) -> Value:
+    dims = content.reshape(-1).tolist()
+    if not any(isinstance(dim, SymDim) for dim in dims):
+        return rewriter.constant(np.array(dims, dtype=np.int64).reshape(content.shape))
+    if content.ndim == 0:
+        return rewriter.op("dim", value=dims[0])
+    return rewriter.node(native("dims"), (), {"values": tuple(dims)}).output
