@@ -81,8 +81,8 @@ class ShapeValues:
         if node is None or node.op.symbolic is None:
             return None
         found = self._meaning(node)
-        if isinstance(found, tuple):
-            found = found[value.index]
+        if isinstance(found, tuple):  # one for each result
+            found = found[value.index]  # pyright: ignore[reportUnknownVariableType]
         elif value.index:
             return None
         return None if found is None else _checked(found, value)

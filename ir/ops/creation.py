@@ -82,7 +82,7 @@ def full(*, shape: Sequence[int], value: Constant) -> Array:
 
 def _full_symbolic(_types: Sequence[Type | None], _operands: Sequence[Any], attrs: Attrs) -> Array | None:
     element = constant_dims(attrs["value"])
-    return None if element is None else np.full(attrs["shape"], element.item(), dtype=object)
+    return None if element is None else np.full(tuple(attrs["shape"]), element.item(), dtype=object)
 
 
 def dynamic_full_type(shape: TensorType, *, value: Constant) -> TensorType:
@@ -206,12 +206,11 @@ def dynamic_arange(start: Array, limit: Array, step: Array) -> Array:
         raise ExecutionError("the step of a range cannot be 0")
     dtype = start.dtype
     if dtype.kind in "iu":
-        first, last, stride = int(start), int(limit), int(step)
-        return np.array(range(first, last, stride), dtype=dtype)
-    wide = np.float64 if dtype == np.float64 else np.float32
-    first, last, stride = (np.asarray(bound).astype(wide) for bound in (start, limit, step))
+        return np.array(range(int(start), int(limit), int(step)), dtype=dtype)
+    wide: Any = np.float64 if dtype == np.float64 else np.float32
+    first, last, stride = (wide(bound) for bound in (start, limit, step))
     count = max(math.ceil((last - first) / stride), 0)
-    return np.asarray(first + np.arange(count).astype(wide) * stride).astype(dtype)
+    return np.asarray(first + np.arange(count, dtype=np.int64).astype(wide) * stride).astype(dtype)
 
 
 def eye_like_type(x: TensorType, *, dtype: DType | None, diagonal: int) -> TensorType:

@@ -40,9 +40,7 @@ def moved(function: Any) -> Symbolic:
 
 
 def _is_symbolic(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return any(isinstance(item, SymDim) for item in value)
-    return isinstance(value, SymDim)
+    return isinstance(value, SymDim) or (isinstance(value, tuple) and any(map(_is_symbolic, value)))
 
 
 # ---- reshape
@@ -320,9 +318,10 @@ def reverse_sequence(x: Array, lengths: Array, *, batch_axis: int, time_axis: in
     steps = sequences.shape[1]
     if np.any((lengths < 0) | (lengths > steps)):
         raise ExecutionError(f"the lengths {lengths.tolist()} must lie between 0 and the number of steps {steps}")
-    step, until = np.arange(steps)[None, :], lengths[:, None]
+    step = np.arange(steps, dtype=np.int64)[None, :]
+    until: Array = lengths[:, None]
     source = np.where(step < until, until - 1 - step, step)
-    turned = sequences[np.arange(len(lengths))[:, None], source]
+    turned = sequences[np.arange(len(lengths), dtype=np.int64)[:, None], source]
     return np.moveaxis(turned, (0, 1), (batch_axis, time_axis))
 
 
