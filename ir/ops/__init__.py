@@ -5,17 +5,52 @@ from types import MappingProxyType
 
 from ..errors import TypeRuleError
 from ..op import Op
-from . import arithmetic, control, conv, creation, layout, linear, pooling, quantized
+from . import (
+    activation,
+    arithmetic,
+    attention,
+    cast,
+    control,
+    conv,
+    creation,
+    indexing,
+    layout,
+    linear,
+    logic,
+    normalization,
+    pooling,
+    quantized,
+    random,
+    recurrent,
+    reduction,
+    scatter,
+    selection,
+    slicing,
+    sorting,
+)
 
 _FAMILIES = {
+    "activation": activation.OPS,
     "arithmetic": arithmetic.OPS,
+    "attention": attention.OPS,
+    "cast": cast.OPS,
     "control": control.OPS,
     "conv": conv.OPS,
     "creation": creation.OPS,
+    "indexing": indexing.OPS,
     "layout": layout.OPS,
     "linear": linear.OPS,
+    "logic": logic.OPS,
+    "normalization": normalization.OPS,
     "pooling": pooling.OPS,
     "quantized": quantized.OPS,
+    "random": random.OPS,
+    "recurrent": recurrent.OPS,
+    "reduction": reduction.OPS,
+    "scatter": scatter.OPS,
+    "selection": selection.OPS,
+    "slicing": slicing.OPS,
+    "sorting": sorting.OPS,
 }
 
 

@@ -40,7 +40,9 @@ def moved(function: Any) -> Symbolic:
 
 
 def _is_symbolic(value: Any) -> bool:
-    return isinstance(value, SymDim) or (isinstance(value, tuple) and any(map(_is_symbolic, value)))
+    if isinstance(value, tuple):
+        return any(isinstance(item, SymDim) for item in value)  # pyright: ignore[reportUnknownVariableType]
+    return isinstance(value, SymDim)
 
 
 # ---- reshape
