@@ -1,1 +1,1 @@
-"""What runs a plan: eagerly, as recorded graphs, or through another runtime."""
+"""What runs a graph or a plan: eagerly, as recorded graphs, or through another runtime."""

@@ -1,0 +1,134 @@
+"""What a call must bring: names, dtypes and shapes of inputs, checked once before anything runs."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..ir.constant import Array
+from ..ir.errors import InputError
+from ..ir.evaluate import Sizes, match_type
+from ..ir.graph import Graph, Value
+from ..ir.types import DType, OptionalType, SequenceType, TensorType, Type
+
+
+class Signature:
+    """The inputs of a graph, as callers give them by name.
+
+    Tensors are NumPy arrays of the declared dtype, contiguous or not; Python numbers and nested lists are taken where
+    they can have that dtype, nothing else is converted. Inputs with a default may be left out.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._inputs = graph.inputs
+        self._names = frozenset(value.name for value in graph.inputs)
+        self._defaults = dict(graph.defaults)
+        self._is_static = all(isinstance(v.type, TensorType) and v.type.is_static for v in graph.inputs)
+
+    def bind(self, given: Mapping[str, Any]) -> tuple[list[Any], Sizes]:
+        """The inputs in the order of the graph's, and the sizes of the symbols that their shapes determine.
+
+        Raises `InputError` for one that is missing, not asked for, or of another type.
+        """
+        self._check_names(given)
+        values = [self._given(value, given) for value in self._inputs]
+        sizes: Sizes = {}
+        for _ in range(1 if self._is_static else 2):  # a size like 2*T may stand before the T that determines it
+            for value, array in zip(self._inputs, values, strict=True):
+                problem = match_type(value.type, array, sizes)
+                if problem:
+                    raise InputError(f"input {value.name!r}: {problem}", remedy=_shape_remedy(value.type))
+        return values, sizes
+
+    def _check_names(self, given: Mapping[str, Any]) -> None:
+        if not isinstance(given, Mapping):
+            raise InputError(
+                f"inputs are given as a mapping from names to arrays, not as {type(given).__name__}",
+                remedy=f"pass {{{', '.join(f'{value.name!r}: array' for value in self._inputs)}}}",
+            )
+        surplus = [str(name) for name in given if name not in self._names]
+        missing = [v for v in self._inputs if v.name not in given and v.name not in self._defaults]
+        if not surplus and not missing:
+            return
+        parts = [f"input {value.name!r} ({value.type}) is missing" for value in missing]
+        parts += [f"there is no input {name!r}{_suggestion(name, self._names)}" for name in surplus]
+        takes = ", ".join(f"{v.name!r}{' (optional)' if v.name in self._defaults else ''}" for v in self._inputs)
+        raise InputError("; ".join(parts), remedy=f"the inputs are {takes or 'none'}")
+
+    def _given(self, value: Value, given: Mapping[str, Any]) -> Any:
+        if value.name not in given:
+            return self._defaults[value.name].array
+        return _converted(value.name, value.type, given[value.name])
+
+
+def _suggestion(name: str, known: frozenset[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _shape_remedy(ty: Type) -> str:
+    return f"pass an array of type {ty}" if isinstance(ty, TensorType) else f"pass a value of type {ty}"
+
+
+def _converted(name: str, ty: Type, given: Any) -> Any:
+    if isinstance(ty, TensorType):
+        return _tensor(name, ty, given)
+    if isinstance(ty, OptionalType):
+        return None if given is None else _converted(name, ty.element, given)
+    if isinstance(ty, SequenceType) and isinstance(given, list | tuple):
+        return [_converted(name, ty.element, item) for item in given]
+    return given
+
+
+def _tensor(name: str, ty: TensorType, given: Any) -> Array:
+    dtype = ty.dtype.numpy
+    if isinstance(given, np.ndarray | np.generic) and not isinstance(given, np.ma.MaskedArray):
+        array = np.asarray(given)
+    elif isinstance(given, bool | int | float | complex | str | bytes | list | tuple):
+        array = _from_python(name, ty, given)
+    else:
+        raise InputError(
+            f"input {name!r} is a {type(given).__module__}.{type(given).__qualname__}, not a NumPy array",
+            remedy="pass numpy.asarray(...) of it",
+        )
+    if ty.dtype is DType.STRING and array.dtype.kind in "UST":
+        return array.astype(object)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if array.dtype != dtype:
+        raise InputError(
+            f"input {name!r} has dtype {array.dtype}, but the program takes {ty}",
+            remedy=f"cast it: {name_for_code(name)}.astype({_numpy_name(ty.dtype)})",
+        )
+    return array
+
+
+def _from_python(name: str, ty: TensorType, given: Any) -> Array:
+    """Numbers and lists as an array of the wanted dtype, where no value changes its kind on the way."""
+    try:
+        natural = np.asarray(given)
+        if natural.size == 0 or _is_same_kind(natural.dtype, ty.dtype):
+            return np.asarray(given, dtype=ty.dtype.numpy)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"input {name!r} cannot become {ty}: {error}", remedy=f"pass a NumPy array of type {ty}"
+        ) from error
+    return natural
+
+
+_KINDS = {"bool": "b", "unsigned integer": "iu", "signed integer": "iu", "float": "fiu", "complex": "cfiu"}
+
+
+def _is_same_kind(found: np.dtype[Any], wanted: DType) -> bool:
+    return found.kind in _KINDS.get(wanted.kind.value, "USTO")
+
+
+def name_for_code(name: str) -> str:
+    """An input's name where it can stand in a line of Python, else `x`."""
+    return name if name.isidentifier() else "x"
+
+
+def _numpy_name(dtype: DType) -> str:
+    scalar = dtype.numpy.type
+    return f"{'numpy' if scalar.__module__ == 'numpy' else 'ml_dtypes'}.{scalar.__name__}"

@@ -1,0 +1,288 @@
+"""A graph made ready to run node by node in NumPy.
+
+What does not change between calls is found once: which slot holds each value, which values end with which node, the
+results of nodes that depend on nothing. What depends on the sizes of a call only (attributes and result shapes with
+symbols in them, the memory needed) is found once per set of sizes and kept for the latest few. What is left for each
+step of a call is to fetch operands, call the op's meaning, and compare dtype and shape of the result.
+
+Errors, result checks and regions are those of `ir.evaluate`, the oracle.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..ir.attrs import AttrValue
+from ..ir.constant import Constant
+from ..ir.dims import SymDim, evaluate
+from ..ir.errors import CapgraphError, ResourceError
+from ..ir.evaluate import FAILURES, Region, Sizes, as_results, bind_inputs, bound_attrs, checked, evaluate_node, failure
+from ..ir.foreign import meaning_of
+from ..ir.graph import Graph, Node, Value
+from ..ir.op import Trait
+from ..ir.types import TensorType, Type, bind_type, type_symbols
+from .memory import available_bytes, size_text
+
+KEPT_SIZES = 16
+"""For how many sets of sizes the bound steps are kept."""
+
+KEPT_BYTES = 1 << 16
+"""The largest result of a node without operands that is kept between calls instead of being made again."""
+
+_ABSENT = 0  # the slot of operands that are left out: always None
+
+
+class _Step(NamedTuple):
+    """A node, the slots of its operands and results, those that end with it, and the symbols that it mentions."""
+
+    node: Node
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    frees: tuple[int, ...]
+    symbols: frozenset[str]
+
+
+class _BoundStep(NamedTuple):
+    """A step for one set of sizes.
+
+    `call` is the meaning with its attributes (None where these are only known when the step runs); `dtype` and `shape`
+    are those of the only result, None where there are several or running tells the size.
+    """
+
+    node: Node
+    call: Callable[..., Any] | None
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    frees: tuple[int, ...]
+    dtype: np.dtype[Any] | None
+    shape: tuple[int, ...] | None
+
+
+class Steps:
+    """The nodes of a graph as steps over numbered slots. The graph must not be edited while they are in use.
+
+    Runs may overlap in several threads: each has slots of its own.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._bodies = {body: Steps(body) for node in graph.nodes for body in node.regions.values()}
+        self._slots = _number_slots(graph)
+        needed = _needed_nodes(graph)
+        kept = [node for node in needed if _is_kept(node)]
+        self._template = self._filled_template(kept)
+        self._steps = self._make_steps([node for node in needed if not _is_kept(node)])
+        self._outputs = tuple(self._slots[value] for value in graph.outputs)
+        self._symbols = tuple(sorted(frozenset[str]().union(*(step.symbols for step in self._steps))))
+        self._fixed = {step.node: _bound(step, {}) for step in self._steps if not step.symbols}
+        self._bound: dict[tuple[int | None, ...], list[_BoundStep]] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """The number of steps of a run."""
+        return len(self._steps)
+
+    def run(self, inputs: Sequence[Any], sizes: Sizes) -> tuple[Any, ...]:
+        """The outputs for inputs that fit the graph under `sizes`; adds the sizes that only running tells to `sizes`.
+
+        The caller silences floating-point warnings. Raises `ExecutionError` and `ResourceError` naming the node.
+        """
+        slots = self._template.copy()
+        slots[1 : 1 + len(inputs)] = inputs
+        for node, call, reads, writes, frees, dtype, shape in self._bound_steps(sizes):
+            try:
+                given = (call or self._late(node, sizes))(*[slots[slot] for slot in reads])
+                if type(given) is np.ndarray and given.shape == shape and given.dtype == dtype:
+                    slots[writes[0]] = given
+                else:
+                    _store(node, given, sizes, slots, writes)
+            except FAILURES as error:
+                raise failure(node, error) from error
+            given = None  # else a large result would outlive its last use by one step
+            for slot in frees:
+                slots[slot] = None
+        return tuple([slots[slot] for slot in self._outputs])
+
+    # ---- once per graph
+
+    def _filled_template(self, kept: Iterable[Node]) -> list[Any]:
+        template: list[Any] = [None] * (len(self._slots) + 1)
+        with np.errstate(all="ignore"):
+            for node in kept:
+                for value, result in zip(node.outputs, evaluate_node(node, (), {}), strict=True):
+                    template[self._slots[value]] = result
+        return template
+
+    def _make_steps(self, nodes: Sequence[Node]) -> list[_Step]:
+        last_user = {value: node for node in nodes for value in node.operands}
+        ending: dict[Node, list[int]] = {node: [] for node in nodes}
+        produced = {value: node for node in nodes for value in node.outputs}
+        for value in (*self._graph.inputs, *produced):
+            last = last_user.get(value) or produced.get(value)
+            if last is not None and not value.is_graph_output:
+                ending[last].append(self._slots[value])
+        return [self._make_step(node, tuple(ending[node])) for node in nodes]
+
+    def _make_step(self, node: Node, frees: tuple[int, ...]) -> _Step:
+        reads = tuple(_ABSENT if value is None else self._slots[value] for value in node.inputs)
+        writes = tuple(self._slots[value] for value in node.outputs)
+        return _Step(node, reads, writes, frees, _mentioned_symbols(node))
+
+    # ---- once per set of sizes
+
+    def _bound_steps(self, sizes: Mapping[str, int]) -> list[_BoundStep]:
+        key = tuple([sizes.get(name) for name in self._symbols])
+        found = self._bound.get(key)
+        return found if found is not None else self._bind(key, sizes)
+
+    def _bind(self, key: tuple[int | None, ...], sizes: Mapping[str, int]) -> list[_BoundStep]:
+        made = [self._fixed.get(step.node) or _bound(step, sizes) for step in self._steps]
+        self._check_memory(made, sizes)
+        with self._lock:
+            while len(self._bound) >= KEPT_SIZES:
+                del self._bound[next(iter(self._bound))]
+            self._bound[key] = made
+        return made
+
+    def _check_memory(self, steps: Sequence[_BoundStep], sizes: Mapping[str, int]) -> None:
+        """Raises `ResourceError` when the values that live at the same time do not fit into the memory that is left.
+
+        Values whose size only running tells count as nothing, and so do views.
+        """
+        limit = available_bytes()
+        live, held = 0, dict[int, int]()
+        for step in steps:
+            is_view = step.node.op.has(Trait.VIEW)
+            for value, slot in zip(step.node.outputs, step.writes, strict=True):
+                held[slot] = 0 if is_view else _bytes_of(value.type, sizes)
+                live += held[slot]
+            if limit is not None and live > limit:
+                wanted = ", ".join(str(bind_type(value.type, sizes)) for value in step.node.outputs)
+                raise ResourceError(
+                    f"{size_text(live)} are needed to compute {wanted}, but {size_text(limit)} are available",
+                    where=step.node.where(),
+                    remedy="use smaller sizes, or a machine with more memory",
+                )
+            live -= sum(held.pop(slot, 0) for slot in step.frees)
+
+    # ---- once per run
+
+    def _late(self, node: Node, sizes: Sizes) -> Callable[..., Any]:
+        """The call of a node with regions, or with attributes that mention sizes found in this very run."""
+        return partial(node.op.meaning, **bound_attrs(node, sizes, self._region))
+
+    def _region(self, body: Graph, sizes: Sizes) -> Region:
+        return _CompiledRegion(body, sizes, self._bodies[body])
+
+
+class _CompiledRegion(Region):
+    """A region that runs as steps."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, body: Graph, sizes: Sizes, steps: Steps) -> None:
+        super().__init__(body, sizes)
+        self._steps = steps
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        """The results of the body."""
+        sizes = dict(self.sizes)
+        bind_inputs(self.body, arrays, sizes)
+        return self._steps.run(arrays, sizes)
+
+
+def _number_slots(graph: Graph) -> dict[Value, int]:
+    return {value: slot for slot, value in enumerate(graph.values, start=1)}
+
+
+def _needed_nodes(graph: Graph) -> list[Node]:
+    """The nodes that some output depends on, in order: what nobody reads is not computed."""
+    needed = set(graph.outputs)
+    kept: list[Node] = []
+    for node in graph.reversed_nodes:
+        if not needed.isdisjoint(node.outputs):
+            needed.update(node.operands)
+            kept.append(node)
+    return kept[::-1]
+
+
+def _is_kept(node: Node) -> bool:
+    """Whether a node's results are computed once: it depends on nothing, and they are small or stand on the node."""
+    if node.operands or not node.op.is_pure or node.op.has(Trait.CONTROL_FLOW) or _mentioned_symbols(node):
+        return False
+    attributes = [value.type for value in node.attrs.values() if isinstance(value, Constant)]
+    return all(value.type in attributes or _bytes_of(value.type, {}) <= KEPT_BYTES for value in node.outputs)
+
+
+def _mentioned_symbols(node: Node) -> frozenset[str]:
+    types = (type_symbols(value.type) for value in node.outputs if not _is_static(value.type))
+    attrs = (_attr_symbols(node.attrs[name]) for name in node.op.bound_attrs)
+    return frozenset[str]().union(*types, *attrs)
+
+
+def _is_static(ty: Type) -> bool:
+    return isinstance(ty, TensorType) and ty.is_static
+
+
+def _attr_symbols(value: AttrValue) -> frozenset[str]:
+    if isinstance(value, SymDim):
+        return value.symbols
+    if isinstance(value, tuple):
+        return frozenset[str]().union(*(_attr_symbols(item) for item in value))
+    return frozenset()
+
+
+def _bound(step: _Step, sizes: Mapping[str, int]) -> _BoundStep:
+    try:
+        call, (dtype, shape) = _bound_call(step.node, sizes), _expected(step.node, sizes)
+    except CapgraphError as error:
+        raise error.located(step.node.where()) from error
+    return _BoundStep(step.node, call, step.reads, step.writes, step.frees, dtype, shape)
+
+
+def _bound_call(node: Node, sizes: Mapping[str, int]) -> Callable[..., Any] | None:
+    if node.op.is_foreign:
+        return lambda *operands: meaning_of(node)(node, operands)
+    mentioned = frozenset[str]().union(*(_attr_symbols(node.attrs[name]) for name in node.op.bound_attrs))
+    if node.regions or not mentioned <= sizes.keys():
+        return None
+    attrs = bound_attrs(node, dict(sizes))
+    return partial(node.op.meaning, **attrs) if attrs else node.op.meaning
+
+
+def _expected(node: Node, sizes: Mapping[str, int]) -> tuple[np.dtype[Any] | None, tuple[int, ...] | None]:
+    if len(node.outputs) != 1 or node.op.is_foreign:
+        return None, None
+    (value,) = node.outputs
+    shape = _bound_shape(value.type, sizes)
+    return (None, None) if shape is None else (value.tensor.dtype.numpy, shape)
+
+
+def _bound_shape(ty: Type, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
+    """The shape under `sizes`; None for what is no tensor, has no known rank, or has a size that only running tells."""
+    if not isinstance(ty, TensorType) or ty.shape is None:
+        return None
+    if not ty.is_static and not type_symbols(ty) <= sizes.keys():
+        return None
+    return tuple([evaluate(dim, sizes) for dim in ty.shape])
+
+
+def _bytes_of(ty: Type, sizes: Mapping[str, int]) -> int:
+    """The bytes that NumPy takes for a value of type `ty`; 0 where `_bound_shape` cannot tell."""
+    shape = _bound_shape(ty, sizes)
+    if shape is None or not isinstance(ty, TensorType):
+        return 0
+    count = ty.dtype.numpy.itemsize
+    for size in shape:
+        count *= max(0, size)
+    return count
+
+
+def _store(node: Node, given: Any, sizes: Sizes, slots: list[Any], writes: tuple[int, ...]) -> None:
+    """Writes what a meaning gave into its slots, brought to the declared types."""
+    results = as_results(node, given)
+    for value, slot, result in zip(node.outputs, writes, results, strict=True):
+        slots[slot] = checked(value, result, sizes)
