@@ -1,0 +1,81 @@
+"""What the elementwise families share: computing in f32, rows of their tables, symbolic meanings element by element."""
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from ..attrs import Attribute, Attrs
+from ..constant import Array
+from ..dims import Dim, Truth, is_at_least
+from ..op import DTypes, Op, Symbolic, Trait, flops_per_element, op
+from ..types import Type
+from .rules import same_type
+
+
+def is_small_float(array: Array) -> bool:
+    """Whether the elements are floats below 32 bits (sub-byte integers, which no arithmetic op admits, aside)."""
+    return array.dtype.itemsize < 4 and array.dtype.kind not in "biu"
+
+
+def in_f32(function: Callable[..., Any]) -> Callable[..., Array]:
+    """`function` computed in f32 when its first operand is a smaller float, and rounded once to that dtype."""
+
+    @wraps(function)
+    def wrapped(*operands: Array | None, **attrs: Any) -> Array:
+        first = operands[0]
+        assert first is not None  # no op's first operand is optional
+        if not is_small_float(first):
+            return np.asarray(function(*operands, **attrs), dtype=first.dtype)
+        wide = (operand if operand is None else operand.astype(np.float32) for operand in operands)
+        return np.asarray(np.asarray(function(*wide, **attrs)).astype(first.dtype))
+
+    return wrapped
+
+
+def unary(
+    name: str,
+    function: Callable[..., Any],
+    doc: str,
+    *,
+    dtypes: DTypes,
+    cost: int = 1,
+    attrs: Sequence[Attribute] = (),
+    symbolic: Symbolic | None = None,
+) -> Op:
+    """A row for an op from one tensor to one of the same type, `cost` operations an element."""
+    return op(
+        name,
+        "x: T",
+        T=dtypes,
+        attrs=attrs,
+        infer=same_type,
+        meaning=in_f32(function),
+        traits=Trait.ELEMENTWISE,
+        aliases=((0, 0),),
+        flops=flops_per_element(cost),
+        symbolic=symbolic,
+        doc=doc,
+    )
+
+
+def symbolic_elements(function: Callable[..., Any]) -> Symbolic:
+    """The symbolic meaning of an elementwise op: `function` of one element of each operand (a dim or a truth value).
+
+    When it answers None for an element, or an operand is not known, nothing is known of the result.
+    """
+
+    def rule(_types: Sequence[Type | None], operands: Sequence[Any], attrs: Attrs) -> Array | None:
+        if any(operand is None for operand in operands):
+            return None
+        applied = np.frompyfunc(lambda *dims: function(*dims, **attrs.as_kwargs()), len(operands), 1)(*operands)
+        elements = np.asarray(applied, dtype=object)
+        return None if any(element is None for element in elements.reshape(-1).tolist()) else elements
+
+    return rule
+
+
+def is_natural(dim: Dim) -> bool:
+    """Whether a dim is known not to be negative."""
+    return is_at_least(dim, 0) is Truth.YES

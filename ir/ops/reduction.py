@@ -1,0 +1,339 @@
+"""Reductions, the index of the greatest or least element, and cumulative sums and products.
+
+Meanings follow the ONNX operators, with the axes as an attribute: `axes = []` reduces over no axis (ONNX's
+`noop_with_empty_axes`), so that only what the reduction does to each element remains. Over no elements a reduction
+gives its identity: 0 for sums, 1 for products, the lowest value for max. Floats below 32 bits are accumulated in f32
+and rounded once; integers wrap around.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ..attrs import Attribute, AttrKind, Attrs
+from ..constant import Array
+from ..dims import Dim, dim_max, dim_min
+from ..errors import ExecutionError, TypeRuleError
+from ..op import FLOATS, FRESH, I64, NUMBERS, DTypes, Op, Symbolic, Trait, op
+from ..types import DType, TensorType, Type
+from .arithmetic import div
+from .elementwise import in_f32
+from .rules import normal_axes, normal_axis, require_rank
+
+Axes = tuple[int, ...]
+Reduction = Callable[[Array, Axes, bool], Any]
+
+# ---- what each reduction computes; keyword `axes` and `keep_dims` as in NumPy
+
+
+def _sum(x: Array, axes: Axes, keep_dims: bool) -> Array:
+    return _folded(np.add, x, axes, keep_dims)
+
+
+def _prod(x: Array, axes: Axes, keep_dims: bool) -> Array:
+    return _folded(np.multiply, x, axes, keep_dims)
+
+
+def _mean(x: Array, axes: Axes, keep_dims: bool) -> Array:
+    total = _sum(x, axes, keep_dims)
+    count = math.prod(x.shape[axis] for axis in axes)
+    return div(total, np.asarray(count, dtype=x.dtype))
+
+
+def _max(x: Array, axes: Axes, keep_dims: bool) -> Array:
+    return _folded(np.maximum, x, axes, keep_dims, initial=_lowest(x.dtype))
+
+
+def _min(x: Array, axes: Axes, keep_dims: bool) -> Array:
+    return _folded(np.minimum, x, axes, keep_dims, initial=_highest(x.dtype))
+
+
+def _folded(function: Any, x: Array, axes: Axes, keep_dims: bool, **initial: Any) -> Array:
+    return np.asarray(function.reduce(x, axis=axes, keepdims=keep_dims, dtype=x.dtype, **initial))
+
+
+def _lowest(dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "f":
+        return -math.inf
+    return False if dtype.kind == "b" else np.iinfo(dtype).min
+
+
+def _highest(dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "f":
+        return math.inf
+    return True if dtype.kind == "b" else np.iinfo(dtype).max
+
+
+def _l1(x: Array, axes: Axes, keep_dims: bool) -> Array:
+    return _sum(np.abs(x), axes, keep_dims)
+
+
+def _sum_square(x: Array, axes: Axes, keep_dims: bool) -> Array:
+    return _sum(np.square(x), axes, keep_dims)
+
+
+def _l2(x: Array, axes: Axes, keep_dims: bool) -> Array:
+    return np.asarray(np.sqrt(_sum_square(x, axes, keep_dims)))
+
+
+def _log_sum(x: Array, axes: Axes, keep_dims: bool) -> Array:
+    return np.asarray(np.log(_sum(x, axes, keep_dims)))
+
+
+def _log_sum_exp(x: Array, axes: Axes, keep_dims: bool) -> Array:
+    greatest = _max(x, axes, keep_dims=True)
+    # An infinite maximum would give inf - inf: 0 in its place leaves exp and log to say 0 or infinity.
+    shift = np.where(np.isfinite(greatest), greatest, x.dtype.type(0))
+    logarithm = np.log(_sum(np.exp(x - shift), axes, keep_dims=True)) + shift
+    return logarithm if keep_dims else np.squeeze(logarithm, axis=axes)
+
+
+_REDUCTIONS: dict[str, Reduction] = {
+    "sum": _sum,
+    "mean": _mean,
+    "max": _max,
+    "min": _min,
+    "prod": _prod,
+    "l1": _l1,
+    "l2": _l2,
+    "log_sum": _log_sum,
+    "log_sum_exp": _log_sum_exp,
+    "sum_square": _sum_square,
+}
+
+
+def reduction(function: Reduction) -> Callable[..., Array]:
+    """The meaning of the op that reduces `axes` by `function`."""
+
+    def meaning(x: Array, *, axes: Axes, keep_dims: bool) -> Array:
+        return np.asarray(function(x, normal_axes(axes, x.ndim), keep_dims))
+
+    return in_f32(meaning)
+
+
+# ---- type rules
+
+
+def reduced_shape(shape: Sequence[Dim], axes: Sequence[int], keep_dims: bool) -> tuple[Dim, ...]:
+    """`shape` with the sizes of `axes` (any sign, no repeats) made 1, or left out."""
+    reduced = set(normal_axes(axes, len(shape)))
+    if keep_dims:
+        return tuple(1 if axis in reduced else dim for axis, dim in enumerate(shape))
+    return tuple(dim for axis, dim in enumerate(shape) if axis not in reduced)
+
+
+def reduce_type(x: TensorType, *, axes: Axes, keep_dims: bool) -> TensorType:
+    """The dtype of the operand; reduced axes have size 1 or are gone."""
+    return x.with_shape(reduced_shape(x.dims, axes, keep_dims))
+
+
+def _flops(inputs: Sequence[Type | None], _outputs: Sequence[Type], _attrs: Attrs) -> Dim:
+    first = inputs[0]
+    return first.size if isinstance(first, TensorType) else 0
+
+
+def _static(shape: Sequence[Dim]) -> tuple[int, ...]:
+    return tuple(dim for dim in shape if isinstance(dim, int))
+
+
+def symbolic_reduction(function: Callable[..., Any], identity: Dim | None) -> Symbolic:
+    """The symbolic meaning of a fold; without an identity nothing is known of a fold of no dims."""
+
+    def rule(_types: Sequence[Type | None], operands: Sequence[Any], attrs: Attrs) -> Array | None:
+        elements = operands[0]
+        if elements is None:
+            return None
+        axes = normal_axes(attrs["axes"], elements.ndim)
+        result = np.empty(_static(reduced_shape(elements.shape, axes, keep_dims=True)), dtype=object)
+        for index in np.ndindex(result.shape):
+            window = tuple(slice(None) if axis in axes else place for axis, place in enumerate(index))
+            dims = elements[window].reshape(-1).tolist()
+            if not dims and identity is None:
+                return None
+            result[index] = reduce(function, dims) if dims else identity
+        return result if attrs["keep_dims"] else result.reshape(_static(reduced_shape(elements.shape, axes, False)))
+
+    return rule
+
+
+# ---- axes known only at run time
+
+
+def dynamic_reduce(x: Array, axes: Array, *, kind: str, keep_dims: bool, noop_with_empty_axes: bool) -> Array:
+    """The reduction `kind` over the axes in an operand; over all when it is empty, unless `noop_with_empty_axes`."""
+    given = tuple(int(axis) for axis in axes.reshape(-1).tolist())
+    chosen = given if given or noop_with_empty_axes else tuple(range(x.ndim))
+    result = reduction(_REDUCTIONS[kind])(x, axes=chosen, keep_dims=keep_dims)
+    if not keep_dims and given and result.ndim != x.ndim - len(axes):
+        raise ExecutionError(f"dynamic_reduce: axes {list(given)} repeat an axis")
+    return result
+
+
+def dynamic_reduce_type(
+    x: TensorType, axes: TensorType, *, kind: str, keep_dims: bool, noop_with_empty_axes: bool
+) -> TensorType:
+    """Sizes are unknown; the rank follows from the number of axes, which must be known unless `keep_dims`."""
+    require_rank(axes, 1, "the axes")
+    if x.dtype not in _DTYPES[kind]:
+        raise TypeRuleError(f"dynamic_reduce: {kind} is not defined for {x.dtype}")
+    count = axes.dims[0]
+    if count == 0:
+        every = () if noop_with_empty_axes else range(x.rank)
+        return x.with_shape(reduced_shape(x.dims, tuple(every), keep_dims))
+    if keep_dims:
+        return x.with_shape(tuple(1 if dim == 1 or count == x.rank else FRESH for dim in x.dims))
+    if not isinstance(count, int) or count > x.rank:
+        raise TypeRuleError(f"dynamic_reduce: the rank of a reduction of {x} over {count} axes is not known")
+    return x.with_shape((FRESH,) * (x.rank - count))
+
+
+# ---- indices of extrema
+
+
+def argmax(x: Array, *, axis: int, keep_dims: bool, select_last: bool) -> Array:
+    """The index (i64) of the greatest element along `axis`, the first or last of several. NaN counts as greatest."""
+    return _arg(np.argmax, x, axis, keep_dims, select_last)
+
+
+def argmin(x: Array, *, axis: int, keep_dims: bool, select_last: bool) -> Array:
+    """The index (i64) of the least element along `axis`, the first or last of several. NaN counts as least."""
+    return _arg(np.argmin, x, axis, keep_dims, select_last)
+
+
+def _arg(function: Callable[..., Any], x: Array, axis: int, keep_dims: bool, select_last: bool) -> Array:
+    if not select_last:
+        return np.asarray(function(x, axis=axis, keepdims=keep_dims), dtype=np.int64)
+    from_the_end = function(np.flip(x, axis), axis=axis, keepdims=keep_dims)
+    return np.asarray(x.shape[axis] - 1 - from_the_end, dtype=np.int64)
+
+
+def arg_type(x: TensorType, *, axis: int, keep_dims: bool, select_last: bool) -> TensorType:
+    """i64; the axis has size 1 or is gone."""
+    return TensorType(DType.I64, reduced_shape(x.dims, (axis,), keep_dims))
+
+
+# ---- cumulative
+
+
+def cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
+    """Sums of the elements up to each along `axis`; without itself if `exclusive`, from the end if `reverse`."""
+    return _accumulated(np.add, 0, x, axis, exclusive, reverse)
+
+
+def cumprod(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
+    """Products of the elements up to each along `axis`; without itself if `exclusive`, from the end if `reverse`."""
+    return _accumulated(np.multiply, 1, x, axis, exclusive, reverse)
+
+
+def _accumulated(function: np.ufunc, identity: int, x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
+    along = np.moveaxis(x, axis, 0)
+    ordered = along[::-1] if reverse else along
+    result = np.empty_like(ordered)
+    if not exclusive:
+        function.accumulate(ordered, axis=0, out=result)
+    elif len(ordered):
+        result[0] = identity
+        function.accumulate(ordered[:-1], axis=0, out=result[1:])
+    return np.moveaxis(result[::-1] if reverse else result, 0, axis)
+
+
+def cumulative_type(x: TensorType, *, axis: int, **_attrs: Any) -> TensorType:
+    """The type of the operand."""
+    normal_axis(axis, x.rank)
+    return x
+
+
+# ---- the table
+
+_SUMMABLE: DTypes = FLOATS | {DType.U32, DType.U64, DType.I32, DType.I64}
+_ORDERED: DTypes = _SUMMABLE | {DType.BOOL, DType.U8, DType.I8}
+_DTYPES: dict[str, DTypes] = dict.fromkeys(_REDUCTIONS, _SUMMABLE) | {
+    "max": _ORDERED,
+    "min": _ORDERED,
+    "log_sum_exp": FLOATS,
+}
+
+_AXIS = Attribute("axis", AttrKind.INT)
+_KEEP_DIMS = Attribute("keep_dims", AttrKind.BOOL, default=True)
+
+
+def _reduce(kind: str, doc: str, symbolic: Symbolic | None = None) -> Op:
+    return op(
+        f"reduce_{kind}",
+        "x: T",
+        T=_DTYPES[kind],
+        attrs=(Attribute("axes", AttrKind.INTS), _KEEP_DIMS),
+        infer=reduce_type,
+        meaning=reduction(_REDUCTIONS[kind]),
+        traits=Trait.REDUCTION,
+        flops=_flops,
+        symbolic=symbolic,
+        doc=doc,
+    )
+
+
+def _arg_op(name: str, meaning: Callable[..., Array]) -> Op:
+    return op(
+        name,
+        "x: T",
+        T=NUMBERS,
+        attrs=(_AXIS, _KEEP_DIMS, Attribute("select_last", AttrKind.BOOL, default=False)),
+        infer=arg_type,
+        meaning=meaning,
+        traits=Trait.REDUCTION,
+        flops=_flops,
+    )
+
+
+def _cumulative(name: str, meaning: Callable[..., Array]) -> Op:
+    return op(
+        name,
+        "x: T",
+        T=_SUMMABLE,
+        attrs=(
+            _AXIS,
+            Attribute("exclusive", AttrKind.BOOL, default=False),
+            Attribute("reverse", AttrKind.BOOL, default=False),
+        ),
+        infer=cumulative_type,
+        meaning=in_f32(meaning),
+        traits=Trait.SEQUENTIAL,
+        flops=_flops,
+    )
+
+
+OPS: tuple[Op, ...] = (
+    _reduce("sum", "Sum.", symbolic_reduction(operator.add, 0)),
+    _reduce("mean", "Sum over count; of integers rounded toward zero."),
+    _reduce("max", "Greatest element; NaN if there is one.", symbolic_reduction(dim_max, None)),
+    _reduce("min", "Least element; NaN if there is one.", symbolic_reduction(dim_min, None)),
+    _reduce("prod", "Product.", symbolic_reduction(operator.mul, 1)),
+    _reduce("l1", "Sum of magnitudes."),
+    _reduce("l2", "Square root of the sum of squares; of integers rounded toward zero."),
+    _reduce("log_sum", "Logarithm of the sum; of integers rounded toward zero."),
+    _reduce("log_sum_exp", "Logarithm of the sum of exponentials, without overflow on the way."),
+    _reduce("sum_square", "Sum of squares."),
+    op(
+        "dynamic_reduce",
+        "x: T, axes: I",
+        T=_ORDERED,
+        I=I64,
+        attrs=(
+            Attribute("kind", AttrKind.STRING, choices=tuple(_REDUCTIONS)),
+            _KEEP_DIMS,
+            Attribute("noop_with_empty_axes", AttrKind.BOOL, default=False),
+        ),
+        infer=dynamic_reduce_type,
+        meaning=dynamic_reduce,
+        traits=Trait.REDUCTION | Trait.DATA_DEPENDENT | Trait.READS_HOST,
+        flops=_flops,
+    ),
+    _arg_op("argmax", argmax),
+    _arg_op("argmin", argmin),
+    _cumulative("cumsum", cumsum),
+    _cumulative("cumprod", cumprod),
+)
