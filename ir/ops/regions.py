@@ -7,7 +7,7 @@ only where they can be said in terms of the outside; every other one is FRESH.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ..constraints import require_equal
 from ..dims import Dim, SymDim, Truth, bind, compare, symbol, symbols
@@ -162,7 +162,7 @@ def _symbols_in(value: Any) -> frozenset[str]:
     if isinstance(value, SymDim):
         return value.symbols
     if isinstance(value, tuple):
-        items: tuple[Any, ...] = value
+        items = cast("tuple[object, ...]", value)
         return frozenset[str]().union(*(_symbols_in(item) for item in items))
     if isinstance(value, Graph):
         return free_symbols(value)

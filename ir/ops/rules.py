@@ -47,6 +47,15 @@ def _broadcast_dims(dims: tuple[Dim, ...]) -> Dim:
     return result
 
 
+def require_broadcast(dims: Sequence[Dim], target: Sequence[Dim], what: str) -> None:
+    """Raises `ShapeError` unless an operand of shape `dims` broadcasts to `target` without changing it."""
+    if len(dims) > len(target):
+        raise ShapeError(f"{what} has rank {len(dims)}, but what it broadcasts to has {len(target)}")
+    for dim, size in zip(reversed(dims), reversed(target), strict=False):
+        if dim != 1:
+            require_equal(size, dim, f"{what} must broadcast to the shape [{', '.join(map(str, target))}]")
+
+
 def normal_axis(axis: int, rank: int) -> int:
     """`axis` counted from the front. Raises `ShapeError` when it is out of range for `rank`."""
     if not -rank <= axis < rank:
