@@ -21,13 +21,13 @@ import onnx
 from onnx import AttributeProto, NodeProto
 
 from ...ir.constant import Array, Constant
-from ...ir.dims import Dim, symbols
+from ...ir.dims import Dim
 from ...ir.errors import CapgraphError, ModelError
 from ...ir.graph import Graph, Origin, Value
 from ...ir.op import Trait
 from ...ir.ops import native
 from ...ir.shape_values import ShapeValues
-from ...ir.types import DType, TensorType, type_symbols
+from ...ir.types import DType, TensorType
 from .tensors import constant_from_proto
 
 if TYPE_CHECKING:
@@ -113,10 +113,7 @@ class ImportContext:
 
     def may_mention(self, dims: Sequence[Dim], *operands: Value) -> bool:
         """Whether a node with `operands` may have these dims in its attributes (the symbol scoping invariant)."""
-        mentioned = frozenset[str]().union(*(symbols(dim) for dim in dims))
-        if not mentioned:
-            return True
-        return mentioned <= self.scope.bound_symbols().union(*(type_symbols(value.type) for value in operands))
+        return self.scope.may_mention(dims, *operands)
 
     @property
     def output_count(self) -> int:

@@ -1,20 +1,20 @@
 """What an export rule sees: one native node, the ONNX names of its values, and the means to write ONNX nodes.
 
-An export rule is a function `rule(ctx: ExportContext, node: Node) -> None`; it stands in the `EXPORTS` table of its family in
-`frontends/onnx/ops/` under the native op's name. It writes one or more ONNX nodes with `ctx.emit`, which together give
-every result of `node` under its ONNX name:
+An export rule is a function `rule(ctx: ExportContext, node: Node) -> None`; it stands in the `EXPORTS` table of its
+family in `frontends/onnx/ops/` under the native op's name. It writes one or more ONNX nodes with `ctx.emit`, which
+together give every result of `node` under its ONNX name:
 
     def export_softmax(ctx, node):
         ctx.emit("Softmax", node.inputs, node.outputs, axis=node.attrs["axis"])
 
-Operands are given as values of the graph, as names that the context gave out, or as None where absent. Steps in between
-are written with `ctx.emit_value`, which makes up a name for the result and gives it. Small tensors that ONNX takes where
-the native op has an attribute come from `ctx.constant` and, where sizes may be symbolic, `ctx.dims_tensor`.
+Operands are given as values of the graph, as names that the context gave out, or as None where absent. Steps in
+between are written with `ctx.emit_value`, which makes up a name for the result and gives it. Small tensors that ONNX
+takes where the native op has an attribute come from `ctx.constant` and, where sizes may be symbolic, `ctx.dims_tensor`.
 
 Rules write the operators of opset `ctx.opset` (26 unless the caller chose another). When an operator, one of its
 attributes, inputs or element types came later than that, `emit` sees it in the operator's schema: the exporter then
-raises the opset, or says that the chosen one is too old. Only where an operator changed its meaning or moved an argument
-between versions does a rule look at `ctx.opset`.
+raises the opset, or says that the chosen one is too old. Only where an operator changed its meaning or moved an
+argument between versions does a rule look at `ctx.opset`.
 """
 
 from collections.abc import Sequence
@@ -49,8 +49,12 @@ class ExportContext:
         return self.writer.opset
 
     def require_opset(self, version: int, why: str) -> None:
-        """Says that the node needs at least this opset of the default domain, for what no schema can tell (see above)."""
+        """Says that the node needs at least this opset of the default domain, for what no schema can tell."""
         self.writer.require_opset(version, why)
+
+    def use_domain(self, domain: str, version: int) -> None:
+        """Makes the model import at least this version of a domain other than the default one."""
+        self.writer.model.use_domain(domain, version)
 
     def name(self, value: Value | None) -> str:
         """The ONNX name of a value of the graph, empty for an absent one."""
@@ -69,8 +73,8 @@ class ExportContext:
         """Writes an ONNX node named after this node's origin, with its documentation and metadata.
 
         Absent operands at the end are dropped, and so are attributes that are None. An attribute is a number, a bool
-        (written as 0 or 1), text, a `DType` (written as its number), a `Constant`, a type, a `GraphProto` from `region`,
-        or a tuple of these; the operator's schema says whether a number is written as int or float.
+        (written as 0 or 1), text, a `DType` (written as its number), a `Constant`, a type, a `GraphProto` from
+        `region`, or a tuple of these; the operator's schema says whether a number is written as int or float.
         """
         self.writer.emit(self.node, op_type, inputs, outputs, domain, attributes)
 
@@ -81,7 +85,7 @@ class ExportContext:
         return result
 
     def constant(self, content: Any, dtype: DType | None = None) -> str:
-        """The name of an initializer with this content (an array, scalar, list or `Constant`); equal ones are shared."""
+        """The name of an initializer with this content (array, scalar, list or `Constant`); equal ones are shared."""
         constant = content if isinstance(content, Constant) else Constant(np.asarray(content), dtype)
         return self.writer.constant(constant)
 
@@ -92,7 +96,7 @@ class ExportContext:
     def dims_tensor(self, dims: Sequence[Dim], *operands: Value) -> str:
         """The name of a tensor i64[n] with these sizes.
 
-        An initializer when all are plain. Otherwise the shapes of values that bind the symbols, preferably of `operands`,
+        An initializer when all are plain. Otherwise shapes of values that bind the symbols, preferably of `operands`,
         and arithmetic on them; what was once computed is used again.
         """
         return self.writer.dims.vector(dims, operands)
@@ -104,7 +108,7 @@ class ExportContext:
     def region(self, body: Graph, captured: Sequence[Operand] = ()) -> GraphProto:
         """The ONNX subgraph of a region, to be given to `emit` as an attribute.
 
-        The last inputs of `body`, one for each of `captured`, are not inputs of the subgraph: it reads those values from
-        the scope around it.
+        The last inputs of `body`, one for each of `captured`, are not inputs of the subgraph: it reads those values
+        from the scope around it.
         """
         return self.writer.region(body, captured)

@@ -4,6 +4,7 @@ import onnx
 from onnx import FunctionProto, NodeProto
 
 from .context import ImportContext
+from .schemas import schema_of
 from .tensors import type_to_proto
 
 
@@ -20,14 +21,6 @@ def schema_function(ctx: ImportContext, domain: str) -> FunctionProto | None:
         if name not in given and attribute.default_value.name:
             body.attribute_proto.append(attribute.default_value)
     return body
-
-
-def schema_of(op_type: str, version: int, domain: str) -> onnx.defs.OpSchema | None:
-    """The schema of an operator at an opset version, None when the installed onnx has none."""
-    try:
-        return onnx.defs.get_schema(op_type, max_inclusive_version=version, domain=domain)
-    except onnx.defs.SchemaError:
-        return None
 
 
 def _fixed(schema: onnx.defs.OpSchema, ctx: ImportContext) -> FunctionProto | None:

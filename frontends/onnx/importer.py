@@ -9,6 +9,7 @@ a scope of its own over the same graph.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
 
@@ -18,11 +19,12 @@ from ...ir.errors import CapgraphError, ModelError, ShapeError, TypeRuleError
 from ...ir.graph import Graph, Node, Origin, Value
 from ...ir.ops import native
 from ...ir.shape_values import ShapeValues
-from ...ir.types import Type, compatible, type_symbols
+from ...ir.types import DType, TensorType, Type, compatible, type_symbols
 from . import foreign
 from .context import ImportContext, NotNative, constant_of
 from .functions import schema_function
 from .loading import load_proto, opset_versions
+from .metadata import read_metadata, read_states
 from .ops import IMPORTS
 from .tensors import constant_from_proto, dense_constant, type_from_proto
 
@@ -53,8 +55,8 @@ def import_model(
     """Imports an ONNX model from a path, bytes or proto.
 
     `folder` is where external data lies (default: the folder of the path). `freeze_initializers` makes initializers
-    that are also inputs constants; by default this is done for IR versions below 4, where every initializer had to be listed
-    as an input. Raises `ModelError` for a broken model, `UnsupportedError` for one that is too old.
+    that are also inputs constants; by default this is done for IR versions below 4, where every initializer had to be
+    listed as an input. Raises `ModelError` for a broken model, `UnsupportedError` for one that is too old.
     """
     proto, beside = load_proto(source)
     frozen = proto.ir_version < 4 if freeze_initializers is None else freeze_initializers
@@ -120,6 +122,7 @@ class Scope:
         self.pending: dict[str, Constant] = {}  # initializers, emitted at their first use
         self.captured: list[Value] = []
         self.declared: Mapping[str, TypeProto] = {}  # types that the model states for intermediate values
+        self.is_closed = False
         self._bound: frozenset[str] | None = None
 
     @property
@@ -166,11 +169,18 @@ class Scope:
         return self.define(name, inner)
 
     def bound_symbols(self) -> frozenset[str]:
-        """Symbols that any node of this graph may mention: those of its inputs and of the inputs around it."""
+        """Symbols that any node of this graph may mention: those of its inputs and of the inputs around it.
+
+        The sizes of a sequence's elements are not among them: they may differ from one element to the next.
+        """
         if self._bound is None or self.outer is not None:
-            own = frozenset[str]().union(*(type_symbols(value.type) for value in self.graph.inputs))
-            self._bound = own | (self.outer.bound_symbols() if self.outer is not None else frozenset())
+            tensors = (value.type for value in self.graph.inputs if isinstance(value.type, TensorType))
+            own = frozenset[str]().union(*(type_symbols(ty) for ty in tensors))
+            self._bound = own | self._bound_around()
         return self._bound
+
+    def _bound_around(self) -> frozenset[str]:
+        return frozenset() if self.outer is None or self.is_closed else self.outer.bound_symbols()
 
     def resolve_attribute(self, proto: AttributeProto) -> AttributeProto | None:
         """`proto`, or what it refers to among the attributes of the function being inlined; None if absent."""
@@ -198,11 +208,36 @@ class Scope:
             raise error.located(f"node {origin or node.op_type} ({node.op_type})") from error
         for name, value in zip(node.output, results, strict=False):
             if name and value is not None:
-                self._name_result(name, value)
-                self.define(name, value)
+                known = self._with_known_content(value, origin)
+                self._name_result(name, known)
+                self.define(name, known)
         for name in node.output[len(results) :]:
             if name:
                 raise ModelError(f"node {origin} ({node.op_type}) gives {len(results)} results, not {name!r}")
+
+    def _with_known_content(self, value: Value, origin: Origin) -> Value:
+        """`value`, or a node that states its content where shape arithmetic tells it."""
+        if value.producer is None or not value.producer.inputs or not isinstance(value.type, TensorType):
+            return value
+        known = self.shape_values.of(value)
+        found = tuple(known.reshape(-1).tolist()) if known is not None else ()
+        if known is None or not self.may_mention(found):
+            return value
+        if all(isinstance(dim, int) for dim in found):
+            return self._stated("constant", origin, value=Constant(known, value.type.dtype))
+        if value.type.dtype is not DType.I64 or known.ndim > 1:
+            return value
+        return self._stated("dims", origin, values=found) if known.ndim else self._stated("dim", origin, value=found[0])
+
+    def _stated(self, op: str, origin: Origin, **attrs: Any) -> Value:
+        return self.graph.append(native(op), (), attrs, origin=origin).output
+
+    def may_mention(self, dims: Sequence[Dim], *operands: Value) -> bool:
+        """Whether a node with `operands` may have these dims in its attributes (the symbol scoping invariant)."""
+        mentioned = frozenset[str]().union(*(symbols(dim) for dim in dims))
+        if not mentioned:
+            return True
+        return mentioned <= self.bound_symbols().union(*(type_symbols(value.type) for value in operands))
 
     def _name_result(self, name: str, value: Value) -> None:
         # An alias (the result of Identity, say) keeps the name that it already has.
@@ -290,14 +325,36 @@ class Scope:
 
     def import_region(self, proto: GraphProto, types: Sequence[Type | None] = ()) -> Region:
         """A subgraph as an isolated region over this scope; `types` are better types for its declared inputs."""
+        return self._region_scope(proto).region(proto, types)
+
+    def import_closed_region(self, proto: GraphProto) -> Region:
+        """As `import_region`, but no node of the body mentions a symbol that is bound only around it."""
+        scope = self._region_scope(proto)
+        scope.is_closed = True
+        return scope.region(proto, ())
+
+    def _region_scope(self, proto: GraphProto) -> "Scope":
         body = Graph(proto.name or "body", symbols=self.graph.symbols)
         attributes = self.function_attributes
-        scope = Scope(self.model, body, self.versions, outer=self, attributes=attributes, depth=self.depth + 1)
+        return Scope(self.model, body, self.versions, outer=self, attributes=attributes, depth=self.depth + 1)
+
+    def region(self, proto: GraphProto, types: Sequence[Type | None]) -> Region:
+        """Imports `proto` into this empty scope of a region."""
         for index, info in enumerate(proto.input):
             given = types[index] if index < len(types) else None
-            scope.define(info.name, body.add_input(info.name, given or _declared_type(info, scope.dim_of)))
-        scope.fill(proto)
-        return Region(body, tuple(scope.captured))
+            self.define(info.name, self.graph.add_input(info.name, given or _declared_type(info, self.dim_of)))
+        self.fill(proto)
+        return Region(self.graph, self._needed_captures(len(proto.input)))
+
+    def _needed_captures(self, own: int) -> tuple[Value, ...]:
+        """The captured values that the body still reads, or that tell it a size; drops the inputs for the others."""
+        kept: list[Value] = []
+        for inner, outer in zip(self.graph.inputs[own:], self.captured, strict=True):
+            if inner.has_uses or not type_symbols(inner.type) <= self._bound_around():
+                kept.append(outer)
+            else:
+                self.graph.remove_input(inner)
+        return tuple(kept)
 
     def fill(self, proto: GraphProto) -> None:
         """Imports initializers, nodes and outputs of `proto`; its inputs are defined already."""
@@ -309,6 +366,7 @@ class Scope:
         self.declared = {info.name: info.type for info in (*proto.value_info, *proto.output)}
         self.import_nodes(proto.node)
         self.graph.set_outputs([self._output(info) for info in proto.output], [info.name for info in proto.output])
+        erase_unused(self.graph)
 
     def _output(self, info: ValueInfoProto) -> Value:
         value = self.lookup(info.name)
@@ -326,9 +384,16 @@ class Scope:
         return self.model.dim_of(name)
 
 
+def erase_unused(graph: Graph) -> None:
+    """Erases every node none of whose results is read; what shape arithmetic told has left such chains behind."""
+    for node in graph.reversed_nodes:
+        if not node.has_uses:
+            graph.erase(node)
+
+
 def _import_main(model: _Model, proto: GraphProto, frozen: bool) -> ImportedModel:
     graph = Graph(proto.name or "main")
-    graph.metadata.update(_metadata(model.proto))
+    graph.metadata.update(read_metadata(model.proto))
     scope = Scope(model, graph, model.versions)
     initializers = {tensor.name: tensor for tensor in proto.initializer}
     imported = ImportedModel(graph, notes=model.notes)
@@ -343,6 +408,9 @@ def _import_main(model: _Model, proto: GraphProto, frozen: bool) -> ImportedMode
             f"{len(shadowed)} initializers that are also inputs were frozen (freeze_initializers=False keeps them)"
         )
     scope.fill(proto)
+    remark = read_states(model.proto, graph)
+    if remark:
+        model.notes.append(remark)
     return imported
 
 
@@ -368,16 +436,3 @@ def _source(metadata: tuple[tuple[str, str], ...]) -> str:
     trace = dict(metadata).get("pkg.torch.onnx.stack_trace", "")
     places = [line.strip() for line in trace.splitlines() if line.strip().startswith("File ")]
     return places[-1].removeprefix("File ") if places else ""
-
-
-def _metadata(proto: ModelProto) -> dict[str, str]:
-    facts = {
-        "onnx.producer_name": proto.producer_name,
-        "onnx.producer_version": proto.producer_version,
-        "onnx.domain": proto.domain,
-        "onnx.model_version": str(proto.model_version or ""),
-        "onnx.doc_string": proto.doc_string,
-        "onnx.graph_doc_string": proto.graph.doc_string,
-    }
-    facts |= {f"onnx.metadata.{entry.key}": entry.value for entry in proto.metadata_props}
-    return {key: value for key, value in facts.items() if value}

@@ -126,6 +126,17 @@ def type_to_proto(ty: Type) -> TypeProto:
     return onnx.helper.make_tensor_type_proto(element_number(ty.dtype), shape)
 
 
+def type_text(ty: Type | None) -> str:
+    """The type as operator schemas write it: `tensor(float)`, `seq(tensor(int64))`; empty where they do not say it."""
+    if isinstance(ty, TensorType):
+        return f"tensor({TensorProto.DataType.Name(element_number(ty.dtype)).lower()})"
+    if isinstance(ty, SequenceType | OptionalType):
+        element = type_text(ty.element)
+        kind = "seq" if isinstance(ty, SequenceType) else "optional"
+        return f"{kind}({element})" if element else ""
+    return ""
+
+
 def _dim_to_proto(dim: Dim) -> int | str:
     if isinstance(dim, SymDim) and len(dim.symbols) == 1 and symbol(next(iter(dim.symbols))) == dim:
         return next(iter(dim.symbols))

@@ -1,7 +1,7 @@
 """Rules for operators that correspond one to one to a native op: a row of the table is a call of these.
 
-    IMPORTS = {"LeakyRelu": import_as("leaky_relu", "alpha"), "ArgMax": import_as("argmax", "axis", keepdims="keep_dims")}
-    EXPORTS = {"leaky_relu": export_as("LeakyRelu", "alpha"), "argmax": export_as("ArgMax", "axis", keepdims="keep_dims")}
+    IMPORTS = {"Elu": import_as("elu", "alpha"), "ArgMax": import_as("argmax", "axis", keepdims="keep_dims")}
+    EXPORTS = {"elu": export_as("Elu", "alpha"), "argmax": export_as("ArgMax", "axis", keepdims="keep_dims")}
 
 Both take the attributes that have one name on both sides as texts, the others as `onnx_name="native_name"`. Operands
 and results must be the same in number and order.
@@ -16,7 +16,7 @@ from ....ir.op import Op
 from ....ir.ops import native
 from ..context import ImportContext, NotNative
 from ..export_context import ExportContext
-from ..functions import schema_of
+from ..schemas import schema_of
 from ..tensors import dtype_of
 
 

@@ -1,0 +1,175 @@
+"""Symbolic sizes as ONNX nodes: shapes of the values that bind the symbols, and arithmetic on them.
+
+The importer follows such chains back to the same dims, so what is written here reads back as what it was.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ...ir.constant import Constant
+from ...ir.dim_atoms import Atom, Extremum, Min, Monomial, Symbol
+from ...ir.dims import Dim, SymDim, Truth, is_at_least
+from ...ir.errors import InternalError
+from ...ir.graph import Value
+from ...ir.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from .exporter import GraphWriter
+
+
+class Binder(NamedTuple):
+    """Axis `axis` of the value with ONNX name `name` has the size `factor * symbol + offset`."""
+
+    name: str
+    axis: int
+    factor: int
+    offset: int
+
+
+class DimWriter:
+    """Writes sizes into one ONNX graph; every size is computed once, as a tensor i64[1]."""
+
+    def __init__(self, writer: "GraphWriter", outer: "DimWriter | None") -> None:
+        self._writer = writer
+        self._outer = outer
+        self._binders: dict[str, Binder] = {}
+        self._written: dict[Dim | tuple[Dim, ...], str] = {}
+
+    def bind(self, value: Value, name: str) -> None:
+        """Notes which symbols can be read off the shape of `value`; the first value that binds a symbol serves."""
+        if not isinstance(value.type, TensorType) or value.type.is_static or value.type.shape is None:
+            return
+        for axis, dim in enumerate(value.type.shape):
+            found = _linear(dim)
+            if found is None:
+                continue
+            of, factor, offset = found
+            known = self._binders.get(of)
+            if known is None or (factor, offset) == (1, 0) != (known.factor, known.offset):
+                self._binders[of] = Binder(name, axis, factor, offset)
+
+    def vector(self, dims: Sequence[Dim], operands: Sequence[Value] = ()) -> str:
+        """The name of a tensor i64[n] with these sizes."""
+        key = tuple(dims)
+        if not any(isinstance(dim, SymDim) for dim in key):
+            return self._constant(key)
+        found = self._written.get(key)
+        if found is None:
+            found = self._shape_of_one(key, operands) or self._concatenated(key)
+            self._written[key] = found
+        return found
+
+    def scalar(self, dim: Dim, operands: Sequence[Value] = ()) -> str:
+        """The name of a tensor i64[] with this size."""
+        if isinstance(dim, int):
+            return self._writer.constant(Constant(np.array(dim, np.int64)))
+        shape = self._writer.constant(Constant(np.zeros(0, np.int64)))
+        return self._node("Reshape", self.vector((dim,), operands), shape)
+
+    def _constant(self, dims: Sequence[Dim]) -> str:
+        return self._writer.constant(Constant(np.array(dims, dtype=np.int64).reshape(len(dims)), DType.I64))
+
+    def _node(self, op_type: str, *inputs: str, **attributes: int) -> str:
+        result = self._writer.new_name(f"size_{op_type.lower()}")
+        self._writer.emit(None, op_type, inputs, [result], "", attributes)
+        return result
+
+    def _shape_of_one(self, dims: tuple[Dim, ...], operands: Sequence[Value]) -> str | None:
+        """The sizes as consecutive ones of a single operand, None when there is no such operand."""
+        for value in operands:
+            if isinstance(value.type, TensorType) and value.type.shape is not None:
+                shape = value.type.shape
+                for start in range(len(shape) - len(dims) + 1):
+                    if shape[start : start + len(dims)] == dims:
+                        return self._shape(self._writer.name(value), start, start + len(dims), len(shape))
+        return None
+
+    def _shape(self, name: str, start: int, end: int, rank: int | None = None) -> str:
+        whole = start == 0 and end == rank
+        return self._node("Shape", name) if whole else self._node("Shape", name, start=start, end=end)
+
+    def _concatenated(self, dims: tuple[Dim, ...]) -> str:
+        if len(dims) == 1:
+            return self._size(dims[0])
+        parts: list[str] = []
+        for plain, group in groupby(dims, key=lambda dim: isinstance(dim, int)):
+            run = tuple(group)
+            parts += [self._constant(run)] if plain else [self._size(dim) for dim in run]
+        return self._node("Concat", *parts, axis=0)
+
+    def _size(self, dim: Dim) -> str:
+        if isinstance(dim, int):
+            return self._constant((dim,))
+        found = self._written.get((dim,))
+        if found is None:
+            found = self._sum(dim)
+            self._written[dim,] = found
+        return found
+
+    def _sum(self, dim: SymDim) -> str:
+        terms = sorted(dim.terms, key=lambda term: term[1] < 0)  # a subtraction needs something to subtract from
+        (monomial, coefficient), *others = terms
+        total = self._term(monomial, coefficient)
+        for monomial, coefficient in others:
+            operation = "Add" if coefficient > 0 else "Sub"
+            total = self._node(operation, total, self._term(monomial, abs(coefficient)))
+        if dim.constant:
+            operation = "Add" if dim.constant > 0 else "Sub"
+            total = self._node(operation, total, self._constant((abs(dim.constant),)))
+        return total
+
+    def _term(self, monomial: Monomial, coefficient: int) -> str:
+        first, *others = (self._atom(atom) for atom in monomial)
+        for other in others:
+            first = self._node("Mul", first, other)
+        return first if coefficient == 1 else self._node("Mul", first, self._constant((coefficient,)))
+
+    def _atom(self, atom: Atom) -> str:
+        key = SymDim((((atom,), 1),), 0)
+        found = self._written.get((key,))
+        if found is None:
+            found = self._computed(atom)
+            self._written[key,] = found
+        return found
+
+    def _computed(self, atom: Atom) -> str:
+        if isinstance(atom, Symbol):
+            return self._symbol(atom.name)
+        operands = [self._size(operand) for operand in atom.operands]
+        if isinstance(atom, Extremum):
+            return self._node("Min" if isinstance(atom, Min) else "Max", *operands)
+        return self._quotient(*atom.operands, *operands)
+
+    def _quotient(self, numerator: Dim, denominator: Dim, top: str, bottom: str) -> str:
+        # ONNX's Div rounds towards zero, dims round down: where the numerator may be negative, the remainder goes first.
+        if is_at_least(numerator, 0) is not Truth.YES:
+            top = self._node("Sub", top, self._node("Mod", top, bottom))
+        return self._node("Div", top, bottom)
+
+    def _symbol(self, name: str) -> str:
+        binder = self._find(name)
+        size = self._shape(binder.name, binder.axis, binder.axis + 1)
+        if binder.offset:
+            size = self._node("Sub", size, self._constant((binder.offset,)))
+        return size if binder.factor == 1 else self._node("Div", size, self._constant((binder.factor,)))
+
+    def _find(self, name: str) -> Binder:
+        found = self._binders.get(name)
+        if found is not None:
+            return found
+        if self._outer is None:
+            raise InternalError(f"no value binds the symbol {name}", remedy="report it with the text form of the graph")
+        return self._outer._find(name)
+
+
+def _linear(dim: Dim) -> tuple[str, int, int] | None:
+    """The (symbol, factor, offset) of a dim of the form `factor*symbol + offset`, None for any other."""
+    if isinstance(dim, int) or len(dim.terms) != 1:
+        return None
+    (monomial, factor), *_ = dim.terms
+    if len(monomial) != 1 or not isinstance(monomial[0], Symbol):
+        return None
+    return monomial[0].name, factor, dim.constant

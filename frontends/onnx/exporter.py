@@ -1,0 +1,455 @@
+"""From a graph to an ONNX model.
+
+Each node is written by the export rule of its op; constants become initializers, fused regions are written in place, and
+foreign ONNX operators as themselves. The model is opset 26 and IR 13 unless an operator or the caller wants another; the
+reason for a newer one stands in the model's metadata.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+from ...ir.constant import Constant
+from ...ir.errors import CapgraphError, InternalError, InvalidGraphError, ResourceError, UnsupportedError
+from ...ir.graph import Graph, Node, Value
+from ...ir.ops import native
+from ...ir.types import DType, Type
+from .attributes import attribute_to_proto
+from .export_context import ExportContext, Operand
+from .export_dims import DimWriter
+from .foreign_nodes import domain_and_operator, write_foreign
+from .metadata import write_metadata
+from .ops import EXPORTS
+from .schemas import Use, schema_of, unchanged_span
+from .tensors import constant_to_proto, type_to_proto
+
+DEFAULT_OPSET = 26
+DEFAULT_IR_VERSION = 13
+MAX_INLINE_BYTES = 2_000_000_000
+"""More content than this does not fit into one protobuf message."""
+
+_SMALL_BYTES = 1024
+
+
+class Storage(Protocol):
+    """Where the contents of large tensors go."""
+
+    def tensor(self, content: Constant, name: str) -> TensorProto:
+        """The tensor proto, which holds or refers to the content."""
+        ...
+
+
+class Inline:
+    """Contents stand in the model itself."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+
+    def tensor(self, content: Constant, name: str) -> TensorProto:
+        """The tensor with its bytes. Raises `ResourceError` when the model would pass protobuf's limit."""
+        self.nbytes += content.nbytes
+        if self.nbytes > MAX_INLINE_BYTES:
+            raise ResourceError(
+                "the model holds more than 2 GB of constants, which one protobuf message cannot",
+                remedy="write it with save_model(graph, path), which keeps them in a file beside the model",
+            )
+        return constant_to_proto(content, name)
+
+
+def export_model(
+    graph: Graph,
+    *,
+    opset: int | None = None,
+    ir_version: int | None = None,
+    defaults: Mapping[str, Constant] | None = None,
+    value_info: bool = True,
+    check: bool = True,
+    storage: Storage | None = None,
+) -> ModelProto:
+    """`graph` as an ONNX model.
+
+    `opset` is the version of the default domain (default: 26, or the next one that every operator exists in),
+    `ir_version` that of the file format. `defaults` are contents for inputs that callers may leave out. `value_info`
+    writes the types of all values, which foreign operators of unknown domains need to be imported again. `check` runs
+    onnx's checker with shape inference over the result. `storage` says where large tensors go (default: inline).
+
+    Raises `UnsupportedError` when the opset cannot express a node, `ResourceError` past 2 GB of inline constants.
+    """
+    low, high = _span(graph, opset)
+    target = opset if opset is not None else max(low, DEFAULT_OPSET if high is None else min(high, DEFAULT_OPSET))
+    reason = ""
+    while True:
+        model = ModelWriter(target, storage or Inline(), value_info)
+        try:
+            return model.write(graph, ir_version, defaults or {}, reason, check)
+        except NeedsOpset as need:
+            if opset is not None or (high is not None and need.version > high):
+                raise UnsupportedError(
+                    f"{need.message} in opset {target}", where=need.where, remedy=f"opset={need.version}"
+                ) from need
+            target, reason = need.version, f"opset {need.version}: {need.message} in opset {DEFAULT_OPSET}"
+
+
+class NeedsOpset(CapgraphError):
+    """A node needs a newer opset than the one being written. Never reaches users."""
+
+    def __init__(self, version: int, message: str) -> None:
+        super().__init__(message)
+        self.version = version
+
+
+def all_nodes(graph: Graph) -> Iterator[Node]:
+    """The nodes of the graph and of all its regions."""
+    for node in graph.nodes:
+        yield node
+        for region in node.regions.values():
+            yield from all_nodes(region)
+
+
+def _span(graph: Graph, chosen: int | None) -> tuple[int, int | None]:
+    """The opsets in which every foreign operator of the default domain means what it meant where it came from."""
+    low, high = 1, None
+    for node in all_nodes(graph):
+        domain, op_type = domain_and_operator(node.op) if node.op.is_foreign else ("?", "")
+        span = unchanged_span(op_type, int(node.attrs.get("opset_version") or 1), "") if domain == "" else None
+        if span is None:
+            continue
+        low = max(low, span[0])
+        high = span[1] if high is None or (span[1] is not None and span[1] < high) else high
+        if (high is not None and low > high) or (chosen is not None and not _within(chosen, span)):
+            raise UnsupportedError(
+                f"{op_type} means something else outside opsets {span[0]} to {span[1] or 'the newest'}",
+                where=node.where(),
+                remedy=f"opset={span[1] or span[0]}",
+            )
+    return low, high
+
+
+def _within(version: int, span: tuple[int, int | None]) -> bool:
+    return span[0] <= version and (span[1] is None or version <= span[1])
+
+
+@dataclass(frozen=True)
+class _Large:
+    """An initializer that is attached after the check, so that the checker need not copy it."""
+
+    name: str
+    content: Constant
+
+
+class ModelWriter:
+    """What all graphs of one exported model share: versions, names that are taken, and storage."""
+
+    def __init__(self, opset: int, storage: Storage, value_info: bool) -> None:
+        self.opset = opset
+        self.storage = storage
+        self.value_info = value_info
+        self.versions = {"": opset}
+        self.node_names: set[str] = set()
+        self._names: set[str] = set()
+        self._suffixes: dict[str, int] = {}
+
+    def reserve(self, name: str) -> str:
+        """Takes a name as it is."""
+        self._names.add(name)
+        return name
+
+    def new_name(self, wish: str) -> str:
+        """`wish`, or with a suffix when it is taken: names are unique over all subgraphs."""
+        return _unique(wish, self._names, self._suffixes)
+
+    def node_name(self, wish: str) -> str:
+        """A name for a node, unique in the model."""
+        return _unique(wish, self.node_names, self._suffixes)
+
+    def use_domain(self, domain: str, version: int) -> None:
+        """Notes the version of a domain other than the default one."""
+        if domain:
+            self.versions[domain] = max(version, self.versions.get(domain, 1))
+
+    def write(
+        self, graph: Graph, ir_version: int | None, defaults: Mapping[str, Constant], reason: str, check: bool
+    ) -> ModelProto:
+        """The whole model."""
+        unknown = sorted(defaults.keys() - {value.name for value in graph.inputs})
+        if unknown:
+            raise InvalidGraphError(f"there is no input {unknown[0]} to have a default")
+        _reserve_signature(self, graph)
+        writer = GraphWriter(self)
+        inputs = [value.name for value in graph.inputs]
+        writer.write_body(graph, inputs, list(graph.output_names))
+        proto = writer.proto(graph, inputs, graph.output_names)
+        model = onnx.helper.make_model(
+            proto, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in self.versions.items()]
+        )
+        model.ir_version = ir_version if ir_version is not None else self._ir_version(model)
+        write_metadata(model, graph, reason)
+        large = [_Large(name, content) for name, content in defaults.items()] + writer.large
+        if check:
+            _check(model, writer.large)
+        model.graph.initializer.extend(self.storage.tensor(item.content, item.name) for item in large)
+        return model
+
+    def _ir_version(self, model: ModelProto) -> int:
+        if self.opset <= DEFAULT_OPSET:
+            return DEFAULT_IR_VERSION
+        return max(DEFAULT_IR_VERSION, onnx.helper.find_min_ir_version_for(list(model.opset_import), True))
+
+
+def _unique(wish: str, taken: set[str], suffixes: dict[str, int]) -> str:
+    name = wish
+    while name in taken:
+        suffix = suffixes[wish] = suffixes.get(wish, 0) + 1
+        name = f"{wish}_{suffix}"
+    taken.add(name)
+    return name
+
+
+def _reserve_signature(model: ModelWriter, graph: Graph) -> None:
+    inputs = {value.name: value for value in graph.inputs}
+    for name, value in zip(graph.output_names, graph.outputs, strict=True):
+        if inputs.get(name, value) is not value:
+            raise UnsupportedError(
+                f"output {name} is called like an input that it does not return, which ONNX cannot express",
+                remedy="give the output another name",
+            )
+        model.reserve(name)
+    for name in inputs:
+        model.reserve(name)
+
+
+class GraphWriter:
+    """Writes one graph or region; fused regions are written into the graph around them."""
+
+    def __init__(self, model: ModelWriter, outer: "GraphWriter | None" = None) -> None:
+        self.model = model
+        self.dims = DimWriter(self, outer.dims if outer is not None else None)
+        self.large: list[_Large] = []
+        self._names: dict[Value, str] = {}
+        self._nodes: list[NodeProto] = []
+        self._initializers: list[TensorProto] = []
+        self._shared: dict[Constant, str] = {}
+        self._value_info: list[ValueInfoProto] = []
+        self._is_main = outer is None
+
+    @property
+    def opset(self) -> int:
+        return self.model.opset
+
+    def require_opset(self, version: int, why: str) -> None:
+        """Raises when the opset being written is older."""
+        if version > self.opset:
+            raise NeedsOpset(version, why)
+
+    # ---- names and constants
+
+    def name(self, value: Value) -> str:
+        """The ONNX name of a value that is written already."""
+        found = self._names.get(value)
+        if found is None:
+            raise InternalError(
+                f"%{value.name} has no ONNX name yet: an export rule read a value that is not an operand"
+            )
+        return found
+
+    def new_name(self, wish: str) -> str:
+        """A name that nothing in the model has yet."""
+        return self.model.new_name(wish)
+
+    def constant(self, content: Constant) -> str:
+        """The name of an initializer with this content; equal ones are shared."""
+        found = self._shared.get(content)
+        if found is None:
+            found = self._shared[content] = self.new_name("constant")
+            self._add_initializer(found, content)
+        return found
+
+    def _add_initializer(self, name: str, content: Constant) -> None:
+        if content.nbytes < _SMALL_BYTES or content.dtype is DType.STRING:
+            self._initializers.append(constant_to_proto(content, name))
+        elif self._is_main:
+            self.large.append(_Large(name, content))
+        else:
+            self._initializers.append(self.model.storage.tensor(content, name))
+
+    # ---- nodes
+
+    def write_body(self, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """Writes the nodes of `graph`, whose inputs have the names `inputs` already and whose outputs get `outputs`."""
+        for value, name in zip(graph.inputs, inputs, strict=True):
+            self._names[value] = name
+            self.dims.bind(value, name)
+        copies = self._name_outputs(graph, outputs)
+        for node in graph.nodes:
+            self._write_node(node)
+        for value, name in copies:
+            self.emit(None, "Identity", [value], [name], "", {})
+
+    def _name_outputs(self, graph: Graph, outputs: Sequence[str]) -> list[tuple[Value, str]]:
+        """Gives results the names under which the graph returns them; the rest need a node that copies them."""
+        copies: list[tuple[Value, str]] = []
+        for value, name in zip(graph.outputs, outputs, strict=True):
+            if self._names.get(value) == name:
+                continue
+            if value in self._names or value.producer is None or value.producer.op is native("constant"):
+                copies.append((value, name))
+            else:
+                self._names[value] = name
+        return copies
+
+    def _write_node(self, node: Node) -> None:
+        if node.op is native("constant"):
+            self._write_constant(node.output, node.attrs["value"])
+            return
+        for value in node.outputs:
+            if value not in self._names:
+                self._names[value] = self.new_name(value.name)
+        try:
+            self._apply_rule(node)
+        except CapgraphError as error:
+            raise error.located(node.where()) from error
+        for value in node.outputs:
+            self.dims.bind(value, self._names[value])
+            if self.model.value_info:
+                self._value_info.append(_value_info(self._names[value], value.type))
+
+    def _write_constant(self, value: Value, content: Constant) -> None:
+        if value.has_uses:
+            self._names[value] = self.new_name(value.name)
+            self._add_initializer(self._names[value], content)
+
+    def _apply_rule(self, node: Node) -> None:
+        context = ExportContext(self, node)
+        if node.op.is_foreign:
+            write_foreign(context, node)
+        elif node.op is native("fused"):
+            self._write_fused(node)
+        elif node.op.name in EXPORTS:
+            EXPORTS[node.op.name](context, node)
+        else:
+            raise UnsupportedError(f"{node.op.name} cannot be written to ONNX", remedy="keep it out of exported graphs")
+
+    def _write_fused(self, node: Node) -> None:
+        body: Graph = node.attrs["body"]
+        around = self.dims
+        self.dims = DimWriter(self, around)
+        self.write_body(body, [self.name(v) for v in node.operands], [self.name(v) for v in node.outputs])
+        self.dims = around
+
+    def emit(
+        self,
+        node: Node | None,
+        op_type: str,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
+        domain: str,
+        attributes: Mapping[str, Any],
+    ) -> None:
+        """Writes one ONNX node that belongs to `node`; see `ExportContext.emit`."""
+        given = {name: value for name, value in attributes.items() if value is not None}
+        operands, results = _without_trailing_absent(inputs), _without_trailing_absent(outputs)
+        version = self.model.versions.get(domain, 1)
+        given = _checked(Use(op_type, domain, _types(operands), _types(results), list(given)), given, version)
+        self.model.use_domain(domain, version)
+        names = [self._operand_name(value) for value in results]
+        proto = NodeProto(op_type=op_type, domain=domain, output=names)
+        proto.input.extend(self._operand_name(value) for value in operands)
+        schema = schema_of(op_type, version, domain)
+        proto.attribute.extend(attribute_to_proto(name, value, schema) for name, value in given.items())
+        self._sign(proto, node)
+        self._nodes.append(proto)
+
+    def _operand_name(self, value: Operand) -> str:
+        if value is None:
+            return ""
+        return value if isinstance(value, str) else self.name(value)
+
+    def _sign(self, proto: NodeProto, node: Node | None) -> None:
+        origin = node.origin if node is not None else None
+        proto.name = self.model.node_name((origin.name if origin else "") or proto.output[0])
+        if origin is not None:
+            proto.doc_string = origin.doc
+            for key, value in origin.metadata:
+                proto.metadata_props.add(key=key, value=value)
+
+    # ---- graphs
+
+    def region(self, body: Graph, captured: Sequence[Operand]) -> GraphProto:
+        """The subgraph of a region; see `ExportContext.region`."""
+        inner = GraphWriter(self.model, self)
+        own = len(body.inputs) - len(captured)
+        inputs = [self.new_name(value.name) for value in body.inputs[:own]]
+        outputs = [self.new_name(name) for name in body.output_names]
+        inner.write_body(body, [*inputs, *(self._operand_name(value) for value in captured)], outputs)
+        return inner.proto(body, inputs, outputs)
+
+    def proto(self, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> GraphProto:
+        """Everything that was written, as the subgraph or graph that `graph` is."""
+        taken = {*inputs, *outputs}
+        return onnx.helper.make_graph(
+            self._nodes,
+            graph.name or "graph",
+            [_value_info(name, value.type) for name, value in zip(inputs, graph.inputs, strict=False)],
+            [_value_info(name, value.type) for name, value in zip(outputs, graph.outputs, strict=True)],
+            self._initializers,
+            value_info=[info for info in self._value_info if info.name not in taken],
+        )
+
+
+def _without_trailing_absent(values: Sequence[Operand]) -> list[Operand]:
+    kept = list(values)
+    while kept and kept[-1] in (None, ""):
+        kept.pop()
+    return kept
+
+
+def _types(values: Sequence[Operand]) -> list[Type | None]:
+    return [value.type if isinstance(value, Value) else None for value in values]
+
+
+def _checked(use: Use, attributes: Mapping[str, Any], version: int) -> dict[str, Any]:
+    """The attributes to write; those that the version lacks are left out where they have their later default."""
+    problem = use.problem_with(version)
+    if not problem:
+        return dict(attributes)
+    newer = use.first_fit(version)
+    if newer is None:
+        raise UnsupportedError(f"ONNX's {use.op_type} {problem}", remedy="cast its operands, or keep it out of ONNX")
+    kept = {
+        name: value for name, value in attributes.items() if not _is_later_default(use, newer, version, name, value)
+    }
+    if len(kept) < len(attributes):
+        return _checked(use.without(attributes.keys() - kept.keys()), kept, version)
+    if use.domain:
+        raise UnsupportedError(f"{use.op_type} {problem} in version {version} of {use.domain}")
+    raise NeedsOpset(newer, f"{use.op_type} {problem}")
+
+
+def _is_later_default(use: Use, newer: int, version: int, name: str, value: Any) -> bool:
+    old, new = schema_of(use.op_type, version, use.domain), schema_of(use.op_type, newer, use.domain)
+    if old is None or new is None or name in old.attributes or name not in new.attributes:
+        return False
+    default = new.attributes[name].default_value
+    return bool(default.name) and attribute_to_proto(name, value, new) == default
+
+
+def _value_info(name: str, ty: Type) -> ValueInfoProto:
+    return onnx.helper.make_value_info(name, type_to_proto(ty))
+
+
+# ---- the model around the graph
+
+
+def _check(model: ModelProto, large: Sequence[_Large]) -> None:
+    """Runs onnx's checker with the large initializers as inputs, so that their contents need not be copied."""
+    declared = [_value_info(item.name, item.content.type) for item in large]
+    model.graph.input.extend(declared)
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise InternalError(f"the exported model is not valid: {error}", remedy="report it with the graph") from error
+    finally:
+        del model.graph.input[len(model.graph.input) - len(declared) :]

@@ -1,0 +1,63 @@
+"""The facts about a whole model, both ways: producer, documentation, metadata, and states.
+
+A graph keeps what a model says of itself in `graph.metadata` under keys that begin with `onnx.`. Its states are written
+to the model's metadata, as ONNX has no word for them.
+"""
+
+import json
+
+from onnx import ModelProto
+
+from ...ir.errors import CapgraphError
+from ...ir.graph import Graph
+
+_OWN = "capgraph."
+_STATES = _OWN + "states"
+_OPSET_REASON = _OWN + "opset_reason"
+
+
+def read_metadata(proto: ModelProto) -> dict[str, str]:
+    """What the model says of itself, as `Graph.metadata` keeps it."""
+    facts = {
+        "onnx.producer_name": proto.producer_name,
+        "onnx.producer_version": proto.producer_version,
+        "onnx.domain": proto.domain,
+        "onnx.model_version": str(proto.model_version or ""),
+        "onnx.doc_string": proto.doc_string,
+        "onnx.graph_doc_string": proto.graph.doc_string,
+    }
+    own = (entry for entry in proto.metadata_props if not entry.key.startswith(_OWN))
+    facts |= {f"onnx.metadata.{entry.key}": entry.value for entry in own}
+    return {key: value for key, value in facts.items() if value}
+
+
+def write_metadata(model: ModelProto, graph: Graph, opset_reason: str) -> None:
+    """Writes what `read_metadata` and `read_states` read; `opset_reason` says why the opset is newer than usual."""
+    facts = {key.removeprefix("onnx."): value for key, value in graph.metadata.items() if key.startswith("onnx.")}
+    model.producer_name = facts.get("producer_name", "")
+    model.producer_version = facts.get("producer_version", "")
+    model.domain = facts.get("domain", "")
+    model.model_version = int(facts.get("model_version") or 0)
+    model.doc_string = facts.get("doc_string", "")
+    model.graph.doc_string = facts.get("graph_doc_string", "")
+    entries = {key.removeprefix("metadata."): value for key, value in facts.items() if key.startswith("metadata.")}
+    if graph.states:
+        pairs = [[graph.inputs[state.input].name, graph.output_names[state.output]] for state in graph.states]
+        entries[_STATES] = json.dumps(pairs)
+    if opset_reason:
+        entries[_OPSET_REASON] = opset_reason
+    for key, value in entries.items():
+        model.metadata_props.add(key=key, value=value)
+
+
+def read_states(proto: ModelProto, graph: Graph) -> str:
+    """Declares the states that an exported graph had. Gives a remark when they do not fit the model any more."""
+    text = {entry.key: entry.value for entry in proto.metadata_props}.get(_STATES)
+    if text is None:
+        return ""
+    inputs = {value.name: value.index for value in graph.inputs}
+    try:
+        graph.set_states([(inputs[old], graph.output_names.index(new)) for old, new in json.loads(text)])
+    except (ValueError, KeyError, TypeError, RecursionError, CapgraphError) as error:
+        return f"the states in the model's metadata do not fit it and were left out: {error}"
+    return ""
