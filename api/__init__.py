@@ -1,3 +1,64 @@
-"""Capgraph: models from ONNX or PyTorch as one typed graph, made smaller, planned, and run."""
+"""Capgraph: models from ONNX or PyTorch as one typed graph, made smaller, planned, and run.
+
+    program = capgraph.optimize("model.onnx")
+    outputs = program.run({"input": array})
+    print(program.explain())
+
+Names load when they are first used, so that `import capgraph` costs next to nothing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .ir.errors import (
+        CapgraphError,
+        ExecutionError,
+        InputError,
+        InternalError,
+        InvalidGraphError,
+        MissingPackageError,
+        ModelError,
+        ParseError,
+        ResourceError,
+        ShapeError,
+        TypeRuleError,
+        UnsupportedError,
+    )
+    from .optimization import optimize
+    from .program import Program
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "CapgraphError",
+    "ExecutionError",
+    "InputError",
+    "InternalError",
+    "InvalidGraphError",
+    "MissingPackageError",
+    "ModelError",
+    "ParseError",
+    "Program",
+    "ResourceError",
+    "ShapeError",
+    "TypeRuleError",
+    "UnsupportedError",
+    "__version__",
+    "optimize",
+]
+
+# A module must not bear the name of a function here: importing it would put the module in the function's place.
+_HOMES = {"optimize": ".optimization", "Program": ".program"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(_HOMES.get(name, ".ir.errors"), __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

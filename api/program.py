@@ -1,0 +1,115 @@
+"""`Program`: a model that is ready to run."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from .executors.base import Executor
+from .ir.graph import Graph, Node
+from .ir.printer import nested_graphs
+from .ir.types import Type
+
+_NAMED_NODES = 3  # how many nodes of one foreign op explain() names
+
+
+class Program:
+    """A graph compiled by an executor. Made by `capgraph.optimize`; a context manager that closes itself.
+
+    It may be called from several threads at once.
+    """
+
+    def __init__(
+        self, graph: Graph, executor: Executor, *, level: int = 0, strict: bool = False, notes: Sequence[str] = ()
+    ) -> None:
+        self.graph = graph
+        self.level = level
+        self.strict = strict
+        self.notes = tuple(notes)
+        self.target = executor.target()
+        self._executable = executor.compile(graph)
+
+    def __repr__(self) -> str:
+        return f"Program({self.graph.name}, {len(self.graph)} nodes, {self.target.executor} on {self.target.device})"
+
+    @property
+    def inputs(self) -> dict[str, Type]:
+        """The types of the inputs by name, in order; symbols in shapes are sizes that each call chooses."""
+        return {value.name: value.type for value in self.graph.inputs}
+
+    @property
+    def optional_inputs(self) -> frozenset[str]:
+        """The inputs that have a default: initializers that the model lets callers override."""
+        return frozenset(self.graph.defaults)
+
+    @property
+    def outputs(self) -> dict[str, Type]:
+        """The types of the outputs by name, in order."""
+        return {name: value.type for name, value in zip(self.graph.output_names, self.graph.outputs, strict=True)}
+
+    def run(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The outputs by name, in the order of `outputs`, for NumPy arrays by name.
+
+        Arrays need not be contiguous but must have the input's dtype; nothing is cast. Outputs share no memory with
+        inputs. Raises `InputError` for an input that is missing, unknown, or of another dtype or shape,
+        `ExecutionError` naming the node and its origin when one fails, `ResourceError` when memory does not suffice.
+        """
+        return self._executable.run({} if inputs is None else inputs)
+
+    def explain(self) -> str:
+        """What the program is, how it runs, what the import had to say, and which ops it does not know natively."""
+        graph = self.graph
+        lines = [f"program {graph.name}: {_counted(len(graph), 'node')}", *_io_lines(self)]
+        lines.append(f"executor: {self.target.executor} on {self.target.device}, {_CAPTURES[self.target.captures]}")
+        lines.append(f"level: {self.level} (this version has no passes: the graph runs as it was imported)")
+        lines += _foreign_lines(graph)
+        lines += [f"note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    def close(self) -> None:
+        """Gives back memory; the program cannot run afterwards."""
+        self._executable.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+_CAPTURES = {False: "one node after another: it captures nothing", True: "recorded and replayed"}
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _io_lines(program: Program) -> list[str]:
+    optional = program.optional_inputs
+    lines = [f"input: {n}: {ty}{' (optional)' if n in optional else ''}" for n, ty in program.inputs.items()]
+    return lines + [f"output: {name}: {ty}" for name, ty in program.outputs.items()]
+
+
+def foreign_nodes(graph: Graph) -> dict[str, list[Node]]:
+    """The nodes of `graph` and its regions that are not native, by op name."""
+    found: dict[str, list[Node]] = {}
+    for body in nested_graphs(graph):
+        for node in body.nodes:
+            if node.op.is_foreign:
+                found.setdefault(node.op.name, []).append(node)
+    return found
+
+
+def _foreign_lines(graph: Graph) -> list[str]:
+    foreign = foreign_nodes(graph)
+    if not foreign:
+        return ["foreign ops: none"]
+    counts = Counter({name: len(nodes) for name, nodes in foreign.items()})
+    lines = [f"foreign ops: {_counted(counts.total(), 'node')} run through their own ecosystem"]
+    for name, count in counts.most_common():
+        where = [str(node.origin or node) for node in foreign[name][:_NAMED_NODES]]
+        more = ", ..." if count > _NAMED_NODES else ""
+        lines.append(f"  {name} x {count}: {', '.join(where)}{more}")
+    return lines

@@ -1,0 +1,44 @@
+"""One line on the terminal that says what is being done, and goes away when it is done."""
+
+import sys
+from types import TracebackType
+from typing import Self, TextIO
+
+_CLEAR = "\r\x1b[2K"
+
+
+class Progress:
+    """Shows `text` on standard error while the `with` block runs; silent when that is not a terminal.
+
+    With a `total`, `advance` counts towards it.
+    """
+
+    def __init__(self, text: str, total: int | None = None, *, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._text = text
+        self._total = total
+        self._done = 0
+
+    def __enter__(self) -> Self:
+        self._show()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._write(_CLEAR)
+
+    def advance(self, text: str | None = None) -> None:
+        """One more is done; `text` replaces what is shown."""
+        self._done += 1
+        self._text = text or self._text
+        self._show()
+
+    def _show(self) -> None:
+        counted = f" {self._done}/{self._total}" if self._total else ""
+        self._write(f"{_CLEAR}{self._text}{counted} ...")
+
+    def _write(self, text: str) -> None:
+        if self._stream.isatty():
+            self._stream.write(text)
+            self._stream.flush()

@@ -1,0 +1,87 @@
+"""What came out of a run, for readers: statistics of each output, and files."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .ir.constant import Array
+from .ir.errors import ResourceError
+from .ir.types import DType, TensorType
+
+_SHOWN = 4  # elements
+
+
+def summarise(value: Any) -> dict[str, Any]:
+    """Type, finite minimum, mean and maximum, number of elements that are not finite, and the first elements."""
+    if not isinstance(value, np.ndarray):
+        return _row(_other_type(value), None, None, None, 0, [])
+    dtype = DType.of(value.dtype)
+    ty = str(TensorType(dtype, value.shape))
+    first = [_plain(item) for item in value.reshape(-1)[:_SHOWN].tolist()]
+    if value.dtype.kind in "Oc":
+        return _row(ty, None, None, None, 0, first)
+    wide = value.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    if not finite.size:
+        return _row(ty, None, None, None, int(wide.size), first)
+    return _row(ty, float(finite.min()), float(finite.mean()), float(finite.max()), wide.size - finite.size, first)
+
+
+def _row(
+    ty: str, least: float | None, mean: float | None, greatest: float | None, bad: int, first: list[Any]
+) -> dict[str, Any]:
+    return {"type": ty, "min": least, "mean": mean, "max": greatest, "not_finite": bad, "first": first}
+
+
+def _other_type(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    return f"sequence of {len(value)}" if isinstance(value, list | tuple) else type(value).__name__
+
+
+def _plain(item: Any) -> Any:
+    if isinstance(item, bytes):
+        return item.decode(errors="replace")
+    return item if isinstance(item, bool | int | float | str) else str(item)
+
+
+def save_outputs(outputs: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Writes each array as `NAME.npy` below `folder`, which is made; those of a sequence as `NAME_0.npy` and so on.
+
+    Characters that do not belong into file names become `_`. Raises `ResourceError` when writing fails.
+    """
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, value in outputs.items():
+            for part, array in _arrays(name, value):
+                path = _free_path(folder, part, written)
+                np.save(path, _storable(array), allow_pickle=False)
+                written.append(path)
+    except OSError as error:
+        raise ResourceError(f"the outputs cannot be written: {error}", remedy="choose another --output") from error
+    return written
+
+
+def _arrays(name: str, value: Any) -> list[tuple[str, Array]]:
+    if isinstance(value, np.ndarray):
+        return [(name, value)]
+    if isinstance(value, list | tuple):
+        return [pair for index, item in enumerate(value) for pair in _arrays(f"{name}_{index}", item)]
+    return []
+
+
+def _free_path(folder: Path, name: str, taken: list[Path]) -> Path:
+    stem = re.sub(r"[^\w.-]", "_", name).lstrip(".") or "output"
+    path, suffix = folder / f"{stem}.npy", 1
+    while path in taken:
+        path, suffix = folder / f"{stem}_{suffix}.npy", suffix + 1
+    return path
+
+
+def _storable(array: Array) -> Array:
+    """An array that .npy can hold without pickling: strings as fixed-width text."""
+    return array.astype(np.str_) if array.dtype.hasobject else array

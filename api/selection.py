@@ -1,0 +1,48 @@
+"""Which executors there are, which of them can run here, and which one a program gets."""
+
+from collections.abc import Callable
+
+from .executors.base import Executor, Target
+from .ir.errors import UnsupportedError
+
+
+def _eager() -> Executor:
+    from .executors.eager import EagerExecutor
+
+    return EagerExecutor()
+
+
+_EXECUTORS: dict[str, Callable[[], Executor]] = {"eager": _eager}
+
+# Names that stay reserved for executors of the design, with what to say of them until they are here.
+_PLANNED: dict[str, Target] = {
+    "graph": Target("graph", "host, cuda", captures=True, problem="recording and replay are not part of this version"),
+    "ort": Target("ort", "host, cuda", captures=True, problem="ONNX Runtime is not driven by this version"),
+}
+
+_DEVICES = ("auto", "host")
+
+
+def targets() -> list[Target]:
+    """Every executor, in the order in which "auto" tries them: where it runs, or why it cannot."""
+    return [*(make().target() for make in _EXECUTORS.values()), *_PLANNED.values()]
+
+
+def choose_executor(executor: str, device: str) -> Executor:
+    """The executor for these options of `optimize`. Raises `UnsupportedError` for what cannot run here."""
+    if device not in _DEVICES:
+        raise UnsupportedError(f"device={device!r} is not supported yet", remedy='use device="host" (or "auto")')
+    name = next(iter(_EXECUTORS)) if executor == "auto" else executor
+    planned = _PLANNED.get(name)
+    if planned is not None:
+        raise UnsupportedError(
+            f"executor={name!r} cannot run here: {planned.problem}", remedy='use executor="eager" (or "auto")'
+        )
+    if name not in _EXECUTORS:
+        known = ", ".join(["auto", *_EXECUTORS, *_PLANNED])
+        raise UnsupportedError(f"there is no executor {executor!r}", remedy=f"one of {known}")
+    chosen = _EXECUTORS[name]()
+    target = chosen.target()
+    if not target.is_available:
+        raise UnsupportedError(f"executor={name!r} cannot run here: {target.problem}", remedy=target.remedy)
+    return chosen
