@@ -5,12 +5,14 @@ from types import MappingProxyType
 
 from ..ir.errors import UnsupportedError
 from .base import Pass
+from .canonicalise import Canonicalise
 from .cse import Cse
 from .eliminate_dead_code import EliminateDeadCode
 from .fold_constants import FoldConstants
 from .pipeline import Pipeline, parse_pipeline
 
 _PASSES: tuple[type[Pass], ...] = (
+    Canonicalise,
     Cse,
     EliminateDeadCode,
     FoldConstants,
@@ -19,7 +21,7 @@ _PASSES: tuple[type[Pass], ...] = (
 PASSES: Mapping[str, type[Pass]] = MappingProxyType({each.name: each for each in _PASSES})
 """The passes that pipelines and the command line can name."""
 
-_CLEAN_UP: tuple[Pass, ...] = (EliminateDeadCode(), FoldConstants(), Cse())
+_CLEAN_UP: tuple[Pass, ...] = (EliminateDeadCode(), FoldConstants(), Canonicalise(), Cse())
 
 _LEVELS: Mapping[int, Pipeline] = MappingProxyType(
     {
@@ -32,7 +34,7 @@ _LEVELS: Mapping[int, Pipeline] = MappingProxyType(
 
 
 def level_pipeline(level: int) -> Pipeline:
-    """The pipeline of a level: 0 none, 1 clean-up (bit-exact), 2 fusion and folding (may re-associate), 3 lower precision.
+    """The pipeline of a level: 0 nothing, 1 clean-up (bit-exact), 2 fusion and folding (may re-associate), 3 lossy.
 
     Raises `UnsupportedError` for another number.
     """

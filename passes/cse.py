@@ -33,9 +33,7 @@ class Cse(Pass):
                 rewriter.replace(node, *same.outputs)
 
     def _key(self, node: Node) -> Hashable:
-        inputs: Hashable = node.inputs
-        if node.op.has(Trait.COMMUTATIVE):
-            inputs = frozenset(node.inputs) if node.inputs[0] is not node.inputs[1] else node.inputs
+        inputs = tuple(sorted(node.inputs, key=id)) if node.op.has(Trait.COMMUTATIVE) else node.inputs
         types = tuple(value.type for value in node.outputs) if node.op.has(Trait.DATA_DEPENDENT) else ()
         return (node.op, inputs, self._attrs_key(node), types)
 

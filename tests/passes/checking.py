@@ -15,8 +15,8 @@ from capgraph.passes.pipeline import Pipeline
 def check_pass(each: Pass, before: str, after: str | None, *, numeric: bool = True) -> Graph:
     """Runs `each` on `before` and holds it to `after` (None: nothing changes).
 
-    Also held: the result verifies and means the same, a second run changes nothing, and the changed flag is true exactly
-    when the graph differs. `numeric=False` is for graphs that cannot be evaluated on drawn inputs.
+    Also held: the result verifies and means the same, a second run changes nothing, and the changed flag is true
+    exactly when the graph differs. `numeric=False` is for graphs that cannot be evaluated on drawn inputs.
     """
     original = parse(dedent(before))
     graph = original.clone()

@@ -1,0 +1,1 @@
+"""The rules of the canonicalise pass, one table per subject. All are exact."""

@@ -1,0 +1,19 @@
+"""Canonicalise: bring every node to the one form that other passes look for, and drop what changes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .base import PatternPass
+from .canonical import casts, layout, neutral
+from .pattern import Rule
+
+
+@dataclass(frozen=True)
+class Canonicalise(PatternPass):
+    """Exact local simplifications; the rules stand in `passes/canonical/`."""
+
+    name: ClassVar[str] = "canonicalise"
+
+    def rules(self) -> Sequence[Rule]:
+        return (*neutral.RULES, *casts.RULES, *layout.RULES)
