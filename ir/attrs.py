@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import numpy as np
 
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 AttrValue = Any
 """None, bool, int, float, str, bytes, DType, SymDim, Constant, a type, a Graph, or a tuple of these."""
+
+
+def is_tuple(value: object) -> TypeGuard[tuple[object, ...]]:
+    """Whether an attribute's value is of a plural kind."""
+    return isinstance(value, tuple)
 
 
 class AttrKind(Enum):

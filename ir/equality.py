@@ -8,8 +8,8 @@ makes, may be called otherwise in the other graph, one for one, and so may a reg
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TypeGuard
 
+from .attrs import is_tuple
 from .dims import Dim, SymDim, bind, symbol
 from .errors import InvalidGraphError
 from .graph import Graph, Node, Value
@@ -158,7 +158,7 @@ def _same_value(a: object, b: object, renaming: _Renaming) -> bool:
         return renaming.same_dim(a, b)
     if isinstance(a, _TYPES) and isinstance(b, _TYPES):
         return renaming.same_type(a, b)
-    if _is_tuple(a) and _is_tuple(b):
+    if is_tuple(a) and is_tuple(b):
         return _same_items(a, b, renaming)
     if isinstance(a, float) and isinstance(b, float):
         return a.hex() == b.hex()  # tells 0.0 from -0.0 and finds NaN equal to itself
@@ -167,10 +167,6 @@ def _same_value(a: object, b: object, renaming: _Renaming) -> bool:
 
 def _same_items(a: Sequence[object], b: Sequence[object], renaming: _Renaming) -> bool:
     return len(a) == len(b) and all(_same_value(left, right, renaming) for left, right in zip(a, b, strict=True))
-
-
-def _is_tuple(value: object) -> TypeGuard[tuple[object, ...]]:
-    return isinstance(value, tuple)
 
 
 _TYPES = (TensorType, SequenceType, OptionalType)

@@ -22,9 +22,10 @@
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Literal, TypeGuard
+from typing import Literal
 
-from .attrs import Attribute, AttrKind, Attrs, AttrValue
+from .analysis import constants_in
+from .attrs import Attribute, AttrKind, Attrs, AttrValue, is_tuple
 from .constant import Constant
 from .cursor import name_text, string_text
 from .dense import INLINE_LIMIT, bytes_text, elements_text
@@ -53,39 +54,13 @@ def print_graph(graph: Graph, *, origins: bool = False, constants: ConstantStyle
 
 
 def print_node(node: Node) -> str:
-    """The line of one node, for messages: constants are not looked at."""
+    """The line of one node, for messages: large constants are not looked at."""
     return _Printer("type").node(node)
 
 
 def constants_of(graph: Graph) -> dict[str, Constant]:
     """The constants that the text of `graph` only names, by digest, regions included: `parse` takes them."""
-    return {
-        constant.digest: constant
-        for body in nested_graphs(graph)
-        for node in body.nodes
-        for constant in _constants_in(tuple(node.attrs.values()))
-        if constant.size > INLINE_LIMIT
-    }
-
-
-def nested_graphs(graph: Graph) -> Iterator[Graph]:
-    """`graph`, then its regions at any depth, each before its own regions."""
-    pending = [graph]
-    for body in pending:  # grows while it is read
-        yield body
-        pending.extend(region for node in body.nodes for region in node.regions.values())
-
-
-def _constants_in(value: object) -> Iterator[Constant]:
-    if isinstance(value, Constant):
-        yield value
-    elif _is_tuple(value):
-        for item in value:
-            yield from _constants_in(item)
-
-
-def _is_tuple(value: object) -> TypeGuard[tuple[object, ...]]:
-    return isinstance(value, tuple)
+    return {constant.digest: constant for constant in constants_in(graph) if constant.size > INLINE_LIMIT}
 
 
 def _definition(printer: "_Printer", name: str, graph: Graph, origins: bool) -> str:
@@ -168,7 +143,7 @@ class _Printer:
         formatter = _FORMATTERS.get(type(value))
         if formatter is not None:
             return formatter(value)
-        if _is_tuple(value):
+        if is_tuple(value):
             return f"[{', '.join(map(self._value, value))}]"
         if isinstance(value, Constant):
             return self._constant(value)

@@ -33,9 +33,9 @@ pass could promise. In a valid graph
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeGuard, TypeVar
+from typing import TypeVar
 
-from .attrs import AttrValue
+from .attrs import AttrValue, is_tuple
 from .constant import Constant
 from .dims import SymDim, Truth
 from .errors import CapgraphError, InvalidGraphError
@@ -294,13 +294,9 @@ def _verify_attrs(scope: _Scope, node: Node) -> None:
 
 def _is_plain(value: object) -> bool:
     """Whether an attribute's value has a text form, regions aside."""
-    if _is_tuple(value):
+    if is_tuple(value):
         return all(_is_plain(item) for item in value)
     return type(value) in _SCALARS  # a NumPy scalar is an instance of float, and not in normal form
-
-
-def _is_tuple(value: object) -> TypeGuard[tuple[object, ...]]:
-    return isinstance(value, tuple)
 
 
 def _inferred(scope: _Scope, node: Node) -> tuple[Type, ...]:
@@ -359,6 +355,6 @@ def _verify_new_symbol(scope: _Scope, node: Node | None, name: str) -> None:
 def _symbols_in(value: AttrValue) -> frozenset[str]:
     if isinstance(value, SymDim):
         return value.symbols
-    if _is_tuple(value):
+    if is_tuple(value):
         return frozenset[str]().union(*map(_symbols_in, value))
     return type_symbols(value) if isinstance(value, _TYPES) else frozenset()

@@ -10,7 +10,7 @@ from capgraph.ir.graph import Graph, Origin
 from capgraph.ir.op import FLOATS, foreign, op
 from capgraph.ir.ops import native
 from capgraph.ir.parser import parse
-from capgraph.ir.printer import constants_of, nested_graphs, print_graph, print_node
+from capgraph.ir.printer import constants_of, print_graph, print_node
 from capgraph.ir.types import DType, OpaqueType, SequenceType, TensorType
 
 F32 = TensorType(DType.F32, (2,))
@@ -141,7 +141,6 @@ def test_regions_get_unique_names_in_the_order_of_first_use() -> None:
         "graph @a_1_1",
     ]
     assert print_graph(parse(text)) == text
-    assert [body.name for body in nested_graphs(graph)] == ["main", "main", "a", "a", "a_1"]
 
 
 def test_origins_and_metadata_are_printed_on_request_and_read_back() -> None:
