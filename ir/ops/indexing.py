@@ -110,7 +110,7 @@ def gather_nd(x: Array, indices: Array, *, batch_dims: int) -> Array:
     first = np.arange(count, dtype=np.int64).reshape(count, *(1,) * (len(tuples) - 1))
     positions = (first, *(checked_indices(rows[..., i], inner[i], "gather_nd") for i in range(tuples[-1])))
     found = x.reshape(count, *inner)[positions]
-    return np.asarray(found).reshape(*indices.shape[:-1], *inner[tuples[-1] :])
+    return np.asarray(found).reshape((*indices.shape[:-1], *inner[tuples[-1] :]))
 
 
 # ---- one_hot
