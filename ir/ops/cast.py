@@ -1,7 +1,7 @@
 """Conversions between element types: `cast`, `bit_cast`, and linear quantisation.
 
-Meanings follow the ONNX operators Cast, BitCast, QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear. Sub-byte
-and 8-bit floats are computed on as f32, sub-byte integers as 8-bit ones.
+Meanings follow the ONNX operators Cast, BitCast, QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear. Floats
+that NumPy lacks are computed on as f32, sub-byte integers as 8-bit ones.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _LARGEST = {DType.F8E4M3FN: 448.0, DType.F8E4M3FNUZ: 240.0, DType.F8E5M2: 57344.
 
 
 def cast(x: Array, *, to: DType, saturate: bool, round_mode: str) -> Array:
-    """Each element as the nearest of type `to`.
+    """Each element as the nearest of type `to`; its own type changes nothing.
 
     Floats become integers by dropping the fraction (undefined out of range), integers smaller integers by dropping high
     bits, complex numbers real ones by dropping the imaginary part; everything but 0 is true. `saturate` holds fp8
@@ -54,11 +54,11 @@ def cast(x: Array, *, to: DType, saturate: bool, round_mode: str) -> Array:
 
 
 def _widened(x: Array) -> Array:
-    """Sub-byte integers as 8-bit ones, floats below 16 bits as f32: ml_dtypes converts few of them to one another."""
+    """Sub-byte integers as 8-bit ones, floats that NumPy lacks as f32: ml_dtypes converts few to one another."""
     dtype = DType.of(x.dtype)
     if dtype.is_integer and dtype.bits < 8:
         return np.asarray(x.astype(np.int8))
-    if dtype.kind is Kind.FLOAT and dtype.bits <= 8:
+    if dtype.is_float and (dtype.bits <= 8 or dtype is DType.BF16):
         return np.asarray(x.astype(np.float32))
     return x
 
@@ -129,7 +129,7 @@ def bit_cast(x: Array, *, to: DType) -> Array:
     """The same bits taken for elements of type `to`, which has as many."""
     source = DType.of(x.dtype)
     if source.bits < 8:
-        return _unpacked(np.ascontiguousarray(x).view(np.uint8), to)
+        return _unpacked(np.asarray(x, order="C").view(np.uint8), to)
     return np.asarray(x, order="C").view(to.numpy)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from ..attrs import Attribute, AttrKind, Attrs
 from ..constant import Array
 from ..dims import Dim, dim_max, dim_min
-from ..errors import ExecutionError, TypeRuleError
+from ..errors import TypeRuleError
 from ..op import FLOATS, FRESH, I64, NUMBERS, DTypes, Op, Symbolic, Trait, op
 from ..types import DType, TensorType, Type
 from .arithmetic import div
@@ -150,7 +150,7 @@ def symbolic_reduction(function: Callable[..., Any], identity: Dim | None) -> Sy
         axes = normal_axes(attrs["axes"], elements.ndim)
         result = np.empty(_static(reduced_shape(elements.shape, axes, keep_dims=True)), dtype=object)
         for index in np.ndindex(result.shape):
-            window = tuple(slice(None) if axis in axes else place for axis, place in enumerate(index))
+            window = tuple(slice(None) if axis in axes else slice(place, place + 1) for axis, place in enumerate(index))
             dims = elements[window].reshape(-1).tolist()
             if not dims and identity is None:
                 return None
@@ -167,10 +167,7 @@ def dynamic_reduce(x: Array, axes: Array, *, kind: str, keep_dims: bool, noop_wi
     """The reduction `kind` over the axes in an operand; over all when it is empty, unless `noop_with_empty_axes`."""
     given = tuple(int(axis) for axis in axes.reshape(-1).tolist())
     chosen = given if given or noop_with_empty_axes else tuple(range(x.ndim))
-    result = reduction(_REDUCTIONS[kind])(x, axes=chosen, keep_dims=keep_dims)
-    if not keep_dims and given and result.ndim != x.ndim - len(axes):
-        raise ExecutionError(f"dynamic_reduce: axes {list(given)} repeat an axis")
-    return result
+    return reduction(_REDUCTIONS[kind])(x, axes=chosen, keep_dims=keep_dims)
 
 
 def dynamic_reduce_type(
