@@ -34,8 +34,8 @@ def gather_inputs(
     """A value for every input of `graph` that has no default, and for those in `sources`.
 
     `sources` says per input "random" or a file; what it leaves out is random. `sizes` gives symbols of the inputs'
-    shapes; others come from the files, and are 1 where those do not tell. The same `seed` gives the same random input, whatever
-    the other inputs are. Raises `InputError` for an unknown name, an unreadable file or one that does not fit.
+    shapes; others come from the files, and are 1 where those do not tell. The same `seed` gives the same random input,
+    whatever the other inputs are. Raises `InputError` for an unknown name, an unreadable file or one that does not fit.
     """
     types = {value.name: value.type for value in graph.inputs}
     _check_known("input", sources, types)

@@ -6,8 +6,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from .executors.base import Executor
+from .executors.memory import size_text
+from .ir.analysis import all_nodes, parameter_bytes, parameter_count
 from .ir.graph import Graph, Node
-from .ir.printer import nested_graphs
 from .ir.types import Type
 
 _NAMED_NODES = 3  # how many nodes of one foreign op explain() names
@@ -59,7 +60,8 @@ class Program:
     def explain(self) -> str:
         """What the program is, how it runs, what the import had to say, and which ops it does not know natively."""
         graph = self.graph
-        lines = [f"program {graph.name}: {_counted(len(graph), 'node')}", *_io_lines(self)]
+        parameters = f"{_counted(parameter_count(graph), 'parameter')} ({size_text(parameter_bytes(graph))})"
+        lines = [f"program {graph.name}: {_counted(len(graph), 'node')}, {parameters}", *_io_lines(self)]
         lines.append(f"executor: {self.target.executor} on {self.target.device}, {_CAPTURES[self.target.captures]}")
         lines.append(f"level: {self.level} (this version has no passes: the graph runs as it was imported)")
         lines += _foreign_lines(graph)
@@ -95,10 +97,9 @@ def _io_lines(program: Program) -> list[str]:
 def foreign_nodes(graph: Graph) -> dict[str, list[Node]]:
     """The nodes of `graph` and its regions that are not native, by op name."""
     found: dict[str, list[Node]] = {}
-    for body in nested_graphs(graph):
-        for node in body.nodes:
-            if node.op.is_foreign:
-                found.setdefault(node.op.name, []).append(node)
+    for node in all_nodes(graph):
+        if node.op.is_foreign:
+            found.setdefault(node.op.name, []).append(node)
     return found
 
 

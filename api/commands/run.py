@@ -2,12 +2,13 @@
 
 import statistics
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
 from ..progress import Progress
 from ..tables import Table, json_text
+from .arguments import add_dims, assignment, count, positive
 from .base import Command
 
 
@@ -17,17 +18,15 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--input",
         metavar="NAME=SOURCE",
-        type=_assignment,
+        type=assignment,
         action="append",
         default=[],
         help="a .npy file, a picture (resized and cropped to fit) or the word random, which is also the default",
     )
-    parser.add_argument(
-        "--dim", metavar="NAME=N", type=_size, action="append", default=[], help="the size of a symbolic dimension"
-    )
+    add_dims(parser)
     parser.add_argument("--output", metavar="DIR", type=Path, help="write every output to DIR/NAME.npy")
-    parser.add_argument("--seed", metavar="N", type=_count, default=0, help="for random inputs (default 0)")
-    parser.add_argument("--repeat", metavar="N", type=_repeats, default=1, help="run N times and give the median time")
+    parser.add_argument("--seed", metavar="N", type=count, default=0, help="for random inputs (default 0)")
+    parser.add_argument("--repeat", metavar="N", type=positive, default=1, help="run N times and give the median time")
     parser.add_argument("--executor", metavar="NAME", default="auto", help="what runs it (see capgraph doctor)")
     parser.add_argument("--explain", action="store_true", help="say how the model runs as well")
 
@@ -92,31 +91,6 @@ def _text(report: dict[str, Any]) -> str:
 
 def _shown(item: Any) -> str:
     return f"{item:.4g}" if isinstance(item, float) else str(item)
-
-
-def _assignment(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
-    return name, value
-
-
-def _size(text: str) -> tuple[str, int]:
-    name, value = _assignment(text)
-    return name, _count(value)
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return int(text)
-
-
-def _repeats(text: str) -> int:
-    count = _count(text)
-    if not count:
-        raise ArgumentTypeError("a model runs at least once")
-    return count
 
 
 COMMAND = Command("run", "Run a model and show its outputs.", configure, run)
