@@ -1,0 +1,181 @@
+"""Resampling against onnx's reference evaluator and ONNX Runtime."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from capgraph.ir.dims import symbol
+from capgraph.ir.errors import CapgraphError, ShapeError
+from capgraph.ir.op import FRESH
+from capgraph.ir.ops import native
+from capgraph.ir.types import DType, TensorType
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.ir.ops.onnx_oracle import Array, assert_close, random, reference, run, runtime
+
+COORDINATES = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"]
+NEAREST = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
+
+
+def onnx_attrs(axes: list[int], modes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "axes": axes,
+        "mode": modes["mode"],
+        "coordinate_transformation_mode": modes["coordinate_mode"],
+        "nearest_mode": modes.get("nearest_mode", "round_prefer_floor"),
+        "antialias": int(modes.get("antialias", False)),
+        "exclude_outside": int(modes.get("exclude_outside", False)),
+        "cubic_coeff_a": modes.get("cubic_coefficient", -0.75),
+        "keep_aspect_ratio_policy": modes.get("policy", "stretch"),
+        "extrapolation_value": modes.get("extrapolation_value", 0.0),
+    }
+
+
+@st.composite
+def modes_of(draw: st.DrawFn) -> dict[str, Any]:
+    mode = draw(st.sampled_from(["nearest", "linear", "cubic"]))
+    return {
+        "mode": mode,
+        "coordinate_mode": draw(st.sampled_from(COORDINATES)),
+        "nearest_mode": draw(st.sampled_from(NEAREST)),
+        "antialias": mode != "nearest" and draw(st.booleans()),
+        "exclude_outside": mode == "cubic" and draw(st.booleans()),
+        "cubic_coefficient": draw(st.sampled_from([-0.75, -0.5])),
+    }
+
+
+@given(
+    before=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    after=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    modes=modes_of(),
+)
+def test_resizing_to_sizes_agrees_with_the_reference(before: Any, after: Any, modes: dict[str, Any]) -> None:
+    x = random(1, 2, *before, 2)
+    (found,) = run("resize", x, None, axes=[1, -2], sizes=list(after), **modes)
+    expected = reference("Resize", x, None, None, np.array(after), opset=19, **onnx_attrs([1, 2], modes))[0]
+    if modes["coordinate_mode"] == "pytorch_half_pixel" and 1 in after:
+        return  # the reference puts the one sample at -0.5, the text of the operator at 0
+    assert_close(found, expected.astype(np.float32), atol=1e-4)
+
+
+@given(
+    before=st.integers(1, 8),
+    scale=st.sampled_from([0.4, 0.5, 0.6, 0.8, 1.0, 1.3, 2.0, 2.6, 3.0]),
+    modes=modes_of(),
+)
+def test_resizing_by_scales_agrees_with_the_reference(before: int, scale: float, modes: dict[str, Any]) -> None:
+    x, scales = random(1, 2, before), np.array([scale], np.float32)
+    size = int(np.float64(scales[0]) * before)
+    if size == 0 or (modes["coordinate_mode"] == "pytorch_half_pixel" and size == 1):
+        return
+    (found,) = run("resize", x, None, axes=[1], sizes=[size], scales=scales.tolist(), **modes)
+    expected = reference("Resize", x, None, scales, opset=19, **onnx_attrs([1], modes))[0]
+    assert_close(found, expected.astype(np.float32), atol=1e-4)
+
+
+@given(
+    region=st.tuples(*[st.integers(-2, 12)] * 4),
+    after=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    mode=st.sampled_from(["nearest", "linear", "cubic"]),
+)
+def test_cropping_agrees_with_the_reference(region: Any, after: Any, mode: str) -> None:
+    x, roi = random(1, 1, 1, 4, 5), np.array(region, np.float32) / np.float32(8)
+    roi[2:] = np.maximum(roi[2:], roi[:2])
+    modes = {"mode": mode, "coordinate_mode": "tf_crop_and_resize", "extrapolation_value": 10.0}
+    (found,) = run("resize", x, roi, axes=[2, 3], sizes=list(after), **modes)
+    if 1 in after:
+        return  # the reference adds the begin twice
+    expected = reference("Resize", x, roi, None, np.array(after), opset=19, **onnx_attrs([2, 3], modes))[0]
+    assert_close(found, expected.astype(np.float32), atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("coordinate_mode", [*COORDINATES, "tf_crop_and_resize"])
+@pytest.mark.parametrize("after", [(7, 11), (3, 3), (1, 1)])
+def test_resizing_agrees_with_onnx_runtime(mode: str, coordinate_mode: str, after: tuple[int, int]) -> None:
+    # With odd sizes no position lies half-way, where f32 and f64 would choose different neighbours.
+    x = random(1, 1, 2, 5, 7)
+    is_crop = coordinate_mode == "tf_crop_and_resize"
+    roi = np.array([0, 0, 0.25, 0.5, 1, 1, 0.75, 1.25], np.float32) if is_crop else None
+    modes = {"mode": mode, "coordinate_mode": coordinate_mode}
+    sizes = [1, 2, *after]
+    (found,) = run("resize", x, roi, axes=[0, 1, 2, 3], sizes=sizes, **modes)
+    attrs = onnx_attrs([0, 1, 2, 3], modes)
+    expected = runtime("Resize", x, roi, None, np.array(sizes), opset=19, **attrs)[0]
+    assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+@given(before=st.tuples(st.integers(1, 9), st.integers(1, 9)), after=st.tuples(st.integers(1, 9), st.integers(1, 9)))
+def test_the_aspect_ratio_is_kept(policy: str, before: Any, after: Any) -> None:
+    x = random(1, *before)
+    modes = {"mode": "linear", "coordinate_mode": "half_pixel", "policy": policy}
+    (found,) = run("resize", x, None, axes=[0, 1], sizes=list(after), **modes)
+    ratios = [a / b for a, b in zip(after, before, strict=True)]
+    scale = min(ratios) if policy == "not_larger" else max(ratios)
+    if all(abs(scale * b % 1 - 0.5) > 1e-9 for b in before) and 0 not in found.shape:
+        expected = reference("Resize", x, None, None, np.array(after), opset=19, **onnx_attrs([0, 1], modes))[0]
+        assert_close(found, expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", [d for d in DType if d.bits >= 8])
+def test_nearest_takes_every_dtype(dtype: DType) -> None:
+    x: Array = np.array([["a", "b"]], object) if dtype is DType.STRING else np.array([[0, 1]]).astype(dtype.numpy)
+    (found,) = run("resize", x, None, axes=[1], sizes=[4])
+    assert found.tobytes() == np.repeat(x, 2, axis=1).tobytes()
+
+
+@pytest.mark.parametrize("dtype", [DType.U8, DType.I64, DType.BF16, DType.F16, DType.F64])
+def test_interpolation_keeps_the_dtype(dtype: DType) -> None:
+    x = np.array([10, 20]).astype(dtype.numpy)
+    (found,) = run("resize", x, None, axes=[0], sizes=[3], mode="linear", coordinate_mode="align_corners")
+    np.testing.assert_array_equal(found.astype(np.float64), [10, 15, 20])
+
+
+def test_sizes_known_only_at_run_time() -> None:
+    x = random(1, 1, 4, 6)
+    op = native("dynamic_resize")
+    attrs = op.complete_attrs({"axes": [1, 2], "mode": "linear"})
+    (found,) = (op.meaning(x, None, None, np.array([3, 9]), **attrs),)
+    np.testing.assert_array_equal(found, run("resize", x, None, axes=[1, 2], sizes=[3, 9], mode="linear")[0])
+    scales = np.array([0.7, 1.5], np.float32)
+    found = op.meaning(x, None, scales, None, **attrs)
+    assert_close(found, runtime("Resize", x, None, np.array([1, *scales], np.float32), opset=19, mode="linear")[0])
+    types = [TensorType(DType.F32, (1, symbol("H"), 6)), None, None, TensorType(DType.I64, (2,))]
+    assert op.result_types(types, attrs) == (TensorType(DType.F32, (1, FRESH, FRESH)),)
+
+
+def test_symbolic_sizes_with_an_aspect_policy() -> None:
+    height, width = symbol("H"), symbol("W")
+    op = native("resize")
+    attrs = op.complete_attrs({"axes": [0, 1], "sizes": [8, 6], "policy": "not_larger"})
+    (ty,) = op.result_types([TensorType(DType.F32, (height, width)), None], attrs)
+    x = random(1, 5, 7)
+    bound = tuple(dim.bind({"H": 5, "W": 7}) for dim in ty.dims)  # type: ignore[union-attr]
+    assert bound == op.meaning(x, None, **attrs).shape
+
+
+def test_empty_tensors() -> None:
+    assert run("resize", np.zeros((0, 3), np.float32), None, axes=[1], sizes=[5], mode="cubic")[0].shape == (0, 5)
+    assert run("resize", random(1, 2, 3), None, axes=[1], sizes=[0], mode="linear")[0].shape == (2, 0)
+    with pytest.raises(ShapeError, match="of nothing"):
+        run("resize", np.zeros((1, 0), np.float32), None, axes=[1], sizes=[5])
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"axes": [0], "sizes": [3, 4]},
+        {"axes": [0, 0], "sizes": [3, 4]},
+        {"axes": [2], "sizes": [3]},
+        {"axes": [0], "sizes": [-1]},
+        {"axes": [0], "sizes": [3], "scales": [1.0, 2.0]},
+        {"axes": [0], "sizes": [3], "scales": [1.0], "policy": "not_larger"},
+        {"axes": [0], "sizes": [3], "coordinate_mode": "tf_crop_and_resize"},
+    ],
+)
+def test_refused(attrs: dict[str, Any]) -> None:
+    op = native("resize")
+    with pytest.raises(CapgraphError):
+        op.result_types([TensorType(DType.F32, (4, 4)), None], op.complete_attrs(attrs))
