@@ -39,9 +39,13 @@ def op_counts(graph: Graph) -> Counter[str]:
 
 
 def constants_in(graph: Graph) -> tuple[Constant, ...]:
-    """The constants in attributes, regions included, each object once; none is loaded."""
-    found = (constant for node in all_nodes(graph) for constant in _constants_of(tuple(node.attrs.values())))
-    return tuple({id(constant): constant for constant in found}.values())
+    """The defaults of inputs and the constants in attributes, regions included, each object once; none is loaded."""
+    found: dict[int, Constant] = {}
+    for body in nested_graphs(graph):
+        found.update((id(constant), constant) for constant in body.defaults.values())
+        for node in body.nodes:
+            found.update((id(constant), constant) for constant in _constants_of(tuple(node.attrs.values())))
+    return tuple(found.values())
 
 
 def _constants_of(value: object) -> Iterator[Constant]:

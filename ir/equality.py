@@ -40,6 +40,9 @@ def _signature_difference(a: Graph, b: Graph) -> str | None:
     left, right = [value.name for value in a.inputs], [value.name for value in b.inputs]
     if left != right:
         return f"the inputs are called {left} and {right}"
+    for name in left:
+        if a.defaults.get(name) != b.defaults.get(name):
+            return f"the defaults of input %{name} differ"
     if a.output_names != b.output_names:
         return f"the outputs are called {list(a.output_names)} and {list(b.output_names)}"
     return None

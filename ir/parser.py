@@ -12,7 +12,7 @@ from .attrs import Attribute, AttrKind, AttrValue
 from .constant import Constant
 from .cursor import BRACKETED, NAME, STRING, Cursor
 from .dense import read_elements
-from .errors import CapgraphError
+from .errors import CapgraphError, TypeRuleError
 from .graph import Graph, Origin, SymbolTable, Value
 from .op import Op, foreign
 from .ops import OPS
@@ -79,6 +79,7 @@ _STRING = re.compile(rf"\s*({STRING})")
 _ATTR_NAME = re.compile(rf"\s*([A-Za-z_][A-Za-z0-9_]*|{STRING})\s*=")
 _NONE = re.compile(r"\s*none\s*(?=[,}])")
 _DIM_LIST = re.compile(rf"\s*{BRACKETED}")
+_DENSE = re.compile(r"\s*dense\s*<")
 _DIGEST = re.compile(r"\s*,\s*#([0-9a-f]+)")
 _ATTR_VALUE = re.compile(
     rf"""\s*(?:
@@ -132,6 +133,11 @@ class _AttrReader:
             if not cursor.match(_COMMA):
                 cursor.expect(_CLOSE_BRACE, ", or } after an attribute")
                 return attrs
+
+    def constant(self) -> Constant:
+        """The constant that comes next."""
+        self._cursor.expect(_DENSE, "a constant, such as dense<f32[]: 1.0>")
+        return self._dense()
 
     def _attr(self, schema: Attribute | None) -> AttrValue:
         kind = schema.kind if schema is not None else AttrKind.ANY
@@ -286,7 +292,16 @@ class _GraphReader:
                 cursor.expect(_COMMA, ", or ) after an input")
             name = self._new_name()
             cursor.expect(_COLON, ": and the input's type")
-            self._values[name] = self.graph.add_input(name, self._types.read())
+            value = self._values[name] = self.graph.add_input(name, self._types.read())
+            if cursor.match(_EQUALS):
+                self._default(value)
+
+    def _default(self, value: Value) -> None:
+        start = self.cursor.position
+        try:
+            self.graph.set_default(value, self._attrs.constant())
+        except TypeRuleError as error:
+            raise self.cursor.error(error.message, start) from error
 
     def _metadata(self) -> None:
         cursor = self.cursor

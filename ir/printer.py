@@ -11,8 +11,9 @@
     }
 
 * The first definition is the graph itself; regions follow the one that uses them, under unique names.
-* `_` is an absent operand. `as` gives an output another name than its value has. `-> %input` makes the output the next
-  content of that input, a state. A foreign op's name has a dot.
+* An input may have a default: `%x: f32[] = dense<f32[]: 1.0>`. `_` is an absent operand. `as` gives an output another
+  name than its value has. `-> %input` makes the output the next content of that input, a state. A foreign op's name has
+  a dot.
 * Attributes of native ops that have their default are left out. `none`, `true`, `3`, `3.0`, `"text"`, `b"0aff"`, `f32`,
   `[...]`, `@region`, `type(f32[2])`; sizes stand bare where the schema says so and as `dim(B*2)` elsewhere.
 * Constants of up to 16 elements are written out, exactly; others are named by a digest (`dense<f32[64, 3], #9f...>`),
@@ -64,7 +65,7 @@ def constants_of(graph: Graph) -> dict[str, Constant]:
 
 
 def _definition(printer: "_Printer", name: str, graph: Graph, origins: bool) -> str:
-    inputs = ", ".join(f"%{name_text(value.name)}: {value.type}" for value in graph.inputs)
+    inputs = ", ".join(printer.input(value) for value in graph.inputs)
     metadata = _metadata_text(graph.metadata) if origins and graph.metadata else ""
     lines = [f"graph @{name_text(name)}({inputs}) {metadata}{{"]
     for node in graph.nodes:
@@ -115,6 +116,11 @@ class _Printer:
         """The graph, then every region that printing the ones before has met."""
         self._add_region(graph)
         yield from self._regions  # grows while it is read
+
+    def input(self, value: Value) -> str:
+        declared = f"%{name_text(value.name)}: {value.type}"
+        default = value.graph.defaults.get(value.name)
+        return declared if default is None else f"{declared} = {self._constant(default)}"
 
     def node(self, node: Node) -> str:
         results = ", ".join(f"%{name_text(value.name)}: {value.type}" for value in node.outputs)

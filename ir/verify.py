@@ -10,7 +10,8 @@ pass could promise. In a valid graph
 4. every operand belongs to the same graph and stands before the node that reads it (so there is no cycle);
 5. the uses of a value are exactly the operands and outputs that read it;
 6. every output belongs to the graph; there are as many output names as outputs, all different;
-7. a state pairs one input with one output of a type that may be its next content; no index is in two states.
+7. a state pairs one input with one output of a type that may be its next content; no index is in two states;
+   a default belongs to an input and may be its content.
 
 **Nodes**
 8. attributes are complete, in the order of the schema, and in normal form; those of a foreign op are values that the
@@ -150,6 +151,7 @@ def _verify_structure(scope: _Scope) -> None:
     _verify_order(scope)
     known = _verify_values(scope)
     _verify_outputs(scope, known)
+    _verify_defaults(scope)
     _verify_uses(scope)
 
 
@@ -225,6 +227,14 @@ def _verify_outputs(scope: _Scope, known: set[Value]) -> None:
         old, new = graph.inputs[state.input], graph.outputs[state.output]
         fits = compatible(old.type, new.type) is not Truth.NO
         _require(fits, scope, None, f"state %{old.name} is {old.type}, but its next content is {new.type}")
+
+
+def _verify_defaults(scope: _Scope) -> None:
+    inputs = {value.name: value for value in scope.graph.inputs}
+    for name, content in scope.graph.defaults.items():
+        _require(name in inputs, scope, None, f"there is a default for {name}, which is no input")
+        fits = compatible(inputs[name].type, content.type) is not Truth.NO
+        _require(fits, scope, None, f"input %{name} is {inputs[name].type}, but its default is {content.type}")
 
 
 def _are_indices(indices: Sequence[int], of: Sequence[Value]) -> bool:

@@ -81,6 +81,9 @@ def test_parameters_are_counted_once_each_and_not_loaded(graph: Graph) -> None:
     def fail() -> np.ndarray:
         raise AssertionError("loaded")
 
+    with_default = parse("graph @main(%x: f32[2] = dense<f32[2]: [1, 2]>) {\n  return\n}")
+    assert parameter_count(with_default) == 2
+
     lazy = Constant.lazy(TensorType(DType.I4, (3,)), fail)
     tied = Graph()
     tied.append(native("constant"), [], {"value": lazy})

@@ -46,6 +46,7 @@ DIFFERENCES = {
     "input type": ("%s: f32[4]", "%s: f32[1]", "input %s: f32[4] is %s: f32[1]"),
     "input symbol": ("B", "C", "input %x: f32[B, 4] is %x: f32[C, 4]"),
     "output name": ("as scores", "as s", "the outputs are called"),
+    "default": ("%s: f32[4]", "%s: f32[4] = dense<f32[4]: [1, 2, 3, 4]>", "the defaults of input %s differ"),
     "state": (" -> %x", "", "the states are [(0, 1)] and []"),
     "op": ("exp(", "neg(", "one node is exp, the other neg"),
     "operand": ("(%a, _", "(%x, _", "operand 0 differs"),

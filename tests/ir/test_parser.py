@@ -51,6 +51,8 @@ MISTAKES = {
     "graph @main(%x: f32[2], %x: f32[2]) {": ("%x is defined twice", 1),
     "graph @main(%x f32[2]) {": ("expected : and the input's type", 1),
     "graph @main(%x: 3) {": ("expected a type", 1),
+    "graph @main(%x: f32[2] = 3) {": ("expected a constant", 1),
+    "graph @main(%x: f32[2] = dense<i64[2]: [1, 2]>) {": ("%x is f32[2], but its default is i64[2]", 1),
     "graph @main() {\n  return\n": ("expected }", 3),
     "graph @main() {\n  return\n} x": ("expected the end of the text", 3),
     "graph @main() {\n}": ("expected a node or return", 2),

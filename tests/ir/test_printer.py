@@ -33,6 +33,10 @@ TEXTS = {
   return %y, %y as again, %y as scores -> %cache, %x
 }
 """,
+    "defaults": """graph @main(%x: f32[2] = dense<f32[2]: [1.0, 2.0]>, %y: i64[], %z: bool[B] = dense<bool[0]: []>) {
+  return
+}
+""",
     "foreign op": """graph @main(%x: f32[*]) {
   %a: seq(f32[B]), %b: optional(seq(i64[])) = onnx.Foo(%x, _, %x)
   %c: opaque('map(string, f32)') = com.microsoft.Bar(%a)

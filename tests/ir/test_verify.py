@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from capgraph.ir.attrs import Attrs
+from capgraph.ir.constant import Constant
 from capgraph.ir.dims import symbol
 from capgraph.ir.errors import InvalidGraphError
 from capgraph.ir.graph import Graph, State, Use, Value
@@ -172,6 +173,14 @@ def state_of_another_type(graph: Graph) -> None:
     graph._states = (State(1, 0),)
 
 
+def default_of_no_input(graph: Graph) -> None:
+    graph._defaults["a"] = Constant(np.zeros(4))
+
+
+def default_of_another_type(graph: Graph) -> None:
+    graph._defaults["y"] = Constant(np.zeros(4))
+
+
 def repeated_value(graph: Graph) -> None:
     node = graph.value("d").producer
     assert node is not None
@@ -296,6 +305,8 @@ CORRUPTIONS: dict[Callable[[Graph], None], str] = {
     state_out_of_range: "states name the outputs",
     repeated_state: "states name the inputs",
     state_of_another_type: "next content is f32",
+    default_of_no_input: "a default for a, which is no input",
+    default_of_another_type: "its default is f64[4]",
     repeated_value: "stands in the graph twice",
     missing_attribute: "the attributes are",
     odd_attribute: "attribute k is <object",
