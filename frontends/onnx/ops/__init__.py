@@ -12,11 +12,12 @@ from typing import Any
 from ....ir.graph import Node, Value
 from ..context import ImportContext
 from ..export_context import ExportContext
+from . import attention, control, normalization, recurrent
 
 ImportRule = Callable[[ImportContext], Value | Sequence[Value | None]]
 ExportRule = Callable[[ExportContext, Node], None]
 
-_FAMILIES: tuple[Any, ...] = ()
+_FAMILIES: tuple[Any, ...] = (attention, control, normalization, recurrent)
 
 
 def _gather(table: str) -> Mapping[str, Any]:

@@ -1,0 +1,134 @@
+"""Attention and rotary embedding. Attention's 3-D form and its key and value cache are written around the native op."""
+
+from ....ir.dims import Truth, compare
+from ....ir.graph import Node, Value
+from ....ir.types import DType
+from ..context import ImportContext, NotNative
+from ..export_context import ExportContext, Operand
+from ..tensors import dtype_of
+
+# ---- coming in
+
+
+def import_attention(ctx: ImportContext) -> tuple[Value | None, ...]:
+    """Attention. Not native: scores as a result, windows, and a softmax in less precision than the operands have."""
+    if ctx.wants(3):
+        raise NotNative("the scores as a result")
+    if ctx.attr("left_window_size", -1) >= 0 or ctx.attr("right_window_size", -1) >= 0:
+        raise NotNative("a sliding window")
+    dtype = ctx.tensor(0).dtype
+    precision = ctx.attr("softmax_precision")
+    if precision is not None and dtype_of(precision).bits < dtype.bits:
+        raise NotNative("a softmax in less precision than its operands")
+    heads, kv_heads = ctx.attr("q_num_heads", 0), ctx.attr("kv_num_heads", 0)
+    q, k, v = (_by_head(ctx, index, count) for index, count in enumerate((heads, kv_heads, kv_heads)))
+    lengths, causal = ctx.optional(6), bool(ctx.attr("is_causal", 0))
+    if ctx.optional(4) is not None:
+        if lengths is not None:
+            raise NotNative("a cache inside and outside")
+        k, v = (ctx.op("concat", ctx.input(index), new, axis=2) for index, new in ((4, k), (5, v)))
+        lengths = _all_keys(ctx, q, k) if causal else None
+    mask = _mask(ctx, k, dtype)
+    attrs = {"causal": causal, "scale": ctx.attr("scale"), "softcap": ctx.attr("softcap", 0.0)}
+    result = ctx.op("attention", q, k, v, mask, lengths, **attrs)
+    return _joined(ctx, result), k, v
+
+
+def _by_head(ctx: ImportContext, index: int, heads: int) -> Value:
+    """An operand as [batch, heads, sequence, head size]."""
+    x, ty = ctx.input(index), ctx.tensor(index)
+    if ty.rank == 4:
+        return x
+    batch, steps, hidden = ty.dims
+    split = ctx.op("reshape", x, shape=(batch, steps, heads, hidden // heads))
+    return ctx.op("transpose", split, perm=(0, 2, 1, 3))
+
+
+def _joined(ctx: ImportContext, result: Value) -> Value:
+    """The result in the form of the operands."""
+    if ctx.tensor(0).rank == 4:
+        return result
+    batch, heads, steps, depth = result.shape
+    return ctx.op("reshape", ctx.op("transpose", result, perm=(0, 2, 1, 3)), shape=(batch, steps, heads * depth))
+
+
+def _all_keys(ctx: ImportContext, q: Value, k: Value) -> Value:
+    """The number of keys for each sample: causal attention then starts from the last key, as it does with a cache."""
+    count, batch = ctx.op("shape", k, start=2, end=3), q.shape[0]
+    if ctx.may_mention((batch,), count):
+        return ctx.op("expand", count, shape=(batch,))
+    return ctx.op("dynamic_expand", count, ctx.op("shape", q, start=0, end=1))
+
+
+def _mask(ctx: ImportContext, k: Value, dtype: DType) -> Value | None:
+    """The mask, one that ends before the last key continued as hidden."""
+    mask = ctx.optional(3)
+    if mask is None:
+        return None
+    if mask.tensor.dtype is not DType.BOOL and not mask.tensor.dtype.is_float:
+        mask = ctx.op("cast", mask, to=dtype)
+    rank, keys = mask.tensor.rank, k.shape[2]
+    if not rank or compare(mask.shape[-1], keys) is not Truth.NO:
+        return mask
+    hidden = ctx.scalar_like(False if mask.tensor.dtype is DType.BOOL else float("-inf"), mask)
+    missing = keys - mask.shape[-1]
+    if not ctx.may_mention((missing,), mask):
+        raise NotNative("a mask that ends before the last key")
+    return ctx.op("pad", mask, hidden, pads=(*(0,) * (2 * rank - 1), missing))
+
+
+def import_rotary_embedding(ctx: ImportContext) -> Value:
+    """RotaryEmbedding."""
+    return ctx.op(
+        "rotary_embedding",
+        *(ctx.input(index) for index in range(3)),
+        ctx.optional(3),
+        interleaved=bool(ctx.attr("interleaved", 0)),
+        heads=ctx.attr("num_heads", 0),
+        rotary_dim=ctx.attr("rotary_embedding_dim", 0),
+    )
+
+
+IMPORTS = {"Attention": import_attention, "RotaryEmbedding": import_rotary_embedding}
+
+# ---- going out
+
+
+def export_attention(ctx: ExportContext, node: Node) -> None:
+    """Attention in its 4-D form."""
+    q, k, v, mask, lengths = node.inputs
+    written = None if mask is None else _full_mask(ctx, node, mask)
+    ctx.emit(
+        "Attention",
+        (q, k, v, written, None, None, lengths),
+        node.outputs,
+        is_causal=node.attrs["causal"],
+        scale=node.attrs["scale"],
+        softcap=node.attrs["softcap"],
+    )
+
+
+def _full_mask(ctx: ExportContext, node: Node, mask: Value) -> Operand:
+    """The mask with queries and keys in full: for ONNX one key is a mask that ends early, not one for all keys."""
+    full = (node.operands[0].shape[2], node.operands[1].shape[2])
+    if mask.tensor.rank >= 2 and all(dim != 1 or size == 1 for dim, size in zip(mask.shape[-2:], full, strict=True)):
+        return mask
+    return ctx.emit_value("Expand", (mask, ctx.dims_tensor(full, *node.operands)))
+
+
+def export_rotary_embedding(ctx: ExportContext, node: Node) -> None:
+    """RotaryEmbedding, whose positions are i64."""
+    positions: Operand = node.inputs[3]
+    if isinstance(positions, Value) and positions.tensor.dtype is not DType.I64:
+        positions = ctx.emit_value("Cast", (positions,), to=DType.I64)
+    ctx.emit(
+        "RotaryEmbedding",
+        (*node.inputs[:3], positions),
+        node.outputs,
+        interleaved=node.attrs["interleaved"],
+        num_heads=node.attrs["heads"] or None,
+        rotary_embedding_dim=node.attrs["rotary_dim"] or None,
+    )
+
+
+EXPORTS = {"attention": export_attention, "rotary_embedding": export_rotary_embedding}

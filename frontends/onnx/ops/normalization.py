@@ -1,0 +1,152 @@
+"""Normalisations. Before opset 13 the softmax family works on its operand as a matrix, split at `axis`."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ....ir.dims import Dim, Truth, compare, product
+from ....ir.graph import Node, Value
+from ..context import ImportContext, NotNative
+from ..export_context import ExportContext
+from .rows import attribute_default, export_as, import_as
+
+FLOAT = 1  # ONNX's number for f32: the only precision of statistics that the native ops have
+
+# ---- coming in
+
+
+def _softmax(name: str) -> Callable[[ImportContext], Value]:
+    def rule(ctx: ImportContext) -> Value:
+        x, ty = ctx.input(0), ctx.tensor(0)
+        axis = int(ctx.attr("axis", attribute_default(ctx, "axis")))
+        if ctx.version >= 13 or axis in {-1, ty.rank - 1}:
+            return ctx.op(name, x, axis=axis)
+        start = axis % ty.rank if axis < 0 else axis
+        rows = ctx.op("reshape", x, shape=(*ty.dims[:start], product(ty.dims[start:])))
+        return ctx.op("reshape", ctx.op(name, rows, axis=-1), shape=ty.dims)
+
+    return rule
+
+
+def import_layer_norm(ctx: ImportContext) -> Value:
+    """LayerNormalization without the statistics as results."""
+    _require_inference(ctx)
+    axis, epsilon = ctx.attr("axis", -1), ctx.attr("epsilon", 1e-5)
+    return ctx.op("layer_norm", ctx.input(0), ctx.input(1), ctx.optional(2), axis=axis, epsilon=epsilon)
+
+
+def import_rms_norm(ctx: ImportContext) -> Value:
+    """RMSNormalization; a scale of another element type is left to the function body."""
+    _require_inference(ctx)
+    return ctx.op("rms_norm", ctx.input(0), ctx.input(1), axis=ctx.attr("axis", -1), epsilon=ctx.attr("epsilon", 1e-5))
+
+
+def import_batch_norm(ctx: ImportContext) -> Value:
+    """BatchNormalization with given statistics, one for each channel."""
+    _require_inference(ctx)
+    if ctx.attr("training_mode", 0) or not ctx.attr("spatial", 1):
+        raise NotNative("statistics of the batch itself, or of each activation")
+    return ctx.op("batch_norm", *(ctx.input(index) for index in range(5)), epsilon=ctx.attr("epsilon", 1e-5))
+
+
+def import_group_norm(ctx: ImportContext) -> Value:
+    """GroupNormalization; before opset 21 scale and bias have a value for each group, here spread over its channels."""
+    _require_inference(ctx)
+    groups = int(ctx.attr("num_groups"))
+    scale, bias = ctx.input(1), ctx.input(2)
+    if ctx.version < 21:
+        channels = ctx.tensor(0).dims[1]
+        scale, bias = (_spread(ctx, value, groups, channels) for value in (scale, bias))
+    return ctx.op("group_norm", ctx.input(0), scale, bias, groups=groups, epsilon=ctx.attr("epsilon", 1e-5))
+
+
+def _spread(ctx: ImportContext, by_group: Value, groups: int, channels: Dim) -> Value:
+    if not isinstance(channels, int):
+        raise NotNative("a symbolic number of channels in groups")
+    column = ctx.op("reshape", by_group, shape=(groups, 1))
+    return ctx.op("reshape", ctx.op("expand", column, shape=(groups, channels // groups)), shape=(channels,))
+
+
+def _require_inference(ctx: ImportContext) -> None:
+    if any(ctx.wants(index) for index in range(1, ctx.output_count)):
+        raise NotNative("statistics as results")
+    if ctx.attr("stash_type", FLOAT) != FLOAT:
+        raise NotNative("statistics in another precision than f32")
+
+
+IMPORTS = {
+    "Softmax": _softmax("softmax"),
+    "LogSoftmax": _softmax("log_softmax"),
+    "Hardmax": _softmax("hardmax"),
+    "LpNormalization": import_as("lp_norm", "axis", "p"),
+    "LayerNormalization": import_layer_norm,
+    "RMSNormalization": import_rms_norm,
+    "BatchNormalization": import_batch_norm,
+    "InstanceNormalization": import_as("instance_norm", "epsilon"),
+    "GroupNormalization": import_group_norm,
+    "LRN": import_as("lrn", "size", "alpha", "beta", "bias"),
+}
+
+# ---- going out
+
+
+def _export_softmax(op_type: str) -> Callable[[ExportContext, Node], None]:
+    def rule(ctx: ExportContext, node: Node) -> None:
+        axis, rank = node.attrs["axis"], node.outputs[0].tensor.rank
+        if axis not in {-1, rank - 1}:
+            ctx.require_opset(13, f"{op_type} along an axis that is not the last")
+        ctx.emit(op_type, node.inputs, node.outputs, axis=rank - 1 if ctx.opset < 13 else axis)
+
+    return rule
+
+
+def export_layer_norm(ctx: ExportContext, node: Node) -> None:
+    """LayerNormalization, whose scale is not optional."""
+    x, scale, bias = node.inputs
+    scale_name = _scale(ctx, node, scale)
+    ctx.emit("LayerNormalization", (x, scale_name, bias), node.outputs, **_trailing(node))
+
+
+def export_rms_norm(ctx: ExportContext, node: Node) -> None:
+    """RMSNormalization, whose scale is not optional."""
+    x, scale = node.inputs
+    ctx.emit("RMSNormalization", (x, _scale(ctx, node, scale)), node.outputs, **_trailing(node))
+
+
+def _trailing(node: Node) -> dict[str, Any]:
+    return {"axis": node.attrs["axis"], "epsilon": node.attrs["epsilon"]}
+
+
+def _scale(ctx: ExportContext, node: Node, scale: Value | None) -> Value | str:
+    """The scale in the shape of what is normalised: the operators' implementations want no broadcasting."""
+    x = node.operands[0]
+    dims = x.shape[node.attrs["axis"] % x.tensor.rank :]
+    if scale is not None and _may_be(scale.shape, dims):
+        return scale
+    given = scale if scale is not None else ctx.constant(1, x.tensor.dtype)
+    return ctx.emit_value("Expand", (given, ctx.dims_tensor(dims, x)))
+
+
+def _may_be(shape: Sequence[Dim], wanted: Sequence[Dim]) -> bool:
+    is_same_rank = len(shape) == len(wanted)
+    return is_same_rank and all(compare(*pair) is not Truth.NO for pair in zip(shape, wanted, strict=True))
+
+
+def export_group_norm(ctx: ExportContext, node: Node) -> None:
+    """GroupNormalization of opset 21, where scale and bias have a value for each channel."""
+    ctx.require_opset(21, "GroupNormalization with a scale for each channel")
+    groups, epsilon = node.attrs["groups"], node.attrs["epsilon"]
+    ctx.emit("GroupNormalization", node.inputs, node.outputs, num_groups=groups, epsilon=epsilon)
+
+
+EXPORTS = {
+    "softmax": _export_softmax("Softmax"),
+    "log_softmax": _export_softmax("LogSoftmax"),
+    "hardmax": _export_softmax("Hardmax"),
+    "lp_norm": export_as("LpNormalization", "axis", "p"),
+    "layer_norm": export_layer_norm,
+    "rms_norm": export_rms_norm,
+    "batch_norm": export_as("BatchNormalization", "epsilon"),
+    "instance_norm": export_as("InstanceNormalization", "epsilon"),
+    "group_norm": export_group_norm,
+    "lrn": export_as("LRN", "size", "alpha", "beta", "bias"),
+}
