@@ -18,7 +18,7 @@ from ...ir.evaluate import evaluate_graph
 from .importer import ImportedModel, import_model
 
 
-class CapgraphBackendRep(BackendRep):  # type: ignore[misc]  # onnx's classes are untyped
+class CapgraphBackendRep(BackendRep):
     """An imported model that is ready to run."""
 
     def __init__(self, imported: ImportedModel) -> None:
@@ -60,7 +60,7 @@ def _operand(value: Any) -> Any:
     return array.astype(object) if array.dtype.kind in "US" else array
 
 
-class CapgraphBackend(Backend):  # type: ignore[misc]  # onnx's classes are untyped
+class CapgraphBackend(Backend):
     """Imports a model into a graph and evaluates it on the CPU."""
 
     @classmethod
@@ -78,7 +78,7 @@ class CapgraphBackend(Backend):  # type: ignore[misc]  # onnx's classes are unty
     @classmethod
     def supports_device(cls, device: str) -> bool:
         """Whether `device` is the CPU."""
-        return Device(device).type == DeviceType.CPU
+        return bool(Device(device).type == DeviceType.CPU)
 
 
 prepare = CapgraphBackend.prepare

@@ -32,13 +32,16 @@ from .backend import CapgraphBackend, CapgraphBackendRep
 from .exporter import export_model
 from .importer import ImportedModel, import_model
 
+_RANDOM = "draws random numbers"
+
 SKIPPED: dict[str, str] = {
-    "test_bernoulli_cpu": "draws random numbers",
-    "test_bernoulli_double_cpu": "draws random numbers",
-    "test_bernoulli_double_expanded_cpu": "draws random numbers",
-    "test_bernoulli_expanded_cpu": "draws random numbers",
-    "test_bernoulli_seed_cpu": "draws random numbers",
-    "test_bernoulli_seed_expanded_cpu": "draws random numbers",
+    "test_bernoulli_cpu": _RANDOM,
+    "test_bernoulli_double_cpu": _RANDOM,
+    "test_bernoulli_double_expanded_cpu": _RANDOM,
+    "test_bernoulli_expanded_cpu": _RANDOM,
+    "test_bernoulli_seed_cpu": _RANDOM,
+    "test_bernoulli_seed_expanded_cpu": _RANDOM,
+    "test_loop16_seq_none_cpu": "the suite's comparison takes the length of a tensor of rank 0",
 }
 """Cases that no implementation can be expected to pass, by name, with the reason."""
 
@@ -182,7 +185,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """Counts for each kind of case, aligned."""
-    rows = [("kind", "passed", "native", "failed", "skipped")]
+    rows: list[tuple[str, ...]] = [("kind", "passed", "native", "failed", "skipped")]
     kinds = list(dict.fromkeys(outcome.kind for outcome in outcomes))
     for kind in [*kinds, "all"]:
         chosen = [outcome for outcome in outcomes if kind in ("all", outcome.kind)]

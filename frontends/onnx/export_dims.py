@@ -141,10 +141,10 @@ class DimWriter:
         operands = [self._size(operand) for operand in atom.operands]
         if isinstance(atom, Extremum):
             return self._node("Min" if isinstance(atom, Min) else "Max", *operands)
-        return self._quotient(*atom.operands, *operands)
+        return self._quotient(atom.operands[0], *operands)
 
-    def _quotient(self, numerator: Dim, denominator: Dim, top: str, bottom: str) -> str:
-        # ONNX's Div rounds towards zero, dims round down: where the numerator may be negative, the remainder goes first.
+    def _quotient(self, numerator: Dim, top: str, bottom: str) -> str:
+        # ONNX's Div rounds towards zero, dims round down: if the numerator may be negative, the remainder goes first.
         if is_at_least(numerator, 0) is not Truth.YES:
             top = self._node("Sub", top, self._node("Mod", top, bottom))
         return self._node("Div", top, bottom)

@@ -1,8 +1,8 @@
 """From a graph to an ONNX model.
 
-Each node is written by the export rule of its op; constants become initializers, fused regions are written in place, and
-foreign ONNX operators as themselves. The model is opset 26 and IR 13 unless an operator or the caller wants another; the
-reason for a newer one stands in the model's metadata.
+Each node is written by the export rule of its op; constants become initializers, fused regions are written in place,
+and foreign ONNX operators as themselves. The model is opset 26 and IR 13 unless an operator or the caller wants
+another; the reason for a newer one stands in the model's metadata.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -226,7 +226,7 @@ class GraphWriter:
 
     def __init__(self, model: ModelWriter, outer: "GraphWriter | None" = None) -> None:
         self.model = model
-        self.dims = DimWriter(self, outer.dims if outer is not None else None)
+        self.dims: DimWriter = DimWriter(self, outer.dims if outer is not None else None)
         self.large: list[_Large] = []
         self._names: dict[Value, str] = {}
         self._nodes: list[NodeProto] = []
@@ -334,8 +334,7 @@ class GraphWriter:
 
     def _write_fused(self, node: Node) -> None:
         body: Graph = node.attrs["body"]
-        around = self.dims
-        self.dims = DimWriter(self, around)
+        around, self.dims = self.dims, DimWriter(self, self.dims)
         self.write_body(body, [self.name(v) for v in node.operands], [self.name(v) for v in node.outputs])
         self.dims = around
 

@@ -1,28 +1,23 @@
-"""Foreign ONNX operators: how they come in, and what they mean.
+"""Foreign ONNX operators: how they come in.
 
 An operator that no import rule and no function body expresses becomes a foreign node. Its result types come from onnx's
-shape inference, else from the types that the model declares; its meaning is onnx's reference implementation.
+shape inference, else from the types that the model declares; `foreign_meaning` says how it runs.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto
-from onnx.reference import ReferenceEvaluator
+from onnx import AttributeProto, NodeProto, TensorProto, TypeProto
 
-from ...ir.attrs import Attrs
 from ...ir.dims import Dim, SymDim, parse_dim, symbols
-from ...ir.errors import ExecutionError, MissingPackageError, ModelError, ShapeError, UnsupportedError
-from ...ir.foreign import register_meaning
-from ...ir.graph import Graph, Node, Value
-from ...ir.op import FRESH, Op
-from ...ir.types import DType, OptionalType, SequenceType, TensorType, Type, type_symbols
+from ...ir.errors import ModelError, ShapeError, UnsupportedError
+from ...ir.graph import Value
+from ...ir.op import FRESH
+from ...ir.types import OptionalType, SequenceType, TensorType, Type, type_symbols
 from .context import ImportContext, constant_of
-from .exporter import export_model
 from .foreign_nodes import OWN_ATTRIBUTES, foreign_op
+from .foreign_regions import control_flow_types, region_input_types
 from .schemas import schema_of
 from .tensors import constant_to_proto, type_from_proto, type_to_proto
 
@@ -35,8 +30,8 @@ _MAX_DATA = 4096  # elements of a constant operand that shape inference is shown
 def import_foreign(ctx: ImportContext, domain: str) -> Sequence[Value | None]:
     """A foreign node for the operator. Raises `UnsupportedError` when its result types cannot be found out."""
     places = [place for place, name in enumerate(ctx.node.output) if name]
-    types = _result_types(ctx, domain, places)
     attrs, captured = _attributes(ctx)
+    types = _result_types(ctx, domain, attrs, places)
     attrs["opset_version"] = ctx.version
     if places != list(range(len(places))):
         attrs["results"] = tuple(places)
@@ -55,7 +50,8 @@ def _attributes(ctx: ImportContext) -> tuple[dict[str, Any], list[Value]]:
         if name in OWN_ATTRIBUTES:
             raise UnsupportedError(f"{ctx.op_type} has an attribute called {name}, which foreign nodes use themselves")
         if proto.type == AttributeProto.GRAPH:
-            region = ctx.scope.import_closed_region(proto.g)
+            types = region_input_types(ctx.op_type, ctx.inputs, ctx.attributes, proto.g)
+            region = ctx.scope.import_closed_region(proto.g, types)
             attrs[name] = region.body
             captured += region.captured
             counts.append(len(region.captured))
@@ -94,11 +90,13 @@ def _without_unknown(ty: Type) -> Type:
 # ---- result types
 
 
-def _result_types(ctx: ImportContext, domain: str, places: Sequence[int]) -> list[Type]:
-    inferred = _inferred_types(ctx, domain)
+def _result_types(ctx: ImportContext, domain: str, attrs: Mapping[str, Any], places: Sequence[int]) -> list[Type]:
     allowed = _allowed_symbols(ctx)
-    found = [_result_type(ctx, ctx.node.output[place], inferred, allowed) for place in places]
-    return [_own_dims(ty, allowed) for ty in found]
+    from_regions = None if domain else control_flow_types(ctx.op_type, ctx.inputs, attrs)
+    if from_regions is not None:
+        return [_own_dims(from_regions[place], allowed) for place in places]
+    inferred = _inferred_types(ctx, domain)
+    return [_own_dims(_result_type(ctx, ctx.node.output[place], inferred, allowed), allowed) for place in places]
 
 
 def _result_type(ctx: ImportContext, name: str, inferred: dict[str, TypeProto], allowed: frozenset[str]) -> Type:
@@ -153,10 +151,6 @@ def _inferred_types(ctx: ImportContext, domain: str) -> dict[str, TypeProto]:
     del node.attribute[:]
     node.attribute.extend(ctx.attributes.values())
     known = {name: value for name, value in zip(node.input, ctx.inputs, strict=True) if value is not None}
-    for name in _free_names(ctx):
-        found = ctx.scope.lookup(name)
-        if found is not None:
-            known.setdefault(name, found)
     for position, (name, value) in enumerate(zip(ctx.node.input, ctx.inputs, strict=True)):
         if name and value is None:  # a formal input of a function that the call left out
             node.input[position] = ""
@@ -176,103 +170,3 @@ def _inferred_types(ctx: ImportContext, domain: str) -> dict[str, TypeProto]:
 def _data(value: Value) -> TensorProto | None:
     content = constant_of(value)
     return constant_to_proto(content, "") if content is not None and content.size <= _MAX_DATA else None
-
-
-def _free_names(ctx: ImportContext) -> Iterator[str]:
-    for proto in ctx.attributes.values():
-        if proto.type == AttributeProto.GRAPH:
-            yield from _read_outside(proto.g)
-
-
-def _read_outside(graph: GraphProto) -> set[str]:
-    """The names that a subgraph reads from the scopes around it."""
-    own = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
-    read: set[str] = set()
-    for node in graph.node:
-        read |= set(node.input)
-        read = read.union(*(_read_outside(a.g) for a in node.attribute if a.type == AttributeProto.GRAPH))
-        own |= set(node.output)
-    return (read | {info.name for info in graph.output}) - own - {""}
-
-
-# ---- meaning
-
-
-def run_foreign(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
-    """The results of a foreign ONNX node by onnx's reference implementation.
-
-    Sequences are lists, an empty optional is None, strings are arrays of objects. Raises `UnsupportedError` when onnx has
-    no implementation, `ExecutionError` when it fails.
-    """
-    types = tuple(value.type if value is not None else None for value in node.inputs)
-    session = _session(node.op, node.attrs, types, tuple(value.type for value in node.outputs))
-    feeds = {
-        name: _copied(operand)
-        for name, operand, ty in zip(_input_names(len(types)), operands, types, strict=True)
-        if ty is not None
-    }
-    try:
-        results = session.run(None, feeds)
-    except ImportError as error:
-        raise MissingPackageError(
-            f"onnx needs the package {error.name} to run {node.op.name}", remedy=f"pip install {error.name}"
-        ) from error
-    except NotImplementedError as error:
-        raise _not_implemented(node.op, error) from error
-    except (AttributeError, AssertionError, StopIteration, OverflowError) as error:
-        raise ExecutionError(f"onnx's implementation of {node.op.name} failed: {error!r}") from error
-    return [_as_type(value.type, result) for value, result in zip(node.outputs, results, strict=True)]
-
-
-def _not_implemented(op: Op, error: Exception) -> UnsupportedError:
-    return UnsupportedError(
-        f"onnx has no implementation of {op.name}: {error}", remedy="run this part of the model with ONNX Runtime"
-    )
-
-
-def _input_names(count: int) -> list[str]:
-    return [f"operand{position}" for position in range(count)]
-
-
-@lru_cache(maxsize=256)
-def _session(op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tuple[Type, ...]) -> ReferenceEvaluator:
-    """An evaluator of a model that holds just this node."""
-    graph = Graph("foreign")
-    names = _input_names(len(inputs))
-    operands = [graph.add_input(name, ty) if ty is not None else None for name, ty in zip(names, inputs, strict=True)]
-    node = graph.append(op, operands, attrs, types=outputs)
-    graph.set_outputs(node.outputs)
-    model = export_model(graph, value_info=False, check=False)
-    try:
-        return ReferenceEvaluator(model)
-    except (NotImplementedError, onnx.reference.op_run.RuntimeContextError) as error:
-        raise _not_implemented(op, error) from error
-
-
-def _copied(operand: Any) -> Any:
-    # Some reference implementations write to their operands.
-    if isinstance(operand, np.ndarray):
-        return operand.copy()
-    return [_copied(item) for item in operand] if isinstance(operand, list | tuple) else operand
-
-
-def _as_type(ty: Type, result: Any) -> Any:
-    if isinstance(ty, OptionalType):
-        return None if result is None else _as_type(ty.element, result)
-    if isinstance(ty, SequenceType):
-        return [_as_type(ty.element, item) for item in result]
-    if not isinstance(ty, TensorType):
-        return result
-    if ty.dtype is DType.STRING:
-        return _strings(result)
-    array = np.asarray(result)
-    return array if array.dtype == ty.dtype.numpy else array.astype(ty.dtype.numpy)
-
-
-def _strings(result: Any) -> Any:
-    array = np.asarray(result)
-    return array if array.dtype == object else array.astype(object)
-
-
-for _domain in ("onnx", "ai.onnx"):
-    register_meaning(_domain, run_foreign)

@@ -1,11 +1,12 @@
 """Foreign ONNX operators as nodes of the IR: their names, their attributes, and how they are written back.
 
-An operator of the default domain is called `onnx.Foo`, any other `domain.Foo` (`ai.onnx.ml.ZipMap`, `com.microsoft.Bar`).
+An operator of the default domain is called `onnx.Foo`, any other `domain.Foo` (`ai.onnx.ml.ZipMap`,
+`com.microsoft.Bar`).
 Beside the operator's own attributes its node has
 
 * `opset_version`: the version of its domain that the model imports;
-* `captured`: for operators with subgraphs, how many outer values each of them reads. Those are the node's last operands,
-  and the last inputs of the region;
+* `captured`: for operators with subgraphs, how many outer values each of them reads. Those are the node's last
+  operands, and the last inputs of the region;
 * `results`: the positions of its results, where the model leaves out one that is not the last.
 """
 

@@ -1,6 +1,7 @@
 """Function bodies that operators' schemas bring along: what an operator means in terms of simpler ones."""
 
-import onnx
+from typing import Any
+
 from onnx import FunctionProto, NodeProto
 
 from .context import ImportContext
@@ -10,7 +11,7 @@ from .tensors import type_to_proto
 
 def schema_function(ctx: ImportContext, domain: str) -> FunctionProto | None:
     """The body of the node's operator as a function over its inputs, None when its schema has none."""
-    schema = schema_of(ctx.op_type, ctx.version, domain)
+    schema: Any = schema_of(ctx.op_type, ctx.version, domain)  # onnx's stubs leave out all that is about functions
     if schema is None or not (schema.has_function or schema.has_context_dependent_function):
         return None
     body = _context_dependent(schema, ctx) if schema.has_context_dependent_function else _fixed(schema, ctx)
@@ -23,12 +24,12 @@ def schema_function(ctx: ImportContext, domain: str) -> FunctionProto | None:
     return body
 
 
-def _fixed(schema: onnx.defs.OpSchema, ctx: ImportContext) -> FunctionProto | None:
+def _fixed(schema: Any, ctx: ImportContext) -> FunctionProto | None:
     version = _newest(schema.function_opset_versions, ctx.version)
     return FunctionProto.FromString(schema.get_function_with_opset_version(version)) if version else None
 
 
-def _context_dependent(schema: onnx.defs.OpSchema, ctx: ImportContext) -> FunctionProto | None:
+def _context_dependent(schema: Any, ctx: ImportContext) -> FunctionProto | None:
     version = _newest(schema.context_dependent_function_opset_versions, ctx.version)
     if not version:
         return None

@@ -20,7 +20,7 @@ from ...ir.graph import Graph, Node, Origin, Value
 from ...ir.ops import native
 from ...ir.shape_values import ShapeValues
 from ...ir.types import DType, TensorType, Type, compatible, type_symbols
-from . import foreign
+from . import foreign, foreign_meaning  # noqa: F401  # the latter registers how foreign operators run
 from .context import ImportContext, NotNative, constant_of
 from .functions import schema_function
 from .loading import load_proto, opset_versions
@@ -205,7 +205,7 @@ class Scope:
         try:
             results = self._import_node(node, origin)
         except CapgraphError as error:
-            raise error.located(f"node {origin or node.op_type} ({node.op_type})") from error
+            raise error.located(f"node {origin} ({node.op_type})") from error
         for name, value in zip(node.output, results, strict=False):
             if name and value is not None:
                 known = self._with_known_content(value, origin)
@@ -327,11 +327,11 @@ class Scope:
         """A subgraph as an isolated region over this scope; `types` are better types for its declared inputs."""
         return self._region_scope(proto).region(proto, types)
 
-    def import_closed_region(self, proto: GraphProto) -> Region:
+    def import_closed_region(self, proto: GraphProto, types: Sequence[Type | None] = ()) -> Region:
         """As `import_region`, but no node of the body mentions a symbol that is bound only around it."""
         scope = self._region_scope(proto)
         scope.is_closed = True
-        return scope.region(proto, ())
+        return scope.region(proto, types)
 
     def _region_scope(self, proto: GraphProto) -> "Scope":
         body = Graph(proto.name or "body", symbols=self.graph.symbols)

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto
 
 from ...ir.errors import ModelError, ResourceError, UnsupportedError
 
 OLDEST_OPSET = 7
+"""Import rules serve every opset from this one on; older models are brought up to it by onnx's version converter."""
 
 
 def load_proto(source: str | Path | bytes | ModelProto) -> tuple[ModelProto, Path | None]:
@@ -43,7 +44,8 @@ def _read(path: Path) -> ModelProto:
 
 def _decode(data: bytes, name: str) -> ModelProto:
     try:
-        return ModelProto.FromString(data)
+        model: ModelProto = ModelProto.FromString(data)
+        return model
     except (DecodeError, ValueError, RecursionError) as error:
         raise ModelError(f"{name} is not an ONNX model: {error}", remedy="export the model again") from error
 
@@ -51,13 +53,23 @@ def _decode(data: bytes, name: str) -> ModelProto:
 def _checked(model: ModelProto, name: str) -> ModelProto:
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise ModelError(f"{name} holds no graph", remedy="export the model again")
-    for entry in model.opset_import:
-        if entry.domain in ("", "ai.onnx") and entry.version < OLDEST_OPSET:
-            raise UnsupportedError(
-                f"{name} uses opset {entry.version}; the oldest supported is {OLDEST_OPSET}",
-                remedy="convert it first: onnx.version_converter.convert_version(model, 13)",
-            )
-    return model
+    version = opset_versions(model).get("", OLDEST_OPSET)
+    return model if version >= OLDEST_OPSET else _converted(model, name, version)
+
+
+def _converted(model: ModelProto, name: str, version: int) -> ModelProto:
+    stated = model
+    if not model.opset_import:
+        stated = ModelProto()
+        stated.CopyFrom(model)
+        stated.opset_import.add(domain="", version=version)
+    try:
+        return onnx.version_converter.convert_version(stated, OLDEST_OPSET)
+    except (onnx.version_converter.ConvertError, RuntimeError, ValueError) as error:
+        raise UnsupportedError(
+            f"{name} uses opset {version} and cannot be converted to {OLDEST_OPSET}, the oldest supported: {error}",
+            remedy="export the model again with a newer opset",
+        ) from error
 
 
 def opset_versions(model: ModelProto) -> dict[str, int]:

@@ -121,7 +121,8 @@ def type_to_proto(ty: Type) -> TypeProto:
     if isinstance(ty, OptionalType):
         return onnx.helper.make_optional_type_proto(type_to_proto(ty.element))
     if isinstance(ty, OpaqueType):
-        return TypeProto.FromString(bytes.fromhex(ty.name))
+        opaque: TypeProto = TypeProto.FromString(bytes.fromhex(ty.name))
+        return opaque
     shape = None if ty.shape is None else [_dim_to_proto(dim) for dim in ty.shape]
     return onnx.helper.make_tensor_type_proto(element_number(ty.dtype), shape)
 

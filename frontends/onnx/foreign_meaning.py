@@ -1,0 +1,184 @@
+"""Foreign ONNX operators: how they run.
+
+Control flow and optionals are run here, over graphs; everything else by onnx's reference implementation. Sequences are
+lists, an empty optional is None and a full one its element, strings are arrays of objects.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from ...ir.attrs import Attrs
+from ...ir.errors import ExecutionError, MissingPackageError, UnsupportedError
+from ...ir.evaluate import evaluate_graph
+from ...ir.foreign import register_meaning
+from ...ir.graph import Graph, Node
+from ...ir.op import Op
+from ...ir.types import DType, OptionalType, SequenceType, TensorType, Type
+from .exporter import export_model
+from .foreign_nodes import own_inputs, results_in_place
+
+
+def run_foreign(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    """The results of a foreign ONNX node.
+
+    Raises `UnsupportedError` when onnx has no implementation, `ExecutionError` when it fails, and `MissingPackageError`
+    when it needs a package that is not there.
+    """
+    own = _OWN.get(node.op.name, _run_reference)
+    return own(node, operands)
+
+
+# ---- control flow and optionals
+
+
+def _run_if(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    chosen = "then_branch" if bool(np.asarray(operands[0]).reshape(())) else "else_branch"
+    return _chosen(node, evaluate_graph(node.attrs[chosen], _captured(node, operands)[chosen]))
+
+
+def _captured(node: Node, operands: Sequence[Any]) -> dict[str, Sequence[Any]]:
+    """The values that each region captures, by the region's name."""
+    captured: dict[str, Sequence[Any]] = {}
+    taken = own_inputs(node)
+    for name, count in zip(node.regions, node.attrs["captured"], strict=True):
+        captured[name] = operands[taken : taken + count]
+        taken += count
+    return captured
+
+
+def _run_loop(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    body: Graph = node.attrs["body"]
+    count = own_inputs(node)
+    captured = operands[count:]
+    trip, cond, *carried = [*operands[:count], None, None][: max(count, 2)]
+    limit = None if trip is None else int(np.asarray(trip).reshape(()))
+    goes_on = cond is None or bool(np.asarray(cond).reshape(()))
+    gathered: list[Sequence[Any]] = []
+    while goes_on and (limit is None or len(gathered) < limit):
+        iteration = np.array(len(gathered), np.int64)
+        proceed, *results = evaluate_graph(body, [iteration, np.array(True), *carried, *captured])
+        goes_on = cond is None or bool(np.asarray(proceed).reshape(()))
+        carried, scanned = results[: len(carried)], results[len(carried) :]
+        gathered.append(scanned)
+    types = [value.type for value in body.outputs[1 + len(carried) :]]
+    stacked = [_stacked([row[index] for row in gathered], ty) for index, ty in enumerate(types)]
+    return _chosen(node, [*carried, *stacked])
+
+
+def _stacked(rows: Sequence[Any], ty: Type) -> Any:
+    if rows:
+        return np.stack(rows)
+    assert isinstance(ty, TensorType)  # ONNX scans tensors only
+    sizes = [dim if isinstance(dim, int) else 0 for dim in ty.shape or ()]
+    return np.zeros((0, *sizes), ty.dtype.numpy)
+
+
+def _run_optional(_node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    return [operands[0] if operands else None]
+
+
+def _run_has_element(_node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    return [np.array(bool(operands) and operands[0] is not None)]
+
+
+def _run_get_element(_node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    if operands[0] is None:
+        raise ExecutionError("the optional is empty", remedy="ask OptionalHasElement first")
+    return [operands[0]]
+
+
+def _chosen(node: Node, results: Sequence[Any]) -> list[Any]:
+    """The results that the node has, when the model leaves some out."""
+    return [results[place] for place, value in enumerate(results_in_place(node)) if value is not None]
+
+
+_OWN: dict[str, Callable[[Node, Sequence[Any]], Sequence[Any]]] = {
+    "onnx.If": _run_if,
+    "onnx.Loop": _run_loop,
+    "onnx.Optional": _run_optional,
+    "onnx.OptionalHasElement": _run_has_element,
+    "onnx.OptionalGetElement": _run_get_element,
+}
+
+
+# ---- everything else
+
+
+def _run_reference(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    types = tuple(value.type if value is not None else None for value in node.inputs)
+    session = _session(node.op, node.attrs, types, tuple(value.type for value in node.outputs))
+    feeds = {
+        name: _copied(operand)
+        for name, operand, ty in zip(_input_names(len(types)), operands, types, strict=True)
+        if ty is not None
+    }
+    try:
+        results = session.run(None, feeds)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"onnx needs the package {error.name} to run {node.op.name}", remedy=f"pip install {error.name}"
+        ) from error
+    except NotImplementedError as error:
+        raise _not_implemented(node.op, error) from error
+    except (AttributeError, AssertionError, StopIteration, OverflowError) as error:
+        raise ExecutionError(f"onnx's implementation of {node.op.name} failed: {error!r}") from error
+    return [_as_type(value.type, result) for value, result in zip(node.outputs, results, strict=True)]
+
+
+def _not_implemented(op: Op, error: Exception) -> UnsupportedError:
+    return UnsupportedError(
+        f"onnx has no implementation of {op.name}: {error}", remedy="run this part of the model with ONNX Runtime"
+    )
+
+
+def _input_names(count: int) -> list[str]:
+    return [f"operand{position}" for position in range(count)]
+
+
+@lru_cache(maxsize=256)
+def _session(op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tuple[Type, ...]) -> ReferenceEvaluator:
+    """An evaluator of a model that holds just this node."""
+    graph = Graph("foreign")
+    names = _input_names(len(inputs))
+    operands = [graph.add_input(name, ty) if ty is not None else None for name, ty in zip(names, inputs, strict=True)]
+    node = graph.append(op, operands, attrs, types=outputs)
+    graph.set_outputs(node.outputs)
+    model = export_model(graph, value_info=False, check=False)
+    try:
+        return ReferenceEvaluator(model)
+    except (NotImplementedError, onnx.reference.op_run.RuntimeContextError) as error:
+        raise _not_implemented(op, error) from error
+
+
+def _copied(operand: Any) -> Any:
+    # Some reference implementations write to their operands.
+    if isinstance(operand, np.ndarray):
+        return operand.copy()
+    return [_copied(item) for item in operand] if isinstance(operand, list | tuple) else operand
+
+
+def _as_type(ty: Type, result: Any) -> Any:
+    if isinstance(ty, OptionalType):
+        return None if result is None else _as_type(ty.element, result)
+    if isinstance(ty, SequenceType):
+        return [_as_type(ty.element, item) for item in result]
+    if not isinstance(ty, TensorType):
+        return result
+    if ty.dtype is DType.STRING:
+        return _strings(result)
+    array = np.asarray(result)
+    return array if array.dtype == ty.dtype.numpy else array.astype(ty.dtype.numpy)
+
+
+def _strings(result: Any) -> Any:
+    array = np.asarray(result)
+    return array if array.dtype == object else array.astype(object)
+
+
+for _domain in ("onnx", "ai.onnx"):
+    register_meaning(_domain, run_foreign)
