@@ -16,7 +16,7 @@ from ..dims import ceil_div
 from ..errors import ShapeError, TypeRuleError
 from ..op import ANY, FLOATS, Op, Trait, flops_per_element, op
 from ..types import DType, Kind, TensorType, Type
-from .elementwise import is_small_float
+from .elementwise import all_fit, is_small_float
 from .rules import normal_axis, require_rank
 
 _BOUNDED = {DType.F8E4M3FN, DType.F8E4M3FNUZ, DType.F8E5M2, DType.F8E5M2FNUZ}
@@ -119,7 +119,8 @@ def _symbolic_cast(_types: Sequence[Type | None], operands: Sequence[Any], attrs
     if elements is None or to not in (DType.I32, DType.I64):
         return None
     numbers = np.frompyfunc(lambda item: int(item) if isinstance(item, bool) else item, 1, 1)
-    return np.asarray(numbers(elements), dtype=object)
+    made = np.asarray(numbers(elements), dtype=object)
+    return made if all_fit(made, TensorType(to, ())) else None
 
 
 # ---- bit_cast

@@ -10,7 +10,7 @@ from ..attrs import Attribute, Attrs
 from ..constant import Array
 from ..dims import Dim, Truth, is_at_least
 from ..op import DTypes, Op, Symbolic, Trait, flops_per_element, op
-from ..types import Type
+from ..types import DType, Kind, TensorType, Type
 from .rules import same_type
 
 
@@ -63,17 +63,27 @@ def unary(
 def symbolic_elements(function: Callable[..., Any]) -> Symbolic:
     """The symbolic meaning of an elementwise op: `function` of one element of each operand (a dim or a truth value).
 
-    When it answers None for an element, or an operand is not known, nothing is known of the result.
+    When it answers None for an element or one that would wrap around, or an operand is not known, nothing is known of
+    the result. Sizes with symbols in them are taken to fit: they come from shapes.
     """
 
-    def rule(_types: Sequence[Type | None], operands: Sequence[Any], attrs: Attrs) -> Array | None:
+    def rule(types: Sequence[Type | None], operands: Sequence[Any], attrs: Attrs) -> Array | None:
         if any(operand is None for operand in operands):
             return None
         applied = np.frompyfunc(lambda *dims: function(*dims, **attrs.as_kwargs()), len(operands), 1)(*operands)
         elements = np.asarray(applied, dtype=object)
-        return None if any(element is None for element in elements.reshape(-1).tolist()) else elements
+        return elements if all_fit(elements, types[-1]) else None
 
     return rule
+
+
+def all_fit(elements: Array, ty: Type | None) -> bool:
+    """Whether every element is known, and every plain integer lies in the range of the dtype of `ty`."""
+    dtype = ty.dtype if isinstance(ty, TensorType) and ty.dtype.is_integer else DType.I64
+    least = 0 if dtype.kind is Kind.UINT else -(2 ** (dtype.bits - 1))
+    limit = least + 2**dtype.bits
+    items: list[Any] = elements.reshape(-1).tolist()
+    return all(item is not None and (not isinstance(item, int) or least <= item < limit) for item in items)
 
 
 def is_natural(dim: Dim) -> bool:

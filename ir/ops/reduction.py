@@ -21,7 +21,7 @@ from ..errors import TypeRuleError
 from ..op import FLOATS, FRESH, I64, NUMBERS, DTypes, Op, Symbolic, Trait, op
 from ..types import DType, TensorType, Type
 from .arithmetic import div
-from .elementwise import in_f32
+from .elementwise import all_fit, in_f32
 from .rules import normal_axes, normal_axis, require_rank
 
 Axes = tuple[int, ...]
@@ -143,7 +143,7 @@ def _static(shape: Sequence[Dim]) -> tuple[int, ...]:
 def symbolic_reduction(function: Callable[..., Any], identity: Dim | None) -> Symbolic:
     """The symbolic meaning of a fold; without an identity nothing is known of a fold of no dims."""
 
-    def rule(_types: Sequence[Type | None], operands: Sequence[Any], attrs: Attrs) -> Array | None:
+    def rule(types: Sequence[Type | None], operands: Sequence[Any], attrs: Attrs) -> Array | None:
         elements = operands[0]
         if elements is None:
             return None
@@ -155,6 +155,8 @@ def symbolic_reduction(function: Callable[..., Any], identity: Dim | None) -> Sy
             if not dims and identity is None:
                 return None
             result[index] = reduce(function, dims) if dims else identity
+        if not all_fit(result, types[0]):
+            return None
         return result if attrs["keep_dims"] else result.reshape(_static(reduced_shape(elements.shape, axes, False)))
 
     return rule

@@ -208,6 +208,17 @@ def test_what_cannot_be_told_is_not_guessed():
     assert found.item() == 2 * T
 
 
+def test_a_symbolic_result_that_would_wrap_around_is_not_told():
+    add = native("add")
+    assert add.symbolic is not None
+    bytes_ = [TensorType(DType.U8, (1,))] * 2
+    big, small = np.array([200], object), np.array([55], object)
+    assert add.symbolic(bytes_, [big, small], add.complete_attrs({})).tolist() == [255]
+    assert add.symbolic(bytes_, [big, big], add.complete_attrs({})) is None
+    least = np.array([-128], object)
+    assert native("neg").symbolic([TensorType(DType.I8, (1,))], [least], native("neg").complete_attrs({})) is None
+
+
 def test_symbolic_clip_tells_absent_bounds_from_unknown_ones():
     clip = native("clip")
     assert clip.symbolic is not None

@@ -185,6 +185,7 @@ def test_symbolic_cast_between_integers_only():
     found = cast.symbolic([None], [truths], cast.complete_attrs({"to": DType.I64}))
     assert [type(item) for item in found] == [int, int]
     assert cast.symbolic([None], [known], cast.complete_attrs({"to": DType.F32})) is None
+    assert cast.symbolic([None], [np.array([2**31], object)], cast.complete_attrs({"to": DType.I32})) is None
     assert cast.symbolic([None], [np.array(T, object)], cast.complete_attrs({"to": DType.I64})).shape == ()
 
 
