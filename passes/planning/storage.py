@@ -1,0 +1,281 @@
+"""Storage: which values share memory, and how long each piece of memory is needed.
+
+Values are grouped. A group is one future buffer: the value that it was made for, the views of it, results written in
+place, the parts of a concat. Whether a result is a view of its operand, and with which strides, is not decided by the
+name of the op but seen: the op's NumPy meaning runs on an array of the operand's strides, and NumPy either gives a view
+of it or does not.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...ir.constant import Array
+from ...ir.evaluate import bound_attrs
+from ...ir.graph import Graph, Node, Value
+from ...ir.op import Trait
+from ...ir.plan import Place, View, contiguous_strides, element_bytes
+from ...ir.target import Target
+from ...ir.types import Kind, TensorType
+
+
+@dataclass
+class Group:
+    """A future buffer: `nbytes`, needed from step `first` to step `last`; `members` are the values that live in it."""
+
+    place: Place
+    nbytes: int
+    first: int
+    last: int
+    label: str
+    members: list[Value] = field(default_factory=list[Value])
+
+
+@dataclass
+class Storage:
+    """The groups of a graph, where each value lies (`View.buffer` is the index of its group), and what is free of work.
+
+    `aliases` are the nodes that need no work at run time. `copies` are states that have to be copied at the end: output
+    index to input index.
+    """
+
+    groups: list[Group]
+    views: dict[Value, View]
+    dynamic: dict[Value, int]
+    aliases: set[Node]
+    copies: dict[int, int]
+
+
+def assign_storage(graph: Graph, target: Target) -> Storage:
+    """Groups the values of a specialised graph. Every group has a lifetime in steps; arena offsets come later."""
+    return _Assignment(graph, target).run()
+
+
+class _Assignment:
+    def __init__(self, graph: Graph, target: Target) -> None:
+        self.graph = graph
+        self.target = target
+        self.order = {node: index for index, node in enumerate(graph.nodes)}
+        self.last_read = _last_reads(graph, self.order)
+        self.states = {graph.outputs[state.output]: graph.inputs[state.input] for state in graph.states}
+        self.state_inputs = set(self.states.values())
+        self.parts = _parts_of_concats(graph)
+        self.result = Storage([], {}, {}, set(), {})
+
+    def run(self) -> Storage:
+        for value in self.graph.inputs:
+            self._new_group(value, Place.STATE if value in self.state_inputs else Place.ARENA, -1)
+        for node in self.graph.nodes:
+            self._assign_node(node)
+        for state in self.graph.states:
+            self._finish_state(state.input, state.output)
+        return self.result
+
+    def _assign_node(self, node: Node) -> None:
+        step = self.order[node]
+        if node.op.has(Trait.VIEW) and self._assign_views(node):
+            self.result.aliases.add(node)
+            return
+        if node in self.parts.whole:
+            self._assign_concat(node)
+            return
+        for value in node.outputs:
+            if not is_planned(value):
+                self._new_group(value, Place.DYNAMIC, step)
+            elif not node.inputs and "value" in node.attrs and node.op.name == "constant":
+                self._new_group(value, Place.CONSTANT, step)
+            elif value in self.parts.place:
+                self._assign_part(value, step)
+            elif not self._assign_in_place(node, value):
+                self._new_group(value, Place.ARENA, step)
+
+    # ---- new memory
+
+    def _new_group(self, value: Value, place: Place, step: int) -> int:
+        index = len(self.result.groups)
+        nbytes = _nbytes(value) if place is not Place.DYNAMIC else 0
+        group = Group(place, nbytes, step, step, value.name)
+        self.result.groups.append(group)
+        if place is Place.DYNAMIC:
+            self.result.dynamic[value] = index
+            self._extend(group, value)
+        else:
+            self._join(index, value, _contiguous_view(value, index, 0))
+        return index
+
+    def _join(self, index: int, value: Value, view: View) -> None:
+        self.result.views[value] = view
+        self._extend(self.result.groups[index], value)
+
+    def _extend(self, group: Group, value: Value) -> None:
+        group.members.append(value)
+        group.last = max(group.last, self.last_read[value])
+
+    # ---- views
+
+    def _assign_views(self, node: Node) -> bool:
+        source = node.inputs[0]
+        base = self.result.views.get(source) if source is not None else None
+        if base is None or not all(is_planned(value) for value in node.outputs):
+            return False
+        views = seen_views(node, base)
+        if views is None or not (self.target.strided_views or all(view.is_contiguous for view in views)):
+            return False
+        for value, view in zip(node.outputs, views, strict=True):
+            self._join(base.buffer, value, view)
+        return True
+
+    # ---- concats that are written in place
+
+    def _assign_part(self, value: Value, step: int) -> None:
+        whole, offset = self.parts.place[value]
+        index = self._whole_group(whole, step)
+        self._join(index, value, _contiguous_view(value, index, offset))
+
+    def _whole_group(self, whole: Value, step: int) -> int:
+        view = self.result.views.get(whole)
+        return view.buffer if view is not None else self._new_group(whole, Place.ARENA, step)
+
+    def _assign_concat(self, node: Node) -> None:
+        self._whole_group(node.output, self.order[node])
+        self.result.aliases.add(node)
+
+    # ---- in place
+
+    def _assign_in_place(self, node: Node, value: Value) -> bool:
+        for result, operand in node.op.aliases:
+            source = node.inputs[operand] if operand < len(node.inputs) else None
+            if node.outputs[result] is value and source is not None and self._may_overwrite(node, source, value):
+                base = self.result.views[source]
+                self._join(base.buffer, value, _contiguous_view(value, base.buffer, base.offset))
+                return True
+        return False
+
+    def _may_overwrite(self, node: Node, source: Value, value: Value) -> bool:
+        """Whether `value` may take the place of `source`: same bytes, and nothing reads that memory afterwards."""
+        base = self.result.views.get(source)
+        if base is None or not base.is_contiguous or base.extent != _nbytes(value):
+            return False
+        group = self.result.groups[base.buffer]
+        if group.place is Place.STATE:
+            if self.states.get(value) is not group.members[0]:
+                return False
+        elif group.place is not Place.ARENA or group.members[0].producer is None:
+            return False
+        step = self.order[node]
+        if any(self.last_read[member] > step for member in group.members):
+            return False
+        return not any(self._reads_otherwise(other, source, base) for other in node.operands)
+
+    def _reads_otherwise(self, other: Value, source: Value, base: View) -> bool:
+        """Whether another operand lies in the same memory in another arrangement, and so would see half-written data."""
+        view = self.result.views.get(other)
+        if other is source or view is None or view.buffer != base.buffer:
+            return False
+        return (view.offset, view.shape, view.strides) != (base.offset, base.shape, base.strides)
+
+    # ---- states
+
+    def _finish_state(self, source: int, output: int) -> None:
+        old, new = self.graph.inputs[source], self.graph.outputs[output]
+        if self.result.views[old].buffer != self.result.views[new].buffer:
+            self.result.copies[output] = source
+
+
+# ---- facts about graphs and values
+
+
+def is_planned(value: Value) -> bool:
+    """Whether the value is a tensor of known size, for which a plan can reserve memory."""
+    ty = value.type
+    return isinstance(ty, TensorType) and ty.is_static and ty.dtype.kind is not Kind.STRING
+
+
+def _nbytes(value: Value) -> int:
+    size = value.tensor.size
+    return (size if isinstance(size, int) else 0) * element_bytes(value.tensor.dtype)
+
+
+def _static_shape(value: Value) -> tuple[int, ...]:
+    return tuple(dim for dim in value.shape if isinstance(dim, int))
+
+
+def _contiguous_view(value: Value, buffer: int, offset: int) -> View:
+    shape, dtype = _static_shape(value), value.tensor.dtype
+    return View(buffer, offset, dtype, shape, contiguous_strides(shape, element_bytes(dtype)))
+
+
+def _last_reads(graph: Graph, order: Mapping[Node, int]) -> dict[Value, int]:
+    """The last step that reads each value: the number of steps for a graph output, its own step if nothing reads it."""
+    last: dict[Value, int] = {}
+    for value in graph.values:
+        made = order[value.producer] if value.producer is not None else -1
+        reads = [order[use.user] if isinstance(use.user, Node) else len(order) for use in value.uses]
+        last[value] = max(reads, default=made)
+    return last
+
+
+def seen_views(node: Node, base: View) -> tuple[View, ...] | None:
+    """Where the results of a VIEW node lie when its first operand lies in `base`; None when NumPy would have to copy."""
+    itemsize = element_bytes(base.dtype)
+    memory = np.empty(max(base.extent, 1), dtype=np.uint8)
+    operand: Array = np.ndarray(base.shape, base.dtype.numpy, memory, 0, base.strides)
+    given = node.op.meaning(operand, *(None,) * (len(node.inputs) - 1), **bound_attrs(node, {}))
+    results: tuple[Array, ...] = given if isinstance(given, tuple) else (given,)
+    start = memory.__array_interface__["data"][0]
+    views: list[View] = []
+    for result in results:
+        offset = result.__array_interface__["data"][0] - start
+        inside = 0 <= offset <= memory.nbytes - (itemsize if result.size else 0)
+        if result.size and not (inside and np.may_share_memory(result, memory)):
+            return None
+        views.append(
+            View(base.buffer, base.offset + (offset if inside else 0), base.dtype, result.shape, result.strides)
+        )
+    return tuple(views)
+
+
+@dataclass
+class _Parts:
+    """Concats whose operands are written straight into the result: `place` says where (result, byte offset)."""
+
+    place: dict[Value, tuple[Value, int]] = field(default_factory=dict[Value, tuple[Value, int]])
+    whole: set[Node] = field(default_factory=set[Node])
+
+
+def _parts_of_concats(graph: Graph) -> _Parts:
+    found = _Parts()
+    for node in graph.nodes:
+        offsets = _part_offsets(node, found)
+        if offsets is not None:
+            found.whole.add(node)
+            found.place.update({value: (node.output, offset) for value, offset in offsets})
+    return found
+
+
+def _part_offsets(node: Node, found: _Parts) -> list[tuple[Value, int]] | None:
+    """The byte offset of each operand of a concat whose parts lie one behind another, None if one lives elsewhere."""
+    if node.op.name != "concat" or not all(is_planned(value) for value in (*node.operands, node.output)):
+        return None
+    axis = node.attrs["axis"] % node.output.tensor.rank
+    outer = _static_shape(node.output)[:axis]
+    if any(size != 1 for size in outer) or len(set(node.operands)) != len(node.operands):
+        return None
+    if not all(_has_free_home(value, found) for value in node.operands):
+        return None
+    return list(_running_offsets(node))
+
+
+def _has_free_home(value: Value, found: _Parts) -> bool:
+    producer = value.producer
+    if producer is None or value in found.place or producer in found.whole or not producer.inputs:
+        return False
+    return not producer.op.has(Trait.VIEW) and not value.is_graph_output
+
+
+def _running_offsets(node: Node) -> Iterator[tuple[Value, int]]:
+    offset = 0
+    for value in node.operands:
+        yield value, offset
+        offset += _nbytes(value)
