@@ -12,12 +12,54 @@ from typing import Any
 from ....ir.graph import Node, Value
 from ..context import ImportContext
 from ..export_context import ExportContext
-from . import attention, control, normalization, recurrent
+from . import (
+    activation,
+    arithmetic,
+    attention,
+    cast,
+    control,
+    conv,
+    creation,
+    indexing,
+    layout,
+    linear,
+    logic,
+    normalization,
+    pooling,
+    random,
+    recurrent,
+    reduction,
+    resize,
+    selection,
+    signal,
+    slicing,
+)
 
 ImportRule = Callable[[ImportContext], Value | Sequence[Value | None]]
 ExportRule = Callable[[ExportContext, Node], None]
 
-_FAMILIES: tuple[Any, ...] = (attention, control, normalization, recurrent)
+_FAMILIES: tuple[Any, ...] = (
+    activation,
+    arithmetic,
+    attention,
+    cast,
+    control,
+    conv,
+    creation,
+    indexing,
+    layout,
+    linear,
+    logic,
+    normalization,
+    pooling,
+    random,
+    recurrent,
+    reduction,
+    resize,
+    selection,
+    signal,
+    slicing,
+)
 
 
 def _gather(table: str) -> Mapping[str, Any]:

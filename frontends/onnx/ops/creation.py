@@ -1,0 +1,198 @@
+"""Constant, ConstantOfShape, Range, EyeLike, Shape, Size."""
+
+from typing import Any
+
+import numpy as np
+
+from ....ir.constant import Constant
+from ....ir.dims import Dim
+from ....ir.errors import ModelError
+from ....ir.graph import Node, Value
+from ....ir.ops import native
+from ....ir.types import DType
+from ..context import ImportContext, constant_of
+from ..export_context import ExportContext
+from ..tensors import dense_constant, dtype_of
+from .partly_known import op_of_shape, partial_dims
+from .rows import export_as
+
+# ---- import
+
+_PLAIN_VALUES: dict[str, tuple[DType, int]] = {
+    "value_float": (DType.F32, 0),
+    "value_floats": (DType.F32, 1),
+    "value_int": (DType.I64, 0),
+    "value_ints": (DType.I64, 1),
+    "value_string": (DType.STRING, 0),
+    "value_strings": (DType.STRING, 1),
+}
+
+
+def import_constant(ctx: ImportContext) -> Value:
+    """Any of the attributes that can hold the value."""
+    if ctx.has_attr("value"):
+        return ctx.constant(ctx.attr("value"))
+    if ctx.has_attr("sparse_value"):
+        return ctx.constant(dense_constant(ctx.attr("sparse_value"), ctx.scope.folder))
+    for name, (dtype, rank) in _PLAIN_VALUES.items():
+        if ctx.has_attr(name):
+            content = ctx.attr(name)
+            made = np.empty(() if rank == 0 else len(content), dtype=dtype.numpy)
+            made[...] = content
+            return ctx.constant(made)
+    raise ModelError("Constant has no value")
+
+
+def import_constant_of_shape(ctx: ImportContext) -> Value:
+    """A fill, of f32 zeros unless the attribute says otherwise."""
+    given: Constant = ctx.attr("value") or Constant(np.zeros(1, dtype=np.float32))
+    if given.size != 1:
+        raise ModelError(f"the value of ConstantOfShape must have one element, not be {given.type}")
+    value = Constant(given.array.reshape(()))
+    shape = ctx.dims(0)
+    if shape is not None:
+        return ctx.op("full", shape=shape, value=value)
+    return op_of_shape(ctx, "dynamic_full", ctx.input(0), shape=partial_dims(ctx, ctx.input(0)), value=value)
+
+
+def import_range(ctx: ImportContext) -> Value:
+    """Static where the bounds are sizes, also when they were converted to floats first."""
+    bounds = [_scalar(ctx, index) for index in range(3)]
+    start, limit, step = (_exact_bound(ctx, value) for value in bounds)
+    dtype = bounds[0].tensor.dtype
+    if start is None or limit is None or not isinstance(step, int) or not ctx.may_mention((start, limit)):
+        return _constant_range(ctx, bounds) or ctx.op("dynamic_arange", *bounds)
+    return ctx.op("arange", start=start, limit=limit, step=step, dtype=dtype)
+
+
+def _scalar(ctx: ImportContext, index: int) -> Value:
+    value = ctx.input(index)
+    return value if not ctx.tensor(index).rank else ctx.op("reshape", value, shape=())
+
+
+def _exact_bound(ctx: ImportContext, value: Value) -> Dim | None:
+    """A bound as a dim; None when it is not known, or is no whole number. A float counts up to f32's exact integers."""
+    dtype = value.tensor.dtype
+    if not dtype.is_float:
+        return ctx.shape_values.as_dim(value)
+    if dtype not in (DType.F32, DType.F64):
+        return None
+    content = constant_of(value)
+    if content is not None:
+        number = float(content.array.item())
+        return int(number) if number.is_integer() and abs(number) < 2**24 else None
+    producer = value.producer
+    if producer is not None and producer.op is native("cast") and producer.operands[0].tensor.dtype.is_integer:
+        return ctx.shape_values.as_dim(producer.operands[0])
+    return None
+
+
+_MAX_FOLDED = 1 << 16
+
+
+def _constant_range(ctx: ImportContext, bounds: list[Value]) -> Value | None:
+    contents = [constant_of(value) for value in bounds]
+    arrays = [content.array for content in contents if content is not None]
+    if len(arrays) < 3 or not arrays[2] or abs((arrays[1] - arrays[0]) / arrays[2]) > _MAX_FOLDED:
+        return None
+    return ctx.constant(native("dynamic_arange").meaning(*arrays))
+
+
+def import_shape(ctx: ImportContext) -> Value:
+    """A part of the shape, from opset 15 on."""
+    ctx.tensor(0)
+    return ctx.op("shape", ctx.input(0), start=ctx.attr("start", 0), end=ctx.attr("end", None))
+
+
+def import_size(ctx: ImportContext) -> Value:
+    """The number of elements."""
+    ctx.tensor(0)
+    return ctx.op("size", ctx.input(0))
+
+
+def import_eye_like(ctx: ImportContext) -> Value:
+    """A diagonal of ones; the dtype is that of the operand unless given."""
+    dtype = dtype_of(ctx.attr("dtype")) if ctx.has_attr("dtype") else None
+    return ctx.op("eye_like", ctx.input(0), dtype=dtype, diagonal=ctx.attr("k", 0))
+
+
+IMPORTS = {
+    "Constant": import_constant,
+    "ConstantOfShape": import_constant_of_shape,
+    "EyeLike": import_eye_like,
+    "Range": import_range,
+    "Shape": import_shape,
+    "Size": import_size,
+}
+
+# ---- export
+
+
+def _filled(ctx: ExportContext, node: Node, shape: Any) -> None:
+    value: Constant = node.attrs["value"]
+    if value.dtype is DType.STRING:
+        ctx.emit("Expand", [ctx.constant(value), shape], node.outputs)
+        return
+    ctx.emit("ConstantOfShape", [shape], node.outputs, value=Constant(value.array.reshape(1)))
+
+
+def export_full(ctx: ExportContext, node: Node) -> None:
+    """ConstantOfShape, which strings lack."""
+    _filled(ctx, node, ctx.dims_tensor(node.attrs["shape"]))
+
+
+def export_dynamic_full(ctx: ExportContext, node: Node) -> None:
+    """ConstantOfShape, which strings lack."""
+    _filled(ctx, node, node.inputs[0])
+
+
+def export_dims(ctx: ExportContext, node: Node) -> None:
+    """The sizes under the result's name."""
+    ctx.emit("Identity", [ctx.dims_tensor(node.attrs["values"])], node.outputs)
+
+
+def export_dim(ctx: ExportContext, node: Node) -> None:
+    """The size under the result's name."""
+    ctx.emit("Identity", [ctx.dim_scalar(node.attrs["value"])], node.outputs)
+
+
+def export_arange(ctx: ExportContext, node: Node) -> None:
+    """Range in i64, converted when another dtype is wanted."""
+    attrs = node.attrs
+    bounds = (ctx.dim_scalar(attrs["start"]), ctx.dim_scalar(attrs["limit"]), ctx.constant(attrs["step"], DType.I64))
+    if attrs["dtype"] is DType.I64:
+        ctx.emit("Range", bounds, node.outputs)
+        return
+    ctx.emit("Cast", [ctx.emit_value("Range", bounds)], node.outputs, to=attrs["dtype"])
+
+
+_RANGE_DTYPES = (DType.F32, DType.F64, DType.I16, DType.I32, DType.I64)
+
+
+def export_dynamic_arange(ctx: ExportContext, node: Node) -> None:
+    """Range; in f32 or i64 where it lacks the dtype, as the op's own meaning says."""
+    dtype = node.output.tensor.dtype
+    if dtype in _RANGE_DTYPES:
+        ctx.emit("Range", node.inputs, node.outputs)
+        return
+    wide = DType.F32 if dtype.is_float else DType.I64
+    bounds = [ctx.emit_value("Cast", [value], to=wide) for value in node.inputs]
+    ctx.emit("Cast", [ctx.emit_value("Range", bounds)], node.outputs, to=dtype)
+
+
+def export_shape(ctx: ExportContext, node: Node) -> None:
+    """Shape, with bounds only where they say something."""
+    ctx.emit("Shape", node.inputs, node.outputs, start=node.attrs["start"] or None, end=node.attrs["end"])
+
+
+EXPORTS = {
+    "arange": export_arange,
+    "dim": export_dim,
+    "dims": export_dims,
+    "dynamic_arange": export_dynamic_arange,
+    "dynamic_full": export_dynamic_full,
+    "eye_like": export_as("EyeLike", "dtype", k="diagonal"),
+    "full": export_full,
+    "shape": export_shape,
+    "size": export_as("Size"),
+}

@@ -1,0 +1,69 @@
+"""Gather, GatherElements, GatherND, ScatterElements, ScatterND, TensorScatter, OneHot, Trilu."""
+
+from ....ir.graph import Node, Value
+from ..context import ImportContext
+from ..export_context import ExportContext
+from .rows import export_as, import_as
+
+# ---- import
+
+
+def import_one_hot(ctx: ImportContext) -> Value:
+    """Static where the depth is known, of whatever dtype it is."""
+    indices, values, axis = ctx.input(0), ctx.input(2), ctx.attr("axis", -1)
+    content = ctx.array(1)
+    depth = int(content.item()) if content is not None and content.size == 1 else ctx.dim(1, indices)
+    if depth is None:
+        return ctx.op("dynamic_one_hot", indices, ctx.input(1), values, axis=axis)
+    return ctx.op("one_hot", indices, values, depth=depth, axis=axis)
+
+
+def import_trilu(ctx: ImportContext) -> Value:
+    """Static where the diagonal is known; it is the main one when left out."""
+    x, upper = ctx.input(0), bool(ctx.attr("upper", 1))
+    diagonal = (0,) if ctx.optional(1) is None else ctx.ints(1)
+    if diagonal is None or len(diagonal) != 1:
+        return ctx.op("dynamic_trilu", x, ctx.input(1), upper=upper)
+    return ctx.op("trilu", x, upper=upper, diagonal=diagonal[0])
+
+
+IMPORTS = {
+    "Gather": import_as("gather", "axis"),
+    "GatherElements": import_as("gather_elements", "axis"),
+    "GatherND": import_as("gather_nd", "batch_dims"),
+    "OneHot": import_one_hot,
+    "Scatter": import_as("scatter_elements", "axis"),
+    "ScatterElements": import_as("scatter_elements", "axis", "reduction"),
+    "ScatterND": import_as("scatter_nd", "reduction"),
+    "TensorScatter": import_as("tensor_scatter", "axis", "mode"),
+    "Trilu": import_trilu,
+}
+
+# ---- export
+
+
+def export_one_hot(ctx: ExportContext, node: Node) -> None:
+    """OneHot with a scalar depth."""
+    indices, values = node.operands
+    depth = ctx.dim_scalar(node.attrs["depth"], indices)
+    ctx.emit("OneHot", [indices, depth, values], node.outputs, axis=node.attrs["axis"])
+
+
+def export_trilu(ctx: ExportContext, node: Node) -> None:
+    """Trilu with a scalar diagonal."""
+    diagonal = ctx.constant(node.attrs["diagonal"])
+    ctx.emit("Trilu", [node.inputs[0], diagonal], node.outputs, upper=node.attrs["upper"])
+
+
+EXPORTS = {
+    "dynamic_one_hot": export_as("OneHot", "axis"),
+    "dynamic_trilu": export_as("Trilu", "upper"),
+    "gather": export_as("Gather", "axis"),
+    "gather_elements": export_as("GatherElements", "axis"),
+    "gather_nd": export_as("GatherND", "batch_dims"),
+    "one_hot": export_one_hot,
+    "scatter_elements": export_as("ScatterElements", "axis", "reduction"),
+    "scatter_nd": export_as("ScatterND", "reduction"),
+    "tensor_scatter": export_as("TensorScatter", "axis", "mode"),
+    "trilu": export_trilu,
+}

@@ -1,0 +1,228 @@
+"""Reshape, Flatten, Expand, Tile, Transpose, Squeeze, Unsqueeze, DepthToSpace, SpaceToDepth, ReverseSequence."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ....ir.dims import Dim, SymDim, Truth, compare, dim_max, product
+from ....ir.errors import ShapeError
+from ....ir.graph import Node, Value
+from ....ir.op import FRESH
+from ....ir.ops.layout import resolve_reshape
+from ....ir.ops.rules import broadcast_shapes, normal_axis
+from ..context import ImportContext, NotNative
+from ..export_context import ExportContext
+from .partly_known import op_of_shape, partial_dims
+from .rows import export_as, import_as
+
+# ---- import
+
+
+def import_reshape(ctx: ImportContext) -> Value:
+    """Resolved to plain sizes where the requested shape is known."""
+    x, dims = ctx.input(0), ctx.tensor(0).dims
+    allow_zero = bool(ctx.attr("allowzero", 0))
+    requested = ctx.dims(1, x)
+    if requested is not None:
+        return ctx.op("reshape", x, shape=resolve_reshape(dims, requested, allow_zero))
+    known = partial_dims(ctx, ctx.input(1))
+    shape = [_size_of(dims, axis, dim, allow_zero) for axis, dim in enumerate(known)] if known is not None else None
+    return op_of_shape(ctx, "dynamic_reshape", x, ctx.input(1), shape=shape, allow_zero=allow_zero)
+
+
+def _size_of(dims: Sequence[Dim], axis: int, requested: Dim, allow_zero: bool) -> Dim:
+    if requested == -1:
+        return FRESH
+    if requested != 0 or allow_zero:
+        return requested
+    return dims[axis] if axis < len(dims) else FRESH
+
+
+def import_flatten(ctx: ImportContext) -> Value:
+    """A reshape to two axes."""
+    dims = ctx.tensor(0).dims
+    axis: int = ctx.attr("axis", 1)
+    if not -len(dims) <= axis <= len(dims):
+        raise ShapeError(f"axis {axis} of Flatten is out of range for rank {len(dims)}")
+    cut = axis + len(dims) if axis < 0 else axis
+    return ctx.op("reshape", ctx.input(0), shape=(product(dims[:cut]), product(dims[cut:])))
+
+
+def import_expand(ctx: ImportContext) -> Value:
+    """To the broadcast of both shapes, where the requested one is known."""
+    x, dims = ctx.input(0), ctx.tensor(0).dims
+    requested = ctx.dims(1, x)
+    if requested is not None:
+        return ctx.op("expand", x, shape=broadcast_shapes(dims, requested))
+    known = partial_dims(ctx, ctx.input(1))
+    return op_of_shape(ctx, "dynamic_expand", x, ctx.input(1), shape=_expanded(dims, known) if known else None)
+
+
+def _expanded(dims: Sequence[Dim], requested: Sequence[Dim]) -> list[Dim]:
+    """The broadcast of two shapes of which the second has open sizes."""
+    rank = max(len(dims), len(requested))
+    own, asked = ((*[1] * (rank - len(shape)), *shape) for shape in (dims, requested))
+    return [
+        mine if dim == 1 or (dim == FRESH and compare(mine, 1) is Truth.NO) else dim
+        for mine, dim in zip(own, asked, strict=True)
+    ]
+
+
+def import_tile(ctx: ImportContext) -> Value:
+    """Static where the repeats are known."""
+    x = ctx.input(0)
+    repeats = ctx.dims(1, x)
+    return ctx.op("dynamic_tile", x, ctx.input(1)) if repeats is None else ctx.op("tile", x, repeats=repeats)
+
+
+def import_transpose(ctx: ImportContext) -> Value:
+    """Reverses the axes unless told otherwise."""
+    rank = ctx.tensor(0).rank
+    return ctx.op("transpose", ctx.input(0), perm=ctx.attr("perm", tuple(reversed(range(rank)))))
+
+
+def _axes(ctx: ImportContext) -> tuple[int, ...] | None:
+    """The axes as attribute (before opset 13) or operand; None when they are not known."""
+    return ctx.attr("axes", None) if ctx.version < 13 else ctx.ints(1)
+
+
+def import_squeeze(ctx: ImportContext) -> Value:
+    """Without axes those go that are known to have size 1: the size of an input is taken to be another if symbolic."""
+    x, dims = ctx.input(0), ctx.tensor(0).dims
+    if not ctx.has_attr("axes") and ctx.optional(1) is None:
+        if not ctx.may_mention(dims):
+            raise NotNative("the rank of the result depends on data")
+        return ctx.op("squeeze", x, axes=tuple(axis for axis, dim in enumerate(dims) if dim == 1))
+    axes = _axes(ctx)
+    return ctx.op("dynamic_squeeze", x, ctx.input(1)) if axes is None else ctx.op("squeeze", x, axes=axes)
+
+
+def import_unsqueeze(ctx: ImportContext) -> Value:
+    """Static where the axes are known."""
+    x, axes = ctx.input(0), _axes(ctx)
+    return ctx.op("dynamic_unsqueeze", x, ctx.input(1)) if axes is None else ctx.op("unsqueeze", x, axes=axes)
+
+
+def import_identity(ctx: ImportContext) -> Value:
+    """The operand itself."""
+    return ctx.input(0)
+
+
+IMPORTS = {
+    "DepthToSpace": import_as("depth_to_space", "mode", blocksize="block_size"),
+    "Expand": import_expand,
+    "Flatten": import_flatten,
+    "Identity": import_identity,
+    "Reshape": import_reshape,
+    "ReverseSequence": import_as("reverse_sequence", "batch_axis", "time_axis"),
+    "SpaceToDepth": import_as("space_to_depth", "mode", blocksize="block_size"),
+    "Squeeze": import_squeeze,
+    "Tile": import_tile,
+    "Transpose": import_transpose,
+    "Unsqueeze": import_unsqueeze,
+}
+
+# ---- export
+
+
+def export_reshape(ctx: ExportContext, node: Node) -> None:
+    """Copied sizes are written as 0 and a last open one as -1, so that few shapes are computed while running."""
+    x, shape = node.operands[0], node.attrs["shape"]
+    written = _placeholders(x.shape, shape)
+    if written is not None:
+        ctx.emit("Reshape", [x, ctx.ints(written)], node.outputs)
+        return
+    ctx.emit("Reshape", [x, ctx.dims_tensor(shape, x)], node.outputs, allowzero=1)
+
+
+def _placeholders(operand: Sequence[Dim], shape: Sequence[Dim]) -> list[int] | None:
+    """`shape` as plain integers, None where that takes more than one -1, or a 0 that is meant."""
+    written: list[int] = []
+    for axis, dim in enumerate(shape):
+        if isinstance(dim, int):
+            written.append(dim)
+        else:
+            written.append(0 if axis < len(operand) and operand[axis] == dim else -1)
+    means_zero = any(isinstance(dim, int) and dim == 0 for dim in shape)
+    return None if means_zero or written.count(-1) > 1 else written
+
+
+def export_expand(ctx: ExportContext, node: Node) -> None:
+    """Sizes that the operand has already are written as 1."""
+    x, shape = node.operands[0], node.attrs["shape"]
+    own = (*[None] * (len(shape) - x.tensor.rank), *x.shape)
+    asked = [1 if isinstance(dim, SymDim) and mine == dim else dim for mine, dim in zip(own, shape, strict=True)]
+    ctx.emit("Expand", [x, ctx.dims_tensor(asked, x)], node.outputs)
+
+
+def export_tile(ctx: ExportContext, node: Node) -> None:
+    """Tile."""
+    x = node.operands[0]
+    ctx.emit("Tile", [x, ctx.dims_tensor(node.attrs["repeats"], x)], node.outputs)
+
+
+def _export_axes(op_type: str) -> Any:
+    def rule(ctx: ExportContext, node: Node) -> None:
+        axes: tuple[int, ...] = node.attrs["axes"]
+        if ctx.opset < 13:
+            ctx.emit(op_type, node.inputs, node.outputs, axes=axes)
+        else:
+            ctx.emit(op_type, [*node.inputs, ctx.ints(axes)], node.outputs)
+
+    return rule
+
+
+_FIRST = -(2**63)
+
+
+def export_reverse(ctx: ExportContext, node: Node) -> None:
+    """A slice backwards."""
+    axes: tuple[int, ...] = node.attrs["axes"]
+    bounds = [ctx.ints([number] * len(axes)) for number in (-1, _FIRST)]
+    steps = ctx.ints([-1] * len(axes))
+    ctx.emit("Slice", [node.inputs[0], *bounds, ctx.ints(axes), steps], node.outputs)
+
+
+def export_roll(ctx: ExportContext, node: Node) -> None:
+    """Along each axis the end is put before the beginning."""
+    x = node.operands[0]
+    rolled: Any = x
+    for axis, shift in zip(node.attrs["axes"], node.attrs["shifts"], strict=True):
+        cut = (-shift) % dim_max(x.shape[normal_axis(axis, x.tensor.rank)], 1)
+        where, zero, last = ctx.dims_tensor([cut], x), ctx.ints([0]), ctx.ints([2**63 - 1])
+        end = ctx.emit_value("Slice", [rolled, where, last, ctx.ints([axis])])
+        beginning = ctx.emit_value("Slice", [rolled, zero, where, ctx.ints([axis])])
+        rolled = ctx.emit_value("Concat", [end, beginning], axis=axis)
+    ctx.emit("Identity", [rolled], node.outputs)
+
+
+def export_reverse_sequence(ctx: ExportContext, node: Node) -> None:
+    """ReverseSequence, which has batch and time in the first two axes: others are moved there and back."""
+    x, lengths = node.operands
+    batch, time = (normal_axis(node.attrs[name], x.tensor.rank) for name in ("batch_axis", "time_axis"))
+    if {batch, time} == {0, 1}:
+        ctx.emit("ReverseSequence", [x, lengths], node.outputs, batch_axis=batch, time_axis=time)
+        return
+    perm = [batch, time, *(axis for axis in range(x.tensor.rank) if axis not in (batch, time))]
+    moved = ctx.emit_value("Transpose", [x], perm=tuple(perm))
+    turned = ctx.emit_value("ReverseSequence", [moved, lengths], batch_axis=0, time_axis=1)
+    ctx.emit("Transpose", [turned], node.outputs, perm=tuple(perm.index(axis) for axis in range(len(perm))))
+
+
+EXPORTS = {
+    "depth_to_space": export_as("DepthToSpace", "mode", blocksize="block_size"),
+    "dynamic_expand": export_as("Expand"),
+    "dynamic_reshape": export_as("Reshape", allowzero="allow_zero"),
+    "dynamic_squeeze": export_as("Squeeze"),
+    "dynamic_tile": export_as("Tile"),
+    "dynamic_unsqueeze": export_as("Unsqueeze"),
+    "expand": export_expand,
+    "reshape": export_reshape,
+    "reverse": export_reverse,
+    "reverse_sequence": export_reverse_sequence,
+    "roll": export_roll,
+    "space_to_depth": export_as("SpaceToDepth", "mode", blocksize="block_size"),
+    "squeeze": _export_axes("Squeeze"),
+    "tile": export_tile,
+    "transpose": export_as("Transpose", "perm"),
+    "unsqueeze": _export_axes("Unsqueeze"),
+}

@@ -1,0 +1,168 @@
+"""Slice, Split, Concat, Pad."""
+
+from collections.abc import Sequence
+
+from ....ir.dims import Dim, Truth, ceil_div, is_at_least
+from ....ir.errors import ModelError, ShapeError
+from ....ir.graph import Node, Value
+from ....ir.op import FRESH
+from ....ir.ops.rules import normal_axes, normal_axis
+from ....ir.types import DType
+from ..context import ImportContext, NotNative
+from ..export_context import ExportContext
+from .partly_known import op_of_shape, ops_of_shapes, partial_dims
+from .rows import export_as
+
+# ---- import
+
+
+def import_slice(ctx: ImportContext) -> Value:
+    """Bounds are attributes before opset 10, operands since."""
+    x = ctx.input(0)
+    if ctx.version < 10:
+        starts: tuple[int, ...] = ctx.attr("starts")
+        axes = ctx.attr("axes", tuple(range(len(starts))))
+        return ctx.op("slice", x, axes=axes, starts=starts, ends=ctx.attr("ends"), steps=(1,) * len(starts))
+    first, last = ctx.dims(1, x), ctx.dims(2, x)
+    if first is None or last is None:
+        return _dynamic_slice(ctx)
+    which = tuple(range(len(first))) if ctx.optional(3) is None else ctx.ints(3)
+    steps = (1,) * len(first) if ctx.optional(4) is None else ctx.ints(4)
+    if which is None or steps is None:
+        return _dynamic_slice(ctx)
+    return ctx.op("slice", x, axes=which, starts=first, ends=last, steps=steps)
+
+
+def _dynamic_slice(ctx: ImportContext) -> Value:
+    operands = (ctx.input(0), ctx.input(1), ctx.input(2), ctx.optional(3), ctx.optional(4))
+    axes = ctx.ints(3)
+    if axes is None:
+        return ctx.op("dynamic_slice", *operands)
+    return op_of_shape(ctx, "dynamic_slice", *operands, shape=_opened(ctx.tensor(0).dims, axes))
+
+
+def _opened(dims: Sequence[Dim], axes: Sequence[int]) -> list[Dim]:
+    """`dims` with new sizes along `axes`."""
+    which = normal_axes(axes, len(dims))
+    return [FRESH if axis in which else dim for axis, dim in enumerate(dims)]
+
+
+def import_split(ctx: ImportContext) -> Sequence[Value]:
+    """Sizes are an attribute before opset 13, an operand since; without them the parts are equal."""
+    x = ctx.input(0)
+    axis = normal_axis(ctx.attr("axis", 0), ctx.tensor(0).rank)
+    if ctx.has_attr("split"):
+        return ctx.ops("split", x, axis=axis, sizes=ctx.attr("split"))
+    if ctx.optional(1) is None:
+        return ctx.ops("split", x, axis=axis, sizes=_equal_sizes(ctx, axis))
+    sizes = ctx.dims(1, x)
+    if sizes is not None:
+        return ctx.ops("split", x, axis=axis, sizes=sizes)
+    known = partial_dims(ctx, ctx.input(1)) or [FRESH] * ctx.output_count
+    dims = ctx.tensor(0).dims
+    parts = [(*dims[:axis], dim, *dims[axis + 1 :]) for dim in known]
+    return ops_of_shapes(ctx, "dynamic_split", x, ctx.input(1), shapes=parts, axis=axis)
+
+
+def _equal_sizes(ctx: ImportContext, axis: int) -> list[Dim]:
+    size = ctx.tensor(0).dims[axis]
+    count: int = ctx.attr("num_outputs", ctx.output_count)
+    if count < 1 or ctx.output_count > count:
+        raise ModelError(f"Split into {count} parts gives {ctx.output_count} results")
+    if ctx.version < 18:
+        return [size // count] * count
+    chunk = ceil_div(size, count)  # the last part is smaller when the size is no multiple
+    last = size - chunk * (count - 1)
+    if is_at_least(last, 0) is Truth.NO:
+        raise NotNative(f"{size} elements cannot be split into {count} parts")  # no harm in a branch that never runs
+    return [chunk] * (count - 1) + [last]
+
+
+def import_concat(ctx: ImportContext) -> Value:
+    """Concat."""
+    return ctx.op("concat", *(ctx.input(index) for index in range(len(ctx.inputs))), axis=ctx.attr("axis"))
+
+
+def import_pad(ctx: ImportContext) -> Value:
+    """Pads and value are attributes before opset 11, operands since; axes came with opset 18."""
+    x, rank, mode = ctx.input(0), ctx.tensor(0).rank, ctx.attr("mode", "constant")
+    if ctx.version < 11:
+        value = ctx.scalar_like(ctx.attr("value", 0.0), x) if ctx.attr("value", 0.0) else None
+        return ctx.op("pad", x, value, pads=ctx.attr("pads"), mode=mode)
+    pads, axes = ctx.dims(1, x), ctx.ints(3) if ctx.optional(3) is not None else tuple(range(rank))
+    if pads is not None and axes is not None:
+        return ctx.op("pad", x, ctx.optional(2), pads=_all_pads(pads, axes, rank), mode=mode)
+    operands = (x, ctx.input(1), ctx.optional(2), ctx.optional(3))
+    if axes is None:
+        return ctx.op("dynamic_pad", *operands, mode=mode)
+    return op_of_shape(ctx, "dynamic_pad", *operands, shape=_opened(ctx.tensor(0).dims, axes), mode=mode)
+
+
+def _all_pads(pads: Sequence[Dim], axes: Sequence[int], rank: int) -> list[Dim]:
+    """Pads of some axes as pads of all."""
+    which = normal_axes(axes, rank)
+    if len(pads) != 2 * len(which):
+        raise ShapeError(f"Pad needs a begin and an end for each of {len(which)} axes, not {len(pads)} pads")
+    complete: list[Dim] = [0] * (2 * rank)
+    for position, axis in enumerate(which):
+        complete[axis], complete[rank + axis] = pads[position], pads[len(which) + position]
+    return complete
+
+
+IMPORTS = {"Concat": import_concat, "Pad": import_pad, "Slice": import_slice, "Split": import_split}
+
+# ---- export
+
+
+def export_slice(ctx: ExportContext, node: Node) -> None:
+    """Slice; with attributes before opset 10."""
+    x, attrs = node.operands[0], node.attrs
+    plain = all(isinstance(bound, int) for bound in (*attrs["starts"], *attrs["ends"]))
+    if ctx.opset < 10 and plain and set(attrs["steps"]) <= {1}:
+        named = {name: attrs[name] for name in ("axes", "starts", "ends")}
+        ctx.emit("Slice", [x], node.outputs, **named)
+        return
+    bounds = [ctx.dims_tensor(attrs[name], x) for name in ("starts", "ends")]
+    ctx.emit("Slice", [x, *bounds, ctx.ints(attrs["axes"]), ctx.ints(attrs["steps"])], node.outputs)
+
+
+def export_split(ctx: ExportContext, node: Node) -> None:
+    """Split; equal parts by their number, so that no size is computed while running."""
+    x, axis, sizes = node.operands[0], node.attrs["axis"], node.attrs["sizes"]
+    if ctx.opset < 13:
+        ctx.emit("Split", [x], node.outputs, axis=axis, split=sizes)
+    elif ctx.opset >= 18 and not isinstance(sizes[0], int) and len(set(sizes)) == 1:
+        ctx.emit("Split", [x], node.outputs, axis=axis, num_outputs=len(sizes))
+    else:
+        ctx.emit("Split", [x, ctx.dims_tensor(sizes, x)], node.outputs, axis=axis)
+
+
+def export_pad(ctx: ExportContext, node: Node) -> None:
+    """Pad, whose value must be a scalar."""
+    x, value = node.inputs
+    assert x is not None  # only the value is optional
+    pads = ctx.dims_tensor(node.attrs["pads"], x)
+    ctx.emit("Pad", [x, pads, _scalar(ctx, value)], node.outputs, mode=node.attrs["mode"])
+
+
+def export_dynamic_pad(ctx: ExportContext, node: Node) -> None:
+    """Pad, whose value must be a scalar."""
+    x, pads, value, axes = node.inputs
+    ctx.emit("Pad", [x, pads, _scalar(ctx, value), axes], node.outputs, mode=node.attrs["mode"])
+
+
+def _scalar(ctx: ExportContext, value: Value | None) -> Value | str | None:
+    if value is None or not value.tensor.rank:
+        return value
+    return ctx.emit_value("Reshape", [value, ctx.constant([], DType.I64)])
+
+
+EXPORTS = {
+    "concat": export_as("Concat", "axis"),
+    "dynamic_pad": export_dynamic_pad,
+    "dynamic_slice": export_as("Slice"),
+    "dynamic_split": export_as("Split", "axis"),
+    "pad": export_pad,
+    "slice": export_slice,
+    "split": export_split,
+}
