@@ -18,7 +18,7 @@ from ..attrs import Attribute, AttrKind, Attrs
 from ..constant import Array
 from ..dims import Dim, dim_max, dim_min
 from ..errors import TypeRuleError
-from ..op import FLOATS, FRESH, I64, NUMBERS, DTypes, Op, Symbolic, Trait, op
+from ..op import FLOATS, FRESH, I64, INDICES, NUMBERS, DTypes, Op, Symbolic, Trait, op
 from ..types import DType, TensorType, Type
 from .arithmetic import div
 from .elementwise import all_fit, in_f32
@@ -228,6 +228,15 @@ def cumprod(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
     return _accumulated(np.multiply, 1, x, axis, exclusive, reverse)
 
 
+def with_axis_operand(function: Callable[..., Array]) -> Callable[..., Array]:
+    """`function` along the axis that an operand of one element holds."""
+
+    def meaning(x: Array, axis: Array, *, exclusive: bool, reverse: bool) -> Array:
+        return function(x, axis=int(axis.item()), exclusive=exclusive, reverse=reverse)
+
+    return meaning
+
+
 def _accumulated(function: np.ufunc, identity: int, x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
     along = np.moveaxis(x, axis, 0)
     ordered = along[::-1] if reverse else along
@@ -243,6 +252,13 @@ def _accumulated(function: np.ufunc, identity: int, x: Array, axis: int, exclusi
 def cumulative_type(x: TensorType, *, axis: int, **_attrs: Any) -> TensorType:
     """The type of the operand."""
     normal_axis(axis, x.rank)
+    return x
+
+
+def dynamic_cumulative_type(x: TensorType, axis: TensorType, **_attrs: Any) -> TensorType:
+    """The type of the operand."""
+    if axis.size != 1:
+        raise TypeRuleError(f"one axis is needed, not {axis}")
     return x
 
 
@@ -288,20 +304,37 @@ def _arg_op(name: str, meaning: Callable[..., Array]) -> Op:
     )
 
 
+_DIRECTION = (
+    Attribute("exclusive", AttrKind.BOOL, default=False),
+    Attribute("reverse", AttrKind.BOOL, default=False),
+)
+
+
 def _cumulative(name: str, meaning: Callable[..., Array]) -> Op:
     return op(
         name,
         "x: T",
         T=_SUMMABLE,
-        attrs=(
-            _AXIS,
-            Attribute("exclusive", AttrKind.BOOL, default=False),
-            Attribute("reverse", AttrKind.BOOL, default=False),
-        ),
+        attrs=(_AXIS, *_DIRECTION),
         infer=cumulative_type,
         meaning=in_f32(meaning),
         traits=Trait.SEQUENTIAL,
         flops=_flops,
+    )
+
+
+def _dynamic_cumulative(name: str, meaning: Callable[..., Array]) -> Op:
+    return op(
+        name,
+        "x: T, axis: I",
+        T=_SUMMABLE,
+        I=INDICES,
+        attrs=_DIRECTION,
+        infer=dynamic_cumulative_type,
+        meaning=with_axis_operand(in_f32(meaning)),
+        traits=Trait.SEQUENTIAL | Trait.READS_HOST,
+        flops=_flops,
+        doc=f"{meaning.__doc__} The axis is an operand of one element.",
     )
 
 
@@ -335,4 +368,6 @@ OPS: tuple[Op, ...] = (
     _arg_op("argmin", argmin),
     _cumulative("cumsum", cumsum),
     _cumulative("cumprod", cumprod),
+    _dynamic_cumulative("dynamic_cumsum", cumsum),
+    _dynamic_cumulative("dynamic_cumprod", cumprod),
 )

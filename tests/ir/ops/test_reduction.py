@@ -261,6 +261,17 @@ def test_cumulative_ops(name, data, dtype, exclusive, reverse):
 
 
 @pytest.mark.parametrize("name", ["cumsum", "cumprod"])
+@given(data=st.data(), dtype=st.sampled_from([DType.F16, DType.I32]), exclusive=st.booleans(), reverse=st.booleans())
+def test_an_axis_known_only_at_run_time(name, data, dtype, exclusive, reverse):
+    x = data.draw(arrays(dtype, (2, 3), finite=True))
+    axis = np.array(data.draw(st.sampled_from([0, 1, -1, -2])), np.int32)
+    attrs = {"exclusive": exclusive, "reverse": reverse}
+    assert_same(run(f"dynamic_{name}", x, axis, **attrs)[0], run(name, x, axis=int(axis), **attrs)[0])
+    with pytest.raises(TypeRuleError, match="one axis is needed"):
+        native(f"dynamic_{name}").infer(TensorType(dtype, (2, 3)), TensorType(DType.I64, (2,)), **attrs)
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod"])
 def test_examples_of_the_onnx_operators(name):
     x = np.array([1, 2, 3], np.int32)
     operator = {"cumsum": "CumSum", "cumprod": "CumProd"}[name]

@@ -1,0 +1,132 @@
+"""Elementwise arithmetic. `Sum` and `Mean` are additions; `Clip` has its bounds as attributes before opset 11."""
+
+from functools import reduce
+
+from ....ir.graph import Node, Value
+from ..context import ImportContext
+from ..export_context import ExportContext
+from .rows import export_as, import_as
+
+_SAME = {
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Div": "div",
+    "Pow": "pow",
+    "Min": "min",
+    "Max": "max",
+    "Neg": "neg",
+    "Abs": "abs",
+    "Sign": "sign",
+    "Floor": "floor",
+    "Ceil": "ceil",
+    "Round": "round",
+    "Reciprocal": "reciprocal",
+    "Sqrt": "sqrt",
+    "Exp": "exp",
+    "Log": "log",
+    "Erf": "erf",
+    "Sin": "sin",
+    "Cos": "cos",
+    "Tan": "tan",
+    "Asin": "asin",
+    "Acos": "acos",
+    "Atan": "atan",
+    "Sinh": "sinh",
+    "Cosh": "cosh",
+    "Tanh": "tanh",
+    "Asinh": "asinh",
+    "Acosh": "acosh",
+    "Atanh": "atanh",
+}
+"""Operators without attributes and their native ops."""
+
+# ---- coming in
+
+
+def import_mod(ctx: ImportContext) -> Value:
+    """Mod: with `fmod` the sign of the dividend, else that of the divisor."""
+    return ctx.op("fmod" if ctx.attr("fmod", 0) else "mod", ctx.input(0), ctx.input(1))
+
+
+def import_sum(ctx: ImportContext) -> Value:
+    """Sum of one or more operands, from the left."""
+    return reduce(lambda total, value: ctx.op("add", total, value), _operands(ctx))
+
+
+def import_mean(ctx: ImportContext) -> Value:
+    """Mean: the sum over the number of operands."""
+    total = import_sum(ctx)
+    count = len(ctx.inputs)
+    return total if count == 1 else ctx.op("div", total, ctx.scalar_like(count, total))
+
+
+def _operands(ctx: ImportContext) -> list[Value]:
+    return [ctx.input(index) for index in range(max(len(ctx.inputs), 1))]
+
+
+def import_clip(ctx: ImportContext) -> Value:
+    """Clip."""
+    x = ctx.input(0)
+    if ctx.version < 11:
+        bounds = [ctx.scalar_like(ctx.attr(name), x) if ctx.has_attr(name) else None for name in ("min", "max")]
+    else:
+        bounds = [_scalar(ctx, ctx.optional(index)) for index in (1, 2)]
+    return ctx.op("clip", x, *bounds) if any(bounds) else x
+
+
+def _scalar(ctx: ImportContext, bound: Value | None) -> Value | None:
+    """A bound as rank 0: some exporters write it as a vector of one element."""
+    if bound is None or bound.tensor.rank == 0:
+        return bound
+    return ctx.op("reshape", bound, shape=())
+
+
+IMPORTS = {
+    **{operator: import_as(name) for operator, name in _SAME.items()},
+    "Mod": import_mod,
+    "Sum": import_sum,
+    "Mean": import_mean,
+    "Clip": import_clip,
+}
+
+# ---- going out
+
+
+def export_mod(ctx: ExportContext, node: Node) -> None:
+    """Mod, for floats from opset 28 on; before, the one with the dividend's sign, moved where the signs differ."""
+    a, b = node.operands
+    if ctx.opset >= 28 or not node.output.tensor.dtype.is_float:
+        ctx.emit("Mod", (a, b), node.outputs, fmod=0)
+        return
+    zero = ctx.constant(0, node.output.tensor.dtype)
+    remainder = ctx.emit_value("Mod", (a, b), fmod=1)
+    signs = (ctx.emit_value("Less", (remainder, zero)), ctx.emit_value("Less", (b, zero)))
+    is_whole = ctx.emit_value("Equal", (remainder, zero))
+    is_other = ctx.emit_value("And", (ctx.emit_value("Xor", signs), ctx.emit_value("Not", (is_whole,))))
+    ctx.emit("Where", (is_other, ctx.emit_value("Add", (remainder, b)), remainder), node.outputs)
+
+
+def export_fmod(ctx: ExportContext, node: Node) -> None:
+    """Mod with the sign of the dividend."""
+    ctx.emit("Mod", node.inputs, node.outputs, fmod=1)
+
+
+def export_rsqrt(ctx: ExportContext, node: Node) -> None:
+    """Reciprocal of Sqrt."""
+    ctx.emit("Reciprocal", (ctx.emit_value("Sqrt", node.inputs),), node.outputs)
+
+
+def export_clip(ctx: ExportContext, node: Node) -> None:
+    """Clip with its bounds as operands."""
+    ctx.require_opset(11, "Clip with bounds that are operands")
+    ctx.emit("Clip", node.inputs, node.outputs)
+
+
+EXPORTS = {
+    **{name: export_as(operator) for operator, name in _SAME.items()},
+    "mod": export_mod,
+    "fmod": export_fmod,
+    "rsqrt": export_rsqrt,
+    "clip": export_clip,
+}

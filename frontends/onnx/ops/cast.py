@@ -1,0 +1,139 @@
+"""Casts and linear quantisation. A quantised type comes from the zero point, an attribute, or is u8."""
+
+from typing import Any
+
+from ....ir.errors import ModelError
+from ....ir.graph import Node, Value
+from ....ir.types import DType, Kind
+from ..context import ImportContext
+from ..export_context import ExportContext
+from ..tensors import dtype_of
+from .rows import attribute_default, import_as
+
+# ---- coming in
+
+
+def import_cast(ctx: ImportContext) -> Value:
+    """Cast, and CastLike, whose type is that of an operand."""
+    to = ctx.tensor(1).dtype if ctx.op_type == "CastLike" else dtype_of(ctx.attr("to", 0))
+    saturate = bool(ctx.attr("saturate", 1))
+    round_mode = ctx.attr("round_mode", "up")
+    return ctx.op("cast", ctx.input(0), to=to, saturate=saturate, round_mode=round_mode)
+
+
+def import_quantize(ctx: ImportContext) -> Value:
+    """QuantizeLinear."""
+    zero_point, declared = _zero_point(ctx), ctx.attr("output_dtype", 0)
+    to = zero_point.tensor.dtype if zero_point is not None else DType.U8
+    if declared:
+        if zero_point is not None and dtype_of(declared) is not to:
+            raise ModelError(f"QuantizeLinear: output_dtype is {dtype_of(declared)}, but the zero point is {to}")
+        to = dtype_of(declared)
+    precision = ctx.attr("precision", 0)
+    return ctx.op(
+        "quantize_linear",
+        ctx.input(0),
+        ctx.input(1),
+        zero_point,
+        to=to,
+        saturate=bool(ctx.attr("saturate", 1)),
+        precision=dtype_of(precision) if precision else None,
+        **_granularity(ctx),
+    )
+
+
+def import_dequantize(ctx: ImportContext) -> Value:
+    """DequantizeLinear."""
+    declared = ctx.attr("output_dtype", 0)
+    to = dtype_of(declared) if declared else ctx.tensor(1).dtype
+    operands = (ctx.input(0), ctx.input(1), _zero_point(ctx))
+    return ctx.op("dequantize_linear", *operands, to=to, **_granularity(ctx))
+
+
+def _zero_point(ctx: ImportContext) -> Value | None:
+    """The zero point in the shape of the scale: for one scale some models give a vector of one element."""
+    value = ctx.optional(2)
+    if value is None or value.tensor.rank == ctx.tensor(1).rank or value.tensor.size != 1:
+        return value
+    return ctx.op("reshape", value, shape=ctx.tensor(1).dims)
+
+
+def _granularity(ctx: ImportContext) -> dict[str, int]:
+    axis = ctx.attr("axis", attribute_default(ctx, "axis"))
+    return {"axis": 1 if axis is None else axis, "block_size": ctx.attr("block_size", 0)}
+
+
+IMPORTS = {
+    "Cast": import_cast,
+    "CastLike": import_cast,
+    "BitCast": import_as("bit_cast", "to"),
+    "QuantizeLinear": import_quantize,
+    "DequantizeLinear": import_dequantize,
+    "DynamicQuantizeLinear": import_as("dynamic_quantize_linear"),
+}
+
+# ---- going out
+
+
+def export_cast(ctx: ExportContext, node: Node) -> None:
+    """Cast; what only 8-bit floats know is said for them alone."""
+    to = node.attrs["to"]
+    is_fp8 = to.kind is Kind.FLOAT and to.bits == 8
+    saturate = node.attrs["saturate"] if is_fp8 else None
+    round_mode = node.attrs["round_mode"] if to is DType.F8E8M0 else None
+    ctx.emit("Cast", node.inputs, node.outputs, to=to, saturate=saturate, round_mode=round_mode)
+
+
+def export_bit_cast(ctx: ExportContext, node: Node) -> None:
+    """BitCast."""
+    ctx.emit("BitCast", node.inputs, node.outputs, to=node.attrs["to"])
+
+
+def export_quantize(ctx: ExportContext, node: Node) -> None:
+    """QuantizeLinear; before opset 21 only a zero point can say that the result is not u8."""
+    x, scale, zero_point = node.inputs
+    to: DType = node.attrs["to"]
+    says_type = zero_point is None and to is not DType.U8
+    given: Value | str | None = zero_point
+    if says_type and ctx.opset < 21 and scale is not None and scale.tensor.rank == 0:
+        given, says_type = ctx.constant(0, to), False
+    ctx.emit(
+        "QuantizeLinear",
+        (x, scale, given),
+        node.outputs,
+        output_dtype=to if says_type else None,
+        saturate=node.attrs["saturate"] if to.is_float else None,
+        precision=node.attrs["precision"],
+        **_exported_granularity(node),
+    )
+
+
+def export_dequantize(ctx: ExportContext, node: Node) -> None:
+    """DequantizeLinear; the result's type is said where it is not that of the scale."""
+    scale = node.inputs[1]
+    to: DType = node.attrs["to"]
+    is_plain = scale is not None and scale.tensor.dtype is to
+    output_dtype = None if is_plain else to
+    ctx.emit("DequantizeLinear", node.inputs, node.outputs, output_dtype=output_dtype, **_exported_granularity(node))
+
+
+def _exported_granularity(node: Node) -> dict[str, Any]:
+    """Axis and block size, left out where they mean nothing."""
+    scale = node.inputs[1]
+    is_whole = scale is not None and scale.tensor.rank == 0
+    block_size = node.attrs["block_size"] or None
+    return {"axis": None if is_whole else node.attrs["axis"], "block_size": None if is_whole else block_size}
+
+
+def export_dynamic_quantize(ctx: ExportContext, node: Node) -> None:
+    """DynamicQuantizeLinear."""
+    ctx.emit("DynamicQuantizeLinear", node.inputs, node.outputs)
+
+
+EXPORTS = {
+    "cast": export_cast,
+    "bit_cast": export_bit_cast,
+    "quantize_linear": export_quantize,
+    "dequantize_linear": export_dequantize,
+    "dynamic_quantize_linear": export_dynamic_quantize,
+}
