@@ -1,0 +1,107 @@
+"""Attention and rotary embedding in and out of ONNX: both forms, caches, masks."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.frontends.onnx.ops.there_and_back import check, feeds_of, imported, op_names, reference, with_symbols
+from tests.ir.ops.onnx_oracle import Array, one_node, random
+
+
+def operands(*, flat: bool, past: int = 0, heads: int = 4, groups: int = 2) -> list[Array | None]:
+    """Queries, keys, values, no mask, and past keys and values: 2 samples, 3 new positions, head sizes 4 and 5."""
+    if flat:
+        q, k, v = (random(seed, 2, 3, size) for seed, size in enumerate((heads * 4, groups * 4, groups * 5)))
+    else:
+        shapes = ((heads, 4), (groups, 4), (groups, 5))
+        q, k, v = (random(seed, 2, count, 3, size) for seed, (count, size) in enumerate(shapes))
+    cache = [random(7, 2, groups, past, 4), random(8, 2, groups, past, 5)] if past else []
+    return [q, k, v, None, *cache]
+
+
+def attrs_of(flat: bool, **more: Any) -> dict[str, Any]:
+    return ({"q_num_heads": 4, "kv_num_heads": 2} if flat else {}) | more
+
+
+@pytest.mark.parametrize("opset", [23, 24])
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("past", [0, 2])
+def test_attention_with_and_without_a_cache(flat, causal, past, opset):
+    inputs = operands(flat=flat, past=past)
+    attrs = attrs_of(flat, is_causal=causal, softcap=3.0)
+    model = one_node("Attention", inputs, 3 if past else 1, opset, attrs)
+    graph = check(model, feeds_of(*inputs))
+    assert op_names(graph).count("attention") == 1
+
+
+def test_symbolic_sizes_stay_exact():
+    inputs = operands(flat=True, past=2)
+    model = one_node("Attention", inputs, 3, 24, attrs_of(True, is_causal=1))
+    for index, axes in {0: "bt", 1: "bt", 2: "bt", 4: "b_p", 5: "b_p"}.items():
+        value = next(value for value in model.graph.input if value.name == f"x{index}")
+        for axis, name in enumerate(axes):
+            if name != "_":
+                value.type.tensor_type.shape.dim[axis].dim_param = name
+    graph = check(model, feeds_of(*inputs))
+    assert [str(value.type) for value in graph.outputs] == [
+        "f32[b, t, 20]",
+        "f32[b, 2, p + t, 4]",
+        "f32[b, 2, p + t, 5]",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["bool", "float", "int64"])
+@pytest.mark.parametrize("shape", [(3, 5), (2, 1, 3, 5), (1, 5), (3, 4), (2, 4, 3, 2)])
+def test_masks_even_those_that_end_early(kind, shape):
+    inputs = operands(flat=False, past=2)
+    chosen = np.random.default_rng(1).random(shape) < 0.7
+    inputs[3] = chosen if kind == "bool" else random(3, *shape) if kind == "float" else chosen.astype(np.int64)
+    model = one_node("Attention", inputs, 3, 24, {})
+    if kind == "int64":
+        imported(model)  # the reference takes no integers
+    else:
+        check(model, feeds_of(*inputs))
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_a_cache_kept_outside(causal):
+    inputs = [*operands(flat=False), None, None, np.array([3, 1])]
+    inputs[0] = random(0, 2, 4, 1, 4)
+    model = one_node("Attention", inputs, 1, 24, {"is_causal": causal})
+    assert op_names(check(model, feeds_of(*inputs))) == ["attention"]
+
+
+@pytest.mark.parametrize(
+    ("attrs", "outputs"),
+    [({"qk_matmul_output_mode": 1}, 4), ({"softmax_precision": 10}, 1), ({"left_window_size": 2}, 1)],
+)
+def test_what_the_native_op_has_not_is_left_to_the_function_body(attrs, outputs):
+    inputs = operands(flat=False)
+    opset = 25 if "left_window_size" in attrs else 24
+    names = op_names(imported(one_node("Attention", inputs, outputs, opset, attrs), native=False))
+    assert "attention" not in names
+    assert "onnx.Attention" not in names
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("has_positions", [False, True])
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("rotary", [0, 2])
+def test_rotary_embedding(flat, has_positions, interleaved, rotary):
+    x = random(1, 2, 3, 8) if flat else random(1, 2, 2, 3, 4)
+    table = (7, (rotary or 4) // 2) if has_positions else (2, 3, (rotary or 4) // 2)
+    positions = np.random.default_rng(1).integers(0, 7, (2, 3)) if has_positions else None
+    inputs = [x, random(2, *table), random(3, *table), positions]
+    attrs = {"interleaved": interleaved, "num_heads": 2, "rotary_embedding_dim": rotary}
+    model = one_node("RotaryEmbedding", inputs, 1, 23, attrs)
+    graph = check(model, feeds_of(*inputs))
+    assert op_names(graph) == ["rotary_embedding"]
+
+
+def test_rotary_embedding_with_symbolic_batch_and_length():
+    inputs = [random(1, 2, 2, 3, 4), random(2, 7, 2), random(3, 7, 2), np.array([[0, 1, 2], [4, 5, 6]])]
+    model = with_symbols(one_node("RotaryEmbedding", inputs, 1, 23, {}), ["x0"])
+    assert np.shape(reference(model, feeds_of(*inputs))[0]) == (2, 2, 3, 4)
+    check(model, feeds_of(*inputs))

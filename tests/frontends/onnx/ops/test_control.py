@@ -1,0 +1,190 @@
+"""If, Loop and Scan in and out of ONNX: captured values, sizes that change, nesting."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from capgraph.ir.graph import Graph
+
+from tests.frontends.onnx.ops.there_and_back import check, compare, evaluated, imported, op_names
+
+X, Y = np.array([1, 2, 3], np.float32), np.array([4, 5, 6], np.float32)
+
+
+def model(text: str, opset: int = 21) -> onnx.ModelProto:
+    """A model from the text form of a graph."""
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> {text}')
+
+
+def the(graph: Graph, name: str) -> Any:
+    """The one node of this op."""
+    (node,) = [node for node in graph.nodes if node.op.name == name]
+    return node
+
+
+@pytest.mark.parametrize("cond", [True, False])
+@pytest.mark.parametrize("shape", ["", "[1]"])
+@pytest.mark.parametrize("opset", [11, 21])
+def test_if_captures_what_either_branch_reads(cond, shape, opset):
+    text = f"""choose (bool{shape} c, float[n] x, float[n] y) => (float[n] z, float[n] w) {{
+        s = Add (x, y)
+        z, w = If (c) <
+            then_branch = yes () => (float[n] a, float[n] b) {{ a = Mul (y, s)  b = Identity (y) }},
+            else_branch = no () => (float[n] d, float[n] e) {{ d = Sub (x, s)  e = Identity (s) }}
+        >
+    }}"""
+    feeds = {"c": np.array(cond).reshape((1,) if shape else ()), "x": X, "y": Y}
+    graph = check(model(text, opset), feeds, native=False)
+    node = the(graph, "if")
+    assert len(node.inputs) == 4
+    assert [str(value.type) for value in node.outputs] == ["f32[n]", "f32[n]"]
+
+
+def test_branches_of_different_sizes_and_constants_repeated_inside():
+    text = """choose (bool c, float[n] x) => (float[m] z) <float[2] k = {7.0, 8.0}> {
+        z = If (c) <
+            then_branch = yes () => (float[m1] a) { a = Concat <axis = 0> (x, k) },
+            else_branch = no () => (float[m2] b) { b = Identity (k) }
+        >
+    }"""
+    for cond in (True, False):
+        graph = check(model(text), {"c": np.array(cond), "x": X}, native=False)
+    assert len(the(graph, "if").inputs) == 2
+
+
+def test_branches_of_different_ranks_stay_foreign():
+    text = """choose (bool c, float[n] x) => (z) {
+        z = If (c) <
+            then_branch = yes () => (a) { a = ReduceSum <keepdims = 0> (x) },
+            else_branch = no () => (b) { b = Identity (x) }
+        >
+    }"""
+    broken = model(text)
+    broken.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    assert "onnx.If" in op_names(imported(broken, native=False))
+
+
+LOOP = """count (int64{shape} trip, bool{shape} go, float[n] x, float[n] y) => (float[{last}] z, float[s, n] all) {{
+    z, all = Loop (trip, go, x) <
+        body = b (int64{shape} i, bool{shape} c, float[{carried}] v) => (bool{shape} d, float[{out}] w, float[n] u) {{
+            d = Identity (c)
+            {statement}
+            u = Neg (y)
+        }}
+    >
+}}"""
+
+
+@pytest.mark.parametrize("trip", [0, 3])
+@pytest.mark.parametrize("go", [True, False])
+@pytest.mark.parametrize("shape", ["", "[1]"])
+@pytest.mark.parametrize("opset", [11, 21])
+def test_loop_with_an_invariant_size(trip, go, shape, opset):
+    sizes = {"last": "n", "carried": "n", "out": "n", "statement": "w = Add (v, y)", "shape": shape}
+    feeds = {"trip": np.array(trip).reshape((1,) if shape else ()), "go": np.array(go).reshape((1,) if shape else ())}
+    count = trip if go else 0
+    expected = [X + count * Y, np.tile(-Y, (count, 1)).reshape(count, 3)]
+    graph = imported(model(LOOP.format(**sizes), opset), native=False)
+    assert str(the(graph, "loop").outputs[0].type) == "f32[n]"
+    checked = {**feeds, "x": X, "y": Y}
+    if shape or not count:  # the reference stacks nothing, and its Loop wants scalars
+        compare(evaluated(graph, checked), expected)
+    else:
+        check(model(LOOP.format(**sizes), opset), checked, expected, native=False)
+
+
+def test_loop_with_a_size_that_grows():
+    sizes = {"last": "m", "carried": "k", "out": "k1", "statement": "w = Concat <axis = 0> (v, y)", "shape": ""}
+    feeds = {"trip": np.array(2), "go": np.array(True), "x": X, "y": Y}
+    graph = check(model(LOOP.format(**sizes)), feeds, [np.concatenate([X, Y, Y]), np.stack([-Y, -Y])], native=False)
+    (dim,) = the(graph, "loop").outputs[0].shape
+    assert not dim.symbols & {"n", "m", "k"}
+
+
+def test_a_static_initial_size_that_grows():
+    text = """grow (int64 trip, float[n] y) => (float[m] z) {
+        e = Constant <value = float[0] {}> ()
+        z = Loop (trip, , e) <
+            body = step (int64 i, bool c, float[k] v) => (bool d, float[j] w) {
+                d = Identity (c)
+                w = Concat <axis = 0> (v, y)
+            }
+        >
+    }"""
+    graph = imported(model(text), native=False)
+    compare(evaluated(graph, {"trip": np.array(2), "y": Y}), [np.concatenate([Y, Y])])
+
+
+def test_control_flow_in_control_flow_reads_values_of_all_levels():
+    text = """nest (int64 trip, bool go, float[n] x, float[n] y) => (float[n] z) {
+        s = Add (x, y)
+        z = Loop (trip, go, x) <
+            body = step (int64 i, bool c, float[n] v) => (bool d, float[n] w) {
+                d = Identity (c)
+                two = Constant <value_int = 2> ()
+                small = Less (i, two)
+                w = If (small) <
+                    then_branch = yes () => (float[n] a) { a = Add (v, s) },
+                    else_branch = no () => (float[n] b) { t = Mul (v, y)  b = Sub (t, x) }
+                >
+            }
+        >
+    }"""
+    feeds = {"trip": np.array(3), "go": np.array(True), "x": X, "y": Y}
+    graph = check(model(text), feeds, [(X + 2 * (X + Y)) * Y - X], native=False)
+    assert the(graph, "loop") is not None
+
+
+def test_a_branch_reads_sizes_of_the_graph_around_it():
+    text = """sized (bool c, float[n, 4] x) => (float[m] z) {
+        z = If (c) <
+            then_branch = yes () => (float[a1] a) {
+                h = Shape (x)
+                g = ConstantOfShape (h)
+                f = Add (g, x)
+                flat = Constant <value_ints = [-1]> ()
+                a = Reshape (f, flat)
+            },
+            else_branch = no () => (float[b1] b) {
+                flat = Constant <value_ints = [-1]> ()
+                b = Reshape (x, flat)
+            }
+        >
+    }"""
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for cond in (True, False):
+        check(model(text), {"c": np.array(cond), "x": x}, [x.reshape(-1)], native=False)
+
+
+@pytest.mark.parametrize("opset", [9, 11, 21])
+def test_scan_with_axes_directions_and_a_captured_value(opset):
+    text = """sum (float[n] s, float[n, t] x, float[n] y) => (float[n] last, float[n, t] all) {
+        last, all = Scan <num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [1],
+                          scan_input_directions = [1], scan_output_directions = [1],
+            body = step (float[n] a, float[n] b) => (float[n] d, float[n] e) {
+                c = Add (a, b)
+                d = Mul (c, y)
+                e = Identity (d)
+            }
+        > (s, x)
+    }"""
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    first = (X + x[:, 1]) * Y
+    second = (first + x[:, 0]) * Y
+    feeds = {"s": X, "x": x, "y": Y}
+    graph = imported(model(text, opset), native=False)
+    assert [str(value.type) for value in the(graph, "scan").outputs] == ["f32[n]", "f32[n, t]"]
+    compare(evaluated(graph, feeds), [second, np.stack([second, first], axis=1)])
+
+
+def test_scan_of_opset_8_runs_over_a_batch():
+    text = """sum (float[b, n] s, float[b, t, n] x) => (float[b, n] last, float[b, t, n] all) {
+        last, all = Scan <num_scan_inputs = 1,
+            body = step (float[n] a, float[n] b) => (float[n] d, float[n] e) { d = Add (a, b)  e = Identity (d) }
+        > (, s, x)
+    }"""
+    s, x = np.ones((2, 3), np.float32), np.arange(24, dtype=np.float32).reshape(2, 4, 3)
+    graph = imported(model(text, 8), native=False)
+    sums = s[:, np.newaxis] + np.cumsum(x, axis=1)
+    compare(evaluated(graph, {"s": s, "x": x}), [sums[:, -1], sums])

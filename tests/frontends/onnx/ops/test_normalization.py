@@ -1,0 +1,114 @@
+"""Normalisations in and out of ONNX, over opset versions, with symbolic sizes."""
+
+import numpy as np
+import onnx
+import pytest
+from capgraph.frontends.onnx.exporter import export_model
+
+from tests.frontends.onnx.ops.there_and_back import check, evaluated, feeds_of, imported, op_names, with_symbols
+from tests.ir.ops.onnx_oracle import assert_close, one_node, random, runtime
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+@pytest.mark.parametrize("axis", [None, 0, 1, 2, -1, -2])
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_softmax_in_both_of_its_meanings(operator, axis, opset):
+    x = random(1, 2, 3, 4)
+    attrs = {} if axis is None else {"axis": axis}
+    model = with_symbols(one_node(operator, [x], 1, opset, attrs))
+    expected = runtime(operator, x, opset=opset, **attrs)
+    graph = check(model, feeds_of(x), expected)
+    is_flat = opset == 11 and axis not in {2, -1}
+    assert ("reshape" in op_names(graph)) == is_flat
+
+
+def test_softmax_along_an_inner_axis_needs_opset_13():
+    graph = imported(one_node("Softmax", [random(1, 2, 3)], 1, 13, {"axis": 0}))
+    assert export_model(graph, opset=13).opset_import[0].version == 13
+    with pytest.raises(Exception, match="opset=13"):
+        export_model(graph, opset=12)
+
+
+@pytest.mark.parametrize("opset", [17, 23])
+@pytest.mark.parametrize(("axis", "scale"), [(-1, (4,)), (1, (3, 4)), (1, (4,)), (-1, (1,))])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_layer_norm(axis, scale, has_bias, opset):
+    inputs = [random(1, 2, 3, 4), random(2, *scale), random(3, 4) if has_bias else None]
+    model = with_symbols(one_node("LayerNormalization", inputs, 1, opset, {"axis": axis}), ["x0"])
+    assert "layer_norm" in op_names(check(model, feeds_of(*inputs)))
+
+
+def test_layer_norm_without_scale_gets_ones_on_export():
+    graph = imported(with_symbols(one_node("LayerNormalization", [random(1, 2, 4), random(2, 4)], 1, 17, {})))
+    node = graph.last
+    assert node is not None
+    x = random(3, 2, 4)
+    expected = evaluated(graph, {"x0": x, "x1": np.ones(4, np.float32)})
+    graph.replace_input(node, 1, None)
+    exported = export_model(graph)
+    (found,) = evaluated(imported(exported), {"x0": x, "x1": np.ones(4, np.float32)})
+    assert_close(found, expected[0])
+
+
+def test_statistics_of_layer_norm_as_results_are_left_to_the_function_body():
+    inputs = [random(1, 2, 4), random(2, 4)]
+    graph = imported(one_node("LayerNormalization", inputs, 3, 17, {}), native=False)
+    assert "layer_norm" not in op_names(graph)
+
+
+def test_rms_norm():
+    inputs = [random(1, 2, 3, 4), random(2, 4)]
+    model = with_symbols(one_node("RMSNormalization", inputs, 1, 23, {"epsilon": 1e-3}), ["x0"])
+    assert op_names(check(model, feeds_of(*inputs))) == ["rms_norm"]
+
+
+@pytest.mark.parametrize("opset", [7, 9, 14, 15])
+def test_batch_norm(opset):
+    inputs = [random(1, 2, 3, 4), *(random(seed, 3) for seed in (2, 3, 4)), np.abs(random(5, 3))]
+    model = with_symbols(one_node("BatchNormalization", inputs, 1, opset, {"epsilon": 1e-3}), ["x0"])
+    expected = runtime("BatchNormalization", *inputs, opset=15, epsilon=1e-3)
+    assert op_names(check(model, feeds_of(*inputs), expected)) == ["batch_norm"]
+
+
+def test_batch_norm_in_training_is_not_native():
+    inputs = [random(1, 2, 3, 4), *(random(seed, 3) for seed in (2, 3, 4)), np.abs(random(5, 3))]
+    model = one_node("BatchNormalization", inputs, 3, 15, {"training_mode": 1})
+    graph = imported(model, native=False)
+    assert "batch_norm" not in op_names(graph)
+
+
+@pytest.mark.parametrize("opset", [7, 22])
+def test_instance_norm(opset):
+    inputs = [random(1, 2, 3, 4), random(2, 3), random(3, 3)]
+    model = with_symbols(one_node("InstanceNormalization", inputs, 1, opset, {}), ["x0"])
+    assert op_names(check(model, feeds_of(*inputs))) == ["instance_norm"]
+
+
+def test_group_norm_has_a_scale_for_each_channel_since_opset_21():
+    inputs = [random(1, 2, 6, 4), random(2, 6), random(3, 6)]
+    model = one_node("GroupNormalization", inputs, 1, 21, {"num_groups": 3})
+    assert op_names(check(model, feeds_of(*inputs))) == ["group_norm"]
+
+
+def test_group_norm_had_a_scale_for_each_group_before():
+    inputs = [random(1, 2, 6, 4), random(2, 3), random(3, 3)]
+    model = one_node("GroupNormalization", inputs, 1, 18, {"num_groups": 3})
+    assert "group_norm" in op_names(check(model, feeds_of(*inputs)))
+
+
+@pytest.mark.parametrize("opset", [7, 13])
+def test_lrn(opset):
+    x = random(1, 2, 5, 3, 3)
+    model = with_symbols(one_node("LRN", [x], 1, opset, {"size": 3, "alpha": 0.1}))
+    expected = runtime("LRN", x, opset=opset, size=3, alpha=0.1)
+    graph = imported(model)
+    assert_close(evaluated(graph, feeds_of(x))[0], expected[0])
+    exported = onnx.helper.get_node_attr_value(export_model(graph).graph.node[-1], "size")
+    assert exported == 3
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_lp_normalization(p):
+    x = np.abs(random(1, 2, 5)) + np.float32(0.1)  # the reference forgets the absolute value
+    model = with_symbols(one_node("LpNormalization", [x], 1, 22, {"axis": 0, "p": p}))
+    assert op_names(check(model, feeds_of(x))) == ["lp_norm"]

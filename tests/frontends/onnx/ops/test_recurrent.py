@@ -1,0 +1,64 @@
+"""Recurrent cells in and out of ONNX."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from capgraph.frontends.onnx.exporter import export_model
+
+from tests.frontends.onnx.ops.there_and_back import compare, evaluated, feeds_of, imported, op_names, with_symbols
+from tests.ir.ops.onnx_oracle import Array, one_node, random, runtime
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def operands(operator: str, directions: int) -> list[Array | None]:
+    """All operands in order, layout 0: 4 steps, 2 samples, 3 features, 5 hidden units."""
+    rows = GATES[operator] * 5
+    shapes = [(4, 2, 3), (directions, rows, 3), (directions, rows, 5), (directions, 2 * rows)]
+    made: list[Array | None] = [random(seed, *shape) for seed, shape in enumerate(shapes)]
+    made += [np.array([4, 2], np.int32), random(5, directions, 2, 5)]
+    return made + ([random(6, directions, 2, 5), random(7, directions, 15)] if operator == "LSTM" else [])
+
+
+@pytest.mark.parametrize("opset", [7, 14, 22])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("operator", list(GATES))
+def test_cells(operator, direction, opset):
+    inputs = operands(operator, 2 if direction == "bidirectional" else 1)
+    attrs: dict[str, Any] = {"hidden_size": 5, "direction": direction, "clip": 2.0}
+    attrs |= {"LSTM": {"input_forget": 1}, "GRU": {"linear_before_reset": 1}}.get(operator, {})
+    outputs = 3 if operator == "LSTM" else 2
+    expected = runtime(operator, *inputs, outputs=outputs, opset=opset, **attrs)
+    model = with_symbols(one_node(operator, inputs, outputs, opset, attrs), ["x0"])
+    graph = imported(model)
+    assert op_names(graph) == [operator.lower()]
+    compare(evaluated(graph, feeds_of(*inputs)), expected)
+    again = imported(export_model(graph))
+    compare(evaluated(again, feeds_of(*inputs)), expected)
+
+
+@pytest.mark.parametrize("operator", list(GATES))
+def test_only_the_required_operands_and_one_result(operator):
+    inputs = operands(operator, 1)[:3]
+    expected = runtime(operator, *inputs, hidden_size=5)
+    graph = imported(one_node(operator, inputs, 1, 22, {"hidden_size": 5}))
+    compare(evaluated(graph, feeds_of(*inputs)), expected)
+    compare(evaluated(imported(export_model(graph)), feeds_of(*inputs)), expected)
+
+
+def test_layout_1_is_written_as_transpositions():
+    inputs = [random(1, 2, 4, 3), random(2, 1, 20, 3), random(3, 1, 20, 5)]
+    graph = imported(one_node("LSTM", inputs, 3, 22, {"hidden_size": 5, "layout": 1}))
+    written = export_model(graph)
+    assert [node.op_type for node in written.graph.node].count("Transpose") == 4
+    feeds = feeds_of(*inputs)
+    compare(evaluated(imported(written, native=False), feeds), evaluated(graph, feeds))
+
+
+def test_the_reset_default_of_rnn_names_an_activation_too_many():
+    inputs = operands("RNN", 1)[:3]
+    attrs = {"hidden_size": 5, "activations": ["Relu", "Tanh"]}
+    node = imported(one_node("RNN", inputs, 1, 22, attrs)).last
+    assert node is not None
+    assert node.attrs["activations"] == ("Relu",)
