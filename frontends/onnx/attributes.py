@@ -62,7 +62,7 @@ _LISTS: dict[int, int] = {
 def attribute_to_proto(name: str, value: Any, schema: OpSchema | None = None) -> AttributeProto:
     """An attribute of an ONNX node; `schema` tells numbers apart that are written alike (1 as int or as float).
 
-    Raises `UnsupportedError` for a symbolic size, which ONNX has none of in attributes, `TypeRuleError` for no attribute.
+    Raises `UnsupportedError` for a symbolic size, which no ONNX attribute can be, `TypeRuleError` for other values.
     """
     formal = schema.attributes.get(name) if schema is not None else None
     kind = _formal_kind(formal) if formal is not None else _kind_of(value)

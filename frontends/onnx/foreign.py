@@ -18,7 +18,7 @@ from ...ir.types import OptionalType, SequenceType, TensorType, Type, type_symbo
 from .context import ImportContext, constant_of
 from .foreign_nodes import OWN_ATTRIBUTES, foreign_op
 from .foreign_regions import control_flow_types, region_input_types
-from .schemas import schema_of
+from .schemas import schema_of, unchanged_span
 from .tensors import constant_to_proto, type_from_proto, type_to_proto
 
 _MAX_DATA = 4096  # elements of a constant operand that shape inference is shown
@@ -32,7 +32,8 @@ def import_foreign(ctx: ImportContext, domain: str) -> Sequence[Value | None]:
     places = [place for place, name in enumerate(ctx.node.output) if name]
     attrs, captured = _attributes(ctx)
     types = _result_types(ctx, domain, attrs, places)
-    attrs["opset_version"] = ctx.version
+    span = unchanged_span(ctx.op_type, ctx.version, domain)
+    attrs["opset_version"] = span[0] if span is not None else ctx.version
     if places != list(range(len(places))):
         attrs["results"] = tuple(places)
     op = foreign_op(domain, ctx.op_type)

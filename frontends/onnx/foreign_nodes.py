@@ -4,7 +4,8 @@ An operator of the default domain is called `onnx.Foo`, any other `domain.Foo` (
 `com.microsoft.Bar`).
 Beside the operator's own attributes its node has
 
-* `opset_version`: the version of its domain that the model imports;
+* `opset_version`: the first version of its domain in which it means what it does in the model; of an unknown operator,
+  the version that the model imports;
 * `captured`: for operators with subgraphs, how many outer values each of them reads. Those are the node's last
   operands, and the last inputs of the region;
 * `results`: the positions of its results, where the model leaves out one that is not the last.

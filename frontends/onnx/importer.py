@@ -378,7 +378,15 @@ class Scope:
                 f"output {info.name!r} is declared as {declared}, but is {value.type}",
                 remedy="correct the output's type in the model",
             )
+        self._adopt_rank(value, declared)
         return value
+
+    def _adopt_rank(self, value: Value, declared: Type | None) -> None:
+        """Takes over what the model says of a result whose rank is not known (only foreign nodes give such)."""
+        if isinstance(value.type, TensorType) and value.type.shape is None and isinstance(declared, TensorType):
+            own = type_symbols(declared) <= self.bound_symbols()
+            if declared.shape is not None and own:
+                self.graph.refine_type(value, declared)
 
     def dim_of(self, name: str) -> Dim:
         return self.model.dim_of(name)

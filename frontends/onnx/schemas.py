@@ -34,14 +34,50 @@ def versions_of(op_type: str, domain: str) -> tuple[int, ...]:
     return _histories().get((domain, op_type), ())
 
 
+# Versions that gave an operator another meaning under the same signature.
+_REDEFINED = {
+    ("", "AveragePool", 19),
+    ("", "GroupNormalization", 21),
+    ("", "RoiAlign", 16),
+    ("", "Scan", 9),
+}
+
+
+@cache
 def unchanged_span(op_type: str, version: int, domain: str) -> tuple[int, int | None] | None:
-    """The first and last opset version with the same definition as at `version` (None: no end); None when unknown."""
+    """The first and last opset version in which the operator means what it does at `version`; None when it is unknown.
+
+    A last version of None is no end. New element types and new attributes do not change the meaning of a node that does
+    without them.
+    """
     history = versions_of(op_type, domain)
     since = max((v for v in history if v <= version), default=None)
     if since is None:
         return None
-    following = [v for v in history if v > since]
-    return since, (following[0] - 1 if following else None)
+    position = history.index(since)
+    first = last = position
+    while first > 0 and _means_the_same(op_type, domain, history[first - 1], history[first]):
+        first -= 1
+    while last + 1 < len(history) and _means_the_same(op_type, domain, history[last], history[last + 1]):
+        last += 1
+    return history[first], (history[last + 1] - 1 if last + 1 < len(history) else None)
+
+
+def _means_the_same(op_type: str, domain: str, older: int, newer: int) -> bool:
+    old, new = schema_of(op_type, older, domain), schema_of(op_type, newer, domain)
+    if old is None or new is None or new.deprecated or (domain, op_type, newer) in _REDEFINED:
+        return False
+    defaults = {name: attribute.default_value for name, attribute in new.attributes.items()}
+    kept = all(name in defaults and defaults[name] == old.attributes[name].default_value for name in old.attributes)
+    return kept and _begins_with(new.inputs, old.inputs) and _begins_with(new.outputs, old.outputs)
+
+
+def _begins_with(longer: Sequence[OpSchema.FormalParameter], shorter: Sequence[OpSchema.FormalParameter]) -> bool:
+    added = longer[len(shorter) :]
+    same = all(a.name == b.name and a.option == b.option for a, b in zip(longer, shorter, strict=False))
+    return (
+        same and len(longer) >= len(shorter) and all(p.option == OpSchema.FormalParameterOption.Optional for p in added)
+    )
 
 
 class Use:
