@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 from capgraph.frontends.onnx.conformance import foreign_operators
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.frontends.onnx.importer import import_model
@@ -36,6 +37,7 @@ def check(
     compare(evaluated(graph, feeds), wanted)
     exported = export_model(graph)
     compare(reference(exported, feeds), wanted)
+    compare(runtime_of(exported, feeds), wanted)
     compare(evaluated(imported(exported, native=native), feeds), wanted)
     return graph
 
@@ -49,6 +51,14 @@ def reference(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]
     """The outputs of a model in onnx's reference evaluator."""
     with np.errstate(all="ignore"):
         return [np.asarray(result) for result in ReferenceEvaluator(model).run(None, dict(feeds))]
+
+
+def runtime_of(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
+    """The outputs of a model in ONNX Runtime on the CPU."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return [np.asarray(result) for result in session.run(None, dict(feeds))]
 
 
 def compare(found: Sequence[Any], wanted: Sequence[Any]) -> None:
