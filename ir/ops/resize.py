@@ -298,18 +298,14 @@ def dynamic_resize(
 ) -> Array:
     """`resize` with scales f32 `[len(axes)]` or sizes i64 `[len(axes)]` known only at run time.
 
-    A size that follows from a scale is input size * (end - begin of the region) * scale, rounded down.
+    A size that follows from a scale is input size * scale, computed in f32 and rounded down.
     """
     at = normal_axes(axes, x.ndim)
     if sizes is not None:
         return resize(x, roi, axes=at, sizes=[int(size) for size in sizes], scales=None, **modes)
     assert scales is not None  # the type rule wants one of them
-    extents = [1.0] * len(at)
-    if modes["coordinate_mode"] == _CROP and roi is not None:
-        extents = (roi[len(at) :].astype(np.float64) - roi[: len(at)]).tolist()
     found = [
-        int(np.floor(np.float32(x.shape[axis] * extent) * np.float32(scale)))
-        for axis, extent, scale in zip(at, extents, scales, strict=True)
+        int(np.floor(np.float32(x.shape[axis]) * np.float32(scale))) for axis, scale in zip(at, scales, strict=True)
     ]
     return resize(x, roi, axes=at, sizes=found, scales=[float(scale) for scale in scales], **modes)
 

@@ -1,0 +1,169 @@
+"""Pools. Global pools come in as reductions over the spatial axes; pools over regions stand here too."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ....ir.graph import Node, Value
+from ..context import ImportContext, NotNative
+from ..export_context import ExportContext
+from .rows import export_as, import_as
+from .windows import auto_pad, per_axis, pool_padding, spatial_rank, window_attrs
+
+# ---- coming in
+
+
+def _pool_attrs(ctx: ImportContext) -> dict[str, Any]:
+    kernel = tuple(ctx.attr("kernel_shape"))
+    # The deprecated auto_pad says itself how many windows there are, whatever ceil_mode says.
+    ceil_mode = bool(ctx.attr("ceil_mode", 0)) and auto_pad(ctx) == "NOTSET"
+    return {"kernel": kernel, **window_attrs(ctx, kernel), "ceil_mode": ceil_mode}
+
+
+def import_max_pool(ctx: ImportContext) -> Sequence[Value]:
+    """MaxPool, with indices where something reads them."""
+    attrs = _pool_attrs(ctx)
+    if not ctx.wants(1):
+        return ctx.ops("max_pool", ctx.input(0), **attrs)
+    column_major = bool(ctx.attr("storage_order", 0))
+    return ctx.ops("max_pool_with_indices", ctx.input(0), column_major=column_major, **attrs)
+
+
+def import_average_pool(ctx: ImportContext) -> Value:
+    """AveragePool."""
+    count_include_pad = bool(ctx.attr("count_include_pad", 0))
+    return ctx.op("average_pool", ctx.input(0), count_include_pad=count_include_pad, **_pool_attrs(ctx))
+
+
+def import_lp_pool(ctx: ImportContext) -> Value:
+    """LpPool."""
+    return ctx.op("lp_pool", ctx.input(0), p=ctx.attr("p", 2), **_pool_attrs(ctx))
+
+
+def _global_pool(reduction: str) -> Callable[[ImportContext], Value]:
+    def rule(ctx: ImportContext) -> Value:
+        axes = tuple(range(2, 2 + spatial_rank(ctx)))
+        return ctx.op(reduction, ctx.input(0), axes=axes, keep_dims=True)
+
+    return rule
+
+
+def import_global_lp_pool(ctx: ImportContext) -> Value:
+    """GlobalLpPool; for other norms than the first two, a pool whose window is the whole image."""
+    p = int(ctx.attr("p", 2))
+    if p in {1, 2}:
+        return _global_pool(f"reduce_l{p}")(ctx)
+    sizes, rank = ctx.tensor(0).dims[2:], spatial_rank(ctx)
+    if not all(isinstance(size, int) for size in sizes):
+        raise NotNative(f"a global norm {p} over symbolic sizes")
+    plain = {"strides": (1,) * rank, "pads": (0,) * (2 * rank), "dilations": (1,) * rank}
+    return ctx.op("lp_pool", ctx.input(0), p=p, kernel=sizes, **plain)
+
+
+def import_max_unpool(ctx: ImportContext) -> Value:
+    """MaxUnpool; its output shape must be known at import time."""
+    rank, x = spatial_rank(ctx), ctx.input(0)
+    sizes = None
+    if ctx.optional(2) is not None:
+        shape = ctx.dims(2, x, ctx.input(1))
+        if shape is None:
+            raise NotNative("an output shape that only running tells")
+        sizes = shape[2:]
+    return ctx.op(
+        "max_unpool",
+        x,
+        ctx.input(1),
+        kernel=ctx.attr("kernel_shape"),
+        strides=per_axis(ctx, "strides", rank, 1),
+        pads=per_axis(ctx, "pads", 2 * rank, 0),
+        sizes=sizes,
+    )
+
+
+def import_roi_align(ctx: ImportContext) -> Value:
+    """RoiAlign; before opset 16 the coordinates were not moved by half an element."""
+    default = "half_pixel" if ctx.version >= 16 else "output_half_pixel"
+    return ctx.op(
+        "roi_align",
+        *(ctx.input(index) for index in range(3)),
+        output_size=(ctx.attr("output_height", 1), ctx.attr("output_width", 1)),
+        sampling_ratio=ctx.attr("sampling_ratio", 0),
+        spatial_scale=ctx.attr("spatial_scale", 1.0),
+        mode=ctx.attr("mode", "avg"),
+        coordinate_mode=ctx.attr("coordinate_transformation_mode", default),
+    )
+
+
+IMPORTS = {
+    "MaxPool": import_max_pool,
+    "AveragePool": import_average_pool,
+    "LpPool": import_lp_pool,
+    "GlobalMaxPool": _global_pool("reduce_max"),
+    "GlobalAveragePool": _global_pool("reduce_mean"),
+    "GlobalLpPool": import_global_lp_pool,
+    "MaxUnpool": import_max_unpool,
+    "RoiAlign": import_roi_align,
+    "MaxRoiPool": import_as("max_roi_pool", "spatial_scale", pooled_shape="output_size"),
+}
+
+# ---- going out
+
+
+def _export_pool(op_type: str, *same: str, **renamed: str) -> Callable[[ExportContext, Node], None]:
+    names = {**{name: name for name in same}, **renamed}
+
+    def rule(ctx: ExportContext, node: Node) -> None:
+        attrs = node.attrs
+        # An older operator has no dilations, and need not have any where they say nothing.
+        dilations = attrs["dilations"] if any(step != 1 for step in attrs["dilations"]) else None
+        ctx.emit(
+            op_type,
+            node.inputs,
+            node.outputs,
+            kernel_shape=attrs["kernel"],
+            strides=attrs["strides"],
+            dilations=dilations,
+            ceil_mode=attrs["ceil_mode"] or None,
+            **pool_padding(node),
+            **{theirs: attrs[ours] for theirs, ours in names.items()},
+        )
+
+    return rule
+
+
+def export_max_unpool(ctx: ExportContext, node: Node) -> None:
+    """MaxUnpool."""
+    names = {"kernel_shape": "kernel", "strides": "strides"}
+    operands: list[Any] = list(node.inputs)
+    if node.attrs["sizes"] is not None:
+        operands.append(ctx.dims_tensor(node.output.shape, *node.operands))
+    attrs = {theirs: node.attrs[ours] for theirs, ours in names.items()}
+    ctx.emit("MaxUnpool", operands, node.outputs, **pool_padding(node), **attrs)
+
+
+def export_roi_align(ctx: ExportContext, node: Node) -> None:
+    """RoiAlign; before opset 16 there is one coordinate mode."""
+    attrs = node.attrs
+    mode = attrs["coordinate_mode"]
+    height, width = attrs["output_size"]
+    ctx.emit(
+        "RoiAlign",
+        node.inputs,
+        node.outputs,
+        output_height=height,
+        output_width=width,
+        sampling_ratio=attrs["sampling_ratio"],
+        spatial_scale=attrs["spatial_scale"],
+        mode=attrs["mode"],
+        coordinate_transformation_mode=mode if ctx.opset >= 16 or mode == "half_pixel" else None,
+    )
+
+
+EXPORTS = {
+    "max_pool": _export_pool("MaxPool"),
+    "max_pool_with_indices": _export_pool("MaxPool", storage_order="column_major"),
+    "average_pool": _export_pool("AveragePool", "count_include_pad"),
+    "lp_pool": _export_pool("LpPool", "p"),
+    "max_unpool": export_max_unpool,
+    "roi_align": export_roi_align,
+    "max_roi_pool": export_as("MaxRoiPool", "spatial_scale", pooled_shape="output_size"),
+}
