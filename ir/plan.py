@@ -31,7 +31,7 @@ class Place(Enum):
 class Buffer:
     """A range of memory: `nbytes` bytes, at `offset` of the arena if it lies there.
 
-    `first` and `last` are the steps between which its content is needed: -1 means before the first step (a graph input),
+    `first` and `last` are the steps between which its content is needed: -1 means before the first (a graph input),
     the number of steps means after the last (a graph output). `label` names a value in it, for reports.
     """
 

@@ -8,8 +8,8 @@ class Target:
     """One device as seen by planning.
 
     `alignment` is the alignment of buffers in bytes. `strided_views`: kernels take operands and results with any
-    strides, so that transposes and slices cost nothing. `uncapturable` names ops whose kernels cannot be recorded there, beyond
-    those that no device can record.
+    strides, so that transposes and slices cost nothing. `uncapturable` names ops whose kernels cannot be recorded
+    there, beyond those that no device can record.
     """
 
     name: str

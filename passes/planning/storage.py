@@ -169,7 +169,7 @@ class _Assignment:
         return not any(self._reads_otherwise(other, source, base) for other in node.operands)
 
     def _reads_otherwise(self, other: Value, source: Value, base: View) -> bool:
-        """Whether another operand lies in the same memory in another arrangement, and so would see half-written data."""
+        """Whether another operand lies in the same memory otherwise arranged, and so would see half-written data."""
         view = self.result.views.get(other)
         if other is source or view is None or view.buffer != base.buffer:
             return False
@@ -217,7 +217,7 @@ def _last_reads(graph: Graph, order: Mapping[Node, int]) -> dict[Value, int]:
 
 
 def seen_views(node: Node, base: View) -> tuple[View, ...] | None:
-    """Where the results of a VIEW node lie when its first operand lies in `base`; None when NumPy would have to copy."""
+    """Where the results of a VIEW node lie when its first operand lies in `base`; None when NumPy has to copy."""
     itemsize = element_bytes(base.dtype)
     memory = np.empty(max(base.extent, 1), dtype=np.uint8)
     operand: Array = np.ndarray(base.shape, base.dtype.numpy, memory, 0, base.strides)
