@@ -91,7 +91,8 @@ def draw(dtype: DType, shape: tuple[int, ...], generator: np.random.Generator) -
     if dtype.is_float:
         return generator.standard_normal(shape, dtype=np.float32).astype(dtype.numpy)
     if dtype.kind is Kind.COMPLEX:
-        return (generator.standard_normal(shape) + 1j * generator.standard_normal(shape)).astype(dtype.numpy)
+        parts = generator.standard_normal((*shape, 2))
+        return parts.view(np.complex128)[..., 0].astype(dtype.numpy)
     return generator.integers(0, 2, shape, dtype=np.uint8).astype(dtype.numpy)
 
 

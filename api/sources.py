@@ -55,4 +55,6 @@ def _load_onnx(model: Any, freeze_initializers: bool | None) -> LoadedModel:
             raise
         raise MissingPackageError("ONNX models need the package onnx", remedy='pip install "capgraph[onnx]"') from error
     imported = import_model(model, freeze_initializers=freeze_initializers)
+    for name, content in imported.defaults.items():
+        imported.graph.set_default(imported.graph.value(name), content)
     return LoadedModel(imported.graph, imported.notes)

@@ -1,4 +1,4 @@
-"""Steps against the evaluator on drawn graphs, and what they promise beyond it: lifetimes, memory, reuse between calls."""
+"""Steps against the evaluator on drawn graphs, and what they promise beyond it: lifetimes, memory, reuse."""
 
 import threading
 import time

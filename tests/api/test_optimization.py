@@ -1,0 +1,90 @@
+from typing import Any
+
+import capgraph
+import numpy as np
+import pytest
+from capgraph.ir.builder import Builder
+from capgraph.ir.graph import Graph
+from capgraph.ir.types import DType, TensorType
+
+from tests.api.models import affine, with_default
+
+
+def test_a_model_runs() -> None:
+    program = capgraph.optimize(affine())
+    assert program.run({"x": np.array([[0, 1, 2]], np.float32)})["y"].tolist() == [[1, 3, 5]]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"executor": "eager"},
+        {"device": "host"},
+        {"mode": "none"},
+        {"level": 0},
+        {"verify": "none"},
+        {"strict": True},
+        {"freeze_initializers": True},
+    ],
+)
+def test_options_that_are_there(options: dict[str, Any]) -> None:
+    assert capgraph.optimize(affine(), **options).run({"x": np.zeros((0, 3), np.float32)})["y"].shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"executor": "graph"}, r"executor='graph' cannot run here: .*not part of this version"),
+        ({"executor": "ort"}, "executor='ort' cannot run here"),
+        ({"executor": "gpu"}, r"no executor 'gpu'\n.*auto, eager"),
+        ({"device": "cuda"}, "device='cuda' is not supported yet"),
+        ({"mode": "piecewise"}, "mode='piecewise' is not supported yet"),
+        ({"mode": "fast"}, "mode='fast' is not known"),
+        ({"dynamic": {"batch": (1, 8)}}, "dynamic=.* is not supported yet"),
+        ({"buckets": {"batch": [1, 2]}}, "buckets=.* is not supported yet"),
+        ({"level": 3}, "level=3 is not supported yet"),
+        ({"level": 7}, "level=7 is not known"),
+        ({"level": "2"}, "level='2' is not known"),
+        ({"level": True}, "level=True is not known"),
+        ({"verify": "numeric"}, "verify='numeric' is not supported yet"),
+        ({"verify": "yes"}, "verify='yes' is not known"),
+    ],
+)
+def test_options_that_are_not_there_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(capgraph.UnsupportedError, match=message) as caught:
+        capgraph.optimize(affine(), **options)
+    assert caught.value.remedy
+
+
+def test_example_inputs_are_for_modules() -> None:
+    with pytest.raises(capgraph.InputError, match="args"):
+        capgraph.optimize(affine(), args=(1,))
+
+
+def test_options_are_checked_before_the_model_is_read() -> None:
+    with pytest.raises(capgraph.UnsupportedError):
+        capgraph.optimize("missing.onnx", executor="graph")
+
+
+def test_frozen_initializers_are_no_inputs() -> None:
+    assert capgraph.optimize(with_default()).optional_inputs == {"w"}
+    frozen = capgraph.optimize(with_default(), freeze_initializers=True)
+    assert list(frozen.inputs) == ["x"]
+    assert frozen.run({"x": np.zeros(3, np.float32)})["y"].tolist() == [1, 2, 3]
+
+
+def test_a_broken_graph_is_found_before_it_runs() -> None:
+    b = Builder()
+    graph: Graph = b.finish({"y": b.op("exp", b.input("x", "f32[2]"))})
+    graph.outputs[0].type = TensorType(DType.F32, (3,))
+    with pytest.raises(capgraph.InvalidGraphError):
+        capgraph.optimize(graph)
+
+
+def test_the_callers_graph_may_be_edited_afterwards() -> None:
+    b = Builder()
+    x = b.input("x", "f32[2]")
+    graph = b.finish({"y": b.op("exp", x)})
+    program = capgraph.optimize(graph)
+    graph.set_outputs([x])
+    assert program.run({"x": np.zeros(2, np.float32)})["y"].tolist() == [1, 1]

@@ -1,0 +1,75 @@
+from concurrent.futures import ThreadPoolExecutor
+
+import capgraph
+import numpy as np
+import pytest
+
+from tests.api.models import affine, model, with_default, with_foreign_node
+
+
+def test_inputs_and_outputs_are_types_by_name() -> None:
+    program = capgraph.optimize(affine())
+    assert {name: str(ty) for name, ty in program.inputs.items()} == {"x": "f32[batch, 3]"}
+    assert {name: str(ty) for name, ty in program.outputs.items()} == {"y": "f32[batch, 3]"}
+    assert program.graph.inputs[0].name == "x"
+    assert repr(program) == "Program(main, 4 nodes, eager on host)"
+
+
+def test_a_default_may_be_overridden() -> None:
+    program, x = capgraph.optimize(with_default()), np.zeros(3, np.float32)
+    assert program.run({"x": x})["y"].tolist() == [1, 2, 3]
+    assert program.run({"x": x, "w": np.ones(3, np.float32)})["y"].tolist() == [1, 1, 1]
+    assert program.run({"x": x})["y"].tolist() == [1, 2, 3]
+
+
+def test_a_program_without_inputs_needs_none() -> None:
+    program = capgraph.optimize(model("main () => (float[2] y) <float[2] c = {1, 2}> { y = Identity(c) }"))
+    assert program.run()["y"].tolist() == [1, 2]
+
+
+def test_inputs_that_do_not_fit_are_refused() -> None:
+    program = capgraph.optimize(affine())
+    with pytest.raises(capgraph.InputError, match="missing"):
+        program.run()
+    with pytest.raises(capgraph.InputError, match="dtype float64"):
+        program.run({"x": np.zeros((1, 3))})
+
+
+def test_explain_says_what_there_is() -> None:
+    text = capgraph.optimize(with_default()).explain()
+    assert "program main: 1 node, 3 parameters (12 B)" in text
+    assert "input: w: f32[3] (optional)" in text
+    assert "output: y: f32[3]" in text
+    assert "executor: eager on host" in text
+    assert "foreign ops: none" in text
+
+
+def test_explain_names_foreign_ops_and_notes() -> None:
+    program = capgraph.optimize(with_foreign_node())
+    assert "com.example.Mystery x 1" in program.explain()
+    old = model("main (float[2] x, float[2] w = {1, 2}) => (float[2] y) { y = Add(x, w) }", ir_version=3, opset=13)
+    assert "note: 1 initializers that are also inputs were frozen" in capgraph.optimize(old).explain()
+
+
+def test_an_unknown_op_is_named_when_it_runs() -> None:
+    program = capgraph.optimize(with_foreign_node())
+    with pytest.raises(capgraph.CapgraphError, match=r"Mystery"):
+        program.run({"x": np.zeros(2, np.float32)})
+
+
+def test_a_closed_program_does_not_run() -> None:
+    with capgraph.optimize(affine()) as program:
+        program.run({"x": np.zeros((1, 3), np.float32)})
+    with pytest.raises(capgraph.ExecutionError, match="closed"):
+        program.run({"x": np.zeros((1, 3), np.float32)})
+
+
+def test_threads_share_a_program() -> None:
+    program = capgraph.optimize(affine())
+
+    def call(rows: int) -> bool:
+        x = np.full((rows, 3), rows, np.float32)
+        return all(np.array_equal(program.run({"x": x})["y"], 2 * x + 1) for _ in range(50))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(call, range(8)))
