@@ -121,8 +121,8 @@ class ImportContext:
         return len(self.node.output)
 
     def wants(self, index: int) -> bool:
-        """Whether the node names result `index`, so that something may read it."""
-        return index < len(self.node.output) and bool(self.node.output[index])
+        """Whether anything reads result `index` of the node."""
+        return index < len(self.node.output) and self.node.output[index] in self.scope.read
 
     # ---- attributes
 

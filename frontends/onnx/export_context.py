@@ -52,9 +52,9 @@ class ExportContext:
         """Says that the node needs at least this opset of the default domain, for what no schema can tell."""
         self.writer.require_opset(version, why)
 
-    def use_domain(self, domain: str, version: int) -> None:
-        """Makes the model import at least this version of a domain other than the default one."""
-        self.writer.model.use_domain(domain, version)
+    def use_domain(self, domain: str, version: int, last: int | None = None) -> None:
+        """Makes the model import a version of a domain other than the default one: this or a newer one up to `last`."""
+        self.writer.model.use_domain(domain, version, last)
 
     def name(self, value: Value | None) -> str:
         """The ONNX name of a value of the graph, empty for an absent one."""

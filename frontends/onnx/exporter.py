@@ -148,6 +148,7 @@ class ModelWriter:
         self.storage = storage
         self.value_info = value_info
         self.versions = {"": opset}
+        self._limits: dict[str, int] = {}
         self.node_names: set[str] = set()
         self._names: set[str] = set()
         self._suffixes: dict[str, int] = {}
@@ -165,10 +166,17 @@ class ModelWriter:
         """A name for a node, unique in the model."""
         return _unique(wish, self.node_names, self._suffixes)
 
-    def use_domain(self, domain: str, version: int) -> None:
-        """Notes the version of a domain other than the default one."""
-        if domain:
-            self.versions[domain] = max(version, self.versions.get(domain, 1))
+    def use_domain(self, domain: str, version: int, last: int | None = None) -> None:
+        """Asks for a version of a domain other than the default one: at least `version`, at most `last`."""
+        if not domain:
+            return
+        limit = min(self._limits.get(domain, last or version), last) if last else self._limits.get(domain)
+        chosen = max(version, self.versions.get(domain, 1))
+        if limit is not None and chosen > limit:
+            raise UnsupportedError(f"the nodes of domain {domain} need versions {chosen} and {limit} at once")
+        self.versions[domain] = chosen
+        if limit is not None:
+            self._limits[domain] = limit
 
     def write(
         self, graph: Graph, ir_version: int | None, defaults: Mapping[str, Constant], reason: str, check: bool
@@ -351,7 +359,10 @@ class GraphWriter:
         given = {name: value for name, value in attributes.items() if value is not None}
         operands, results = _without_trailing_absent(inputs), _without_trailing_absent(outputs)
         version = self.model.versions.get(domain, 1)
-        given = _checked(Use(op_type, domain, _types(operands), _types(results), list(given)), given, version)
+        use = Use(op_type, domain, _types(operands), _types(results), list(given))
+        if domain:
+            version = max(version, use.first_fit(version - 1) or version)
+        given = _checked(use, given, version)
         self.model.use_domain(domain, version)
         names = [self._operand_name(value) for value in results]
         proto = NodeProto(op_type=op_type, domain=domain, output=names)
@@ -422,8 +433,6 @@ def _checked(use: Use, attributes: Mapping[str, Any], version: int) -> dict[str,
     }
     if len(kept) < len(attributes):
         return _checked(use.without(attributes.keys() - kept.keys()), kept, version)
-    if use.domain:
-        raise UnsupportedError(f"{use.op_type} {problem} in version {version} of {use.domain}")
     raise NeedsOpset(newer, f"{use.op_type} {problem}")
 
 

@@ -17,6 +17,7 @@ from ...ir.errors import ModelError, UnsupportedError
 from ...ir.graph import Graph, Node
 from ...ir.op import Op, foreign
 from .export_context import ExportContext, Operand
+from .schemas import unchanged_span
 
 OWN_ATTRIBUTES = ("opset_version", "captured", "results")
 
@@ -49,7 +50,8 @@ def write_foreign(ctx: ExportContext, node: Node) -> None:
         raise UnsupportedError(
             f"{node.op.name} is no ONNX operator", remedy="keep the part of the model that uses it out of ONNX"
         )
-    ctx.use_domain(domain, int(version or 1))
+    span = unchanged_span(op_type, int(version or 1), domain)
+    ctx.use_domain(domain, int(version or 1), span[1] if span is not None else None)
     attributes = {name: value for name, value in node.attrs.items() if name not in OWN_ATTRIBUTES}
     counts = iter(node.attrs.get("captured", ()))
     taken = own_inputs(node)

@@ -121,6 +121,7 @@ class Scope:
         self.absent: set[str] = set()  # formal inputs of a function that the call leaves out
         self.pending: dict[str, Constant] = {}  # initializers, emitted at their first use
         self.captured: list[Value] = []
+        self.read: frozenset[str] = frozenset()  # names that any node or output of this scope reads
         self.declared: Mapping[str, TypeProto] = {}  # types that the model states for intermediate values
         self.is_closed = False
         self._bound: frozenset[str] | None = None
@@ -196,7 +197,9 @@ class Scope:
 
     # ---- nodes
 
-    def import_nodes(self, nodes: Iterable[NodeProto]) -> None:
+    def import_nodes(self, nodes: Sequence[NodeProto], outputs: Iterable[str]) -> None:
+        """Imports `nodes` in order; `outputs` are the names that are read afterwards."""
+        self.read = frozenset(outputs) | _names_read(nodes)
         for node in nodes:
             self.import_node(node)
 
@@ -212,7 +215,7 @@ class Scope:
                 self._name_result(name, known)
                 self.define(name, known)
         for name in node.output[len(results) :]:
-            if name:
+            if name in self.read:
                 raise ModelError(f"node {origin} ({node.op_type}) gives {len(results)} results, not {name!r}")
 
     def _with_known_content(self, value: Value, origin: Origin) -> Value:
@@ -318,7 +321,7 @@ class Scope:
                 scope.absent.add(name)
             else:
                 scope.values[name] = value
-        scope.import_nodes(function.node)
+        scope.import_nodes(function.node, function.output)
         return [scope.lookup(name) for name in function.output]
 
     # ---- subgraphs
@@ -364,7 +367,7 @@ class Scope:
         for sparse in proto.sparse_initializer:
             self.pending[sparse.values.name] = dense_constant(sparse, self.folder)
         self.declared = {info.name: info.type for info in (*proto.value_info, *proto.output)}
-        self.import_nodes(proto.node)
+        self.import_nodes(proto.node, (info.name for info in proto.output))
         self.graph.set_outputs([self._output(info) for info in proto.output], [info.name for info in proto.output])
         erase_unused(self.graph)
 
@@ -390,6 +393,20 @@ class Scope:
 
     def dim_of(self, name: str) -> Dim:
         return self.model.dim_of(name)
+
+
+def _names_read(nodes: Iterable[NodeProto]) -> frozenset[str]:
+    """The names that nodes read, those read in their subgraphs included."""
+    read: set[str] = set()
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        read.update(node.input)
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                pending.extend(attribute.g.node)
+                read.update(info.name for info in attribute.g.output)
+    return frozenset(read - {""})
 
 
 def erase_unused(graph: Graph) -> None:

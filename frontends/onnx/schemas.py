@@ -74,7 +74,8 @@ def _means_the_same(op_type: str, domain: str, older: int, newer: int) -> bool:
 
 def _begins_with(longer: Sequence[OpSchema.FormalParameter], shorter: Sequence[OpSchema.FormalParameter]) -> bool:
     added = longer[len(shorter) :]
-    same = all(a.name == b.name and a.option == b.option for a, b in zip(longer, shorter, strict=False))
+    pairs = zip(longer, shorter, strict=False)
+    same = all(a.name == b.name and a.option == b.option and a.types >= b.types for a, b in pairs)
     return (
         same and len(longer) >= len(shorter) and all(p.option == OpSchema.FormalParameterOption.Optional for p in added)
     )
@@ -112,9 +113,10 @@ class Use:
         return _problem(self.op_type, self.domain, version, self.inputs, self.outputs, self.attributes)
 
     def first_fit(self, above: int) -> int | None:
-        """The lowest opset version above `above` whose operator can be used so, None when there is none."""
-        later = (version for version in versions_of(self.op_type, self.domain) if version > above)
-        return next((version for version in later if not self.problem_with(version)), None)
+        """The lowest opset version above `above` in which the operator can be used so, None when there is none."""
+        history = versions_of(self.op_type, self.domain)
+        candidates = (above + 1, *(version for version in history if version > above + 1))
+        return next((version for version in candidates if not self.problem_with(version)), None)
 
 
 @cache
