@@ -6,10 +6,8 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto
 
-from ...ir.errors import ModelError, ResourceError, UnsupportedError
-
-OLDEST_OPSET = 7
-"""Import rules serve every opset from this one on; older models are brought up to it by onnx's version converter."""
+from ...ir.errors import ModelError, ResourceError
+from .old_models import OLDEST_OPSET, brought_up
 
 
 def load_proto(source: str | Path | bytes | ModelProto) -> tuple[ModelProto, Path | None]:
@@ -54,22 +52,7 @@ def _checked(model: ModelProto, name: str) -> ModelProto:
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise ModelError(f"{name} holds no graph", remedy="export the model again")
     version = opset_versions(model).get("", OLDEST_OPSET)
-    return model if version >= OLDEST_OPSET else _converted(model, name, version)
-
-
-def _converted(model: ModelProto, name: str, version: int) -> ModelProto:
-    stated = model
-    if not model.opset_import:
-        stated = ModelProto()
-        stated.CopyFrom(model)
-        stated.opset_import.add(domain="", version=version)
-    try:
-        return onnx.version_converter.convert_version(stated, OLDEST_OPSET)
-    except (onnx.version_converter.ConvertError, RuntimeError, ValueError) as error:
-        raise UnsupportedError(
-            f"{name} uses opset {version} and cannot be converted to {OLDEST_OPSET}, the oldest supported: {error}",
-            remedy="export the model again with a newer opset",
-        ) from error
+    return model if version >= OLDEST_OPSET else brought_up(model, version, name)
 
 
 def opset_versions(model: ModelProto) -> dict[str, int]:
