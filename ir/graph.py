@@ -8,17 +8,21 @@ Nodes form a linked list with order labels: inserting, erasing and moving take c
 comparison, and iterating survives the removal of the node just given out.
 """
 
+# pyright: reportPrivateUsage=false
+# Value, Node and Graph are one unit: what is private to it is private to this file.
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
 from .attrs import Attrs, AttrValue
+from .binding import Sizes, bind_attr, inside, mentioned, own_sizes, plain_sizes
 from .constant import Constant
 from .dims import Dim, SymDim, Truth, symbol
 from .errors import CapgraphError, InvalidGraphError, TypeRuleError
 from .op import FRESH, Op
-from .types import OptionalType, SequenceType, TensorType, Type, compatible, type_symbols
+from .types import OptionalType, SequenceType, TensorType, Type, bind_type, compatible, type_symbols
 
 
 @dataclass(frozen=True, slots=True)
@@ -510,6 +514,8 @@ class Graph:
             return
         if old is not None and new is not None:
             _check_replacement(old, new)
+        if old is None or new is None or old.type != new.type:
+            self._check_rule(node, (*node.inputs[:index], new, *node.inputs[index + 1 :]))
         self._rewire(Use(node, index), old, new)
 
     def set_output(self, index: int, new: Value) -> None:
@@ -519,6 +525,7 @@ class Graph:
         if old is new:
             return
         _check_replacement(old, new)
+        self._check_state(index, new)
         self._rewire(Use(self, index), old, new)
 
     def replace_uses(self, old: Value, new: Value) -> None:
@@ -529,8 +536,13 @@ class Graph:
             return
         _check_replacement(old, new)
         for use in old._uses:
-            if isinstance(use.user, Node) and not _is_known_at(new, use.user):
+            if isinstance(use.user, Graph):
+                self._check_state(use.index, new)
+            elif not _is_known_at(new, use.user):
                 raise InvalidGraphError(f"%{new.name} is not known before {use.user.where()}")
+        if old.type != new.type:
+            for user in old.users:
+                self._check_rule(user, tuple(new if value is old else value for value in user.inputs))
         for use in old.uses:
             self._rewire(use, old, new)
 
@@ -538,8 +550,7 @@ class Graph:
         """Changes attributes of `node`; its result types must stay what they are."""
         self._own_node(node)
         attrs = node.op.complete_attrs({**node.attrs, **changes})
-        changed = Node(self, node.op, node.inputs, attrs, node.origin)
-        self._result_types(changed, [value.type for value in node.outputs])
+        self._check_rule(node, node.inputs, attrs)
         node.attrs = attrs
 
     def refine_type(self, value: Value, ty: Type) -> None:
@@ -549,6 +560,18 @@ class Graph:
             raise TypeRuleError(f"%{value.name} is {value.type} and cannot be refined to {ty}")
         self.symbols.add(ty)
         value.type = ty
+
+    def _check_rule(self, node: Node, inputs: tuple[Value | None, ...], attrs: Attrs | None = None) -> None:
+        """Raises unless the op of `node` takes these operands and attributes and its results may keep their types."""
+        changed = Node(self, node.op, inputs, node.attrs if attrs is None else attrs, node.origin)
+        changed.outputs = node.outputs
+        self._result_types(changed, [value.type for value in node.outputs])
+
+    def _check_state(self, output: int, new: Value) -> None:
+        for state in self._states:
+            old = self._inputs[state.input]
+            if state.output == output and compatible(old.type, new.type) is Truth.NO:
+                raise InvalidGraphError(f"state %{old.name} is {old.type}, but its next content is {new.type}")
 
     def _rewire(self, use: Use, old: Value | None, new: Value | None) -> None:
         if old is not None:
@@ -568,50 +591,94 @@ class Graph:
         """An independent copy with the same names; constants are shared, regions are copied."""
         return self.clone_with_map()[0]
 
-    def clone_with_map(self, symbols: SymbolTable | None = None) -> "tuple[Graph, dict[Value, Value]]":
-        """`clone`, and where each value went."""
+    def clone_with_map(
+        self, symbols: SymbolTable | None = None, sizes: Mapping[str, Dim] | None = None
+    ) -> "tuple[Graph, dict[Value, Value]]":
+        """`clone` with the symbols in `sizes` replaced, and where each value went.
+
+        `symbols` is the table that the copy shares with the graph around it. Rules are not asked again.
+        """
         copy = Graph(self.name, symbols=symbols or SymbolTable(self.symbols.names))
         copy.metadata = dict(self.metadata)
         where: dict[Value, Value] = {}
         for value in self._inputs:
-            where[value] = copy.add_input(value.name, value.type)
+            where[value] = copy.add_input(value.name, bind_type(value.type, sizes) if sizes else value.type)
         for node in self.nodes:
-            copy._copy_node(node, where)
+            copy._copy_node(node, where, sizes or {})
         copy.set_outputs([where[value] for value in self._outputs], self._output_names)
         copy._states, copy._defaults = self._states, dict(self._defaults)
         return copy, where
 
-    def _copy_node(self, node: Node, where: dict[Value, Value]) -> None:
+    def _copy_node(self, node: Node, where: dict[Value, Value], sizes: Mapping[str, Dim]) -> None:
         """Appends a copy of another graph's valid node without asking its rule again."""
         operands = tuple(where[value] if value is not None else None for value in node.inputs)
-        copied = Node(self, node.op, operands, self._copy_attrs(node.attrs), node.origin)
+        copied = Node(self, node.op, operands, self._copy_attrs(node, sizes), node.origin)
         self._link(copied, None)
         for index, operand in enumerate(operands):
             if operand is not None:
                 operand._uses[Use(copied, index)] = None
-        copied.outputs = tuple(self._new_result(copied, v.index, v.type, v.name) for v in node.outputs)
+        copied.outputs = tuple(
+            self._new_result(copied, v.index, bind_type(v.type, sizes) if sizes else v.type, v.name)
+            for v in node.outputs
+        )
         where.update(zip(node.outputs, copied.outputs, strict=True))
 
-    def _copy_attrs(self, attrs: Attrs) -> Attrs:
-        regions = {n: v.clone_with_map(self.symbols)[0] for n, v in attrs.items() if isinstance(v, Graph)}
-        return attrs.replaced(**regions) if regions else attrs
+    def _copy_attrs(self, node: Node, sizes: Mapping[str, Dim]) -> Attrs:
+        """The attributes of another graph's node for use here: own copies of regions, symbols replaced by `sizes`."""
+        changed: dict[str, AttrValue] = {}
+        for name, value in node.attrs.items():
+            if isinstance(value, Graph):
+                inner = inside(sizes, (v.type for v in value.inputs), (v.type for v in node.operands))
+                changed[name] = value.clone_with_map(self.symbols, inner)[0]
+            elif sizes:
+                changed[name] = bind_attr(value, sizes)
+        return node.attrs.replaced(**changed) if changed else node.attrs
 
     def inline(self, body: "Graph", arguments: Sequence[Value], anchor: Node | None = None) -> tuple[Value, ...]:
         """Copies `body`'s nodes before `anchor` (or to the end), its inputs replaced by `arguments`; gives its outputs.
 
-        Symbols keep their names: the caller binds those that mean something else here.
+        The body's own symbols get their sizes from the arguments, and sizes that running its nodes makes get new names.
+        A region of this graph shares the symbols that the arguments' types mention; any other graph shares none. Raises
+        `TypeRuleError` or `ShapeError`, and changes nothing, when the arguments do not fit.
         """
         if len(arguments) != len(body.inputs):
             raise InvalidGraphError(f"{body.name} takes {len(body.inputs)} inputs, not {len(arguments)}")
+        for value in arguments:
+            self._own(value)
+        if anchor is not None:
+            self._own_node(anchor)
         where: dict[Value, Value] = dict(zip(body.inputs, arguments, strict=True))
-        for node in body.nodes:
-            operands = [where[value] if value is not None else None for value in node.inputs]
-            types = [value.type for value in node.outputs] if node.op.is_foreign else None
-            names = [value.name for value in node.outputs]
-            attrs = self._copy_attrs(node.attrs)
-            made = self._insert(anchor, node.op, operands, attrs, types, names, node.origin)
-            where.update(zip(node.outputs, made.outputs, strict=True))
+        given = [value.type for value in arguments]
+        is_region = body.symbols is self.symbols
+        sizes = own_sizes([v.type for v in body.inputs], given, mentioned(given) if is_region else frozenset())
+        shared = mentioned([*given, *(value.type for value in self._inputs)]) if is_region else frozenset[str]()
+        made: list[Node] = []
+        try:
+            for node in body.nodes:
+                made.append(self._inline_node(node, where, sizes, shared, anchor))
+        except CapgraphError:
+            for node in reversed(made):
+                self.erase(node)
+            raise
         return tuple(where[value] for value in body.outputs)
+
+    def _inline_node(
+        self, node: Node, where: dict[Value, Value], sizes: Sizes, shared: frozenset[str], anchor: Node | None
+    ) -> Node:
+        """Inserts a copy of a body's node; `sizes` learns what the sizes are called that running it makes."""
+        operands = [where[value] if value is not None else None for value in node.inputs]
+        new = sorted(mentioned(value.type for value in node.outputs) - sizes.keys() - shared)
+        if node.op.is_foreign:
+            sizes.update((name, self.symbols.fresh()) for name in new)
+        # A rule makes its own new sizes.
+        is_declared = node.op.is_foreign or not new
+        types = [bind_type(value.type, sizes) for value in node.outputs] if is_declared else None
+        names = [value.name for value in node.outputs]
+        made = self._insert(anchor, node.op, operands, self._copy_attrs(node, sizes), types, names, node.origin)
+        for old, value in zip(node.outputs, made.outputs, strict=True):
+            sizes.update((name, size) for name, size in plain_sizes(old.type, value.type) if name in new)
+        where.update(zip(node.outputs, made.outputs, strict=True))
+        return made
 
     def adopt(self, other: "Graph") -> None:
         """Takes over the content of `other`, which must not be used afterwards: how a pipeline commits its clone."""
