@@ -91,7 +91,8 @@ def convolve(
     x = padded(x, pads)
     count, channels = x.shape[:2]
     result = np.empty((count, weight.shape[0], *counts), dtype=x.dtype)
-    if not result.size:
+    if not result.size or not weight.size:
+        result[...] = 0  # sums of no products
         return result
     matrix = weight.reshape(groups, weight.shape[0] // groups, -1)
     if volume(kernel) == 1 and max(strides) == 1:

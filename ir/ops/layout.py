@@ -301,7 +301,7 @@ def roll_type(x: TensorType, *, axes: Sequence[int], shifts: Sequence[int]) -> T
 
 def roll(x: Array, *, axes: Sequence[int], shifts: Sequence[int]) -> Array:
     """`x` with its elements moved cyclically by `shifts` along `axes`, towards higher indices when positive."""
-    return np.roll(x, tuple(shifts), tuple(axes))
+    return np.roll(x, tuple(shifts), tuple(axes)) if axes else x
 
 
 def reverse_sequence_type(x: TensorType, lengths: TensorType, *, batch_axis: int, time_axis: int) -> TensorType:

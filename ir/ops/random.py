@@ -11,7 +11,7 @@ import numpy as np
 from ..attrs import Attribute, AttrKind
 from ..constant import Array
 from ..dims import Dim
-from ..errors import TypeRuleError
+from ..errors import ExecutionError, TypeRuleError
 from ..op import BOOLS, FLOATS, INDICES, NUMBERS, DTypes, Op, Trait, op
 from ..types import DType, TensorType
 from .rules import require_rank
@@ -41,6 +41,8 @@ def bernoulli(x: Array, *, dtype: DType, seed: int | None) -> Array:
 def multinomial(x: Array, *, dtype: DType, sample_size: int, seed: int | None) -> Array:
     """[batch, sample_size] class indices drawn by the unnormalised log-probabilities [batch, classes]."""
     batch, classes = x.shape
+    if not classes:
+        raise ExecutionError("multinomial cannot draw from no classes")
     logits = x.astype(np.float64)
     weights = np.exp(logits - np.max(logits, axis=1, keepdims=True, initial=-np.inf))
     bounds = np.cumsum(weights, axis=1)

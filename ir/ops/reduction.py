@@ -151,7 +151,7 @@ def symbolic_reduction(function: Callable[..., Any], identity: Dim | None) -> Sy
         result = np.empty(_static(reduced_shape(elements.shape, axes, keep_dims=True)), dtype=object)
         for index in np.ndindex(result.shape):
             window = tuple(slice(None) if axis in axes else slice(place, place + 1) for axis, place in enumerate(index))
-            dims = elements[window].reshape(-1).tolist()
+            dims = elements[(..., *window)].reshape(-1).tolist()
             if not dims and identity is None:
                 return None
             result[index] = reduce(function, dims) if dims else identity

@@ -56,6 +56,8 @@ def resized_sizes(sizes: Sequence[Dim], wanted: Sequence[Dim], policy: str) -> t
     """
     if policy == "stretch":
         return tuple(wanted)
+    if any(isinstance(size, int) and not size for size in sizes):
+        raise ShapeError(f"an aspect policy cannot scale an axis of size 0: {list(sizes)}")
     pick = dim_min if policy == "not_larger" else dim_max
     return tuple(
         pick(*((2 * target * size + other) // (2 * other) for target, other in zip(wanted, sizes, strict=True)))

@@ -225,11 +225,11 @@ def _pad_constant(x: Array, fill: Array, begins: Sequence[int], ends: Sequence[i
     bounds = list(zip(x.shape, begins, ends, strict=True))
     result = np.full([size + begin + end for size, begin, end in bounds], fill, dtype=x.dtype)
     inner = tuple(slice(max(begin, 0), max(size + begin, 0)) for size, begin, _ in bounds)
-    target = result[inner]
+    target = result[(..., *inner)]  # an array also where there is no axis
     outer = tuple(
         slice(max(-begin, 0), max(-begin, 0) + length) for begin, length in zip(begins, target.shape, strict=True)
     )
-    target[...] = x[outer]
+    target[...] = x[(..., *outer)]
     return result
 
 

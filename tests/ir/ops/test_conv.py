@@ -195,6 +195,14 @@ def test_refused_convolutions(x: tuple[int, ...], weight: tuple[int, ...], attrs
         op.result_types(types, op.complete_attrs({**PLAIN, **attrs}))
 
 
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 3)])
+def test_over_no_channels_only_the_bias_is_left(kernel: tuple[int, int]) -> None:
+    x, weight = np.ones((2, 0, 4, 4), np.float32), np.ones((3, 0, *kernel), np.float32)
+    bias = np.arange(3, dtype=np.float32)
+    (found,) = run("conv", x, weight, bias, **PLAIN)
+    np.testing.assert_array_equal(found, np.broadcast_to(bias.reshape(1, 3, 1, 1), found.shape))
+
+
 def test_a_bias_of_another_size_is_refused() -> None:
     op = native("conv")
     types = [TensorType(DType.F32, shape) for shape in ((1, 3, 8, 8), (4, 3, 3, 3), (3,))]

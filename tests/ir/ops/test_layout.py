@@ -290,6 +290,11 @@ def test_views_share_the_operand_s_memory(shape: tuple[int, ...]) -> None:
         assert result.base is x or result.base is x.base or not x.size
 
 
+def test_roll_over_no_axis_moves_nothing() -> None:
+    for x in (np.array(7), np.arange(3)):
+        assert_same(only("roll", x, axes=(), shifts=()), x)
+
+
 def test_the_dynamic_forms_are_not_capturable() -> None:
     for name in ("reshape", "expand", "tile", "squeeze", "unsqueeze"):
         assert not native(f"dynamic_{name}").is_capturable

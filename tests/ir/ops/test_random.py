@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from capgraph.ir.dims import symbol
-from capgraph.ir.errors import TypeRuleError
+from capgraph.ir.errors import ExecutionError, TypeRuleError
 from capgraph.ir.op import BOOLS, FLOATS, NUMBERS, Trait
 from capgraph.ir.ops import native
 from capgraph.ir.ops.random import OPS
@@ -54,6 +54,11 @@ def test_moments():
     uniform = run("random_uniform", shape=(count,), dtype=DType.F64, low=-1.0, high=3.0, seed=1)[0]
     assert uniform.mean() == pytest.approx(1, abs=8 / count**0.5)
     assert -1 <= uniform.min() < -0.99 < 2.99 < uniform.max() < 3
+
+
+def test_there_must_be_a_class_to_draw():
+    with pytest.raises(ExecutionError, match="no classes"):
+        run("multinomial", np.zeros((2, 0)), dtype=DType.I64, seed=1)
 
 
 @given(shape=shapes(), dtype=st.sampled_from(sorted(NUMBERS | BOOLS, key=str)), certain=st.booleans())

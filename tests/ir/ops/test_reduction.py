@@ -180,6 +180,13 @@ def test_a_symbolic_reduction_agrees_at_every_size(kind, data, size, keep):
     assert [evaluate(dim, env) for dim in found.reshape(-1)] == expected.reshape(-1).tolist()
 
 
+def test_a_symbolic_reduction_of_a_scalar_is_the_scalar():
+    op = native("reduce_max")
+    assert op.symbolic is not None
+    attrs = op.complete_attrs({"axes": ()})
+    assert op.symbolic([TensorType(DType.I64, ())], [np.array(T, object)], attrs).tolist() == T
+
+
 def test_a_symbolic_reduction_that_would_wrap_around_is_not_told():
     op = native("reduce_prod")
     assert op.symbolic is not None

@@ -163,6 +163,13 @@ def test_empty_tensors() -> None:
         run("resize", np.zeros((1, 0), np.float32), None, axes=[1], sizes=[5])
 
 
+def test_an_aspect_ratio_of_nothing_is_refused() -> None:
+    op = native("resize")
+    attrs = op.complete_attrs({"axes": [0, 1], "sizes": [3, 3], "policy": "not_larger"})
+    with pytest.raises(ShapeError, match="axis of size 0"):
+        op.result_types([TensorType(DType.F32, (0, 4)), None], attrs)
+
+
 @pytest.mark.parametrize(
     "attrs",
     [

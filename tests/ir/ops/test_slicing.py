@@ -231,6 +231,13 @@ def test_pad_fills_other_dtypes() -> None:
     assert_same(only("pad", np.ones(1, bool), None, static={0}, pads=(0, 1)), np.array([True, False]))
 
 
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+def test_a_scalar_has_nothing_to_pad(mode: str) -> None:
+    assert_same(only("pad", np.array(7), None, pads=(), mode=mode), np.array(7))
+    word = np.array("a", dtype=object)
+    assert only("pad", word, None, pads=(), mode=mode).item() == "a"
+
+
 def test_pads_give_exact_sizes_and_are_checked() -> None:
     assert types("pad", f32(B, T), None, pads=(0, 1, 0, S - T)) == [(B, S + 1)]
     with pytest.raises(ShapeError, match="negative size"):
