@@ -30,11 +30,8 @@ IMPORTS = {
 
 
 def export_silu(ctx: ExportContext, node: Node) -> None:
-    """Swish, or before opset 24 the product that it is."""
+    """The product that Swish is: ONNX Runtime 1.31 has no kernel for the operator itself."""
     x, alpha = node.operands[0], node.attrs["alpha"]
-    if ctx.opset >= 24:
-        ctx.emit("Swish", (x,), node.outputs, alpha=alpha)
-        return
     scaled = x if alpha == 1 else ctx.emit_value("Mul", (x, ctx.constant(alpha, x.tensor.dtype)))
     ctx.emit("Mul", (x, ctx.emit_value("Sigmoid", (scaled,))), node.outputs)
 

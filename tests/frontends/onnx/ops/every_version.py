@@ -1,0 +1,20 @@
+"""The opset versions in which an operator means something, to hold each of them to ONNX Runtime."""
+
+from collections.abc import Iterable
+
+import pytest
+from capgraph.frontends.onnx.schemas import versions_of
+
+NEWEST_OFFICIAL = 26
+"""The last opset that ONNX Runtime runs without being told to take unreleased ones."""
+
+
+def every_version(operators: Iterable[str]) -> pytest.MarkDecorator:
+    """Parametrises a test by (`operator`, `opset`): 7, where import begins, and each later version of the operator."""
+    rows = [
+        (operator, opset)
+        for operator in operators
+        for opset in sorted({max(7, version) for version in versions_of(operator, "")})
+        if opset <= NEWEST_OFFICIAL
+    ]
+    return pytest.mark.parametrize(("operator", "opset"), rows)

@@ -1,0 +1,55 @@
+"""Activations in and out of ONNX, every version of every operator, with and without its attributes."""
+
+import pytest
+from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.ops.activation import EXPORTS, IMPORTS
+from capgraph.ir.errors import UnsupportedError
+from capgraph.ir.ops.activation import OPS
+
+from tests.frontends.onnx.ops.every_version import every_version
+from tests.frontends.onnx.ops.there_and_back import check, feeds_of, imported, reference, with_symbols
+from tests.ir.ops.onnx_oracle import one_node, random, runtime
+
+ATTRS = {
+    "LeakyRelu": {"alpha": 0.25},
+    "Elu": {"alpha": 2.0},
+    "Selu": {"alpha": 2.0, "gamma": 3.0},
+    "Celu": {"alpha": 2.0},
+    "ThresholdedRelu": {"alpha": 0.5},
+    "HardSigmoid": {"alpha": 0.5, "beta": 0.25},
+    "Gelu": {"approximate": "tanh"},
+    "Shrink": {"lambd": 0.25, "bias": 0.125},
+    "Swish": {"alpha": 2.0},
+}
+
+
+def operands(operator):
+    return [random(1, 2, 3), random(2, 3)][: 2 if operator == "PRelu" else 1]
+
+
+def test_every_op_goes_out():
+    assert EXPORTS.keys() == {op.name for op in OPS}
+
+
+@pytest.mark.parametrize("has_attributes", [True, False])
+@every_version(IMPORTS)
+def test_every_version(operator, opset, has_attributes):
+    inputs, attrs = operands(operator), ATTRS.get(operator, {}) if has_attributes else {}
+    model = one_node(operator, inputs, 1, opset, attrs)
+    # ONNX Runtime has no kernel for Swish.
+    expected = (
+        reference(model, feeds_of(*inputs)) if operator == "Swish" else runtime(operator, *inputs, opset=opset, **attrs)
+    )
+    check(with_symbols(model, ["x0"]), feeds_of(*inputs), expected)
+
+
+@pytest.mark.parametrize(("alpha", "operators"), [(1.0, ["Sigmoid", "Mul"]), (2.0, ["Mul", "Sigmoid", "Mul"])])
+def test_swish_goes_out_as_a_product(alpha, operators):
+    graph = imported(one_node("Swish", [random(1, 2, 3)], 1, 24, {"alpha": alpha}))
+    assert [node.op_type for node in export_model(graph).graph.node] == operators
+
+
+def test_gelu_before_opset_20_is_refused():
+    graph = imported(one_node("Gelu", [random(1, 2)], 1, 20, {}))
+    with pytest.raises(UnsupportedError, match="opset=20"):
+        export_model(graph, opset=19)

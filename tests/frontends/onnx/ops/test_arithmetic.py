@@ -1,0 +1,111 @@
+"""Arithmetic in and out of ONNX, every version of every operator beside ONNX Runtime."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.ops.arithmetic import EXPORTS, IMPORTS
+from capgraph.ir.graph import Graph
+from capgraph.ir.ops import native
+from capgraph.ir.ops.arithmetic import OPS
+from capgraph.ir.types import DType, TensorType
+
+from tests.frontends.onnx.ops.every_version import every_version
+from tests.frontends.onnx.ops.there_and_back import (
+    check,
+    evaluated,
+    feeds_of,
+    imported,
+    op_names,
+    reference,
+    with_symbols,
+)
+from tests.ir.ops.drawn_arrays import assert_same
+from tests.ir.ops.onnx_oracle import one_node, random, runtime
+
+COUNT = {"Min": 3, "Max": 3, "Sum": 3, "Mean": 3} | dict.fromkeys(["Add", "Sub", "Mul", "Div", "Mod", "Pow"], 2)
+WITHIN = {"Acosh": (1.0, 4.0), "Log": (0.1, 4.0), "Sqrt": (0.0, 4.0), "Pow": (0.1, 2.0)}
+ATTRS = {"Mod": {"fmod": 1}}
+
+
+def operands(operator):
+    low, high = WITHIN.get(operator, (-0.9, 0.9))
+    shapes = [(2, 3), (3,), (2, 1)][: COUNT.get(operator, 1)]
+    generator = np.random.default_rng(7)
+    return [generator.uniform(low, high, shape).astype(np.float32) for shape in shapes]
+
+
+def test_every_op_goes_out():
+    assert EXPORTS.keys() == {op.name for op in OPS}
+
+
+@every_version(IMPORTS)
+def test_every_version(operator, opset):
+    inputs, attrs = operands(operator), ATTRS.get(operator, {})
+    if opset == 7 and len(inputs) == 3:  # variadic operators broadcast from opset 8 on
+        inputs = [inputs[0], -inputs[0], 2 * inputs[0]]
+    expected = runtime(operator, *inputs, opset=opset, **attrs)
+    check(one_node(operator, inputs, 1, opset, attrs), feeds_of(*inputs), expected)
+
+
+@pytest.mark.parametrize("operator", ["Sum", "Mean", "Min", "Max"])
+def test_one_operand_alone(operator):
+    x = random(1, 2, 3)
+    graph = check(one_node(operator, [x], 1, 13, {}), feeds_of(x), [x])
+    assert op_names(graph) == ([] if operator in ("Sum", "Mean") else [operator.lower()])
+
+
+@pytest.mark.parametrize("attrs", [{}, {"min": -0.5}, {"max": 0.5}, {"min": -0.5, "max": 0.5}])
+def test_clip_with_attributes(attrs):
+    x = random(1, 2, 3)
+    graph = check(with_symbols(one_node("Clip", [x], 1, 7, attrs)), feeds_of(x), runtime("Clip", x, opset=7, **attrs))
+    assert op_names(graph) == (["clip"] if attrs else [])
+
+
+@pytest.mark.parametrize("bounds", [(-0.5, None), (None, 0.5), (-0.5, 0.5), (0.5, -0.5)])
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_clip_with_operands(bounds, shape):
+    inputs = [random(1, 2, 3), *(None if b is None else np.full(shape, b, np.float32) for b in bounds)]
+    inputs = inputs[:2] if inputs[2] is None else inputs
+    low, high = (-np.inf if b is None and i == 0 else np.inf if b is None else b for i, b in enumerate(bounds))
+    expected = np.minimum(np.maximum(inputs[0], np.float32(low)), np.float32(high))
+    check(one_node("Clip", inputs, 1, 13, {}), feeds_of(*inputs), [expected])
+
+
+@pytest.mark.parametrize("opset", [13, 26])
+@pytest.mark.parametrize("dtype", [np.int32, np.float32, np.float16])
+def test_mod_with_the_sign_of_the_divisor(dtype, opset):
+    a, b = np.array([5, -5, 5, -5, 4, 0], dtype), np.array([3, 3, -3, -3, 2, -2], dtype)
+    graph = Graph()
+    values = [graph.add_input(f"x{i}", TensorType(DType.of(dtype), (6,))) for i in range(2)]
+    graph.set_outputs([graph.append(native("mod"), values).output])
+    (wanted,) = evaluated(graph, feeds_of(a, b))
+    assert wanted.tolist() == [2, 1, -1, -2, 0, 0]
+    exported = export_model(graph, opset=opset)
+    assert_same(reference(exported, feeds_of(a, b))[0], wanted)
+    assert_same(evaluated(imported(exported), feeds_of(a, b))[0], wanted)
+
+
+def test_rsqrt_goes_out_in_two_steps():
+    graph = Graph()
+    x = graph.add_input("x0", TensorType(DType.F32, (3,)))
+    graph.set_outputs([graph.append(native("rsqrt"), [x]).output])
+    exported = export_model(graph)
+    assert [node.op_type for node in exported.graph.node] == ["Sqrt", "Reciprocal"]
+    (found,) = reference(exported, {"x0": np.array([1, 4, 16], np.float32)})
+    assert found.tolist() == [1, 0.5, 0.25]
+
+
+def test_pow_of_two_dtypes():
+    x, exponent = np.array([1, 2, 3], np.float32), np.array([3, 2, -1], np.int64)
+    check(one_node("Pow", [x, exponent], 1, 15, {}), feeds_of(x, exponent))
+
+
+@pytest.mark.parametrize("operator", ["Add", "Mul", "Max", "Exp", "Erf"])
+def test_bf16(operator):
+    inputs = [array.astype(ml_dtypes.bfloat16) for array in operands(operator)]
+    wide = [array.astype(np.float32) for array in inputs]
+    (exact,) = runtime(operator, *wide, opset=13)
+    graph = imported(one_node(operator, inputs, 1, 13, {}))
+    (found,) = evaluated(graph, feeds_of(*inputs))
+    np.testing.assert_allclose(found.astype(np.float32), exact, rtol=2**-8)

@@ -1,0 +1,145 @@
+"""Casts and quantisation in and out of ONNX, every version beside ONNX Runtime or the reference evaluator."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.ops.cast import EXPORTS
+from capgraph.frontends.onnx.tensors import element_number
+from capgraph.ir.errors import ModelError
+from capgraph.ir.ops.cast import OPS
+from capgraph.ir.types import DType
+
+from tests.frontends.onnx.ops.every_version import every_version
+from tests.frontends.onnx.ops.reference_only import check_in_reference
+from tests.frontends.onnx.ops.there_and_back import check, evaluated, feeds_of, imported, op_names, with_symbols
+from tests.ir.ops.onnx_oracle import one_node, random, runtime
+
+X = np.array([-1.5, 0, 2.5, 300, 1e6], np.float32)
+
+
+def test_every_op_goes_out():
+    assert EXPORTS.keys() == {op.name for op in OPS}
+
+
+@pytest.mark.parametrize("to", [DType.F16, DType.F64, DType.I32, DType.BOOL], ids=str)
+@every_version(["Cast"])
+def test_every_version_of_cast(operator, opset, to):
+    attrs = {"to": element_number(to)}
+    check(
+        with_symbols(one_node(operator, [X], 1, opset, attrs)), feeds_of(X), runtime(operator, X, opset=opset, **attrs)
+    )
+
+
+@pytest.mark.parametrize("saturate", [0, 1])
+@pytest.mark.parametrize("to", [DType.F8E4M3FN, DType.F8E5M2, DType.F8E4M3FNUZ, DType.F8E5M2FNUZ], ids=str)
+def test_fp8(to, saturate):
+    attrs = {"to": element_number(to), "saturate": saturate}
+    check_in_reference(one_node("Cast", [X], 1, 19, attrs), feeds_of(X))
+
+
+@pytest.mark.parametrize("round_mode", ["up", "down", "nearest"])
+def test_e8m0_goes_out_with_its_rounding(round_mode):
+    x = np.array([1, 1.25, 1.5, 6], np.float32)
+    attrs = {"to": element_number(DType.F8E8M0), "round_mode": round_mode}
+    graph = imported(one_node("Cast", [x], 1, 24, attrs))
+    again = imported(export_model(graph))
+    assert again.last is not None
+    assert again.last.attrs["round_mode"] == round_mode
+    assert evaluated(again, feeds_of(x))[0].tobytes() == evaluated(graph, feeds_of(x))[0].tobytes()
+
+
+def test_strings():
+    x = np.array(["1.5", "-inf", "7"], object)
+    graph = imported(one_node("Cast", [x], 1, 19, {"to": element_number(DType.F32)}))
+    assert evaluated(graph, feeds_of(x))[0].tolist() == [1.5, -np.inf, 7]
+
+
+def test_cast_like_takes_the_type_of_the_other_operand():
+    like = np.zeros(3, ml_dtypes.bfloat16)
+    graph = check_in_reference(one_node("CastLike", [X, like], 1, 19, {}), feeds_of(X, like))
+    assert op_names(graph) == ["cast"]
+
+
+def test_bit_cast():
+    check(one_node("BitCast", [X], 1, 26, {"to": element_number(DType.U32)}), feeds_of(X))
+
+
+def parameters(shape):
+    """Scale and zero point."""
+    scale = np.linspace(0.5, 2, int(np.prod(shape))).astype(np.float32).reshape(shape)
+    return scale, np.full(shape, 3, np.int8)
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+@every_version(["QuantizeLinear"])
+def test_every_version_of_quantisation(operator, opset, shape):
+    shape = shape if opset >= 13 else ()
+    x = random(1, 2, 3) * 50
+    inputs = [x, *parameters(shape)]
+    check(
+        with_symbols(one_node(operator, inputs, 1, opset, {}), ["x0"]),
+        feeds_of(*inputs),
+        runtime(operator, *inputs, opset=opset),
+    )
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+@every_version(["DequantizeLinear"])
+def test_every_version_of_dequantisation(operator, opset, shape):
+    shape = shape if opset >= 13 else ()
+    x = np.arange(-3, 3, dtype=np.int8).reshape(2, 3)
+    inputs = [x, *parameters(shape)]
+    check(one_node(operator, inputs, 1, opset, {}), feeds_of(*inputs), runtime(operator, *inputs, opset=opset))
+
+
+@pytest.mark.parametrize("to", [DType.I4, DType.U2, DType.F8E4M3FN, DType.F4E2M1, DType.I16], ids=str)
+def test_a_type_without_zero_point(to):
+    x, scale = random(1, 2, 4), np.array([[0.5, 0.25], [1, 2]], np.float32)
+    attrs = {"axis": -1, "block_size": 2, "output_dtype": element_number(to)}
+    graph = check_in_reference(one_node("QuantizeLinear", [x, scale], 1, 25, attrs), feeds_of(x, scale))
+    assert graph.outputs[0].type.dtype is to
+
+
+def test_without_anything_said_the_type_is_u8():
+    x, scale = random(1, 3), np.array(0.5, np.float32)
+    graph = check(one_node("QuantizeLinear", [x, scale], 1, 13, {}), feeds_of(x, scale))
+    assert graph.outputs[0].type.dtype is DType.U8
+
+
+def test_before_opset_21_a_zero_point_says_the_type():
+    x, scale = random(1, 3), np.array(0.5, np.float32)
+    graph = imported(one_node("QuantizeLinear", [x, scale], 1, 21, {"output_dtype": element_number(DType.I8)}))
+    exported = export_model(graph, opset=13)
+    assert len(exported.graph.node[0].input) == 3
+    assert evaluated(imported(exported), feeds_of(x, scale))[0].dtype == np.int8
+
+
+def test_precision_and_output_type_come_through():
+    x, scale = np.array([2049.0], np.float32), np.array(1.0, np.float32)
+    attrs = {"precision": element_number(DType.F16), "output_dtype": element_number(DType.I16)}
+    graph = check_in_reference(one_node("QuantizeLinear", [x, scale], 1, 23, attrs), feeds_of(x, scale))
+    assert evaluated(graph, feeds_of(x, scale))[0].tolist() == [2048]
+    q = np.array([3], np.int8)
+    attrs = {"output_dtype": element_number(DType.F16)}
+    back = check_in_reference(one_node("DequantizeLinear", [q, scale], 1, 23, attrs), feeds_of(q, scale))
+    assert back.outputs[0].type.dtype is DType.F16
+
+
+def test_a_zero_point_of_one_element_for_a_scale_of_none():
+    x, scale, zero = np.array([0, 7], np.uint8), np.array(2, np.float32), np.array([1], np.uint8)
+    check(one_node("DequantizeLinear", [x, scale, zero], 1, 21, {"axis": 0}), feeds_of(x, scale, zero))
+
+
+def test_two_types_that_contradict_are_refused():
+    inputs = [random(1, 3), np.array(0.5, np.float32), np.array(0, np.int8)]
+    with pytest.raises(ModelError, match="zero point is i8"):
+        import_model(one_node("QuantizeLinear", inputs, 1, 21, {"output_dtype": element_number(DType.U8)}))
+
+
+def test_dynamic_quantisation():
+    x = random(1, 3, 4)
+    check(
+        one_node("DynamicQuantizeLinear", [x], 3, 11, {}), feeds_of(x), runtime("DynamicQuantizeLinear", x, outputs=3)
+    )

@@ -1,0 +1,135 @@
+"""Reductions in and out of ONNX: axes as attribute or operand, absent, empty, or known only at run time."""
+
+import numpy as np
+import pytest
+from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.ops.reduction import EXPORTS, IMPORTS
+from capgraph.ir.errors import UnsupportedError
+from capgraph.ir.ops.reduction import OPS
+
+from tests.frontends.onnx.ops.every_version import every_version
+from tests.frontends.onnx.ops.reference_only import check_in_reference
+from tests.frontends.onnx.ops.there_and_back import check, evaluated, feeds_of, imported, op_names, with_symbols
+from tests.ir.ops.onnx_oracle import assert_close, one_node, reference, runtime
+
+REDUCTIONS = [operator for operator in IMPORTS if operator.startswith("Reduce")]
+X = np.linspace(0.5, 3, 24, dtype=np.float32).reshape(2, 3, 4)
+
+
+def has_operand(operator, opset):
+    return opset >= (13 if operator == "ReduceSum" else 18)
+
+
+def with_constant(model, name, content):
+    """The model with an input made a constant."""
+    kept = [info for info in model.graph.input if info.name != name]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    model.graph.initializer.append(_tensor(name, content))
+    return model
+
+
+def _tensor(name, content):
+    from onnx import numpy_helper
+
+    return numpy_helper.from_array(content, name)
+
+
+def reducing(operator, opset, axes, x=X, **attrs):
+    """A model that reduces `x` over constant `axes` (None: not given)."""
+    if axes is None:
+        return one_node(operator, [x], 1, opset, attrs)
+    if not has_operand(operator, opset):
+        return one_node(operator, [x], 1, opset, {"axes": axes, **attrs})
+    content = np.array(axes, np.int64)
+    return with_constant(one_node(operator, [x, content], 1, opset, attrs), "x1", content)
+
+
+def test_every_op_goes_out():
+    assert EXPORTS.keys() == {op.name for op in OPS}
+
+
+@pytest.mark.parametrize(("axes", "keepdims"), [(None, 1), ((1,), 1), ((-1, 0), 0)])
+@every_version(REDUCTIONS)
+def test_every_version(operator, opset, axes, keepdims):
+    if opset < 11 and axes is not None:
+        axes = tuple(axis % 3 for axis in axes)  # negative axes came with opset 11
+    model = with_symbols(reducing(operator, opset, axes, keepdims=keepdims), ["x0"])
+    operands = [X] if axes is None else [X, np.array(axes)]
+    attrs = {"keepdims": keepdims}
+    if axes is not None and not has_operand(operator, opset):
+        operands, attrs = [X], {"axes": axes, "keepdims": keepdims}
+    graph = check(model, feeds_of(X), runtime(operator, *operands, opset=opset, **attrs))
+    assert all(name.startswith("reduce_") for name in op_names(graph))
+
+
+@pytest.mark.parametrize("noop", [0, 1])
+@pytest.mark.parametrize("axes", [None, ()])
+@pytest.mark.parametrize("operator", REDUCTIONS)
+def test_empty_axes_mean_all_or_none(operator, axes, noop):
+    model = reducing(operator, 18, axes, noop_with_empty_axes=noop)
+    expected = reference(operator, X, opset=18, noop_with_empty_axes=noop)[0]
+    graph = check_close_in_reference(model, expected)
+    assert graph.last is not None
+    assert graph.last.attrs["axes"] == (() if noop else (0, 1, 2))
+
+
+def check_close_in_reference(model, expected):
+    graph = imported(model)
+    again = imported(export_model(graph))
+    for found in (graph, again):
+        assert_close(evaluated(found, feeds_of(X))[0], expected)
+    return graph
+
+
+def test_a_reduction_over_nothing_before_opset_18_is_refused():
+    graph = imported(reducing("ReduceMax", 18, (), noop_with_empty_axes=1))
+    with pytest.raises(UnsupportedError, match="opset=18"):
+        export_model(graph, opset=17)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 17, 18])
+@pytest.mark.parametrize("operator", ["ReduceSum", "ReduceMax"])
+def test_axes_go_out_as_the_opset_has_them(operator, opset):
+    graph = imported(reducing(operator, 18, (1,)))
+    exported = export_model(graph, opset=opset)
+    (node,) = exported.graph.node
+    assert len(node.input) == (2 if has_operand(operator, opset) else 1)
+    assert_close(evaluated(imported(exported), feeds_of(X))[0], evaluated(graph, feeds_of(X))[0])
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("operator", REDUCTIONS)
+def test_axes_known_only_at_run_time(operator, keepdims):
+    axes = np.array([2, 0])
+    model = one_node(operator, [X, axes], 1, 18, {"keepdims": keepdims})
+    expected = runtime(operator, X, axes, opset=18, keepdims=keepdims)
+    graph = check(model, feeds_of(X, axes), expected)
+    assert op_names(graph) == ["dynamic_reduce"]
+
+
+def test_extrema_of_bools():
+    x = np.array([[True, False], [True, True]])
+    for operator in ("ReduceMax", "ReduceMin"):
+        check(reducing(operator, 20, (1,), x), feeds_of(x))
+
+
+@pytest.mark.parametrize("attrs", [{}, {"axis": -1, "keepdims": 0}, {"axis": 1, "select_last_index": 1}])
+@every_version(["ArgMax", "ArgMin"])
+def test_indices_of_extrema(operator, opset, attrs):
+    x = np.array([[1, 3, 3], [2, 1, 1]], np.float32)
+    if opset < 12:
+        attrs = {name: value % 2 for name, value in attrs.items() if name != "select_last_index"}
+    expected = runtime(operator, x, opset=opset, **attrs)
+    check(with_symbols(one_node(operator, [x], 1, opset, attrs)), feeds_of(x), expected)
+
+
+@pytest.mark.parametrize("attrs", [{}, {"exclusive": 1}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}])
+@pytest.mark.parametrize(("operator", "opset"), [("CumSum", 11), ("CumSum", 14), ("CumProd", 26)])
+def test_cumulative(operator, opset, attrs):
+    axis = np.array(-2, np.int32)
+    model = one_node(operator, [X, axis], 1, opset, attrs)
+    checked = check if operator == "CumSum" else check_in_reference
+    assert op_names(checked(model, feeds_of(X, axis))) == [f"dynamic_{operator.lower()}"]
+    static = checked(with_symbols(with_constant(model, "x1", axis), ["x0"]), feeds_of(X))
+    assert op_names(static) == [operator.lower()]
