@@ -1,0 +1,149 @@
+"""Reshapes and moves in and out of ONNX, over opset versions, static and dynamic, with symbolic sizes."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from capgraph.frontends.onnx.exporter import export_model
+from capgraph.ir.builder import Builder
+from capgraph.ir.dims import symbol
+from capgraph.ir.errors import CapgraphError
+from capgraph.ir.types import DType, TensorType
+
+from tests.frontends.onnx.ops.operator_cases import Case, hold, ints, model_of, numbered
+from tests.frontends.onnx.ops.there_and_back import compare, evaluated, imported, op_names, runtime_of
+
+B, T = symbol("B"), symbol("T")
+X = numbered(2, 3, 4)
+ONES = numbered(1, 3, 1)
+IMAGE = numbered(2, 8, 4, 6)
+
+CASES = [
+    Case("Reshape", 7, (X, ints(0, -1)), ("reshape",), constants={1}),
+    Case("Reshape", 13, (X, ints(4, -1, 2)), ("reshape",), constants={1}),
+    Case("Reshape", 14, (X, ints(6, 4)), ("reshape",), {"allowzero": 1}, constants={1}),
+    Case("Reshape", 13, (X, ints(0, -1)), ("dynamic_reshape",)),
+    Case("Flatten", 7, (X,), ("reshape",), {"axis": 2}),
+    Case("Flatten", 11, (X,), ("reshape",), {"axis": -1}),
+    Case("Flatten", 13, (X,), ("reshape",), {"axis": 0}),
+    Case("Squeeze", 7, (ONES,), ("squeeze",), {"axes": [0]}),
+    Case("Squeeze", 11, (ONES,), ("squeeze",), {"axes": [-1, 0]}),
+    Case("Squeeze", 13, (ONES, ints(2)), ("squeeze",), constants={1}),
+    Case("Squeeze", 13, (ONES, ints(2)), ("dynamic_squeeze",)),
+    Case("Unsqueeze", 7, (X,), ("unsqueeze",), {"axes": [0, 4]}),
+    Case("Unsqueeze", 13, (X, ints(-1, 1)), ("unsqueeze",), constants={1}),
+    Case("Unsqueeze", 13, (X, ints(-1, 1)), ("dynamic_unsqueeze",)),
+    Case("Expand", 8, (ONES, ints(2, 1, 4)), ("expand",), constants={1}),
+    Case("Expand", 13, (ONES, ints(2, 1, 3, 5)), ("dynamic_expand",)),
+    Case("Tile", 7, (X, ints(2, 1, 3)), ("tile",), constants={1}),
+    Case("Tile", 13, (X, ints(2, 1, 3)), ("dynamic_tile",)),
+    Case("Transpose", 7, (X,), ("transpose",)),
+    Case("Transpose", 13, (X,), ("transpose",), {"perm": [1, 2, 0]}),
+    Case("DepthToSpace", 7, (IMAGE,), ("depth_to_space",), {"blocksize": 2}),
+    Case("DepthToSpace", 11, (IMAGE,), ("depth_to_space",), {"blocksize": 2, "mode": "CRD"}),
+    Case("SpaceToDepth", 7, (IMAGE,), ("space_to_depth",), {"blocksize": 2}),
+    Case("ReverseSequence", 10, (numbered(4, 3), ints(1, 4, 2)), ("reverse_sequence",)),
+    Case(
+        "ReverseSequence", 10, (numbered(3, 4), ints(1, 4, 2)), ("reverse_sequence",), {"batch_axis": 0, "time_axis": 1}
+    ),
+    Case("Identity", 7, (X,), ()),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_operators_with_plain_sizes(case: Case) -> None:
+    hold(case)
+
+
+STATIC = [case for case in CASES if case.operator not in ("Squeeze", "Expand") and "dynamic" not in str(case.gives)]
+
+
+@pytest.mark.parametrize("case", STATIC, ids=str)
+def test_operators_with_symbolic_sizes(case: Case) -> None:
+    hold(case, symbols=True)
+
+
+def test_squeeze_without_axes_takes_what_is_known_to_be_one() -> None:
+    hold(Case("Squeeze", 11, (ONES,), ("squeeze",)))
+    hold(Case("Squeeze", 13, (ONES,), ("squeeze",)))
+
+
+def test_a_reshape_that_cannot_be_is_an_error_at_its_node() -> None:
+    with pytest.raises(CapgraphError, match=r"cannot be reshaped[\s\S]*Reshape"):
+        imported(model_of(Case("Reshape", 13, (X, ints(7, -1)), (), constants={1})))
+
+
+def shape_chain() -> onnx.ModelProto:
+    """x: [B, T, 12] to [B, T, 3, 4] by shapes that are computed."""
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    heads (float[B, T, 12] x) => (float[B, T, 3, 4] y) {
+      shape = Shape(x)
+      zero = Constant<value_ints = [0]>()
+      one = Constant<value_ints = [1]>()
+      batch = Gather<axis = 0>(shape, zero)
+      rows = Gather<axis = 0>(shape, one)
+      heads = Constant<value_ints = [3, -1]>()
+      target = Concat<axis = 0>(batch, rows, heads)
+      y = Reshape(x, target)
+    }
+    """
+    return onnx.parser.parse_model(text)
+
+
+def test_computed_shapes_become_attributes() -> None:
+    graph = imported(shape_chain())
+    assert graph.last is not None
+    assert graph.last.op.name == "reshape"
+    assert graph.last.attrs["shape"] == (B, T, 3, 4)
+    exported = export_model(graph)
+    assert "Reshape" in [node.op_type for node in exported.graph.node]
+
+
+def test_a_reshape_that_keeps_its_symbols_is_written_without_shapes() -> None:
+    builder = Builder()
+    x = builder.input("x", TensorType(DType.F32, (B, T, 12)))
+    graph = builder.finish({"y": builder.op("reshape", x, shape=(B, T, 3, 4))})
+    assert [node.op_type for node in export_model(graph).graph.node] == ["Reshape"]
+
+
+SINGLE: list[tuple[str, dict[str, Any], tuple[int, ...]]] = [
+    ("reshape", {"shape": (T, B, 12)}, (2, 3, 12)),
+    ("reshape", {"shape": (B * T, 12)}, (2, 3, 12)),
+    ("reshape", {"shape": (4 * B, T, 3)}, (2, 3, 12)),
+    ("expand", {"shape": (T, B, T, 12)}, (2, 3, 12)),
+    ("tile", {"repeats": (T, 1, 2)}, (2, 3, 12)),
+    ("reverse", {"axes": (0, -1)}, (2, 3, 12)),
+    ("roll", {"axes": (0, 1, 2), "shifts": (1, -4, 5)}, (2, 3, 12)),
+]
+
+
+@pytest.mark.parametrize(("name", "attrs", "shape"), SINGLE)
+def test_ops_without_an_operator_of_their_own_are_written(
+    name: str, attrs: dict[str, Any], shape: tuple[int, ...]
+) -> None:
+    builder = Builder()
+    x = builder.input("x", TensorType(DType.F32, (B, T, 12)))
+    graph = builder.finish({"y": builder.op(name, x, **attrs)})
+    feeds = {"x": numbered(*shape)}
+    wanted = evaluated(graph, feeds)
+    exported = export_model(graph)
+    compare(runtime_of(exported, feeds), wanted)
+    compare(evaluated(imported(exported), feeds), wanted)
+
+
+def test_reverse_sequence_of_later_axes_is_moved_there_and_back() -> None:
+    builder = Builder()
+    x = builder.input("x", TensorType(DType.F32, (2, 3, 4)))
+    lengths = builder.input("lengths", TensorType(DType.I64, (4,)))
+    graph = builder.finish({"y": builder.op("reverse_sequence", x, lengths, batch_axis=2, time_axis=1)})
+    feeds = {"x": X, "lengths": ints(1, 2, 3, 2)}
+    compare(runtime_of(export_model(graph), feeds), evaluated(graph, feeds))
+
+
+def test_a_batch_of_nothing_is_reshaped() -> None:
+    graph = imported(shape_chain())
+    feeds = {"x": np.zeros((0, 3, 12), np.float32)}
+    compare(runtime_of(export_model(graph), feeds), evaluated(graph, feeds))
+    assert op_names(graph)[-1] == "reshape"
