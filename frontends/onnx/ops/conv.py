@@ -8,7 +8,16 @@ from ....ir.errors import ModelError, UnsupportedError
 from ....ir.graph import Node, Value
 from ..context import ImportContext, NotNative
 from ..export_context import ExportContext
-from .windows import auto_pad, convolution_operands, padding_attrs, per_axis, spatial_rank, split_pads, window_attrs
+from .windows import (
+    auto_pad,
+    convolution_operands,
+    padded_operand,
+    padding_attrs,
+    per_axis,
+    spatial_rank,
+    split_pads,
+    window_attrs,
+)
 
 # ---- coming in
 
@@ -172,12 +181,13 @@ def _export_quantized(ctx: ExportContext, node: Node, op_type: str, weight: int)
 
 def export_deform_conv(ctx: ExportContext, node: Node) -> None:
     """DeformConv, which has no `auto_pad`; symbolic pads become a Pad node, which is the same: outside is zero."""
-    kernel = _weight(node, 1).shape[2:]
-    x, padding = convolution_operands(ctx, node, kernel)
-    if "auto_pad" in padding:
-        raise UnsupportedError("DeformConv takes no symbolic pads", remedy="bind the symbolic sizes first")
-    groups = node.attrs["offset_groups"]
-    ctx.emit("DeformConv", (x, *node.inputs[1:]), node.outputs, offset_group=groups, **padding, **_shared(node, kernel))
+    kernel, pads = _weight(node, 1).shape[2:], node.attrs["pads"]
+    attrs = {**_shared(node, kernel), "offset_group": node.attrs["offset_groups"]}
+    if all(isinstance(pad, int) and pad >= 0 for pad in pads):
+        ctx.emit("DeformConv", node.inputs, node.outputs, pads=pads, **attrs)
+        return
+    operands = (padded_operand(ctx, node), *node.inputs[1:])
+    ctx.emit("DeformConv", operands, node.outputs, pads=(0,) * len(pads), **attrs)
 
 
 def export_conv_transpose(ctx: ExportContext, node: Node) -> None:
@@ -187,11 +197,16 @@ def export_conv_transpose(ctx: ExportContext, node: Node) -> None:
     if all(isinstance(pad, int) and pad >= 0 for pad in pads):
         ctx.emit("ConvTranspose", node.inputs, node.outputs, pads=pads, **attrs)
         return
+    x, weight, bias = node.inputs
     half = len(pads) // 2
-    whole = ctx.emit_value("ConvTranspose", node.inputs, pads=(0,) * len(pads), **attrs)
+    whole = ctx.emit_value("ConvTranspose", (x, weight), pads=(0,) * len(pads), **attrs)
     cut = ctx.dims_tensor((0, 0, *(-pad for pad in pads[:half]), 0, 0, *(-pad for pad in pads[half:])), *node.operands)
-    zero = ctx.constant(0, node.output.tensor.dtype)
-    ctx.emit("Pad", (whole, cut, zero), node.outputs, mode="constant")
+    operands = (whole, cut, ctx.constant(0, node.output.tensor.dtype))
+    if bias is None:
+        ctx.emit("Pad", operands, node.outputs, mode="constant")
+        return
+    column = ctx.emit_value("Unsqueeze", (bias, ctx.ints(range(1, 1 + half))))
+    ctx.emit("Add", (ctx.emit_value("Pad", operands, mode="constant"), column), node.outputs)
 
 
 def export_col2im(ctx: ExportContext, node: Node) -> None:
