@@ -1,6 +1,9 @@
-"""Activation functions: one operator each, with its attributes."""
+"""Activation functions, one operator each, and ONNX Runtime's own variants of Gelu, which add a bias first."""
 
-from ....ir.graph import Node
+from collections.abc import Callable
+
+from ....ir.graph import Node, Value
+from ..context import ImportContext
 from ..export_context import ExportContext
 from .rows import export_as, import_as
 
@@ -23,9 +26,27 @@ _SAME: dict[str, tuple[str, ...]] = {
 }
 """Operators, their native ops, and the attributes that both have."""
 
+
+def _gelu_of_sum(approximate: str) -> Callable[[ImportContext], Value]:
+    def rule(ctx: ImportContext) -> Value:
+        x, bias = ctx.input(0), ctx.optional(1)
+        return ctx.op("gelu", x if bias is None else ctx.op("add", x, bias), approximate=approximate)
+
+    return rule
+
+
+def import_quick_gelu(ctx: ImportContext) -> Value:
+    """QuickGelu: x sigmoid(alpha x) with another default than Swish."""
+    return ctx.op("silu", ctx.input(0), alpha=ctx.attr("alpha", 1.702))
+
+
 IMPORTS = {
     **{operator: import_as(*name_and_attributes) for operator, name_and_attributes in _SAME.items()},
     "Swish": import_as("silu", "alpha"),
+    "com.microsoft.Gelu": _gelu_of_sum("none"),
+    "com.microsoft.BiasGelu": _gelu_of_sum("none"),
+    "com.microsoft.FastGelu": _gelu_of_sum("tanh"),
+    "com.microsoft.QuickGelu": import_quick_gelu,
 }
 
 

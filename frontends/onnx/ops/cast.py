@@ -70,6 +70,8 @@ IMPORTS = {
     "QuantizeLinear": import_quantize,
     "DequantizeLinear": import_dequantize,
     "DynamicQuantizeLinear": import_as("dynamic_quantize_linear"),
+    "com.microsoft.QuantizeLinear": import_quantize,
+    "com.microsoft.DequantizeLinear": import_dequantize,
 }
 
 # ---- going out

@@ -1,7 +1,8 @@
-"""The opset versions in which an operator means something, to hold each of them to ONNX Runtime."""
+"""Every version of an operator, and ONNX Runtime's own operators, to hold each of them to ONNX Runtime."""
 
 from collections.abc import Iterable
 
+import onnx
 import pytest
 from capgraph.frontends.onnx.schemas import versions_of
 
@@ -18,3 +19,10 @@ def every_version(operators: Iterable[str]) -> pytest.MarkDecorator:
         if opset <= NEWEST_OFFICIAL
     ]
     return pytest.mark.parametrize(("operator", "opset"), rows)
+
+
+def of_onnx_runtime(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its node moved to ONNX Runtime's own domain."""
+    model.graph.node[0].domain = "com.microsoft"
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    return model

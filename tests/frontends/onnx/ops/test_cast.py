@@ -11,9 +11,17 @@ from capgraph.ir.errors import ModelError
 from capgraph.ir.ops.cast import OPS
 from capgraph.ir.types import DType
 
-from tests.frontends.onnx.ops.every_version import every_version
+from tests.frontends.onnx.ops.every_version import every_version, of_onnx_runtime
 from tests.frontends.onnx.ops.reference_only import check_in_reference
-from tests.frontends.onnx.ops.there_and_back import check, evaluated, feeds_of, imported, op_names, with_symbols
+from tests.frontends.onnx.ops.there_and_back import (
+    check,
+    evaluated,
+    feeds_of,
+    imported,
+    op_names,
+    runtime_of,
+    with_symbols,
+)
 from tests.ir.ops.onnx_oracle import one_node, random, runtime
 
 X = np.array([-1.5, 0, 2.5, 300, 1e6], np.float32)
@@ -130,6 +138,19 @@ def test_precision_and_output_type_come_through():
 def test_a_zero_point_of_one_element_for_a_scale_of_none():
     x, scale, zero = np.array([0, 7], np.uint8), np.array(2, np.float32), np.array([1], np.uint8)
     check(one_node("DequantizeLinear", [x, scale, zero], 1, 21, {"axis": 0}), feeds_of(x, scale, zero))
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_quantisation_of_onnx_runtime(shape):
+    scale, _ = parameters(shape)
+    zero = np.full(shape, 300, np.uint16)
+    inputs = [random(1, 2, 3) * 50, scale, zero]
+    model = of_onnx_runtime(one_node("QuantizeLinear", inputs, 1, 13, {"axis": 1}))
+    (quantised,) = expected = runtime_of(model, feeds_of(*inputs))
+    check(model, feeds_of(*inputs), expected)
+    inputs[0] = quantised
+    model = of_onnx_runtime(one_node("DequantizeLinear", inputs, 1, 13, {"axis": 1}))
+    check(model, feeds_of(*inputs), runtime_of(model, feeds_of(*inputs)))
 
 
 def test_two_types_that_contradict_are_refused():
