@@ -14,7 +14,7 @@ from ..constant import Array
 from ..constraints import require_equal
 from ..dims import ceil_div
 from ..errors import ShapeError, TypeRuleError
-from ..op import ANY, FLOATS, Op, Trait, flops_per_element, op
+from ..op import ANY, FLOATS, STRINGS, Op, Trait, flops_per_element, op
 from ..types import DType, Kind, TensorType, Type
 from .elementwise import all_fit, is_small_float
 from .rules import normal_axis, require_rank
@@ -50,7 +50,18 @@ def cast(x: Array, *, to: DType, saturate: bool, round_mode: str) -> Array:
         return _powers_of_two(np.asarray(_widened(x).astype(np.float64)), saturate, round_mode)
     if to in _BOUNDED:
         return _to_fp8(_widened(x), to, saturate)
-    return np.asarray(_widened(x).astype(to.numpy))
+    x = _widened(x)
+    return _wrapped(x, to) if to in (DType.U32, DType.U64) and x.dtype.kind == "f" else np.asarray(x.astype(to.numpy))
+
+
+def _wrapped(x: Array, to: DType) -> Array:
+    """Floats as u32 or u64, what is out of range wrapped around: it is undefined, but one value has one result.
+
+    Processors convert to unsigned integers in two ways, which differ out of range; NumPy uses both in one array.
+    """
+    exceeds = x >= 2.0**63 if to is DType.U64 else np.zeros(x.shape, np.bool_)
+    signed = np.where(exceeds, x - 2.0**63, x).astype(np.int64).view(np.uint64)
+    return np.where(exceeds, signed ^ np.uint64(2**63), signed).astype(to.numpy)
 
 
 def _widened(x: Array) -> Array:
@@ -323,7 +334,7 @@ OPS: tuple[Op, ...] = (
     op(
         "bit_cast",
         "x: T",
-        T=ANY,
+        T=ANY - STRINGS,
         attrs=(_TO,),
         infer=bit_cast_type,
         meaning=bit_cast,
