@@ -114,7 +114,8 @@ class Op:
     `aliases` lists (result, operand) pairs: that result may be written into that operand's buffer when the operand is
     not used afterwards. `flops` counts arithmetic operations (a multiply-add is two). `symbolic`, where there is one,
     is the meaning on small integer tensors whose elements are dims: it gets operand types, object arrays of dims (None
-    where not known) and attributes, and gives the first result as an object array, or None when it cannot tell.
+    where not known) and attributes, and gives the first result as an object array (or all, as a tuple), or None when it
+    cannot tell.
     """
 
     name: str

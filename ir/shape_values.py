@@ -4,7 +4,6 @@ A model computes shapes with nodes: `shape`, `gather`, `mul`, `concat`. `ShapeVa
 `symbolic` meanings of their ops, so that the operand of a reshape is known to be `[B, 12*T, 64]` before anything runs.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from .constant import Array
 from .dims import Dim, SymDim
 from .errors import CapgraphError
 from .graph import Node, Value
-from .types import Kind, TensorType
+from .types import DType, Kind, TensorType
 
 MAX_ELEMENTS = 64
 """Larger tensors are data, not shapes: nothing is known of them."""
@@ -112,13 +111,20 @@ def _is_followed(value: Value) -> bool:
 
 
 def _checked(found: Any, value: Value) -> Array | None:
-    """`found` as a read-only object array; None unless it holds dims only and has the shape of `value`."""
+    """`found` as a read-only object array; None unless it has the shape of `value` and holds what its dtype can hold."""
     content = np.array(found, dtype=object)
-    if content.shape != value.shape or not _holds_dims(content.reshape(-1).tolist()):
+    dtype = value.tensor.dtype
+    if content.shape != value.shape or not all(_fits(element, dtype) for element in content.reshape(-1).tolist()):
         return None
     content.flags.writeable = False
     return content
 
 
-def _holds_dims(elements: Sequence[Any]) -> bool:
-    return all(isinstance(element, int | SymDim) for element in elements)
+def _fits(element: Any, dtype: DType) -> bool:
+    """Whether a dim can be an element: integers must lie in range, symbolic ones are taken to, from 32 bits on."""
+    if isinstance(element, SymDim):
+        return dtype.bits >= 32 and dtype.is_integer
+    if dtype is DType.BOOL or isinstance(element, bool):
+        return dtype is DType.BOOL and isinstance(element, bool)
+    least = 0 if dtype.kind is Kind.UINT else -(1 << (dtype.bits - 1))
+    return isinstance(element, int) and least <= element < least + (1 << dtype.bits)

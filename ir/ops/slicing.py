@@ -209,6 +209,8 @@ def pad(x: Array, value: Array | None, *, pads: Sequence[int], mode: str) -> Arr
     begins, ends = pads[: x.ndim], pads[x.ndim :]
     if any(size + begin + end < 0 for size, begin, end in zip(x.shape, begins, ends, strict=True)):
         raise ExecutionError(f"pads {list(pads)} take more away than {shape_text(x.shape)} has")
+    if not x.ndim:
+        return x
     if mode == "constant":
         return _pad_constant(x, _fill_value(x, value), begins, ends)
     for axis, (begin, end) in enumerate(zip(begins, ends, strict=True)):
@@ -225,11 +227,11 @@ def _pad_constant(x: Array, fill: Array, begins: Sequence[int], ends: Sequence[i
     bounds = list(zip(x.shape, begins, ends, strict=True))
     result = np.full([size + begin + end for size, begin, end in bounds], fill, dtype=x.dtype)
     inner = tuple(slice(max(begin, 0), max(size + begin, 0)) for size, begin, _ in bounds)
-    target = result[(..., *inner)]  # an array also where there is no axis
+    target = result[inner]
     outer = tuple(
         slice(max(-begin, 0), max(-begin, 0) + length) for begin, length in zip(begins, target.shape, strict=True)
     )
-    target[...] = x[(..., *outer)]
+    target[...] = x[outer]
     return result
 
 

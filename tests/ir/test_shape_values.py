@@ -126,6 +126,15 @@ def test_errors_in_shape_arithmetic_are_left_to_the_run() -> None:
     assert values.of(product) is None
 
 
+def test_what_does_not_fit_its_dtype_is_not_told() -> None:
+    chain = Chain()
+    values = ShapeValues()
+    assert values.as_dims(chain.op("arange", start=100, limit=103, dtype=DType.I8)) == (100, 101, 102)
+    assert values.of(chain.op("arange", start=254, limit=257, dtype=DType.U8)) is None
+    assert values.of(chain.op("arange", start=T, limit=T + 1, dtype=DType.U8)) is None
+    assert values.as_dims(chain.constant([True, False], np.bool_)) == (True, False)
+
+
 def test_answers_are_read_only_and_kept() -> None:
     chain = Chain()
     values = ShapeValues()
