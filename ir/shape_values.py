@@ -111,7 +111,7 @@ def _is_followed(value: Value) -> bool:
 
 
 def _checked(found: Any, value: Value) -> Array | None:
-    """`found` as a read-only object array; None unless it has the shape of `value` and holds what its dtype can hold."""
+    """`found` as a read-only object array; None unless it has the shape and can be of the dtype of `value`."""
     content = np.array(found, dtype=object)
     dtype = value.tensor.dtype
     if content.shape != value.shape or not all(_fits(element, dtype) for element in content.reshape(-1).tolist()):
