@@ -1,0 +1,119 @@
+"""Pools in and out of ONNX: auto_pad, older defaults, symbolic sizes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from capgraph.frontends.onnx.exporter import export_model
+from capgraph.ir.builder import Builder
+from capgraph.ir.dims import symbol
+from capgraph.ir.errors import UnsupportedError
+
+from tests.frontends.onnx.ops.operator_cases import Case, ints, model_of
+from tests.frontends.onnx.ops.there_and_back import (
+    compare,
+    evaluated,
+    feeds_of,
+    imported,
+    op_names,
+    runtime_of,
+    with_symbols,
+)
+from tests.frontends.onnx.ops.there_and_back import reference as reference_of
+from tests.ir.ops.onnx_oracle import random
+
+X = random(1, 2, 3, 9, 8)
+SQUARE: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2]}
+UNPOOLED = (random(1, 1, 1, 2, 2), ints(5, 7, 13, 15).reshape(1, 1, 2, 2))
+
+CASES = [
+    Case("MaxPool", 7, (X,), ("max_pool",), {**SQUARE, "pads": [1, 0, 1, 1]}),
+    Case("MaxPool", 10, (X,), ("max_pool",), {**SQUARE, "ceil_mode": 1, "dilations": [2, 1]}),
+    Case("MaxPool", 12, (X,), ("max_pool",), {"kernel_shape": [2, 3]}),
+    Case("MaxPool", 22, (X,), ("max_pool",), {**SQUARE, "auto_pad": "SAME_UPPER"}),
+    Case("MaxPool", 22, (X,), ("max_pool",), {**SQUARE, "auto_pad": "SAME_LOWER"}),
+    Case("MaxPool", 22, (X,), ("max_pool",), {**SQUARE, "auto_pad": "VALID"}),
+    Case("MaxPool", 8, (X,), ("max_pool_with_indices",), {**SQUARE, "pads": [1, 1, 1, 1]}, outputs=2),
+    Case("MaxPool", 12, (X,), ("max_pool_with_indices",), {**SQUARE, "storage_order": 1}, outputs=2),
+    Case("AveragePool", 7, (X,), ("average_pool",), {**SQUARE, "pads": [1, 0, 1, 1], "count_include_pad": 1}),
+    Case("AveragePool", 7, (X,), ("average_pool",), {**SQUARE, "pads": [1, 0, 1, 1]}),
+    Case("AveragePool", 10, (X,), ("average_pool",), {**SQUARE, "ceil_mode": 1}),
+    Case("AveragePool", 19, (X,), ("average_pool",), {**SQUARE, "dilations": [2, 2]}),
+    Case("AveragePool", 22, (X,), ("average_pool",), {**SQUARE, "auto_pad": "SAME_LOWER"}),
+    Case("LpPool", 7, (X,), ("lp_pool",), {**SQUARE, "pads": [1, 0, 1, 1], "p": 1}),
+    Case("LpPool", 18, (X,), ("lp_pool",), {**SQUARE, "dilations": [1, 2]}),
+    Case("GlobalAveragePool", 7, (X,), ("reduce_mean",)),
+    Case("GlobalMaxPool", 7, (X,), ("reduce_max",)),
+    Case("GlobalLpPool", 7, (X,), ("reduce_l2",)),
+    Case("GlobalLpPool", 7, (X,), ("reduce_l1",), {"p": 1}),
+    Case("MaxUnpool", 9, UNPOOLED, ("max_unpool",), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("symbols", [False, True])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_pools_there_and_back(case: Case, symbols: bool) -> None:
+    """Held to ONNX Runtime alone: the reference has no pools of older versions, and others than these for auto_pad."""
+    model, feeds = model_of(case), feeds_of(*case.inputs)
+    wanted = runtime_of(model, feeds)
+    graph = imported(with_symbols(model, ["x0"]) if symbols and case.operator != "MaxUnpool" else model)
+    assert tuple(op_names(graph)) == case.gives
+    compare(evaluated(graph, feeds), wanted)
+    exported = export_model(graph)
+    compare(runtime_of(exported, feeds), wanted)
+    compare(evaluated(imported(exported), feeds), wanted)
+
+
+def test_a_global_pool_of_another_norm() -> None:
+    graph = imported(model_of(Case("GlobalLpPool", 22, (X,), ("lp_pool",), {"p": 3})))
+    wanted = [np.sum(np.abs(X) ** 3, (2, 3), keepdims=True) ** (1 / 3)]
+    compare(evaluated(graph, feeds_of(X)), wanted)
+    compare(runtime_of(export_model(graph), feeds_of(X)), wanted)
+
+
+def test_unpooling_to_a_known_shape() -> None:
+    inputs = (*UNPOOLED, ints(1, 1, 5, 5))
+    case = Case("MaxUnpool", 22, inputs, ("max_unpool",), {"kernel_shape": [2, 2], "strides": [2, 2]}, constants={2})
+    model, feeds = model_of(case), feeds_of(*inputs[:2])
+    wanted = reference_of(model, feeds)
+    graph = imported(model)
+    assert op_names(graph) == ["max_unpool"]
+    compare(evaluated(graph, feeds), wanted)
+    compare(reference_of(export_model(graph), feeds), wanted)
+
+
+ROIS, IMAGES = np.array([[0, 0, 6, 6], [1.3, 2.1, 5.2, 7.9]], np.float32), ints(0, 1)
+
+
+@pytest.mark.parametrize(
+    "attrs", [{}, {"mode": "max", "output_height": 2, "output_width": 3, "sampling_ratio": 2}], ids=str
+)
+@pytest.mark.parametrize("opset", [10, 16, 22])
+def test_roi_align_there_and_back(opset: int, attrs: dict[str, Any]) -> None:
+    case = Case("RoiAlign", opset, (X, ROIS, IMAGES), ("roi_align",), attrs)
+    feeds = feeds_of(*case.inputs)
+    graph = imported(model_of(case))
+    if opset < 22 and attrs.get("mode") != "max":
+        compare(evaluated(graph, feeds), runtime_of(model_of(case), feeds))
+    compare(evaluated(imported(export_model(graph)), feeds), evaluated(graph, feeds))
+    compare(reference_of(export_model(graph), feeds), evaluated(graph, feeds))
+
+
+def test_max_roi_pool_there_and_back() -> None:
+    regions = np.array([[0, 0, 0, 6, 6], [1, 1, 2, 5, 7]], np.float32)
+    case = Case("MaxRoiPool", 7, (X, regions), ("max_roi_pool",), {"pooled_shape": [2, 3], "spatial_scale": 0.5})
+    feeds = feeds_of(*case.inputs)
+    wanted = runtime_of(model_of(case), feeds)
+    graph = imported(model_of(case))
+    compare(evaluated(graph, feeds), wanted)
+    compare(evaluated(imported(export_model(graph)), feeds), wanted)
+    compare(runtime_of(export_model(graph, opset=20), feeds), wanted)
+
+
+def test_pads_that_cannot_be_written_are_refused() -> None:
+    build = Builder("padded")
+    x = build.input("x", "f32[1, 1, H]")
+    pooled = build.op("max_pool", x, kernel=[2], strides=[1], dilations=[1], pads=[symbol("H") - 1, 0])
+    graph = build.finish({"y": pooled})
+    with pytest.raises(UnsupportedError, match="no pool with pads"):
+        export_model(graph)
