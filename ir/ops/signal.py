@@ -72,6 +72,8 @@ def dft(x: Array, *, axis: int, length: int | None, inverse: bool, onesided: boo
     signal = _as_complex(x)
     if not isinstance(count, int) or count < 1:  # the transform of no samples
         return np.zeros(_empty_dft_shape(x, at, inverse and onesided), dtype=x.dtype)
+    if not signal.shape[at]:  # NumPy's irfft would read beyond it: pad it with a zero already
+        signal = np.zeros((*signal.shape[:at], 1, *signal.shape[at + 1 :]), dtype=signal.dtype)
     if inverse and onesided:
         return np.asarray(np.fft.irfft(signal, count, axis=at))[..., None].astype(x.dtype)
     if inverse:

@@ -48,6 +48,16 @@ def test_the_transform_of_nothing_is_empty() -> None:
     assert run("dft", np.zeros((2, 0, 1), np.float32))[0].shape == (2, 0, 2)
 
 
+@pytest.mark.parametrize("inverse", [False, True])
+@pytest.mark.parametrize("onesided", [False, True])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_nothing_padded_to_a_length_is_zeros(inverse: bool, onesided: bool, parts: int) -> None:
+    x = np.zeros((2, 0, parts), np.float32)
+    (found,) = run("dft", x, length=5, inverse=inverse, onesided=onesided)
+    assert found.shape[1] == (3 if onesided and not inverse else 5)
+    assert not found.any()
+
+
 @given(
     batch=st.integers(1, 2),
     frame_length=st.integers(1, 6),
