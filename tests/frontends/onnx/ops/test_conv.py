@@ -13,8 +13,8 @@ from capgraph.ir.errors import ModelError, UnsupportedError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.frontends.onnx.ops.operator_cases import Case, ints, model_of
-from tests.frontends.onnx.ops.there_and_back import compare, evaluated, imported, runtime_of, with_symbols
+from tests.frontends.onnx.ops.operator_cases import Case, hold, ints, model_of
+from tests.frontends.onnx.ops.there_and_back import compare, evaluated, imported, runtime_of
 from tests.ir.ops.onnx_oracle import random
 
 CONV_T, QCONV = "ConvTranspose", "QLinearConv"
@@ -44,32 +44,15 @@ CASES = [
 ]  # fmt: skip
 
 
-def runtime_result(case: Case) -> list[Any]:
-    feeds = {f"x{i}": x for i, x in enumerate(case.inputs) if x is not None and i not in case.constants}
-    return runtime_of(model_of(case), feeds)
-
-
-def hold_runtime(case: Case, *, symbols: bool) -> None:
-    """As `hold`, without the reference evaluator: it has no grouped transposed convolutions and no older defaults."""
-    feeds = {f"x{i}": x for i, x in enumerate(case.inputs) if x is not None and i not in case.constants}
-    model, wanted = model_of(case), runtime_result(case)
-    graph = imported(with_symbols(model, ["x0"]) if symbols else model)
-    assert tuple(node.op.name for node in graph.nodes if node.op.name != "constant") == case.gives
-    compare(evaluated(graph, feeds), wanted)
-    exported = export_model(graph)
-    compare(runtime_of(exported, feeds), wanted)
-    compare(evaluated(imported(exported), feeds), wanted)
-
-
 @pytest.mark.parametrize("symbols", [False, True])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_convolutions_there_and_back(case: Case, symbols: bool) -> None:
-    hold_runtime(case, symbols=symbols)
+    hold(case, symbols=symbols)
 
 
 def test_deform_conv_there_and_back() -> None:
     inputs = (random(1, 2, 4, 6, 6), random(2, 4, 2, 2, 2), random(7, 2, 8, 5, 5), random(8, 4), random(9, 2, 4, 5, 5))
-    hold_runtime(Case("DeformConv", 19, inputs, ("deform_conv",), {"group": 2}), symbols=False)
+    hold(Case("DeformConv", 19, inputs, ("deform_conv",), {"group": 2}), symbols=False)
 
 
 def test_an_older_model_with_an_unused_kernel_shape_that_is_wrong() -> None:
