@@ -31,7 +31,7 @@ class CapgraphBackendRep(BackendRep):
         """
         graph = self.imported.graph
         given = dict(inputs) if isinstance(inputs, Mapping) else self._by_name(inputs)
-        defaults = self.imported.defaults
+        defaults = graph.defaults
         missing = [v.name for v in graph.inputs if v.name not in given and v.name not in defaults]
         if missing:
             raise InputError(f"input {missing[0]} is missing", remedy="give a value for every input without a default")
@@ -41,8 +41,8 @@ class CapgraphBackendRep(BackendRep):
 
     def _by_name(self, inputs: Any) -> dict[str, Any]:
         graph = self.imported.graph
-        required = [v.name for v in graph.inputs if v.name not in self.imported.defaults]
-        optional = [v.name for v in graph.inputs if v.name in self.imported.defaults]
+        required = [v.name for v in graph.inputs if v.name not in graph.defaults]
+        optional = [v.name for v in graph.inputs if v.name in graph.defaults]
         listed = list(inputs) if isinstance(inputs, Sequence) else [inputs]
         if len(listed) > len(graph.inputs):
             raise InputError(f"the model takes {len(graph.inputs)} inputs, not {len(listed)}")

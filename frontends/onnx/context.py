@@ -134,7 +134,10 @@ class ImportContext:
     @overload
     def attr(self, name: str, default: T) -> T: ...
     def attr(self, name: str, default: Any = None) -> Any:
-        """An attribute as a Python value (strings decoded, tensors as `Constant`, graphs and types as protos)."""
+        """An attribute as a Python value (strings decoded, tensors as `Constant`, graphs and types as protos).
+
+        A float, which ONNX keeps in 32 bits, comes as the shortest decimal that is the same there: 0.1 is 0.1.
+        """
         proto = self._attributes.get(name)
         return default if proto is None else self.python_value(proto)
 
@@ -148,6 +151,10 @@ class ImportContext:
             return constant_from_proto(proto.t, self.scope.folder)
         if proto.type == AttributeProto.TENSORS:
             return tuple(constant_from_proto(item, self.scope.folder) for item in proto.tensors)
+        if proto.type == AttributeProto.FLOAT:
+            return _decimal(proto.f)
+        if proto.type == AttributeProto.FLOATS:
+            return tuple(_decimal(item) for item in proto.floats)
         value = onnx.helper.get_attribute_value(proto)
         return tuple(value) if isinstance(value, list) else value
 
@@ -197,6 +204,10 @@ def constant_of(value: Value) -> Constant | None:
         return None
     content = producer.attrs.get("value")
     return content if isinstance(content, Constant) and producer.op is native("constant") else None
+
+
+def _decimal(value: float) -> float:
+    return float(str(np.float32(value)))
 
 
 def _text(data: bytes) -> str | bytes:

@@ -13,7 +13,7 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from ...ir.constant import Constant
-from ...ir.errors import CapgraphError, InternalError, InvalidGraphError, ResourceError, UnsupportedError
+from ...ir.errors import CapgraphError, InternalError, ResourceError, UnsupportedError
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import native
 from ...ir.types import DType, Type
@@ -64,7 +64,6 @@ def export_model(
     *,
     opset: int | None = None,
     ir_version: int | None = None,
-    defaults: Mapping[str, Constant] | None = None,
     value_info: bool = True,
     check: bool = True,
     storage: Storage | None = None,
@@ -72,9 +71,9 @@ def export_model(
     """`graph` as an ONNX model.
 
     `opset` is the version of the default domain (default: 26, or the next one that every operator exists in),
-    `ir_version` that of the file format. `defaults` are contents for inputs that callers may leave out. `value_info`
-    writes the types of all values, which foreign operators of unknown domains need to be imported again. `check` runs
-    onnx's checker with shape inference over the result. `storage` says where large tensors go (default: inline).
+    `ir_version` that of the file format. `value_info` writes the types of all values, which foreign operators of
+    unknown domains need to be imported again. `check` runs onnx's checker with shape inference over the result.
+    `storage` says where large tensors go (default: inline).
 
     Raises `UnsupportedError` when the opset cannot express a node, `ResourceError` past 2 GB of inline constants.
     """
@@ -84,7 +83,7 @@ def export_model(
     while True:
         model = ModelWriter(target, storage or Inline(), value_info)
         try:
-            return model.write(graph, ir_version, defaults or {}, reason, check)
+            return model.write(graph, ir_version, reason, check)
         except NeedsOpset as need:
             if opset is not None or (high is not None and need.version > high):
                 raise UnsupportedError(
@@ -178,13 +177,8 @@ class ModelWriter:
         if limit is not None:
             self._limits[domain] = limit
 
-    def write(
-        self, graph: Graph, ir_version: int | None, defaults: Mapping[str, Constant], reason: str, check: bool
-    ) -> ModelProto:
+    def write(self, graph: Graph, ir_version: int | None, reason: str, check: bool) -> ModelProto:
         """The whole model."""
-        unknown = sorted(defaults.keys() - {value.name for value in graph.inputs})
-        if unknown:
-            raise InvalidGraphError(f"there is no input {unknown[0]} to have a default")
         _reserve_signature(self, graph)
         writer = GraphWriter(self)
         inputs = [value.name for value in graph.inputs]
@@ -195,7 +189,7 @@ class ModelWriter:
         )
         model.ir_version = ir_version if ir_version is not None else self._ir_version(model)
         write_metadata(model, graph, reason)
-        large = [_Large(name, content) for name, content in defaults.items()] + writer.large
+        large = [_Large(name, content) for name, content in graph.defaults.items()] + writer.large
         if check:
             _check(model, writer.large)
         model.graph.initializer.extend(self.storage.tensor(item.content, item.name) for item in large)

@@ -37,9 +37,17 @@ def import_foreign(ctx: ImportContext, domain: str) -> Sequence[Value | None]:
     if places != list(range(len(places))):
         attrs["results"] = tuple(places)
     op = foreign_op(domain, ctx.op_type)
-    node = ctx.graph.append(op, (*ctx.inputs, *captured), attrs, types=types, origin=ctx.origin)
+    node = ctx.graph.append(op, (*_own_inputs(ctx), *captured), attrs, types=types, origin=ctx.origin)
     by_place = dict(zip(places, node.outputs, strict=True))
     return [by_place.get(place) for place in range(len(ctx.node.output))]
+
+
+def _own_inputs(ctx: ImportContext) -> list[Value | None]:
+    """The operator's operands without absent ones at the end, which may as well not be listed."""
+    inputs = list(ctx.inputs)
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    return inputs
 
 
 def _attributes(ctx: ImportContext) -> tuple[dict[str, Any], list[Value]]:

@@ -34,11 +34,15 @@ MAX_DEPTH = 64
 
 @dataclass
 class ImportedModel:
-    """A graph, the defaults of inputs that callers may leave out, and remarks for `explain()`."""
+    """A graph and remarks for `explain()`."""
 
     graph: Graph
-    defaults: dict[str, Constant] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def defaults(self) -> Mapping[str, Constant]:
+        """The contents of inputs that callers may leave out."""
+        return self.graph.defaults
 
 
 @dataclass(frozen=True)
@@ -370,6 +374,7 @@ class Scope:
         self.import_nodes(proto.node, (info.name for info in proto.output))
         self.graph.set_outputs([self._output(info) for info in proto.output], [info.name for info in proto.output])
         erase_unused(self.graph)
+        place_constants(self.graph)
 
     def _output(self, info: ValueInfoProto) -> Value:
         value = self.lookup(info.name)
@@ -416,6 +421,16 @@ def erase_unused(graph: Graph) -> None:
             graph.erase(node)
 
 
+def place_constants(graph: Graph) -> None:
+    """Moves every constant right before the first node that reads it, wherever the model had it."""
+    settled: set[Value] = set()
+    for node in graph.nodes:
+        for operand in node.operands:
+            if operand not in settled and constant_of(operand) is not None and operand.producer is not None:
+                settled.add(operand)
+                graph.move_before(operand.producer, node)
+
+
 def _import_main(model: _Model, proto: GraphProto, frozen: bool) -> ImportedModel:
     graph = Graph(proto.name or "main")
     graph.metadata.update(read_metadata(model.proto))
@@ -425,9 +440,9 @@ def _import_main(model: _Model, proto: GraphProto, frozen: bool) -> ImportedMode
     shadowed = [info for info in proto.input if info.name in initializers]
     kept = [info for info in proto.input if not (frozen and info.name in initializers)]
     for info in kept:
-        scope.define(info.name, graph.add_input(info.name, _declared_type(info, model.dim_of)))
+        value = scope.define(info.name, graph.add_input(info.name, _declared_type(info, model.dim_of)))
         if info.name in initializers:
-            imported.defaults[info.name] = constant_from_proto(initializers[info.name], model.folder)
+            graph.set_default(value, constant_from_proto(initializers[info.name], model.folder))
     if frozen and shadowed:
         model.notes.append(
             f"{len(shadowed)} initializers that are also inputs were frozen (freeze_initializers=False keeps them)"

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -29,7 +29,6 @@ def save_model(
     *,
     opset: int | None = None,
     ir_version: int | None = None,
-    defaults: Mapping[str, Constant] | None = None,
     value_info: bool = True,
     check: bool = True,
     external_over: int = MAX_INLINE_BYTES,
@@ -44,10 +43,8 @@ def save_model(
     """
     target = Path(path)
     try:
-        if _constant_bytes(graph, defaults or {}) <= external_over:
-            model = export_model(
-                graph, opset=opset, ir_version=ir_version, defaults=defaults, value_info=value_info, check=check
-            )
+        if _constant_bytes(graph) <= external_over:
+            model = export_model(graph, opset=opset, ir_version=ir_version, value_info=value_info, check=check)
             _write_model(model, target)
             return model
         with _DataFile(target) as data:
@@ -55,7 +52,6 @@ def save_model(
                 graph,
                 opset=opset,
                 ir_version=ir_version,
-                defaults=defaults,
                 value_info=value_info,
                 check=check,
                 storage=data,
@@ -67,9 +63,9 @@ def save_model(
         raise ResourceError(f"{target} cannot be written: {error}", remedy="check the disk and the folder") from error
 
 
-def _constant_bytes(graph: Graph, defaults: Mapping[str, Constant]) -> int:
+def _constant_bytes(graph: Graph) -> int:
     contents = [value for node in all_nodes(graph) for value in node.attrs.values() if isinstance(value, Constant)]
-    return sum(content.nbytes for content in (*contents, *defaults.values()))
+    return sum(content.nbytes for content in (*contents, *graph.defaults.values()))
 
 
 def _write_model(model: ModelProto, target: Path) -> None:

@@ -31,6 +31,7 @@ from . import (
     reduction,
     resize,
     selection,
+    sequence,
     signal,
     slicing,
 )
@@ -57,6 +58,7 @@ _FAMILIES: tuple[Any, ...] = (
     reduction,
     resize,
     selection,
+    sequence,
     signal,
     slicing,
 )
