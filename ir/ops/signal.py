@@ -8,7 +8,7 @@ from numpy.lib.stride_tricks import as_strided
 from ..attrs import Attribute, AttrKind
 from ..constant import Array
 from ..constraints import require_equal
-from ..dims import Dim, upper_bound
+from ..dims import Dim, dim_max, upper_bound
 from ..errors import ShapeError, TypeRuleError
 from ..op import FLOATS, INDICES, Op, op
 from ..types import DType, TensorType
@@ -48,7 +48,7 @@ def _dft_axis(axis: int, rank: int) -> int:
 def _dft_length(size: Dim, length: Dim | None, *, inverse: bool, onesided: bool) -> Dim:
     if length is not None:
         return length
-    return 2 * (size - 1) if inverse and onesided else size
+    return 2 * dim_max(size - 1, 0) if inverse and onesided else size
 
 
 def _dft_type(x: TensorType, *, axis: int, length: Dim | None, inverse: bool, onesided: bool) -> TensorType:
@@ -71,7 +71,8 @@ def dft(x: Array, *, axis: int, length: int | None, inverse: bool, onesided: boo
     count = _dft_length(x.shape[at], length, inverse=inverse, onesided=onesided)
     signal = _as_complex(x)
     if not isinstance(count, int) or count < 1:  # the transform of no samples
-        return np.zeros(_empty_dft_shape(x, at, inverse and onesided), dtype=x.dtype)
+        shape = _dft_type(TensorType(DType.of(x.dtype), x.shape), axis=at, length=0, inverse=inverse, onesided=onesided)
+        return np.zeros([dim for dim in shape.dims if isinstance(dim, int)], dtype=x.dtype)
     if not signal.shape[at]:  # NumPy's irfft would read beyond it: pad it with a zero already
         signal = np.zeros((*signal.shape[:at], 1, *signal.shape[at + 1 :]), dtype=signal.dtype)
     if inverse and onesided:
@@ -82,10 +83,6 @@ def dft(x: Array, *, axis: int, length: int | None, inverse: bool, onesided: boo
         return _as_pairs(np.fft.rfft(signal, count, axis=at), x.dtype)
     spectrum = np.fft.fft(signal, count, axis=at)
     return _as_pairs(np.take(spectrum, np.arange(count // 2 + 1), axis=at) if onesided else spectrum, x.dtype)
-
-
-def _empty_dft_shape(x: Array, axis: int, is_real: bool) -> tuple[int, ...]:
-    return (*x.shape[:axis], 0, *x.shape[axis + 1 : -1], 1 if is_real else 2)
 
 
 # ---- stft

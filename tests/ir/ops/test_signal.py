@@ -45,7 +45,10 @@ def test_a_round_trip_gives_the_signal_back(dtype: Any) -> None:
 
 
 def test_the_transform_of_nothing_is_empty() -> None:
-    assert run("dft", np.zeros((2, 0, 1), np.float32))[0].shape == (2, 0, 2)
+    empty = np.zeros((2, 0, 1), np.float32)
+    assert run("dft", empty)[0].shape == (2, 0, 2)
+    assert run("dft", empty, inverse=True, onesided=True)[0].shape == (2, 0, 1)
+    assert run("dft", empty, onesided=True)[0].tolist() == [[[0, 0]], [[0, 0]]]
 
 
 @pytest.mark.parametrize("inverse", [False, True])
