@@ -1,23 +1,30 @@
-"""The contents of small integer tensors as dims: what makes the shape arithmetic of a model visible.
+"""The contents of small tensors, as dims where they are sizes: what makes the shape arithmetic of a model visible.
 
-A model computes shapes with nodes: `shape`, `gather`, `mul`, `concat`. `ShapeValues` follows such chains through the
-`symbolic` meanings of their ops, so that the operand of a reshape is known to be `[B, 12*T, 64]` before anything runs.
+A model computes shapes with nodes: `shape`, `gather`, `mul`, `concat`. `ShapeValues` follows such chains, so that the
+operand of a reshape is known to be `[B, 12*T, 64]` before anything runs. What depends on constants alone is computed by
+the ops' own meanings, in whatever dtype; what depends on symbolic sizes by their `symbolic` meanings.
 """
 
 from typing import Any
 
 import numpy as np
 
+from .attrs import AttrKind
 from .constant import Array
 from .dims import Dim, SymDim
 from .errors import CapgraphError
 from .graph import Node, Value
+from .op import Trait
 from .types import DType, Kind, TensorType
 
 MAX_ELEMENTS = 64
 """Larger tensors are data, not shapes: nothing is known of them."""
 
-_KINDS = (Kind.INT, Kind.UINT, Kind.BOOL)
+_INTEGERS = (Kind.INT, Kind.UINT, Kind.BOOL)
+_FOLLOWED = (*_INTEGERS, Kind.FLOAT)
+_UNKNOWABLE = (CapgraphError, ValueError, TypeError, IndexError, ArithmeticError, KeyError, RuntimeError)
+"""What a meaning may raise: an open dim has no truth value, one can grow past its limits, and a division by zero or an
+index out of range is reported when the node runs, if it ever does."""
 
 
 class ShapeValues:
@@ -27,28 +34,22 @@ class ShapeValues:
     """
 
     def __init__(self) -> None:
-        self._known: dict[Value, Array | None] = {}
+        # Plain content has the value's own dtype; content with symbols in it is an object array of dims.
+        self._contents: dict[Value, Array | None] = {}
+        self._answers: dict[Value, Array | None] = {}
 
     def of(self, value: Value) -> Array | None:
         """The content of `value`: a read-only object array of int and SymDim in its shape, None when it is not known.
 
         Known are at most the values of integer or bool tensors of static shape with up to 64 elements.
         """
-        if value in self._known:
-            return self._known[value]
-        if not _is_followed(value):
+        if value in self._answers:
+            return self._answers[value]
+        if not _is_followed(value, _INTEGERS):
             return None
-        pending = [value]
-        while pending:
-            current = pending[-1]
-            missing = self._unvisited_operands(current)
-            if missing:
-                pending.extend(missing)
-                continue
-            pending.pop()
-            if current not in self._known:
-                self._known[current] = self._computed(current)
-        return self._known[value]
+        answer = _as_dims(self._content(value))
+        self._answers[value] = answer
+        return answer
 
     def as_dims(self, value: Value) -> tuple[Dim, ...] | None:
         """The content of a tensor of rank 1 as a tuple of dims; None when it is not known or of another rank."""
@@ -65,42 +66,82 @@ class ShapeValues:
 
     def assume(self, value: Value, like: Value) -> None:
         """Takes the content of `value` (the input of a region, say) to be that of `like`, a value of another graph."""
-        known = self.of(like)
-        if known is not None and _is_followed(value):
-            self._known[value] = known
+        if not _is_followed(value) or not _is_followed(like):
+            return
+        known = self._content(like)
+        if known is not None:
+            self._contents[value] = known
+            self._answers.pop(value, None)
+
+    def _content(self, value: Value) -> Array | None:
+        """The content of a followed value, after those of all that it depends on."""
+        pending = [value]
+        while pending:
+            current = pending[-1]
+            missing = self._unvisited_operands(current)
+            if missing:
+                pending.extend(missing)
+                continue
+            pending.pop()
+            if current not in self._contents:
+                self._contents[current] = self._computed(current)
+        return self._contents[value]
 
     def _unvisited_operands(self, value: Value) -> list[Value]:
         node = value.producer
-        if value in self._known or node is None or node.op.symbolic is None:
+        if value in self._contents or node is None:
             return []
-        return [operand for operand in node.operands if operand not in self._known and _is_followed(operand)]
+        followed = [operand for operand in node.operands if _is_followed(operand)]
+        if node.op.symbolic is None and len(followed) < len(node.operands):
+            return []
+        return [operand for operand in followed if operand not in self._contents]
 
     def _computed(self, value: Value) -> Array | None:
         node = value.producer
-        if node is None or node.op.symbolic is None:
+        if node is None:
             return None
-        found = self._meaning(node)
-        if isinstance(found, tuple):  # one for each result
-            found = found[value.index]  # pyright: ignore[reportUnknownVariableType]
-        elif value.index:
+        contents = [self._contents.get(operand) if operand is not None else None for operand in node.inputs]
+        try:
+            found = _result(node, contents, value.index)
+        except _UNKNOWABLE:
             return None
         return None if found is None else _checked(found, value)
 
-    def _meaning(self, node: Node) -> Any:
-        assert node.op.symbolic is not None  # checked by the only caller
+
+def _result(node: Node, contents: list[Array | None], index: int) -> Any:
+    """Result `index` of a node by its meaning, or by its symbolic one; None when neither can tell."""
+    if _is_evaluable(node, contents):
+        with np.errstate(all="ignore"):
+            results: Any = node.op.meaning(*contents, **node.attrs.as_kwargs())
+    elif node.op.symbolic is not None and isinstance(node.outputs[index].type, TensorType):
         types = [operand.type if operand is not None else None for operand in node.inputs]
-        contents = [self._known.get(operand) if operand is not None else None for operand in node.inputs]
-        try:
-            return node.op.symbolic(types, contents, node.attrs)
-        except (CapgraphError, TypeError, ArithmeticError, IndexError, ValueError):
-            # A dim that cannot be decided has no truth value (TypeError), one can grow past its limits, and a division
-            # by zero or an index out of range is reported when the node runs, if it ever does.
-            return None
+        results = node.op.symbolic(types, [_as_dims(content) for content in contents], node.attrs)
+    else:
+        return None
+    if isinstance(results, tuple):
+        return results[index]  # pyright: ignore[reportUnknownVariableType]
+    return results if index == 0 else None
 
 
-def _is_followed(value: Value) -> bool:
+def _is_evaluable(node: Node, contents: list[Array | None]) -> bool:
+    """Whether the meaning can be asked: a pure op without open sizes, all of whose operands have plain content."""
+    if not node.op.is_pure or node.op.has(Trait.CONTROL_FLOW):
+        return False
+    for operand, content in zip(node.inputs, contents, strict=True):
+        if operand is not None and (content is None or content.dtype.hasobject):
+            return False
+    return not any(_is_open(node.attrs[name], node.op.attrs[name].kind) for name in node.op.bound_attrs)
+
+
+def _is_open(value: Any, kind: AttrKind) -> bool:
+    if kind is AttrKind.DIMS:
+        return any(isinstance(dim, SymDim) for dim in value)
+    return kind is AttrKind.GRAPH or isinstance(value, SymDim)
+
+
+def _is_followed(value: Value, kinds: tuple[Kind, ...] = _FOLLOWED) -> bool:
     ty = value.type
-    if not isinstance(ty, TensorType) or ty.dtype.kind not in _KINDS or ty.shape is None:
+    if not isinstance(ty, TensorType) or ty.dtype.kind not in kinds or ty.shape is None:
         return False
     count = 1
     for dim in ty.shape:
@@ -110,14 +151,28 @@ def _is_followed(value: Value) -> bool:
     return count <= MAX_ELEMENTS
 
 
-def _checked(found: Any, value: Value) -> Array | None:
-    """`found` as a read-only object array; None unless it has the shape and can be of the dtype of `value`."""
-    content = np.array(found, dtype=object)
-    dtype = value.tensor.dtype
-    if content.shape != value.shape or not all(_fits(element, dtype) for element in content.reshape(-1).tolist()):
+def _as_dims(content: Array | None) -> Array | None:
+    """Content as an object array of dims, None for floats."""
+    if content is None or content.dtype.hasobject:
+        return content
+    if DType.of(content.dtype).kind not in _INTEGERS:
         return None
-    content.flags.writeable = False
-    return content
+    return _read_only(content.astype(object))
+
+
+def _checked(found: Any, value: Value) -> Array | None:
+    """`found` as read-only content; None unless it has the shape and can be of the dtype of `value`."""
+    dtype = value.tensor.dtype
+    content = np.asarray(found)
+    if content.shape != value.shape:
+        return None
+    if not content.dtype.hasobject:
+        return _read_only(content) if DType.of(content.dtype) is dtype else None
+    elements: list[Any] = content.reshape(-1).tolist()
+    if not all(_fits(element, dtype) for element in elements):
+        return None
+    is_plain = not any(isinstance(element, SymDim) for element in elements)
+    return _read_only(content.astype(dtype.numpy) if is_plain else content)
 
 
 def _fits(element: Any, dtype: DType) -> bool:
@@ -128,3 +183,9 @@ def _fits(element: Any, dtype: DType) -> bool:
         return dtype is DType.BOOL and isinstance(element, bool)
     least = 0 if dtype.kind is Kind.UINT else -(1 << (dtype.bits - 1))
     return isinstance(element, int) and least <= element < least + (1 << dtype.bits)
+
+
+def _read_only(content: Array) -> Array:
+    view = content.view()
+    view.flags.writeable = False
+    return view
