@@ -1,5 +1,6 @@
 """Inputs for a model from the command line: files of NumPy arrays, pictures, random draws."""
 
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from .executors.memory import available_bytes, size_text
 from .ir.constant import Array
 from .ir.dims import Dim, evaluate, symbols
-from .ir.errors import InputError, MissingPackageError, UnsupportedError
+from .ir.errors import InputError, MissingPackageError, ResourceError, UnsupportedError
 from .ir.evaluate import Sizes, match_type
 from .ir.graph import Graph
 from .ir.types import DType, Kind, TensorType, Type, type_symbols
@@ -79,9 +81,19 @@ def _from_random(name: str, ty: Type, sizes: Mapping[str, int], seed: int) -> Gi
     shape = tuple(evaluate(dim, {**sizes, **dict.fromkeys(assumed, 1)}) for dim in ty.shape)
     if any(size < 0 for size in shape):
         raise InputError(f"input {name!r} of type {ty} would have shape {list(shape)}", remedy="choose other --dim")
+    _check_memory(name, math.prod(shape) * ty.dtype.numpy.itemsize)
     generator = np.random.default_rng([seed, zlib.crc32(name.encode())])
     note = "".join(f"; {symbol} taken as 1 (--dim {symbol}=N)" for symbol in assumed)
     return GivenInput(draw(ty.dtype, shape, generator), f"random, {_distribution(ty.dtype)}{note}")
+
+
+def _check_memory(name: str, wanted: int) -> None:
+    limit = available_bytes()
+    if limit is not None and wanted > limit:
+        raise ResourceError(
+            f"input {name!r} needs {size_text(wanted)}, but {size_text(limit)} are available",
+            remedy="choose smaller --dim",
+        )
 
 
 def draw(dtype: DType, shape: tuple[int, ...], generator: np.random.Generator) -> Array:

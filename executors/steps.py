@@ -36,13 +36,19 @@ _ABSENT = 0  # the slot of operands that are left out: always None
 
 
 class _Step(NamedTuple):
-    """A node, the slots of its operands and results, those that end with it, and the symbols that it mentions."""
+    """A node, the slots of its operands and results, and those that end with it.
+
+    `symbols` are those that it mentions, `attr_symbols` those of its attributes; `call` is its meaning with attributes
+    when these are the same in every call.
+    """
 
     node: Node
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     frees: tuple[int, ...]
     symbols: frozenset[str]
+    attr_symbols: frozenset[str]
+    call: Callable[..., Any] | None
 
 
 class _BoundStep(NamedTuple):
@@ -77,7 +83,8 @@ class Steps:
         self._steps = self._make_steps([node for node in needed if not _is_kept(node)])
         self._outputs = tuple(self._slots[value] for value in graph.outputs)
         self._symbols = tuple(sorted(frozenset[str]().union(*(step.symbols for step in self._steps))))
-        self._fixed = {step.node: _bound(step, {}) for step in self._steps if not step.symbols}
+        nothing = _Extents({})
+        self._fixed = {step.node: _bound(step, nothing) for step in self._steps if not step.symbols}
         self._bound: dict[tuple[int | None, ...], list[_BoundStep]] = {}
         self._lock = threading.Lock()
 
@@ -129,7 +136,9 @@ class Steps:
     def _make_step(self, node: Node, frees: tuple[int, ...]) -> _Step:
         reads = tuple(_ABSENT if value is None else self._slots[value] for value in node.inputs)
         writes = tuple(self._slots[value] for value in node.outputs)
-        return _Step(node, reads, writes, frees, _mentioned_symbols(node))
+        attr_symbols = _attr_symbols(node)
+        call = None if attr_symbols or node.regions else _fixed_call(node)
+        return _Step(node, reads, writes, frees, attr_symbols | _result_symbols(node), attr_symbols, call)
 
     # ---- once per set of sizes
 
@@ -139,34 +148,14 @@ class Steps:
         return found if found is not None else self._bind(key, sizes)
 
     def _bind(self, key: tuple[int | None, ...], sizes: Mapping[str, int]) -> list[_BoundStep]:
-        made = [self._fixed.get(step.node) or _bound(step, sizes) for step in self._steps]
-        self._check_memory(made, sizes)
+        extents = _Extents(sizes)
+        made = [self._fixed.get(step.node) or _bound(step, extents) for step in self._steps]
+        _check_memory(made, extents)
         with self._lock:
             while len(self._bound) >= KEPT_SIZES:
                 del self._bound[next(iter(self._bound))]
             self._bound[key] = made
         return made
-
-    def _check_memory(self, steps: Sequence[_BoundStep], sizes: Mapping[str, int]) -> None:
-        """Raises `ResourceError` when the values that live at the same time do not fit into the memory that is left.
-
-        Values whose size only running tells count as nothing, and so do views.
-        """
-        limit = available_bytes()
-        live, held = 0, dict[int, int]()
-        for step in steps:
-            is_view = step.node.op.has(Trait.VIEW)
-            for value, slot in zip(step.node.outputs, step.writes, strict=True):
-                held[slot] = 0 if is_view else _bytes_of(value.type, sizes)
-                live += held[slot]
-            if limit is not None and live > limit:
-                wanted = ", ".join(str(bind_type(value.type, sizes)) for value in step.node.outputs)
-                raise ResourceError(
-                    f"{size_text(live)} are needed to compute {wanted}, but {size_text(limit)} are available",
-                    where=step.node.where(),
-                    remedy="use smaller sizes, or a machine with more memory",
-                )
-            live -= sum(held.pop(slot, 0) for slot in step.frees)
 
     # ---- once per run
 
@@ -211,74 +200,107 @@ def _needed_nodes(graph: Graph) -> list[Node]:
 
 def _is_kept(node: Node) -> bool:
     """Whether a node's results are computed once: it depends on nothing, and they are small or stand on the node."""
-    if node.operands or not node.op.is_pure or node.op.has(Trait.CONTROL_FLOW) or _mentioned_symbols(node):
+    if node.operands or not node.op.is_pure or node.op.has(Trait.CONTROL_FLOW):
+        return False
+    if _attr_symbols(node) or _result_symbols(node):
         return False
     attributes = [value.type for value in node.attrs.values() if isinstance(value, Constant)]
-    return all(value.type in attributes or _bytes_of(value.type, {}) <= KEPT_BYTES for value in node.outputs)
+    extents = _Extents({})
+    return all(value.type in attributes or extents.nbytes(value.type) <= KEPT_BYTES for value in node.outputs)
 
 
-def _mentioned_symbols(node: Node) -> frozenset[str]:
-    types = (type_symbols(value.type) for value in node.outputs if not _is_static(value.type))
-    attrs = (_attr_symbols(node.attrs[name]) for name in node.op.bound_attrs)
-    return frozenset[str]().union(*types, *attrs)
+def _result_symbols(node: Node) -> frozenset[str]:
+    return frozenset[str]().union(*(type_symbols(v.type) for v in node.outputs if not _is_static(v.type)))
+
+
+def _attr_symbols(node: Node) -> frozenset[str]:
+    return frozenset[str]().union(*(_symbols_in(node.attrs[name]) for name in node.op.bound_attrs))
 
 
 def _is_static(ty: Type) -> bool:
     return isinstance(ty, TensorType) and ty.is_static
 
 
-def _attr_symbols(value: AttrValue) -> frozenset[str]:
+def _symbols_in(value: AttrValue) -> frozenset[str]:
     if isinstance(value, SymDim):
         return value.symbols
     if isinstance(value, tuple):
-        return frozenset[str]().union(*(_attr_symbols(item) for item in value))
+        return frozenset[str]().union(*(_symbols_in(item) for item in value))
     return frozenset()
 
 
-def _bound(step: _Step, sizes: Mapping[str, int]) -> _BoundStep:
-    try:
-        call, (dtype, shape) = _bound_call(step.node, sizes), _expected(step.node, sizes)
-    except CapgraphError as error:
-        raise error.located(step.node.where()) from error
-    return _BoundStep(step.node, call, step.reads, step.writes, step.frees, dtype, shape)
-
-
-def _bound_call(node: Node, sizes: Mapping[str, int]) -> Callable[..., Any] | None:
+def _fixed_call(node: Node) -> Callable[..., Any]:
     if node.op.is_foreign:
         return lambda *operands: meaning_of(node)(node, operands)
-    mentioned = frozenset[str]().union(*(_attr_symbols(node.attrs[name]) for name in node.op.bound_attrs))
-    if node.regions or not mentioned <= sizes.keys():
-        return None
-    attrs = bound_attrs(node, dict(sizes))
+    attrs = node.attrs.as_kwargs()
     return partial(node.op.meaning, **attrs) if attrs else node.op.meaning
 
 
-def _expected(node: Node, sizes: Mapping[str, int]) -> tuple[np.dtype[Any] | None, tuple[int, ...] | None]:
-    if len(node.outputs) != 1 or node.op.is_foreign:
-        return None, None
-    (value,) = node.outputs
-    shape = _bound_shape(value.type, sizes)
-    return (None, None) if shape is None else (value.tensor.dtype.numpy, shape)
+class _Extents:
+    """Shapes and bytes of types for one set of sizes, each type looked at once."""
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self.sizes = sizes
+        self._shapes: dict[TensorType, tuple[int, ...] | None] = {}
+
+    def shape(self, ty: Type) -> tuple[int, ...] | None:
+        """The shape; None for what is no tensor, has no known rank, or has a size that only running tells."""
+        if not isinstance(ty, TensorType):
+            return None
+        if ty not in self._shapes:
+            self._shapes[ty] = self._evaluated(ty)
+        return self._shapes[ty]
+
+    def _evaluated(self, ty: TensorType) -> tuple[int, ...] | None:
+        if ty.shape is None or not (ty.is_static or type_symbols(ty) <= self.sizes.keys()):
+            return None
+        return tuple([evaluate(dim, self.sizes) for dim in ty.shape])
+
+    def nbytes(self, ty: Type) -> int:
+        """The bytes that NumPy takes for a value; 0 where `shape` cannot tell."""
+        shape = self.shape(ty)
+        if shape is None or not isinstance(ty, TensorType):
+            return 0
+        count = ty.dtype.numpy.itemsize
+        for size in shape:
+            count *= max(0, size)
+        return count
 
 
-def _bound_shape(ty: Type, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
-    """The shape under `sizes`; None for what is no tensor, has no known rank, or has a size that only running tells."""
-    if not isinstance(ty, TensorType) or ty.shape is None:
-        return None
-    if not ty.is_static and not type_symbols(ty) <= sizes.keys():
-        return None
-    return tuple([evaluate(dim, sizes) for dim in ty.shape])
+def _bound(step: _Step, extents: _Extents) -> _BoundStep:
+    node, dtype, shape = step.node, None, None
+    try:
+        call = step.call
+        if call is None and not node.regions and step.attr_symbols <= extents.sizes.keys():
+            call = partial(node.op.meaning, **bound_attrs(node, dict(extents.sizes)))
+        if len(node.outputs) == 1 and not node.op.is_foreign:
+            shape = extents.shape(node.outputs[0].type)
+            dtype = node.outputs[0].tensor.dtype.numpy
+    except CapgraphError as error:
+        raise error.located(node.where()) from error
+    return _BoundStep(node, call, step.reads, step.writes, step.frees, dtype, shape)
 
 
-def _bytes_of(ty: Type, sizes: Mapping[str, int]) -> int:
-    """The bytes that NumPy takes for a value of type `ty`; 0 where `_bound_shape` cannot tell."""
-    shape = _bound_shape(ty, sizes)
-    if shape is None or not isinstance(ty, TensorType):
-        return 0
-    count = ty.dtype.numpy.itemsize
-    for size in shape:
-        count *= max(0, size)
-    return count
+def _check_memory(steps: Sequence[_BoundStep], extents: _Extents) -> None:
+    """Raises `ResourceError` when the values that live at the same time do not fit into the memory that is left.
+
+    Values whose size only running tells count as nothing, and so do views.
+    """
+    limit = available_bytes()
+    live, held = 0, dict[int, int]()
+    for step in steps:
+        is_view = step.node.op.has(Trait.VIEW)
+        for value, slot in zip(step.node.outputs, step.writes, strict=True):
+            held[slot] = 0 if is_view else extents.nbytes(value.type)
+            live += held[slot]
+        if limit is not None and live > limit:
+            wanted = ", ".join(str(bind_type(value.type, extents.sizes)) for value in step.node.outputs)
+            raise ResourceError(
+                f"{size_text(live)} are needed to compute {wanted}, but {size_text(limit)} are available",
+                where=step.node.where(),
+                remedy="use smaller sizes, or a machine with more memory",
+            )
+        live -= sum([held.pop(slot, 0) for slot in step.frees])
 
 
 def _store(node: Node, given: Any, sizes: Sizes, slots: list[Any], writes: tuple[int, ...]) -> None:
