@@ -30,7 +30,7 @@ def apply_rules(graph: Graph, rewriter: Rewriter, rules: Sequence[Rule]) -> None
             continue
         limit -= 1
         if limit < 0:
-            raise InternalError(f"the rules do not come to an end; last applied: {rewriter.last_rewrite}")
+            raise InternalError(f"the rules do not come to an end; last applied: {rewriter.last}")
         worklist.extend(_affected(rewriter, graph))
 
 

@@ -18,7 +18,7 @@ from ..ir.printer import print_graph
 from ..ir.verify import verify
 from .base import Pass
 from .numeric import Samples
-from .rewriter import Rewriter
+from .rewriter import Rewrite, Rewriter
 
 MAX_ROUNDS = 32
 """A stage that still changes the graph after this many rounds contains passes that undo each other."""
@@ -42,9 +42,11 @@ class PassReport:
 
 @dataclass
 class PipelineReport:
-    """All runs of all passes, in order."""
+    """All runs of all passes, in order, and the last single rewrite with its pass."""
 
     runs: list[PassReport] = field(default_factory=list[PassReport])
+    last_pass: str = ""
+    last: Rewrite | None = None
 
     @property
     def changed(self) -> bool:
@@ -168,6 +170,8 @@ class _Run:
             except CapgraphError as error:
                 raise InternalError(f"pass {each.name} failed: {error.message}", where=error.where) from error
             rewrites += rewriter.rewrites
+            if rewriter.last is not None:
+                self.report.last_pass, self.report.last = each.name, rewriter.last
             changed = changed or rewriter.changed
         return rewrites, changed
 

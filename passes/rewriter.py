@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,18 @@ from ..ir.graph import Graph, Node, Origin, Value
 from ..ir.op import Op
 from ..ir.ops import native
 from ..ir.types import DType, Type, compatible
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One rewrite: the rule, the node that it started from (as text with its origin), and the names of its results."""
+
+    rule: str
+    node: str
+    results: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.rule} at {self.node}"
 
 
 class Rewriter:
@@ -30,7 +43,7 @@ class Rewriter:
         self.budget = budget
         self.edits = 0
         self.rewrites: Counter[str] = Counter()
-        self.last_rewrite = ""
+        self.last: Rewrite | None = None
         self.touched: dict[Node, None] = {}
         self._anchor: Node | None = None
         self._origin: Origin | None = None
@@ -45,7 +58,7 @@ class Rewriter:
         if self.budget is not None and self.rewrites.total() >= self.budget:
             return False
         self.rewrites[rule] += 1
-        self.last_rewrite = f"{rule} at {node.where()}"
+        self.last = Rewrite(rule, node.where(), tuple(value.name for value in node.outputs))
         self.at(node)
         return True
 
