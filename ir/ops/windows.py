@@ -48,6 +48,8 @@ def window_counts(
 ) -> tuple[Dim, ...]:
     """How many windows fit along each spatial axis. Raises `ShapeError` when not even one does."""
     reach = _reaches(sizes, kernel, pads, dilations)
+    for last in reach:
+        _require_fit(last, 1)
     return tuple(last // stride + 1 for last, stride in zip(reach, strides, strict=True))
 
 
@@ -56,9 +58,12 @@ def covering_window_counts(
 ) -> tuple[Dim, ...]:
     """As `window_counts`, with a last window that sticks out where the stride leaves a rest (ONNX's `ceil_mode`).
 
-    A window that would start in the padding at the end is left out.
+    A window that would start in the padding at the end is left out. Raises `ShapeError` when a whole stride is missing
+    for even one window: one that is larger than the tensor by less than that sticks out, and is there.
     """
     reach = _reaches(sizes, kernel, pads, dilations)
+    for last, stride in zip(reach, strides, strict=True):
+        _require_fit(last, stride)
     return tuple(
         dim_min(-(-last // stride), (size + begin - 1) // stride) + 1
         for last, stride, size, begin in zip(reach, strides, sizes, pads[: len(sizes)], strict=True)
@@ -74,13 +79,14 @@ def _reaches(
 
 
 def _reach(size: Dim, kernel: Dim, begin: Dim, end: Dim, dilation: int) -> Dim:
-    extent = dilation * (kernel - 1) + 1
-    padded = size + begin + end
-    reach = padded - extent
+    return size + begin + end - (dilation * (kernel - 1) + 1)
+
+
+def _require_fit(reach: Dim, missing: int) -> None:
+    """Raises `ShapeError` when `missing` or more elements are lacking for one window, for all sizes."""
     greatest = upper_bound(reach)
-    if greatest is not None and greatest < 0:
-        raise ShapeError(f"a window that spans {extent} does not fit in a padded size of {padded}")
-    return reach
+    if greatest is not None and greatest <= -missing:
+        raise ShapeError(f"a window is {-greatest} elements larger than the padded tensor that it slides over")
 
 
 def padded(x: Array, pads: Sequence[int]) -> Array:

@@ -188,3 +188,24 @@ def test_sizes_stay_exact_for_symbols() -> None:
 def test_every_op_of_the_family_is_tested_here() -> None:
     names = {op.name for op in pooling.OPS}
     assert names == {"max_pool", "max_pool_with_indices", "average_pool", "lp_pool", "max_unpool"}
+
+
+@pytest.mark.parametrize("count_include_pad", [0, 1])
+def test_a_window_larger_than_the_tensor_sticks_out_when_sizes_round_up(count_include_pad: int) -> None:
+    x = random(3, 2, 3, 7, 5)
+    attrs = {"kernel": [16, 9], "strides": [16, 9], "pads": [0] * 4, "dilations": [1, 1], "ceil_mode": True}
+    (result,) = run("average_pool", x, count_include_pad=bool(count_include_pad), **attrs)
+    assert result.shape == (2, 3, 1, 1)
+    (expected,) = runtime(
+        "AveragePool", x, kernel_shape=[16, 9], strides=[16, 9], ceil_mode=1, count_include_pad=count_include_pad
+    )
+    assert_close(result, expected)
+
+
+def test_no_window_is_left_when_a_whole_stride_is_missing() -> None:
+    attrs = {"kernel": [9], "strides": [2], "pads": [0, 0], "dilations": [1], "count_include_pad": False}
+    op = native("average_pool")
+    with pytest.raises(ShapeError, match="2 elements larger"):
+        op.result_types([TensorType(DType.F32, (1, 1, 7))], op.complete_attrs(attrs | {"ceil_mode": True}))
+    with pytest.raises(ShapeError, match="1 elements larger"):
+        op.result_types([TensorType(DType.F32, (1, 1, 8))], op.complete_attrs(attrs))
