@@ -147,7 +147,7 @@ def _int(value: AttrValue) -> int | None:
 
 
 def _float(value: AttrValue) -> float | None:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         return None
     return float(value)
 

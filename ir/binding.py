@@ -5,6 +5,7 @@ one that is known under the same name where the values come from (see `ir.ops.re
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from .attrs import AttrValue, is_tuple
 from .dims import Dim, SymDim, Truth, bind, symbol
@@ -21,6 +22,7 @@ from .types import (
 )
 
 Sizes = dict[str, Dim]
+Size = TypeVar("Size", bound=Dim)
 _TYPES = (TensorType, SequenceType, OptionalType, OpaqueType)
 
 
@@ -64,7 +66,7 @@ def bind_attr(value: AttrValue, sizes: Mapping[str, Dim]) -> AttrValue:
     return tuple(bind_attr(item, sizes) for item in value) if is_tuple(value) else value
 
 
-def inside(sizes: Mapping[str, Dim], inputs: Iterable[Type], operands: Iterable[Type]) -> Sizes:
+def inside(sizes: Mapping[str, Size], inputs: Iterable[Type], operands: Iterable[Type]) -> dict[str, Size]:
     """`sizes` as they hold in a region: without the symbols that its inputs bind anew."""
     own = mentioned(inputs) - mentioned(operands)
     return {name: size for name, size in sizes.items() if name not in own}

@@ -26,9 +26,10 @@ class Constant:
     def __init__(self, array: Any, dtype: DType | None = None) -> None:
         given = np.asarray(array)
         if dtype is not None and given.dtype != dtype.numpy:
-            given = given.astype(dtype.numpy)
+            with np.errstate(all="ignore"):  # what does not fit becomes infinite, as in a cast node
+                given = given.astype(dtype.numpy)
         self.type = TensorType(DType.of(given.dtype), given.shape)
-        self._array: Array | None = _frozen(given)
+        self._array: Array | None = _frozen(given, self.type.dtype)
         self._load: Callable[[], Array] | None = None
         self._digest: str | None = None
 
@@ -69,7 +70,7 @@ class Constant:
             if DType.of(loaded.dtype) is not self.dtype or loaded.shape != self.shape:
                 found = f"{loaded.dtype}{list(loaded.shape)}"
                 raise TypeRuleError(f"a constant declared as {self.type} was loaded as {found}")
-            self._array, self._load = _frozen(loaded), None
+            self._array, self._load = _frozen(loaded, self.dtype), None
         return self._array
 
     @property
@@ -97,14 +98,16 @@ class Constant:
         return f"Constant({self.type})"
 
 
-def _frozen(array: Array) -> Array:
-    view = array.view()
+def _frozen(array: Array, dtype: DType) -> Array:
+    # NumPy has several string types; as objects, equal texts have equal content.
+    view = (array.astype(object, copy=False) if dtype is DType.STRING else array).view()
     view.flags.writeable = False
     return view
 
 
 def _content(array: Array) -> Any:
     if array.dtype.hasobject:
-        parts = [item if isinstance(item, bytes) else str(item).encode() for item in array.reshape(-1).tolist()]
+        items = array.reshape(-1).tolist()
+        parts = [item if isinstance(item, bytes) else str(item).encode(errors="surrogatepass") for item in items]
         return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

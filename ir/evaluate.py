@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .dims import SymDim, evaluate, solve
+from .binding import inside
+from .dims import SymDim, Truth, compare, evaluate, solve
 from .errors import CapgraphError, ExecutionError, InputError, ResourceError
 from .foreign import meaning_of
 from .graph import Graph, Node, Value
@@ -111,23 +112,27 @@ def bound_attrs(node: Node, env: Sizes, region: "Callable[[Graph, Sizes], Region
     attrs = node.attrs.as_kwargs()
     if not node.op.bound_attrs:
         return attrs
-    return {**attrs, **{name: _bound(attrs[name], env, region or Region) for name in node.op.bound_attrs}}
+    bound: dict[str, Any] = {}
+    for name in node.op.bound_attrs:
+        value = attrs[name]
+        if isinstance(value, Graph):
+            outside = inside(env, (v.type for v in value.inputs), (v.type for v in node.operands))
+            bound[name] = (region or Region)(value, outside)
+        else:
+            bound[name] = _bound(value, env)
+    return {**attrs, **bound}
 
 
-def _bound(value: Any, env: Sizes, region: "Callable[[Graph, Sizes], Region]") -> Any:
+def _bound(value: Any, env: Sizes) -> Any:
     if isinstance(value, SymDim):
         return evaluate(value, env)
-    if isinstance(value, tuple):
-        return tuple(_bound(item, env, region) for item in value)
-    if isinstance(value, Graph):
-        return region(value, env)
-    return value
+    return tuple(_bound(item, env) for item in value) if isinstance(value, tuple) else value
 
 
 class Region:
     """A body as the meaning of its node sees it: a function on arrays that knows the sizes of the call around it.
 
-    Each run gets a copy of them, so that symbols of the body's own are bound anew.
+    These are without the body's own symbols, and each run gets a copy, so that the body's own are bound anew.
     """
 
     __slots__ = ("body", "sizes")
@@ -196,6 +201,7 @@ def _match_dim(dim: SymDim, size: int, env: Sizes) -> bool:
     if not missing:
         return evaluate(dim, env) == size
     solved = solve(dim, size, env)
-    if solved is not None:
-        env[solved[0]] = solved[1]
+    if solved is None:  # undecided yet, or impossible
+        return compare(dim.bind(env), size) is not Truth.NO
+    env[solved[0]] = solved[1]
     return True

@@ -131,7 +131,10 @@ class DType(Enum):
         found = _BY_NAME.get(dtype) if isinstance(dtype, str) else None
         if found is not None:
             return found
-        resolved = np.dtype(dtype)
+        try:
+            resolved = np.dtype(dtype)
+        except TypeError:
+            raise TypeRuleError(f"there is no element type {dtype!r}", remedy=f"one of {', '.join(_BY_NAME)}") from None
         found = _BY_NUMPY.get(resolved)
         if found is None and resolved.kind in "USOT":
             return DType.STRING

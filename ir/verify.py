@@ -24,7 +24,7 @@ pass could promise. In a valid graph
 11. an attribute or result type only mentions symbols of the graph's inputs and of the node's own operands, or, in a
     region, of the inputs of the graphs around it and of the owning node's operands; a size that only running tells is
     a new symbol, mentioned first by the node that makes it;
-12. a region gives no new meaning to a symbol that an earlier node around it made;
+12. no node of a region makes a symbol that an earlier node around it made;
 13. the graph's symbol table knows every symbol, and regions share the table.
 
 **Regions**
@@ -273,8 +273,8 @@ def _verify_signature(scope: _Scope) -> None:
         shares = graph.symbols is scope.around.graph.symbols
         _require(shares, scope, None, "the region does not share the symbol table of the graph around it")
     named = frozenset[str]().union(*(scope.symbols(value.type) for value in graph.inputs))
-    for name in named - scope.bound:
-        _verify_new_symbol(scope, None, name)
+    unknown = ", ".join(sorted(named - graph.symbols.names))
+    _require(not unknown, scope, None, f"the symbol table does not know {unknown}")
     scope.bound |= named
 
 
@@ -351,15 +351,14 @@ def _visible(scope: _Scope, node: Node) -> frozenset[str]:
     return scope.bound.union(*(scope.symbols(value.type) for value in node.operands))
 
 
-def _verify_new_symbol(scope: _Scope, node: Node | None, name: str) -> None:
-    """`name` gets its size from the inputs (`node` is None) or from a run of `node`."""
+def _verify_new_symbol(scope: _Scope, node: Node, name: str) -> None:
+    """`name` gets its size from a run of `node`, and from nothing before."""
     _require(name in scope.graph.symbols.names, scope, node, f"the symbol table does not know {name}")
     maker = scope.made.get(name) or scope.maker_around(name)
     if maker is not None and maker is not node:
         problem = f"{name} is a size that {maker!r} makes, and no operand descends from it"
         raise _broken(scope, node, problem)
-    if node is not None:
-        scope.made[name] = node
+    scope.made[name] = node
 
 
 def _symbols_in(value: AttrValue) -> frozenset[str]:

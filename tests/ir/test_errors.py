@@ -1,0 +1,31 @@
+"""Errors say what, where and what to do, survive pickling, and are all caught by one class."""
+
+import pickle
+
+import pytest
+from capgraph.ir.errors import CapgraphError, ShapeError
+
+KINDS = [CapgraphError, *CapgraphError.__subclasses__()]
+
+
+def test_the_parts_stand_on_lines_of_their_own() -> None:
+    assert str(ShapeError("sizes differ")) == "sizes differ"
+    full = ShapeError("sizes differ", where="%y = add(%x)", remedy="insert a reshape")
+    assert str(full) == "sizes differ\n  at %y = add(%x)\n  try: insert a reshape"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_explained_and_survives_pickling(kind: type[CapgraphError]) -> None:
+    assert kind.__doc__
+    error = pickle.loads(pickle.dumps(kind("what", where="where", remedy="remedy")))
+    assert type(error) is kind
+    assert str(error) == "what\n  at where\n  try: remedy"
+    with pytest.raises(CapgraphError):
+        raise error
+
+
+def test_the_first_place_is_kept() -> None:
+    error = ShapeError("sizes differ")
+    assert error.located("first") is error
+    error.located("second")
+    assert error.where == "first"
