@@ -500,6 +500,22 @@ class Graph:
         self._unlink(node)
         self._link(node, anchor)
 
+    def reorder(self, order: Sequence[Node]) -> None:
+        """Brings all nodes into `order`; `InvalidGraphError` when it is no topological order of just these nodes."""
+        if len(order) != self._count or len(set(order)) != len(order):
+            raise InvalidGraphError(f"an order of {len(order)} nodes for the {self._count} nodes of {self.name}")
+        placed: set[Node] = set()
+        for node in order:
+            self._own_node(node)
+            late = next((v for v in node.operands if v.producer is not None and v.producer not in placed), None)
+            if late is not None:
+                raise InvalidGraphError(f"{node!r} needs %{late.name}, which comes later in the order")
+            placed.add(node)
+        self._first = self._last = None
+        self._count = 0
+        for node in order:
+            self._link(node, None)
+
     # ---- rewiring
 
     def replace_input(self, node: Node, index: int, new: Value | None) -> None:

@@ -37,9 +37,9 @@ class FoldConstants(Pass):
         shapes = ShapeValues()
         bound = frozenset[str]().union(*(type_symbols(value.type) for value in graph.inputs))
         for node in graph.nodes:
-            if not node.inputs or node.op.traits & _NEVER or not node.has_uses:
+            if node.op.traits & _NEVER or node.regions or not node.has_uses or constant_of(node.outputs[0]) is not None:
                 continue
-            if not self._fold_values(node, rewriter):
+            if not self._fold_values(node, rewriter) and node.inputs:
                 _fold_shape(node, shapes, bound, rewriter)
 
     def _fold_values(self, node: Node, rewriter: Rewriter) -> bool:

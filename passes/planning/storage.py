@@ -18,6 +18,7 @@ from ...ir.op import Trait
 from ...ir.plan import Place, View, contiguous_strides, element_bytes
 from ...ir.target import Target
 from ...ir.types import Kind, TensorType
+from ..pattern import constant_of
 
 
 @dataclass
@@ -83,8 +84,9 @@ class _Assignment:
         for value in node.outputs:
             if not is_planned(value):
                 self._new_group(value, Place.DYNAMIC, step)
-            elif not node.inputs and "value" in node.attrs and node.op.name == "constant":
+            elif constant_of(value) is not None:
                 self._new_group(value, Place.CONSTANT, step)
+                self.result.aliases.add(node)
             elif value in self.parts.place:
                 self._assign_part(value, step)
             elif not self._assign_in_place(node, value):

@@ -1,0 +1,143 @@
+"""Partition: which steps are captured together, which run eagerly, and why.
+
+Nodes that cannot be captured cut a graph into pieces. Their number depends on the order: nodes that do not depend on a
+cut can run before it. The order chosen here runs everything capturable that is ready, then every eager node that is
+ready, and so on in turns, which gives the fewest turns that any order can have from that start; both starts are tried.
+"""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...ir.graph import Graph, Node
+from ...ir.op import Trait
+from ...ir.plan import Cut, CutReason, Segment
+from ...ir.target import Target
+from .storage import is_planned
+
+
+@dataclass(frozen=True)
+class CapturePolicy:
+    """What is captured.
+
+    `captures` False means nothing at all. Ops in `keep_outside` stay out, and pieces with fewer than `min_kernels`
+    nodes that do work are not worth a recording.
+    """
+
+    captures: bool = True
+    keep_outside: frozenset[str] = field(default_factory=frozenset[str])
+    min_kernels: int = 2
+
+
+def cut_reason(node: Node, target: Target, policy: CapturePolicy) -> CutReason | None:
+    """Why a node of a specialised graph has to run eagerly, None when it can be captured."""
+    if not policy.captures:
+        return CutReason.MODE_NONE
+    traits = node.op.traits
+    if traits & Trait.FOREIGN:
+        return CutReason.FOREIGN
+    if traits & Trait.CONTROL_FLOW:
+        return CutReason.CONTROL_FLOW
+    if traits & Trait.READS_HOST:
+        return CutReason.READS_ON_HOST
+    if traits & Trait.DATA_DEPENDENT or not all(map(is_planned, node.outputs)):
+        return CutReason.DATA_DEPENDENT_SHAPE
+    if not all(map(is_planned, node.operands)):
+        return CutReason.DATA_DEPENDENT_SHAPE
+    if node.op.name in target.uncapturable:
+        return CutReason.NOT_CAPTURABLE_ON_TARGET
+    return CutReason.KEPT_OUTSIDE if node.op.name in policy.keep_outside else None
+
+
+@dataclass(frozen=True)
+class Partition:
+    """An order of a graph's nodes, cut into segments."""
+
+    order: tuple[Node, ...]
+    segments: tuple[Segment, ...]
+
+
+def partition(graph: Graph, target: Target, policy: CapturePolicy) -> Partition:
+    """Orders the nodes of a specialised graph into few pieces. Nodes within a piece keep their order."""
+    reasons = {node: cut_reason(node, target, policy) for node in graph.nodes}
+    orders = [_turns(graph, reasons, starts_captured) for starts_captured in (True, False)]
+    turns = min(orders, key=len)
+    return Partition(tuple(node for turn in turns for node in turn), _segments(turns, reasons, policy))
+
+
+def _turns(graph: Graph, reasons: Mapping[Node, CutReason | None], captured: bool) -> list[list[Node]]:
+    """Maximal runs of ready nodes, capturable ones and eager ones in turns."""
+    positions = {node: index for index, node in enumerate(graph.nodes)}
+    followers, waiting = _dependencies(graph)
+    ready: dict[bool, list[tuple[int, Node]]] = {True: [], False: []}
+    for node in graph.nodes:
+        if not waiting[node]:
+            heapq.heappush(ready[reasons[node] is None], (positions[node], node))
+    turns: list[list[Node]] = []
+    while ready[True] or ready[False]:
+        turn: list[Node] = []
+        while ready[captured]:
+            node = heapq.heappop(ready[captured])[1]
+            turn.append(node)
+            for follower in followers[node]:
+                waiting[follower] -= 1
+                if not waiting[follower]:
+                    heapq.heappush(ready[reasons[follower] is None], (positions[follower], follower))
+        if turn:
+            turns.append(turn)
+        captured = not captured
+    return turns
+
+
+def _dependencies(graph: Graph) -> tuple[dict[Node, list[Node]], dict[Node, int]]:
+    """What has to wait for each node, and for how many nodes each waits.
+
+    Besides the edges of the graph: whoever reads the old content of a state comes before the node that makes the new
+    one, so that the update can be done in place.
+    """
+    pairs: set[tuple[Node, Node]] = set()
+    for node in graph.nodes:
+        pairs |= {(value.producer, node) for value in node.operands if value.producer is not None}
+    for state in graph.states:
+        writer = graph.outputs[state.output].producer
+        readers = graph.inputs[state.input].users
+        if writer is not None:
+            pairs |= {(reader, writer) for reader in readers if reader is not writer and reader.precedes(writer)}
+    followers: dict[Node, list[Node]] = {node: [] for node in graph.nodes}
+    waiting: dict[Node, int] = dict.fromkeys(graph.nodes, 0)
+    for first, second in pairs:
+        followers[first].append(second)
+        waiting[second] += 1
+    return followers, waiting
+
+
+def _segments(
+    turns: Sequence[Sequence[Node]], reasons: Mapping[Node, CutReason | None], policy: CapturePolicy
+) -> tuple[Segment, ...]:
+    """One segment a turn; neighbours that run eagerly after all are joined."""
+    segments: list[Segment] = []
+    start = 0
+    for turn in turns:
+        stop = start + len(turn)
+        cuts = tuple(_cuts(turn, start, reasons, policy))
+        if cuts and segments and not segments[-1].is_captured:
+            before = segments.pop()
+            segments.append(Segment(before.start, stop, False, before.cuts + cuts))
+        else:
+            segments.append(Segment(start, stop, not cuts, cuts))
+        start = stop
+    return tuple(segments)
+
+
+def _cuts(
+    turn: Sequence[Node], start: int, reasons: Mapping[Node, CutReason | None], policy: CapturePolicy
+) -> list[Cut]:
+    found = [(start + index, reasons[node]) for index, node in enumerate(turn)]
+    cuts = [Cut(step, reason) for step, reason in found if reason is not None]
+    if cuts or sum(map(_does_work, turn)) >= policy.min_kernels:
+        return cuts
+    return [Cut(start + index, CutReason.TOO_SMALL) for index in range(len(turn))]
+
+
+def _does_work(node: Node) -> bool:
+    return bool(node.inputs) and not node.op.has(Trait.VIEW)
