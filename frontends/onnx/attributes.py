@@ -65,7 +65,7 @@ def attribute_to_proto(name: str, value: Any, schema: OpSchema | None = None) ->
     Raises `UnsupportedError` for a symbolic size, which no ONNX attribute can be, `TypeRuleError` for other values.
     """
     formal = schema.attributes.get(name) if schema is not None else None
-    kind = _formal_kind(formal) if formal is not None else _kind_of(value)
+    kind = attribute_kind(formal) if formal is not None else _kind_of(value)
     proto = AttributeProto(name=name)
     proto.type = AttributeProto.AttributeType.Value(AttributeProto.AttributeType.Name(kind))
     written = _message(value)
@@ -82,7 +82,8 @@ def attribute_to_proto(name: str, value: Any, schema: OpSchema | None = None) ->
     return proto
 
 
-def _formal_kind(formal: Any) -> int:
+def attribute_kind(formal: Any) -> int:
+    """The `AttributeProto.AttributeType` of an attribute of an operator's schema."""
     return int(formal.type.value)
 
 

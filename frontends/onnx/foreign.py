@@ -21,6 +21,7 @@ from .foreign_regions import control_flow_types, region_input_types
 from .schemas import schema_of, unchanged_span
 from .tensors import constant_to_proto, type_from_proto, type_to_proto
 
+_MAX_VERSION = 2**31
 _MAX_DATA = 4096  # elements of a constant operand that shape inference is shown
 
 
@@ -103,6 +104,8 @@ def _result_types(ctx: ImportContext, domain: str, attrs: Mapping[str, Any], pla
     allowed = _allowed_symbols(ctx)
     from_regions = None if domain else control_flow_types(ctx.op_type, ctx.inputs, attrs)
     if from_regions is not None:
+        if len(from_regions) <= max(places, default=0):
+            raise ModelError(f"{ctx.op_type} gives {len(from_regions)} results, not {len(ctx.node.output)}")
         return [_own_dims(from_regions[place], allowed) for place in places]
     inferred = _inferred_types(ctx, domain)
     return [_own_dims(_result_type(ctx, ctx.node.output[place], inferred, allowed), allowed) for place in places]
@@ -163,7 +166,7 @@ def _inferred_types(ctx: ImportContext, domain: str) -> dict[str, TypeProto]:
     for position, (name, value) in enumerate(zip(ctx.node.input, ctx.inputs, strict=True)):
         if name and value is None:  # a formal input of a function that the call left out
             node.input[position] = ""
-    versions = [onnx.helper.make_opsetid(d, v) for d, v in ctx.scope.versions.items()]
+    versions = [onnx.helper.make_opsetid(d, v) for d, v in ctx.scope.versions.items() if 0 < v < _MAX_VERSION]
     try:
         return onnx.shape_inference.infer_node_outputs(
             schema,

@@ -26,6 +26,7 @@ from .functions import schema_function
 from .loading import load_proto, opset_versions
 from .metadata import read_metadata, read_states
 from .ops import IMPORTS
+from .schemas import schema_of, signature_problem
 from .tensors import constant_from_proto, dense_constant, type_from_proto
 
 MAX_DEPTH = 64
@@ -150,6 +151,14 @@ class Scope:
             return self.define(name, self._constant(name, content))
         return self._capture(name) if self.outer is not None else None
 
+    def add_input(self, name: str, ty: Type) -> Value:
+        """A new input of the graph under its name in the model."""
+        if not name or not isinstance(name, str):
+            raise ModelError("an input has no name", remedy="export the model again")
+        if name in self.values:
+            raise ModelError(f"there are two inputs {name!r}", remedy="give every input its own name")
+        return self.define(name, self.graph.add_input(name, ty))
+
     def define(self, name: str, value: Value) -> Value:
         if name in self.values:
             raise ModelError(f"value {name!r} is defined twice", remedy="names in ONNX are assigned once")
@@ -208,6 +217,7 @@ class Scope:
             self.import_node(node)
 
     def import_node(self, node: NodeProto) -> None:
+        _require_text(node)
         origin = _origin(node)
         try:
             results = self._import_node(node, origin)
@@ -263,6 +273,10 @@ class Scope:
                 f"the model imports no opset of domain {domain or 'ai.onnx'!r}, which {node.op_type} needs"
             )
         ctx = ImportContext(self, node, inputs, version or 1, origin)
+        schema = schema_of(node.op_type, ctx.version, domain)
+        problem = signature_problem(schema, ctx.attributes, len(node.input), len(node.output)) if schema else ""
+        if problem:
+            raise ModelError(f"{node.op_type} {problem}", remedy="export the model again")
         return self._try_native(ctx, domain) or self._try_function(ctx, domain) or foreign.import_foreign(ctx, domain)
 
     def _operand(self, node: NodeProto, name: str) -> Value | None:
@@ -349,7 +363,7 @@ class Scope:
         """Imports `proto` into this empty scope of a region."""
         for index, info in enumerate(proto.input):
             given = types[index] if index < len(types) else None
-            self.define(info.name, self.graph.add_input(info.name, given or _declared_type(info, self.dim_of)))
+            self.add_input(info.name, given or _declared_type(info, self.dim_of))
         self.fill(proto)
         return Region(self.graph, self._needed_captures(len(proto.input)))
 
@@ -372,7 +386,10 @@ class Scope:
             self.pending[sparse.values.name] = dense_constant(sparse, self.folder)
         self.declared = {info.name: info.type for info in (*proto.value_info, *proto.output)}
         self.import_nodes(proto.node, (info.name for info in proto.output))
-        self.graph.set_outputs([self._output(info) for info in proto.output], [info.name for info in proto.output])
+        names = [info.name for info in proto.output]
+        if len(set(names)) != len(names):
+            raise ModelError("two outputs have the same name", remedy="give every output its own name")
+        self.graph.set_outputs([self._output(info) for info in proto.output], names)
         erase_unused(self.graph)
         place_constants(self.graph)
 
@@ -398,6 +415,13 @@ class Scope:
 
     def dim_of(self, name: str) -> Dim:
         return self.model.dim_of(name)
+
+
+def _require_text(node: NodeProto) -> None:
+    # Protobuf hands out what is not UTF-8 as bytes.
+    names = (node.op_type, node.domain, node.name, *node.input, *node.output, *(a.name for a in node.attribute))
+    if not all(isinstance(name, str) for name in names):
+        raise ModelError("a name in the model is not UTF-8", remedy="export the model again")
 
 
 def _names_read(nodes: Iterable[NodeProto]) -> frozenset[str]:
@@ -440,9 +464,9 @@ def _import_main(model: _Model, proto: GraphProto, frozen: bool) -> ImportedMode
     shadowed = [info for info in proto.input if info.name in initializers]
     kept = [info for info in proto.input if not (frozen and info.name in initializers)]
     for info in kept:
-        value = scope.define(info.name, graph.add_input(info.name, _declared_type(info, model.dim_of)))
+        value = scope.add_input(info.name, _declared_type(info, model.dim_of))
         if info.name in initializers:
-            graph.set_default(value, constant_from_proto(initializers[info.name], model.folder))
+            _set_default(value, constant_from_proto(initializers[info.name], model.folder))
     if frozen and shadowed:
         model.notes.append(
             f"{len(shadowed)} initializers that are also inputs were frozen (freeze_initializers=False keeps them)"
@@ -452,6 +476,13 @@ def _import_main(model: _Model, proto: GraphProto, frozen: bool) -> ImportedMode
     if remark:
         model.notes.append(remark)
     return imported
+
+
+def _set_default(value: Value, content: Constant) -> None:
+    try:
+        value.graph.set_default(value, content)
+    except TypeRuleError as error:
+        raise ModelError(error.message, remedy="correct the input's type or its initializer") from error
 
 
 def _plain_symbols(proto: GraphProto) -> frozenset[str]:

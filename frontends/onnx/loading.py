@@ -6,7 +6,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto
 
-from ...ir.errors import ModelError, ResourceError
+from ...ir.errors import ModelError, ResourceError, UnsupportedError
 from .old_models import OLDEST_OPSET, brought_up
 
 
@@ -51,7 +51,12 @@ def _decode(data: bytes, name: str) -> ModelProto:
 def _checked(model: ModelProto, name: str) -> ModelProto:
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise ModelError(f"{name} holds no graph", remedy="export the model again")
-    version = opset_versions(model).get("", OLDEST_OPSET)
+    version, newest = opset_versions(model).get("", OLDEST_OPSET), onnx.defs.onnx_opset_version()
+    if version > newest:
+        raise UnsupportedError(
+            f"{name} uses opset {version}, but the installed onnx knows them only up to {newest}",
+            remedy="pip install --upgrade onnx",
+        )
     return model if version >= OLDEST_OPSET else brought_up(model, version, name)
 
 

@@ -6,17 +6,21 @@ from functools import cache
 from types import MappingProxyType
 
 import onnx
+from onnx import AttributeProto
 from onnx.defs import OpSchema
 
 from ...ir.types import Type
+from .attributes import attribute_kind
 from .tensors import type_text
+
+_NEWEST = 2**31 - 1  # the largest number that onnx takes for a version
 
 
 @cache
 def schema_of(op_type: str, version: int, domain: str) -> OpSchema | None:
     """The schema of an operator at an opset version, None when the installed onnx has none."""
     try:
-        return onnx.defs.get_schema(op_type, max_inclusive_version=version, domain=domain)
+        return onnx.defs.get_schema(op_type, max_inclusive_version=min(max(version, 0), _NEWEST), domain=domain)
     except onnx.defs.SchemaError:
         return None
 
@@ -79,6 +83,27 @@ def _begins_with(longer: Sequence[OpSchema.FormalParameter], shorter: Sequence[O
     return (
         same and len(longer) >= len(shorter) and all(p.option == OpSchema.FormalParameterOption.Optional for p in added)
     )
+
+
+def signature_problem(schema: OpSchema, attributes: Mapping[str, AttributeProto], inputs: int, outputs: int) -> str:
+    """Why a node with these attributes and so many operands and results is not of this operator; empty when it is.
+
+    Attributes that the operator does not have are let pass: exporters leave some behind.
+    """
+    for what, count, least, most in (
+        ("inputs", inputs, schema.min_input, schema.max_input),
+        ("outputs", outputs, schema.min_output, schema.max_output),
+    ):
+        if not least <= count <= most:
+            return f"has {count} {what}, not {least if count < least else most}"
+    for name, formal in schema.attributes.items():
+        given = attributes.get(name)
+        if given is None and formal.required:
+            return f"lacks the attribute {name}"
+        if given is not None and given.type != attribute_kind(formal):
+            wanted = AttributeProto.AttributeType.Name(attribute_kind(formal))
+            return f"has an attribute {name} that is no {wanted}"
+    return ""
 
 
 class Use:

@@ -17,6 +17,8 @@ from ...ir.errors import ModelError, UnsupportedError
 from ...ir.op import FRESH
 from ...ir.types import DType, OpaqueType, OptionalType, SequenceType, TensorType, Type
 
+_MAX_DENSE_BITS = 8 << 31  # a sparse tensor is a few bytes in the file, whatever it claims to be when dense
+
 _ELEMENT_TYPES: dict[int, DType] = {
     TensorProto.FLOAT: DType.F32,
     TensorProto.UINT8: DType.U8,
@@ -109,7 +111,7 @@ def _dim_from_proto(dim: Any, dim_of: Callable[[str], Dim]) -> Dim:
     kind = dim.WhichOneof("value")
     if kind == "dim_value" and dim.dim_value >= 0:
         return int(dim.dim_value)
-    if kind == "dim_param" and dim.dim_param:
+    if kind == "dim_param" and dim.dim_param and isinstance(dim.dim_param, str):
         return dim_of(dim.dim_param)
     return FRESH
 
@@ -159,10 +161,18 @@ def constant_from_proto(tensor: TensorProto, folder: Path | None) -> Constant:
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external(tensor, dtype, shape, folder)
     if dtype is DType.STRING:
-        return Constant(_sized(tensor, np.array(list(tensor.string_data), dtype=object), shape).reshape(shape))
+        items = np.array([_text(item) for item in tensor.string_data], dtype=object)
+        return Constant(_sized(tensor, items, shape).reshape(shape))
     if tensor.HasField("raw_data"):
         return Constant(_from_bytes(tensor, tensor.raw_data, dtype, shape))
     return Constant(_from_typed_field(tensor, dtype, shape))
+
+
+def _text(item: bytes) -> str | bytes:
+    try:
+        return item.decode()
+    except UnicodeDecodeError:
+        return item
 
 
 def _from_bytes(tensor: TensorProto, data: Any, dtype: DType, shape: tuple[int, ...]) -> Array:
@@ -297,9 +307,16 @@ def dense_constant(sparse: onnx.SparseTensorProto, folder: Path | None) -> Const
     """A sparse initializer as the dense tensor that it means."""
     values, places = constant_from_proto(sparse.values, folder), constant_from_proto(sparse.indices, folder).array
     shape = tuple(int(dim) for dim in sparse.dims)
-    dense = np.zeros(shape, values.dtype.numpy)
+    name, count = sparse.values.name, _count(shape)
+    if any(dim < 0 for dim in shape) or count * values.dtype.bits > _MAX_DENSE_BITS:
+        raise ModelError(f"sparse tensor {name!r} has a shape that is negative or too large: {list(shape)}")
+    listed = places.shape in ((values.size,), (values.size, len(shape)))
+    if len(values.shape) != 1 or places.dtype != np.int64 or not listed:
+        raise ModelError(f"sparse tensor {name!r} has indices that do not belong to its values")
+    limits = np.array(shape if places.ndim == 2 else count)
+    if not ((places >= 0) & (places < limits)).all():
+        raise ModelError(f"sparse tensor {name!r} has an index outside its shape {list(shape)}")
     flat = np.ravel_multi_index(tuple(places.T), shape) if places.ndim == 2 else places
-    if flat.size and not (flat.min() >= 0 and flat.max() < dense.size):
-        raise ModelError(f"sparse tensor {sparse.values.name!r} has an index outside its shape {list(shape)}")
-    dense.reshape(-1)[flat] = values.array
-    return Constant(dense)
+    dense = np.zeros(count, values.dtype.numpy)
+    dense[flat] = values.array
+    return Constant(dense.reshape(shape))
