@@ -28,24 +28,46 @@ def attention_type(
     causal: bool,
     scale: float | None,
     softcap: float,
+    heads: int,
+    kv_heads: int,
 ) -> TensorType:
-    """[B, H, T, D] with [B, Hk, S, D] and [B, Hk, S, Dv] gives [B, H, T, Dv]; Hk divides H."""
+    """[B, H, T, D] with [B, Hk, S, D] and [B, Hk, S, Dv] gives [B, H, T, Dv]; Hk divides H.
+
+    Heads may stand side by side in the last axis instead: [B, T, H * D] with [B, S, Hk * D] and [B, S, Hk * Dv] gives
+    [B, T, H * Dv], where `heads` is H and `kv_heads` is Hk.
+    """
     for ty, name in ((q, "q"), (k, "k"), (v, "v")):
-        require_rank(ty, 4, f"{name} of attention")
-    batch, heads, steps, depth = q.dims
-    for other, name in ((k, "k"), (v, "v")):
-        require_equal(batch, other.dims[0], f"q and {name} must have one batch size")
-    require_equal(k.dims[1], v.dims[1], "k and v must have as many heads")
-    require_equal(k.dims[2], v.dims[2], "k and v must have one length")
-    require_equal(depth, k.dims[3], "q and k must have one head size")
-    if compare(heads % k.dims[1], 0) is Truth.NO:
-        raise ShapeError(f"{heads} query heads cannot share {k.dims[1]} heads of k and v")
+        require_rank(ty, 4 if q.rank == 4 else 3, f"{name} of attention")
+    (batch, h, steps, depth), k_dims, v_dims = (
+        _dims_by_head(ty, count) for ty, count in ((q, heads), (k, kv_heads), (v, kv_heads))
+    )
+    for other, name in ((k_dims, "k"), (v_dims, "v")):
+        require_equal(batch, other[0], f"q and {name} must have one batch size")
+    require_equal(k_dims[1], v_dims[1], "k and v must have as many heads")
+    require_equal(k_dims[2], v_dims[2], "k and v must have one length")
+    require_equal(depth, k_dims[3], "q and k must have one head size")
+    if compare(h % k_dims[1], 0) is Truth.NO:
+        raise ShapeError(f"{h} query heads cannot share {k_dims[1]} heads of k and v")
     if mask is not None:
-        require_broadcast(mask.dims, (batch, heads, steps, k.dims[2]), "the mask of attention")
+        require_broadcast(mask.dims, (batch, h, steps, k_dims[2]), "the mask of attention")
     if kv_lengths is not None:
         require_rank(kv_lengths, 1, "kv_lengths of attention")
         require_equal(batch, kv_lengths.dims[0], "kv_lengths must have an entry for each sample")
-    return TensorType(q.dtype, (batch, heads, steps, v.dims[3]))
+    size = v_dims[3]
+    return TensorType(q.dtype, (batch, h, steps, size) if q.rank == 4 else (batch, steps, h * size))
+
+
+def _dims_by_head(ty: TensorType, heads: int) -> tuple[Dim, Dim, Dim, Dim]:
+    """The sizes of an operand of attention as batch, heads, steps and head size."""
+    if ty.rank == 4:
+        batch, count, steps, depth = ty.dims
+        return batch, count, steps, depth
+    batch, steps, hidden = ty.dims
+    if heads < 1:
+        raise TypeRuleError("attention on [batch, sequence, hidden] needs the numbers of heads")
+    if compare(hidden % heads, 0) is Truth.NO:
+        raise ShapeError(f"a hidden size of {hidden} cannot be split into {heads} heads")
+    return batch, heads, steps, hidden // heads
 
 
 def attention(
@@ -58,14 +80,39 @@ def attention(
     causal: bool,
     scale: float | None,
     softcap: float,
+    heads: int,
+    kv_heads: int,
 ) -> Array:
     """softmax(softcap(q @ kᵀ * scale) + mask) @ v, heads of q sharing heads of k and v in groups.
 
+    Operands are [B, H, T, D] and [B, Hk, S, D], or [B, T, H * D] and [B, S, Hk * D] with H `heads` and Hk `kv_heads`.
     `scale` None is 1 / sqrt(D). A `softcap` above 0 maps a score s to softcap * tanh(s / softcap). A bool mask says
     which keys a query sees, a float mask is added. `kv_lengths` says how many keys of each sample count. With `causal`,
     query i sees key j where j <= i + offset; the offset is 0, and kv_lengths - T where these are given. A query that
     sees no key gives zeros. Keys that a query does not see do not count, whatever their score.
     """
+    if q.ndim == 4:
+        return _attention_by_head(q, k, v, mask, kv_lengths, causal, scale, softcap)
+    by_head = (_by_head(q, heads), _by_head(k, kv_heads), _by_head(v, kv_heads))
+    result = _attention_by_head(*by_head, mask, kv_lengths, causal, scale, softcap)
+    return result.swapaxes(1, 2).reshape(*q.shape[:2], heads * result.shape[3])
+
+
+def _by_head(x: Array, heads: int) -> Array:
+    return x.reshape(*x.shape[:2], heads, x.shape[2] // heads).swapaxes(1, 2)
+
+
+def _attention_by_head(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None,
+    kv_lengths: Array | None,
+    causal: bool,
+    scale: float | None,
+    softcap: float,
+) -> Array:
+    """`attention` for operands of rank 4."""
     wide = np.dtype(np.float32) if is_small_float(q) else q.dtype
     (batch, heads, steps, depth), groups, keys = q.shape, k.shape[1], k.shape[2]
     shared = heads // groups if groups else 1
@@ -111,13 +158,13 @@ def _masked_softmax(scores: Array, mask: Array | None, visible: Array | None) ->
     return scores
 
 
-def _attention_flops(inputs: Sequence[Type | None], outputs: Sequence[Type], _attrs: Attrs) -> Dim:
-    q, k, out = inputs[0], inputs[1], outputs[0]
-    if not (isinstance(q, TensorType) and isinstance(k, TensorType) and isinstance(out, TensorType)):
+def _attention_flops(inputs: Sequence[Type | None], outputs: Sequence[Type], attrs: Attrs) -> Dim:
+    q, k, v = inputs[0], inputs[1], inputs[2]
+    if not (isinstance(q, TensorType) and isinstance(k, TensorType) and isinstance(v, TensorType)):
         return 0
-    batch, heads, steps, depth = q.dims
-    scores = product((batch, heads, steps, k.dims[2]))
-    return scores * (2 * depth + 2 * out.dims[3] + 5)
+    batch, heads, steps, depth = _dims_by_head(q, attrs["heads"])
+    scores = product((batch, heads, steps, k.dims[-2]))
+    return scores * (2 * depth + 2 * _dims_by_head(v, attrs["kv_heads"])[3] + 5)
 
 
 # ---- rotary embedding
@@ -203,6 +250,8 @@ OPS: tuple[Op, ...] = (
             Attribute("causal", AttrKind.BOOL, False),
             Attribute("scale", AttrKind.FLOAT, None),
             Attribute("softcap", AttrKind.FLOAT, 0.0),
+            Attribute("heads", AttrKind.INT, 0),
+            Attribute("kv_heads", AttrKind.INT, 0),
         ),
         infer=attention_type,
         meaning=attention,

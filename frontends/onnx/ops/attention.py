@@ -1,6 +1,8 @@
 """Attention and rotary embedding. Attention's 3-D form and its key and value cache are written around the native op."""
 
-from ....ir.dims import Truth, compare
+from typing import Any
+
+from ....ir.dims import Dim, Truth, compare
 from ....ir.graph import Node, Value
 from ....ir.types import DType
 from ..context import ImportContext, NotNative
@@ -21,6 +23,9 @@ def import_attention(ctx: ImportContext) -> tuple[Value | None, ...]:
     if precision is not None and dtype_of(precision).bits < dtype.bits:
         raise NotNative("a softmax in less precision than its operands")
     heads, kv_heads = ctx.attr("q_num_heads", 0), ctx.attr("kv_num_heads", 0)
+    attrs = {"scale": ctx.attr("scale"), "softcap": ctx.attr("softcap", 0.0)}
+    if ctx.tensor(0).rank == 3 and ctx.optional(4) is None and not (ctx.wants(1) or ctx.wants(2)):
+        return _side_by_side(ctx, {**attrs, "heads": heads, "kv_heads": kv_heads})
     q, k, v = (_by_head(ctx, index, count) for index, count in enumerate((heads, kv_heads, kv_heads)))
     lengths, causal = ctx.optional(6), bool(ctx.attr("is_causal", 0))
     if ctx.optional(4) is not None:
@@ -28,10 +33,16 @@ def import_attention(ctx: ImportContext) -> tuple[Value | None, ...]:
             raise NotNative("a cache inside and outside")
         k, v = (ctx.op("concat", ctx.input(index), new, axis=2) for index, new in ((4, k), (5, v)))
         lengths = _all_keys(ctx, q, k) if causal else None
-    mask = _mask(ctx, k, dtype)
-    attrs = {"causal": causal, "scale": ctx.attr("scale"), "softcap": ctx.attr("softcap", 0.0)}
-    result = ctx.op("attention", q, k, v, mask, lengths, **attrs)
+    result = ctx.op("attention", q, k, v, _mask(ctx, k.shape[2], dtype), lengths, causal=causal, **attrs)
     return _joined(ctx, result), k, v
+
+
+def _side_by_side(ctx: ImportContext, attrs: dict[str, Any]) -> tuple[Value | None, ...]:
+    """The 3-D form without a cache."""
+    q, k, v = (ctx.input(index) for index in range(3))
+    mask = _mask(ctx, k.shape[1], q.tensor.dtype)
+    causal = bool(ctx.attr("is_causal", 0))
+    return (ctx.op("attention", q, k, v, mask, ctx.optional(6), causal=causal, **attrs), None, None)
 
 
 def _by_head(ctx: ImportContext, index: int, heads: int) -> Value:
@@ -60,14 +71,14 @@ def _all_keys(ctx: ImportContext, q: Value, k: Value) -> Value:
     return ctx.op("dynamic_expand", count, ctx.op("shape", q, start=0, end=1))
 
 
-def _mask(ctx: ImportContext, k: Value, dtype: DType) -> Value | None:
+def _mask(ctx: ImportContext, keys: Dim, dtype: DType) -> Value | None:
     """The mask, one that ends before the last key continued as hidden."""
     mask = ctx.optional(3)
     if mask is None:
         return None
     if mask.tensor.dtype is not DType.BOOL and not mask.tensor.dtype.is_float:
         mask = ctx.op("cast", mask, to=dtype)
-    rank, keys = mask.tensor.rank, k.shape[2]
+    rank = mask.tensor.rank
     if not rank or compare(mask.shape[-1], keys) is not Truth.NO:
         return mask
     hidden = ctx.scalar_like(False if mask.tensor.dtype is DType.BOOL else float("-inf"), mask)
@@ -95,7 +106,7 @@ IMPORTS = {"Attention": import_attention, "RotaryEmbedding": import_rotary_embed
 
 
 def export_attention(ctx: ExportContext, node: Node) -> None:
-    """Attention in its 4-D form."""
+    """Attention in the form of its operands."""
     q, k, v, mask, lengths = node.inputs
     written = None if mask is None else _full_mask(ctx, node, mask)
     ctx.emit(
@@ -105,12 +116,14 @@ def export_attention(ctx: ExportContext, node: Node) -> None:
         is_causal=node.attrs["causal"],
         scale=node.attrs["scale"],
         softcap=node.attrs["softcap"],
+        q_num_heads=node.attrs["heads"] or None,
+        kv_num_heads=node.attrs["kv_heads"] or None,
     )
 
 
 def _full_mask(ctx: ExportContext, node: Node, mask: Value) -> Operand:
     """The mask with queries and keys in full: for ONNX one key is a mask that ends early, not one for all keys."""
-    full = (node.operands[0].shape[2], node.operands[1].shape[2])
+    full = (node.operands[0].shape[-2], node.operands[1].shape[-2])
     if mask.tensor.rank >= 2 and all(dim != 1 or size == 1 for dim, size in zip(mask.shape[-2:], full, strict=True)):
         return mask
     return ctx.emit_value("Expand", (mask, ctx.dims_tensor(full, *node.operands)))

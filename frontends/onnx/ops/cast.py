@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import numpy as np
+
 from ....ir.errors import ModelError
 from ....ir.graph import Node, Value
+from ....ir.ops import native
 from ....ir.types import DType, Kind
 from ..context import ImportContext
 from ..export_context import ExportContext
@@ -14,10 +17,18 @@ from .rows import attribute_default, import_as
 
 
 def import_cast(ctx: ImportContext) -> Value:
-    """Cast, and CastLike, whose type is that of an operand."""
+    """Cast, and CastLike, whose type is that of an operand.
+
+    Of a single known number the result is a constant: exporters write the bounds of a Range as casts of floats.
+    """
     to = ctx.tensor(1).dtype if ctx.op_type == "CastLike" else dtype_of(ctx.attr("to", 0))
     saturate = bool(ctx.attr("saturate", 1))
     round_mode = ctx.attr("round_mode", "up")
+    number = ctx.array(0)
+    if number is not None and number.size == 1 and Kind.STRING not in (to.kind, ctx.tensor(0).dtype.kind):
+        with np.errstate(all="ignore"):
+            known = native("cast").meaning(number, to=to, saturate=saturate, round_mode=round_mode)
+        return ctx.constant(known, to)
     return ctx.op("cast", ctx.input(0), to=to, saturate=saturate, round_mode=round_mode)
 
 

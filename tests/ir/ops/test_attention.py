@@ -56,6 +56,26 @@ def test_attention(sizes, mask_kind, causal, has_lengths, softcap, scale, seed):
     assert_close(found, expected)
 
 
+@given(
+    st.tuples(st.integers(1, 2), st.integers(1, 2), st.integers(1, 3), st.integers(1, 4), st.integers(1, 5)),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_heads_side_by_side_are_heads_one_by_one(sizes, causal, seed):
+    batch, groups, shared, steps, keys = sizes
+    heads = groups * shared
+    q = random(seed, batch, steps, heads * 4)
+    k, v = random(seed + 1, batch, keys, groups * 4), random(seed + 2, batch, keys, groups * 3)
+    mask = random(seed + 3, batch, 1, steps, keys)
+    (found,) = run("attention", q, k, v, mask, None, causal=causal, heads=heads, kv_heads=groups)
+    apart = (
+        x.reshape(batch, -1, count, x.shape[2] // count).swapaxes(1, 2)
+        for x, count in ((q, heads), (k, groups), (v, groups))
+    )
+    (expected,) = run("attention", *apart, mask, None, causal=causal)
+    assert_close(found, expected.swapaxes(1, 2).reshape(batch, steps, heads * 3))
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
 def test_attention_in_other_floats(dtype):
     q, k, v = (random(seed, 2, 2, 5, 8).astype(dtype) for seed in range(3))
@@ -99,7 +119,9 @@ B, H, T, S = (symbol(name) for name in "BHTS")
         ([(2, 4, T, 8), (2, 2, S, 6), (2, 2, S, 8), None, None], "one head size"),
         ([(2, 4, T, 8), (2, 2, 5, 8), (2, 2, 6, 8), None, None], "one length"),
         ([(2, 4, T, 8), (3, 2, 5, 8), (3, 2, 5, 8), None, None], "one batch size"),
-        ([(2, 4, 8), (2, 2, 8), (2, 2, 8), None, None], "must have rank 4"),
+        ([(2, 4, 8), (2, 2, 8), (2, 2, 8), None, None], "needs the numbers of heads"),
+        ([(2, 4), (2, 2, 8), (2, 2, 8), None, None], "must have rank 3"),
+        ([(2, 4, 3, 8), (2, 2, 8), (2, 2, 8), None, None], "must have rank 4"),
         ([(2, 4, 3, 8), (2, 2, 5, 8), (2, 2, 5, 8), (3, 4), None], "mask of attention must broadcast"),
         ([(2, 4, 3, 8), (2, 2, 5, 8), (2, 2, 5, 8), (1, 1, 1, 3, 5), None], "mask of attention has rank 5"),
     ],
@@ -117,6 +139,9 @@ def test_the_cost_of_attention_counts_both_products():
     attrs = op.complete_attrs({})
     cost = op.flops(types, op.result_types(types, attrs), attrs)
     assert evaluate(cost, {"B": 2, "H": 3, "T": 5, "S": 7}) == 2 * 3 * 5 * 7 * (4 * 64 + 5)
+    flat = [TensorType(DType.F32, (2, 5, 3 * 64)), *[TensorType(DType.F32, (2, 7, 3 * 64))] * 2, None, None]
+    attrs = op.complete_attrs({"heads": 3, "kv_heads": 3})
+    assert op.flops(flat, op.result_types(flat, attrs), attrs) == 2 * 3 * 5 * 7 * (4 * 64 + 5)
 
 
 @given(

@@ -35,14 +35,20 @@ def attention(d: GraphDraw, op: Op) -> Sample:
     dtypes = d.dtypes(op)
     batch, steps, keys = _small(d), _small(d), _small(d)
     shared, heads, depth = d.choose.integer(1, 2), d.choose.integer(1, 2), d.choose.integer(1, 3)
-    q = d.shaped(dtypes["q"], (batch, heads * shared, steps, depth))
-    k = d.shaped(dtypes["k"], (batch, heads, keys, depth))
-    v = d.shaped(dtypes["v"], (batch, heads, keys, d.choose.integer(1, 3)))
+    is_flat, size = d.choose.chance(40), d.choose.integer(1, 3)
+    q = d.shaped(dtypes["q"], _heads(batch, heads * shared, steps, depth, is_flat))
+    k = d.shaped(dtypes["k"], _heads(batch, heads, keys, depth, is_flat))
+    v = d.shaped(dtypes["v"], _heads(batch, heads, keys, size, is_flat))
     full = (batch, heads * shared, steps, keys)
     mask = d.broadcastable(dtypes["mask"], full, to=True) if d.choose.chance(50) else None
     lengths = d.steering(DType.I64, (batch,), 0, keys + 1) if d.choose.chance(30) else None
     scale = d.choose.pick((None, 1.0, 0.5))
-    return sample(q, k, v, mask, lengths, scale=scale, **d.options(op, "causal", "softcap"))
+    counts = {"heads": heads * shared, "kv_heads": heads} if is_flat else {}
+    return sample(q, k, v, mask, lengths, scale=scale, **counts, **d.options(op, "causal", "softcap"))
+
+
+def _heads(batch: Dim, heads: int, steps: Dim, size: int, is_flat: bool) -> Sequence[Dim]:
+    return (batch, steps, heads * size) if is_flat else (batch, heads, steps, size)
 
 
 def rotary_embedding(d: GraphDraw, op: Op) -> Sample:
