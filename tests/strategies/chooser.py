@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from hypothesis import strategies as st
@@ -30,6 +30,10 @@ class Chooser(Protocol):
         """A generator for the bulk of an array's elements."""
         ...
 
+    def as_one(self, draw: Callable[[], T]) -> T:
+        """What `draw` gives; the choices that it makes belong together, so that shrinking may drop them together."""
+        ...
+
 
 class RandomChooser:
     """Choices of a seeded generator."""
@@ -50,6 +54,9 @@ class RandomChooser:
     def generator(self) -> np.random.Generator:
         return self._generator
 
+    def as_one(self, draw: Callable[[], T]) -> T:
+        return draw()
+
 
 class HypothesisChooser:
     """Choices that Hypothesis records, replays and shrinks."""
@@ -68,6 +75,9 @@ class HypothesisChooser:
 
     def generator(self) -> np.random.Generator:
         return np.random.Generator(np.random.PCG64(self.integer(0, 2**16)))
+
+    def as_one(self, draw: Callable[[], T]) -> T:
+        return cast(T, self._draw(st.builds(draw)))
 
 
 @cache

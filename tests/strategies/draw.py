@@ -198,9 +198,9 @@ class GraphDraw:
 
     def dim(self) -> Dim:
         """A size for an input: an int up to 5, a symbol, or a symbol times or plus something."""
-        if not self._symbolic or self.choose.chance(60):
-            return 0 if self.choose.chance(6) else self.choose.integer(1, 5)
-        return self._affine(symbol(self.choose.pick(tuple(HOME))))
+        if self._symbolic and self.choose.chance(40):
+            return self._affine(symbol(self.choose.pick(tuple(HOME))))
+        return 0 if self.choose.chance(6) else self.choose.integer(1, 5)
 
     def _affine(self, dim: Dim) -> Dim:
         form = self.choose.integer(0, 9)
@@ -211,7 +211,7 @@ class GraphDraw:
     def known_dim(self, *visible: Value) -> Dim:
         """A size for an attribute: an int, or an expression of symbols that the inputs or these operands bind."""
         names = sorted(self.bound_symbols | set[str]().union(*(type_symbols(value.type) for value in visible)))
-        if not names or self.choose.chance(50):
+        if not names or not self.choose.chance(50):
             return 0 if self.choose.chance(6) else self.choose.integer(1, 4)
         dim = self._affine(symbol(self.choose.pick(names)))
         return dim * symbol(self.choose.pick(names)) if self.choose.chance(5) else dim

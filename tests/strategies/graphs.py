@@ -139,10 +139,19 @@ def draw_graph(
     d = GraphDraw(choose, grower, symbolic=symbolic)
     if subject is not None:
         grower.add_subject(d, subject)
-    for _ in range(choose.integer(0 if subject else 1, max_nodes)):
-        d.grow()
+    for _ in range(choose.integer(1, max_nodes)):
+        if not choose.as_one(lambda: _goes_on(d)):
+            break
     _finish(d)
     return d.graph
+
+
+def _goes_on(d: GraphDraw) -> bool:
+    """Adds a node, or ends the graph."""
+    if not d.choose.chance(97):
+        return False
+    d.grow()
+    return True
 
 
 class _Grower:
