@@ -1,6 +1,6 @@
 """Attributes: the compile-time arguments of a node. Kinds, schemas, and the frozen mapping that a node holds."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
@@ -129,9 +129,9 @@ def _exact(values: Mapping[str, AttrValue]) -> dict[str, object]:
     return {name: _exact_value(value) for name, value in values.items()}
 
 
-def _exact_value(value: AttrValue) -> object:
+def _exact_value(value: object) -> object:
     """A key that tells 1 from 1.0 and True, and 0.0 from -0.0, and makes NaN equal to itself."""
-    if isinstance(value, tuple):
+    if is_tuple(value):
         return tuple(_exact_value(item) for item in value)
     if isinstance(value, float):
         return ("float", value.hex())
@@ -140,20 +140,43 @@ def _exact_value(value: AttrValue) -> object:
     return value
 
 
+# Guards rather than isinstance alone: they keep NumPy's own type parameters out of the narrowed types.
+
+
+def _is_bool(value: object) -> TypeGuard[bool]:
+    return isinstance(value, bool | np.bool_)
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
+    return not _is_bool(value) and isinstance(value, int | np.integer)
+
+
+def _is_real(value: object) -> TypeGuard[float]:
+    return not _is_bool(value) and isinstance(value, int | float | np.integer | np.floating)
+
+
+def _is_listed(value: object) -> TypeGuard[Iterable[object]]:
+    return isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and bool(value.ndim))
+
+
+def _is_scalar(value: object) -> TypeGuard["np.generic[Any]"]:
+    return isinstance(value, np.generic)
+
+
+def _names_dtype(value: object) -> bool:
+    return isinstance(value, DType | str | np.dtype | type)
+
+
 def _int(value: AttrValue) -> int | None:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        return None
-    return int(value)
+    return int(value) if _is_integer(value) else None
 
 
 def _float(value: AttrValue) -> float | None:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
-        return None
-    return float(value)
+    return float(value) if _is_real(value) else None
 
 
 def _bool(value: AttrValue) -> bool | None:
-    return bool(value) if isinstance(value, bool | np.bool_) else None
+    return bool(value) if _is_bool(value) else None
 
 
 def _string(value: AttrValue) -> str | None:
@@ -172,14 +195,12 @@ def _instance(*classes: type) -> Callable[[AttrValue], AttrValue]:
 
 
 def _dtype(value: AttrValue) -> DType | None:
-    if isinstance(value, DType):
-        return value
-    return DType.of(value) if isinstance(value, str | np.dtype | type) else None
+    return DType.of(value) if _names_dtype(value) else None
 
 
 def _tuple_of(element: Callable[[AttrValue], AttrValue]) -> Callable[[AttrValue], AttrValue]:
     def check(value: AttrValue) -> AttrValue:
-        if not isinstance(value, tuple | list | np.ndarray):
+        if not _is_listed(value):
             return None
         items = tuple(element(item) for item in value)
         return None if any(item is None for item in items) else items
@@ -192,11 +213,9 @@ def _graph(value: AttrValue) -> "Graph | None":
 
 
 def _any(value: AttrValue) -> AttrValue:
-    if isinstance(value, list | tuple):
+    if _is_listed(value):
         return tuple(_any(item) for item in value)
-    if isinstance(value, np.generic):
-        return value.item()
-    return value
+    return value.item() if _is_scalar(value) else value
 
 
 _NORMALISERS: dict[AttrKind, Callable[[AttrValue], AttrValue]] = {

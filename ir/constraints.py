@@ -5,7 +5,7 @@ on the sizes of the call becomes a `Constraint`, which `collect_constraints` gat
 known.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ _active: ContextVar[list[Constraint] | None] = ContextVar("active_constraints", 
 
 
 @contextmanager
-def collect_constraints() -> Iterator[list[Constraint]]:
+def collect_constraints() -> Generator[list[Constraint], None, None]:
     """While active, `require_equal` appends to the list that this gives what it could not decide."""
     found: list[Constraint] = []
     token = _active.set(found)

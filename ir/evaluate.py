@@ -6,11 +6,13 @@ its origin when something fails.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
+from .attrs import is_tuple
 from .binding import inside
+from .constant import Array
 from .dims import SymDim, Truth, compare, evaluate, solve
 from .errors import CapgraphError, ExecutionError, InputError, ResourceError
 from .foreign import meaning_of
@@ -101,7 +103,7 @@ def run_meaning(node: Node, operands: Sequence[Any], env: Sizes) -> tuple[Any, .
 
 def as_results(node: Node, given: Any) -> tuple[Any, ...]:
     """What a meaning gave, as one entry per result of `node`. Raises `ExecutionError` for another number."""
-    results = tuple(given) if isinstance(given, tuple) or node.op.is_foreign else (given,)
+    results = tuple(given) if is_tuple(given) or node.op.is_foreign else (given,)
     if len(results) != len(node.outputs):
         raise ExecutionError(f"{node.op.name} gave {len(results)} results instead of {len(node.outputs)}")
     return results
@@ -126,7 +128,7 @@ def bound_attrs(node: Node, env: Sizes, region: "Callable[[Graph, Sizes], Region
 def _bound(value: Any, env: Sizes) -> Any:
     if isinstance(value, SymDim):
         return evaluate(value, env)
-    return tuple(_bound(item, env) for item in value) if isinstance(value, tuple) else value
+    return tuple(_bound(item, env) for item in value) if is_tuple(value) else value
 
 
 class Region:
@@ -157,7 +159,7 @@ def checked(value: Value, result: Any, env: Sizes) -> Any:
 
     Symbols that the result determines are added to `env`.
     """
-    if isinstance(value.type, TensorType) and not isinstance(result, np.ndarray):
+    if isinstance(value.type, TensorType) and not _is_array(result):
         result = np.asarray(result, dtype=value.type.dtype.numpy)
     problem = match_type(value.type, result, env)
     if problem:
@@ -177,8 +179,12 @@ def match_type(ty: Type, value: Any, env: Sizes) -> str:
     return ""
 
 
-def _match_tensor(ty: TensorType, value: Any, env: Sizes) -> str:
-    if not isinstance(value, np.ndarray):
+def _is_array(value: object) -> TypeGuard[Array]:
+    return isinstance(value, np.ndarray)
+
+
+def _match_tensor(ty: TensorType, value: object, env: Sizes) -> str:
+    if not _is_array(value):
         return f"got {type(value).__name__} instead of an array"
     if value.dtype != ty.dtype.numpy and DType.of(value.dtype) is not ty.dtype:
         return f"got {value.dtype} instead of {ty.dtype}"
