@@ -1,5 +1,7 @@
 """From what a caller has (a path, bytes, a `ModelProto`, a graph) to a graph of our own."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
@@ -21,16 +23,17 @@ class LoadedModel:
     notes: list[str] = field(default_factory=list)
 
 
-def load_model(model: Model, *, freeze_initializers: bool | None = None) -> LoadedModel:
+def load_model(model: Model, *, folder: Path | None = None, freeze_initializers: bool | None = None) -> LoadedModel:
     """The graph of `model`; a `Graph` is copied, its constants shared.
 
-    Raises `ModelError` for a broken model, `MissingPackageError` when onnx is needed and not installed,
-    `UnsupportedError` for a PyTorch module, `InputError` for anything else.
+    `folder` is where external data lies (default: the folder of the path). Raises `ModelError` for a broken model,
+    `MissingPackageError` when onnx is needed and not installed, `UnsupportedError` for a PyTorch module, `InputError`
+    for anything else.
     """
     if isinstance(model, Graph):
         return LoadedModel(model.clone())
     if isinstance(model, str | Path | bytes) or _comes_from(model, "onnx"):
-        return _load_onnx(model, freeze_initializers)
+        return _load_onnx(model, folder, freeze_initializers)
     if _comes_from(model, "torch"):
         raise UnsupportedError(
             "PyTorch modules cannot be imported yet",
@@ -47,14 +50,19 @@ def _comes_from(model: Any, package: str) -> bool:
     return any(base.__module__.partition(".")[0] == package for base in type(model).__mro__)
 
 
-def _load_onnx(model: Any, freeze_initializers: bool | None) -> LoadedModel:
+@contextmanager
+def needs_onnx() -> Iterator[None]:
+    """Makes a failed import of the package onnx a `MissingPackageError`."""
     try:
-        from .frontends.onnx.importer import import_model
+        yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("onnx", "google"):
             raise
         raise MissingPackageError("ONNX models need the package onnx", remedy='pip install "capgraph[onnx]"') from error
-    imported = import_model(model, freeze_initializers=freeze_initializers)
-    for name, content in imported.defaults.items():
-        imported.graph.set_default(imported.graph.value(name), content)
+
+
+def _load_onnx(model: Any, folder: Path | None, freeze_initializers: bool | None) -> LoadedModel:
+    with needs_onnx():
+        from .frontends.onnx.importer import import_model
+    imported = import_model(model, folder=folder, freeze_initializers=freeze_initializers)
     return LoadedModel(imported.graph, imported.notes)

@@ -1,8 +1,8 @@
-"""Bisect: find the pass, then the single rewrite, that changed what a model means, and the smallest graph that shows it.
+"""Bisect: find the pass, then the single rewrite, that changed what a model means, and a small graph that shows it.
 
 Pipelines are deterministic and can be stopped after any number of rewrites, so the first wrong number lies between two
-budgets: one rewrite apart, the graph before is right and the graph after is wrong. Around that rewrite the smallest cone
-of nodes is cut out on which the same pass still goes wrong.
+budgets: one rewrite apart, the graph before is right and the graph after is wrong. Around that rewrite the smallest
+cone of nodes is cut out on which the same pass still goes wrong.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,8 +26,8 @@ MAX_DEPTH = 64
 class Culprit:
     """The rewrite that broke a model.
 
-    `number` counts rewrites over the whole pipeline, from 1. `problem` is the first wrong value. `before` is the smallest
-    graph on which `pass_` goes wrong, `after` what it makes of it.
+    `number` counts rewrites over the whole pipeline, from 1. `problem` is the first wrong value. `before` is the
+    smallest graph on which `pass_` goes wrong, `after` what it makes of it.
     """
 
     pass_: Pass

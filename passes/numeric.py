@@ -53,13 +53,15 @@ class Samples:
     terms: int
 
     @classmethod
-    def drawn(cls, graph: Graph, *, count: int = 2, seed: int = 0) -> "Samples":
+    def drawn(cls, graph: Graph, *, count: int = 2, seed: int = 0, sizes: Mapping[str, int] | None = None) -> "Samples":
         """Draws `count` sets of inputs on which `graph` can be evaluated.
 
-        Raises `UnsupportedError` when it cannot be evaluated on any, or gives other results each time.
+        `sizes` gives symbols of the inputs; those that it leaves out get small sizes. Raises `UnsupportedError` when
+        the graph cannot be evaluated on any, or gives other results each time.
         """
         random = np.random.default_rng(seed)
-        return cls.of(graph, [_drawn_inputs(graph, random) for _ in range(count)])
+        bound = {**draw_sizes(graph), **(sizes or {})}
+        return cls.of(graph, [[draw(value, bound, random) for value in graph.inputs] for _ in range(count)])
 
     @classmethod
     def of(cls, graph: Graph, inputs: Sequence[Sequence[Any]]) -> "Samples":
@@ -117,7 +119,7 @@ def tolerance(expected: Array, dtype: DType, exactness: Exactness, terms: int, r
 def _epsilon(dtype: DType) -> float:
     if dtype.kind is Kind.COMPLEX:
         return float(np.finfo(dtype.numpy).eps)
-    return float(ml_dtypes.finfo(dtype.numpy).eps)
+    return float(ml_dtypes.finfo(dtype.numpy).eps)  # type: ignore[no-untyped-call]
 
 
 def _wide(array: Array) -> Array:
@@ -148,11 +150,6 @@ def draw(value: Value, sizes: Mapping[str, int], random: np.random.Generator) ->
     if ty.dtype.kind is Kind.STRING:
         return np.full(shape, "text", dtype=object)
     return random.integers(0, 2, shape).astype(ty.dtype.numpy)
-
-
-def _drawn_inputs(graph: Graph, random: np.random.Generator) -> list[Array]:
-    sizes = draw_sizes(graph)
-    return [draw(value, sizes, random) for value in graph.inputs]
 
 
 def _sample(graph: Graph, inputs: Sequence[Any]) -> Sample:

@@ -11,7 +11,6 @@ from .arguments import add_dims
 from .base import Command
 
 if TYPE_CHECKING:
-    from ..ir.dims import Dim
     from ..ir.graph import Graph
 
 
@@ -44,20 +43,14 @@ def _text_form(graph: "Graph", origins: bool) -> str:
 
 def _statistics(graph: "Graph", sizes: Mapping[str, int]) -> dict[str, Any]:
     """The statistics as JSON may hold them: costs are numbers, or text where symbols are left in them."""
+    from ..costs import bound_cost
     from ..ir.analysis import statistics
 
     facts = asdict(statistics(graph))
     for row in (facts, *facts["ops"]):
         for cost in ("flops", "bytes"):
-            row[cost] = _cost(row[cost], sizes)
+            row[cost] = bound_cost(row[cost], sizes)
     return facts
-
-
-def _cost(cost: "Dim | None", sizes: Mapping[str, int]) -> int | str | None:
-    from ..ir.dims import bind
-
-    bound = None if cost is None else bind(cost, sizes)
-    return bound if bound is None or isinstance(bound, int) else str(bound)
 
 
 def _statistics_text(facts: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ from ...ir.constant import Constant
 from ...ir.dims import Dim
 from ...ir.graph import Graph, Node, Value
 from ...ir.types import DType
+from .dialect import Dialect
 
 if TYPE_CHECKING:
     from .exporter import GraphWriter
@@ -47,6 +48,11 @@ class ExportContext:
     def opset(self) -> int:
         """The version of the default domain that is being written."""
         return self.writer.opset
+
+    @property
+    def dialect(self) -> Dialect:
+        """Which operators may be written."""
+        return self.writer.model.dialect
 
     def require_opset(self, version: int, why: str) -> None:
         """Says that the node needs at least this opset of the default domain, for what no schema can tell."""

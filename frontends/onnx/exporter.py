@@ -18,6 +18,7 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.ops import native
 from ...ir.types import DType, Type
 from .attributes import attribute_to_proto
+from .dialect import Dialect
 from .export_context import ExportContext, Operand
 from .export_dims import DimWriter
 from .foreign_nodes import domain_and_operator, write_foreign
@@ -66,14 +67,15 @@ def export_model(
     ir_version: int | None = None,
     value_info: bool = True,
     check: bool = True,
+    dialect: Dialect = Dialect.STANDARD,
     storage: Storage | None = None,
 ) -> ModelProto:
     """`graph` as an ONNX model.
 
-    `opset` is the version of the default domain (default: 26, or the next one that every operator exists in),
-    `ir_version` that of the file format. `value_info` writes the types of all values, which foreign operators of
-    unknown domains need to be imported again. `check` runs onnx's checker with shape inference over the result.
-    `storage` says where large tensors go (default: inline).
+    `dialect` says which operators export rules may use. `opset` is the version of the default domain (default: 26, or
+    the next one that every operator exists in), `ir_version` that of the file format. `value_info` writes the types of
+    all values, which foreign operators of unknown domains need to be imported again. `check` runs onnx's checker with
+    shape inference over the result. `storage` says where large tensors go (default: inline).
 
     Raises `UnsupportedError` when the opset cannot express a node, `ResourceError` past 2 GB of inline constants.
     """
@@ -81,7 +83,7 @@ def export_model(
     target = opset if opset is not None else max(low, DEFAULT_OPSET if high is None else min(high, DEFAULT_OPSET))
     reason = ""
     while True:
-        model = ModelWriter(target, storage or Inline(), value_info)
+        model = ModelWriter(target, storage or Inline(), value_info, dialect)
         try:
             return model.write(graph, ir_version, reason, check)
         except NeedsOpset as need:
@@ -142,10 +144,11 @@ class _Large:
 class ModelWriter:
     """What all graphs of one exported model share: versions, names that are taken, and storage."""
 
-    def __init__(self, opset: int, storage: Storage, value_info: bool) -> None:
+    def __init__(self, opset: int, storage: Storage, value_info: bool, dialect: Dialect = Dialect.STANDARD) -> None:
         self.opset = opset
         self.storage = storage
         self.value_info = value_info
+        self.dialect = dialect
         self.versions = {"": opset}
         self._limits: dict[str, int] = {}
         self.node_names: set[str] = set()

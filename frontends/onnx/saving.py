@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from onnx import ModelProto, TensorProto
@@ -15,6 +15,7 @@ from ...ir.constant import Constant
 from ...ir.errors import ResourceError
 from ...ir.graph import Graph
 from ...ir.types import DType
+from .dialect import Dialect
 from .exporter import MAX_INLINE_BYTES, all_nodes, export_model
 from .tensors import constant_to_proto, element_number, packed_bytes
 
@@ -31,6 +32,7 @@ def save_model(
     ir_version: int | None = None,
     value_info: bool = True,
     check: bool = True,
+    dialect: Dialect = Dialect.STANDARD,
     external_over: int = MAX_INLINE_BYTES,
 ) -> ModelProto:
     """Writes `graph` to `path` as an ONNX model and gives what was written; see `export_model` for the options.
@@ -44,7 +46,9 @@ def save_model(
     target = Path(path)
     try:
         if _constant_bytes(graph) <= external_over:
-            model = export_model(graph, opset=opset, ir_version=ir_version, value_info=value_info, check=check)
+            model = export_model(
+                graph, opset=opset, ir_version=ir_version, value_info=value_info, check=check, dialect=dialect
+            )
             _write_model(model, target)
             return model
         with _DataFile(target) as data:
@@ -54,6 +58,7 @@ def save_model(
                 ir_version=ir_version,
                 value_info=value_info,
                 check=check,
+                dialect=dialect,
                 storage=data,
             )
             data.publish(model)
@@ -149,13 +154,20 @@ class _DataFile:
         target = self._model.with_name(f"{self._model.name}.{self._hash.hexdigest()}.data")
         _share_like_new(str(self._part))
         self._part.replace(target)
-        for tensor in _external_tensors(model):
+        for tensor in external_tensors(model):
             tensor.external_data.add(key="location", value=target.name)
 
 
-def _external_tensors(message: Any) -> Iterator[TensorProto]:
-    """The tensors in the file, wherever in the model they are."""
-    graphs = [message.graph]
+def data_files(model: ModelProto, path: Path) -> list[Path]:
+    """The files beside a model at `path` that hold its external data."""
+    entries = (entry for tensor in external_tensors(model) for entry in tensor.external_data)
+    names = dict.fromkeys(entry.value for entry in entries if entry.key == "location")
+    return [path.parent / name for name in names]
+
+
+def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """The initializers that are kept outside of the model, those of subgraphs included."""
+    graphs = [model.graph]
     while graphs:
         graph = graphs.pop()
         yield from (tensor for tensor in graph.initializer if tensor.data_location == TensorProto.EXTERNAL)

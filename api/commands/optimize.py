@@ -1,0 +1,254 @@
+"""`capgraph optimize`: a smaller and faster ONNX model that means the same."""
+
+import tempfile
+import time
+from argparse import ArgumentParser, Namespace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..progress import Progress
+from ..tables import Cell, Table, json_text
+from .arguments import add_dims, count
+from .base import Command
+from .pass_choice import add_passes, chosen_pipeline
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from ..comparison import Comparison
+    from ..ir.graph import Graph
+    from ..passes.pipeline import PipelineReport
+
+_SHOWN_OPERATORS = 12
+_SHOWN_OUTPUTS = 8
+_WIDEST_COST = 40
+_CONTRIB_DOMAIN = "com.microsoft."
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The arguments of `capgraph optimize`."""
+    parser.add_argument("model", metavar="IN", type=Path, help="an ONNX file")
+    parser.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="the file to write, not IN")
+    add_passes(parser)
+    parser.add_argument(
+        "--for",
+        dest="target",
+        choices=("standard", "ort"),
+        default="standard",
+        help="standard: only standard operators (default); ort: ONNX Runtime's own as well",
+    )
+    parser.add_argument(
+        "--check", metavar="N", type=count, default=0, help="run IN and OUT on N drawn inputs and compare the outputs"
+    )
+    parser.add_argument(
+        "--verify",
+        choices=("none", "structure", "numeric"),
+        default="structure",
+        help="what is checked after every pass (default structure)",
+    )
+    parser.add_argument("--dump", metavar="DIR", type=Path, help="write the graph before and after every pass there")
+    add_dims(parser)
+
+
+def run(arguments: Namespace) -> None:
+    """Optimises the model, writes it, and says what became of it."""
+    from ..frontends.onnx.operator_counts import operator_counts
+    from ..onnx_files import read_onnx_file, refuse_overwriting
+
+    pipeline, sizes = chosen_pipeline(arguments), dict(arguments.dim)
+    refuse_overwriting([arguments.model], arguments.output)
+    seconds: dict[str, float] = {}
+    with Progress(f"reading {arguments.model.name}") as progress:
+        with _timed(seconds, "read"):
+            source = read_onnx_file(arguments.model)
+        refuse_overwriting(source.files, arguments.output)
+        before = _costs(source.graph, sizes)
+        with _timed(seconds, "optimise"):
+            samples = _samples(source.graph, sizes) if arguments.verify == "numeric" else None
+            report = pipeline.run(
+                source.graph, check=arguments.verify, samples=samples, dump=arguments.dump, progress=progress.advance
+            )
+        after = _costs(source.graph, sizes)
+        progress.advance(f"writing {arguments.output.name}")
+        with _timed(seconds, "write"):
+            model, comparison = _write(source.graph, arguments, sizes)
+    operators = operator_counts(model)
+    facts: dict[str, Any] = {
+        "model": str(arguments.model),
+        "output": str(arguments.output),
+        "for": arguments.target,
+        "pipeline": str(pipeline),
+        "nodes": {"before": source.operators.total(), "after": operators.total()},
+        "operators": {"before": dict(source.operators), "after": dict(operators)},
+        "costs": {"before": before, "after": after},
+        "passes": _passes(report),
+        "rewrites": dict(sum((run.rewrites for run in report.runs), Counter[str]()).most_common()),
+        "seconds": seconds,
+        "check": None if comparison is None else asdict(comparison),
+        "notes": [*source.notes, *_target_notes(arguments.target, operators)],
+    }
+    print(json_text(facts) if arguments.json else _text(facts))
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], what: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    seconds[what] = time.perf_counter() - start
+
+
+def _samples(graph: "Graph", sizes: Mapping[str, int]) -> Any:
+    from ..passes.numeric import Samples
+
+    return Samples.drawn(graph, sizes=sizes)
+
+
+def _costs(graph: "Graph", sizes: Mapping[str, int]) -> dict[str, int | str | None]:
+    from ..costs import bound_cost
+    from ..ir.analysis import statistics
+
+    facts = statistics(graph)
+    return {
+        "parameters": facts.parameters,
+        "parameter_bytes": facts.parameter_bytes,
+        "flops": bound_cost(facts.flops, sizes),
+        "bytes": bound_cost(facts.bytes, sizes),
+    }
+
+
+def _passes(report: "PipelineReport") -> list[dict[str, Any]]:
+    """One row per pass, its runs taken together, in order of the first one."""
+    rows: dict[str, dict[str, Any]] = {}
+    for run in report.runs:
+        empty = {"name": run.name, "runs": 0, "seconds": 0.0, "rewrites": 0, "nodes": 0}
+        row = rows.setdefault(run.name, empty)
+        row["runs"] += 1
+        row["seconds"] += run.seconds
+        row["rewrites"] += run.rewrites.total()
+        row["nodes"] += run.nodes_after - run.nodes_before
+    return list(rows.values())
+
+
+def _target_notes(target: str, operators: Mapping[str, int]) -> list[str]:
+    if target == "standard" or any(name.startswith(_CONTRIB_DOMAIN) for name in operators):
+        return []
+    return [
+        "--for ort: the model was written with standard operators alone, for there are no rules yet that write others"
+    ]
+
+
+# ---- writing
+
+
+def _write(graph: "Graph", arguments: Namespace, sizes: Mapping[str, int]) -> tuple["ModelProto", "Comparison | None"]:
+    """Writes the model, after comparing it where that is asked for: one that differs is not put in place."""
+    from ..frontends.onnx.dialect import Dialect
+    from ..frontends.onnx.saving import save_model
+    from ..ir.errors import ExecutionError
+
+    output, dialect = arguments.output, Dialect(arguments.target)
+    if not arguments.check:
+        return save_model(graph, output, dialect=dialect), None
+    from ..comparison import compare
+
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
+        draft = Path(folder) / output.name
+        model = save_model(graph, draft, dialect=dialect)
+        found = compare(graph, arguments.model, draft, count=arguments.check, sizes=sizes)
+        if not found.is_close:
+            worst = found.outputs[0]
+            raise ExecutionError(
+                f"output {worst.name} of the optimised model differs by {worst.relative:.3g} of its largest value",
+                remedy=f"nothing was written; find the guilty rewrite with: capgraph bisect {arguments.model}",
+            )
+        for part in sorted(Path(folder).iterdir(), key=lambda part: part == draft):  # the model last
+            part.replace(output.parent / part.name)
+    return model, found
+
+
+# ---- the text
+
+
+def _text(facts: Mapping[str, Any]) -> str:
+    seconds = facts["seconds"]
+    parts = [
+        f"{facts['model']} -> {facts['output']}, {_target_text(facts['for'])}",
+        _operator_table(facts).text(),
+        _cost_table(facts["costs"]).text(),
+        _pass_table(facts["passes"]).text() if facts["passes"] else "no passes were asked for",
+    ]
+    if facts["check"] is not None:
+        parts.append(_check_text(facts["check"]))
+    parts += [f"note: {note}" for note in facts["notes"]]
+    parts.append(
+        f"{seconds['read']:.2f} s to read, {seconds['optimise']:.2f} to optimise, {seconds['write']:.2f} to write"
+    )
+    return "\n\n".join(parts)
+
+
+def _target_text(target: str) -> str:
+    return "standard operators only" if target == "standard" else "for ONNX Runtime"
+
+
+def _operator_table(facts: Mapping[str, Any]) -> Table:
+    """The operators whose numbers changed most, the rest in one row, and all."""
+    before, after = facts["operators"]["before"], facts["operators"]["after"]
+    rows = [(name, before.get(name, 0), after.get(name, 0)) for name in dict.fromkeys((*before, *after))]
+    rows.sort(key=lambda row: (-abs(row[2] - row[1]), -row[1], row[0]))
+    shown, rest = rows[:_SHOWN_OPERATORS], rows[_SHOWN_OPERATORS:]
+    if rest:
+        shown.append((f"{len(rest)} others", sum(row[1] for row in rest), sum(row[2] for row in rest)))
+    total = ("all nodes", facts["nodes"]["before"], facts["nodes"]["after"])
+    return _before_after("operator", [*shown, total])
+
+
+def _cost_table(costs: Mapping[str, Any]) -> Table:
+    names = {"parameters": "parameters", "parameter_bytes": "parameter bytes", "flops": "FLOPs", "bytes": "bytes moved"}
+    before, after = costs["before"], costs["after"]
+    return _before_after("", [(text, before[name], after[name]) for name, text in names.items()])
+
+
+def _before_after(first: str, rows: Sequence[tuple[str, Any, Any]]) -> Table:
+    return Table(
+        (first, "before", "after", "change"),
+        [(name, _cell(old), _cell(new), _change(old, new)) for name, old, new in rows],
+    )
+
+
+def _change(old: Any, new: Any) -> int | None:
+    both = isinstance(old, int) and isinstance(new, int)
+    return new - old if both and old != new else None
+
+
+def _cell(cost: Any) -> Cell:
+    """A number as it is; an expression of symbols if it is short enough for a table."""
+    if isinstance(cost, int):
+        return cost
+    if cost is None:
+        return "unknown"
+    return str(cost) if len(str(cost)) <= _WIDEST_COST else "depends on sizes (--dim)"
+
+
+def _pass_table(passes: Sequence[Mapping[str, Any]]) -> Table:
+    rows: list[list[Cell]] = [
+        [each["name"], each["runs"], each["rewrites"], each["nodes"], round(1e3 * each["seconds"], 1)]
+        for each in passes
+    ]
+    return Table(("pass", "runs", "rewrites", "nodes", "ms"), rows)
+
+
+def _check_text(check: Mapping[str, Any]) -> str:
+    sizes = ", ".join(f"{name}={size}" for name, size in check["sizes"].items())
+    many = "s" if check["inputs"] > 1 else ""
+    head = f"compared on {check['inputs']} drawn input{many} through {check['runtime']}{f', {sizes}' if sizes else ''}"
+    outputs = check["outputs"]
+    rows = [(each["name"], each["largest"], each["relative"]) for each in outputs[:_SHOWN_OUTPUTS]]
+    more = f"\n{len(outputs) - _SHOWN_OUTPUTS} more outputs differ less" if len(outputs) > _SHOWN_OUTPUTS else ""
+    return f"{head}\n\n{Table(('output', 'largest error', 'of its largest value'), rows).text()}{more}"
+
+
+COMMAND = Command("optimize", "Write a smaller and faster model that means the same.", configure, run)

@@ -1,0 +1,37 @@
+"""The arguments by which commands choose passes."""
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..passes.pipeline import Pipeline
+
+LEVELS = range(4)
+DEFAULT_LEVEL = 2
+
+
+def add_passes(parser: ArgumentParser) -> None:
+    """Adds `--level`, `--passes` and `--without`."""
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--level",
+        metavar="N",
+        type=int,
+        choices=LEVELS,
+        default=DEFAULT_LEVEL,
+        help="0 nothing, 1 exact, 2 may re-associate sums (default), 3 approximations too",
+    )
+    choice.add_argument(
+        "--passes", metavar="TEXT", help='these passes, as in "fold-constants{limit=64},cse;eliminate-dead-code"'
+    )
+    parser.add_argument(
+        "--without", metavar="PASS", action="append", default=[], help="leave this pass out of the level or the text"
+    )
+
+
+def chosen_pipeline(arguments: Namespace) -> "Pipeline":
+    """The pipeline that the arguments ask for. Raises `UnsupportedError` for an unknown pass or option."""
+    from ..passes.catalog import level_pipeline, pipeline
+
+    chosen = level_pipeline(arguments.level) if arguments.passes is None else pipeline(arguments.passes)
+    return chosen.without(arguments.without)

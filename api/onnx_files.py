@@ -1,0 +1,42 @@
+"""ONNX files as commands read and write them: what is in one, and that none is overwritten by its own result."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .ir.errors import InputError
+from .ir.graph import Graph
+from .sources import load_model, needs_onnx
+
+
+@dataclass(frozen=True)
+class OnnxFile:
+    """A model that was read: its graph, remarks, nodes by ONNX operator, and all files that it consists of."""
+
+    graph: Graph
+    notes: Sequence[str]
+    operators: Counter[str]
+    files: tuple[Path, ...]
+
+
+def read_onnx_file(path: Path) -> OnnxFile:
+    """The model at `path`. Raises `ModelError` when it is broken, `MissingPackageError` without the package onnx."""
+    with needs_onnx():
+        from .frontends.onnx.loading import load_proto
+        from .frontends.onnx.operator_counts import operator_counts
+        from .frontends.onnx.saving import data_files
+    proto, folder = load_proto(path)
+    loaded = load_model(proto, folder=folder)
+    return OnnxFile(loaded.graph, loaded.notes, operator_counts(proto), (path, *data_files(proto, path)))
+
+
+def refuse_overwriting(files: Sequence[Path], target: Path) -> None:
+    """Raises `InputError` when writing to `target` would change one of `files`, also through a link."""
+    for file in files:
+        if target.exists() and file.exists() and target.samefile(file):
+            raise InputError(f"{target} is the model itself, {file}", remedy="write to another file")
+    if target.is_dir():
+        raise InputError(f"{target} is a folder", remedy="name the file to write")
+    if not target.parent.is_dir():
+        raise InputError(f"there is no folder {target.parent}", remedy="make it, or write elsewhere")
