@@ -1,13 +1,19 @@
 """Reading the text form: what a person may write, and what each mistake is answered with."""
 
+import contextlib
 import time
 
 import numpy as np
 import pytest
 from capgraph.ir.constant import Constant
 from capgraph.ir.errors import ParseError
+from capgraph.ir.graph import Graph
 from capgraph.ir.parser import parse
 from capgraph.ir.printer import print_graph
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.ir.drawn_graphs import graphs
 
 
 def test_types_of_native_ops_may_be_left_out_and_lines_broken() -> None:
@@ -128,6 +134,16 @@ def test_a_constant_of_another_type_than_its_digest_says_is_refused() -> None:
     text = ONE.format(f"onnx.Foo() {{a = dense<f32[98], #{constant.digest}>}}")
     with pytest.raises(ParseError, match=r"is f32\[99\], not f32\[98\]"):
         parse(text, constants={constant.digest: constant})
+
+
+@given(graphs(max_nodes=4), st.data())
+def test_any_damage_is_read_or_answered_by_a_parse_error(graph: Graph, data: st.DataObject) -> None:
+    text = print_graph(graph, origins=True)
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(start + 10, len(text))))
+    pieces = ["", *'%@"`{}[]()<>,:=#-0.\n\\', "graph @x(", "seq(", "9" * 50, text[:start][-10:]]
+    with contextlib.suppress(ParseError):
+        parse(text[:start] + data.draw(st.sampled_from(pieces)) + text[end:])
 
 
 def test_reading_is_linear() -> None:
