@@ -32,6 +32,8 @@ from .tensors import constant_from_proto, dense_constant, type_from_proto
 MAX_DEPTH = 64
 """How deep subgraphs and functions may nest; deeper is an error, which also stops recursive functions."""
 
+MAX_INLINED_NODES = 100_000
+
 
 @dataclass
 class ImportedModel:
@@ -88,6 +90,13 @@ class _Model:
         self.shape_values = ShapeValues()
         self.notes: list[str] = []
         self._plain = _plain_symbols(proto.graph)
+        self._inlined = 0
+
+    def count_inlined(self, nodes: int) -> None:
+        """Counts nodes that functions add: a few functions that call each other twice could fill any memory."""
+        self._inlined += nodes
+        if self._inlined > MAX_INLINED_NODES:
+            raise ModelError(f"the model's functions expand to more than {MAX_INLINED_NODES} nodes")
 
     def dim_of(self, name: str) -> Dim:
         """The dim that a `dim_param` means: an expression over symbols that inputs have, or one symbol of that name."""
@@ -327,6 +336,7 @@ class Scope:
         attributes = {proto.name: proto for proto in function.attribute_proto}
         attributes |= {a.name: found for a in node.attribute if (found := self.resolve_attribute(a)) is not None}
         versions = {"" if e.domain == "ai.onnx" else e.domain: int(e.version) for e in function.opset_import}
+        self.model.count_inlined(len(function.node))
         scope = Scope(
             self.model, self.graph, {**self.versions, **versions}, attributes=attributes, depth=self.depth + 1
         )

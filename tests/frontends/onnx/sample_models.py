@@ -9,7 +9,8 @@ _HEAD = '<ir_version: 10, opset_import: ["": 21]>\n'
 
 def parsed(text: str) -> ModelProto:
     """The model that a text describes; a head with opset 21 is added when it has none."""
-    return onnx.parser.parse_model(text if text.lstrip().startswith("<") else _HEAD + text)
+    has_head = text.lstrip().startswith("<")
+    return onnx.parser.parse_model(text if has_head else _HEAD + text)
 
 
 def convolutions() -> ModelProto:
@@ -50,14 +51,14 @@ def functions() -> ModelProto:
       h = local.twice <slope: float = 0.5> (x)
       y = local.leak <alpha: float = 0.25> (h)
     }
+    <domain: "local", opset_import: ["": 21]>
+    leak <alpha> (a) => (b) {
+      b = LeakyRelu <alpha: float = @alpha> (a)
+    }
     <domain: "local", opset_import: ["": 21, "local": 1]>
     twice <slope> (a) => (b) {
       once = local.leak <alpha: float = @slope> (a)
       b = local.leak <alpha: float = @slope> (once)
-    }
-    <domain: "local", opset_import: ["": 21]>
-    leak <alpha> (a) => (b) {
-      b = LeakyRelu <alpha: float = @alpha> (a)
     }
     """)
 

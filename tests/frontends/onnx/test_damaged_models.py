@@ -1,0 +1,67 @@
+"""Whatever is done to a model, importing it gives a valid graph or one clear error, soon and in little memory."""
+
+import random
+import time
+
+import onnx
+import pytest
+from capgraph.frontends.onnx.importer import import_model
+from capgraph.ir.errors import CapgraphError, InternalError
+from capgraph.ir.verify import verify
+from onnx import ModelProto
+
+from tests.frontends.onnx import sample_models
+from tests.frontends.onnx.mutations import mutated_bytes, mutated_fields
+
+ROUNDS = 1_000
+MAX_SECONDS = 5.0
+
+
+def outcome(source: bytes | ModelProto) -> str:
+    """The kind of outcome; a graph must be valid, and an error must say something."""
+    started = time.perf_counter()
+    found, message = _imported(source)
+    assert time.perf_counter() - started < MAX_SECONDS
+    assert message
+    return found
+
+
+def _imported(source: bytes | ModelProto) -> tuple[str, str]:
+    try:
+        verify(import_model(source).graph)
+    except InternalError:
+        raise
+    except CapgraphError as error:
+        return type(error).__name__, error.message
+    return "graph", "valid"
+
+
+@pytest.mark.parametrize("make", sample_models.ALL)
+def test_the_models_are_valid_to_begin_with(make):
+    model = make()
+    onnx.checker.check_model(model)
+    assert outcome(model) == "graph"
+
+
+def test_changed_bytes():
+    data = [make().SerializeToString() for make in sample_models.ALL]
+    found = [outcome(mutated_bytes(data[seed % len(data)], random.Random(seed))) for seed in range(ROUNDS)]
+    assert {"graph", "ModelError"} <= set(found)
+
+
+def test_changed_fields():
+    models = [make() for make in sample_models.ALL]
+    found = [outcome(mutated_fields(models[seed % len(models)], random.Random(seed))) for seed in range(ROUNDS)]
+    assert {"graph", "ModelError"} <= set(found)
+
+
+@pytest.mark.parametrize("make", sample_models.ALL)
+def test_every_prefix_of_a_file(make):
+    data = make().SerializeToString()
+    for length in range(0, len(data), 7):
+        outcome(data[:length])
+
+
+def test_random_bytes():
+    draw = random.Random(0)
+    assert {outcome(draw.randbytes(draw.randrange(1, 400))) for _ in range(300)} == {"ModelError"}
