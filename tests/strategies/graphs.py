@@ -139,7 +139,8 @@ def draw_graph(
     d = GraphDraw(choose, grower, symbolic=symbolic)
     if subject is not None:
         grower.add_subject(d, subject)
-    for _ in range(choose.integer(1, max_nodes)):
+    more = max_nodes - (subject is not None)
+    for _ in range(choose.integer(min(more, 1), more)):
         if not choose.as_one(lambda: _goes_on(d)):
             break
     _finish(d)

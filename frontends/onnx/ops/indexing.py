@@ -2,7 +2,7 @@
 
 from ....ir.graph import Node, Value
 from ..context import ImportContext
-from ..export_context import ExportContext
+from ..export_context import ExportContext, Operand
 from .rows import export_as, import_as
 
 # ---- import
@@ -45,8 +45,23 @@ IMPORTS = {
 def export_one_hot(ctx: ExportContext, node: Node) -> None:
     """OneHot with a scalar depth."""
     indices, values = node.operands
-    depth = ctx.dim_scalar(node.attrs["depth"], indices)
-    ctx.emit("OneHot", [indices, depth, values], node.outputs, axis=node.attrs["axis"])
+    _write_one_hot(ctx, node, indices, ctx.dim_scalar(node.attrs["depth"], indices), values)
+
+
+def export_dynamic_one_hot(ctx: ExportContext, node: Node) -> None:
+    """OneHot with the depth that it has."""
+    indices, depth, values = node.operands
+    _write_one_hot(ctx, node, indices, depth, values)
+
+
+def _write_one_hot(ctx: ExportContext, node: Node, indices: Value, depth: Operand, values: Value) -> None:
+    """The operator takes no scalar index: one becomes a vector, and the result loses that axis again."""
+    if indices.tensor.rank:
+        ctx.emit("OneHot", [indices, depth, values], node.outputs, axis=node.attrs["axis"])
+        return
+    vector = ctx.emit_value("Reshape", [indices, ctx.ints([1])])
+    rows = ctx.emit_value("OneHot", [vector, depth, values], axis=-1)
+    ctx.emit("Reshape", [rows, ctx.ints([-1])], node.outputs)
 
 
 def export_trilu(ctx: ExportContext, node: Node) -> None:
@@ -56,7 +71,7 @@ def export_trilu(ctx: ExportContext, node: Node) -> None:
 
 
 EXPORTS = {
-    "dynamic_one_hot": export_as("OneHot", "axis"),
+    "dynamic_one_hot": export_dynamic_one_hot,
     "dynamic_trilu": export_as("Trilu", "upper"),
     "gather": export_as("Gather", "axis"),
     "gather_elements": export_as("GatherElements", "axis"),

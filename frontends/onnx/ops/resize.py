@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.dims import Dim, Truth, compare
-from ....ir.errors import ModelError
+from ....ir.errors import ModelError, UnsupportedError
 from ....ir.graph import Node, Value
 from ....ir.types import TensorType
 from ..context import ImportContext, NotNative
@@ -262,6 +262,8 @@ def export_affine_grid(ctx: ExportContext, node: Node) -> None:
     """AffineGrid, whose size has a batch and a channel entry too."""
     theta = node.inputs[0]
     assert theta is not None  # the op requires it
+    if len(node.attrs["size"]) not in (2, 3):
+        raise UnsupportedError("ONNX's AffineGrid has two or three spatial axes", remedy="keep it out of ONNX")
     size = ctx.dims_tensor((theta.shape[0], 1, *node.attrs["size"]), theta)
     ctx.emit("AffineGrid", (theta, size), node.outputs, align_corners=node.attrs["align_corners"])
 

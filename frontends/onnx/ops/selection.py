@@ -44,6 +44,14 @@ def export_top_k(ctx: ExportContext, node: Node) -> None:
     ctx.emit("TopK", [x, ctx.dims_tensor([attrs["k"]], x)], node.outputs, **named)
 
 
+def export_dynamic_top_k(ctx: ExportContext, node: Node) -> None:
+    """TopK, whose k must be a vector of one element."""
+    x, k = node.operands
+    vector = k if k.tensor.rank else ctx.emit_value("Reshape", [k, ctx.ints([1])])
+    named = {name: node.attrs[name] for name in ("axis", "largest", "sorted")}
+    ctx.emit("TopK", [x, vector], node.outputs, **named)
+
+
 def export_sort(ctx: ExportContext, node: Node) -> None:
     """TopK of all elements, which puts the lower index first as well; bools are sorted as bytes."""
     x, axis = node.operands[0], node.attrs["axis"]
@@ -60,7 +68,7 @@ def export_sort(ctx: ExportContext, node: Node) -> None:
 
 EXPORTS = {
     "compress": export_as("Compress", "axis"),
-    "dynamic_top_k": export_as("TopK", "axis", "largest", "sorted"),
+    "dynamic_top_k": export_dynamic_top_k,
     "non_max_suppression": export_as("NonMaxSuppression", "center_point_box"),
     "non_zero": export_as("NonZero"),
     "sort": export_sort,

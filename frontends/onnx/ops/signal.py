@@ -1,5 +1,6 @@
 """Spectra. Lengths, steps and axes that ONNX takes as operands are attributes of the native ops."""
 
+from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
 from ..context import ImportContext, NotNative
 from ..export_context import ExportContext, Operand
@@ -64,7 +65,11 @@ def export_dft(ctx: ExportContext, node: Node) -> None:
     attrs = node.attrs
     length = None if attrs["length"] is None else ctx.dim_scalar(attrs["length"], *node.operands)
     flags = {"inverse": attrs["inverse"], "onesided": attrs["onesided"]}
-    x = node.inputs[0]
+    x = node.operands[0]
+    parts, wanted = x.shape[-1], 2 if attrs["inverse"] else 1
+    if attrs["onesided"] and isinstance(parts, int) and parts != wanted:
+        kind = "inverse takes complex" if attrs["inverse"] else "transform takes real"
+        raise UnsupportedError(f"ONNX's one-sided {kind} numbers", remedy="keep it out of ONNX")
     if ctx.opset < 20:
         ctx.emit("DFT", (x, length), node.outputs, axis=attrs["axis"], **flags)
         return

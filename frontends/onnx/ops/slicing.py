@@ -146,9 +146,10 @@ def export_pad(ctx: ExportContext, node: Node) -> None:
 
 
 def export_dynamic_pad(ctx: ExportContext, node: Node) -> None:
-    """Pad, whose value must be a scalar."""
+    """Pad, whose value must be a scalar; onnx reads axes known beforehand as i64 only."""
     x, pads, value, axes = node.inputs
-    ctx.emit("Pad", [x, pads, _scalar(ctx, value), axes], node.outputs, mode=node.attrs["mode"])
+    wide = axes if axes is None or axes.tensor.dtype is DType.I64 else ctx.emit_value("Cast", [axes], to=DType.I64)
+    ctx.emit("Pad", [x, pads, _scalar(ctx, value), wide], node.outputs, mode=node.attrs["mode"])
 
 
 def _scalar(ctx: ExportContext, value: Value | None) -> Value | str | None:

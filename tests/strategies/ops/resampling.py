@@ -32,11 +32,13 @@ def resize(d: GraphDraw, op: Op) -> Sample:
         modes["mode"] = "nearest"
     x = d.value(dtypes["x"], NOT_SCALAR, _known)
     axes = d.axes(len(x.shape), d.choose.integer(1, min(2, len(x.shape))))
-    sizes = tuple(_some_size(d) for _ in axes)
+    before = [x.shape[axis] for axis in axes]
+    sizes: tuple[Dim, ...] = tuple(_some_size(d) for _ in axes)
     scales = None
-    if d.choose.chance(30):
+    if all(isinstance(dim, int) for dim in before) and d.choose.chance(40):
         modes["policy"] = "stretch"
         scales = tuple(d.choose.pick((0.5, 1.0, 2.0, 1.5)) for _ in axes)
+        sizes = tuple(int(dim * scale) for dim, scale in zip(before, scales, strict=True) if isinstance(dim, int))
     roi = _region(d, dtypes["roi"], len(axes), modes["coordinate_mode"])
     return sample(x, roi, axes=axes, sizes=sizes, scales=scales, **modes)
 

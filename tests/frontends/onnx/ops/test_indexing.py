@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from capgraph.frontends.onnx.exporter import export_model
+from capgraph.ir.builder import Builder
 
 from tests.frontends.onnx.ops.operator_cases import Case, hold, ints, model_of, number, numbered
-from tests.frontends.onnx.ops.there_and_back import compare, evaluated, imported
+from tests.frontends.onnx.ops.there_and_back import compare, evaluated, imported, runtime_of
 
 X = numbered(3, 4)
 AT = np.array([[0, -1], [2, 1]])
@@ -54,3 +55,19 @@ def test_the_cache_write(mode: str) -> None:
     exported = export_model(graph)
     assert [node.op_type for node in exported.graph.node] == ["TensorScatter"]
     compare(evaluated(imported(exported), feeds), [expected])
+
+
+@pytest.mark.parametrize("name", ["one_hot", "dynamic_one_hot"])
+def test_a_scalar_index_is_written_as_a_vector(name: str) -> None:
+    builder = Builder()
+    index, values = builder.input("index", "i64[]"), builder.input("values", "f32[2]")
+    if name == "one_hot":
+        hot = builder.op(name, index, values, depth=4)
+    else:
+        hot = builder.op(name, index, builder.input("depth", "i64[]"), values)
+    graph = builder.finish({"hot": hot})
+    feeds = {"index": np.array(2), "values": np.array([0.5, 3], np.float32), "depth": np.array(4)}
+    feeds = {value.name: feeds[value.name] for value in graph.inputs}
+    exported = export_model(graph)
+    compare(runtime_of(exported, feeds), evaluated(graph, feeds))
+    compare(evaluated(imported(exported), feeds), evaluated(graph, feeds))

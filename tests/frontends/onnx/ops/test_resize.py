@@ -7,7 +7,9 @@ import onnx
 import pytest
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.frontends.onnx.ops.resize import scaled_size
+from capgraph.ir.builder import Builder
 from capgraph.ir.dims import evaluate, symbol
+from capgraph.ir.errors import UnsupportedError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -139,3 +141,10 @@ def test_sizes_that_follow_the_shape_of_another_tensor() -> None:
     feeds = {"x": X, "big": random(2, 1, 2, 9, 11)}
     compare(evaluated(graph, feeds), runtime_of(model, feeds))
     compare(runtime_of(export_model(graph), feeds), runtime_of(model, feeds))
+
+
+def test_a_grid_of_one_axis_has_no_operator() -> None:
+    builder = Builder()
+    grid = builder.op("affine_grid", builder.input("theta", "f32[N, 1, 2]"), size=[5])
+    with pytest.raises(UnsupportedError, match="two or three"):
+        export_model(builder.finish({"grid": grid}))

@@ -48,3 +48,14 @@ def test_a_sort_is_written_as_the_top_of_all(dtype: str, descending: bool) -> No
     exported = export_model(graph)
     compare(runtime_of(exported, feeds), wanted)
     compare(evaluated(imported(exported), feeds), wanted)
+
+
+def test_a_scalar_k_is_written_as_a_vector() -> None:
+    builder = Builder()
+    x, k = builder.input("x", "f32[B, T]"), builder.input("k", "i64[]")
+    values, indices = builder.ops("dynamic_top_k", x, k, axis=0)
+    graph = builder.finish({"values": values, "indices": indices})
+    feeds = {"x": X, "k": np.array(2)}
+    exported = export_model(graph)
+    compare(runtime_of(exported, feeds), evaluated(graph, feeds))
+    compare(evaluated(imported(exported), feeds), evaluated(graph, feeds))

@@ -4,6 +4,8 @@ import numpy as np
 import onnx
 import pytest
 from capgraph.frontends.onnx.exporter import export_model
+from capgraph.ir.builder import Builder
+from capgraph.ir.errors import UnsupportedError
 
 from tests.frontends.onnx.ops.operator_cases import Case, hold, model_of, number
 from tests.frontends.onnx.ops.there_and_back import compare, evaluated, feeds_of, imported, op_names, reference
@@ -60,3 +62,11 @@ def test_export_to_opset_19_keeps_the_axis_as_attribute() -> None:
     (node,) = export_model(graph, opset=19).graph.node
     assert {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}["axis"] == 0
     compare(reference(export_model(graph, opset=19), feeds_of(SIGNAL)), evaluated(graph, feeds_of(SIGNAL)))
+
+
+@pytest.mark.parametrize(("parts", "inverse"), [(2, False), (1, True)])
+def test_a_one_sided_transform_of_the_other_kind_of_numbers_has_no_operator(parts: int, inverse: bool) -> None:
+    builder = Builder()
+    x = builder.input("x", f"f32[B, 8, {parts}]")
+    with pytest.raises(UnsupportedError, match="one-sided"):
+        export_model(builder.finish({"y": builder.op("dft", x, inverse=inverse, onesided=True)}))

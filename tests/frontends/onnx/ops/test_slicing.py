@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from capgraph.frontends.onnx.exporter import export_model
+from capgraph.ir.builder import Builder
 from capgraph.ir.dims import symbol
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.types import TensorType
@@ -110,3 +111,13 @@ def test_a_split_that_does_not_add_up_is_an_error_at_its_node() -> None:
 
 def test_a_slice_over_what_is_not_there_is_empty() -> None:
     hold(Case("Slice", 13, (numbered(0, 3), ints(0), ints(2)), ("slice",), constants={1, 2}), symbols=True)
+
+
+def test_pad_axes_of_32_bits_are_written_as_64() -> None:
+    builder = Builder()
+    x, pads = builder.input("x", "f32[2, 3]"), builder.input("pads", "i64[2]")
+    graph = builder.finish({"y": builder.op("dynamic_pad", x, pads, None, builder.constant(np.array([1], np.int32)))})
+    feeds = {"x": numbered(2, 3), "pads": np.array([1, 2])}
+    exported = export_model(graph)
+    compare(runtime_of(exported, feeds), evaluated(graph, feeds))
+    compare(evaluated(imported(exported), feeds), evaluated(graph, feeds))
