@@ -122,20 +122,21 @@ class DimWriter:
         return total
 
     def _term(self, monomial: Monomial, coefficient: int) -> str:
-        first, *others = (self._atom(atom) for atom in monomial)
-        for other in others:
-            first = self._node("Mul", first, other)
-        return first if coefficient == 1 else self._node("Mul", first, self._constant((coefficient,)))
+        product = self._product(monomial)
+        return product if coefficient == 1 else self._node("Mul", product, self._constant((coefficient,)))
 
-    def _atom(self, atom: Atom) -> str:
-        key = SymDim((((atom,), 1),), 0)
+    def _product(self, monomial: Monomial) -> str:
+        key = SymDim(((monomial, 1),), 0)
         found = self._written.get((key,))
         if found is None:
-            found = self._computed(atom)
+            *rest, last = monomial
+            found = (
+                self._atom(last) if not rest else self._node("Mul", self._product(tuple(rest)), self._product((last,)))
+            )
             self._written[key,] = found
         return found
 
-    def _computed(self, atom: Atom) -> str:
+    def _atom(self, atom: Atom) -> str:
         if isinstance(atom, Symbol):
             return self._symbol(atom.name)
         operands = [self._size(operand) for operand in atom.operands]

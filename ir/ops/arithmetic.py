@@ -37,7 +37,9 @@ def _symbolic_div(a: Dim, b: Dim) -> Dim | None:
         return None
     if isinstance(a, int) and isinstance(b, int):
         return a // b if (a < 0) == (b < 0) else -(-a // b)
-    return a // b if is_natural(a) and is_natural(b) else None
+    quotient = a // b
+    # Rounding down and rounding towards zero are the same where nothing is rounded, or nothing is negative.
+    return quotient if quotient * b == a or (is_natural(a) and is_natural(b)) else None
 
 
 def _symbolic_mod(a: Dim, b: Dim) -> Dim | None:

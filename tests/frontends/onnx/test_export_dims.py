@@ -1,0 +1,97 @@
+import numpy as np
+from capgraph.frontends.onnx.exporter import GraphWriter, Inline, ModelWriter, export_model
+from capgraph.frontends.onnx.importer import import_model
+from capgraph.ir.dims import Dim, dim_max, dim_min, evaluate, symbol
+from capgraph.ir.errors import ShapeError
+from capgraph.ir.graph import Graph
+from capgraph.ir.ops import native
+from capgraph.ir.types import DType, TensorType
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from onnx.reference import ReferenceEvaluator
+
+NAMES = ("B", "T", "S")
+_LEAVES = st.one_of(st.integers(-9, 9), st.sampled_from([symbol(name) for name in NAMES]))
+
+
+def _combined(pair: tuple[str, Dim, Dim]) -> Dim:
+    operation, left, right = pair
+    try:
+        match operation:
+            case "+":
+                return left + right
+            case "-":
+                return left - right
+            case "*":
+                return left * right
+            case "//":
+                return left // (right if isinstance(right, int) and right > 0 else 3)
+            case "max":
+                return dim_max(left, right)
+            case _:
+                return dim_min(left, right)
+    except ShapeError:
+        return left
+
+
+DIMS = st.recursive(
+    _LEAVES,
+    lambda inner: st.tuples(st.sampled_from(["+", "-", "*", "//", "max", "min"]), inner, inner).map(_combined),
+    max_leaves=6,
+)
+
+
+def graph_with(dims: list[Dim]) -> Graph:
+    graph = Graph("net")
+    for name in NAMES:
+        graph.add_input(name.lower(), TensorType(DType.F32, (symbol(name), 2)))
+    vector = graph.append(native("dims"), (), {"values": dims}).output
+    scalar = graph.append(native("dim"), (), {"value": dims[0]}).output
+    graph.set_outputs([vector, scalar], ["vector", "scalar"])
+    return graph
+
+
+@given(st.lists(DIMS, min_size=1, max_size=4), st.tuples(*[st.integers(0, 9)] * 3))
+def test_the_chains_compute_the_sizes(dims, sizes):
+    env = dict(zip(NAMES, sizes, strict=True))
+    wanted = [evaluate(dim, env) for dim in dims]
+    assume(all(abs(size) < 2**40 for size in wanted))
+    feeds = {name.lower(): np.zeros((size, 2), np.float32) for name, size in env.items()}
+    model = export_model(graph_with(dims))
+    vector, scalar = ReferenceEvaluator(model).run(None, feeds)
+    assert vector.tolist() == wanted
+    assert scalar.tolist() == wanted[0]
+
+
+@given(st.lists(DIMS, min_size=1, max_size=4))
+def test_the_chains_read_back_as_the_same_sizes(dims):
+    assume(any(not isinstance(dim, int) for dim in dims))
+    graph = import_model(export_model(graph_with(dims))).graph
+    vector, scalar = graph.outputs
+    assert vector.producer is not None
+    assert scalar.producer is not None
+    assert vector.producer.attrs["values"] == tuple(dims)
+    if not isinstance(dims[0], int):
+        assert scalar.producer.attrs["value"] == dims[0]
+
+
+def test_a_size_is_computed_once():
+    b, t = symbol("B"), symbol("T")
+    model = export_model(graph_with([b * t, b * t + 1, b, b * t]))
+    kinds = [node.op_type for node in model.graph.node]
+    assert kinds.count("Shape") == 2
+    assert kinds.count("Mul") == 1
+
+
+def test_consecutive_sizes_of_an_operand_are_read_at_once():
+    graph = Graph("net")
+    x = graph.add_input("x", TensorType(DType.F32, (symbol("B"), symbol("T"), 4)))
+    y = graph.add_input("y", TensorType(DType.F32, (symbol("B"),)))
+    graph.set_outputs([x, y])
+    writer = GraphWriter(ModelWriter(26, Inline(), value_info=False))
+    writer.write_body(graph, ["x", "y"], ["x", "y"])
+    whole, part, single = (writer.dims.vector(dims, [y, x]) for dims in (x.shape, x.shape[1:], x.shape[:1]))
+    nodes = {node.output[0]: node for node in writer.proto(graph, ["x", "y"], ["x", "y"]).node}
+    assert [nodes[name].op_type for name in (whole, part, single)] == ["Shape"] * 3
+    assert [nodes[name].input[0] for name in (whole, part, single)] == ["x", "x", "y"]
+    assert [len(nodes[name].attribute) for name in (whole, part, single)] == [0, 2, 0]
