@@ -8,27 +8,34 @@ from .base import Pass
 from .canonicalise import Canonicalise
 from .cse import Cse
 from .eliminate_dead_code import EliminateDeadCode
+from .fold_batch_norm import FoldBatchNorm
 from .fold_constants import FoldConstants
+from .fold_padding import FoldPadding
+from .fold_scales import FoldScales
 from .pipeline import Pipeline, parse_pipeline
 
 _PASSES: tuple[type[Pass], ...] = (
     Canonicalise,
     Cse,
     EliminateDeadCode,
+    FoldBatchNorm,
     FoldConstants,
+    FoldPadding,
+    FoldScales,
 )
 
 PASSES: Mapping[str, type[Pass]] = MappingProxyType({each.name: each for each in _PASSES})
 """The passes that pipelines and the command line can name."""
 
 _CLEAN_UP: tuple[Pass, ...] = (EliminateDeadCode(), FoldConstants(), Canonicalise(), Cse())
+_FOLD: tuple[Pass, ...] = (FoldBatchNorm(), FoldPadding(), FoldScales())
 
 _LEVELS: Mapping[int, Pipeline] = MappingProxyType(
     {
         0: Pipeline(()),
         1: Pipeline((_CLEAN_UP,)),
-        2: Pipeline((_CLEAN_UP,)),
-        3: Pipeline((_CLEAN_UP,)),
+        2: Pipeline((_CLEAN_UP, (*_FOLD, *_CLEAN_UP))),
+        3: Pipeline((_CLEAN_UP, (*_FOLD, *_CLEAN_UP))),
     }
 )
 

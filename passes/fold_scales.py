@@ -1,0 +1,75 @@
+"""Multiplication, division, addition and subtraction of constants go into the weights before or after them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..ir.constant import Constant
+from ..ir.graph import Node, Value
+from .absorb import Affine, absorbed, aligned, reciprocal
+from .absorb_after import absorbed_after
+from .base import PatternPass
+from .canonical.neutral import has_type_of
+from .exactness import Exactness
+from .pattern import Capture, Found, Literal, Match, Rule, constant_of
+from .rewriter import Rewriter
+
+
+@dataclass(frozen=True)
+class FoldScales(PatternPass):
+    """Takes constant factors and addends into constants of a node that is there anyway.
+
+    These are the weight and bias of a convolution or product, the parameters of a norm, and another constant factor or
+    addend, reached directly or through reshapes and transposes.
+    """
+
+    name: ClassVar[str] = "fold-scales"
+    exactness: ClassVar[Exactness] = Exactness.ROUNDING
+
+    def rules(self) -> Sequence[Rule]:
+        return RULES
+
+
+def _change(node: Node) -> tuple[Value, Affine] | None:
+    """What a node with one constant operand does to its other operand."""
+    for side, value in enumerate(node.operands):
+        other = node.operands[1 - side]
+        content = constant_of(other)
+        if content is None or (side == 1 and node.op.name in ("sub", "div")) or not has_type_of(value, node):
+            continue
+        change = _as_affine(node.op.name, content, value)
+        return (value, change) if change is not None else None
+    return None
+
+
+def _as_affine(op: str, content: Constant, value: Value) -> Affine | None:
+    factor = reciprocal(content) if op == "div" else content
+    part = aligned(factor, value) if factor is not None else None
+    if part is None:
+        return None
+    if op in ("mul", "div"):
+        return Affine(scale=part)
+    return Affine(shift=np.negative(part) if op == "sub" else part)
+
+
+def _into_producer(rewriter: Rewriter, found: Found) -> Value | None:
+    changed = _change(found.root)
+    plan = absorbed(*changed) if changed is not None else None
+    return plan(rewriter) if plan is not None else None
+
+
+def _into_user(rewriter: Rewriter, found: Found) -> Value | None:
+    changed = _change(found.node("changed"))
+    plan = absorbed_after(found.root, *changed) if changed is not None else None
+    return plan(rewriter) if plan is not None else None
+
+
+_ARITHMETIC = ("add", "sub", "mul", "div")
+_RIGHT = Match(_ARITHMETIC, Capture("x"), Literal(), name="changed")
+
+RULES: tuple[Rule, ...] = (
+    Rule("constant-into-producer", _RIGHT, _into_producer),
+    Rule("constant-into-user", Match(("conv", "gemm", "matmul"), _RIGHT, more=True), _into_user),
+)

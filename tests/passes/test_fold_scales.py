@@ -1,0 +1,216 @@
+"""Constant factors and addends go into weights, directly and through reshapes and transposes."""
+
+import pytest
+from capgraph.passes.fold_scales import FoldScales
+
+from tests.passes.checking import check_pass
+
+CONV = "{strides = [1], pads = [0, 0], dilations = [1], groups = 1}"
+PADDED = "{strides = [1], pads = [1, 0], dilations = [1], groups = 1}"
+GEMM = "{alpha = 1.0, beta = 1.0, trans_a = false, trans_b = false}"
+
+
+def test_factor_and_addend_after_a_convolution() -> None:
+    check_pass(
+        FoldScales(),
+        f"""
+        graph @main(%x: f32[N, 1, T]) {{
+          %w = constant() {{value = dense<f32[2, 1, 1]: [1.0, 2.0]>}}
+          %b = constant() {{value = dense<f32[2]: [1.0, 2.0]>}}
+          %s = constant() {{value = dense<f32[2, 1]: [3.0, 0.5]>}}
+          %t = constant() {{value = dense<f32[1, 2, 1]: [1.0, 7.0]>}}
+          %y = conv(%x, %w, %b) {PADDED}
+          %m = mul(%s, %y)
+          %z = sub(%m, %t)
+          return %z
+        }}""",
+        f"""
+        graph @main(%x: f32[N, 1, T]) {{
+          %w = constant() {{value = dense<f32[2, 1, 1]: [3.0, 1.0]>}}
+          %b = constant() {{value = dense<f32[2]: [2.0, -6.0]>}}
+          %z = conv(%x, %w, %b) {PADDED}
+          return %z
+        }}""",
+    )
+
+
+def test_factor_and_addend_before_a_convolution() -> None:
+    check_pass(
+        FoldScales(),
+        f"""
+        graph @main(%x: f32[N, 2, T]) {{
+          %w = constant() {{value = dense<f32[1, 2, 1]: [1.0, 2.0]>}}
+          %s = constant() {{value = dense<f32[2, 1]: [2.0, 4.0]>}}
+          %t = constant() {{value = dense<f32[2, 1]: [1.0, 7.0]>}}
+          %d = div(%x, %s)
+          %m = sub(%d, %t)
+          %z = conv(%m, %w, _) {CONV}
+          return %z
+        }}""",
+        f"""
+        graph @main(%x: f32[N, 2, T]) {{
+          %w = constant() {{value = dense<f32[1, 2, 1]: [0.5, 0.5]>}}
+          %b = constant() {{value = dense<f32[1]: [-15.0]>}}
+          %z = conv(%x, %w, %b) {CONV}
+          return %z
+        }}""",
+    )
+
+
+def test_a_factor_goes_through_a_bias_and_the_shapes_of_heads() -> None:
+    check_pass(
+        FoldScales(),
+        """
+        graph @main(%x: f32[B, T, 2]) {
+          %w = constant() {value = dense<f32[2, 4]: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]>}
+          %b = constant() {value = dense<f32[4]: [1.0, 2.0, 3.0, 4.0]>}
+          %s = constant() {value = dense<f32[2, 1, 2]: [1.0, 2.0, 10.0, 20.0]>}
+          %y = matmul(%x, %w)
+          %a = add(%y, %b)
+          %r = reshape(%a) {shape = [B, T, 2, 2]}
+          %h = transpose(%r) {perm = [0, 2, 1, 3]}
+          %z = mul(%h, %s)
+          return %z
+        }""",
+        """
+        graph @main(%x: f32[B, T, 2]) {
+          %w = constant() {value = dense<f32[2, 4]: [1.0, 4.0, 30.0, 80.0, 5.0, 12.0, 70.0, 160.0]>}
+          %y = matmul(%x, %w)
+          %b = constant() {value = dense<f32[4]: [1.0, 4.0, 30.0, 80.0]>}
+          %a = add(%y, %b)
+          %r = reshape(%a) {shape = [B, T, 2, 2]}
+          %z = transpose(%r) {perm = [0, 2, 1, 3]}
+          return %z
+        }""",
+    )
+
+
+def test_a_scalar_goes_through_a_product_of_two_values_into_one_of_them() -> None:
+    check_pass(
+        FoldScales(),
+        """
+        graph @main(%x: f32[B, T, 2], %k: f32[B, 1, T]) {
+          %w = constant() {value = dense<f32[2, 1]: [1.0, 2.0]>}
+          %half = constant() {value = dense<f32[]: 0.5>}
+          %q = matmul(%x, %w)
+          %scores = matmul(%q, %k)
+          %z = mul(%scores, %half)
+          return %z
+        }""",
+        """
+        graph @main(%x: f32[B, T, 2], %k: f32[B, 1, T]) {
+          %w = constant() {value = dense<f32[2, 1]: [0.5, 1.0]>}
+          %q = matmul(%x, %w)
+          %z = matmul(%q, %k)
+          return %z
+        }""",
+    )
+
+
+def test_into_the_parameters_of_a_norm() -> None:
+    check_pass(
+        FoldScales(),
+        """
+        graph @main(%x: f32[B, 2]) {
+          %g = constant() {value = dense<f32[2]: [1.0, 2.0]>}
+          %b = constant() {value = dense<f32[2]: [3.0, 4.0]>}
+          %s = constant() {value = dense<f32[2]: [2.0, 10.0]>}
+          %n = layer_norm(%x, %g, %b) {axis = -1, epsilon = 0.5}
+          %z = mul(%n, %s)
+          return %z
+        }""",
+        """
+        graph @main(%x: f32[B, 2]) {
+          %g = constant() {value = dense<f32[2]: [2.0, 20.0]>}
+          %b = constant() {value = dense<f32[2]: [6.0, 40.0]>}
+          %z = layer_norm(%x, %g, %b) {axis = -1, epsilon = 0.5}
+          return %z
+        }""",
+    )
+
+
+def test_gemm_takes_a_scalar_into_alpha_and_columns_into_its_weight() -> None:
+    check_pass(
+        FoldScales(),
+        f"""
+        graph @main(%x: f32[B, 1], %w: f32[1, 2]) {{
+          %c = constant() {{value = dense<f32[2]: [1.0, 2.0]>}}
+          %v = constant() {{value = dense<f32[1, 2]: [1.0, 2.0]>}}
+          %two = constant() {{value = dense<f32[]: 2.0>}}
+          %s = constant() {{value = dense<f32[2]: [3.0, 4.0]>}}
+          %a = gemm(%x, %w, %c) {GEMM}
+          %p = mul(%a, %two)
+          %b = gemm(%x, %v, _) {GEMM}
+          %q = mul(%b, %s)
+          return %p, %q
+        }}""",
+        """
+        graph @main(%x: f32[B, 1], %w: f32[1, 2]) {
+          %c = constant() {value = dense<f32[1, 2]: [2.0, 4.0]>}
+          %p = gemm(%x, %w, %c) {alpha = 2.0, beta = 1.0, trans_a = false, trans_b = false}
+          %v = constant() {value = dense<f32[1, 2]: [3.0, 8.0]>}
+          %q = gemm(%x, %v, _) {alpha = 1.0, beta = 1.0, trans_a = false, trans_b = false}
+          return %p, %q
+        }""",
+    )
+
+
+def test_chains_of_constants_join() -> None:
+    check_pass(
+        FoldScales(),
+        """
+        graph @main(%x: f32[B, 2]) {
+          %a = constant() {value = dense<f32[2]: [1.0, 2.0]>}
+          %b = constant() {value = dense<f32[]: 4.0>}
+          %p = add(%x, %a)
+          %q = sub(%p, %b)
+          %r = mul(%q, %a)
+          %s = div(%r, %b)
+          return %s
+        }""",
+        """
+        graph @main(%x: f32[B, 2]) {
+          %a = constant() {value = dense<f32[2]: [-3.0, -2.0]>}
+          %q = add(%x, %a)
+          %b = constant() {value = dense<f32[2]: [0.25, 0.5]>}
+          %s = mul(%q, %b)
+          return %s
+        }""",
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # The padding would not be shifted.
+        f"%m = add(%x, %s)\n %z = conv(%m, %w, _) {PADDED}\n return %z",
+        # The unscaled result is read as well.
+        f"%m = conv(%x, %w, _) {CONV}\n %z = mul(%m, %s)\n return %z, %m",
+        # A factor that grows the value is no factor of channels.
+        f"%m = conv(%x, %w, _) {CONV}\n %z = mul(%m, %large)\n return %z",
+        # Rows of the result, not channels.
+        f"%m = conv(%x, %w, _) {CONV}\n %z = mul(%m, %rows)\n return %z",
+        # Division of the constant is something else.
+        f"%m = conv(%x, %w, _) {CONV}\n %z = div(%s, %m)\n return %z",
+        # An infinite factor would make zeros of the weight into NaN.
+        f"%m = conv(%x, %w, _) {CONV}\n %z = mul(%m, %endless)\n return %z",
+        # The weight belongs to two convolutions.
+        f"%m = conv(%x, %w, _) {CONV}\n %n = conv(%m, %w, _) {CONV}\n %z = mul(%n, %s)\n return %z",
+        # An activation stands in between.
+        f"%m = conv(%x, %w, _) {CONV}\n %n = sigmoid(%m)\n %z = mul(%n, %s)\n return %z",
+    ],
+)
+def test_stays(body: str) -> None:
+    check_pass(
+        FoldScales(),
+        f"""
+        graph @main(%x: f32[1, 2, 3]) {{
+          %w = constant() {{value = dense<f32[2, 2, 1]: [1.0, 0.0, 3.0, 4.0]>}}
+          %s = constant() {{value = dense<f32[2, 1]: [3.0, 0.5]>}}
+          %large = constant() {{value = dense<f32[2, 1, 1]: [3.0, 0.5]>}}
+          %rows = constant() {{value = dense<f32[3]: [3.0, 0.5, 1.0]>}}
+          %endless = constant() {{value = dense<f32[]: inf>}}
+          {body}
+        }}""",
+        None,
+    )
