@@ -1,183 +1,28 @@
-"""Values, nodes and graphs, and the only code that writes the edges between them.
+"""Graphs, and the only code that writes the edges between values and nodes.
 
-A `Graph` is a list of nodes in topological order. A `Node` owns its operands as a tuple; a `Value` knows its producer
-and its uses. `Graph`'s methods are the only writers of edges, order and names, and an edit is all or nothing: it is
-checked before the first change, so a refused edit leaves the graph as it was.
-
-Nodes form a linked list with order labels: inserting, erasing and moving take constant time, `a.precedes(b)` is one
-comparison, and iterating survives the removal of the node just given out.
+A `Graph` is a list of nodes in topological order. Its methods are the only writers of edges, order and names, and an
+edit is all or nothing: it is checked before the first change, so a refused edit leaves the graph as it was. Inserting,
+erasing and moving a node take constant time, and iterating survives the removal of the node just given out.
 """
 
 # pyright: reportPrivateUsage=false
-# Value, Node and Graph are one unit: what is private to it is private to this file.
+# Value, Node, NodeList and Graph are one unit; what is private to it is written here.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
 
 from .attrs import Attrs, AttrValue
 from .binding import Sizes, bind_attr, inside, mentioned, own_sizes, plain_sizes
 from .constant import Constant
-from .dims import Dim, SymDim, Truth, symbol
+from .dims import Dim, Truth
 from .errors import CapgraphError, InvalidGraphError, TypeRuleError
+from .node import Node, Origin, State, Use, Value
+from .node_list import NodeList
 from .op import FRESH, Op
-from .types import OptionalType, SequenceType, TensorType, Type, bind_type, compatible, type_symbols
+from .symbol_table import SymbolTable
+from .types import OptionalType, SequenceType, TensorType, Type, bind_type, compatible
 
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a node comes from, for errors, reports and profiles.
-
-    `name` is its name in the source model, `source` a file and line or module path, `doc` its documentation string,
-    `metadata` further (key, value) pairs that exporters write back.
-    """
-
-    name: str = ""
-    source: str = ""
-    doc: str = ""
-    metadata: tuple[tuple[str, str], ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.source})" if self.name and self.source else self.name or self.source
-
-
-class Use(NamedTuple):
-    """One place where a value is read: operand `index` of a node, or output `index` of the graph itself."""
-
-    user: "Node | Graph"
-    index: int  # type: ignore[assignment]  # the tuple method of that name is not wanted
-
-
-class State(NamedTuple):
-    """Output `output` of the graph is the next content of input `input`: one persistent buffer, such as a KV cache."""
-
-    input: int
-    output: int
-
-
-class Value:
-    """An SSA value: a graph input (`producer` is None) or result `index` of its producer. Compared by identity."""
-
-    __slots__ = ("_uses", "graph", "index", "name", "producer", "type")
-
-    def __init__(self, graph: "Graph", name: str, ty: Type, producer: "Node | None", index: int) -> None:
-        self.graph = graph
-        self.name = name
-        self.type = ty
-        self.producer = producer
-        self.index = index
-        self._uses: dict[Use, None] = {}
-
-    def __repr__(self) -> str:
-        return f"%{self.name}: {self.type}"
-
-    @property
-    def uses(self) -> tuple[Use, ...]:
-        """All uses, in the order in which they were made."""
-        return tuple(self._uses)
-
-    @property
-    def users(self) -> "tuple[Node, ...]":
-        """The nodes that read this value, each once, in order of first use."""
-        return tuple(dict.fromkeys(use.user for use in self._uses if isinstance(use.user, Node)))
-
-    @property
-    def has_uses(self) -> bool:
-        return bool(self._uses)
-
-    @property
-    def is_graph_output(self) -> bool:
-        return any(use.user is self.graph for use in self._uses)
-
-    @property
-    def tensor(self) -> TensorType:
-        """The type of a tensor value. Raises `TypeRuleError` for a sequence, optional or opaque value."""
-        if not isinstance(self.type, TensorType):
-            raise TypeRuleError(f"%{self.name} is {self.type}, not a tensor")
-        return self.type
-
-    @property
-    def shape(self) -> tuple[Dim, ...]:
-        """The shape of a ranked tensor value."""
-        return self.tensor.dims
-
-    @property
-    def origin(self) -> Origin | None:
-        return self.producer.origin if self.producer is not None else None
-
-
-class Node:
-    """One application of an op. Compared by identity; changed only through its graph."""
-
-    __slots__ = ("_label", "_next", "_previous", "attrs", "graph", "inputs", "op", "origin", "outputs")
-
-    def __init__(self, graph: "Graph", op: Op, inputs: tuple[Value | None, ...], attrs: Attrs, origin: Origin | None):
-        self.graph: Graph | None = graph
-        self.op = op
-        self.inputs = inputs
-        self.attrs = attrs
-        self.origin = origin
-        self.outputs: tuple[Value, ...] = ()
-        self._previous: Node | None = None
-        self._next: Node | None = None
-        self._label = 0
-
-    def __repr__(self) -> str:
-        results = ", ".join(f"%{value.name}" for value in self.outputs)
-        operands = ", ".join("_" if value is None else f"%{value.name}" for value in self.inputs)
-        return f"{results} = {self.op.name}({operands})"
-
-    @property
-    def output(self) -> Value:
-        """The result of a node that has one. Raises `InvalidGraphError` when it has several."""
-        if len(self.outputs) != 1:
-            raise InvalidGraphError(f"{self!r} has {len(self.outputs)} results; name the one you mean")
-        return self.outputs[0]
-
-    @property
-    def operands(self) -> tuple[Value, ...]:
-        """The operands that are present."""
-        return tuple(value for value in self.inputs if value is not None)
-
-    @property
-    def regions(self) -> "dict[str, Graph]":
-        """The region attributes by name."""
-        return {name: value for name, value in self.attrs.items() if isinstance(value, Graph)}
-
-    @property
-    def has_uses(self) -> bool:
-        return any(value.has_uses for value in self.outputs)
-
-    def precedes(self, other: "Node") -> bool:
-        """Whether this node stands before `other` in the same graph."""
-        return self._label < other._label
-
-    def where(self) -> str:
-        """The node and its origin, for error messages."""
-        return f"{self!r} from {self.origin}" if self.origin and str(self.origin) else repr(self)
-
-
-class SymbolTable:
-    """The names of symbolic sizes of a graph and its regions; gives out new ones."""
-
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        self.names: set[str] = set(names)
-        self._next = 0
-
-    def fresh(self) -> SymDim:
-        """A symbol that nothing uses yet."""
-        while (name := f"u{self._next}") in self.names:
-            self._next += 1
-        self.names.add(name)
-        return symbol(name)
-
-    def add(self, ty: Type) -> None:
-        if not (isinstance(ty, TensorType) and ty.is_static):
-            self.names |= type_symbols(ty)
-
-
-_GAP = 1 << 32
+__all__ = ["Graph", "Node", "Origin", "State", "SymbolTable", "Use", "Value"]
 
 
 class Graph:
@@ -198,15 +43,15 @@ class Graph:
         self._output_names: tuple[str, ...] = ()
         self._states: tuple[State, ...] = ()
         self._defaults: dict[str, Constant] = {}
-        self._first: Node | None = None
-        self._last: Node | None = None
-        self._count = 0
+        self._order = NodeList()
         self._values: dict[str, Value] = {}
         self._next_name = 0
         self._next_suffix: dict[str, int] = {}
 
     def __repr__(self) -> str:
-        return f"Graph({self.name}, {len(self._inputs)} inputs, {self._count} nodes, {len(self._outputs)} outputs)"
+        return (
+            f"Graph({self.name}, {len(self._inputs)} inputs, {self._order.count} nodes, {len(self._outputs)} outputs)"
+        )
 
     # ---- reading
 
@@ -236,7 +81,7 @@ class Graph:
     @property
     def nodes(self) -> Iterator[Node]:
         """The nodes in order. The node just given out may be erased or moved, and others inserted around it."""
-        node = self._first
+        node = self._order.first
         while node is not None:
             following = node._next
             yield node
@@ -246,7 +91,7 @@ class Graph:
     @property
     def reversed_nodes(self) -> Iterator[Node]:
         """The nodes from last to first, with the same promise as `nodes`."""
-        node = self._last
+        node = self._order.last
         while node is not None:
             following = node._previous
             yield node
@@ -254,15 +99,15 @@ class Graph:
 
     @property
     def first(self) -> Node | None:
-        return self._first
+        return self._order.first
 
     @property
     def last(self) -> Node | None:
-        return self._last
+        return self._order.last
 
     def __len__(self) -> int:
         """Number of nodes, not counting those in regions."""
-        return self._count
+        return self._order.count
 
     def __bool__(self) -> bool:
         return True
@@ -480,7 +325,7 @@ class Graph:
                 del operand._uses[Use(node, index)]
         for value in node.outputs:
             del self._values[value.name]
-        self._unlink(node)
+        self._order.remove(node)
         node.graph = None
 
     def move_before(self, node: Node, anchor: Node) -> None:
@@ -497,13 +342,13 @@ class Graph:
         for user in (user for value in node.outputs for user in value.users):
             if user is not anchor and user.precedes(anchor):
                 raise InvalidGraphError(f"{user!r} uses a result of {node!r} and stands earlier", where=anchor.where())
-        self._unlink(node)
+        self._order.remove(node)
         self._link(node, anchor)
 
     def reorder(self, order: Sequence[Node]) -> None:
         """Brings all nodes into `order`; `InvalidGraphError` when it is no topological order of just these nodes."""
-        if len(order) != self._count or len(set(order)) != len(order):
-            raise InvalidGraphError(f"an order of {len(order)} nodes for the {self._count} nodes of {self.name}")
+        if len(order) != self._order.count or len(set(order)) != len(order):
+            raise InvalidGraphError(f"an order of {len(order)} nodes for the {self._order.count} nodes of {self.name}")
         placed: set[Node] = set()
         for node in order:
             self._own_node(node)
@@ -511,8 +356,7 @@ class Graph:
             if late is not None:
                 raise InvalidGraphError(f"{node!r} needs %{late.name}, which comes later in the order")
             placed.add(node)
-        self._first = self._last = None
-        self._count = 0
+        self._order = NodeList()
         for node in order:
             self._link(node, None)
 
@@ -701,54 +545,22 @@ class Graph:
         self.name, self.symbols, self.metadata = other.name, other.symbols, other.metadata
         self._output_names, self._states, self._defaults = other._output_names, other._states, other._defaults
         self._inputs, self._outputs = other._inputs, other._outputs
-        self._first, self._last, self._count = other._first, other._last, other._count
+        self._order = other._order
         self._values, self._next_name, self._next_suffix = other._values, other._next_name, other._next_suffix
         for index, value in enumerate(self._outputs):
             value._uses = {Use(self, u.index) if u.user is other else u: None for u in value._uses}
             assert Use(self, index) in value._uses  # outputs are uses
         for value in self._values.values():
             value.graph = self
-        for node in list(_linked(self._first)):
+        for node in self._order:
             node.graph = self
         other.__init__(other.name)  # type: ignore[misc]  # leaves `other` empty rather than sharing edges
 
     # ---- order and ownership
 
     def _link(self, node: Node, anchor: Node | None) -> None:
-        previous = self._last if anchor is None else anchor._previous
-        node._previous, node._next = previous, anchor
-        if previous is None:
-            self._first = node
-        else:
-            previous._next = node
-        if anchor is None:
-            self._last = node
-        else:
-            anchor._previous = node
+        self._order.insert(node, anchor)
         node.graph = self
-        self._count += 1
-        self._label(node)
-
-    def _label(self, node: Node) -> None:
-        before = node._previous._label if node._previous is not None else 0
-        if node._next is None:
-            node._label = before + _GAP
-            return
-        node._label = (before + node._next._label) // 2
-        if node._label in (before, node._next._label):
-            for position, other in enumerate(_linked(self._first), start=1):
-                other._label = position * _GAP
-
-    def _unlink(self, node: Node) -> None:
-        if node._previous is None:
-            self._first = node._next
-        else:
-            node._previous._next = node._next
-        if node._next is None:
-            self._last = node._previous
-        else:
-            node._next._previous = node._previous
-        self._count -= 1
 
     def _own(self, value: Value) -> None:
         if value.graph is not self or (value.producer is not None and value.producer.graph is not self):
@@ -757,12 +569,6 @@ class Graph:
     def _own_node(self, node: Node) -> None:
         if node.graph is not self:
             raise InvalidGraphError(f"{node!r} does not belong to graph {self.name}")
-
-
-def _linked(node: Node | None) -> Iterator[Node]:
-    while node is not None:
-        yield node
-        node = node._next
 
 
 def _is_known_at(value: Value, node: Node) -> bool:

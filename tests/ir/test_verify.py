@@ -80,7 +80,7 @@ def broken_back_link(graph: Graph) -> None:
 
 
 def wrong_count(graph: Graph) -> None:
-    graph._count += 1
+    graph._order.count += 1
 
 
 def equal_labels(graph: Graph) -> None:
