@@ -10,6 +10,7 @@ from .executors.memory import size_text
 from .ir.analysis import all_nodes, parameter_bytes, parameter_count
 from .ir.graph import Graph, Node
 from .ir.types import Type
+from .passes.pipeline import PipelineReport
 
 _NAMED_NODES = 3  # how many nodes of one foreign op explain() names
 
@@ -17,14 +18,23 @@ _NAMED_NODES = 3  # how many nodes of one foreign op explain() names
 class Program:
     """A graph compiled by an executor. Made by `capgraph.optimize`; a context manager that closes itself.
 
+    `graph` is what runs, after the passes; `report` says what they did.
     It may be called from several threads at once.
     """
 
     def __init__(
-        self, graph: Graph, executor: Executor, *, level: int = 0, strict: bool = False, notes: Sequence[str] = ()
+        self,
+        graph: Graph,
+        executor: Executor,
+        *,
+        level: int = 0,
+        strict: bool = False,
+        notes: Sequence[str] = (),
+        report: PipelineReport | None = None,
     ) -> None:
         self.graph = graph
         self.level = level
+        self.report = report or PipelineReport()
         self.strict = strict
         self.notes = tuple(notes)
         self.target = executor.target()
@@ -63,7 +73,7 @@ class Program:
         parameters = f"{_counted(parameter_count(graph), 'parameter')} ({size_text(parameter_bytes(graph))})"
         lines = [f"program {graph.name}: {_counted(len(graph), 'node')}, {parameters}", *_io_lines(self)]
         lines.append(f"executor: {self.target.executor} on {self.target.device}, {_CAPTURES[self.target.captures]}")
-        lines.append(f"level: {self.level} (this version has no passes: the graph runs as it was imported)")
+        lines += _pass_lines(self.level, self.report)
         lines += _foreign_lines(graph)
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
@@ -92,6 +102,18 @@ def _io_lines(program: Program) -> list[str]:
     optional = program.optional_inputs
     lines = [f"input: {n}: {ty}{' (optional)' if n in optional else ''}" for n, ty in program.inputs.items()]
     return lines + [f"output: {name}: {ty}" for name, ty in program.outputs.items()]
+
+
+def _pass_lines(level: int, report: PipelineReport) -> list[str]:
+    """One line for all passes and one for each, its runs taken together."""
+    if not report.runs:
+        return [f"level: {level}, no passes: the graph runs as it was imported"]
+    nodes = f"{_counted(report.runs[0].nodes_before, 'node')} became {report.runs[-1].nodes_after:,}"
+    lines = [f"level: {level}, {nodes} by {_counted(report.rewrites, 'rewrite')} in {1e3 * report.seconds:.1f} ms"]
+    for each in report.totals():
+        work = f"{_counted(each.rewrites, 'rewrite')}, {each.nodes:+,} nodes" if each.rewrites else "nothing to do"
+        lines.append(f"  {each.name}: {work}, {1e3 * each.seconds:.1f} ms")
+    return lines
 
 
 def foreign_nodes(graph: Graph) -> dict[str, list[Node]]:

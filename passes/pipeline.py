@@ -40,6 +40,17 @@ class PassReport:
     rewrites: Counter[str] = field(default_factory=Counter[str])
 
 
+@dataclass(frozen=True)
+class PassTotal:
+    """All runs of one pass: how many, wall time in seconds, rewrites, and by how much they changed the nodes."""
+
+    name: str
+    runs: int
+    seconds: float
+    rewrites: int
+    nodes: int
+
+
 @dataclass
 class PipelineReport:
     """All runs of all passes, in order, and the last single rewrite with its pass."""
@@ -59,6 +70,22 @@ class PipelineReport:
     @property
     def rewrites(self) -> int:
         return sum(run.rewrites.total() for run in self.runs)
+
+    def totals(self) -> list[PassTotal]:
+        """One entry per pass, in order of their first runs."""
+        by_name: dict[str, list[PassReport]] = {}
+        for run in self.runs:
+            by_name.setdefault(run.name, []).append(run)
+        return [
+            PassTotal(
+                name,
+                len(runs),
+                sum(run.seconds for run in runs),
+                sum(run.rewrites.total() for run in runs),
+                sum(run.nodes_after - run.nodes_before for run in runs),
+            )
+            for name, runs in by_name.items()
+        ]
 
 
 @dataclass(frozen=True)

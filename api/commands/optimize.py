@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from ..comparison import Comparison
     from ..ir.graph import Graph
-    from ..passes.pipeline import PipelineReport
 
 _SHOWN_OPERATORS = 12
 _SHOWN_OUTPUTS = 8
@@ -85,7 +84,7 @@ def run(arguments: Namespace) -> None:
         "nodes": {"before": source.operators.total(), "after": operators.total()},
         "operators": {"before": dict(source.operators), "after": dict(operators)},
         "costs": {"before": before, "after": after},
-        "passes": _passes(report),
+        "passes": [asdict(each) for each in report.totals()],
         "rewrites": dict(sum((run.rewrites for run in report.runs), Counter[str]()).most_common()),
         "seconds": seconds,
         "check": None if comparison is None else asdict(comparison),
@@ -118,19 +117,6 @@ def _costs(graph: "Graph", sizes: Mapping[str, int]) -> dict[str, int | str | No
         "flops": bound_cost(facts.flops, sizes),
         "bytes": bound_cost(facts.bytes, sizes),
     }
-
-
-def _passes(report: "PipelineReport") -> list[dict[str, Any]]:
-    """One row per pass, its runs taken together, in order of the first one."""
-    rows: dict[str, dict[str, Any]] = {}
-    for run in report.runs:
-        empty = {"name": run.name, "runs": 0, "seconds": 0.0, "rewrites": 0, "nodes": 0}
-        row = rows.setdefault(run.name, empty)
-        row["runs"] += 1
-        row["seconds"] += run.seconds
-        row["rewrites"] += run.rewrites.total()
-        row["nodes"] += run.nodes_after - run.nodes_before
-    return list(rows.values())
 
 
 def _target_notes(target: str, operators: Mapping[str, int]) -> list[str]:

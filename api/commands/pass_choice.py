@@ -18,7 +18,6 @@ def add_passes(parser: ArgumentParser) -> None:
         metavar="N",
         type=int,
         choices=LEVELS,
-        default=DEFAULT_LEVEL,
         help="0 nothing, 1 exact, 2 may re-associate sums (default), 3 approximations too",
     )
     choice.add_argument(
@@ -33,5 +32,7 @@ def chosen_pipeline(arguments: Namespace) -> "Pipeline":
     """The pipeline that the arguments ask for. Raises `UnsupportedError` for an unknown pass or option."""
     from ..passes.catalog import level_pipeline, pipeline
 
-    chosen = level_pipeline(arguments.level) if arguments.passes is None else pipeline(arguments.passes)
-    return chosen.without(arguments.without)
+    if arguments.passes is not None:
+        return pipeline(arguments.passes).without(arguments.without)
+    level = DEFAULT_LEVEL if arguments.level is None else arguments.level
+    return level_pipeline(level).without(arguments.without)

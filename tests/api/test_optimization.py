@@ -6,6 +6,9 @@ import pytest
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
 from capgraph.ir.types import DType, TensorType
+from capgraph.passes.base import Pass
+from capgraph.passes.pipeline import Pipeline
+from capgraph.passes.rewriter import Rewriter
 
 from tests.api.models import affine, with_default
 
@@ -22,7 +25,9 @@ def test_a_model_runs() -> None:
         {"device": "host"},
         {"mode": "none"},
         {"level": 0},
+        {"level": 3},
         {"verify": "none"},
+        {"verify": "numeric"},
         {"strict": True},
         {"freeze_initializers": True},
     ],
@@ -42,11 +47,9 @@ def test_options_that_are_there(options: dict[str, Any]) -> None:
         ({"mode": "fast"}, "mode='fast' is not known"),
         ({"dynamic": {"batch": (1, 8)}}, "dynamic=.* is not supported yet"),
         ({"buckets": {"batch": [1, 2]}}, "buckets=.* is not supported yet"),
-        ({"level": 3}, "level=3 is not supported yet"),
         ({"level": 7}, "level=7 is not known"),
         ({"level": "2"}, "level='2' is not known"),
         ({"level": True}, "level=True is not known"),
-        ({"verify": "numeric"}, "verify='numeric' is not supported yet"),
         ({"verify": "yes"}, "verify='yes' is not known"),
     ],
 )
@@ -79,6 +82,33 @@ def test_a_broken_graph_is_found_before_it_runs() -> None:
     graph.outputs[0].type = TensorType(DType.F32, (3,))
     with pytest.raises(capgraph.InvalidGraphError):
         capgraph.optimize(graph)
+
+
+def test_the_graph_that_runs_is_the_optimised_one() -> None:
+    b = Builder()
+    x = b.input("x", "f32[2]")
+    graph = b.finish({"y": b.op("neg", b.op("neg", b.op("exp", x)))})
+    assert len(capgraph.optimize(graph, level=0).graph) == 3
+    program = capgraph.optimize(graph)
+    assert len(program.graph) == 1
+    assert program.report.rewrites == 1
+    assert program.run({"x": np.zeros(2, np.float32)})["y"].tolist() == [1, 1]
+
+
+def test_a_wrong_pass_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capgraph.optimization.level_pipeline", lambda _: Pipeline(((DropsTheLastAddition(),),)))
+    assert capgraph.optimize(affine()).run({"x": np.ones((1, 3), np.float32)})["y"].tolist() == [[2, 2, 2]]
+    with pytest.raises(capgraph.InternalError, match=r"pass drops-the-last-addition changed what .*output y"):
+        capgraph.optimize(affine(), verify="numeric")
+
+
+class DropsTheLastAddition(Pass):
+    name = "drops-the-last-addition"
+
+    def run(self, graph: Graph, rewriter: Rewriter) -> None:
+        for node in graph.nodes:
+            if node.op.name == "add" and rewriter.may_rewrite("drop", node):
+                rewriter.replace(node, node.operands[0])
 
 
 def test_the_callers_graph_may_be_edited_afterwards() -> None:

@@ -44,6 +44,17 @@ def test_explain_says_what_there_is() -> None:
     assert "foreign ops: none" in text
 
 
+def test_explain_lists_the_passes() -> None:
+    twice = model("main (float[2] x) => (float[2] y) { a = Neg(x)  b = Neg(a)  y = Exp(b) }")
+    lines = capgraph.optimize(twice).explain().splitlines()
+    (head,) = [line for line in lines if line.startswith("level: 2")]
+    assert head.startswith("level: 2, 3 nodes became 1 by 1 rewrite in ")
+    (done,) = [line for line in lines if line.startswith("  canonicalise")]
+    assert done.startswith("  canonicalise: 1 rewrite, -2 nodes, ")
+    assert any(line.startswith("  cse: nothing to do, ") for line in lines)
+    assert "level: 0, no passes" in capgraph.optimize(twice, level=0).explain()
+
+
 def test_explain_names_foreign_ops_and_notes() -> None:
     program = capgraph.optimize(with_foreign_node())
     assert "com.example.Mystery x 1" in program.explain()

@@ -1,0 +1,172 @@
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from capgraph.cli import main
+from capgraph.ir.graph import Graph
+from capgraph.passes.pipeline import Pipeline, PipelineReport
+from capgraph.sources import load_model
+
+from tests.api.models import model, save
+
+WASTEFUL = (
+    "main (float[batch, 3] x) => (float[batch, 3] y) <float two = {2}, float one = {1}> {"
+    "  a = Mul(x, one)  b = Mul(a, two)  c = Mul(a, two)  d = Neg(b)  e = Neg(d)  y = Add(c, e) }"
+)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return save(model(WASTEFUL), tmp_path, "in.onnx")
+
+
+def optimize(source: Path, output: Path, *options: str) -> int:
+    return main(["optimize", str(source), "-o", str(output), *options])
+
+
+def operators(path: Path) -> list[str]:
+    return [node.op_type for node in onnx.load(path).graph.node]
+
+
+def test_a_smaller_model_is_written(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    assert optimize(source, out) == 0
+    assert operators(out) == ["Mul", "Add"]
+    onnx.checker.check_model(onnx.load(out), full_check=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.onnx", "out.onnx"]
+
+
+def test_the_report_as_json(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert optimize(source, tmp_path / "out.onnx", "--json", "--check", "2", "--dim", "batch=4") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["nodes"] == {"before": 6, "after": 2}
+    assert facts["operators"] == {"before": {"Mul": 3, "Neg": 2, "Add": 1}, "after": {"Mul": 1, "Add": 1}}
+    assert facts["costs"]["before"]["flops"] == 72
+    assert facts["costs"]["after"]["flops"] == 24
+    assert facts["costs"]["after"]["parameters"] == 1
+    assert {each["name"] for each in facts["passes"]} >= {"cse", "canonicalise"}
+    assert facts["rewrites"]["multiply-by-one"] == 1
+    assert facts["check"]["sizes"] == {"batch": 4}
+    assert facts["check"]["inputs"] == 2
+    assert facts["check"]["outputs"] == [{"name": "y", "largest": 0.0, "relative": 0.0, "is_close": True}]
+
+
+def test_the_report_as_text(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert optimize(source, tmp_path / "out.onnx", "--check", "1") == 0
+    found = capsys.readouterr()
+    rows = [line.split() for line in found.out.splitlines()]
+    assert ["Mul", "3", "1", "-2"] in rows
+    assert ["all", "nodes", "6", "2", "-4"] in rows
+    assert ["FLOPs", "18*batch", "6*batch"] in rows
+    assert "standard operators only" in found.out
+    assert "compared on 1 drawn input through onnxruntime" in found.out
+    assert not found.err
+
+
+def test_levels_and_passes(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    assert optimize(source, out, "--level", "0") == 0
+    assert len(operators(out)) == 6
+    assert optimize(source, out, "--passes", "cse") == 0
+    assert operators(out) == ["Mul", "Mul", "Neg", "Neg", "Add"]
+    assert optimize(source, out, "--without", "cse") == 0
+    assert operators(out) == ["Mul", "Mul", "Add"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--passes", "csx"], "there is no pass csx"),
+        (["--passes", "cse{limit=1}"], "no option limit"),
+        (["--without", "csx"], "the pipeline has no pass csx"),
+    ],
+)
+def test_unknown_passes(
+    source: Path, tmp_path: Path, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert optimize(source, tmp_path / "out.onnx", *options) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out.onnx").exists()
+
+
+@pytest.mark.parametrize("options", [["--level", "4"], ["--level", "2", "--passes", "cse"], ["--for", "tflite"]])
+def test_arguments_that_make_no_sense(source: Path, tmp_path: Path, options: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        optimize(source, tmp_path / "out.onnx", *options)
+
+
+def test_models_for_onnxruntime_are_standard_so_far(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert optimize(source, tmp_path / "out.onnx", "--for", "ort") == 0
+    assert "written with standard operators alone" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("link", ["same", "symbolic", "hard"])
+def test_the_input_is_never_overwritten(
+    source: Path, tmp_path: Path, link: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, out = source.read_bytes(), tmp_path / "link.onnx"
+    if link == "same":
+        (tmp_path / "folder").mkdir()
+        out = tmp_path / "folder" / ".." / "in.onnx"
+    elif link == "symbolic":
+        out.symlink_to(source)
+    else:
+        os.link(source, out)
+    assert optimize(source, out) == 1
+    assert "is the model itself" in capsys.readouterr().err
+    assert source.read_bytes() == before
+
+
+def test_external_data_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = model("main (float[300] x) => (float[300] y) <float[300] w> { y = Add(x, w) }")
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(300, np.float32), "w"))
+    source = tmp_path / "in.onnx"
+    onnx.save(made, source, save_as_external_data=True, location="in.data", size_threshold=0)
+    before = (tmp_path / "in.data").read_bytes()
+    assert optimize(source, tmp_path / "in.data") == 1
+    assert "is the model itself" in capsys.readouterr().err
+    assert (tmp_path / "in.data").read_bytes() == before
+    assert optimize(source, tmp_path / "out.onnx", "--check", "1") == 0
+
+
+def test_a_broken_model_leaves_the_output_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.onnx").write_bytes(b"no model")
+    (tmp_path / "out.onnx").write_bytes(b"earlier")
+    assert optimize(tmp_path / "in.onnx", tmp_path / "out.onnx") == 1
+    assert "is not an ONNX model" in capsys.readouterr().err
+    assert (tmp_path / "out.onnx").read_bytes() == b"earlier"
+
+
+def test_places_that_cannot_be_written(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert optimize(source, tmp_path) == 1
+    assert "is a folder" in capsys.readouterr().err
+    assert optimize(source, tmp_path / "missing" / "out.onnx") == 1
+    assert "there is no folder" in capsys.readouterr().err
+
+
+def test_a_model_that_differs_is_not_put_in_place(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def break_it(_pipeline: Pipeline, graph: Graph, **_options: object) -> PipelineReport:
+        graph.adopt(load_model(model(WASTEFUL.replace("{2}", "{2.5}"))).graph)
+        return PipelineReport()
+
+    monkeypatch.setattr(Pipeline, "run", break_it)
+    assert optimize(source, tmp_path / "out.onnx", "--check", "1") == 1
+    error = capsys.readouterr().err
+    assert "output y of the optimised model differs" in error
+    assert "capgraph bisect" in error
+    assert [path.name for path in tmp_path.iterdir()] == ["in.onnx"]
+
+
+def test_dumps_of_every_pass(source: Path, tmp_path: Path) -> None:
+    dump = tmp_path / "dump"
+    assert optimize(source, tmp_path / "out.onnx", "--dump", str(dump), "--verify", "numeric") == 0
+    names = sorted(path.name for path in dump.iterdir())
+    assert len(names) % 2 == 0
+    assert any(name.endswith("-cse-before.txt") for name in names)

@@ -1,0 +1,83 @@
+import sys
+from pathlib import Path
+
+import capgraph
+import numpy as np
+import pytest
+from capgraph.comparison import compare, output_error
+from capgraph.sources import load_model
+
+from tests.api.models import affine, model, save, with_default, with_foreign_node
+
+F32 = np.float32
+
+
+def test_errors_are_absolute_and_relative() -> None:
+    error = output_error("y", np.array([1, -4], F32), np.array([1, -3], F32))
+    assert (error.largest, error.relative, error.is_close) == (1.0, 0.25, False)
+    assert output_error("y", np.array([1e3], F32), np.array([1e3 + 0.01], F32)).is_close
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_close"),
+    [
+        (np.array([np.nan, np.inf], F32), np.array([np.nan, np.inf], F32), True),
+        (np.array([np.inf], F32), np.array([-np.inf], F32), False),
+        (np.array([1], F32), np.array([np.nan], F32), False),
+        (np.array([2**62]), np.array([2**62 + 1]), False),
+        (np.array([True]), np.array([False]), False),
+        (np.array([1], F32), np.array([1], np.float64), False),
+        (np.zeros(2, F32), np.zeros((1, 2), F32), False),
+        (np.zeros(0, F32), np.zeros(0, F32), True),
+        (np.zeros(1, F32), np.array([1e-30], F32), False),
+        (np.array(["a"], object), np.array(["a"], object), True),
+        (np.array(["a"], object), np.array(["b"], object), False),
+        ([1, 2], [1, 2], True),
+    ],
+)
+def test_what_is_close(old: object, new: object, is_close: bool) -> None:
+    assert output_error("y", old, new).is_close is is_close
+
+
+def test_two_models_are_compared_through_onnxruntime(tmp_path: Path) -> None:
+    raw, other = save(affine(), tmp_path, "raw.onnx"), affine()
+    other.graph.initializer[0].CopyFrom(
+        model("main (float[1] x) => (float[1] y) <float two = {2.5}> { y = Mul(x, two) }").graph.initializer[0]
+    )
+    wrong = save(other, tmp_path, "wrong.onnx")
+    graph = load_model(raw).graph
+    same = compare(
+        graph,
+        raw,
+        raw,
+        count=2,
+        sizes={},
+    )
+    assert same.is_close
+    assert same.runtime.startswith("onnxruntime")
+    assert same.sizes == {"batch": 3}
+    found = compare(graph, raw, wrong, count=2, sizes={"batch": 5})
+    assert not found.is_close
+    assert found.sizes == {"batch": 5}
+    assert 0.1 < found.outputs[0].relative < 0.3
+
+
+def test_without_onnxruntime_the_reference_evaluator_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    raw = save(with_default(), tmp_path)
+    found = compare(load_model(raw).graph, raw, raw, count=1, sizes={})
+    assert found.runtime == "the reference evaluator (onnxruntime is not installed)"
+    assert found.is_close
+
+
+def test_a_model_that_cannot_run_says_why(tmp_path: Path) -> None:
+    raw = save(with_foreign_node(), tmp_path)
+    with pytest.raises(capgraph.ExecutionError, match="cannot run on drawn inputs") as caught:
+        compare(load_model(raw).graph, raw, raw, count=1, sizes={})
+    assert "--dim" in (caught.value.remedy or "")
+
+
+def test_random_models_are_refused(tmp_path: Path) -> None:
+    raw = save(model("main (float[4] x) => (float[4] y) { r = RandomNormalLike(x)  y = Add(x, r) }"), tmp_path)
+    with pytest.raises(capgraph.UnsupportedError, match="other outputs on each run"):
+        compare(load_model(raw).graph, raw, raw, count=1, sizes={})
