@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,11 @@ from .errors import TypeRuleError
 from .types import DType, TensorType
 
 Array = npt.NDArray[Any]
+
+
+def is_array(value: object) -> TypeGuard[Array]:
+    """Whether `value` is a NumPy array (a guard that keeps NumPy's own type parameters out of what checkers infer)."""
+    return isinstance(value, np.ndarray)
 
 
 class Constant:

@@ -6,13 +6,13 @@ its origin when something fails.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
 from .attrs import is_tuple
 from .binding import inside
-from .constant import Array
+from .constant import is_array
 from .dims import SymDim, Truth, compare, evaluate, solve
 from .errors import CapgraphError, ExecutionError, InputError, ResourceError
 from .foreign import meaning_of
@@ -159,7 +159,7 @@ def checked(value: Value, result: Any, env: Sizes) -> Any:
 
     Symbols that the result determines are added to `env`.
     """
-    if isinstance(value.type, TensorType) and not _is_array(result):
+    if isinstance(value.type, TensorType) and not is_array(result):
         result = np.asarray(result, dtype=value.type.dtype.numpy)
     problem = match_type(value.type, result, env)
     if problem:
@@ -179,12 +179,8 @@ def match_type(ty: Type, value: Any, env: Sizes) -> str:
     return ""
 
 
-def _is_array(value: object) -> TypeGuard[Array]:
-    return isinstance(value, np.ndarray)
-
-
 def _match_tensor(ty: TensorType, value: object, env: Sizes) -> str:
-    if not _is_array(value):
+    if not is_array(value):
         return f"got {type(value).__name__} instead of an array"
     if value.dtype != ty.dtype.numpy and DType.of(value.dtype) is not ty.dtype:
         return f"got {value.dtype} instead of {ty.dtype}"

@@ -14,7 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ..ir.constant import Array
+from ..ir.constant import Array, is_array
 from ..ir.dims import evaluate
 from ..ir.errors import CapgraphError, UnsupportedError
 from ..ir.evaluate import evaluate_graph
@@ -88,7 +88,7 @@ class Samples:
 
 def difference(old: Any, new: Any, exactness: Exactness, terms: int = 1, response: float = 0.0) -> str:
     """How `new` differs from `old` by more than `exactness` allows, in words; empty when it does not."""
-    if not isinstance(old, np.ndarray) or not isinstance(new, np.ndarray):
+    if not is_array(old) or not is_array(new):
         return "" if repr(old) == repr(new) else f"is {new!r} instead of {old!r}"
     if old.dtype != new.dtype or old.shape != new.shape:
         return f"is {new.dtype}{list(new.shape)} instead of {old.dtype}{list(old.shape)}"
@@ -167,14 +167,14 @@ def _sample(graph: Graph, inputs: Sequence[Any]) -> Sample:
 
 def _nudged(array: Any) -> Any:
     """Every float one rounding further from zero."""
-    if not isinstance(array, np.ndarray) or array.dtype.hasobject or not DType.of(array.dtype).is_float:
+    if not is_array(array) or array.dtype.hasobject or not DType.of(array.dtype).is_float:
         return array
     wide = array.astype(np.float64) * (1.0 + _epsilon(DType.of(array.dtype)))
     return wide.astype(array.dtype)
 
 
 def _distance(first: Any, second: Any) -> float:
-    if not isinstance(first, np.ndarray) or first.dtype.hasobject or first.shape != second.shape or not first.size:
+    if not is_array(first) or first.dtype.hasobject or first.shape != second.shape or not first.size:
         return 0.0
     with np.errstate(all="ignore"):
         apart = np.abs(_wide(first).astype(np.complex128) - _wide(second))

@@ -7,7 +7,7 @@ recorded are checked. Symbols that only running can bind (sizes of data-dependen
 from collections.abc import Mapping
 from typing import Any
 
-from ...ir.attrs import Attrs
+from ...ir.attrs import Attrs, is_tuple
 from ...ir.constraints import collect_constraints
 from ...ir.dims import Dim, SymDim, bind
 from ...ir.errors import ShapeError
@@ -69,7 +69,7 @@ def _bound_attrs(attrs: Attrs, sizes: Mapping[str, Dim], symbols: SymbolTable) -
 def _bound(value: Any, sizes: Mapping[str, Dim], symbols: SymbolTable) -> Any:
     if isinstance(value, SymDim):
         return bind(value, sizes)
-    if isinstance(value, tuple):
+    if is_tuple(value):
         return tuple(_bound(item, sizes, symbols) for item in value)
     if isinstance(value, Graph):
         return _bound_copy(value, sizes, symbols)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...ir.constant import Array
-from ...ir.evaluate import bound_attrs
+from ...ir.evaluate import as_results, bound_attrs
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.plan import Place, View, contiguous_strides, element_bytes
@@ -223,8 +223,7 @@ def seen_views(node: Node, base: View) -> tuple[View, ...] | None:
     itemsize = element_bytes(base.dtype)
     memory = np.empty(max(base.extent, 1), dtype=np.uint8)
     operand: Array = np.ndarray(base.shape, base.dtype.numpy, memory, 0, base.strides)
-    given = node.op.meaning(operand, *(None,) * (len(node.inputs) - 1), **bound_attrs(node, {}))
-    results: tuple[Array, ...] = given if isinstance(given, tuple) else (given,)
+    results = as_results(node, node.op.meaning(operand, *(None,) * (len(node.inputs) - 1), **bound_attrs(node, {})))
     start = memory.__array_interface__["data"][0]
     views: list[View] = []
     for result in results:
