@@ -13,6 +13,8 @@ from .fold_constants import FoldConstants
 from .fold_padding import FoldPadding
 from .fold_scales import FoldScales
 from .pipeline import Pipeline, parse_pipeline
+from .recognise_activations import RecogniseActivations
+from .recognise_norms import RecogniseNorms
 
 _PASSES: tuple[type[Pass], ...] = (
     Canonicalise,
@@ -22,20 +24,23 @@ _PASSES: tuple[type[Pass], ...] = (
     FoldConstants,
     FoldPadding,
     FoldScales,
+    RecogniseActivations,
+    RecogniseNorms,
 )
 
 PASSES: Mapping[str, type[Pass]] = MappingProxyType({each.name: each for each in _PASSES})
 """The passes that pipelines and the command line can name."""
 
 _CLEAN_UP: tuple[Pass, ...] = (EliminateDeadCode(), FoldConstants(), Canonicalise(), Cse())
+_RECOGNISE: tuple[Pass, ...] = (RecogniseActivations(), RecogniseNorms())
 _FOLD: tuple[Pass, ...] = (FoldBatchNorm(), FoldPadding(), FoldScales())
 
 _LEVELS: Mapping[int, Pipeline] = MappingProxyType(
     {
         0: Pipeline(()),
         1: Pipeline((_CLEAN_UP,)),
-        2: Pipeline((_CLEAN_UP, (*_FOLD, *_CLEAN_UP))),
-        3: Pipeline((_CLEAN_UP, (*_FOLD, *_CLEAN_UP))),
+        2: Pipeline((_CLEAN_UP, (*_RECOGNISE, *_CLEAN_UP), (*_FOLD, *_CLEAN_UP))),
+        3: Pipeline((_CLEAN_UP, (*_RECOGNISE, *_CLEAN_UP), (*_FOLD, *_CLEAN_UP))),
     }
 )
 

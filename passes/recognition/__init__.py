@@ -1,0 +1,1 @@
+"""What the recognise passes share: patterns for the shapes in which exporters write one and the same function."""

@@ -1,0 +1,179 @@
+"""Composed normalisations become one op, with the casts, scale and bias around them; near misses stay."""
+
+import pytest
+from capgraph.passes.recognise_norms import RecogniseNorms
+
+from tests.passes.checking import check_pass
+
+ROOTS = {
+    "sqrt and div": "%r: f32[B, T, 1] = sqrt(%e)\n  %n: f32[B, T, 6] = div(%d, %r)",
+    "rsqrt": "%r: f32[B, T, 1] = rsqrt(%e)\n  %n: f32[B, T, 6] = mul(%d, %r)",
+    "sqrt and reciprocal": "%q: f32[B, T, 1] = sqrt(%e)\n  %r: f32[B, T, 1] = reciprocal(%q)\n"
+    "  %n: f32[B, T, 6] = mul(%r, %d)",
+    "one over sqrt": "%one: f32[] = constant() {value = dense<f32[]: 1.0>}\n  %q: f32[B, T, 1] = sqrt(%e)\n"
+    "  %r: f32[B, T, 1] = div(%one, %q)\n  %n: f32[B, T, 6] = mul(%d, %r)",
+    "a power": "%h: f32[] = constant() {value = dense<f32[]: -0.5>}\n  %r: f32[B, T, 1] = pow(%e, %h)\n"
+    "  %n: f32[B, T, 6] = mul(%d, %r)",
+    "a root as power": "%h: f32[] = constant() {value = dense<f32[]: 0.5>}\n  %r: f32[B, T, 1] = pow(%e, %h)\n"
+    "  %n: f32[B, T, 6] = div(%d, %r)",
+}
+SQUARES = {
+    "pow": "%two: f32[] = constant() {value = dense<f32[]: 2.0>}\n  %s: f32[B, T, 6] = pow(%d, %two)",
+    "mul": "%s: f32[B, T, 6] = mul(%d, %d)",
+}
+EPSILON = "%eps: f32[] = constant() {value = dense<f32[]: 0.00001>}"
+
+
+@pytest.mark.parametrize("root", ROOTS.values(), ids=ROOTS)
+@pytest.mark.parametrize("square", SQUARES.values(), ids=SQUARES)
+def test_layer_norm_with_scale_and_bias(square, root):
+    before = f"""
+        graph @main(%x: f32[B, T, 6], %w: f32[6], %b: f32[6]) {{
+          %m: f32[B, T, 1] = reduce_mean(%x) {{axes = [-1]}}
+          %d: f32[B, T, 6] = sub(%x, %m)
+          {square}
+          %v: f32[B, T, 1] = reduce_mean(%s) {{axes = [2]}}
+          {EPSILON}
+          %e: f32[B, T, 1] = add(%v, %eps)
+          {root}
+          %p: f32[B, T, 6] = mul(%n, %w)
+          %y: f32[B, T, 6] = add(%p, %b)
+          return %y
+        }}
+    """
+    after = """
+        graph @main(%x: f32[B, T, 6], %w: f32[6], %b: f32[6]) {
+          %y: f32[B, T, 6] = layer_norm(%x, %w, %b) {axis = -1, epsilon = 1e-05}
+          return %y
+        }
+    """
+    check_pass(RecogniseNorms(), before, after)
+
+
+@pytest.mark.parametrize("root", ROOTS.values(), ids=ROOTS)
+@pytest.mark.parametrize("square", SQUARES.values(), ids=SQUARES)
+def test_rms_norm_with_the_scale_on_the_left(square, root):
+    before = f"""
+        graph @main(%d: f32[B, T, 6], %w: f32[6]) {{
+          {square}
+          %v: f32[B, T, 1] = reduce_mean(%s) {{axes = [2]}}
+          {EPSILON}
+          %e: f32[B, T, 1] = add(%v, %eps)
+          {root}
+          %y: f32[B, T, 6] = mul(%w, %n)
+          return %y
+        }}
+    """
+    after = """
+        graph @main(%d: f32[B, T, 6], %w: f32[6]) {
+          %y: f32[B, T, 6] = rms_norm(%d, %w) {axis = -1, epsilon = 1e-05}
+          return %y
+        }
+    """
+    check_pass(RecogniseNorms(), before, after)
+
+
+def test_rms_norm_of_a_half_precision_llama():
+    before = f"""
+        graph @main(%x: f16[B, 6], %w: f16[6]) {{
+          %d: f32[B, 6] = cast(%x) {{to = f32}}
+          %two: f32[] = constant() {{value = dense<f32[]: 2.0>}}
+          %s: f32[B, 6] = pow(%d, %two)
+          %v: f32[B, 1] = reduce_mean(%s) {{axes = [1]}}
+          {EPSILON}
+          %e: f32[B, 1] = add(%v, %eps)
+          %r: f32[B, 1] = rsqrt(%e)
+          %n: f32[B, 6] = mul(%d, %r)
+          %h: f16[B, 6] = cast(%n) {{to = f16}}
+          %y: f16[B, 6] = mul(%w, %h)
+          return %y
+        }}
+    """
+    after = """
+        graph @main(%x: f16[B, 6], %w: f16[6]) {
+          %y: f16[B, 6] = rms_norm(%x, %w) {axis = -1, epsilon = 1e-05}
+          return %y
+        }
+    """
+    check_pass(RecogniseNorms(), before, after)
+
+
+def test_a_core_over_the_image_with_a_scale_for_each_channel_is_instance_norm():
+    before = """
+        graph @main(%x: f32[B, 4, H, W], %w: f32[1, 4, 1, 1], %b: f32[4, 1, 1]) {
+          %n: f32[B, 4, H, W] = layer_norm(%x, _, _) {axis = 2}
+          %p: f32[B, 4, H, W] = mul(%n, %w)
+          %y: f32[B, 4, H, W] = add(%p, %b)
+          return %y
+        }
+    """
+    after = """
+        graph @main(%x: f32[B, 4, H, W], %w: f32[1, 4, 1, 1], %b: f32[4, 1, 1]) {
+          %c: f32[4] = reshape(%w) {shape = [4]}
+          %d: f32[4] = reshape(%b) {shape = [4]}
+          %y: f32[B, 4, H, W] = instance_norm(%x, %c, %d)
+          return %y
+        }
+    """
+    check_pass(RecogniseNorms(), before, after)
+
+
+INSTANCE = """
+          %one: f32[2] = constant() {value = dense<f32[2]: [1.0, 1.0]>}
+          %zero: f32[2] = constant() {value = dense<f32[2]: [0.0, 0.0]>}
+          %n: f32[B, 2, 10*H] = instance_norm(%g, %one, %zero)
+"""
+
+
+@pytest.mark.parametrize(
+    "core", [INSTANCE, "%n: f32[B, 2, 10*H] = layer_norm(%g, _, _) {axis = 2}"], ids=["instance", "own"]
+)
+def test_group_norm_as_a_norm_of_reshaped_groups(core):
+    before = f"""
+        graph @main(%x: f32[B, 4, H, 5], %w: f32[4, 1, 1], %b: f32[4, 1, 1]) {{
+          %g: f32[B, 2, 10*H] = reshape(%x) {{shape = [B, 2, 10*H]}}
+          {core}
+          %r: f32[B, 4, H, 5] = reshape(%n) {{shape = [B, 4, H, 5]}}
+          %p: f32[B, 4, H, 5] = mul(%r, %w)
+          %y: f32[B, 4, H, 5] = add(%p, %b)
+          return %y
+        }}
+    """
+    after = """
+        graph @main(%x: f32[B, 4, H, 5], %w: f32[4, 1, 1], %b: f32[4, 1, 1]) {
+          %c: f32[4] = reshape(%w) {shape = [4]}
+          %d: f32[4] = reshape(%b) {shape = [4]}
+          %y: f32[B, 4, H, 5] = group_norm(%x, %c, %d) {groups = 2}
+          return %y
+        }
+    """
+    check_pass(RecogniseNorms(), before, after)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        # not the last axis
+        "%s: f32[B, T, 6] = mul(%x, %x)\n  %v: f32[B, 1, 6] = reduce_mean(%s) {axes = [1]}\n"
+        "  %e: f32[B, 1, 6] = add(%v, %eps)\n  %r: f32[B, 1, 6] = sqrt(%e)\n  %y: f32[B, T, 6] = div(%x, %r)",
+        # a sum instead of a mean
+        "%s: f32[B, T, 6] = mul(%x, %x)\n  %v: f32[B, T, 1] = reduce_sum(%s) {axes = [2]}\n"
+        "  %e: f32[B, T, 1] = add(%v, %eps)\n  %r: f32[B, T, 1] = sqrt(%e)\n  %y: f32[B, T, 6] = div(%x, %r)",
+        # a scale that varies along axes that are not normalised
+        "%z: f32[B, T, 6] = rms_norm(%x, _)\n  %y: f32[B, T, 6] = mul(%z, %x)",
+    ],
+)
+def test_near_misses_stay(lines):
+    text = f"graph @main(%x: f32[B, T, 6]) {{\n  {EPSILON}\n  {lines}\n  return %y\n}}\n"
+    check_pass(RecogniseNorms(), text, None)
+
+
+def test_a_core_that_others_read_keeps_its_scale_apart():
+    text = """
+        graph @main(%x: f32[B, 6], %w: f32[6]) {
+          %n: f32[B, 6] = rms_norm(%x, _)
+          %y: f32[B, 6] = mul(%n, %w)
+          return %n, %y
+        }
+    """
+    check_pass(RecogniseNorms(), text, None)
