@@ -14,7 +14,7 @@ from typing import Any
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
 
 from ...ir.constant import Constant
-from ...ir.dims import Dim, Truth, parse_dim, symbol, symbols
+from ...ir.dims import Dim, SymDim, Truth, parse_dim, symbol, symbols
 from ...ir.errors import CapgraphError, ModelError, ShapeError, TypeRuleError
 from ...ir.graph import Graph, Node, Origin, Value
 from ...ir.ops import native
@@ -378,10 +378,15 @@ class Scope:
         return Region(self.graph, self._needed_captures(len(proto.input)))
 
     def _needed_captures(self, own: int) -> tuple[Value, ...]:
-        """The captured values that the body still reads, or that tell it a size; drops the inputs for the others."""
+        """The captured values that the body reads, or that alone tell it a size; drops the inputs for the others."""
+        pairs = list(zip(self.graph.inputs[own:], self.captured, strict=True))
+        used = [inner for inner in self.graph.inputs if inner.index < own or inner.has_uses]
+        told = self._bound_around().union(*(type_symbols(inner.type) for inner in used))
+        missing = _mentioned(self.graph) - told
         kept: list[Value] = []
-        for inner, outer in zip(self.graph.inputs[own:], self.captured, strict=True):
-            if inner.has_uses or not type_symbols(inner.type) <= self._bound_around():
+        for inner, outer in pairs:
+            if inner.has_uses or missing & type_symbols(inner.type):
+                missing -= type_symbols(inner.type)
                 kept.append(outer)
             else:
                 self.graph.remove_input(inner)
@@ -432,6 +437,17 @@ def _require_text(node: NodeProto) -> None:
     names = (node.op_type, node.domain, node.name, *node.input, *node.output, *(a.name for a in node.attribute))
     if not all(isinstance(name, str) for name in names):
         raise ModelError("a name in the model is not UTF-8", remedy="export the model again")
+
+
+def _mentioned(graph: Graph) -> frozenset[str]:
+    """The symbols in the attributes and result types of a graph's nodes."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        found.update(*(type_symbols(value.type) for value in node.outputs))
+        for value in node.attrs.values():
+            dims = value if isinstance(value, tuple) else (value,)
+            found.update(*(dim.symbols for dim in dims if isinstance(dim, SymDim)))
+    return frozenset(found)
 
 
 def _names_read(nodes: Iterable[NodeProto]) -> frozenset[str]:

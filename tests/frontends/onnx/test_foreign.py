@@ -1,0 +1,267 @@
+"""Operators that stay foreign: how they come in, what they mean, and that they go out again."""
+
+import numpy as np
+import onnx
+import pytest
+from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.importer import import_model
+from capgraph.ir.dims import symbol
+from capgraph.ir.equality import assert_equal
+from capgraph.ir.errors import ExecutionError, ModelError, UnsupportedError
+from capgraph.ir.evaluate import evaluate_graph
+from capgraph.ir.graph import Graph, Node
+from capgraph.ir.parser import parse
+from capgraph.ir.printer import print_graph
+from capgraph.ir.types import DType, OptionalType, SequenceType, TensorType
+from capgraph.ir.verify import verify
+
+from tests.frontends.onnx.sample_models import parsed
+
+F32 = np.float32
+
+
+def graph_of(text: str) -> Graph:
+    """The verified graph of a model, which comes back equal from an export and from its text form."""
+    graph = import_model(parsed(text)).graph
+    verify(graph)
+    assert_equal(graph, import_model(export_model(graph)).graph)
+    assert_equal(graph, parse(print_graph(graph, constants="full")))
+    return graph
+
+
+def only(graph: Graph, name: str) -> Node:
+    (node,) = (node for node in graph.nodes if node.op.name == name)
+    return node
+
+
+def run(graph: Graph, *inputs: object) -> tuple[object, ...]:
+    return evaluate_graph(graph, inputs)
+
+
+# ---- kinds of values
+
+
+def test_sequences_are_lists():
+    graph = graph_of(
+        """net (float[N] x, float[M] y) => (seq(float[K]) s, int64 n) {
+          s = SequenceConstruct(x, y)
+          n = SequenceLength(s)
+        }"""
+    )
+    s, n = run(graph, np.ones(2, F32), np.zeros(3, F32))
+    assert [item.tolist() for item in s] == [[1, 1], [0, 0, 0]]
+    assert n == 2
+
+
+def test_the_sizes_of_a_sequence_s_elements_are_not_one_size():
+    graph = graph_of(
+        """net (float[N] x, float[M] y, int64 i, int64 j) => (float[A] a, float[B] b) {
+          s = SequenceConstruct(x, y)
+          a = SequenceAt(s, i)
+          b = SequenceAt(s, j)
+        }"""
+    )
+    a, b = run(graph, np.ones(2, F32), np.zeros(3, F32), np.array(0), np.array(1))
+    assert (a.size, b.size) == (2, 3)
+
+
+def test_optionals_are_their_element_or_none():
+    graph = graph_of(
+        """net (optional(float[N]) x, float[M] y) => (bool has, float[K] got) {
+          has = OptionalHasElement(x)
+          o = Optional(y)
+          got = OptionalGetElement(o)
+        }"""
+    )
+    has, got = run(graph, None, np.ones(2, F32))
+    assert (bool(has), got.tolist()) == (False, [1, 1])
+    has, _ = run(graph, np.zeros(1, F32), np.ones(2, F32))
+    assert bool(has)
+
+
+def test_an_empty_optional_has_no_element_to_give():
+    graph = graph_of("net (optional(float[N]) x) => (float[K] y) { y = OptionalGetElement(x) }")
+    with pytest.raises(ExecutionError, match="empty"):
+        run(graph, None)
+
+
+def test_text_is_an_array_of_objects():
+    graph = graph_of("""net (string[N] a, string[N] b) => (string[N] c) { c = StringConcat(a, b) }""")
+    (c,) = run(graph, np.array(["a", "é"], object), np.array(["b", ""], object))
+    assert c.dtype == object
+    assert c.tolist() == ["ab", "é"]
+
+
+def test_text_in_constants():
+    model = parsed("net (string[2] a) => (string[2] c) { c = StringConcat(a, end) }")
+    model.graph.initializer.append(onnx.helper.make_tensor("end", onnx.TensorProto.STRING, [1], [b"!"]))
+    (c,) = run(import_model(model).graph, np.array(["a", "b"], object))
+    assert c.tolist() == ["a!", "b!"]
+
+
+def test_a_type_attribute():
+    graph = graph_of("net () => (optional(float[2]) x) { x = Optional <type = float[2]> () }")
+    node = only(graph, "onnx.Optional")
+    assert node.attrs["type"] == TensorType(DType.F32, (2,))
+    assert isinstance(graph.outputs[0].type, OptionalType)
+    assert run(graph) == (None,)
+
+
+# ---- regions
+
+
+CONDITIONAL = """net (bool c, float[N] x) => (seq(float[M]) y) {
+  y = If (c) <
+    then_branch = yes () => (seq(float[A]) a) { n = Neg(x) a = SequenceConstruct(n, x) },
+    else_branch = no () => (seq(float[B]) b) { b = SequenceEmpty() }
+  >
+}"""
+
+
+def test_a_conditional_over_sequences():
+    graph = graph_of(CONDITIONAL)
+    node = only(graph, "onnx.If")
+    assert node.attrs["captured"] == (0, 1) or node.attrs["captured"] == (1, 0)
+    assert isinstance(graph.outputs[0].type, SequenceType)
+    x = np.ones(2, F32)
+    assert [item.tolist() for item in run(graph, np.array(True), x)[0]] == [[-1, -1], [1, 1]]
+    assert run(graph, np.array(False), x) == ([],)
+
+
+LOOP = """net (int64 n, float[N] x) => (seq(float[M]) y, float[K, N] z) {
+  go = Constant <value = bool {1}> ()
+  start = SequenceEmpty()
+  y, z = Loop (n, go, start) <
+    body = step (int64 i, bool c, seq(float[A]) s) => (bool c2, seq(float[B]) t, float[N] scanned) {
+      c2 = Identity(c)
+      f = Cast <to = 1> (i)
+      scanned = Add(x, f)
+      t = SequenceInsert(s, scanned)
+    }
+  >
+}"""
+
+
+@pytest.mark.parametrize("trips", [0, 3])
+def test_a_loop_over_sequences(trips):
+    graph = graph_of(LOOP)
+    y, z = run(graph, np.array(trips), np.zeros(2, F32))
+    assert [item.tolist() for item in y] == [[i, i] for i in range(trips)]
+    assert z.tolist() == [[i, i] for i in range(trips)]
+
+
+def test_a_body_mentions_no_size_that_is_bound_only_around_it():
+    graph = graph_of(
+        """net (bool c, float[N, 1] x, float[N, 2] other) => (seq(float[M, 2]) y) {
+          y = If (c) <
+            then_branch = yes () => (seq(float[A, 2]) a) {
+              s = Shape(other)
+              r = Expand(x, s)
+              a = SequenceConstruct(r)
+            },
+            else_branch = no () => (seq(float[B, 2]) b) { b = SequenceEmpty() }
+          >
+        }"""
+    )
+    (y,) = run(graph, np.array(True), np.ones((3, 1), F32), np.zeros((3, 2), F32))
+    assert y[0].shape == (3, 2)
+
+
+# ---- types
+
+
+def test_result_types_come_from_onnx():
+    graph = graph_of(
+        """<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 3]>
+        net (float[N, 3] x) => (float[N, 3] y) { y = ai.onnx.ml.Scaler <offset = [0.0], scale = [2.0]> (x) }"""
+    )
+    assert graph.outputs[0].type == TensorType(DType.F32, (symbol("N"), 3))
+    (y,) = run(graph, np.ones((2, 3), F32))
+    assert y.tolist() == [[2, 2, 2]] * 2
+
+
+UNKNOWN = """<ir_version: 10, opset_import: ["": 21, "com.example": 3]>
+net (float[N] x) => (float[N, 2] y) <float[N] h> {
+  h, _, k = com.example.Make <sizes = [1, 2], ratio = 0.5, name = "a"> (x, , x)
+  y = com.example.Use(h, k)
+}"""
+
+
+def unknown() -> onnx.ModelProto:
+    model = parsed(UNKNOWN)
+    model.graph.node[0].output[1] = ""
+    shape = onnx.helper.make_tensor_value_info("k", onnx.TensorProto.INT64, ["Q"])
+    model.graph.value_info.append(shape)
+    return model
+
+
+def test_an_unknown_operator_is_kept_with_the_types_that_the_model_states():
+    graph = import_model(unknown()).graph
+    make = only(graph, "com.example.Make")
+    assert dict(make.attrs) == {
+        "sizes": (1, 2), "ratio": 0.5, "name": "a", "opset_version": 3, "results": (0, 2),
+    }  # fmt: skip
+    assert make.inputs[1] is None
+    assert [str(value.type) for value in make.outputs] == ["f32[N]", "i64[u0]"]
+    verify(graph)
+    model = export_model(graph)
+    assert list(model.graph.node[0].output) == ["h", "", "k"]
+    assert {entry.domain: entry.version for entry in model.opset_import}["com.example"] == 3
+    assert_equal(graph, import_model(model).graph)
+
+
+def test_an_unknown_operator_without_types_is_refused_with_the_way_out():
+    model = unknown()
+    del model.graph.value_info[:]
+    with pytest.raises(UnsupportedError, match=r"(?s)com\.example.*result 'h'.*value_info"):
+        import_model(model)
+
+
+def test_an_unknown_operator_cannot_be_run():
+    with pytest.raises(UnsupportedError, match=r"com\.example\.Make"):
+        run(import_model(unknown()).graph, np.ones(2, F32))
+
+
+def test_what_onnx_finds_wrong_is_an_error_in_the_model():
+    text = "net (float[N] x, int64[M] y) => (seq(float[K]) s) { s = SequenceConstruct(x, y) }"
+    with pytest.raises(ModelError, match=r"(?s)onnx finds.*SequenceConstruct"):
+        import_model(parsed(text))
+
+
+# ---- meaning
+
+
+def test_an_operator_that_onnx_does_not_implement_is_refused_when_it_runs():
+    model = parsed(
+        """<ir_version: 10, opset_import: ["": 21, "ai.onnx.preview.training": 1]>
+        net (float a, float b) => (float g) {
+          c = Add(a, b)
+          g = ai.onnx.preview.training.Gradient <xs = ["a"], y = "c"> (a)
+        }"""
+    )
+    graph = import_model(model).graph
+    with pytest.raises(UnsupportedError, match="no implementation"):
+        run(graph, np.array(1, F32), np.array(2, F32))
+
+
+def test_a_failure_names_the_node():
+    model = parsed("net (seq(float[N]) s, int64 i) => (float[M] x) { x = SequenceAt(s, i) }")
+    model.graph.node[0].name = "pick"
+    with pytest.raises(ExecutionError, match=r"(?s)SequenceAt.*from pick"):
+        run(import_model(model).graph, [np.ones(1, F32)], np.array(7))
+
+
+def test_operands_are_not_written_to():
+    graph = graph_of(
+        """<ir_version: 10, opset_import: ["": 21, "ai.onnx.preview.training": 1]>
+        net (float r, int64 t, float[2] x, float[2] g, float[2] v) => (float[2] x2, float[2] v2) {
+          x2, v2 = ai.onnx.preview.training.Momentum
+            <alpha = 0.9, beta = 0.5, mode = "standard", norm_coefficient = 0.1> (r, t, x, g, v)
+        }"""
+    )
+    inputs = [np.array(0.1, F32), np.array(0), np.ones(2, F32), np.ones(2, F32), np.ones(2, F32)]
+    kept = [array.copy() for array in inputs]
+    first = run(graph, *inputs)
+    second = run(graph, *inputs)
+    for one, other in zip((*inputs, *first), (*kept, *second), strict=True):
+        np.testing.assert_array_equal(one, other)
