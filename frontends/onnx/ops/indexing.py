@@ -1,6 +1,8 @@
 """Gather, GatherElements, GatherND, ScatterElements, ScatterND, TensorScatter, OneHot, Trilu."""
 
+from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
+from ....ir.types import DType
 from ..context import ImportContext
 from ..export_context import ExportContext, Operand
 from .rows import export_as, import_as
@@ -59,6 +61,8 @@ def _write_one_hot(ctx: ExportContext, node: Node, indices: Value, depth: Operan
     if indices.tensor.rank:
         ctx.emit("OneHot", [indices, depth, values], node.outputs, axis=node.attrs["axis"])
         return
+    if indices.tensor.dtype is DType.BF16:
+        raise UnsupportedError("ONNX's OneHot takes no bf16 as indices", remedy="cast them")
     vector = ctx.emit_value("Reshape", [indices, ctx.ints([1])])
     rows = ctx.emit_value("OneHot", [vector, depth, values], axis=-1)
     ctx.emit("Reshape", [rows, ctx.ints([-1])], node.outputs)
