@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from .executors.base import Executor, Target
+from .executors.base import Executor
 from .ir.errors import UnsupportedError
+from .ir.target import Target
 
 
 def _eager() -> Executor:

@@ -1,29 +1,14 @@
-"""What every executor is: it says where it can run (`Target`), and makes graphs ready to run (`Executable`)."""
+"""What every executor is: it says where it can run, and makes graphs ready to run (`Executable`).
+
+An executor that plans does so itself, for each set of sizes that a call brings: it is handed a planner. What runs a
+single plan on a device is a `Device` (executors/replay/device.py).
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..ir.graph import Graph
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where an executor runs, as plain data: what passes, planners and `capgraph doctor` may know of it.
-
-    `captures` says whether it can record steps and replay them. `problem` says why it cannot run here (empty when it
-    can), and `remedy` what to do about that.
-    """
-
-    executor: str
-    device: str
-    captures: bool = False
-    problem: str = ""
-    remedy: str = ""
-
-    @property
-    def is_available(self) -> bool:
-        return not self.problem
+from ..ir.target import Target
 
 
 class Executable(Protocol):

@@ -8,7 +8,7 @@ import numpy as np
 from ..ir.constant import Array
 from ..ir.errors import ExecutionError
 from ..ir.graph import Graph
-from .base import Target
+from ..ir.target import Target
 from .signature import Signature
 from .steps import Steps
 

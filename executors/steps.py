@@ -164,10 +164,10 @@ class Steps:
         return partial(node.op.meaning, **bound_attrs(node, sizes, self._region))
 
     def _region(self, body: Graph, sizes: Sizes) -> Region:
-        return _CompiledRegion(body, sizes, self._bodies[body])
+        return CompiledRegion(body, sizes, self._bodies[body])
 
 
-class _CompiledRegion(Region):
+class CompiledRegion(Region):
     """A region that runs as steps."""
 
     __slots__ = ("_steps",)

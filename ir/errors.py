@@ -74,6 +74,13 @@ class ExecutionError(CapgraphError):
     """A node failed while running: its kernel raised, or it gave another type than the graph says."""
 
 
+class CaptureError(CapgraphError):
+    """A recording broke a rule of capture (nothing is allocated, read on the host, moved or resized meanwhile) or ended.
+
+    Also raised when a recording is replayed although memory that it refers to is gone or has moved.
+    """
+
+
 class ResourceError(CapgraphError):
     """Memory, disk or a device ran out, or a size limit was passed."""
 

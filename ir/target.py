@@ -1,22 +1,32 @@
-"""What a device can do, as plain data: how passes and planners learn of it without importing executors."""
+"""Where a program runs, as plain data: what planners, reports and executors know of a device and its executor."""
 
 from dataclasses import dataclass, field
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Target:
-    """One device as seen by planning.
+    """An executor on a device, and what planning has to know of them.
 
-    `alignment` is the alignment of buffers in bytes. `strided_views`: kernels take operands and results with any
-    strides, so that transposes and slices cost nothing. `uncapturable` names ops whose kernels cannot be recorded
-    there, beyond those that no device can record.
+    `captures` says whether it can record steps and replay them. `problem` says why it cannot run here (empty when it
+    can), and `remedy` what to do about that. `alignment` is the alignment of buffers in bytes. `strided_views`: kernels
+    take operands and results with any strides, so that transposes and slices cost nothing. `uncapturable` names ops
+    whose kernels cannot be recorded there, beyond those that no device can record.
     """
 
-    name: str
+    executor: str
+    device: str
+    captures: bool = False
+    problem: str = ""
+    remedy: str = ""
     alignment: int = 64
     strided_views: bool = True
     uncapturable: frozenset[str] = field(default_factory=frozenset[str])
 
+    @property
+    def is_available(self) -> bool:
+        """Whether it can run here."""
+        return not self.problem
 
-HOST = Target("host")
-CUDA = Target("cuda", alignment=256)
+
+HOST = Target("graph", "host", captures=True)
+CUDA = Target("graph", "cuda", captures=True, alignment=256)

@@ -86,21 +86,35 @@ def convolve(
     groups: int,
 ) -> Array:
     """The convolution of arrays of one float dtype, computed in that dtype."""
-    kernel = weight.shape[2:]
-    counts = as_ints(window_counts(x.shape[2:], kernel, strides, pads, dilations))
-    x = padded(x, pads)
-    count, channels = x.shape[:2]
-    result = np.empty((count, weight.shape[0], *counts), dtype=x.dtype)
+    counts = as_ints(window_counts(x.shape[2:], weight.shape[2:], strides, pads, dilations))
+    result = np.empty((x.shape[0], weight.shape[0], *counts), dtype=x.dtype)
+    convolve_into(x, weight, result, strides=strides, pads=pads, dilations=dilations, groups=groups)
+    return result
+
+
+def convolve_into(
+    x: Array,
+    weight: Array,
+    result: Array,
+    *,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+) -> None:
+    """`convolve`, written into `result`: contiguous, of its shape and dtype, and apart from the operands."""
     if not result.size or not weight.size:
         result[...] = 0  # sums of no products
-        return result
+        return
+    kernel = weight.shape[2:]
+    x = padded(x, pads)
+    count, channels = x.shape[:2]
     matrix = weight.reshape(groups, weight.shape[0] // groups, -1)
     if volume(kernel) == 1 and max(strides) == 1:
         columns = x.reshape(count, groups, channels // groups, -1)
         np.matmul(matrix, columns, out=result.reshape(count, groups, matrix.shape[1], -1))
-        return result
-    _multiply_windows(matrix, windows_view(x, kernel, strides, dilations, counts), result)
-    return result
+        return
+    _multiply_windows(matrix, windows_view(x, kernel, strides, dilations, result.shape[2:]), result)
 
 
 def _multiply_windows(matrix: Array, windows: Array, result: Array) -> None:

@@ -60,7 +60,8 @@ def _check_lifetimes(plan: Plan) -> None:
     last_read = _last_reads(plan)
     live: dict[Value, _Range] = {}
     for value in plan.graph.inputs:
-        _write(plan, value, None, live, last_read, -1)
+        if value in plan.views and last_read[value] >= 0:  # one that nothing reads may be overwritten at once
+            _write(plan, value, None, live, last_read, -1)
     for step in plan.steps:
         for value in step.node.operands:
             if value in plan.views and value not in live:

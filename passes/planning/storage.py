@@ -66,12 +66,17 @@ class _Assignment:
 
     def run(self) -> Storage:
         for value in self.graph.inputs:
-            self._new_group(value, Place.STATE if value in self.state_inputs else Place.ARENA, -1)
+            self._new_group(value, self._input_place(value), -1)
         for node in self.graph.nodes:
             self._assign_node(node)
         for state in self.graph.states:
             self._finish_state(state.input, state.output)
         return self.result
+
+    def _input_place(self, value: Value) -> Place:
+        if not is_planned(value):
+            return Place.DYNAMIC
+        return Place.STATE if value in self.state_inputs else Place.ARENA
 
     def _assign_node(self, node: Node) -> None:
         step = self.order[node]

@@ -1,4 +1,4 @@
-from capgraph.executors.base import Target
+from capgraph.ir.target import Target
 
 
 def test_a_target_without_a_problem_is_available() -> None:

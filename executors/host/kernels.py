@@ -1,0 +1,43 @@
+"""Kernels on the host: for each op a NumPy call that writes into the planned result.
+
+An op has an entry in one of the tables if NumPy can write its result in place; an entry may decline a node (None). All
+others go through their meaning, whose result is copied. Either way the numbers are those of the meaning.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from ...ir.constant import Array
+from ...ir.evaluate import bound_attrs
+from ...ir.foreign import meaning_of
+from ...ir.graph import Node
+from .calls import Call, ThroughMeaning
+from .kernels_elementwise import ELEMENTWISE
+from .kernels_layout import LAYOUT
+from .kernels_linear import LINEAR
+from .kernels_reduction import REDUCTION
+
+Kernel = Callable[[Node, Sequence[Array | None], tuple[Array, ...]], Call | None]
+
+KERNELS: Mapping[str, Kernel] = {**ELEMENTWISE, **LAYOUT, **LINEAR, **REDUCTION}
+"""Kernels by op name."""
+
+
+def call_of(node: Node, operands: Sequence[Array | None], results: tuple[Array, ...]) -> Call:
+    """The call that computes a node of known sizes: `operands` and `results` are arrays at their planned places."""
+    kernel = KERNELS.get(node.op.name)
+    made = kernel(node, operands, results) if kernel is not None else None
+    return made or through_meaning(node, operands, results)
+
+
+def through_meaning(node: Node, operands: Sequence[Array | None], results: tuple[Array, ...]) -> Call:
+    """The call that computes by the op's meaning and copies."""
+    if node.op.is_foreign:
+        function = partial(_foreign, node)
+        return Call(ThroughMeaning(function, len(results)), tuple(operands), results)
+    meaning = partial(node.op.meaning, **bound_attrs(node, {}))
+    return Call(ThroughMeaning(meaning, len(results)), tuple(operands), results)
+
+
+def _foreign(node: Node, *operands: Array | None) -> object:
+    return meaning_of(node)(node, operands)

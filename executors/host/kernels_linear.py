@@ -1,0 +1,80 @@
+"""Products written into their result: matmul, gemm, convolution."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...ir.constant import Array
+from ...ir.evaluate import bound_attrs
+from ...ir.graph import Node
+from ...ir.ops.conv import convolve_into
+from .calls import Call
+from .kernels_elementwise import is_float
+
+_Operands = Sequence[Array | None]
+_Results = tuple[Array, ...]
+
+
+def _matmul(_node: Node, operands: _Operands, results: _Results) -> Call | None:
+    a, b = operands
+    if a is None or b is None or not is_float(a):
+        return None
+    if b.ndim == 2 and a.ndim > 2:
+        (result,) = results
+        rows = result.reshape(-1, b.shape[1]) if result.size else result.reshape(0, b.shape[1])
+        if not result.size or not a.size:
+            return None
+        flat = a.reshape(-1, a.shape[-1])
+        if not np.may_share_memory(flat, a):
+            return Call(matmul_rows_into, (a, b), (rows,))
+        return Call(np.matmul, (flat, b), (rows,))
+    return Call(np.matmul, (a, b), results)
+
+
+def matmul_rows_into(a: Array, b: Array, rows: Array) -> None:
+    """One product for all leading axes of a strided `a`, whose rows have to be gathered first."""
+    np.matmul(a.reshape(-1, a.shape[-1]), b, rows)
+
+
+def _gemm(node: Node, operands: _Operands, results: _Results) -> Call | None:
+    a, b, c = operands
+    if a is None or b is None or not is_float(a):
+        return None
+    left = a.T if node.attrs["trans_a"] else a
+    right = b.T if node.attrs["trans_b"] else b
+    alpha, beta = node.attrs["alpha"], node.attrs["beta"]
+    return Call(partial(gemm_into, c=c, alpha=alpha, beta=beta), (left, right), results)
+
+
+def gemm_into(a: Array, b: Array, result: Array, *, c: Array | None, alpha: float, beta: float) -> None:
+    """`alpha * a @ b + beta * c`."""
+    np.matmul(a, b, result)
+    if alpha != 1.0:
+        np.multiply(result, result.dtype.type(alpha), result)
+    if c is not None:
+        np.add(result, c if beta == 1.0 else c * result.dtype.type(beta), result)
+
+
+def _conv(node: Node, operands: _Operands, results: _Results) -> Call | None:
+    x, weight, bias = operands
+    if x is None or weight is None or not is_float(x):
+        return None
+    function = partial(conv_into, attrs=bound_attrs(node, {}))
+    return Call(function, (x, weight, _per_channel(bias, results[0].ndim)), results)
+
+
+def _per_channel(bias: Array | None, rank: int) -> Array | None:
+    return None if bias is None else bias.reshape(-1, *[1] * (rank - 2))
+
+
+def conv_into(x: Array, weight: Array, bias: Array | None, result: Array, *, attrs: dict[str, Any]) -> None:
+    """A convolution with its bias, which is shaped to broadcast."""
+    convolve_into(x, weight, result, **attrs)
+    if bias is not None:
+        np.add(result, bias, result)
+
+
+LINEAR: dict[str, Any] = {"matmul": _matmul, "gemm": _gemm, "conv": _conv}
+"""Kernels by op name."""

@@ -1,0 +1,48 @@
+"""Memory on the host: bytes at a fixed, aligned address."""
+
+import numpy as np
+
+from ...ir.constant import Array
+from ...ir.errors import CaptureError, ResourceError
+from ..memory import available_bytes, size_text
+
+POISON = 0xFF
+"""The byte that stands where nothing should be read: NaN in every float dtype, -1 in signed integers."""
+
+
+class HostArena:
+    """`nbytes` bytes at `address`, a multiple of `alignment`. They hold poison until something is written."""
+
+    def __init__(self, nbytes: int, alignment: int) -> None:
+        limit = available_bytes()
+        if limit is not None and nbytes > limit:
+            raise ResourceError(
+                f"the arena takes {size_text(nbytes)}, but {size_text(limit)} are available",
+                remedy="allow smaller sizes or fewer buckets",
+            )
+        try:
+            memory = np.full(nbytes + alignment, POISON, dtype=np.uint8)
+        except MemoryError as error:
+            raise ResourceError(
+                f"out of memory for an arena of {size_text(nbytes)}", remedy="allow smaller sizes"
+            ) from error
+        start = -_address(memory) % alignment
+        self._bytes: Array | None = memory[start : start + nbytes]
+        self.nbytes = nbytes
+        self.address = _address(self._bytes)
+
+    @property
+    def bytes(self) -> Array:
+        """The memory, u8[nbytes]. Raises `CaptureError` once it was given back."""
+        if self._bytes is None:
+            raise CaptureError("the arena was given back", remedy="a program cannot run after close()")
+        return self._bytes
+
+    def close(self) -> None:
+        """Gives the memory back; recordings that refer to it refuse to be replayed."""
+        self._bytes = None
+        self.address = 0
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])

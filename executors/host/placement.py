@@ -1,0 +1,95 @@
+"""Where the values of a plan are on the host: NumPy arrays over the arena, constants, states, and callers' arrays."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...ir.constant import Array, Constant
+from ...ir.graph import Node, Value
+from ...ir.plan import Place, Plan, View
+from .memory import HostArena
+
+
+class Placement:
+    """An array for every planned value of `plan`.
+
+    The graph's inputs lie in the arena until `place` puts an array of the caller in their stead.
+    """
+
+    def __init__(self, plan: Plan, arena: HostArena) -> None:
+        self.plan = plan
+        self.arena = arena
+        self.states: dict[int, Array] = {}
+        self._contents: dict[int, Constant] = _constants(plan)
+        self._memory: dict[int, Array] = {}
+        self._arrays: dict[Value, Array] = {}
+
+    def array(self, value: Value) -> Array:
+        """The array that a planned value lives in: the same object every time until its buffer is placed elsewhere."""
+        found = self._arrays.get(value)
+        if found is None:
+            view = self.plan.views[value]
+            found = self._arrays[value] = array_at(self._bytes(view.buffer), view)
+        return found
+
+    def place(self, value: Value, array: Array) -> None:
+        """Puts `array`, contiguous and of the type of the graph input `value`, in the stead of its buffer."""
+        buffer = self.plan.views[value].buffer
+        self._memory[buffer] = as_bytes(array)
+        self._forget(buffer)
+
+    def unplace(self, value: Value) -> None:
+        """Brings a graph input back to its place in the arena."""
+        buffer = self.plan.views[value].buffer
+        self._memory.pop(buffer, None)
+        self._forget(buffer)
+
+    def in_buffer(self, buffer: int) -> list[Value]:
+        """The values that live in a buffer."""
+        return [value for value, view in self.plan.views.items() if view.buffer == buffer]
+
+    def _forget(self, buffer: int) -> None:
+        for value in self.in_buffer(buffer):
+            self._arrays.pop(value, None)
+
+    def _bytes(self, index: int) -> Array:
+        found = self._memory.get(index)
+        if found is None:
+            found = self._memory[index] = self._made(index)
+        return found
+
+    def _made(self, index: int) -> Array:
+        buffer = self.plan.buffers[index]
+        if buffer.place is Place.CONSTANT:
+            return as_bytes(self._contents[index].array)
+        if buffer.place is Place.STATE:
+            self.states[index] = np.zeros(buffer.nbytes, dtype=np.uint8)
+            return self.states[index]
+        return self.arena.bytes[buffer.offset : buffer.end]
+
+
+def array_at(memory: Array, view: View) -> Array:
+    """The array that `view` describes in the bytes of its buffer."""
+    return np.ndarray(view.shape, view.dtype.numpy, memory, view.offset, view.strides)
+
+
+def as_bytes(array: Array) -> Array:
+    """The memory of an array as u8[n]; a copy only of one that is not contiguous."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _constants(plan: Plan) -> Mapping[int, Constant]:
+    """The contents of the constant buffers."""
+    found: dict[int, Constant] = {}
+    for step in plan.steps:
+        for value in step.node.outputs:
+            view = plan.views.get(value)
+            content = _content(step.node)
+            if content is not None and view is not None and plan.buffers[view.buffer].place is Place.CONSTANT:
+                found[view.buffer] = content
+    return found
+
+
+def _content(node: Node) -> Constant | None:
+    content = node.attrs["value"] if node.op.name == "constant" else None
+    return content if isinstance(content, Constant) else None
