@@ -13,6 +13,7 @@ from .fold_constants import FoldConstants
 from .fold_padding import FoldPadding
 from .fold_scales import FoldScales
 from .pipeline import Pipeline, parse_pipeline
+from .pointwise_convolutions import PointwiseConvolutions
 from .recognise_activations import RecogniseActivations
 from .recognise_norms import RecogniseNorms
 
@@ -24,6 +25,7 @@ _PASSES: tuple[type[Pass], ...] = (
     FoldConstants,
     FoldPadding,
     FoldScales,
+    PointwiseConvolutions,
     RecogniseActivations,
     RecogniseNorms,
 )
@@ -33,7 +35,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType({each.name: each for each in
 
 _CLEAN_UP: tuple[Pass, ...] = (EliminateDeadCode(), FoldConstants(), Canonicalise(), Cse())
 _RECOGNISE: tuple[Pass, ...] = (RecogniseActivations(), RecogniseNorms())
-_FOLD: tuple[Pass, ...] = (FoldBatchNorm(), FoldPadding(), FoldScales())
+_FOLD: tuple[Pass, ...] = (FoldBatchNorm(), FoldPadding(), FoldScales(), PointwiseConvolutions())
 
 _LEVELS: Mapping[int, Pipeline] = MappingProxyType(
     {
