@@ -6,10 +6,10 @@ from .graph import Graph, Node, SymbolTable, Value
 
 
 def extract(graph: Graph, outputs: Sequence[Value], inputs: Collection[Value]) -> tuple[Graph, tuple[Value, ...]]:
-    """The nodes between `inputs` and `outputs`, and which values of `graph` became the inputs of the new graph, in order.
+    """The nodes between `inputs` and `outputs` as a new graph, and the values that became its inputs, in their order.
 
-    What the nodes need beyond `inputs` and nodes without operands (constants) is taken in as nodes too, up to the inputs
-    of `graph`. Names and origins stay; regions are copied, constants shared.
+    What `outputs` need and `inputs` do not give is taken in as nodes too, up to the inputs of `graph`; inputs that they
+    do not need are left out. Names and origins stay; regions are copied, constants shared.
     """
     cut = set(inputs)
     kept = _needed(outputs, cut)
@@ -17,8 +17,8 @@ def extract(graph: Graph, outputs: Sequence[Value], inputs: Collection[Value]) -
     where: dict[Value, Value] = {}
     taken: list[Value] = []
     for value in graph.values:
-        is_open = value in cut or value.producer is None
-        if is_open and (value in outputs or any(user in kept for user in value.users)):
+        is_read = value in outputs or any(user in kept for user in value.users)
+        if value in cut or (value.producer is None and is_read):
             where[value] = part.add_input(value.name, value.type)
             taken.append(value)
     for node in graph.nodes:
@@ -42,7 +42,10 @@ def _needed(outputs: Sequence[Value], cut: Collection[Value]) -> set[Node]:
 
 def _copy(part: Graph, node: Node, where: dict[Value, Value]) -> None:
     operands = [where[value] if value is not None else None for value in node.inputs]
-    attrs = {name: value.clone() if isinstance(value, Graph) else value for name, value in node.attrs.items()}
+    attrs = {
+        name: value.clone_with_map(part.symbols)[0] if isinstance(value, Graph) else value
+        for name, value in node.attrs.items()
+    }
     types = [value.type for value in node.outputs]
     names = [value.name for value in node.outputs]
     made = part.append(node.op, operands, attrs, types=types, names=names, origin=node.origin)

@@ -6,7 +6,7 @@ ready, and so on in turns, which gives the fewest turns that any order can have 
 """
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...ir.graph import Graph, Node
@@ -60,32 +60,36 @@ class Partition:
 def partition(graph: Graph, target: Target, policy: CapturePolicy) -> Partition:
     """Orders the nodes of a specialised graph into few pieces. Nodes within a piece keep their order."""
     reasons = {node: cut_reason(node, target, policy) for node in graph.nodes}
-    orders = [_turns(graph, reasons, starts_captured) for starts_captured in (True, False)]
-    turns = min(orders, key=len)
+    turns = in_turns(graph, {node for node, reason in reasons.items() if reason is not None})
     return Partition(tuple(node for turn in turns for node in turn), _segments(turns, reasons, policy))
 
 
-def _turns(graph: Graph, reasons: Mapping[Node, CutReason | None], captured: bool) -> list[list[Node]]:
-    """Maximal runs of ready nodes, capturable ones and eager ones in turns."""
+def in_turns(graph: Graph, outside: Collection[Node]) -> list[list[Node]]:
+    """All nodes in a topological order that changes as rarely as possible between `outside` and the others."""
+    return min((_turns(graph, outside, starts_inside) for starts_inside in (True, False)), key=len)
+
+
+def _turns(graph: Graph, outside: Collection[Node], inside: bool) -> list[list[Node]]:
+    """Maximal runs of ready nodes, those inside and those outside in turns."""
     positions = {node: index for index, node in enumerate(graph.nodes)}
     followers, waiting = _dependencies(graph)
     ready: dict[bool, list[tuple[int, Node]]] = {True: [], False: []}
     for node in graph.nodes:
         if not waiting[node]:
-            heapq.heappush(ready[reasons[node] is None], (positions[node], node))
+            heapq.heappush(ready[node not in outside], (positions[node], node))
     turns: list[list[Node]] = []
     while ready[True] or ready[False]:
         turn: list[Node] = []
-        while ready[captured]:
-            node = heapq.heappop(ready[captured])[1]
+        while ready[inside]:
+            node = heapq.heappop(ready[inside])[1]
             turn.append(node)
             for follower in followers[node]:
                 waiting[follower] -= 1
                 if not waiting[follower]:
-                    heapq.heappush(ready[reasons[follower] is None], (positions[follower], follower))
+                    heapq.heappush(ready[follower not in outside], (positions[follower], follower))
         if turn:
             turns.append(turn)
-        captured = not captured
+        inside = not inside
     return turns
 
 
