@@ -148,7 +148,7 @@ def max_pool_with_indices(x: Array, *, column_major: bool, **attrs: Any) -> tupl
     # The last axis first: of equal elements, the first row then wins over the first column.
     for axis in reversed(range(2, x.ndim)):
         values, indices = _greatest_along(values, indices, axis, axes[axis - 2])
-    if column_major:
+    if column_major and volume(sizes):  # over an empty image every index is 0
         indices = np.ravel_multi_index(np.unravel_index(indices, sizes), sizes, order="F")
     images = np.arange(volume(x.shape[:2])).reshape(*x.shape[:2], *[1] * len(sizes))
     return values.astype(x.dtype, copy=False), np.asarray(indices + images * volume(sizes), dtype=np.int64)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from capgraph.ir.graph import Graph
 from capgraph.ir.op import Trait
 from capgraph.ir.ops import OPS
@@ -37,7 +38,7 @@ def test_samplers_are_of_ops_that_exist() -> None:
     assert SAMPLERS.keys() <= OPS.keys()
 
 
-def test_rules_rarely_refuse_what_samplers_draw(monkeypatch) -> None:
+def test_rules_rarely_refuse_what_samplers_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sampler that asks for what cannot be would hide that its op is hardly tested."""
     refused: Counter[str] = Counter()
     monkeypatch.setattr(GraphDraw, "note_refusal", lambda _, op, __: refused.update([op.name]))

@@ -209,3 +209,11 @@ def test_no_window_is_left_when_a_whole_stride_is_missing() -> None:
         op.result_types([TensorType(DType.F32, (1, 1, 7))], op.complete_attrs(attrs | {"ceil_mode": True}))
     with pytest.raises(ShapeError, match="1 elements larger"):
         op.result_types([TensorType(DType.F32, (1, 1, 8))], op.complete_attrs(attrs))
+
+
+@pytest.mark.parametrize("column_major", [False, True])
+def test_windows_of_nothing_but_padding_have_index_0(column_major: bool) -> None:
+    attrs = {"kernel": (2,), "strides": (1,), "pads": (1, 1), "dilations": (1,), "column_major": column_major}
+    values, indices = run("max_pool_with_indices", np.zeros((2, 1, 0), np.float32), **attrs)
+    assert values.shape == (2, 1, 1)
+    assert indices.tolist() == [[[0]], [[0]]]
