@@ -1,13 +1,17 @@
 """From a path, bytes or a `ModelProto` to a `ModelProto`, without loading external data."""
 
+import warnings
 from pathlib import Path
 
 import onnx
+from google.protobuf import json_format, text_format  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto
 
 from ...ir.errors import ModelError, ResourceError, UnsupportedError
 from .old_models import OLDEST_OPSET, brought_up
+
+_UNREADABLE = (ValueError, OSError, DecodeError, json_format.Error, text_format.Error, onnx.parser.ParseError)
 
 
 def load_proto(source: str | Path | bytes | ModelProto) -> tuple[ModelProto, Path | None]:
@@ -28,8 +32,10 @@ def load_proto(source: str | Path | bytes | ModelProto) -> tuple[ModelProto, Pat
 def _read(path: Path) -> ModelProto:
     if path.suffix in (".json", ".textproto", ".prototxt", ".pbtxt", ".onnxtxt", ".onnxjson"):
         try:
-            return onnx.load(path, load_external_data=False)
-        except (ValueError, OSError, DecodeError, onnx.parser.ParseError) as error:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # onnx calls its own text form experimental
+                return onnx.load(path, load_external_data=False)
+        except _UNREADABLE as error:
             raise ModelError(f"{path} cannot be read: {error}", remedy="export the model again") from error
     try:
         data = path.read_bytes()

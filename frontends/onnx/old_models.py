@@ -1,7 +1,7 @@
 """Models of opsets before 7, brought up to it: their operators broadcast by attributes, and several took others."""
 
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto
 
 from ...ir.errors import UnsupportedError
 
@@ -16,7 +16,7 @@ def brought_up(model: ModelProto, version: int, name: str) -> ModelProto:
     if not stated.opset_import:
         stated.opset_import.add(domain="", version=version)
     try:
-        _spread_slopes(stated)
+        _align_operands(stated)
         return onnx.version_converter.convert_version(stated, OLDEST_OPSET)
     except (
         onnx.version_converter.ConvertError,
@@ -30,28 +30,47 @@ def brought_up(model: ModelProto, version: int, name: str) -> ModelProto:
         ) from error
 
 
-def _spread_slopes(model: ModelProto) -> None:
-    """Gives the slopes of PRelu, one for each channel, a shape that broadcasts: onnx's converter leaves them alone."""
-    nodes = [node for node in model.graph.node if node.op_type == "PRelu"]
-    if not nodes:
+def _align_operands(model: ModelProto) -> None:
+    """Gives second operands that stand along an axis of the first a shape that broadcasts.
+
+    onnx's converter does so only for some; PRelu had one slope for each channel, along axis 1, without saying so.
+    """
+    graph = model.graph
+    if not any(_axis(node) is not None for node in graph.node):
         return
     inferred = onnx.shape_inference.infer_shapes(model).graph
     infos = (*inferred.input, *inferred.value_info)
-    ranks = {i.name: len(i.type.tensor_type.shape.dim) for i in infos if i.type.tensor_type.HasField("shape")}
-    initializers = {tensor.name: tensor for tensor in model.graph.initializer}
-    for node in nodes:
-        _spread_slope(model, node, initializers.get(node.input[1]), ranks.get(node.input[0], 0))
+    shapes = {i.name: i.type.tensor_type.shape.dim for i in infos if i.type.tensor_type.HasField("shape")}
+    ranks = {name: len(dims) for name, dims in shapes.items()} | {t.name: len(t.dims) for t in graph.initializer}
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        axis = _axis(node)
+        if axis is not None and node.input[0] in ranks and node.input[1] in ranks:
+            first, second = ranks[node.input[0]], ranks[node.input[1]]
+            nodes += _aligned(node, axis % max(first, 1), first, second)
+        nodes.append(node)
+    kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(kept)
 
 
-def _spread_slope(model: ModelProto, node: NodeProto, slope: TensorProto | None, rank: int) -> None:
-    if slope is None or len(slope.dims) != 1 or slope.dims[0] == 1 or rank <= 2:
-        return
-    spread = model.graph.initializer.add()
-    spread.CopyFrom(slope)
-    spread.name = f"{slope.name}_of_{node.output[0]}"
-    del spread.dims[:]
-    spread.dims.extend([slope.dims[0], *[1] * (rank - 2)])
-    info = model.graph.input.add(name=spread.name)  # before IR version 4 an initializer is also an input
-    info.type.tensor_type.elem_type = slope.data_type
-    info.type.tensor_type.shape.dim.extend(onnx.TensorShapeProto.Dimension(dim_value=size) for size in spread.dims)
-    node.input[1] = spread.name
+def _axis(node: NodeProto) -> int | None:
+    """The axis of the first operand that the second one's first axis stands for, None when they align at the end."""
+    if node.op_type == "PRelu":
+        return 1
+    numbers = {attribute.name: attribute.i for attribute in node.attribute}
+    return numbers.get("axis") if numbers.get("broadcast") and len(node.input) == 2 else None
+
+
+def _aligned(node: NodeProto, axis: int, first: int, second: int) -> list[NodeProto]:
+    added = first - axis - second
+    kept = [attribute for attribute in node.attribute if attribute.name != "axis"]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    if added <= 0:
+        return []
+    name = f"{node.input[1]}_along_{node.output[0]}"
+    axes = list(range(second, second + added))
+    spread = onnx.helper.make_node("Unsqueeze", [node.input[1]], [name], axes=axes)
+    node.input[1] = name
+    return [spread]

@@ -246,7 +246,13 @@ def _external(tensor: TensorProto, dtype: DType, shape: tuple[int, ...], folder:
     def load() -> Array:
         if not wanted:
             return np.empty(shape, dtype.numpy)
-        mapped = np.memmap(path, dtype=np.uint8, mode="r", offset=offset, shape=(length,))
+        try:
+            mapped = np.memmap(path, dtype=np.uint8, mode="r", offset=offset, shape=(length,))
+        except (OSError, ValueError) as error:
+            raise ModelError(
+                f"external data of tensor {tensor_name.name!r} could not be read: {error}",
+                remedy="leave a model's data files in place while it is in use",
+            ) from error
         return _from_bytes(tensor_name, mapped, dtype, shape)
 
     tensor_name = TensorProto(name=tensor.name)

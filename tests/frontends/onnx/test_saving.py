@@ -1,0 +1,128 @@
+import stat
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from capgraph.frontends.onnx import saving
+from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.saving import save_model
+from capgraph.ir.constant import Constant
+from capgraph.ir.equality import assert_equal
+from capgraph.ir.errors import ResourceError
+from capgraph.ir.graph import Graph
+from capgraph.ir.ops import native
+from capgraph.ir.types import DType, TensorType
+
+from tests.frontends.onnx.sample_models import ALL
+
+
+def weights(*contents: np.ndarray) -> Graph:
+    """A graph that returns its weights."""
+    graph = Graph("net")
+    graph.set_outputs([graph.append(native("constant"), (), {"value": Constant(c)}).output for c in contents])
+    return graph
+
+
+LARGE = weights(
+    np.arange(5_000, dtype=np.float32),
+    np.arange(3, dtype=np.int64),
+    np.arange(4_000).astype(np.int8).reshape(2, 2_000).T,
+)
+
+
+@pytest.mark.parametrize("make", ALL)
+@pytest.mark.parametrize("external_over", [0, 10**9])
+def test_a_saved_model_comes_back(tmp_path: Path, make, external_over: int):
+    graph = import_model(make()).graph
+    save_model(graph, tmp_path / "m.onnx", external_over=external_over)
+    onnx.checker.check_model(tmp_path / "m.onnx", full_check=True)
+    assert_equal(graph, import_model(tmp_path / "m.onnx").graph)
+
+
+def test_small_models_are_one_file(tmp_path: Path):
+    written = save_model(LARGE, tmp_path / "m.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+    assert onnx.load(tmp_path / "m.onnx") == written
+
+
+def test_large_weights_go_beside_the_model(tmp_path: Path):
+    save_model(LARGE, tmp_path / "m.onnx", external_over=1_000)
+    model, data = sorted(tmp_path.iterdir(), key=lambda path: path.suffix, reverse=True)
+    assert model.name == "m.onnx"
+    assert data.name.startswith("m.onnx.")
+    assert model.stat().st_size < 1_000
+    outputs = import_model(model).graph.outputs
+    for value, kept in zip(outputs, LARGE.outputs, strict=True):
+        assert value.producer is not None
+        assert kept.producer is not None
+        assert value.producer.attrs["value"] == kept.producer.attrs["value"]
+
+
+def test_external_tensors_start_at_pages(tmp_path: Path):
+    model = save_model(LARGE, tmp_path / "m.onnx", external_over=1_000)
+    entries = [{e.key: e.value for e in t.external_data} for t in model.graph.initializer if t.external_data]
+    assert len(entries) == 2
+    assert all(int(entry["offset"]) % 4096 == 0 for entry in entries)
+
+
+def test_onnx_runtime_reads_external_data(tmp_path: Path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    save_model(LARGE, tmp_path / "m.onnx", external_over=1_000)
+    found = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"]).run(None, {})
+    np.testing.assert_array_equal(found[0], np.arange(5_000, dtype=np.float32))
+
+
+def test_weights_are_written_in_pieces(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(saving, "_CHUNK_BYTES", 64)
+    save_model(LARGE, tmp_path / "m.onnx", external_over=0)
+    assert_equal(import_model(tmp_path / "m.onnx").graph, import_model(save_model(LARGE, tmp_path / "n.onnx")).graph)
+
+
+def test_a_mapped_model_can_be_saved_over_itself(tmp_path: Path):
+    path = tmp_path / "m.onnx"
+    save_model(LARGE, path, external_over=1_000)
+    graph = import_model(path).graph
+    save_model(graph, path, external_over=1_000)
+    assert_equal(graph, import_model(path).graph)
+
+
+def test_a_failure_leaves_what_was_there(tmp_path: Path, monkeypatch):
+    path = tmp_path / "m.onnx"
+    save_model(LARGE, path, external_over=1_000)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    other = weights(np.ones(9_000, np.float32))
+
+    def no_space(_model: object, _target: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(saving, "_write_model", no_space)
+    with pytest.raises(ResourceError, match="No space left"):
+        save_model(other, path, external_over=1_000)
+    kept = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert before.items() <= kept.items()
+    assert not any(name.endswith(".part") for name in kept)
+
+
+def test_nothing_is_left_of_a_graph_that_cannot_be_exported(tmp_path: Path):
+    def gone() -> np.ndarray:
+        raise OSError("the file is gone")
+
+    graph = Graph("net")
+    lost = Constant.lazy(TensorType(DType.F32, (5_000,)), gone)
+    graph.set_outputs([graph.append(native("constant"), (), {"value": lost}).output])
+    for external_over in (0, 10**9):
+        with pytest.raises(ResourceError, match="the file is gone"):
+            save_model(graph, tmp_path / "m.onnx", external_over=external_over)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path):
+    with pytest.raises(ResourceError, match="cannot be written"):
+        save_model(LARGE, tmp_path / "nowhere" / "m.onnx")
+
+
+def test_files_have_the_permissions_of_any_new_file(tmp_path: Path):
+    (tmp_path / "plain").write_bytes(b"")
+    save_model(LARGE, tmp_path / "m.onnx", external_over=1_000)
+    assert len({stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}) == 1
