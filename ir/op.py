@@ -20,7 +20,7 @@ must not write to its operands and may return views of them.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from .attrs import Attribute, AttrKind, Attrs, AttrValue
@@ -142,17 +142,17 @@ class Op:
         """Whether the op has (one of) these traits."""
         return bool(self.traits & trait)
 
-    @property
+    @cached_property
     def is_pure(self) -> bool:
         """Whether equal operands give equal results, so that it may be folded and merged (any unused op may go)."""
         return not self.traits & (Trait.IMPURE | Trait.FOREIGN)
 
-    @property
+    @cached_property
     def is_foreign(self) -> bool:
         """Whether the IR does not know the op natively."""
         return bool(self.traits & Trait.FOREIGN)
 
-    @property
+    @cached_property
     def is_capturable(self) -> bool:
         """Whether the op by itself allows recording: fixed result sizes, no operand read on the host, not foreign."""
         blocking = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.FOREIGN | Trait.CONTROL_FLOW
