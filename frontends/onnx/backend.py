@@ -25,7 +25,7 @@ class CapgraphBackendRep(BackendRep):
         self.imported = imported
 
     def run(self, inputs: Any, **_options: Any) -> tuple[Any, ...]:
-        """The outputs, also by name, for inputs in order (those with a default may be left out at the end) or by name.
+        """The outputs, by position or name, for inputs in order (those with a default may be left out at the end) or by name.
 
         Raises `InputError` when an input is missing.
         """
@@ -37,7 +37,8 @@ class CapgraphBackendRep(BackendRep):
             raise InputError(f"input {missing[0]} is missing", remedy="give a value for every input without a default")
         values = [given[v.name] if v.name in given else defaults[v.name].array for v in graph.inputs]
         results = evaluate_graph(graph, [_operand(value) for value in values])
-        return tuple(namedtupledict("Outputs", graph.output_names)(*results))
+        outputs: tuple[Any, ...] = namedtupledict("Outputs", graph.output_names)(*results)
+        return outputs
 
     def _by_name(self, inputs: Any) -> dict[str, Any]:
         graph = self.imported.graph
