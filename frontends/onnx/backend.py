@@ -25,8 +25,9 @@ class CapgraphBackendRep(BackendRep):
         self.imported = imported
 
     def run(self, inputs: Any, **_options: Any) -> tuple[Any, ...]:
-        """The outputs, by position or name, for inputs in order (those with a default may be left out at the end) or by name.
+        """The outputs, by position or name.
 
+        `inputs` come by name or in order; those with a default may be left out, at the end if they come in order.
         Raises `InputError` when an input is missing.
         """
         graph = self.imported.graph
