@@ -8,8 +8,9 @@ cannot reach.
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from ..ir.errors import CapgraphError, InternalError
+from ..ir.errors import InternalError
 from ..ir.graph import Graph, Node, Value
+from .faults import FAULTS, fault
 from .pattern import Rule, find
 from .rewriter import Rewriter
 
@@ -43,21 +44,21 @@ def _index(rules: Sequence[Rule]) -> dict[str, list[Rule]]:
 
 
 def _rewrite(node: Node, rules: Iterable[Rule], rewriter: Rewriter) -> Rule | None:
-    """Applies the first rule that matches `node` and does not decline."""
+    """Applies the first rule that matches `node` and does not decline. Raises `InternalError` naming a faulty rule."""
     for rule in rules:
-        found = find(rule.pattern, node)
-        if found is None:
-            continue
-        rewriter.touched.clear()
-        if not rewriter.may_rewrite(rule.name, node):
-            return None
-        edits = rewriter.edits
         try:
+            found = find(rule.pattern, node)
+            if found is None:
+                continue
+            rewriter.touched.clear()
+            if not rewriter.may_rewrite(rule.name, node):
+                return None
+            edits = rewriter.edits
             values = rule.replace(rewriter, found)
             if values is not None:
                 _commit(rewriter, node, values)
-        except CapgraphError as error:
-            raise InternalError(f"rule {rule.name} failed: {error.message}", where=node.where()) from error
+        except FAULTS as error:
+            raise fault(f"rule {rule.name}", error, node.where()) from error
         if rewriter.edits > edits:
             return rule
         rewriter.take_back(rule.name)

@@ -7,18 +7,19 @@ which is measured by evaluating it on such an input.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod, sqrt
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from ..ir.analysis import all_nodes, node_flops
 from ..ir.constant import Array, is_array
-from ..ir.dims import evaluate
+from ..ir.dims import evaluate, symbols
 from ..ir.errors import CapgraphError, UnsupportedError
-from ..ir.evaluate import evaluate_graph
-from ..ir.graph import Graph, Value
+from ..ir.evaluate import Sizes, bind_inputs, evaluate_graph
+from ..ir.graph import Graph, Node, Value
 from ..ir.op import Trait
 from ..ir.types import DType, Kind, TensorType, type_symbols
 from .exactness import Exactness
@@ -47,7 +48,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs and expected outputs of a graph before any pass ran; `terms` is the length of its longest reduction."""
+    """Inputs and expected outputs of a graph before any pass ran; `terms` is the length of its longest sum."""
 
     samples: tuple[Sample, ...]
     terms: int
@@ -66,23 +67,39 @@ class Samples:
     @classmethod
     def of(cls, graph: Graph, inputs: Sequence[Sequence[Any]]) -> "Samples":
         """Samples for given inputs, each in the order of the graph's inputs."""
-        if any(node.op.has(Trait.IMPURE) for node in graph.nodes):
+        if any(node.op.has(Trait.IMPURE) for node in all_nodes(graph)):
             raise UnsupportedError("a graph with random ops cannot be checked numerically", remedy="check='structure'")
-        return cls(tuple(_sample(graph, each) for each in inputs), _longest_reduction(graph, inputs))
+        return cls(tuple(_sample(graph, each) for each in inputs), max(_most_terms(graph, each) for each in inputs))
+
+    @property
+    def inputs(self) -> list[tuple[Any, ...]]:
+        """The inputs of each sample, in the order of the graph's inputs."""
+        return [sample.inputs for sample in self.samples]
 
     def first_difference(self, graph: Graph, exactness: Exactness) -> str:
         """Where `graph` gives another result than expected: output, position and both values; empty when nowhere."""
+        return self.compared(graph, exactness)[0]
+
+    def compared(self, graph: Graph, exactness: Exactness) -> "tuple[str, Samples]":
+        """`first_difference`, and samples that expect what `graph` gave, for the next pass to be held to."""
+        given: list[Sample] = []
         for sample in self.samples:
             try:
-                given = evaluate_graph(graph, sample.inputs)
+                outputs = evaluate_graph(graph, sample.inputs)
             except CapgraphError as error:
-                return f"it cannot be evaluated any more: {error.message} at {error.where}"
-            for name, new, old, response in zip(
-                graph.output_names, given, sample.expected, sample.response, strict=True
-            ):
-                problem = difference(old, new, exactness, self.terms, response)
-                if problem:
-                    return f"output {name} {problem}"
+                return f"it cannot be evaluated any more: {error.message} at {error.where}", self
+            problem = self._difference(graph, sample, outputs, exactness)
+            if problem:
+                return problem, self
+            given.append(replace(sample, expected=outputs))
+        return "", replace(self, samples=tuple(given))
+
+    def _difference(self, graph: Graph, sample: Sample, outputs: Sequence[Any], exactness: Exactness) -> str:
+        rows = zip(graph.output_names, outputs, sample.expected, sample.response, strict=True)
+        for name, new, old, response in rows:
+            problem = difference(old, new, exactness, self.terms, response)
+            if problem:
+                return f"output {name} {problem}"
         return ""
 
 
@@ -182,20 +199,18 @@ def _distance(first: Any, second: Any) -> float:
     return float(finite.max()) if finite.size else 0.0
 
 
-def _longest_reduction(graph: Graph, inputs: Sequence[Sequence[Any]]) -> int:
-    """The largest number of elements that any node reads per element that it writes, where sizes are known."""
-    longest = 1
-    sizes = draw_sizes(graph)
-    for node in graph.nodes:
-        read = max((_size(value, sizes) for value in node.operands), default=1)
-        written = min((_size(value, sizes) for value in node.outputs), default=1)
-        longest = max(longest, read // max(written, 1))
-    return longest
+def _most_terms(graph: Graph, inputs: Sequence[Any]) -> int:
+    """The most operations per element that any node writes, where sizes are known: how long its sums are."""
+    sizes: Sizes = {}
+    bind_inputs(graph, inputs, sizes)
+    return max((_terms(node, sizes) for node in graph.nodes), default=1)
 
 
-def _size(value: Value, sizes: Mapping[str, int]) -> int:
-    if not isinstance(value.type, TensorType) or value.type.shape is None:
+def _terms(node: Node, sizes: Sizes) -> int:
+    shapes = [value.type.shape for value in node.outputs if isinstance(value.type, TensorType)]
+    dims = [dim for shape in shapes for dim in shape or ()]
+    work = node_flops(node)
+    if not frozenset[str]().union(symbols(work), *map(symbols, dims)) <= sizes.keys():
         return 1
-    if not type_symbols(value.type) <= sizes.keys():
-        return 1
-    return prod(evaluate(dim, sizes) for dim in value.type.shape)
+    written = min((prod(evaluate(dim, sizes) for dim in shape or ()) for shape in shapes), default=1)
+    return max(evaluate(work, sizes) // max(written, 1), 1)

@@ -9,14 +9,15 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..ir.errors import CapgraphError, InternalError, UnsupportedError
-from ..ir.graph import Graph
+from ..ir.graph import Graph, Node
 from ..ir.printer import print_graph
 from ..ir.verify import verify
 from .base import Pass
+from .faults import FAULTS, fault
 from .numeric import Samples
 from .rewriter import Rewrite, Rewriter
 
@@ -53,11 +54,10 @@ class PassTotal:
 
 @dataclass
 class PipelineReport:
-    """All runs of all passes, in order, and the last single rewrite with its pass."""
+    """All runs of all passes, in order, without the one that `failed`, if any did."""
 
     runs: list[PassReport] = field(default_factory=list[PassReport])
-    last_pass: str = ""
-    last: Rewrite | None = None
+    failed: Pass | None = None
 
     @property
     def changed(self) -> bool:
@@ -123,17 +123,19 @@ class Pipeline:
         dump: Path | None = None,
         budget: int | None = None,
         progress: Progress | None = None,
+        report: PipelineReport | None = None,
     ) -> PipelineReport:
         """Rewrites `graph` in place, or leaves it as it was when anything fails.
 
         `check` is one of `CHECKS`; `samples` are the inputs for numeric checking (drawn when None). `dump` names a
-        folder for the text form before and after every pass that changed something. `budget` bounds the rewrites.
-        Raises `InternalError` naming the pass when a pass breaks its contract.
+        folder for the text form before and after every pass that changed something. `budget` bounds the rewrites. A
+        given `report` is filled in, and so tells of a failure what came before. Raises `InternalError` naming the pass
+        when a pass breaks its contract.
         """
         if check not in CHECKS:
             raise UnsupportedError(f"check={check!r} is not known", remedy=f"one of {', '.join(CHECKS)}")
         work = graph.clone()
-        run = _Run(work, check, samples, dump, budget, progress)
+        run = _Run(work, check, samples, dump, budget, progress, report or PipelineReport())
         for stage in self.stages:
             run.stage(stage)
         if run.report.changed:
@@ -152,13 +154,14 @@ class _Run:
         dump: Path | None,
         budget: int | None,
         progress: Progress | None,
+        report: PipelineReport,
     ) -> None:
         self.graph = graph
         self.check = check
         self.dump = dump
         self.budget = budget
         self.progress = progress
-        self.report = PipelineReport()
+        self.report = report
         self.samples = samples
         if check == "numeric" and samples is None:
             self.samples = Samples.drawn(graph)
@@ -174,33 +177,19 @@ class _Run:
     def run_pass(self, each: Pass) -> bool:
         if self.progress is not None:
             self.progress(each.name)
+        self.report.failed = each
         before = print_graph(self.graph) if self.dump else ""
         nodes = _count(self.graph)
         start = time.perf_counter()
-        rewrites, changed = self._run_on_all(each)
+        run = PassRun(each, None if self.budget is None else self.budget - self.report.rewrites)
+        run.on(self.graph)
         seconds = time.perf_counter() - start
-        report = PassReport(each.name, seconds, nodes, _count(self.graph), changed, rewrites)
-        self.report.runs.append(report)
-        if changed:
-            self._check(each)
+        if run.changed:
             self._dump(each, before)
-        return changed
-
-    def _run_on_all(self, each: Pass) -> tuple[Counter[str], bool]:
-        rewrites: Counter[str] = Counter()
-        changed = False
-        for graph in innermost_first(self.graph):
-            left = None if self.budget is None else self.budget - self.report.rewrites - rewrites.total()
-            rewriter = Rewriter(graph, budget=left)
-            try:
-                each.run(graph, rewriter)
-            except CapgraphError as error:
-                raise InternalError(f"pass {each.name} failed: {error.message}", where=error.where) from error
-            rewrites += rewriter.rewrites
-            if rewriter.last is not None:
-                self.report.last_pass, self.report.last = each.name, rewriter.last
-            changed = changed or rewriter.changed
-        return rewrites, changed
+            self._check(each)
+        self.report.runs.append(PassReport(each.name, seconds, nodes, _count(self.graph), run.changed, run.rewrites))
+        self.report.failed = None
+        return run.changed
 
     def _check(self, each: Pass) -> None:
         if self.check == "none":
@@ -210,7 +199,7 @@ class _Run:
         except CapgraphError as error:
             raise InternalError(f"pass {each.name} broke the graph: {error.message}", where=error.where) from error
         if self.check == "numeric" and self.samples is not None:
-            difference = self.samples.first_difference(self.graph, each.exactness)
+            difference, self.samples = self.samples.compared(self.graph, each.exactness)
             if difference:
                 raise InternalError(f"pass {each.name} changed what the graph means: {difference}")
 
@@ -218,23 +207,61 @@ class _Run:
         if self.dump is None:
             return
         self.dump.mkdir(parents=True, exist_ok=True)
-        stem = f"{len(self.report.runs):03}-{each.name}"
+        stem = f"{len(self.report.runs) + 1:03}-{each.name}"
         (self.dump / f"{stem}-before.txt").write_text(before)
         (self.dump / f"{stem}-after.txt").write_text(print_graph(self.graph))
 
 
-def innermost_first(graph: Graph) -> list[Graph]:
-    """The regions of `graph`, those inside before those around them, and `graph` itself last."""
-    found, pending = [graph], [graph]
-    while pending:
-        inner = [region for node in pending.pop().nodes if node.op.bound_attrs for region in node.regions.values()]
-        found += inner
-        pending += inner
+class PassRun:
+    """One run of a pass over a graph and its regions, with at most `budget` rewrites.
+
+    `rewrites`, `changed` and `last`, the last rewrite that was begun, can be read also after a failure. A rewrite
+    inside a region is said to be one of the results of the node of the graph that owns the region.
+    """
+
+    def __init__(self, each: Pass, budget: int | None = None) -> None:
+        self.rewrites: Counter[str] = Counter()
+        self.changed = False
+        self.last: Rewrite | None = None
+        self._pass = each
+        self._budget = budget
+
+    def on(self, graph: Graph) -> None:
+        """Runs the pass. Raises `InternalError` naming pass and node when it fails."""
+        for region, owner in innermost_first(graph):
+            left = None if self._budget is None else self._budget - self.rewrites.total()
+            rewriter = Rewriter(region, budget=left)
+            try:
+                self._pass.run(region, rewriter)
+            except FAULTS as error:
+                began = rewriter.last.node if rewriter.last is not None else None
+                raise fault(f"pass {self._pass.name}", error, began) from error
+            finally:
+                self._note(rewriter, owner)
+
+    def _note(self, rewriter: Rewriter, owner: Node | None) -> None:
+        self.rewrites += rewriter.rewrites
+        self.changed = self.changed or rewriter.changed
+        if rewriter.last is not None:
+            results = tuple(value.name for value in owner.outputs) if owner is not None else rewriter.last.results
+            self.last = replace(rewriter.last, results=results)
+
+
+def innermost_first(graph: Graph) -> list[tuple[Graph, Node | None]]:
+    """The regions of `graph`, those inside before those around them, each with the node of `graph` that it belongs to.
+
+    `graph` itself comes last, with None.
+    """
+    found: list[tuple[Graph, Node | None]] = [(graph, None)]
+    for body, owner in found:  # grows while it is read
+        for node in body.nodes:
+            if node.op.bound_attrs:
+                found += [(region, owner or node) for region in node.regions.values()]
     return found[::-1]
 
 
 def _count(graph: Graph) -> int:
-    return sum(len(each) for each in innermost_first(graph))
+    return sum(len(each) for each, _ in innermost_first(graph))
 
 
 _PASS = re.compile(r"\s*(?P<name>[a-z0-9-]+)\s*(?:\{(?P<options>[^}]*)\})?\s*")

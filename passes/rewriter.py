@@ -44,6 +44,7 @@ class Rewriter:
         self.edits = 0
         self.rewrites: Counter[str] = Counter()
         self.last: Rewrite | None = None
+        self._before_last: Rewrite | None = None
         self.touched: dict[Node, None] = {}
         self._anchor: Node | None = None
         self._origin: Origin | None = None
@@ -58,13 +59,19 @@ class Rewriter:
         if self.budget is not None and self.rewrites.total() >= self.budget:
             return False
         self.rewrites[rule] += 1
-        self.last = Rewrite(rule, node.where(), tuple(value.name for value in node.outputs))
+        self._before_last, self.last = (
+            self.last,
+            Rewrite(rule, node.where(), tuple(value.name for value in node.outputs)),
+        )
         self.at(node)
         return True
 
     def take_back(self, rule: str) -> None:
-        """Uncounts a rewrite that `may_rewrite` allowed and that then made no edit."""
+        """Uncounts the rewrite that `may_rewrite` allowed last and that then made no edit."""
         self.rewrites[rule] -= 1
+        if not self.rewrites[rule]:
+            del self.rewrites[rule]
+        self.last = self._before_last
 
     def at(self, node: Node | None) -> None:
         """Puts new nodes right before `node` (None: at the end), with its origin."""

@@ -1,0 +1,58 @@
+import json
+from pathlib import Path
+
+import pytest
+from capgraph.cli import main
+from capgraph.ir.parser import parse
+from capgraph.passes.pipeline import Pipeline
+
+from tests.api.models import model, save
+from tests.passes.planted import WrongAlgebra
+
+MODEL = (
+    "main (float[batch, 3] x) => (float[batch, 3] y) <float four = {4}, float one = {-1}> {"
+    "  a = Exp(x)  b = Div(a, one)  c = Div(b, four)  y = Tanh(c) }"
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(save(model(MODEL), tmp_path))
+
+
+@pytest.fixture
+def _planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capgraph.passes.catalog.level_pipeline", lambda _: Pipeline(((WrongAlgebra(),),)))
+
+
+def test_a_right_model_has_no_culprit(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bisect", path, "--passes", "canonicalise,cse", "--draws", "1"]) == 0
+    text = capsys.readouterr().out
+    assert text == "no rewrite of canonicalise,cse changes what the model means on 1 drawn input\n"
+
+
+@pytest.mark.usefixtures("_planted")
+def test_the_culprit_as_text(path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bisect", path, "--output", str(tmp_path / "found")]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("pass wrong-algebra, rule divide-as-multiply, rewrite 2 of the pipeline\nat %c = div(")
+    assert "instead of" in text
+    before = parse((tmp_path / "found" / "before.txt").read_text())
+    after = parse((tmp_path / "found" / "after.txt").read_text())
+    assert [node.op.name for node in before.nodes] == ["constant", "div"]
+    assert [node.op.name for node in after.nodes] == ["constant", "mul"]
+
+
+@pytest.mark.usefixtures("_planted")
+def test_the_culprit_as_json(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bisect", path, "--json", "--dim", "batch=2"]) == 0
+    found = json.loads(capsys.readouterr().out)["found"]
+    assert (found["pass"], found["rewrite"], found["number"]) == ("wrong-algebra", "divide-as-multiply", 2)
+    assert "div(" in found["before"]
+    assert "mul(" in found["after"]
+
+
+def test_a_model_that_cannot_be_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    random = save(model("main (float[4] x) => (float[4] y) { r = RandomNormalLike(x)  y = Add(x, r) }"), tmp_path)
+    assert main(["bisect", str(random)]) == 1
+    assert "random ops cannot be checked numerically" in capsys.readouterr().err
