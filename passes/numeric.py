@@ -187,7 +187,7 @@ def _nudged(array: Any) -> Any:
     if not is_array(array) or array.dtype.hasobject or not DType.of(array.dtype).is_float:
         return array
     wide = array.astype(np.float64) * (1.0 + _epsilon(DType.of(array.dtype)))
-    return wide.astype(array.dtype)
+    return np.asarray(wide, dtype=array.dtype)  # NumPy makes a scalar of what has no axes
 
 
 def _distance(first: Any, second: Any) -> float:

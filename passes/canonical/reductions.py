@@ -1,0 +1,55 @@
+"""Reductions: of reductions, and with a reshape that only adds or drops the reduced axes."""
+
+from ...ir.graph import Node, Value
+from ...ir.ops.rules import normal_axes
+from ..pattern import Capture, Found, Match, Rule
+from ..rewriter import Rewriter
+
+_REDUCTIONS = (
+    "reduce_sum",
+    "reduce_mean",
+    "reduce_max",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_l1",
+    "reduce_l2",
+    "reduce_log_sum",
+    "reduce_log_sum_exp",
+    "reduce_sum_square",
+)
+
+
+def _axes(node: Node) -> tuple[int, ...]:
+    return normal_axes(node.attrs["axes"], node.operands[0].tensor.rank)
+
+
+def _reshaped(rewriter: Rewriter, found: Found) -> Value | None:
+    """The other `keep_dims` gives the reshaped result at once."""
+    inner, x = found.node("inner"), found["x"]
+    axes, keep_dims = _axes(inner), not inner.attrs["keep_dims"]
+    shape = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape) if keep_dims or axis not in axes)
+    if shape != found.root.output.shape:
+        return None
+    return rewriter.node(inner.op, (x,), {**inner.attrs, "keep_dims": keep_dims}).output
+
+
+def _again(rewriter: Rewriter, found: Found) -> Value | None:
+    """Maxima of maxima, minima of minima: over all axes at once, which is exact as nothing is rounded."""
+    inner, root, x = found.node("inner"), found.root, found["x"]
+    if inner.op is not root.op or inner.attrs["keep_dims"] != root.attrs["keep_dims"]:
+        return None
+    first, second = _axes(inner), _axes(root)
+    if not inner.attrs["keep_dims"]:
+        left = [axis for axis in range(x.tensor.rank) if axis not in first]
+        second = tuple(left[axis] for axis in second)
+    axes = tuple(sorted({*first, *second}))
+    return rewriter.node(root.op, (x,), {**root.attrs, "axes": axes}).output
+
+
+_X = Capture("x")
+_ORDERED = ("reduce_max", "reduce_min")
+
+RULES: tuple[Rule, ...] = (
+    Rule("reshape-of-reduction", Match("reshape", Match(_REDUCTIONS, _X, name="inner", only_user=True)), _reshaped),
+    Rule("reduction-again", Match(_ORDERED, Match(_ORDERED, _X, name="inner")), _again),
+)
