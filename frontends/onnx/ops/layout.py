@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ....ir.dims import Dim, SymDim, Truth, compare, dim_max, product
 from ....ir.errors import ShapeError
 from ....ir.graph import Node, Value
 from ....ir.op import FRESH
 from ....ir.ops.layout import resolve_reshape
-from ....ir.ops.rules import broadcast_shapes, normal_axis
+from ....ir.ops.rules import broadcast_shapes, normal_axes, normal_axis
 from ..context import ImportContext, NotNative
 from ..export_context import ExportContext
 from .partly_known import op_of_shape, partial_dims
@@ -182,17 +184,35 @@ def export_reverse(ctx: ExportContext, node: Node) -> None:
     ctx.emit("Slice", [node.inputs[0], *bounds, ctx.ints(axes), steps], node.outputs)
 
 
+_MAX_INDICES = 1 << 14
+
+
 def export_roll(ctx: ExportContext, node: Node) -> None:
-    """Along each axis the end is put before the beginning."""
+    """One gather along each axis of known size; otherwise the end is put before the beginning."""
     x = node.operands[0]
     rolled: Any = x
-    for axis, shift in zip(node.attrs["axes"], node.attrs["shifts"], strict=True):
-        cut = (-shift) % dim_max(x.shape[normal_axis(axis, x.tensor.rank)], 1)
-        where, zero, last = ctx.dims_tensor([cut], x), ctx.ints([0]), ctx.ints([2**63 - 1])
-        end = ctx.emit_value("Slice", [rolled, where, last, ctx.ints([axis])])
-        beginning = ctx.emit_value("Slice", [rolled, zero, where, ctx.ints([axis])])
-        rolled = ctx.emit_value("Concat", [end, beginning], axis=axis)
-    ctx.emit("Identity", [rolled], node.outputs)
+    steps = list(zip(normal_axes(node.attrs["axes"], x.tensor.rank), node.attrs["shifts"], strict=True))
+    for axis, shift in steps:
+        results = node.outputs if axis == steps[-1][0] else [ctx.writer.new_name(f"{node.output.name}_roll")]
+        size = x.shape[axis]
+        if isinstance(size, int) and size <= _MAX_INDICES:
+            indices = np.roll(np.arange(size, dtype=np.int64), shift)
+            ctx.emit("Gather", [rolled, ctx.constant(indices)], results, axis=axis)
+        else:
+            ctx.emit("Concat", _ends(ctx, x, rolled, axis, shift), results, axis=axis)
+        rolled = results[0]
+    if not steps:
+        ctx.emit("Identity", [x], node.outputs)
+
+
+def _ends(ctx: ExportContext, x: Value, rolled: Any, axis: int, shift: int) -> list[str]:
+    """The last part of a rolled axis and what is before it."""
+    cut = (-shift) % dim_max(x.shape[axis], 1)
+    where, zero, last = ctx.dims_tensor([cut], x), ctx.ints([0]), ctx.ints([2**63 - 1])
+    return [
+        ctx.emit_value("Slice", [rolled, where, last, ctx.ints([axis])]),
+        ctx.emit_value("Slice", [rolled, zero, where, ctx.ints([axis])]),
+    ]
 
 
 def export_reverse_sequence(ctx: ExportContext, node: Node) -> None:
