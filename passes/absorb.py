@@ -9,19 +9,19 @@ Scale and shift have the rank of the value and at each axis its size or 1. Weigh
 least f32, so each moves by at most one rounding.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from ..ir.constant import Array, Constant
+from ..ir.dims import Dim
 from ..ir.graph import Node, Value
 from ..ir.ops.rules import normal_axes, normal_axis
 from ..ir.types import DType
-from .axis_groups import axis_groups
+from .axis_groups import AxisGroups, axis_groups
 from .pattern import constant_of
 from .rewriter import Rewriter
 
@@ -375,28 +375,27 @@ def _reshape(node: Node, change: Affine) -> Plan | None:
     """A part goes back through a reshape where the axes along which it varies come from axes of their own."""
     x = node.operands[0]
     groups = axis_groups(x.shape, node.output.shape)
-
-    def back(part: Array) -> Array | None:
-        shape: list[int] = []
-        sizes = part
-        for source, target in groups:
-            if all(part.shape[axis] == 1 for axis in target):
-                shape += [1] * len(source)
-                continue
-            full = [size for axis in target if isinstance(size := node.output.shape[axis], int)]
-            own = [size for axis in source if isinstance(size := x.shape[axis], int)]
-            if len(full) != len(target) or len(own) != len(source):
-                return None
-            wanted = list(sizes.shape)
-            for axis, size in zip(target, full, strict=True):
-                wanted[axis] = size
-            sizes = np.broadcast_to(sizes, wanted)
-            shape += own
-        return sizes.reshape(shape) if prod(shape) == sizes.size else None
-
-    changed = change.mapped(back) if groups is not None else None
+    if groups is None:
+        return None
+    changed = change.mapped(lambda part: _before_reshape(part, x.shape, node.output.shape, groups))
     inner = absorbed(x, changed) if changed is not None else None
     return _rebuilt(node, inner) if inner is not None else None
+
+
+def _before_reshape(part: Array, source: Sequence[Dim], target: Sequence[Dim], groups: AxisGroups) -> Array | None:
+    """A part of the reshaped value as one of the value before; None when it varies along an axis of open size."""
+    shape: list[int] = []
+    for own, cut in groups:
+        if all(part.shape[axis] == 1 for axis in cut):
+            shape += [1] * len(own)
+            continue
+        sizes = {axis: size for axis in cut if isinstance(size := target[axis], int)}
+        before = [size for axis in own if isinstance(size := source[axis], int)]
+        if len(sizes) < len(cut) or len(before) < len(own):
+            return None
+        part = np.broadcast_to(part, [sizes.get(axis, size) for axis, size in enumerate(part.shape)])
+        shape += before
+    return part.reshape(shape)
 
 
 def _transpose(node: Node, change: Affine) -> Plan | None:

@@ -148,9 +148,11 @@ def _span_along(value: Value, axis: int) -> Span | None:
 
 def _rotation(rewriter: Rewriter, root: Node, spans: list[Span | None]) -> Value | None:
     """The end of a tensor and then its beginning: a roll."""
-    if len(spans) != 2 or spans[0] is None or spans[1] is None or any(len(v.uses) != 1 for v in root.operands):
+    if len(spans) != 2 or any(len(value.uses) != 1 for value in root.operands):
         return None
     end, beginning = spans
+    if end is None or beginning is None:
+        return None
     size = end.x.shape[end.axis]
     if end.x is not beginning.x or end.end != size or beginning.start != 0 or end.start != beginning.end:
         return None
