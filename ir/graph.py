@@ -90,12 +90,14 @@ class Graph:
 
     @property
     def reversed_nodes(self) -> Iterator[Node]:
-        """The nodes from last to first, with the same promise as `nodes`."""
+        """The nodes from last to first, with the same promise as `nodes`; those before may be erased as well."""
         node = self._order.last
         while node is not None:
             following = node._previous
             yield node
             node = node._previous if node.graph is self else following
+            while node is not None and node.graph is not self:  # erased together with the node given out
+                node = node._previous
 
     @property
     def first(self) -> Node | None:

@@ -15,6 +15,7 @@ from .fold_scales import FoldScales
 from .pipeline import Pipeline, parse_pipeline
 from .pointwise_convolutions import PointwiseConvolutions
 from .recognise_activations import RecogniseActivations
+from .recognise_attention import RecogniseAttention
 from .recognise_norms import RecogniseNorms
 
 _PASSES: tuple[type[Pass], ...] = (
@@ -27,6 +28,7 @@ _PASSES: tuple[type[Pass], ...] = (
     FoldScales,
     PointwiseConvolutions,
     RecogniseActivations,
+    RecogniseAttention,
     RecogniseNorms,
 )
 
@@ -34,7 +36,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType({each.name: each for each in
 """The passes that pipelines and the command line can name."""
 
 _CLEAN_UP: tuple[Pass, ...] = (EliminateDeadCode(), FoldConstants(), Canonicalise(), Cse())
-_RECOGNISE: tuple[Pass, ...] = (RecogniseActivations(), RecogniseNorms())
+_RECOGNISE: tuple[Pass, ...] = (RecogniseActivations(), RecogniseNorms(), RecogniseAttention())
 _FOLD: tuple[Pass, ...] = (FoldBatchNorm(), FoldPadding(), FoldScales(), PointwiseConvolutions())
 
 _LEVELS: Mapping[int, Pipeline] = MappingProxyType(

@@ -2,8 +2,8 @@
 
 A normalisation over trailing axes is found by its core, (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) or
 without the means x / sqrt(mean(x^2) + epsilon); the quotient may also be a product with rsqrt, reciprocal, 1 / sqrt or
-a power of -1/2, and the square a power or a product. The axes must be the last ones, kept by the reductions, and epsilon
-one number. Around a core are then taken in:
+a power of -1/2, and the square a power or a product. The axes must be the last ones, kept by the reductions, and
+epsilon one number. Around a core are then taken in:
 
 * casts from a narrower float dtype to f32 and back, as the statistics are in f32 anyway
 * a scale and a bias that broadcast over the normalised axes alone (layer norm, RMS norm)

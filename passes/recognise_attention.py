@@ -1,0 +1,344 @@
+"""Recognise attention in the shapes in which exporters write it out, and keep its heads side by side where they are.
+
+What is looked for is softmax(scores) @ v over operands of rank 4, [batch, heads, positions, size], or of rank 3 with
+batch and heads joined. `passes.recognition.scores` lists what may stand in the scores. Besides:
+
+* a guard against NaN around the softmax, where(is_nan(p), 0, p), is dropped: the op gives 0 to a query that sees no key
+* factors on q and k, also in front of the reshapes and transposes that part the heads, become the scale
+* k in whatever order of axes: it is transposed back, which mostly cancels
+* keys and values repeated for groups of query heads (reshape, expand, reshape) are read unrepeated
+* a mask of zeros goes; a constant lower triangle becomes `causal`; several masks are added up
+* heads that are parted only for attention, by reshape and transpose, and joined again after it stay side by side
+
+Batch, heads and sizes must surely agree (the products could broadcast, the op does not). A mask must be bool or of the
+dtype of the scores. Nothing between q, k, v and the result may have another reader. Results move by rounding, except
+that a query for which no key counts - all its scores -inf - gets zeros where softmax without a guard gave NaN, and that
+a NaN among the scores is not replaced by 0 any more where a guard did so.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ..ir.dims import Dim, Truth, compare, product
+from ..ir.graph import Node, Value
+from ..ir.ops.rules import normal_axes
+from ..ir.types import DType
+from .base import PatternPass
+from .exactness import Exactness
+from .pattern import Capture, Found, Literal, Match, OneOf, Rule, constant_of
+from .recognition.scores import Mask, Scores, factor_of, hides_nothing, is_causal, read_scores
+from .rewriter import Rewriter
+
+_HEADS_AND_STEPS = (0, 2, 1, 3)
+
+# ---- the whole
+
+
+def _attention(rewriter: Rewriter, found: Found) -> Value | None:
+    softmax, v, root = found.node("softmax"), found["v"], found.root
+    if not _is_last_axis(softmax) or not _reads_only(softmax.output, root):
+        return None
+    scores = read_scores(found["scores"])
+    if scores is None or not _fits(scores, v, root):
+        return None
+    if not all(_is_usable(mask, scores.q) for mask in scores.masks):
+        return None
+    return _built(rewriter, scores, v, root)
+
+
+def _is_last_axis(softmax: Node) -> bool:
+    return normal_axes((softmax.attrs["axis"],), softmax.output.tensor.rank) == (softmax.output.tensor.rank - 1,)
+
+
+def _reads_only(value: Value, root: Node) -> bool:
+    """Whether `root` is the one thing that the weights are computed for, through a guard or a cast."""
+    pending, seen = [value], set[Node]()
+    while pending:
+        current = pending.pop()
+        if current.is_graph_output:
+            return False
+        for user in current.users:
+            if user is root or user in seen:
+                continue
+            if user.op.name not in ("is_nan", "where", "cast"):
+                return False
+            seen.add(user)
+            pending += user.outputs
+    return True
+
+
+def _fits(scores: Scores, v: Value, root: Node) -> bool:
+    q, keys = scores.q, scores.keys
+    if not q.tensor.rank == keys.tensor.rank == v.tensor.rank or q.tensor.dtype is not root.output.tensor.dtype:
+        return False
+    pairs = [(v.shape[-2], keys.shape[-1]), (q.shape[-1], keys.shape[-2])]
+    pairs += [(dim, other) for side in (keys, v) for dim, other in zip(q.shape[:-2], side.shape[:-2], strict=True)]
+    return all(compare(*pair) is Truth.YES for pair in pairs)
+
+
+def _is_usable(mask: Mask, q: Value) -> bool:
+    return mask.value.tensor.dtype in (DType.BOOL, q.tensor.dtype)
+
+
+def _built(rewriter: Rewriter, scores: Scores, v: Value, root: Node) -> Value:
+    q, scale = _without_factors(rewriter, scores.q)
+    keys, other = _without_factors(rewriter, scores.keys)
+    lead = _leading(scores)
+    q, k, v = _with_leading(rewriter, q, lead), *_keys_and_values(rewriter, keys, v, lead)
+    scores = replace(scores, masks=tuple(_with_heads(rewriter, mask, lead) for mask in scores.masks))
+    mask, causal = _mask(rewriter, scores, q, k)
+    attrs = {"causal": causal, "scale": _scale(scores.scale * scale * other, q), "softcap": scores.softcap}
+    result = rewriter.op("attention", q, k, v, mask, None, **attrs)
+    return result if root.output.tensor.rank == 4 else rewriter.op("reshape", result, shape=root.output.shape)
+
+
+def _scale(number: float, q: Value) -> float | None:
+    """None where the number is the usual one, which the op then computes."""
+    depth = q.shape[3]
+    is_usual = isinstance(depth, int) and depth > 0 and math.isclose(number, depth**-0.5, rel_tol=1e-6)
+    return None if is_usual else number
+
+
+# ---- operands
+
+
+_MOVES = ("reshape", "transpose")
+
+
+def _factor(value: Value) -> float:
+    """The product of the numbers that `value` is multiplied by, here or in front of moves that nothing else reads."""
+    found = factor_of(value)
+    if found is not None:
+        return found[1] * _factor(found[0])
+    node = value.producer
+    if node is None or node.op.name not in _MOVES or len(value.uses) != 1:
+        return 1.0
+    return _factor(node.operands[0])
+
+
+def _without_factors(rewriter: Rewriter, value: Value) -> tuple[Value, float]:
+    """`value` with these numbers taken out, and their product."""
+    factor = _factor(value)
+    return (value, 1.0) if factor == 1.0 else (_stripped(rewriter, value), factor)
+
+
+def _stripped(rewriter: Rewriter, value: Value) -> Value:
+    found = factor_of(value)
+    if found is not None:
+        return _stripped(rewriter, found[0])
+    node = value.producer
+    if node is None or node.op.name not in _MOVES or len(value.uses) != 1 or _factor(value) == 1.0:
+        return value
+    return rewriter.op(node.op.name, _stripped(rewriter, node.operands[0]), **dict(node.attrs))
+
+
+def _keys_and_values(rewriter: Rewriter, keys: Value, v: Value, lead: tuple[Dim, Dim]) -> tuple[Value, Value]:
+    """Both as [batch, heads, positions, size]: as they are before heads are repeated for groups of q, if both are."""
+    k, perm = _transposed(keys)
+    k_shape = (*lead, keys.shape[-1], keys.shape[-2])
+    v_shape = (*lead, *v.shape[-2:])
+    if perm is None:
+        repeated = [_shared_heads(k, k_shape), _shared_heads(v, v_shape)]
+        counts = [value.shape[1] for value in repeated if value is not None]
+        if len(counts) == 2 and compare(*counts) is Truth.YES:
+            k, v = (value for value in repeated if value is not None)
+            k_shape, v_shape = ((*value.shape[:2], *value.shape[3:]) for value in (k, v))
+    else:
+        k = rewriter.op("transpose", k, perm=perm)
+    return _reshaped(rewriter, k, k_shape), _reshaped(rewriter, v, v_shape)
+
+
+def _transposed(value: Value) -> tuple[Value, tuple[int, ...] | None]:
+    """A value, and how to transpose it (None: not at all), that gives `value` with its last two axes swapped.
+
+    Leading axes of the value may be joined or parted differently.
+    """
+    rank = value.tensor.rank
+    swap = _swap(rank)
+    node = value.producer
+    if node is not None and node.op.name == "transpose":
+        inner = normal_axes(node.attrs["perm"], rank)
+        perm = tuple(inner[axis] for axis in swap)
+        return node.operands[0], None if perm == tuple(range(rank)) else perm
+    parted = _parted(node) if node is not None else None
+    return (value, swap) if parted is None else (parted, None)
+
+
+def _swap(rank: int) -> tuple[int, ...]:
+    return (*range(rank - 2), rank - 1, rank - 2)
+
+
+def _parted(node: Node) -> Value | None:
+    """What stands before a transpose of the last two axes whose leading axes a reshape then joins or parts."""
+    inner = node.operands[0].producer if node.op.name == "reshape" else None
+    if inner is None or inner.op.name != "transpose" or inner.output.shape[-2:] != node.output.shape[-2:]:
+        return None
+    rank = inner.output.tensor.rank
+    return inner.operands[0] if normal_axes(inner.attrs["perm"], rank) == _swap(rank) else None
+
+
+def _reshaped(rewriter: Rewriter, value: Value, shape: Sequence[Dim]) -> Value:
+    """`value` in another shape, without a chain of reshapes."""
+    source = _before_reshapes(value)
+    return source if source.shape == tuple(shape) else rewriter.op("reshape", source, shape=tuple(shape))
+
+
+def _before_reshapes(value: Value) -> Value:
+    while value.producer is not None and value.producer.op.name == "reshape":
+        value = value.producer.operands[0]
+    return value
+
+
+def _leading(scores: Scores) -> tuple[Dim, Dim]:
+    """Batch and heads: as the scores show them, else as q was before they were joined, else one head."""
+    q = scores.q
+    if q.tensor.rank == 4:
+        return q.shape[0], q.shape[1]
+    source = _before_reshapes(q)
+    if scores.leading is None and source.tensor.rank == 4 and source.shape[-2:] == q.shape[-2:]:
+        return source.shape[0], source.shape[1]
+    return scores.leading or (q.shape[0], 1)
+
+
+def _with_leading(rewriter: Rewriter, value: Value, lead: tuple[Dim, Dim]) -> Value:
+    return value if value.tensor.rank == 4 else _reshaped(rewriter, value, (*lead, *value.shape[-2:]))
+
+
+def _shared_heads(value: Value, shape: Sequence[Dim]) -> Value | None:
+    """[batch, groups, 1, positions, size] that is expanded along the third axis and then read in `shape`."""
+    node = _before_reshapes(value).producer
+    if node is None or node.op.name != "expand" or node.output.tensor.rank != 5:
+        return None
+    source, repeated = node.operands[0], node.output.shape
+    wanted = (repeated[0], product(repeated[1:3]), *repeated[3:])
+    same = all(compare(*pair) is Truth.YES for pair in zip(wanted, shape, strict=True))
+    only_third = source.tensor.rank == 5 and source.shape[2] == 1 and source.shape[:2] == repeated[:2]
+    return source if same and only_third and source.shape[3:] == repeated[3:] else None
+
+
+# ---- masks
+
+
+def _mask(rewriter: Rewriter, scores: Scores, q: Value, k: Value) -> tuple[Value | None, bool]:
+    """The mask operand, and whether the mask is causal."""
+    rest = [mask for mask in scores.masks if not _shows_all(mask)]
+    causal = [mask for mask in rest if _is_triangle(mask, q.shape[2], k.shape[2])]
+    if causal:
+        rest = [mask for mask in rest if mask not in causal]
+    if len(rest) == 1:
+        return _operand(rewriter, rest[0], q), bool(causal)
+    terms = [_addend(rewriter, mask, q) for mask in rest]
+    total: Value | None = None
+    for term in terms:
+        total = term if total is None else rewriter.op("add", total, term)
+    return total, bool(causal)
+
+
+def _with_heads(rewriter: Rewriter, mask: Mask, lead: tuple[Dim, Dim]) -> Mask:
+    """A mask of scores whose batch and heads were joined, for scores that have them apart."""
+    shape = mask.value.shape
+    if mask.rank == 4 or len(shape) < 3 or shape[0] == 1:
+        return mask
+    return replace(mask, value=rewriter.op("reshape", mask.value, shape=(*lead, *shape[1:])))
+
+
+def _shows_all(mask: Mask) -> bool:
+    content = constant_of(mask.value)
+    return content is not None and not mask.is_inverted and hides_nothing(content)
+
+
+def _is_triangle(mask: Mask, steps: Dim, keys: Dim) -> bool:
+    content = constant_of(mask.value)
+    return content is not None and not mask.is_inverted and is_causal(content, steps, keys)
+
+
+def _operand(rewriter: Rewriter, mask: Mask, q: Value) -> Value:
+    """A lone mask: bool only where hidden keys do not count at all, even if no other is seen."""
+    if mask.fill != -math.inf:
+        return _addend(rewriter, mask, q)
+    return rewriter.op("logical_not", mask.value) if mask.is_inverted else mask.value
+
+
+def _addend(rewriter: Rewriter, mask: Mask, q: Value) -> Value:
+    """The mask as numbers to add to the scores."""
+    if mask.value.tensor.dtype is not DType.BOOL:
+        return mask.value
+    zero = rewriter.constant(0.0, q.tensor.dtype)
+    hidden = rewriter.constant(mask.fill if mask.fill is not None else -math.inf, q.tensor.dtype)
+    choices = (hidden, zero) if mask.is_inverted else (zero, hidden)
+    return rewriter.op("where", mask.value, *choices)
+
+
+# ---- heads side by side
+
+
+def _side_by_side(rewriter: Rewriter, found: Found) -> Value | None:
+    """[B, H, T, D] whose elements stand in memory as [B, T, H, D], and are brought back to that order by the root."""
+    node = found.node("attention")
+    if node.operands[0].tensor.rank != 4 or not _is_in_order(_perm(found.root), node.output.shape):
+        return None
+    flat = [_flat(value) for value in node.inputs[:3] if value is not None]
+    heads, kv_heads = node.operands[0].shape[1], node.operands[1].shape[1]
+    if None in flat or not isinstance(heads, int) or not isinstance(kv_heads, int):
+        return None
+    sources = (
+        _reshaped(rewriter, value, (shape[0], shape[2], shape[1] * shape[3]))
+        for value, shape in zip(flat, (operand.shape for operand in node.operands), strict=False)
+        if value is not None
+    )
+    attrs = {**dict(node.attrs), "heads": heads, "kv_heads": kv_heads}
+    result = rewriter.op("attention", *sources, *node.inputs[3:], **attrs)
+    return _reshaped(rewriter, result, found.root.output.shape)
+
+
+def _flat(value: Value) -> Value | None:
+    """A value with the elements of `value` in the order [B, T, H, D]."""
+    node = value.producer
+    if node is None or node.op.name != "transpose":
+        return value if _is_in_order((0, 1, 2, 3), value.shape) else None
+    perm = normal_axes(node.attrs["perm"], 4)
+    inverse = tuple(perm.index(axis) for axis in range(4))
+    return node.operands[0] if _is_in_order(inverse, value.shape) else None
+
+
+def _perm(node: Node) -> tuple[int, ...]:
+    return normal_axes(node.attrs["perm"], 4) if node.op.name == "transpose" else (0, 1, 2, 3)
+
+
+def _is_in_order(perm: Sequence[int], shape: Sequence[Dim]) -> bool:
+    """Whether moving axes of [B, H, T, D] as `perm` says gives the element order [B, T, H, D]; size 1 has no place."""
+    return [axis for axis in perm if shape[axis] != 1] == [axis for axis in _HEADS_AND_STEPS if shape[axis] != 1]
+
+
+_SOFTMAX = Match("softmax", Capture("scores"), name="softmax")
+_GUARDED = Match("where", Match("is_nan", _SOFTMAX), Literal(value=0.0), _SOFTMAX)
+_WEIGHTS = OneOf(_GUARDED, _SOFTMAX)
+_ANY_WEIGHTS = OneOf(_WEIGHTS, Match("cast", _WEIGHTS))
+_ATTENTION = Match(
+    "attention",
+    Capture("q"),
+    Capture("k"),
+    Capture("v"),
+    Capture("mask", is_optional=True),
+    Capture("lengths", is_optional=True),
+    name="attention",
+    only_user=True,
+)
+
+_RULES: tuple[Rule, ...] = (
+    Rule("attention", Match("matmul", _ANY_WEIGHTS, Capture("v")), _attention),
+    Rule("heads-side-by-side", Match(("transpose", "reshape"), _ATTENTION), _side_by_side),
+)
+
+
+@dataclass(frozen=True)
+class RecogniseAttention(PatternPass):
+    """Rewrites composed attention to the op that it is."""
+
+    name: ClassVar[str] = "recognise-attention"
+    exactness: ClassVar[Exactness] = Exactness.ROUNDING
+
+    def rules(self) -> Sequence[Rule]:
+        return _RULES

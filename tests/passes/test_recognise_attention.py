@@ -1,0 +1,240 @@
+"""Composed attention becomes one op in every shape in which exporters write it; what only looks like it stays."""
+
+import pytest
+from capgraph.passes.recognise_attention import RecogniseAttention
+
+from tests.passes.checking import check_pass
+
+BY_HEAD = "%q: f32[B, 2, T, 4], %k: f32[B, 2, S, 4], %v: f32[B, 2, S, 4]"
+SCORES, MIXED = "f32[B, 2, T, S]", "f32[B, 2, T, 4]"
+
+
+def number(name: str, value: float | str, ty: str = "f32[]") -> str:
+    return f"%{name}: {ty} = constant() {{value = dense<{ty}: {value}>}}"
+
+
+def graph(inputs: str, *lines: str) -> str:
+    """A graph that returns %y."""
+    return "\n  ".join([f"graph @main({inputs}) {{", *lines]) + "\n  return %y\n}\n"
+
+
+KT = "%kt: f32[B, 2, 4, S] = transpose(%k) {perm = [0, 1, 3, 2]}"
+PRODUCT = f"%s: {SCORES} = matmul(%q, %kt)"
+EIGHTH, EIGHT = number("c", 0.125), number("c", 8.0)
+
+
+def softmax_and_mix(scores: str = "s") -> tuple[str, str]:
+    return f"%p: {SCORES} = softmax(%{scores})", f"%y: {MIXED} = matmul(%p, %v)"
+
+
+def attention(*extra: str, attrs: str = "scale = 0.125", mask: str = "_") -> str:
+    return f"%y: {MIXED} = attention(%q, %k, %v, {mask}, _) {{{', '.join((attrs, *extra)) if attrs else ''}}}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "attrs"),
+    [
+        ((KT, PRODUCT, EIGHTH, f"%t: {SCORES} = mul(%s, %c)", *softmax_and_mix("t")), "scale = 0.125"),
+        ((KT, PRODUCT, EIGHT, f"%t: {SCORES} = div(%s, %c)", *softmax_and_mix("t")), "scale = 0.125"),
+        ((KT, number("c", 0.5), f"%a: {MIXED} = mul(%q, %c)", f"%s: {SCORES} = matmul(%a, %kt)", *softmax_and_mix()), "scale = None"),
+        ((KT, PRODUCT, *softmax_and_mix()), "scale = 1.0"),
+        # torch's dynamo exporter: half of the scale on either side
+        (
+            (
+                KT,
+                number("c", 0.25),
+                f"%a: {MIXED} = mul(%q, %c)",
+                "%b: f32[B, 2, 4, S] = mul(%kt, %c)",
+                f"%s: {SCORES} = matmul(%a, %b)",
+                *softmax_and_mix(),
+            ),
+            "scale = 0.0625",
+        ),
+        # Gemma's soft cap
+        (
+            (
+                KT,
+                PRODUCT,
+                number("c", 30.0),
+                f"%d: {SCORES} = div(%s, %c)",
+                f"%h: {SCORES} = tanh(%d)",
+                f"%t: {SCORES} = mul(%h, %c)",
+                *softmax_and_mix("t"),
+            ),
+            "scale = 1.0, softcap = 30.0",
+        ),
+    ],
+)  # fmt: skip
+def test_scales_and_soft_caps(lines, attrs):
+    attrs = attrs.replace("scale = None", "softcap = 0.0")
+    check_pass(RecogniseAttention(), graph(BY_HEAD, *lines), graph(BY_HEAD, attention(attrs=attrs)))
+
+
+def test_a_guard_against_nan_goes():
+    zero = number("zero", 0.0)
+    guard = ("%n: bool[B, 2, T, S] = is_nan(%p)", f"%g: {SCORES} = where(%n, %zero, %p)")
+    before = (zero, KT, PRODUCT, f"%p: {SCORES} = softmax(%s)", *guard, f"%y: {MIXED} = matmul(%g, %v)")
+    check_pass(RecogniseAttention(), graph(BY_HEAD, *before), graph(BY_HEAD, attention(attrs="scale = 1.0")))
+
+
+@pytest.mark.parametrize("mask", ["f32[T, S]", "f32[B, 1, T, S]", "f32[B, 1, 1, S]", "f32[2, T, S]"])
+def test_an_added_mask_on_either_side(mask):
+    inputs = f"{BY_HEAD}, %m: {mask}"
+    before = (KT, PRODUCT, f"%t: {SCORES} = add(%m, %s)", *softmax_and_mix("t"))
+    check_pass(RecogniseAttention(), graph(inputs, *before), graph(inputs, attention(attrs="scale = 1.0", mask="%m")))
+
+
+LOWEST, INFINITE = number("low", "-3.4028235e+38"), number("low", "-inf")
+
+
+@pytest.mark.parametrize(
+    ("choice", "fill", "after"),
+    [
+        ("where(%m, %s, %low)", INFINITE, ("%m", ())),
+        ("where(%m, %low, %s)", INFINITE, ("%h", ("%h: bool[B, 1, 1, S] = logical_not(%m)",))),
+        ("where(%m, %s, %low)", LOWEST, ("%h", (number("zero", 0.0), LOWEST, "%h: f32[B, 1, 1, S] = where(%m, %zero, %low)"))),
+        ("where(%m, %low, %s)", LOWEST, ("%h", (number("zero", 0.0), LOWEST, "%h: f32[B, 1, 1, S] = where(%m, %low, %zero)"))),
+    ],
+)  # fmt: skip
+def test_masks_by_where(choice, fill, after):
+    inputs = f"{BY_HEAD}, %m: bool[B, 1, 1, S]"
+    before = (KT, PRODUCT, fill, f"%t: {SCORES} = {choice}", *softmax_and_mix("t"))
+    operand, made = after
+    expected = graph(inputs, *made, attention(attrs="scale = 1.0", mask=operand))
+    check_pass(RecogniseAttention(), graph(inputs, *before), expected, numeric=fill is LOWEST)
+
+
+FIXED = "%q: f32[1, 2, 3, 4], %k: f32[1, 2, 3, 4], %v: f32[1, 2, 3, 4]"
+TRIANGLE = "[0.0, -3.4e+38, -3.4e+38, 0.0, 0.0, -3.4e+38, 0.0, 0.0, 0.0]"
+
+
+@pytest.mark.parametrize(
+    ("elements", "attrs"), [(TRIANGLE, "causal = true, scale = 1.0"), (f"[{', '.join(['0.0'] * 9)}]", "scale = 1.0")]
+)
+def test_constant_masks_become_causal_or_go(elements, attrs):
+    before = (
+        number("m", elements, "f32[1, 1, 3, 3]"),
+        "%kt: f32[1, 2, 4, 3] = transpose(%k) {perm = [0, 1, 3, 2]}",
+        "%s: f32[1, 2, 3, 3] = matmul(%q, %kt)",
+        "%t: f32[1, 2, 3, 3] = add(%s, %m)",
+        "%p: f32[1, 2, 3, 3] = softmax(%t)",
+        "%y: f32[1, 2, 3, 4] = matmul(%p, %v)",
+    )
+    after = f"%y: f32[1, 2, 3, 4] = attention(%q, %k, %v, _, _) {{{attrs}}}"
+    check_pass(RecogniseAttention(), graph(FIXED, *before), graph(FIXED, after))
+
+
+def test_half_precision_with_the_softmax_in_f32():
+    inputs = BY_HEAD.replace("f32", "f16")
+    before = (
+        KT.replace("f32", "f16"),
+        "%s: f16[B, 2, T, S] = matmul(%q, %kt)",
+        f"%w: {SCORES} = cast(%s) {{to = f32}}",
+        f"%p: {SCORES} = softmax(%w)",
+        "%n: f16[B, 2, T, S] = cast(%p) {to = f16}",
+        "%y: f16[B, 2, T, 4] = matmul(%n, %v)",
+    )
+    after = "%y: f16[B, 2, T, 4] = attention(%q, %k, %v, _, _) {scale = 1.0}"
+    check_pass(RecogniseAttention(), graph(inputs, *before), graph(inputs, after))
+
+
+def test_the_transposed_keys_of_torchs_dynamo_exporter():
+    before = (
+        "%a: f32[2*B, S, 4] = reshape(%k) {shape = [2*B, S, 4]}",
+        "%b: f32[2*B, 4, S] = transpose(%a) {perm = [0, 2, 1]}",
+        "%kt: f32[B, 2, 4, S] = reshape(%b) {shape = [B, 2, 4, S]}",
+        PRODUCT,
+        *softmax_and_mix(),
+    )
+    check_pass(RecogniseAttention(), graph(BY_HEAD, *before), graph(BY_HEAD, attention(attrs="scale = 1.0")))
+
+
+def test_batch_and_heads_joined_for_torch_bmm():
+    """Hugging Face's OPT and BART: products over [batch * heads, ...], the mask added with the heads apart."""
+    inputs = f"{BY_HEAD}, %m: f32[B, 1, T, S]"
+    before = (
+        "%a: f32[2*B, T, 4] = reshape(%q) {shape = [2*B, T, 4]}",
+        "%b: f32[2*B, S, 4] = reshape(%k) {shape = [2*B, S, 4]}",
+        "%c: f32[2*B, S, 4] = reshape(%v) {shape = [2*B, S, 4]}",
+        "%kt: f32[2*B, 4, S] = transpose(%b) {perm = [0, 2, 1]}",
+        "%s: f32[2*B, T, S] = matmul(%a, %kt)",
+        f"%d: {SCORES} = reshape(%s) {{shape = [B, 2, T, S]}}",
+        f"%e: {SCORES} = add(%d, %m)",
+        "%f: f32[2*B, T, S] = reshape(%e) {shape = [2*B, T, S]}",
+        "%p: f32[2*B, T, S] = softmax(%f)",
+        "%y: f32[2*B, T, 4] = matmul(%p, %c)",
+    )
+    after = (
+        f"%o: {MIXED} = attention(%q, %k, %v, %m, _) {{scale = 1.0}}",
+        "%y: f32[2*B, T, 4] = reshape(%o) {shape = [2*B, T, 4]}",
+    )
+    check_pass(RecogniseAttention(), graph(inputs, *before), graph(inputs, *after))
+
+
+def test_keys_and_values_repeated_for_groups_of_heads():
+    """Llama's repeat_kv through the dynamo exporter."""
+    inputs = "%q: f32[B, 6, T, 4], %k: f32[B, 2, S, 4], %v: f32[B, 2, S, 4]"
+    repeat = (
+        "%{0}1: f32[B, 2, 1, S, 4] = unsqueeze(%{0}) {{axes = [2]}}".replace("unsqueeze", "reshape").replace("axes = [2]", "shape = [B, 2, 1, S, 4]"),
+        "%{0}2: f32[B, 2, 3, S, 4] = expand(%{0}1) {{shape = [B, 2, 3, S, 4]}}",
+        "%{0}3: f32[B, 6, S, 4] = reshape(%{0}2) {{shape = [B, 6, S, 4]}}",
+    )  # fmt: skip
+    before = (
+        *(line.format("k") for line in repeat),
+        *(line.format("v") for line in repeat),
+        "%kt: f32[B, 6, 4, S] = transpose(%k3) {perm = [0, 1, 3, 2]}",
+        "%s: f32[B, 6, T, S] = matmul(%q, %kt)",
+        "%p: f32[B, 6, T, S] = softmax(%s)",
+        "%y: f32[B, 6, T, 4] = matmul(%p, %v3)",
+    )
+    after = "%y: f32[B, 6, T, 4] = attention(%q, %k, %v, _, _) {scale = 1.0}"
+    check_pass(RecogniseAttention(), graph(inputs, *before), graph(inputs, after))
+
+
+def test_heads_parted_only_for_attention_stay_side_by_side():
+    """BERT: projections, heads parted, attention, heads joined; the scale of Whisper in front of it all."""
+    inputs = "%q: f32[B, T, 8], %k: f32[B, S, 8], %v: f32[B, S, 8]"
+    part = (
+        "%{0}1: f32[B, {1}, 2, 4] = reshape(%{2}) {{shape = [B, {1}, 2, 4]}}",
+        "%{0}2: f32[B, 2, {1}, 4] = transpose(%{0}1) {{perm = [0, 2, 1, 3]}}",
+    )
+    before = (
+        number("c", 0.25),
+        "%scaled: f32[B, T, 8] = mul(%q, %c)",
+        *(line.format("q", "T", "scaled") for line in part),
+        *(line.format("k", "S", "k") for line in part),
+        *(line.format("v", "S", "v") for line in part),
+        "%kt: f32[B, 2, 4, S] = transpose(%k2) {perm = [0, 1, 3, 2]}",
+        "%s: f32[B, 2, T, S] = matmul(%q2, %kt)",
+        "%p: f32[B, 2, T, S] = softmax(%s)",
+        "%o: f32[B, 2, T, 4] = matmul(%p, %v2)",
+        "%t: f32[B, T, 2, 4] = transpose(%o) {perm = [0, 2, 1, 3]}",
+        "%y: f32[B, T, 8] = reshape(%t) {shape = [B, T, 8]}",
+    )
+    after = (
+        "%o: f32[B, T, 8] = attention(%q, %k, %v, _, _) {scale = 0.25, heads = 2, kv_heads = 2}",
+        "%t: f32[B, T, 2, 4] = reshape(%o) {shape = [B, T, 2, 4]}",
+        "%y: f32[B, T, 8] = reshape(%t) {shape = [B, T, 8]}",
+    )
+    check_pass(RecogniseAttention(), graph(inputs, *before), graph(inputs, *after))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "lines"),
+    [
+        # a softmax over the queries
+        (BY_HEAD, (KT, PRODUCT, f"%p: {SCORES} = softmax(%s) {{axis = 2}}", f"%y: {MIXED} = matmul(%p, %v)")),
+        # scores or weights that something else reads
+        (BY_HEAD, (KT, PRODUCT, f"%p: {SCORES} = softmax(%s)", f"%z: {MIXED} = matmul(%p, %v)", f"%w: {SCORES} = add(%p, %s)", f"%y: {MIXED} = matmul(%w, %v)")),
+        # one set of keys for the whole batch: the op does not broadcast
+        (BY_HEAD.replace("%k: f32[B,", "%k: f32[1,"), ("%kt: f32[1, 2, 4, S] = transpose(%k) {perm = [0, 1, 3, 2]}", PRODUCT, *softmax_and_mix())),
+        # a fill that hides nothing for sure
+        (f"{BY_HEAD}, %m: bool[T, S]", (KT, PRODUCT, number("low", -100.0), f"%t: {SCORES} = where(%m, %s, %low)", *softmax_and_mix("t"))),
+        # a factor on scores and mask together
+        (f"{BY_HEAD}, %m: f32[T, S]", (KT, PRODUCT, EIGHTH, f"%t: {SCORES} = add(%s, %m)", f"%u: {SCORES} = mul(%t, %c)", *softmax_and_mix("u"))),
+        # no softmax over scores at all
+        (f"{BY_HEAD}, %s: {SCORES}", softmax_and_mix()),
+    ],
+)  # fmt: skip
+def test_what_only_looks_like_attention_stays(inputs, lines):
+    check_pass(RecogniseAttention(), graph(inputs, *lines), None)
