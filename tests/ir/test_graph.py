@@ -94,6 +94,19 @@ def test_node_order(graph: Graph) -> None:
     assert [n.has_uses for n in graph.nodes] == [True, True, True]
 
 
+def test_backward_iteration_survives_erasing_the_nodes_before() -> None:
+    graph = parse(TEXT.replace("return %c, %a -> %x", "return"))
+    seen = []
+    for node in graph.reversed_nodes:
+        seen.append(node.op.name)
+        before = node.operands[0].producer
+        graph.erase(node)
+        if before is not None:
+            graph.erase(before)
+    assert seen == ["exp", "add"]
+    assert len(graph) == 0
+
+
 def test_iteration_survives_erasing_and_inserting() -> None:
     graph = parse(TEXT.replace("return %c, %a -> %x", "return"))
     seen = []

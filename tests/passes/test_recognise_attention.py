@@ -36,7 +36,10 @@ def attention(*extra: str, attrs: str = "scale = 0.125", mask: str = "_") -> str
     [
         ((KT, PRODUCT, EIGHTH, f"%t: {SCORES} = mul(%s, %c)", *softmax_and_mix("t")), "scale = 0.125"),
         ((KT, PRODUCT, EIGHT, f"%t: {SCORES} = div(%s, %c)", *softmax_and_mix("t")), "scale = 0.125"),
-        ((KT, number("c", 0.5), f"%a: {MIXED} = mul(%q, %c)", f"%s: {SCORES} = matmul(%a, %kt)", *softmax_and_mix()), "scale = None"),
+        (
+            (KT, number("c", 0.5), f"%a: {MIXED} = mul(%q, %c)", f"%s: {SCORES} = matmul(%a, %kt)", *softmax_and_mix()),
+            "scale = None",
+        ),
         ((KT, PRODUCT, *softmax_and_mix()), "scale = 1.0"),
         # torch's dynamo exporter: half of the scale on either side
         (
@@ -64,7 +67,7 @@ def attention(*extra: str, attrs: str = "scale = 0.125", mask: str = "_") -> str
             "scale = 1.0, softcap = 30.0",
         ),
     ],
-)  # fmt: skip
+)
 def test_scales_and_soft_caps(lines, attrs):
     attrs = attrs.replace("scale = None", "softcap = 0.0")
     check_pass(RecogniseAttention(), graph(BY_HEAD, *lines), graph(BY_HEAD, attention(attrs=attrs)))
@@ -85,6 +88,7 @@ def test_an_added_mask_on_either_side(mask):
 
 
 LOWEST, INFINITE = number("low", "-3.4028235e+38"), number("low", "-inf")
+ZERO, MASKED = number("zero", 0.0), "%h: f32[B, 1, 1, S]"
 
 
 @pytest.mark.parametrize(
@@ -92,10 +96,10 @@ LOWEST, INFINITE = number("low", "-3.4028235e+38"), number("low", "-inf")
     [
         ("where(%m, %s, %low)", INFINITE, ("%m", ())),
         ("where(%m, %low, %s)", INFINITE, ("%h", ("%h: bool[B, 1, 1, S] = logical_not(%m)",))),
-        ("where(%m, %s, %low)", LOWEST, ("%h", (number("zero", 0.0), LOWEST, "%h: f32[B, 1, 1, S] = where(%m, %zero, %low)"))),
-        ("where(%m, %low, %s)", LOWEST, ("%h", (number("zero", 0.0), LOWEST, "%h: f32[B, 1, 1, S] = where(%m, %low, %zero)"))),
+        ("where(%m, %s, %low)", LOWEST, ("%h", (ZERO, LOWEST, f"{MASKED} = where(%m, %zero, %low)"))),
+        ("where(%m, %low, %s)", LOWEST, ("%h", (ZERO, LOWEST, f"{MASKED} = where(%m, %low, %zero)"))),
     ],
-)  # fmt: skip
+)
 def test_masks_by_where(choice, fill, after):
     inputs = f"{BY_HEAD}, %m: bool[B, 1, 1, S]"
     before = (KT, PRODUCT, fill, f"%t: {SCORES} = {choice}", *softmax_and_mix("t"))
@@ -175,10 +179,10 @@ def test_keys_and_values_repeated_for_groups_of_heads():
     """Llama's repeat_kv through the dynamo exporter."""
     inputs = "%q: f32[B, 6, T, 4], %k: f32[B, 2, S, 4], %v: f32[B, 2, S, 4]"
     repeat = (
-        "%{0}1: f32[B, 2, 1, S, 4] = unsqueeze(%{0}) {{axes = [2]}}".replace("unsqueeze", "reshape").replace("axes = [2]", "shape = [B, 2, 1, S, 4]"),
+        "%{0}1: f32[B, 2, 1, S, 4] = reshape(%{0}) {{shape = [B, 2, 1, S, 4]}}",
         "%{0}2: f32[B, 2, 3, S, 4] = expand(%{0}1) {{shape = [B, 2, 3, S, 4]}}",
         "%{0}3: f32[B, 6, S, 4] = reshape(%{0}2) {{shape = [B, 6, S, 4]}}",
-    )  # fmt: skip
+    )
     before = (
         *(line.format("k") for line in repeat),
         *(line.format("v") for line in repeat),
@@ -225,16 +229,35 @@ def test_heads_parted_only_for_attention_stay_side_by_side():
         # a softmax over the queries
         (BY_HEAD, (KT, PRODUCT, f"%p: {SCORES} = softmax(%s) {{axis = 2}}", f"%y: {MIXED} = matmul(%p, %v)")),
         # scores or weights that something else reads
-        (BY_HEAD, (KT, PRODUCT, f"%p: {SCORES} = softmax(%s)", f"%z: {MIXED} = matmul(%p, %v)", f"%w: {SCORES} = add(%p, %s)", f"%y: {MIXED} = matmul(%w, %v)")),
+        (
+            BY_HEAD,
+            (
+                KT,
+                PRODUCT,
+                f"%p: {SCORES} = softmax(%s)",
+                f"%z: {MIXED} = matmul(%p, %v)",
+                f"%w: {SCORES} = add(%p, %s)",
+                f"%y: {MIXED} = matmul(%w, %v)",
+            ),
+        ),
         # one set of keys for the whole batch: the op does not broadcast
-        (BY_HEAD.replace("%k: f32[B,", "%k: f32[1,"), ("%kt: f32[1, 2, 4, S] = transpose(%k) {perm = [0, 1, 3, 2]}", PRODUCT, *softmax_and_mix())),
+        (
+            BY_HEAD.replace("%k: f32[B,", "%k: f32[1,"),
+            ("%kt: f32[1, 2, 4, S] = transpose(%k) {perm = [0, 1, 3, 2]}", PRODUCT, *softmax_and_mix()),
+        ),
         # a fill that hides nothing for sure
-        (f"{BY_HEAD}, %m: bool[T, S]", (KT, PRODUCT, number("low", -100.0), f"%t: {SCORES} = where(%m, %s, %low)", *softmax_and_mix("t"))),
+        (
+            f"{BY_HEAD}, %m: bool[T, S]",
+            (KT, PRODUCT, number("low", -100.0), f"%t: {SCORES} = where(%m, %s, %low)", *softmax_and_mix("t")),
+        ),
         # a factor on scores and mask together
-        (f"{BY_HEAD}, %m: f32[T, S]", (KT, PRODUCT, EIGHTH, f"%t: {SCORES} = add(%s, %m)", f"%u: {SCORES} = mul(%t, %c)", *softmax_and_mix("u"))),
+        (
+            f"{BY_HEAD}, %m: f32[T, S]",
+            (KT, PRODUCT, EIGHTH, f"%t: {SCORES} = add(%s, %m)", f"%u: {SCORES} = mul(%t, %c)", *softmax_and_mix("u")),
+        ),
         # no softmax over scores at all
         (f"{BY_HEAD}, %s: {SCORES}", softmax_and_mix()),
     ],
-)  # fmt: skip
+)
 def test_what_only_looks_like_attention_stays(inputs, lines):
     check_pass(RecogniseAttention(), graph(inputs, *lines), None)
