@@ -1,0 +1,71 @@
+"""Padding safety: which symbolic dims may be run at a larger size without touching the real rows.
+
+A call whose dim has a size between two buckets runs at the larger one. The inputs are then padded at their end with
+whatever memory holds, and the outputs are cut to the real size. `padding_safety` proves, node by node, that no such
+garbage reaches a real element of any output, or says where the proof fails. `mask_padding` repairs the nodes where it
+fails: a further input with the real size lets them select the real elements.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ....ir.graph import Graph
+from .facts import Number
+from .repair import Surgeon
+from .walk import REAL_SIZE, UnsafeState, walked
+
+__all__ = ["SafetyReport", "mask_padding", "padding_safety", "real_size_input"]
+
+
+@dataclass(frozen=True)
+class SafetyReport:
+    """Whether a dim may be padded.
+
+    `proof` has a line for each node that the dim reaches, with the rule that holds there. `failure` says why and where
+    the proof fails, empty when it does not. `fills` are the graph inputs, by name, whose padded part must hold this
+    number (an index that is in range); other inputs may hold anything there.
+    """
+
+    is_safe: bool
+    proof: tuple[str, ...] = ()
+    failure: str = ""
+    fills: Mapping[str, Number] = field(default_factory=dict[str, Number])
+
+
+def padding_safety(graph: Graph, symbol: str) -> SafetyReport:
+    """Judges whether inputs may be padded with anything, NaN included, at the end of every axis that carries `symbol`.
+
+    The graph is one before specialising; it is not changed. A caller that pads runs it at a larger `symbol`, fills
+    inputs as `fills` says, gives the real size to the input that `real_size_input` names, if there is one, and cuts
+    each output to its size at the real `symbol`. Padding several symbols at once is safe when each by itself is.
+    """
+    outcome = walked(graph, symbol)
+    walk, failure = outcome.walk, outcome.failure
+    if failure is None:
+        return SafetyReport(True, tuple(walk.proof), fills=walk.fills)
+    return SafetyReport(False, tuple(walk.proof), f"{failure.reason}, at {outcome.where}")
+
+
+def mask_padding(graph: Graph, symbol: str) -> Graph | None:
+    """A copy of `graph` for which `padding_safety` holds, None when masks cannot make it hold.
+
+    The copy has one more input, i64[] and the last, for the real size of the dim (`real_size_input`), unless it needs
+    no mask. Masks are selections by position; attention gets an operand that hides padded keys; a mean becomes a sum
+    divided by the real size; padded rows of a state stay what they were.
+    """
+    if padding_safety(graph, symbol).is_safe:
+        return graph.clone()
+    copy = graph.clone()
+    surgeon = Surgeon(copy, symbol)
+    for _ in range(1 + len(graph.states)):
+        outcome = walked(copy, symbol, surgeon.repair)
+        if not isinstance(outcome.failure, UnsafeState):
+            break
+        if not surgeon.keeps_state(outcome.walk, outcome.failure):
+            return None
+    return copy if padding_safety(copy, symbol).is_safe else None
+
+
+def real_size_input(graph: Graph, symbol: str) -> str | None:
+    """The name of the input that takes the real size of `symbol`, None when the graph needs none."""
+    return graph.metadata.get(f"{REAL_SIZE}{symbol}")

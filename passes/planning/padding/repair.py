@@ -1,0 +1,198 @@
+"""Repairs of nodes that padding would change: the real size, a scalar in device memory, says which elements count.
+
+What stands behind the real elements is selected away, never multiplied: garbage times zero may be no number.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....ir.attrs import AttrValue
+from ....ir.constant import Constant
+from ....ir.dims import Dim, product, symbol, symbols
+from ....ir.graph import Graph, Node, Value
+from ....ir.ops import native
+from ....ir.ops.rules import normal_axes
+from ....ir.types import DType, TensorType
+from .facts import Number, Tail, Unsafe
+from .walk import REAL_SIZE, UnsafeState, Walk
+
+
+class Surgeon:
+    """Edits the graph of a walk in front of the node where it stands; new nodes are judged as they are made."""
+
+    def __init__(self, graph: Graph, symbol: str) -> None:
+        self.graph = graph
+        self.symbol = symbol
+        self.real = _real_size_input(graph, symbol)
+        self.walk: Walk
+        self._anchor: Node | None = None
+        self._real_extents: dict[Dim, Value] = {}
+        self._masks: dict[tuple[Dim, Dim, Dim], Value] = {}
+
+    def repair(self, walk: Walk, node: Node, failure: Unsafe) -> None:
+        """Makes the proof hold at `node`, or takes the node away. Raises `failure` when nothing helps."""
+        self.walk, self._anchor = walk, node
+        if failure.masks:
+            for mask in failure.masks:
+                self._mask_operand(node, mask.operand, mask.axis, mask.fill)
+        elif failure.replace is not None:
+            failure.replace(self, node)
+        else:
+            raise failure
+
+    def keeps_state(self, walk: Walk, failure: UnsafeState) -> bool:
+        """Lets the padded rows of a state stay what they were. False when no mask tells them."""
+        self.walk, self._anchor = walk, None
+        kept = failure.new
+        try:
+            for axis, tail in enumerate(walk.facts[failure.new].tails):
+                if tail is not None:
+                    kept = self._op("where", self._mask(tail, axis, kept.tensor.rank), kept, failure.old)
+        except Unsafe:
+            return False
+        for index, value in enumerate(self.graph.outputs):
+            if value is failure.new and any(state.output == index for state in self.graph.states):
+                self.graph.set_output(index, kept)
+        return True
+
+    # ---- what rules ask for
+
+    def split_mean(self, node: Node) -> None:
+        """A mean as the sum over the real elements divided by their number."""
+        x = _operand(node, 0)
+        axes = normal_axes(node.attrs["axes"], x.tensor.rank)
+        total = self._masked_sum(x, axes, node.attrs["keep_dims"])
+        fixed: Dim = 1
+        count: Value | None = None
+        for axis in axes:
+            tail = self.walk.facts[x].tails[axis]
+            fixed = fixed * (x.shape[axis] if tail is None else tail.outer * tail.inner)
+            if tail is not None:
+                real = self._real_extent(tail.extent)
+                count = real if count is None else self._op("mul", count, real)
+        assert count is not None  # the rule asks for this only where an axis carries the dim
+        if fixed != 1:
+            count = self._op("mul", count, self._op("dim", value=fixed))
+        divisor = self._op("cast", count, to=x.tensor.dtype)
+        self._replace(node, self._op("div", total, divisor))
+
+    def use_real_size(self, node: Node) -> None:
+        """The real size in place of the padded one."""
+        self._replace(node, self._real_extent(node.attrs["value"]))
+
+    def mask_keys(self, node: Node, steps: int, keys: Tail) -> None:
+        """Hides padded keys of attention; `steps` is the axis of keys in the operands."""
+        mask = self._mask(keys, 0, 1)
+        old = node.inputs[3]
+        if old is not None:
+            seen = self._conjunction(old, mask)
+        else:
+            seen = self._op("reshape", mask, shape=(1, 1, 1, keys.outer * keys.extent * keys.inner))
+        self.graph.replace_input(node, 3, seen)
+
+    def inline_body(self, node: Node) -> None:
+        """The nodes of a fused body in the place of the node, so that each can be masked."""
+        before = set(self.graph.nodes)
+        results = self.graph.inline(node.attrs["body"], node.operands, node)
+        made = [inner for inner in self.graph.nodes if inner not in before]
+        for inner in made:
+            self._judge(inner)
+        for old, new in zip(node.outputs, results, strict=True):
+            self.graph.replace_uses(old, new)
+        self.graph.erase(node)
+
+    # ---- masks
+
+    def _mask_operand(self, node: Node, operand: int, axis: int, fill: Number) -> None:
+        value = _operand(node, operand)
+        self.graph.replace_input(node, operand, self._masked(value, axis, fill))
+
+    def _masked(self, value: Value, axis: int, fill: Number) -> Value:
+        """`value` with `fill` behind the real elements of `axis`."""
+        tail = self.walk.facts[value].tails[axis]
+        assert tail is not None  # only axes that carry the dim are masked
+        mask = self._mask(tail, axis, value.tensor.rank)
+        return self._op("where", mask, value, self._number(fill, value.tensor.dtype))
+
+    def _masked_sum(self, x: Value, axes: Sequence[int], keep_dims: bool) -> Value:
+        for axis in axes:
+            tail = self.walk.facts[x].tails[axis]
+            if tail is not None and tail.number != 0:
+                x = self._masked(x, axis, 0)
+        return self._op("reduce_sum", x, axes=tuple(axes), keep_dims=keep_dims)
+
+    def _mask(self, tail: Tail, axis: int, rank: int) -> Value:
+        """bool, true for the real elements; it broadcasts to `rank` axes along `axis`."""
+        key = (tail.extent, tail.outer, tail.inner)
+        flat = self._masks.get(key)
+        if flat is None:
+            flat = self._masks[key] = self._flat_mask(tail)
+        size = tail.outer * tail.extent * tail.inner
+        shape = tuple(size if i == axis else 1 for i in range(rank))
+        return flat if rank == 1 else self._op("reshape", flat, shape=shape)
+
+    def _flat_mask(self, tail: Tail) -> Value:
+        count = self._op("arange", limit=tail.extent)
+        mask = self._op("less", count, self._real_extent(tail.extent))
+        if tail.outer == 1 and tail.inner == 1:
+            return mask
+        spread = self._op("reshape", mask, shape=(1, tail.extent, 1))
+        spread = self._op("expand", spread, shape=(tail.outer, tail.extent, tail.inner))
+        return self._op("reshape", spread, shape=(product((tail.outer, tail.extent, tail.inner)),))
+
+    def _real_extent(self, extent: Dim) -> Value:
+        """i64[]: what `extent` is at the real size. Raises `Unsafe` unless it is the symbol, plus or minus a size."""
+        rest = extent - symbol(self.symbol)
+        if self.symbol in symbols(rest):
+            raise Unsafe(f"the real size of an axis of size {extent} is not known on the device")
+        if rest == 0:
+            return self.real
+        if extent not in self._real_extents:
+            self._real_extents[extent] = self._op("add", self.real, self._op("dim", value=rest))
+        return self._real_extents[extent]
+
+    def _conjunction(self, mask: Value, real: Value) -> Value:
+        """An attention mask that also hides what `real` (bool, along the keys) does not show."""
+        if mask.tensor.dtype is DType.BOOL:
+            return self._op("logical_and", mask, real)
+        return self._op("where", real, mask, self._number(-np.inf, mask.tensor.dtype))
+
+    def _number(self, number: Number, dtype: DType) -> Value:
+        return self._op("constant", value=Constant(np.asarray(number).astype(dtype.numpy)))
+
+    # ---- edits
+
+    def _op(self, name: str, *operands: Value, **attrs: AttrValue) -> Value:
+        origin = self._anchor.origin if self._anchor is not None else None
+        op = native(name)
+        if self._anchor is None:
+            node = self.graph.append(op, operands, attrs, origin=origin)
+        else:
+            node = self.graph.insert_before(self._anchor, op, operands, attrs, origin=origin)
+        self._judge(node)
+        return node.output
+
+    def _judge(self, node: Node) -> None:
+        if all(value in self.walk.facts for value in node.operands):
+            self.walk.judge(node)
+
+    def _replace(self, node: Node, value: Value) -> None:
+        self.graph.replace_uses(node.output, value)
+        self.graph.erase(node)
+
+
+def _operand(node: Node, index: int) -> Value:
+    value = node.inputs[index]
+    assert value is not None  # rules name operands that are there
+    return value
+
+
+def _real_size_input(graph: Graph, symbol: str) -> Value:
+    """The new input of the graph that holds the real size."""
+    key = f"{REAL_SIZE}{symbol}"
+    if key in graph.metadata:
+        return graph.value(graph.metadata[key])
+    value = graph.add_input(graph.unused_name(f"real_{symbol}"), TensorType(DType.I64, ()))
+    graph.metadata[key] = value.name
+    return value

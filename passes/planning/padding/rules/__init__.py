@@ -1,0 +1,18 @@
+"""The rules of padding safety: one table per family of ops.
+
+An elementwise op needs no entry, nor does a node that the dim does not reach. Any other op without one is unsafe.
+"""
+
+from ..facts import Rules
+from . import control, creation, elementwise, indexing, layout, linear, rows, sequences
+
+RULES: Rules = {
+    **elementwise.RULES,
+    **layout.RULES,
+    **rows.RULES,
+    **linear.RULES,
+    **creation.RULES,
+    **indexing.RULES,
+    **sequences.RULES,
+    **control.RULES,
+}

@@ -1,0 +1,98 @@
+"""Values from nothing: what only uses the dim as a shape may be padded, what gives it as a number may not."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .....ir.constant import Constant
+from .....ir.dims import Dim, Truth, is_at_least
+from .....ir.types import Kind
+from ..facts import Case, Fact, Number, Rules, Unsafe, free_tails, prefix_tails
+
+SMALL = 64
+"""Constants up to this size are looked at."""
+
+
+def constant(case: Case) -> list[Fact]:
+    """Constants have fixed sizes."""
+    content = case.node.attrs["value"]
+    assert isinstance(content, Constant)
+    return [Fact((None,) * content.type.rank, _number(content), natural=_is_natural(content))]
+
+
+def _number(content: Constant) -> Number | None:
+    if not 0 < content.size <= SMALL or content.dtype.kind in (Kind.STRING, Kind.COMPLEX):
+        return None
+    elements = content.array.reshape(-1)
+    first = elements[0].item()
+    return first if isinstance(first, bool | int | float) and bool(np.all(elements == elements[0])) else None
+
+
+def _is_natural(content: Constant) -> bool:
+    return content.dtype.is_integer and bool(np.all(content.array >= 0))
+
+
+def full(case: Case) -> list[Fact]:
+    """Equal elements, however many."""
+    number = _number(case.node.attrs["value"])
+    return [Fact(free_tails(case.node.output.shape, case.symbol, number), number, natural=(number or 0) >= 0)]
+
+
+def arange(case: Case) -> list[Fact]:
+    """A count that starts at a fixed number has the same first elements when it goes further."""
+    start, step = case.node.attrs["start"], case.node.attrs["step"]
+    if case.mentions(start) or step < 0:
+        raise Unsafe(f"its elements depend on {case.symbol}")
+    tails = prefix_tails(case.node.output.shape, case.symbol)
+    is_natural = is_at_least(start, 0) is Truth.YES
+    return [Fact(tails, counts=start == 0 and step == 1 and tails[0] is not None, natural=is_natural)]
+
+
+def dim(case: Case) -> list[Fact]:
+    """A size as a number: the padded size where the real one is meant."""
+    size = case.node.attrs["value"]
+    if case.mentions(size):
+        reason = f"it gives the padded size {size} as a number"
+        raise Unsafe(reason, replace=lambda surgeon, node: surgeon.use_real_size(node))
+    return [Fact((), natural=True)]
+
+
+def dims(case: Case) -> list[Fact]:
+    """Sizes as numbers."""
+    return [_sizes(case, case.node.attrs["values"])]
+
+
+def shape(case: Case) -> list[Fact]:
+    """The sizes of an operand as numbers."""
+    sizes = case.value(0).shape
+    return [_sizes(case, sizes[slice(case.node.attrs["start"], case.node.attrs["end"])])]
+
+
+def size(case: Case) -> list[Fact]:
+    """The number of elements of an operand."""
+    if case.facts[0] is not None and case.fact(0).is_padded:
+        raise Unsafe("it counts padded elements")
+    return [Fact((), natural=True)]
+
+
+def _sizes(case: Case, sizes: Sequence[Dim]) -> Fact:
+    if any(map(case.mentions, sizes)):
+        raise Unsafe(f"it gives a padded size of [{', '.join(map(str, sizes))}] as a number")
+    return Fact((None,), natural=True)
+
+
+def eye_like(case: Case) -> list[Fact]:
+    """Ones on a diagonal that starts at a fixed place."""
+    return [Fact(prefix_tails(case.node.output.shape, case.symbol))]
+
+
+RULES: Rules = {
+    "constant": constant,
+    "full": full,
+    "arange": arange,
+    "dim": dim,
+    "dims": dims,
+    "shape": shape,
+    "size": size,
+    "eye_like": eye_like,
+}

@@ -1,0 +1,141 @@
+"""Elementwise work: every element depends on the elements at its own place."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from .....ir.dims import Dim
+from .....ir.evaluate import bound_attrs
+from .....ir.graph import Value
+from .....ir.op import Trait
+from ..facts import Case, Fact, Fill, Number, Rules, Same, Tail, Tails, Unsafe, met
+
+
+def aligned(tails: Tails, dims: Sequence[Dim], rank: int) -> list[tuple[Tail | None, Dim]]:
+    """(tail, size) for each axis of a broadcast result of `rank`."""
+    missing = rank - len(tails)
+    return [(None, 1)] * missing + list(zip(tails, dims, strict=True))
+
+
+def broadcast(case: Case, operands: Sequence[int], rank: int) -> list[Tail | None]:
+    """The tails of the broadcast of some operands, without fills."""
+    rows = [aligned(case.tails(i), case.value(i).shape, rank) for i in operands]
+    return [_joined(case, [row[axis] for row in rows]) for axis in range(rank)]
+
+
+def _joined(case: Case, entries: Sequence[tuple[Tail | None, Dim]]) -> Tail | None:
+    tails = [tail for tail, _ in entries if tail is not None]
+    if not tails:
+        return None
+    fixed = [size for tail, size in entries if tail is None and size != 1]
+    if fixed:
+        raise Unsafe(f"an axis that carries {case.symbol} meets one of size {fixed[0]}")
+    return met(tails, "operands")
+
+
+def elementwise(case: Case) -> list[Fact]:
+    """Broadcasts keep the dim where it is."""
+    if len(case.node.outputs) != 1:
+        raise Unsafe("an elementwise op with several results has no rule")
+    present = [i for i, fact in enumerate(case.facts) if fact is not None]
+    rank = case.node.output.tensor.rank
+    tails = broadcast(case, present, rank)
+    filled = tuple(
+        tail.filled(_fill(case, axis, rank)) if tail is not None else None for axis, tail in enumerate(tails)
+    )
+    return [Fact(filled, natural=case.node.output.tensor.dtype.value.startswith("u"))]
+
+
+def _fill(case: Case, axis: int, rank: int) -> Fill:
+    """What the op makes of the operands' content behind the real elements of a result axis."""
+    contents = [fact and _content(fact, axis - rank) for fact in case.facts]
+    return _computed(case, contents)
+
+
+def _content(fact: Fact, axis: int) -> Fill:
+    """What an operand holds there; `axis` counts from the end."""
+    tail = fact.tails[axis] if -axis <= len(fact.tails) else None
+    if tail is not None and tail.fill is not None:
+        return tail.fill
+    return fact.number
+
+
+def _computed(case: Case, contents: Sequence[Fill]) -> Number | None:
+    if case.node.op.has(Trait.IMPURE):
+        return None
+    arrays: list[np.ndarray | None] = []
+    for value, content in zip(case.node.inputs, contents, strict=True):
+        if value is None:
+            arrays.append(None)
+        elif content is None or isinstance(content, Same):
+            return None
+        else:
+            arrays.append(np.asarray(content).astype(value.tensor.dtype.numpy))
+    with np.errstate(all="ignore"):
+        result = np.asarray(case.node.op.meaning(*arrays, **bound_attrs(case.node, {}))).item()
+    return result if isinstance(result, bool | int | float) and not math.isnan(result) else None
+
+
+def where(case: Case) -> list[Fact]:
+    """Behind the real elements of a condition that is known there, one of the two others stands."""
+    (fact,) = elementwise(case)
+    rank = len(fact.tails)
+    tails = tuple(
+        tail.filled(_chosen(case, axis - rank)) if tail is not None and tail.fill is None else tail
+        for axis, tail in enumerate(fact.tails)
+    )
+    natural = all(case.fact(i).natural or (case.fact(i).number or -1) >= 0 for i in (1, 2))
+    return [Fact(tails, natural=natural)]
+
+
+def _chosen(case: Case, axis: int) -> Fill:
+    condition = _content(case.fact(0), axis)
+    if condition is None:
+        return None
+    operand = 1 if condition else 2
+    value, fact = case.value(operand), case.fact(operand)
+    if _is_whole_input(value, fact, axis):
+        return Same(value.name)
+    return _content(fact, axis)
+
+
+def _is_whole_input(value: Value, fact: Fact, axis: int) -> bool:
+    tail = fact.tails[axis] if -axis <= len(fact.tails) else None
+    return value.producer is None and tail is not None and tail.fill is None
+
+
+def cast(case: Case) -> list[Fact]:
+    """As elementwise work; indices stay the indices that a caller gave."""
+    (fact,) = elementwise(case)
+    given = case.fact(0)
+    to_integer = case.node.output.tensor.dtype.is_integer and case.value(0).tensor.dtype.is_integer
+    if not to_integer:
+        return [fact]
+    return [Fact(fact.tails, given.number, given.counts, given.real_extent, given.natural, given.source)]
+
+
+def add(case: Case) -> list[Fact]:
+    """The real size plus a dim is the real size of a longer axis."""
+    (fact,) = elementwise(case)
+    for one, other in ((0, 1), (1, 0)):
+        real, more = case.fact(one).real_extent, case.value(other).producer
+        if real is not None and more is not None and "value" in more.attrs and more.op.name == "dim":
+            return [Fact(fact.tails, real_extent=real + more.attrs["value"])]
+    natural = case.fact(0).natural and case.fact(1).natural
+    return [Fact(fact.tails, natural=natural)]
+
+
+def less(case: Case) -> list[Fact]:
+    """`counts < real size` is true for the real elements and false behind them."""
+    (fact,) = elementwise(case)
+    left, right = case.fact(0), case.fact(1)
+    if not left.counts or right.real_extent is None:
+        return [fact]
+    tails = tuple(
+        tail.filled(False) if tail is not None and tail.extent == right.real_extent else tail for tail in fact.tails
+    )
+    return [Fact(tails)]
+
+
+RULES: Rules = {"where": where, "cast": cast, "add": add, "less": less}

@@ -1,0 +1,133 @@
+"""Reading and writing at places that operands name.
+
+Padded indices are filled so that they stay in range. A write at a padded index would change a real row.
+"""
+
+from .....ir.ops.rules import normal_axis
+from ..facts import Case, Fact, Rules, Tail, Tails, Unsafe, is_equal, met
+
+
+def _require_readable(case: Case, tails: Tails, indices: int) -> None:
+    """Indices into axes that carry the dim must not count from their end, nor may these be in another order."""
+    padded = [tail for tail in tails if tail is not None]
+    if not padded:
+        return
+    if not all(tail.is_prefix and tail.inner == 1 for tail in padded):
+        raise Unsafe(f"the real elements of {case.symbol} are not where indices expect them")
+    if not case.fact(indices).natural:
+        raise Unsafe(f"an index may count from the end of an axis that carries {case.symbol}")
+
+
+def _unfilled(tails: Tails) -> Tails:
+    return tuple(tail.filled(None) if tail is not None else None for tail in tails)
+
+
+def _met(left: Tail | None, right: Tail | None) -> Tail | None:
+    present = [tail for tail in (left, right) if tail is not None]
+    return met(present, "data and indices") if present else None
+
+
+def gather(case: Case) -> list[Fact]:
+    """Rows by index: padded indices give padded rows."""
+    axis = normal_axis(case.node.attrs["axis"], len(case.tails(0)))
+    data = _unfilled(case.tails(0))
+    _require_readable(case, data[axis : axis + 1], 1)
+    case.require_in_range(1)
+    return [Fact((*data[:axis], *_unfilled(case.tails(1)), *data[axis + 1 :]), natural=case.fact(0).natural)]
+
+
+def gather_elements(case: Case) -> list[Fact]:
+    """Elements by index along one axis; along the others data and indices go together."""
+    axis = normal_axis(case.node.attrs["axis"], len(case.tails(0)))
+    data, indices = case.tails(0), case.tails(1)
+    _require_readable(case, data[axis : axis + 1], 1)
+    case.require_in_range(1)
+    _require_aligned(case, axis)
+    tails = [tail if i == axis else _met(data[i], tail) for i, tail in enumerate(indices)]
+    return [Fact(_unfilled(tuple(tails)))]
+
+
+def _require_aligned(case: Case, axis: int) -> None:
+    """Along the other axes both have equal sizes where one of them carries the dim."""
+    for i, (left, right) in enumerate(zip(case.tails(0), case.tails(1), strict=True)):
+        if i != axis and (left or right) and not is_equal(case.value(0).shape[i], case.value(1).shape[i]):
+            raise Unsafe(f"data and indices differ in size along axis {i}, which carries {case.symbol}")
+
+
+def gather_nd(case: Case) -> list[Fact]:
+    """Slices by index tuples."""
+    batch = case.node.attrs["batch_dims"]
+    data, indices = case.tails(0), case.tails(1)
+    if indices[-1] is not None:
+        raise Unsafe(f"its index tuples carry {case.symbol}")
+    depth = case.value(1).shape[-1]
+    assert isinstance(depth, int)  # the type rule asks for it
+    _require_readable(case, data[batch : batch + depth], 1)
+    case.require_in_range(1)
+    lead = tuple(_met(data[i], indices[i]) for i in range(batch))
+    return [Fact(_unfilled((*lead, *indices[batch:-1], *data[batch + depth :])))]
+
+
+def one_hot(case: Case) -> list[Fact]:
+    """Every index by itself; more classes than before come behind the real ones."""
+    case.require_unpadded(1)
+    rank = case.node.output.tensor.rank
+    axis = normal_axis(case.node.attrs["axis"], rank)
+    depth = case.node.attrs["depth"]
+    if case.mentions(depth) and not case.fact(0).natural:
+        raise Unsafe(f"an index may count from the end of {case.symbol} classes")
+    tails = list(_unfilled(case.tails(0)))
+    tails.insert(axis, Tail(depth) if case.mentions(depth) else None)
+    return [Fact(tuple(tails))]
+
+
+def tensor_scatter(case: Case) -> list[Fact]:
+    """A cache of each sample is written by itself; more steps than the real ones would be written over real ones."""
+    cache, update = case.tails(0), case.tails(1)
+    axis = normal_axis(case.node.attrs["axis"], len(cache))
+    if update[axis] is not None:
+        raise Unsafe(f"padded steps of {case.symbol} would be written")
+    written = cache[axis]
+    if written is not None and (case.node.attrs["mode"] != "linear" or not written.is_prefix or written.inner != 1):
+        raise Unsafe(f"where it writes depends on the size of an axis that carries {case.symbol}")
+    if case.optional(2) is not None:
+        _met(case.tails(2)[0], cache[0])
+        case.require_in_range(2)
+    tails = [tail if i == axis else _met(tail, update[i]) for i, tail in enumerate(cache)]
+    return [Fact(_unfilled(tuple(tails)))]
+
+
+def scatter_elements(case: Case) -> list[Fact]:
+    """Axes that indices do not name go together; no padded index may be written at."""
+    axis = normal_axis(case.node.attrs["axis"], len(case.tails(0)))
+    if case.tails(1)[axis] is not None or case.tails(2)[axis] is not None:
+        raise Unsafe(f"padded rows of {case.symbol} would be written over real ones")
+    _require_readable(case, case.tails(0)[axis : axis + 1], 1)
+    _require_aligned(case, axis)
+    case.require_in_range(1)
+    tails = [_met(_met(*pair), update) for *pair, update in zip(*map(case.tails, range(3)), strict=True)]
+    return [Fact(_unfilled(tuple(tails)))]
+
+
+def scatter_nd(case: Case) -> list[Fact]:
+    """Slices that indices do not name go together; padded index tuples are made to write what is written anyway."""
+    data, indices, updates = (case.tails(i) for i in range(3))
+    depth = case.value(1).shape[-1]
+    assert isinstance(depth, int)  # the type rule asks for it
+    if indices[-1] is not None or any(tail is not None for tail in indices[:-1]):
+        reason = f"padded rows of {case.symbol} would be written over real ones"
+        raise Unsafe(reason)
+    _require_readable(case, data[:depth], 1)
+    trailing = zip(data[depth:], updates[len(indices) - 1 :], strict=True)
+    return [Fact(_unfilled((*data[:depth], *(_met(*pair) for pair in trailing))))]
+
+
+RULES: Rules = {
+    "gather": gather,
+    "gather_elements": gather_elements,
+    "gather_nd": gather_nd,
+    "one_hot": one_hot,
+    "tensor_scatter": tensor_scatter,
+    "scatter_elements": scatter_elements,
+    "scatter_nd": scatter_nd,
+}

@@ -1,0 +1,204 @@
+"""The walk through a graph that finds, node by node, where the padded dim goes and what padding does there."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ....ir.analysis import ancestors
+from ....ir.attrs import is_tuple
+from ....ir.dims import Dim, SymDim, Truth, bind, is_at_least, symbol, symbols
+from ....ir.graph import Graph, Node, Value
+from ....ir.op import Trait
+from ....ir.types import TensorType, type_symbols
+from .facts import Case, Fact, Number, Same, Tail, Unsafe, plain
+from .rules import RULES
+from .rules.elementwise import elementwise
+
+REAL_SIZE = "real size of "
+"""Metadata key, followed by a symbol: the input, a scalar i64, that holds the real size of a graph's padded dim."""
+
+
+class Walk:
+    """The facts of the values of one graph, found in order of its nodes."""
+
+    def __init__(self, graph: Graph, symbol: str, fills: dict[str, Number]) -> None:
+        self.graph = graph
+        self.symbol = symbol
+        self.fills = fills
+        self.facts: dict[Value, Fact] = {}
+        self.proof: list[str] = []
+
+    def enter(self, facts: Sequence[Fact] | None = None) -> None:
+        """Gives the inputs their facts; by default those of a call whose inputs are padded at the end."""
+        given = facts if facts is not None else [self._input(value) for value in self.graph.inputs]
+        self.facts.update(zip(self.graph.inputs, given, strict=True))
+
+    def _input(self, value: Value) -> Fact:
+        if self.graph.metadata.get(f"{REAL_SIZE}{self.symbol}") == value.name:
+            return Fact((), real_extent=symbol(self.symbol), natural=True)
+        if not isinstance(value.type, TensorType) or value.type.shape is None:
+            if self.symbol in type_symbols(value.type):
+                raise Unsafe(f"input %{value.name} is no tensor")
+            return plain(value)
+        tails = tuple(self._input_tail(value, dim) for dim in value.shape)
+        return Fact(tails, source=value.name, natural=value.tensor.dtype.value.startswith("u"))
+
+    def _input_tail(self, value: Value, dim: Dim) -> Tail | None:
+        if self.symbol not in symbols(dim):
+            return None
+        size = symbol(self.symbol)
+        inner = dim // size
+        if self.symbol not in symbols(inner) and inner * size == dim:
+            return Tail(size, inner=inner)
+        if self.symbol not in symbols(dim - size):
+            return Tail(dim)
+        raise Unsafe(f"input %{value.name} has an axis of size {dim}")
+
+    def judge(self, node: Node) -> None:
+        """Finds the facts of a node's results. Raises `Unsafe` when padding may change real elements."""
+        facts = tuple(self.facts[value] if value is not None else None for value in node.inputs)
+        if not self._is_reached(node, facts):
+            self.facts.update((value, plain(value)) for value in node.outputs)
+            if node.op.name in _ALWAYS:
+                self.facts.update(zip(node.outputs, RULES[node.op.name](self._case(node, facts)), strict=True))
+            return
+        rule = RULES.get(node.op.name) or (elementwise if node.op.has(Trait.ELEMENTWISE) else None)
+        if rule is None or node.op.has(Trait.IMPURE):
+            raise Unsafe(f"{node.op.name} has no rule for an operand that carries {self.symbol}")
+        found = rule(self._case(node, facts))
+        for value, fact in zip(node.outputs, found, strict=True):
+            self._check(value, fact)
+            self.facts[value] = fact
+        self.proof.append(f"{node!r}: {_claim(rule)}")
+
+    def _case(self, node: Node, facts: tuple[Fact | None, ...]) -> Case:
+        return Case(node, facts, self.symbol, self.fills, self._judge_body)
+
+    def _is_reached(self, node: Node, facts: Sequence[Fact | None]) -> bool:
+        if any(fact is not None and (fact.is_padded or fact.real_extent is not None) for fact in facts):
+            return True
+        if any(self.symbol in type_symbols(value.type) for value in node.outputs):
+            return True
+        return self.symbol in _mentioned(node)
+
+    def _check(self, value: Value, fact: Fact) -> None:
+        """Every axis whose size depends on the dim has a tail, which a greater size only makes longer."""
+        dims = value.shape if isinstance(value.type, TensorType) else ()
+        for axis, (dim, tail) in enumerate(zip(dims, fact.tails, strict=True)):
+            if tail is None and self.symbol in symbols(dim):
+                raise Unsafe(f"axis {axis} of %{value.name} has the size {dim}, of which no part is known to be real")
+            if tail is not None and not self._grows(tail.extent):
+                raise Unsafe(f"axis {axis} of %{value.name} gets shorter where {self.symbol} gets longer")
+
+    def _grows(self, extent: Dim) -> bool:
+        longer = bind(extent, {self.symbol: symbol(self.symbol) + 1})
+        return is_at_least(longer, extent) is Truth.YES
+
+    def _judge_body(self, body: Graph, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+        inner = Walk(body, self.symbol, self.fills)
+        inner.enter(facts)
+        for node in body.nodes:
+            try:
+                inner.judge(node)
+            except Unsafe as failure:
+                raise Unsafe(f"{failure.reason}, at {node!r} in its body") from failure
+        self.proof += inner.proof
+        return tuple(inner.facts[value] for value in body.outputs)
+
+    def check_outputs(self) -> None:
+        """Raises `Unsafe` unless every output holds its real elements first, and states keep what is not written."""
+        for value, name in zip(self.graph.outputs, self.graph.output_names, strict=True):
+            for tail in self.facts[value].tails:
+                if tail is not None and not tail.is_prefix:
+                    raise Unsafe(f"output {name} has its real elements between padding")
+        for state in self.graph.states:
+            old, new = self.graph.inputs[state.input], self.graph.outputs[state.output]
+            self._check_state(old, new)
+
+    def _check_state(self, old: Value, new: Value) -> None:
+        for axis, tail in enumerate(self.facts[new].tails):
+            if tail is not None and not (new is old or tail.fill == Same(old.name)):
+                raise UnsafeState(f"padded rows along axis {axis} would be written into state %{old.name}", old, new)
+
+
+class UnsafeState(Unsafe):
+    """Output `new` would write padded rows into the state that input `old` holds."""
+
+    def __init__(self, reason: str, old: Value, new: Value) -> None:
+        super().__init__(reason)
+        self.old = old
+        self.new = new
+
+
+_ALWAYS = frozenset({"constant", "full", "arange", "dim", "shape", "size"})
+"""Ops whose results have known content even where the dim does not reach them."""
+
+
+def _claim(rule: object) -> str:
+    function = getattr(rule, "func", rule)
+    return (getattr(function, "__doc__", None) or "").split("\n", 1)[0]
+
+
+def _mentioned(node: Node) -> frozenset[str]:
+    """The symbols in a node's attributes, its regions included."""
+    if not node.op.bound_attrs:
+        return frozenset()
+    return frozenset(name for key in node.op.bound_attrs for name in _symbols(node.attrs[key]))
+
+
+def _symbols(value: object) -> Iterator[str]:
+    if isinstance(value, SymDim):
+        yield from value.symbols
+    elif isinstance(value, Graph):
+        for inner in value.nodes:
+            yield from _mentioned(inner)
+        for result in value.values:
+            yield from type_symbols(result.type)
+    elif is_tuple(value):
+        for item in value:
+            yield from _symbols(item)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A walk that came to its end, or to a `failure` and `where` it was."""
+
+    walk: Walk
+    failure: Unsafe | None
+    where: str
+
+
+Repair = Callable[[Walk, Node, Unsafe], None]
+
+
+def walked(graph: Graph, symbol: str, repair: Repair | None = None) -> Outcome:
+    """Walks through the whole graph, calling `repair` where the proof fails, which raises `Unsafe` if it cannot help.
+
+    Nodes that no output depends on are left out.
+    """
+    walk = Walk(graph, symbol, {})
+    live = ancestors(graph.outputs)
+    where = "its inputs"
+    try:
+        walk.enter()
+        for node in graph.nodes:
+            if node in live:
+                where = node.where()
+                _judge(walk, node, repair)
+        where = "its outputs"
+        walk.check_outputs()
+    except Unsafe as failure:
+        return Outcome(walk, failure, where)
+    return Outcome(walk, None, "")
+
+
+def _judge(walk: Walk, node: Node, repair: Repair | None) -> None:
+    if repair is None:
+        walk.judge(node)
+        return
+    while node.graph is walk.graph:  # a repair may take the node away
+        try:
+            walk.judge(node)
+        except Unsafe as failure:
+            repair(walk, node, failure)
+            continue
+        return
