@@ -141,10 +141,10 @@ def test_wished_names_are_made_unique_and_inputs_keep_theirs(graph: Graph) -> No
 def test_many_equal_wishes_cost_no_search() -> None:
     graph = Graph()
     x = graph.add_input("x", TYPES[1])
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(5_000):
         graph.append(native("exp"), [x], names=["x"])
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 # ---- adding

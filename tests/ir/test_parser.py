@@ -149,8 +149,8 @@ def test_any_damage_is_read_or_answered_by_a_parse_error(graph: Graph, data: st.
 def test_reading_is_linear() -> None:
     lines = [f"  %{i + 1}: f32[B, 4] = add(%{i}, %{i // 2})\n" for i in range(20_000)]
     text = "graph @main(%0: f32[B, 4]) {\n" + "".join(lines) + "  return %20000\n}\n"
-    start = time.perf_counter()
+    start = time.process_time()
     graph = parse(text)
-    elapsed = time.perf_counter() - start
+    elapsed = time.process_time() - start
     assert elapsed < 10, f"{elapsed:.1f} s for 20,000 lines; about 0.5 s is usual"
     assert print_graph(graph) == text

@@ -194,9 +194,9 @@ def test_chains_of_a_hundred_thousand_nodes_are_followed_quickly() -> None:
     attrs = {"shape": ()}
     for _ in range(100_000):
         value = chain.graph.append(add, (value,), attrs).output
-    start = time.perf_counter()
+    start = time.process_time()
     assert ShapeValues().as_dim(value) == B
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 STEPS = ("add", "sub", "mul")

@@ -410,7 +410,7 @@ def test_the_cost_is_linear() -> None:
     for _ in range(20_000):
         value = graph.append(native("add"), [value, value]).output
     graph.set_outputs([value])
-    start = time.perf_counter()
+    start = time.process_time()
     verify(graph)
-    elapsed = time.perf_counter() - start
+    elapsed = time.process_time() - start
     assert elapsed < 10, f"{elapsed:.1f} s for 20,000 nodes; about 0.4 s is usual"

@@ -19,9 +19,9 @@ MAX_SECONDS = 5.0
 
 def outcome(source: bytes | ModelProto) -> str:
     """The kind of outcome; a graph must be valid, and an error must say something."""
-    started = time.perf_counter()
+    started = time.process_time()
     found, message = _imported(source)
-    assert time.perf_counter() - started < MAX_SECONDS
+    assert time.process_time() - started < MAX_SECONDS
     assert message
     return found
 
