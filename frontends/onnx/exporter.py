@@ -25,7 +25,7 @@ from .foreign_nodes import domain_and_operator, write_foreign
 from .metadata import write_metadata
 from .ops import EXPORTS
 from .schemas import Use, schema_of, unchanged_span
-from .tensors import constant_to_proto, type_to_proto
+from .tensors import constant_to_proto, type_text, type_to_proto
 
 DEFAULT_OPSET = 26
 DEFAULT_IR_VERSION = 13
@@ -152,6 +152,7 @@ class ModelWriter:
         self.versions = {"": opset}
         self._limits: dict[str, int] = {}
         self.node_names: set[str] = set()
+        self.type_texts: dict[str, str] = {}  # of names that stand for no value of the graph
         self._names: set[str] = set()
         self._suffixes: dict[str, int] = {}
 
@@ -269,6 +270,7 @@ class GraphWriter:
         found = self._shared.get(content)
         if found is None:
             found = self._shared[content] = self.new_name("constant")
+            self.model.type_texts[found] = type_text(content.type)
             self._add_initializer(found, content)
         return found
 
@@ -356,7 +358,7 @@ class GraphWriter:
         given = {name: value for name, value in attributes.items() if value is not None}
         operands, results = _without_trailing_absent(inputs), _without_trailing_absent(outputs)
         version = self.model.versions.get(domain, 1)
-        use = Use(op_type, domain, _types(operands), _types(results), list(given))
+        use = Use(op_type, domain, self._type_texts(operands), self._type_texts(results), list(given))
         if domain:
             version = max(version, use.first_fit(version - 1) or version)
         given = _checked(use, given, version)
@@ -368,6 +370,12 @@ class GraphWriter:
         proto.attribute.extend(attribute_to_proto(name, value, schema) for name, value in given.items())
         self._sign(proto, node)
         self._nodes.append(proto)
+        for position, name in enumerate(names):
+            self.model.type_texts.setdefault(name, use.result_type(version, position))
+
+    def _type_texts(self, values: Sequence[Operand]) -> list[str]:
+        known = self.model.type_texts
+        return [type_text(value.type) if isinstance(value, Value) else known.get(value or "", "") for value in values]
 
     def _operand_name(self, value: Operand) -> str:
         if value is None:
@@ -413,10 +421,6 @@ def _without_trailing_absent(values: Sequence[Operand]) -> list[Operand]:
     return kept
 
 
-def _types(values: Sequence[Operand]) -> list[Type | None]:
-    return [value.type if isinstance(value, Value) else None for value in values]
-
-
 def _checked(use: Use, attributes: Mapping[str, Any], version: int) -> dict[str, Any]:
     """The attributes to write; those that the version lacks are left out where they have their later default."""
     problem = use.problem_with(version)
@@ -437,7 +441,9 @@ def _is_later_default(use: Use, newer: int, version: int, name: str, value: Any)
     old, new = schema_of(use.op_type, version, use.domain), schema_of(use.op_type, newer, use.domain)
     if old is None or new is None or name in old.attributes or name not in new.attributes:
         return False
-    default = new.attributes[name].default_value
+    span, default = unchanged_span(use.op_type, newer, use.domain), new.attributes[name].default_value
+    if span is None or span[0] > version:
+        return False  # without the attribute the older operator means something else
     return bool(default.name) and attribute_to_proto(name, value, new) == default
 
 

@@ -9,9 +9,7 @@ import onnx
 from onnx import AttributeProto
 from onnx.defs import OpSchema
 
-from ...ir.types import Type
 from .attributes import attribute_kind
-from .tensors import type_text
 
 _NEWEST = 2**31 - 1  # the largest number that onnx takes for a version
 
@@ -107,7 +105,10 @@ def signature_problem(schema: OpSchema, attributes: Mapping[str, AttributeProto]
 
 
 class Use:
-    """How a node wants to use an operator: what `problem_with` compares with the schema of a version."""
+    """How a node wants to use an operator: what `problem_with` compares with the schema of a version.
+
+    `inputs` and `outputs` are types as schemas write them, empty where they are not known.
+    """
 
     __slots__ = ("attributes", "domain", "inputs", "op_type", "outputs")
 
@@ -115,14 +116,14 @@ class Use:
         self,
         op_type: str,
         domain: str,
-        inputs: Sequence[Type | None],
-        outputs: Sequence[Type | None],
+        inputs: Sequence[str],
+        outputs: Sequence[str],
         attributes: Sequence[str],
     ) -> None:
         self.op_type = op_type
         self.domain = domain
-        self.inputs = tuple(type_text(ty) for ty in inputs)
-        self.outputs = tuple(type_text(ty) for ty in outputs)
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
         self.attributes = frozenset(attributes)
 
     def without(self, attributes: Iterable[str]) -> "Use":
@@ -136,6 +137,20 @@ class Use:
         if not versions_of(self.op_type, self.domain):
             return ""
         return _problem(self.op_type, self.domain, version, self.inputs, self.outputs, self.attributes)
+
+    def result_type(self, version: int, position: int) -> str:
+        """The type of a result as far as the operator ties it to the operands' types; empty when it does not."""
+        schema = schema_of(self.op_type, version, self.domain)
+        if schema is None or not schema.outputs:
+            return ""
+        result = schema.outputs[min(position, len(schema.outputs) - 1)]
+        if len(result.types) == 1:
+            return next(iter(result.types))
+        formal = schema.inputs
+        same = (
+            text for i, text in enumerate(self.inputs) if formal[min(i, len(formal) - 1)].type_str == result.type_str
+        )
+        return next((text for text in same if text), "")
 
     def first_fit(self, above: int) -> int | None:
         """The lowest opset version above `above` in which the operator can be used so, None when there is none."""

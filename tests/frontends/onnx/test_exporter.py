@@ -243,6 +243,23 @@ def test_attributes_that_an_older_version_lacks_are_left_out_where_they_say_noth
     assert not export_model(graph, opset=13).graph.node[0].attribute
 
 
+def test_an_attribute_is_kept_where_an_older_version_without_it_means_something_else():
+    graph = parse(
+        """graph @net(%x: f32[1, 1, 4, 4], %r: f32[2, 4], %b: i64[2]) {
+          %y: f32[2, 1, 2, 2] = roi_align(%x, %r, %b) {output_size = [2, 2]}
+          return %y
+        }"""
+    )
+    with pytest.raises(UnsupportedError, match="RoiAlign has no attribute coordinate_transformation_mode"):
+        export_model(graph, opset=15)
+
+
+def test_a_step_in_between_is_held_to_the_element_types_of_its_operator():
+    graph = parse("graph @net(%x: bf16[2]) { %y: bf16[2] = silu(%x) {alpha = 0.5}  return %y }")
+    with pytest.raises(UnsupportedError, match=r"(?s)bfloat16.*opset=13"):
+        export_model(graph, opset=12)
+
+
 def test_a_foreign_operator_keeps_the_opsets_in_which_it_means_the_same():
     graph = import_model(
         parsed(

@@ -7,10 +7,8 @@ from capgraph.frontends.onnx.schemas import (
     unchanged_span,
     versions_of,
 )
-from capgraph.ir.types import DType, TensorType
 
-F32 = TensorType(DType.F32, (2,))
-BF16 = TensorType(DType.BF16, (2,))
+F32, BF16 = "tensor(float)", "tensor(bfloat16)"
 
 
 def test_a_schema_is_that_of_the_newest_version_not_above():
@@ -53,11 +51,26 @@ def test_the_span_in_which_an_operator_means_the_same(operator, version, span):
         (Use("Swish", "", [F32], [F32], []), 13, "does not exist"),
         (Use("Upsample", "", [F32], [F32], []), 13, "does not exist"),
         (Use("Anything", "com.example", [BF16], [F32], ["x"]), 1, ""),
-        (Use("Concat", "", [F32, F32, BF16], [None], ["axis"]), 4, "takes no tensor(bfloat16) as inputs"),
+        (Use("Concat", "", [F32, F32, BF16], [""], ["axis"]), 4, "takes no tensor(bfloat16) as inputs"),
     ],
 )
 def test_how_an_operator_can_be_used(use, version, problem):
     assert use.problem_with(version) == problem
+
+
+@pytest.mark.parametrize(
+    ("use", "text"),
+    [
+        (Use("Add", "", [BF16, ""], [""], []), BF16),
+        (Use("Add", "", ["", ""], [""], []), ""),
+        (Use("Less", "", [F32, F32], [""], []), "tensor(bool)"),
+        (Use("Shape", "", [F32], [""], []), "tensor(int64)"),
+        (Use("Cast", "", [F32], [""], ["to"]), ""),
+        (Use("Anything", "com.example", [F32], [""], []), ""),
+    ],
+)
+def test_the_type_of_a_result_as_far_as_operands_tell(use, text):
+    assert use.result_type(21, 0) == text
 
 
 def test_the_first_version_that_fits():
