@@ -17,6 +17,7 @@ from .pointwise_convolutions import PointwiseConvolutions
 from .recognise_activations import RecogniseActivations
 from .recognise_attention import RecogniseAttention
 from .recognise_norms import RecogniseNorms
+from .recognise_rotary import RecogniseRotary
 
 _PASSES: tuple[type[Pass], ...] = (
     Canonicalise,
@@ -30,13 +31,14 @@ _PASSES: tuple[type[Pass], ...] = (
     RecogniseActivations,
     RecogniseAttention,
     RecogniseNorms,
+    RecogniseRotary,
 )
 
 PASSES: Mapping[str, type[Pass]] = MappingProxyType({each.name: each for each in _PASSES})
 """The passes that pipelines and the command line can name."""
 
 _CLEAN_UP: tuple[Pass, ...] = (EliminateDeadCode(), FoldConstants(), Canonicalise(), Cse())
-_RECOGNISE: tuple[Pass, ...] = (RecogniseActivations(), RecogniseNorms(), RecogniseAttention())
+_RECOGNISE: tuple[Pass, ...] = (RecogniseActivations(), RecogniseNorms(), RecogniseRotary(), RecogniseAttention())
 _FOLD: tuple[Pass, ...] = (FoldBatchNorm(), FoldPadding(), FoldScales(), PointwiseConvolutions())
 
 _LEVELS: Mapping[int, Pipeline] = MappingProxyType(

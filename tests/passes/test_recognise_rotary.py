@@ -1,0 +1,167 @@
+"""Composed rotary embeddings become one op, tables and all; what only looks like them stays."""
+
+import pytest
+from capgraph.passes.recognise_rotary import RecogniseRotary
+
+from tests.passes.checking import check_pass
+
+
+def graph(inputs: str, *lines: str) -> str:
+    """A graph that returns %y."""
+    return "\n  ".join([f"graph @main({inputs}) {{", *lines]) + "\n  return %y\n}\n"
+
+
+X = "%x: f32[B, 2, T, 4]"
+ANGLES = (
+    "%two: f32[B, T, 4] = concat(%f, %f) {axis = -1}",
+    "%c3: f32[B, T, 4] = cos(%two)",
+    "%s3: f32[B, T, 4] = sin(%two)",
+    "%c: f32[B, 1, T, 4] = reshape(%c3) {shape = [B, 1, T, 4]}",
+    "%s: f32[B, 1, T, 4] = reshape(%s3) {shape = [B, 1, T, 4]}",
+)
+SLICES = (
+    "%a: f32[B, 2, T, 2] = slice(%x) {axes = [3], starts = [0], ends = [2], steps = [1]}",
+    "%b: f32[B, 2, T, 2] = slice(%x) {axes = [-1], starts = [2], ends = [9223372036854775807], steps = [1]}",
+)
+SPLIT = ("%a: f32[B, 2, T, 2], %b: f32[B, 2, T, 2] = split(%x) {axis = -1, sizes = [2, 2]}",)
+TURN = ("%n: f32[B, 2, T, 2] = neg(%b)", "%r: f32[B, 2, T, 4] = concat(%n, %a) {axis = -1}")
+SUM = (
+    "%xc: f32[B, 2, T, 4] = mul(%x, %c)",
+    "%rs: f32[B, 2, T, 4] = mul(%r, %s)",
+    "%y: f32[B, 2, T, 4] = add(%xc, %rs)",
+)
+ROTARY = "%y: f32[B, 2, T, 4] = rotary_embedding(%x, %hc, %hs, _)"
+
+
+@pytest.mark.parametrize("parts", [SLICES, SPLIT], ids=["slices", "split"])
+def test_rotated_halves_with_computed_angles(parts):
+    inputs = f"{X}, %f: f32[B, T, 2]"
+    halves = (
+        "%p: f32[B, T, 2] = cos(%f)",
+        "%p1: f32[B, 1, T, 2] = reshape(%p) {shape = [B, 1, T, 2]}",
+        "%hc: f32[B, T, 2] = reshape(%p1) {shape = [B, T, 2]}",
+        "%q: f32[B, T, 2] = sin(%f)",
+        "%q1: f32[B, 1, T, 2] = reshape(%q) {shape = [B, 1, T, 2]}",
+        "%hs: f32[B, T, 2] = reshape(%q1) {shape = [B, T, 2]}",
+    )
+    check_pass(RecogniseRotary(), graph(inputs, *ANGLES, *parts, *TURN, *SUM), graph(inputs, *halves, ROTARY))
+
+
+def test_tables_that_positions_select_from_one_for_all_samples():
+    inputs = f"{X}, %i: i64[1, T]"
+    table = "dense<f32[3, 4]: [1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 3.0, 4.0, 5.0, 6.0, 5.0, 6.0]>"
+    half = "dense<f32[3, 2]: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]>"
+    before = (
+        f"%t: f32[3, 4] = constant() {{value = {table}}}",
+        "%g: f32[1, T, 4] = gather(%t, %i)",
+        "%c: f32[1, 1, T, 4] = unsqueeze(%g) {axes = [1]}",
+        "%s: f32[1, 1, T, 4] = neg(%c)",
+        *SLICES,
+        *TURN,
+        *SUM,
+    )
+    after = (
+        f"%t: f32[3, 2] = constant() {{value = {half}}}",
+        "%g: f32[1, T, 2] = gather(%t, %i)",
+        "%g1: f32[1, 1, T, 2] = reshape(%g) {shape = [1, 1, T, 2]}",
+        "%g2: f32[1, T, 2] = reshape(%g1) {shape = [1, T, 2]}",
+        "%hc: f32[B, T, 2] = expand(%g2) {shape = [B, T, 2]}",
+        f"%t1: f32[3, 2] = constant() {{value = {half}}}",
+        "%k: f32[1, T, 2] = gather(%t1, %i)",
+        "%k1: f32[1, 1, T, 2] = reshape(%k) {shape = [1, 1, T, 2]}",
+        "%k2: f32[1, 1, T, 2] = neg(%k1)",
+        "%k3: f32[1, T, 2] = reshape(%k2) {shape = [1, T, 2]}",
+        "%hs: f32[B, T, 2] = expand(%k3) {shape = [B, T, 2]}",
+        ROTARY,
+    )
+    check_pass(RecogniseRotary(), graph(inputs, *before), graph(inputs, *after), numeric=False)
+
+
+def test_interleaved_pairs():
+    """GPT-J: pairs joined by stack and flatten, angles repeated next to each other."""
+    inputs = f"{X}, %f: f32[B, T, 2, 1]"
+    before = (
+        "%pairs: f32[B, T, 2, 2] = expand(%f) {shape = [B, T, 2, 2]}",
+        "%c: f32[B, 1, T, 4] = reshape(%pairs) {shape = [B, 1, T, 4]}",
+        "%s: f32[B, 1, T, 4] = neg(%c)",
+        "%a: f32[B, 2, T, 2] = slice(%x) {axes = [3], starts = [0], ends = [4], steps = [2]}",
+        "%b: f32[B, 2, T, 2] = slice(%x) {axes = [3], starts = [1], ends = [4], steps = [2]}",
+        "%n: f32[B, 2, T, 2] = neg(%b)",
+        "%n1: f32[B, 2, T, 2, 1] = reshape(%n) {shape = [B, 2, T, 2, 1]}",
+        "%a1: f32[B, 2, T, 2, 1] = reshape(%a) {shape = [B, 2, T, 2, 1]}",
+        "%j: f32[B, 2, T, 2, 2] = concat(%n1, %a1) {axis = -1}",
+        "%r: f32[B, 2, T, 4] = reshape(%j) {shape = [B, 2, T, 4]}",
+        *SUM,
+    )
+    after = (
+        "%c: f32[B, 1, T, 2] = reshape(%f) {shape = [B, 1, T, 2]}",
+        "%hc: f32[B, T, 2] = reshape(%c) {shape = [B, T, 2]}",
+        "%d: f32[B, 1, T, 2] = reshape(%f) {shape = [B, 1, T, 2]}",
+        "%s: f32[B, 1, T, 2] = neg(%d)",
+        "%hs: f32[B, T, 2] = reshape(%s) {shape = [B, T, 2]}",
+        "%y: f32[B, 2, T, 4] = rotary_embedding(%x, %hc, %hs, _) {interleaved = true}",
+    )
+    check_pass(RecogniseRotary(), graph(inputs, *before), graph(inputs, *after))
+
+
+TABLES = "%hc: f32[B, T, 1], %hs: f32[B, T, 1]"
+
+
+def test_a_head_of_which_the_first_part_is_rotated():
+    before = (
+        "%a: f32[B, 2, T, 2] = slice(%x) {axes = [3], starts = [0], ends = [2], steps = [1]}",
+        "%b: f32[B, 2, T, 2] = slice(%x) {axes = [3], starts = [2], ends = [4], steps = [1]}",
+        "%r: f32[B, 2, T, 2] = rotary_embedding(%a, %hc, %hs, _)",
+        "%y: f32[B, 2, T, 4] = concat(%r, %b) {axis = 3}",
+    )
+    after = "%y: f32[B, 2, T, 4] = rotary_embedding(%x, %hc, %hs, _) {rotary_dim = 2}"
+    inputs = f"{X}, {TABLES}"
+    check_pass(RecogniseRotary(), graph(inputs, *before), graph(inputs, after))
+
+
+def test_heads_are_rotated_before_they_are_parted():
+    inputs = f"%x: f32[B, T, 4], {TABLES}"
+    before = (
+        "%a: f32[B, T, 2, 2] = reshape(%x) {shape = [B, T, 2, 2]}",
+        "%b: f32[B, 2, T, 2] = transpose(%a) {perm = [0, 2, 1, 3]}",
+        "%y: f32[B, 2, T, 2] = rotary_embedding(%b, %hc, %hs, _)",
+    )
+    after = (
+        "%r: f32[B, T, 4] = rotary_embedding(%x, %hc, %hs, _) {heads = 2}",
+        "%a: f32[B, T, 2, 2] = reshape(%r) {shape = [B, T, 2, 2]}",
+        "%y: f32[B, 2, T, 2] = transpose(%a) {perm = [0, 2, 1, 3]}",
+    )
+    check_pass(RecogniseRotary(), graph(inputs, *before), graph(inputs, *after))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "lines"),
+    [
+        # tables that nothing shows to repeat the angles
+        (f"{X}, %c: f32[B, 1, T, 4], %s: f32[B, 1, T, 4]", (*SLICES, *TURN, *SUM)),
+        # the first half negated
+        (
+            f"{X}, %f: f32[B, T, 2]",
+            (
+                *ANGLES,
+                *SLICES,
+                "%n: f32[B, 2, T, 2] = neg(%a)",
+                "%r: f32[B, 2, T, 4] = concat(%n, %b) {axis = 3}",
+                *SUM,
+            ),
+        ),
+        # a table that differs from head to head
+        (
+            f"{X}, %f: f32[2, T, 2]",
+            (
+                "%c: f32[2, T, 4] = concat(%f, %f) {axis = -1}",
+                "%s: f32[2, T, 4] = neg(%c)",
+                *SLICES,
+                *TURN,
+                *SUM,
+            ),
+        ),
+    ],
+)
+def test_what_only_looks_like_rotary_embedding_stays(inputs, lines):
+    check_pass(RecogniseRotary(), graph(inputs, *lines), None)
