@@ -1,5 +1,6 @@
 """The nine light models: as they ship, against the outputs beside them; with real weights, against ONNX Runtime."""
 
+import math
 from typing import Any
 
 import capgraph
@@ -12,10 +13,13 @@ from onnx import numpy_helper
 from examples.light_models import FOLDER, NAMES, input_name, light_model
 
 SEEDS = (1, 2, 3)
+SHAPE = (1, 3, 224, 224)
+RAMP = (np.arange(math.prod(SHAPE)) / math.prod(SHAPE)).reshape(SHAPE).astype(np.float32)
+"""The input that the ONNX backend suite gives these models."""
 
 
 def picture(seed: int) -> Any:
-    return np.random.default_rng(seed).standard_normal((1, 3, 224, 224), dtype=np.float32)
+    return np.random.default_rng(seed).standard_normal(SHAPE, dtype=np.float32)
 
 
 def test_all_nine_are_there() -> None:
@@ -23,11 +27,16 @@ def test_all_nine_are_there() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_as_they_ship_they_give_the_outputs_beside_them(name: str) -> None:
-    program = capgraph.optimize(FOLDER / f"light_{name}.onnx")
+@pytest.mark.parametrize("executor", ["eager", "ort"])
+def test_as_they_ship_they_give_the_outputs_beside_them(name: str, executor: str) -> None:
+    if (name, executor) == ("squeezenet", "ort"):
+        pytest.skip(
+            "a softmax over logits around 1e9 that differ in their last bits alone, which blocked kernels leave"
+        )
+    program = capgraph.optimize(FOLDER / f"light_{name}.onnx", executor=executor)
     expected = onnx.TensorProto.FromString((FOLDER / f"light_{name}_output_0.pb").read_bytes())
     (required,) = (n for n in program.inputs if n not in program.optional_inputs)
-    (output,) = program.run({required: picture(0)}).values()
+    (output,) = program.run({required: RAMP}).values()
     np.testing.assert_allclose(output, numpy_helper.to_array(expected), rtol=1e-3)
     assert "foreign ops: none" in program.explain()
 
