@@ -37,6 +37,9 @@ SIZES = (3, 2, 5, 4, 7, 6)
 """What symbolic sizes are bound to, in the order of their names: small, and different from each other."""
 
 
+_silent = np.errstate(all="ignore")  # infinities and NaN are compared like any other result
+
+
 @dataclass(frozen=True)
 class Sample:
     """One set of inputs, what the graph gave for it, and how far each output moved under one rounding of the inputs."""
@@ -103,6 +106,7 @@ class Samples:
         return ""
 
 
+@_silent
 def difference(old: Any, new: Any, exactness: Exactness, terms: int = 1, response: float = 0.0) -> str:
     """How `new` differs from `old` by more than `exactness` allows, in words; empty when it does not."""
     if not is_array(old) or not is_array(new):
@@ -113,8 +117,7 @@ def difference(old: Any, new: Any, exactness: Exactness, terms: int = 1, respons
         return "" if old.tolist() == new.tolist() else "has other strings"
     wide_old, wide_new = _wide(old), _wide(new)
     bound = tolerance(wide_old, DType.of(old.dtype), exactness, terms, response)
-    with np.errstate(all="ignore"):
-        close = np.abs(wide_new - wide_old) <= bound
+    close = np.abs(wide_new - wide_old) <= bound
     same = (wide_new == wide_old) | (np.isnan(wide_new) & np.isnan(wide_old))
     wrong = np.argwhere(~(same | close))
     if not len(wrong):
@@ -182,6 +185,7 @@ def _sample(graph: Graph, inputs: Sequence[Any]) -> Sample:
     return Sample(tuple(inputs), expected, tuple(map(_distance, expected, moved)))
 
 
+@_silent
 def _nudged(array: Any) -> Any:
     """Every float one rounding further from zero."""
     if not is_array(array) or array.dtype.hasobject or not DType.of(array.dtype).is_float:

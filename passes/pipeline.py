@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from ..ir.errors import CapgraphError, InternalError, UnsupportedError
 from ..ir.graph import Graph, Node
 from ..ir.printer import print_graph
@@ -232,7 +234,8 @@ class PassRun:
             left = None if self._budget is None else self._budget - self.rewrites.total()
             rewriter = Rewriter(region, budget=left)
             try:
-                self._pass.run(region, rewriter)
+                with np.errstate(all="ignore"):  # infinities and NaN are results like any other, also of folding
+                    self._pass.run(region, rewriter)
             except FAULTS as error:
                 began = rewriter.last.node if rewriter.last is not None else None
                 raise fault(f"pass {self._pass.name}", error, began) from error
