@@ -76,6 +76,11 @@ class Value:
         return tuple(dict.fromkeys(use.user for use in self._uses if isinstance(use.user, Node)))
 
     @property
+    def use_count(self) -> int:
+        """How many uses there are; unlike `len(value.uses)`, in constant time."""
+        return len(self._uses)
+
+    @property
     def has_uses(self) -> bool:
         return bool(self._uses)
 

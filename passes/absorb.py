@@ -74,7 +74,7 @@ def wide(array: Array) -> Array:
 def absorbed(value: Value, change: Affine) -> Plan | None:
     """The plan for `value` with `change` applied, where `value` has one use: the node that applies it now."""
     node = value.producer
-    if node is None or value.index != 0 or len(value.uses) != 1:
+    if node is None or value.index != 0 or value.use_count != 1:
         return None
     rule = _RULES.get(node.op.name)
     return rule(node, change) if rule is not None and value.tensor.dtype.is_float else None
@@ -99,7 +99,7 @@ def scaled_constant(content: Constant, scale: Array | None, shift: Array | None 
 def own_weight(value: Value | None) -> Constant | None:
     """A float constant that one node reads: a changed copy of a shared one would have to be stored besides it."""
     content = constant_of(value) if value is not None else None
-    if value is None or content is None or len(value.uses) != 1 or not content.dtype.is_float:
+    if value is None or content is None or value.use_count != 1 or not content.dtype.is_float:
         return None
     return content
 

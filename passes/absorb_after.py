@@ -20,7 +20,7 @@ def absorbed_after(node: Node, x: Value, change: Affine) -> Plan | None:
     """The plan; None when `node` has no weight for it."""
     rule = _RULES.get(node.op.name)
     first = node.inputs[0]
-    if rule is None or first is None or len(first.uses) != 1 or not x.tensor.dtype.is_float:
+    if rule is None or first is None or first.use_count != 1 or not x.tensor.dtype.is_float:
         return None
     return rule(node, x, change)
 

@@ -6,7 +6,7 @@ cannot reach.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..ir.errors import InternalError
 from ..ir.graph import Graph, Node, Value
@@ -16,6 +16,9 @@ from .rewriter import Rewriter
 
 REWRITES_PER_NODE = 64
 """A graph of n nodes may be rewritten this many times n; more means that rules undo each other."""
+
+MANY_USES = 16
+"""A value with more uses is not followed to its users after a rewrite."""
 
 
 def apply_rules(graph: Graph, rewriter: Rewriter, rules: Sequence[Rule]) -> None:
@@ -76,9 +79,20 @@ def _affected(rewriter: Rewriter, graph: Graph) -> list[Node]:
     rewriter.touched.clear()
     frontier = list(found)
     for _ in range(2):
-        frontier = [user for node in frontier for value in node.outputs for user in value.users if user not in found]
+        frontier = [user for node in frontier for user in _near_users(node) if user not in found]
         found.update(dict.fromkeys(frontier))
     return [node for node in found if node.graph is graph]
+
+
+def _near_users(node: Node) -> Iterator[Node]:
+    """The users of a node's results, where they are few.
+
+    A constant or mask that thousands read does not make them all worth another look: those that got it just now are
+    touched themselves.
+    """
+    for value in node.outputs:
+        if value.use_count <= MANY_USES:
+            yield from value.users
 
 
 class _Worklist:

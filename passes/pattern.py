@@ -273,7 +273,7 @@ def _result(pattern: Match, value: Value, bindings: _Bindings) -> Iterator[_Bind
     node = value.producer
     if node is None or pattern.result not in (None, value.index):
         return
-    if pattern.only_user and len(value.uses) != 1:
+    if pattern.only_user and value.use_count != 1:
         return
     yield from _node(pattern, node, bindings)
 

@@ -130,8 +130,6 @@ class Rewriter:
         self.graph.replace_uses(old, new)
         self._take_name(old, new)
         self.edits += 1
-        if new.producer is not None:
-            self.touched[new.producer] = None
 
     def _take_name(self, old: Value, new: Value) -> None:
         if new.producer is None or old.producer is None or not new.name.isdigit() or old.name.isdigit():
@@ -180,18 +178,19 @@ class Rewriter:
             self.edits += 1
             self.touched.pop(current, None)
             pending += [producer for producer in producers if not producer.has_uses]
-            self.touched.update({producer: None for producer in producers if producer.has_uses})
-            self._touch_users(current)
+            self._touch_last_users(current)
 
     def _drop_unused(self, value: Value | None) -> None:
         if value is not None and value.producer is not None and not value.producer.has_uses:
             self.erase(value.producer)
 
-    def _touch_users(self, node: Node) -> None:
-        """Nodes that read what `node` read may now be the only ones to do so, which some patterns wait for."""
+    def _touch_last_users(self, node: Node) -> None:
+        """Who alone reads now what `node` read, and the producer of that, have what some patterns wait for."""
         for value in node.operands:
-            if len(value.uses) == 1:
+            if value.use_count == 1:
                 self.touched.update(dict.fromkeys(value.users))
+                if value.producer is not None:
+                    self.touched[value.producer] = None
 
     def _note(self, node: Node) -> None:
         self.edits += 1

@@ -59,7 +59,7 @@ def _concat_of_concats(rewriter: Rewriter, found: Found) -> Value | None:
     spread: list[Value] = []
     for value in root.operands:
         node = value.producer
-        same = node is not None and node.op is root.op and len(value.uses) == 1
+        same = node is not None and node.op is root.op and value.use_count == 1
         if same and node is not None and normal_axes((node.attrs["axis"],), value.tensor.rank)[0] == axis:
             spread += node.operands
         else:

@@ -148,7 +148,7 @@ def _span_along(value: Value, axis: int) -> Span | None:
 
 def _rotation(rewriter: Rewriter, root: Node, spans: list[Span | None]) -> Value | None:
     """The end of a tensor and then its beginning: a roll."""
-    if len(spans) != 2 or any(len(value.uses) != 1 for value in root.operands):
+    if len(spans) != 2 or any(value.use_count != 1 for value in root.operands):
         return None
     end, beginning = spans
     if end is None or beginning is None:
