@@ -56,5 +56,5 @@ def test_rules_that_undo_each_other_are_named() -> None:
         Rule("back", Match("relu", Capture("x")), lambda rewriter, found: rewriter.op("abs", found["x"])),
     ]
     graph = chain_on_one_constant(3)
-    with pytest.raises(InternalError, match="do not come to an end; last applied: (there|back)"):
+    with pytest.raises(InternalError, match=r"do not come to an end; last applied: (there|back)"):
         apply_rules(graph, Rewriter(graph), rules)
