@@ -1,0 +1,136 @@
+"""Writes docs/ops.md: the table of all native ops, as their schemas state them.
+
+python docs/generate_ops.py
+"""
+
+import importlib
+import re
+from pathlib import Path
+
+from capgraph.ir import op as schema
+from capgraph.ir.attrs import Attribute, AttrKind
+from capgraph.ir.op import Op, Operand, Trait
+from capgraph.ir.ops import FAMILIES, OPS
+from capgraph.ir.types import DType
+
+PAGE = Path(__file__).with_name("ops.md")
+
+# From the largest to the smallest: a set is written as the first that it holds, then what is left of it.
+_SETS = {
+    "any": schema.ANY,
+    "number": schema.NUMBERS,
+    "integer": schema.INTEGERS,
+    "unsigned": schema.UINTS,
+    "signed": schema.SIGNED,
+    "float": schema.FLOATS,
+    "float8": schema.FLOAT8,
+    "sub-byte": schema.SUB_BYTE,
+    "complex": schema.COMPLEX,
+}
+
+_INTRODUCTION = """\
+# Native ops
+
+{count} ops in {families} families. This page is made by `python docs/generate_ops.py` from the ops' own schemas; the
+whole meaning of an op is the docstring of its NumPy function in `ir/ops/FAMILY.py`.
+
+How to read a row: operands with the same letter have the same dtype; `?` marks an operand that may be absent, `*` any
+number of operands. An attribute without a default must be given. An op called `dynamic_...` takes at run time, as an
+operand, what the op without the prefix takes as an attribute. Elementwise ops broadcast their operands as NumPy does,
+and nothing is converted: a cast is a node.
+
+| dtypes | which |
+|---|---|
+{sets}
+
+| trait | what drivers may rely on |
+|---|---|
+| commutative | the two operands may be swapped |
+| elementwise | each element of the result depends on one element of each operand |
+| reduction | folds axes into one value |
+| view | holds the elements of the first operand, in another shape or order |
+| sequential | a recurrence over an axis |
+| impure | another result at the next call: never folded, never merged |
+| data dependent | sizes of results depend on contents: runs eagerly |
+| reads host | the contents of an operand steer the launch: runs eagerly |
+| control flow | owns regions |
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    sets = "\n".join(f"| {name} | {_listed(dtypes)} |" for name, dtypes in _SETS.items() if name != "any")
+    introduction = _INTRODUCTION.format(count=len(OPS), families=len(FAMILIES), sets=sets)
+    return "\n".join([introduction, *(_family(name) for name in FAMILIES)])
+
+
+def _family(name: str) -> str:
+    about = importlib.import_module(f"capgraph.ir.ops.{name}").__doc__ or ""
+    rows = "\n".join(_row(OPS[entry]) for entry in FAMILIES[name])
+    head = "| op | attributes | traits | meaning |\n|---|---|---|---|"
+    return f"## {name}\n\n{_cell(_first_paragraph(about))}\n\n{head}\n{rows}\n"
+
+
+def _row(op: Op) -> str:
+    cells = (_signature(op), ", ".join(map(_attribute, op.attrs.values())), _traits(op), _first_paragraph(op.doc))
+    return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _signature(op: Op) -> str:
+    operands = ", ".join(map(_operand, op.operands))
+    variables = {operand.var: _dtypes(operand.dtypes) for operand in op.operands if operand.var}
+    where = "; ".join(f"{name}: {dtypes}" for name, dtypes in variables.items())
+    return f"`{op.name}({operands})`" + (f" {where}" if where else "")
+
+
+def _operand(operand: Operand) -> str:
+    star, mark = "*" * operand.is_variadic, "?" * operand.is_optional
+    kind = operand.var or _dtypes(operand.dtypes)
+    return f"{star}{operand.name}: {kind}{mark}"
+
+
+def _dtypes(dtypes: frozenset[DType]) -> str:
+    names, rest = [], dtypes
+    for name, members in _SETS.items():
+        if members <= rest:
+            names.append(name)
+            rest -= members
+    return ", ".join([*names, *(dtype.value for dtype in DType if dtype in rest)])
+
+
+def _listed(dtypes: frozenset[DType]) -> str:
+    return ", ".join(dtype.value for dtype in DType if dtype in dtypes)
+
+
+def _attribute(attribute: Attribute) -> str:
+    kind = " or ".join(attribute.choices) if attribute.choices else attribute.kind.value
+    default = "" if attribute.is_required else f" = {_default(attribute)}"
+    return f"`{attribute.name}`: {kind}{default}"
+
+
+def _default(attribute: Attribute) -> str:
+    value = attribute.default
+    if value is None:
+        return "none"
+    if attribute.kind is AttrKind.BOOL:
+        return str(value).lower()
+    return "[]" if value == () else str(value)
+
+
+def _traits(op: Op) -> str:
+    return ", ".join((trait.name or "").lower().replace("_", " ") for trait in Trait if trait in op.traits)
+
+
+def _first_paragraph(text: str) -> str:
+    return " ".join(text.strip().split("\n\n")[0].split())
+
+
+def _cell(text: str) -> str:
+    """`text` with what Markdown would read as its own made plain, except in code."""
+    parts = re.split("(`[^`]*`)", text)
+    plain = (part if part.startswith("`") else re.sub(r"([*|\[\]])", r"\\\1", part) for part in parts)
+    return "".join(plain)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,35 @@
+"""Pages say what is so: the op table is that of the ops, links lead somewhere, and what is named exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from docs.generate_ops import PAGE, page
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+NAMED = re.compile(r"`((?:api|ir|frontends|passes|executors|tests|benchmarks|examples|docs|requirements)/[\w./]*)`")
+
+
+def test_the_op_table_is_up_to_date() -> None:
+    assert PAGE.read_text() == page(), "run: python docs/generate_ops.py"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    targets = [target for target in LINK.findall(path.read_text()) if not target.startswith("https://")]
+    assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_files_and_folders_that_are_named_exist(path: Path) -> None:
+    named = [name for name in NAMED.findall(path.read_text()) if "FAMILY" not in name]
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_lines_of_prose_are_short(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert [line for line in lines if len(line) > 140 and not line.startswith("|")] == []
