@@ -13,6 +13,7 @@ from typing import Any
 
 from . import __version__
 from .executors.memory import available_bytes, size_text
+from .ir.target import Target
 from .selection import targets
 
 # Distribution -> what it is for. The extras of pyproject.toml install them.
@@ -62,9 +63,15 @@ def examine() -> dict[str, Any]:
         "blas": _blas(),
         "packages": [asdict(package) for package in packages],
         "devices": [asdict(device) for device in (_host(), *_gpus())],
-        "executors": [{**asdict(target), "is_available": target.is_available} for target in targets()],
+        "executors": [_executor(target) for target in targets()],
         "problems": find_problems({package.name: package.version for package in packages}),
     }
+
+
+def _executor(target: Target) -> dict[str, Any]:
+    """What a user wants to know of an executor; facts for planning stay out."""
+    shown = ("executor", "device", "captures", "is_available", "problem", "remedy")
+    return {name: getattr(target, name) for name in shown}
 
 
 def find_problems(versions: dict[str, str | None]) -> list[str]:

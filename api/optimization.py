@@ -32,7 +32,8 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     """A program that runs `model`.
 
     `model` is a path to an ONNX file, its bytes, an `onnx.ModelProto`, or a graph, which is copied. `executor` "auto"
-    is "eager", NumPy on the host, which captures nothing; `mode` says how much an executor that records may capture.
+    is "ort", ONNX Runtime on the CPU, where that is installed, else "eager", NumPy on the host; both capture nothing.
+    `mode` says how much an executor that records may capture.
     `level` bounds what passes may do: 0 nothing, 1 not a bit of any result changes, 2 sums may be re-associated, 3
     approximations. `verify="structure"` checks the graph as it comes and after every pass, "numeric" compares what it
     gives on drawn inputs as well, "none" does neither. `strict` refuses fallbacks; eager execution has none.

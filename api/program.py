@@ -73,6 +73,7 @@ class Program:
         parameters = f"{_counted(parameter_count(graph), 'parameter')} ({size_text(parameter_bytes(graph))})"
         lines = [f"program {graph.name}: {_counted(len(graph), 'node')}, {parameters}", *_io_lines(self)]
         lines.append(f"executor: {self.target.executor} on {self.target.device}, {_CAPTURES[self.target.captures]}")
+        lines += [f"  {remark}" for remark in getattr(self._executable, "remarks", ())]
         lines += _pass_lines(self.level, self.report)
         lines += _foreign_lines(graph)
         lines += [f"note: {note}" for note in self.notes]

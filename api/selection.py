@@ -13,12 +13,18 @@ def _eager() -> Executor:
     return EagerExecutor()
 
 
-_EXECUTORS: dict[str, Callable[[], Executor]] = {"eager": _eager}
+def _ort() -> Executor:
+    from .executors.ort.executor import OrtExecutor
+
+    return OrtExecutor()
+
+
+# In the order in which "auto" tries them.
+_EXECUTORS: dict[str, Callable[[], Executor]] = {"ort": _ort, "eager": _eager}
 
 # Names that stay reserved for executors of the design, with what to say of them until they are here.
 _PLANNED: dict[str, Target] = {
     "graph": Target("graph", "host, cuda", captures=True, problem="recording and replay are not part of this version"),
-    "ort": Target("ort", "host, cuda", captures=True, problem="ONNX Runtime is not driven by this version"),
 }
 
 _DEVICES = ("auto", "host")
@@ -29,11 +35,15 @@ def targets() -> list[Target]:
     return [*(make().target() for make in _EXECUTORS.values()), *_PLANNED.values()]
 
 
+def _first_available() -> str:
+    return next(name for name, make in _EXECUTORS.items() if make().target().is_available)
+
+
 def choose_executor(executor: str, device: str) -> Executor:
     """The executor for these options of `optimize`. Raises `UnsupportedError` for what cannot run here."""
     if device not in _DEVICES:
         raise UnsupportedError(f"device={device!r} is not supported yet", remedy='use device="host" (or "auto")')
-    name = next(iter(_EXECUTORS)) if executor == "auto" else executor
+    name = _first_available() if executor == "auto" else executor
     planned = _PLANNED.get(name)
     if planned is not None:
         raise UnsupportedError(

@@ -24,6 +24,7 @@ from ..ir.foreign import meaning_of
 from ..ir.graph import Graph, Node, Value
 from ..ir.op import Trait
 from ..ir.types import TensorType, Type, bind_type, type_symbols
+from .host.meanings import host_meaning
 from .memory import available_bytes, size_text
 
 KEPT_SIZES = 16
@@ -161,7 +162,7 @@ class Steps:
 
     def _late(self, node: Node, sizes: Sizes) -> Callable[..., Any]:
         """The call of a node with regions, or with attributes that mention sizes found in this very run."""
-        return partial(node.op.meaning, **bound_attrs(node, sizes, self._region))
+        return partial(host_meaning(node.op), **bound_attrs(node, sizes, self._region))
 
     def _region(self, body: Graph, sizes: Sizes) -> Region:
         return CompiledRegion(body, sizes, self._bodies[body])
@@ -233,7 +234,7 @@ def _fixed_call(node: Node) -> Callable[..., Any]:
     if node.op.is_foreign:
         return lambda *operands: meaning_of(node)(node, operands)
     attrs = node.attrs.as_kwargs()
-    return partial(node.op.meaning, **attrs) if attrs else node.op.meaning
+    return partial(host_meaning(node.op), **attrs) if attrs else node.op.meaning
 
 
 class _Extents:
@@ -272,7 +273,7 @@ def _bound(step: _Step, extents: _Extents) -> _BoundStep:
     try:
         call = step.call
         if call is None and not node.regions and step.attr_symbols <= extents.sizes.keys():
-            call = partial(node.op.meaning, **bound_attrs(node, dict(extents.sizes)))
+            call = partial(host_meaning(node.op), **bound_attrs(node, dict(extents.sizes)))
         if len(node.outputs) == 1 and not node.op.is_foreign:
             shape = extents.shape(node.outputs[0].type)
             dtype = node.outputs[0].tensor.dtype.numpy

@@ -1,7 +1,7 @@
 """The executor: one session for the whole graph, or pieces where ONNX Runtime cannot run all of it."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,8 +10,10 @@ from ...ir.graph import Graph, Value
 from ...ir.target import Target
 from ..signature import Signature
 from .library import problem_here
-from .pieces import Piece, cut
-from .session import Session
+
+if TYPE_CHECKING:
+    from .pieces import Piece
+    from .session import Session
 
 
 class OrtExecutor:
@@ -32,6 +34,10 @@ class OrtExecutor:
 
     def compile(self, graph: Graph) -> "OrtExecutable":
         """`graph` in a session or in pieces. Raises `UnsupportedError` when `strict` and not all of it can run."""
+        # These import onnx, which asking for the target must not.
+        from .pieces import cut
+        from .session import Session
+
         try:
             return OrtExecutable(graph, Session(graph, threads=self.threads), ())
         except CapgraphError as error:
@@ -45,7 +51,7 @@ class OrtExecutor:
 class OrtExecutable:
     """A graph in ONNX Runtime. It may be called from several threads at once; outputs are the caller's."""
 
-    def __init__(self, graph: Graph, whole: Session | None, pieces: tuple[Piece, ...], *, why: str = "") -> None:
+    def __init__(self, graph: Graph, whole: "Session | None", pieces: "tuple[Piece, ...]", *, why: str = "") -> None:
         self._graph = graph
         self._signature = Signature(graph)
         self._whole = whole
@@ -83,7 +89,7 @@ def _owned(result: Any, inputs: list[Any]) -> Any:
     return result.copy() if shares else result
 
 
-def _remarks(pieces: tuple[Piece, ...], why: str) -> tuple[str, ...]:
+def _remarks(pieces: "tuple[Piece, ...]", why: str) -> tuple[str, ...]:
     if not pieces:
         return ("one session of ONNX Runtime runs the whole graph",)
     eager = [piece for piece in pieces if not piece.is_session]

@@ -12,7 +12,7 @@ def test_inputs_and_outputs_are_types_by_name() -> None:
     assert {name: str(ty) for name, ty in program.inputs.items()} == {"x": "f32[batch, 3]"}
     assert {name: str(ty) for name, ty in program.outputs.items()} == {"y": "f32[batch, 3]"}
     assert program.graph.inputs[0].name == "x"
-    assert repr(program) == "Program(main, 4 nodes, eager on host)"
+    assert repr(program) == "Program(main, 4 nodes, ort on host)"
 
 
 def test_a_default_may_be_overridden() -> None:
@@ -40,7 +40,7 @@ def test_explain_says_what_there_is() -> None:
     assert "program main: 1 node, 3 parameters (12 B)" in text
     assert "input: w: f32[3] (optional)" in text
     assert "output: y: f32[3]" in text
-    assert "executor: eager on host" in text
+    assert "executor: ort on host" in text
     assert "foreign ops: none" in text
 
 

@@ -1,15 +1,26 @@
 import pytest
 from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.ort.executor import OrtExecutor
 from capgraph.ir.errors import UnsupportedError
 from capgraph.selection import choose_executor, targets
 
 
-@pytest.mark.parametrize(("executor", "device"), [("auto", "auto"), ("eager", "host"), ("auto", "host")])
-def test_eager_is_chosen(executor: str, device: str) -> None:
-    assert isinstance(choose_executor(executor, device), EagerExecutor)
+@pytest.mark.parametrize(
+    ("executor", "device", "chosen"),
+    [("auto", "auto", OrtExecutor), ("auto", "host", OrtExecutor), ("eager", "host", EagerExecutor)],
+)
+def test_the_best_that_is_here_is_chosen(executor: str, device: str, chosen: type) -> None:
+    assert isinstance(choose_executor(executor, device), chosen)
 
 
-@pytest.mark.parametrize(("executor", "device"), [("graph", "auto"), ("ort", "host"), ("", "auto"), ("auto", "cuda")])
+def test_without_onnxruntime_eager_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capgraph.executors.ort.executor.problem_here", lambda: ("not installed", "install it"))
+    assert isinstance(choose_executor("auto", "auto"), EagerExecutor)
+    with pytest.raises(UnsupportedError, match="install it"):
+        choose_executor("ort", "host")
+
+
+@pytest.mark.parametrize(("executor", "device"), [("", "auto"), ("auto", "cuda")])
 def test_what_cannot_run_is_refused_with_a_way_around(executor: str, device: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
         choose_executor(executor, device)
@@ -19,4 +30,4 @@ def test_what_cannot_run_is_refused_with_a_way_around(executor: str, device: str
 def test_every_executor_says_what_keeps_it_from_running() -> None:
     found = {target.executor: target for target in targets()}
     assert found["eager"].is_available
-    assert all(found[name].problem for name in ("graph", "ort"))
+    assert all(target.problem for target in found.values() if not target.is_available)

@@ -1,9 +1,9 @@
 """Reductions. Their axes are an attribute before opset 18 (13 for ReduceSum), an operand from then on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ....ir.graph import Node, Value
-from ....ir.types import DType
+from ....ir.types import DType, TensorType
 from ..context import ImportContext
 from ..export_context import ExportContext
 from .rows import export_as, import_as
@@ -66,10 +66,26 @@ def _axes_are_operand(operator: str, opset: int) -> bool:
     return opset >= (13 if operator == "ReduceSum" else 18)
 
 
+_GLOBAL_POOLS = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
+
+
+def _is_global_pool(ty: TensorType, axes: Sequence[int], keep_dims: bool) -> bool:
+    """Whether a reduction is what models write as a global pool.
+
+    Runtimes sum the two in different orders; a model whose pool came in as such should leave with the same numbers.
+    """
+    spatial = tuple(range(2, ty.rank))
+    normal = tuple(sorted(axis % ty.rank for axis in axes))
+    return keep_dims and ty.dtype is DType.F32 and bool(spatial) and normal == spatial
+
+
 def _export_reduce(operator: str) -> Callable[[ExportContext, Node], None]:
     def rule(ctx: ExportContext, node: Node) -> None:
         axes, keep_dims = node.attrs["axes"], node.attrs["keep_dims"]
         x = node.operands[0]
+        if operator in _GLOBAL_POOLS and _is_global_pool(x.tensor, axes, keep_dims):
+            ctx.emit(_GLOBAL_POOLS[operator], (x,), node.outputs)
+            return
         if not axes and not _axes_are_operand(operator, ctx.opset):
             ctx.require_opset(18, f"{operator} over no axis")
         noop = True if not axes else None

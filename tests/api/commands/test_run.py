@@ -30,7 +30,7 @@ def test_a_table_of_outputs(model: str, tmp_path: Path, capsys: pytest.CaptureFi
     assert lines[2].split() == ["output", "type", "min", "mean", "max", "first"]
     assert lines[4].split() == ["y", "f32[1,", "3]", "1", "3", "5", "1,", "3,", "5"]
     assert lines[-1].startswith("imported in ")
-    assert lines[-1].endswith("(eager on host)")
+    assert lines[-1].endswith("(ort on host)")
     assert captured.err == ""
 
 
@@ -40,7 +40,7 @@ def test_the_same_as_json(model: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert found["outputs"][0]["type"] == "f32[2, 3]"
     assert found["runs"] == 3
     assert found["seconds"]["run"] > 0
-    assert (found["executor"], found["device"], found["files"]) == ("eager", "host", [])
+    assert (found["executor"], found["device"], found["files"]) == ("ort", "host", [])
 
 
 def test_seeds_choose_the_random_numbers(model: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,7 +83,7 @@ def test_explain_is_shown_when_asked_for(model: str, capsys: pytest.CaptureFixtu
         (["--input", "z=random"], "InputError: the model has no input 'z'"),
         (["--input", "x=gone.npy"], "InputError: input 'x': there is no file gone.npy"),
         (["--dim", "length=3"], "InputError: the model has no dim 'length'"),
-        (["--executor", "ort"], "UnsupportedError: executor='ort' cannot run here"),
+        (["--executor", "gpu"], "UnsupportedError: there is no executor 'gpu'"),
         (["--dim", "batch=99999999999999999999"], "ResourceError: input 'x' needs 1.04e+03 EiB"),
     ],
 )
