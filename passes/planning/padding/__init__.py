@@ -32,38 +32,41 @@ class SafetyReport:
     fills: Mapping[str, Number] = field(default_factory=dict[str, Number])
 
 
-def padding_safety(graph: Graph, symbol: str) -> SafetyReport:
+def padding_safety(graph: Graph, symbol: str, largest: int | None = None) -> SafetyReport:
     """Judges whether inputs may be padded with anything, NaN included, at the end of every axis that carries `symbol`.
 
     The graph is one before specialising; it is not changed. A caller that pads runs it at a larger `symbol`, fills
     inputs as `fills` says, gives the real size to the input that `real_size_input` names, if there is one, and cuts
     each output to its size at the real `symbol`. Padding several symbols at once is safe when each by itself is.
+
+    Every size of the inputs is taken to be at least 1, and the padded one at most `largest`: with that known, fewer
+    indices can be out of range.
     """
-    outcome = walked(graph, symbol)
+    outcome = walked(graph, symbol, largest)
     walk, failure = outcome.walk, outcome.failure
     if failure is None:
         return SafetyReport(True, tuple(walk.proof), fills=walk.fills)
     return SafetyReport(False, tuple(walk.proof), f"{failure.reason}, at {outcome.where}")
 
 
-def mask_padding(graph: Graph, symbol: str) -> Graph | None:
+def mask_padding(graph: Graph, symbol: str, largest: int | None = None) -> Graph | None:
     """A copy of `graph` for which `padding_safety` holds, None when masks cannot make it hold.
 
     The copy has one more input, i64[] and the last, for the real size of the dim (`real_size_input`), unless it needs
     no mask. Masks are selections by position; attention gets an operand that hides padded keys; a mean becomes a sum
     divided by the real size; padded rows of a state stay what they were.
     """
-    if padding_safety(graph, symbol).is_safe:
+    if padding_safety(graph, symbol, largest).is_safe:
         return graph.clone()
     copy = graph.clone()
     surgeon = Surgeon(copy, symbol)
     for _ in range(1 + len(graph.states)):
-        outcome = walked(copy, symbol, surgeon.repair)
+        outcome = walked(copy, symbol, largest, surgeon.repair)
         if not isinstance(outcome.failure, UnsafeState):
             break
         if not surgeon.keeps_state(outcome.walk, outcome.failure):
             return None
-    return copy if padding_safety(copy, symbol).is_safe else None
+    return copy if padding_safety(copy, symbol, largest).is_safe else None
 
 
 def real_size_input(graph: Graph, symbol: str) -> str | None:

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ....ir.dims import Dim, Truth, compare, symbols
+from ....ir.dims import Dim, Ranges, Truth, compare, symbols
 from ....ir.graph import Graph, Node, Value
 from ....ir.types import TensorType
+from .sizes import narrowed
 
 if TYPE_CHECKING:
     from .repair import Surgeon
@@ -72,8 +73,9 @@ class Fact:
 
     `tails` has an entry for each axis. `number` is the value of every element where all are equal and known.
     `counts` says that elements are 0, 1, 2... along the only axis with a tail; `real_extent` that the value is a scalar
-    which holds this dim at the real sizes. `natural` elements are never negative. `source` is the graph input that the
-    elements are taken from unchanged (up to a cast).
+    which holds this dim at the real sizes. `natural` elements are never negative, and none is above `most`. `source` is
+    the graph input that the elements are taken from unchanged (up to a cast). `columns` are facts of the elements with
+    index 0, 1... along the last axis, where they were put together from such.
     """
 
     tails: Tails
@@ -81,7 +83,9 @@ class Fact:
     counts: bool = False
     real_extent: Dim | None = None
     natural: bool = False
+    most: Dim | None = None
     source: str = ""
+    columns: "tuple[Fact, ...]" = ()
 
     @property
     def is_padded(self) -> bool:
@@ -92,7 +96,7 @@ class Fact:
         tails = tuple(
             tail.filled(fill) if i == axis and tail else _shared(tail, fill) for i, tail in enumerate(self.tails)
         )
-        return Fact(tails, natural=self.natural and isinstance(fill, int | float) and fill >= 0)
+        return replace(self, tails=tails, number=None, counts=False, columns=(), source="")
 
 
 def _shared(tail: Tail | None, fill: Fill) -> Tail | None:
@@ -135,6 +139,7 @@ class Case:
     node: Node
     facts: tuple[Fact | None, ...]
     symbol: str
+    ranges: Ranges
     fills: dict[str, Number]
     judge_body: Callable[[Graph, Sequence[Fact]], tuple[Fact, ...]]
 
@@ -154,13 +159,21 @@ class Case:
         assert found is not None
         return found
 
+    def shape(self, operand: int) -> tuple[Dim, ...]:
+        """The sizes of an operand that is present."""
+        return tuple(narrowed(dim, self.ranges) for dim in self.value(operand).shape)
+
+    def result_shape(self, result: int = 0) -> tuple[Dim, ...]:
+        """The sizes of a result."""
+        return tuple(narrowed(dim, self.ranges) for dim in self.node.outputs[result].shape)
+
     def tails(self, operand: int) -> Tails:
         """The tails of an operand that is present."""
         return self.fact(operand).tails
 
     def mentions(self, dim: Dim) -> bool:
         """Whether a dim depends on the padded symbol."""
-        return self.symbol in symbols(dim)
+        return self.symbol in symbols(narrowed(dim, self.ranges))
 
     def require_unpadded(self, *operands: int) -> None:
         """Raises `Unsafe` when one of these operands (where present) carries the dim."""

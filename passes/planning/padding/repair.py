@@ -91,6 +91,13 @@ class Surgeon:
             seen = self._op("reshape", mask, shape=(1, 1, 1, keys.outer * keys.extent * keys.inner))
         self.graph.replace_input(node, 3, seen)
 
+    def give_lengths(self, node: Node, time: Tail) -> None:
+        """Lets a recurrent cell run over the real steps only."""
+        x = _operand(node, 0)
+        batch = x.shape[1 if node.attrs["layout"] == 0 else 0]
+        steps = self._op("cast", self._real_extent(time.extent), to=DType.I32)
+        self.graph.replace_input(node, 4, self._op("expand", steps, shape=(batch,)))
+
     def inline_body(self, node: Node) -> None:
         """The nodes of a fused body in the place of the node, so that each can be masked."""
         before = set(self.graph.nodes)

@@ -1,17 +1,18 @@
 """The walk through a graph that finds, node by node, where the padded dim goes and what padding does there."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ....ir.analysis import ancestors
+from ....ir.analysis import ancestors, input_symbols
 from ....ir.attrs import is_tuple
-from ....ir.dims import Dim, SymDim, Truth, bind, is_at_least, symbol, symbols
+from ....ir.dims import Dim, Ranges, SymDim, symbol, symbols
 from ....ir.graph import Graph, Node, Value
 from ....ir.op import Trait
 from ....ir.types import TensorType, type_symbols
-from .facts import Case, Fact, Number, Same, Tail, Unsafe, plain
+from .facts import Case, Fact, Number, Rule, Same, Tail, Unsafe, plain
 from .rules import RULES
 from .rules.elementwise import elementwise
+from .sizes import grows, narrowed
 
 REAL_SIZE = "real size of "
 """Metadata key, followed by a symbol: the input, a scalar i64, that holds the real size of a graph's padded dim."""
@@ -20,9 +21,10 @@ REAL_SIZE = "real size of "
 class Walk:
     """The facts of the values of one graph, found in order of its nodes."""
 
-    def __init__(self, graph: Graph, symbol: str, fills: dict[str, Number]) -> None:
+    def __init__(self, graph: Graph, symbol: str, ranges: Ranges, fills: dict[str, Number]) -> None:
         self.graph = graph
         self.symbol = symbol
+        self.ranges = ranges
         self.fills = fills
         self.facts: dict[Value, Fact] = {}
         self.proof: list[str] = []
@@ -42,7 +44,8 @@ class Walk:
         tails = tuple(self._input_tail(value, dim) for dim in value.shape)
         return Fact(tails, source=value.name, natural=value.tensor.dtype.value.startswith("u"))
 
-    def _input_tail(self, value: Value, dim: Dim) -> Tail | None:
+    def _input_tail(self, value: Value, given: Dim) -> Tail | None:
+        dim = narrowed(given, self.ranges)
         if self.symbol not in symbols(dim):
             return None
         size = symbol(self.symbol)
@@ -56,22 +59,29 @@ class Walk:
     def judge(self, node: Node) -> None:
         """Finds the facts of a node's results. Raises `Unsafe` when padding may change real elements."""
         facts = tuple(self.facts[value] if value is not None else None for value in node.inputs)
-        if not self._is_reached(node, facts):
-            self.facts.update((value, plain(value)) for value in node.outputs)
-            if node.op.name in _ALWAYS:
-                self.facts.update(zip(node.outputs, RULES[node.op.name](self._case(node, facts)), strict=True))
-            return
         rule = RULES.get(node.op.name) or (elementwise if node.op.has(Trait.ELEMENTWISE) else None)
+        if not self._is_reached(node, facts):
+            self._learn(node, rule, facts)
+            return
         if rule is None or node.op.has(Trait.IMPURE):
             raise Unsafe(f"{node.op.name} has no rule for an operand that carries {self.symbol}")
         found = rule(self._case(node, facts))
         for value, fact in zip(node.outputs, found, strict=True):
-            self._check(value, fact)
-            self.facts[value] = fact
+            self.facts[value] = self._checked(value, fact)
         self.proof.append(f"{node!r}: {_claim(rule)}")
 
+    def _learn(self, node: Node, rule: Rule | None, facts: tuple[Fact | None, ...]) -> None:
+        """What a rule knows of a node that the dim does not reach; nothing depends on it."""
+        self.facts.update((value, plain(value)) for value in node.outputs)
+        if rule is None or node.regions or not all(isinstance(value.type, TensorType) for value in node.outputs):
+            return
+        try:
+            self.facts.update(zip(node.outputs, rule(self._case(node, facts)), strict=True))
+        except Unsafe:
+            return
+
     def _case(self, node: Node, facts: tuple[Fact | None, ...]) -> Case:
-        return Case(node, facts, self.symbol, self.fills, self._judge_body)
+        return Case(node, facts, self.symbol, self.ranges, self.fills, self._judge_body)
 
     def _is_reached(self, node: Node, facts: Sequence[Fact | None]) -> bool:
         if any(fact is not None and (fact.is_padded or fact.real_extent is not None) for fact in facts):
@@ -80,21 +90,22 @@ class Walk:
             return True
         return self.symbol in _mentioned(node)
 
-    def _check(self, value: Value, fact: Fact) -> None:
+    def _checked(self, value: Value, fact: Fact) -> Fact:
         """Every axis whose size depends on the dim has a tail, which a greater size only makes longer."""
         dims = value.shape if isinstance(value.type, TensorType) else ()
+        tails = list(fact.tails)
         for axis, (dim, tail) in enumerate(zip(dims, fact.tails, strict=True)):
-            if tail is None and self.symbol in symbols(dim):
+            size = narrowed(dim, self.ranges)
+            if self.symbol not in symbols(size):
+                tails[axis] = None  # it only seemed to depend on the symbol: min(1, T)
+            elif tail is None:
                 raise Unsafe(f"axis {axis} of %{value.name} has the size {dim}, of which no part is known to be real")
-            if tail is not None and not self._grows(tail.extent):
+            elif not grows(tail.extent, self.symbol, self.ranges):
                 raise Unsafe(f"axis {axis} of %{value.name} gets shorter where {self.symbol} gets longer")
-
-    def _grows(self, extent: Dim) -> bool:
-        longer = bind(extent, {self.symbol: symbol(self.symbol) + 1})
-        return is_at_least(longer, extent) is Truth.YES
+        return replace(fact, tails=tuple(tails))
 
     def _judge_body(self, body: Graph, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-        inner = Walk(body, self.symbol, self.fills)
+        inner = Walk(body, self.symbol, self.ranges, self.fills)
         inner.enter(facts)
         for node in body.nodes:
             try:
@@ -127,10 +138,6 @@ class UnsafeState(Unsafe):
         super().__init__(reason)
         self.old = old
         self.new = new
-
-
-_ALWAYS = frozenset({"constant", "full", "arange", "dim", "shape", "size"})
-"""Ops whose results have known content even where the dim does not reach them."""
 
 
 def _claim(rule: object) -> str:
@@ -170,12 +177,13 @@ class Outcome:
 Repair = Callable[[Walk, Node, Unsafe], None]
 
 
-def walked(graph: Graph, symbol: str, repair: Repair | None = None) -> Outcome:
+def walked(graph: Graph, symbol: str, largest: int | None, repair: Repair | None = None) -> Outcome:
     """Walks through the whole graph, calling `repair` where the proof fails, which raises `Unsafe` if it cannot help.
 
     Nodes that no output depends on are left out.
     """
-    walk = Walk(graph, symbol, {})
+    ranges: dict[str, tuple[int, int | None]] = dict.fromkeys(input_symbols(graph), (1, None))
+    walk = Walk(graph, symbol, ranges | {symbol: (1, largest)}, {})
     live = ancestors(graph.outputs)
     where = "its inputs"
     try:

@@ -6,18 +6,21 @@ import numpy as np
 
 from .....ir.constant import Constant
 from .....ir.dims import Dim, Truth, is_at_least
-from .....ir.types import Kind
+from .....ir.types import DType, Kind
 from ..facts import Case, Fact, Number, Rules, Unsafe, free_tails, prefix_tails
 
 SMALL = 64
-"""Constants up to this size are looked at."""
+"""Constants up to this size are looked at for equal elements."""
+LARGEST_INDICES = 1 << 20
+"""Constants of integers up to this size are looked at for bounds."""
 
 
 def constant(case: Case) -> list[Fact]:
     """Constants have fixed sizes."""
     content = case.node.attrs["value"]
     assert isinstance(content, Constant)
-    return [Fact((None,) * content.type.rank, _number(content), natural=_is_natural(content))]
+    lowest, greatest = _bounds(content)
+    return [Fact((None,) * content.type.rank, _number(content), natural=lowest >= 0, most=greatest)]
 
 
 def _number(content: Constant) -> Number | None:
@@ -28,14 +31,18 @@ def _number(content: Constant) -> Number | None:
     return first if isinstance(first, bool | int | float) and bool(np.all(elements == elements[0])) else None
 
 
-def _is_natural(content: Constant) -> bool:
-    return content.dtype.is_integer and bool(np.all(content.array >= 0))
+def _bounds(content: Constant) -> tuple[int, int | None]:
+    """The least and greatest element of what may be indices; (-1, None) for anything else."""
+    if content.dtype not in (DType.I32, DType.I64) or not 0 < content.size <= LARGEST_INDICES:
+        return -1, None
+    return int(content.array.min()), int(content.array.max())
 
 
 def full(case: Case) -> list[Fact]:
     """Equal elements, however many."""
     number = _number(case.node.attrs["value"])
-    return [Fact(free_tails(case.node.output.shape, case.symbol, number), number, natural=(number or 0) >= 0)]
+    lowest, greatest = _bounds(case.node.attrs["value"])
+    return [Fact(free_tails(case.result_shape(), case.symbol, number), number, natural=lowest >= 0, most=greatest)]
 
 
 def arange(case: Case) -> list[Fact]:
@@ -43,9 +50,10 @@ def arange(case: Case) -> list[Fact]:
     start, step = case.node.attrs["start"], case.node.attrs["step"]
     if case.mentions(start) or step < 0:
         raise Unsafe(f"its elements depend on {case.symbol}")
-    tails = prefix_tails(case.node.output.shape, case.symbol)
+    tails = prefix_tails(case.result_shape(), case.symbol)
     is_natural = is_at_least(start, 0) is Truth.YES
-    return [Fact(tails, counts=start == 0 and step == 1 and tails[0] is not None, natural=is_natural)]
+    counts = start == 0 and step == 1 and tails[0] is not None
+    return [Fact(tails, counts=counts, natural=is_natural, most=case.node.attrs["limit"] - 1)]
 
 
 def dim(case: Case) -> list[Fact]:
@@ -54,7 +62,7 @@ def dim(case: Case) -> list[Fact]:
     if case.mentions(size):
         reason = f"it gives the padded size {size} as a number"
         raise Unsafe(reason, replace=lambda surgeon, node: surgeon.use_real_size(node))
-    return [Fact((), natural=True)]
+    return [Fact((), natural=is_at_least(size, 0) is Truth.YES, most=size)]
 
 
 def dims(case: Case) -> list[Fact]:
@@ -64,7 +72,7 @@ def dims(case: Case) -> list[Fact]:
 
 def shape(case: Case) -> list[Fact]:
     """The sizes of an operand as numbers."""
-    sizes = case.value(0).shape
+    sizes = case.shape(0)
     return [_sizes(case, sizes[slice(case.node.attrs["start"], case.node.attrs["end"])])]
 
 
@@ -83,7 +91,7 @@ def _sizes(case: Case, sizes: Sequence[Dim]) -> Fact:
 
 def eye_like(case: Case) -> list[Fact]:
     """Ones on a diagonal that starts at a fixed place."""
-    return [Fact(prefix_tails(case.node.output.shape, case.symbol))]
+    return [Fact(prefix_tails(case.result_shape(), case.symbol))]
 
 
 RULES: Rules = {

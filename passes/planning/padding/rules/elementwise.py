@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from .....ir.dims import Dim
+from .....ir.dims import Dim, dim_max
 from .....ir.evaluate import bound_attrs
 from .....ir.graph import Value
 from .....ir.op import Trait
+from .....ir.types import Kind
 from ..facts import Case, Fact, Fill, Number, Rules, Same, Tail, Tails, Unsafe, met
 
 
@@ -20,7 +22,7 @@ def aligned(tails: Tails, dims: Sequence[Dim], rank: int) -> list[tuple[Tail | N
 
 def broadcast(case: Case, operands: Sequence[int], rank: int) -> list[Tail | None]:
     """The tails of the broadcast of some operands, without fills."""
-    rows = [aligned(case.tails(i), case.value(i).shape, rank) for i in operands]
+    rows = [aligned(case.tails(i), case.shape(i), rank) for i in operands]
     return [_joined(case, [row[axis] for row in rows]) for axis in range(rank)]
 
 
@@ -44,7 +46,7 @@ def elementwise(case: Case) -> list[Fact]:
     filled = tuple(
         tail.filled(_fill(case, axis, rank)) if tail is not None else None for axis, tail in enumerate(tails)
     )
-    return [Fact(filled, natural=case.node.output.tensor.dtype.value.startswith("u"))]
+    return [Fact(filled, natural=case.node.output.tensor.dtype.kind is Kind.UINT)]
 
 
 def _fill(case: Case, axis: int, rank: int) -> Fill:
@@ -85,8 +87,14 @@ def where(case: Case) -> list[Fact]:
         tail.filled(_chosen(case, axis - rank)) if tail is not None and tail.fill is None else tail
         for axis, tail in enumerate(fact.tails)
     )
-    natural = all(case.fact(i).natural or (case.fact(i).number or -1) >= 0 for i in (1, 2))
-    return [Fact(tails, natural=natural)]
+    return [Fact(tails, natural=case.fact(1).natural and case.fact(2).natural, most=_greatest(case, (1, 2)))]
+
+
+def _greatest(case: Case, operands: Sequence[int]) -> Dim | None:
+    """A bound of the elements of several operands."""
+    bounds = [case.fact(i).most for i in operands]
+    known = [bound for bound in bounds if bound is not None]
+    return dim_max(*known) if len(known) == len(bounds) else None
 
 
 def _chosen(case: Case, axis: int) -> Fill:
@@ -112,7 +120,7 @@ def cast(case: Case) -> list[Fact]:
     to_integer = case.node.output.tensor.dtype.is_integer and case.value(0).tensor.dtype.is_integer
     if not to_integer:
         return [fact]
-    return [Fact(fact.tails, given.number, given.counts, given.real_extent, given.natural, given.source)]
+    return [replace(given, tails=fact.tails)]
 
 
 def add(case: Case) -> list[Fact]:
@@ -122,8 +130,21 @@ def add(case: Case) -> list[Fact]:
         real, more = case.fact(one).real_extent, case.value(other).producer
         if real is not None and more is not None and "value" in more.attrs and more.op.name == "dim":
             return [Fact(fact.tails, real_extent=real + more.attrs["value"])]
-    natural = case.fact(0).natural and case.fact(1).natural
-    return [Fact(fact.tails, natural=natural)]
+    left, right = case.fact(0), case.fact(1)
+    if not (left.natural and right.natural):
+        return [fact]
+    most = left.most + right.most if left.most is not None and right.most is not None else None
+    return [replace(fact, natural=True, most=most)]
+
+
+def mul(case: Case) -> list[Fact]:
+    """Naturals stay naturals, and bounds are multiplied."""
+    (fact,) = elementwise(case)
+    left, right = case.fact(0), case.fact(1)
+    if not (left.natural and right.natural):
+        return [fact]
+    most = left.most * right.most if left.most is not None and right.most is not None else None
+    return [replace(fact, natural=True, most=most)]
 
 
 def less(case: Case) -> list[Fact]:
@@ -138,4 +159,4 @@ def less(case: Case) -> list[Fact]:
     return [Fact(tails)]
 
 
-RULES: Rules = {"where": where, "cast": cast, "add": add, "less": less}
+RULES: Rules = {"where": where, "cast": cast, "add": add, "mul": mul, "less": less}

@@ -3,19 +3,32 @@
 Padded indices are filled so that they stay in range. A write at a padded index would change a real row.
 """
 
+from .....ir.dims import Dim
 from .....ir.ops.rules import normal_axis
 from ..facts import Case, Fact, Rules, Tail, Tails, Unsafe, is_equal, met
+from ..sizes import is_below
 
 
-def _require_readable(case: Case, tails: Tails, indices: int) -> None:
-    """Indices into axes that carry the dim must not count from their end, nor may these be in another order."""
-    padded = [tail for tail in tails if tail is not None]
-    if not padded:
-        return
-    if not all(tail.is_prefix and tail.inner == 1 for tail in padded):
+def _require_readable(case: Case, first: int, count: int) -> None:
+    """Sees to it that indices (operand 1) into `count` axes from `first` on may be read.
+
+    Those into axes that carry the dim must not count from their end, and padded ones must be in range.
+    """
+    padded = [tail for tail in case.tails(0)[first : first + count] if tail is not None]
+    indices = case.fact(1)
+    if not all(tail.is_prefix for tail in padded):
         raise Unsafe(f"the real elements of {case.symbol} are not where indices expect them")
-    if not case.fact(indices).natural:
-        raise Unsafe(f"an index may count from the end of an axis that carries {case.symbol}")
+    columns = indices.columns if len(indices.columns) == count else (indices,) * count
+    sizes = case.shape(0)[first : first + count]
+    for tail, column in zip(case.tails(0)[first : first + count], columns, strict=True):
+        if tail is not None and not column.natural:
+            raise Unsafe(f"an index may count from the end of an axis that carries {case.symbol}")
+    if not all(_is_in_range(case, column, size) for column, size in zip(columns, sizes, strict=True)):
+        case.require_in_range(1)
+
+
+def _is_in_range(case: Case, indices: Fact, size: Dim) -> bool:
+    return indices.natural and indices.most is not None and is_below(indices.most, size, case.ranges)
 
 
 def _unfilled(tails: Tails) -> Tails:
@@ -31,17 +44,21 @@ def gather(case: Case) -> list[Fact]:
     """Rows by index: padded indices give padded rows."""
     axis = normal_axis(case.node.attrs["axis"], len(case.tails(0)))
     data = _unfilled(case.tails(0))
-    _require_readable(case, data[axis : axis + 1], 1)
-    case.require_in_range(1)
-    return [Fact((*data[:axis], *_unfilled(case.tails(1)), *data[axis + 1 :]), natural=case.fact(0).natural)]
+    _require_readable(case, axis, 1)
+    return [
+        Fact(
+            (*data[:axis], *_unfilled(case.tails(1)), *data[axis + 1 :]),
+            natural=case.fact(0).natural,
+            most=case.fact(0).most,
+        )
+    ]
 
 
 def gather_elements(case: Case) -> list[Fact]:
     """Elements by index along one axis; along the others data and indices go together."""
     axis = normal_axis(case.node.attrs["axis"], len(case.tails(0)))
     data, indices = case.tails(0), case.tails(1)
-    _require_readable(case, data[axis : axis + 1], 1)
-    case.require_in_range(1)
+    _require_readable(case, axis, 1)
     _require_aligned(case, axis)
     tails = [tail if i == axis else _met(data[i], tail) for i, tail in enumerate(indices)]
     return [Fact(_unfilled(tuple(tails)))]
@@ -50,7 +67,7 @@ def gather_elements(case: Case) -> list[Fact]:
 def _require_aligned(case: Case, axis: int) -> None:
     """Along the other axes both have equal sizes where one of them carries the dim."""
     for i, (left, right) in enumerate(zip(case.tails(0), case.tails(1), strict=True)):
-        if i != axis and (left or right) and not is_equal(case.value(0).shape[i], case.value(1).shape[i]):
+        if i != axis and (left or right) and not is_equal(case.shape(0)[i], case.shape(1)[i]):
             raise Unsafe(f"data and indices differ in size along axis {i}, which carries {case.symbol}")
 
 
@@ -60,10 +77,9 @@ def gather_nd(case: Case) -> list[Fact]:
     data, indices = case.tails(0), case.tails(1)
     if indices[-1] is not None:
         raise Unsafe(f"its index tuples carry {case.symbol}")
-    depth = case.value(1).shape[-1]
+    depth = case.shape(1)[-1]
     assert isinstance(depth, int)  # the type rule asks for it
-    _require_readable(case, data[batch : batch + depth], 1)
-    case.require_in_range(1)
+    _require_readable(case, batch, depth)
     lead = tuple(_met(data[i], indices[i]) for i in range(batch))
     return [Fact(_unfilled((*lead, *indices[batch:-1], *data[batch + depth :])))]
 
@@ -102,9 +118,8 @@ def scatter_elements(case: Case) -> list[Fact]:
     axis = normal_axis(case.node.attrs["axis"], len(case.tails(0)))
     if case.tails(1)[axis] is not None or case.tails(2)[axis] is not None:
         raise Unsafe(f"padded rows of {case.symbol} would be written over real ones")
-    _require_readable(case, case.tails(0)[axis : axis + 1], 1)
+    _require_readable(case, axis, 1)
     _require_aligned(case, axis)
-    case.require_in_range(1)
     tails = [_met(_met(*pair), update) for *pair, update in zip(*map(case.tails, range(3)), strict=True)]
     return [Fact(_unfilled(tuple(tails)))]
 
@@ -112,12 +127,12 @@ def scatter_elements(case: Case) -> list[Fact]:
 def scatter_nd(case: Case) -> list[Fact]:
     """Slices that indices do not name go together; padded index tuples are made to write what is written anyway."""
     data, indices, updates = (case.tails(i) for i in range(3))
-    depth = case.value(1).shape[-1]
+    depth = case.shape(1)[-1]
     assert isinstance(depth, int)  # the type rule asks for it
     if indices[-1] is not None or any(tail is not None for tail in indices[:-1]):
         reason = f"padded rows of {case.symbol} would be written over real ones"
         raise Unsafe(reason)
-    _require_readable(case, data[:depth], 1)
+    _require_readable(case, 0, depth)
     trailing = zip(data[depth:], updates[len(indices) - 1 :], strict=True)
     return [Fact(_unfilled((*data[:depth], *(_met(*pair) for pair in trailing))))]
 

@@ -12,15 +12,16 @@ from .elementwise import aligned
 def _moved(case: Case, tails: Tails) -> Fact:
     """The fact of a view of the first operand: what is known of every element stays true."""
     fact = case.fact(0)
-    return replace(fact, tails=tails, counts=fact.counts and sum(tail is not None for tail in tails) == 1)
+    counts = fact.counts and sum(tail is not None for tail in tails) == 1
+    return replace(fact, tails=tails, counts=counts, columns=())
 
 
 def reshape(case: Case) -> list[Fact]:
     """An axis may be split and merged as long as one result axis holds the dim."""
-    fact, shape = case.fact(0), case.node.output.shape
+    fact, shape = case.fact(0), case.result_shape()
     if fact.number is not None:
         return [_moved(case, free_tails(shape, case.symbol, fact.number))]
-    return [_moved(case, reshaped(fact.tails, case.value(0).shape, shape, case.symbol))]
+    return [_moved(case, reshaped(fact.tails, case.shape(0), shape, case.symbol))]
 
 
 def transpose(case: Case) -> list[Fact]:
@@ -47,8 +48,8 @@ def unsqueeze(case: Case) -> list[Fact]:
 
 def expand(case: Case) -> list[Fact]:
     """Repeating along a new axis gives equal elements, however many."""
-    fact, dims = case.fact(0), case.node.output.shape
-    entries = aligned(fact.tails, case.value(0).shape, len(dims))
+    fact, dims = case.fact(0), case.result_shape()
+    entries = aligned(fact.tails, case.shape(0), len(dims))
     tails: list[Tail | None] = []
     for (tail, size), dim in zip(entries, dims, strict=True):
         if tail is not None or not case.mentions(dim):
@@ -64,7 +65,7 @@ def tile(case: Case) -> list[Fact]:
     """Whole copies: each copy of the dim has its own real elements."""
     tails: list[Tail | None] = []
     fact, repeats = case.fact(0), case.node.attrs["repeats"]
-    for tail, size, count in zip(fact.tails, case.value(0).shape, repeats, strict=True):
+    for tail, size, count in zip(fact.tails, case.shape(0), repeats, strict=True):
         if tail is not None and case.mentions(count):
             raise Unsafe(f"it repeats an axis of size {size} {count} times")
         if tail is not None:
@@ -76,7 +77,7 @@ def tile(case: Case) -> list[Fact]:
 
 def slice_(case: Case) -> list[Fact]:
     """A slice from a fixed place on, in steps forward, takes real elements first."""
-    attrs, shape = case.node.attrs, case.value(0).shape
+    attrs, shape = case.node.attrs, case.shape(0)
     tails = list(case.tails(0))
     taken = normal_axes(attrs["axes"], len(shape))
     for axis, start, step in zip(taken, attrs["starts"], attrs["steps"], strict=True):
@@ -85,7 +86,7 @@ def slice_(case: Case) -> list[Fact]:
 
 
 def _sliced(case: Case, axis: int, start: Dim, step: int) -> Tail | None:
-    tail, size, result = case.tails(0)[axis], case.value(0).shape[axis], case.node.output.shape[axis]
+    tail, size, result = case.tails(0)[axis], case.shape(0)[axis], case.result_shape()[axis]
     if tail is None and not case.mentions(result) and not case.mentions(start):
         return None
     if tail is not None and step == 1 and result == size:
@@ -118,20 +119,22 @@ def concat(case: Case) -> list[Fact]:
         entries = [case.tails(part)[axis] for part in parts]
         present = [tail for tail in entries if tail is not None]
         if axis == joined:
-            tails.append(_appended(case, entries))
+            tails.append(_appended(case, entries, axis))
         elif present and len(present) != len(entries):
             raise Unsafe(f"only some of its operands carry {case.symbol} along axis {axis}")
         else:
             tails.append(met(present, "operands").filled(_common_fill(present)) if present else None)
-    natural = all(case.fact(part).natural for part in parts)
-    return [Fact(tuple(tails), natural=natural)]
+    facts = [case.fact(part) for part in parts]
+    is_by_columns = joined == rank - 1 and all(case.shape(part)[-1] == 1 for part in parts)
+    columns = tuple(facts) if is_by_columns else ()
+    return [Fact(tuple(tails), natural=all(fact.natural for fact in facts), columns=columns)]
 
 
 def _common_fill(tails: list[Tail]) -> float | None:
     return tails[0].number if all(tail.number == tails[0].number for tail in tails) else None
 
 
-def _appended(case: Case, entries: list[Tail | None]) -> Tail | None:
+def _appended(case: Case, entries: list[Tail | None], axis: int) -> Tail | None:
     *others, last = entries
     if any(tail is not None for tail in others):
         raise Unsafe(f"its result would have padding of {case.symbol} in the middle")
@@ -139,7 +142,7 @@ def _appended(case: Case, entries: list[Tail | None]) -> Tail | None:
         return last
     if not last.is_prefix or last.inner != 1:
         raise Unsafe(f"the real elements of {case.symbol} are not the first of its last operand")
-    return Tail(case.node.output.shape[normal_axis(case.node.attrs["axis"], case.node.output.tensor.rank)])
+    return Tail(case.result_shape()[axis])
 
 
 def pad(case: Case) -> list[Fact]:
@@ -158,7 +161,7 @@ def pad(case: Case) -> list[Fact]:
         is_shift = after == 0 and is_at_least(before, 0) is Truth.YES and case.node.attrs["mode"] == "constant"
         if not (is_shift and tail.is_prefix and tail.inner == 1):
             raise Unsafe(f"it pads axis {axis}, which carries {case.symbol}")
-        tails.append(Tail(case.node.output.shape[axis]))
+        tails.append(Tail(case.result_shape()[axis]))
     return [Fact(tuple(tails))]
 
 

@@ -21,7 +21,7 @@ def contraction(case: Case, operands: Sequence[Labels], result: Labels) -> list[
             tail = case.tails(operand)[axis]
             if tail is not None:
                 found.setdefault(label, []).append((operand, axis, tail))
-            elif case.value(operand).shape[axis] != 1:
+            elif case.shape(operand)[axis] != 1:
                 found.setdefault(label, [])
     tails: dict[str, Tail | None] = {}
     for label, places in found.items():
@@ -44,7 +44,7 @@ def _require_carried(
     for operand, labels in enumerate(operands):
         if operand in carrying or label not in labels:
             continue
-        size = case.value(operand).shape[list(labels).index(label)]
+        size = case.shape(operand)[list(labels).index(label)]
         if size != 1:
             raise Unsafe(f"an axis that carries {case.symbol} meets one of size {size}")
 
@@ -87,7 +87,7 @@ def gemm(case: Case) -> list[Fact]:
     (fact,) = contraction(case, (a, b), "mn")
     if case.optional(2) is None:
         return [fact]
-    addend = aligned(case.tails(2), case.value(2).shape, 2)
+    addend = aligned(case.tails(2), case.shape(2), 2)
     tails = [_with_addend(case, tail, *entry) for tail, entry in zip(fact.tails, addend, strict=True)]
     return [Fact(tuple(tails))]
 

@@ -56,7 +56,7 @@ def _require_mask_aligned(case: Case, batch: Tail | None, queries: Tail | None) 
         return
     if _mask_tail(case, 1) is not None:
         raise Unsafe(f"heads carry {case.symbol}")
-    shape = case.value(_MASK).shape
+    shape = case.shape(_MASK)
     for axis, tail in ((0, batch), (2, queries)):
         place = axis - 4
         carried = _mask_tail(case, axis)
@@ -108,7 +108,7 @@ def rotary_embedding(case: Case) -> list[Fact]:
     for index, axis in ((0, 0), (1, steps)):
         entries = [case.tails(table)[index] for table in tables]
         for table, entry in zip(tables, entries, strict=True):
-            size = case.value(table).shape[index]
+            size = case.shape(table)[index]
             if entry is None and tails[axis] is not None and size != 1:
                 raise Unsafe(f"an axis that carries {case.symbol} meets one of size {size}")
         tails[axis] = _met(tails[axis], *entries)
@@ -137,7 +137,7 @@ def recurrent(case: Case, states: tuple[int, ...]) -> list[Fact]:
         case.require_in_range(4)
     time = x[time_axis]
     if time is not None:
-        _require_forward(case, time)
+        _require_real_steps(case, time)
     last = [batch if axis == state_axis else None for axis in range(3)]
     every: list[Tail | None] = [None] * 4
     every[0 if layout == 0 else 1] = time.filled(None) if time is not None else None
@@ -145,13 +145,19 @@ def recurrent(case: Case, states: tuple[int, ...]) -> list[Fact]:
     return [Fact(tuple(every)), *(Fact(tuple(last)) for _ in case.node.outputs[1:])]
 
 
-def _require_forward(case: Case, time: Tail) -> None:
-    """Running forward, real steps only see real ones before them; the last state sees the padding."""
-    is_forward = case.node.attrs["direction"] == "forward" and case.optional(4) is None
-    if not is_forward or not time.is_prefix or time.inner != 1:
-        raise Unsafe(f"it runs backward over steps that carry {case.symbol}, or to a length of its own")
-    if any(value.has_uses for value in case.node.outputs[1:]):
-        raise Unsafe(f"its last state is that after the padded steps of {case.symbol}")
+def _require_real_steps(case: Case, time: Tail) -> None:
+    """Running forward, real steps only see real ones before them; the last state and the way back need lengths."""
+    lengths = case.optional(4)
+    if not time.is_prefix or time.inner != 1 or time.is_free:
+        raise Unsafe(f"real steps of {case.symbol} are not the first")
+    if lengths is not None and lengths.real_extent == time.extent:
+        return
+    if lengths is not None:
+        raise Unsafe(f"its lengths may reach into the padding of {case.symbol}")
+    is_last_read = any(value.has_uses for value in case.node.outputs[1:])
+    if case.node.attrs["direction"] != "forward" or is_last_read:
+        reason = f"its last state and its way back see the padding of {case.symbol}"
+        raise Unsafe(reason, replace=lambda surgeon, node: surgeon.give_lengths(node, time))
 
 
 RULES: Rules = {
