@@ -14,6 +14,7 @@ from .fold_padding import FoldPadding
 from .fold_scales import FoldScales
 from .pipeline import Pipeline, parse_pipeline
 from .pointwise_convolutions import PointwiseConvolutions
+from .product_forms import ProductForms
 from .recognise_activations import RecogniseActivations
 from .recognise_attention import RecogniseAttention
 from .recognise_norms import RecogniseNorms
@@ -28,6 +29,7 @@ _PASSES: tuple[type[Pass], ...] = (
     FoldPadding,
     FoldScales,
     PointwiseConvolutions,
+    ProductForms,
     RecogniseActivations,
     RecogniseAttention,
     RecogniseNorms,
@@ -39,7 +41,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType({each.name: each for each in
 
 _CLEAN_UP: tuple[Pass, ...] = (EliminateDeadCode(), FoldConstants(), Canonicalise(), Cse())
 _RECOGNISE: tuple[Pass, ...] = (RecogniseActivations(), RecogniseNorms(), RecogniseRotary(), RecogniseAttention())
-_FOLD: tuple[Pass, ...] = (FoldBatchNorm(), FoldPadding(), FoldScales(), PointwiseConvolutions())
+_FOLD: tuple[Pass, ...] = (FoldBatchNorm(), FoldPadding(), FoldScales(), PointwiseConvolutions(), ProductForms())
 
 _LEVELS: Mapping[int, Pipeline] = MappingProxyType(
     {
