@@ -83,7 +83,7 @@ check-types-pyright: environment
 	$(VENV)/pyright --pythonpath $(VENV)/python
 
 test: lint
-	$(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --durations 15
+	OPENBLAS_NUM_THREADS=1 $(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --durations 15
 
 conformance: environment
 	@mkdir -p build
