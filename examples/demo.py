@@ -2,6 +2,9 @@
 
     python examples/demo.py [--json]
 
+Each model runs on every executor that there is here ("eager" is NumPy, "ort" the optimised model in ONNX Runtime) and,
+for comparison, as it is in ONNX Runtime.
+
 The networks are real and their weights random, so what they say of the picture means nothing; that capgraph and ONNX
 Runtime say the same does. Needs the packages onnx and Pillow; without onnxruntime the comparison is left out. Exits
 with 1 when a result differs.
@@ -26,6 +29,7 @@ from capgraph.ir.analysis import statistics as graph_statistics
 from capgraph.ir.dims import bind
 from capgraph.program import foreign_nodes
 from capgraph.progress import Progress
+from capgraph.selection import targets
 from capgraph.tables import Table, json_text
 from light_models import light_model
 from PIL import Image, ImageDraw
@@ -39,6 +43,7 @@ TEXTS = (
     "The graph was recorded one time, then replayed.",
     "Bring two apples and a jar of honey.",
 )
+EXECUTORS = tuple(target.executor for target in targets() if target.is_available)
 TOLERANCE = 1e-3  # the largest difference from ONNX Runtime, relative to the largest value
 RUNS = 5
 
@@ -93,22 +98,34 @@ CASES = (
 def run_case(case: Case) -> dict[str, Any]:
     model = case.make()
     start = time.perf_counter()
-    program = capgraph.optimize(model)
-    import_seconds = time.perf_counter() - start
-    inputs = case.inputs(program)
-    outputs, ours = median_time(lambda: program.run(inputs))
-    expected, theirs = run_onnxruntime(model, inputs)
+    with capgraph.optimize(model, executor="eager") as program:
+        seconds = time.perf_counter() - start
+        inputs = case.inputs(program)
+        facts = facts_of(program, inputs)
+    expected, plain = run_onnxruntime(model, inputs)
+    results, times = {}, {}
+    for executor in EXECUTORS:
+        with capgraph.optimize(model, executor=executor) as program:
+            results[executor], times[executor] = median_time(lambda program=program: program.run(inputs))
     return {
         "model": case.name,
-        "nodes": len(program.graph),
+        **facts,
+        "optimise s": seconds,
+        **{f"{executor} ms": each * 1e3 for executor, each in times.items()},
+        "ONNX Runtime ms": None if plain is None else plain * 1e3,
+        "error": None if expected is None else max(largest_error(each, expected) for each in results.values()),
+        "result": case.read(results["eager"]),
+    }
+
+
+def facts_of(program: capgraph.Program, inputs: Arrays) -> dict[str, Any]:
+    runs = program.report.runs
+    return {
+        "nodes": runs[0].nodes_before if runs else len(program.graph),
+        "after": len(program.graph),
         "foreign": sum(map(len, foreign_nodes(program.graph).values())),
         "parameters": graph_statistics(program.graph).parameters,
         "GFLOPs": giga_flops(program, inputs),
-        "import s": import_seconds,
-        "eager ms": ours * 1e3,
-        "ORT ms": None if theirs is None else theirs * 1e3,
-        "error": None if expected is None else largest_error(outputs, expected),
-        "result": case.read(outputs),
     }
 
 

@@ -13,3 +13,4 @@ def test_the_demo_runs_and_agrees_with_onnxruntime() -> None:
     rows = json.loads(done.stdout)
     assert [row["model"] for row in rows] == ["resnet50", "squeezenet", "transformer"]
     assert all(row["error"] < 1e-3 and row["foreign"] == 0 and row["GFLOPs"] > 0 for row in rows)
+    assert all(row["after"] < row["nodes"] and row["eager ms"] > 0 for row in rows)
