@@ -8,8 +8,8 @@ from ...ir.evaluate import Sizes
 from ...ir.extract import extract
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
+from ...ir.turns import in_turns
 from ...ir.types import type_symbols
-from ...passes.planning.partition import in_turns
 from ..steps import Steps
 from .session import Session
 from .support import Support
