@@ -55,7 +55,7 @@ def contenders(model: onnx.ModelProto, inputs: Inputs, threads: int) -> dict[str
     options.intra_op_num_threads = threads
     options.log_severity_level = 3  # errors
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    program = capgraph.optimize(model)
+    program = capgraph.optimize(model, executor="eager")
     return {"eager": lambda: program.run(inputs), "onnxruntime": lambda: session.run(None, inputs)}
 
 
@@ -117,7 +117,7 @@ def profile(graph: Graph, inputs: Inputs, rounds: int) -> dict[Node, float]:
 
 def profile_table(name: str, rounds: int) -> Table:
     model, inputs = make(name)
-    graph = capgraph.optimize(model).graph
+    graph = capgraph.optimize(model, executor="eager").graph
     least = profile(graph, inputs, rounds)
     by_op: dict[str, list[float]] = defaultdict(list)
     for node, seconds in least.items():
