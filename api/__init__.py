@@ -11,8 +11,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .executors.replay.suggest import suggest_buckets
     from .ir.errors import (
         CapgraphError,
+        CaptureError,
         ExecutionError,
         InputError,
         InternalError,
@@ -32,6 +34,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CapgraphError",
+    "CaptureError",
     "ExecutionError",
     "InputError",
     "InternalError",
@@ -46,10 +49,15 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "optimize",
+    "suggest_buckets",
 ]
 
 # A module must not bear the name of a function here: importing it would put the module in the function's place.
-_HOMES = {"optimize": ".optimization", "Program": ".program"}
+_HOMES = {
+    "optimize": ".optimization",
+    "Program": ".program",
+    "suggest_buckets": ".executors.replay.suggest",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,9 @@ from typing import Any, Self
 
 from .executors.base import Executor
 from .executors.memory import size_text
+from .executors.replay.counters import Counting, Stats
 from .ir.analysis import all_nodes, parameter_bytes, parameter_count
+from .ir.errors import UnsupportedError
 from .ir.graph import Graph, Node
 from .ir.types import Type
 from .passes.pipeline import PipelineReport
@@ -78,6 +80,15 @@ class Program:
         lines += _foreign_lines(graph)
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
+
+    def stats(self) -> Stats:
+        """What a recorded program has counted so far: calls, replays, padding, captures, memory.
+
+        Raises `UnsupportedError` for a program that records nothing.
+        """
+        if not isinstance(self._executable, Counting):
+            raise UnsupportedError(f"executor {self.target.executor!r} counts nothing", remedy='use executor="graph"')
+        return self._executable.stats()
 
     def close(self) -> None:
         """Gives back memory; the program cannot run afterwards."""

@@ -19,20 +19,22 @@ def _ort() -> Executor:
     return OrtExecutor()
 
 
-# In the order in which "auto" tries them.
-_EXECUTORS: dict[str, Callable[[], Executor]] = {"ort": _ort, "eager": _eager}
+def _graph() -> Executor:
+    from .executors.replay.options import ReplayOptions
+    from .recording import graph_executor
 
-# Names that stay reserved for executors of the design, with what to say of them until they are here.
-_PLANNED: dict[str, Target] = {
-    "graph": Target("graph", "host, cuda", captures=True, problem="recording and replay are not part of this version"),
-}
+    return graph_executor("host", ReplayOptions())
+
+
+# In the order in which "auto" tries them.
+_EXECUTORS: dict[str, Callable[[], Executor]] = {"ort": _ort, "eager": _eager, "graph": _graph}
 
 _DEVICES = ("auto", "host")
 
 
 def targets() -> list[Target]:
     """Every executor, in the order in which "auto" tries them: where it runs, or why it cannot."""
-    return [*(make().target() for make in _EXECUTORS.values()), *_PLANNED.values()]
+    return [make().target() for make in _EXECUTORS.values()]
 
 
 def _first_available() -> str:
@@ -44,13 +46,8 @@ def choose_executor(executor: str, device: str) -> Executor:
     if device not in _DEVICES:
         raise UnsupportedError(f"device={device!r} is not supported yet", remedy='use device="host" (or "auto")')
     name = _first_available() if executor == "auto" else executor
-    planned = _PLANNED.get(name)
-    if planned is not None:
-        raise UnsupportedError(
-            f"executor={name!r} cannot run here: {planned.problem}", remedy='use executor="eager" (or "auto")'
-        )
     if name not in _EXECUTORS:
-        known = ", ".join(["auto", *_EXECUTORS, *_PLANNED])
+        known = ", ".join(["auto", *_EXECUTORS])
         raise UnsupportedError(f"there is no executor {executor!r}", remedy=f"one of {known}")
     chosen = _EXECUTORS[name]()
     target = chosen.target()

@@ -1,47 +1,56 @@
-"""A plan with memory on the host: every step is either prebound calls, or, where sizes depend on data, run by meaning."""
+"""A plan with memory on the host: each step is prebound calls or, where sizes depend on data, runs by its meaning."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from operator import length_hint
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ...ir.constant import Array
 from ...ir.errors import CaptureError
-from ...ir.evaluate import FAILURES, Region, Sizes, bound_attrs, checked, failure, run_meaning
+from ...ir.evaluate import Region, Sizes, as_results, bound_attrs, checked, run_meaning
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
-from ...ir.plan import Plan, Segment, Step, StepKind
+from ...ir.plan import Place, Plan, Segment, Step, StepKind
 from ..steps import CompiledRegion, Steps
+from .call_list import CallList
 from .calls import Call, store
 from .kernels import call_of
-from .memory import HostArena
+from .memory import POISON, HostArena, address_of
 from .placement import Placement
+
+if TYPE_CHECKING:
+    from .recorder import HostRecorder
+
+
+class Saved(NamedTuple):
+    """The content of the arena and of the states, by buffer."""
+
+    arena: Array
+    states: Mapping[int, Array]
 
 
 class HostPlan:
-    """`plan` over `arena`, which other plans may use in turn.
+    """`plan` over `arena`, which other plans may use in turn: a `BoundPlan`.
 
-    Inputs are written with `load`, segments run in order, and results read with `result`. While a recorder records,
-    values can be neither loaded nor read.
+    While a recorder records, values can be neither written nor read.
     """
 
     def __init__(self, plan: Plan, arena: HostArena) -> None:
         self.plan = plan
         self.arena = arena
         self.placement = Placement(plan, arena)
-        self.sizes: Sizes = {}
         self.is_recording = False
+        self._sizes: Sizes = {}
         self._dynamic: dict[Value, Any] = {}
-        self._frees = _frees(plan)
-        self._bodies = _compiled_bodies(plan.graph)
-        self._prepared: dict[Segment, tuple[list[Callable[[], Any]], list[Step]]] = {}
+        self._ends = _ends(plan)
+        self._bodies = {body: Steps(body) for node in plan.graph.nodes for body in node.regions.values()}
+        self._prepared: dict[Segment, CallList] = {}
 
-    # ---- inputs and outputs
+    # ---- inputs
 
-    def load(self, index: int, given: Any) -> None:
-        """Copies input `index` to the front of its buffer. Raises `CaptureError` while recording."""
+    def load(self, index: int, given: Any, fill: Any = None) -> None:
+        """See `BoundPlan.load`."""
         self._refuse_while_recording("an input is written")
         value = self.plan.graph.inputs[index]
         if value in self.plan.dynamic:
@@ -50,11 +59,72 @@ class HostPlan:
         array = self.placement.array(value)
         if array.shape == given.shape:
             np.copyto(array, given)
-        else:
-            array[tuple([slice(size) for size in given.shape])] = given
+            return
+        array[tuple([slice(size) for size in given.shape])] = given
+        if fill is not None:
+            for tail in tails(array, given.shape):
+                tail[...] = fill
+
+    def place(self, index: int, given: Array) -> bool:
+        """See `BoundPlan.place`: the array must be contiguous, aligned and of the planned shape."""
+        self._refuse_while_recording("an input is moved")
+        value = self.plan.graph.inputs[index]
+        view = self.plan.views.get(value)
+        if view is None or self.plan.buffers[view.buffer].place is not Place.ARENA:
+            return False
+        if given.shape != view.shape or not (given.flags.c_contiguous and given.flags.aligned):
+            return False
+        self.placement.place(value, given)
+        self._moved(value)
+        return True
+
+    def unplace(self, index: int) -> None:
+        """See `BoundPlan.unplace`."""
+        self._refuse_while_recording("an input is moved")
+        value = self.plan.graph.inputs[index]
+        self.placement.unplace(value)
+        self._moved(value)
+
+    def placed_address(self, index: int) -> int | None:
+        """See `BoundPlan.placed_address`."""
+        return self.placement.placed.get(self.plan.graph.inputs[index])
+
+    def address_of(self, given: Array) -> int:
+        """See `BoundPlan.address_of`."""
+        return address_of(given)
+
+    def readers_of(self, index: int) -> frozenset[int]:
+        """The steps that read the buffer of input `index`, by whatever view of it."""
+        view = self.plan.views[self.plan.graph.inputs[index]]
+        seen = set(self.placement.in_buffer(view.buffer))
+        return frozenset(step.index for step in self.plan.steps if not seen.isdisjoint(step.node.operands))
+
+    def _moved(self, value: Value) -> None:
+        readers = self.readers_of(value.index)
+        for calls in self._prepared.values():
+            calls.remake(readers)
+
+    # ---- a run
+
+    def start(self) -> None:
+        """See `BoundPlan.start`: forgets the sizes that the last run found."""
+        self._sizes = dict(self.plan.sizes)
+
+    def run(self, segment: Segment) -> None:
+        """See `BoundPlan.run`. Raises `ExecutionError` and `ResourceError` naming the node."""
+        prepared = self._prepared.get(segment)
+        if prepared is None:
+            prepared = self._prepared[segment] = CallList(self.plan.steps_of(segment), self._lowered)
+        prepared()
+
+    def finish(self) -> None:
+        """See `BoundPlan.finish`: copies the new content of states that were not updated in place."""
+        graph = self.plan.graph
+        for output, source in self.plan.copies.items():
+            np.copyto(self.placement.array(graph.inputs[source]), self.placement.array(graph.outputs[output]))
 
     def result(self, index: int, shape: tuple[int, ...] | None = None) -> Any:
-        """Output `index` in its buffer, cut to `shape`. Raises `CaptureError` while recording: the host would wait."""
+        """See `BoundPlan.result`. Raises `CaptureError` while recording: the host would have to wait."""
         self._refuse_while_recording("a value is read on the host")
         value = self.plan.graph.outputs[index]
         if value in self.plan.dynamic:
@@ -64,69 +134,30 @@ class HostPlan:
             return array
         return array[tuple([slice(size) for size in shape])]
 
-    def read(self, value: Value) -> Array:
-        """The content of a planned value, as it lies in its buffer."""
-        self._refuse_while_recording("a value is read on the host")
-        return self.placement.array(value)
-
-    def place(self, index: int, array: Array) -> None:
-        """Reads input `index` from the caller's `array` instead of the arena, from now on."""
-        self._refuse_while_recording("an input is moved")
-        value = self.plan.graph.inputs[index]
-        self.placement.place(value, array)
-        self._prepared.clear()
-
-    def unplace(self, index: int) -> None:
-        """Reads input `index` from the arena again."""
-        self._refuse_while_recording("an input is moved")
-        self.placement.unplace(self.plan.graph.inputs[index])
-        self._prepared.clear()
-
-    # ---- running
-
-    def start(self) -> None:
-        """Begins a run: forgets the sizes that the last one found."""
-        self.sizes = dict(self.plan.sizes)
-
-    def run(self, segment: Segment) -> None:
-        """Runs a segment step by step. Raises `ExecutionError` and `ResourceError` naming the node."""
-        prepared = self._prepared.get(segment)
-        if prepared is None:
-            prepared = self._prepared[segment] = self._prepare(segment)
-        run_calls(*prepared)
-
-    def finish(self) -> None:
-        """Ends a run: copies the new content of states that were not updated in place."""
-        graph = self.plan.graph
-        for output, source in self.plan.copies.items():
-            np.copyto(self.placement.array(graph.inputs[source]), self.placement.array(graph.outputs[output]))
+    def copy_of_result(self, index: int, shape: tuple[int, ...] | None = None) -> Any:
+        """See `BoundPlan.copy_of_result`."""
+        found = self.result(index, shape)
+        return np.array(found) if isinstance(found, np.ndarray) else found
 
     def forget(self) -> None:
-        """Lets go of what a run allocated outside of the arena."""
+        """See `BoundPlan.forget`."""
         self._dynamic.clear()
+
+    # ---- steps as calls
 
     def calls_of(self, step: Step) -> tuple[Call, ...]:
         """The prebound calls of a step whose operands and results are planned. Raises `CaptureError` for another."""
-        node = step.node
         if step.kind is StepKind.ALIAS:
             return ()
+        node = step.node
         if not self._is_static(node):
             raise CaptureError(f"{node.op.name} has no fixed place for all its values", where=node.where())
         operands = [None if value is None else self.placement.array(value) for value in node.inputs]
-        return (call_of(node, operands, tuple(self.placement.array(value) for value in node.outputs)),)
+        return (call_of(node, operands, tuple([self.placement.array(value) for value in node.outputs])),)
 
-    def _prepare(self, segment: Segment) -> tuple[list[Callable[[], Any]], list[Step]]:
-        calls: list[Callable[[], Any]] = []
-        steps: list[Step] = []
-        for step in self.plan.steps_of(segment):
-            made = self._prepared_step(step)
-            calls += made
-            steps += [step] * len(made)
-        return calls, steps
-
-    def _prepared_step(self, step: Step) -> list[Callable[[], Any]]:
-        frees = self._frees.get(step.index)
-        after = [] if frees is None else [partial(self._free, frees)]
+    def _lowered(self, step: Step) -> list[Callable[[], Any]]:
+        ending = self._ends.get(step.index)
+        after = [] if ending is None else [partial(self._end, ending)]
         if step.kind is StepKind.ALIAS or self._is_static(step.node):
             return [*(call.bound() for call in self.calls_of(step)), *after]
         return [partial(self._run_dynamic, step.node), *after]
@@ -138,59 +169,91 @@ class HostPlan:
 
     def _run_dynamic(self, node: Node) -> None:
         operands = [None if value is None else self._value(value) for value in node.inputs]
-        if node.regions:
-            given = node.op.meaning(*operands, **bound_attrs(node, self.sizes, self._region))
-            results = given if isinstance(given, tuple) else (given,)
-        else:
-            results = run_meaning(node, operands, self.sizes)
-        for value, result in zip(node.outputs, results, strict=True):
-            self._keep(value, checked(value, result, self.sizes))
+        for value, result in zip(node.outputs, self._meant(node, operands), strict=True):
+            self._keep(value, checked(value, result, self._sizes))
 
-    def _keep(self, value: Value, result: Any) -> None:
-        if value in self.plan.dynamic:
-            # What a meaning gives may be a view of the arena, whose bytes are used again.
-            self._dynamic[value] = result.copy() if isinstance(result, np.ndarray) and not _owns(result) else result
-        else:
-            store((result,), (self.placement.array(value),))
+    def _meant(self, node: Node, operands: Sequence[Any]) -> tuple[Any, ...]:
+        if not node.regions:
+            return run_meaning(node, operands, self._sizes)
+        return as_results(node, node.op.meaning(*operands, **bound_attrs(node, self._sizes, self._region)))
+
+    def _region(self, body: Graph, sizes: Sizes) -> Region:
+        return CompiledRegion(body, sizes, self._bodies[body])
 
     def _value(self, value: Value) -> Any:
         return self._dynamic[value] if value in self.plan.dynamic else self.placement.array(value)
 
-    def _free(self, values: Sequence[Value]) -> None:
+    def _keep(self, value: Value, result: Any) -> None:
+        if value not in self.plan.dynamic:
+            store((result,), (self.placement.array(value),))
+            return
+        is_view = isinstance(result, np.ndarray) and result.base is not None  # of the arena, whose bytes are used again
+        self._dynamic[value] = result.copy() if is_view else result
+
+    def _end(self, values: Sequence[Value]) -> None:
         for value in values:
             self._dynamic.pop(value, None)
 
-    def _region(self, body: Graph, sizes: Sizes) -> Region:
-        return CompiledRegion(body, sizes, self._bodies[body])
+    # ---- recording and verification
+
+    def recorder(self) -> "HostRecorder":
+        """See `BoundPlan.recorder`."""
+        from .recorder import HostRecorder
+
+        return HostRecorder(self)
+
+    def live_results(self, segment: Segment) -> list[Array]:
+        """See `BoundPlan.live_results`."""
+        self._refuse_while_recording("a value is read on the host")
+        inside = {step.node for step in self.plan.steps_of(segment)}
+        seen = [v for step in self.plan.steps_of(segment) for v in step.node.outputs if _is_seen_outside(v, inside)]
+        return [np.array(self.placement.array(value)) for value in seen]
+
+    def save(self) -> Saved:
+        """See `BoundPlan.save`."""
+        states = {index: memory.copy() for index, memory in self.placement.states.items()}
+        return Saved(self.arena.bytes[: self.plan.arena_bytes].copy(), states)
+
+    def restore(self, saved: Saved) -> None:
+        """See `BoundPlan.restore`."""
+        self.arena.bytes[: self.plan.arena_bytes] = saved.arena
+        for index, content in saved.states.items():
+            self.placement.states[index][...] = content
+
+    def poison(self, step: int | None = None) -> None:
+        """See `BoundPlan.poison`."""
+        self._refuse_while_recording("memory is written")
+        needed = [
+            b for b in self.plan.buffers if step is not None and b.place is Place.ARENA and b.first < step <= b.last
+        ]
+        free = 0
+        for buffer in sorted(needed, key=lambda buffer: buffer.offset):
+            self.arena.bytes[free : buffer.offset] = POISON
+            free = max(free, buffer.end)
+        self.arena.bytes[free:] = POISON
 
     def _refuse_while_recording(self, what: str) -> None:
         if self.is_recording:
             raise CaptureError(f"{what} while steps are recorded", remedy="end the recording first")
 
 
-def run_calls(calls: Sequence[Callable[[], Any]], steps: Sequence[Step]) -> None:
-    """Makes prebound calls in order; `steps` says for each of which step it is. Failures name the node."""
-    remaining = iter(calls)
-    try:
-        for call in remaining:
-            call()
-    except FAILURES as error:
-        failed = steps[len(calls) - length_hint(remaining) - 1]
-        raise failure(failed.node, error) from error
+def tails(array: Array, shape: Sequence[int]) -> list[Array]:
+    """Views that cover, without overlap, the part of `array` that lies beyond `shape`."""
+    found: list[Array] = []
+    for axis, size in enumerate(shape):
+        if size < array.shape[axis]:
+            found.append(array[(*[slice(before) for before in shape[:axis]], slice(size, None))])
+    return found
 
 
-def _owns(array: Array) -> bool:
-    return array.base is None
+def _is_seen_outside(value: Value, inside: set[Node]) -> bool:
+    return value.is_graph_output or any(user not in inside for user in value.users)
 
 
-def _frees(plan: Plan) -> Mapping[int, tuple[Value, ...]]:
+def _ends(plan: Plan) -> Mapping[int, tuple[Value, ...]]:
     """The dynamic values that end with each step."""
     found: dict[int, tuple[Value, ...]] = {}
     for value, index in plan.dynamic.items():
         last = plan.buffers[index].last
         found[last] = (*found.get(last, ()), value)
     return found
-
-
-def _compiled_bodies(graph: Graph) -> dict[Graph, Steps]:
-    return {body: Steps(body) for node in graph.nodes for body in node.regions.values()}

@@ -26,10 +26,10 @@ class HostArena:
             raise ResourceError(
                 f"out of memory for an arena of {size_text(nbytes)}", remedy="allow smaller sizes"
             ) from error
-        start = -_address(memory) % alignment
+        start = -address_of(memory) % alignment
         self._bytes: Array | None = memory[start : start + nbytes]
         self.nbytes = nbytes
-        self.address = _address(self._bytes)
+        self.address = address_of(self._bytes)
 
     @property
     def bytes(self) -> Array:
@@ -44,5 +44,6 @@ class HostArena:
         self.address = 0
 
 
-def _address(array: Array) -> int:
+def address_of(array: Array) -> int:
+    """Where the first element lies."""
     return int(array.__array_interface__["data"][0])

@@ -1,26 +1,26 @@
 """Where the values of a plan are on the host: NumPy arrays over the arena, constants, states, and callers' arrays."""
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from ...ir.constant import Array, Constant
 from ...ir.graph import Node, Value
 from ...ir.plan import Place, Plan, View
-from .memory import HostArena
+from .memory import HostArena, address_of
 
 
 class Placement:
     """An array for every planned value of `plan`.
 
-    The graph's inputs lie in the arena until `place` puts an array of the caller in their stead.
+    The graph's inputs lie in the arena until `place` puts an array of the caller in their stead; `placed` has its
+    address. `states` are the bytes of the states by buffer.
     """
 
     def __init__(self, plan: Plan, arena: HostArena) -> None:
         self.plan = plan
         self.arena = arena
-        self.states: dict[int, Array] = {}
-        self._contents: dict[int, Constant] = _constants(plan)
+        self.states = {b.id: np.zeros(b.nbytes, dtype=np.uint8) for b in plan.buffers if b.place is Place.STATE}
+        self.placed: dict[Value, int] = {}
+        self._contents = _constants(plan)
         self._memory: dict[int, Array] = {}
         self._arrays: dict[Value, Array] = {}
 
@@ -36,12 +36,14 @@ class Placement:
         """Puts `array`, contiguous and of the type of the graph input `value`, in the stead of its buffer."""
         buffer = self.plan.views[value].buffer
         self._memory[buffer] = as_bytes(array)
+        self.placed[value] = address_of(array)
         self._forget(buffer)
 
     def unplace(self, value: Value) -> None:
         """Brings a graph input back to its place in the arena."""
         buffer = self.plan.views[value].buffer
         self._memory.pop(buffer, None)
+        self.placed.pop(value, None)
         self._forget(buffer)
 
     def in_buffer(self, buffer: int) -> list[Value]:
@@ -63,7 +65,6 @@ class Placement:
         if buffer.place is Place.CONSTANT:
             return as_bytes(self._contents[index].array)
         if buffer.place is Place.STATE:
-            self.states[index] = np.zeros(buffer.nbytes, dtype=np.uint8)
             return self.states[index]
         return self.arena.bytes[buffer.offset : buffer.end]
 
@@ -78,7 +79,7 @@ def as_bytes(array: Array) -> Array:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def _constants(plan: Plan) -> Mapping[int, Constant]:
+def _constants(plan: Plan) -> dict[int, Constant]:
     """The contents of the constant buffers."""
     found: dict[int, Constant] = {}
     for step in plan.steps:

@@ -13,7 +13,7 @@ def test_findings_are_plain_data() -> None:
     assert json.loads(json.dumps(found)) == found
     assert next(p for p in found["packages"] if p["name"] == "numpy")["version"]
     assert found["devices"][0]["name"] == "host"
-    assert [e["executor"] for e in found["executors"] if e["is_available"]] == ["ort", "eager"]
+    assert [e["executor"] for e in found["executors"] if e["is_available"]] == ["ort", "eager", "graph"]
 
 
 def test_both_builds_of_onnxruntime_are_a_problem() -> None:

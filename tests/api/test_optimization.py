@@ -29,6 +29,7 @@ def test_a_model_runs() -> None:
         {"verify": "none"},
         {"verify": "numeric"},
         {"strict": True},
+        {"executor": "graph"},
         {"freeze_initializers": True},
     ],
 )
@@ -39,13 +40,15 @@ def test_options_that_are_there(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"executor": "graph"}, r"executor='graph' cannot run here: .*not part of this version"),
-        ({"executor": "gpu"}, r"no executor 'gpu'\n.*auto, ort, eager"),
+        ({"executor": "gpu"}, r"no executor 'gpu'\n.*auto, ort, eager, graph"),
         ({"device": "cuda"}, "device='cuda' is not supported yet"),
-        ({"mode": "piecewise"}, "mode='piecewise' is not supported yet"),
+        ({"mode": "piecewise"}, "mode='piecewise' is for programs that record"),
+        ({"executor": "graph", "device": "cuda"}, "device='cuda' is not supported yet"),
+        ({"executor": "graph", "capture": {"bugdet": 1}}, "capture has no option 'bugdet'"),
+        ({"executor": "graph", "capture": {"inputs": {"x": "move"}}}, "x='move' is not known"),
         ({"mode": "fast"}, "mode='fast' is not known"),
-        ({"dynamic": {"batch": (1, 8)}}, "dynamic=.* is not supported yet"),
-        ({"buckets": {"batch": [1, 2]}}, "buckets=.* is not supported yet"),
+        ({"dynamic": {"batch": (1, 8)}}, "dynamic=.* is for programs that record"),
+        ({"buckets": {"batch": [1, 2]}}, "buckets=.* is for programs that record"),
         ({"level": 7}, "level=7 is not known"),
         ({"level": "2"}, "level='2' is not known"),
         ({"level": True}, "level=True is not known"),
@@ -65,7 +68,7 @@ def test_example_inputs_are_for_modules() -> None:
 
 def test_options_are_checked_before_the_model_is_read() -> None:
     with pytest.raises(capgraph.UnsupportedError):
-        capgraph.optimize("missing.onnx", executor="graph")
+        capgraph.optimize("missing.onnx", executor="gpu")
 
 
 def test_frozen_initializers_are_no_inputs() -> None:

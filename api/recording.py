@@ -1,0 +1,74 @@
+"""The executor "graph" for `capgraph.optimize`: planning, padding proofs and a device, put together."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from .executors.eager import EagerExecutor
+from .executors.host.device import HostDevice
+from .executors.replay.dispatcher import Planner
+from .executors.replay.executor import ReplayExecutor
+from .executors.replay.modes import Beyond, CaptureMode, InputPolicy
+from .executors.replay.options import ReplayOptions
+from .executors.replay.safety import Analysis
+from .ir.errors import UnsupportedError
+from .ir.graph import Graph
+from .ir.plan import Plan
+from .ir.target import HOST, Target
+from .passes.planning.padding import mask_padding, padding_safety, real_size_input
+from .passes.planning.partition import CapturePolicy
+from .passes.planning.planner import make_plan
+
+_POLICIES = {
+    CaptureMode.NONE: CapturePolicy(captures=False),
+    CaptureMode.FULL: CapturePolicy(min_kernels=0),
+    CaptureMode.PIECEWISE: CapturePolicy(keep_outside=frozenset({"attention"})),
+}
+
+
+def graph_executor(device: str, options: ReplayOptions) -> ReplayExecutor:
+    """The executor that records and replays on `device`. Raises `UnsupportedError` for a device that is not here."""
+    if device not in ("auto", "host"):
+        raise UnsupportedError(f"device={device!r} is not supported yet", remedy='use device="host" (or "auto")')
+    analysis = Analysis(padding_safety, mask_padding, real_size_input)
+    return ReplayExecutor(HostDevice(), HOST, partial(_planner, HOST), EagerExecutor(), options, analysis)
+
+
+def _planner(target: Target, graph: Graph) -> Planner:
+    def plan(sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
+        return make_plan(graph, sizes, target, _POLICIES[mode])
+
+    return plan
+
+
+def replay_options(
+    *,
+    mode: str,
+    dynamic: Mapping[str, tuple[int, int]] | None,
+    buckets: Mapping[Any, Sequence[Any]] | None,
+    strict: bool,
+    capture: Mapping[str, Any] | None,
+) -> ReplayOptions:
+    """The options of `optimize` as the executor takes them. Raises `UnsupportedError` for one that is unknown."""
+    given = dict(capture or {})
+    known = ReplayOptions.__dataclass_fields__.keys() - {"mode", "dynamic", "buckets", "strict"}
+    for name in given:
+        if name not in known:
+            raise UnsupportedError(
+                f"capture has no option {name!r}", remedy=f"its options are: {', '.join(sorted(known))}"
+            )
+    if "beyond" in given:
+        given["beyond"] = _member(Beyond, "beyond", given["beyond"])
+    if "inputs" in given:
+        given["inputs"] = {name: _member(InputPolicy, name, policy) for name, policy in given["inputs"].items()}
+    return ReplayOptions(
+        mode=_member(CaptureMode, "mode", mode), dynamic=dynamic or {}, buckets=buckets or {}, strict=strict, **given
+    )
+
+
+def _member(choices: Any, name: str, value: Any) -> Any:
+    try:
+        return choices(value)
+    except ValueError:
+        known = ", ".join(repr(each.value) for each in choices)
+        raise UnsupportedError(f"{name}={value!r} is not known", remedy=f"one of {known}") from None

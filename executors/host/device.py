@@ -1,0 +1,19 @@
+"""The host as a device of recorded programs."""
+
+from ...ir.plan import Plan
+from ..replay.recorder import Arena
+from .bound_plan import HostPlan
+from .memory import HostArena
+
+
+class HostDevice:
+    """NumPy on one arena of bytes: a `Device`."""
+
+    def reserve(self, nbytes: int, alignment: int) -> HostArena:
+        """See `Device.reserve`."""
+        return HostArena(nbytes, alignment)
+
+    def bind(self, plan: Plan, arena: Arena) -> HostPlan:
+        """See `Device.bind`. The arena is one that this device reserved."""
+        assert isinstance(arena, HostArena)  # the dispatcher hands back what it got
+        return HostPlan(plan, arena)

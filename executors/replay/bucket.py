@@ -1,0 +1,194 @@
+"""One bucket, captured: a plan with memory, a recording for each captured segment that was admitted, and its inputs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+from ...ir.errors import CaptureError
+from ...ir.graph import Node
+from ...ir.op import Trait
+from ...ir.plan import Plan, Segment
+from .capture import record
+from .counters import BucketReport, Counters
+from .modes import InputPolicy
+from .recorder import BoundPlan, Recording
+from .static_inputs import StaticInputs
+from .verification import output_problem, piece_problem, tail_poison
+
+
+@dataclass
+class Piece:
+    """A segment of the plan; without a recording it runs eagerly, if it was to be captured because of `refusal`."""
+
+    segment: Segment
+    recording: Recording | None = None
+    refusal: str = ""
+
+
+class Bucket:
+    """A bound plan that replays. Not thread-safe: buckets share their arena."""
+
+    def __init__(
+        self, bound: BoundPlan, policies: Mapping[str, InputPolicy], fills: Mapping[str, Any], counters: Counters
+    ) -> None:
+        self.bound = bound
+        self.calls = 0
+        self.is_verified = False
+        self._counters = counters
+        self._seconds = 0.0
+        self._pieces = [Piece(segment) for segment in bound.plan.segments]
+        self._actions: list[Callable[[], None]] = []
+        self._inputs = StaticInputs(bound, policies, fills, counters, self._repoint, self._rerecord)
+        self._fixed_tails = frozenset(fills)
+        self._refresh()
+
+    # ---- running
+
+    def run(self, values: Sequence[Any]) -> None:
+        """One call with inputs of the bucket's sizes or smaller ones. Results stay in their buffers.
+
+        Raises `ExecutionError` when a kernel fails, `CaptureError` when memory is not where it was recorded.
+        """
+        bound = self.bound
+        bound.start()
+        self._inputs.bring(values)
+        for action in self._actions:
+            action()
+        bound.finish()
+        self.calls += 1
+
+    @property
+    def recordings(self) -> list[Recording]:
+        """The recordings that a call replays."""
+        return [piece.recording for piece in self._pieces if piece.recording is not None]
+
+    @property
+    def nbytes(self) -> int:
+        """What the recordings take."""
+        return sum(recording.nbytes for recording in self.recordings)
+
+    # ---- capturing
+
+    def capture(self, values: Sequence[Any], expected: Sequence[Any], warm_ups: int) -> None:
+        """Warms up, records every captured segment, and admits what gives the `expected` outputs over poison.
+
+        `values` may be smaller than the bucket. Raises `CaptureError` when a segment cannot be recorded or the outputs
+        are wrong; a piece that alone gives other results than its steps is refused and runs eagerly.
+        """
+        start = perf_counter()
+        for _ in range(warm_ups):
+            self._run_eagerly(values)
+        for piece in self._pieces:
+            if piece.segment.is_captured:
+                piece.recording = record(self.bound, piece.segment)
+        if not is_random(self.bound.plan):
+            self._verify(values, expected)
+        self._refresh()
+        self._inputs.decide(values)
+        self.bound.forget()
+        self._seconds = perf_counter() - start
+        self._counters.captures += bool(self.recordings)
+        self._counters.capture_seconds += self._seconds
+
+    def _run_eagerly(self, values: Sequence[Any]) -> None:
+        self.bound.start()
+        for index, given in enumerate(values):
+            self.bound.load(index, given, self._inputs.fills[index])
+        for piece in self._pieces:
+            self.bound.run(piece.segment)
+        self.bound.finish()
+
+    def _load_poisoned(self, values: Sequence[Any]) -> None:
+        """Inputs whose padded rows hold the worst that they may hold."""
+        for index, (value, given) in enumerate(zip(self.bound.plan.graph.inputs, values, strict=True)):
+            is_fixed = value.name in self._fixed_tails or not hasattr(given, "dtype")
+            self.bound.load(index, given, self._inputs.fills[index] if is_fixed else tail_poison(given))
+
+    def _verify(self, values: Sequence[Any], expected: Sequence[Any]) -> None:
+        bound = self.bound
+        bound.start()
+        bound.poison()
+        self._load_poisoned(values)
+        for piece in self._pieces:
+            self._verify_piece(piece)
+        bound.finish()
+        shapes = [getattr(each, "shape", None) for each in expected]
+        given = [bound.copy_of_result(index, shape) for index, shape in enumerate(shapes)]
+        problem = output_problem(expected, given, bound.plan.graph.output_names)
+        if problem:
+            raise CaptureError(f"verification failed: {problem}", remedy="report it with the text form of the graph")
+        self.is_verified = True
+
+    def _verify_piece(self, piece: Piece) -> None:
+        if piece.recording is None:
+            self.bound.run(piece.segment)
+            return
+        problem = piece_problem(self.bound, piece.segment, piece.recording)
+        if problem:
+            piece.recording.close()
+            piece.recording, piece.refusal = None, problem
+            self._counters.refused_pieces += 1
+
+    def _repoint(self, index: int) -> None:
+        for recording in self.recordings:
+            if not recording.repoint(index):
+                self._rerecord()
+                return
+
+    def _rerecord(self) -> None:
+        for piece in self._pieces:
+            if piece.recording is not None:
+                piece.recording.close()
+                piece.recording = record(self.bound, piece.segment)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._actions = [
+            partial(self.bound.run, piece.segment) if piece.recording is None else piece.recording.replay
+            for piece in self._pieces
+        ]
+
+    # ---- the rest
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """Which pieces run eagerly although they were to be captured, and why."""
+        pieces = [piece for piece in self._pieces if piece.refusal]
+        return tuple(f"steps {p.segment.start} to {p.segment.stop - 1}: {p.refusal}" for p in pieces)
+
+    def report(self) -> BucketReport:
+        """The bucket for `stats()`."""
+        plan: Plan = self.bound.plan
+        names = [value.name for value in plan.graph.inputs]
+        cuts = [(plan.steps[cut.step].node, cut.reason) for segment in plan.segments for cut in segment.cuts]
+        return BucketReport(
+            sizes=tuple(plan.sizes.items()),
+            nbytes=self.nbytes,
+            pieces=len(self.recordings),
+            eager_segments=len(self._pieces) - len(self.recordings),
+            kernels=sum(map(len, self.recordings)),
+            calls=self.calls,
+            seconds=self._seconds,
+            verified=self.is_verified,
+            refusals=self.refusals,
+            cuts=tuple(f"{_named(node)}: {reason.value}" for node, reason in cuts),
+            policies=tuple(zip(names, (policy.value for policy in self._inputs.policies), strict=True)),
+        )
+
+    def close(self) -> None:
+        """Gives the recordings back."""
+        for recording in self.recordings:
+            recording.close()
+        self._pieces, self._actions = [], []
+        self.bound.forget()
+
+
+def is_random(plan: Plan) -> bool:
+    """Whether two runs of the plan may differ, so that it cannot be compared with eager."""
+    return any(step.node.op.has(Trait.IMPURE) for step in plan.steps)
+
+
+def _named(node: Node) -> str:
+    return f"{node.op.name} ({node.origin})" if node.origin is not None else node.op.name

@@ -1,0 +1,229 @@
+"""A program that replays: inputs are checked, routed to a bucket, padded, run, and the real rows handed out."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from ...ir.constant import Array
+from ...ir.dims import evaluate
+from ...ir.errors import CapgraphError, CaptureError, ExecutionError, ResourceError
+from ...ir.graph import Graph
+from ...ir.types import TensorType, type_symbols
+from ..base import Executable
+from ..signature import Signature
+from .bucket import Bucket
+from .counters import Counters, Stats
+from .dispatcher import Dispatcher, key_text
+from .modes import CaptureMode
+from .options import ReplayOptions
+from .outputs import Generation, StaticOutput
+from .report import remarks_on
+from .routing import BucketKey, Route, Router
+from .safety import PaddedGraph
+
+KEPT_ROUTES = 4096
+"""For how many sets of sizes the route is kept."""
+
+Shapes = list[tuple[int, ...] | None]
+
+
+class ReplayExecutable:
+    """Calls of one graph, replayed where a bucket serves them and run by `fallback` where none does.
+
+    It may be called from several threads: calls wait for each other, as all buckets share one arena. With static
+    outputs (`copy_outputs=False`) threads must wait for each other themselves.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        padded: PaddedGraph,
+        fallback: Executable,
+        router: Router,
+        dispatcher: Dispatcher,
+        options: ReplayOptions,
+    ) -> None:
+        self._graph = graph
+        self._padded = padded
+        self._signature = Signature(graph)
+        self._fallback = fallback
+        self._router = router
+        self._dispatcher = dispatcher
+        self._options = options
+        self._routes: dict[tuple[int, ...], tuple[Route, Shapes | None]] = {}
+        self._generation = Generation()
+        self._lock = threading.RLock()
+        self._is_closed = False
+
+    # ---- a call
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Executable.run`."""
+        values, sizes = self._signature.bind(inputs)
+        with self._lock, np.errstate(all="ignore"):  # infinities and NaN are results like any other
+            if self._is_closed:
+                raise ExecutionError("the program is closed", remedy="call capgraph.optimize again")
+            self._generation.number += 1
+            self._dispatcher.counters.calls += 1
+            results = self._called(inputs, values, sizes)
+        return dict(zip(self._graph.output_names, results, strict=True))
+
+    def _called(self, inputs: Mapping[str, Any], values: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
+        route, shapes = self._routed(sizes)
+        if route.key is None:
+            return self._eager(inputs, route.reason)
+        values = [*values, *self._real_sizes(sizes)]
+        bucket = self._dispatcher.find(route.key)
+        if bucket is None:
+            return self._first_call(inputs, values, route.key)
+        try:
+            bucket.run(values)
+        except (ExecutionError, ResourceError, CaptureError) as error:
+            return self._after_failure(inputs, route.key, error)
+        self._count(bucket, route)
+        return self._results(bucket, shapes)
+
+    def _routed(self, sizes: Mapping[str, int]) -> tuple[Route, Shapes | None]:
+        key = tuple(sizes.values())
+        found = self._routes.get(key)
+        if found is None:
+            route = self._router.route(sizes)
+            if len(self._routes) >= KEPT_ROUTES:
+                self._routes.clear()
+            found = self._routes[key] = (route, self._real_shapes(sizes) if route.padded_rows else None)
+        return found
+
+    def _real_sizes(self, sizes: Mapping[str, int]) -> list[Array]:
+        """What the inputs that masks have added take."""
+        return [np.asarray(sizes[dim], dtype=np.int64) for dim in self._padded.real_sizes]
+
+    def _real_shapes(self, sizes: Mapping[str, int]) -> Shapes:
+        """The shapes to which padded outputs are cut; None where running tells the size."""
+        types = [value.type for value in self._graph.outputs]
+        return [
+            tuple([evaluate(dim, sizes) for dim in ty.dims])
+            if isinstance(ty, TensorType) and ty.shape is not None and type_symbols(ty) <= sizes.keys()
+            else None
+            for ty in types
+        ]
+
+    def _first_call(self, inputs: Mapping[str, Any], values: Sequence[Any], key: BucketKey) -> list[Any]:
+        """Eager gives the results, so that nothing which goes wrong while capturing can harm the call."""
+        refusal = self._dispatcher.refused.get(key)
+        if refusal is not None:
+            return self._eager(inputs, f"bucket {key_text(key)}: {refusal}")
+        results = self._eager(inputs, "first call of its bucket")
+        self._dispatcher.capture(key, values, results)
+        return results
+
+    def _after_failure(self, inputs: Mapping[str, Any], key: BucketKey, error: CapgraphError) -> list[Any]:
+        """Eager decides: when it fails as well the inputs are at fault, else the bucket is."""
+        results = self._eager(inputs, f"bucket {key_text(key)} failed while running")
+        self._dispatcher.refuse(key, error)
+        return results
+
+    def _eager(self, inputs: Mapping[str, Any], reason: str) -> list[Any]:
+        counters = self._dispatcher.counters
+        counters.eager_calls += 1
+        counters.eager_reasons[reason] += 1
+        return list(self._fallback.run(inputs).values())
+
+    def _count(self, bucket: Bucket, route: Route) -> None:
+        counters = self._dispatcher.counters
+        replayed = len(bucket.recordings)
+        if replayed:
+            counters.replayed_calls += 1
+            counters.replays += replayed
+        else:
+            counters.eager_calls += 1
+            counters.eager_reasons[self._why_eager(bucket)] += 1
+        counters.rows += route.rows
+        if route.padded_rows:
+            counters.padded_calls += 1
+            counters.padded_rows += route.padded_rows
+
+    def _why_eager(self, bucket: Bucket) -> str:
+        if self._options.mode is CaptureMode.NONE:
+            return "capture is switched off"
+        return "every piece was refused" if bucket.refusals else "nothing in the graph is captured"
+
+    def _results(self, bucket: Bucket, shapes: Shapes | None) -> list[Any]:
+        bound = bucket.bound
+        cut: Shapes = [None] * len(self._graph.outputs) if shapes is None else shapes
+        if self._options.copy_outputs:
+            results = [bound.copy_of_result(index, shape) for index, shape in enumerate(cut)]
+            bound.forget()
+            return results
+        results = [bound.result(index, shape) for index, shape in enumerate(cut)]
+        return [self._guarded(result) for result in results] if self._options.debug else results
+
+    def _guarded(self, result: Any) -> Any:
+        return StaticOutput(result, self._generation) if isinstance(result, np.ndarray) else result
+
+    # ---- capturing beforehand
+
+    def capture_all(self) -> None:
+        """Captures every allowed bucket, the largest first, on drawn inputs; those that eager refuses are left."""
+        buckets = list(self._router.buckets) if self._router.serves_all_dims else []
+        for done, sizes in enumerate(buckets):
+            key = tuple(sizes.items())
+            if self._options.progress is not None:
+                self._options.progress(done, len(buckets), key_text(key))
+            with self._lock, np.errstate(all="ignore"):
+                self._capture_drawn(key)
+
+    def _capture_drawn(self, key: BucketKey) -> None:
+        if self._dispatcher.find(key) is not None or key in self._dispatcher.refused:
+            return
+        values = [_drawn(value.type, dict(key)) for value in self._graph.inputs]
+        if any(value is None for value in values):
+            return  # captured by the first call
+        inputs = dict(zip((value.name for value in self._graph.inputs), values, strict=True))
+        try:
+            expected = list(self._fallback.run(inputs).values())
+        except CapgraphError:
+            return  # the values of inputs matter; the first call brings better ones
+        self._dispatcher.capture(key, [*values, *self._real_sizes(dict(key))], expected)
+
+    # ---- reports
+
+    def stats(self) -> Stats:
+        """A snapshot of what was counted."""
+        with self._lock:
+            dispatcher = self._dispatcher
+            counters: Counters = deepcopy(dispatcher.counters)
+            refused = tuple(f"{key_text(key)}: {why}" for key, why in dispatcher.refused.items())
+            return Stats(
+                counters,
+                dispatcher.arena_bytes,
+                dispatcher.recording_bytes,
+                dispatcher.reports(),
+                self._padded.lines(),
+                refused,
+            )
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Lines for `explain()`."""
+        return tuple(remarks_on(self.stats()))
+
+    def close(self) -> None:
+        """See `Executable.close`."""
+        with self._lock:
+            self._is_closed = True
+            self._dispatcher.close()
+            self._fallback.close()
+
+
+def _drawn(ty: Any, sizes: Mapping[str, int]) -> Array | None:
+    """A plausible input: normal floats, integers 0 and 1, which are valid indices almost everywhere."""
+    if not isinstance(ty, TensorType) or ty.shape is None or ty.dtype.numpy.hasobject:
+        return None
+    shape = tuple([evaluate(dim, sizes) for dim in ty.dims])
+    random = np.random.default_rng(0)
+    if ty.dtype.is_float or ty.dtype.numpy.kind == "c":
+        return np.asarray(random.standard_normal(shape)).astype(ty.dtype.numpy)
+    return random.integers(0, 2, shape).astype(ty.dtype.numpy)

@@ -1,0 +1,36 @@
+"""How much of a program is recorded, and by what an input reaches a recording."""
+
+from enum import Enum
+
+
+class CaptureMode(Enum):
+    """NONE records nothing; FULL whole graphs or nothing; PIECEWISE pieces between the steps that policy keeps outside.
+
+    FULL_AND_PIECEWISE records the whole graph where all of it can be captured, and pieces where not.
+    """
+
+    NONE = "none"
+    FULL = "full"
+    PIECEWISE = "piecewise"
+    FULL_AND_PIECEWISE = "full_and_piecewise"
+
+
+class InputPolicy(Enum):
+    """What happens when an input comes at another address than the one that was recorded.
+
+    COPY copies every input into a static buffer, REPOINT gives the recording the new address, RERECORD records again,
+    REFUSE raises `InputError`. AUTO measures what copying and re-pointing cost and takes the cheaper.
+    """
+
+    AUTO = "auto"
+    COPY = "copy"
+    REPOINT = "repoint"
+    RERECORD = "rerecord"
+    REFUSE = "refuse"
+
+
+class Beyond(Enum):
+    """What happens to a call that no bucket serves: it runs eagerly, or is captured at exactly its sizes."""
+
+    EAGER = "eager"
+    EXACT = "exact"

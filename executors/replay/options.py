@@ -1,0 +1,37 @@
+"""What a user chooses of recording and dispatch."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .modes import Beyond, CaptureMode, InputPolicy
+
+Progress = Callable[[int, int, str], None]
+"""Told of captured buckets: how many are done, how many there are, and the one at hand."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions:
+    """Options of recorded programs.
+
+    `dynamic` gives the range of each symbolic dim, `buckets` a ladder for some of them, or under a tuple of names the
+    allowed combinations. `beyond` says what happens to calls that no bucket serves. `budget` bounds the bytes of the
+    arena and all recordings together. With `up_front` every bucket is captured when the program is made, largest first.
+    `inputs` are policies by input name ("" for all others). `copy_outputs=False` hands out static buffers, which the
+    next call overwrites; `debug` then detects reading one too late. `strict` raises where a fallback would be taken.
+    `warm_ups` eager runs precede each capture.
+    """
+
+    mode: CaptureMode = CaptureMode.FULL_AND_PIECEWISE
+    dynamic: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    buckets: Mapping[str | tuple[str, ...], Sequence[int | tuple[int, ...]]] = field(
+        default_factory=dict[str | tuple[str, ...], Sequence[int | tuple[int, ...]]]
+    )
+    beyond: Beyond = Beyond.EAGER
+    budget: int | None = None
+    up_front: bool = False
+    inputs: Mapping[str, InputPolicy] = field(default_factory=dict[str, InputPolicy])
+    copy_outputs: bool = True
+    debug: bool = False
+    strict: bool = False
+    warm_ups: int = 1
+    progress: Progress | None = None

@@ -1,0 +1,114 @@
+"""Routing: from the sizes of a call to the bucket that serves it, or to the reason why none does."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...ir.errors import InputError
+from ...ir.graph import Graph
+from ...ir.types import type_symbols
+from .ladder import Buckets, checked_ladder, default_ladder, volume
+from .modes import Beyond
+from .options import ReplayOptions
+from .safety import PaddedGraph
+
+BucketKey = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where a call goes: to bucket `key` (None: it runs eagerly, because of `reason`).
+
+    `rows` are the real rows of a call in that bucket and `padded_rows` those that are added.
+    """
+
+    key: BucketKey | None
+    reason: str = ""
+    rows: int = 0
+    padded_rows: int = 0
+
+
+class Router:
+    """Decides for the inputs' symbolic dims of one graph. Pure: the same sizes get the same route."""
+
+    def __init__(self, padded: PaddedGraph, symbols: Sequence[str], options: ReplayOptions) -> None:
+        self._symbols = tuple(symbols)
+        self._ranges = checked_ranges(options.dynamic, symbols)
+        self._beyond = options.beyond
+        self.buckets = make_buckets(self._ranges, options.buckets)
+        self._reports = padded.reports
+        self._safe = padded.safe
+
+    @property
+    def serves_all_dims(self) -> bool:
+        """Whether every symbolic dim has a range; otherwise no bucket is known beforehand."""
+        return self._ranges.keys() >= set(self._symbols)
+
+    def route(self, sizes: Mapping[str, int]) -> Route:
+        """The route of a call with these sizes."""
+        reason = self._refusal(sizes)
+        if not reason:
+            bucket = self.buckets.smallest_for(sizes, self._safe)
+            if bucket is not None:
+                rows = volume([sizes[name] for name in bucket])
+                return Route(tuple(bucket.items()), "", rows, volume(list(bucket.values())) - rows)
+            reason = self._why_no_bucket(sizes)
+        if self._beyond is Beyond.EXACT:
+            return Route(tuple((name, sizes[name]) for name in self._symbols), reason, volume(list(sizes.values())))
+        return Route(None, reason)
+
+    def _refusal(self, sizes: Mapping[str, int]) -> str:
+        for name in self._symbols:
+            if name not in self._ranges:
+                return f"no range is given for {name}: dynamic={{{name!r}: (1, ...)}}"
+            lowest, highest = self._ranges[name]
+            if not lowest <= sizes[name] <= highest:
+                return f"{name} is outside of its range {lowest} to {highest}"
+        return ""
+
+    def _why_no_bucket(self, sizes: Mapping[str, int]) -> str:
+        unsafe = [name for name in self.buckets.names if name not in self._safe]
+        if self.buckets.smallest_for(sizes, frozenset(self.buckets.names)) is None or not unsafe:
+            return "no bucket is that large"
+        name = unsafe[0]
+        return f"no bucket has just that {name}, which is not padded: {self._reports[name].failure}"
+
+
+def make_buckets(
+    ranges: Mapping[str, tuple[int, int]], given: Mapping[str | tuple[str, ...], Sequence[int | tuple[int, ...]]]
+) -> Buckets:
+    """The allowed buckets: a ladder for each dim (the user's or the default one), or combinations listed as tuples.
+
+    Raises `InputError` for a dim without a range, or combinations that do not name all dims.
+    """
+    ladders = {name: default_ladder(*bounds) for name, bounds in ranges.items()}
+    for key, sizes in given.items():
+        names = (key,) if isinstance(key, str) else key
+        unknown = [name for name in names if name not in ranges]
+        if unknown:
+            raise InputError(
+                f"buckets name {unknown[0]!r}, which has no range", remedy=f"dynamic={{{unknown[0]!r}: ...}}"
+            )
+        if isinstance(key, str):
+            ladders[key] = checked_ladder([size for size in sizes if isinstance(size, int)], *ranges[key])
+            continue
+        if set(names) != set(ranges):
+            raise InputError(f"combinations of {', '.join(names)} leave dims out", remedy="name every dim of dynamic")
+        return Buckets.of_tuples(names, [size if isinstance(size, tuple) else (size,) for size in sizes])
+    return Buckets.of_ladders(ladders)
+
+
+def input_symbols(graph: Graph) -> tuple[str, ...]:
+    """The symbolic dims that a call chooses."""
+    return tuple(sorted(frozenset[str]().union(*(type_symbols(value.type) for value in graph.inputs))))
+
+
+def checked_ranges(dynamic: Mapping[str, tuple[int, int]], symbols: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """The given ranges in the order of `symbols`. Raises `InputError` for an unknown dim or an empty range."""
+    for name, bounds in dynamic.items():
+        if name not in symbols:
+            known = ", ".join(symbols) or "none"
+            raise InputError(f"there is no symbolic dim {name!r} among the inputs", remedy=f"the dims are: {known}")
+        if len(bounds) != 2 or not all(isinstance(bound, int) for bound in bounds):
+            raise InputError(f"the range of {name!r} is {bounds!r}", remedy=f"dynamic={{{name!r}: (1, 64)}}")
+        default_ladder(*bounds)  # raises for an empty range
+    return {name: (dynamic[name][0], dynamic[name][1]) for name in symbols if name in dynamic}

@@ -1,0 +1,109 @@
+"""What recorded programs ask of padding safety; the proofs themselves are an analysis of the planner."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ...ir.graph import Graph
+
+
+class SafetyReport(Protocol):
+    """Whether padding one dim leaves the real rows untouched: the proof, or the node where it fails and why.
+
+    `fills` are inputs whose padded part must hold a certain number; others may hold anything there.
+    """
+
+    @property
+    def is_safe(self) -> bool: ...
+
+    @property
+    def proof(self) -> tuple[str, ...]: ...
+
+    @property
+    def failure(self) -> str: ...
+
+    @property
+    def fills(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class _Unproven:
+    is_safe: bool = False
+    proof: tuple[str, ...] = ()
+    failure: str = "no analysis has proven that padding is safe"
+    fills: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def _unproven(_graph: Graph, _dim: str) -> SafetyReport:
+    return _Unproven()
+
+
+def _unrepaired(_graph: Graph, _dim: str) -> Graph | None:
+    return None
+
+
+def _no_input(_graph: Graph, _dim: str) -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """How dims are judged: by default nothing is proven, so nothing is padded.
+
+    `prove` judges a dim, `mask` gives a graph in which it is safe by means of its real size (None when it cannot), and
+    `real_size` names the input of that graph which takes the real size.
+    """
+
+    prove: Callable[[Graph, str], SafetyReport] = _unproven
+    mask: Callable[[Graph, str], Graph | None] = _unrepaired
+    real_size: Callable[[Graph, str], str | None] = _no_input
+
+
+@dataclass(frozen=True)
+class PaddedGraph:
+    """A graph made ready for padding: `reports` on each dim, and how each was made safe.
+
+    `real_sizes` are the further inputs behind those of the original, in order: the dims whose real size they take.
+    `masked` are the dims that needed one or other repair.
+    """
+
+    graph: Graph
+    reports: Mapping[str, SafetyReport]
+    real_sizes: tuple[str, ...]
+    masked: frozenset[str]
+
+    @property
+    def safe(self) -> frozenset[str]:
+        """The dims that may be padded."""
+        return frozenset(name for name, report in self.reports.items() if report.is_safe)
+
+    @property
+    def fills(self) -> dict[str, Any]:
+        """What the padded part of an input must hold, by name."""
+        return {name: fill for report in self.reports.values() for name, fill in report.fills.items()}
+
+    def lines(self) -> tuple[str, ...]:
+        """One line for each dim, for reports."""
+        return tuple(self._line(name, report) for name, report in self.reports.items())
+
+    def _line(self, name: str, report: SafetyReport) -> str:
+        if not report.is_safe:
+            return f"{name} is not padded: {report.failure}"
+        how = "masked by its real size" if name in self.masked else "as it is"
+        return f"{name} may be padded {how}, proven at {len(report.proof)} nodes"
+
+
+def padded_graph(graph: Graph, dims: Sequence[str], analysis: Analysis) -> PaddedGraph:
+    """`graph`, masked where that makes one of `dims` safe to pad."""
+    masked: set[str] = set()
+    for dim in dims:
+        if analysis.prove(graph, dim).is_safe:
+            continue
+        repaired = analysis.mask(graph, dim)
+        if repaired is not None:
+            graph = repaired
+            masked.add(dim)
+    reports = {dim: analysis.prove(graph, dim) for dim in dims}
+    takers = {analysis.real_size(graph, dim): dim for dim in dims}
+    real_sizes = tuple(takers[value.name] for value in graph.inputs if value.name in takers)
+    return PaddedGraph(graph, reports, real_sizes, frozenset(masked))

@@ -1,0 +1,81 @@
+"""Verification before admission: recordings are replayed over poison and held against eager execution."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ...ir.constant import Array
+from ...ir.plan import Segment
+from ...ir.types import DType
+from .recorder import BoundPlan, Recording
+
+ROUNDINGS = 1024
+"""How many roundings of the largest value an output may differ from eager, which runs other kernels at other sizes."""
+
+LARGEST_ERROR = 0.02
+"""The most that may come to, relative to the largest value: for floats with few bits."""
+
+
+def piece_problem(bound: BoundPlan, segment: Segment, recording: Recording) -> str:
+    """How a replay differs from running the same steps eagerly, both from the present state; empty when it does not.
+
+    What the segment does not need is poisoned before the replay. Afterwards the state is that of the eager run.
+    """
+    before = bound.save()
+    bound.run(segment)
+    after = bound.save()
+    expected = bound.live_results(segment)
+    bound.restore(before)
+    bound.poison(segment.start)
+    recording.replay()
+    given = bound.live_results(segment)
+    bound.restore(after)
+    wrong = [index for index, pair in enumerate(zip(expected, given, strict=True)) if not _same_bits(*pair)]
+    return f"{len(wrong)} of its {len(expected)} results differ from eager when replayed over poison" if wrong else ""
+
+
+def _same_bits(first: Array, second: Array) -> bool:
+    return first.tobytes() == second.tobytes()
+
+
+def output_problem(expected: Sequence[Any], given: Sequence[Any], names: Sequence[str]) -> str:
+    """Which output differs from eager by more than rounding, and by how much; empty when none does."""
+    for name, old, new in zip(names, expected, given, strict=True):
+        if not isinstance(old, np.ndarray) or old.dtype.hasobject:
+            continue
+        if old.shape != new.shape or old.dtype != new.dtype:
+            return f"output {name} is {new.dtype}{list(new.shape)} instead of {old.dtype}{list(old.shape)}"
+        problem = _difference(old, new)
+        if problem:
+            return f"output {name} {problem}"
+    return ""
+
+
+def _difference(old: Array, new: Array) -> str:
+    dtype = DType.of(old.dtype)
+    if not dtype.is_float and old.dtype.kind != "c":
+        return "" if np.array_equal(old, new) else f"differs in {int(np.sum(old != new))} of {old.size} elements"
+    wide = np.complex128 if old.dtype.kind == "c" else np.float64
+    first, second = old.astype(wide), new.astype(wide)
+    with np.errstate(all="ignore"):
+        apart = np.abs(first - second)
+        same = (first == second) | (np.isnan(first) & np.isnan(second))
+    apart[same] = 0
+    finite = np.abs(first[np.isfinite(first)])
+    scale = float(finite.max()) if finite.size else 0.0
+    worst = float(np.max(apart, initial=0.0))
+    return "" if worst <= _tolerance(dtype) * scale else f"differs by {worst:.3g} (largest value {scale:.3g})"
+
+
+def _tolerance(dtype: DType) -> float:
+    epsilon = float(ml_dtypes.finfo(dtype.numpy).eps) if dtype.is_float else float(np.finfo(dtype.numpy).eps)  # type: ignore[no-untyped-call]
+    return min(ROUNDINGS * epsilon, max(LARGEST_ERROR, 8 * epsilon))
+
+
+def tail_poison(given: Array) -> Any:
+    """What stands in padded rows while verifying: NaN in floats, elsewhere a value that real rows have too."""
+    if given.dtype.kind == "c" or (given.dtype.kind not in "biuO" and DType.of(given.dtype).is_float):
+        return np.nan
+    return given.max() if given.size and given.dtype.kind in "iu" else given.dtype.type(0)
