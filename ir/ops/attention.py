@@ -46,7 +46,7 @@ def attention_type(
     require_equal(k_dims[1], v_dims[1], "k and v must have as many heads")
     require_equal(k_dims[2], v_dims[2], "k and v must have one length")
     require_equal(depth, k_dims[3], "q and k must have one head size")
-    if compare(h % k_dims[1], 0) is Truth.NO:
+    if h != 0 and (k_dims[1] == 0 or compare(h % k_dims[1], 0) is Truth.NO):
         raise ShapeError(f"{h} query heads cannot share {k_dims[1]} heads of k and v")
     if mask is not None:
         require_broadcast(mask.dims, (batch, h, steps, k_dims[2]), "the mask of attention")

@@ -116,6 +116,7 @@ B, H, T, S = (symbol(name) for name in "BHTS")
     ("shapes", "message"),
     [
         ([(2, 4, 3, 8), (2, 3, 5, 8), (2, 3, 5, 8), None, None], "4 query heads cannot share 3"),
+        ([(2, 4, 3, 8), (2, 0, 5, 8), (2, 0, 5, 8), None, None], "4 query heads cannot share 0"),
         ([(2, 4, T, 8), (2, 2, S, 6), (2, 2, S, 8), None, None], "one head size"),
         ([(2, 4, T, 8), (2, 2, 5, 8), (2, 2, 6, 8), None, None], "one length"),
         ([(2, 4, T, 8), (3, 2, 5, 8), (3, 2, 5, 8), None, None], "one batch size"),
