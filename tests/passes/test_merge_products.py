@@ -1,0 +1,85 @@
+"""Products of one value become one product and a split; others stay apart."""
+
+import pytest
+from capgraph.passes.merge_products import MergeProducts
+
+from tests.passes.checking import check_pass
+
+
+def test_queries_keys_and_values_of_which_one_has_no_bias() -> None:
+    check_pass(
+        MergeProducts(),
+        """
+        graph @main(%x: f32[B, T, 2]) {
+          %u = constant() {value = dense<f32[2, 1]: [1.0, 2.0]>}
+          %v = constant() {value = dense<f32[2, 2]: [3.0, 4.0, 5.0, 6.0]>}
+          %b = constant() {value = dense<f32[2]: [7.0, 8.0]>}
+          %p = matmul(%x, %u)
+          %q = matmul(%x, %v)
+          %r = add(%b, %q)
+          return %p, %r
+        }""",
+        """
+        graph @main(%x: f32[B, T, 2]) {
+          %w = constant() {value = dense<f32[2, 3]: [1.0, 3.0, 4.0, 2.0, 5.0, 6.0]>}
+          %m = matmul(%x, %w)
+          %c = constant() {value = dense<f32[3]: [0.0, 7.0, 8.0]>}
+          %a = add(%m, %c)
+          %p, %r = split(%a) {axis = 2, sizes = [1, 2]}
+          return %p, %r
+        }""",
+    )
+
+
+def test_gate_and_up() -> None:
+    check_pass(
+        MergeProducts(),
+        """
+        graph @main(%x: f32[T, 1]) {
+          %u = constant() {value = dense<f32[1, 1]: [2.0]>}
+          %v = constant() {value = dense<f32[1, 1]: [3.0]>}
+          %p = matmul(%x, %u)
+          %s = silu(%p)
+          %q = matmul(%x, %v)
+          %y = mul(%s, %q)
+          return %y
+        }""",
+        """
+        graph @main(%x: f32[T, 1]) {
+          %w = constant() {value = dense<f32[1, 2]: [2.0, 3.0]>}
+          %m = matmul(%x, %w)
+          %p, %q = split(%m) {axis = 1, sizes = [1, 1]}
+          %s = silu(%p)
+          %y = mul(%s, %q)
+          return %y
+        }""",
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%p = matmul(%x, %u) %q = matmul(%z, %v) return %p, %q",  # of two values
+        "%p = matmul(%x, %u) %q = matmul(%x, %given) return %p, %q",  # a weight that changes
+        "%p = matmul(%x, %u) %q = matmul(%x, %u) return %p, %q",  # one weight for both
+    ],
+)
+def test_stays(body: str) -> None:
+    inputs = "%x: f32[T, 2], %z: f32[T, 2], %given: f32[2, 2]"
+    constants = """
+      %u = constant() {value = dense<f32[2, 1]: [1.0, 2.0]>}
+      %v = constant() {value = dense<f32[2, 1]: [3.0, 4.0]>}
+    """
+    check_pass(MergeProducts(), f"graph @main({inputs}) {{ {constants} {body} }}", None)
+
+
+def test_least() -> None:
+    text = """
+    graph @main(%x: f32[T, 1]) {
+      %u = constant() {value = dense<f32[1, 1]: [2.0]>}
+      %v = constant() {value = dense<f32[1, 1]: [3.0]>}
+      %p = matmul(%x, %u)
+      %q = matmul(%x, %v)
+      return %p, %q
+    }"""
+    check_pass(MergeProducts(least=3), text, None)

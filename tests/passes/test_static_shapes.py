@@ -1,0 +1,122 @@
+"""Dynamic ops with known operands become static, and the symbols of their results go."""
+
+import pytest
+from capgraph.passes.static_shapes import StaticShapes
+
+from tests.passes.checking import check_pass
+
+VECTOR = "%v = constant() {{value = dense<i64[{}]: {}>}}"
+SCALAR = "%s = constant() {{value = dense<i64[]: {}>}}"
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "static"),
+    [
+        (f"{VECTOR.format(2, [0, -1])} %y = dynamic_reshape(%x, %v)", "%y = reshape(%x) {shape = [B, 12]}"),
+        (f"{VECTOR.format(3, [1, 3, 1])} %y = dynamic_expand(%x, %v)", "%y = expand(%x) {shape = [B, 3, 4]}"),
+        (f"{VECTOR.format(3, [1, 2, 1])} %y = dynamic_tile(%x, %v)", "%y = tile(%x) {repeats = [1, 2, 1]}"),
+        (f"{VECTOR.format(1, [0])} %y = dynamic_unsqueeze(%x, %v)", "%y = unsqueeze(%x) {axes = [0]}"),
+        (f"{SCALAR.format(1)} %y = dynamic_trilu(%x, %s) {{upper = true}}", "%y = trilu(%x) {diagonal = 1}"),
+        (f"{SCALAR.format(1)} %y = dynamic_cumsum(%x, %s)", "%y = cumsum(%x) {axis = 1}"),
+        (
+            f'{VECTOR.format(1, [1])} %y = dynamic_reduce(%x, %v) {{kind = "max", keep_dims = false}}',
+            "%y = reduce_max(%x) {axes = [1], keep_dims = false}",
+        ),
+        (
+            f"{VECTOR.format(2, [1, 0])} %w = constant() {{value = dense<i64[2]: [3, 2]>}} "
+            "%y = dynamic_slice(%x, %v, %w, %v, _)",
+            "%y = slice(%x) {axes = [1, 0], starts = [1, 0], ends = [3, 2], steps = [1, 1]}",
+        ),
+        (
+            f"{VECTOR.format(2, [1, 2])} %w = constant() {{value = dense<i64[1]: [1]>}} "
+            '%y = dynamic_pad(%x, %v, _, %w) {mode = "constant"}',
+            '%y = pad(%x, _) {pads = [0, 1, 0, 0, 2, 0], mode = "constant"}',
+        ),
+    ],
+)
+def test_constants(dynamic: str, static: str) -> None:
+    """Unused constants go with the dynamic node."""
+    check_pass(
+        StaticShapes(),
+        f"graph @main(%x: f32[B, 3, 4]) {{ {dynamic} return %y }}",
+        f"graph @main(%x: f32[B, 3, 4]) {{ {static} return %y }}",
+    )
+
+
+def test_several_results() -> None:
+    check_pass(
+        StaticShapes(),
+        """
+        graph @main(%x: f32[B, 5]) {
+          %v = constant() {value = dense<i64[2]: [2, 3]>}
+          %a, %b = dynamic_split(%x, %v) {axis = 1}
+          %k = constant() {value = dense<i64[1]: [2]>}
+          %c, %d = dynamic_top_k(%b, %k) {axis = -1}
+          return %a, %c, %d
+        }""",
+        """
+        graph @main(%x: f32[B, 5]) {
+          %a, %b = split(%x) {axis = 1, sizes = [2, 3]}
+          %c, %d = top_k(%b) {k = 2, axis = -1}
+          return %a, %c, %d
+        }""",
+    )
+
+
+def test_sizes_of_the_inputs_and_what_depends_on_them() -> None:
+    check_pass(
+        StaticShapes(),
+        """
+        graph @main(%x: f32[B, T]) {
+          %v = dims() {values = [T, B]}
+          %a: f32[u0, u1] = dynamic_reshape(%x, %v)
+          %b: f32[u0, u1] = relu(%a)
+          %c: f32[u0*u1] = reshape(%b) {shape = [u0*u1]}
+          return %c
+        }""",
+        """
+        graph @main(%x: f32[B, T]) {
+          %a = reshape(%x) {shape = [T, B]}
+          %b = relu(%a)
+          %c = reshape(%b) {shape = [B*T]}
+          return %c
+        }""",
+    )
+
+
+def test_ranges() -> None:
+    check_pass(
+        StaticShapes(),
+        """
+        graph @main(%x: f32[T]) {
+          %zero = constant() {value = dense<i64[]: 0>}
+          %one = constant() {value = dense<i64[]: 1>}
+          %t = dim() {value = T}
+          %a = dynamic_arange(%zero, %t, %one)
+          %f = constant() {value = dense<f32[]: 0.0>}
+          %g = constant() {value = dense<f32[]: 1.0>}
+          %h = constant() {value = dense<f32[]: 0.5>}
+          %b = dynamic_arange(%f, %g, %h)
+          return %a, %b
+        }""",
+        """
+        graph @main(%x: f32[T]) {
+          %a = arange() {limit = T}
+          %b = constant() {value = dense<f32[2]: [0.0, 0.5]>}
+          return %a, %b
+        }""",
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%y = dynamic_reshape(%x, %given)",  # only running can tell
+        "%n = non_zero(%x) %s = shape(%n) {start = 1, end = 2} %y = dynamic_reshape(%x, %s)",
+        f"{VECTOR.format(2, [3, 5])} %y = dynamic_reshape(%x, %v)",  # true for one size only
+        f"{VECTOR.format(1, [9])} %y = dynamic_unsqueeze(%x, %v)",  # an error, which belongs to the run
+    ],
+)
+def test_stays(body: str) -> None:
+    text = f"graph @main(%x: f32[B, 3], %given: i64[2]) {{ {body} return %y }}"
+    check_pass(StaticShapes(), text, None, numeric=False)
