@@ -75,7 +75,7 @@ class ExecutionError(CapgraphError):
 
 
 class CaptureError(CapgraphError):
-    """A recording broke a rule of capture (nothing is allocated, read on the host, moved or resized meanwhile) or ended.
+    """A recording broke a rule of capture (nothing is allocated, read on the host, moved or resized) or has ended.
 
     Also raised when a recording is replayed although memory that it refers to is gone or has moved.
     """

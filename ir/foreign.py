@@ -21,7 +21,7 @@ def register_meaning(domain: str, meaning: ForeignMeaning) -> None:
 
 
 def meaning_of(node: Node) -> ForeignMeaning:
-    """The registered meaning for `node`. Raises `UnsupportedError` naming the frontend to import when there is none."""
+    """The registered meaning for `node`. Raises `UnsupportedError` when there is none."""
     parts = node.op.name.split(".")
     for length in range(len(parts) - 1, 0, -1):
         found = _meanings.get(".".join(parts[:length]))
@@ -30,5 +30,6 @@ def meaning_of(node: Node) -> ForeignMeaning:
     raise UnsupportedError(
         f"nothing here knows how to run {node.op.name}",
         where=node.where(),
-        remedy="import the frontend it came from (capgraph.frontends.onnx or capgraph.frontends.torch)",
+        remedy="give the model a function body for it, import the frontend that knows it, or register what it means "
+        "with capgraph.ir.foreign.register_meaning",
     )

@@ -124,7 +124,7 @@ class Node:
     def __repr__(self) -> str:
         results = ", ".join(f"%{value.name}" for value in self.outputs)
         operands = ", ".join("_" if value is None else f"%{value.name}" for value in self.inputs)
-        return f"{results} = {self.op.name}({operands})"
+        return f"{results}{' = ' if results else ''}{self.op.name}({operands})"
 
     @property
     def output(self) -> Value:

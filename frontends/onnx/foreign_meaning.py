@@ -131,8 +131,10 @@ def _run_reference(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
 
 
 def _not_implemented(op: Op, error: Exception) -> UnsupportedError:
+    reason = str(error).split(". ")[0]  # what follows are hints to onnx's own developers
     return UnsupportedError(
-        f"onnx has no implementation of {op.name}: {error}", remedy="run this part of the model with ONNX Runtime"
+        f"onnx has no implementation of {op.name}: {reason}",
+        remedy="give the model a function body for the operator, or run this part of the model with ONNX Runtime",
     )
 
 

@@ -71,9 +71,18 @@ def import_model(
     try:
         return _import_main(model, proto.graph, frozen)
     except CapgraphError as error:
-        raise error.located(f"model {proto.graph.name or 'without a name'}") from error
+        _name_model(error, proto.graph.name)
+        raise
     except RecursionError as error:
-        raise ModelError("the model nests subgraphs or types too deeply") from error
+        error_of_depth = ModelError("the model nests subgraphs or types too deeply")
+        _name_model(error_of_depth, proto.graph.name)
+        raise error_of_depth from error
+
+
+def _name_model(error: CapgraphError, name: str) -> None:
+    model = f"model {name}" if name else "a model without a name"
+    error.where = f"{error.where} of {model}" if error.where else model
+    error.remedy = error.remedy or "correct this part of the model, or export it again"
 
 
 _OFFICIAL = ("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
@@ -231,7 +240,7 @@ class Scope:
         try:
             results = self._import_node(node, origin)
         except CapgraphError as error:
-            raise error.located(f"node {origin} ({node.op_type})") from error
+            raise error.located(_place(node, origin)) from error
         for name, value in zip(node.output, results, strict=False):
             if name and value is not None:
                 known = self._with_known_content(value, origin)
@@ -239,7 +248,7 @@ class Scope:
                 self.define(name, known)
         for name in node.output[len(results) :]:
             if name in self.read:
-                raise ModelError(f"node {origin} ({node.op_type}) gives {len(results)} results, not {name!r}")
+                raise ModelError(f"{_place(node, origin)} gives {len(results)} results, not {name!r}")
 
     def _with_known_content(self, value: Value, origin: Origin) -> Value:
         """`value`, or a node that states its content where shape arithmetic tells it."""
@@ -430,6 +439,12 @@ class Scope:
 
     def dim_of(self, name: str) -> Dim:
         return self.model.dim_of(name)
+
+
+def _place(node: NodeProto, origin: Origin) -> str:
+    """Which node it is: by its origin, else by its first result."""
+    first = f"of {node.output[0]!r}" if node.output else "without results"
+    return f"node {str(origin) or first} ({node.op_type})"
 
 
 def _require_text(node: NodeProto) -> None:

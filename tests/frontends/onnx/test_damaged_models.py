@@ -18,11 +18,11 @@ MAX_SECONDS = 5.0
 
 
 def outcome(source: bytes | ModelProto) -> str:
-    """The kind of outcome; a graph must be valid, and an error must say something."""
+    """The kind of outcome; a graph must be valid, and an error must say what to do."""
     started = time.process_time()
-    found, message = _imported(source)
+    found, remedy = _imported(source)
     assert time.process_time() - started < MAX_SECONDS
-    assert message
+    assert remedy
     return found
 
 
@@ -32,7 +32,7 @@ def _imported(source: bytes | ModelProto) -> tuple[str, str]:
     except InternalError:
         raise
     except CapgraphError as error:
-        return type(error).__name__, error.message
+        return type(error).__name__, error.remedy or ""
     return "graph", "valid"
 
 

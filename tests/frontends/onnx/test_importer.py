@@ -3,7 +3,7 @@ import onnx
 import pytest
 from capgraph.frontends.onnx.importer import MAX_DEPTH, import_model
 from capgraph.ir.dims import symbol
-from capgraph.ir.errors import ModelError, UnsupportedError
+from capgraph.ir.errors import CapgraphError, ModelError, UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph
 from capgraph.ir.printer import print_graph
@@ -293,6 +293,21 @@ def test_unsupported_is_said_where_the_model_is_valid():
     model.graph.input[0].type.tensor_type.elem_type = 99
     with pytest.raises(UnsupportedError, match="element type 99"):
         import_model(model)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "place"),
+    [
+        ("y = Relu(missing)", "node of 'y' (Relu) of model net"),
+        ("a = Add(x, b) b = Relu(a) y = Relu(b)", "node of 'a' (Add) of model net"),
+        ("[first] a = Relu(x) [second] y = MatMul(a, a)", "matmul(%a, %a) from second of model net"),
+    ],
+)
+def test_errors_name_the_node_the_model_and_what_to_do(nodes: str, place: str):
+    with pytest.raises(CapgraphError) as caught:
+        import_model(parsed(f"net (float[3, 4] x) => (float[3, 4] y) {{ {nodes} }}"))
+    assert caught.value.where == place
+    assert caught.value.remedy
 
 
 def test_the_text_form_of_an_imported_model():
