@@ -319,10 +319,17 @@ def _sub(node: Node, change: Affine) -> Plan | None:
 def _sum(x: Value, content: Constant, change: Affine) -> Plan | None:
     """`(x + c) * scale + shift` is `x * scale + (c * scale + shift)`."""
     addend = scaled_constant(content, change.scale, change.shift)
-    inner = absorbed(x, Affine(change.scale)) if change.scale is not None else lambda _rewriter: x
+    inner = absorbed(x, Affine(change.scale)) if change.scale is not None else _unchanged(x)
     if addend is None or inner is None:
         return None
     return lambda rewriter: rewriter.op("add", inner(rewriter), rewriter.constant(_shortened(addend)))
+
+
+def _unchanged(x: Value) -> Plan:
+    def build(_rewriter: Rewriter) -> Value:
+        return x
+
+    return build
 
 
 def _mul(node: Node, change: Affine) -> Plan | None:
@@ -389,13 +396,21 @@ def _before_reshape(part: Array, source: Sequence[Dim], target: Sequence[Dim], g
         if all(part.shape[axis] == 1 for axis in cut):
             shape += [1] * len(own)
             continue
-        sizes = {axis: size for axis in cut if isinstance(size := target[axis], int)}
-        before = [size for axis in own if isinstance(size := source[axis], int)]
-        if len(sizes) < len(cut) or len(before) < len(own):
+        wanted, before = _plain([target[axis] for axis in cut]), _plain([source[axis] for axis in own])
+        if wanted is None or before is None:
             return None
-        part = np.broadcast_to(part, [sizes.get(axis, size) for axis, size in enumerate(part.shape)])
+        sizes = list(part.shape)
+        for axis, size in zip(cut, wanted, strict=True):
+            sizes[axis] = size
+        part = np.broadcast_to(part, sizes)
         shape += before
     return part.reshape(shape)
+
+
+def _plain(dims: Sequence[Dim]) -> list[int] | None:
+    """The sizes, where all are known."""
+    sizes = [dim for dim in dims if isinstance(dim, int)]
+    return sizes if len(sizes) == len(dims) else None
 
 
 def _transpose(node: Node, change: Affine) -> Plan | None:

@@ -45,7 +45,7 @@ class MergeProducts(Pass):
 
 @dataclass(frozen=True)
 class _Product:
-    """A product with the constant weight `[K, N]`, and the node that adds the constant `bias` `[N]`, if there is one."""
+    """A product with the constant weight `[K, N]`, and the node that adds the constant `bias` `[N]` where one does."""
 
     node: Node
     weight: Constant

@@ -97,7 +97,8 @@ class _Operands:
             raise _Unknown
         return plain
 
-    def int(self, index: int) -> int:
+    def number(self, index: int) -> int:
+        """The element of a tensor with one, a plain number. Raises `_Unknown` when it is not known."""
         found = self.dim(index)
         if isinstance(found, SymDim):
             raise _Unknown
@@ -187,7 +188,7 @@ def _arange(known: _Operands) -> Static:
     dtype = known.node.output.tensor.dtype
     if dtype.is_float:
         return Static("constant", (), {"value": _float_range(known.node)})
-    bounds = {"start": known.dim(0), "limit": known.dim(1), "step": known.int(2)}
+    bounds = {"start": known.dim(0), "limit": known.dim(1), "step": known.number(2)}
     return Static("arange", (), {**bounds, "dtype": dtype})
 
 
@@ -235,11 +236,11 @@ def _one_hot(known: _Operands) -> Static:
 
 
 def _trilu(known: _Operands) -> Static:
-    return Static("trilu", known.node.inputs[:1], {**known.node.attrs, "diagonal": known.int(1)})
+    return Static("trilu", known.node.inputs[:1], {**known.node.attrs, "diagonal": known.number(1)})
 
 
 def _cumulative(op: str) -> _Rule:
-    return lambda known: Static(op, known.node.inputs[:1], {**known.node.attrs, "axis": known.int(1)})
+    return lambda known: Static(op, known.node.inputs[:1], {**known.node.attrs, "axis": known.number(1)})
 
 
 def _reduce(known: _Operands) -> Static:
