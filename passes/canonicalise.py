@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .base import PatternPass
-from .canonical import casts, layout, neutral, parts, reductions, views
+from .canonical import casts, expands, layout, neutral, parts, reductions, views
 from .pattern import Rule
 
 
@@ -16,4 +16,12 @@ class Canonicalise(PatternPass):
     name: ClassVar[str] = "canonicalise"
 
     def rules(self) -> Sequence[Rule]:
-        return (*neutral.RULES, *casts.RULES, *layout.RULES, *views.RULES, *parts.RULES, *reductions.RULES)
+        return (
+            *neutral.RULES,
+            *casts.RULES,
+            *layout.RULES,
+            *views.RULES,
+            *parts.RULES,
+            *reductions.RULES,
+            *expands.RULES,
+        )

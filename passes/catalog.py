@@ -12,6 +12,7 @@ from .fold_batch_norm import FoldBatchNorm
 from .fold_constants import FoldConstants
 from .fold_padding import FoldPadding
 from .fold_scales import FoldScales
+from .merge_products import MergeProducts
 from .pipeline import Pipeline, parse_pipeline
 from .pointwise_convolutions import PointwiseConvolutions
 from .product_forms import ProductForms
@@ -19,6 +20,9 @@ from .recognise_activations import RecogniseActivations
 from .recognise_attention import RecogniseAttention
 from .recognise_norms import RecogniseNorms
 from .recognise_rotary import RecogniseRotary
+from .simplify_indices import SimplifyIndices
+from .static_shapes import StaticShapes
+from .whole_pools import WholePools
 
 _PASSES: tuple[type[Pass], ...] = (
     Canonicalise,
@@ -28,20 +32,37 @@ _PASSES: tuple[type[Pass], ...] = (
     FoldConstants,
     FoldPadding,
     FoldScales,
+    MergeProducts,
     PointwiseConvolutions,
     ProductForms,
     RecogniseActivations,
     RecogniseAttention,
     RecogniseNorms,
     RecogniseRotary,
+    SimplifyIndices,
+    StaticShapes,
+    WholePools,
 )
 
 PASSES: Mapping[str, type[Pass]] = MappingProxyType({each.name: each for each in _PASSES})
 """The passes that pipelines and the command line can name."""
 
-_CLEAN_UP: tuple[Pass, ...] = (EliminateDeadCode(), FoldConstants(), Canonicalise(), Cse())
-_RECOGNISE: tuple[Pass, ...] = (RecogniseActivations(), RecogniseNorms(), RecogniseRotary(), RecogniseAttention())
-_FOLD: tuple[Pass, ...] = (FoldBatchNorm(), FoldPadding(), FoldScales(), PointwiseConvolutions(), ProductForms())
+_CLEAN_UP: tuple[Pass, ...] = (EliminateDeadCode(), FoldConstants(), StaticShapes(), Canonicalise(), Cse())
+_RECOGNISE: tuple[Pass, ...] = (
+    SimplifyIndices(),
+    RecogniseActivations(),
+    RecogniseNorms(),
+    RecogniseRotary(),
+    RecogniseAttention(),
+)
+_FOLD: tuple[Pass, ...] = (
+    FoldBatchNorm(),
+    FoldPadding(),
+    WholePools(),
+    FoldScales(),
+    PointwiseConvolutions(),
+    ProductForms(),
+)
 
 _LEVELS: Mapping[int, Pipeline] = MappingProxyType(
     {

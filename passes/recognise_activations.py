@@ -148,7 +148,13 @@ _TO_SIX = OneOf(
     Match("min", Match("max", Match("add", _X, about(3.0)), about(0.0)), about(6.0)),
     Match("min", Match("relu", Match("add", _X, about(3.0))), about(6.0)),
 )
-_SIXTH = Match("hard_sigmoid", _X, attrs={"alpha": lambda a: abs(a - 1 / 6) < 1e-6, "beta": 0.5})
+
+
+def _is_sixth(alpha: float) -> bool:
+    return math.isclose(alpha, 1 / 6, rel_tol=1e-6)
+
+
+_SIXTH = Match("hard_sigmoid", _X, attrs={"alpha": _is_sixth, "beta": 0.5})
 
 
 def _is_below_one(number: float) -> bool:

@@ -7,7 +7,7 @@ batch and heads joined. `passes.recognition.scores` lists what may stand in the 
 * factors on q and k, also in front of the reshapes and transposes that part the heads, become the scale
 * k in whatever order of axes: it is transposed back, which mostly cancels
 * keys and values repeated for groups of query heads (reshape, expand, reshape) are read unrepeated
-* a mask of zeros goes; a constant lower triangle becomes `causal`; several masks are added up
+* a mask of zeros goes; a lower triangle, constant or compared from positions, becomes `causal`; others are added up
 * heads that are parted only for attention, by reshape and transpose, and joined again after it stay side by side
 
 Batch, heads and sizes must surely agree (the products could broadcast, the op does not). A mask must be bool or of the
@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from ..ir.constant import Constant
 from ..ir.dims import Dim, Truth, compare, product
 from ..ir.graph import Node, Value
 from ..ir.ops.rules import normal_axes
@@ -28,7 +29,7 @@ from ..ir.types import DType
 from .base import PatternPass
 from .exactness import Exactness
 from .pattern import Capture, Found, Literal, Match, OneOf, Rule, constant_of
-from .recognition.scores import Mask, Scores, factor_of, hides_nothing, is_causal, read_scores
+from .recognition.scores import Mask, Scores, factor_of, hides_nothing, is_causal, is_triangle, read_scores
 from .rewriter import Rewriter
 
 _HEADS_AND_STEPS = (0, 2, 1, 3)
@@ -137,8 +138,8 @@ def _stripped(rewriter: Rewriter, value: Value) -> Value:
 def _keys_and_values(rewriter: Rewriter, keys: Value, v: Value, lead: tuple[Dim, Dim]) -> tuple[Value, Value]:
     """Both as [batch, heads, positions, size]: as they are before heads are repeated for groups of q, if both are."""
     k, perm = _transposed(keys)
-    k_shape = (*lead, keys.shape[-1], keys.shape[-2])
-    v_shape = (*lead, *v.shape[-2:])
+    k_shape: tuple[Dim, ...] = (*lead, keys.shape[-1], keys.shape[-2])
+    v_shape: tuple[Dim, ...] = (*lead, *v.shape[-2:])
     if perm is None:
         repeated = [_shared_heads(k, k_shape), _shared_heads(v, v_shape)]
         counts = [value.shape[1] for value in repeated if value is not None]
@@ -245,13 +246,21 @@ def _with_heads(rewriter: Rewriter, mask: Mask, lead: tuple[Dim, Dim]) -> Mask:
 
 
 def _shows_all(mask: Mask) -> bool:
-    content = constant_of(mask.value)
+    content = _repeated(mask.value)
     return content is not None and not mask.is_inverted and hides_nothing(content)
 
 
+def _repeated(value: Value) -> Constant | None:
+    """The content of a constant, before it is expanded."""
+    node = value.producer
+    return constant_of(node.operands[0] if node is not None and node.op.name == "expand" else value)
+
+
 def _is_triangle(mask: Mask, steps: Dim, keys: Dim) -> bool:
+    if mask.is_inverted:
+        return False
     content = constant_of(mask.value)
-    return content is not None and not mask.is_inverted and is_causal(content, steps, keys)
+    return is_triangle(mask.value, steps, keys) if content is None else is_causal(content, steps, keys)
 
 
 def _operand(rewriter: Rewriter, mask: Mask, q: Value) -> Value:
@@ -269,6 +278,19 @@ def _addend(rewriter: Rewriter, mask: Mask, q: Value) -> Value:
     hidden = rewriter.constant(mask.fill if mask.fill is not None else -math.inf, q.tensor.dtype)
     choices = (hidden, zero) if mask.is_inverted else (zero, hidden)
     return rewriter.op("where", mask.value, *choices)
+
+
+def _without_known_mask(rewriter: Rewriter, found: Found) -> Value | None:
+    """A mask that shows everything goes; one that hides what comes later becomes `causal`."""
+    node, mask = found.root, Mask(found["mask"], 4)
+    shows_all = _shows_all(mask)
+    is_causal_mask = node.inputs[4] is None and _is_triangle(
+        mask, node.operands[0].shape[-2], node.operands[1].shape[-2]
+    )
+    if not shows_all and not is_causal_mask:
+        return None
+    attrs = dict(node.attrs) if shows_all else {**dict(node.attrs), "causal": True}
+    return rewriter.op("attention", *node.inputs[:3], None, node.inputs[4], **attrs)
 
 
 # ---- heads side by side
@@ -316,19 +338,12 @@ _SOFTMAX = Match("softmax", Capture("scores"), name="softmax")
 _GUARDED = Match("where", Match("is_nan", _SOFTMAX), Literal(value=0.0), _SOFTMAX)
 _WEIGHTS = OneOf(_GUARDED, _SOFTMAX)
 _ANY_WEIGHTS = OneOf(_WEIGHTS, Match("cast", _WEIGHTS))
-_ATTENTION = Match(
-    "attention",
-    Capture("q"),
-    Capture("k"),
-    Capture("v"),
-    Capture("mask", is_optional=True),
-    Capture("lengths", is_optional=True),
-    name="attention",
-    only_user=True,
-)
+_ATTENTION = Match("attention", name="attention", only_user=True, more=True)
+_MASKED = Match("attention", Capture("q"), Capture("k"), Capture("v"), Capture("mask"), more=True)
 
 _RULES: tuple[Rule, ...] = (
     Rule("attention", Match("matmul", _ANY_WEIGHTS, Capture("v")), _attention),
+    Rule("known-mask", _MASKED, _without_known_mask),
     Rule("heads-side-by-side", Match(("transpose", "reshape"), _ATTENTION), _side_by_side),
 )
 

@@ -83,8 +83,8 @@ def _has_halves(found: Found) -> bool:
 
 def _has_neighbours(found: Found) -> bool:
     x = found["x"]
-    size = x.shape[-1]
-    if not isinstance(size, int) or size % 2 or not _joins_pairs(found, x, size):
+    size = x.shape[-1] if x.shape else 0
+    if not isinstance(size, int) or not size or size % 2 or not _joins_pairs(found, x, size):
         return False
     return _is_part(found.node("first"), 0, size, 2) and _is_part(found.node("second"), 1, size, 2)
 
@@ -160,6 +160,8 @@ def _partial(rewriter: Rewriter, found: Found) -> Value | None:
 def _before_heads(rewriter: Rewriter, found: Found) -> Value | None:
     """[B, T, H, D] transposed to heads, then rotated: rotated as [B, T, H * D], then transposed."""
     node, by_step = found.root, found["x"]
+    if by_step.tensor.rank != 4:
+        return None
     batch, steps, heads, size = by_step.shape
     perm = normal_axes(found.node("transpose").attrs["perm"], 4)
     if perm != (0, 2, 1, 3) or not isinstance(heads, int) or node.attrs["heads"]:

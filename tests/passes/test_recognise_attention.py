@@ -128,6 +128,33 @@ def test_constant_masks_become_causal_or_go(elements, attrs):
     check_pass(RecogniseAttention(), graph(FIXED, *before), graph(FIXED, after))
 
 
+POSITIONS = (
+    "%t: i64[T] = arange() {limit = T}",
+    "%row: i64[1, 1, T, 1] = reshape(%t) {shape = [1, 1, T, 1]}",
+    "%column: i64[1, 1, 1, T] = reshape(%t) {shape = [1, 1, 1, T]}",
+)
+SQUARE = "%q: f32[B, 2, T, 4], %k: f32[B, 2, T, 4], %v: f32[B, 2, T, 4]"
+
+
+@pytest.mark.parametrize(
+    ("comparison", "is_causal"),
+    [
+        ("less_equal(%column, %row)", True),
+        ("greater_equal(%row, %column)", True),
+        ("less(%column, %row)", False),
+        ("less_equal(%row, %column)", False),
+    ],
+)
+@pytest.mark.parametrize("added", [False, True])
+def test_masks_compared_from_positions_become_causal(comparison, is_causal, added):
+    mask = [*POSITIONS, f"%m: bool[1, 1, T, T] = {comparison}"]
+    if added:
+        mask += [ZERO, LOWEST, "%f: f32[1, 1, T, T] = where(%m, %zero, %low)"]
+    before = graph(SQUARE, *mask, f"%y: {MIXED} = attention(%q, %k, %v, {'%f' if added else '%m'}, _)")
+    after = graph(SQUARE, f"%y: {MIXED} = attention(%q, %k, %v, _, _) {{causal = true}}")
+    check_pass(RecogniseAttention(), before, after if is_causal else None)
+
+
 def test_half_precision_with_the_softmax_in_f32():
     inputs = BY_HEAD.replace("f32", "f16")
     before = (
