@@ -1,6 +1,6 @@
 """Extract: a part of a graph as a graph of its own."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from .graph import Graph, Node, SymbolTable, Value
 
@@ -13,19 +13,26 @@ def extract(graph: Graph, outputs: Sequence[Value], inputs: Collection[Value]) -
     """
     cut = set(inputs)
     kept = _needed(outputs, cut)
-    part = Graph(graph.name, symbols=SymbolTable(graph.symbols.names))
-    where: dict[Value, Value] = {}
     taken: list[Value] = []
     for value in graph.values:
         is_read = value in outputs or any(user in kept for user in value.users)
         if value in cut or (value.producer is None and is_read):
-            where[value] = part.add_input(value.name, value.type)
             taken.append(value)
-    for node in graph.nodes:
-        if node in kept:
-            _copy(part, node, where)
+    return part_of(graph, [node for node in graph.nodes if node in kept], taken, outputs), tuple(taken)
+
+
+def part_of(graph: Graph, nodes: Iterable[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> Graph:
+    """`nodes`, in an order in which they can run, as a new graph that takes `inputs` and gives `outputs`.
+
+    The time is that of the part, however large `graph` is. Names and origins stay; regions are copied, constants
+    shared.
+    """
+    part = Graph(graph.name, symbols=SymbolTable(graph.symbols.names))
+    where = {value: part.add_input(value.name, value.type) for value in inputs}
+    for node in nodes:
+        _copy(part, node, where)
     part.set_outputs([where[value] for value in outputs])
-    return part, tuple(taken)
+    return part
 
 
 def _needed(outputs: Sequence[Value], cut: Collection[Value]) -> set[Node]:

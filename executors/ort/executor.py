@@ -1,19 +1,24 @@
 """The executor: one session for the whole graph, or pieces where ONNX Runtime cannot run all of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...ir.errors import CapgraphError, ExecutionError, UnsupportedError
+from ...ir.dims import evaluate
+from ...ir.errors import ExecutionError
+from ...ir.evaluate import Sizes
 from ...ir.graph import Graph, Value
 from ...ir.target import Target
+from ..ownership import owned
 from ..signature import Signature
-from .library import problem_here
+from ..steps import Steps
+from .faults import dims_to_watch
+from .library import onnxruntime, problem_here
 
 if TYPE_CHECKING:
+    from .partition import Partition
     from .pieces import Piece
-    from .session import Session
 
 
 class OrtExecutor:
@@ -33,69 +38,102 @@ class OrtExecutor:
         return Target(executor="ort", device="host", problem=problem, remedy=remedy)
 
     def compile(self, graph: Graph) -> "OrtExecutable":
-        """`graph` in a session or in pieces. Raises `UnsupportedError` when `strict` and not all of it can run."""
-        # These import onnx, which asking for the target must not.
-        from .pieces import cut
-        from .session import Session
+        """`graph` in a session or in pieces.
 
-        try:
-            return OrtExecutable(graph, Session(graph, threads=self.threads), ())
-        except CapgraphError as error:
-            if self.strict:
-                raise UnsupportedError(
-                    f"ONNX Runtime cannot run the whole graph: {error.message}", remedy="leave strict out"
-                ) from error
-            return OrtExecutable(graph, None, tuple(cut(graph)), why=error.message)
+        Raises `MissingPackageError` without onnxruntime or onnx, `UnsupportedError` when two builds of it are
+        installed, or when `strict` and not all of the graph can run.
+        """
+        onnxruntime()
+        from .partition import Partition  # imports onnx, which asking for the target must not
+
+        return OrtExecutable(graph, Partition(graph, threads=self.threads, strict=self.strict))
 
 
 class OrtExecutable:
     """A graph in ONNX Runtime. It may be called from several threads at once; outputs are the caller's."""
 
-    def __init__(self, graph: Graph, whole: "Session | None", pieces: "tuple[Piece, ...]", *, why: str = "") -> None:
+    def __init__(self, graph: Graph, partition: "Partition") -> None:
         self._graph = graph
         self._signature = Signature(graph)
-        self._whole = whole
-        self._pieces = pieces
+        self._partition: Partition | None = partition
         self._names = graph.output_names
-        self._is_closed = False
-        self.remarks = _remarks(pieces, why)
+        self._watched = dims_to_watch(graph)
+        self._eager: Steps | None = None
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """How many sessions and eager pieces there are now, and each node that runs eagerly, with the reason."""
+        if self._partition is None:
+            return ("the program is closed",)
+        return _remarks(self._partition.pieces, self._partition.why)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Executable.run`."""
-        if self._is_closed:
+        """See `Executable.run`.
+
+        A node at which a session fails runs eagerly from then on; where NumPy fails as well, it is the fault of the
+        inputs, and its error is raised.
+        """
+        partition = self._partition
+        if partition is None:
             raise ExecutionError("the program is closed", remedy="call capgraph.optimize again")
         values, sizes = self._signature.bind(inputs)
-        results = self._whole.run(values) if self._whole is not None else self._run_pieces(values, sizes)
+        if self._watched and not all(evaluate(dim, sizes) for dim in self._watched):
+            results: Sequence[Any] = owned(self._all_eagerly(values, sizes), values)
+        else:
+            results = self._in_pieces(partition, values, sizes)
         return dict(zip(self._names, results, strict=True))
-
-    def _run_pieces(self, values: list[Any], sizes: dict[str, int]) -> list[Any]:
-        known: dict[Value, Any] = dict(zip(self._graph.inputs, values, strict=True))
-        with np.errstate(all="ignore"):
-            for piece in self._pieces:
-                given = piece.run([known[value] for value in piece.inputs], sizes)
-                known.update(zip(piece.outputs, given, strict=True))
-        return [_owned(known[value], values) for value in self._graph.outputs]
 
     def close(self) -> None:
         """Gives back the sessions and their memory."""
-        self._whole, self._pieces, self._is_closed = None, (), True
+        self._partition, self._eager = None, None
+
+    def _in_pieces(self, partition: "Partition", values: list[Any], sizes: Sizes) -> Sequence[Any]:
+        pieces = partition.pieces
+        if len(pieces) == 1 and pieces[0].graph is self._graph:
+            results, is_owned = _outputs(partition, pieces[0], values, sizes)
+            return results if is_owned else owned(results, values)
+        known: dict[Value, Any] = dict(zip(self._graph.inputs, values, strict=True))
+        for piece in pieces:
+            results, _ = _outputs(partition, piece, [known[value] for value in piece.inputs], sizes)
+            known.update(zip(piece.outputs, results, strict=True))
+        return owned([known[value] for value in self._graph.outputs], values)
+
+    def _all_eagerly(self, values: list[Any], sizes: Sizes) -> Sequence[Any]:
+        if self._eager is None:
+            self._eager = Steps(self._graph)
+        with np.errstate(all="ignore"):
+            return self._eager.run(values, sizes)
 
 
-def _owned(result: Any, inputs: list[Any]) -> Any:
-    """A result of an eager piece may be a view of an input or of a weight."""
-    if not isinstance(result, np.ndarray):
-        return result
-    shares = not result.flags.writeable or any(result is given or result.base is given for given in inputs)
-    return result.copy() if shares else result
+def _outputs(partition: "Partition", piece: "Piece", values: list[Any], sizes: Sizes) -> tuple[Sequence[Any], bool]:
+    """The outputs of a piece, and whether they share memory with nothing.
+
+    Where its session fails and NumPy does not, the fault is not in the inputs: the node is kept out from now on.
+    """
+    from .session import RunFailure
+
+    try:
+        return piece.run(values, sizes), piece.session is not None
+    except RunFailure as failure:
+        if partition.is_strict:
+            raise
+        results = piece.eagerly(values, sizes)
+        partition.refuse(piece, failure)
+        return results, False
 
 
 def _remarks(pieces: "tuple[Piece, ...]", why: str) -> tuple[str, ...]:
-    if not pieces:
+    if not why:
         return ("one session of ONNX Runtime runs the whole graph",)
-    eager = [piece for piece in pieces if not piece.is_session]
+    eager = [piece for piece in pieces if piece.session is None]
     count = sum(len(piece.reasons) for piece in eager)
     lines = [
         f"ONNX Runtime does not run the graph as a whole ({why})",
-        f"{len(pieces) - len(eager)} sessions and {len(eager)} eager pieces; {count} nodes run eagerly:",
+        f"{_counted(len(pieces) - len(eager), 'session')} and {_counted(len(eager), 'eager piece')}; "
+        f"{_counted(count, 'node')} of {sum(len(piece.nodes) for piece in pieces):,} run eagerly:",
     ]
     return (*lines, *(f"  {reason}" for piece in eager for reason in piece.reasons))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

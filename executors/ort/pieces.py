@@ -1,77 +1,104 @@
 """A graph cut into pieces: sessions for what ONNX Runtime can run, NumPy steps for the rest."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.evaluate import Sizes
-from ...ir.extract import extract
+import numpy as np
+
+from ...ir.analysis import input_symbols
+from ...ir.errors import CapgraphError
+from ...ir.evaluate import Sizes, match_type
+from ...ir.extract import part_of
 from ...ir.graph import Graph, Node, Value
-from ...ir.op import Trait
 from ...ir.turns import in_turns
 from ...ir.types import type_symbols
 from ..steps import Steps
 from .session import Session
-from .support import Support
-
-Run = Callable[[Sequence[Any], Sizes], Sequence[Any]]
+from .sizes import size_givers
+from .support import Support, is_free
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some nodes of a graph: they read `inputs` and give `outputs`. `reasons` says per node why it runs eagerly."""
+    """Some nodes of a graph as a graph of their own: it reads `inputs` and gives `outputs`, values of the whole graph.
 
+    It runs in a `session`, or in `steps` where that is None. `reasons` says per node why it runs eagerly. `sized` are
+    the positions of outputs whose sizes only running tells.
+    """
+
+    nodes: tuple[Node, ...]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
-    nodes: int
-    is_session: bool
+    graph: Graph
+    session: Session | None
+    steps: Steps | None
     reasons: tuple[str, ...]
-    run: Run
+    sized: tuple[int, ...] = ()
+
+    def run(self, values: Sequence[Any], sizes: Sizes) -> Sequence[Any]:
+        """The outputs; adds the sizes that only running tells to `sizes`. Raises `RunFailure` for a session's error."""
+        if self.session is None:
+            return self.eagerly(values, sizes)
+        results = self.session.run(values)
+        for position in self.sized:
+            match_type(self.outputs[position].type, results[position], sizes)
+        return results
+
+    def eagerly(self, values: Sequence[Any], sizes: Sizes) -> Sequence[Any]:
+        """The outputs by NumPy."""
+        with np.errstate(all="ignore"):  # infinities and NaN are results like any other
+            return (self.steps or Steps(self.graph)).run(values, sizes)
 
 
-def cut(graph: Graph) -> list[Piece]:
-    """The pieces of `graph` in an order in which they can run, as few as the nodes to keep out allow."""
-    support = Support(graph)
-    problems = {node: support.problem(node) for node in graph.nodes}
+def whole(graph: Graph, *, threads: int | None) -> Piece:
+    """All of `graph` in one session. Raises `CapgraphError` when it cannot be exported or is refused."""
+    session = Session(graph, threads=threads)
+    return Piece(tuple(graph.nodes), graph.inputs, graph.outputs, graph, session, None, ())
+
+
+def cut(graph: Graph, refused: Mapping[Node, str], *, threads: int | None = None) -> tuple[Piece, ...]:
+    """The pieces of `graph` in an order in which they can run, as few as the nodes to keep out allow.
+
+    `refused` are nodes that are known to have no place in a session, with the reason.
+    """
+    support = Support(graph, refused)
+    problems = {node: "" if is_free(node) else support.problem(node) for node in graph.nodes}
     turns = in_turns(graph, {node for node, problem in problems.items() if problem})
     wanted = set(graph.outputs)
+    maker = _Maker(graph, problems, threads)
     pieces: list[Piece] = []
     for turn in reversed(turns):
-        made = [value for node in turn for value in node.outputs]
-        outputs = [value for value in made if value in wanted]
+        nodes = [node for node in turn if not is_free(node) or any(value.is_graph_output for value in node.outputs)]
+        outputs = [value for node in nodes for value in node.outputs if value in wanted]
         if outputs:
-            piece = _piece(graph, turn, outputs, problems)
-            wanted |= set(piece.inputs)
-            pieces.append(piece)
-    return pieces[::-1]
+            pieces.append(maker.piece(nodes, outputs))
+            wanted |= set(pieces[-1].inputs)
+    return tuple(pieces[::-1])
 
 
-def _piece(graph: Graph, nodes: Sequence[Node], outputs: Sequence[Value], problems: Mapping[Node, str]) -> Piece:
-    outer = _outer_operands(nodes)
-    part, taken = extract(graph, outputs, {*outer, *_size_givers(graph, nodes, outer)})
-    reasons = tuple(f"{node.where()}: {problems[node]}" for node in nodes if problems[node])
-    if reasons:
-        steps = Steps(part)
-        return Piece(taken, tuple(outputs), len(nodes), False, reasons, steps.run)
-    session = Session(part)
-    return Piece(taken, tuple(outputs), len(nodes), True, (), lambda values, _sizes: session.run(values))
+class _Maker:
+    def __init__(self, graph: Graph, problems: Mapping[Node, str], threads: int | None) -> None:
+        self._graph = graph
+        self._problems = problems
+        self._threads = threads
+        self._symbols = frozenset(input_symbols(graph))
 
-
-def _outer_operands(nodes: Sequence[Node]) -> list[Value]:
-    """What the nodes read from outside; constants are not among them, every piece has its own."""
-    inside = set(nodes)
-    operands = (value for node in nodes for value in node.operands if value.producer not in inside)
-    return [value for value in operands if not _is_free(value)]
-
-
-def _is_free(value: Value) -> bool:
-    node = value.producer
-    return node is not None and not node.inputs and not node.op.has(Trait.IMPURE | Trait.FOREIGN)
-
-
-def _size_givers(graph: Graph, nodes: Sequence[Node], outer: Sequence[Value]) -> list[Value]:
-    """Inputs of the graph that a piece takes only to know the sizes that its attributes mention."""
-    mentioned = frozenset[str]().union(*(type_symbols(value.type) for node in nodes for value in node.outputs))
-    bound = frozenset[str]().union(*(type_symbols(value.type) for value in outer))
-    missing = mentioned - bound
-    return [value for value in graph.inputs if type_symbols(value.type) & missing]
+    def piece(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> Piece:
+        inside = set(nodes)
+        read = dict.fromkeys(v for node in nodes for v in node.operands if v.producer not in inside)
+        outer = [value for value in read if value.producer is None or not is_free(value.producer)]
+        own = dict.fromkeys(v.producer for v in read if v.producer is not None and is_free(v.producer))
+        body = (*own, *nodes)
+        inputs = tuple(dict.fromkeys((*outer, *size_givers(self._graph, body, outer))))
+        part = part_of(self._graph, body, inputs, outputs)
+        reasons = tuple(f"{node.where()}: {self._problems[node]}" for node in nodes if self._problems[node])
+        session = None
+        if not reasons:
+            try:
+                session = Session(part, threads=self._threads)
+            except CapgraphError as error:  # each node can run alone, but not all of them together
+                reasons = tuple(f"{node.where()}: {error.message}" for node in nodes)
+        sized = tuple(at for at, value in enumerate(outputs) if not type_symbols(value.type) <= self._symbols)
+        steps = None if session is not None else Steps(part)
+        return Piece(tuple(nodes), inputs, tuple(outputs), part, session, steps, reasons, sized)

@@ -1,5 +1,6 @@
 """One graph in one ONNX Runtime session."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,32 +11,64 @@ from ...frontends.onnx.saving import save_model
 from ...ir.analysis import parameter_bytes
 from ...ir.errors import ExecutionError, UnsupportedError
 from ...ir.graph import Graph
+from ...ir.types import DType, TensorType, Type
 from .library import failures, onnxruntime
 
 _CPU_PROVIDER = "CPUExecutionProvider"
+
+_DTYPES = frozenset(
+    {DType.BOOL, DType.U8, DType.U16, DType.U32, DType.U64, DType.I8, DType.I16, DType.I32, DType.I64}
+    | {DType.F16, DType.F32, DType.F64, DType.STRING}
+)
+_FAILED_NODE = re.compile(r"while running \S+ node\. Name:'(.*?)' Status Message: ", re.DOTALL)
+
+
+class RunFailure(ExecutionError):
+    """A session that failed. `node_name` is that of the ONNX node where ONNX Runtime says so, else empty."""
+
+    node_name = ""
 
 
 class Session:
     """A graph that ONNX Runtime runs on the CPU. Raises `UnsupportedError` when it cannot be exported or is refused."""
 
     def __init__(self, graph: Graph, *, threads: int | None = None) -> None:
-        self.graph = graph
-        self._names = [value.name for value in graph.inputs]
+        _check_interface(graph)
+        self._graph_name = graph.name
+        self._inputs = [value.name for value in graph.inputs]
         self._outputs = list(graph.output_names)
         self._session = _session(graph, _options(threads))
 
     def run(self, values: Sequence[Any]) -> list[Any]:
-        """The outputs for inputs in the graph's order, as arrays that belong to the caller."""
-        feeds = dict(zip(self._names, values, strict=True))
+        """The outputs for inputs in the graph's order, as arrays that belong to the caller. Raises `RunFailure`."""
         try:
-            results: list[Any] = self._session.run(self._outputs, feeds)
+            results: list[Any] = self._session.run(self._outputs, dict(zip(self._inputs, values, strict=True)))
         except failures() as error:
-            raise ExecutionError(
-                f"ONNX Runtime failed: {first_line(error)}",
-                where=f"graph {self.graph.name}",
-                remedy='use executor="eager" to see which node it is',
-            ) from error
+            raise self._failure(error) from error
         return results
+
+    def _failure(self, error: Exception) -> RunFailure:
+        place = _FAILED_NODE.search(str(error))
+        failure = RunFailure(
+            f"ONNX Runtime failed: {first_line(error)}",
+            where=f"{place[1]} in graph {self._graph_name}" if place else f"graph {self._graph_name}",
+            remedy='use executor="eager", or leave strict out',
+        )
+        failure.node_name = place[1] if place else ""
+        return failure
+
+
+def interface_problem(ty: Type) -> str:
+    """Why values of a type cannot go in or out of a session; empty when they can."""
+    if not isinstance(ty, TensorType):
+        return f"is {ty}: only tensors go in and out of ONNX Runtime's sessions"
+    return "" if ty.dtype in _DTYPES else f"is {ty.dtype}, which ONNX Runtime's Python interface does not take"
+
+
+def _check_interface(graph: Graph) -> None:
+    for value in (*graph.inputs, *graph.outputs):
+        if interface_problem(value.type):
+            raise UnsupportedError(f"%{value.name} {interface_problem(value.type)}")
 
 
 def _options(threads: int | None) -> Any:
@@ -67,7 +100,11 @@ def _opened(model: bytes | str, options: Any) -> Any:
         raise UnsupportedError(f"ONNX Runtime refuses the model: {first_line(error)}") from error
 
 
+_ERROR_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+
+
 def first_line(error: BaseException) -> str:
-    """The first line of what ONNX Runtime says, without its error code."""
-    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return text.split(" : ", 2)[-1]
+    """The first line of what ONNX Runtime says, without its error code and the name of the node."""
+    lines = _FAILED_NODE.sub("", _ERROR_CODE.sub("", str(error).strip())).splitlines()
+    text = lines[0] if lines else type(error).__name__
+    return text.removeprefix("Non-zero status code returned ")

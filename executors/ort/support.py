@@ -1,48 +1,67 @@
 """Which nodes ONNX Runtime can run: asked of ONNX Runtime itself, one small model for each kind of node."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from ...ir.constant import Constant
 from ...ir.errors import CapgraphError
-from ...ir.extract import extract
-from ...ir.graph import Graph, Node
+from ...ir.extract import part_of
+from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
-from ...ir.types import DType, TensorType, Type
-from .session import Session
+from .faults import known_fault
+from .session import Session, interface_problem
+from .sizes import size_givers
 
-_DTYPES = frozenset(
-    {DType.BOOL, DType.U8, DType.U16, DType.U32, DType.U64, DType.I8, DType.I16, DType.I32, DType.I64}
-    | {DType.F16, DType.F32, DType.F64, DType.STRING}
-)
-"""Element types that its Python interface takes and gives as plain NumPy arrays."""
+_SMALL_BYTES = 1 << 16
 
 
 class Support:
-    """Remembers the answer for each op, attributes and operand types."""
+    """Remembers the answer for each op, attributes and operand types, so that each is asked once."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, refused: Mapping[Node, str]) -> None:
         self.graph = graph
+        self._refused = refused
         self._answers: dict[Any, str] = {}
 
     def problem(self, node: Node) -> str:
         """Why ONNX Runtime cannot run `node`, empty when it can."""
-        if not all(map(_is_plain, [value.type for value in (*node.operands, *node.outputs)])):
-            return "it has a type that ONNX Runtime's interface does not take"
-        if not node.operands and not node.op.has(Trait.IMPURE):
-            return ""
-        key = (node.op, node.attrs, tuple(value.type for value in node.operands))
+        found = self._refused.get(node) or known_fault(node)
+        if found:
+            return found
+        for value in (*node.operands, *node.outputs):
+            if interface_problem(value.type):
+                return f"%{value.name} {interface_problem(value.type)}"
+        key = (node.op, node.attrs, tuple((value.type, _is_small(value)) for value in node.operands))
         if key not in self._answers:
             self._answers[key] = self._asked(node)
         return self._answers[key]
 
     def _asked(self, node: Node) -> str:
-        cut = [value for value in node.operands if value.producer is not None and value.producer.inputs]
-        part, _ = extract(self.graph, node.outputs, cut)
         try:
-            Session(part)
+            Session(self._alone(node))
         except CapgraphError as error:
             return error.message
         return ""
 
+    def _alone(self, node: Node) -> Graph:
+        """A graph of `node` and the small constants that it reads."""
+        operands = tuple(dict.fromkeys(node.operands))
+        constants = tuple(dict.fromkeys(v.producer for v in operands if v.producer is not None and _is_small(v)))
+        taken = tuple(value for value in operands if not _is_small(value))
+        nodes = (*constants, node)
+        givers = tuple(value for value in size_givers(self.graph, nodes, taken) if value not in taken)
+        return part_of(self.graph, nodes, (*taken, *givers), node.outputs)
 
-def _is_plain(ty: Type) -> bool:
-    return isinstance(ty, TensorType) and ty.dtype in _DTYPES
+
+def _is_small(value: Value) -> bool:
+    """Whether a value depends on nothing and may stand in a model that is made only to ask."""
+    node = value.producer
+    if node is None or not is_free(node):
+        return False
+    contents = (attr for attr in node.attrs.values() if isinstance(attr, Constant))
+    return all(content.nbytes <= _SMALL_BYTES for content in contents)
+
+
+def is_free(node: Node) -> bool:
+    """Whether a node depends on nothing, so that every piece that reads its results can have its own."""
+    return not node.inputs and not node.op.has(Trait.IMPURE | Trait.FOREIGN)

@@ -311,6 +311,8 @@ class GraphWriter:
         if node.op is native("constant"):
             self._write_constant(node.output, node.attrs["value"])
             return
+        if not node.outputs:  # a loop that returns nothing: ONNX has no such nodes, and nobody can tell whether it ran
+            return
         for value in node.outputs:
             if value not in self._names:
                 self._names[value] = self.new_name(value.name)

@@ -1,0 +1,73 @@
+"""Who runs what: the whole graph in one session where that works, else pieces; what fails in a run runs eagerly."""
+
+import threading
+
+from ...ir.errors import CapgraphError, UnsupportedError
+from ...ir.graph import Graph, Node
+from .faults import known_fault
+from .pieces import Piece, cut, whole
+from .session import RunFailure
+
+
+class Partition:
+    """The pieces of a graph, and why it is not one (`why`, empty when it is).
+
+    With `strict`, raises `UnsupportedError` when not all of the graph can run in one session.
+    """
+
+    def __init__(self, graph: Graph, *, threads: int | None, strict: bool) -> None:
+        self._graph = graph
+        self._threads = threads
+        self._refused: dict[Node, str] = {}
+        self._lock = threading.Lock()
+        self.is_strict = strict
+        self.why = ""
+        self.pieces = self._made()
+
+    def refuse(self, piece: Piece, failure: RunFailure) -> None:
+        """Keeps the node at which a session failed out of all sessions from now on.
+
+        Where ONNX Runtime does not name a node that the piece knows, all nodes of the piece are kept out.
+        """
+        with self._lock:
+            guilty = _named(piece, failure.node_name)
+            if all(node in self._refused for node in guilty):
+                return  # another thread met the same failure
+            self._refused.update(dict.fromkeys(guilty, failure.message))
+            self.why = self.why or failure.message
+            self.pieces = cut(self._graph, self._refused, threads=self._threads)
+
+    def _made(self) -> tuple[Piece, ...]:
+        try:
+            _check_faults(self._graph)
+            return (whole(self._graph, threads=self._threads),)
+        except CapgraphError as error:
+            if self.is_strict:
+                raise UnsupportedError(
+                    f"ONNX Runtime cannot run the whole graph: {error.message}",
+                    where=error.where,
+                    remedy="leave strict out",
+                ) from error
+            self.why = error.message
+        return cut(self._graph, self._refused, threads=self._threads)
+
+
+def _check_faults(graph: Graph) -> None:
+    for node in graph.nodes:
+        if known_fault(node):
+            raise UnsupportedError(known_fault(node), where=node.where())
+
+
+def _named(piece: Piece, name: str) -> tuple[Node, ...]:
+    """The node that was written to ONNX under `name`, or under a name that begins with its own."""
+    wishes = {wish: node for node in piece.nodes for wish in _wishes(node)}
+    found = [wish for wish in wishes if name == wish or name.startswith(f"{wish}_")]
+    return (wishes[max(found, key=len)],) if found else piece.nodes
+
+
+def _wishes(node: Node) -> list[str]:
+    if node.origin is not None and node.origin.name:
+        return [node.origin.name]
+    graph = node.graph
+    returned = zip(graph.outputs, graph.output_names, strict=True) if graph is not None else ()
+    return [*(value.name for value in node.outputs), *(name for value, name in returned if value.producer is node)]
