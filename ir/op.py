@@ -66,6 +66,10 @@ class Trait(Flag):
     CONTROL_FLOW = auto()  # owns regions that run zero or more times
     FOREIGN = auto()  # not native: opaque, result types stand on the node, runs eagerly
     SEQUENTIAL = auto()  # a recurrence over an axis (recurrent cells, cumulative sums)
+    ROWWISE = (
+        auto()
+    )  # the result has the first operand's shape; each row along `axis` (to the last) depends on that row
+    PRODUCT = auto()  # sums of products: heavy work, which is never done twice
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,18 @@ from .rewriter import Rewriter
 
 @dataclass(frozen=True)
 class Pass(ABC):
-    """A change of a whole graph. Subclasses are frozen dataclasses."""
+    """A change of a whole graph. Subclasses are frozen dataclasses.
+
+    The pipeline runs a pass on every region as well, innermost first; on bodies of fused nodes only if `enters_fused`.
+    """
 
     name: ClassVar[str]
     exactness: ClassVar[Exactness] = Exactness.EXACT
+    enters_fused: ClassVar[bool] = True
 
     @abstractmethod
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
-        """Rewrites `graph` through `rewriter`. The pipeline runs it on every region as well, innermost first."""
+        """Rewrites `graph` through `rewriter`."""
 
     def __str__(self) -> str:
         """The textual form: the name, and the options that differ from their defaults in braces."""

@@ -12,6 +12,7 @@ from .fold_batch_norm import FoldBatchNorm
 from .fold_constants import FoldConstants
 from .fold_padding import FoldPadding
 from .fold_scales import FoldScales
+from .fuse import Fuse
 from .merge_products import MergeProducts
 from .pipeline import Pipeline, parse_pipeline
 from .pointwise_convolutions import PointwiseConvolutions
@@ -21,6 +22,7 @@ from .recognise_attention import RecogniseAttention
 from .recognise_norms import RecogniseNorms
 from .recognise_rotary import RecogniseRotary
 from .simplify_indices import SimplifyIndices
+from .sink_transposes import SinkTransposes
 from .static_shapes import StaticShapes
 from .whole_pools import WholePools
 
@@ -32,6 +34,7 @@ _PASSES: tuple[type[Pass], ...] = (
     FoldConstants,
     FoldPadding,
     FoldScales,
+    Fuse,
     MergeProducts,
     PointwiseConvolutions,
     ProductForms,
@@ -40,6 +43,7 @@ _PASSES: tuple[type[Pass], ...] = (
     RecogniseNorms,
     RecogniseRotary,
     SimplifyIndices,
+    SinkTransposes,
     StaticShapes,
     WholePools,
 )
@@ -60,6 +64,7 @@ _FOLD: tuple[Pass, ...] = (
     FoldPadding(),
     WholePools(),
     FoldScales(),
+    SinkTransposes(),
     PointwiseConvolutions(),
     ProductForms(),
 )

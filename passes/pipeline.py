@@ -16,6 +16,7 @@ import numpy as np
 
 from ..ir.errors import CapgraphError, InternalError, UnsupportedError
 from ..ir.graph import Graph, Node
+from ..ir.op import Trait
 from ..ir.printer import print_graph
 from ..ir.verify import verify
 from .base import Pass
@@ -230,7 +231,7 @@ class PassRun:
 
     def on(self, graph: Graph) -> None:
         """Runs the pass. Raises `InternalError` naming pass and node when it fails."""
-        for region, owner in innermost_first(graph):
+        for region, owner in innermost_first(graph, enters_fused=self._pass.enters_fused):
             left = None if self._budget is None else self._budget - self.rewrites.total()
             rewriter = Rewriter(region, budget=left)
             try:
@@ -250,15 +251,15 @@ class PassRun:
             self.last = replace(rewriter.last, results=results)
 
 
-def innermost_first(graph: Graph) -> list[tuple[Graph, Node | None]]:
+def innermost_first(graph: Graph, *, enters_fused: bool = True) -> list[tuple[Graph, Node | None]]:
     """The regions of `graph`, those inside before those around them, each with the node of `graph` that it belongs to.
 
-    `graph` itself comes last, with None.
+    `graph` itself comes last, with None. Bodies of fused nodes, which are not control flow, may be left out.
     """
     found: list[tuple[Graph, Node | None]] = [(graph, None)]
     for body, owner in found:  # grows while it is read
         for node in body.nodes:
-            if node.op.bound_attrs:
+            if node.op.bound_attrs and (enters_fused or node.op.has(Trait.CONTROL_FLOW)):
                 found += [(region, owner or node) for region in node.regions.values()]
     return found[::-1]
 

@@ -163,6 +163,12 @@ class Rewriter:
         if node.attrs != before:
             self._note(node)
 
+    def reorder(self, order: Sequence[Node]) -> None:
+        """Brings all nodes into `order`; no edit when they stand in it."""
+        if list(self.graph.nodes) != list(order):
+            self.graph.reorder(order)
+            self.edits += 1
+
     def move_before(self, node: Node, anchor: Node) -> None:
         """Moves `node` right before `anchor`."""
         self.graph.move_before(node, anchor)

@@ -16,7 +16,7 @@ from ..constant import Array
 from ..constraints import require_equal
 from ..dims import Dim, product, upper_bound
 from ..errors import ShapeError, TypeRuleError
-from ..op import FLOATS, NUMBERS, Op, op
+from ..op import FLOATS, NUMBERS, Op, Trait, op
 from ..types import TensorType, Type
 from .linear import accumulated
 from .rules import require_rank
@@ -303,6 +303,7 @@ OPS: tuple[Op, ...] = (
         attrs=CONV_ATTRS,
         infer=_conv_type,
         meaning=conv,
+        traits=Trait.PRODUCT,
         flops=conv_flops,
     ),
     op(
@@ -312,6 +313,7 @@ OPS: tuple[Op, ...] = (
         attrs=(STRIDES, PADS, Attribute("output_padding", AttrKind.INTS), DILATIONS, GROUPS),
         infer=_conv_transpose_type,
         meaning=conv_transpose,
+        traits=Trait.PRODUCT,
         flops=_conv_transpose_flops,
     ),
     op(

@@ -12,7 +12,7 @@ from ..constant import Array
 from ..constraints import require_equal
 from ..dims import Dim, product
 from ..errors import ShapeError, TypeRuleError
-from ..op import FLOATS, INTEGERS, Op, op
+from ..op import FLOATS, INTEGERS, Op, Trait, op
 from ..types import DType, TensorType, Type
 from .elementwise import is_small_float
 from .rules import broadcast_shapes, require_rank
@@ -212,7 +212,15 @@ def det(x: Array) -> Array:
 
 
 OPS: tuple[Op, ...] = (
-    op("matmul", "a: T, b: T", T=_PRODUCT_DTYPES, infer=matmul_type, meaning=matmul, flops=matmul_flops),
+    op(
+        "matmul",
+        "a: T, b: T",
+        T=_PRODUCT_DTYPES,
+        infer=matmul_type,
+        meaning=matmul,
+        flops=matmul_flops,
+        traits=Trait.PRODUCT,
+    ),
     op(
         "gemm",
         "a: T, b: T, c: T?",
@@ -225,6 +233,7 @@ OPS: tuple[Op, ...] = (
         ),
         infer=_gemm_type,
         meaning=gemm,
+        traits=Trait.PRODUCT,
         flops=_gemm_flops,
     ),
     op(

@@ -12,7 +12,7 @@ from ..constant import Array
 from ..constraints import require_equal
 from ..dims import Truth, compare
 from ..errors import ShapeError, TypeRuleError
-from ..op import FLOATS, Infer, Meaning, Op, flops_per_element, op
+from ..op import FLOATS, Infer, Meaning, Op, Trait, flops_per_element, op
 from ..types import TensorType
 from .elementwise import in_f32
 from .rules import normal_axis, require_broadcast, require_rank
@@ -212,12 +212,21 @@ _EPSILON = Attribute("epsilon", AttrKind.FLOAT, 1e-5)
 _PER_CHANNEL = "x: T, scale: T, bias: T"
 
 OPS: tuple[Op, ...] = (
-    _norm("softmax", "x: T", along_axis_type, softmax, _AXIS, cost=5),
-    _norm("log_softmax", "x: T", along_axis_type, log_softmax, _AXIS, cost=5),
+    _norm("softmax", "x: T", along_axis_type, softmax, _AXIS, cost=5, traits=Trait.ROWWISE),
+    _norm("log_softmax", "x: T", along_axis_type, log_softmax, _AXIS, cost=5, traits=Trait.ROWWISE),
     _norm("hardmax", "x: T", along_axis_type, hardmax, _AXIS, cost=1, aliases=()),
     _norm("lp_norm", "x: T", lp_norm_type, lp_norm, _AXIS, Attribute("p", AttrKind.INT, 2), cost=3),
-    _norm("layer_norm", "x: T, scale: T?, bias: T?", trailing_norm_type, layer_norm, _AXIS, _EPSILON, cost=7),
-    _norm("rms_norm", "x: T, scale: T?", trailing_norm_type, rms_norm, _AXIS, _EPSILON, cost=4),
+    _norm(
+        "layer_norm",
+        "x: T, scale: T?, bias: T?",
+        trailing_norm_type,
+        layer_norm,
+        _AXIS,
+        _EPSILON,
+        cost=7,
+        traits=Trait.ROWWISE,
+    ),
+    _norm("rms_norm", "x: T, scale: T?", trailing_norm_type, rms_norm, _AXIS, _EPSILON, cost=4, traits=Trait.ROWWISE),
     _norm(
         "batch_norm",
         "x: T, scale: T1, bias: T1, mean: T2, var: T2",

@@ -1,0 +1,183 @@
+"""Which nodes may run as one kernel: groups over one index space, such that no edge leaves and comes back.
+
+A group has a domain, the shape of the tensors that its nodes work on. It takes elementwise nodes of that shape,
+reductions of it over trailing axes (all over the same number of them), rowwise nodes such as softmax, and what works
+on the reduced rows. A product of matrices or a convolution may be its first node, whose epilogue the rest is. Every
+node is in one group at most, so nothing is ever computed twice.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ..ir.dims import Dim
+from ..ir.graph import Graph, Node, Value
+from ..ir.op import Trait
+from ..ir.ops.rules import normal_axes, normal_axis
+from ..ir.types import Kind, TensorType
+from .pattern import constant_of
+
+MAX_VISITS = 512
+"""How many nodes a search for a path looks at before it takes it that there is one."""
+
+
+@dataclass(frozen=True)
+class FusionLimits:
+    """What a backend can generate code for: nodes and inputs of a kernel, and whether products take epilogues."""
+
+    max_nodes: int = 64
+    max_inputs: int = 24
+    epilogues: bool = True
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes that become one. `reduced` is how many trailing axes are reduced, 0 while nothing is."""
+
+    domain: tuple[Dim, ...]
+    nodes: list[Node] = field(default_factory=list[Node])
+    reduced: int = 0
+    has_product: bool = False
+
+    @property
+    def rows(self) -> tuple[Dim, ...]:
+        """The shape of a reduced result."""
+        return (*self.domain[: len(self.domain) - self.reduced], *(1,) * self.reduced)
+
+
+@dataclass(frozen=True)
+class _Role:
+    """How a node would take part: the shape that it works on, and the number of trailing axes that it reduces."""
+
+    domain: tuple[Dim, ...]
+    reduced: int = 0
+    is_product: bool = False
+
+
+def role_of(node: Node, limits: FusionLimits) -> _Role | None:
+    """The part that a node can play in a group, None when it must stay alone."""
+    traits = node.op.traits
+    if len(node.outputs) != 1 or traits & (Trait.IMPURE | Trait.FOREIGN) or not all(map(_is_tensor, node.operands)):
+        return None
+    shape = node.output.tensor.shape
+    if shape is None or not node.operands or not _is_tensor(node.output):
+        return None
+    if traits & Trait.ELEMENTWISE:
+        return _Role(shape)
+    if traits & Trait.REDUCTION:
+        return _reduction_role(node)
+    if traits & Trait.ROWWISE:
+        return _Role(shape, len(shape) - normal_axis(node.attrs["axis"], len(shape)))
+    return _Role(shape, is_product=True) if traits & Trait.PRODUCT and limits.epilogues else None
+
+
+def _is_tensor(value: Value) -> bool:
+    return (
+        isinstance(value.type, TensorType) and value.type.shape is not None and value.type.dtype.kind is not Kind.STRING
+    )
+
+
+def _reduction_role(node: Node) -> _Role | None:
+    """Reductions over trailing axes that keep them as ones."""
+    axes, shape = node.attrs.get("axes"), node.operands[0].shape
+    if not axes or not node.attrs.get("keep_dims") or len(node.operands) != 1:
+        return None
+    count = len(axes)
+    trailing = tuple(range(len(shape) - count, len(shape)))
+    return _Role(shape, count) if tuple(sorted(normal_axes(axes, len(shape)))) == trailing else None
+
+
+def fusion_groups(graph: Graph, limits: FusionLimits) -> list[Group]:
+    """Disjoint groups of two nodes and more, found in one sweep in the order of the graph."""
+    return _Search(graph, limits).run()
+
+
+class _Search:
+    def __init__(self, graph: Graph, limits: FusionLimits) -> None:
+        self.graph = graph
+        self.limits = limits
+        self.positions = {node: index for index, node in enumerate(graph.nodes)}
+        self.group_of: dict[Node, Group] = {}
+
+    def run(self) -> list[Group]:
+        for node in self.graph.nodes:
+            role = role_of(node, self.limits)
+            if role is not None:
+                self._place(node, role)
+        groups = dict.fromkeys(self.group_of.values())
+        return [group for group in groups if len(group.nodes) > 1]
+
+    def _place(self, node: Node, role: _Role) -> None:
+        """Puts `node` into the groups of its producers, which become one, or into one of its own."""
+        own = Group(role.domain, [node], role.reduced, role.is_product)
+        self.group_of[node] = own
+        if role.is_product:
+            return
+        for value in node.operands:
+            other = self.group_of.get(value.producer) if value.producer is not None else None
+            if other is not None and other is not own and self._may_join(other, own):
+                own = self._joined(other, own)
+
+    def _may_join(self, first: Group, second: Group) -> bool:
+        if len(first.nodes) + len(second.nodes) > self.limits.max_nodes or (first.has_product and second.has_product):
+            return False
+        if not _fit_together(first, second) or second.has_product:
+            return False
+        nodes = {*first.nodes, *second.nodes}
+        inputs = set(outer_operands(nodes))
+        if len([value for value in inputs if constant_of(value) is None]) > self.limits.max_inputs:
+            return False
+        return not self._has_way_back(nodes, inputs)
+
+    def _has_way_back(self, nodes: set[Node], inputs: Iterable[Value]) -> bool:
+        """Whether an input of the joined group depends on it, seeing other groups as the one node they become."""
+        first = min(self.positions[node] for node in nodes)
+        pending = [value.producer for value in inputs if value.producer is not None]
+        seen: set[Node] = set()
+        while pending:
+            node = pending.pop()
+            if node in nodes:
+                return True
+            if node in seen:
+                continue
+            members = self.group_of[node].nodes if node in self.group_of else [node]
+            if max(self.positions[member] for member in members) < first:
+                continue
+            seen.update(members)
+            if len(seen) > MAX_VISITS:
+                return True
+            pending += [value.producer for value in outer_operands(members) if value.producer is not None]
+        return False
+
+    def _joined(self, first: Group, second: Group) -> Group:
+        domain = first.domain if _size_rank(first) >= _size_rank(second) else second.domain
+        nodes = sorted({*first.nodes, *second.nodes}, key=self.positions.__getitem__)
+        group = Group(domain, nodes, max(first.reduced, second.reduced), first.has_product or second.has_product)
+        self.group_of.update(dict.fromkeys(nodes, group))
+        return group
+
+
+def _size_rank(group: Group) -> int:
+    """How many axes of the domain are longer than 1: the larger of two domains that fit together has more."""
+    return sum(size != 1 for size in group.domain)
+
+
+def _fit_together(first: Group, second: Group) -> bool:
+    """Whether two groups can share an index space: the same domain, or one works on the reduced rows of the other."""
+    if first.reduced and second.reduced and first.reduced != second.reduced:
+        return False
+    reduced = max(first.reduced, second.reduced)
+    if first.domain == second.domain:
+        return True
+    if not reduced or len(first.domain) != len(second.domain):
+        return False
+    large, small = (first, second) if _size_rank(first) > _size_rank(second) else (second, first)
+    return not small.reduced and small.domain == Group(large.domain, [], reduced).rows
+
+
+def outer_operands(nodes: Iterable[Node]) -> Iterator[Value]:
+    """The operands of `nodes` that none of them produces."""
+    inside = set(nodes)
+    for node in inside:
+        for value in node.operands:
+            if value.producer not in inside:
+                yield value

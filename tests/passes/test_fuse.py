@@ -1,0 +1,182 @@
+from capgraph.ir.graph import Graph
+from capgraph.ir.parser import parse
+from capgraph.passes.fuse import Fuse
+from capgraph.passes.pipeline import Pipeline
+
+from tests.passes.checking import check_pass
+from tests.strategies.graphs import random_graph
+
+
+def fused_bodies(graph: Graph) -> list[list[str]]:
+    """The ops of every fused body, in order."""
+    bodies = [node.attrs["body"] for node in graph.nodes if node.op.name == "fused"]
+    return [[node.op.name for node in body.nodes if node.inputs] for body in bodies]
+
+
+def test_a_chain_becomes_one_node() -> None:
+    check_pass(
+        Fuse(),
+        """
+        graph @main(%x: f32[B, 8], %b: f32[8]) {
+          %s: f32[B, 8] = add(%x, %b)
+          %r: f32[B, 8] = relu(%s)
+          %y: f32[B, 8] = mul(%r, %x)
+          return %y
+        }
+        """,
+        """
+        graph @main(%x: f32[B, 8], %b: f32[8]) {
+          %y: f32[B, 8] = fused(%x, %b) {body = @fused}
+          return %y
+        }
+        graph @fused(%x: f32[B, 8], %b: f32[8]) {
+          %s: f32[B, 8] = add(%x, %b)
+          %r: f32[B, 8] = relu(%s)
+          %y: f32[B, 8] = mul(%r, %x)
+          return %y
+        }
+        """,
+    )
+
+
+def test_a_diamond_with_two_results_is_one_node() -> None:
+    graph = check_pass(
+        Fuse(),
+        """
+        graph @main(%x: f32[4]) {
+          %a: f32[4] = exp(%x)
+          %b: f32[4] = neg(%a)
+          %c: f32[4] = sqrt(%a)
+          %d: f32[4] = add(%b, %c)
+          return %d, %a
+        }
+        """,
+        """
+        graph @main(%x: f32[4]) {
+          %a: f32[4], %d: f32[4] = fused(%x) {body = @fused}
+          return %d, %a
+        }
+        graph @fused(%x: f32[4]) {
+          %a: f32[4] = exp(%x)
+          %b: f32[4] = neg(%a)
+          %c: f32[4] = sqrt(%a)
+          %d: f32[4] = add(%b, %c)
+          return %a, %d
+        }
+        """,
+    )
+    assert fused_bodies(graph) == [["exp", "neg", "sqrt", "add"]]
+
+
+def test_a_composed_softmax_with_what_leads_to_it_is_one_node() -> None:
+    graph = parse(
+        """
+        graph @main(%x: f32[B, 8]) {
+          %scale: f32[] = constant() {value = dense<f32[]: 0.125>}
+          %s: f32[B, 8] = mul(%x, %scale)
+          %m: f32[B, 1] = reduce_max(%s) {axes = [1]}
+          %d: f32[B, 8] = sub(%s, %m)
+          %e: f32[B, 8] = exp(%d)
+          %t: f32[B, 1] = reduce_sum(%e) {axes = [-1]}
+          %y: f32[B, 8] = div(%e, %t)
+          return %y
+        }
+        """
+    )
+    Pipeline(((Fuse(),),)).run(graph, check="numeric")
+    assert fused_bodies(graph) == [["mul", "reduce_max", "sub", "exp", "reduce_sum", "div"]]
+
+
+def test_a_product_takes_its_epilogue_and_is_computed_once() -> None:
+    graph = parse(
+        """
+        graph @main(%x: f32[B, 8], %w: f32[8, 8], %v: f32[8, 8], %b: f32[8]) {
+          %p: f32[B, 8] = matmul(%x, %w)
+          %s: f32[B, 8] = add(%p, %b)
+          %r: f32[B, 8] = relu(%s)
+          %q: f32[B, 8] = matmul(%r, %v)
+          %y: f32[B, 8] = add(%q, %p)
+          return %y
+        }
+        """
+    )
+    Pipeline(((Fuse(),),)).run(graph, check="numeric")
+    assert fused_bodies(graph) == [["matmul", "add", "relu"], ["matmul", "add"]]
+
+
+def test_without_epilogues_products_stay_alone() -> None:
+    check_pass(
+        Fuse(epilogues=False),
+        """
+        graph @main(%x: f32[2, 8], %w: f32[8, 8]) {
+          %p: f32[2, 8] = matmul(%x, %w)
+          %r: f32[2, 8] = relu(%p)
+          return %r
+        }
+        """,
+        None,
+    )
+
+
+def test_nothing_leaves_a_group_and_comes_back() -> None:
+    """Joined, exp and add would wait for cumsum, which waits for exp."""
+    check_pass(
+        Fuse(),
+        """
+        graph @main(%x: f32[4]) {
+          %a: f32[4] = exp(%x)
+          %c: f32[4] = cumsum(%a) {axis = 0}
+          %y: f32[4] = add(%a, %c)
+          return %y
+        }
+        """,
+        None,
+    )
+
+
+def test_two_groups_do_not_wait_for_each_other() -> None:
+    """Each pair alone could be fused, both cannot: the first would need the second, and the second the first."""
+    graph = parse(
+        """
+        graph @main(%x: f32[4], %z: f32[2, 2]) {
+          %a: f32[4] = exp(%x)
+          %b: f32[2, 2] = neg(%z)
+          %ra: f32[2, 2] = reshape(%a) {shape = [2, 2]}
+          %c: f32[2, 2] = add(%b, %ra)
+          %rb: f32[4] = reshape(%b) {shape = [4]}
+          %d: f32[4] = add(%a, %rb)
+          return %c, %d
+        }
+        """
+    )
+    Pipeline(((Fuse(),),)).run(graph, check="numeric")
+    assert len(fused_bodies(graph)) == 1
+
+
+def test_limits_are_kept() -> None:
+    nodes = "\n".join(f"  %v{i + 1}: f32[4] = neg(%v{i})" for i in range(10))
+    graph = parse(f"graph @main(%v0: f32[4]) {{\n{nodes}\n  return %v10\n}}")
+    Pipeline(((Fuse(max_nodes=4),),)).run(graph, check="numeric")
+    assert [len(body) for body in fused_bodies(graph)] == [4, 4, 2]
+
+
+def test_random_work_and_sizes_that_differ_stay_apart() -> None:
+    check_pass(
+        Fuse(),
+        """
+        graph @main(%x: f32[4], %z: f32[5]) {
+          %a: f32[4] = exp(%x)
+          %b: f32[5] = exp(%z)
+          %s: f32[9] = concat(%a, %b) {axis = 0}
+          return %s
+        }
+        """,
+        None,
+    )
+
+
+def test_a_second_run_changes_nothing_on_random_graphs() -> None:
+    for seed in range(300):
+        graph = random_graph(seed)
+        Pipeline(((Fuse(),),)).run(graph)
+        assert not Pipeline(((Fuse(),),)).run(graph).changed, seed
