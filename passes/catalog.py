@@ -64,8 +64,8 @@ _FOLD: tuple[Pass, ...] = (
     FoldPadding(),
     WholePools(),
     FoldScales(),
-    SinkTransposes(),
     PointwiseConvolutions(),
+    SinkTransposes(),
     ProductForms(),
 )
 
