@@ -188,14 +188,19 @@ def _sample(graph: Graph, inputs: Sequence[Any]) -> Sample:
     return Sample(tuple(inputs), expected, tuple(response))
 
 
-_WITHOUT_ROUNDING = frozenset(
-    ("abs", "ceil", "clip", "constant", "floor", "max", "min", "neg", "relu", "round", "sign", "where")
-)
+_WITHOUT_ROUNDING = frozenset(("abs", "ceil", "clip", "floor", "max", "min", "neg", "relu", "round", "sign", "where"))
+
+
+def _rounds(node: Node) -> bool:
+    """Whether a pass may round what the node gives otherwise: computed floats, and weights, which take in factors."""
+    if node.op.name in _WITHOUT_ROUNDING:
+        return False
+    return node.op.name == "constant" or node_flops(node) != 0
 
 
 @_silent
 def _evaluated_roughly(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...] | None:
-    """What `graph` gives when inputs and floats that are computed are off by one rounding; None when it then fails."""
+    """What `graph` gives when inputs, weights and computed floats are off by one rounding; None when it then fails."""
     random = np.random.default_rng(0)
     sizes: Sizes = {}
     bind_inputs(graph, inputs, sizes)
@@ -204,7 +209,7 @@ def _evaluated_roughly(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...] |
         for node in graph.nodes:
             operands = [values[value] if value is not None else None for value in node.inputs]
             results = evaluate_node(node, operands, sizes)
-            if node.op.name not in _WITHOUT_ROUNDING and node_flops(node) != 0:
+            if _rounds(node):
                 results = tuple(_nudged(result, random) for result in results)
             values.update(zip(node.outputs, results, strict=True))
     except CapgraphError:
