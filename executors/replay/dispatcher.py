@@ -73,14 +73,17 @@ class Dispatcher:
 
     def refuse(self, key: BucketKey, error: BaseException) -> None:
         """Takes a bucket out of service: its calls run eagerly from now on. Raises in a strict program."""
-        if key not in self.refused:
-            self.refused[key] = str(error.message if isinstance(error, CapgraphError) else error) or "out of memory"
-            self.counters.refused_buckets += 1
+        self._note_refusal(key, str(error.message if isinstance(error, CapgraphError) else error) or "out of memory")
         self._drop(key)
         if self._options.strict:
             raise CaptureError(
                 f"bucket {key_text(key)} is refused: {self.refused[key]}", remedy="strict=False runs it eagerly"
             ) from error
+
+    def _note_refusal(self, key: BucketKey, why: str) -> None:
+        if key not in self.refused:
+            self.refused[key] = why
+            self.counters.refused_buckets += 1
 
     def _check_not_refused(self, key: BucketKey) -> None:
         if key in self.refused:
@@ -102,11 +105,11 @@ class Dispatcher:
             try:
                 plan = self._plan(key)
             except CapgraphError as error:
-                self.refused[key] = error.message
+                self._note_refusal(key, error.message)
                 continue
             alignment = max(alignment, plan.alignment)
             if self._exceeds_budget(plan.arena_bytes):
-                self.refused[key] = self._over_budget(plan.arena_bytes)
+                self._note_refusal(key, self._over_budget(plan.arena_bytes))
             else:
                 needed = max(needed, plan.arena_bytes)
         self._arena = self._device.reserve(needed, alignment)

@@ -1,16 +1,18 @@
 """The executor "graph": plans, records and replays, on whatever device it is given."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ...ir.graph import Graph
 from ...ir.target import Target
 from ..base import Executor
 from .dispatcher import Dispatcher, Planner
 from .executable import ReplayExecutable
+from .modes import InputPolicy
 from .options import ReplayOptions
 from .recorder import Device
-from .routing import Router, checked_ranges, input_symbols
-from .safety import Analysis, padded_graph
+from .routing import Router, checked_ranges, dims_between, input_symbols, make_buckets
+from .safety import Analysis, PaddedGraph, padded_graph
 
 
 class ReplayExecutor:
@@ -38,12 +40,19 @@ class ReplayExecutor:
 
     def compile(self, graph: Graph) -> ReplayExecutable:
         """A program of recordings; with `up_front` all are made here. Raises `InputError` for unfit options."""
-        options = self._options
         symbols = input_symbols(graph)
-        padded = padded_graph(graph, list(checked_ranges(options.dynamic, symbols)), self._analysis)
+        ranges = checked_ranges(self._options.dynamic, symbols)
+        padded = padded_graph(graph, dims_between(make_buckets(ranges, self._options.buckets), ranges), self._analysis)
+        options = replace(self._options, inputs={**self._options.inputs, **_copied(padded)})
         router = Router(padded, symbols, options)
         dispatcher = Dispatcher(self._device, self._plan(padded.graph), router, options, padded.fills)
         made = ReplayExecutable(graph, padded, self._fallback.compile(graph), router, dispatcher, options)
         if options.up_front:
             made.capture_all()
         return made
+
+
+def _copied(padded: PaddedGraph) -> dict[str, InputPolicy]:
+    """Real sizes come in an array of their own with each call."""
+    added = padded.graph.inputs[len(padded.graph.inputs) - len(padded.real_sizes) :]
+    return {value.name: InputPolicy.COPY for value in added}

@@ -66,7 +66,7 @@ class Router:
         return ""
 
     def _why_no_bucket(self, sizes: Mapping[str, int]) -> str:
-        unsafe = [name for name in self.buckets.names if name not in self._safe]
+        unsafe = [name for name in self._reports if name not in self._safe]
         if self.buckets.smallest_for(sizes, frozenset(self.buckets.names)) is None or not unsafe:
             return "no bucket is that large"
         name = unsafe[0]
@@ -95,6 +95,12 @@ def make_buckets(
             raise InputError(f"combinations of {', '.join(names)} leave dims out", remedy="name every dim of dynamic")
         return Buckets.of_tuples(names, [size if isinstance(size, tuple) else (size,) for size in sizes])
     return Buckets.of_ladders(ladders)
+
+
+def dims_between(buckets: Buckets, ranges: Mapping[str, tuple[int, int]]) -> list[str]:
+    """The dims that calls may have at a size between buckets, so that they would be padded."""
+    held = {name: {sizes[axis] for sizes in buckets.sizes} for axis, name in enumerate(buckets.names)}
+    return [name for name, (lowest, highest) in ranges.items() if len(held[name]) <= highest - lowest]
 
 
 def input_symbols(graph: Graph) -> tuple[str, ...]:

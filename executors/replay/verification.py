@@ -60,9 +60,8 @@ def _difference(old: Array, new: Array) -> str:
     wide = np.complex128 if old.dtype.kind == "c" else np.float64
     first, second = old.astype(wide), new.astype(wide)
     with np.errstate(all="ignore"):
-        apart = np.abs(first - second)
         same = (first == second) | (np.isnan(first) & np.isnan(second))
-    apart[same] = 0
+        apart = np.where(same, 0.0, np.abs(first - second))
     finite = np.abs(first[np.isfinite(first)])
     scale = float(finite.max()) if finite.size else 0.0
     worst = float(np.max(apart, initial=0.0))
@@ -71,7 +70,7 @@ def _difference(old: Array, new: Array) -> str:
 
 def _tolerance(dtype: DType) -> float:
     epsilon = float(ml_dtypes.finfo(dtype.numpy).eps) if dtype.is_float else float(np.finfo(dtype.numpy).eps)  # type: ignore[no-untyped-call]
-    return min(ROUNDINGS * epsilon, max(LARGEST_ERROR, 8 * epsilon))
+    return min(ROUNDINGS * epsilon, max(LARGEST_ERROR, 2 * epsilon))
 
 
 def tail_poison(given: Array) -> Any:

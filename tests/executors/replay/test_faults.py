@@ -1,7 +1,6 @@
 """What goes wrong, and that it is counted, explained, and harms neither this call nor the next."""
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ GRAPH = block()
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bool]]:
+def failing(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     """A softmax kernel that raises while `now` is set."""
     state = {"now": False}
     original = kernels.KERNELS["softmax"]
@@ -37,7 +36,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bool]]:
         return Call(function, call.operands, call.results)
 
     monkeypatch.setattr(kernels, "KERNELS", {**kernels.KERNELS, "softmax": broken})
-    yield state
+    return state
 
 
 def test_a_kernel_that_fails_in_a_replay_leaves_the_call_right(failing: dict[str, bool]) -> None:

@@ -1,0 +1,31 @@
+import pytest
+from capgraph.executors.ort.faults import dims_to_watch, known_fault
+from capgraph.ir.dims import symbol
+from capgraph.ir.parser import parse
+
+GRU = """graph @main(%x: f32[T, B, 3], %w: f32[1, 12, 3], %r: f32[1, 12, 4]) {
+  %y: f32[T, 1, B, 4], %h: f32[1, B, 4] = gru(%x, %w, %r)
+  return %h
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("graph @main(%x: f64[2]) { %y: f64[2] = gelu(%x) return %y }", "f32"),
+        ("graph @main(%x: f32[2]) { %y: f32[2] = gelu(%x) return %y }", ""),
+        ("graph @main(%x: i64[2]) { %y: i64[1] = reduce_mean(%x) {axes = [0]} return %y }", "floats"),
+        ("graph @main(%x: f32[2]) { %y: f32[1] = reduce_mean(%x) {axes = [0]} return %y }", ""),
+        ("graph @main(%x: f32[0, 2]) { %y: f32[0, 2] = relu(%x) return %y }", "without elements"),
+        ("graph @main(%x: bool[]) { %y: i64[0, u0] = non_zero(%x) return %y }", "scalar"),
+    ],
+)
+def test_known_faults(text: str, fault: str) -> None:
+    (node,) = parse(text).nodes
+    assert fault in known_fault(node)
+    assert bool(fault) is bool(known_fault(node))
+
+
+def test_sizes_of_recurrent_cells_are_watched() -> None:
+    assert dims_to_watch(parse(GRU)) == (symbol("T"), symbol("B"))
+    assert dims_to_watch(parse("graph @main(%x: f32[T]) { %y: f32[T] = relu(%x) return %y }")) == ()

@@ -1,0 +1,53 @@
+import ml_dtypes
+import numpy as np
+import pytest
+from capgraph.executors.replay.verification import output_problem, tail_poison
+
+F32 = np.float32
+
+
+def problem(old: object, new: object) -> str:
+    return output_problem([old], [new], ["y"])
+
+
+@pytest.mark.parametrize(
+    "dtype", [F32, np.float64, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, np.complex64]
+)
+@pytest.mark.parametrize("shape", [(), (3,), (0, 2)])
+def test_roundings_are_no_problem_and_more_is(dtype: type, shape: tuple[int, ...]) -> None:
+    old = np.full(shape, 3, dtype)
+    assert problem(old, old.copy()) == ""
+    if old.size:
+        assert problem(old, (old * np.asarray(2, dtype)).astype(dtype)).startswith("output y differs by")
+    close = (old.astype(np.complex128) * (1 + 1e-6)).astype(dtype) if dtype is np.complex64 else old
+    assert problem(old, close) == ""
+
+
+def test_a_difference_is_measured_by_the_largest_value() -> None:
+    old = np.array([1e6, 1e-6], F32)
+    assert problem(old, np.array([1e6, 2e-6], F32)) == ""
+    assert problem(old, np.array([1.01e6, 1e-6], F32)) != ""
+
+
+def test_nan_and_infinities_must_stand_at_the_same_places() -> None:
+    old = np.array([np.nan, np.inf, 1], F32)
+    assert problem(old, old.copy()) == ""
+    for index, wrong in ((0, 1.0), (1, -np.inf), (1, 1.0), (2, np.nan), (2, np.inf)):
+        new = old.copy()
+        new[index] = wrong
+        assert problem(old, new) != "", (index, wrong)
+
+
+def test_integers_are_exact_and_shapes_and_dtypes_count() -> None:
+    assert problem(np.array([1, 2]), np.array([1, 3])) == "output y differs in 1 of 2 elements"
+    assert "instead of" in problem(np.zeros(2, F32), np.zeros(3, F32))
+    assert "instead of" in problem(np.zeros(2, F32), np.zeros(2))
+    assert problem(["a"], ["a"]) == ""
+
+
+def test_padded_rows_hold_the_worst_that_cannot_fail() -> None:
+    assert np.isnan(tail_poison(np.zeros(2, F32)))
+    assert np.isnan(tail_poison(np.zeros(2, ml_dtypes.bfloat16)))
+    assert tail_poison(np.array([3, 1])) == 3
+    assert tail_poison(np.zeros(0, np.int64)) == 0
+    assert not tail_poison(np.array([True]))
