@@ -10,6 +10,7 @@ import numpy as np
 from ....ir.attrs import AttrValue
 from ....ir.constant import Constant
 from ....ir.dims import Dim, product, symbol, symbols
+from ....ir.errors import TypeRuleError
 from ....ir.graph import Graph, Node, Value
 from ....ir.ops import native
 from ....ir.ops.rules import normal_axes
@@ -173,10 +174,13 @@ class Surgeon:
     def _op(self, name: str, *operands: Value, **attrs: AttrValue) -> Value:
         origin = self._anchor.origin if self._anchor is not None else None
         op = native(name)
-        if self._anchor is None:
-            node = self.graph.append(op, operands, attrs, origin=origin)
-        else:
-            node = self.graph.insert_before(self._anchor, op, operands, attrs, origin=origin)
+        try:
+            if self._anchor is None:
+                node = self.graph.append(op, operands, attrs, origin=origin)
+            else:
+                node = self.graph.insert_before(self._anchor, op, operands, attrs, origin=origin)
+        except TypeRuleError as error:
+            raise Unsafe(f"no mask can be made: {error}") from error
         self._judge(node)
         return node.output
 

@@ -174,6 +174,9 @@ class Outcome:
     where: str
 
 
+MOST_REPAIRS = 16
+"""How many masks one node is given before it counts as unsafe."""
+
 Repair = Callable[[Walk, Node, Unsafe], None]
 
 
@@ -203,10 +206,13 @@ def _judge(walk: Walk, node: Node, repair: Repair | None) -> None:
     if repair is None:
         walk.judge(node)
         return
-    while node.graph is walk.graph:  # a repair may take the node away
+    for _ in range(MOST_REPAIRS):
         try:
             walk.judge(node)
         except Unsafe as failure:
             repair(walk, node, failure)
+            if node.graph is not walk.graph:  # others have taken its place
+                return
             continue
         return
+    walk.judge(node)
