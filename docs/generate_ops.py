@@ -28,6 +28,20 @@ _SETS = {
     "complex": schema.COMPLEX,
 }
 
+_TRAITS = {
+    Trait.COMMUTATIVE: "the two operands may be swapped",
+    Trait.ELEMENTWISE: "each element of the result depends on one element of each operand",
+    Trait.REDUCTION: "folds axes into one value",
+    Trait.ROWWISE: "each row of the result, from `axis` on, depends on that row of the first operand",
+    Trait.PRODUCT: "sums of products: heavy work, never done twice",
+    Trait.VIEW: "holds the elements of the first operand, in another shape or order",
+    Trait.SEQUENTIAL: "a recurrence over an axis",
+    Trait.IMPURE: "another result at the next call: never folded, never merged",
+    Trait.DATA_DEPENDENT: "sizes of results depend on contents: runs eagerly",
+    Trait.READS_HOST: "the contents of an operand steer the launch: runs eagerly",
+    Trait.CONTROL_FLOW: "owns regions",
+}
+
 _INTRODUCTION = """\
 # Native ops
 
@@ -45,22 +59,20 @@ and nothing is converted: a cast is a node.
 
 | trait | what drivers may rely on |
 |---|---|
-| commutative | the two operands may be swapped |
-| elementwise | each element of the result depends on one element of each operand |
-| reduction | folds axes into one value |
-| view | holds the elements of the first operand, in another shape or order |
-| sequential | a recurrence over an axis |
-| impure | another result at the next call: never folded, never merged |
-| data dependent | sizes of results depend on contents: runs eagerly |
-| reads host | the contents of an operand steer the launch: runs eagerly |
-| control flow | owns regions |
+{traits}
 """
+
+
+def unexplained_traits() -> list[Trait]:
+    """Traits of native ops that this page says nothing of."""
+    return [trait for trait in Trait if trait not in _TRAITS and any(trait in op.traits for op in OPS.values())]
 
 
 def page() -> str:
     """The whole page."""
     sets = "\n".join(f"| {name} | {_listed(dtypes)} |" for name, dtypes in _SETS.items() if name != "any")
-    introduction = _INTRODUCTION.format(count=len(OPS), families=len(FAMILIES), sets=sets)
+    traits = "\n".join(f"| {_name(trait)} | {meaning} |" for trait, meaning in _TRAITS.items())
+    introduction = _INTRODUCTION.format(count=len(OPS), families=len(FAMILIES), sets=sets, traits=traits)
     return "\n".join([introduction, *(_family(name) for name in FAMILIES)])
 
 
@@ -118,7 +130,11 @@ def _default(attribute: Attribute) -> str:
 
 
 def _traits(op: Op) -> str:
-    return ", ".join((trait.name or "").lower().replace("_", " ") for trait in Trait if trait in op.traits)
+    return ", ".join(_name(trait) for trait in Trait if trait in op.traits)
+
+
+def _name(trait: Trait) -> str:
+    return (trait.name or "").lower().replace("_", " ")
 
 
 def _first_paragraph(text: str) -> str:

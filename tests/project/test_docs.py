@@ -1,11 +1,13 @@
 """Pages say what is so: the op table is that of the ops, links lead somewhere, and what is named exists."""
 
+import doctest
 import re
 from pathlib import Path
 
 import pytest
+from capgraph.frontends.onnx.conformance import KNOWN_FAILURES, SKIPPED
 
-from docs.generate_ops import PAGE, page
+from docs.generate_ops import PAGE, page, unexplained_traits
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -15,6 +17,18 @@ NAMED = re.compile(r"`((?:api|ir|frontends|passes|executors|tests|benchmarks|exa
 
 def test_the_op_table_is_up_to_date() -> None:
     assert PAGE.read_text() == page(), "run: python docs/generate_ops.py"
+    assert unexplained_traits() == []
+
+
+def test_the_examples_of_the_readme_do_what_they_show() -> None:
+    found = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
+    assert found.attempted >= 6
+    assert found.failed == 0
+
+
+def test_every_exception_from_the_backend_suite_is_named() -> None:
+    named = set(re.findall(r"^\| `(test_\w+)`", (ROOT / "docs" / "onnx.md").read_text(), re.MULTILINE))
+    assert named == SKIPPED.keys() | KNOWN_FAILURES.keys()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
