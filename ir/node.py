@@ -141,6 +141,8 @@ class Node:
     @property
     def regions(self) -> "dict[str, Graph]":
         """The region attributes by name."""
+        if not self.op.bound_attrs and not self.op.is_foreign:
+            return {}  # asked of every node of a graph, of which few can have any
         return {name: value for name, value in self.attrs.items() if getattr(value, "is_graph", False)}
 
     @property

@@ -165,17 +165,30 @@ class _Run:
         self.budget = budget
         self.progress = progress
         self.report = report
+        self._changes = 0
+        self._found_nothing: dict[Pass, int] = {}
         self.samples = samples
         if check == "numeric" and samples is None:
             self.samples = Samples.drawn(graph)
 
     def stage(self, stage: Sequence[Pass]) -> None:
         for _ in range(MAX_ROUNDS):
-            changed = [self.run_pass(each) for each in stage]
+            changed = [self._run_if_due(each) for each in stage]
             if True not in changed:
                 return
         names = ", ".join(each.name for each in stage)
         raise InternalError(f"passes {names} still change the graph after {MAX_ROUNDS} rounds", remedy="run them alone")
+
+    def _run_if_due(self, each: Pass) -> bool:
+        """Runs a pass unless it found nothing the last time and no other has changed anything since."""
+        if self._found_nothing.get(each) == self._changes:
+            return False
+        changed = self.run_pass(each)
+        if changed:
+            self._changes += 1
+        else:
+            self._found_nothing[each] = self._changes
+        return changed
 
     def run_pass(self, each: Pass) -> bool:
         if self.progress is not None:
