@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from capgraph.frontends.onnx.exporter import export_model
+from capgraph.ir.parser import parse
 
 from tests.frontends.onnx.ops.there_and_back import check, evaluated, feeds_of, imported, op_names, with_symbols
 from tests.ir.ops.onnx_oracle import assert_close, one_node, random, runtime
@@ -88,6 +89,23 @@ def test_group_norm_has_a_scale_for_each_channel_since_opset_21():
     inputs = [random(1, 2, 6, 4), random(2, 6), random(3, 6)]
     model = one_node("GroupNormalization", inputs, 1, 21, {"num_groups": 3})
     assert op_names(check(model, feeds_of(*inputs))) == ["group_norm"]
+
+
+def test_group_norm_in_f32_is_written_as_instance_norm_over_the_groups():
+    inputs = [random(1, 2, 6, 4, 5), random(2, 6), random(3, 6)]
+    graph = check(
+        with_symbols(one_node("GroupNormalization", inputs, 1, 21, {"num_groups": 3}), ["x0"]), feeds_of(*inputs)
+    )
+    written = {node.op_type for node in export_model(graph).graph.node}
+    assert "InstanceNormalization" in written
+    assert "GroupNormalization" not in written
+
+
+def test_a_norm_without_scale_is_written_with_ones():
+    graph = parse("graph @main(%x: f32[B, 4]) {\n  %y: f32[B, 4] = rms_norm(%x, _)\n  return %y\n}\n")
+    exported = export_model(graph)
+    assert [node.op_type for node in exported.graph.node] == ["RMSNormalization"]
+    assert onnx.numpy_helper.to_array(exported.graph.initializer[0]).tolist() == [1, 1, 1, 1]
 
 
 def test_group_norm_had_a_scale_for_each_group_before():
