@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from ..ir.errors import UnsupportedError
 from ..ir.graph import Graph
@@ -65,6 +65,8 @@ class PatternPass(Pass):
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "+".join(map(str, cast(tuple[Any, ...], value)))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -38,7 +38,7 @@ def _change(node: Node) -> Affine | None:
         return None
     gain, bias, mean, variance = known
     with np.errstate(all="ignore"):
-        scale = gain / np.sqrt(variance + float(np.float32(node.attrs["epsilon"])))
+        scale = gain / np.sqrt(variance + float(node.attrs["epsilon"]))
         shift = bias - mean * scale
     if not (np.isfinite(scale).all() and np.isfinite(shift).all()):
         return None

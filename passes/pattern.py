@@ -299,4 +299,5 @@ def is_filled_with(content: Constant, number: float, tolerance: float = 0.0) -> 
     if not 0 < content.size <= 4096 or content.dtype.kind.value == "string":
         return False
     elements = content.array.astype(np.complex128 if content.array.dtype.kind == "c" else np.float64)
-    return bool(np.all(np.abs(elements - number) <= tolerance * abs(number)))
+    with np.errstate(invalid="ignore"):  # an infinity is at no distance from itself
+        return bool(np.all((elements == number) | (np.abs(elements - number) <= tolerance * abs(number))))

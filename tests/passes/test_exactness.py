@@ -1,0 +1,5 @@
+from capgraph.passes.exactness import Exactness
+
+
+def test_from_strict_to_loose() -> None:
+    assert [each.value for each in Exactness] == ["exact", "rounding", "approximate"]
