@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .base import PatternPass
-from .canonical import casts, expands, layout, neutral, parts, reductions, views
+from .canonical import casts, expands, layout, neutral, parts, reductions, strides, views
 from .pattern import Rule
 
 
@@ -22,6 +22,7 @@ class Canonicalise(PatternPass):
             *layout.RULES,
             *views.RULES,
             *parts.RULES,
+            *strides.RULES,
             *reductions.RULES,
             *expands.RULES,
         )
