@@ -70,6 +70,9 @@ def _zero_point(ctx: ImportContext) -> Value | None:
 
 
 def _granularity(ctx: ImportContext) -> dict[str, int]:
+    """Axis and block size; those of one scale mean nothing, whatever the model says."""
+    if not ctx.tensor(1).rank:
+        return {}
     axis = ctx.attr("axis", attribute_default(ctx, "axis"))
     return {"axis": 1 if axis is None else axis, "block_size": ctx.attr("block_size", 0)}
 

@@ -91,11 +91,21 @@ def import_pad(ctx: ImportContext) -> Value:
         return ctx.op("pad", x, value, pads=ctx.attr("pads"), mode=mode)
     pads, axes = ctx.dims(1, x), ctx.ints(3) if ctx.optional(3) is not None else tuple(range(rank))
     if pads is not None and axes is not None:
-        return ctx.op("pad", x, ctx.optional(2), pads=_all_pads(pads, axes, rank), mode=mode)
-    operands = (x, ctx.input(1), ctx.optional(2), ctx.optional(3))
+        return ctx.op("pad", x, _pad_value(ctx), pads=_all_pads(pads, axes, rank), mode=mode)
+    operands = (x, ctx.input(1), _pad_value(ctx), ctx.optional(3))
     if axes is None:
         return ctx.op("dynamic_pad", *operands, mode=mode)
     return op_of_shape(ctx, "dynamic_pad", *operands, shape=_opened(ctx.tensor(0).dims, axes), mode=mode)
+
+
+def _pad_value(ctx: ImportContext) -> Value | None:
+    """The value as a scalar: models give a vector of one element as well."""
+    value, content = ctx.optional(2), ctx.array(2)
+    if value is None or not ctx.tensor(2).rank or value.tensor.size != 1:
+        return value
+    if content is not None:
+        return ctx.constant(content.reshape(()), value.tensor.dtype)
+    return ctx.op("reshape", value, shape=())
 
 
 def _all_pads(pads: Sequence[Dim], axes: Sequence[int], rank: int) -> list[Dim]:

@@ -1,0 +1,72 @@
+"""Every model of onnx's backend suite as text and back, and as ONNX and back."""
+
+import re
+import warnings
+from pathlib import Path
+
+import onnx
+import pytest
+from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.importer import import_model
+from capgraph.ir.equality import first_difference
+from capgraph.ir.graph import Graph
+from capgraph.ir.parser import parse
+from capgraph.ir.printer import constants_of, print_graph
+from capgraph.ir.verify import verify
+from onnx.backend.test.loader import load_model_tests
+
+KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
+
+WRITTEN_OTHERWISE = {
+    "swish|swiglu": "ONNX Runtime has no kernel for Swish, so it is written as a product",
+    "mod_float.*_fmod_0": "before opset 28 there is no remainder of floats with the sign of the divisor",
+    "(gru|lstm|simple_rnn)_batchwise": "ONNX Runtime takes no batch-first layout, so transpositions are written",
+    "range_b?float16": "before opset 28 a range of 16-bit floats is one of 32-bit floats and a cast",
+    "convtranspose_output_shape": "negative pads are not allowed by every reader, so a crop is written",
+    "group_normalization_(example|epsilon)": "scales for groups, not channels, are of an old version",
+    "attention_4d_causal_with_past_and_present": "the past's length is told by a constant the second time",
+}
+"""Models that come back in other nodes the first time and the same from then on, and why."""
+
+
+@pytest.fixture(scope="module")
+def graphs() -> dict[str, Graph]:
+    """The graphs of the suite by case."""
+    found = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # building the cases divides by zero on purpose
+        cases = [case for kind in KINDS for case in load_model_tests(kind=kind)]
+    for case in cases:
+        model = case.model
+        if model is None and case.model_dir is not None:
+            model = onnx.load(Path(case.model_dir) / "model.onnx")
+        if model is not None:
+            found[case.name] = import_model(model).graph
+    assert len(found) > 2_000
+    return found
+
+
+def test_graphs_are_valid_and_read_back_from_their_text(graphs: dict[str, Graph]) -> None:
+    for name, graph in graphs.items():
+        verify(graph)
+        text = print_graph(graph, origins=True)
+        again = parse(text, constants=constants_of(graph))
+        assert first_difference(graph, again) is None, name
+        assert print_graph(again, origins=True) == text, name
+
+
+def test_models_come_back_from_onnx_the_same(graphs: dict[str, Graph]) -> None:
+    otherwise = re.compile("|".join(WRITTEN_OTHERWISE))
+    different = {}
+    for name, graph in graphs.items():
+        again = there_and_back(graph)
+        difference = first_difference(graph, again)
+        if difference is not None and otherwise.search(name):
+            difference = first_difference(again, there_and_back(again))
+        if difference is not None:
+            different[name] = difference
+    assert different == {}
+
+
+def there_and_back(graph: Graph) -> Graph:
+    return import_model(export_model(graph), freeze_initializers=False).graph
