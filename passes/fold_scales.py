@@ -22,7 +22,8 @@ class FoldScales(PatternPass):
     """Takes constant factors and addends into constants of a node that is there anyway.
 
     These are the weight and bias of a convolution or product, the parameters of a norm, and another constant factor or
-    addend, reached directly or through reshapes and transposes.
+    addend, reached directly or through reshapes and transposes. A division by a constant that is left is a
+    multiplication.
     """
 
     name: ClassVar[str] = "fold-scales"
@@ -66,10 +67,17 @@ def _into_user(rewriter: Rewriter, found: Found) -> Value | None:
     return plan(rewriter) if plan is not None else None
 
 
+def _as_product(rewriter: Rewriter, found: Found) -> Value | None:
+    """Multiplying by `1 / c` is faster, and moves a result by at most one rounding more."""
+    inverse = reciprocal(found.constant("c"))
+    return rewriter.op("mul", found["x"], rewriter.constant(inverse)) if inverse is not None else None
+
+
 _ARITHMETIC = ("add", "sub", "mul", "div")
 _RIGHT = Match(_ARITHMETIC, Capture("x"), Literal(), name="changed")
 
 RULES: tuple[Rule, ...] = (
     Rule("constant-into-producer", _RIGHT, _into_producer),
+    Rule("division-by-constant", Match("div", Capture("x"), Literal("c")), _as_product),
     Rule("constant-into-user", Match(("conv", "gemm", "matmul"), _RIGHT, more=True), _into_user),
 )

@@ -214,3 +214,29 @@ def test_stays(body: str) -> None:
         }}""",
         None,
     )
+
+
+def test_division_by_a_constant_is_multiplication_where_the_constant_has_an_inverse() -> None:
+    check_pass(
+        FoldScales(),
+        """
+        graph @main(%x: f32[B, 2]) {
+          %c = constant() {value = dense<f32[2]: [4.0, -8.0]>}
+          %z = constant() {value = dense<f32[2]: [0.0, 2.0]>}
+          %tiny = constant() {value = dense<f32[]: 1e38>}
+          %a = div(%x, %c)
+          %b = div(%x, %z)
+          %d = div(%x, %tiny)
+          return %a, %b, %d
+        }""",
+        """
+        graph @main(%x: f32[B, 2]) {
+          %z = constant() {value = dense<f32[2]: [0.0, 2.0]>}
+          %tiny = constant() {value = dense<f32[]: 1e38>}
+          %c = constant() {value = dense<f32[2]: [0.25, -0.125]>}
+          %a = mul(%x, %c)
+          %b = div(%x, %z)
+          %d = div(%x, %tiny)
+          return %a, %b, %d
+        }""",
+    )
