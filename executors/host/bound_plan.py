@@ -12,15 +12,19 @@ from ...ir.evaluate import Region, Sizes, as_results, bound_attrs, checked, run_
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.plan import Place, Plan, Segment, Step, StepKind
+from ..replay.recorder import Cut
 from ..steps import CompiledRegion, Steps
 from .call_list import CallList
-from .calls import Call, store
+from .calls import Call, ThroughMeaning, store
 from .kernels import call_of
 from .memory import POISON, HostArena, address_of
 from .placement import Placement
 
 if TYPE_CHECKING:
     from .recorder import HostRecorder
+
+
+_RUN_BY_MEANING = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW | Trait.FOREIGN
 
 
 class Saved(NamedTuple):
@@ -123,18 +127,16 @@ class HostPlan:
         for output, source in self.plan.copies.items():
             np.copyto(self.placement.array(graph.inputs[source]), self.placement.array(graph.outputs[output]))
 
-    def result(self, index: int, shape: tuple[int, ...] | None = None) -> Any:
+    def result(self, index: int, shape: Cut | None = None) -> Any:
         """See `BoundPlan.result`. Raises `CaptureError` while recording: the host would have to wait."""
         self._refuse_while_recording("a value is read on the host")
         value = self.plan.graph.outputs[index]
-        if value in self.plan.dynamic:
-            return self._dynamic[value]
-        array = self.placement.array(value)
-        if shape is None or shape == array.shape:
+        array = self._value(value)
+        if shape is None or not isinstance(array, np.ndarray) or shape == array.shape:
             return array
         return array[tuple([slice(size) for size in shape])]
 
-    def copy_of_result(self, index: int, shape: tuple[int, ...] | None = None) -> Any:
+    def copy_of_result(self, index: int, shape: Cut | None = None) -> Any:
         """See `BoundPlan.copy_of_result`."""
         found = self.result(index, shape)
         return np.array(found) if isinstance(found, np.ndarray) else found
@@ -153,7 +155,11 @@ class HostPlan:
         if not self._is_static(node):
             raise CaptureError(f"{node.op.name} has no fixed place for all its values", where=node.where())
         operands = [None if value is None else self.placement.array(value) for value in node.inputs]
-        return (call_of(node, operands, tuple([self.placement.array(value) for value in node.outputs])),)
+        results = tuple([self.placement.array(value) for value in node.outputs])
+        if not node.regions:
+            return (call_of(node, operands, results),)
+        meaning = partial(node.op.meaning, **bound_attrs(node, dict(self.plan.sizes), self._region))
+        return (Call(ThroughMeaning(meaning, len(results)), tuple(operands), results),)
 
     def _lowered(self, step: Step) -> list[Callable[[], Any]]:
         ending = self._ends.get(step.index)
@@ -164,8 +170,7 @@ class HostPlan:
 
     def _is_static(self, node: Node) -> bool:
         planned = self.plan.views
-        blocked = node.regions or node.op.is_foreign or node.op.has(Trait.DATA_DEPENDENT | Trait.READS_HOST)
-        return not blocked and all(value in planned for value in (*node.operands, *node.outputs))
+        return not node.op.has(_RUN_BY_MEANING) and all(v in planned for v in (*node.operands, *node.outputs))
 
     def _run_dynamic(self, node: Node) -> None:
         operands = [None if value is None else self._value(value) for value in node.inputs]

@@ -7,6 +7,8 @@ others go through their meaning, whose result is copied. Either way the numbers 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+import numpy as np
+
 from ...ir.constant import Array
 from ...ir.evaluate import bound_attrs
 from ...ir.foreign import meaning_of
@@ -25,9 +27,15 @@ KERNELS: Mapping[str, Kernel] = {**ELEMENTWISE, **LAYOUT, **LINEAR, **REDUCTION}
 
 def call_of(node: Node, operands: Sequence[Array | None], results: tuple[Array, ...]) -> Call:
     """The call that computes a node of known sizes: `operands` and `results` are arrays at their planned places."""
-    kernel = KERNELS.get(node.op.name)
+    kernel = KERNELS.get(node.op.name) if _is_over_one_operand_at_most(operands, results) else None
     made = kernel(node, operands, results) if kernel is not None else None
     return made or through_meaning(node, operands, results)
+
+
+def _is_over_one_operand_at_most(operands: Sequence[Array | None], results: tuple[Array, ...]) -> bool:
+    """Whether a kernel may write its result in several passes: `layer_norm(x, x, x)` in place would read half of it."""
+    over = [o for o in operands if o is not None and any(np.may_share_memory(o, result) for result in results)]
+    return len(over) <= 1
 
 
 def through_meaning(node: Node, operands: Sequence[Array | None], results: tuple[Array, ...]) -> Call:

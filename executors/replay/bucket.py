@@ -9,11 +9,11 @@ from typing import Any
 from ...ir.errors import CaptureError
 from ...ir.graph import Node
 from ...ir.op import Trait
-from ...ir.plan import Plan, Segment
+from ...ir.plan import Place, Plan, Segment
 from .capture import record
 from .counters import BucketReport, Counters
 from .modes import InputPolicy
-from .recorder import BoundPlan, Recording
+from .recorder import BoundPlan, Cut, Recording
 from .static_inputs import StaticInputs
 from .verification import output_problem, piece_problem, tail_poison
 
@@ -40,6 +40,8 @@ class Bucket:
         self._seconds = 0.0
         self._pieces = [Piece(segment) for segment in bound.plan.segments]
         self._actions: list[Callable[[], None]] = []
+        places = [bound.plan.buffer_of(value).place for value in bound.plan.graph.outputs]
+        self._in_states = [place is Place.STATE for place in places]
         self._inputs = StaticInputs(bound, policies, fills, counters, self._repoint, self._rerecord)
         self._fixed_tails = frozenset(fills)
         self._refresh()
@@ -47,7 +49,7 @@ class Bucket:
     # ---- running
 
     def run(self, values: Sequence[Any]) -> None:
-        """One call with inputs of the bucket's sizes or smaller ones. Results stay in their buffers.
+        """One call with inputs of the bucket's sizes or smaller ones, up to `results`.
 
         Raises `ExecutionError` when a kernel fails, `CaptureError` when memory is not where it was recorded.
         """
@@ -56,8 +58,19 @@ class Bucket:
         self._inputs.bring(values)
         for action in self._actions:
             action()
-        bound.finish()
         self.calls += 1
+
+    def results(self, shapes: Sequence[Cut | None], *, copies: bool) -> list[Any]:
+        """The outputs of `run`, cut to `shapes`: copies, or where they lie but for those that lie in a state.
+
+        They are taken before the states get their new content, which some may be views of the old.
+        """
+        take = [self.bound.copy_of_result if copies or is_state else self.bound.result for is_state in self._in_states]
+        found = [each(index, shape) for index, (each, shape) in enumerate(zip(take, shapes, strict=True))]
+        self.bound.finish()
+        if copies:
+            self.bound.forget()
+        return found
 
     @property
     def recordings(self) -> list[Recording]:
@@ -113,9 +126,7 @@ class Bucket:
         self._load_poisoned(values)
         for piece in self._pieces:
             self._verify_piece(piece)
-        bound.finish()
-        shapes = [getattr(each, "shape", None) for each in expected]
-        given = [bound.copy_of_result(index, shape) for index, shape in enumerate(shapes)]
+        given = self.results([getattr(each, "shape", None) for each in expected], copies=True)
         problem = output_problem(expected, given, bound.plan.graph.output_names)
         if problem:
             raise CaptureError(f"verification failed: {problem}", remedy="report it with the text form of the graph")

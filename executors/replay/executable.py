@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ...ir.constant import Array
-from ...ir.dims import evaluate
+from ...ir.dims import evaluate, symbols
 from ...ir.errors import CapgraphError, CaptureError, ExecutionError, ResourceError
 from ...ir.graph import Graph
-from ...ir.types import TensorType, type_symbols
+from ...ir.types import TensorType, Type
 from ..base import Executable
 from ..signature import Signature
 from .bucket import Bucket
@@ -20,6 +20,7 @@ from .dispatcher import Dispatcher, key_text
 from .modes import CaptureMode
 from .options import ReplayOptions
 from .outputs import Generation, StaticOutput
+from .recorder import Cut
 from .report import remarks_on
 from .routing import BucketKey, Route, Router
 from .safety import PaddedGraph
@@ -27,7 +28,7 @@ from .safety import PaddedGraph
 KEPT_ROUTES = 4096
 """For how many sets of sizes the route is kept."""
 
-Shapes = list[tuple[int, ...] | None]
+Shapes = list[Cut | None]
 
 
 class ReplayExecutable:
@@ -54,6 +55,7 @@ class ReplayExecutable:
         self._dispatcher = dispatcher
         self._options = options
         self._routes: dict[tuple[int, ...], tuple[Route, Shapes | None]] = {}
+        self._uncut: Shapes = [None] * len(graph.outputs)
         self._generation = Generation()
         self._lock = threading.RLock()
         self._is_closed = False
@@ -101,14 +103,8 @@ class ReplayExecutable:
         return [np.asarray(sizes[dim], dtype=np.int64) for dim in self._padded.real_sizes]
 
     def _real_shapes(self, sizes: Mapping[str, int]) -> Shapes:
-        """The shapes to which padded outputs are cut; None where running tells the size."""
-        types = [value.type for value in self._graph.outputs]
-        return [
-            tuple([evaluate(dim, sizes) for dim in ty.dims])
-            if isinstance(ty, TensorType) and ty.shape is not None and type_symbols(ty) <= sizes.keys()
-            else None
-            for ty in types
-        ]
+        """The shapes to which padded outputs are cut; None for a size that running tells."""
+        return [_real_shape(value.type, sizes) for value in self._graph.outputs]
 
     def _first_call(self, inputs: Mapping[str, Any], values: Sequence[Any], key: BucketKey) -> list[Any]:
         """Eager gives the results, so that nothing which goes wrong while capturing can harm the call."""
@@ -151,14 +147,10 @@ class ReplayExecutable:
         return "every piece was refused" if bucket.refusals else "nothing in the graph is captured"
 
     def _results(self, bucket: Bucket, shapes: Shapes | None) -> list[Any]:
-        bound = bucket.bound
-        cut: Shapes = [None] * len(self._graph.outputs) if shapes is None else shapes
-        if self._options.copy_outputs:
-            results = [bound.copy_of_result(index, shape) for index, shape in enumerate(cut)]
-            bound.forget()
-            return results
-        results = [bound.result(index, shape) for index, shape in enumerate(cut)]
-        return [self._guarded(result) for result in results] if self._options.debug else results
+        results = bucket.results(self._uncut if shapes is None else shapes, copies=self._options.copy_outputs)
+        if self._options.debug and not self._options.copy_outputs:
+            return [self._guarded(result) for result in results]
+        return results
 
     def _guarded(self, result: Any) -> Any:
         return StaticOutput(result, self._generation) if isinstance(result, np.ndarray) else result
@@ -216,6 +208,12 @@ class ReplayExecutable:
             self._is_closed = True
             self._dispatcher.close()
             self._fallback.close()
+
+
+def _real_shape(ty: Type, sizes: Mapping[str, int]) -> Cut | None:
+    if not isinstance(ty, TensorType) or ty.shape is None:
+        return None
+    return tuple([evaluate(dim, sizes) if symbols(dim) <= sizes.keys() else None for dim in ty.shape])
 
 
 def _drawn(ty: Any, sizes: Mapping[str, int]) -> Array | None:

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple, Protocol
 
 from ...ir.plan import Segment, Step
 
+Cut = tuple[int | None, ...]
+"""A shape that a result is cut to; None leaves an axis as it is."""
+
 
 class Pointer(NamedTuple):
     """One row of a pointer table: the address at which a recording expects `name`."""
@@ -87,7 +90,10 @@ class Arena(Protocol):
 
 
 class BoundPlan(Protocol):
-    """A plan with memory on a device. A run is: `start`, `load` each input, `run` or replay each segment, `finish`."""
+    """A plan with memory on a device.
+
+    A run is: `start`, `load` each input, `run` or replay each segment, take results, `finish`.
+    """
 
     @property
     def plan(self) -> Any: ...
@@ -124,14 +130,14 @@ class BoundPlan(Protocol):
         ...
 
     def finish(self) -> None:
-        """Ends a run: states get their new content."""
+        """Ends a run: states get their new content, over which results may lie that are views of the old."""
         ...
 
-    def result(self, index: int, shape: tuple[int, ...] | None = None) -> Any:
+    def result(self, index: int, shape: Cut | None = None) -> Any:
         """Output `index` where it lies, cut to `shape`."""
         ...
 
-    def copy_of_result(self, index: int, shape: tuple[int, ...] | None = None) -> Any:
+    def copy_of_result(self, index: int, shape: Cut | None = None) -> Any:
         """Output `index`, cut to `shape`, as memory of the caller's own."""
         ...
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...ir.graph import Graph
+from ...ir.types import DType, TensorType, type_symbols
 
 
 class SafetyReport(Protocol):
@@ -44,6 +45,15 @@ def _unrepaired(_graph: Graph, _dim: str) -> Graph | None:
 
 def _no_input(_graph: Graph, _dim: str) -> str | None:
     return None
+
+
+def _unpaddable_input(graph: Graph, dim: str) -> str:
+    """Why padding a dim is out of the question whatever the graph does; empty when it is not."""
+    for value in graph.inputs:
+        is_planned = isinstance(value.type, TensorType) and value.type.dtype is not DType.STRING
+        if not is_planned and dim in type_symbols(value.type):
+            return f"input {value.name} is no tensor of numbers"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -96,14 +106,16 @@ class PaddedGraph:
 def padded_graph(graph: Graph, dims: Sequence[str], analysis: Analysis) -> PaddedGraph:
     """`graph`, masked where that makes one of `dims` safe to pad."""
     masked: set[str] = set()
+    unpaddable = {dim: _unpaddable_input(graph, dim) for dim in dims}
     for dim in dims:
-        if analysis.prove(graph, dim).is_safe:
+        if unpaddable[dim] or analysis.prove(graph, dim).is_safe:
             continue
         repaired = analysis.mask(graph, dim)
         if repaired is not None:
             graph = repaired
             masked.add(dim)
-    reports = {dim: analysis.prove(graph, dim) for dim in dims}
+    reports = {dim: analysis.prove(graph, dim) for dim in dims if not unpaddable[dim]}
+    reports |= {dim: _Unproven(failure=why) for dim, why in unpaddable.items() if why}
     takers = {analysis.real_size(graph, dim): dim for dim in dims}
     real_sizes = tuple(takers[value.name] for value in graph.inputs if value.name in takers)
     return PaddedGraph(graph, reports, real_sizes, frozenset(masked))

@@ -35,8 +35,9 @@ def run_plan(bound: HostPlan, inputs: Sequence[Any]) -> list[Any]:
     with np.errstate(all="ignore"):
         for segment in bound.plan.segments:
             bound.run(segment)
+    results = [_copied(bound.result(index)) for index in range(len(bound.plan.graph.outputs))]
     bound.finish()
-    return [_copied(bound.result(index)) for index in range(len(bound.plan.graph.outputs))]
+    return results
 
 
 def _copied(value: Any) -> Any:

@@ -94,3 +94,11 @@ def test_a_result_of_another_shape_is_an_error() -> None:
     wrong = call_of(node, [np.zeros((2, 3), np.float16)], (np.zeros((3, 2), np.float16),))
     with pytest.raises(CapgraphError, match=r"gave float16\[2, 3\] instead of float16\[3, 2\]"):
         wrong.bound()()
+
+
+def test_a_result_over_several_operands_is_not_half_read() -> None:
+    b = Builder()
+    x = b.op("exp", b.input("x", "f32[3]"))
+    graph = b.finish({"y": b.op("layer_norm", x, x, x, axis=0)})
+    inputs = [np.array([1, 2, 3], F32)]
+    np.testing.assert_allclose(run_plan(host_plan(graph), inputs)[0], evaluate_graph(graph, inputs)[0], rtol=1e-6)

@@ -65,7 +65,7 @@ def test_values_are_neither_read_nor_written(bound: HostPlan, recorder: HostReco
         lambda: bound.result(0),
         lambda: bound.load(0, np.zeros(4, F32)),
         lambda: bound.place(0, np.zeros(4, F32)),
-        lambda: bound.poison(),
+        bound.poison,
         lambda: bound.live_results(bound.plan.segments[0]),
     ):
         with pytest.raises(CaptureError, match="while steps are recorded"):

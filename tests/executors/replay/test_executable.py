@@ -225,3 +225,25 @@ def test_up_front_captures_the_largest_first() -> None:
     program.run({"x": rows(3)})
     counters = program.stats().counters
     assert (counters.replayed_calls, counters.eager_calls, counters.captures) == (1, 0, 5)
+
+
+def test_outputs_outside_the_arena_are_cut_as_well() -> None:
+    b = Builder()
+    x, shape = b.input("x", "f32[B, 4]"), b.input("shape", "i64[3]")
+    graph = b.finish({"y": b.op("exp", b.op("dynamic_expand", x, shape))})
+    program, oracle = compiled(graph, dynamic=RANGE), EagerExecutor().compile(graph)
+    for count in (3, 3, 5, 2):
+        inputs = {"x": rows(count), "shape": np.array([2, 1, 1])}
+        np.testing.assert_allclose(program.run(inputs)["y"], oracle.run(inputs)["y"], rtol=1e-6)
+
+
+def test_strings_are_not_padded() -> None:
+    b = Builder()
+    x, names = b.input("x", "f32[B, 4]"), b.input("names", "string[B]")
+    graph = b.finish({"y": b.op("relu", b.op("exp", x)), "names": names})
+    program = compiled(graph, dynamic=RANGE)
+    for count in (4, 4, 3):
+        given = program.run({"x": rows(count), "names": np.array(["a"] * count)})
+        assert given["names"].tolist() == ["a"] * count
+    assert "input names is no tensor of numbers" in program.stats().safety[0]
+    assert program.stats().counters.replayed_calls == 1

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from capgraph.executors.replay.ladder import Buckets, checked_ladder, default_ladder
 from capgraph.ir.errors import InputError
@@ -19,7 +21,7 @@ def test_the_default_ladder() -> None:
 def test_a_ladder_ends_at_the_largest_size_and_rises(low: int, span: int) -> None:
     ladder = default_ladder(low, low + span)
     assert ladder[-1] == low + span
-    assert all(low <= a < b for a, b in zip(ladder, ladder[1:], strict=False))
+    assert all(low <= a < b for a, b in pairwise(ladder))
 
 
 @pytest.mark.parametrize(("low", "high"), [(5, 4), (-1, 4)])

@@ -106,3 +106,18 @@ def test_states_are_always_copied() -> None:
         np.testing.assert_allclose(given["cache_out"], np.exp(cache) + x, rtol=1e-6)
         assert np.array_equal(given["double"], 2 * cache)
         assert np.array_equal(cache, kept)
+
+
+def test_outputs_that_are_views_of_a_state_show_what_it_was() -> None:
+    b = Builder()
+    old = b.input("cache", "f32[4]")
+    row = b.op("unsqueeze", old, axes=[0])
+    graph = b.finish({"cache_out": b.op("neg", b.op("exp", old)), "row": row})
+    graph.set_states([(0, 0)])
+    for copies in (True, False):
+        made = compiled(graph, copy_outputs=copies)
+        for call in range(3):
+            cache = rows(1, call)[0]
+            given = made.run({"cache": cache})
+            assert np.array_equal(given["row"], cache[None])
+            np.testing.assert_allclose(given["cache_out"], -np.exp(cache), rtol=1e-6)

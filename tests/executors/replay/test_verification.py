@@ -1,3 +1,5 @@
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -10,16 +12,14 @@ def problem(old: object, new: object) -> str:
     return output_problem([old], [new], ["y"])
 
 
-@pytest.mark.parametrize(
-    "dtype", [F32, np.float64, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, np.complex64]
-)
+@pytest.mark.parametrize("dtype", [F32, np.float64, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, "c8"])
 @pytest.mark.parametrize("shape", [(), (3,), (0, 2)])
-def test_roundings_are_no_problem_and_more_is(dtype: type, shape: tuple[int, ...]) -> None:
+def test_roundings_are_no_problem_and_more_is(dtype: Any, shape: tuple[int, ...]) -> None:
     old = np.full(shape, 3, dtype)
     assert problem(old, old.copy()) == ""
     if old.size:
         assert problem(old, (old * np.asarray(2, dtype)).astype(dtype)).startswith("output y differs by")
-    close = (old.astype(np.complex128) * (1 + 1e-6)).astype(dtype) if dtype is np.complex64 else old
+    close = (old.astype(np.complex128) * (1 + 1e-6)).astype(dtype) if dtype == "c8" else old
     assert problem(old, close) == ""
 
 
@@ -29,10 +29,10 @@ def test_a_difference_is_measured_by_the_largest_value() -> None:
     assert problem(old, np.array([1.01e6, 1e-6], F32)) != ""
 
 
-def test_nan_and_infinities_must_stand_at_the_same_places() -> None:
+def test_what_is_not_finite_must_stand_at_the_same_places() -> None:
     old = np.array([np.nan, np.inf, 1], F32)
     assert problem(old, old.copy()) == ""
-    for index, wrong in ((0, 1.0), (1, -np.inf), (1, 1.0), (2, np.nan), (2, np.inf)):
+    for index, wrong in ((0, 1.0), (1, 1.0), (2, np.nan), (2, np.inf)):
         new = old.copy()
         new[index] = wrong
         assert problem(old, new) != "", (index, wrong)
