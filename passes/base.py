@@ -81,5 +81,7 @@ def _value(name: str, option: str, text: str, default: Any) -> Any:
             return float(text)
     except (KeyError, ValueError):
         wanted = type(default).__name__
-        raise UnsupportedError(f"option {option} of pass {name} takes {wanted}, not {text!r}") from None
+        raise UnsupportedError(
+            f"option {option} of pass {name} takes {wanted}, not {text!r}", remedy=f"as in {option}={_text(default)}"
+        ) from None
     return tuple(re.split(r"\s*\+\s*", text)) if isinstance(default, tuple) else text

@@ -1,18 +1,307 @@
-"""Stages of passes: what runs, how often, and what is left when something fails."""
+"""Pipelines: text, order, budget, dumps, reports, and that a failure leaves the caller's graph as it was."""
 
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+from typing import ClassVar
+
+import pytest
+from capgraph.ir.equality import first_difference
+from capgraph.ir.errors import CapgraphError, InternalError, UnsupportedError
+from capgraph.ir.graph import Graph
 from capgraph.ir.parser import parse
-from capgraph.passes.canonicalise import Canonicalise
+from capgraph.ir.printer import print_graph
+from capgraph.passes.base import Pass
+from capgraph.passes.catalog import pipeline
+from capgraph.passes.cse import Cse
 from capgraph.passes.eliminate_dead_code import EliminateDeadCode
-from capgraph.passes.pipeline import Pipeline
+from capgraph.passes.exactness import Exactness
+from capgraph.passes.fold_constants import FoldConstants
+from capgraph.passes.numeric import Samples
+from capgraph.passes.pipeline import Pipeline, PipelineReport, innermost_first
+from capgraph.passes.rewriter import Rewriter
+
+TEXT = """
+    graph @main(%x: f32[B, 4]) {
+      %a = exp(%x) loc("first")
+      %b = exp(%x) loc("second")
+      %c = mul(%a, %b)
+      %dead = neg(%c)
+      %d = relu(%c)
+      return %d
+    }
+"""
 
 
-def test_a_pass_that_found_nothing_waits_until_another_changes_the_graph() -> None:
-    graph = parse("graph @main(%x: f32[2]) { %y = relu(%x) %z = relu(%y) return %z }")
-    clean = (EliminateDeadCode(), Canonicalise())
-    report = Pipeline((clean, clean)).run(graph)
+@pytest.fixture
+def graph() -> Graph:
+    return parse(dedent(TEXT))
+
+
+@dataclass(frozen=True)
+class Replace(Pass):
+    """Every `old` becomes a `new`."""
+
+    name: ClassVar[str] = "replace"
+    old: str = "exp"
+    new: str = "tanh"
+
+    def run(self, graph: Graph, rewriter: Rewriter) -> None:
+        for node in graph.nodes:
+            if node.op.name == self.old and rewriter.may_rewrite(f"{self.old}-as-{self.new}", node):
+                rewriter.replace(node, rewriter.op(self.new, node.operands[0]))
+
+
+@dataclass(frozen=True)
+class FailsHalfWay(Pass):
+    """Edits the first node and fails at the second."""
+
+    name: ClassVar[str] = "fails-half-way"
+    error: str = "bug"
+
+    def run(self, graph: Graph, rewriter: Rewriter) -> None:
+        for count, node in enumerate(list(graph.nodes)):
+            rewriter.may_rewrite("edit", node)
+            if count == 0:
+                rewriter.replace(node, rewriter.op("tanh", node.operands[0]))
+            if count == 1 and self.error == "bug":
+                raise ZeroDivisionError("a bug")
+            if count == 1:
+                rewriter.erase(node)  # it is in use: the graph refuses
+
+
+# ---- text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "cse",
+        "cse,eliminate-dead-code",
+        "cse;eliminate-dead-code",
+        "fold-constants{limit=64},cse;cse{max_constant_bytes=3}",
+    ],
+)
+def test_text_reads_back(text: str) -> None:
+    assert str(pipeline(text)) == text
+    assert pipeline(str(pipeline(text))) == pipeline(text)
+
+
+def test_blanks_do_not_matter() -> None:
+    assert pipeline(" fold-constants { limit = 64 } , cse ;; cse ") == pipeline("fold-constants{limit=64},cse;cse")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("csx", "there is no pass csx"),
+        ("cse cse", "expected a comma at 'cse'"),
+        ("cse,,cse", "cannot read the pipeline at ',cse'"),
+        ("cse{limit=3}", "pass cse has no option limit"),
+        ("fold-constants{limit}", "takes int, not ''"),
+        ("fold-constants{limit=3", "expected a comma"),
+        ("CSE", "cannot read the pipeline at 'CSE'"),
+    ],
+)
+def test_text_that_makes_no_sense(text: str, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message) as caught:
+        pipeline(text)
+    assert caught.value.remedy
+
+
+def test_passes_can_be_left_out() -> None:
+    made = pipeline("cse,eliminate-dead-code;cse")
+    assert str(made.without(["cse"])) == "eliminate-dead-code"
+    assert made.without([]) == made
+    with pytest.raises(UnsupportedError, match="the pipeline has no pass csx") as caught:
+        made.without(["csx"])
+    assert caught.value.remedy == "its passes: cse, eliminate-dead-code"
+
+
+# ---- running
+
+
+def test_stages_run_until_nothing_changes(graph: Graph) -> None:
+    report = Pipeline(((Cse(), EliminateDeadCode()),)).run(graph)
+    assert [node.op.name for node in graph.nodes] == ["exp", "mul", "relu"]
     assert [(run.name, run.changed) for run in report.runs] == [
+        ("cse", True),
+        ("eliminate-dead-code", True),
+        ("cse", False),
         ("eliminate-dead-code", False),
-        ("canonicalise", True),
-        ("eliminate-dead-code", False),
-        ("canonicalise", False),
     ]
+
+
+def test_the_report_counts(graph: Graph) -> None:
+    report = Pipeline(((Cse(), EliminateDeadCode()),)).run(graph)
+    first = report.runs[0]
+    assert (first.nodes_before, first.nodes_after, first.rewrites) == (5, 4, {"duplicate": 1})
+    assert report.rewrites == 2
+    assert report.changed
+    assert report.failed is None
+    assert report.seconds == sum(run.seconds for run in report.runs) > 0
+    totals = {total.name: (total.runs, total.rewrites, total.nodes) for total in report.totals()}
+    assert totals == {"cse": (2, 1, -1), "eliminate-dead-code": (2, 1, -1)}
+
+
+def test_a_pipeline_without_passes(graph: Graph) -> None:
+    report = Pipeline(()).run(graph, check="numeric")
+    assert (report.runs, report.changed) == ([], False)
+
+
+@pytest.mark.parametrize("budget", range(4))
+def test_the_budget_stops_after_that_many_rewrites(graph: Graph, budget: int) -> None:
+    report = Pipeline(((Replace(), Cse(), EliminateDeadCode()),)).run(graph, budget=budget)
+    assert report.rewrites == budget
+    names = [node.op.name for node in graph.nodes]
+    assert names.count("tanh") == min(budget, 2) - (budget > 2)
+    assert ("neg" in names) == (budget < 4)
+
+
+def test_rules_that_undo_each_other_over_passes_are_named(graph: Graph) -> None:
+    stage = (Replace(), Replace("tanh", "exp"))
+    with pytest.raises(InternalError, match="passes replace, replace still change the graph after 32 rounds"):
+        Pipeline((stage,)).run(graph)
+
+
+def test_regions_come_before_what_is_around_them() -> None:
+    nested = parse(
+        dedent("""
+    graph @main(%c: bool[], %x: f32[4]) {
+      %y = if(%c, %x) {then_body = @then, else_body = @else}
+      return %y
+    }
+
+    graph @then(%a: f32[4]) {
+      %true = constant() {value = dense<bool[]: true>}
+      %d = if(%true, %a) {then_body = @inner, else_body = @other}
+      return %d
+    }
+
+    graph @else(%a: f32[4]) {
+      %n = neg(%a)
+      return %n
+    }
+
+    graph @inner(%a: f32[4]) {
+      %e = exp(%a)
+      %f = exp(%a)
+      %s = add(%e, %f)
+      return %s
+    }
+
+    graph @other(%a: f32[4]) {
+      return %a
+    }
+    """)
+    )
+    order = innermost_first(nested)
+    assert [owner.output.name if owner is not None else None for _, owner in order] == ["y", "y", "y", "y", None]
+    assert order[-1][0] is nested
+    report = Pipeline(((Cse(),),)).run(nested)
+    assert report.runs[0].rewrites == {"duplicate": 1}
+    assert report.runs[0].nodes_before == 1 + 2 + 1 + 3 + 0
+
+
+# ---- failures
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [("bug", "ZeroDivisionError: a bug"), ("refused", "still used")],
+)
+def test_a_pass_that_fails_is_named_and_leaves_the_graph_alone(graph: Graph, error: str, message: str) -> None:
+    before = print_graph(graph, origins=True)
+    report = PipelineReport()
+    with pytest.raises(InternalError, match=rf"pass fails-half-way failed: .*{message}") as caught:
+        Pipeline(((Cse(),), (FailsHalfWay(error=error),))).run(graph, report=report)
+    assert caught.value.where is not None
+    assert "%" in caught.value.where
+    assert print_graph(graph, origins=True) == before
+    assert report.failed == FailsHalfWay(error=error)
+    assert [run.name for run in report.runs] == ["cse", "cse"]
+
+
+def test_a_broken_graph_is_found_after_the_pass_that_broke_it(graph: Graph) -> None:
+    @dataclass(frozen=True)
+    class Breaks(Pass):
+        name: ClassVar[str] = "breaks"
+
+        def run(self, graph: Graph, rewriter: Rewriter) -> None:
+            for node in graph.nodes:
+                if node.op.name == "relu" and rewriter.may_rewrite("break", node):
+                    made = rewriter.op("abs", node.operands[0])
+                    rewriter.replace(node, made)
+                    made.type = graph.inputs[0].tensor.__class__(graph.inputs[0].tensor.dtype, (1,))
+
+    before = print_graph(graph)
+    with pytest.raises(InternalError, match="pass breaks broke the graph") as caught:
+        Pipeline(((Breaks(),),)).run(graph)
+    assert "abs" in (caught.value.where or "")
+    assert print_graph(graph) == before
+
+
+def test_numeric_checking_holds_each_pass_to_its_own_promise(graph: Graph) -> None:
+    """A rounding-changing pass moves a few bits; the exact one after it must not be blamed for them."""
+
+    @dataclass(frozen=True)
+    class Roundabout(Pass):
+        """relu(x) becomes relu(x / 3 * 3)."""
+
+        name: ClassVar[str] = "roundabout"
+        exactness: ClassVar[Exactness] = Exactness.ROUNDING
+
+        def run(self, graph: Graph, rewriter: Rewriter) -> None:
+            for node in graph.nodes:
+                if node.op.name == "relu" and rewriter.may_rewrite("roundabout", node):
+                    three = rewriter.constant(3.0, node.operands[0].tensor.dtype)
+                    third = rewriter.op("div", node.operands[0], three)
+                    rewriter.replace(node, rewriter.op("clip", rewriter.op("mul", third, three), None, None))
+
+    samples = Samples.drawn(graph)
+    Pipeline(((Roundabout(),), (Cse(), EliminateDeadCode()))).run(graph, check="numeric", samples=samples)
+    assert samples.first_difference(graph, Exactness.EXACT)  # some bits did move
+    with pytest.raises(InternalError, match="pass replace changed what the graph means"):
+        Pipeline(((Replace(),),)).run(graph, check="numeric")
+
+
+def test_checks_that_do_not_exist(graph: Graph) -> None:
+    with pytest.raises(UnsupportedError, match="check='fast' is not known"):
+        Pipeline(()).run(graph, check="fast")
+
+
+def test_random_graphs_cannot_be_checked_numerically() -> None:
+    graph = parse("graph @main(%x: f32[4]) { %n = bernoulli(%x) {dtype = f32}\n %y = add(%x, %n)\n return %y }")
+    with pytest.raises(UnsupportedError, match="random ops"):
+        Pipeline(((Cse(),),)).run(graph, check="numeric")
+
+
+# ---- dumps
+
+
+def test_dumps_show_the_graph_before_and_after_what_changed_it(graph: Graph, tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "dump"
+    before = parse(print_graph(graph))
+    Pipeline(((Cse(), FoldConstants(), EliminateDeadCode()),)).run(graph, dump=folder)
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == [
+        "001-cse-after.txt",
+        "001-cse-before.txt",
+        "003-eliminate-dead-code-after.txt",
+        "003-eliminate-dead-code-before.txt",
+    ]
+    assert first_difference(parse((folder / names[1]).read_text()), before) is None
+    assert first_difference(parse((folder / names[2]).read_text()), graph) is None
+
+
+def test_a_pass_that_breaks_the_graph_is_dumped_too(graph: Graph, tmp_path: Path) -> None:
+    with pytest.raises(CapgraphError):
+        Pipeline(((Replace(),),)).run(graph, dump=tmp_path, check="numeric")
+    assert "tanh" in (tmp_path / "001-replace-after.txt").read_text()
+
+
+def test_progress_names_the_passes(graph: Graph) -> None:
+    seen: list[str] = []
+    Pipeline(((Cse(),), (EliminateDeadCode(),))).run(graph, progress=seen.append)
+    assert seen == ["cse", "cse", "eliminate-dead-code", "eliminate-dead-code"]

@@ -1,0 +1,239 @@
+"""Numeric checking: what is drawn, how far results may move, and that a wrong number is seen."""
+
+import re
+from textwrap import dedent
+
+import ml_dtypes
+import numpy as np
+import pytest
+from capgraph.ir.errors import UnsupportedError
+from capgraph.ir.graph import Graph
+from capgraph.ir.parser import parse
+from capgraph.passes.exactness import Exactness
+from capgraph.passes.numeric import Samples, difference, draw_sizes
+
+EXACT, ROUNDING, APPROXIMATE = Exactness
+F32 = np.float32
+
+
+def graph(text: str) -> Graph:
+    return parse(dedent(text))
+
+
+# ---- differences of arrays
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (np.array([1, np.nan, np.inf], F32), np.array([1, np.nan, np.inf], F32)),
+        (np.array([0.0], F32), np.array([-0.0], F32)),
+        (np.array([2**63 - 1]), np.array([2**63 - 1])),
+        (np.array([1 + 2j], np.complex64), np.array([1 + 2j], np.complex64)),
+        (np.array(["a"], object), np.array(["a"], object)),
+        (np.zeros((0, 3), F32), np.zeros((0, 3), F32)),
+        ([np.zeros(2)], [np.zeros(2)]),
+    ],
+)
+def test_what_is_the_same_to_every_pass(old: object, new: object) -> None:
+    for exactness in Exactness:
+        assert difference(old, new, exactness) == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            np.array([1.0], F32),
+            np.array([np.nextafter(F32(1), F32(2))]),
+            r"at \[0\] is 1.0000001 instead of 1.0 \(1 of 1",
+        ),
+        (np.array([[1, 2], [3, 4]]), np.array([[1, 2], [5, 5]]), r"at \[1, 0\] is 5 instead of 3 \(2 of 4 differ\)"),
+        (np.array([2**63 - 1]), np.array([2**63 - 2]), "is 9223372036854775806 instead of 9223372036854775807"),
+        (np.array([True]), np.array([False]), "is False instead of True"),
+        (np.array([np.nan], F32), np.array([1], F32), "is 1.0 instead of nan"),
+        (np.array([np.inf], F32), np.array([-np.inf], F32), "is -inf instead of inf"),
+        (np.array([1], F32), np.array([1], np.float64), r"is float64\[1\] instead of float32\[1\]"),
+        (np.array([1, 2], F32), np.array([[1, 2]], F32), r"is float32\[1, 2\] instead of float32\[2\]"),
+        (np.array(["a"], object), np.array(["b"], object), "has other strings"),
+    ],
+)
+def test_exact_passes_may_not_move_anything(old: object, new: object, words: str) -> None:
+    assert re.search(words, difference(old, new, EXACT))
+
+
+def test_rounding_is_for_floats_alone() -> None:
+    assert difference(np.array([10**6]), np.array([10**6 + 1]), ROUNDING, terms=10**6)
+    assert not difference(np.array([1e6], F32), np.array([1e6 + 1], F32), ROUNDING, terms=10**6)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16])
+def test_tolerance_goes_by_dtype_and_length(dtype: type) -> None:
+    epsilon = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+    old = np.array([1.0, 0.25]).astype(dtype)
+
+    def moved(roundings: float) -> np.ndarray:
+        return (old.astype(np.float64) * (1 + roundings * epsilon)).astype(dtype)
+
+    assert not difference(old, moved(8), ROUNDING, terms=1)
+    assert difference(old, moved(32), ROUNDING, terms=1)
+    assert not difference(old, moved(32), ROUNDING, terms=100)
+    assert not difference(old, moved(32), ROUNDING, terms=1, response=epsilon)
+
+
+def test_approximations_may_move_percents_and_not_more() -> None:
+    old = np.array([1.0, 0.0], F32)
+    assert not difference(old, np.array([1.01, 0.01], F32), APPROXIMATE)
+    assert difference(old, np.array([1.05, 0.0], F32), APPROXIMATE)
+    assert difference(old, np.array([1.01, 0.01], F32), ROUNDING)
+
+
+def test_what_overflowed_need_not_overflow_again_but_finite_results_stay_finite() -> None:
+    assert not difference(np.array([np.inf], F32), np.array([3e38], F32), ROUNDING)
+    assert difference(np.array([np.inf], F32), np.array([3e38], F32), EXACT)
+    assert difference(np.array([1.0], F32), np.array([np.inf], F32), ROUNDING)
+    assert difference(np.array([1.0], F32), np.array([np.nan], F32), ROUNDING)
+
+
+# ---- samples
+
+
+def test_inputs_are_drawn_small_different_and_valid() -> None:
+    made = graph("graph @main(%x: f32[B, T], %i: i64[T], %c: bool[2], %s: string[], %h: bf16[B]) { return %x }")
+    samples = Samples.drawn(made)
+    x, i, c, s, h = samples.inputs[0]
+    assert draw_sizes(made) == {"B": 3, "T": 2}
+    assert (x.shape, x.dtype) == ((3, 2), F32)
+    assert set(i.tolist()) <= {0, 1}
+    assert (c.dtype, s.item(), h.dtype) == (np.bool_, "text", ml_dtypes.bfloat16)
+    again = Samples.drawn(made).inputs[0]
+    assert np.array_equal(again[0], x)
+    assert not np.array_equal(samples.inputs[1][0], x)
+
+
+def test_sizes_can_be_given() -> None:
+    made = graph("graph @main(%x: f32[B, T]) { return %x }")
+    assert Samples.drawn(made, sizes={"T": 9}).inputs[0][0].shape == (3, 9)
+
+
+def test_a_wrong_number_is_seen_where_it_is() -> None:
+    right = graph("graph @main(%x: f32[4]) {\n %y = exp(%x)\n %z = neg(%x)\n return %y, %z\n}")
+    wrong = graph("graph @main(%x: f32[4]) {\n %y = exp(%x)\n %z = abs(%x)\n return %y, %z\n}")
+    problem = Samples.drawn(right).first_difference(wrong, APPROXIMATE)
+    assert problem.startswith("output z at [")
+    assert Samples.drawn(right).first_difference(right, EXACT) == ""
+
+
+LONG = """
+    graph @main(%x: f32[1000, 3]) {{
+      %y = reduce_sum(%x) {{axes = [0], keep_dims = false}}
+      {rest}
+    }}
+"""
+
+
+def test_a_sum_in_another_order_is_admitted_where_sums_may_be_reordered() -> None:
+    once = graph(LONG.format(rest="return %y"))
+    halves = graph(
+        """
+        graph @main(%x: f32[1000, 3]) {
+          %r = reshape(%x) {shape = [8, 125, 3]}
+          %s = reduce_sum(%r) {axes = [1], keep_dims = false}
+          %y = reduce_sum(%s) {axes = [0], keep_dims = false}
+          return %y
+        }"""
+    )
+    samples = Samples.drawn(once)
+    assert samples.terms >= 999
+    assert samples.first_difference(halves, EXACT)
+    assert samples.first_difference(halves, ROUNDING) == ""
+
+
+def test_cancellation_makes_room_and_a_wrong_sign_is_still_seen() -> None:
+    """(x + 1e6) - 1e6 keeps few bits of x, so that x itself is as good; -x is not."""
+    text = """
+    graph @main(%x: f32[64]) {{
+      %big = constant() {{value = dense<f32[]: 1000000.0>}}
+      %a = add(%x, %big)
+      %b = sub(%a, %big)
+      {rest}
+    }}"""
+    kept, gone = graph(text.format(rest="return %b")), graph(text.format(rest="return %x as b"))
+    samples = Samples.drawn(kept)
+    assert samples.first_difference(gone, EXACT)
+    assert samples.first_difference(gone, ROUNDING) == ""
+    scaled = graph(text.format(rest="%y = mul(%big, %x)\n return %y as b"))
+    assert samples.first_difference(scaled, ROUNDING)
+
+
+def test_samples_go_on_from_what_a_pass_gave() -> None:
+    first = graph("graph @main(%x: f32[64]) {\n %y = tanh(%x)\n return %y\n}")
+    second = graph(
+        """
+        graph @main(%x: f32[64]) {
+          %three = constant() {value = dense<f32[]: 3.0>}
+          %a = tanh(%x)
+          %b = div(%a, %three)
+          %y = mul(%b, %three)
+          return %y
+        }"""
+    )
+    samples = Samples.drawn(first)
+    problem, following = samples.compared(second, ROUNDING)
+    assert problem == ""
+    assert following.first_difference(second, EXACT) == ""
+    assert samples.first_difference(second, EXACT)
+    assert samples.compared(second, EXACT)[1] is samples
+
+
+def test_a_graph_that_fails_afterwards_is_a_difference() -> None:
+    right = graph("graph @main(%x: f32[4], %i: i64[2]) {\n %y = gather(%x, %i) {axis = 0}\n return %y\n}")
+    wrong = graph(
+        """
+        graph @main(%x: f32[4], %i: i64[2]) {
+          %far = constant() {value = dense<i64[]: 99>}
+          %j = add(%i, %far)
+          %y = gather(%x, %j) {axis = 0}
+          return %y
+        }"""
+    )
+    assert Samples.drawn(right).first_difference(wrong, EXACT).startswith("it cannot be evaluated any more: ")
+
+
+def test_graphs_that_cannot_be_checked() -> None:
+    noise = graph("graph @main(%x: f32[4]) {\n %n = bernoulli(%x) {dtype = f32}\n return %n\n}")
+    with pytest.raises(UnsupportedError, match="random ops"):
+        Samples.drawn(noise)
+    inside = graph(
+        """
+        graph @main(%c: bool[], %x: f32[4]) {
+          %y = if(%c, %x) {then_body = @then, else_body = @else}
+          return %y
+        }
+
+        graph @then(%a: f32[4]) {
+          %n = bernoulli(%a) {dtype = f32}
+          return %n
+        }
+
+        graph @else(%a: f32[4]) {
+          return %a
+        }"""
+    )
+    with pytest.raises(UnsupportedError, match="random ops"):
+        Samples.drawn(inside)
+    far = graph(
+        "graph @main(%x: f32[4]) {\n %i = constant() {value = dense<i64[]: 9>}\n"
+        " %y = gather(%x, %i) {axis = 0}\n return %y\n}"
+    )
+    with pytest.raises(UnsupportedError, match="cannot be evaluated on drawn inputs") as caught:
+        Samples.drawn(far)
+    assert "gather" in (caught.value.where or "")
+    assert caught.value.remedy
+
+
+def test_given_samples_are_used_as_they_are() -> None:
+    made = graph("graph @main(%x: f32[2]) {\n %y = neg(%x)\n return %y\n}")
+    samples = Samples.of(made, [[np.array([1, 2], F32)]])
+    assert samples.samples[0].expected[0].tolist() == [-1, -2]
+    assert samples.inputs[0][0].tolist() == [1, 2]
