@@ -9,7 +9,7 @@ if fewer transposes are left, so that it ends. What tf2onnx puts around channels
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,7 +43,8 @@ class SinkTransposes(PatternPass):
         return RULES
 
 
-class _Plan(NamedTuple):
+@dataclass(frozen=True)
+class _Plan:
     """How to make a transposed value, and how many more transposes there are then."""
 
     cost: int
