@@ -25,11 +25,13 @@ def test_inputs_and_outputs_have_the_order_of_the_graph() -> None:
 
 
 def test_outputs_belong_to_the_caller() -> None:
-    graph = parse("graph @main(%x: f32[2]) { %c: f32[2] = constant() {value = dense<f32[2]: [1.0, 2.0]>} return %c, %x, %x }")
+    graph = parse(
+        "graph @main(%x: f32[2]) { %c: f32[2] = constant() {value = dense<f32[2]: [1.0, 2.0]>} return %c, %x, %x }"
+    )
     session, x = Session(graph), np.array([5, 6], F32)
     first = session.run([x])
     for array in first:
-        array += 1
+        np.add(array, 1, out=array)
     assert x.tolist() == [5, 6]
     assert [array.tolist() for array in session.run([x])] == [[1, 2], [5, 6], [5, 6]]
     assert [array.tolist() for array in first] == [[2, 3], [6, 7], [6, 7]]
@@ -47,7 +49,7 @@ def test_types_that_its_interface_lacks_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="%x is bf16"):
         Session(parse("graph @main(%x: bf16[2]) { %y: bf16[2] = neg(%x) return %y }"))
     with pytest.raises(UnsupportedError, match="only tensors go in and out"):
-        Session(parse("graph @main(%x: f32[2]) { %s: seq<f32[2]> = sequence_construct(%x) return %s }"))
+        Session(parse("graph @main(%s: seq(f32[2])) { return %s }"))
 
 
 def test_types_that_its_interface_lacks_may_stand_inside() -> None:
@@ -58,7 +60,7 @@ def test_types_that_its_interface_lacks_may_stand_inside() -> None:
 
 
 def test_a_model_that_is_refused_says_why() -> None:
-    with pytest.raises(UnsupportedError, match="ONNX Runtime refuses the model: .*ArgMin"):
+    with pytest.raises(UnsupportedError, match=r"ONNX Runtime refuses the model: .*ArgMin"):
         Session(parse("graph @main(%x: u32[T]) { %y: i64[1] = argmin(%x) {axis = 0} return %y }"))
 
 
