@@ -10,8 +10,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
+from ..ir.attrs import is_tuple
 from ..ir.errors import UnsupportedError
 from ..ir.graph import Graph
 from .driver import apply_rules
@@ -65,8 +66,8 @@ class PatternPass(Pass):
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "+".join(map(str, cast(tuple[Any, ...], value)))
+    if is_tuple(value):
+        return "+".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -78,15 +78,19 @@ def _clip_to_bounds(rewriter: Rewriter, found: Found) -> Value | None:
     bounds = [_scalar(node.inputs[index]) for node in (inner, outer) for index in (1, 2)]
     if None in bounds:
         return None
-    low, high, outer_low, outer_high = (float(bound) for bound in bounds if bound is not None)
+    low, high, outer_low, outer_high = (bound for bound in bounds if bound is not None)
     if not low <= outer_low <= outer_high <= high:
         return None
     return rewriter.op("clip", found["x"], outer.inputs[1], outer.inputs[2])
 
 
-def _scalar(value: Value | None) -> float | None:
+def _scalar(value: Value | None) -> float | int | None:
+    """The number in a constant; integers stay exact."""
     content = constant_of(value) if value is not None else None
-    return None if content is None or content.size != 1 else float(content.array.reshape(-1)[0])
+    if content is None or content.size != 1:
+        return None
+    number = content.array.reshape(-1)[0]
+    return int(number) if content.dtype.is_integer else float(number)
 
 
 _INVOLUTIONS = ("neg", "logical_not", "bitwise_not")

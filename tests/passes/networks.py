@@ -173,7 +173,7 @@ def _flatten(net: _Network, x: Value) -> Value:
     size: Dim = 1
     for dim in x.shape[1:]:
         size = size * dim
-    return net.draw.emit("reshape", x, shape=(x.shape[0], size))
+    return net.draw.emit("reshape", x, shape=(*x.shape[:1], size))
 
 
 def _add_axis(net: _Network, x: Value) -> Value:

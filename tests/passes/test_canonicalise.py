@@ -1,0 +1,48 @@
+"""The whole table of canonical rules: every one can fire, and each is exact by the pass's promise."""
+
+from capgraph.passes.canonicalise import Canonicalise
+from capgraph.passes.exactness import Exactness
+
+from tests.passes.aimed import aimed_graph, fires
+from tests.passes.checking import check_pass
+
+WITNESSES = 40
+
+
+def test_rules_have_names_of_their_own() -> None:
+    names = [rule.name for rule in Canonicalise().rules()]
+    assert len(set(names)) == len(names)
+
+
+def test_the_pass_is_exact() -> None:
+    assert Canonicalise.exactness is Exactness.EXACT
+
+
+def test_rules_feed_each_other() -> None:
+    check_pass(
+        Canonicalise(),
+        """
+        graph @main(%x: f32[B, 4]) {
+          %one = constant() {value = dense<f32[]: 1.0>}
+          %a = unsqueeze(%x) {axes = [1]}
+          %b = mul(%a, %one)
+          %c = transpose(%b) {perm = [1, 0, 2]}
+          %d = neg(%c)
+          %e = neg(%d)
+          %f = reshape(%e) {shape = [B, 4]}
+          %g = concat(%f) {axis = 0}
+          return %g
+        }""",
+        """
+        graph @main(%x: f32[B, 4]) {
+          return %x as g
+        }""",
+    )
+
+
+def test_most_rules_fire_on_graphs_aimed_at_them() -> None:
+    rules = Canonicalise().rules()
+    silent = [
+        rule.name for rule in rules if not any(fires(rule, aimed_graph(seed, [rule])) for seed in range(WITNESSES))
+    ]
+    assert len(silent) <= len(rules) // 3, silent
