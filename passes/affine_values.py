@@ -136,8 +136,7 @@ def _same_size_in(shape: Sequence[Dim], a: Dim, b: Dim) -> bool:
 
 def bounds_of(affine: Affine, shape: Sequence[Dim]) -> tuple[int | None, int | None]:
     """The least and the greatest element that can be shown, None where there is none."""
-    low: Dim | None = affine.start
-    high: Dim | None = affine.start
+    low, high = affine.start, affine.start
     for stride, size in zip(affine.strides, shape, strict=True):
         if not isinstance(stride, int):
             return None, None
@@ -163,6 +162,8 @@ def _constant(node: Node, _operands: Sequence[Affine | None]) -> Affine | None:
         int(array[(*origin[:axis], 1, *origin[axis + 1 :])]) - start if size > 1 else 0
         for axis, size in enumerate(array.shape)
     ]
+    if max(map(abs, (start, *strides))) * content.size > LARGEST:
+        return None
     made = np.full((), start, dtype=np.int64)
     for axis, (stride, size) in enumerate(zip(strides, array.shape, strict=True)):
         made = made + (np.arange(size, dtype=np.int64) * stride).reshape(-1, *(1,) * (array.ndim - axis - 1))
