@@ -38,9 +38,10 @@ class MergeProducts(Pass):
         groups: dict[Value, list[_Product]] = {}
         for product in _products(graph):
             groups.setdefault(product.node.operands[0], []).append(product)
-        for x, products in groups.items():
+        for products in groups.values():
             if len(products) >= self.least and rewriter.may_rewrite("products-of-one-value", products[0].node):
-                _merge(x, products, rewriter)
+                # What they read may itself have been a product that is now part of another.
+                _merge(products[0].node.operands[0], products, rewriter)
 
 
 @dataclass(frozen=True)
