@@ -21,10 +21,10 @@ WRITTEN_OTHERWISE = {
     "swish|swiglu": "ONNX Runtime has no kernel for Swish, so it is written as a product",
     "mod_float.*_fmod_0": "before opset 28 there is no remainder of floats with the sign of the divisor",
     "(gru|lstm|simple_rnn)_batchwise": "ONNX Runtime takes no batch-first layout, so transpositions are written",
-    "range_b?float16": "before opset 28 a range of 16-bit floats is one of 32-bit floats and a cast",
-    "convtranspose_output_shape": "negative pads are not allowed by every reader, so a crop is written",
-    "group_normalization_(example|epsilon)": "scales for groups, not channels, are of an old version",
-    "attention_4d_causal_with_past_and_present": "the past's length is told by a constant the second time",
+    "range_b?float16": "before opset 27 there is no range of 16-bit floats: it is one of 32-bit floats and a cast",
+    "convtranspose_output_shape": "pads below zero are out of the attribute's range, so a Pad node stands behind",
+    "group_normalization_(example|epsilon)": "ONNX Runtime has no kernel for it, so it is written as an instance norm",
+    "attention_4d_causal_with_past_and_present": "a size that is a shape node the first time is a constant the second; why is open",
 }
 """Models that come back in other nodes the first time and the same from then on, and why."""
 
