@@ -24,7 +24,7 @@ WRITTEN_OTHERWISE = {
     "range_b?float16": "before opset 27 there is no range of 16-bit floats: it is one of 32-bit floats and a cast",
     "convtranspose_output_shape": "pads below zero are out of the attribute's range, so a Pad node stands behind",
     "group_normalization_(example|epsilon)": "ONNX Runtime has no kernel for it, so it is written as an instance norm",
-    "attention_4d_causal_with_past_and_present": "a size that is a shape node the first time is a constant the second; why is open",
+    "attention_4d_causal_with_past_and_present": "a shape node becomes a constant the second time; why is open",
 }
 """Models that come back in other nodes the first time and the same from then on, and why."""
 
