@@ -48,6 +48,7 @@ NOT_FOLLOWED = {
     "data": "%y: bool[B, T] = greater(%x, %x)",
     "a gap": f"{RANGE}\n%u: i64[B] = arange() {{start = T + 1, limit = T + B + 1}}\n"
     "%y: i64[T + B] = concat(%t, %u) {axis = 0}",
+    "large": "%y: i64[2] = constant() {value = dense<i64[2]: [9223372036854775807, -9223372036854775808]>}",
     "from the end": f"{RANGE}\n%y: i64[min(2, T)] = slice(%t) {{axes = [0], starts = [-2], ends = [99], steps = [1]}}",
     "joined rows": "%c: i64[2, 2] = constant() {value = dense<i64[2, 2]: [0, 1, 5, 6]>}\n"
     "%y: i64[4] = reshape(%c) {shape = [4]}",
