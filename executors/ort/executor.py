@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .partition import Partition
     from .pieces import Piece
 
+_KEPT_SIZES = 1024
+
 
 class OrtExecutor:
     """Runs graphs through ONNX Runtime on the CPU.
@@ -58,6 +60,7 @@ class OrtExecutable:
         self._partition: Partition | None = partition
         self._names = graph.output_names
         self._watched = dims_to_watch(graph)
+        self._empty: dict[tuple[int, ...], bool] = {}
         self._eager: Steps | None = None
 
     @property
@@ -77,7 +80,7 @@ class OrtExecutable:
         if partition is None:
             raise ExecutionError("the program is closed", remedy="call capgraph.optimize again")
         values, sizes = self._signature.bind(inputs)
-        if self._watched and not all(evaluate(dim, sizes) for dim in self._watched):
+        if self._watched and self._has_nothing(sizes):
             results: Sequence[Any] = owned(self._all_eagerly(values, sizes), values)
         else:
             results = self._in_pieces(partition, values, sizes)
@@ -86,6 +89,16 @@ class OrtExecutable:
     def close(self) -> None:
         """Gives back the sessions and their memory."""
         self._partition, self._eager = None, None
+
+    def _has_nothing(self, sizes: Sizes) -> bool:
+        """Whether one of the watched sizes is 0. The answer is remembered: there are more of them than time."""
+        key = tuple(sizes.values())
+        found = self._empty.get(key)
+        if found is None:
+            found = any(evaluate(dim, sizes) <= 0 for dim in self._watched)
+            if len(self._empty) < _KEPT_SIZES:
+                self._empty[key] = found
+        return found
 
     def _in_pieces(self, partition: "Partition", values: list[Any], sizes: Sizes) -> Sequence[Any]:
         pieces = partition.pieces

@@ -9,58 +9,49 @@ from collections.abc import Callable
 from ...ir.analysis import input_symbols
 from ...ir.dims import Dim, symbols
 from ...ir.graph import Graph, Node
+from ...ir.op import Trait
 from ...ir.types import DType, TensorType, Type
 
 _WIDE = frozenset((DType.F64, DType.I64, DType.U64, DType.I32, DType.U32))
-_TAKES_NOTHING = frozenset(("concat", "identity", "if", "loop"))
-"""Ops that empty operands are usual for, and right: the first content of a cache, or of a list that a loop makes."""
+_TAKES_NOTHING = Trait.ELEMENTWISE | Trait.VIEW
+_ALSO_TAKE_NOTHING = frozenset(
+    "attention cast concat expand gather if layer_norm loop matmul rms_norm rotary_embedding slice softmax split".split()
+)
+"""Ops that are right for empty operands, and usual for them: a cache that is empty at first, a loop's first list."""
+
+_ENDS_PROCESS = frozenset(("gru", "instance_norm", "lstm", "rnn", "scan"))
+"""Ops that end the process for empty operands. The others give results that are wrong or have other sizes."""
 
 
 def known_fault(node: Node) -> str:
     """What ONNX Runtime does wrong at `node`; empty when nothing is known."""
-    if node.op.name not in _TAKES_NOTHING and any(0 in _shape(value.type) for value in node.operands):
+    dims = _risky_dims(node)
+    if 0 in dims:
         return "it has an operand without elements"
-    if node.op.name in _WATCHED and not _is_told(node):
+    if node.op.name in _ENDS_PROCESS and not _are_told(node, dims):
         return "it may have an operand without elements, which only running tells"
     check = _FAULTS.get(node.op.name)
     return check(node) if check is not None else ""
 
 
 def dims_to_watch(graph: Graph) -> tuple[Dim, ...]:
-    """Sizes of `graph` which, where one is 0, must keep a whole call out of ONNX Runtime.
-
-    Recurrent cells over an empty sequence or batch give results without the initial state, or end the process; so does
-    a scan that stacks empty tensors along another axis than the first.
-    """
+    """Sizes of `graph` which, where one is 0, must keep a whole call out of ONNX Runtime."""
     told = frozenset(input_symbols(graph))
-    dims = (dim for node in graph.nodes for dim in _WATCHED.get(node.op.name, _nothing)(node))
-    return tuple({dim: None for dim in dims if symbols(dim) and symbols(dim) <= told})
+    dims = dict.fromkeys(dim for node in graph.nodes for dim in _risky_dims(node))
+    return tuple(dim for dim in dims if symbols(dim) and symbols(dim) <= told)
 
 
-def _is_told(node: Node) -> bool:
+def _risky_dims(node: Node) -> tuple[Dim, ...]:
+    if node.op.has(_TAKES_NOTHING) or node.op.name in _ALSO_TAKE_NOTHING:
+        return ()
+    values = (*node.operands, *node.outputs) if node.op.name == "scan" else node.operands
+    return tuple(dim for value in values for dim in _shape(value.type))
+
+
+def _are_told(node: Node, dims: tuple[Dim, ...]) -> bool:
     assert node.graph is not None
     told = frozenset(input_symbols(node.graph))
-    return all(symbols(dim) <= told for dim in _WATCHED[node.op.name](node))
-
-
-def _first_dims(node: Node) -> tuple[Dim, ...]:
-    return _shape(node.operands[0].type)
-
-
-def _all_dims(node: Node) -> tuple[Dim, ...]:
-    return tuple(dim for value in (*node.operands, *node.outputs) for dim in _shape(value.type))
-
-
-def _nothing(_node: Node) -> tuple[Dim, ...]:
-    return ()
-
-
-_WATCHED: dict[str, Callable[[Node], tuple[Dim, ...]]] = {
-    "gru": _first_dims,
-    "lstm": _first_dims,
-    "rnn": _first_dims,
-    "scan": _all_dims,
-}
+    return all(symbols(dim) <= told for dim in dims)
 
 
 def _shape(ty: Type) -> tuple[Dim, ...]:
