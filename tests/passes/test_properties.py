@@ -7,7 +7,7 @@ import pytest
 from capgraph.ir.equality import first_difference
 from capgraph.ir.graph import Graph
 from capgraph.ir.parser import parse
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.passes.aimed import aimed_graph, all_rules, fires
@@ -57,7 +57,6 @@ def test_graphs_are_kept_whole() -> None:
         assert first_difference(graph, parse(text_of(graph, "a remark\nof two lines"))) is None
 
 
-@settings(max_examples=20)
 @given(st.data())
 def test_passes_keep_their_promises_on_drawn_graphs(data: st.DataObject) -> None:
     graph = data.draw(graphs())
