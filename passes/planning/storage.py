@@ -186,6 +186,8 @@ class _Assignment:
 
     def _finish_state(self, source: int, output: int) -> None:
         old, new = self.graph.inputs[source], self.graph.outputs[output]
+        if not is_planned(old) or not is_planned(new):
+            return
         if self.result.views[old].buffer != self.result.views[new].buffer:
             self.result.copies[output] = source
 
