@@ -16,7 +16,7 @@ from ....ir.ops import native
 from ....ir.ops.rules import normal_axes
 from ....ir.types import DType, TensorType
 from .facts import Number, Tail, Unsafe
-from .walk import REAL_SIZE, UnsafeState, Walk
+from .walk import REAL_SIZE, UnsafeState, Walk, settle
 
 
 class Surgeon:
@@ -104,11 +104,11 @@ class Surgeon:
         before = set(self.graph.nodes)
         results = self.graph.inline(node.attrs["body"], node.operands, node)
         made = [inner for inner in self.graph.nodes if inner not in before]
-        for inner in made:
-            self._judge(inner)
         for old, new in zip(node.outputs, results, strict=True):
             self.graph.replace_uses(old, new)
         self.graph.erase(node)
+        for inner in made:
+            settle(self.walk, inner, self.repair)
 
     # ---- masks
 

@@ -194,7 +194,7 @@ def walked(graph: Graph, symbol: str, largest: int | None, repair: Repair | None
         for node in graph.nodes:
             if node in live:
                 where = node.where()
-                _judge(walk, node, repair)
+                settle(walk, node, repair)
         where = "its outputs"
         walk.check_outputs()
     except Unsafe as failure:
@@ -202,7 +202,8 @@ def walked(graph: Graph, symbol: str, largest: int | None, repair: Repair | None
     return Outcome(walk, None, "")
 
 
-def _judge(walk: Walk, node: Node, repair: Repair | None) -> None:
+def settle(walk: Walk, node: Node, repair: Repair | None) -> None:
+    """Judges a node, repairing it as often as that helps. Raises `Unsafe` when it does not."""
     if repair is None:
         walk.judge(node)
         return

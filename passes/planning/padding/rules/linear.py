@@ -3,6 +3,7 @@
 Along a contracted axis garbage has to be turned into zeros, in both operands: zero times infinity is no number.
 """
 
+import math
 from collections.abc import Sequence
 
 from .....ir.dims import Dim
@@ -51,14 +52,15 @@ def _require_carried(
 
 def _require_zeros(case: Case, places: Sequence[tuple[int, int, Tail]]) -> None:
     numbers = [tail.number for _, _, tail in places]
-    is_finite = [
-        not case.is_float(operand) or (number is not None and abs(number) != float("inf"))
-        for (operand, _, _), number in zip(places, numbers, strict=True)
+    infinite = [
+        place
+        for place, number in zip(places, numbers, strict=True)
+        if case.is_float(place[0]) and (number is None or math.isinf(number))
     ]
-    if 0 in numbers and all(is_finite):
+    if 0 in numbers and not infinite:
         return
-    masks = [Mask(operand, axis, 0) for (operand, axis, tail), finite in zip(places, is_finite, strict=True)
-             if not (finite and 0 in numbers) and tail.number != 0]  # fmt: skip
+    masked = infinite or places[:1]
+    masks = [Mask(operand, axis, 0) for operand, axis, _ in masked]
     raise Unsafe(f"it contracts an axis that carries {case.symbol}", masks)
 
 

@@ -1,0 +1,90 @@
+"""Runs a graph at a padded size with garbage behind the real elements, and says what garbage reached."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from capgraph.ir.constant import Array
+from capgraph.ir.dims import evaluate
+from capgraph.ir.evaluate import evaluate_graph
+from capgraph.ir.graph import Graph
+from capgraph.ir.types import TensorType
+from capgraph.passes.planning.padding import padding_safety, real_size_input
+
+Sizes = Mapping[str, int]
+
+
+def leak(
+    original: Graph, safe: Graph, symbol: str, sizes: Sizes, padded: int, inputs: Sequence[Array], seed: int
+) -> str:
+    """Which output of `safe` (the original, masked or not) differs from the original's; empty when none does.
+
+    The original runs on `inputs` of the real `sizes`, `safe` on the same with garbage up to `padded`. States must keep
+    what stands behind their real elements.
+    """
+    expected = evaluate_graph(original, inputs, sizes)
+    larger = {**sizes, symbol: padded}
+    given = padded_inputs(safe, symbol, sizes, larger, inputs, seed)
+    results = evaluate_graph(safe, given, larger)
+    found = [np.asarray(array) for array in results]
+    for name, want, got in zip(original.output_names, expected, found, strict=True):
+        if not is_close(want, got[real_part(np.shape(want))]):
+            return f"output {name}: {want.reshape(-1)[:8]} became {got[real_part(np.shape(want))].reshape(-1)[:8]}"
+    for state in original.states:
+        old, new = given[state.input], found[state.output]
+        outside = np.ones(new.shape, dtype=np.bool_)
+        outside[real_part(expected[state.output].shape)] = False
+        if not is_close(old[outside], new[outside]):
+            return f"state {original.inputs[state.input].name} was written behind its real elements"
+    return ""
+
+
+def padded_inputs(
+    graph: Graph, symbol: str, sizes: Sizes, larger: Sizes, inputs: Sequence[Array], seed: int
+) -> list[Array]:
+    """The inputs of a call at the `larger` sizes: real ones first, fills where the report asks, else garbage."""
+    generator = np.random.default_rng(seed)
+    fills = padding_safety(graph, symbol, larger[symbol]).fills
+    given: list[Array] = []
+    for value, real in zip(graph.inputs, inputs, strict=False):
+        assert isinstance(value.type, TensorType)
+        shape = tuple(evaluate(dim, larger) for dim in value.shape)
+        made = np.full(shape, fills[value.name]) if value.name in fills else garbage(generator, real.dtype, shape)
+        made = made.astype(real.dtype)
+        made[real_part(real.shape)] = real
+        given.append(made)
+    if real_size_input(graph, symbol) is not None and len(given) < len(graph.inputs):
+        given.append(np.asarray(sizes[symbol], dtype=np.int64))
+    return given
+
+
+def real_part(shape: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(0, size) for size in shape)
+
+
+def garbage(generator: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """NaN, infinities and random numbers; for integers any bits."""
+    if dtype.kind == "O":
+        return np.full(shape, "garbage", dtype=object)
+    if dtype.kind == "b":
+        return generator.integers(0, 2, shape).astype(dtype)
+    bits = generator.integers(0, 256, (*shape, dtype.itemsize), dtype=np.uint8)
+    made = bits.view(dtype).reshape(shape)
+    if dtype.kind in "iu":
+        return made
+    poison = np.asarray([np.nan, np.inf, -np.inf, 1.0, 3e4], dtype=np.float64)
+    with np.errstate(all="ignore"):
+        return np.asarray(generator.choice(poison, shape).astype(dtype))
+
+
+def is_close(a: Array, b: Array) -> bool:
+    """Whether two arrays agree up to the rounding of sums in another order."""
+    a, b = np.asarray(a), np.asarray(b)
+    if a.shape != b.shape:
+        return False
+    if a.dtype.kind in "biuO":
+        return bool(np.array_equal(a, b))
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    tolerance = 1e-4 if a.dtype.itemsize >= 4 else 5e-2
+    with np.errstate(all="ignore"):
+        return bool(np.allclose(a.astype(wide), b.astype(wide), rtol=tolerance, atol=tolerance, equal_nan=True))

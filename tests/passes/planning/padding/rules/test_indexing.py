@@ -1,0 +1,127 @@
+from tests.passes.planning.padding.judging import maskable, safe, unsafe
+
+
+def test_indices_of_a_caller_are_filled() -> None:
+    safe(
+        """
+        graph @main(%ids: i64[B, S], %table: f32[5, 4]) {
+          %flat: i64[B*S] = reshape(%ids) {shape = [B*S]}
+          %a: f32[B*S, 4] = gather(%table, %flat)
+          %b: f32[B, S, 4] = reshape(%a) {shape = [B, S, 4]}
+          return %b
+        }""",
+        ids=0,
+    )
+
+
+def test_computed_indices_are_masked() -> None:
+    maskable(
+        """
+        graph @main(%ids: i64[S], %table: f32[5, 4]) {
+          %one: i64[] = constant() {value = dense<i64[]: 1>}
+          %next: i64[S] = add(%ids, %one)
+          %a: f32[S, 4] = gather(%table, %next)
+          return %a
+        }""",
+        "padded indices can be out of range",
+    )
+
+
+def test_positions_are_in_range_up_to_the_largest_size() -> None:
+    safe("""
+        graph @main(%x: f32[S, 4], %table: f32[8, 4]) {
+          %n: i64[S] = arange() {limit = S}
+          %a: f32[S, 4] = gather(%table, %n)
+          %b: f32[S, 4] = add(%x, %a)
+          return %b
+        }""")
+    maskable(
+        """
+        graph @main(%x: f32[S, 4], %table: f32[7, 4]) {
+          %n: i64[S] = arange() {limit = S}
+          %a: f32[S, 4] = gather(%table, %n)
+          %b: f32[S, 4] = add(%x, %a)
+          return %b
+        }""",
+        "padded indices can be out of range",
+    )
+
+
+def test_an_index_into_the_dim_may_not_count_from_its_end() -> None:
+    unsafe(
+        """
+        graph @main(%x: f32[S, 4], %i: i64[B]) {
+          %a: f32[B, 4] = gather(%x, %i)
+          return %a
+        }""",
+        "an index may count from the end",
+    )
+    safe("""
+        graph @main(%x: f32[S, 4]) {
+          %i: i64[1] = constant() {value = dense<i64[1]: [0]>}
+          %a: f32[1, 4] = gather(%x, %i)
+          return %a
+        }""")
+    unsafe(
+        """
+        graph @main(%x: f32[S, 4]) {
+          %i: i64[1] = constant() {value = dense<i64[1]: [-1]>}
+          %a: f32[1, 4] = gather(%x, %i)
+          return %a
+        }""",
+        "an index may count from the end",
+    )
+
+
+def test_elements_by_index_along_another_axis() -> None:
+    safe(
+        """
+        graph @main(%x: f32[S, 4], %i: i64[S, 2]) {
+          %a: f32[S, 2] = gather_elements(%x, %i) {axis = 1}
+          return %a
+        }""",
+        i=0,
+    )
+
+
+def test_classes_of_each_row() -> None:
+    safe("""
+        graph @main(%i: i64[S], %v: f32[2]) {
+          %a: f32[S, 3] = one_hot(%i, %v) {depth = 3}
+          return %a
+        }""")
+
+
+def test_each_sample_has_a_cache_of_its_own() -> None:
+    safe(
+        """
+        graph @main(%c: f32[S, 2, 6, 4], %u: f32[S, 2, 3, 4], %p: i64[S]) {
+          %a: f32[S, 2, 6, 4] = tensor_scatter(%c, %u, %p)
+          return %a
+        }""",
+        p=0,
+    )
+    unsafe(
+        """
+        graph @main(%c: f32[B, 2, 9, 4], %u: f32[B, 2, S, 4], %p: i64[B]) {
+          %a: f32[B, 2, 9, 4] = tensor_scatter(%c, %u, %p)
+          return %a
+        }""",
+        "padded steps of S would be written",
+    )
+
+
+def test_padded_rows_may_not_be_scattered() -> None:
+    unsafe(
+        """
+        graph @main(%c: f32[9, 4], %i: i64[S, 1], %u: f32[S, 4]) {
+          %a: f32[9, 4] = scatter_nd(%c, %i, %u)
+          return %a
+        }""",
+        "padded rows of S would be written",
+    )
+    safe("""
+        graph @main(%c: f32[9, S], %i: i64[B, 1], %u: f32[B, S]) {
+          %a: f32[9, S] = scatter_nd(%c, %i, %u)
+          return %a
+        }""")
