@@ -45,7 +45,7 @@ def _is_to_channels_first(node: Node) -> bool:
 def _bias_vector(bias: Value | None, channels: int) -> Constant | None:
     """An addend along the last axis as `[C]`."""
     content = constant_of(bias) if bias is not None else None
-    if content is None or content.size != channels or content.shape[-1] != channels:
+    if content is None or content.size != channels or content.shape[-1:] != (channels,):
         return None
     return Constant(content.array.reshape(-1), content.dtype)
 

@@ -10,6 +10,7 @@ CONSTANTS = """
           %w = constant() {value = dense<f32[2, 3]: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]>}
           %b = constant() {value = dense<f32[3]: [1.0, 2.0, 3.0]>}
           %one = constant() {value = dense<f32[]: 1.0>}
+          %w1 = constant() {value = dense<f32[2, 1]: [1.0, 2.0]>}
           %w3 = constant() {value = dense<f32[1, 2, 1]: [1.0, 2.0]>}
 """
 
@@ -68,6 +69,8 @@ def test_product_alone_of_sequences() -> None:
         "%y = matmul(%x, %w)\n %a = add(%y, %b)\n %z = transpose(%a) {perm = [0, 3, 1, 2]}\n return %z, %a",
         # Not one addend for each channel.
         "%y = matmul(%x, %w)\n %a = add(%y, %one)\n %z = transpose(%a) {perm = [0, 3, 1, 2]}\n return %z",
+        # Not even with one channel.
+        "%y = matmul(%x, %w1)\n %a = add(%y, %one)\n %z = transpose(%a) {perm = [0, 3, 1, 2]}\n return %z",
         # A stack of matrices.
         "%y = matmul(%x, %w3)\n %z = transpose(%y) {perm = [0, 3, 1, 2]}\n return %z",
         # Softmax minds the order.
