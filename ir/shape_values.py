@@ -11,7 +11,7 @@ import numpy as np
 
 from .attrs import AttrKind
 from .constant import Array
-from .dims import Dim, SymDim
+from .dims import Dim, SymDim, evaluate
 from .errors import CapgraphError
 from .graph import Node, Value
 from .op import Trait
@@ -176,13 +176,21 @@ def _checked(found: Any, value: Value) -> Array | None:
 
 
 def _fits(element: Any, dtype: DType) -> bool:
-    """Whether a dim can be an element: integers must lie in range, symbolic ones are taken to, from 32 bits on."""
+    """Whether a dim can be an element: integers must lie in range, symbolic ones of 32 bits on are taken to."""
     if isinstance(element, SymDim):
-        return dtype.bits >= 32 and dtype.is_integer
+        return dtype.bits >= 32 and dtype.is_integer and _stays_small(element, 1 << min(dtype.bits - 2, 40))
     if dtype is DType.BOOL or isinstance(element, bool):
         return dtype is DType.BOOL and isinstance(element, bool)
     least = 0 if dtype.kind is Kind.UINT else -(1 << (dtype.bits - 1))
     return isinstance(element, int) and least <= element < least + (1 << dtype.bits)
+
+
+def _stays_small(dim: SymDim, limit: int) -> bool:
+    """Whether no number in a dim is so large that it could only come from arithmetic that wraps."""
+    try:
+        return abs(evaluate(dim, dict.fromkeys(dim.symbols, 1))) <= limit
+    except CapgraphError:  # a division by zero
+        return False
 
 
 def _read_only(content: Array) -> Array:

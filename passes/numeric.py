@@ -111,6 +111,8 @@ def difference(old: Any, new: Any, exactness: Exactness, terms: int = 1, respons
     """How `new` differs from `old` by more than `exactness` allows, in words; empty when it does not."""
     if not is_array(old) or not is_array(new):
         return "" if repr(old) == repr(new) else f"is {new!r} instead of {old!r}"
+    if exactness is not Exactness.EXACT and response == inf and old.dtype == new.dtype:
+        return ""
     if old.dtype != new.dtype or old.shape != new.shape:
         return f"is {new.dtype}{list(new.shape)} instead of {old.dtype}{list(old.shape)}"
     if old.dtype.hasobject:
@@ -130,8 +132,10 @@ def difference(old: Any, new: Any, exactness: Exactness, terms: int = 1, respons
 
 def tolerance(expected: Array, dtype: DType, exactness: Exactness, terms: int, response: float) -> float:
     """The absolute error that is allowed for an output with these expected values."""
-    if exactness is Exactness.EXACT or dtype.kind not in (Kind.FLOAT, Kind.COMPLEX):
+    if exactness is Exactness.EXACT:
         return 0.0
+    if dtype.kind not in (Kind.FLOAT, Kind.COMPLEX):
+        return AMPLIFICATION * response
     finite = np.abs(expected[np.isfinite(expected)])
     scale = float(finite.max()) if finite.size else 0.0
     rounding = _epsilon(dtype) * scale * ROUNDINGS * sqrt(terms) + AMPLIFICATION * response
@@ -183,9 +187,64 @@ def _sample(graph: Graph, inputs: Sequence[Any]) -> Sample:
             where=error.where,
             remedy="pass samples of real inputs, or check='structure'",
         ) from error
-    moved = _evaluated_roughly(graph, inputs)
-    response = [inf] * len(expected) if moved is None else map(_distance, expected, moved)
-    return Sample(tuple(inputs), expected, tuple(response))
+    return Sample(tuple(inputs), expected, _response(graph, inputs, expected))
+
+
+def _response(graph: Graph, inputs: Sequence[Any], expected: Sequence[Any]) -> tuple[float, ...]:
+    """How far each output moves when inputs, weights and computed floats are off by one rounding.
+
+    Infinite where operations overflow, for then their order decides, and where a size depends on a rounding.
+    """
+    run = _RoughRun()
+    try:
+        moved = run.outputs(graph, inputs)
+    except CapgraphError:
+        return (inf,) * len(expected)
+    overflowed = [value in run.overflowed for value in graph.outputs]
+    return tuple(inf if lost else _distance(*pair) for *pair, lost in zip(expected, moved, overflowed, strict=True))
+
+
+class _RoughRun:
+    """An evaluation with an error in every operation; `overflowed` are values in which, or before which, one did."""
+
+    def __init__(self) -> None:
+        self.overflowed: set[Value] = set()
+        self._random = np.random.default_rng(0)
+
+    @_silent
+    def outputs(self, graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        sizes: Sizes = {}
+        bind_inputs(graph, inputs, sizes)
+        values = {value: self._nudged(given) for value, given in zip(graph.inputs, inputs, strict=True)}
+        for node in graph.nodes:
+            operands = [values[value] if value is not None else None for value in node.inputs]
+            results = evaluate_node(node, operands, sizes)
+            if _overflows(operands, results) or not self.overflowed.isdisjoint(node.operands):
+                self.overflowed.update(node.outputs)
+            if _rounds(node):
+                results = tuple(self._nudged(result) for result in results)
+            values.update(zip(node.outputs, results, strict=True))
+        return tuple(values[value] for value in graph.outputs)
+
+    def _nudged(self, array: Any) -> Any:
+        """Every float one rounding up or down."""
+        if not _is_float(array):
+            return array
+        step = self._random.choice((-1.0, 1.0), array.shape) * _epsilon(DType.of(array.dtype))
+        return np.asarray(array.astype(np.float64) * (1.0 + step), dtype=array.dtype)  # with no axes it is a scalar
+
+
+def _is_float(array: Any) -> bool:
+    return is_array(array) and not array.dtype.hasobject and DType.of(array.dtype).is_float
+
+
+def _overflows(operands: Sequence[Any], results: Sequence[Any]) -> bool:
+    """Whether infinities or NaN come out of an operation where none went in."""
+    return any(map(_is_float, operands)) and _all_finite(operands) and not _all_finite(results)
+
+
+def _all_finite(arrays: Sequence[Any]) -> bool:
+    return all(bool(np.isfinite(array).all()) for array in arrays if _is_float(array))
 
 
 _WITHOUT_ROUNDING = frozenset(("abs", "ceil", "clip", "floor", "max", "min", "neg", "relu", "round", "sign", "where"))
@@ -198,36 +257,11 @@ def _rounds(node: Node) -> bool:
     return node.op.name == "constant" or node_flops(node) != 0
 
 
-@_silent
-def _evaluated_roughly(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...] | None:
-    """What `graph` gives when inputs, weights and computed floats are off by one rounding; None when it then fails."""
-    random = np.random.default_rng(0)
-    sizes: Sizes = {}
-    bind_inputs(graph, inputs, sizes)
-    values: dict[Value, Any] = {v: _nudged(x, random) for v, x in zip(graph.inputs, inputs, strict=True)}
-    try:
-        for node in graph.nodes:
-            operands = [values[value] if value is not None else None for value in node.inputs]
-            results = evaluate_node(node, operands, sizes)
-            if _rounds(node):
-                results = tuple(_nudged(result, random) for result in results)
-            values.update(zip(node.outputs, results, strict=True))
-    except CapgraphError:
-        return None
-    return tuple(values[value] for value in graph.outputs)
-
-
-def _nudged(array: Any, random: np.random.Generator) -> Any:
-    """Every float one rounding up or down."""
-    if not is_array(array) or array.dtype.hasobject or not DType.of(array.dtype).is_float:
-        return array
-    step = random.choice((-1.0, 1.0), array.shape) * _epsilon(DType.of(array.dtype))
-    return np.asarray(array.astype(np.float64) * (1.0 + step), dtype=array.dtype)  # with no axes it is a scalar
-
-
 def _distance(first: Any, second: Any) -> float:
-    if not is_array(first) or first.dtype.hasobject or first.shape != second.shape or not first.size:
+    if not is_array(first) or first.dtype.hasobject:
         return 0.0
+    if first.shape != second.shape:
+        return inf
     with np.errstate(all="ignore"):
         apart = np.abs(_wide(first).astype(np.complex128) - _wide(second))
     finite = apart[np.isfinite(apart)]

@@ -51,7 +51,9 @@ def _rewrite(node: Node, found: Affine, bound: frozenset[str], rewriter: Rewrite
             rewriter.replace(node, _number(found.constant, node.output, rewriter))
         return
     varying = [axis for axis, stride in enumerate(found.strides) if stride != 0]
-    if node.op.name not in _HEAVY or len(varying) != 1 or not symbols(found.start) <= bound:
+    if node.op.name not in _HEAVY or node.output.tensor.dtype is not DType.I64:
+        return
+    if len(varying) != 1 or not symbols(found.start) <= bound:
         return
     if isinstance(found.strides[varying[0]], int) and rewriter.may_rewrite("range", node):
         rewriter.replace(node, _range(found, varying[0], node.output, rewriter))

@@ -10,6 +10,7 @@ from capgraph.ir.dims import Dim, evaluate, symbol
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph, Value
 from capgraph.ir.ops import native
+from capgraph.ir.parser import parse
 from capgraph.ir.shape_values import MAX_ELEMENTS, ShapeValues
 from capgraph.ir.types import DType, TensorType
 from hypothesis import given
@@ -213,3 +214,13 @@ def test_what_is_followed_is_what_the_evaluator_computes(steps: list[tuple[str, 
     assert found is not None
     (result,) = evaluate_graph(chain.graph, [np.zeros((2, 3, 12), dtype=np.float32)])
     assert evaluate(found, {"B": 2, "T": 3}) == int(result)
+
+
+def test_sizes_that_could_only_come_from_wrapping_are_not_known() -> None:
+    graph = parse(
+        "graph @main(%x: f32[B]) {\n %s = shape(%x)\n %f = constant() {value = dense<i64[]: -4326119450921527585>}\n"
+        " %a = add(%s, %f)\n %g = constant() {value = dense<i64[]: 1024>}\n %b = mul(%s, %g)\n return %a, %b\n}"
+    )
+    values = ShapeValues()
+    assert values.of(graph.value("a")) is None
+    assert values.as_dims(graph.value("b")) == (1024 * symbol("B"),)

@@ -237,3 +237,36 @@ def test_given_samples_are_used_as_they_are() -> None:
     samples = Samples.of(made, [[np.array([1, 2], F32)]])
     assert samples.samples[0].expected[0].tolist() == [-1, -2]
     assert samples.inputs[0][0].tolist() == [1, 2]
+
+
+def test_integers_may_flip_where_one_rounding_flips_them() -> None:
+    edge = graph(
+        "graph @main(%x: f32[64]) {\n %y = sigmoid(%x)\n %f = ceil(%y)\n %i = cast(%f) {to = i32}\n return %i\n}"
+    )
+    wrong = graph("graph @main(%x: f32[64]) {\n %y = abs(%x)\n %f = ceil(%y)\n %i = cast(%f) {to = i32}\n return %i\n}")
+    samples = Samples.drawn(edge)
+    assert samples.samples[0].response == (0.0,)
+    assert samples.first_difference(wrong, ROUNDING)
+    stepped = graph(
+        "graph @main(%x: f32[64]) {\n %e = exp(%x)\n %f = ceil(%e)\n %i = cast(%f) {to = i32}\n return %i\n}"
+    )
+    assert Samples.of(stepped, [[np.zeros(64, F32)]]).samples[0].response == (1.0,)
+
+
+def test_where_operations_overflow_their_order_decides() -> None:
+    text = "graph @main(%x: f16[4]) {{\n {lines}\n return %y\n}}"
+    squared = graph(text.format(lines="%a = mul(%x, %x)\n %y = div(%x, %a)"))
+    direct = graph(text.format(lines="%y = reciprocal(%x)"))
+    large = Samples.of(squared, [[np.full(4, 1000, np.float16)]])
+    assert large.samples[0].response == (np.inf,)
+    assert large.first_difference(direct, ROUNDING) == ""
+    assert large.first_difference(direct, EXACT)
+    small = Samples.of(squared, [[np.full(4, 10, np.float16)]])
+    assert small.samples[0].response[0] < 0.001
+    masked = graph(
+        "graph @main(%c: bool[4], %x: f32[4]) {\n %far = constant() {value = dense<f32[]: -inf>}\n"
+        " %m = where(%c, %x, %far)\n %y = softmax(%m) {axis = 0}\n return %y\n}"
+    )
+    assert (
+        max(Samples.drawn(masked).samples[0].response) < 1e-5
+    )  # an infinity that was put there is none that came about
