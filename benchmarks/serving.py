@@ -2,9 +2,9 @@
 
     python benchmarks/serving.py [--calls N] [--images N] [--json OUT]
 
-Small configurations of BERT and GPT-2 get `--calls` calls with batch 1 to 64, ResNet-50 (the light model of
-the ONNX package, with random weights) `--images` with batch 1 to 4. Each call is compared with eager execution, whose time
-is beside that of the recorded program; the calls that capture a bucket count. OPENBLAS_NUM_THREADS sets the threads.
+Small configurations of BERT and GPT-2 get `--calls` calls with batch 1 to 64, ResNet-50 (the light model of the ONNX
+package, with random weights) `--images` with batch 1 to 4. Each call is compared with eager execution, whose time is
+beside that of the recorded program; the calls that capture a bucket count. OPENBLAS_NUM_THREADS sets the threads.
 """
 
 import argparse

@@ -6,6 +6,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+from ...ir.analysis import all_nodes
 from ...ir.errors import CaptureError
 from ...ir.graph import Node
 from ...ir.op import Trait
@@ -28,20 +29,22 @@ class Piece:
 
 
 class Bucket:
-    """A bound plan that replays. Not thread-safe: buckets share their arena."""
+    """A bound plan that replays: `calls` so far, `replays` of recordings in each.
+
+    Not thread-safe: buckets share their arena.
+    """
 
     def __init__(
         self, bound: BoundPlan, policies: Mapping[str, InputPolicy], fills: Mapping[str, Any], counters: Counters
     ) -> None:
         self.bound = bound
         self.calls = 0
+        self.replays = 0
         self.is_verified = False
         self._counters = counters
         self._seconds = 0.0
         self._pieces = [Piece(segment) for segment in bound.plan.segments]
         self._actions: list[Callable[[], None]] = []
-        places = [bound.plan.buffer_of(value).place for value in bound.plan.graph.outputs]
-        self._in_states = [place is Place.STATE for place in places]
         self._inputs = StaticInputs(bound, policies, fills, counters, self._repoint, self._rerecord)
         self._fixed_tails = frozenset(fills)
         self._refresh()
@@ -65,12 +68,18 @@ class Bucket:
 
         They are taken before the states get their new content, which some may be views of the old.
         """
-        take = [self.bound.copy_of_result if copies or is_state else self.bound.result for is_state in self._in_states]
-        found = [each(index, shape) for index, (each, shape) in enumerate(zip(take, shapes, strict=True))]
-        self.bound.finish()
+        bound = self.bound
         if copies:
-            self.bound.forget()
+            found = [bound.copy_of_result(index, shape) for index, shape in enumerate(shapes)]
+            bound.forget()
+        else:
+            found = [self._static_result(index, shape) for index, shape in enumerate(shapes)]
+        bound.finish()
         return found
+
+    def _static_result(self, index: int, shape: Cut | None) -> Any:
+        in_state = self.bound.plan.buffer_of(self.bound.plan.graph.outputs[index]).place is Place.STATE
+        return self.bound.copy_of_result(index, shape) if in_state else self.bound.result(index, shape)
 
     @property
     def recordings(self) -> list[Recording]:
@@ -160,6 +169,7 @@ class Bucket:
             partial(self.bound.run, piece.segment) if piece.recording is None else piece.recording.replay
             for piece in self._pieces
         ]
+        self.replays = len(self.recordings)
 
     # ---- the rest
 
@@ -198,7 +208,7 @@ class Bucket:
 
 def is_random(plan: Plan) -> bool:
     """Whether two runs of the plan may differ, so that it cannot be compared with eager."""
-    return any(step.node.op.has(Trait.IMPURE) for step in plan.steps)
+    return any(node.op.has(Trait.IMPURE) for node in all_nodes(plan.graph))
 
 
 def _named(node: Node) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir.errors import CapgraphError, CaptureError, ResourceError
+from ...ir.evaluate import FAILURES
 from ...ir.plan import Plan
 from ..memory import size_text
 from .bucket import Bucket
@@ -20,6 +21,12 @@ Planner = Callable[[Mapping[str, int], CaptureMode], Plan]
 PLANNED_AHEAD = 64
 """The most buckets that are planned before the arena is reserved; others get memory of their own if they need more."""
 
+MOST_BUCKETS = 1024
+"""The most buckets that are captured at a time: sizes that are captured exactly know no other bound than the budget."""
+
+MOST_REFUSED = 4096
+"""The most buckets that are remembered as refused."""
+
 
 class Dispatcher:
     """Holds the buckets of one program. Not thread-safe."""
@@ -34,6 +41,7 @@ class Dispatcher:
         self._router = router
         self._fills = fills
         self._options = options
+        self._allowed = frozenset(tuple(bucket.items()) for bucket in router.buckets)
         self._arena: Arena | None = None
         self._own_arenas: dict[BucketKey, Arena] = {}
         self._plans: dict[BucketKey, Plan] = {}
@@ -58,6 +66,7 @@ class Dispatcher:
             self._check_not_refused(key)
             bucket = Bucket(self._bound(key), self._options.inputs, self._fills, self.counters)
             try:
+                self._evict_beyond(MOST_BUCKETS - 1)
                 bucket.capture(values, expected, self._options.warm_ups)
                 self._check_strict(bucket)
                 self._make_room(key, bucket.nbytes)
@@ -65,7 +74,7 @@ class Dispatcher:
                 bucket.close()
                 self._release(key)
                 raise
-        except (CapgraphError, MemoryError) as error:
+        except FAILURES as error:
             self.refuse(key, error)
             return None
         self._captured[key] = bucket
@@ -81,9 +90,12 @@ class Dispatcher:
             ) from error
 
     def _note_refusal(self, key: BucketKey, why: str) -> None:
-        if key not in self.refused:
-            self.refused[key] = why
-            self.counters.refused_buckets += 1
+        if key in self.refused:
+            return
+        if len(self.refused) >= MOST_REFUSED:
+            del self.refused[next(iter(self.refused))]
+        self.refused[key] = why
+        self.counters.refused_buckets += 1
 
     def _check_not_refused(self, key: BucketKey) -> None:
         if key in self.refused:
@@ -137,6 +149,11 @@ class Dispatcher:
             self._drop(next(iter(self._captured)))
             self.counters.evictions += 1
 
+    def _evict_beyond(self, count: int) -> None:
+        while len(self._captured) > count:
+            self._drop(next(iter(self._captured)))
+            self.counters.evictions += 1
+
     def _exceeds_budget(self, nbytes: int) -> bool:
         return self._options.budget is not None and nbytes > self._options.budget
 
@@ -147,6 +164,8 @@ class Dispatcher:
         bucket = self._captured.pop(key, None)
         if bucket is not None:
             bucket.close()
+        if key not in self._allowed:
+            self._plans.pop(key, None)
         self._release(key)
 
     def _release(self, key: BucketKey) -> None:

@@ -54,7 +54,7 @@ class ReplayExecutable:
         self._router = router
         self._dispatcher = dispatcher
         self._options = options
-        self._routes: dict[tuple[int, ...], tuple[Route, Shapes | None]] = {}
+        self._routes: dict[BucketKey, tuple[Route, Shapes | None]] = {}
         self._uncut: Shapes = [None] * len(graph.outputs)
         self._generation = Generation()
         self._lock = threading.RLock()
@@ -77,7 +77,8 @@ class ReplayExecutable:
         route, shapes = self._routed(sizes)
         if route.key is None:
             return self._eager(inputs, route.reason)
-        values = [*values, *self._real_sizes(sizes)]
+        if self._padded.real_sizes:
+            values = [*values, *self._real_sizes(sizes)]
         bucket = self._dispatcher.find(route.key)
         if bucket is None:
             return self._first_call(inputs, values, route.key)
@@ -89,7 +90,7 @@ class ReplayExecutable:
         return self._results(bucket, shapes)
 
     def _routed(self, sizes: Mapping[str, int]) -> tuple[Route, Shapes | None]:
-        key = tuple(sizes.values())
+        key = tuple(sizes.items())
         found = self._routes.get(key)
         if found is None:
             route = self._router.route(sizes)
@@ -110,14 +111,14 @@ class ReplayExecutable:
         """Eager gives the results, so that nothing which goes wrong while capturing can harm the call."""
         refusal = self._dispatcher.refused.get(key)
         if refusal is not None:
-            return self._eager(inputs, f"bucket {key_text(key)}: {refusal}")
+            return self._eager(inputs, f"its bucket was refused: {refusal}")
         results = self._eager(inputs, "first call of its bucket")
         self._dispatcher.capture(key, values, results)
         return results
 
     def _after_failure(self, inputs: Mapping[str, Any], key: BucketKey, error: CapgraphError) -> list[Any]:
         """Eager decides: when it fails as well the inputs are at fault, else the bucket is."""
-        results = self._eager(inputs, f"bucket {key_text(key)} failed while running")
+        results = self._eager(inputs, "its bucket failed while running")
         self._dispatcher.refuse(key, error)
         return results
 
@@ -129,10 +130,9 @@ class ReplayExecutable:
 
     def _count(self, bucket: Bucket, route: Route) -> None:
         counters = self._dispatcher.counters
-        replayed = len(bucket.recordings)
-        if replayed:
+        if bucket.replays:
             counters.replayed_calls += 1
-            counters.replays += replayed
+            counters.replays += bucket.replays
         else:
             counters.eager_calls += 1
             counters.eager_reasons[self._why_eager(bucket)] += 1

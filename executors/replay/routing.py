@@ -52,12 +52,14 @@ class Router:
                 rows = volume([sizes[name] for name in bucket])
                 return Route(tuple(bucket.items()), "", rows, volume(list(bucket.values())) - rows)
             reason = self._why_no_bucket(sizes)
-        if self._beyond is Beyond.EXACT:
-            return Route(tuple((name, sizes[name]) for name in self._symbols), reason, volume(list(sizes.values())))
+        if self._beyond is Beyond.EXACT and sizes.keys() >= set(self._symbols):
+            return Route(tuple((name, sizes[name]) for name in self._symbols), reason, volume(sizes.values()))
         return Route(None, reason)
 
     def _refusal(self, sizes: Mapping[str, int]) -> str:
         for name in self._symbols:
+            if name not in sizes:
+                return f"the shapes of the inputs do not tell {name}"
             if name not in self._ranges:
                 return f"no range is given for {name}: dynamic={{{name!r}: (1, ...)}}"
             lowest, highest = self._ranges[name]

@@ -48,3 +48,12 @@ def test_a_system_without_meminfo_counts_its_free_pages(group: Path) -> None:
 )
 def test_sizes_read_well(count: int, text: str) -> None:
     assert size_text(count) == text
+
+
+def test_a_process_holds_what_it_wrote() -> None:
+    before = resident_bytes()
+    block = np.ones(1 << 23)
+    after = resident_bytes()
+    assert before is not None
+    assert after is not None
+    assert after - before > block.nbytes * 0.9

@@ -247,3 +247,12 @@ def test_strings_are_not_padded() -> None:
         assert given["names"].tolist() == ["a"] * count
     assert "input names is no tensor of numbers" in program.stats().safety[0]
     assert program.stats().counters.replayed_calls == 1
+
+
+def test_sizes_that_the_shapes_do_not_tell_run_eagerly() -> None:
+    b = Builder()
+    x = b.input("x", "f32[A*B]")
+    graph = b.finish({"y": b.op("neg", b.op("exp", x))})
+    program = compiled(graph, dynamic={"A": (1, 4), "B": (1, 4)}, beyond="exact")
+    assert program.run({"x": np.zeros(6, F32)})["y"].tolist() == [-1] * 6
+    assert list(program.stats().counters.eager_reasons) == ["the shapes of the inputs do not tell A"]

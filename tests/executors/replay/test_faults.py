@@ -170,3 +170,27 @@ def test_a_recording_whose_memory_is_gone_is_not_replayed() -> None:
 
 def _dispatcher(program: ReplayExecutable) -> Dispatcher:
     return program._dispatcher
+
+
+def test_a_planner_that_breaks_harms_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_arguments: object) -> None:
+        raise KeyError("a value without a place")
+
+    monkeypatch.setattr("capgraph.recording.make_plan", breaks)
+    program = compiled(GRAPH, dynamic=RANGE)
+    for call in range(2):
+        check(program, GRAPH, 3, call)
+    assert "a value without a place" in program.stats().refused[0]
+
+
+def test_exact_sizes_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capgraph.executors.replay.dispatcher.MOST_BUCKETS", 4)
+    program = compiled(GRAPH, dynamic=RANGE, beyond="exact")
+    for count in range(20, 40):
+        check(program, GRAPH, count)
+    stats = program.stats()
+    assert len(stats.buckets) == 4
+    assert stats.counters.evictions == 16
+    dispatcher = _dispatcher(program)
+    assert len(dispatcher._plans) == 5 + 4  # the ladder's, and those captured
+    assert len(dispatcher._own_arenas) == 4
