@@ -239,12 +239,14 @@ def _is_float(array: Any) -> bool:
 
 
 def _overflows(operands: Sequence[Any], results: Sequence[Any]) -> bool:
-    """Whether infinities or NaN come out of an operation where none went in."""
-    return any(map(_is_float, operands)) and _all_finite(operands) and not _all_finite(results)
+    """Whether more infinities and NaN come out of an operation than went in, as a part of all elements."""
+    floats = [operand for operand in operands if _is_float(operand)]
+    given = sum(map(_part_lost, floats))
+    return bool(floats) and any(_part_lost(result) > given for result in results if _is_float(result))
 
 
-def _all_finite(arrays: Sequence[Any]) -> bool:
-    return all(bool(np.isfinite(array).all()) for array in arrays if _is_float(array))
+def _part_lost(array: Array) -> float:
+    return 1.0 - float(np.isfinite(array).mean()) if array.size else 0.0
 
 
 _WITHOUT_ROUNDING = frozenset(("abs", "ceil", "clip", "floor", "max", "min", "neg", "relu", "round", "sign", "where"))
