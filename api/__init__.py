@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .executor_comparison import compare
     from .executors.replay.suggest import suggest_buckets
     from .ir.errors import (
         CapgraphError,
@@ -48,12 +49,14 @@ __all__ = [
     "TypeRuleError",
     "UnsupportedError",
     "__version__",
+    "compare",
     "optimize",
     "suggest_buckets",
 ]
 
 # A module must not bear the name of a function here: importing it would put the module in the function's place.
 _HOMES = {
+    "compare": ".executor_comparison",
     "optimize": ".optimization",
     "Program": ".program",
     "suggest_buckets": ".executors.replay.suggest",

@@ -69,13 +69,18 @@ class Program:
         """
         return self._executable.run({} if inputs is None else inputs)
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the executor has to say of how the program runs, such as pieces and the reasons for them."""
+        return tuple(getattr(self._executable, "remarks", ()))
+
     def explain(self) -> str:
         """What the program is, how it runs, what the import had to say, and which ops it does not know natively."""
         graph = self.graph
         parameters = f"{_counted(parameter_count(graph), 'parameter')} ({size_text(parameter_bytes(graph))})"
         lines = [f"program {graph.name}: {_counted(len(graph), 'node')}, {parameters}", *_io_lines(self)]
         lines.append(f"executor: {self.target.executor} on {self.target.device}, {_CAPTURES[self.target.captures]}")
-        lines += [f"  {remark}" for remark in getattr(self._executable, "remarks", ())]
+        lines += [f"  {remark}" for remark in self.remarks]
         lines += _pass_lines(self.level, self.report)
         lines += _foreign_lines(graph)
         lines += [f"note: {note}" for note in self.notes]

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 _MEMINFO = Path("/proc/meminfo")
+_OWN_PAGES = Path("/proc/self/statm")
 _CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
@@ -43,6 +44,15 @@ def _left_in_group() -> int | None:
     if not limit.isdigit():  # "max"
         return None
     return max(0, int(limit) - int(facts.get("anon", 0)))
+
+
+def resident_bytes() -> int | None:
+    """The main memory that this process holds, in bytes; None where the system does not say."""
+    try:
+        pages = int(_OWN_PAGES.read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
 
 
 def size_text(count: float) -> str:

@@ -1,6 +1,13 @@
 """The commands of the command line, one file each: it has a `COMMAND`, which stands in the list below."""
 
-from . import bisect, doctor, optimize, run, show
+from . import bisect, compare, doctor, optimize, run, show
 from .base import Command
 
-COMMANDS: tuple[Command, ...] = (run.COMMAND, optimize.COMMAND, bisect.COMMAND, show.COMMAND, doctor.COMMAND)
+COMMANDS: tuple[Command, ...] = (
+    run.COMMAND,
+    optimize.COMMAND,
+    bisect.COMMAND,
+    compare.COMMAND,
+    show.COMMAND,
+    doctor.COMMAND,
+)

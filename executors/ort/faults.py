@@ -15,7 +15,10 @@ from ...ir.types import DType, TensorType, Type
 _WIDE = frozenset((DType.F64, DType.I64, DType.U64, DType.I32, DType.U32))
 _TAKES_NOTHING = Trait.ELEMENTWISE | Trait.VIEW
 _ALSO_TAKE_NOTHING = frozenset(
-    "attention cast concat expand gather if layer_norm loop matmul rms_norm rotary_embedding slice softmax split".split()
+    (
+        *("attention", "cast", "concat", "expand", "gather", "if", "layer_norm", "loop", "matmul", "rms_norm"),
+        *("rotary_embedding", "slice", "softmax", "split"),
+    )
 )
 """Ops that are right for empty operands, and usual for them: a cache that is empty at first, a loop's first list."""
 

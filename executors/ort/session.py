@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ...frontends.onnx.dialect import Dialect
 from ...frontends.onnx.exporter import MAX_INLINE_BYTES, export_model
 from ...frontends.onnx.saving import save_model
 from ...ir.analysis import parameter_bytes
@@ -82,14 +83,14 @@ def _options(threads: int | None) -> Any:
 def _session(graph: Graph, options: Any) -> Any:
     if parameter_bytes(graph) >= MAX_INLINE_BYTES:
         return _large_session(graph, options)
-    return _opened(export_model(graph, check=False, value_info=False).SerializeToString(), options)
+    return _opened(export_model(graph, check=False, value_info=False, dialect=Dialect.STANDARD).SerializeToString(), options)
 
 
 def _large_session(graph: Graph, options: Any) -> Any:
     """Over 2 GB, through files: the weights are read from there and the files are gone afterwards."""
     with TemporaryDirectory(prefix="capgraph-") as folder:
         path = Path(folder) / "model.onnx"
-        save_model(graph, path)
+        save_model(graph, path, dialect=Dialect.STANDARD)
         return _opened(str(path), options)
 
 

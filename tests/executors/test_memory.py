@@ -1,8 +1,9 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 from capgraph.executors import memory
-from capgraph.executors.memory import available_bytes, size_text
+from capgraph.executors.memory import available_bytes, resident_bytes, size_text
 
 
 @pytest.fixture

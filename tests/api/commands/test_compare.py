@@ -1,0 +1,70 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import capgraph
+import pytest
+from capgraph.cli import main
+
+from tests.api.models import affine, model, save
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(save(affine(), tmp_path))
+
+
+def test_the_table_has_a_row_for_each_executor(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", path, "--executors", "eager, ort,moon", "--runs", "2", "--dim", "batch=4"]) == 0
+    text = capsys.readouterr().out
+    assert "2 sets of inputs against the reference evaluator, 2 timed runs" in text
+    assert [line.split()[0] for line in text.splitlines() if "host" in line] == ["eager", "ort"]
+    assert "one session of ONNX Runtime runs the whole graph" in text
+    assert "moon cannot run: there is no executor 'moon' (try: one of" in text
+
+
+def test_json_holds_everything(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", path, "--executors", "eager", "--runs", "1", "--draws", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["sizes"] == {"batch": 3}
+    assert found["results"][0]["outputs"][0]["ulps"] <= 1
+
+
+def test_files_are_inputs(tmp_path: Path, path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    import numpy as np
+
+    np.save(tmp_path / "x.npy", np.ones((7, 3), np.float32))
+    argv = ["compare", path, "--executors", "eager", "--runs", "1", "--json", "--input", f"x={tmp_path / 'x.npy'}"]
+    assert main(argv) == 0
+    assert json.loads(capsys.readouterr().out)["sizes"] == {"batch": 7}
+
+
+def test_the_page_is_written_and_not_over_the_model(tmp_path: Path, path: str) -> None:
+    page = tmp_path / "page.html"
+    assert main(["compare", path, "--executors", "eager", "--runs", "1", "--html", str(page)]) == 0
+    assert page.read_text().startswith("<!doctype html>")
+    assert main(["compare", path, "--executors", "eager", "--html", path]) == 1
+
+
+def test_a_wrong_number_fails_the_command(
+    path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = capgraph.Program.run
+
+    def off(self: Any, inputs: Any) -> dict[str, Any]:
+        return {name: value + 1 for name, value in run(self, inputs).items()}
+
+    monkeypatch.setattr(capgraph.Program, "run", off)
+    assert main(["compare", path, "--executors", "eager", "--runs", "1"]) == 1
+    captured = capsys.readouterr()
+    assert "outputs differ from the reference in: eager" in captured.err
+    assert "no" in captured.out
+
+
+def test_many_outputs_and_remarks_are_cut_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = "".join(f"y{i} = Mul(x, x) " for i in range(12))
+    outputs = ", ".join(f"float[2] y{i}" for i in range(12))
+    many = save(model(f"main (float[2] x) => ({outputs}) {{ {lines} }}"), tmp_path)
+    assert main(["compare", str(many), "--executors", "eager", "--runs", "1"]) == 0
+    assert "y7" in (text := capsys.readouterr().out)
+    assert "y8" not in text

@@ -1,0 +1,38 @@
+from xml.etree import ElementTree
+
+from capgraph.comparison_page import latency_picture, page
+from capgraph.executor_comparison import ExecutorComparison, ExecutorResult, OutputAccuracy
+
+
+def result(name: str, latency: float, *, is_close: bool = True) -> ExecutorResult:
+    output = OutputAccuracy("y<1>", 3.0, 1e-7, (0, 2), 1, is_close)
+    return ExecutorResult(
+        name, "host", latency_seconds=latency, outputs=(output,), remarks=("a < b",), memory_bytes=2**20
+    )
+
+
+RESULTS = (result("eager", 4e-3), result("ort", 1e-3, is_close=False), ExecutorResult("cuda", problem="no <GPU>"))
+
+
+def test_bars_are_as_long_as_latencies() -> None:
+    picture = ElementTree.fromstring(latency_picture(RESULTS))
+    slow, fast = picture.findall("rect")
+    assert float(slow.attrib["width"]) == 4 * float(fast.attrib["width"])
+    assert "wrong" in fast.attrib["fill"]
+    assert [text.text for text in picture.findall("text")] == ["eager", "4 ms", "ort", "1 ms"]
+    bottom = float(fast.attrib["y"]) + float(fast.attrib["height"])
+    assert bottom <= float(picture.attrib["height"])
+
+
+def test_no_executor_that_ran_is_no_bar() -> None:
+    assert ElementTree.fromstring(latency_picture(RESULTS[2:])).findall("rect") == []
+
+
+def test_the_page_stands_alone_and_escapes_names() -> None:
+    text = page(ExecutorComparison("<net>", {"batch": 3}, 2, 20, RESULTS))
+    assert "<h1>Executors on &lt;net&gt;</h1>" in text
+    assert "cannot run: no &lt;GPU&gt;" in text
+    assert "y&lt;1&gt;" in text
+    assert "[0, 2] of set 1" in text
+    assert "batch = 3" in text
+    assert [part for part in ("http", "src=", "href=", "<script") if part in text] == []

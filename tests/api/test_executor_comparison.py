@@ -1,0 +1,134 @@
+from pathlib import Path
+from typing import Any
+
+import capgraph
+import numpy as np
+import pytest
+from capgraph import executor_comparison as module
+from capgraph.executor_comparison import INFINITE, accuracy
+from capgraph.selection import targets
+from ml_dtypes import bfloat16
+
+from tests.api.models import affine, model, save, with_default, with_foreign_node
+
+F32 = np.float32
+
+
+def test_every_executor_is_held_to_the_reference() -> None:
+    found = capgraph.compare(affine(), runs=3)
+    assert [result.executor for result in found.results] == [target.executor for target in targets()]
+    assert (found.inputs, found.runs, found.sizes) == (2, 3, {"batch": 3})
+    for result in found.results:
+        assert result.is_close, result
+        assert result.latency_seconds > 0
+        assert result.setup_seconds > 0
+        assert result.nodes == 4
+        assert [output.name for output in result.outputs] == ["y"]
+        assert result.outputs[0].ulps <= 1
+
+
+def test_recorded_programs_know_their_sizes() -> None:
+    (result,) = capgraph.compare(affine(), ["graph"], runs=3, sizes={"batch": 5}).results
+    assert any("replayed" in remark and "0 replayed" not in remark for remark in result.remarks)
+
+
+def test_an_executor_that_cannot_run_is_a_result() -> None:
+    found = capgraph.compare(affine(), ["moon", "eager"], runs=1)
+    moon, eager = found.results
+    assert "no executor 'moon'" in moon.problem
+    assert moon.remedy
+    assert not moon.is_close
+    assert eager.is_close
+
+
+def test_an_executor_that_fails_while_running_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_self: Any, _inputs: Any) -> dict[str, Any]:
+        raise capgraph.ExecutionError("it broke", where="%y", remedy="mend it")
+
+    monkeypatch.setattr("capgraph.executors.eager.EagerExecutable.run", fail)
+    (result,) = capgraph.compare(affine(), ["eager"], runs=1).results
+    assert (result.problem, result.remedy) == ("it broke at %y", "mend it")
+
+
+def test_a_wrong_number_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = capgraph.Program.run
+
+    def off(self: Any, inputs: Any) -> dict[str, Any]:
+        outputs = run(self, inputs)
+        outputs["y"][1, 2] += 1
+        return outputs
+
+    monkeypatch.setattr(capgraph.Program, "run", off)
+    (result,) = capgraph.compare(affine(), ["eager"], inputs=[{"x": np.ones((2, 3), F32)}], runs=1).results
+    (output,) = result.outputs
+    assert not result.is_close
+    assert output.position == (1, 2)
+    assert output.ulps == 1 / 2**-22  # of 3.0
+    assert output.relative == pytest.approx(1 / (3 * 6**0.5))
+
+
+def test_inputs_may_be_given_and_defaults_left_out() -> None:
+    found = capgraph.compare(with_default(), ["eager", "ort"], inputs=[{"x": np.ones(3, F32)}], runs=1)
+    assert all(result.is_close for result in found.results)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"inputs": []}, "no set of inputs"),
+        ({"inputs": [{}]}, "input 'x' is missing"),
+        ({"runs": 0}, "at least one run"),
+        ({"draws": 0}, "at least one run"),
+        ({"sizes": {"depth": 3}}, "no dim 'depth'"),
+    ],
+)
+def test_bad_arguments_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(capgraph.InputError, match=message):
+        capgraph.compare(affine(), **options)
+
+
+def test_models_that_cannot_be_held_to_anything_are_refused(tmp_path: Path) -> None:
+    random = model("main (float[4] x) => (float[4] y) { r = RandomNormalLike(x)  y = Add(x, r) }")
+    with pytest.raises(capgraph.UnsupportedError, match="other outputs on each run"):
+        capgraph.compare(save(random, tmp_path))
+    with pytest.raises(capgraph.UnsupportedError, match="nothing here knows how to run"):
+        capgraph.compare(with_foreign_node())
+
+
+# ---- how far apart
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "ulps", "position"),
+    [
+        (np.array([1, 2], F32), np.array([1, 2], F32), 0, None),
+        (np.array([1, 2], F32), np.nextafter(np.array([1, 2], F32), F32(9)), 1, (0,)),
+        (np.array([[1, 4]], F32), np.array([[1, 4 + 2**-20]], F32), 2, (0, 1)),
+        (np.array([0], F32), np.array([1e-45], F32), 1, (0,)),
+        (np.array([5, 7]), np.array([5, 4]), 3, (1,)),
+        (np.array([1], bfloat16), np.array([1 + 2**-7], bfloat16), 1, (0,)),
+        (np.array([1], np.complex64), np.array([1 + 2**-23], np.complex64), 1, (0,)),
+        (np.array([np.nan, np.inf], F32), np.array([np.nan, np.inf], F32), 0, None),
+        (np.zeros((0, 2), F32), np.zeros((0, 2), F32), 0, None),
+        (np.array(1, F32), np.array(1 + 2**-23, F32), 1, ()),
+        (np.array(["a"], object), np.array(["a"], object), 0, None),
+        (np.array([1], F32), np.array([np.nan], F32), INFINITE, None),
+        (np.array([1], F32), np.array([1], np.float64), INFINITE, None),
+        (np.array(["a"], object), np.array(["b"], object), INFINITE, None),
+    ],
+)
+def test_distances(old: Any, new: Any, ulps: float, position: tuple[int, ...] | None) -> None:
+    found = accuracy("y", old, new)
+    assert found.ulps == pytest.approx(ulps)
+    assert found.position == position
+
+
+def test_relative_errors_are_those_of_norms() -> None:
+    assert accuracy("y", np.array([3, 4], F32), np.array([3, 4.5], F32)).relative == pytest.approx(0.1)
+    assert accuracy("y", np.zeros(2, F32), np.array([0, 1e-30], F32)).relative == INFINITE
+
+
+def test_the_worst_set_of_inputs_is_kept() -> None:
+    fine = accuracy("y", np.ones(1, F32), np.ones(1, F32), 0)
+    wrong = accuracy("y", np.ones(1, F32), np.zeros(1, F32), 1)
+    assert max(fine, wrong, key=module._badness) is wrong
