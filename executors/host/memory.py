@@ -29,7 +29,7 @@ class HostArena:
         start = -address_of(memory) % alignment
         self._bytes: Array | None = memory[start : start + nbytes]
         self.nbytes = nbytes
-        self.address = address_of(self._bytes)
+        self.address = address_of(memory) + start
 
     @property
     def bytes(self) -> Array:

@@ -1,0 +1,51 @@
+import capgraph
+import numpy as np
+import pytest
+from capgraph.recording import replay_options
+
+from tests.api.models import affine
+
+
+def affine_dims() -> dict[str, tuple[int, int]]:
+    """A range for each symbolic dim of the model."""
+    symbols = {str(dim) for ty in capgraph.optimize(affine()).inputs.values() for dim in ty.shape if str(dim).isalpha()}
+    return dict.fromkeys(symbols, (1, 8))
+
+
+def test_a_recorded_program_explains_and_counts() -> None:
+    program = capgraph.optimize(affine(), executor="graph", dynamic=affine_dims())
+    x = np.arange(9, dtype=np.float32).reshape(3, 3)
+    for _ in range(3):
+        given = program.run({"x": x})["y"]
+    assert np.array_equal(given, capgraph.optimize(affine(), executor="eager").run({"x": x})["y"])
+    stats = program.stats()
+    assert (stats.counters.calls, stats.counters.replayed_calls, stats.counters.padded_calls) == (3, 2, 2)
+    text = program.explain()
+    assert "executor: graph on host, recorded and replayed" in text
+    assert "calls: 3, of which 2 replayed in 2 pieces and 1 ran eagerly" in text
+    assert "may be padded as it is, proven at" in text
+
+
+def test_a_program_that_records_nothing_counts_nothing() -> None:
+    with pytest.raises(capgraph.UnsupportedError, match="executor 'eager' counts nothing"):
+        capgraph.optimize(affine(), executor="eager").stats()
+
+
+def test_a_dim_that_is_not_there_is_refused() -> None:
+    with pytest.raises(capgraph.InputError, match="there is no symbolic dim 'nope'"):
+        capgraph.optimize(affine(), executor="graph", dynamic={"nope": (1, 2)})
+
+
+def test_options_of_capture_are_checked() -> None:
+    made = replay_options(
+        mode="piecewise", dynamic=None, buckets=None, strict=True, capture={"beyond": "exact", "inputs": {"x": "copy"}}
+    )
+    assert (made.mode.value, made.beyond.value, made.inputs["x"].value, made.strict) == (
+        "piecewise",
+        "exact",
+        "copy",
+        True,
+    )
+    for capture in ({"beyond": "later"}, {"inputs": {"x": "teleport"}}, {"size": 1}):
+        with pytest.raises(capgraph.UnsupportedError):
+            replay_options(mode="full", dynamic=None, buckets=None, strict=False, capture=capture)
