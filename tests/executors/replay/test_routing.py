@@ -14,10 +14,10 @@ class Report:
     """A made-up report: safe for the dims that are named."""
 
     proof = ("rule at node",)
-    fills: dict[str, Any] = {}
 
     def __init__(self, is_safe: bool) -> None:
         self.is_safe = is_safe
+        self.fills: dict[str, Any] = {}
         self.failure = "" if is_safe else "it is summed over"
 
 
