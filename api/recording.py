@@ -18,6 +18,7 @@ from .ir.target import HOST, Target
 from .passes.planning.padding import mask_padding, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
+from .progress import Progress
 
 _POLICIES = {
     CaptureMode.NONE: CapturePolicy(captures=False),
@@ -50,7 +51,7 @@ def replay_options(
     capture: Mapping[str, Any] | None,
 ) -> ReplayOptions:
     """The options of `optimize` as the executor takes them. Raises `UnsupportedError` for one that is unknown."""
-    given = dict(capture or {})
+    given = {"progress": CaptureLine(), **(capture or {})}
     known = ReplayOptions.__dataclass_fields__.keys() - {"mode", "dynamic", "buckets", "strict"}
     for name in given:
         if name not in known:
@@ -64,6 +65,24 @@ def replay_options(
     return ReplayOptions(
         mode=_member(CaptureMode, "mode", mode), dynamic=dynamic or {}, buckets=buckets or {}, strict=strict, **given
     )
+
+
+class CaptureLine:
+    """A line on the terminal that counts the buckets which are captured up front."""
+
+    def __init__(self) -> None:
+        self._line: Progress | None = None
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """See `ReplayOptions.progress`."""
+        if self._line is None:
+            self._line = Progress("capturing", total)
+            self._line.__enter__()
+        elif done < total:
+            self._line.advance(f"capturing {what}")
+        if done == total:
+            self._line.__exit__(None, None, None)
+            self._line = None
 
 
 def _member(choices: Any, name: str, value: Any) -> Any:

@@ -162,10 +162,14 @@ class ReplayExecutable:
         buckets = list(self._router.buckets) if self._router.serves_all_dims else []
         for done, sizes in enumerate(buckets):
             key = tuple(sizes.items())
-            if self._options.progress is not None:
-                self._options.progress(done, len(buckets), key_text(key))
+            self._tell(done, len(buckets), key_text(key))
             with self._lock, np.errstate(all="ignore"):
                 self._capture_drawn(key)
+        self._tell(len(buckets), len(buckets), "")
+
+    def _tell(self, done: int, total: int, what: str) -> None:
+        if self._options.progress is not None:
+            self._options.progress(done, total, what)
 
     def _capture_drawn(self, key: BucketKey) -> None:
         if self._dispatcher.find(key) is not None or key in self._dispatcher.refused:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from .modes import Beyond, CaptureMode, InputPolicy
 
 Progress = Callable[[int, int, str], None]
-"""Told of captured buckets: how many are done, how many there are, and the one at hand."""
+"""Told of buckets captured up front: how many are done, how many there are, and the one at hand (empty at the end)."""
 
 
 @dataclass(frozen=True, kw_only=True)

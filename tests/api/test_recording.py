@@ -1,7 +1,9 @@
+import io
+
 import capgraph
 import numpy as np
 import pytest
-from capgraph.recording import replay_options
+from capgraph.recording import CaptureLine, replay_options
 
 from tests.api.models import affine
 
@@ -45,3 +47,15 @@ def test_options_of_capture_are_checked() -> None:
     for capture in ({"beyond": "later"}, {"inputs": {"x": "teleport"}}, {"size": 1}):
         with pytest.raises(capgraph.UnsupportedError):
             replay_options(mode="full", dynamic=None, buckets=None, strict=False, capture=capture)
+
+
+def test_capturing_up_front_counts_on_the_terminal() -> None:
+    line = CaptureLine()
+    shown = io.StringIO()
+    shown.isatty = lambda: True  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stderr", shown)
+        for done, what in enumerate(["B = 4", "B = 2", ""]):
+            line(done, 2, what)
+    assert "capturing B = 2 1/2" in shown.getvalue()
+    assert shown.getvalue().endswith("\r\x1b[2K")

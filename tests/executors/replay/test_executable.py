@@ -221,7 +221,7 @@ def test_up_front_captures_the_largest_first() -> None:
     program = compiled(
         block(), dynamic=RANGE, up_front=True, progress=lambda done, count, what: told.append(f"{done}/{count} {what}")
     )
-    assert told == ["0/5 B = 16", "1/5 B = 8", "2/5 B = 4", "3/5 B = 2", "4/5 B = 1"]
+    assert told == ["0/5 B = 16", "1/5 B = 8", "2/5 B = 4", "3/5 B = 2", "4/5 B = 1", "5/5 "]
     program.run({"x": rows(3)})
     counters = program.stats().counters
     assert (counters.replayed_calls, counters.eager_calls, counters.captures) == (1, 0, 5)
