@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _KEPT_SIZES = 1024
 
+WHOLE = "one session of ONNX Runtime runs the whole graph"
+"""The remark on a graph that needs no pieces."""
+
 
 class OrtExecutor:
     """Runs graphs through ONNX Runtime on the CPU.
@@ -137,7 +140,7 @@ def _outputs(partition: "Partition", piece: "Piece", values: list[Any], sizes: S
 
 def _remarks(pieces: "tuple[Piece, ...]", why: str) -> tuple[str, ...]:
     if not why:
-        return ("one session of ONNX Runtime runs the whole graph",)
+        return (WHOLE,)
     eager = [piece for piece in pieces if piece.session is None]
     count = sum(len(piece.reasons) for piece in eager)
     lines = [

@@ -83,7 +83,9 @@ def _options(threads: int | None) -> Any:
 def _session(graph: Graph, options: Any) -> Any:
     if parameter_bytes(graph) >= MAX_INLINE_BYTES:
         return _large_session(graph, options)
-    return _opened(export_model(graph, check=False, value_info=False, dialect=Dialect.STANDARD).SerializeToString(), options)
+    return _opened(
+        export_model(graph, check=False, value_info=False, dialect=Dialect.STANDARD).SerializeToString(), options
+    )
 
 
 def _large_session(graph: Graph, options: Any) -> Any:

@@ -30,7 +30,7 @@ from onnx.backend.test.runner import Runner
 from ...ir.graph import Graph
 from .backend import CapgraphBackend, CapgraphBackendRep
 from .exporter import export_model
-from .importer import import_model
+from .importer import ImportedModel, import_model
 
 _RANDOM = "draws random numbers"
 _GRADIENT = "differentiates the graph, which onnx has no implementation of"
@@ -65,7 +65,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case. `error` is the first line of the failure, or why it was skipped."""
+    """What became of a case. `error` is the first line of the failure, or why it was skipped.
+
+    `remarks` are those of whatever ran the model, if it has any.
+    """
 
     name: str
     kind: str
@@ -74,23 +77,35 @@ class Outcome:
     is_native: bool = False
     foreign: tuple[str, ...] = ()
     error: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 class _Recorder(CapgraphBackend):
     """The backend, noting what it was last given."""
 
     round_trip = False
+    made: Callable[[ImportedModel, ModelProto], CapgraphBackendRep] | None = None
     model: ModelProto | None = None
     graph: Graph | None = None
+    rep: CapgraphBackendRep | None = None
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = "CPU", **_options: Any) -> CapgraphBackendRep:
-        _Recorder.model, _Recorder.graph = model, None
+        _Recorder.model, _Recorder.graph, _Recorder.rep = model, None, None
         imported = import_model(model)
         if cls.round_trip:
             imported = import_model(export_model(imported.graph), freeze_initializers=False)
         _Recorder.graph = imported.graph
-        return CapgraphBackendRep(imported)
+        _Recorder.rep = CapgraphBackendRep(imported) if _Recorder.made is None else _Recorder.made(imported, model)
+        return _Recorder.rep
+
+
+def run_models_by(made: Callable[[ImportedModel, ModelProto], CapgraphBackendRep] | None) -> None:
+    """Lets `made` run the models of cases from now on, instead of the reference evaluator (None).
+
+    Its remarks are those in the attribute `remarks` of what it makes.
+    """
+    _Recorder.made = staticmethod(made) if made is not None else None
 
 
 def cases(pattern: str = "") -> list[Case]:
@@ -111,7 +126,7 @@ def run_case(case: Case) -> Outcome:
     """Runs one case; any exception is a failure."""
     if case.name in SKIPPED:
         return Outcome(case.name, case.kind, "skipped", error=SKIPPED[case.name])
-    _Recorder.model = _Recorder.graph = None
+    _Recorder.model = _Recorder.graph = _Recorder.rep = None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the suite's, such as a comparison of NaN
@@ -127,7 +142,8 @@ def _outcome(case: Case, status: str, error: str) -> Outcome:
     operators = tuple(dict.fromkeys(node.op_type for node in _Recorder.model.graph.node)) if _Recorder.model else ()
     foreign = foreign_operators(_Recorder.graph) if _Recorder.graph is not None else ()
     native = _Recorder.graph is not None and not foreign
-    return Outcome(case.name, case.kind, status, operators, native, foreign, error)
+    remarks = tuple(getattr(_Recorder.rep, "remarks", ()))
+    return Outcome(case.name, case.kind, status, operators, native, foreign, error, remarks)
 
 
 def foreign_operators(graph: Graph) -> tuple[str, ...]:

@@ -4,10 +4,14 @@ from enum import Enum
 
 
 class Dialect(Enum):
-    """STANDARD: operators of the ONNX domains alone. ORT: ONNX Runtime's contrib operators too, where they are better.
+    """Who a model is written for.
 
-    Export rules ask for it as `ctx.dialect`. None does yet, so that a model written for ORT is standard as well.
+    FAITHFUL: each op as the operator that means it, so that a model comes back as the same graph. STANDARD: operators
+    of the ONNX domains alone, in the form that runtimes have and run well. ORT: ONNX Runtime's contrib operators too.
+
+    Export rules ask for it as `ctx.dialect`. None writes a contrib operator yet: a model for ORT is standard as well.
     """
 
+    FAITHFUL = "faithful"
     STANDARD = "standard"
     ORT = "ort"

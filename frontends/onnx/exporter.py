@@ -67,7 +67,7 @@ def export_model(
     ir_version: int | None = None,
     value_info: bool = True,
     check: bool = True,
-    dialect: Dialect = Dialect.STANDARD,
+    dialect: Dialect = Dialect.FAITHFUL,
     storage: Storage | None = None,
 ) -> ModelProto:
     """`graph` as an ONNX model.
@@ -144,7 +144,7 @@ class _Large:
 class ModelWriter:
     """What all graphs of one exported model share: versions, names that are taken, and storage."""
 
-    def __init__(self, opset: int, storage: Storage, value_info: bool, dialect: Dialect = Dialect.STANDARD) -> None:
+    def __init__(self, opset: int, storage: Storage, value_info: bool, dialect: Dialect = Dialect.FAITHFUL) -> None:
         self.opset = opset
         self.storage = storage
         self.value_info = value_info

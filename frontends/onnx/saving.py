@@ -32,7 +32,7 @@ def save_model(
     ir_version: int | None = None,
     value_info: bool = True,
     check: bool = True,
-    dialect: Dialect = Dialect.STANDARD,
+    dialect: Dialect = Dialect.FAITHFUL,
     external_over: int = MAX_INLINE_BYTES,
 ) -> ModelProto:
     """Writes `graph` to `path` as an ONNX model and gives what was written; see `export_model` for the options.

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from ....ir.graph import Node, Value
 from ..context import ImportContext
+from ..dialect import Dialect
 from ..export_context import ExportContext
 from .rows import export_as, import_as
 
@@ -53,6 +54,10 @@ IMPORTS = {
 def export_silu(ctx: ExportContext, node: Node) -> None:
     """The product that Swish is: ONNX Runtime 1.31 has no kernel for the operator itself."""
     x, alpha = node.operands[0], node.attrs["alpha"]
+    if ctx.dialect is Dialect.FAITHFUL:
+        ctx.require_opset(24, "Swish")
+        ctx.emit("Swish", (x,), node.outputs, alpha=alpha)
+        return
     scaled = x if alpha == 1 else ctx.emit_value("Mul", (x, ctx.constant(alpha, x.tensor.dtype)))
     ctx.emit("Mul", (x, ctx.emit_value("Sigmoid", (scaled,))), node.outputs)
 

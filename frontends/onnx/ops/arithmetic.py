@@ -4,6 +4,7 @@ from functools import reduce
 
 from ....ir.graph import Node, Value
 from ..context import ImportContext
+from ..dialect import Dialect
 from ..export_context import ExportContext
 from .rows import export_as, import_as
 
@@ -96,6 +97,8 @@ IMPORTS = {
 def export_mod(ctx: ExportContext, node: Node) -> None:
     """Mod, for floats from opset 28 on; before, the one with the dividend's sign, moved where the signs differ."""
     a, b = node.operands
+    if ctx.dialect is Dialect.FAITHFUL and node.output.tensor.dtype.is_float:
+        ctx.require_opset(28, "Mod of floats with the sign of the divisor")
     if ctx.opset >= 28 or not node.output.tensor.dtype.is_float:
         ctx.emit("Mod", (a, b), node.outputs, fmod=0)
         return

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from ....ir.dims import Dim, Truth, compare
 from ....ir.graph import Node, Value
 from ....ir.types import DType
@@ -65,7 +67,10 @@ def _joined(ctx: ImportContext, result: Value) -> Value:
 
 def _all_keys(ctx: ImportContext, q: Value, k: Value) -> Value:
     """The number of keys for each sample: causal attention then starts from the last key, as it does with a cache."""
-    count, batch = ctx.op("shape", k, start=2, end=3), q.shape[0]
+    keys, batch = k.shape[2], q.shape[0]
+    if isinstance(keys, int) and isinstance(batch, int):
+        return ctx.constant(np.full(batch, keys, dtype=np.int64))
+    count = ctx.op("shape", k, start=2, end=3)
     if ctx.may_mention((batch,), count):
         return ctx.op("expand", count, shape=(batch,))
     return ctx.op("dynamic_expand", count, ctx.op("shape", q, start=0, end=1))

@@ -7,6 +7,7 @@ from ....ir.dims import Dim
 from ....ir.errors import ModelError, UnsupportedError
 from ....ir.graph import Node, Value
 from ..context import ImportContext, NotNative
+from ..dialect import Dialect
 from ..export_context import ExportContext
 from .windows import (
     auto_pad,
@@ -197,6 +198,9 @@ def export_conv_transpose(ctx: ExportContext, node: Node) -> None:
     if all(isinstance(pad, int) and pad >= 0 for pad in pads):
         ctx.emit("ConvTranspose", node.inputs, node.outputs, pads=pads, **attrs)
         return
+    if ctx.dialect is Dialect.FAITHFUL and _is_told_by_size(node):
+        ctx.emit("ConvTranspose", node.inputs, node.outputs, output_shape=node.output.shape[2:], **attrs)
+        return
     x, weight, bias = node.inputs
     half = len(pads) // 2
     whole = ctx.emit_value("ConvTranspose", (x, weight), pads=(0,) * len(pads), **attrs)
@@ -207,6 +211,16 @@ def export_conv_transpose(ctx: ExportContext, node: Node) -> None:
         return
     column = ctx.emit_value("Unsqueeze", (bias, ctx.ints(range(1, 1 + half))))
     ctx.emit("Add", (ctx.emit_value("Pad", operands, mode="constant"), column), node.outputs)
+
+
+def _is_told_by_size(node: Node) -> bool:
+    """Whether `output_shape` by itself means these pads: sizes are known, and the end has the odd one."""
+    pads = node.attrs["pads"]
+    half = len(pads) // 2
+    if not node.output.tensor.is_static or not all(isinstance(pad, int) for pad in pads):
+        return False
+    totals = [begin + end for begin, end in zip(pads[:half], pads[half:], strict=True)]
+    return tuple(pads) == split_pads("NOTSET", totals)
 
 
 def export_col2im(ctx: ExportContext, node: Node) -> None:

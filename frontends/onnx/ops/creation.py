@@ -11,6 +11,7 @@ from ....ir.graph import Node, Value
 from ....ir.ops import native
 from ....ir.types import DType
 from ..context import ImportContext, constant_of
+from ..dialect import Dialect
 from ..export_context import ExportContext
 from ..tensors import dense_constant, dtype_of
 from .partly_known import op_of_shape, partial_dims
@@ -172,6 +173,10 @@ _RANGE_DTYPES = (DType.F32, DType.F64, DType.I16, DType.I32, DType.I64)
 def export_dynamic_arange(ctx: ExportContext, node: Node) -> None:
     """Range; in f32 or i64 where it lacks the dtype, as the op's own meaning says."""
     dtype = node.output.tensor.dtype
+    if dtype in (DType.F16, DType.BF16) and ctx.dialect is Dialect.FAITHFUL:
+        ctx.require_opset(27, f"Range in {dtype}")
+        ctx.emit("Range", node.inputs, node.outputs)
+        return
     if dtype in _RANGE_DTYPES:
         ctx.emit("Range", node.inputs, node.outputs)
         return

@@ -10,6 +10,7 @@ from ....ir.dims import Dim, Truth, compare, product
 from ....ir.graph import Node, Value
 from ....ir.types import DType
 from ..context import ImportContext, NotNative, constant_of
+from ..dialect import Dialect
 from ..export_context import ExportContext, Operand
 from .rows import attribute_default, export_as, import_as
 
@@ -144,7 +145,7 @@ def export_group_norm(ctx: ExportContext, node: Node) -> None:
     """
     groups, epsilon = node.attrs["groups"], node.attrs["epsilon"]
     x, scale, bias = node.operands
-    if x.tensor.dtype is DType.F32:
+    if x.tensor.dtype is DType.F32 and ctx.dialect is not Dialect.FAITHFUL:
         _export_by_groups(ctx, node, x, scale, bias)
         return
     ctx.require_opset(21, "GroupNormalization with a scale for each channel")

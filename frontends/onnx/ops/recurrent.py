@@ -7,6 +7,7 @@ from ....ir.graph import Node, Value
 from ....ir.ops import native
 from ....ir.types import DType
 from ..context import ImportContext
+from ..dialect import Dialect
 from ..export_context import ExportContext, Operand
 from .rows import padded_operands
 
@@ -30,21 +31,25 @@ IMPORTS = {op_type: _importing(op_type.lower()) for op_type in ("LSTM", "GRU", "
 
 
 def export_cell(ctx: ExportContext, node: Node) -> None:
-    """LSTM, GRU or RNN in layout 0, the only one that implementations have; layout 1 is written as transpositions."""
+    """LSTM, GRU or RNN in layout 0, the only one that runtimes have; layout 1 is written as transpositions for them."""
     attrs = {name: value for name, value in node.attrs.items() if name != "layout" and value != ()}
     hidden = node.operands[2].shape[2]
     operands: list[Operand] = list(node.inputs)
     if node.inputs[4] is not None and node.inputs[4].tensor.dtype is not DType.I32:
         operands[4] = ctx.emit_value("Cast", (node.inputs[4],), to=DType.I32)
     results: list[Operand] = list(node.outputs)
-    if node.attrs["layout"]:
+    is_batch_first = bool(node.attrs["layout"]) and ctx.dialect is not Dialect.FAITHFUL
+    if node.attrs["layout"] and not is_batch_first:
+        ctx.require_opset(14, f"{node.op.name} with the batch first")
+        attrs["layout"] = 1
+    if is_batch_first:
         for index in (0, *_STATES):
             if index < len(operands) and operands[index] is not None:
                 operands[index] = ctx.emit_value("Transpose", (operands[index],), perm=(1, 0, 2))
         results = [ctx.writer.new_name(f"{value.name}_time_first") for value in node.outputs]
     size = hidden if isinstance(hidden, int) else None
     ctx.emit(node.op.name.upper(), operands, results, hidden_size=size, **attrs)
-    if node.attrs["layout"]:
+    if is_batch_first:
         for value, written in zip(node.outputs, results, strict=True):
             perm = (1, 0, 2) if value.tensor.rank == 3 else (2, 0, 1, 3)
             ctx.emit("Transpose", (written,), (value,), perm=perm)

@@ -5,6 +5,7 @@ import numpy as np
 import onnx
 import pytest
 from capgraph.frontends.onnx import exporter
+from capgraph.frontends.onnx.dialect import Dialect
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.frontends.onnx.importer import import_model
 from capgraph.ir.constant import Constant
@@ -257,7 +258,7 @@ def test_an_attribute_is_kept_where_an_older_version_without_it_means_something_
 def test_a_step_in_between_is_held_to_the_element_types_of_its_operator():
     graph = parse("graph @net(%x: bf16[2]) { %y: bf16[2] = silu(%x) {alpha = 0.5}  return %y }")
     with pytest.raises(UnsupportedError, match=r"(?s)bfloat16.*opset=13"):
-        export_model(graph, opset=12)
+        export_model(graph, opset=12, dialect=Dialect.STANDARD)
 
 
 def test_a_foreign_operator_keeps_the_opsets_in_which_it_means_the_same():

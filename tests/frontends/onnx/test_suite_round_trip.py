@@ -1,11 +1,11 @@
 """Every model of onnx's backend suite as text and back, and as ONNX and back."""
 
-import re
 import warnings
 from pathlib import Path
 
 import onnx
 import pytest
+from capgraph.frontends.onnx.dialect import Dialect
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.frontends.onnx.importer import import_model
 from capgraph.ir.equality import first_difference
@@ -16,17 +16,6 @@ from capgraph.ir.verify import verify
 from onnx.backend.test.loader import load_model_tests
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
-
-WRITTEN_OTHERWISE = {
-    "swish|swiglu": "ONNX Runtime has no kernel for Swish, so it is written as a product",
-    "mod_float.*_fmod_0": "before opset 28 there is no remainder of floats with the sign of the divisor",
-    "(gru|lstm|simple_rnn)_batchwise": "ONNX Runtime takes no batch-first layout, so transpositions are written",
-    "range_b?float16": "before opset 27 there is no range of 16-bit floats: it is one of 32-bit floats and a cast",
-    "convtranspose_output_shape": "pads below zero are out of the attribute's range, so a Pad node stands behind",
-    "group_normalization_(example|epsilon)": "ONNX Runtime has no kernel for it, so it is written as an instance norm",
-    "attention_4d_causal_with_past_and_present": "a shape node becomes a constant the second time; why is open",
-}
-"""Models that come back in other nodes the first time and the same from then on, and why."""
 
 
 @pytest.fixture(scope="module")
@@ -56,17 +45,14 @@ def test_graphs_are_valid_and_read_back_from_their_text(graphs: dict[str, Graph]
 
 
 def test_models_come_back_from_onnx_the_same(graphs: dict[str, Graph]) -> None:
-    otherwise = re.compile("|".join(WRITTEN_OTHERWISE))
     different = {}
     for name, graph in graphs.items():
         again = there_and_back(graph)
         difference = first_difference(graph, again)
-        if difference is not None and otherwise.search(name):
-            difference = first_difference(again, there_and_back(again))
         if difference is not None:
             different[name] = difference
     assert different == {}
 
 
 def there_and_back(graph: Graph) -> Graph:
-    return import_model(export_model(graph), freeze_initializers=False).graph
+    return import_model(export_model(graph, dialect=Dialect.FAITHFUL), freeze_initializers=False).graph

@@ -1,6 +1,7 @@
 """Activations in and out of ONNX, every version of every operator, with and without its attributes."""
 
 import pytest
+from capgraph.frontends.onnx.dialect import Dialect
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.frontends.onnx.ops.activation import EXPORTS, IMPORTS
 from capgraph.ir.errors import UnsupportedError
@@ -63,10 +64,10 @@ def test_variants_of_onnx_runtime(operator, count, attrs):
 @pytest.mark.parametrize(("alpha", "operators"), [(1.0, ["Sigmoid", "Mul"]), (2.0, ["Mul", "Sigmoid", "Mul"])])
 def test_swish_goes_out_as_a_product(alpha, operators):
     graph = imported(one_node("Swish", [random(1, 2, 3)], 1, 24, {"alpha": alpha}))
-    assert [node.op_type for node in export_model(graph).graph.node] == operators
+    assert [node.op_type for node in export_model(graph, dialect=Dialect.STANDARD).graph.node] == operators
 
 
 def test_gelu_before_opset_20_is_refused():
     graph = imported(one_node("Gelu", [random(1, 2)], 1, 20, {}))
     with pytest.raises(UnsupportedError, match="opset=20"):
-        export_model(graph, opset=19)
+        export_model(graph, dialect=Dialect.STANDARD, opset=19)

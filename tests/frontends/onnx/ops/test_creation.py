@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from capgraph.frontends.onnx.dialect import Dialect
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Constant
@@ -97,7 +98,7 @@ def test_positions_of_a_symbolic_length_are_a_static_range() -> None:
     assert [str(value.type) for value in graph.outputs] == ["i64[T]", "f32[T]"]
     feeds = {"x": numbered(2, 3, 4)}
     compare(evaluated(graph, feeds), [np.arange(3), np.arange(3, dtype=F32)])
-    compare(runtime_of(export_model(graph), feeds), evaluated(graph, feeds))
+    compare(runtime_of(export_model(graph, dialect=Dialect.STANDARD), feeds), evaluated(graph, feeds))
 
 
 def test_a_fill_keeps_the_sizes_that_are_known() -> None:
@@ -113,7 +114,7 @@ def test_a_fill_keeps_the_sizes_that_are_known() -> None:
     graph = imported(onnx.parser.parse_model(text))
     assert str(graph.outputs[0].type) == "f32[B, u0, 3]"
     feeds = {"x": numbered(2, 4), "n": ints(5)}
-    compare(runtime_of(export_model(graph), feeds), evaluated(graph, feeds))
+    compare(runtime_of(export_model(graph, dialect=Dialect.STANDARD), feeds), evaluated(graph, feeds))
 
 
 MADE: list[tuple[str, dict[str, Any]]] = [
@@ -134,7 +135,7 @@ def test_what_is_made_of_sizes_is_written(name: str, attrs: dict[str, Any]) -> N
     graph = builder.finish({"x_": x, "y": builder.op(name, **attrs)})
     feeds = {"x": numbered(2, 3)}
     wanted = evaluated(graph, feeds)[1]
-    found = runtime_of(export_model(graph), feeds)[1]
+    found = runtime_of(export_model(graph, dialect=Dialect.STANDARD), feeds)[1]
     assert (found.dtype, found.tolist()) == (wanted.dtype, wanted.tolist())
     assert name in op_names(graph)
 
@@ -145,4 +146,4 @@ def test_ranges_of_other_dtypes_are_written_in_wider_ones(dtype: Any) -> None:
     bounds = [builder.input(name, f"{DType.of(dtype)}[]") for name in "abc"]
     graph = builder.finish({"y": builder.op("dynamic_arange", *bounds)})
     feeds = {name: number(value, dtype) for name, value in zip("abc", (1, 9, 2), strict=True)}
-    compare(runtime_of(export_model(graph), feeds), evaluated(graph, feeds))
+    compare(runtime_of(export_model(graph, dialect=Dialect.STANDARD), feeds), evaluated(graph, feeds))

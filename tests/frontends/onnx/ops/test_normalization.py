@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import pytest
+from capgraph.frontends.onnx.dialect import Dialect
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.ir.parser import parse
 
@@ -25,9 +26,9 @@ def test_softmax_in_both_of_its_meanings(operator, axis, opset):
 
 def test_softmax_along_an_inner_axis_needs_opset_13():
     graph = imported(one_node("Softmax", [random(1, 2, 3)], 1, 13, {"axis": 0}))
-    assert export_model(graph, opset=13).opset_import[0].version == 13
+    assert export_model(graph, dialect=Dialect.STANDARD, opset=13).opset_import[0].version == 13
     with pytest.raises(Exception, match="opset=13"):
-        export_model(graph, opset=12)
+        export_model(graph, dialect=Dialect.STANDARD, opset=12)
 
 
 @pytest.mark.parametrize("opset", [17, 23])
@@ -46,7 +47,7 @@ def test_layer_norm_without_scale_gets_ones_on_export():
     x = random(3, 2, 4)
     expected = evaluated(graph, {"x0": x, "x1": np.ones(4, np.float32)})
     graph.replace_input(node, 1, None)
-    exported = export_model(graph)
+    exported = export_model(graph, dialect=Dialect.STANDARD)
     (found,) = evaluated(imported(exported), {"x0": x, "x1": np.ones(4, np.float32)})
     assert_close(found, expected[0])
 
@@ -96,14 +97,14 @@ def test_group_norm_in_f32_is_written_as_instance_norm_over_the_groups():
     graph = check(
         with_symbols(one_node("GroupNormalization", inputs, 1, 21, {"num_groups": 3}), ["x0"]), feeds_of(*inputs)
     )
-    written = {node.op_type for node in export_model(graph).graph.node}
+    written = {node.op_type for node in export_model(graph, dialect=Dialect.STANDARD).graph.node}
     assert "InstanceNormalization" in written
     assert "GroupNormalization" not in written
 
 
 def test_a_norm_without_scale_is_written_with_ones():
     graph = parse("graph @main(%x: f32[B, 4]) {\n  %y: f32[B, 4] = rms_norm(%x, _)\n  return %y\n}\n")
-    exported = export_model(graph)
+    exported = export_model(graph, dialect=Dialect.STANDARD)
     assert [node.op_type for node in exported.graph.node] == ["RMSNormalization"]
     assert onnx.numpy_helper.to_array(exported.graph.initializer[0]).tolist() == [1, 1, 1, 1]
 
@@ -121,7 +122,7 @@ def test_lrn(opset):
     expected = runtime("LRN", x, opset=opset, size=3, alpha=0.1)
     graph = imported(model)
     assert_close(evaluated(graph, feeds_of(x))[0], expected[0])
-    exported = onnx.helper.get_node_attr_value(export_model(graph).graph.node[-1], "size")
+    exported = onnx.helper.get_node_attr_value(export_model(graph, dialect=Dialect.STANDARD).graph.node[-1], "size")
     assert exported == 3
 
 

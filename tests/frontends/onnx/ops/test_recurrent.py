@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from capgraph.frontends.onnx.dialect import Dialect
 from capgraph.frontends.onnx.exporter import export_model
 
 from tests.frontends.onnx.ops.there_and_back import (
@@ -42,7 +43,7 @@ def test_cells(operator, direction, opset):
     graph = imported(model)
     assert op_names(graph) == [operator.lower()]
     compare(evaluated(graph, feeds_of(*inputs)), expected)
-    exported = export_model(graph)
+    exported = export_model(graph, dialect=Dialect.STANDARD)
     compare(runtime_of(exported, feeds_of(*inputs)), expected)
     compare(evaluated(imported(exported), feeds_of(*inputs)), expected)
 
@@ -53,13 +54,13 @@ def test_only_the_required_operands_and_one_result(operator):
     expected = runtime(operator, *inputs, hidden_size=5)
     graph = imported(one_node(operator, inputs, 1, 22, {"hidden_size": 5}))
     compare(evaluated(graph, feeds_of(*inputs)), expected)
-    compare(evaluated(imported(export_model(graph)), feeds_of(*inputs)), expected)
+    compare(evaluated(imported(export_model(graph, dialect=Dialect.STANDARD)), feeds_of(*inputs)), expected)
 
 
 def test_layout_1_is_written_as_transpositions():
     inputs = [random(1, 2, 4, 3), random(2, 1, 20, 3), random(3, 1, 20, 5)]
     graph = imported(one_node("LSTM", inputs, 3, 22, {"hidden_size": 5, "layout": 1}))
-    written = export_model(graph)
+    written = export_model(graph, dialect=Dialect.STANDARD)
     assert [node.op_type for node in written.graph.node].count("Transpose") == 4
     feeds = feeds_of(*inputs)
     compare(runtime_of(written, feeds), evaluated(graph, feeds))

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from capgraph.frontends.onnx.conformance import foreign_operators
+from capgraph.frontends.onnx.dialect import Dialect
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.frontends.onnx.importer import import_model
 from capgraph.ir.evaluate import evaluate_graph
@@ -35,7 +36,7 @@ def check(
     wanted = expected if expected is not None else reference(model, feeds)
     graph = imported(model, native=native)
     compare(evaluated(graph, feeds), wanted)
-    exported = export_model(graph)
+    exported = export_model(graph, dialect=Dialect.STANDARD)
     compare(reference(exported, feeds), wanted)
     compare(runtime_of(exported, feeds), wanted)
     compare(evaluated(imported(exported, native=native), feeds), wanted)
