@@ -264,7 +264,8 @@ def _spacing(values: Array, dtype: DType) -> Array:
     """The unit in the last place of each value; 1 for integers."""
     if not dtype.is_float and dtype.numpy.kind != "c":
         return np.ones(values.shape)
-    facts = np.finfo(dtype.numpy) if dtype.numpy.kind == "c" else ml_dtypes.finfo(dtype.numpy)
-    size = np.maximum(np.abs(np.where(np.isfinite(values), values, 0)), float(facts.smallest_normal))
-    units: Array = np.exp2(np.floor(np.log2(size))) * float(facts.eps)
+    facts: Any = np.finfo if dtype.numpy.kind == "c" else ml_dtypes.finfo
+    limits = facts(dtype.numpy)
+    size = np.maximum(np.abs(np.where(np.isfinite(values), values, 0)), float(limits.smallest_normal))
+    units: Array = np.exp2(np.floor(np.log2(size))) * float(limits.eps)
     return units

@@ -1,12 +1,13 @@
 """What a call must bring: names, dtypes and shapes of inputs, checked once before anything runs."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..ir.constant import Array
+from ..ir.dims import Dim, SymDim, symbol
 from ..ir.errors import InputError
 from ..ir.evaluate import Sizes, match_type
 from ..ir.graph import Graph, Value
@@ -25,12 +26,34 @@ class Signature:
         self._names = frozenset(value.name for value in graph.inputs)
         self._defaults = dict(graph.defaults)
         self._is_static = all(isinstance(v.type, TensorType) and v.type.is_static for v in graph.inputs)
+        self._plain = _plain_inputs(graph)
 
     def bind(self, given: Mapping[str, Any]) -> tuple[list[Any], Sizes]:
         """The inputs in the order of the graph's, and the sizes of the symbols that their shapes determine.
 
         Raises `InputError` for one that is missing, not asked for, or of another type.
         """
+        return self._bind_plainly(given) or self._bind_carefully(given)
+
+    def _bind_plainly(self, given: Mapping[str, Any]) -> tuple[list[Any], Sizes] | None:
+        """`bind` for what nearly every call brings, an array that fits for every input; None for anything else."""
+        plain = self._plain
+        if plain is None or type(given) is not dict or len(given) != len(plain):
+            return None
+        values: list[Any] = []
+        sizes: Sizes = {}
+        for name, dtype, dims, is_static in plain:
+            array = given.get(name)
+            if type(array) is not np.ndarray or array.dtype is not dtype:
+                return None
+            shape = array.shape
+            if not (shape == dims if is_static else _fits(dims, shape, sizes)):
+                return None
+            values.append(array)
+        return values, sizes
+
+    def _bind_carefully(self, given: Mapping[str, Any]) -> tuple[list[Any], Sizes]:
+        """`bind` for everything; it is the one that knows what is wrong."""
         self._check_names(given)
         values = [self._given(value, given) for value in self._inputs]
         sizes: Sizes = {}
@@ -60,6 +83,35 @@ class Signature:
         if value.name not in given:
             return self._defaults[value.name].array
         return _converted(value.name, value.type, given[value.name])
+
+
+_Plain = tuple[str, np.dtype[Any], tuple[int | str, ...], bool]
+
+
+def _plain_inputs(graph: Graph) -> list[_Plain] | None:
+    """Name, dtype, dims (a size or the name of a symbol) and whether these are all sizes; None when more is to know."""
+    plain: list[_Plain] = []
+    for value in graph.inputs:
+        ty = value.type
+        if not isinstance(ty, TensorType) or ty.shape is None or ty.dtype is DType.STRING:
+            return None
+        if any(isinstance(dim, SymDim) and dim != symbol(min(dim.symbols)) for dim in ty.shape):
+            return None
+        plain.append((value.name, ty.dtype.numpy, tuple(_names(ty.shape)), ty.is_static))
+    return plain
+
+
+def _names(shape: Sequence[Dim]) -> Iterator[int | str]:
+    return (dim if isinstance(dim, int) else min(dim.symbols) for dim in shape)
+
+
+def _fits(dims: Sequence[int | str], shape: Sequence[int], sizes: Sizes) -> bool:
+    if len(dims) != len(shape):
+        return False
+    for dim, size in zip(dims, shape, strict=True):
+        if (sizes.setdefault(dim, size) if isinstance(dim, str) else dim) != size:
+            return False
+    return True
 
 
 def _suggestion(name: str, known: frozenset[str]) -> str:

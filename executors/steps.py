@@ -138,7 +138,8 @@ class Steps:
         reads = tuple(_ABSENT if value is None else self._slots[value] for value in node.inputs)
         writes = tuple(self._slots[value] for value in node.outputs)
         attr_symbols = _attr_symbols(node)
-        call = None if attr_symbols or node.regions else _fixed_call(node)
+        runs_bodies = bool(node.regions) and not node.op.is_foreign  # the meaning of a foreign op runs its own bodies
+        call = None if attr_symbols or runs_bodies else _fixed_call(node)
         return _Step(node, reads, writes, frees, attr_symbols | _result_symbols(node), attr_symbols, call)
 
     # ---- once per set of sizes

@@ -18,6 +18,7 @@ from ..ir.constant import Constant
 from ..ir.graph import Node, Value
 from ..ir.op import Trait
 from ..ir.ops.rules import normal_axes, normal_axis
+from ..ir.types import TensorType
 from .base import PatternPass
 from .exactness import Exactness
 from .pattern import Capture, Found, Match, Rule, constant_of
@@ -90,9 +91,11 @@ def _through(value: Value, perm: Perm, depth: int) -> _Plan | None:
     if node is None or not depth or value.use_count != 1 or len(node.outputs) != 1:
         return None
     attrs = _attrs_for(node, perm)
+    if attrs is None:
+        return None
     operands = [_operand(x, perm, depth) if x is not None else None for x in node.inputs]
     present = [plan for plan in operands if plan is not None]
-    if attrs is None or len(present) < len(node.operands):
+    if len(present) < len(node.operands):
         return None
 
     def build(rewriter: Rewriter) -> Value:
@@ -104,7 +107,9 @@ def _through(value: Value, perm: Perm, depth: int) -> _Plan | None:
 
 def _operand(x: Value, perm: Perm, depth: int) -> _Plan | None:
     """An operand for the transposed operation; one that broadcasts along all axes stays as it is."""
-    rank, shape = len(perm), x.shape
+    if not isinstance(x.type, TensorType) or x.type.shape is None:
+        return None
+    rank, shape = len(perm), x.type.shape
     if all(size == 1 for size in shape):
         return _Plan(0, lambda _rewriter: x)
     if len(shape) == rank:
@@ -165,8 +170,8 @@ _MOVED: Mapping[str, Callable[[Node, Perm], Mapping[str, AttrValue] | None]] = M
 
 
 def _taken_up(rewriter: Rewriter, found: Found) -> Value | None:
-    value = found["x"]
-    perm = normal_axes(found.root.attrs["perm"], value.tensor.rank)
+    value, axes = found["x"], found.root.attrs["perm"]
+    perm = normal_axes(axes, len(axes))  # also where the rank of the value is not known
     plan = _cancelled(value, perm) or _through(value, perm, MAX_DEPTH)
     return plan.build(rewriter) if plan is not None and plan.cost < 1 else None
 
@@ -174,7 +179,7 @@ def _taken_up(rewriter: Rewriter, found: Found) -> Value | None:
 def _joined_below(rewriter: Rewriter, found: Found) -> Value | None:
     """An elementwise operation on two or more values transposed alike: one transpose below it."""
     root = found.root
-    if len(root.outputs) != 1:
+    if len(root.outputs) != 1 or root.output.tensor.shape is None:
         return None
     perms = {_perm_of(value) for value in root.operands} - {None}
     perm = perms.pop() if len(perms) == 1 else None
@@ -194,14 +199,15 @@ def _perm_of(value: Value) -> Perm | None:
     node = value.producer
     if node is None or node.op.name != "transpose":
         return None
-    return normal_axes(node.attrs["perm"], value.tensor.rank)
+    return normal_axes(node.attrs["perm"], len(node.attrs["perm"]))
 
 
 def _reduction_of_transpose(rewriter: Rewriter, found: Found) -> Value | None:
     """The axes that are left stand in the same order without the transpose."""
     root, x = found.root, found["x"]
-    perm = normal_axes(found.node("move").attrs["perm"], x.tensor.rank)
-    axes = tuple(perm[axis] for axis in normal_axes(root.attrs["axes"], x.tensor.rank))
+    moved = found.node("move").attrs["perm"]
+    perm = normal_axes(moved, len(moved))
+    axes = tuple(perm[axis] for axis in normal_axes(root.attrs["axes"], len(perm)))
     left = [axis for axis in perm if axis not in axes]
     if root.attrs["keep_dims"] or left != sorted(left):
         return None

@@ -151,3 +151,39 @@ def test_sequences_and_optionals() -> None:
         bound.bind({"s": np.zeros(2), "o": None})
     with pytest.raises(InputError, match="dtype float64"):
         bound.bind({"s": [np.zeros(2)], "o": None})
+
+
+@pytest.mark.parametrize(
+    ("types", "arrays"),
+    [
+        ((f32(B, 3), f32(B)), ((2, 3), (2,))),
+        ((f32(B, 3), f32(B)), ((2, 3), (4,))),
+        ((f32(B, B),), ((2, 3),)),
+        ((f32(B, 3),), ((0, 3),)),
+        ((f32(2, 3),), ((2, 3),)),
+        ((f32(2, 3),), ((3, 2),)),
+        ((f32(2, 3),), ((2,),)),
+        ((f32(B),), ((2, 2),)),
+    ],
+)
+def test_the_quick_way_says_the_same_as_the_careful_one(types: Any, arrays: Any) -> None:
+    bound = signature(**{f"x{i}": ty for i, ty in enumerate(types)})
+    given = {f"x{i}": np.ones(shape, np.float32) for i, shape in enumerate(arrays)}
+    quick = bound._bind_plainly(given)
+    try:
+        careful = bound._bind_carefully(given)
+    except InputError:
+        assert quick is None
+        return
+    assert quick is not None
+    assert quick[1] == careful[1]
+    assert all(a is b for a, b in zip(quick[0], careful[0], strict=True))
+
+
+def test_the_quick_way_leaves_what_is_unusual_to_the_careful_one() -> None:
+    bound = signature(x=f32(B))
+    assert bound._bind_plainly({"x": np.ones(2, np.float32)}) is not None
+    for unusual in ({"x": [1, 2]}, {"x": np.ones(2)}, {}, {"y": np.ones(2)}, {"x": np.ma.ones(2, np.float32)}):
+        assert bound._bind_plainly(unusual) is None
+    assert signature(s=TensorType(DType.STRING, (2,)))._bind_plainly({"s": np.array(["a", "b"], object)}) is None
+    assert signature(x=f32(2 * T))._bind_plainly({"x": np.ones(2, np.float32)}) is None
