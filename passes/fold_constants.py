@@ -70,8 +70,8 @@ def _nbytes(value: Value) -> int:
 
 
 def _owned(result: np.ndarray) -> np.ndarray:
-    """A view of a larger array would keep all of it alive."""
-    return result if result.base is None else result.copy()
+    """The result in memory of its own, in order: a view of a larger array would keep all of it alive."""
+    return result if result.base is None and result.flags.c_contiguous else result.copy()
 
 
 def _fold_shape(node: Node, shapes: ShapeValues, bound: frozenset[str], rewriter: Rewriter) -> bool:
