@@ -65,6 +65,7 @@ class Trait(Flag):
     READS_HOST = auto()  # an operand's values steer the launch itself: not capturable
     CONTROL_FLOW = auto()  # owns regions that run zero or more times
     FOREIGN = auto()  # not native: opaque, result types stand on the node, runs eagerly
+    JOINS = auto()  # the result is the operands one behind another along the axis that attribute `axis` names
     SEQUENTIAL = auto()  # a recurrence over an axis (recurrent cells, cumulative sums)
     ROWWISE = (
         auto()

@@ -66,11 +66,17 @@ class View:
 
     @property
     def extent(self) -> int:
-        """Bytes from `offset` to the end of the last element."""
+        """Bytes from `offset` to the end of the farthest element."""
+        return self.reach[1]
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The bytes around `offset` that it touches, from and to; negative strides reach below it."""
         if 0 in self.shape:
-            return 0
-        reach = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
-        return reach + element_bytes(self.dtype)
+            return 0, 0
+        reaches = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
+        low, high = sum(reach for reach in reaches if reach < 0), sum(reach for reach in reaches if reach > 0)
+        return low, high + element_bytes(self.dtype)
 
 
 def element_bytes(dtype: DType) -> int:
@@ -112,7 +118,7 @@ class CutReason(Enum):
     READS_ON_HOST = "it reads values on the host to know what to launch"
     CONTROL_FLOW = "it runs regions as often as values say"
     FOREIGN = "it runs through another framework"
-    NOT_A_TENSOR = "it takes or gives something that is no tensor"
+    NOT_A_TENSOR = "it takes or gives something that is no tensor of numbers"
     NOT_CAPTURABLE_ON_TARGET = "the target cannot capture its kernel"
     KEPT_OUTSIDE = "the policy keeps it outside of recorded graphs"
     TOO_SMALL = "a piece this small is not worth recording"

@@ -2,6 +2,7 @@
 
 import os
 
+from capgraph.passes.planning import planner
 from hypothesis import HealthCheck, settings
 
 # The same examples on every run and machine, so that a red build is the change's own fault.
@@ -22,3 +23,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# Every plan that any test makes is checked by code that shares nothing with the planner.
+planner.checks_plans = True

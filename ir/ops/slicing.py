@@ -278,6 +278,7 @@ OPS: tuple[Op, ...] = (
         attrs=(_AXIS,),
         infer=concat_type,
         meaning=concat,
+        traits=Trait.JOINS,
         symbolic=symbolic_by(concat),
     ),
     op(

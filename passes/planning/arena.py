@@ -11,8 +11,9 @@ Each step looks at all blocks at once in NumPy, which is quadratic, but in a few
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +23,11 @@ Integers = npt.NDArray[np.int64]
 _NEVER = 2**62
 """The rank of a block that is not to be placed now."""
 
-EFFORT = 30_000_000
-"""How many pairs of blocks are looked at before the best layout so far is taken: about a second."""
+EFFORT = 100_000_000
+"""How many pairs of blocks are looked at before the best layout so far is taken: one or two seconds."""
+
+CLOSE = 0.002
+"""How far above the bound, as a part of it, a layout may be that is good enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,48 +82,40 @@ class _Placement:
         self.height = -1
 
     def best(self) -> Layout:
-        """Both methods with several orders, then the improvements, until the bound is reached or the budget spent."""
+        """Both methods with several orders, in turns; after each the blocks that reach the top come first."""
         lifetime = self.stop - self.first
         by_lifetime = np.lexsort((-self.size, -lifetime))
         by_area = np.lexsort((self.first, -self.size * lifetime))
         by_size = np.lexsort((self.first, -self.size))
+        attempts = [
+            _Attempt(self._by_skyline, by_lifetime),
+            _Attempt(self._by_gaps, by_size),
+            _Attempt(self._by_skyline, by_area),
+            _Attempt(self._by_gaps, by_lifetime),
+            _Attempt(self._by_skyline, by_size),
+        ]
         budget = EFFORT
-        for method, order in (
-            (self._by_skyline, by_lifetime),
-            (self._by_gaps, by_size),
-            (self._by_skyline, by_area),
-            (self._by_gaps, by_area),
-            (self._by_skyline, by_size),
-            (self._by_gaps, by_lifetime),
-        ):
-            if self.height == self.bound or budget < 0:
+        for attempt in cycle(attempts):
+            if self._is_close() or budget < 0:
                 break
-            self._keep(method(order))
+            self._try(attempt)
             budget -= self.cost
-        self._improve(budget)
         offsets = np.zeros(self.count, dtype=np.int64)
         offsets[self.index] = self.offset
         return Layout(tuple(offsets.tolist()), max(self.height, 0))
 
-    def _keep(self, offset: Integers) -> bool:
-        """Takes a layout if it is better than the one before."""
-        height = int((offset + self.size).max(initial=0))
-        if self.height >= 0 and height >= self.height:
-            return False
-        self.offset, self.height = offset, height
-        return True
+    def _is_close(self) -> bool:
+        return 0 <= self.height - self.bound <= self.bound * CLOSE
 
-    def _improve(self, budget: int) -> None:
-        """Places again from the bottom up, each time with the blocks that reached the top a little earlier."""
-        order = np.argsort(self.offset, kind="stable")
-        while self.height > self.bound and budget > 0:
-            offset = self._by_gaps(order)
-            self._keep(offset)
-            budget -= self.cost
-            rank = np.empty(len(order), dtype=np.int64)
-            rank[order] = np.arange(len(order))
-            is_top = (offset + self.size)[order] == (offset + self.size).max()
-            order = np.concatenate([order[is_top], order[~is_top]])
+    def _try(self, attempt: "_Attempt") -> None:
+        """Keeps what the attempt gives if that is better; moves what sticks out to the front of its order."""
+        offset = attempt.method(attempt.order)
+        tops = offset + self.size
+        height = int(tops.max(initial=0))
+        if self.height < 0 or height < self.height:
+            self.offset, self.height = offset, height
+        is_top = tops[attempt.order] == height
+        attempt.order = np.concatenate([attempt.order[is_top], attempt.order[~is_top]])
 
     # ---- by gaps
 
@@ -157,6 +153,14 @@ class _Placement:
             rank[chosen] = _NEVER
             left -= 1
         return offsets
+
+
+@dataclass
+class _Attempt:
+    """A method with the order in which it prefers the blocks."""
+
+    method: Callable[[Integers], Integers]
+    order: Integers
 
 
 class _Placed:

@@ -1,7 +1,8 @@
 """An independent check of plans: no two values that are needed at the same time share a byte.
 
 This shares no code with the planner. It goes through the steps, and whenever one writes memory it looks at every value
-that is still to be read: none may lie there, except an operand of that very step whose buffer the op may overwrite.
+that is still to be read: none may lie there, except an operand of that very step that the op may overwrite, element by
+element. Constants are never written, and a state only by what becomes its next content.
 """
 
 from dataclasses import dataclass
@@ -27,7 +28,10 @@ def check_plan(plan: Plan) -> None:
     """Raises `InternalError` naming the first step and value for which the plan is wrong."""
     _check_order(plan)
     _check_places(plan)
+    _check_segments(plan)
+    _check_buffers(plan)
     _check_lifetimes(plan)
+    _check_states(plan)
 
 
 def _check_order(plan: Plan) -> None:
@@ -54,6 +58,52 @@ def _check_places(plan: Plan) -> None:
     missing = [value for value in plan.graph.values if value not in plan.views and value not in plan.dynamic]
     if missing:
         raise InternalError(f"%{missing[0].name} has no place")
+
+
+def _check_segments(plan: Plan) -> None:
+    """A captured segment holds nothing whose size only running can tell; an eager one says why it is not captured."""
+    for segment in plan.segments:
+        if segment.is_captured and any(
+            value in plan.dynamic
+            for step in plan.steps_of(segment)
+            for value in (*step.node.operands, *step.node.outputs)
+        ):
+            raise InternalError(f"the captured steps {segment.start} to {segment.stop} handle values of unknown size")
+        if not segment.is_captured and not segment.cuts:
+            raise InternalError(f"the steps {segment.start} to {segment.stop} run eagerly for no reason")
+        if any(not segment.start <= cut.step < segment.stop for cut in segment.cuts):
+            raise InternalError(f"a cut lies outside of the steps {segment.start} to {segment.stop}")
+
+
+def _check_buffers(plan: Plan) -> None:
+    """Each buffer is kept from the step that first writes it to the one that last reads it."""
+    last_read = _last_reads(plan)
+    made = {value: step.index for step in plan.steps for value in step.node.outputs}
+    for value in plan.graph.values:
+        buffer = plan.buffer_of(value)
+        if not buffer.first <= made.get(value, -1) or buffer.last < last_read[value]:
+            kept = f"steps {buffer.first} to {buffer.last}"
+            raise InternalError(
+                f"%{value.name} is needed up to step {last_read[value]}, but its buffer is kept for {kept}"
+            )
+
+
+def _check_states(plan: Plan) -> None:
+    """The next content of a state is in place at the end, or copied there."""
+    for state in plan.graph.states:
+        old, new = plan.graph.inputs[state.input], plan.graph.outputs[state.output]
+        if old not in plan.views or new not in plan.views:
+            continue
+        is_copied = plan.copies.get(state.output) == state.input
+        if not is_copied and _range(plan, plan.views[old]) != _range(plan, plan.views[new]):
+            raise InternalError(f"the next content of state %{old.name} is neither in its place nor copied there")
+        if is_copied and new is not old and plan.buffer_of(new).place is Place.STATE and _is_copied_over(plan, new):
+            raise InternalError(f"%{new.name} is copied to state %{old.name} from a state that a copy overwrites")
+
+
+def _is_copied_over(plan: Plan, value: Value) -> bool:
+    targets = {plan.views[plan.graph.inputs[source]].buffer for source in plan.copies.values()}
+    return plan.views[value].buffer in targets
 
 
 def _check_lifetimes(plan: Plan) -> None:
@@ -89,17 +139,35 @@ def _write(
     """Notes that `value` has its content from now on; the memory that it writes must hold nothing that is needed."""
     place = _range(plan, plan.views[value])
     if writes:
+        _check_writable(plan, value, node)
         for other, taken in live.items():
-            if not place.overlaps(taken) or (last_read[other] <= step and _may_overwrite(node, value, other)):
+            if not place.overlaps(taken) or (last_read[other] <= step and _may_overwrite(plan, node, value, other)):
                 continue
             where = node.where() if node is not None else "the inputs"
             raise InternalError(f"%{value.name} overwrites %{other.name}, which is still needed", where=where)
     live[value] = place
 
 
-def _may_overwrite(node: Node | None, value: Value, other: Value) -> bool:
-    """Whether the op writes `value` over its operand `other` safely."""
+def _check_writable(plan: Plan, value: Value, node: Node | None) -> None:
+    """A result may lie in the arena, in memory of its own, and in the state whose next content it becomes."""
+    buffer = plan.buffer_of(value)
+    if node is None or buffer.place is Place.ARENA:
+        return
+    pairs = ((plan.graph.inputs[state.input], plan.graph.outputs[state.output]) for state in plan.graph.states)
+    if buffer.place is Place.STATE and any(new is value and plan.views[old].buffer == buffer.id for old, new in pairs):
+        return
+    if buffer.place is Place.CONSTANT and not node.inputs:
+        return
+    raise InternalError(f"%{value.name} is written into a {buffer.place.value}", where=node.where())
+
+
+def _may_overwrite(plan: Plan, node: Node | None, value: Value, other: Value) -> bool:
+    """Whether the op writes `value` over its operand `other` safely: each element over the one that it comes from."""
     if node is None:
+        return False
+    view, taken = plan.views[value], plan.views[other]
+    is_alike = (view.shape, view.strides) == (taken.shape, taken.strides)
+    if _range(plan, view) != _range(plan, taken) or not (is_alike or (view.is_contiguous and taken.is_contiguous)):
         return False
     return any(
         node.outputs[result] is value and operand < len(node.inputs) and node.inputs[operand] is other

@@ -13,7 +13,7 @@ from ...ir.op import Trait
 from ...ir.plan import Cut, CutReason, Segment
 from ...ir.target import Target
 from ...ir.turns import in_turns
-from .storage import is_planned
+from .storage import is_numeric, is_planned
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,10 @@ def cut_reason(node: Node, target: Target, policy: CapturePolicy) -> CutReason |
         return CutReason.CONTROL_FLOW
     if traits & Trait.READS_HOST:
         return CutReason.READS_ON_HOST
-    if traits & Trait.DATA_DEPENDENT or not all(map(is_planned, node.outputs)):
-        return CutReason.DATA_DEPENDENT_SHAPE
-    if not all(map(is_planned, node.operands)):
+    values = (*node.operands, *node.outputs)
+    if not all(map(is_numeric, values)):
+        return CutReason.NOT_A_TENSOR
+    if traits & Trait.DATA_DEPENDENT or not all(map(is_planned, values)):
         return CutReason.DATA_DEPENDENT_SHAPE
     if node.op.name in target.uncapturable:
         return CutReason.NOT_CAPTURABLE_ON_TARGET

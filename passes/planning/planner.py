@@ -1,8 +1,12 @@
 """The planner: from a graph and concrete sizes to a plan."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from ...ir.graph import Graph
+from ...ir.analysis import ancestors, reaches
+from ...ir.errors import InputError
+from ...ir.graph import Graph, Node, Value
+from ...ir.op import Trait
+from ...ir.ops import native
 from ...ir.plan import Buffer, Place, Plan, Segment, Step, StepKind
 from ...ir.target import Target
 from ..cse import Cse
@@ -10,25 +14,96 @@ from ..eliminate_dead_code import EliminateDeadCode
 from ..fold_constants import FoldConstants
 from ..pipeline import Pipeline
 from .arena import Block, lower_bound, place
+from .check_plan import check_plan
 from .partition import CapturePolicy, partition
 from .specialise import specialise
-from .storage import Group, Storage, assign_storage
+from .storage import Group, Storage, assign_storage, is_planned
+
+checks_plans = False
+"""Whether every plan is checked as it is made: tests set this."""
 
 _CLEAN_UP = Pipeline(((FoldConstants(), EliminateDeadCode(), Cse()),))
 """Known sizes turn shape arithmetic into constants; what led to it is left unused."""
 
 
-def make_plan(graph: Graph, sizes: Mapping[str, int], target: Target, policy: CapturePolicy | None = None) -> Plan:
+def make_plan(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    target: Target,
+    policy: CapturePolicy | None = None,
+    donated: Collection[str] = (),
+) -> Plan:
     """Plans `graph` at `sizes` (every symbol of its inputs). The graph itself is not changed.
 
-    Raises `ShapeError` when the sizes do not fit the graph.
+    `donated` names inputs that the caller gives up: results may be written over them. Raises `ShapeError` when the
+    sizes do not fit the graph, `InputError` when it has no input of a donated name.
     """
+    _check_donated(graph, donated)
     bound = specialise(graph, sizes)
     _CLEAN_UP.run(bound, check="none")
+    _separate_states(bound)
+    _read_states_first(bound)
     parts = partition(bound, target, policy or CapturePolicy())
     bound.reorder(parts.order)
-    storage = assign_storage(bound, target)
-    return _assemble(bound, sizes, target, storage, parts.segments)
+    storage = assign_storage(bound, target, donated)
+    plan = _assemble(bound, sizes, target, storage, parts.segments)
+    if checks_plans:
+        check_plan(plan)
+    return plan
+
+
+def _check_donated(graph: Graph, donated: Collection[str]) -> None:
+    unknown = sorted(set(donated) - {value.name for value in graph.inputs})
+    if unknown:
+        raise InputError(f"there is no input {unknown[0]} to donate", remedy="name inputs of the graph")
+
+
+def _separate_states(graph: Graph) -> None:
+    """Copies what a state would otherwise take over from the memory of a state, itself included.
+
+    Two states that change places would overwrite each other, however the copies after the last step are ordered.
+    """
+    old = {graph.inputs[state.input] for state in graph.states}
+    for state in graph.states:
+        new = graph.outputs[state.output]
+        if new is not graph.inputs[state.input] and is_planned(new) and _viewed(new) in old:
+            graph.set_output(state.output, _copied(graph, new))
+
+
+def _read_states_first(graph: Graph) -> None:
+    """Moves what reads the old content of a state before the node that makes the new one, where it does not need that.
+
+    The update can then be done in place.
+    """
+    for state in graph.states:
+        writer = graph.outputs[state.output].producer
+        readers = graph.inputs[state.input].users
+        if writer is None or not all(_may_precede(reader, writer) for reader in readers):
+            continue
+        needed = ancestors([value for reader in readers if reader is not writer for value in reader.outputs])
+        for node in [node for node in graph.nodes if node in needed and writer.precedes(node)]:
+            graph.move_before(node, writer)
+
+
+def _may_precede(reader: Node, writer: Node) -> bool:
+    return reader is writer or not reaches(writer, reader)
+
+
+def _viewed(value: Value) -> Value:
+    """The value whose memory a chain of views may show."""
+    while value.producer is not None and value.producer.op.has(Trait.VIEW):
+        source = value.producer.inputs[0]
+        assert source is not None  # a view has something to show
+        value = source
+    return value
+
+
+def _copied(graph: Graph, value: Value) -> Value:
+    shape = value.shape
+    if not shape:
+        value = graph.append(native("reshape"), [value], {"shape": (1,)}).output
+    value = graph.append(native("concat"), [value], {"axis": 0}).output
+    return value if shape else graph.append(native("reshape"), [value], {"shape": ()}).output
 
 
 def _assemble(

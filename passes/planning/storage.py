@@ -6,7 +6,7 @@ name of the op but seen: the op's NumPy meaning runs on an array of the operand'
 of it or does not.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,15 +48,19 @@ class Storage:
     copies: dict[int, int]
 
 
-def assign_storage(graph: Graph, target: Target) -> Storage:
-    """Groups the values of a specialised graph. Every group has a lifetime in steps; arena offsets come later."""
-    return _Assignment(graph, target).run()
+def assign_storage(graph: Graph, target: Target, donated: Collection[str] = ()) -> Storage:
+    """Groups the values of a specialised graph. Every group has a lifetime in steps; arena offsets come later.
+
+    The memory of the inputs called `donated` may be written once nothing reads them any more.
+    """
+    return _Assignment(graph, target, donated).run()
 
 
 class _Assignment:
-    def __init__(self, graph: Graph, target: Target) -> None:
+    def __init__(self, graph: Graph, target: Target, donated: Collection[str]) -> None:
         self.graph = graph
         self.target = target
+        self.donated = donated
         self.order = {node: index for index, node in enumerate(graph.nodes)}
         self.last_read = _last_reads(graph, self.order)
         self.states = {graph.outputs[state.output]: graph.inputs[state.input] for state in graph.states}
@@ -168,12 +172,16 @@ class _Assignment:
         if group.place is Place.STATE:
             if self.states.get(value) is not group.members[0]:
                 return False
-        elif group.place is not Place.ARENA or group.members[0].producer is None:
+        elif group.place is not Place.ARENA or not self._is_ours(group.members[0]):
             return False
         step = self.order[node]
         if any(self.last_read[member] > step for member in group.members):
             return False
         return not any(self._reads_otherwise(other, source, base) for other in node.operands)
+
+    def _is_ours(self, value: Value) -> bool:
+        """Whether the memory made for `value` may be overwritten: that of an input is its caller's."""
+        return value.producer is not None or value.name in self.donated
 
     def _reads_otherwise(self, other: Value, source: Value, base: View) -> bool:
         """Whether another operand lies in the same memory otherwise arranged, and so would see half-written data."""
@@ -198,7 +206,12 @@ class _Assignment:
 def is_planned(value: Value) -> bool:
     """Whether the value is a tensor of known size, for which a plan can reserve memory."""
     ty = value.type
-    return isinstance(ty, TensorType) and ty.is_static and ty.dtype.kind is not Kind.STRING
+    return is_numeric(value) and isinstance(ty, TensorType) and ty.is_static
+
+
+def is_numeric(value: Value) -> bool:
+    """Whether the value is a tensor of numbers, which lie in memory one by one."""
+    return isinstance(value.type, TensorType) and value.type.dtype.kind is not Kind.STRING
 
 
 def _nbytes(value: Value) -> int:
@@ -227,20 +240,17 @@ def _last_reads(graph: Graph, order: Mapping[Node, int]) -> dict[Value, int]:
 
 def seen_views(node: Node, base: View) -> tuple[View, ...] | None:
     """Where the results of a VIEW node lie when its first operand lies in `base`; None when NumPy has to copy."""
-    itemsize = element_bytes(base.dtype)
-    memory = np.empty(max(base.extent, 1), dtype=np.uint8)
-    operand: Array = np.ndarray(base.shape, base.dtype.numpy, memory, 0, base.strides)
+    low, high = base.reach
+    memory = np.empty(max(high - low, 1), dtype=np.uint8)
+    operand: Array = np.ndarray(base.shape, base.dtype.numpy, memory, -low, base.strides)
     results = as_results(node, node.op.meaning(operand, *(None,) * (len(node.inputs) - 1), **bound_attrs(node, {})))
-    start = memory.__array_interface__["data"][0]
+    start = operand.__array_interface__["data"][0]
     views: list[View] = []
     for result in results:
-        offset = result.__array_interface__["data"][0] - start
-        inside = 0 <= offset <= memory.nbytes - (itemsize if result.size else 0)
-        if result.size and not (inside and np.may_share_memory(result, memory)):
+        if result.size and not np.may_share_memory(result, memory):
             return None
-        views.append(
-            View(base.buffer, base.offset + (offset if inside else 0), base.dtype, result.shape, result.strides)
-        )
+        offset = result.__array_interface__["data"][0] - start if result.size else 0
+        views.append(View(base.buffer, base.offset + offset, base.dtype, result.shape, result.strides))
     return tuple(views)
 
 
@@ -263,8 +273,8 @@ def _parts_of_concats(graph: Graph) -> _Parts:
 
 
 def _part_offsets(node: Node, found: _Parts) -> list[tuple[Value, int]] | None:
-    """The byte offset of each operand of a concat whose parts lie one behind another, None if one lives elsewhere."""
-    if node.op.name != "concat" or not all(is_planned(value) for value in (*node.operands, node.output)):
+    """The byte offset of each operand of a join whose parts lie one behind another, None if one lives elsewhere."""
+    if not node.op.has(Trait.JOINS) or not all(is_planned(value) for value in (*node.operands, node.output)):
         return None
     axis = node.attrs["axis"] % node.output.tensor.rank
     outer = _static_shape(node.output)[:axis]

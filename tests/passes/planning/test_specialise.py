@@ -1,0 +1,78 @@
+from textwrap import dedent
+
+import pytest
+from capgraph.ir.equality import first_difference
+from capgraph.ir.errors import ShapeError
+from capgraph.ir.parser import parse
+from capgraph.ir.verify import verify
+from capgraph.passes.planning.specialise import specialise
+
+GRAPH = """
+graph @main(%x: f32[B, T], %cache: f32[B, T]) {
+  %a: f32[T*B] = reshape(%x) {shape = [B*T]}
+  %n: i64[] = dim() {value = B + 1}
+  %c: f32[B, T] = add(%cache, %x)
+  return %a, %n, %c -> %cache
+}
+"""
+
+
+def test_sizes_take_the_place_of_symbols_in_types_and_attributes() -> None:
+    graph = parse(dedent(GRAPH))
+    bound = specialise(graph, {"B": 2, "T": 3})
+    verify(bound)
+    assert [str(value.type) for value in bound.outputs] == ["f32[6]", "i64[]", "f32[2, 3]"]
+    assert bound.value("n").producer.attrs["value"] == 3  # type: ignore[union-attr]
+    assert bound.states == graph.states
+    assert bound.output_names == graph.output_names
+
+
+def test_the_graph_stays_as_it_was() -> None:
+    graph = parse(dedent(GRAPH))
+    before = graph.clone()
+    specialise(graph, {"B": 2, "T": 3})
+    assert first_difference(graph, before) is None
+
+
+def test_regions_are_bound_too() -> None:
+    graph = parse(
+        dedent("""
+        graph @main(%c: bool[], %x: f32[B]) {
+          %a: f32[B] = if(%c, %x) {then_body = @yes, else_body = @no}
+          return %a
+        }
+
+        graph @yes(%p: f32[B]) {
+          %e: f32[B] = exp(%p)
+          return %e
+        }
+
+        graph @no(%p: f32[B]) {
+          return %p
+        }
+        """)
+    )
+    bound = specialise(graph, {"B": 2})
+    verify(bound)
+    assert str(bound.outputs[0].type) == "f32[2]"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "problem"), [({"B": 2}, "no size is given for T"), ({"B": 2, "T": -1}, "size T is -1")]
+)
+def test_missing_and_negative_sizes_are_refused(sizes: dict[str, int], problem: str) -> None:
+    with pytest.raises(ShapeError, match=problem):
+        specialise(parse(dedent(GRAPH)), sizes)
+
+
+def test_a_constraint_that_the_sizes_break_is_refused() -> None:
+    graph = parse(
+        dedent("""
+        graph @main(%x: f32[B], %y: f32[3]) {
+          %a: f32[3] = add(%x, %y)
+          return %a
+        }""")
+    )
+    assert str(specialise(graph, {"B": 3}).outputs[0].type) == "f32[3]"
+    with pytest.raises(ShapeError):
+        specialise(graph, {"B": 4})
