@@ -92,3 +92,18 @@ def test_the_first_line_of_an_error(text: str, line: str) -> None:
 def test_threads_are_bounded() -> None:
     assert module._options(3).intra_op_num_threads == 3
     assert module._options(None).intra_op_num_threads == 0
+
+
+def test_the_fusion_that_is_slow_on_the_cpu_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, object] = {}
+
+    class Package:
+        SessionOptions = module.onnxruntime().SessionOptions
+
+        @staticmethod
+        def InferenceSession(_model: bytes, _options: object, **arguments: object) -> None:  # noqa: N802
+            seen.update(arguments)
+
+    monkeypatch.setattr(module, "onnxruntime", Package)
+    Session(parse(AFFINE))
+    assert seen == {"providers": ["CPUExecutionProvider"], "disabled_optimizers": ["SkipLayerNormFusion"]}
