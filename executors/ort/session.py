@@ -18,8 +18,9 @@ from .library import failures, onnxruntime
 _CPU_PROVIDER = "CPUExecutionProvider"
 
 _DISABLED_OPTIMIZERS = ("SkipLayerNormFusion",)
-"""Slower on the CPU than the addition and the normalisation by themselves: BERT takes 0.84 of the time without it, GPT-2
-0.93, ViT 0.98 (benchmarks/ort_options.py, one and two threads). No other option was worth more than the noise."""
+"""Slower on the CPU than the addition and the normalisation by themselves: without it BERT takes 0.84 of the time,
+GPT-2 0.93, ViT 0.98 (one thread, paired medians). Of the options in benchmarks/ort_options.py no other is worth more
+than the noise."""
 
 _DTYPES = frozenset(
     {DType.BOOL, DType.U8, DType.U16, DType.U32, DType.U64, DType.I8, DType.I16, DType.I32, DType.I64}

@@ -101,7 +101,7 @@ def test_the_fusion_that_is_slow_on_the_cpu_is_left_out(monkeypatch: pytest.Monk
         SessionOptions = module.onnxruntime().SessionOptions
 
         @staticmethod
-        def InferenceSession(_model: bytes, _options: object, **arguments: object) -> None:  # noqa: N802
+        def InferenceSession(_model: bytes, _options: object, **arguments: object) -> None:
             seen.update(arguments)
 
     monkeypatch.setattr(module, "onnxruntime", Package)
