@@ -73,8 +73,8 @@ _LEVELS: Mapping[int, Pipeline] = MappingProxyType(
     {
         0: Pipeline(()),
         1: Pipeline((_CLEAN_UP,)),
-        2: Pipeline((_CLEAN_UP, (*_RECOGNISE, *_CLEAN_UP), (*_FOLD, *_CLEAN_UP))),
-        3: Pipeline((_CLEAN_UP, (*_RECOGNISE, *_CLEAN_UP), (*_FOLD, *_CLEAN_UP))),
+        2: Pipeline((_CLEAN_UP, (*_RECOGNISE, *_CLEAN_UP), (*_FOLD, *_RECOGNISE, *_CLEAN_UP))),
+        3: Pipeline((_CLEAN_UP, (*_RECOGNISE, *_CLEAN_UP), (*_FOLD, *_RECOGNISE, *_CLEAN_UP))),
     }
 )
 
