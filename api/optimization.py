@@ -42,7 +42,7 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     `buckets` the sizes that are recorded, by dim or for a tuple of dims (by default a ladder: 1, 2, 4, every 8, from
     256 every 16); calls in between are padded where that is proven to be safe. `capture` has further options, each
     explained at `ReplayOptions`: `beyond`, `budget`, `up_front`, `inputs`, `copy_outputs`, `debug`, `warm_ups`,
-    `progress`.
+    `keep_outside`, `progress`.
 
     `level` bounds what passes may do: 0 nothing, 1 not a bit of any result changes, 2 sums may be re-associated, 3
     approximations. `verify="structure"` checks the graph as it comes and after every pass, "numeric" compares what it

@@ -1,6 +1,7 @@
 """The executor "graph" for `capgraph.optimize`: planning, padding proofs and a device, put together."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,10 +10,11 @@ from .executors.host.device import HostDevice
 from .executors.replay.dispatcher import Planner
 from .executors.replay.executor import ReplayExecutor
 from .executors.replay.modes import Beyond, CaptureMode, InputPolicy
-from .executors.replay.options import ReplayOptions
+from .executors.replay.options import ReplayOptions, SizeCondition, at_all_sizes
 from .executors.replay.safety import Analysis
-from .ir.errors import UnsupportedError
+from .ir.errors import InputError, UnsupportedError
 from .ir.graph import Graph
+from .ir.ops import OPS
 from .ir.plan import Plan
 from .ir.target import HOST, Target
 from .passes.planning.padding import mask_padding, padding_safety, real_size_input
@@ -32,14 +34,27 @@ def graph_executor(device: str, options: ReplayOptions) -> ReplayExecutor:
     if device not in ("auto", "host"):
         raise UnsupportedError(f"device={device!r} is not supported yet", remedy='use device="host" (or "auto")')
     analysis = Analysis(padding_safety, mask_padding, real_size_input)
-    return ReplayExecutor(HostDevice(), HOST, partial(_planner, HOST), EagerExecutor(), options, analysis)
+    planner = partial(_planner, HOST, options.keep_outside)
+    return ReplayExecutor(HostDevice(), HOST, planner, EagerExecutor(), options, analysis)
 
 
-def _planner(target: Target, graph: Graph) -> Planner:
+def _planner(target: Target, keep_outside: Mapping[str, SizeCondition] | None, graph: Graph) -> Planner:
     def plan(sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
-        return make_plan(graph, sizes, target, _POLICIES[mode])
+        policy = _POLICIES[mode]
+        if keep_outside is not None:
+            policy = replace(policy, keep_outside=_outside(keep_outside, sizes))
+        return make_plan(graph, sizes, target, policy)
 
     return plan
+
+
+def _outside(conditions: Mapping[str, SizeCondition], sizes: Mapping[str, int]) -> frozenset[str]:
+    """The ops that stay outside at these sizes. Raises `InputError` when a condition asks for an unknown one."""
+    try:
+        return frozenset(name for name, holds in conditions.items() if holds(sizes))
+    except KeyError as error:
+        known = ", ".join(sizes) or "none"
+        raise InputError(f"keep_outside asks for the size {error}", remedy=f"the dims are: {known}") from None
 
 
 def replay_options(
@@ -62,9 +77,26 @@ def replay_options(
         given["beyond"] = _member(Beyond, "beyond", given["beyond"])
     if "inputs" in given:
         given["inputs"] = {name: _member(InputPolicy, name, policy) for name, policy in given["inputs"].items()}
+    if given.get("keep_outside") is not None:
+        given["keep_outside"] = _conditions(given["keep_outside"])
     return ReplayOptions(
         mode=_member(CaptureMode, "mode", mode), dynamic=dynamic or {}, buckets=buckets or {}, strict=strict, **given
     )
+
+
+def _conditions(given: Any) -> dict[str, SizeCondition]:
+    """What `keep_outside` says: names, or names with functions of the sizes."""
+    if isinstance(given, str):
+        given = [given]
+    found: dict[str, SizeCondition] = dict(given) if isinstance(given, Mapping) else dict.fromkeys(given, at_all_sizes)
+    for name, holds in found.items():
+        if not isinstance(name, str) or name not in OPS:
+            raise UnsupportedError(f"keep_outside names {name!r}, which is no op", remedy="name ops, such as attention")
+        if not callable(holds):
+            raise UnsupportedError(
+                f"keep_outside has {holds!r} for {name}", remedy="a function of the sizes: lambda sizes: sizes['T'] > 1"
+            )
+    return found
 
 
 class CaptureLine:

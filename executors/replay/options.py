@@ -8,6 +8,14 @@ from .modes import Beyond, CaptureMode, InputPolicy
 Progress = Callable[[int, int, str], None]
 """Told of buckets captured up front: how many are done, how many there are, and the one at hand (empty at the end)."""
 
+SizeCondition = Callable[[Mapping[str, int]], bool]
+"""Holds for the sizes of some buckets, given by name."""
+
+
+def at_all_sizes(_sizes: Mapping[str, int]) -> bool:
+    """The condition that holds for every bucket."""
+    return True
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions:
@@ -18,7 +26,8 @@ class ReplayOptions:
     arena and all recordings together. With `up_front` every bucket is captured when the program is made, largest first.
     `inputs` are policies by input name ("" for all others). `copy_outputs=False` hands out static buffers, which the
     next call overwrites; `debug` then detects reading one too late. `strict` raises where a fallback would be taken.
-    `warm_ups` eager runs precede each capture.
+    `warm_ups` eager runs precede each capture. `keep_outside` names ops that are not captured in the buckets for which
+    their condition holds, in any mode; None keeps attention outside of pieces, and nothing else.
     """
 
     mode: CaptureMode = CaptureMode.FULL_AND_PIECEWISE
@@ -34,4 +43,5 @@ class ReplayOptions:
     debug: bool = False
     strict: bool = False
     warm_ups: int = 1
+    keep_outside: Mapping[str, SizeCondition] | None = None
     progress: Progress | None = None
