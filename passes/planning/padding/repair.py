@@ -90,7 +90,7 @@ class Surgeon:
             seen = self._conjunction(old, mask)
         else:
             seen = self._op("reshape", mask, shape=(1, 1, 1, keys.outer * keys.extent * keys.inner))
-        self.graph.replace_input(node, 3, seen)
+        self._remake(node, (*node.inputs[:3], seen, *node.inputs[4:]))
 
     def give_lengths(self, node: Node, time: Tail) -> None:
         """Lets a recurrent cell run over the real steps only."""
@@ -187,6 +187,15 @@ class Surgeon:
     def _judge(self, node: Node) -> None:
         if all(value in self.walk.facts for value in node.operands):
             self.walk.judge(node)
+
+    def _remake(self, node: Node, operands: Sequence[Value | None]) -> None:
+        """A node like `node` in its place, with operands that may have other types."""
+        made = self.graph.insert_before(node, node.op, operands, node.attrs, origin=node.origin)
+        for old, new in zip(node.outputs, made.outputs, strict=True):
+            self.graph.replace_uses(old, new)
+        self.graph.erase(node)
+        self._anchor = made
+        settle(self.walk, made, self.repair)
 
     def _replace(self, node: Node, value: Value) -> None:
         self.graph.replace_uses(node.output, value)

@@ -51,7 +51,7 @@ def elementwise(case: Case) -> list[Fact]:
 
 def _fill(case: Case, axis: int, rank: int) -> Fill:
     """What the op makes of the operands' content behind the real elements of a result axis."""
-    contents = [fact and _content(fact, axis - rank) for fact in case.facts]
+    contents = [_content(fact, axis - rank) if fact is not None else None for fact in case.facts]
     return _computed(case, contents)
 
 

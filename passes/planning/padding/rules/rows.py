@@ -153,11 +153,11 @@ def _extreme(dtype: DType, sign: int) -> Number:
     if dtype is DType.BOOL:
         return sign > 0
     if not dtype.is_integer:
-        return sign * math.inf
-    bits = dtype.bits
+        return math.inf if sign > 0 else -math.inf
+    bits: int = dtype.bits
     if dtype.kind is Kind.UINT:
-        return 2**bits - 1 if sign > 0 else 0
-    return 2 ** (bits - 1) - 1 if sign > 0 else -(2 ** (bits - 1))
+        return (1 << bits) - 1 if sign > 0 else 0
+    return (1 << bits - 1) - 1 if sign > 0 else -(1 << bits - 1)
 
 
 def dynamic_quantize(case: Case) -> list[Fact]:

@@ -41,6 +41,18 @@ def test_a_mask_without_keys_is_given_some() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bool"])
+def test_a_mask_that_is_one_number_is_given_keys(dtype: str) -> None:
+    maskable(
+        f"""
+        graph @main(%q: f32[B, 2, 3, 4], %k: f32[B, 2, S, 4], %m: {dtype}[]) {{
+          %a: f32[B, 2, 3, 4] = attention(%q, %k, %k, %m, _)
+          return %a
+        }}""",
+        "behind the real keys of S",
+    )
+
+
 def test_causal_attention_on_itself_only_needs_finite_values() -> None:
     masked = maskable(
         """
