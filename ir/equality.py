@@ -36,6 +36,12 @@ def first_difference(a: Graph, b: Graph) -> str | None:
     return _signature_difference(a, b) or _body_difference(a, b, _Renaming(fixed, {}, set()))
 
 
+def equal_bodies(a: Graph, b: Graph) -> bool:
+    """Whether two regions of one node do the same; what their inputs and outputs are called does not count."""
+    fixed = frozenset[str]().union(*(type_symbols(value.type) for value in (*a.inputs, *b.inputs)))
+    return _body_difference(a, b, _Renaming(fixed, {}, set())) is None
+
+
 def _signature_difference(a: Graph, b: Graph) -> str | None:
     left, right = [value.name for value in a.inputs], [value.name for value in b.inputs]
     if left != right:

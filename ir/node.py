@@ -139,6 +139,11 @@ class Node:
         return tuple(value for value in self.inputs if value is not None)
 
     @property
+    def previous(self) -> "Node | None":
+        """The node that stands right before this one."""
+        return self._previous
+
+    @property
     def regions(self) -> "dict[str, Graph]":
         """The region attributes by name."""
         if not self.op.bound_attrs and not self.op.is_foreign:

@@ -1,7 +1,7 @@
 """The only way for a pass to change a graph: it notes every edit, so that "changed" is seen and never claimed."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from ..ir.attrs import AttrValue
 from ..ir.constant import Constant
 from ..ir.dims import Truth
-from ..ir.errors import InvalidGraphError
+from ..ir.errors import CapgraphError, InvalidGraphError
 from ..ir.graph import Graph, Node, Origin, Value
 from ..ir.op import Op
 from ..ir.ops import native
@@ -103,6 +103,42 @@ class Rewriter:
         """A new constant from an array, a scalar or a `Constant`."""
         value = content if isinstance(content, Constant) else Constant(np.asarray(content), dtype)
         return self.op("constant", value=value)
+
+    def inline(self, body: Graph, arguments: Sequence[Value]) -> tuple[Value, ...]:
+        """Copies of `body`'s nodes, `arguments` standing for its inputs; gives what stands for its outputs.
+
+        Raises `TypeRuleError` or `ShapeError`, and makes nothing, when the arguments do not fit (see `Graph.inline`).
+        """
+        position = self.position
+        outputs = self.graph.inline(body, arguments, self._anchor)
+        for made in self.made_since(position):
+            self._note(made)
+        return outputs
+
+    def attempt(self, build: Callable[[], Sequence[Value | None]]) -> tuple[Value | None, ...] | None:
+        """What `build` gives, which may only make new nodes; None, and no edit, where an error stops it."""
+        position, edits, touched = self.position, self.edits, dict(self.touched)
+        try:
+            return tuple(build())
+        except CapgraphError:
+            for made in reversed(self.made_since(position)):
+                self.graph.erase(made)
+            self.edits, self.touched = edits, touched
+            return None
+
+    @property
+    def position(self) -> Node | None:
+        """The node that new nodes go right after; None at the beginning of the graph."""
+        return self.graph.last if self._anchor is None else self._anchor.previous
+
+    def made_since(self, position: Node | None) -> list[Node]:
+        """The new nodes since `position` was the position, in order."""
+        found: list[Node] = []
+        node = self.position
+        while node is not None and node is not position:
+            found.append(node)
+            node = node.previous
+        return found[::-1]
 
     # ---- edits
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ..ir.attrs import AttrValue
-from ..ir.binding import bind_attr, mentioned, plain_sizes
+from ..ir.binding import mentioned
 from ..ir.constant import Constant
 from ..ir.constraints import collect_constraints
 from ..ir.dims import Dim, SymDim, Truth, is_at_least, symbols
@@ -23,8 +23,8 @@ from ..ir.ops import native
 from ..ir.ops.layout import resolve_reshape
 from ..ir.ops.rules import broadcast_shapes, normal_axes
 from ..ir.shape_values import ShapeValues
-from ..ir.types import bind_type
 from .base import Pass
+from .known_sizes import KnownSizes
 from .pattern import constant_of
 from .rewriter import Rewriter
 
@@ -39,17 +39,16 @@ class StaticShapes(Pass):
     name: ClassVar[str] = "static-shapes"
 
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
-        if any(node.regions for node in graph.nodes):
-            return  # the sizes that get known may be mentioned inside
         bound = mentioned(value.type for value in graph.inputs)
         shapes = ShapeValues()
-        sizes: dict[str, Dim] = {}
+        known = KnownSizes(graph, rewriter)
         for node in graph.nodes:
-            _bind(node, sizes, rewriter)
+            known.bind(node)
             rule = _RULES.get(node.op.name)
             static = _known_form(rule, _Operands(node, shapes, bound)) if rule is not None else None
             if static is not None and rewriter.may_rewrite(node.op.name, node):
-                sizes.update(_replace(node, static, rewriter))
+                made = rewriter.node(native(static.op), static.inputs, static.attrs)
+                known.replace(node, made.outputs)
                 shapes = ShapeValues()
 
 
@@ -131,33 +130,6 @@ def _known_form(rule: _Rule, operands: _Operands) -> Static | None:
     except CapgraphError:
         return None
     return None if constraints else static
-
-
-def _replace(node: Node, static: Static, rewriter: Rewriter) -> dict[str, Dim]:
-    """Puts the static form in; gives the sizes that the node's own symbols turn out to be."""
-    made = rewriter.node(native(static.op), static.inputs, static.attrs)
-    sizes: dict[str, Dim] = {}
-    for old, new in zip(node.outputs, made.outputs, strict=True):
-        own = mentioned([old.type]) - mentioned(value.type for value in node.operands)
-        sizes.update((name, size) for name, size in plain_sizes(old.type, new.type) if name in own)
-    for old in node.outputs:
-        rewriter.graph.refine_type(old, bind_type(old.type, sizes))
-    rewriter.replace(node, *made.outputs)
-    return sizes
-
-
-def _bind(node: Node, sizes: Mapping[str, Dim], rewriter: Rewriter) -> None:
-    """Replaces symbols in the types and attributes of a node."""
-    if not sizes:
-        return
-    for value in node.outputs:
-        ty = bind_type(value.type, sizes)
-        if ty != value.type:
-            rewriter.graph.refine_type(value, ty)
-    changes = {name: bind_attr(value, sizes) for name, value in node.attrs.items()}
-    changes = {name: value for name, value in changes.items() if value != node.attrs[name]}
-    if changes:
-        rewriter.set_attrs(node, **changes)
 
 
 # ---- one rule for each op

@@ -149,12 +149,13 @@ def free_symbols(body: Graph) -> frozenset[str]:
     known = outer_symbols(value.type for value in body.inputs)
     free: frozenset[str] = frozenset()
     for node in body.nodes:
-        free |= _attribute_symbols(node) - known
+        free |= attribute_symbols(node) - known
         known |= outer_symbols(value.type for value in node.outputs) - free
     return free
 
 
-def _attribute_symbols(node: Node) -> frozenset[str]:
+def attribute_symbols(node: Node) -> frozenset[str]:
+    """The symbols in a node's attributes; of a region, those that it takes from around it."""
     return frozenset[str]().union(*(_symbols_in(value) for value in node.attrs.values()))
 
 

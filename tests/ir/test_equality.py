@@ -1,7 +1,7 @@
 """What makes two graphs the same, and how a difference is told."""
 
 import pytest
-from capgraph.ir.equality import assert_equal, equal, first_difference
+from capgraph.ir.equality import assert_equal, equal, equal_bodies, first_difference
 from capgraph.ir.errors import InvalidGraphError
 from capgraph.ir.parser import parse
 from capgraph.ir.verify import verify
@@ -95,3 +95,12 @@ def test_order_counts() -> None:
 def test_a_graph_is_the_same_as_itself_whatever_its_first_mention_of_symbols() -> None:
     graph = parse("graph @main() {\n  %a: f32[u0*u1] = onnx.Foo()\n  return %a\n}")
     assert equal(graph, graph.clone())
+
+
+def test_bodies_are_compared_without_the_names_of_what_goes_in_and_out() -> None:
+    a = parse("graph @a(%x: f32[N]) {\n  %y = neg(%x)\n  return %y\n}")
+    b = parse("graph @b(%p: f32[N]) {\n  %q = neg(%p)\n  return %q\n}")
+    assert not equal(a, b)
+    assert equal_bodies(a, b)
+    assert not equal_bodies(a, parse("graph @b(%p: f32[N]) {\n  %q = neg(%p)\n  return %p\n}"))
+    assert not equal_bodies(a, parse("graph @b(%p: f32[M]) {\n  %q = neg(%p)\n  return %q\n}"))

@@ -4,8 +4,9 @@ from textwrap import dedent
 
 import numpy as np
 import pytest
+from capgraph.ir.equality import equal
 from capgraph.ir.errors import InvalidGraphError
-from capgraph.ir.graph import Graph, Node
+from capgraph.ir.graph import Graph, Node, Value
 from capgraph.ir.parser import parse
 from capgraph.ir.types import DType
 from capgraph.ir.verify import verify
@@ -170,3 +171,46 @@ def test_moving(graph: Graph) -> None:
     assert ops(graph) == ["exp", "neg", "relu", "add", "top_k"]
     with pytest.raises(InvalidGraphError):
         rewriter.move_before(node(graph, "c"), node(graph, "a"))
+
+
+BODY = """
+    graph @body(%p: f32[N], %q: f32[M]) {
+      %r = tanh(%p)
+      %s = concat(%r, %q) {axis = 0}
+      return %s, %p
+    }
+"""
+
+
+def test_inlined_nodes_are_edits(graph: Graph) -> None:
+    rewriter = Rewriter(graph)
+    rewriter.at(node(graph, "v"))
+    joined, handed_on = rewriter.inline(parse(dedent(BODY)), graph.inputs)
+    assert [each.op.name for each in graph.nodes] == ["exp", "neg", "add", "tanh", "concat", "top_k"]
+    assert joined.shape == (8,)
+    assert handed_on is graph.inputs[0]
+    assert rewriter.edits == 2
+    assert set(rewriter.touched) == set(rewriter.made_since(node(graph, "c")))
+
+
+def test_an_attempt_that_fails_leaves_nothing(graph: Graph) -> None:
+    rewriter = Rewriter(graph)
+    rewriter.at(node(graph, "c"))
+
+    def build() -> list[Value]:
+        longer = rewriter.op("concat", *graph.inputs, axis=0)
+        return [rewriter.op("exp", longer), rewriter.op("add", longer, graph.inputs[0])]
+
+    before = graph.clone()
+    assert rewriter.attempt(build) is None
+    assert not rewriter.changed
+    assert not rewriter.touched
+    assert equal(before, graph)
+
+
+def test_an_attempt_that_succeeds_gives_its_values(graph: Graph) -> None:
+    rewriter = Rewriter(graph)
+    made = rewriter.attempt(lambda: [rewriter.op("exp", graph.inputs[0]), None])
+    assert made is not None
+    assert made == (graph.last.output if graph.last is not None else None, None)
+    assert rewriter.edits == 1
