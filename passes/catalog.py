@@ -6,6 +6,7 @@ from types import MappingProxyType
 from ..ir.errors import UnsupportedError
 from .base import Pass
 from .canonicalise import Canonicalise
+from .clean_up_quantisation import CleanUpQuantisation
 from .cse import Cse
 from .eliminate_dead_code import EliminateDeadCode
 from .fold_batch_norm import FoldBatchNorm
@@ -21,6 +22,7 @@ from .recognise_activations import RecogniseActivations
 from .recognise_attention import RecogniseAttention
 from .recognise_norms import RecogniseNorms
 from .recognise_rotary import RecogniseRotary
+from .simplify_control_flow import SimplifyControlFlow
 from .simplify_indices import SimplifyIndices
 from .sink_transposes import SinkTransposes
 from .static_shapes import StaticShapes
@@ -28,6 +30,7 @@ from .whole_pools import WholePools
 
 _PASSES: tuple[type[Pass], ...] = (
     Canonicalise,
+    CleanUpQuantisation,
     Cse,
     EliminateDeadCode,
     FoldBatchNorm,
@@ -42,6 +45,7 @@ _PASSES: tuple[type[Pass], ...] = (
     RecogniseAttention,
     RecogniseNorms,
     RecogniseRotary,
+    SimplifyControlFlow,
     SimplifyIndices,
     SinkTransposes,
     StaticShapes,
@@ -51,7 +55,14 @@ _PASSES: tuple[type[Pass], ...] = (
 PASSES: Mapping[str, type[Pass]] = MappingProxyType({each.name: each for each in _PASSES})
 """The passes that pipelines and the command line can name."""
 
-_CLEAN_UP: tuple[Pass, ...] = (EliminateDeadCode(), FoldConstants(), StaticShapes(), Canonicalise(), Cse())
+_CLEAN_UP: tuple[Pass, ...] = (
+    EliminateDeadCode(),
+    FoldConstants(),
+    SimplifyControlFlow(),
+    StaticShapes(),
+    Canonicalise(),
+    Cse(),
+)
 _RECOGNISE: tuple[Pass, ...] = (
     SimplifyIndices(),
     RecogniseActivations(),
@@ -67,6 +78,7 @@ _FOLD: tuple[Pass, ...] = (
     PointwiseConvolutions(),
     SinkTransposes(),
     ProductForms(),
+    CleanUpQuantisation(),
 )
 
 _LEVELS: Mapping[int, Pipeline] = MappingProxyType(

@@ -2,7 +2,8 @@
 
 Folding runs an op's own meaning, so values and dtypes are exactly those that running the node would give. A result
 larger than its operands together is kept only up to `limit` bytes: a model must not grow tenfold because an expanded
-mask was written out.
+mask was written out. For the same reason a dequantised constant is never folded, however small: quantised weights
+stay what they are, and executors that run the quantised form look for the node.
 """
 
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from .pattern import constant_of
 from .rewriter import Rewriter
 
 _NEVER = Trait.IMPURE | Trait.FOREIGN | Trait.CONTROL_FLOW
+_DEQUANTISE = native("dequantize_linear")
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,9 @@ class FoldConstants(Pass):
         shapes = ShapeValues()
         bound = frozenset[str]().union(*(type_symbols(value.type) for value in graph.inputs))
         for node in graph.nodes:
-            if node.op.traits & _NEVER or node.regions or not node.has_uses or constant_of(node.outputs[0]) is not None:
+            if node.op.traits & _NEVER or node.op is _DEQUANTISE or node.regions:
+                continue
+            if not node.has_uses or constant_of(node.outputs[0]) is not None:
                 continue
             if not self._fold_values(node, rewriter) and node.inputs:
                 _fold_shape(node, shapes, bound, rewriter)
