@@ -23,10 +23,10 @@ Integers = npt.NDArray[np.int64]
 _NEVER = 2**62
 """The rank of a block that is not to be placed now."""
 
-EFFORT = 100_000_000
-"""How many pairs of blocks are looked at before the best layout so far is taken: one or two seconds."""
+EFFORT = 4_000_000
+"""How many pairs of blocks are looked at before the best layout so far is taken: some hundredths of a second."""
 
-CLOSE = 0.002
+CLOSE = 0.02
 """How far above the bound, as a part of it, a layout may be that is good enough."""
 
 

@@ -22,7 +22,12 @@ class Same:
     input: str
 
 
-Fill = Number | Same | None
+@dataclass(frozen=True, slots=True)
+class First:
+    """The content of a tail whose elements are all those with index 0 along the axis."""
+
+
+Fill = Number | Same | First | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +191,7 @@ class Case:
         """Sees to it that behind the real elements of an operand of indices or counts stands a valid one, 0."""
         fact = self.fact(operand)
         for axis, tail in enumerate(fact.tails):
-            if tail is None or tail.is_free or tail.number == 0:
+            if tail is None or tail.is_free or tail.number == 0 or tail.fill == First():
                 continue
             if fact.source:
                 self.fills[fact.source] = 0

@@ -99,6 +99,16 @@ class Surgeon:
         steps = self._op("cast", self._real_extent(time.extent), to=DType.I32)
         self.graph.replace_input(node, 4, self._op("expand", steps, shape=(batch,)))
 
+    def repeat_first_row(self, node: Node, axis: int) -> None:
+        """Lets padded rows of a scatter write what its first row writes, where that does."""
+        for operand in (1, 2):
+            value = _operand(node, operand)
+            tail = self.walk.facts[value].tails[axis]
+            assert tail is not None  # the rule asks for this only where both carry the dim
+            first = self._op("slice", value, axes=(axis,), starts=(0,), ends=(1,), steps=(1,))
+            mask = self._mask(tail, axis, value.tensor.rank)
+            self.graph.replace_input(node, operand, self._op("where", mask, value, first))
+
     def inline_body(self, node: Node) -> None:
         """The nodes of a fused body in the place of the node, so that each can be masked."""
         before = set(self.graph.nodes)

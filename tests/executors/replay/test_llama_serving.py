@@ -8,7 +8,6 @@ import capgraph
 import numpy as np
 import pytest
 from capgraph.ir.target import HOST
-from capgraph.passes.planning import arena
 from capgraph.passes.planning.partition import CapturePolicy
 from capgraph.passes.planning.planner import make_plan
 
@@ -21,12 +20,6 @@ CALLS = 400
 MOST_REQUESTS, MOST_TOKENS, LONGEST = 8, 64, 8
 DECODE: list[Sizes] = [(size, size, 1) for size in (1, 2, 4, 8)]
 MIXED: list[Sizes] = [(8, 4, LONGEST), (16, 4, LONGEST), (16, 8, LONGEST), (32, 8, LONGEST), (64, 8, LONGEST)]
-
-
-@pytest.fixture(autouse=True)
-def _quick_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seconds are not spent on the last percent of each of the arenas."""
-    monkeypatch.setattr(arena, "EFFORT", 1_000_000)
 
 
 def program(**options: Any) -> capgraph.Program:

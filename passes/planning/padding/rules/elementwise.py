@@ -11,7 +11,7 @@ from .....ir.evaluate import bound_attrs
 from .....ir.graph import Value
 from .....ir.op import Trait
 from .....ir.types import Kind
-from ..facts import Case, Fact, Fill, Number, Rules, Same, Tail, Tails, Unsafe, met
+from ..facts import Case, Fact, Fill, First, Number, Rules, Same, Tail, Tails, Unsafe, met
 
 
 def aligned(tails: Tails, dims: Sequence[Dim], rank: int) -> list[tuple[Tail | None, Dim]]:
@@ -70,7 +70,7 @@ def _computed(case: Case, contents: Sequence[Fill]) -> Number | None:
     for value, content in zip(case.node.inputs, contents, strict=True):
         if value is None:
             arrays.append(None)
-        elif content is None or isinstance(content, Same):
+        elif content is None or isinstance(content, Same | First):
             return None
         else:
             arrays.append(np.asarray(content).astype(value.tensor.dtype.numpy))
@@ -105,12 +105,24 @@ def _chosen(case: Case, axis: int) -> Fill:
     value, fact = case.value(operand), case.fact(operand)
     if _is_whole_input(value, fact, axis):
         return Same(value.name)
+    if _is_first_of(value, case.value(3 - operand), axis):
+        return First()
     return _content(fact, axis)
 
 
 def _is_whole_input(value: Value, fact: Fact, axis: int) -> bool:
     tail = fact.tails[axis] if -axis <= len(fact.tails) else None
     return value.producer is None and tail is not None and tail.fill is None
+
+
+def _is_first_of(value: Value, whole: Value, axis: int) -> bool:
+    """Whether `value` is a slice of `whole` that holds its first elements along `axis` only."""
+    node = value.producer
+    if node is None or node.inputs[:1] != (whole,) or "starts" not in node.attrs:
+        return False
+    place = axis + whole.tensor.rank
+    attrs = node.attrs
+    return (attrs["axes"], attrs["starts"], attrs["ends"], attrs["steps"]) == ((place,), (0,), (1,), (1,))
 
 
 def cast(case: Case) -> list[Fact]:

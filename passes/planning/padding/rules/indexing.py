@@ -5,7 +5,7 @@ Padded indices are filled so that they stay in range. A write at a padded index 
 
 from .....ir.dims import Dim
 from .....ir.ops.rules import normal_axis
-from ..facts import Case, Fact, Rules, Tail, Tails, Unsafe, is_equal, met
+from ..facts import Case, Fact, First, Rules, Tail, Tails, Unsafe, is_equal, met
 from ..sizes import is_below
 
 
@@ -125,16 +125,30 @@ def scatter_elements(case: Case) -> list[Fact]:
 
 
 def scatter_nd(case: Case) -> list[Fact]:
-    """Slices that indices do not name go together; padded index tuples are made to write what is written anyway."""
+    """Slices that indices do not name go together; padded index tuples must write what is written anyway."""
     data, indices, updates = (case.tails(i) for i in range(3))
-    depth = case.shape(1)[-1]
+    depth = case.value(1).shape[-1]
     assert isinstance(depth, int)  # the type rule asks for it
-    if indices[-1] is not None or any(tail is not None for tail in indices[:-1]):
-        reason = f"padded rows of {case.symbol} would be written over real ones"
-        raise Unsafe(reason)
+    if indices[-1] is not None:
+        raise Unsafe(f"its index tuples carry {case.symbol}")
+    for axis, pair in enumerate(zip(indices[:-1], updates, strict=False)):
+        _require_idle(case, axis, *pair)
     _require_readable(case, 0, depth)
     trailing = zip(data[depth:], updates[len(indices) - 1 :], strict=True)
     return [Fact(_unfilled((*data[:depth], *(_met(*pair) for pair in trailing))))]
+
+
+def _require_idle(case: Case, axis: int, indices: Tail | None, updates: Tail | None) -> None:
+    """Padded rows of a scatter write the first row once more, where that changes nothing."""
+    if indices is None and updates is None:
+        return
+    reason = f"padded rows of {case.symbol} would be written over real ones"
+    is_idempotent = case.node.attrs["reduction"] in {"none", "min", "max"}
+    if not is_idempotent or indices is None or updates is None or not indices.is_prefix:
+        raise Unsafe(reason)
+    met([indices, updates], "indices and updates")
+    if indices.fill != First() or updates.fill != First():
+        raise Unsafe(reason, replace=lambda surgeon, node: surgeon.repeat_first_row(node, axis))
 
 
 RULES: Rules = {

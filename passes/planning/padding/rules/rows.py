@@ -7,8 +7,10 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import ml_dtypes
+
 from .....ir.ops.rules import normal_axes, normal_axis
-from .....ir.types import DType, Kind, TensorType
+from .....ir.types import DType, TensorType
 from ..facts import Case, Fact, Mask, Number, Rules, Tail, Unsafe
 
 Axes = Callable[[Case], Sequence[int]]
@@ -154,10 +156,8 @@ def _extreme(dtype: DType, sign: int) -> Number:
         return sign > 0
     if not dtype.is_integer:
         return math.inf if sign > 0 else -math.inf
-    bits: int = dtype.bits
-    if dtype.kind is Kind.UINT:
-        return (1 << bits) - 1 if sign > 0 else 0
-    return (1 << bits - 1) - 1 if sign > 0 else -(1 << bits - 1)
+    limits = ml_dtypes.iinfo(dtype.numpy)
+    return int(limits.max if sign > 0 else limits.min)
 
 
 def dynamic_quantize(case: Case) -> list[Fact]:
