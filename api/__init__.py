@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from .optimization import optimize
+    from .passes.planning.simulation import crossover, simulate
     from .program import Program
 
 __version__ = "0.1.0"
@@ -50,7 +51,9 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "compare",
+    "crossover",
     "optimize",
+    "simulate",
     "suggest_buckets",
 ]
 
@@ -59,6 +62,8 @@ _HOMES = {
     "compare": ".executor_comparison",
     "optimize": ".optimization",
     "Program": ".program",
+    "simulate": ".passes.planning.simulation",
+    "crossover": ".passes.planning.simulation",
     "suggest_buckets": ".executors.replay.suggest",
 }
 
