@@ -7,10 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import ml_dtypes
-
 from .....ir.ops.rules import normal_axes, normal_axis
-from .....ir.types import DType, TensorType
+from .....ir.types import DType, Kind, TensorType
 from ..facts import Case, Fact, Mask, Number, Rules, Tail, Unsafe
 
 Axes = Callable[[Case], Sequence[int]]
@@ -156,8 +154,9 @@ def _extreme(dtype: DType, sign: int) -> Number:
         return sign > 0
     if not dtype.is_integer:
         return math.inf if sign > 0 else -math.inf
-    limits = ml_dtypes.iinfo(dtype.numpy)
-    return int(limits.max if sign > 0 else limits.min)
+    span = 1 << dtype.bits
+    low = 0 if dtype.kind is Kind.UINT else -(span // 2)
+    return low + span - 1 if sign > 0 else low
 
 
 def dynamic_quantize(case: Case) -> list[Fact]:
