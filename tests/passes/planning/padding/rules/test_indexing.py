@@ -111,15 +111,31 @@ def test_each_sample_has_a_cache_of_its_own() -> None:
     )
 
 
-def test_padded_rows_may_not_be_scattered() -> None:
+def test_padded_rows_of_a_scatter_write_its_first_row_again() -> None:
+    maskable(
+        """
+        graph @main(%x: f32[S, 4], %c: f32[9, 4]) {
+          %n: i64[S] = arange() {limit = S}
+          %i: i64[S, 1] = reshape(%n) {shape = [S, 1]}
+          %a: f32[9, 4] = scatter_nd(%c, %i, %x)
+          return %a -> %c
+        }""",
+        "padded rows of S would be written",
+    )
+
+
+def test_rows_that_are_added_may_not_be_scattered_twice() -> None:
     unsafe(
         """
         graph @main(%c: f32[9, 4], %i: i64[S, 1], %u: f32[S, 4]) {
-          %a: f32[9, 4] = scatter_nd(%c, %i, %u)
+          %a: f32[9, 4] = scatter_nd(%c, %i, %u) {reduction = "add"}
           return %a
         }""",
         "padded rows of S would be written",
     )
+
+
+def test_a_scatter_of_other_axes() -> None:
     safe("""
         graph @main(%c: f32[9, S], %i: i64[B, 1], %u: f32[B, S]) {
           %a: f32[9, S] = scatter_nd(%c, %i, %u)
