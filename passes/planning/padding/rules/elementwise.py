@@ -129,6 +129,8 @@ def cast(case: Case) -> list[Fact]:
     """As elementwise work; indices stay the indices that a caller gave."""
     (fact,) = elementwise(case)
     given = case.fact(0)
+    if given.is_padded and case.value(0).tensor.dtype.kind is Kind.STRING:
+        raise Unsafe("a padded text may not be a number")
     to_integer = case.node.output.tensor.dtype.is_integer and case.value(0).tensor.dtype.is_integer
     if not to_integer:
         return [fact]

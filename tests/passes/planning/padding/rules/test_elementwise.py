@@ -56,6 +56,17 @@ def test_a_fill_goes_through_elementwise_work() -> None:
     assert sum(node.op.name == "where" for node in masked.nodes) == 2
 
 
+def test_texts_that_are_no_numbers_cannot_be_cast() -> None:
+    unsafe(
+        """
+        graph @main(%x: string[S]) {
+          %a: f32[S] = cast(%x) {to = f32}
+          return %a
+        }""",
+        "a padded text may not be a number",
+    )
+
+
 def test_a_condition_selects_what_stands_behind_the_real_elements() -> None:
     masked = maskable(
         """
