@@ -5,8 +5,9 @@
 Needs torch, transformers, onnxruntime and capgraph. Weights are counted nowhere. Each number is got in its own way, as
 no runtime tells what the others tell:
 
-* arena: bytes of the plan's arena at these sizes. It holds the inputs, the outputs and everything between. `bound`
-  is the largest sum of values that live together, which no allocator that keeps whole values apart can go below.
+* arena: bytes of the plan's arena at these sizes. It holds the inputs, the outputs and everything between, but not
+  what kernels take for themselves while they run. `bound` is the largest sum of values that live together, which no
+  allocator that keeps whole values apart can go below.
 * torch, counted: the largest sum of what torch's CPU allocator had handed out during one run, from its profiler. It
   has no oneDNN scratch in it, and no inputs.
 * torch and onnxruntime, resident: how far the resident set rose above where it was before the first run, at its highest
