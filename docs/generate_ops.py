@@ -35,6 +35,7 @@ _TRAITS = {
     Trait.ROWWISE: "each row of the result, from `axis` on, depends on that row of the first operand",
     Trait.PRODUCT: "sums of products: heavy work, never done twice",
     Trait.VIEW: "holds the elements of the first operand, in another shape or order",
+    Trait.JOINS: "the operands one behind another along `axis`",
     Trait.SEQUENTIAL: "a recurrence over an axis",
     Trait.IMPURE: "another result at the next call: never folded, never merged",
     Trait.DATA_DEPENDENT: "sizes of results depend on contents: runs eagerly",
