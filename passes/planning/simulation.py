@@ -6,8 +6,8 @@ Eager execution is therefore bound by the host where kernels are short and by th
 recorded graph always by the device.
 
 A kernel takes a floor (`node_us`, and `barrier_us` more where its threads wait for each other) and what its work takes:
-the roofline of S. Williams and others (2009) with a third roof, since a single result element is computed at no more
-than `chain_flops` however idle the device is.
+the roofline of S. Williams and others (2009), where the arithmetic of a product begins with the time of a single result
+element, which is computed at `chain_flops` however idle the device is.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,8 @@ from .planner import make_plan
 class Costs:
     """What launches and work cost: times in microseconds, bandwidth in bytes and rates in FLOPs a second.
 
-    The defaults were measured on an NVIDIA H200 with kernels of tuned libraries. `launch_us` is the host's time for
+    The defaults are those of an NVIDIA H200 with kernels of tuned libraries: measured but for `wait_us`, `barrier_us`
+    and `chain_flops`, which are estimates. `launch_us` is the host's time for
     one kernel, `graph_launch_us` a graph of one empty kernel launched and waited for, `wait_us` what passes between the
     end of the last kernel and the host's knowing it. `half_flops` is for floats of 16 bits and fewer.
     """
@@ -191,11 +192,11 @@ def _kernel(plan: Plan, step: Step, costs: Costs) -> KernelTime:
 def _device_us(plan: Plan, node: Node, nbytes: int, flops: int, costs: Costs) -> float:
     is_exchanging = bool(flops) and not node.op.has(Trait.ELEMENTWISE | Trait.VIEW)
     floor = costs.node_us + (costs.barrier_us if is_exchanging else 0.0)
-    roofs = [nbytes / costs.bandwidth, flops / _rate(node, costs)]
+    computing = flops / _rate(node, costs)
     if is_exchanging and not node.op.has(Trait.REDUCTION):
         results = sum(_elements(plan.views[value]) for value in node.outputs if value in plan.views)
-        roofs.append(flops / max(results, 1) / costs.chain_flops)
-    return floor + max(roofs) * 1e6
+        computing += flops / max(results, 1) / costs.chain_flops
+    return floor + max(nbytes / costs.bandwidth, computing) * 1e6
 
 
 def _rate(node: Node, costs: Costs) -> float:
