@@ -7,6 +7,7 @@ from typing import Any
 
 from .executors.eager import EagerExecutor
 from .executors.host.device import HostDevice
+from .executors.host.kernels import scratch_bytes
 from .executors.replay.dispatcher import Planner
 from .executors.replay.executor import ReplayExecutor
 from .executors.replay.modes import Beyond, CaptureMode, InputPolicy
@@ -43,7 +44,7 @@ def _planner(target: Target, keep_outside: Mapping[str, SizeCondition] | None, g
         policy = _POLICIES[mode]
         if keep_outside is not None:
             policy = replace(policy, keep_outside=_outside(keep_outside, sizes))
-        return make_plan(graph, sizes, target, policy)
+        return make_plan(graph, sizes, target, policy, scratch=scratch_bytes)
 
     return plan
 

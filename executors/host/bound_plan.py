@@ -157,7 +157,8 @@ class HostPlan:
         operands = [None if value is None else self.placement.array(value) for value in node.inputs]
         results = tuple([self.placement.array(value) for value in node.outputs])
         if not node.regions:
-            return (call_of(node, operands, results),)
+            scratch = None if step.scratch is None else self.placement.scratch(step.scratch)
+            return (call_of(node, operands, results, scratch),)
         meaning = partial(node.op.meaning, **bound_attrs(node, dict(self.plan.sizes), self._region))
         return (Call(ThroughMeaning(meaning, len(results)), tuple(operands), results),)
 

@@ -16,7 +16,7 @@ from ...ir.graph import Node
 from .calls import Call, ThroughMeaning
 from .kernels_elementwise import ELEMENTWISE
 from .kernels_layout import LAYOUT
-from .kernels_linear import LINEAR
+from .kernels_linear import LINEAR, OVER_SCRATCH
 from .kernels_reduction import REDUCTION
 
 Kernel = Callable[[Node, Sequence[Array | None], tuple[Array, ...]], Call | None]
@@ -25,8 +25,23 @@ KERNELS: Mapping[str, Kernel] = {**ELEMENTWISE, **LAYOUT, **LINEAR, **REDUCTION}
 """Kernels by op name."""
 
 
-def call_of(node: Node, operands: Sequence[Array | None], results: tuple[Array, ...]) -> Call:
-    """The call that computes a node of known sizes: `operands` and `results` are arrays at their planned places."""
+def scratch_bytes(node: Node) -> int:
+    """How many bytes the kernel of a node wants for itself while it runs, aligned as any buffer."""
+    entry = OVER_SCRATCH.get(node.op.name)
+    return entry[0](node) if entry is not None else 0
+
+
+def call_of(
+    node: Node, operands: Sequence[Array | None], results: tuple[Array, ...], scratch: Array | None = None
+) -> Call:
+    """The call that computes a node of known sizes.
+
+    `operands` and `results` are arrays at their planned places, `scratch` the planned bytes for the kernel's own use.
+    """
+    if scratch is not None:
+        return OVER_SCRATCH[node.op.name][1](node, operands, results, scratch) or through_meaning(
+            node, operands, results
+        )
     kernel = KERNELS.get(node.op.name) if _is_over_one_operand_at_most(operands, results) else None
     made = kernel(node, operands, results) if kernel is not None else None
     return made or through_meaning(node, operands, results)

@@ -9,7 +9,8 @@ import numpy as np
 from ...ir.constant import Array
 from ...ir.evaluate import bound_attrs
 from ...ir.graph import Node
-from ...ir.ops.conv import convolve_into
+from ...ir.ops.conv import convolve_into, unfolded_size
+from ...ir.types import DType
 from .calls import Call
 from .kernels_elementwise import is_float
 
@@ -65,6 +66,27 @@ def _conv(node: Node, operands: _Operands, results: _Results) -> Call | None:
     return Call(function, (x, weight, _per_channel(bias, results[0].ndim)), results)
 
 
+def conv_scratch(node: Node) -> int:
+    """Bytes for the unfolded windows of a convolution of known sizes in f32 or f64."""
+    shapes = [value.shape for value in (*node.operands[1:2], *node.outputs)]
+    dtype = node.outputs[0].tensor.dtype
+    if dtype not in (DType.F32, DType.F64) or not all(isinstance(dim, int) for shape in shapes for dim in shape):
+        return 0
+    weight, result = ([int(dim) for dim in shape if isinstance(dim, int)] for shape in shapes)
+    itemsize = dtype.numpy.itemsize
+    return itemsize * unfolded_size(weight, result, node.attrs["strides"], node.attrs["groups"], itemsize)
+
+
+def conv_over_scratch(node: Node, operands: _Operands, results: _Results, scratch: Array) -> Call | None:
+    """A convolution that unfolds windows into planned bytes."""
+    made = _conv(node, operands, results)
+    if made is None:
+        return None
+    x, weight, bias = operands
+    function = partial(conv_into, attrs={**bound_attrs(node, {}), "columns": scratch.view(results[0].dtype)})
+    return Call(function, (x, weight, _per_channel(bias, results[0].ndim)), results)
+
+
 def _per_channel(bias: Array | None, rank: int) -> Array | None:
     return None if bias is None else bias.reshape(-1, *[1] * (rank - 2))
 
@@ -78,3 +100,6 @@ def conv_into(x: Array, weight: Array, bias: Array | None, result: Array, *, att
 
 LINEAR: dict[str, Any] = {"matmul": _matmul, "gemm": _gemm, "conv": _conv}
 """Kernels by op name."""
+
+OVER_SCRATCH: dict[str, Any] = {"conv": (conv_scratch, conv_over_scratch)}
+"""For ops whose kernels want memory of their own: how many bytes, and the kernel that uses them."""

@@ -32,6 +32,10 @@ class Placement:
             found = self._arrays[value] = array_at(self._bytes(view.buffer), view)
         return found
 
+    def scratch(self, buffer: int) -> Array:
+        """The bytes of a buffer that no value lives in."""
+        return self._bytes(buffer)
+
     def place(self, value: Value, array: Array) -> None:
         """Puts `array`, contiguous and of the type of the graph input `value`, in the stead of its buffer."""
         buffer = self.plan.views[value].buffer

@@ -101,8 +101,12 @@ def convolve_into(
     pads: Sequence[int],
     dilations: Sequence[int],
     groups: int,
+    columns: Array | None = None,
 ) -> None:
-    """`convolve`, written into `result`: contiguous, of its shape and dtype, and apart from the operands."""
+    """`convolve`, written into `result`: contiguous, of its shape and dtype, and apart from the operands.
+
+    `columns` is memory for unfolded windows, a vector of at least `unfolded_size` elements; None allocates it.
+    """
     if not result.size or not weight.size:
         result[...] = 0  # sums of no products
         return
@@ -114,10 +118,29 @@ def convolve_into(
         columns = x.reshape(count, groups, channels // groups, -1)
         np.matmul(matrix, columns, out=result.reshape(count, groups, matrix.shape[1], -1))
         return
-    _multiply_windows(matrix, windows_view(x, kernel, strides, dilations, result.shape[2:]), result)
+    _multiply_windows(matrix, windows_view(x, kernel, strides, dilations, result.shape[2:]), result, columns)
 
 
-def _multiply_windows(matrix: Array, windows: Array, result: Array) -> None:
+def unfolded_size(
+    weight: Sequence[int], result: Sequence[int], strides: Sequence[int], groups: int, itemsize: int
+) -> int:
+    """How many elements `convolve_into` copies at a time, for shapes of weight and result; 0 when it copies nothing."""
+    kernel, counts = weight[2:], result[2:]
+    if not volume(result) or not volume(weight) or (volume(kernel) == 1 and max(strides) == 1):
+        return 0
+    inner = volume(weight[1:])
+    images, rows = _tile(groups * inner, counts, itemsize)
+    return min(images, result[0]) * groups * inner * rows * volume(counts[1:])
+
+
+def _tile(inner: int, counts: Sequence[int], itemsize: int) -> tuple[int, int]:
+    """Images, and rows of the first spatial axis, that are unfolded at a time."""
+    bytes_per_row = inner * volume(counts[1:]) * itemsize
+    images = images_per_tile(bytes_per_row * counts[0])
+    return images, counts[0] if images > 1 else min(counts[0], images_per_tile(bytes_per_row))
+
+
+def _multiply_windows(matrix: Array, windows: Array, result: Array, columns: Array | None) -> None:
     """Writes `matrix` `[groups, M/groups, K]` times the unfolded `windows` `[N, C, *kernel, *counts]` to `result`.
 
     A tile is some whole images, or some rows of the first spatial axis of one image: the unfolded windows of a large
@@ -126,17 +149,22 @@ def _multiply_windows(matrix: Array, windows: Array, result: Array) -> None:
     groups, rows_per_group, inner = matrix.shape
     counts = result.shape[2:]
     row = volume(counts[1:])
-    bytes_per_row = groups * inner * row * result.itemsize
-    images = images_per_tile(bytes_per_row * counts[0])
-    rows = counts[0] if images > 1 else min(counts[0], images_per_tile(bytes_per_row))
+    images, rows = _tile(groups * inner, counts, result.itemsize)
     flat = result.reshape(result.shape[0], groups, rows_per_group, -1)
     for first in range(0, result.shape[0], images):
         for start in range(0, counts[0], rows):
             tile = windows[
                 (slice(first, first + images), *[slice(None)] * (1 + len(counts)), slice(start, start + rows))
             ]
-            columns = np.ascontiguousarray(tile).reshape(tile.shape[0], groups, inner, -1)
-            np.matmul(matrix, columns, out=flat[first : first + images, :, :, start * row : (start + rows) * row])
+            unfolded = np.ascontiguousarray(tile) if columns is None else _copied(tile, columns)
+            factors = unfolded.reshape(tile.shape[0], groups, inner, -1)
+            np.matmul(matrix, factors, out=flat[first : first + images, :, :, start * row : (start + rows) * row])
+
+
+def _copied(array: Array, memory: Array) -> Array:
+    copy = memory[: array.size].reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def _with_bias(y: Array, bias: Array | None) -> Array:

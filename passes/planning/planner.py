@@ -1,6 +1,6 @@
 """The planner: from a graph and concrete sizes to a plan."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from ...ir.analysis import ancestors, reaches
 from ...ir.errors import InputError
@@ -32,11 +32,13 @@ def make_plan(
     target: Target,
     policy: CapturePolicy | None = None,
     donated: Collection[str] = (),
+    scratch: Callable[[Node], int] | None = None,
 ) -> Plan:
     """Plans `graph` at `sizes` (every symbol of its inputs). The graph itself is not changed.
 
-    `donated` names inputs that the caller gives up: results may be written over them. Raises `ShapeError` when the
-    sizes do not fit the graph, `InputError` when it has no input of a donated name.
+    `donated` names inputs that the caller gives up: results may be written over them. `scratch` tells how many bytes
+    the target's kernel of a node wants for itself while it runs; they are part of the arena. Raises `ShapeError` when
+    the sizes do not fit the graph, `InputError` when it has no input of a donated name.
     """
     _check_donated(graph, donated)
     bound = specialise(graph, sizes)
@@ -46,7 +48,8 @@ def make_plan(
     parts = partition(bound, target, policy or CapturePolicy())
     bound.reorder(parts.order)
     storage = assign_storage(bound, target, donated)
-    plan = _assemble(bound, sizes, target, storage, parts.segments)
+    own = _add_scratch(bound, storage, scratch) if scratch is not None else dict[Node, int]()
+    plan = _assemble(bound, sizes, target, storage, parts.segments, own)
     if checks_plans:
         check_plan(plan)
     return plan
@@ -106,8 +109,25 @@ def _copied(graph: Graph, value: Value) -> Value:
     return value if shape else graph.append(native("reshape"), [value], {"shape": ()}).output
 
 
+def _add_scratch(graph: Graph, storage: Storage, scratch: Callable[[Node], int]) -> Mapping[Node, int]:
+    """Groups for what kernels want during their own step, by node."""
+    found: dict[Node, int] = {}
+    for step, node in enumerate(graph.nodes):
+        is_planned_work = node not in storage.aliases and all(map(is_planned, (*node.operands, *node.outputs)))
+        nbytes = scratch(node) if is_planned_work else 0
+        if nbytes:
+            found[node] = len(storage.groups)
+            storage.groups.append(Group(Place.ARENA, nbytes, step, step, f"scratch of {node.outputs[0].name}"))
+    return found
+
+
 def _assemble(
-    graph: Graph, sizes: Mapping[str, int], target: Target, storage: Storage, segments: tuple[Segment, ...]
+    graph: Graph,
+    sizes: Mapping[str, int],
+    target: Target,
+    storage: Storage,
+    segments: tuple[Segment, ...],
+    scratch: Mapping[Node, int],
 ) -> Plan:
     in_arena = [index for index, group in enumerate(storage.groups) if group.place is Place.ARENA]
     blocks = [_block(storage.groups[index], target.alignment) for index in in_arena]
@@ -118,7 +138,7 @@ def _assemble(
         for index, group in enumerate(storage.groups)
     )
     steps = tuple(
-        Step(index, node, StepKind.ALIAS if node in storage.aliases else StepKind.COMPUTE)
+        Step(index, node, StepKind.ALIAS if node in storage.aliases else StepKind.COMPUTE, scratch.get(node))
         for index, node in enumerate(graph.nodes)
     )
     return Plan(

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from capgraph.executors.host.bound_plan import HostPlan
+from capgraph.executors.host.kernels import scratch_bytes
 from capgraph.executors.host.memory import HostArena
 from capgraph.ir.graph import Graph
 from capgraph.ir.plan import Plan
@@ -16,7 +17,7 @@ from capgraph.passes.planning.planner import make_plan
 
 def planned(graph: Graph, sizes: Mapping[str, int] | None = None, policy: CapturePolicy | None = None) -> Plan:
     """A checked plan of `graph`."""
-    plan = make_plan(graph, sizes or {}, HOST, policy)
+    plan = make_plan(graph, sizes or {}, HOST, policy, scratch=scratch_bytes)
     check_plan(plan)
     return plan
 

@@ -102,3 +102,18 @@ def test_a_result_over_several_operands_is_not_half_read() -> None:
     graph = b.finish({"y": b.op("layer_norm", x, x, x, axis=0)})
     inputs = [np.array([1, 2, 3], F32)]
     np.testing.assert_allclose(run_plan(host_plan(graph), inputs)[0], evaluate_graph(graph, inputs)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_convolutions_unfold_into_planned_memory(groups: int) -> None:
+    b, random = Builder(), np.random.default_rng(0)
+    weight = b.constant(random.standard_normal((6, 4 // groups, 3, 3)).astype(np.float32))
+    x = b.input("x", "f32[2, 4, 9, 8]")
+    y = b.op("conv", x, weight, None, strides=(2, 1), pads=(1, 0, 1, 0), dilations=(1, 2), groups=groups)
+    graph = b.finish([y])
+    bound = host_plan(graph)
+    (step,) = [step for step in bound.plan.steps if step.scratch is not None]
+    assert step.node.op.name == "conv"
+    given = random.standard_normal((2, 4, 9, 8)).astype(np.float32)
+    (found,) = run_plan(bound, [given])
+    np.testing.assert_allclose(found, evaluate_graph(graph, [given])[0], rtol=1e-5, atol=1e-5)

@@ -178,7 +178,7 @@ def test_many_calls_take_no_memory() -> None:
         program.run({"x": x})
     gc.collect()
     before = tracemalloc.get_traced_memory()[0]
-    for x in inputs * 600:  # close to ten thousand calls
+    for x in inputs * 625:  # ten thousand calls
         program.run({"x": x})
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - before

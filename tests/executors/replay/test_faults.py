@@ -173,7 +173,7 @@ def _dispatcher(program: ReplayExecutable) -> Dispatcher:
 
 
 def test_a_planner_that_breaks_harms_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    def breaks(*_arguments: object) -> None:
+    def breaks(*_arguments: object, **_options: object) -> None:
         raise KeyError("a value without a place")
 
     monkeypatch.setattr("capgraph.recording.make_plan", breaks)

@@ -81,6 +81,25 @@ def test_buffers_are_aligned_for_the_target() -> None:
     assert {buffer.offset % 256 for buffer in plan.buffers} == {0}
 
 
+def test_scratch_lies_in_the_arena_for_the_time_of_its_step() -> None:
+    graph = parse(
+        """
+        graph @main(%x: f32[64], %y: f32[64]) {
+          %a: f32[64] = exp(%x)
+          %b: f32[64] = add(%a, %y)
+          %c: f32[64] = exp(%b)
+          return %c
+        }"""
+    )
+    plan = make_plan(graph, {}, HOST, scratch=lambda node: 1000 if node.op.name == "add" else 0)
+    without = make_plan(graph, {}, HOST)
+    (step,) = [step for step in plan.steps if step.scratch is not None]
+    buffer = plan.buffers[step.scratch]
+    assert (step.node.op.name, buffer.nbytes, buffer.first, buffer.last) == ("add", 1000, step.index, step.index)
+    assert without.arena_bytes < plan.arena_bytes == plan.lower_bound
+    check_plan(plan)
+
+
 def test_every_plan_is_checked_in_tests() -> None:
     assert planner.checks_plans
 
