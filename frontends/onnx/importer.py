@@ -24,7 +24,7 @@ from . import foreign, foreign_meaning  # noqa: F401  # the latter registers how
 from .context import ImportContext, NotNative, constant_of
 from .functions import schema_function
 from .loading import load_proto, opset_versions
-from .metadata import read_metadata, read_states
+from .metadata import read_metadata, read_states, read_symbols
 from .ops import IMPORTS
 from .schemas import schema_of, signature_problem
 from .tensors import constant_from_proto, dense_constant, type_from_proto
@@ -98,7 +98,7 @@ class _Model:
         self.functions: dict[tuple[str, str], FunctionProto] = {(f.domain, f.name): f for f in proto.functions}
         self.shape_values = ShapeValues()
         self.notes: list[str] = []
-        self._plain = _plain_symbols(proto.graph)
+        self._plain = _plain_symbols(proto.graph) | read_symbols(proto)
         self._inlined = 0
 
     def count_inlined(self, nodes: int) -> None:
@@ -487,13 +487,22 @@ def erase_unused(graph: Graph) -> None:
 
 
 def place_constants(graph: Graph) -> None:
-    """Moves every constant right before the first node that reads it, wherever the model had it."""
-    settled: set[Value] = set()
+    """Moves what depends on nothing right before the first node that reads it, or last, wherever the model had it."""
+    settled: set[Node] = set()
     for node in graph.nodes:
         for operand in node.operands:
-            if operand not in settled and constant_of(operand) is not None and operand.producer is not None:
-                settled.add(operand)
-                graph.move_before(operand.producer, node)
+            free = operand.producer
+            if free is not None and free not in settled and _depends_on_nothing(free):
+                settled.add(free)
+                graph.move_before(free, node)
+    returned = dict.fromkeys(value.producer for value in graph.outputs)
+    last = [node for node in returned if node is not None and node not in settled and _depends_on_nothing(node)]
+    if last:
+        graph.reorder([*(node for node in graph.nodes if node not in set(last)), *last])
+
+
+def _depends_on_nothing(node: Node) -> bool:
+    return not node.inputs and node.op.is_pure and len(node.outputs) == 1
 
 
 def _import_main(model: _Model, proto: GraphProto, frozen: bool) -> ImportedModel:

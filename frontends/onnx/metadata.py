@@ -8,12 +8,15 @@ import json
 
 from onnx import ModelProto
 
+from ...ir.dims import SymDim, symbol
 from ...ir.errors import CapgraphError
 from ...ir.graph import Graph
+from ...ir.types import TensorType
 
 _OWN = "capgraph."
 _STATES = _OWN + "states"
 _OPSET_REASON = _OWN + "opset_reason"
+_SYMBOLS = _OWN + "symbols"
 
 
 def read_metadata(proto: ModelProto) -> dict[str, str]:
@@ -44,10 +47,32 @@ def write_metadata(model: ModelProto, graph: Graph, opset_reason: str) -> None:
     if graph.states:
         pairs = [[graph.inputs[state.input].name, graph.output_names[state.output]] for state in graph.states]
         entries[_STATES] = json.dumps(pairs)
+    names = _expression_symbols(graph)
+    if names:
+        entries[_SYMBOLS] = json.dumps(names)
     if opset_reason:
         entries[_OPSET_REASON] = opset_reason
     for key, value in entries.items():
         model.metadata_props.add(key=key, value=value)
+
+
+def _expression_symbols(graph: Graph) -> list[str]:
+    """The symbols of the inputs, when a size like `2*T` is among them: by itself ONNX would take that for a name."""
+    shapes = [value.type.shape or () for value in graph.inputs if isinstance(value.type, TensorType)]
+    dims = [dim for shape in shapes for dim in shape if isinstance(dim, SymDim)]
+    if all(len(dim.symbols) == 1 and dim == symbol(next(iter(dim.symbols))) for dim in dims):
+        return []
+    return sorted(frozenset[str]().union(*(dim.symbols for dim in dims)))
+
+
+def read_symbols(proto: ModelProto) -> frozenset[str]:
+    """The symbols that an exported graph's sizes are expressions over; none for a model from elsewhere."""
+    text = {entry.key: entry.value for entry in proto.metadata_props}.get(_SYMBOLS)
+    try:
+        names = json.loads(text) if text is not None else []
+    except json.JSONDecodeError:
+        return frozenset()
+    return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
 
 
 def read_states(proto: ModelProto, graph: Graph) -> str:
