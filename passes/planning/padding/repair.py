@@ -60,10 +60,11 @@ class Surgeon:
     # ---- what rules ask for
 
     def split_mean(self, node: Node) -> None:
-        """A mean as the sum over the real elements divided by their number."""
+        """A mean as the sum over the real elements divided by their number; small floats sum in f32, as means do."""
         x = _operand(node, 0)
+        dtype = DType.F32 if x.tensor.dtype.is_small_float else x.tensor.dtype
         axes = normal_axes(node.attrs["axes"], x.tensor.rank)
-        total = self._masked_sum(x, axes, node.attrs["keep_dims"])
+        total = self._masked_sum(x, axes, node.attrs["keep_dims"], dtype)
         fixed: Dim = 1
         count: Value | None = None
         for axis in axes:
@@ -75,8 +76,8 @@ class Surgeon:
         assert count is not None  # the rule asks for this only where an axis carries the dim
         if fixed != 1:
             count = self._op("mul", count, self._op("dim", value=fixed))
-        divisor = self._op("cast", count, to=x.tensor.dtype)
-        self._replace(node, self._op("div", total, divisor))
+        mean = self._op("div", total, self._op("cast", count, to=dtype))
+        self._replace(node, mean if dtype is x.tensor.dtype else self._op("cast", mean, to=x.tensor.dtype))
 
     def use_real_size(self, node: Node) -> None:
         """The real size in place of the padded one."""
@@ -133,11 +134,13 @@ class Surgeon:
         mask = self._mask(tail, axis, value.tensor.rank)
         return self._op("where", mask, value, self._number(fill, value.tensor.dtype))
 
-    def _masked_sum(self, x: Value, axes: Sequence[int], keep_dims: bool) -> Value:
+    def _masked_sum(self, x: Value, axes: Sequence[int], keep_dims: bool, dtype: DType) -> Value:
         for axis in axes:
             tail = self.walk.facts[x].tails[axis]
             if tail is not None and tail.number != 0:
                 x = self._masked(x, axis, 0)
+        if dtype is not x.tensor.dtype:
+            x = self._op("cast", x, to=dtype)
         return self._op("reduce_sum", x, axes=tuple(axes), keep_dims=keep_dims)
 
     def _mask(self, tail: Tail, axis: int, rank: int) -> Value:

@@ -1,4 +1,10 @@
+from textwrap import dedent
+
+import numpy as np
 import pytest
+from capgraph.ir.evaluate import evaluate_graph
+from capgraph.ir.parser import parse
+from capgraph.passes.planning.padding import mask_padding, real_size_input
 
 from tests.passes.planning.padding.judging import maskable, safe, unsafe
 
@@ -108,6 +114,21 @@ def test_the_mean_of_a_merged_axis_counts_real_elements() -> None:
         }""",
         "it takes the mean along axis 0",
     )
+
+
+def test_a_masked_mean_of_halves_does_not_overflow() -> None:
+    text = """
+        graph @main(%x: f16[S]) {
+          %a: f16[1] = reduce_mean(%x) {axes = [0]}
+          return %a
+        }"""
+    maskable(text, "it takes the mean along axis 0")
+    masked = mask_padding(parse(dedent(text)), "S", largest=8)
+    assert masked is not None
+    real = real_size_input(masked, "S")
+    padded = np.array([60000, 50000, np.nan], dtype=np.float16)
+    given = [np.array(2) if value.name == real else padded for value in masked.inputs]
+    assert evaluate_graph(masked, given)[0].tolist() == [float(np.float16(55000))]
 
 
 def test_the_first_extreme_element_is_real() -> None:
