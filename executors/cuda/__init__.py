@@ -1,0 +1,1 @@
+"""CUDA as a device of plans: launches as data, generated kernels, library calls, recording through CuPy."""
