@@ -7,6 +7,7 @@ form then tells the result's sizes, and the symbols that stood for them are repl
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,7 +17,7 @@ from ..ir.attrs import AttrValue
 from ..ir.binding import mentioned
 from ..ir.constant import Constant
 from ..ir.constraints import collect_constraints
-from ..ir.dims import Dim, SymDim, Truth, is_at_least, symbols
+from ..ir.dims import Dim, SymDim, Truth, bind, is_at_least, lower_bound, product, symbols
 from ..ir.errors import CapgraphError
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops import native
@@ -30,6 +31,8 @@ from .rewriter import Rewriter
 
 MAX_RANGE_BYTES = 1 << 16
 """A longer range of floats is computed while running."""
+MAX_SYMBOLS = 6
+"""With more of them in a shape it is not looked at what happens where some are 0."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,46 @@ def _known_form(rule: _Rule, operands: _Operands) -> Static | None:
 
 
 def _reshape(known: _Operands) -> Static:
-    shape = resolve_reshape(known.shape(0), known.dims(1), known.node.attrs["allow_zero"])
-    return Static("reshape", known.node.inputs[:1], {"shape": shape})
+    given, requested, allow_zero = known.shape(0), known.dims(1), known.node.attrs["allow_zero"]
+    if not allow_zero and not _copies_no_zero(given, requested):
+        raise _Unknown
+    return Static("reshape", known.node.inputs[:1], {"shape": resolve_reshape(given, requested, allow_zero)})
+
+
+def _copies_no_zero(given: Sequence[Dim], requested: Sequence[Dim]) -> bool:
+    """Whether it never matters that a symbolic size which is 0 while running copies one of the operand's.
+
+    It does not where that one is 0 too, nor where then the number of elements does not fit: nothing is defined there.
+    """
+    names = sorted(frozenset[str]().union(*map(symbols, requested)))
+    if len(names) > MAX_SYMBOLS:
+        return False
+    subsets = (zero for count in range(len(names) + 1) for zero in combinations(names, count))
+    return all(_copies_no_zero_if(given, requested, dict.fromkeys(zero, 0)) for zero in subsets)
+
+
+def _copies_no_zero_if(given: Sequence[Dim], requested: Sequence[Dim], zero: Mapping[str, int]) -> bool:
+    """`_copies_no_zero` where just the symbols in `zero` are 0."""
+    operand = [bind(dim, zero) for dim in given]
+    copied: list[Dim] = []
+    for axis, dim in enumerate(requested):
+        size = bind(dim, zero)
+        is_copy = axis < len(given) and operand[axis] == size
+        if isinstance(dim, SymDim) and size == 0:
+            if axis >= len(given):
+                return True  # there is none to copy: an error
+            copied.append(operand[axis])
+        elif isinstance(dim, int) or is_copy or _is_positive(size):
+            copied.append(size)
+        else:
+            return False
+    return copied == [bind(dim, zero) for dim in requested] or (-1 not in copied and _is_positive(product(copied)))
+
+
+def _is_positive(dim: Dim) -> bool:
+    """Whether a size is at least 1 wherever its symbols are."""
+    least = lower_bound(dim, dict.fromkeys(symbols(dim), (1, None)))
+    return least is not None and least > 0
 
 
 def _expand(known: _Operands) -> Static:

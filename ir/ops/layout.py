@@ -52,13 +52,16 @@ def resolve_reshape(operand_shape: Sequence[Dim], requested: Sequence[Dim], allo
     """The shape that ONNX's Reshape means by `requested`: 0 copies a size (unless `allow_zero`), one -1 is the rest.
 
     Sizes that were copied, or that stand on both sides, cancel before the rest is divided out, so that it is exact
-    for symbolic sizes, and is defined where such a size is 0. Raises `ShapeError` when nothing can fit.
+    for symbolic sizes, and is defined where a copied size is 0. Raises `ShapeError` when nothing can fit, and for -1
+    beside a 0 that is none to copy: any rest would do, so ONNX calls it invalid. Symbols are taken not to be 0 there.
     """
     copied = [_copied(operand_shape, axis, dim, allow_zero) for axis, dim in enumerate(requested)]
     unknown = [axis for axis, dim in enumerate(copied) if isinstance(dim, int) and dim == -1]
     if len(unknown) > 1:
         raise ShapeError(f"the shape {shape_text(requested)} leaves more than one size open")
     if unknown:
+        if allow_zero and any(isinstance(dim, int) and dim == 0 for dim in copied):
+            raise ShapeError(f"the shape {shape_text(requested)} leaves a size open beside a size of 0")
         known = [dim for axis, dim in enumerate(copied) if axis != unknown[0]]
         copied[unknown[0]] = _rest(operand_shape, known, requested)
     return check_sizes(copied)
@@ -75,9 +78,7 @@ def _copied(operand_shape: Sequence[Dim], axis: int, dim: Dim, allow_zero: bool)
 def _rest(operand_shape: Sequence[Dim], known: Sequence[Dim], requested: Sequence[Dim]) -> Dim:
     given, taken = Counter(operand_shape), Counter(known)
     total, divisor = product((given - taken).elements()), product((taken - given).elements())
-    if isinstance(divisor, int) and divisor == 0:
-        raise ShapeError(f"the shape {shape_text(requested)} leaves a size open beside a size of 0")
-    rest = total // divisor
+    rest = total // divisor  # a 0 among `known` was copied, and so has cancelled
     if compare(rest * divisor, total) is Truth.NO:
         raise ShapeError(f"{shape_text(operand_shape)} cannot be reshaped to {shape_text(requested)}")
     return rest

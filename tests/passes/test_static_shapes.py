@@ -1,6 +1,12 @@
 """Dynamic ops with known operands become static, and the symbols of their results go."""
 
 import pytest
+from capgraph.ir.errors import UnsupportedError
+from capgraph.ir.graph import Graph
+from capgraph.ir.parser import parse
+from capgraph.passes.exactness import Exactness
+from capgraph.passes.numeric import Samples
+from capgraph.passes.pipeline import Pipeline
 from capgraph.passes.static_shapes import StaticShapes
 
 from tests.passes.checking import check_pass
@@ -106,6 +112,41 @@ def test_ranges() -> None:
           return %a, %b
         }""",
     )
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted", "attrs", "is_known"),
+    [
+        ("B*T, 768", "B, T, 12, 64", "", False),  # [0, 768, 12, 64] for B = T = 0
+        ("B*12, 768", "B, 12, 12, 64", "", True),
+        ("B, T, 768", "B*T, 768", "", True),
+        ("B, T, 768", "B, -1", "", True),
+        ("2, B, 3", "B, 2, 3", "", True),  # without elements it copies the 2, and these are too many
+        ("2, B, 3", "B, -1", "", False),  # [2, 0] for B = 0
+        ("2, B, 3, T", "B, T, 6", "", False),  # [2, 0, 6] for B = T = 0
+        ("B, T", "B*T, 1", "", True),
+        ("B, T, 3", "B*T, -1", "", False),  # [B, 0] for T = 0
+        ("B, T, 3", "B*T, -1", "{allow_zero = true}", True),  # nothing is defined for T = 0
+    ],
+)
+def test_a_size_that_may_be_zero_copies_none(shape: str, wanted: str, attrs: str, is_known: bool) -> None:
+    graph = parse(
+        f"graph @main(%x: f32[{shape}]) {{ %v: i64[{wanted.count(',') + 1}] = dims() {{values = [{wanted}]}} "
+        f"%y = dynamic_reshape(%x, %v) {attrs} return %y }}"
+    )
+    samples = [samples_for(graph, {"B": b, "T": t}) for b in (0, 2) for t in (0, 3)]
+    Pipeline(((StaticShapes(),),)).run(graph, check="structure")
+    assert ("reshape" in {node.op.name for node in graph.nodes}) is is_known
+    for each in samples:
+        assert each is None or each.first_difference(graph, Exactness.EXACT) == ""
+
+
+def samples_for(graph: Graph, sizes: dict[str, int]) -> Samples | None:
+    """What the graph gives at these sizes; None where nothing is defined."""
+    try:
+        return Samples.drawn(graph, count=1, sizes=sizes)
+    except UnsupportedError:
+        return None
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,8 @@ def test_a_requested_shape_that_cannot_be_is_refused(operand: Any, requested: An
 def test_a_size_cannot_be_found_beside_a_zero() -> None:
     with pytest.raises(ShapeError, match="beside a size of 0"):
         resolve_reshape((2, 3), (0, -1), allow_zero=True)
+    with pytest.raises(ShapeError, match="beside a size of 0"):  # any size would do, whatever the operand's are
+        resolve_reshape((0, 3), (0, -1), allow_zero=True)
 
 
 @st.composite

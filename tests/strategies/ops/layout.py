@@ -31,13 +31,17 @@ def reshape(d: GraphDraw, op: Op) -> Sample:
 
 
 def dynamic_reshape(d: GraphDraw, op: Op) -> Sample:
-    """To a shape given in full, or with one size left to be the rest."""
+    """To a shape given in full, or with one size left to be the rest, or with sizes that are copied."""
     x = d.value(d.dtypes(op)["x"])
     shape = list(_regrouped(d, x.shape))
     others = [at for at in range(len(shape)) if all(map(positive, shape[:at] + shape[at + 1 :]))]
+    allow_zero = d.choose.chance(60) or not all(map(positive, shape))
+    if not allow_zero and is_sized(shape):
+        same = {at for at, (dim, given) in enumerate(zip(shape, x.shape, strict=False)) if dim == given}
+        shape = [0 if at in same and d.choose.chance(50) else dim for at, dim in enumerate(shape)]
     if others and d.choose.chance(40):
         shape[d.choose.pick(others)] = -1
-    return sample(x, d.dims(shape) if is_sized(shape) else d.emit("shape", x), allow_zero=True)
+    return sample(x, d.dims(shape) if is_sized(shape) else d.emit("shape", x), allow_zero=allow_zero)
 
 
 def _expanded(d: GraphDraw, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
