@@ -35,16 +35,18 @@ def graph_executor(device: str, options: ReplayOptions) -> ReplayExecutor:
     if device not in ("auto", "host"):
         raise UnsupportedError(f"device={device!r} is not supported yet", remedy='use device="host" (or "auto")')
     analysis = Analysis(padding_safety, mask_padding, real_size_input)
-    planner = partial(_planner, HOST, options.keep_outside)
+    planner = partial(_planner, HOST, options)
     return ReplayExecutor(HostDevice(), HOST, planner, EagerExecutor(), options, analysis)
 
 
-def _planner(target: Target, keep_outside: Mapping[str, SizeCondition] | None, graph: Graph) -> Planner:
+def _planner(target: Target, options: ReplayOptions, graph: Graph) -> Planner:
+    resident = [value.name for value in graph.inputs if options.policy_of(value.name).is_in_place]
+
     def plan(sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
         policy = _POLICIES[mode]
-        if keep_outside is not None:
-            policy = replace(policy, keep_outside=_outside(keep_outside, sizes))
-        return make_plan(graph, sizes, target, policy, scratch=scratch_bytes)
+        if options.keep_outside is not None:
+            policy = replace(policy, keep_outside=_outside(options.keep_outside, sizes))
+        return make_plan(graph, sizes, target, policy, scratch=scratch_bytes, resident=resident)
 
     return plan
 

@@ -2,7 +2,7 @@
 
 Plain data between planning and executors. Passes make plans, executors run them, reports print them; nothing here acts.
 
-Memory is a set of buffers. Most are ranges of the one arena; constants and states lie outside it. A value lives in a
+Memory is a set of buffers. Most are ranges of the one arena; constants, states and resident inputs lie outside it. A value lives in a
 `View` of a buffer: an offset and strides. Several values may share a buffer: views, in-place results, the parts of a
 concat that is written in place, and the old and new content of a state.
 """
@@ -18,10 +18,12 @@ from .types import DType
 class Place(Enum):
     """Where a buffer's bytes are: in the ARENA at `offset`; the others have an address of their own.
 
-    DYNAMIC is memory that an eager step allocates when it runs: the size depends on data, or the value is no tensor.
+    INPUT is memory of one graph input that no step writes: it holds what was loaded last, call after call, and may be
+    the caller's own. DYNAMIC is memory that an eager step allocates when it runs: the size depends on data, or the value is no tensor.
     """
 
     ARENA = "arena"
+    INPUT = "input"
     CONSTANT = "constant"
     STATE = "state"
     DYNAMIC = "dynamic"

@@ -74,7 +74,7 @@ class HostPlan:
         self._refuse_while_recording("an input is moved")
         value = self.plan.graph.inputs[index]
         view = self.plan.views.get(value)
-        if view is None or self.plan.buffers[view.buffer].place is not Place.ARENA:
+        if view is None or self.plan.buffers[view.buffer].place not in (Place.ARENA, Place.INPUT):
             return False
         if given.shape != view.shape or not (given.flags.c_contiguous and given.flags.aligned):
             return False

@@ -11,8 +11,8 @@ from .memory import HostArena, address_of
 class Placement:
     """An array for every planned value of `plan`.
 
-    The graph's inputs lie in the arena until `place` puts an array of the caller in their stead; `placed` has its
-    address. `states` are the bytes of the states by buffer.
+    The graph's inputs lie in the arena, resident ones in memory of their own that is made when it is first needed, until
+    `place` puts an array of the caller in their stead; `placed` has its address. `states` are the bytes of the states by buffer.
     """
 
     def __init__(self, plan: Plan, arena: HostArena) -> None:
@@ -21,6 +21,7 @@ class Placement:
         self.states = {b.id: np.zeros(b.nbytes, dtype=np.uint8) for b in plan.buffers if b.place is Place.STATE}
         self.placed: dict[Value, int] = {}
         self._contents = _constants(plan)
+        self._residents: dict[int, Array] = {}
         self._memory: dict[int, Array] = {}
         self._arrays: dict[Value, Array] = {}
 
@@ -44,7 +45,7 @@ class Placement:
         self._forget(buffer)
 
     def unplace(self, value: Value) -> None:
-        """Brings a graph input back to its place in the arena."""
+        """Brings a graph input back to the place that it has in the plan."""
         buffer = self.plan.views[value].buffer
         self._memory.pop(buffer, None)
         self.placed.pop(value, None)
@@ -70,6 +71,8 @@ class Placement:
             return as_bytes(self._contents[index].array)
         if buffer.place is Place.STATE:
             return self.states[index]
+        if buffer.place is Place.INPUT:
+            return self._residents.setdefault(index, np.zeros(buffer.nbytes, dtype=np.uint8))
         return self.arena.bytes[buffer.offset : buffer.end]
 
 

@@ -28,6 +28,11 @@ class InputPolicy(Enum):
     RERECORD = "rerecord"
     REFUSE = "refuse"
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the input is read where it lies with the caller, if that can be done, so that the arena has none of it."""
+        return self in (InputPolicy.REPOINT, InputPolicy.RERECORD, InputPolicy.REFUSE)
+
 
 class Beyond(Enum):
     """What happens to a call that no bucket serves: it runs eagerly, or is captured at exactly its sizes."""

@@ -45,3 +45,7 @@ class ReplayOptions:
     warm_ups: int = 1
     keep_outside: Mapping[str, SizeCondition] | None = None
     progress: Progress | None = None
+
+    def policy_of(self, name: str) -> InputPolicy:
+        """The policy of the input called `name`."""
+        return self.inputs.get(name, self.inputs.get("", InputPolicy.AUTO))

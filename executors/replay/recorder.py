@@ -114,11 +114,11 @@ class BoundPlan(Protocol):
         ...
 
     def unplace(self, index: int) -> None:
-        """Reads input `index` from the arena again."""
+        """Reads input `index` from the place again that it has in the plan."""
         ...
 
     def placed_address(self, index: int) -> int | None:
-        """Where input `index` lies with the caller, None when it lies in the arena."""
+        """Where input `index` lies with the caller, None when it lies where the plan has it."""
         ...
 
     def address_of(self, given: Any) -> int:

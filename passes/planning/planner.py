@@ -33,21 +33,23 @@ def make_plan(
     policy: CapturePolicy | None = None,
     donated: Collection[str] = (),
     scratch: Callable[[Node], int] | None = None,
+    resident: Collection[str] = (),
 ) -> Plan:
     """Plans `graph` at `sizes` (every symbol of its inputs). The graph itself is not changed.
 
-    `donated` names inputs that the caller gives up: results may be written over them. `scratch` tells how many bytes
+    `donated` names inputs that the caller gives up: results may be written over them. `resident` names inputs that lie
+    outside of the arena, in memory that no step writes: what was loaded there stays for later calls. `scratch` tells how many bytes
     the target's kernel of a node wants for itself while it runs; they are part of the arena. Raises `ShapeError` when
-    the sizes do not fit the graph, `InputError` when it has no input of a donated name.
+    the sizes do not fit the graph, `InputError` when it has no input of such a name, or one is donated and resident.
     """
-    _check_donated(graph, donated)
+    _check_inputs(graph, donated, resident)
     bound = specialise(graph, sizes)
     _CLEAN_UP.run(bound, check="none")
     _separate_states(bound)
     _read_states_first(bound)
     parts = partition(bound, target, policy or CapturePolicy())
     bound.reorder(parts.order)
-    storage = assign_storage(bound, target, donated)
+    storage = assign_storage(bound, target, donated, resident)
     own = _add_scratch(bound, storage, scratch) if scratch is not None else dict[Node, int]()
     plan = _assemble(bound, sizes, target, storage, parts.segments, own)
     if checks_plans:
@@ -55,10 +57,15 @@ def make_plan(
     return plan
 
 
-def _check_donated(graph: Graph, donated: Collection[str]) -> None:
-    unknown = sorted(set(donated) - {value.name for value in graph.inputs})
-    if unknown:
-        raise InputError(f"there is no input {unknown[0]} to donate", remedy="name inputs of the graph")
+def _check_inputs(graph: Graph, donated: Collection[str], resident: Collection[str]) -> None:
+    names = {value.name for value in graph.inputs}
+    for given, use in ((donated, "to donate"), (resident, "to keep outside of the arena")):
+        unknown = sorted(set(given) - names)
+        if unknown:
+            raise InputError(f"there is no input {unknown[0]} {use}", remedy="name inputs of the graph")
+    both = sorted(set(donated) & set(resident))
+    if both:
+        raise InputError(f"input {both[0]} is to be donated and to be resident", remedy="a resident input is kept")
 
 
 def _separate_states(graph: Graph) -> None:

@@ -48,19 +48,23 @@ class Storage:
     copies: dict[int, int]
 
 
-def assign_storage(graph: Graph, target: Target, donated: Collection[str] = ()) -> Storage:
+def assign_storage(
+    graph: Graph, target: Target, donated: Collection[str] = (), resident: Collection[str] = ()
+) -> Storage:
     """Groups the values of a specialised graph. Every group has a lifetime in steps; arena offsets come later.
 
-    The memory of the inputs called `donated` may be written once nothing reads them any more.
+    The memory of the inputs called `donated` may be written once nothing reads them any more; those called `resident`
+    have memory of their own, outside of the arena, which no step writes.
     """
-    return _Assignment(graph, target, donated).run()
+    return _Assignment(graph, target, donated, resident).run()
 
 
 class _Assignment:
-    def __init__(self, graph: Graph, target: Target, donated: Collection[str]) -> None:
+    def __init__(self, graph: Graph, target: Target, donated: Collection[str], resident: Collection[str]) -> None:
         self.graph = graph
         self.target = target
         self.donated = donated
+        self.resident = resident
         self.order = {node: index for index, node in enumerate(graph.nodes)}
         self.last_read = _last_reads(graph, self.order)
         self.states = {graph.outputs[state.output]: graph.inputs[state.input] for state in graph.states}
@@ -80,7 +84,9 @@ class _Assignment:
     def _input_place(self, value: Value) -> Place:
         if not is_planned(value):
             return Place.DYNAMIC
-        return Place.STATE if value in self.state_inputs else Place.ARENA
+        if value in self.state_inputs:
+            return Place.STATE
+        return Place.INPUT if value.name in self.resident else Place.ARENA
 
     def _assign_node(self, node: Node) -> None:
         step = self.order[node]

@@ -1,6 +1,6 @@
 """A plan made and run on the host, for tests: checked by the independent checker first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,26 @@ from capgraph.passes.planning.partition import CapturePolicy
 from capgraph.passes.planning.planner import make_plan
 
 
-def planned(graph: Graph, sizes: Mapping[str, int] | None = None, policy: CapturePolicy | None = None) -> Plan:
+def planned(
+    graph: Graph,
+    sizes: Mapping[str, int] | None = None,
+    policy: CapturePolicy | None = None,
+    resident: Collection[str] = (),
+) -> Plan:
     """A checked plan of `graph`."""
-    plan = make_plan(graph, sizes or {}, HOST, policy, scratch=scratch_bytes)
+    plan = make_plan(graph, sizes or {}, HOST, policy, scratch=scratch_bytes, resident=resident)
     check_plan(plan)
     return plan
 
 
-def host_plan(graph: Graph, sizes: Mapping[str, int] | None = None, policy: CapturePolicy | None = None) -> HostPlan:
+def host_plan(
+    graph: Graph,
+    sizes: Mapping[str, int] | None = None,
+    policy: CapturePolicy | None = None,
+    resident: Collection[str] = (),
+) -> HostPlan:
     """A checked plan with an arena of its own, filled with poison."""
-    plan = planned(graph, sizes, policy)
+    plan = planned(graph, sizes, policy, resident)
     return HostPlan(plan, HostArena(plan.arena_bytes, plan.alignment))
 
 

@@ -35,6 +35,30 @@ def test_a_plan_gives_what_the_graph_means(batch: int) -> None:
         assert np.array_equal(given, evaluate_graph(graph, inputs)[0])
 
 
+def test_a_resident_input_stays_what_was_loaded_last() -> None:
+    graph, (x, w) = parse(BLOCK), drawn((3, 4), (4, 4))
+    bound = host_plan(graph, {"B": 3}, resident=["w"])
+    expected = evaluate_graph(graph, [x, w])[0]
+    assert np.array_equal(run_plan(bound, [x, w])[0], expected)
+    for _ in range(2):
+        bound.poison()  # the whole arena
+        bound.start()
+        bound.load(0, x)
+        for segment in bound.plan.segments:
+            bound.run(segment)
+        assert np.array_equal(bound.result(0), expected)
+        bound.finish()
+
+
+def test_a_resident_input_comes_back_to_its_own_memory() -> None:
+    graph, (x, w) = parse(BLOCK), drawn((3, 4), (4, 4))
+    bound = host_plan(graph, {"B": 3}, resident=["w"])
+    assert bound.place(1, w)
+    assert bound.placed_address(1) == bound.address_of(w)
+    bound.unplace(1)
+    assert np.array_equal(run_plan(bound, [x, 2 * w])[0], evaluate_graph(graph, [x, 2 * w])[0])
+
+
 def test_values_of_unknown_size_live_outside_the_arena() -> None:
     b = Builder()
     x = b.input("x", "f32[N]")

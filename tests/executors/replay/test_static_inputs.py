@@ -84,6 +84,16 @@ def test_a_recorder_that_cannot_repoint_records_again(monkeypatch: pytest.Monkey
         check(made.run({"x": x, "w": w}), x, w)
 
 
+def test_inputs_that_are_read_in_place_take_no_arena() -> None:
+    first, w = rows(2, 1), rows(4, 9)
+    sizes: dict[str, int] = {}
+    for policy in ("copy", "auto", "repoint", "rerecord", "refuse"):
+        made = program(policy)
+        made.run({"x": first, "w": w})
+        sizes[policy] = made.stats().arena_bytes
+    assert sizes["copy"] == sizes["auto"] > sizes["repoint"] == sizes["rerecord"] == sizes["refuse"]
+
+
 def test_the_cheaper_policy_is_measured() -> None:
     b = Builder()
     small, large = b.input("small", "f32[4]"), b.input("large", "f32[4, 4096, 1024]")

@@ -100,6 +100,20 @@ def test_scratch_lies_in_the_arena_for_the_time_of_its_step() -> None:
     check_plan(plan)
 
 
+ONE = """
+    graph @main(%x: f32[2]) {
+      %z: f32[2] = exp(%x)
+      return %z
+    }"""
+
+
+def test_only_inputs_can_be_resident_and_those_that_are_not_donated() -> None:
+    with pytest.raises(InputError, match="no input z to keep outside of the arena"):
+        planned(ONE, resident=["z"])
+    with pytest.raises(InputError, match="donated and to be resident"):
+        planned(ONE, resident=["x"], donated=["x"])
+
+
 def test_every_plan_is_checked_in_tests() -> None:
     assert planner.checks_plans
 
@@ -108,9 +122,11 @@ def test_every_plan_is_checked_in_tests() -> None:
 def test_plans_of_random_graphs_are_sound_and_small(data: Any) -> None:
     graph = data.draw(graphs())
     sizes, _ = data.draw(inputs_for(graph))
-    donated = [value.name for value in graph.inputs if data.draw(st.booleans())]
+    uses = {value.name: data.draw(st.sampled_from(["", "donated", "resident"])) for value in graph.inputs}
+    donated, resident = ([name for name in uses if uses[name] == use] for use in ("donated", "resident"))
+    target = data.draw(st.sampled_from([HOST, CUDA, CONTIGUOUS]))
     try:
-        plan = make_plan(graph, sizes, data.draw(st.sampled_from([HOST, CUDA, CONTIGUOUS])), donated=donated)
+        plan = make_plan(graph, sizes, target, donated=donated, resident=resident)
     except ShapeError:
         return  # sizes that the graph does not admit
     check_plan(plan)

@@ -212,3 +212,29 @@ def test_a_state_that_becomes_a_view_of_itself_is_copied_apart_first() -> None:
         }""")
     assert plan.copies == {0: 0}
     assert plan.buffer_of(plan.graph.outputs[0]).place is Place.ARENA
+
+
+def test_a_resident_input_lies_outside_of_the_arena_and_is_never_written() -> None:
+    text = """
+        graph @main(%x: f32[8], %y: f32[8]) {
+          %v: f32[2, 4] = reshape(%x) {shape = [2, 4]}
+          %a: f32[2, 4] = relu(%v)
+          %z: f32[8] = relu(%y)
+          return %a, %z
+        }"""
+    plan, both = planned(text, resident=["x"]), planned(text, resident=["x", "y"])
+    assert (place(plan, "x"), place(plan, "v"), place(plan, "y")) == (Place.INPUT, Place.INPUT, Place.ARENA)
+    assert place(plan, "a") is Place.ARENA
+    assert both.arena_bytes < plan.arena_bytes
+
+
+def test_a_state_stays_a_state_where_it_is_called_resident() -> None:
+    plan = planned(
+        """
+        graph @main(%old: f32[4]) {
+          %new: f32[4] = exp(%old)
+          return %new -> %old
+        }""",
+        resident=["old"],
+    )
+    assert place(plan, "old") is Place.STATE
