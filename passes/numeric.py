@@ -18,7 +18,7 @@ from ..ir.analysis import all_nodes, last_uses, node_flops
 from ..ir.constant import Array, is_array
 from ..ir.dims import evaluate, symbols
 from ..ir.errors import CapgraphError, UnsupportedError
-from ..ir.evaluate import Sizes, bind_inputs, evaluate_node
+from ..ir.evaluate import Sizes, bind_inputs, evaluate_node, failure
 from ..ir.graph import Graph, Node, Value
 from ..ir.op import Trait
 from ..ir.types import DType, Kind, TensorType, type_symbols
@@ -203,7 +203,10 @@ def _outputs(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
     for node in graph.nodes:
         operands = [values[value] if value is not None else None for value in node.inputs]
         results = evaluate_node(node, operands, sizes)
-        values.update(zip(node.outputs, map(_contiguous, results), strict=True))
+        try:
+            values.update(zip(node.outputs, map(_contiguous, results), strict=True))
+        except MemoryError as error:  # of a view, such as an expand to an enormous size
+            raise failure(node, error) from error
         for value in dict.fromkeys(node.operands):
             if last.get(value) is node:
                 del values[value]

@@ -3,7 +3,7 @@
 A normalisation over trailing axes is found by its core, (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) or
 without the means x / sqrt(mean(x^2) + epsilon); the quotient may also be a product with rsqrt, reciprocal, 1 / sqrt or
 a power of -1/2, and the square a power or a product. The axes must be the last ones, kept by the reductions, and
-epsilon one number. Around a core are then taken in:
+epsilon one number, finite and not negative. Around a core are then taken in:
 
 * casts from a narrower float dtype to f32 and back, as the statistics are in f32 anyway
 * a scale and a bias that broadcast over the normalised axes alone (layer norm, RMS norm)
@@ -44,16 +44,18 @@ _CENTRED = Match("sub", _X, Match("reduce_mean", _X, name="mean"), name="centred
 
 def _layer_norm(rewriter: Rewriter, found: Found) -> Value | None:
     axis = _trailing_axis(found["x"], (found.node("mean"), found.node("variance")))
-    if axis is None or not has_type_of(found["x"], found.root):
+    epsilon = number_of(found.constant("epsilon"))
+    if axis is None or epsilon < 0 or not has_type_of(found["x"], found.root):
         return None
-    return rewriter.op("layer_norm", found["x"], None, None, axis=axis, epsilon=number_of(found.constant("epsilon")))
+    return rewriter.op("layer_norm", found["x"], None, None, axis=axis, epsilon=epsilon)
 
 
 def _rms_norm(rewriter: Rewriter, found: Found) -> Value | None:
     axis = _trailing_axis(found["x"], (found.node("variance"),))
-    if axis is None or not has_type_of(found["x"], found.root):
+    epsilon = number_of(found.constant("epsilon"))
+    if axis is None or epsilon < 0 or not has_type_of(found["x"], found.root):
         return None
-    return rewriter.op("rms_norm", found["x"], None, axis=axis, epsilon=number_of(found.constant("epsilon")))
+    return rewriter.op("rms_norm", found["x"], None, axis=axis, epsilon=epsilon)
 
 
 def _trailing_axis(x: Value, reductions: Sequence[Node]) -> int | None:

@@ -1,5 +1,7 @@
 """Patterns that stand for one expression in all its spellings: numbers, products, squares, inverse roots."""
 
+import numpy as np
+
 from ...ir.constant import Constant
 from ...ir.types import DType
 from ..pattern import Capture, Literal, Match, OneOf, Pattern, is_filled_with
@@ -19,8 +21,12 @@ def is_about(content: Constant, number: float) -> bool:
 
 
 def scalar(name: str) -> Literal:
-    """One number, in a constant of whatever rank."""
-    return Literal(name, where=lambda content: content.size == 1 and content.dtype.is_float)
+    """One finite number, in a constant of whatever rank."""
+    return Literal(name, where=_is_finite_number)
+
+
+def _is_finite_number(content: Constant) -> bool:
+    return content.size == 1 and content.dtype.is_float and bool(np.isfinite(content.array.astype(np.float64)).all())
 
 
 def number_of(content: Constant) -> float:

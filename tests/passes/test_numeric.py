@@ -232,6 +232,12 @@ def test_graphs_that_cannot_be_checked() -> None:
     assert caught.value.remedy
 
 
+def test_views_too_large_to_write_out_are_out_of_memory() -> None:
+    text = "graph @main(%x: f32[1], %n: i64[1]) { %y: f32[u0] = dynamic_expand(%x, %n) return %y }"
+    with pytest.raises(UnsupportedError, match="out of memory"):
+        Samples.of(graph(text), [[np.ones(1, F32), np.array([1 << 58])]])
+
+
 def test_given_samples_are_used_as_they_are() -> None:
     made = graph("graph @main(%x: f32[2]) {\n %y = neg(%x)\n return %y\n}")
     samples = Samples.of(made, [[np.array([1, 2], F32)]])

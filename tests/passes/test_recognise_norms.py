@@ -168,6 +168,22 @@ def test_near_misses_stay(lines):
     check_pass(RecogniseNorms(), text, None)
 
 
+@pytest.mark.parametrize("epsilon", ["-inf", "inf", "nan", "-0.5"])
+def test_an_epsilon_is_a_number_that_keeps_the_root_away_from_zero(epsilon):
+    text = f"""
+        graph @main(%x: f32[B, T, 6]) {{
+          %s: f32[B, T, 6] = mul(%x, %x)
+          %v: f32[B, T, 1] = reduce_mean(%s) {{axes = [2]}}
+          %eps: f32[] = constant() {{value = dense<f32[]: {epsilon}>}}
+          %e: f32[B, T, 1] = add(%v, %eps)
+          %r: f32[B, T, 1] = rsqrt(%e)
+          %y: f32[B, T, 6] = mul(%x, %r)
+          return %y
+        }}
+    """
+    check_pass(RecogniseNorms(), text, None)
+
+
 def test_a_core_that_others_read_keeps_its_scale_apart():
     text = """
         graph @main(%x: f32[B, 6], %w: f32[6]) {
