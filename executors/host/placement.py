@@ -11,8 +11,9 @@ from .memory import HostArena, address_of
 class Placement:
     """An array for every planned value of `plan`.
 
-    The graph's inputs lie in the arena, resident ones in memory of their own that is made when it is first needed, until
-    `place` puts an array of the caller in their stead; `placed` has its address. `states` are the bytes of the states by buffer.
+    The graph's inputs lie in the arena, resident ones in memory of their own that is made when it is first needed,
+    until `place` puts an array of the caller in their stead; `placed` has its address. `states` are the bytes of the
+    states by buffer.
     """
 
     def __init__(self, plan: Plan, arena: HostArena) -> None:

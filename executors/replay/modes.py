@@ -30,7 +30,7 @@ class InputPolicy(Enum):
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the input is read where it lies with the caller, if that can be done, so that the arena has none of it."""
+        """Whether the input is read where it lies with the caller if that can be done: the arena has none of it."""
         return self in (InputPolicy.REPOINT, InputPolicy.RERECORD, InputPolicy.REFUSE)
 
 

@@ -38,9 +38,10 @@ def make_plan(
     """Plans `graph` at `sizes` (every symbol of its inputs). The graph itself is not changed.
 
     `donated` names inputs that the caller gives up: results may be written over them. `resident` names inputs that lie
-    outside of the arena, in memory that no step writes: what was loaded there stays for later calls. `scratch` tells how many bytes
-    the target's kernel of a node wants for itself while it runs; they are part of the arena. Raises `ShapeError` when
-    the sizes do not fit the graph, `InputError` when it has no input of such a name, or one is donated and resident.
+    outside of the arena, in memory that no step writes: what was loaded there stays for later calls. `scratch` tells
+    how many bytes the target's kernel of a node wants for itself while it runs; they are part of the arena. Raises
+    `ShapeError` when the sizes do not fit the graph, `InputError` when it has no input of such a name, or one is
+    donated and resident.
     """
     _check_inputs(graph, donated, resident)
     bound = specialise(graph, sizes)
