@@ -50,7 +50,8 @@ Argument = Place | Packed | Scalar
 class Kernel:
     """A generated CUDA C++ function: `text`, in which NAME stands for its name, after the shared prelude.
 
-    Equal texts are one function. `shared_bytes` is dynamic shared memory.
+    Equal texts are one function. `grid` counts thread blocks, also where they form clusters; `shared_bytes` is dynamic
+    shared memory.
     """
 
     text: str
@@ -108,10 +109,14 @@ Launch = KernelLaunch | LibraryCall | HostCall
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to do a step: its launches, in order. `name` says which way, for choices that are kept on disk."""
+    """One way to do a step: its launches, in order. `name` says which way, for choices that are kept on disk.
+
+    `scratch_bytes` is how much of the step's scratch it uses, workspace of library calls included.
+    """
 
     name: str
     launches: tuple[Launch, ...]
+    scratch_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,9 @@ class Chip:
 class Task:
     """One step to be lowered: its node, where operands (None: left out) and results lie, and constants by operand.
 
-    Dims in the node's attributes are bound. `scratch` is planned memory of `scratch_bytes` bytes for its own use.
+    Dims in the node's attributes are bound. `scratch` is memory for its own use, of which a candidate may take up to
+    `scratch_bytes` bytes. While planning, a step is lowered once before its memory is known, with views that may turn
+    out otherwise and more scratch than anybody wants: what its candidates take is what is planned.
     """
 
     node: Node

@@ -1,0 +1,40 @@
+"""Constants in another layout or dtype: made once per device on the host, and shared by all plans.
+
+A packing is a NumPy function of the content and the options of a `Packed`; what it gives is uploaded as it lies. A
+family of kernels that wants another layout adds a row.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...ir.constant import Array
+from ...ir.types import DType
+from .launch import Packed
+
+
+def contiguous(content: Array) -> Array:
+    """As it is."""
+    return content
+
+
+def transposed(content: Array, *permutation: int) -> Array:
+    """Axes permuted, such as convolution weights from [K, C, R, S] to [K, R, S, C]."""
+    return content.transpose(permutation)
+
+
+def cast(content: Array, dtype: str) -> Array:
+    """In the dtype of that name, such as "f32"."""
+    with np.errstate(all="ignore"):
+        return content.astype(DType(dtype).numpy)
+
+
+PACKINGS: Mapping[str, Callable[..., Array]] = {"contiguous": contiguous, "transposed": transposed, "cast": cast}
+"""Packings by name."""
+
+
+def packed_bytes(packed: Packed) -> Array:
+    """What a packed constant is on the device, u8[n]."""
+    content: Any = PACKINGS[packed.packing](packed.constant.array, *packed.options)
+    return np.ascontiguousarray(content).reshape(-1).view(np.uint8)
