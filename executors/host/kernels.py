@@ -12,7 +12,8 @@ import numpy as np
 from ...ir.constant import Array
 from ...ir.evaluate import bound_attrs
 from ...ir.foreign import meaning_of
-from ...ir.graph import Node
+from ...ir.graph import Node, Value
+from ...ir.plan import View
 from .calls import Call, ThroughMeaning
 from .kernels_elementwise import ELEMENTWISE
 from .kernels_layout import LAYOUT
@@ -25,7 +26,7 @@ KERNELS: Mapping[str, Kernel] = {**ELEMENTWISE, **LAYOUT, **LINEAR, **REDUCTION}
 """Kernels by op name."""
 
 
-def scratch_bytes(node: Node) -> int:
+def scratch_bytes(node: Node, _views: Mapping[Value, View]) -> int:
     """How many bytes the kernel of a node wants for itself while it runs, aligned as any buffer."""
     entry = OVER_SCRATCH.get(node.op.name)
     return entry[0](node) if entry is not None else 0

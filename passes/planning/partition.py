@@ -5,7 +5,7 @@ cut can run before it. The order chosen here runs everything capturable that is 
 ready, and so on in turns, which gives the fewest turns that any order can have from that start; both starts are tried.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...ir.graph import Graph, Node
@@ -29,8 +29,13 @@ class CapturePolicy:
     min_kernels: int = 2
 
 
-def cut_reason(node: Node, target: Target, policy: CapturePolicy) -> CutReason | None:
-    """Why a node of a specialised graph has to run eagerly, None when it can be captured."""
+def cut_reason(
+    node: Node, target: Target, policy: CapturePolicy, captures: Callable[[Node], bool] | None = None
+) -> CutReason | None:
+    """Why a node of a specialised graph has to run eagerly, None when it can be captured.
+
+    `captures` is asked for a node to which no other reason applies: whether the target has a kernel for it.
+    """
     if not policy.captures:
         return CutReason.MODE_NONE
     traits = node.op.traits
@@ -47,7 +52,9 @@ def cut_reason(node: Node, target: Target, policy: CapturePolicy) -> CutReason |
         return CutReason.DATA_DEPENDENT_SHAPE
     if node.op.name in target.uncapturable:
         return CutReason.NOT_CAPTURABLE_ON_TARGET
-    return CutReason.KEPT_OUTSIDE if node.op.name in policy.keep_outside else None
+    if node.op.name in policy.keep_outside:
+        return CutReason.KEPT_OUTSIDE
+    return None if captures is None or captures(node) else CutReason.NOT_CAPTURABLE_ON_TARGET
 
 
 @dataclass(frozen=True)
@@ -58,9 +65,11 @@ class Partition:
     segments: tuple[Segment, ...]
 
 
-def partition(graph: Graph, target: Target, policy: CapturePolicy) -> Partition:
+def partition(
+    graph: Graph, target: Target, policy: CapturePolicy, captures: Callable[[Node], bool] | None = None
+) -> Partition:
     """Orders the nodes of a specialised graph into few pieces. Nodes within a piece keep their order."""
-    reasons = {node: cut_reason(node, target, policy) for node in graph.nodes}
+    reasons = {node: cut_reason(node, target, policy, captures) for node in graph.nodes}
     turns = in_turns(graph, {node for node, reason in reasons.items() if reason is not None})
     return Partition(tuple(node for turn in turns for node in turn), _segments(turns, reasons, policy))
 

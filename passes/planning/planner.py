@@ -7,7 +7,7 @@ from ...ir.errors import InputError
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.ops import native
-from ...ir.plan import Buffer, Place, Plan, Segment, Step, StepKind
+from ...ir.plan import Buffer, Place, Plan, Segment, Step, StepKind, View
 from ...ir.target import Target
 from ..cse import Cse
 from ..eliminate_dead_code import EliminateDeadCode
@@ -18,6 +18,9 @@ from .check_plan import check_plan
 from .partition import CapturePolicy, partition
 from .specialise import specialise
 from .storage import Group, Storage, assign_storage, is_planned
+
+Scratch = Callable[[Node, Mapping[Value, View]], int]
+"""The bytes that the kernel of a node wants for itself, given where every value lies."""
 
 checks_plans = False
 """Whether every plan is checked as it is made: tests set this."""
@@ -32,23 +35,28 @@ def make_plan(
     target: Target,
     policy: CapturePolicy | None = None,
     donated: Collection[str] = (),
-    scratch: Callable[[Node], int] | None = None,
+    scratch: Scratch | None = None,
     resident: Collection[str] = (),
+    prepare: Callable[[Graph], None] | None = None,
+    captures: Callable[[Node], bool] | None = None,
 ) -> Plan:
     """Plans `graph` at `sizes` (every symbol of its inputs). The graph itself is not changed.
 
     `donated` names inputs that the caller gives up: results may be written over them. `resident` names inputs that lie
     outside of the arena, in memory that no step writes: what was loaded there stays for later calls. `scratch` tells
-    how many bytes the target's kernel of a node wants for itself while it runs; they are part of the arena. Raises
-    `ShapeError` when the sizes do not fit the graph, `InputError` when it has no input of such a name, or one is
-    donated and resident.
+    how many bytes the target's kernel of a node wants for itself while it runs, given where every value lies; they are
+    part of the arena. `prepare` may rewrite the specialised graph to suit the target's kernels, and `captures` says
+    whether the target has one for a node that could be captured. Raises `ShapeError` when the sizes do not fit the
+    graph, `InputError` when it has no input of such a name, or one is donated and resident.
     """
     _check_inputs(graph, donated, resident)
     bound = specialise(graph, sizes)
     _CLEAN_UP.run(bound, check="none")
+    if prepare is not None:
+        prepare(bound)
     _separate_states(bound)
     _read_states_first(bound)
-    parts = partition(bound, target, policy or CapturePolicy())
+    parts = partition(bound, target, policy or CapturePolicy(), captures)
     bound.reorder(parts.order)
     storage = assign_storage(bound, target, donated, resident)
     own = _add_scratch(bound, storage, scratch) if scratch is not None else dict[Node, int]()
@@ -117,12 +125,12 @@ def _copied(graph: Graph, value: Value) -> Value:
     return value if shape else graph.append(native("reshape"), [value], {"shape": ()}).output
 
 
-def _add_scratch(graph: Graph, storage: Storage, scratch: Callable[[Node], int]) -> Mapping[Node, int]:
+def _add_scratch(graph: Graph, storage: Storage, scratch: Scratch) -> Mapping[Node, int]:
     """Groups for what kernels want during their own step, by node."""
     found: dict[Node, int] = {}
     for step, node in enumerate(graph.nodes):
         is_planned_work = node not in storage.aliases and all(map(is_planned, (*node.operands, *node.outputs)))
-        nbytes = scratch(node) if is_planned_work else 0
+        nbytes = scratch(node, storage.views) if is_planned_work else 0
         if nbytes:
             found[node] = len(storage.groups)
             storage.groups.append(Group(Place.ARENA, nbytes, step, step, f"scratch of {node.outputs[0].name}"))

@@ -91,7 +91,7 @@ def test_scratch_lies_in_the_arena_for_the_time_of_its_step() -> None:
           return %c
         }"""
     )
-    plan = make_plan(graph, {}, HOST, scratch=lambda node: 1000 if node.op.name == "add" else 0)
+    plan = make_plan(graph, {}, HOST, scratch=lambda node, _views: 1000 if node.op.name == "add" else 0)
     without = make_plan(graph, {}, HOST)
     (step,) = [step for step in plan.steps if step.scratch is not None]
     buffer = plan.buffers[step.scratch]
