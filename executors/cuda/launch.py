@@ -145,6 +145,8 @@ class Task:
     chip: Chip = field(default_factory=Chip)
     scratch: Place | None = None
     scratch_bytes: int = 0
+    tf32: bool = False
+    """Whether factors of f32 products and convolutions may be rounded to TF32."""
 
 
 Lowering = Callable[[Task], Iterator[Candidate]]
