@@ -1,0 +1,177 @@
+"""From the steps of a plan to launches as plain data: which families of kernels know an op, and what each proposes.
+
+A family is a module with a table `LOWERINGS`. Every family that has the op is asked, in the order below; where all
+decline, the step runs on the host by its op's NumPy meaning, for a reason that reports name.
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from ...ir.constant import Constant
+from ...ir.graph import Node, Value
+from ...ir.op import Trait
+from ...ir.plan import Place as Home
+from ...ir.plan import Plan, Step, StepKind, View, contiguous_strides, element_bytes
+from .launch import Candidate, Chip, HostCall, LibraryCall, Lowering, Place, Task
+
+FAMILIES = (
+    ".products",
+    ".gemv",
+    ".convolutions",
+    ".attention",
+    ".codegen.fused",
+    ".codegen.pointwise",
+    ".codegen.rows",
+    ".codegen.layout",
+    ".codegen.indexing",
+    ".codegen.windows",
+    ".codegen.sorting",
+    ".codegen.creation",
+)
+"""Modules with a table `LOWERINGS` (op name to `Lowering`), in the order in which they are asked."""
+
+MOST_SCRATCH = 1 << 30
+"""How much scratch is offered while a step's memory is not planned yet."""
+
+_ON_HOST = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW | Trait.FOREIGN
+
+
+@cache
+def families_of(op: str) -> tuple[Lowering, ...]:
+    """The lowerings that know an op."""
+    tables = [_table(name) for name in FAMILIES if importlib.util.find_spec(name, __package__) is not None]
+    return tuple(table[op] for table in tables if op in table)
+
+
+def _table(name: str) -> Mapping[str, Lowering]:
+    found: Mapping[str, Lowering] = importlib.import_module(name, __package__).LOWERINGS
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """A step with the ways to do it, best guess first; the last may be the host. None at all: nothing is to do."""
+
+    step: Step
+    candidates: tuple[Candidate, ...] = ()
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What a machine has for lowering: its chip, and the libraries that are installed there."""
+
+    chip: Chip = field(default_factory=Chip)
+    libraries: frozenset[str] = frozenset()
+
+    # ---- what planning asks
+
+    def captures(self, node: Node) -> bool:
+        """Whether there is a kernel for a node of a specialised graph; views and constants need none."""
+        return content_of(node.outputs[0]) is not None or any(self._proposed(_task_before(node, {}, self.chip)))
+
+    def scratch_bytes(self, node: Node, views: Mapping[Value, View]) -> int:
+        """The most scratch that a way of doing `node` takes."""
+        if node.op.has(_ON_HOST):
+            return 0
+        return max((each.scratch_bytes for each in self._proposed(_task_before(node, views, self.chip))), default=0)
+
+    # ---- what executors ask
+
+    def lower(self, plan: Plan) -> tuple[Ways, ...]:
+        """The ways of every step of a plan, in order."""
+        return tuple(self.lower_step(plan, step) for step in plan.steps)
+
+    def lower_step(self, plan: Plan, step: Step) -> Ways:
+        """The ways of one step; the host comes last."""
+        if step.kind is StepKind.ALIAS:
+            return Ways(step)
+        problem = host_reason(plan, step.node)
+        if problem:
+            return Ways(step, (_on_host(problem),))
+        task = task_of(plan, step, self.chip)
+        if all(0 in view.shape for view in task.results):
+            return Ways(step)
+        known = families_of(step.node.op.name)
+        why = "no kernel fits its dtypes or layouts" if known else "there is no kernel for this op"
+        return Ways(step, (*self._proposed(task), _on_host(why)))
+
+    def _proposed(self, task: Task) -> Iterator[Candidate]:
+        for lowering in families_of(task.node.op.name):
+            for candidate in lowering(task):
+                if candidate.scratch_bytes <= task.scratch_bytes and self._has_libraries(candidate):
+                    yield candidate
+
+    def _has_libraries(self, candidate: Candidate) -> bool:
+        calls = [launch for launch in candidate.launches if isinstance(launch, LibraryCall)]
+        return all(call.library in self.libraries for call in calls)
+
+
+def _on_host(reason: str) -> Candidate:
+    return Candidate("host", (HostCall(reason),))
+
+
+def host_reason(plan: Plan, node: Node) -> str:
+    """Why no kernel can do a node whatever its op: empty where one might."""
+    if node.op.has(_ON_HOST):
+        return "its sizes, regions or launches depend on values"
+    if any(value not in plan.views for value in (*node.operands, *node.outputs)):
+        return "it has values of unknown size"
+    return ""
+
+
+# ---- tasks
+
+
+def task_of(plan: Plan, step: Step, chip: Chip) -> Task:
+    """A step whose values all have a place, as families take it."""
+    node = step.node
+    scratch = None if step.scratch is None else Place(step.scratch)
+    return Task(
+        node=node,
+        operands=tuple(None if value is None else plan.views[value] for value in node.inputs),
+        results=tuple(plan.views[value] for value in node.outputs),
+        constants=_constants(node),
+        chip=chip,
+        scratch=scratch,
+        scratch_bytes=0 if step.scratch is None else plan.buffers[step.scratch].nbytes,
+    )
+
+
+def _task_before(node: Node, views: Mapping[Value, View], chip: Chip) -> Task:
+    """A node of a specialised graph as a task before its memory is planned; `views` are what is known of it."""
+    values = [*node.inputs, *node.outputs]
+    places = [None if v is None else views.get(v) or _some_view(v, index) for index, v in enumerate(values)]
+    count = len(node.inputs)
+    results = tuple(view for view in places[count:] if view is not None)
+    scratch = Place(len(values))
+    return Task(node, tuple(places[:count]), results, _constants(node), chip, scratch, MOST_SCRATCH)
+
+
+def _some_view(value: Value, buffer: int) -> View:
+    shape, dtype = tuple(int(dim) for dim in value.shape if isinstance(dim, int)), value.tensor.dtype
+    return View(buffer, 0, dtype, shape, contiguous_strides(shape, element_bytes(dtype)))
+
+
+def _constants(node: Node) -> dict[int, Constant]:
+    found = {index: content_of(value) for index, value in enumerate(node.inputs) if value is not None}
+    return {index: content for index, content in found.items() if content is not None}
+
+
+def content_of(value: Value) -> Constant | None:
+    """The content of a constant's value."""
+    producer = value.producer
+    content = producer.attrs["value"] if producer is not None and producer.op.name == "constant" else None
+    return content if isinstance(content, Constant) else None
+
+
+def constant_buffers(plan: Plan) -> dict[int, Constant]:
+    """The contents of the buffers of a plan that hold constants."""
+    found: dict[int, Constant] = {}
+    for value, view in plan.views.items():
+        content = content_of(value)
+        if content is not None and plan.buffers[view.buffer].place is Home.CONSTANT:
+            found[view.buffer] = content
+    return found
