@@ -11,7 +11,7 @@ import numpy as np
 
 from .attrs import AttrKind
 from .constant import Array
-from .dims import Dim, SymDim, evaluate
+from .dims import Dim, SymDim, lower_bound, upper_bound
 from .errors import CapgraphError
 from .graph import Node, Value
 from .op import Trait
@@ -19,6 +19,14 @@ from .types import DType, Kind, TensorType
 
 MAX_ELEMENTS = 64
 """Larger tensors are data, not shapes: nothing is known of them."""
+
+_ORDINARY = {32: 16, 64: 1024}
+"""The sizes, by the bits of an integer, up to which shape arithmetic must not wrap to be taken for arithmetic on sizes.
+
+Products of sizes are counted in 32 bits by models whose tensors have fewer elements than that, with few large sizes
+among them; numbers that wrap for small sizes already are hashes or masks."""
+_LIMITS = {32: 1 << 30, 64: 1 << 56}
+"""How far from 0 it may get on the way."""
 
 _INTEGERS = (Kind.INT, Kind.UINT, Kind.BOOL)
 _FOLLOWED = (*_INTEGERS, Kind.FLOAT)
@@ -176,21 +184,27 @@ def _checked(found: Any, value: Value) -> Array | None:
 
 
 def _fits(element: Any, dtype: DType) -> bool:
-    """Whether a dim can be an element: integers must lie in range, symbolic ones of 32 bits on are taken to."""
+    """Whether a dim can be an element: an integer must lie in range, a symbolic one where its sizes are ordinary."""
     if isinstance(element, SymDim):
-        return dtype.bits >= 32 and dtype.is_integer and _stays_small(element, 1 << min(dtype.bits - 2, 40))
+        return dtype.is_integer and _stays_small(element, dtype)
     if dtype is DType.BOOL or isinstance(element, bool):
         return dtype is DType.BOOL and isinstance(element, bool)
     least = 0 if dtype.kind is Kind.UINT else -(1 << (dtype.bits - 1))
     return isinstance(element, int) and least <= element < least + (1 << dtype.bits)
 
 
-def _stays_small(dim: SymDim, limit: int) -> bool:
-    """Whether no number in a dim is so large that it could only come from arithmetic that wraps."""
-    try:
-        return abs(evaluate(dim, dict.fromkeys(dim.symbols, 1))) <= limit
-    except CapgraphError:  # a division by zero
+def _stays_small(dim: SymDim, dtype: DType) -> bool:
+    """Whether a dim stays far within the range of a dtype for all sizes of its symbols up to `_ORDINARY`."""
+    if dtype.bits not in _ORDINARY:
         return False
+    ranges = dict.fromkeys(dim.symbols, (0, _ORDINARY[dtype.bits]))
+    low, high, limit = lower_bound(dim, ranges), upper_bound(dim, ranges), _LIMITS[dtype.bits]
+    return (
+        low is not None
+        and high is not None
+        and max(low, high, -low) <= limit
+        and (low >= 0 or dtype.kind is not Kind.UINT)
+    )
 
 
 def _read_only(content: Array) -> Array:

@@ -59,8 +59,13 @@ def _rms_norm(rewriter: Rewriter, found: Found) -> Value | None:
 
 
 def _trailing_axis(x: Value, reductions: Sequence[Node]) -> int | None:
-    """The first of the axes that all reductions run over, negative; None unless these are kept and the last ones."""
+    """The first of the axes that all reductions run over, negative; None unless these are kept and the last ones.
+
+    What is reduced must have the shape of `x`: a constant exponent may have stretched the square.
+    """
     rank = x.tensor.rank
+    if not all(_has_sizes(node.operands[0].shape, x.shape) for node in reductions):
+        return None
     first = min(normal_axes(reductions[0].attrs["axes"], rank), default=rank)
     wanted = tuple(range(first, rank))
     for node in reductions:
@@ -171,10 +176,10 @@ def _group_norm(rewriter: Rewriter, found: Found) -> Value | None:
         return None
     groups, channels = grouped.shape[1], x.shape[1]
     same_batch = compare(grouped.shape[0], x.shape[0]) is Truth.YES
-    if not isinstance(groups, int) or not isinstance(channels, int) or channels % groups or not same_batch:
+    if not isinstance(groups, int) or not isinstance(channels, int) or not groups or channels % groups:
         return None
     norm = found.node("norm")
-    if _first_axis(norm) != 2:
+    if not same_batch or _first_axis(norm) != 2:
         return None
     scale, bias = (_by_channel(found[name], x) for name in ("scale", "bias"))
     if scale is None or bias is None:

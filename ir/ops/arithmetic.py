@@ -39,11 +39,15 @@ def _symbolic_div(a: Dim, b: Dim) -> Dim | None:
         return a // b if (a < 0) == (b < 0) else -(-a // b)
     quotient = a // b
     # Rounding down and rounding towards zero are the same where nothing is rounded, or nothing is negative.
-    return quotient if quotient * b == a or (is_natural(a) and is_natural(b)) else None
+    return quotient if quotient * b == a or (is_natural(a) and is_natural(b - 1)) else None
 
 
 def _symbolic_mod(a: Dim, b: Dim) -> Dim | None:
-    return None if b == 0 else a % b
+    """None where the result would hold a division by what may be 0: as a dim that is an error, as an element none."""
+    if b == 0:
+        return None
+    quotient = a // b
+    return a - b * quotient if quotient * b == a or is_natural(b - 1) or is_natural(-b - 1) else None
 
 
 def _symbolic_fmod(a: Dim, b: Dim) -> Dim | None:

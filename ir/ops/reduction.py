@@ -21,6 +21,7 @@ from ..errors import TypeRuleError
 from ..op import FLOATS, FRESH, I64, INDICES, NUMBERS, DTypes, Op, Symbolic, Trait, op
 from ..types import DType, TensorType, Type
 from .arithmetic import div
+from .cast import cast
 from .elementwise import all_fit, in_f32
 from .rules import normal_axes, normal_axis, require_rank
 
@@ -77,11 +78,16 @@ def _sum_square(x: Array, axes: Axes, keep_dims: bool) -> Array:
 
 
 def _l2(x: Array, axes: Axes, keep_dims: bool) -> Array:
-    return np.asarray(np.sqrt(_sum_square(x, axes, keep_dims)))
+    return _as_dtype_of(x, np.sqrt(_sum_square(x, axes, keep_dims)))
 
 
 def _log_sum(x: Array, axes: Axes, keep_dims: bool) -> Array:
-    return np.asarray(np.log(_sum(x, axes, keep_dims)))
+    return _as_dtype_of(x, np.log(_sum(x, axes, keep_dims)))
+
+
+def _as_dtype_of(x: Array, result: Any) -> Array:
+    """A float result for integers as `cast` makes it one: also out of range, as the logarithm of 0 is."""
+    return cast(np.asarray(result), to=DType.of(x.dtype), saturate=True, round_mode="up")
 
 
 def _log_sum_exp(x: Array, axes: Axes, keep_dims: bool) -> Array:

@@ -224,3 +224,20 @@ def test_sizes_that_could_only_come_from_wrapping_are_not_known() -> None:
     values = ShapeValues()
     assert values.of(graph.value("a")) is None
     assert values.as_dims(graph.value("b")) == (1024 * symbol("B"),)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "body", "known"),
+    [
+        ("i32", "%y = mul(%s, %f)", False),  # wraps from T = 8 on
+        ("i32", "%y = mul(%s, %s)", True),
+        ("i64", "%q = mul(%s, %s) %r = mul(%q, %q) %t = mul(%r, %r) %y = mul(%t, %t)", False),
+    ],
+)
+def test_arithmetic_that_wraps_for_ordinary_sizes_is_not_known(dtype: str, body: str, known: bool) -> None:
+    graph = parse(
+        f"graph @main(%x: f32[T]) {{\n %z = shape(%x)\n %s = cast(%z) {{to = {dtype}}}\n"
+        f" %f = constant() {{value = dense<{dtype}[]: 268435456>}}\n %one = constant() {{value = dense<{dtype}[]: 1>}}\n"
+        f" {body}\n return %y\n}}"
+    )
+    assert (ShapeValues().of(graph.value("y")) is not None) is known

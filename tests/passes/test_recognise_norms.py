@@ -184,6 +184,36 @@ def test_an_epsilon_is_a_number_that_keeps_the_root_away_from_zero(epsilon):
     check_pass(RecogniseNorms(), text, None)
 
 
+def test_no_channels_are_no_groups():
+    text = """
+        graph @main(%x: f32[B, 0, H, 5], %w: f32[0, 1, 1], %b: f32[0, 1, 1]) {
+          %g: f32[B, 0, H, 5] = reshape(%x) {shape = [B, 0, H, 5]}
+          %n: f32[B, 0, H, 5] = layer_norm(%g, _, _) {axis = 2}
+          %r: f32[B, 0, H, 5] = reshape(%n) {shape = [B, 0, H, 5]}
+          %p: f32[B, 0, H, 5] = mul(%r, %w)
+          %y: f32[B, 0, H, 5] = add(%p, %b)
+          return %y
+        }
+    """
+    check_pass(RecogniseNorms(), text, None)
+
+
+def test_an_exponent_that_stretches_the_square_is_none():
+    text = """
+        graph @main(%x: f32[1]) {
+          %two = constant() {value = dense<f32[5, 1]: [2.0, 2.0, 2.0, 2.0, 2.0]>}
+          %s = pow(%x, %two)
+          %v = reduce_mean(%s) {axes = [0, 1]}
+          %eps = constant() {value = dense<f32[]: 0.125>}
+          %e = add(%v, %eps)
+          %r = sqrt(%e)
+          %y = div(%x, %r)
+          return %y
+        }
+    """
+    check_pass(RecogniseNorms(), text, None)
+
+
 def test_a_core_that_others_read_keeps_its_scale_apart():
     text = """
         graph @main(%x: f32[B, 6], %w: f32[6]) {

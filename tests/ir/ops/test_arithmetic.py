@@ -53,7 +53,7 @@ BINARY = {
 }
 UNIT = {DType.F16: 2**-10, DType.BF16: 2**-7, DType.F32: 2**-23, DType.F64: 2**-52}
 
-T = symbol("T")
+B, T = symbol("B"), symbol("T")
 
 
 def drawn(dtypes):
@@ -206,6 +206,19 @@ def test_what_cannot_be_told_is_not_guessed():
     found = div.symbolic([None, None], [np.array(4 * T, object), np.array(2, object)], attrs)
     assert found.shape == ()
     assert found.item() == 2 * T
+
+
+@pytest.mark.parametrize("name", ["div", "mod", "fmod"])
+def test_no_dim_divides_by_a_size_that_may_be_zero(name):
+    """As an element the quotient is 0 then; as a dim it would be an error."""
+    op = native(name)
+    assert op.symbolic is not None
+    attrs = op.complete_attrs({})
+    for a, b in ((1, T - 1), (B, T), (B * T + 1, T)):
+        assert op.symbolic([None, None], [np.array(a, object), np.array(b, object)], attrs) is None
+    whole = op.symbolic([None, None], [np.array(B * T, object), np.array(T, object)], attrs).item()
+    assert whole == (B if name == "div" else 0)
+    assert op.symbolic([None, None], [np.array(B, object), np.array(T + 1, object)], attrs) is not None
 
 
 def test_a_symbolic_result_that_would_wrap_around_is_not_told():

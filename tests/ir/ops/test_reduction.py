@@ -144,6 +144,16 @@ def test_log_sum_exp_of_infinities():
     np.testing.assert_allclose(result, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", SUMMABLE)
+@pytest.mark.parametrize("kind", ["log_sum", "l2"])
+def test_what_no_integer_is_has_one_result_however_many_there_are(kind, dtype):
+    """NumPy converts single elements in another way than many."""
+    zeros = np.zeros((64, 2), dtype.numpy)
+    many = run(f"reduce_{kind}", zeros, axes=(1,), keep_dims=False)[0]
+    one = run(f"reduce_{kind}", zeros[:1], axes=(1,), keep_dims=False)[0]
+    assert set(many.tolist()) == set(one.tolist())
+
+
 def test_small_floats_are_accumulated_in_f32():
     x = np.full(4096, 1.0009765625, np.float16)
     assert run("reduce_sum", x, axes=(0,), keep_dims=False)[0] == np.float16(4096 * 1.0009765625)
