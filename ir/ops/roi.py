@@ -60,11 +60,11 @@ def roi_align(
     wide = accumulated(x)
     result = np.zeros((regions.shape[0], x.shape[1], *output_size), dtype=wide.dtype)
     offset = 0.5 if coordinate_mode == "half_pixel" else 0.0
-    corners = regions.astype(np.float64) * spatial_scale - offset
-    for index, (left, top, right, bottom) in enumerate(corners.tolist()):
+    corners = regions.astype(wide.dtype) * wide.dtype.type(spatial_scale) - wide.dtype.type(offset)
+    for index, (left, top, right, bottom) in enumerate(corners):
         width, height = right - left, bottom - top
         if coordinate_mode != "half_pixel":
-            width, height = max(width, 1.0), max(height, 1.0)
+            width, height = np.maximum(width, 1), np.maximum(height, 1)
         rows = _samples(top, height, output_size[0], sampling_ratio, x.shape[2])
         columns = _samples(left, width, output_size[1], sampling_ratio, x.shape[3])
         if rows[0].size and columns[0].size:
@@ -75,11 +75,16 @@ def roi_align(
 _Samples = tuple[Array, Array, Array, Array]
 
 
-def _samples(start: float, length: float, bins: int, ratio: int, size: int) -> _Samples:
-    """Sample positions along an axis, `[bins, samples]`: element before, element after, and the weight of each."""
-    count = ratio if ratio > 0 else max(int(np.ceil(length / bins)), 0)
+def _samples(start: Any, length: Any, bins: int, ratio: int, size: int) -> _Samples:
+    """Sample positions along an axis, `[bins, samples]`: element before, element after, and the weight of each.
+
+    `start` and `length` are scalars of f32 or f64. Their precision and the order of operations are those of ONNX's
+    reference: the number of samples, and which lie outside, hang on the last bit.
+    """
     step = length / bins
-    position = start + step * (np.arange(bins)[:, None] + (np.arange(count) + 0.5) / max(count, 1))
+    count = ratio if ratio > 0 else max(int(np.ceil(step)), 0)
+    order, within = np.arange(bins, dtype=step.dtype), np.arange(count, dtype=step.dtype)
+    position = (start + order * step)[:, None] + (within + step.dtype.type(0.5)) * step / max(count, 1)
     is_inside = (position >= -1.0) & (position <= size)
     position = np.clip(position, 0, max(size - 1, 0))
     before = np.floor(position).astype(np.int64)
