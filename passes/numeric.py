@@ -252,8 +252,9 @@ class _RoughRun:
         values = {value: self._nudged(given) for value, given in zip(graph.inputs, inputs, strict=True)}
         for node in graph.nodes:
             operands = [values[value] if value is not None else None for value in node.inputs]
+            before = dict(sizes)
             results = evaluate_node(node, operands, sizes)
-            if _overflows(operands, results) or not self.overflowed.isdisjoint(node.operands):
+            if not self.overflowed.isdisjoint(node.operands) or _overflows(node, operands, results, before):
                 self.overflowed.update(node.outputs)
             if _rounds(node):
                 results = tuple(self._nudged(result) for result in results)
@@ -272,15 +273,25 @@ def _is_float(array: Any) -> bool:
     return is_array(array) and not array.dtype.hasobject and DType.of(array.dtype).is_float
 
 
-def _overflows(operands: Sequence[Any], results: Sequence[Any]) -> bool:
-    """Whether more infinities and NaN come out of an operation than went in, as a part of all elements."""
-    floats = [operand for operand in operands if _is_float(operand)]
-    given = sum(map(_part_lost, floats))
-    return bool(floats) and any(_part_lost(result) > given for result in results if _is_float(result))
+def _overflows(node: Node, operands: Sequence[Any], results: Sequence[Any], sizes: Sizes) -> bool:
+    """Whether infinities or NaN come about in an operation: also where 1 stands for all that were given to it."""
+    if all(map(_is_finite, results)) or not any(map(_is_float, operands)):
+        return False
+    if all(map(_is_finite, operands)):
+        return True
+    try:
+        tame = evaluate_node(node, [_finite(operand) for operand in operands], dict(sizes))
+    except CapgraphError:
+        return False
+    return not all(map(_is_finite, tame))
 
 
-def _part_lost(array: Array) -> float:
-    return 1.0 - float(np.isfinite(array).mean()) if array.size else 0.0
+def _is_finite(value: Any) -> bool:
+    return not _is_float(value) or bool(np.isfinite(value).all())
+
+
+def _finite(value: Any) -> Any:
+    return value if _is_finite(value) else np.where(np.isfinite(value), value, value.dtype.type(1))
 
 
 _WITHOUT_ROUNDING = frozenset(("abs", "ceil", "clip", "floor", "max", "min", "neg", "relu", "round", "sign", "where"))

@@ -276,3 +276,14 @@ def test_where_operations_overflow_their_order_decides() -> None:
     assert (
         max(Samples.drawn(masked).samples[0].response) < 1e-5
     )  # an infinity that was put there is none that came about
+
+
+def test_what_overflows_beside_given_infinities_overflows_too() -> None:
+    text = "graph @main(%x: f16[4]) {{\n {lines}\n return %y\n}}"
+    squared = graph(text.format(lines="%a = mul(%x, %x)\n %y = div(%x, %a)"))
+    direct = graph(text.format(lines="%y = reciprocal(%x)"))
+    mixed = Samples.of(squared, [[np.array([np.inf, np.nan, 1000, 2], np.float16)]])
+    assert mixed.samples[0].response == (np.inf,)
+    assert mixed.first_difference(direct, ROUNDING) == ""
+    given = Samples.of(squared, [[np.array([np.inf, np.nan, 10, 2], np.float16)]])
+    assert given.samples[0].response[0] < 0.01
