@@ -23,10 +23,12 @@ from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
 from .progress import Progress
 
+_PIECEWISE = CapturePolicy(keep_outside=frozenset({"attention"}))
 _POLICIES = {
     CaptureMode.NONE: CapturePolicy(captures=False),
     CaptureMode.FULL: CapturePolicy(min_kernels=0),
-    CaptureMode.PIECEWISE: CapturePolicy(keep_outside=frozenset({"attention"})),
+    CaptureMode.PIECEWISE: _PIECEWISE,
+    CaptureMode.FULL_AND_PIECEWISE: CapturePolicy(min_kernels=0, otherwise=_PIECEWISE),
 }
 
 
@@ -45,10 +47,15 @@ def _planner(target: Target, options: ReplayOptions, graph: Graph) -> Planner:
     def plan(sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
         policy = _POLICIES[mode]
         if options.keep_outside is not None:
-            policy = replace(policy, keep_outside=_outside(options.keep_outside, sizes))
+            policy = _keeping(policy, _outside(options.keep_outside, sizes))
         return make_plan(graph, sizes, target, policy, scratch=scratch_bytes, resident=resident)
 
     return plan
+
+
+def _keeping(policy: CapturePolicy, outside: frozenset[str]) -> CapturePolicy:
+    otherwise = None if policy.otherwise is None else _keeping(policy.otherwise, outside)
+    return replace(policy, keep_outside=outside, otherwise=otherwise)
 
 
 def _outside(conditions: Mapping[str, SizeCondition], sizes: Mapping[str, int]) -> frozenset[str]:

@@ -16,7 +16,7 @@ from .recorder import Arena, Device
 from .routing import BucketKey, Router
 
 Planner = Callable[[Mapping[str, int], CaptureMode], Plan]
-"""Plans the program's graph at given sizes, for NONE, FULL or PIECEWISE capture."""
+"""Plans the program's graph at given sizes, for a capture mode."""
 
 PLANNED_AHEAD = 64
 """The most buckets that are planned before the arena is reserved; others get memory of their own if they need more."""
@@ -206,14 +206,10 @@ class Dispatcher:
 
 def planned_for_mode(planner: Planner, sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
     """The plan for a capture mode. Raises `CaptureError` when mode FULL meets a graph that cannot be captured whole."""
-    if mode in (CaptureMode.NONE, CaptureMode.PIECEWISE):
-        return planner(sizes, mode)
-    plan = planner(sizes, CaptureMode.FULL)
+    plan = planner(sizes, mode)
     eager = [segment for segment in plan.segments if not segment.is_captured]
-    if not eager:
+    if mode is not CaptureMode.FULL or not eager:
         return plan
-    if mode is CaptureMode.FULL_AND_PIECEWISE:
-        return planner(sizes, CaptureMode.PIECEWISE)
     cut = eager[0].cuts[0]
     raise CaptureError(
         f"the graph cannot be captured whole: {cut.reason.value}",

@@ -90,6 +90,10 @@ class ExportContext:
         self.emit(op_type, inputs, [result], domain=domain, **attributes)
         return result
 
+    def inline(self, body: Graph) -> None:
+        """Writes the nodes of a body, which takes this node's operands and gives its results."""
+        self.writer.write_inline(self.node, body)
+
     def constant(self, content: Any, dtype: DType | None = None) -> str:
         """The name of an initializer with this content (array, scalar, list or `Constant`); equal ones are shared."""
         constant = content if isinstance(content, Constant) else Constant(np.asarray(content), dtype)

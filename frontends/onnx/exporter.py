@@ -335,14 +335,14 @@ class GraphWriter:
         if node.op.is_foreign:
             write_foreign(context, node)
         elif node.op is native("fused"):
-            self._write_fused(node)
+            self.write_inline(node, node.attrs["body"])
         elif node.op.name in EXPORTS:
             EXPORTS[node.op.name](context, node)
         else:
             raise UnsupportedError(f"{node.op.name} cannot be written to ONNX", remedy="keep it out of exported graphs")
 
-    def _write_fused(self, node: Node) -> None:
-        body: Graph = node.attrs["body"]
+    def write_inline(self, node: Node, body: Graph) -> None:
+        """Writes a body that takes the operands of `node` and gives its results in the place of the node."""
         around, self.dims = self.dims, DimWriter(self, self.dims)
         self.write_body(body, [self.name(v) for v in node.operands], [self.name(v) for v in node.outputs])
         self.dims = around

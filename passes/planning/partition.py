@@ -21,12 +21,14 @@ class CapturePolicy:
     """What is captured.
 
     `captures` False means nothing at all. Ops in `keep_outside` stay out, and pieces with fewer than `min_kernels`
-    nodes that do work are not worth a recording.
+    nodes that do work are not worth a recording. `otherwise` is the policy for a graph that this one does not capture
+    whole.
     """
 
     captures: bool = True
     keep_outside: frozenset[str] = field(default_factory=frozenset[str])
     min_kernels: int = 2
+    otherwise: "CapturePolicy | None" = None
 
 
 def cut_reason(
@@ -70,6 +72,8 @@ def partition(
 ) -> Partition:
     """Orders the nodes of a specialised graph into few pieces. Nodes within a piece keep their order."""
     reasons = {node: cut_reason(node, target, policy, captures) for node in graph.nodes}
+    if policy.otherwise is not None and any(reasons.values()):
+        return partition(graph, target, policy.otherwise, captures)
     turns = in_turns(graph, {node for node, reason in reasons.items() if reason is not None})
     return Partition(tuple(node for turn in turns for node in turn), _segments(turns, reasons, policy))
 

@@ -15,6 +15,7 @@ from ..fold_constants import FoldConstants
 from ..pipeline import Pipeline
 from .arena import Block, lower_bound, place
 from .check_plan import check_plan
+from .decode import read_lengths_on_device
 from .partition import CapturePolicy, partition
 from .specialise import specialise
 from .storage import Group, Storage, assign_storage, is_planned
@@ -51,6 +52,7 @@ def make_plan(
     """
     _check_inputs(graph, donated, resident)
     bound = specialise(graph, sizes)
+    read_lengths_on_device(bound)
     _CLEAN_UP.run(bound, check="none")
     if prepare is not None:
         prepare(bound)

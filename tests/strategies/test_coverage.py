@@ -53,7 +53,7 @@ def test_graphs_have_symbols_regions_states_and_sizes_that_depend_on_data() -> N
     of_data = [graph for graph in drawn if any(node.op.has(Trait.DATA_DEPENDENT) for node in graph.nodes)]
     with_bodies = [graph for graph in drawn if any(node.regions for node in graph.nodes)]
     for found in (with_symbols, of_data, with_bodies):
-        assert len(found) > len(drawn) / 10
+        assert len(found) > len(drawn) / 15  # the least of the shares is a tenth, of which 400 graphs may have less
     for count in (len([graph for graph in drawn if graph.states]), len([graph for graph in drawn if graph.defaults])):
         assert count > 5
 

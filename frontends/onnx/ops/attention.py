@@ -6,6 +6,7 @@ import numpy as np
 
 from ....ir.dims import Dim, Truth, compare
 from ....ir.graph import Node, Value
+from ....ir.padded_attention import padded_attention
 from ....ir.types import DType
 from ..context import ImportContext, NotNative
 from ..export_context import ExportContext, Operand
@@ -149,4 +150,13 @@ def export_rotary_embedding(ctx: ExportContext, node: Node) -> None:
     )
 
 
-EXPORTS = {"attention": export_attention, "rotary_embedding": export_rotary_embedding}
+def export_varlen_attention(ctx: ExportContext, node: Node) -> None:
+    """Attention with the queries of each sequence padded to the longest one: ONNX has no other."""
+    ctx.inline(padded_attention(node))
+
+
+EXPORTS = {
+    "attention": export_attention,
+    "rotary_embedding": export_rotary_embedding,
+    "varlen_attention": export_varlen_attention,
+}

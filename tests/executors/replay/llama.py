@@ -2,8 +2,8 @@
 
 A call has N tokens of R requests, at most T of one of them: prompts, or parts of them, beside requests that go on by a
 single token (a mixed batch), or only the latter (uniform decode, T = 1, N = R). Norms, products, rotary embedding and
-the network work on tokens. Attention works on requests: the queries of each are gathered, its cache gets the new keys
-and values, its lengths say how much of the cache counts.
+the network work on tokens. Attention takes the tokens as they lie and how many there are of each request, whose cache
+has got the new keys and values before, and how much of each cache counts.
 """
 
 from collections.abc import Sequence
@@ -18,16 +18,15 @@ from capgraph.ir.types import DType
 
 F32 = np.float32
 LAYERS, HIDDEN, HEADS, KV_HEADS, DEPTH, INNER, VOCABULARY, CONTEXT = 4, 32, 4, 2, 8, 48, 64, 24
-KV_HIDDEN = KV_HEADS * DEPTH
 
 
 def llama(seed: int = 0) -> Graph:
-    """Logits of every token and the new caches.
+    """Logits of every token; the caches are states.
 
-    Inputs: `tokens` and `positions` u32[N] (the position of a token in its request), `rows` u32[R, T] (which tokens are
-    the queries of a request; 0 where it has fewer than T), `places` u32[N, 2] (where in `rows` a token stands), `past`
-    and `lengths` i64[R] (cached steps of a request before and after the call), `sources` u32[R, CONTEXT] (which token
-    a new entry of the cache is of), and the caches `keys{layer}` and `values{layer}` f32[R, CONTEXT, KV_HIDDEN].
+    Inputs: `tokens` and `positions` u32[N] (the position of a token in its request), `counts` and `lengths` i64[R] (the
+    tokens of a request in this call, and its cached steps with them), `longest` bool[T] (no content: its size says how
+    many tokens a request has at most), `sources` u32[R, CONTEXT] (which token a new entry of the cache is of), and the
+    caches `keys{layer}` and `values{layer}` f32[R, CONTEXT, KV_HEADS, DEPTH].
     """
     return _Writer(seed).graph()
 
@@ -40,33 +39,35 @@ class _Writer:
     def graph(self) -> Graph:
         b = self.b
         tokens, positions = self.index("tokens", "N"), self.index("positions", "N")
-        rows, places = self.index("rows", "R, T"), self.index("places", "N, 2")
-        past, lengths = b.input("past", "i64[R]"), b.input("lengths", "i64[R]")
+        counts, lengths = b.input("counts", "i64[R]"), b.input("lengths", "i64[R]")
         sources = self.index("sources", f"R, {CONTEXT}")
-        is_new, is_seen = self.new_entries(past, lengths), self.seen_keys(positions, rows)
+        b.input("longest", "bool[T]")
+        is_new = self.new_entries(counts, lengths)
         angles = np.outer(np.arange(CONTEXT), 100.0 ** (-np.arange(DEPTH // 2) / (DEPTH // 2)))
         cos, sin = b.constant(np.cos(angles).astype(F32)), b.constant(np.sin(angles).astype(F32))
         at = b.op("unsqueeze", positions, axes=[0])
         x = b.op("gather", self.weight(VOCABULARY, HIDDEN), tokens, axis=0)
-        outputs: dict[str, Value] = {}
+        caches: dict[str, Value] = {}
         for layer in range(LAYERS):
             h = self.normed(x)
             query, key = (
                 self.rotated(b.op("matmul", h, self.weight(HIDDEN, heads * DEPTH)), cos, sin, at, heads)
                 for heads in (HEADS, KV_HEADS)
             )
-            value = b.op("matmul", h, self.weight(HIDDEN, KV_HIDDEN))
+            value = self.by_head(b.op("matmul", h, self.weight(HIDDEN, KV_HEADS * DEPTH)), KV_HEADS)
             for name, new in (("keys", key), ("values", value)):
-                old = b.input(f"{name}{layer}", f"f32[R, {CONTEXT}, {KV_HIDDEN}]")
-                outputs[f"{name}{layer}"] = b.op("where", is_new, b.op("gather", new, sources, axis=0), old)
-            caches = (outputs[f"keys{layer}"], outputs[f"values{layer}"])
-            queries = b.op("gather", query, rows, axis=0)
-            mixed = b.op("attention", queries, *caches, is_seen, lengths, heads=HEADS, kv_heads=KV_HEADS)
-            attended = b.op("matmul", b.op("gather_nd", mixed, places), self.weight(HIDDEN, HIDDEN))
-            x = b.op("add", x, attended)
+                old = b.input(f"{name}{layer}", f"f32[R, {CONTEXT}, {KV_HEADS}, {DEPTH}]")
+                caches[f"{name}{layer}"] = b.op("where", is_new, b.op("gather", new, sources, axis=0), old)
+            both = (caches[f"keys{layer}"], caches[f"values{layer}"])
+            mixed = b.op("varlen_attention", query, *both, counts, lengths, longest=symbol("T"), causal=True)
+            flat = b.op("reshape", mixed, shape=[symbol("N"), HEADS * DEPTH])
+            x = b.op("add", x, b.op("matmul", flat, self.weight(HEADS * DEPTH, HIDDEN)))
             x = b.op("add", x, self.network(self.normed(x)))
         logits = b.op("matmul", self.normed(x), self.weight(HIDDEN, VOCABULARY))
-        return b.finish({"logits": logits, **outputs})
+        graph = b.finish({"logits": logits, **caches})
+        at_input = {value.name: index for index, value in enumerate(graph.inputs)}
+        graph.set_states([(at_input[name], index) for index, name in enumerate(caches, start=1)])
+        return graph
 
     def index(self, name: str, sizes: str) -> Value:
         """An input of indices, which count from the start only, as the i64 that ops take."""
@@ -79,50 +80,43 @@ class _Writer:
         return self.b.op("rms_norm", x, self.weight(HIDDEN), axis=-1)
 
     def rotated(self, x: Value, cos: Value, sin: Value, at: Value, heads: int) -> Value:
-        """`x` [N, heads * DEPTH], each token by the angle of its position."""
+        """[N, heads, DEPTH]: `x` [N, heads * DEPTH], each token by the angle of its position."""
         steps = self.b.op("unsqueeze", x, axes=[0])
-        turned = self.b.op("rotary_embedding", steps, cos, sin, at, heads=heads)
-        return self.b.op("reshape", turned, shape=[symbol("N"), heads * DEPTH])
+        return self.by_head(self.b.op("rotary_embedding", steps, cos, sin, at, heads=heads), heads)
+
+    def by_head(self, x: Value, heads: int) -> Value:
+        return self.b.op("reshape", x, shape=[symbol("N"), heads, DEPTH])
 
     def network(self, x: Value) -> Value:
         gate, up = (self.b.op("matmul", x, self.weight(HIDDEN, INNER)) for _ in range(2))
         return self.b.op("matmul", self.b.op("mul", self.b.op("silu", gate), up), self.weight(INNER, HIDDEN))
 
-    def new_entries(self, past: Value, lengths: Value) -> Value:
-        """bool[R, CONTEXT, 1]: the entries of the caches that this call writes."""
-        step = self.b.constant(np.arange(CONTEXT).reshape(1, CONTEXT, 1))
-        first, end = (self.b.op("unsqueeze", value, axes=[1, 2]) for value in (past, lengths))
+    def new_entries(self, counts: Value, lengths: Value) -> Value:
+        """bool[R, CONTEXT, 1, 1]: the entries of the caches that this call writes."""
+        step = self.b.constant(np.arange(CONTEXT).reshape(1, CONTEXT, 1, 1))
+        past = self.b.op("sub", lengths, counts)
+        first, end = (self.b.op("unsqueeze", value, axes=[1, 2, 3]) for value in (past, lengths))
         return self.b.op("logical_and", self.b.op("less_equal", first, step), self.b.op("less", step, end))
-
-    def seen_keys(self, positions: Value, rows: Value) -> Value:
-        """bool[R, 1, T, CONTEXT]: a query sees the keys up to its own position."""
-        step = self.b.constant(np.arange(CONTEXT).reshape(1, 1, 1, CONTEXT))
-        query = self.b.op("unsqueeze", self.b.op("gather", positions, rows, axis=0), axes=[1, 3])
-        return self.b.op("less_equal", step, query)
 
 
 def batch(random: np.random.Generator, past: Sequence[int], counts: Sequence[int]) -> dict[str, Any]:
     """The inputs of a call in which requests with `past` cached steps go on by `counts` tokens, all drawn."""
     starts = [0, *accumulate(counts)]
-    total, requests, longest = starts[-1], len(counts), max(counts)
-    rows, places = np.zeros((requests, longest), np.uint32), np.zeros((total, 2), np.uint32)
+    total, requests = starts[-1], len(counts)
     positions, sources = np.zeros(total, np.uint32), np.zeros((requests, CONTEXT), np.uint32)
     for request, (before, count) in enumerate(zip(past, counts, strict=True)):
         tokens = np.arange(starts[request], starts[request] + count)
-        rows[request, :count] = tokens
-        places[tokens] = [(request, step) for step in range(count)]
         positions[tokens] = np.arange(before, before + count)
         sources[request, before : before + count] = tokens
     return {
         "tokens": random.integers(0, VOCABULARY, total).astype(np.uint32),
         "positions": positions,
-        "rows": rows,
-        "places": places,
-        "past": np.array(past, np.int64),
+        "counts": np.array(counts, np.int64),
         "lengths": np.array(past, np.int64) + np.array(counts, np.int64),
         "sources": sources,
+        "longest": np.zeros(max(counts), bool),
         **{
-            f"{name}{layer}": random.standard_normal((requests, CONTEXT, KV_HIDDEN)).astype(F32)
+            f"{name}{layer}": random.standard_normal((requests, CONTEXT, KV_HEADS, DEPTH)).astype(F32)
             for layer in range(LAYERS)
             for name in ("keys", "values")
         },

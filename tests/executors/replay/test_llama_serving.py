@@ -7,8 +7,8 @@ from typing import Any
 import capgraph
 import numpy as np
 import pytest
+from capgraph.ir.plan import CutReason
 from capgraph.ir.target import HOST
-from capgraph.passes.planning.partition import CapturePolicy
 from capgraph.passes.planning.planner import make_plan
 
 from tests.executors.replay.llama import CONTEXT, LAYERS, batch, llama
@@ -23,14 +23,13 @@ MIXED: list[Sizes] = [(8, 4, LONGEST), (16, 4, LONGEST), (16, 8, LONGEST), (32, 
 
 
 def program(**options: Any) -> capgraph.Program:
-    """The model, with attention outside wherever a request has several tokens: its kernel takes lengths on the host."""
+    """The model, recorded: nothing but the sizes of a bucket says how its attention gets the lengths."""
     return capgraph.optimize(
         llama(),
         executor="graph",
         device="host",
         dynamic={"N": (1, MOST_TOKENS), "R": (1, MOST_REQUESTS), "T": (1, LONGEST)},
         buckets={("N", "R", "T"): DECODE + MIXED},
-        capture={"keep_outside": {"attention": lambda sizes: sizes["T"] > 1}},
         **options,
     )
 
@@ -47,8 +46,7 @@ def drawn(random: np.random.Generator) -> Inputs:
 
 
 def sizes_of(inputs: Inputs) -> Sizes:
-    requests, longest = inputs["rows"].shape
-    return len(inputs["tokens"]), requests, longest
+    return len(inputs["tokens"]), len(inputs["counts"]), len(inputs["longest"])
 
 
 def bucket_of(sizes: Sizes) -> Sizes:
@@ -58,9 +56,8 @@ def bucket_of(sizes: Sizes) -> Sizes:
 
 def pieces_around_attention(served: capgraph.Program, sizes: Sizes) -> int:
     """How many pieces the steps make between those of attention, in the order of a plan."""
-    policy = CapturePolicy(keep_outside=frozenset({"attention"}))
-    plan = make_plan(served.graph, dict(zip("NRT", sizes, strict=True)), HOST, policy)
-    is_attention = [step.node.op.name == "attention" for step in plan.steps]
+    plan = make_plan(served.graph, dict(zip("NRT", sizes, strict=True)), HOST)
+    is_attention = [step.node.op.name == "varlen_attention" for step in plan.steps]
     assert sum(is_attention) == LAYERS
     return sum(not outside for outside, _ in groupby(is_attention))
 
@@ -76,14 +73,16 @@ def test_decode_is_captured_whole_and_mixed_calls_in_five_pieces() -> None:
     served, oracle = program(), capgraph.optimize(llama(), executor="eager")
     random = np.random.default_rng(0)
     calls: Counter[Sizes] = Counter()
-    padded = 0
+    padded = rows = 0
     for _ in range(CALLS):
         inputs = drawn(random)
         sizes = sizes_of(inputs)
         assert_equal(served.run(inputs), oracle.run(inputs))
         bucket = bucket_of(sizes)
         calls[bucket] += 1
-        padded += bucket != sizes and calls[bucket] > 1
+        if calls[bucket] > 1:
+            padded += bucket != sizes
+            rows += int(np.prod(bucket) - np.prod(sizes))
     stats = served.stats()
     decode, mixed = (sum(calls[bucket] - 1 for bucket in calls if (bucket in DECODE) is full) for full in (True, False))
     assert min(decode, mixed) > CALLS // 3
@@ -91,6 +90,7 @@ def test_decode_is_captured_whole_and_mixed_calls_in_five_pieces() -> None:
     assert stats.counters.eager_calls == len(calls)  # the first call of each bucket
     assert stats.counters.replays == decode + 5 * mixed
     assert stats.counters.padded_calls == padded > CALLS // 3
+    assert stats.counters.padded_rows == rows > 0
     assert not stats.refused
     for report in stats.buckets:
         sizes = tuple(dict(report.sizes)[name] for name in "NRT")
@@ -100,10 +100,10 @@ def test_decode_is_captured_whole_and_mixed_calls_in_five_pieces() -> None:
             assert (report.pieces, report.eager_segments, report.cuts) == (1, 0, ())
         else:
             assert report.pieces == pieces_around_attention(served, sizes) == LAYERS + 1
-            assert report.cuts == ("attention: the policy keeps it outside of recorded graphs",) * LAYERS
+            assert report.cuts == (f"varlen_attention: {CutReason.READS_ON_HOST.value}",) * LAYERS
 
 
-@pytest.mark.parametrize(("mode", "decode", "mixed"), [("full", 1, 0), ("piecewise", 1, 5), ("none", 0, 0)])
+@pytest.mark.parametrize(("mode", "decode", "mixed"), [("full", 1, 0), ("piecewise", 5, 5), ("none", 0, 0)])
 def test_other_modes(mode: str, decode: int, mixed: int) -> None:
     served, oracle = program(mode=mode), capgraph.optimize(llama(), executor="eager")
     random = np.random.default_rng(1)

@@ -51,6 +51,22 @@ def _heads(batch: Dim, heads: int, steps: Dim, size: int, is_flat: bool) -> Sequ
     return (batch, steps, heads * size) if is_flat else (batch, heads, steps, size)
 
 
+def varlen_attention(d: GraphDraw, op: Op) -> Sample:
+    """As many tokens as `longest` for each sequence, so that lengths up to that always fit."""
+    dtypes = d.dtypes(op)
+    rows, keys, longest = _small(d), _small(d), d.choose.integer(1, 3)
+    shared, heads = d.choose.integer(1, 2), d.choose.integer(1, 2)
+    depth, size = d.choose.integer(1, 3), d.choose.integer(1, 3)
+    q = d.shaped(dtypes["q"], (rows * longest, heads * shared, depth))
+    k = d.shaped(dtypes["k"], (rows, keys, heads, depth))
+    v = d.shaped(dtypes["v"], (rows, keys, heads, size))
+    counts = d.steering(DType.I64, (rows,), 0, longest + 1)
+    lengths = d.steering(DType.I64, (rows,), 0, keys + 1)
+    scale = d.choose.pick((None, 1.0, 0.5))
+    limit = q.shape[0] if d.choose.chance(20) else longest
+    return sample(q, k, v, counts, lengths, scale=scale, longest=limit, **d.options(op, "causal", "softcap"))
+
+
 def rotary_embedding(d: GraphDraw, op: Op) -> Sample:
     dtypes = d.dtypes(op)
     dtype, batch, steps = dtypes["x"], _small(d), _small(d)
@@ -104,6 +120,7 @@ def recurrent(d: GraphDraw, op: Op) -> Sample:
 
 SAMPLERS: dict[str, Sampler] = {
     "attention": attention,
+    "varlen_attention": varlen_attention,
     "rotary_embedding": rotary_embedding,
     "lstm": recurrent,
     "gru": recurrent,

@@ -5,6 +5,7 @@ from functools import partial
 
 from .....ir.types import DType
 from ..facts import Case, Fact, Mask, Number, Rules, Tail, Unsafe, is_equal, met
+from ..sizes import grows, narrowed
 
 
 def _met(*tails: Tail | None) -> Tail | None:
@@ -91,6 +92,41 @@ def _is_hidden_by_order(case: Case, keys: Tail, queries: Tail | None) -> bool:
     return bool(is_causal) and queries is not None and is_equal(queries.extent, keys.extent)
 
 
+# ---- variable-length attention
+
+_COUNTS, _KV_LENGTHS = 3, 4
+
+
+def varlen_attention(case: Case) -> list[Fact]:
+    """Tokens behind the last sequence are of none, padded sequences have none, and lengths hide padded keys."""
+    for operand in (_Q, _K, _V):
+        first_head_axis = 1 if operand == _Q else 2
+        if any(tail is not None for tail in case.tails(operand)[first_head_axis:]):
+            raise Unsafe(f"heads carry {case.symbol}")
+    tokens, keys = case.tails(_Q)[0], _met(case.tails(_K)[1], case.tails(_V)[1])
+    if not (_is_plain_prefix(tokens) and _is_plain_prefix(keys)):
+        raise Unsafe(f"real tokens or keys of {case.symbol} are not the first")
+    if not grows(narrowed(case.node.attrs["longest"], case.ranges), case.symbol, case.ranges):
+        raise Unsafe(f"its longest sequence gets shorter where {case.symbol} gets longer")
+    _met(*(case.tails(operand)[0] for operand in (_K, _V, _COUNTS, _KV_LENGTHS)))
+    _require_no_tokens(case)
+    case.require_in_range(_KV_LENGTHS)
+    values = case.tails(_V)[1]
+    if values is not None and (values.number is None or math.isinf(values.number)):
+        raise Unsafe(f"values behind the real keys of {case.symbol} count", [Mask(_V, 1, 0)])
+    return [Fact((None if tokens is None else Tail(case.shape(_Q)[0], fill=0), None, None))]
+
+
+def _require_no_tokens(case: Case) -> None:
+    """Sees to it that padded sequences have no tokens, which would be taken from the real ones."""
+    (tail,) = case.tails(_COUNTS)
+    if tail is None or tail.number == 0:
+        return
+    if tail.is_free or not case.fact(_COUNTS).source:
+        raise Unsafe(f"padded sequences of {case.symbol} can have tokens", [Mask(_COUNTS, 0, 0)])
+    case.fills[case.fact(_COUNTS).source] = 0
+
+
 def rotary_embedding(case: Case) -> list[Fact]:
     """Samples and steps by themselves, each with its own angles."""
     x = case.tails(0)
@@ -162,6 +198,7 @@ def _require_real_steps(case: Case, time: Tail) -> None:
 
 RULES: Rules = {
     "attention": attention,
+    "varlen_attention": varlen_attention,
     "rotary_embedding": rotary_embedding,
     "lstm": partial(recurrent, states=(5, 6)),
     "gru": partial(recurrent, states=(5,)),

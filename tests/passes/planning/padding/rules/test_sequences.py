@@ -88,6 +88,83 @@ def test_lengths_of_padded_samples_are_filled() -> None:
     )
 
 
+VARLEN = "varlen_attention(%q, %k, %v, %c, %l)"
+
+
+def test_tokens_behind_the_last_sequence_are_of_none() -> None:
+    safe(f"""
+        graph @main(%q: f32[S + 3, 2, 4], %k: f32[3, 5, 1, 4], %v: f32[3, 5, 1, 2], %c: i64[3], %l: i64[3]) {{
+          %a: f32[S + 3, 2, 2] = {VARLEN} {{longest = 4, causal = true}}
+          %b: f32[] = reduce_sum(%a) {{axes = [0, 1, 2], keep_dims = false}}
+          return %a, %b
+        }}""")
+
+
+def test_padded_sequences_have_no_tokens() -> None:
+    safe(
+        f"""
+        graph @main(%q: f32[12, 2, 4], %k: f32[S, 5, 1, 4], %v: f32[S, 5, 1, 2], %c: i64[S], %l: i64[S]) {{
+          %a: f32[12, 2, 2] = {VARLEN} {{longest = 4}}
+          return %a
+        }}""",
+        c=0,
+        l=0,
+    )
+    maskable(
+        """
+        graph @main(%q: f32[12, 2, 4], %k: f32[S, 5, 1, 4], %v: f32[S, 5, 1, 2], %c: i64[S], %l: i64[S]) {
+          %d: i64[S] = min(%c, %l)
+          %a: f32[12, 2, 2] = varlen_attention(%q, %k, %v, %d, %l) {longest = 4}
+          return %a
+        }""",
+        "padded sequences of S can have tokens",
+    )
+
+
+def test_a_length_that_all_sequences_share_is_masked() -> None:
+    maskable(
+        """
+        graph @main(%q: f32[12, 2, 4], %k: f32[S, 5, 1, 4], %c: i64[1], %l: i64[S]) {
+          %d: i64[S] = expand(%c) {shape = [S]}
+          %a: f32[12, 2, 4] = varlen_attention(%q, %k, %k, %d, %l) {longest = 4}
+          return %a
+        }""",
+        "padded sequences of S can have tokens",
+    )
+
+
+def test_lengths_hide_padded_entries_of_caches() -> None:
+    maskable(
+        f"""
+        graph @main(%q: f32[12, 2, 4], %k: f32[3, S, 1, 4], %v: f32[3, S, 1, 2], %c: i64[3], %l: i64[3]) {{
+          %a: f32[12, 2, 2] = {VARLEN} {{longest = 4, causal = true}}
+          return %a
+        }}""",
+        "values behind the real keys of S count",
+    )
+
+
+def test_the_longest_sequence_may_only_get_longer() -> None:
+    text = f"""
+        graph @main(%q: f32[12, 2, 4], %k: f32[3, 5, 1, 4], %v: f32[3, 5, 1, 2], %c: i64[3], %l: i64[3], %t: i64[S]) {{
+          %a: f32[12, 2, 2] = {VARLEN} {{longest = LONGEST}}
+          return %a
+        }}"""
+    safe(text.replace("LONGEST", "S"))
+    unsafe(text.replace("LONGEST", "9 - S"), "its longest sequence gets shorter")
+
+
+def test_heads_are_not_padded() -> None:
+    unsafe(
+        f"""
+        graph @main(%q: f32[12, 2, S], %k: f32[3, 5, 1, S], %v: f32[3, 5, 1, 2], %c: i64[3], %l: i64[3]) {{
+          %a: f32[12, 2, 2] = {VARLEN} {{longest = 4}}
+          return %a
+        }}""",
+        "heads carry S",
+    )
+
+
 def test_rotary_positions() -> None:
     safe(
         """
