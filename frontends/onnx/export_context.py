@@ -11,9 +11,9 @@ Operands are given as values of the graph, as names that the context gave out, o
 between are written with `ctx.emit_value`, which makes up a name for the result and gives it. Small tensors that ONNX
 takes where the native op has an attribute come from `ctx.constant` and, where sizes may be symbolic, `ctx.dims_tensor`.
 
-Rules write the operators of opset `ctx.opset` (26 unless the caller chose another). When an operator, one of its
-attributes, inputs or element types came later than that, `emit` sees it in the operator's schema: the exporter then
-raises the opset, or says that the chosen one is too old. Only where an operator changed its meaning or moved an
+Rules write the operators of opset `ctx.opset` (the dialect's unless the caller chose another). When an operator, one
+of its attributes, inputs or element types came later than that, `emit` sees it in the operator's schema: the exporter
+then raises the opset, or says that the chosen one is too old. Only where an operator changed its meaning or moved an
 argument between versions does a rule look at `ctx.opset`.
 """
 
@@ -57,6 +57,10 @@ class ExportContext:
     def require_opset(self, version: int, why: str) -> None:
         """Says that the node needs at least this opset of the default domain, for what no schema can tell."""
         self.writer.require_opset(version, why)
+
+    def inline_early(self) -> None:
+        """Says that the model has an operator that ONNX Runtime should take as its body before it optimises."""
+        self.writer.model.is_inlined_early = True
 
     def use_domain(self, domain: str, version: int, last: int | None = None) -> None:
         """Makes the model import a version of a domain other than the default one: this or a newer one up to `last`."""

@@ -1,8 +1,8 @@
 """From a graph to an ONNX model.
 
 Each node is written by the export rule of its op; constants become initializers, fused regions are written in place,
-and foreign ONNX operators as themselves. The model is opset 26 and IR 13 unless an operator or the caller wants
-another; the reason for a newer one stands in the model's metadata.
+and foreign ONNX operators as themselves. The model is IR 13 and of its dialect's opset unless an operator or the
+caller wants another; the reason for a newer one stands in the model's metadata.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +19,7 @@ from ...ir.ops import native
 from ...ir.types import DType, Type
 from .attributes import attribute_to_proto
 from .dialect import Dialect
+from .early_inlining import ask_for_early_inlining
 from .export_context import ExportContext, Operand
 from .export_dims import DimWriter
 from .foreign_nodes import domain_and_operator, write_foreign
@@ -27,7 +28,6 @@ from .ops import EXPORTS
 from .schemas import Use, schema_of, unchanged_span
 from .tensors import constant_to_proto, type_text, type_to_proto
 
-DEFAULT_OPSET = 26
 DEFAULT_IR_VERSION = 13
 MAX_INLINE_BYTES = 2_000_000_000
 """More content than this does not fit into one protobuf message."""
@@ -72,15 +72,15 @@ def export_model(
 ) -> ModelProto:
     """`graph` as an ONNX model.
 
-    `dialect` says which operators export rules may use. `opset` is the version of the default domain (default: 26, or
-    the next one that every operator exists in), `ir_version` that of the file format. `value_info` writes the types of
-    all values, which foreign operators of unknown domains need to be imported again. `check` runs onnx's checker with
-    shape inference over the result. `storage` says where large tensors go (default: inline).
+    `dialect` says which operators export rules may use. `opset` is the version of the default domain (default: the
+    dialect's, or the next one that every operator exists in), `ir_version` that of the file format. `value_info` writes
+    the types of all values, which foreign operators of unknown domains need to be imported again. `check` runs onnx's
+    checker with shape inference over the result. `storage` says where large tensors go (default: inline).
 
     Raises `UnsupportedError` when the opset cannot express a node, `ResourceError` past 2 GB of inline constants.
     """
     low, high = _span(graph, opset)
-    target = opset if opset is not None else max(low, DEFAULT_OPSET if high is None else min(high, DEFAULT_OPSET))
+    target = opset if opset is not None else max(low, dialect.opset if high is None else min(high, dialect.opset))
     reason = ""
     while True:
         model = ModelWriter(target, storage or Inline(), value_info, dialect)
@@ -91,7 +91,7 @@ def export_model(
                 raise UnsupportedError(
                     f"{need.message} in opset {target}", where=need.where, remedy=f"opset={need.version}"
                 ) from need
-            target, reason = need.version, f"opset {need.version}: {need.message} in opset {DEFAULT_OPSET}"
+            target, reason = need.version, f"opset {need.version}: {need.message} in opset {dialect.opset}"
 
 
 class NeedsOpset(CapgraphError):
@@ -153,6 +153,7 @@ class ModelWriter:
         self._limits: dict[str, int] = {}
         self.node_names: set[str] = set()
         self.type_texts: dict[str, str] = {}  # of names that stand for no value of the graph
+        self.is_inlined_early = False  # whether some operator is one that ONNX Runtime should run as its body
         self._names: set[str] = set()
         self._suffixes: dict[str, int] = {}
 
@@ -193,6 +194,8 @@ class ModelWriter:
         )
         model.ir_version = ir_version if ir_version is not None else self._ir_version(model)
         write_metadata(model, graph, reason)
+        if self.is_inlined_early:
+            ask_for_early_inlining(model)
         large = [_Large(name, content) for name, content in graph.defaults.items()] + writer.large
         if check:
             _check(model, writer.large)
@@ -200,7 +203,7 @@ class ModelWriter:
         return model
 
     def _ir_version(self, model: ModelProto) -> int:
-        if self.opset <= DEFAULT_OPSET:
+        if self.opset <= Dialect.FAITHFUL.opset:
             return DEFAULT_IR_VERSION
         return max(DEFAULT_IR_VERSION, onnx.helper.find_min_ir_version_for(list(model.opset_import), True))
 

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from ....ir.graph import Node, Value
+from ....ir.types import DType
 from ..context import ImportContext
 from ..dialect import Dialect
 from ..export_context import ExportContext
@@ -51,15 +54,22 @@ IMPORTS = {
 }
 
 
+_SWISH_OPSET = 24
+"""The one opset at which ONNX Runtime 1.31, without a kernel for Swish, finds its body."""
+
+
 def export_silu(ctx: ExportContext, node: Node) -> None:
-    """The product that Swish is: ONNX Runtime 1.31 has no kernel for the operator itself."""
+    """Swish, or the product that it is where ONNX Runtime would refuse it or round `alpha`."""
     x, alpha = node.operands[0], node.attrs["alpha"]
     if ctx.dialect is Dialect.FAITHFUL:
-        ctx.require_opset(24, "Swish")
+        ctx.require_opset(_SWISH_OPSET, "Swish")
         ctx.emit("Swish", (x,), node.outputs, alpha=alpha)
-        return
-    scaled = x if alpha == 1 else ctx.emit_value("Mul", (x, ctx.constant(alpha, x.tensor.dtype)))
-    ctx.emit("Mul", (x, ctx.emit_value("Sigmoid", (scaled,))), node.outputs)
+    elif ctx.opset == _SWISH_OPSET and (x.tensor.dtype is not DType.F64 or float(np.float32(alpha)) == alpha):
+        ctx.inline_early()
+        ctx.emit("Swish", (x,), node.outputs, alpha=alpha)
+    else:
+        scaled = x if alpha == 1 else ctx.emit_value("Mul", (x, ctx.constant(alpha, x.tensor.dtype)))
+        ctx.emit("Mul", (x, ctx.emit_value("Sigmoid", (scaled,))), node.outputs)
 
 
 EXPORTS = {

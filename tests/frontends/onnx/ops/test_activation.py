@@ -1,15 +1,26 @@
 """Activations in and out of ONNX, every version of every operator, with and without its attributes."""
 
+import numpy as np
 import pytest
 from capgraph.frontends.onnx.dialect import Dialect
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.frontends.onnx.ops.activation import EXPORTS, IMPORTS
+from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.ops.activation import OPS
 
 from tests.frontends.onnx.ops.every_version import every_version, of_onnx_runtime
-from tests.frontends.onnx.ops.there_and_back import check, feeds_of, imported, reference, runtime_of, with_symbols
-from tests.ir.ops.onnx_oracle import one_node, random, runtime
+from tests.frontends.onnx.ops.there_and_back import (
+    check,
+    compare,
+    evaluated,
+    feeds_of,
+    imported,
+    reference,
+    runtime_of,
+    with_symbols,
+)
+from tests.ir.ops.onnx_oracle import assert_close, one_node, random, runtime
 
 ATTRS = {
     "LeakyRelu": {"alpha": 0.25},
@@ -61,10 +72,51 @@ def test_variants_of_onnx_runtime(operator, count, attrs):
     check(model, feeds_of(*inputs), runtime_of(model, feeds_of(*inputs)))
 
 
+def swish(x, alpha):
+    """A graph of one silu."""
+    return imported(one_node("Swish", [x], 1, 24, {"alpha": alpha}))
+
+
+def operators_of(model):
+    return [node.op_type for node in model.graph.node]
+
+
+@pytest.mark.parametrize("alpha", [1.0, 2.0])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float16, 2e-3), (np.float32, 1e-6), (np.float64, 1e-12)])
+def test_swish_goes_out_as_the_operator_that_onnx_runtime_writes_out_early(alpha, dtype, tolerance):
+    x = random(1, 2, 3).astype(dtype)
+    graph = swish(x, alpha)
+    model = export_model(graph, dialect=Dialect.STANDARD)
+    assert operators_of(model) == ["Swish"]
+    assert [entry.name for entry in model.functions] == ["InlineBeforeOptimizing"]
+    found, wanted = runtime_of(model, feeds_of(x)), evaluated(graph, feeds_of(x))
+    assert_close(found[0], wanted[0], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("opset", [23, 25, 26])
 @pytest.mark.parametrize(("alpha", "operators"), [(1.0, ["Sigmoid", "Mul"]), (2.0, ["Mul", "Sigmoid", "Mul"])])
-def test_swish_goes_out_as_a_product(alpha, operators):
-    graph = imported(one_node("Swish", [random(1, 2, 3)], 1, 24, {"alpha": alpha}))
-    assert [node.op_type for node in export_model(graph, dialect=Dialect.STANDARD).graph.node] == operators
+def test_swish_goes_out_as_a_product_where_onnx_runtime_refuses_the_operator(alpha, operators, opset):
+    x = random(1, 2, 3)
+    graph = swish(x, alpha)
+    model = export_model(graph, dialect=Dialect.STANDARD, opset=opset)
+    assert operators_of(model) == operators
+    assert not model.functions
+    compare(runtime_of(model, feeds_of(x)), evaluated(graph, feeds_of(x)))
+
+
+def test_swish_of_doubles_keeps_an_alpha_that_the_attribute_would_round():
+    x = random(1, 2, 3).astype(np.float64)
+    graph = swish(x, 0.1)
+    model = export_model(graph, dialect=Dialect.STANDARD)
+    assert operators_of(model) == ["Mul", "Sigmoid", "Mul"]
+    assert_close(runtime_of(model, feeds_of(x))[0], evaluated(graph, feeds_of(x))[0], rtol=1e-12, atol=1e-12)
+
+
+def test_swish_that_comes_back_is_the_same_graph():
+    graph = swish(random(1, 2, 3), 1.0)
+    for dialect in (Dialect.FAITHFUL, Dialect.STANDARD):
+        assert_equal(imported(export_model(graph, dialect=dialect)), graph)
+    assert not export_model(graph).functions
 
 
 def test_gelu_before_opset_20_is_refused():
