@@ -55,6 +55,7 @@ LEFT_OUT = {
     "slice": "with a negative step, ONNX clamps a start before the axis to its first element, NumPy to before it",
     "stft": "as `lrn`",
     "top_k": "the order is free without `sorted`",
+    "varlen_attention": "as `attention`, by which it is written",
 }
 """Ops that ONNX Runtime may answer otherwise, and why."""
 

@@ -4,9 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.importer import import_model
+from capgraph.ir.builder import Builder
+from capgraph.ir.evaluate import evaluate_graph
 
 from tests.frontends.onnx.ops.there_and_back import check, feeds_of, imported, op_names, reference, with_symbols
-from tests.ir.ops.onnx_oracle import Array, one_node, random
+from tests.ir.ops.onnx_oracle import Array, assert_close, one_node, random
 
 
 def operands(*, flat: bool, past: int = 0, heads: int = 4, groups: int = 2) -> list[Array | None]:
@@ -105,3 +109,24 @@ def test_rotary_embedding_with_symbolic_batch_and_length():
     model = with_symbols(one_node("RotaryEmbedding", inputs, 1, 23, {}), ["x0"])
     assert np.shape(reference(model, feeds_of(*inputs))[0]) == (2, 2, 3, 4)
     check(model, feeds_of(*inputs))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_variable_length_attention_is_written_as_attention_of_padded_queries(causal: bool) -> None:
+    b = Builder()
+    q, k, v = b.input("q", "f32[N, 4, 8]"), b.input("k", "f32[R, S, 2, 8]"), b.input("v", "f32[R, S, 2, 6]")
+    counts, lengths, limit = b.input("counts", "i64[R]"), b.input("lengths", "i64[R]"), b.input("limit", "bool[T]")
+    y = b.op("varlen_attention", q, k, v, counts, lengths, longest=limit.shape[0], causal=causal)
+    graph = b.finish({"y": y})
+    again = import_model(export_model(graph)).graph
+    assert "attention" in op_names(again)
+    assert "varlen_attention" not in op_names(again)
+    inputs = [
+        random(1, 6, 4, 8),
+        random(2, 3, 5, 2, 8),
+        random(3, 3, 5, 2, 6),
+        np.array([3, 0, 2]),
+        np.array([4, 0, 5]),
+    ]
+    inputs.append(np.zeros(3, bool))
+    assert_close(evaluate_graph(again, inputs)[0], evaluate_graph(graph, inputs)[0])
