@@ -1,0 +1,249 @@
+"""Generated CUDA kernels on the host: the same text, compiled by g++, each thread of a block a coroutine.
+
+`__syncthreads` and shuffles hand over to the next thread, so blocks behave as on a device, one after another. Compiled
+as it stands, the text proves its arithmetic, its indices and its barriers; only conversions of f16 and bf16, and what
+needs instructions of the device, are other code. A launch is refused when threads of a block meet different barriers.
+"""
+
+import ctypes
+import hashlib
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from capgraph.executors.cuda.codegen.prelude import PRELUDE
+from capgraph.executors.cuda.launch import Candidate, Kernel, KernelLaunch, Packed, Place, Scalar
+from capgraph.executors.cuda.packing import packed_bytes
+from capgraph.executors.host.memory import HostArena, address_of
+from capgraph.executors.host.placement import Placement
+from capgraph.ir.constant import Array
+from capgraph.ir.plan import Place as Home
+from capgraph.ir.plan import Plan
+
+HAS_COMPILER = shutil.which("g++") is not None
+
+_DEVICE = r"""
+#include <cmath>
+#include <cstring>
+#include <ucontext.h>
+#define EMULATED
+#define __global__
+#define __device__
+#define __shared__ static
+#define __launch_bounds__(...)
+struct Three { unsigned x, y, z; };
+static Three threadIdx, blockIdx, blockDim, gridDim;
+static ucontext_t scheduler, thread_of[1024];
+static char* stacks[1024];
+static bool is_done[1024];
+static unsigned long long exchanged[1024];
+static int barriers_of[1024], voted, votes;
+alignas(16) static unsigned char dynamic_memory[1 << 18];
+static unsigned rank_of() { return threadIdx.x + blockDim.x * threadIdx.y; }
+static void __syncthreads() {
+  const unsigned me = rank_of();
+  barriers_of[me]++;
+  swapcontext(&thread_of[me], &scheduler);
+}
+static int __syncthreads_or(int x) {
+  if (x) voted = 1;
+  __syncthreads();
+  const int result = voted;
+  __syncthreads();
+  voted = 0;
+  __syncthreads();
+  return result;
+}
+static void __syncwarp() { __syncthreads(); }
+template <class T> static T __shfl_xor_sync(unsigned, T x, int lane) {
+  const unsigned me = rank_of();
+  static_assert(sizeof(T) <= 8, "one word");
+  memcpy(&exchanged[me], &x, sizeof(T));
+  __syncthreads();
+  T other;
+  memcpy(&other, &exchanged[me ^ lane], sizeof(T));
+  __syncthreads();
+  return other;
+}
+template <class T> static T __shfl_up_sync(unsigned, T x, int lanes) {
+  const unsigned me = rank_of();
+  memcpy(&exchanged[me], &x, sizeof(T));
+  __syncthreads();
+  T other;
+  memcpy(&other, &exchanged[me % 32 >= (unsigned)lanes ? me - lanes : me], sizeof(T));
+  __syncthreads();
+  return other;
+}
+static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
+static inline double __dmul_rn(double a, double b) { return a * b; }
+static inline double __dadd_rn(double a, double b) { return a + b; }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
+"""
+
+_SMALL_FLOATS = r"""
+struct f16; struct bf16;
+static inline void begin() {}
+static inline float as_float(unsigned x) { float y; memcpy(&y, &x, 4); return y; }
+static inline unsigned as_bits(float x) { unsigned y; memcpy(&y, &x, 4); return y; }
+static inline float least(float a, float b) { return a != a || a < b ? a : b; }
+static inline float greatest(float a, float b) { return a != a || a > b ? a : b; }
+static inline float toward_zero(double x) {
+  const float y = (float)x;
+  if (x != x || fabs((double)y) <= fabs(x)) return y;
+  return as_float(as_bits(y) - 1);
+}
+float get(f16 x); void put(f16& to, float x); void put(bf16& to, float x);
+"""
+
+_DEFINED = r"""
+float get(f16 x) { _Float16 y; memcpy(&y, &x, 2); return (float)y; }
+void put(f16& to, float x) { _Float16 y = (_Float16)x; memcpy(&to, &y, 2); }
+void put(bf16& to, float x) {
+  const unsigned bits = as_bits(x);
+  to.bits = x != x ? 0x7fc0 | bits >> 31 << 15 : (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+"""
+
+_LAUNCH = r"""
+static void (*kernel)(void**); static void** arguments;
+static void body() {
+  kernel(arguments);
+  is_done[rank_of()] = true;
+}
+static int run_block(unsigned count) {
+  for (unsigned t = 0; t < count; t++) {
+    if (!stacks[t]) stacks[t] = new char[131072];
+    getcontext(&thread_of[t]);
+    thread_of[t].uc_stack.ss_sp = stacks[t];
+    thread_of[t].uc_stack.ss_size = 131072;
+    thread_of[t].uc_link = &scheduler;
+    makecontext(&thread_of[t], body, 0);
+    is_done[t] = false; barriers_of[t] = 0;
+  }
+  for (unsigned left = count; left;) {
+    left = 0;
+    for (unsigned t = 0; t < count; t++) {
+      if (is_done[t]) continue;
+      threadIdx = {t % blockDim.x, t / blockDim.x, 0};
+      swapcontext(&scheduler, &thread_of[t]);
+      left += !is_done[t];
+    }
+  }
+  for (unsigned t = 1; t < count; t++) if (barriers_of[t] != barriers_of[0]) return 1;
+  return 0;
+}
+extern "C" int launch(void* function, const unsigned* grid, const unsigned* block, void** given) {
+  kernel = (void (*)(void**))function; arguments = given;
+  blockDim = {block[0], block[1], 1}; gridDim = {grid[0], grid[1], grid[2]};
+  for (unsigned k = 0; k < grid[2]; k++) for (unsigned j = 0; j < grid[1]; j++) for (unsigned i = 0; i < grid[0]; i++) {
+    blockIdx = {i, j, k};
+    memset(dynamic_memory, 0xff, sizeof(dynamic_memory));
+    if (run_block(block[0] * block[1])) return 1;
+  }
+  return 0;
+}
+"""
+
+_SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([0-9]+\) )?NAME\(([^)]*)\)')
+
+
+def name_of(kernel: Kernel) -> str:
+    """The name under which a kernel is compiled."""
+    return f"k_{hashlib.sha256(kernel.text.encode()).hexdigest()[:16]}"
+
+
+def _wrapped(kernel: Kernel) -> str:
+    """The kernel and a function that calls it with arguments from an array of pointers to them."""
+    found = _SIGNATURE.search(kernel.text)
+    assert found is not None, kernel.text
+    types = [" ".join(part.split()[:-1]) for part in found[1].split(",") if part.strip()]
+    arguments = ", ".join(f"*({ctype}*)a[{index}]" for index, ctype in enumerate(types))
+    name = name_of(kernel)
+    text = re.sub(r"extern __shared__ [^;]*?(\w+) (\w+)\[\];", r"\1* \2 = (\1*)dynamic_memory;", kernel.text)
+    text = text.replace('extern "C" __global__', "static")
+    return f'{text.replace("NAME", name)}\nextern "C" void call_{name}(void** a) {{ {name}({arguments}); }}\n'
+
+
+def compiled(kernels: Iterable[Kernel], folder: Path) -> ctypes.CDLL:
+    """All kernels as a library in `folder`."""
+    distinct = {kernel.text: kernel for kernel in kernels}
+    prelude = PRELUDE.replace("#ifndef EMULATED", _SMALL_FLOATS + "#ifndef EMULATED", 1)
+    prelude = prelude.replace("#define INFINITE", _DEFINED + "#define INFINITE", 1)
+    whole = _DEVICE + prelude + "".join(_wrapped(kernel) for kernel in distinct.values()) + _LAUNCH
+    name = hashlib.sha256(whole.encode()).hexdigest()[:16]
+    path = folder / f"{name}.cpp"
+    path.write_text(whole)
+    library = folder / f"{name}.so"
+    command = ["g++", "-O1", "-ffp-contract=off", "-std=c++17", "-shared", "-fPIC", "-w", "-o", str(library), str(path)]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(str(library))
+
+
+class Emulator:
+    """The kernels of a library, run over the memory of one plan."""
+
+    def __init__(self, plan: Plan, library: ctypes.CDLL) -> None:
+        self.plan = plan
+        self.library = library
+        self.arena = HostArena(plan.arena_bytes, plan.alignment)
+        self.placement = Placement(plan, self.arena)
+        self._held: list[object] = []
+
+    def run(self, candidate: Candidate) -> None:
+        """Runs the launches of one step."""
+        for each in candidate.launches:
+            assert isinstance(each, KernelLaunch)
+            self._launch(each)
+
+    def _launch(self, launch: KernelLaunch) -> None:
+        values = [self._argument(argument) for argument in launch.arguments]
+        pointers = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(value) for value in values))
+        function = ctypes.cast(getattr(self.library, f"call_{name_of(launch.kernel)}"), ctypes.c_void_p)
+        grid, block = ((ctypes.c_uint * 3)(*sizes) for sizes in (launch.kernel.grid, launch.kernel.block))
+        assert self.library.launch(function, grid, block, pointers) == 0, "threads met different barriers"
+
+    def _argument(self, argument: Place | Packed | Scalar) -> ctypes._SimpleCData:
+        if isinstance(argument, Scalar):
+            kinds = {"int": ctypes.c_int, "long long": ctypes.c_longlong, "float": ctypes.c_float}
+            return kinds[argument.ctype](argument.value)
+        if isinstance(argument, Packed):
+            array = packed_bytes(argument)
+            self._held.append(array)
+            return ctypes.c_void_p(address_of(array))
+        return ctypes.c_void_p(self._base(argument.buffer) + argument.offset)
+
+    def _base(self, buffer: int) -> int:
+        found = self.plan.buffers[buffer]
+        if found.place is Home.ARENA:
+            return self.arena.address + found.offset
+        array = self.placement.scratch(buffer)
+        self._held.append(array)
+        return address_of(array)
+
+
+def relative_error(found: Array, expected: Array) -> float:
+    """The largest difference in units of the largest expected magnitude around it: 0 for exact results."""
+    a, b = (np.asarray(x).astype(np.complex128 if x.dtype.kind == "c" else np.float64) for x in (found, expected))
+    if a.shape != b.shape or not np.array_equal(np.isnan(a), np.isnan(b)):
+        return float("inf")
+    both = ~np.isnan(a)
+    a, b = a[both], b[both]
+    infinite = np.isinf(a) | np.isinf(b)
+    if not np.array_equal(a[infinite], b[infinite]):
+        return float("inf")
+    a, b = a[~infinite], b[~infinite]
+    return float(np.max(np.abs(a - b) / np.maximum(np.abs(b), 1e-3 * np.max(np.abs(b), initial=0) + 1e-30), initial=0))
+
+
+def kernels_of(candidates: Iterable[Candidate]) -> list[Kernel]:
+    """The kernels that candidates launch."""
+    launches = (launch for candidate in candidates for launch in candidate.launches)
+    return [launch.kernel for launch in launches if isinstance(launch, KernelLaunch)]
+
+
+Named = Mapping[str, Sequence[Array]]
