@@ -1,0 +1,111 @@
+"""Products of matrices with any strides and any dtype: tiles in shared memory, four by four results a thread.
+
+It is what is left when cuBLASLt has no such product (integers, strides of which none is 1), correct before quick.
+"""
+
+import math
+
+from ...ir.types import DType
+from .codegen.types import computed, stored
+from .indexing import index_type, offset_code, split_index_code
+from .launch import Kernel, KernelLaunch
+from .products import Factors
+from .regions import Source
+
+_TILE, _DEPTH, _THREADS = 64, 16, 256
+
+_SUMS = {DType.F64: "double", DType.I64: "u64", DType.U64: "u64", DType.I32: "unsigned", DType.U32: "unsigned"}
+"""The type that products of a dtype are summed in: float where none is named; integers wrap."""
+
+
+def strided_product(factors: Factors, alpha: float = 1.0, beta: float = 1.0) -> KernelLaunch | None:
+    """The product d = alpha * a @ b + beta * c; None for integers with factors that are no whole numbers."""
+    d = factors.d
+    total = _SUMS.get(d.dtype, "float")
+    if d.dtype.is_integer and not (alpha.is_integer() and beta.is_integer()):
+        return None
+    if d.size == 0:
+        return None
+    rows, columns = d.shape[-2:]
+    tiles = -(-rows // _TILE) * -(-columns // _TILE) * math.prod(d.shape[:-2])
+    text = _text(factors, total, alpha, beta)
+    sources = [factors.a, factors.b, *([factors.c] if factors.c is not None else []), d]
+    return KernelLaunch(
+        Kernel(text, (tiles, 1, 1), (_THREADS, 1, 1)),
+        tuple(source.argument for source in sources),
+        nbytes=sum(source.nbytes for source in sources),
+        flops=2 * d.size * factors.a.shape[-1],
+        may_overlap=True,
+    )
+
+
+def _text(factors: Factors, total: str, alpha: float, beta: float) -> str:
+    a, b, c, d = factors.a, factors.b, factors.c, factors.d
+    rows, columns, inner = d.shape[-2], d.shape[-1], a.shape[-1]
+    index = index_type(a, b, d, *([c] if c is not None else []))
+    number = (lambda x: f"({total}){int(x)}") if d.dtype.is_integer else (lambda x: f"({total}){x!r}")
+    addend = f" + {number(beta)} * ({total})get(c[at_c + {_at('m', 'n', c)}])" if c is not None else ""
+    kind = stored(d.dtype)
+    parameters = [f"const {stored(a.dtype)}* __restrict__ a", f"const {stored(b.dtype)}* __restrict__ b"]
+    if c is not None:
+        parameters.append(f"const {kind}* c")
+    names = [("a", a), ("b", b), ("d", d)] + ([("c", c)] if c is not None else [])
+    leading = [f"l{axis}" for axis in range(len(factors.leading))]
+    offsets = "\n  ".join(
+        f"const {index} at_{name} = {offset_code(leading, source.strides[:-2])};" for name, source in names
+    )
+    return f"""
+extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({", ".join(parameters)}, {kind}* d) {{
+  begin();
+  __shared__ {total} left[{_DEPTH}][{_TILE} + 1], right[{_DEPTH}][{_TILE} + 1];
+  {index} tile = blockIdx.x;
+  const int n0 = (int)(tile % {-(-columns // _TILE)}) * {_TILE}; tile /= {-(-columns // _TILE)};
+  const int m0 = (int)(tile % {-(-rows // _TILE)}) * {_TILE}; tile /= {-(-rows // _TILE)};
+  {split_index_code("tile", leading, factors.leading, index)}
+  {offsets}
+  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+  {total} sums[4][4] = {{}};
+  for (int k0 = 0; k0 < {inner}; k0 += {_DEPTH}) {{
+    for (int i = threadIdx.x; i < {_TILE * _DEPTH}; i += {_THREADS}) {{
+      const int {_walk("m", _TILE, a.strides[-1] != 1)};
+      const bool is_inside = m0 + m < {rows} && k0 + k < {inner};
+      left[k][m] = is_inside ? ({total})get(a[at_a + {_at("(m0 + m)", "(k0 + k)", a)}]) : 0;
+    }}
+    for (int i = threadIdx.x; i < {_TILE * _DEPTH}; i += {_THREADS}) {{
+      const int {_walk("n", _TILE, b.strides[-1] == 1)};
+      const bool is_inside = n0 + n < {columns} && k0 + k < {inner};
+      right[k][n] = is_inside ? ({total})get(b[at_b + {_at("(k0 + k)", "(n0 + n)", b)}]) : 0;
+    }}
+    __syncthreads();
+    for (int k = 0; k < {_DEPTH}; k++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) sums[i][j] += left[k][ty + 16 * i] * right[k][tx + 16 * j];
+    __syncthreads();
+  }}
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+#pragma unroll
+    for (int j = 0; j < 4; j++) {{
+      const int m = m0 + ty + 16 * i, n = n0 + tx + 16 * j;
+      if (m >= {rows} || n >= {columns}) continue;
+      put(d[at_d + {_at("m", "n", d)}], ({computed(d.dtype)})({number(alpha)} * sums[i][j]{addend}));
+    }}
+}}
+"""
+
+
+def _walk(name: str, size: int, name_first: bool) -> str:
+    """Two indices from `i`, that of the operand's nearest elements changing fastest."""
+    return f"{name} = i % {size}, k = i / {size}" if name_first else f"k = i % {_DEPTH}, {name} = i / {_DEPTH}"
+
+
+def _at(row: str, column: str, source: Source | None) -> str:
+    assert source is not None
+    wide = "(i64)" if _is_wide(source) else ""
+    return f"{wide}{row} * {source.strides[-2]} + {wide}{column} * {source.strides[-1]}"
+
+
+def _is_wide(source: Source) -> bool:
+    return index_type(source) != "int"
