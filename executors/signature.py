@@ -14,11 +14,22 @@ from ..ir.graph import Graph, Value
 from ..ir.types import DType, OptionalType, SequenceType, TensorType, Type
 
 
+class ForeignArray:
+    """An array that does not lie in main memory: an executor for its device reads it there.
+
+    It has `dtype`, NumPy's, and `shape`.
+    """
+
+    __slots__ = ()
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
 class Signature:
     """The inputs of a graph, as callers give them by name.
 
-    Tensors are NumPy arrays of the declared dtype, contiguous or not; Python numbers and nested lists are taken where
-    they can have that dtype, nothing else is converted. Inputs with a default may be left out.
+    Tensors are NumPy arrays of the declared dtype, contiguous or not, or foreign arrays; Python numbers and nested
+    lists are taken where they can have that dtype, nothing else is converted. Inputs with a default may be left out.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -44,7 +55,9 @@ class Signature:
         sizes: Sizes = {}
         for name, dtype, dims, is_static in plain:
             array = given.get(name)
-            if type(array) is not np.ndarray or array.dtype is not dtype:
+            if type(array) is not np.ndarray and not isinstance(array, ForeignArray):
+                return None
+            if array.dtype is not dtype:
                 return None
             shape = array.shape
             if not (shape == dims if is_static else _fits(dims, shape, sizes)):
@@ -59,7 +72,7 @@ class Signature:
         sizes: Sizes = {}
         for _ in range(1 if self._is_static else 2):  # a size like 2*T may stand before the T that determines it
             for value, array in zip(self._inputs, values, strict=True):
-                problem = match_type(value.type, array, sizes)
+                problem = match_type(value.type, _visible(array), sizes)
                 if problem:
                     raise InputError(f"input {value.name!r}: {problem}", remedy=_shape_remedy(value.type))
         return values, sizes
@@ -133,9 +146,17 @@ def _converted(name: str, ty: Type, given: Any) -> Any:
     return given
 
 
-def _tensor(name: str, ty: TensorType, given: Any) -> Array:
+def _visible(given: Any) -> Any:
+    """What NumPy can look at: in the stead of a foreign array one of its type that has no memory of its own."""
+    return np.broadcast_to(np.empty((), given.dtype), given.shape) if isinstance(given, ForeignArray) else given
+
+
+def _tensor(name: str, ty: TensorType, given: Any) -> Any:
     dtype = ty.dtype.numpy
-    if isinstance(given, np.ndarray | np.generic) and not isinstance(given, np.ma.MaskedArray):
+    array: Any
+    if isinstance(given, ForeignArray):
+        array = given
+    elif isinstance(given, np.ndarray | np.generic) and not isinstance(given, np.ma.MaskedArray):
         array = np.asarray(given)
     elif isinstance(given, bool | int | float | complex | str | bytes | list | tuple):
         array = _from_python(name, ty, given)
@@ -146,7 +167,7 @@ def _tensor(name: str, ty: TensorType, given: Any) -> Array:
         )
     if ty.dtype is DType.STRING and array.dtype.kind in "UST":
         return array.astype(object)
-    if not array.dtype.isnative:
+    if not array.dtype.isnative and isinstance(array, np.ndarray):
         array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype != dtype:
         raise InputError(

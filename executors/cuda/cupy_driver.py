@@ -1,0 +1,334 @@
+"""One NVIDIA GPU through CuPy (memory, streams, captured graphs) and `cuda.core` (machine code and launches)."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from ...ir.constant import Array
+from ...ir.errors import CapgraphError, CaptureError, ExecutionError, ResourceError
+from ..memory import size_text
+from .compiler import Compiled
+from .driver import Enqueue
+from .launch import Chip, KernelLaunch, Scalar
+
+_LOST = (
+    "IllegalAddress",
+    "ILLEGAL_ADDRESS",
+    "LaunchTimeout",
+    "LAUNCH_TIMEOUT",
+    "Assert",
+    "ASSERT",
+    "HardwareStackError",
+    "HARDWARE_STACK",
+    "IllegalInstruction",
+    "ILLEGAL_INSTRUCTION",
+    "MisalignedAddress",
+    "MISALIGNED_ADDRESS",
+    "InvalidAddressSpace",
+    "INVALID_ADDRESS_SPACE",
+    "InvalidPc",
+    "INVALID_PC",
+    "LaunchFailure",
+    "LAUNCH_FAILED",
+    "ECCUncorrectable",
+    "ECC_UNCORRECTABLE",
+    "DeviceUnavailable",
+    "DEVICE_UNAVAILABLE",
+    "DevicesUnavailable",
+    "ContextIsDestroyed",
+    "CONTEXT_IS_DESTROYED",
+)
+"""Parts of the names of errors after which CUDA refuses everything else in the process."""
+
+_CTYPES: dict[str, Any] = {
+    "bool": ctypes.c_bool,
+    "int": ctypes.c_int,
+    "unsigned": ctypes.c_uint,
+    "unsigned int": ctypes.c_uint,
+    "long long": ctypes.c_longlong,
+    "unsigned long long": ctypes.c_ulonglong,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+}
+
+
+class CupyMemory:
+    """`nbytes` bytes from CUDA itself, not from a pool: CUDA waits for the device before it takes them back."""
+
+    def __init__(self, cupy: Any, nbytes: int) -> None:
+        self._memory = cupy.cuda.Memory(nbytes)
+        self.address = int(self._memory.ptr)
+        self.nbytes = nbytes
+
+
+class CupyGraph:
+    """A graph that CuPy captured."""
+
+    def __init__(self, graph: Any, nbytes: int) -> None:
+        self._graph = graph
+        self.nbytes = nbytes
+
+    @property
+    def launch(self) -> Enqueue:
+        """See `DeviceGraph.launch`."""
+        launch, stream_of = self._graph.launch, _stream_object
+        return lambda stream: launch(stream_of(stream))
+
+    def close(self) -> None:
+        """See `DeviceGraph.close`."""
+        self._graph = None
+
+
+@cache
+def _stream_object(stream: int) -> Any:
+    """CuPy's object for a stream that somebody else owns."""
+    import cupy
+
+    return cupy.cuda.ExternalStream(stream)
+
+
+class CupyDriver:
+    """The GPU `index`: a `Driver`."""
+
+    def __init__(self, index: int) -> None:
+        import cupy
+        from cuda.core import Device
+
+        self._cupy = cupy
+        self._runtime = cupy.cuda.runtime
+        self.index = index
+        self._device = Device(index)
+        self._device.set_current()
+        cupy.cuda.Device(index).use()
+        self.chip = _chip(self._runtime.getDeviceProperties(index))
+        self.failures = _failures(cupy)
+        self._lost = ""
+        self._streams: list[Any] = []
+        self._events: dict[int, int] = {}
+        self._modules: dict[str, Any] = {}
+        self._kernels: dict[tuple[str, int], Any] = {}
+        self._capturing: dict[int, int] = {}
+
+    # ---- failures
+
+    def explained(self, error: BaseException) -> Exception:
+        """See `Driver.explained`."""
+        if isinstance(error, CapgraphError):
+            return error
+        text = str(error).strip() or type(error).__name__
+        if any(name in text for name in _LOST):
+            self._lost = text
+            return self._loss()
+        if "MemoryAllocation" in text or "OUT_OF_MEMORY" in text or isinstance(error, MemoryError):
+            return ResourceError(f"out of device memory: {text}", remedy="allow smaller sizes or fewer buckets")
+        if "StreamCapture" in text or "STREAM_CAPTURE" in text:
+            return CaptureError(f"CUDA refuses to record: {text}", remedy="keep the op outside: keep_outside=[...]")
+        return ExecutionError(f"the GPU refused: {text}", remedy="capgraph doctor shows driver and packages")
+
+    def check(self) -> None:
+        """See `Driver.check`."""
+        if self._lost:
+            raise self._loss()
+
+    def _loss(self) -> ExecutionError:
+        return ExecutionError(
+            f"the GPU stopped in the middle of a program: {self._lost}",
+            remedy="start a new process: CUDA refuses all work in this one. Then report it with the graph's text form",
+        )
+
+    # ---- memory
+
+    def allocate(self, nbytes: int) -> CupyMemory:
+        """See `Driver.allocate`."""
+        self.check()
+        try:
+            return CupyMemory(self._cupy, max(nbytes, 1))
+        except self._cupy.cuda.memory.OutOfMemoryError:
+            self._cupy.get_default_memory_pool().free_all_blocks()
+        try:
+            return CupyMemory(self._cupy, max(nbytes, 1))
+        except self.failures as error:
+            free = self.available_bytes()
+            raise ResourceError(
+                f"{size_text(nbytes)} of device memory are needed, but {size_text(free)} are free",
+                remedy="allow smaller sizes or fewer buckets, or give device memory back",
+            ) from error
+
+    def available_bytes(self) -> int:
+        """See `Driver.available_bytes`: what CUDA has, and what CuPy holds without using it."""
+        free: int = self._runtime.memGetInfo()[0]
+        return free + int(self._cupy.get_default_memory_pool().free_bytes())
+
+    def pinned(self, nbytes: int) -> Array:
+        """See `Driver.pinned`."""
+        return np.frombuffer(self._cupy.cuda.alloc_pinned_memory(nbytes), dtype=np.uint8, count=nbytes)
+
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """See `Driver.copy`."""
+        self._runtime.memcpyAsync(target, source, nbytes, _ANY_DIRECTION, stream)
+
+    def copy_rows(self, target: tuple[int, int], source: tuple[int, int], width: int, rows: int, stream: int) -> None:
+        """See `Driver.copy_rows`."""
+        self._runtime.memcpy2DAsync(*target, *source, width, rows, _ANY_DIRECTION, stream)
+
+    def copy_strided(
+        self,
+        target: tuple[int, Sequence[int]],
+        source: tuple[int, Sequence[int]],
+        shape: Sequence[int],
+        itemsize: int,
+        stream: int,
+    ) -> None:
+        """See `Driver.copy_strided`: a kernel of CuPy's on words of the element's size."""
+        with _stream_object(stream):
+            into, given = (self._array(address, shape, strides, itemsize) for address, strides in (target, source))
+            into[...] = given
+
+    def _array(self, address: int, shape: Sequence[int], strides: Sequence[int], itemsize: int) -> Any:
+        cupy = self._cupy
+        memory = cupy.cuda.UnownedMemory(address, 0, None, self.index)
+        dtype = np.dtype(f"u{itemsize}") if itemsize <= 8 else np.dtype(np.complex128)
+        return cupy.ndarray(tuple(shape), dtype, cupy.cuda.MemoryPointer(memory, 0), tuple(strides))
+
+    def fill(self, target: int, byte: int, nbytes: int, stream: int) -> None:
+        """See `Driver.fill`."""
+        self._runtime.memsetAsync(target, byte, nbytes, stream)
+
+    # ---- streams and graphs
+
+    def make_stream(self) -> int:
+        """See `Driver.make_stream`."""
+        made = self._cupy.cuda.Stream(non_blocking=True)
+        self._streams.append(made)
+        return int(made.ptr)
+
+    def synchronize(self, stream: int) -> None:
+        """See `Driver.synchronize`."""
+        self._runtime.streamSynchronize(stream)
+
+    def order(self, first: int, then: int) -> None:
+        """See `Driver.order`."""
+        event = self._events.get(first)
+        if event is None:
+            event = self._events[first] = self._runtime.eventCreateWithFlags(self._runtime.eventDisableTiming)
+        self._runtime.eventRecord(event, first)
+        self._runtime.streamWaitEvent(then, event)
+
+    def begin_capture(self, stream: int) -> None:
+        """See `Driver.begin_capture`. Relaxed: what other threads do with CUDA meanwhile does not end it."""
+        self._capturing[stream] = self._runtime.memGetInfo()[0]
+        self._stream(stream).begin_capture()
+
+    def end_capture(self, stream: int) -> CupyGraph:
+        """See `Driver.end_capture`."""
+        free = self._capturing.pop(stream)
+        graph = self._stream(stream).end_capture()
+        graph.upload(self._stream(stream))
+        self._runtime.streamSynchronize(stream)
+        return CupyGraph(graph, max(0, free - self._runtime.memGetInfo()[0]))
+
+    def abort_capture(self, stream: int) -> None:
+        """See `Driver.abort_capture`."""
+        if self._capturing.pop(stream, None) is None:
+            return
+        try:
+            self._stream(stream).end_capture()
+        except self.failures:
+            pass  # what was recorded was broken, and is gone
+
+    def _stream(self, stream: int) -> Any:
+        return next((each for each in self._streams if each.ptr == stream), None) or _stream_object(stream)
+
+    # ---- kernels
+
+    def bind(self, launch: KernelLaunch, compiled: Compiled, values: Sequence[int | Scalar]) -> Enqueue:
+        """See `Driver.bind`."""
+        from cuda.core import launch as enqueue
+
+        kernel = self._loaded(compiled, launch.kernel.shared_bytes)
+        config = self._config(launch)
+        arguments = [_ctype(value) if isinstance(value, Scalar) else value for value in values]
+        return lambda stream: enqueue(_core_stream(stream), config, kernel, *arguments)
+
+    def _config(self, launch: KernelLaunch) -> Any:
+        from cuda.core import LaunchConfig
+
+        kernel = launch.kernel
+        options: dict[str, Any] = {}
+        if launch.may_overlap and self.chip.arch >= 90:
+            options["programmatic_stream_serialization"] = True
+        if kernel.cluster != (1, 1, 1):
+            options["cluster"] = kernel.cluster
+        grid = tuple(blocks // each for blocks, each in zip(kernel.grid, kernel.cluster, strict=True))
+        return LaunchConfig(grid=grid, block=kernel.block, shmem_size=kernel.shared_bytes, **options)
+
+    def _loaded(self, compiled: Compiled, shared_bytes: int) -> Any:
+        key = (compiled.symbol, shared_bytes)
+        found = self._kernels.get(key)
+        if found is None:
+            found = self._kernels[key] = self._load(compiled, shared_bytes)
+        return found
+
+    def _load(self, compiled: Compiled, shared_bytes: int) -> Any:
+        from cuda.bindings import driver
+        from cuda.core import ObjectCode
+
+        module = self._modules.get(compiled.module.digest)
+        if module is None:
+            module = self._modules[compiled.module.digest] = ObjectCode.from_cubin(compiled.module.code)
+        kernel = module.get_kernel(compiled.symbol)
+        if shared_bytes > _PLAIN_SHARED:
+            most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            (status,) = driver.cuKernelSetAttribute(most, shared_bytes, kernel.handle, self.index)
+            if status != driver.CUresult.CUDA_SUCCESS:
+                raise ResourceError(f"a kernel wants {size_text(shared_bytes)} of shared memory: {status.name}")
+        assert kernel.attributes.num_regs  # has the code loaded now, not while a stream is captured
+        return kernel
+
+    def timer(self) -> tuple[Enqueue, Enqueue, Callable[[], float]]:
+        """See `Driver.timer`."""
+        runtime = self._runtime
+        first, last = runtime.eventCreate(), runtime.eventCreate()
+
+        def seconds() -> float:
+            runtime.eventSynchronize(last)
+            found: float = runtime.eventElapsedTime(first, last) / 1e3
+            return found
+
+        return partial(runtime.eventRecord, first), partial(runtime.eventRecord, last), seconds
+
+
+_ANY_DIRECTION = 4  # cudaMemcpyDefault: CUDA sees from the addresses where they lie
+
+_PLAIN_SHARED = 48 << 10  # what a block may have without asking
+
+
+@cache
+def _core_stream(stream: int) -> Any:
+    """`cuda.core`'s object for a stream that somebody else owns."""
+    from cuda.core import Stream
+
+    return Stream.from_handle(stream)
+
+
+def _ctype(scalar: Scalar) -> Any:
+    return _CTYPES[scalar.ctype](scalar.value)
+
+
+def _chip(properties: Any) -> Chip:
+    arch = 10 * properties["major"] + properties["minor"]
+    return Chip(arch, properties["multiProcessorCount"], properties["sharedMemPerBlockOptin"])
+
+
+def _failures(cupy: Any) -> tuple[type[BaseException], ...]:
+    from cuda.core._utils.cuda_utils import CUDAError
+
+    return (
+        cupy.cuda.runtime.CUDARuntimeError,
+        cupy.cuda.driver.CUDADriverError,
+        cupy.cuda.memory.OutOfMemoryError,
+        CUDAError,
+    )

@@ -1,0 +1,207 @@
+"""A GPU as a device of recorded programs: everything that the plans of one program share there."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from ...ir.constant import Array, Constant
+from ...ir.errors import UnsupportedError
+from ...ir.plan import Plan, Step, contiguous_strides
+from ..replay.recorder import Arena
+from .arrays import DeviceArray, Framework, open_framework
+from .bound_plan import CudaPlan
+from .compiler import Compiled, Compiler, Failed
+from .driver import Driver, Memory
+from .launch import Candidate, HostCall, KernelLaunch, LibraryCall
+from .libraries import Library
+from .lowering import Backend, Ways
+from .memory import Arenas, Constants, DeviceArena, Staging
+
+HOST_ARRAYS = "numpy"
+
+
+@dataclass
+class Fallbacks:
+    """What did not go as it should, for reports: kernels that do not compile, calls that libraries refuse."""
+
+    kernels: Counter[str] = field(default_factory=Counter[str])
+    libraries: Counter[str] = field(default_factory=Counter[str])
+    host_steps: dict[str, str] = field(default_factory=dict[str, str])
+
+
+class CudaDevice:
+    """One GPU, for one program: a `Device`. Calls take turns; `enter` says how the next one brings its arrays."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        compiler: Compiler,
+        backend: Backend,
+        constants: Constants,
+        libraries: Mapping[str, Library],
+    ) -> None:
+        self.driver = driver
+        self.backend = backend
+        self.constants = constants
+        self.arenas = Arenas(driver)
+        self.staging = Staging(driver)
+        self.fallbacks = Fallbacks()
+        self.compiler = compiler
+        self.own_stream = driver.make_stream()
+        self.capture_stream = driver.make_stream()
+        self.stream = self.own_stream
+        self.framework: Framework | None = None
+        self._frameworks: dict[str, Framework] = {}
+        self._libraries = libraries
+        self._shared: dict[str, Memory] = {}
+        self._templates: dict[str, Memory] = {}
+
+    # ---- the Device protocol
+
+    def reserve(self, nbytes: int, _alignment: int) -> DeviceArena:
+        """See `Device.reserve`."""
+        return self.arenas.reserve(nbytes)
+
+    def bind(self, plan: Plan, arena: Arena) -> CudaPlan:
+        """See `Device.bind`. The arena is one that this device reserved."""
+        assert isinstance(arena, DeviceArena)  # the dispatcher hands back what it got
+        return CudaPlan(plan, arena, self)
+
+    # ---- a call
+
+    def enter(self, name: str) -> None:
+        """Begins a call with arrays of that framework: it runs on the framework's stream, behind the call before."""
+        if name == HOST_ARRAYS:
+            self.framework, stream = None, self.own_stream
+        else:
+            self.framework = self.framework_named(name)
+            stream = self.framework.stream()
+        if stream != self.stream:
+            self.driver.order(self.stream, stream)
+            self.stream = stream
+
+    def framework_named(self, name: str) -> Framework:
+        """The framework of that name, opened."""
+        found = self._frameworks.get(name)
+        if found is None:
+            found = self._frameworks[name] = open_framework(name, self.driver.index, self.downloaded)
+        return found
+
+    def downloaded(self, array: DeviceArray) -> Array:
+        """An array on the device as one of NumPy's own."""
+        whole = array
+        if not array.is_contiguous:
+            memory = self.driver.allocate(array.nbytes)
+            whole = DeviceArray(memory.address, array.dtype, array.shape, (), memory, self.downloaded)
+            into = (memory.address, contiguous_strides(array.shape, array.dtype.itemsize))
+            source = (array.address, array.strides)
+            self.driver.copy_strided(into, source, array.shape, array.dtype.itemsize, self.stream)
+        content = self.staging.download(whole.address, array.nbytes, self.stream)
+        return np.array(np.ndarray(array.shape, array.dtype, content))
+
+    # ---- memory that plans share
+
+    def shared_memory(self, name: str, nbytes: int) -> Memory:
+        """Memory for the input or state of that name: the same for all plans, as far as it is large enough."""
+        found = self._shared.get(name)
+        if found is None or found.nbytes < nbytes:
+            found = self._shared[name] = self.driver.allocate(nbytes)
+        return found
+
+    def shared_constant(self, content: Constant) -> Memory:
+        """A constant that no plan holds, such as what padding is filled with; kept as long as the program."""
+        found = self.constants.plain(content)
+        self._templates[content.digest] = found
+        return found
+
+    @property
+    def shared_bytes(self) -> int:
+        """What inputs and states outside of the arena take."""
+        return sum(memory.nbytes for memory in self._shared.values())
+
+    # ---- how steps are done
+
+    def library(self, name: str) -> Library:
+        """An opened library: one of those that the backend has."""
+        return self._libraries[name]
+
+    def choose(self, ways: Sequence[Ways]) -> tuple[Candidate | None, ...]:
+        """For each step the first way whose kernels compile and whose libraries agree; None where nothing is to do."""
+        chosen = [iter(each.candidates) for each in ways]
+        picked = [next(each, None) for each in chosen]
+        pending = [index for index, candidate in enumerate(picked) if candidate is not None]
+        while pending:
+            self.compiler.compile(kernel for index in pending for kernel in _kernels(picked[index]))
+            pending = [index for index in pending if self._fails(ways[index].step, picked[index])]
+            for index in pending:
+                picked[index] = next(chosen[index], None)
+        for each, candidate in zip(ways, picked, strict=True):
+            self._note_host(each.step, candidate)
+        return tuple(picked)
+
+    def compiled(self, launch: KernelLaunch) -> Compiled:
+        """The machine code of a launch that was chosen."""
+        found = self.compiler.compile([launch.kernel])[launch.kernel.text]
+        assert isinstance(found, Compiled)  # else it had not been chosen
+        return found
+
+    def _fails(self, step: Step, candidate: Candidate | None) -> bool:
+        if candidate is None:
+            return False
+        for result in self.compiler.compile(_kernels(candidate)).values():
+            if isinstance(result, Failed):
+                kept = f"; the source is kept in {result.source}" if result.source is not None else ""
+                self.fallbacks.kernels[f"{step.node.op.name}, {candidate.name}: {_first_line(result.log)}{kept}"] += 1
+                return True
+        return any(self._is_refused(step, call) for call in candidate.launches if isinstance(call, LibraryCall))
+
+    def _is_refused(self, step: Step, call: LibraryCall) -> bool:
+        try:
+            self.library(call.library).prepare(call)
+        except UnsupportedError as error:
+            self.fallbacks.libraries[f"{step.node.op.name}, {call.library}: {error.message}"] += 1
+            return True
+        return False
+
+    def _note_host(self, step: Step, candidate: Candidate | None) -> None:
+        for launch in () if candidate is None else candidate.launches:
+            if isinstance(launch, HostCall):
+                node = step.node
+                where = f" ({node.origin})" if node.origin is not None else ""
+                self.fallbacks.host_steps[f"{node.op.name}{where}"] = launch.reason
+
+    def close(self) -> None:
+        """Waits for what is under way, and gives back what only this program uses."""
+        try:
+            self.driver.synchronize(self.stream)
+        except self.driver.failures as error:
+            self.driver.explained(error)  # remembers a lost device; closing still succeeds
+        self._shared.clear()
+        self._templates.clear()
+
+    # ---- reports
+
+    def remarks(self) -> Iterator[str]:
+        """Lines for `explain()`."""
+        driver, counters = self.driver, self.compiler.counters
+        yield f"device cuda:{driver.index}, compute capability {driver.chip.arch / 10}"
+        yield f"kernels: {counters.compiled} compiled, {counters.found} found on disk, {counters.failed} failed"
+        for name, reason in self.fallbacks.host_steps.items():
+            yield f"runs on the host: {name}: {reason}"
+        for what, count in chain(self.fallbacks.kernels.items(), self.fallbacks.libraries.items()):
+            yield f"fell back {count} times: {what}"
+
+
+def _kernels(candidate: Candidate | None) -> list[Any]:
+    if candidate is None:
+        return []
+    return [launch.kernel for launch in candidate.launches if isinstance(launch, KernelLaunch)]
+
+
+def _first_line(log: str) -> str:
+    lines = [line for line in log.splitlines() if "error" in line]
+    return lines[0] if lines else log.strip().partition("\n")[0]

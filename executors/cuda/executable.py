@@ -1,0 +1,85 @@
+"""A program on a GPU: arrays of any framework in, arrays of the same framework out."""
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...ir.errors import UnsupportedError
+from ..base import Executable
+from ..replay.counters import Counting, Stats
+from .arrays import DeviceArray, framework_of
+from .device import HOST_ARRAYS, CudaDevice
+
+
+class CudaExecutable:
+    """Calls of `inner`, which reads and gives `DeviceArray`s, as their callers see them.
+
+    It may be called from several threads: calls wait for each other.
+    """
+
+    def __init__(self, inner: Executable, device: CudaDevice) -> None:
+        self._inner = inner
+        self._device = device
+        self._kinds: dict[type, str] = {}
+        self._lock = threading.RLock()
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Executable.run`."""
+        device = self._device
+        with self._lock:
+            name = self._framework(inputs)
+            try:
+                device.driver.check()
+                device.enter(name)
+                results = self._inner.run(inputs if name == HOST_ARRAYS else self._wrapped(inputs))
+                return results if name == HOST_ARRAYS else {key: self._native(each) for key, each in results.items()}
+            except device.driver.failures as error:
+                raise device.driver.explained(error) from error
+
+    def _framework(self, inputs: Mapping[str, Any]) -> str:
+        """That of the first array which is not NumPy's."""
+        kinds = self._kinds
+        for given in inputs.values() if isinstance(inputs, Mapping) else ():
+            kind = type(given)
+            name = kinds.get(kind)
+            if name is None:
+                name = kinds[kind] = framework_of(kind)
+            if name != HOST_ARRAYS:
+                return name
+        return HOST_ARRAYS
+
+    def _wrapped(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self._wrapped_one(given) for name, given in inputs.items()}
+
+    def _wrapped_one(self, given: Any) -> Any:
+        name = framework_of(type(given))
+        return given if name == HOST_ARRAYS else self._device.framework_named(name).wrap(given)
+
+    def _native(self, result: Any) -> Any:
+        if isinstance(result, DeviceArray):
+            return result.native
+        framework = self._device.framework
+        if framework is not None and isinstance(result, np.ndarray) and not result.dtype.hasobject:
+            return framework.from_host(result)
+        return result
+
+    # ---- reports
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Lines for `explain()`."""
+        return (*getattr(self._inner, "remarks", ()), *self._device.remarks())
+
+    def stats(self) -> Stats:
+        """See `Counting.stats`. Raises `UnsupportedError` for a program that records nothing."""
+        if not isinstance(self._inner, Counting):
+            raise UnsupportedError("eager execution counts nothing", remedy='use executor="graph"')
+        return self._inner.stats()
+
+    def close(self) -> None:
+        """See `Executable.close`."""
+        with self._lock:
+            self._inner.close()
+            self._device.close()

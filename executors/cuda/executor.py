@@ -1,0 +1,87 @@
+"""The executors "eager" and "graph" on a GPU."""
+
+from collections.abc import Callable
+from functools import cache
+
+from ...ir.errors import MissingPackageError, UnsupportedError
+from ...ir.graph import Graph
+from ...ir.target import Target
+from ..base import Executor
+from .cache import KernelCache, cache_folder
+from .compiler import Compiler
+from .device import CudaDevice
+from .driver import Driver
+from .eager import CudaEagerExecutable, SizedPlanner
+from .executable import CudaExecutable
+from .libraries import LIBRARIES, Library, open_library
+from .lowering import Backend
+from .memory import Constants
+
+
+@cache
+def _driver(index: int) -> Driver:
+    from .cupy_driver import CupyDriver
+
+    return CupyDriver(index)
+
+
+@cache
+def _libraries(index: int) -> dict[str, Library]:
+    """Those that can be used, opened once in a process: they keep what they have prepared."""
+    found: dict[str, Library] = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = open_library(name, index)
+        except (ImportError, MissingPackageError, UnsupportedError):
+            continue  # steps that would use it are done otherwise
+    return found
+
+
+@cache
+def _constants(index: int) -> Constants:
+    return Constants(_driver(index))
+
+
+@cache
+def _compiler(arch: int) -> Compiler:
+    return Compiler(arch, KernelCache(cache_folder() / "kernels"))
+
+
+def open_device(index: int) -> CudaDevice:
+    """The GPU `index`, for one program; machine code and constants are shared by all programs of the process."""
+    driver, libraries = _driver(index), _libraries(index)
+    backend = Backend(driver.chip, frozenset(libraries))
+    return CudaDevice(driver, _compiler(driver.chip.arch), backend, _constants(index), libraries)
+
+
+class CudaEagerExecutor:
+    """Launches step by step on `device`: the executor "eager", and what recorded programs fall back to."""
+
+    def __init__(self, device: CudaDevice, target: Target, plan: Callable[[Graph], SizedPlanner]) -> None:
+        self._device = device
+        self._target = target
+        self._plan = plan
+
+    def target(self) -> Target:
+        """The device."""
+        return self._target
+
+    def compile(self, graph: Graph) -> CudaEagerExecutable:
+        """`graph` as launches."""
+        return CudaEagerExecutable(graph, self._plan(graph), self._device)
+
+
+class CudaExecutor:
+    """What `inner` makes of a graph, for callers with arrays of any framework."""
+
+    def __init__(self, inner: Executor, device: CudaDevice) -> None:
+        self._inner = inner
+        self._device = device
+
+    def target(self) -> Target:
+        """The device."""
+        return self._inner.target()
+
+    def compile(self, graph: Graph) -> CudaExecutable:
+        """`graph` as a program on the device."""
+        return CudaExecutable(self._inner.compile(graph), self._device)

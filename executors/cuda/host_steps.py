@@ -1,0 +1,82 @@
+"""Steps that no kernel does: operands are copied down, the op's NumPy meaning runs, results are copied up.
+
+Values whose size only running tells, or that are no tensors of numbers, stay on the host between such steps.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...ir.errors import CaptureError
+from ...ir.evaluate import FAILURES, Region, Sizes, as_results, bound_attrs, checked, failure, run_meaning
+from ...ir.graph import Graph, Node, Value
+from ...ir.plan import Plan, Step
+from ..steps import CompiledRegion, Steps
+
+if TYPE_CHECKING:
+    from .bound_plan import CudaPlan
+
+
+class HostSteps:
+    """The host's part in a bound plan. `values` are those that live on the host."""
+
+    def __init__(self, bound: "CudaPlan") -> None:
+        self.values: dict[Value, Any] = {}
+        self._bound = bound
+        self._sizes: Sizes = {}
+        self._ends = _ends(bound.plan)
+        self._bodies: dict[Graph, Steps] = {}
+
+    def start(self) -> None:
+        """Forgets the sizes that the last run found."""
+        self._sizes = dict(self._bound.plan.sizes)
+
+    def run(self, step: Step, _stream: int) -> None:
+        """Does a step. Raises `CaptureError` while a stream is captured, else what the node raises."""
+        node = step.node
+        if self._bound.is_recording:
+            raise CaptureError(f"{node.op.name} runs on the host, which cannot be recorded", where=node.where())
+        operands = [None if value is None else self._value(value) for value in node.inputs]
+        try:
+            with np.errstate(all="ignore"):
+                results = self._meant(node, operands)
+        except FAILURES as error:
+            raise failure(node, error) from error
+        for value, result in zip(node.outputs, results, strict=True):
+            self._keep(value, checked(value, result, self._sizes))
+
+    def end(self, step: Step) -> None:
+        """Lets go of the values that end with a step."""
+        for value in self._ends.get(step.index, ()):
+            self.values.pop(value, None)
+
+    def _meant(self, node: Node, operands: Sequence[Any]) -> tuple[Any, ...]:
+        if not node.regions:
+            return run_meaning(node, operands, self._sizes)
+        return as_results(node, node.op.meaning(*operands, **bound_attrs(node, self._sizes, self._region)))
+
+    def _region(self, body: Graph, sizes: Sizes) -> Region:
+        if body not in self._bodies:
+            self._bodies[body] = Steps(body)
+        return CompiledRegion(body, sizes, self._bodies[body])
+
+    def _value(self, value: Value) -> Any:
+        if value in self._bound.plan.dynamic:
+            return self.values[value]
+        return self._bound.downloaded(self._bound.plan.views[value])
+
+    def _keep(self, value: Value, result: Any) -> None:
+        if value in self._bound.plan.dynamic:
+            self.values[value] = result
+        else:
+            self._bound.upload(self._bound.plan.views[value], result)
+
+
+def _ends(plan: Plan) -> Mapping[int, tuple[Value, ...]]:
+    """The values on the host that end with each step."""
+    found: dict[int, tuple[Value, ...]] = {}
+    for value, index in plan.dynamic.items():
+        last = plan.buffers[index].last
+        found[last] = (*found.get(last, ()), value)
+    return found

@@ -1,0 +1,93 @@
+"""Where the buffers of a plan are on a GPU."""
+
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
+
+from ...ir.graph import Value
+from ...ir.plan import Place as Home
+from ...ir.plan import Plan, View
+from .arrays import DeviceArray
+from .driver import Memory
+from .launch import Argument, HostCall, LibraryCall, Packed, Place, Scalar
+from .lowering import constant_buffers
+from .memory import DeviceArena
+
+if TYPE_CHECKING:
+    from .bound_plan import CudaPlan
+    from .device import CudaDevice
+
+
+class Placement:
+    """Addresses of the buffers of `plan`, and of the constants that its launches pack.
+
+    The graph's inputs lie in the arena, resident ones in memory that the program keeps for them, until `place` puts an
+    array of the caller in their stead; `placed` holds that array.
+    """
+
+    def __init__(self, plan: Plan, arena: DeviceArena, device: "CudaDevice") -> None:
+        self.plan = plan
+        self.arena = arena
+        self.placed: dict[Value, DeviceArray] = {}
+        self._device = device
+        self._contents = constant_buffers(plan)
+        self._kept: dict[int, Memory] = {}
+        self._packed: dict[Packed, Memory] = {}
+        self._moved: dict[int, int] = {}
+
+    def base(self, buffer: int) -> int:
+        """Where a buffer begins."""
+        moved = self._moved.get(buffer)
+        if moved is not None:
+            return moved
+        each = self.plan.buffers[buffer]
+        if each.place is Home.ARENA:
+            return self.arena.address + each.offset
+        kept = self._kept.get(buffer)
+        if kept is None:
+            kept = self._kept[buffer] = self._made(buffer)
+        return kept.address
+
+    def start_of(self, view: View) -> int:
+        """Where the first element of a view lies."""
+        return self.base(view.buffer) + view.offset
+
+    def value(self, argument: Argument) -> int | Scalar:
+        """An argument as it is passed: an address, or a number."""
+        return argument if isinstance(argument, Scalar) else self.address(argument)
+
+    def address(self, argument: Argument) -> int:
+        """The address that an argument stands for."""
+        if isinstance(argument, Place):
+            return self.base(argument.buffer) + argument.offset
+        assert isinstance(argument, Packed)  # numbers have no address
+        found = self._packed.get(argument)
+        if found is None:
+            found = self._packed[argument] = self._device.constants.packed(argument)
+        return found.address
+
+    def place(self, value: Value, array: DeviceArray) -> None:
+        """Puts `array`, contiguous and of the type of the graph input `value`, in the stead of its buffer."""
+        self._moved[self.plan.views[value].buffer] = array.address
+        self.placed[value] = array
+
+    def unplace(self, value: Value) -> None:
+        """Brings a graph input back to the place that it has in the plan."""
+        self._moved.pop(self.plan.views[value].buffer, None)
+        self.placed.pop(value, None)
+
+    def buffers_of(self, bound: "CudaPlan", step: int) -> AbstractSet[int]:
+        """The buffers that the launches of a step mention."""
+        candidate = bound.chosen[step]
+        found: set[int] = set()
+        for launch in () if candidate is None else candidate.launches:
+            if isinstance(launch, HostCall):
+                continue  # looks addresses up when it runs
+            arguments = launch.arguments.values() if isinstance(launch, LibraryCall) else launch.arguments
+            found.update(argument.buffer for argument in arguments if isinstance(argument, Place))
+        return found
+
+    def _made(self, buffer: int) -> Memory:
+        each = self.plan.buffers[buffer]
+        if each.place is Home.CONSTANT:
+            return self._device.constants.plain(self._contents[buffer])
+        return self._device.shared_memory(each.label, each.nbytes)
