@@ -32,14 +32,3 @@ def test_recorded_plans_equal_torch(name: str, dtype: str, tmp_path: Path):
     assert len(rows) == (4 if name == "mlp" else 3)
     assert all(row["passed"] for row in rows)
     assert [row["graphs"] for row in rows if row["mode"] == "piecewise"] == ([] if name == "mlp" else [3])
-
-
-def test_simulation_predicts_plans_that_it_was_not_fitted_to(tmp_path: Path):
-    pytest.importorskip("transformers", reason="BERT is made from its configuration")
-    from benchmarks.gpu.findings import Findings
-    from benchmarks.gpu.simulate_check import check, is_within, table
-
-    findings = Findings(tmp_path / "found.json")
-    _, _, predicted = check(findings, is_quick=False)
-    assert not findings.failed
-    assert len([each for each in predicted if is_within(each)]) >= 3, table(predicted)
