@@ -163,7 +163,7 @@ class Steps:
 
     def _late(self, node: Node, sizes: Sizes) -> Callable[..., Any]:
         """The call of a node with regions, or with attributes that mention sizes found in this very run."""
-        return partial(host_meaning(node.op), **bound_attrs(node, sizes, self._region))
+        return partial(host_meaning(node), **bound_attrs(node, sizes, self._region))
 
     def _region(self, body: Graph, sizes: Sizes) -> Region:
         return CompiledRegion(body, sizes, self._bodies[body])
@@ -235,7 +235,7 @@ def _fixed_call(node: Node) -> Callable[..., Any]:
     if node.op.is_foreign:
         return lambda *operands: meaning_of(node)(node, operands)
     attrs = node.attrs.as_kwargs()
-    return partial(host_meaning(node.op), **attrs) if attrs else node.op.meaning
+    return partial(host_meaning(node), **attrs) if attrs else node.op.meaning
 
 
 class _Extents:
@@ -274,7 +274,7 @@ def _bound(step: _Step, extents: _Extents) -> _BoundStep:
     try:
         call = step.call
         if call is None and not node.regions and step.attr_symbols <= extents.sizes.keys():
-            call = partial(host_meaning(node.op), **bound_attrs(node, dict(extents.sizes)))
+            call = partial(host_meaning(node), **bound_attrs(node, dict(extents.sizes)))
         if len(node.outputs) == 1 and not node.op.is_foreign:
             shape = extents.shape(node.outputs[0].type)
             dtype = node.outputs[0].tensor.dtype.numpy

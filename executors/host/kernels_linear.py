@@ -13,6 +13,7 @@ from ...ir.ops.conv import convolve_into, unfolded_size
 from ...ir.types import DType
 from .calls import Call
 from .kernels_elementwise import is_float
+from .meanings import feeds_softmax
 
 _Operands = Sequence[Array | None]
 _Results = tuple[Array, ...]
@@ -60,14 +61,16 @@ def gemm_into(a: Array, b: Array, result: Array, *, c: Array | None, alpha: floa
 
 def _conv(node: Node, operands: _Operands, results: _Results) -> Call | None:
     x, weight, bias = operands
-    if x is None or weight is None or not is_float(x):
+    if x is None or weight is None or not is_float(x) or feeds_softmax(node):
         return None
     function = partial(conv_into, attrs=bound_attrs(node, {}))
     return Call(function, (x, weight, _per_channel(bias, results[0].ndim)), results)
 
 
 def conv_scratch(node: Node) -> int:
-    """Bytes for the unfolded windows of a convolution of known sizes in f32 or f64."""
+    """Bytes for the unfolded windows of a convolution of known sizes in f32 or f64; none where its meaning runs."""
+    if feeds_softmax(node):
+        return 0
     shapes = [value.shape for value in (*node.operands[1:2], *node.outputs)]
     dtype = node.outputs[0].tensor.dtype
     if dtype not in (DType.F32, DType.F64) or not all(isinstance(dim, int) for shape in shapes for dim in shape):
