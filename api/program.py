@@ -9,12 +9,13 @@ from .executors.base import Executor
 from .executors.memory import size_text
 from .executors.replay.counters import Counting, Stats
 from .ir.analysis import all_nodes, parameter_bytes, parameter_count
-from .ir.errors import UnsupportedError
+from .ir.errors import CapgraphError, ExecutionError, ResourceError, UnsupportedError
 from .ir.graph import Graph, Node
 from .ir.types import Type
 from .passes.pipeline import PipelineReport
 
 _NAMED_NODES = 3  # how many nodes of one foreign op explain() names
+_REMEDY = 'check the values that lead there; executor="eager" with level=0 runs the model as it was imported'
 
 
 class Program:
@@ -40,7 +41,11 @@ class Program:
         self.strict = strict
         self.notes = tuple(notes)
         self.target = executor.target()
-        self._executable = executor.compile(graph)
+        try:
+            self._executable = executor.compile(graph)
+        except (ExecutionError, ResourceError) as error:  # of nodes that depend on no input
+            error.of_model(graph.name, _REMEDY)
+            raise
 
     def __repr__(self) -> str:
         return f"Program({self.graph.name}, {len(self.graph)} nodes, {self.target.executor} on {self.target.device})"
@@ -65,9 +70,14 @@ class Program:
 
         Arrays need not be contiguous but must have the input's dtype; nothing is cast. Outputs share no memory with
         inputs. Raises `InputError` for an input that is missing, unknown, or of another dtype or shape,
-        `ExecutionError` naming the node and its origin when one fails, `ResourceError` when memory does not suffice.
+        `ExecutionError` when a node fails, `ResourceError` when memory does not suffice. All name the model, the latter
+        two also the node and its origin.
         """
-        return self._executable.run({} if inputs is None else inputs)
+        try:
+            return self._executable.run({} if inputs is None else inputs)
+        except CapgraphError as error:
+            error.of_model(self.graph.name, _REMEDY)
+            raise
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ class CapgraphError(Exception):
     """Base of all errors for users.
 
     `message` says what is wrong, `where` names the place (a node and its origin, a file, a line), `remedy` what to do
-    about it. `located` adds a place to an error that was raised without one.
+    about it. `located` adds a place to an error that was raised without one, `of_model` the model that it is in.
     """
 
     def __init__(self, message: str, *, where: str | None = None, remedy: str | None = None) -> None:
@@ -35,6 +35,13 @@ class CapgraphError(Exception):
         """The same error with a place, unless it already has one; for `raise error.located(...) from error`."""
         if self.where is None:
             self.where = where
+        return self
+
+    def of_model(self, name: str, remedy: str) -> "CapgraphError":
+        """The same error with the model's name behind the place, and with this remedy unless it has one."""
+        model = f"model {name}" if name else "a model without a name"
+        self.where = f"{self.where} of {model}" if self.where else model
+        self.remedy = self.remedy or remedy
         return self
 
 

@@ -71,19 +71,14 @@ def import_model(
     try:
         return _import_main(model, proto.graph, frozen)
     except CapgraphError as error:
-        _name_model(error, proto.graph.name)
+        error.of_model(proto.graph.name, _REMEDY)
         raise
     except RecursionError as error:
-        error_of_depth = ModelError("the model nests subgraphs or types too deeply")
-        _name_model(error_of_depth, proto.graph.name)
-        raise error_of_depth from error
+        too_deep = ModelError("the model nests subgraphs or types too deeply")
+        raise too_deep.of_model(proto.graph.name, _REMEDY) from error
 
 
-def _name_model(error: CapgraphError, name: str) -> None:
-    model = f"model {name}" if name else "a model without a name"
-    error.where = f"{error.where} of {model}" if error.where else model
-    error.remedy = error.remedy or "correct this part of the model, or export it again"
-
+_REMEDY = "correct this part of the model, or export it again"
 
 _OFFICIAL = ("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 
@@ -541,6 +536,12 @@ def _plain_symbols(proto: GraphProto) -> frozenset[str]:
 
 
 def _declared_type(info: ValueInfoProto, dim_of: Callable[[str], Dim]) -> Type:
+    for dim in info.type.tensor_type.shape.dim:
+        if dim.dim_value < 0:
+            raise ModelError(
+                f"input {info.name!r} has the negative size {dim.dim_value}",
+                remedy="give the size a name (dim_param) or leave it out: both mean any size",
+            )
     ty = type_from_proto(info.type, dim_of)
     if ty is None:
         raise ModelError(f"input {info.name!r} has no type", remedy="export the model again with typed inputs")

@@ -47,7 +47,7 @@ def test_an_executor_that_fails_while_running_is_a_result(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("capgraph.executors.eager.EagerExecutable.run", fail)
     (result,) = capgraph.compare(affine(), ["eager"], runs=1).results
-    assert (result.problem, result.remedy) == ("it broke at %y", "mend it")
+    assert (result.problem, result.remedy) == ("it broke at %y of model main", "mend it")
 
 
 def test_a_wrong_number_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

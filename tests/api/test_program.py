@@ -35,6 +35,28 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
         program.run({"x": np.zeros((1, 3))})
 
 
+@pytest.mark.parametrize("executor", ["ort", "eager", "graph"])
+def test_what_fails_names_the_node_the_model_and_what_to_do(executor: str) -> None:
+    picking = "net (float[N] x, int64[K] i) => (float[K] y) { h = Neg(x) [pick] y = Gather(h, i) }"
+    program = capgraph.optimize(model(picking), executor=executor)
+    x = np.zeros(3, np.float32)
+    for _ in range(3):  # eagerly, recorded and replayed
+        with pytest.raises(capgraph.ExecutionError, match="index 7 is out of range") as caught:
+            program.run({"x": x, "i": np.array([7])})
+        assert caught.value.where == "%y = gather(%h, %i) from pick of model net"
+        assert caught.value.remedy
+    with pytest.raises(capgraph.InputError, match="missing") as refused:
+        program.run({"x": x})
+    assert refused.value.where == "model net"
+
+
+def test_what_fails_before_there_are_inputs_names_the_model_too() -> None:
+    failing = "net () => (float[2] y) <float[2] c = {1, 2}, int64[2] i = {0, 7}> { y = Gather(c, i) }"
+    with pytest.raises(capgraph.ExecutionError, match="out of range") as caught:
+        capgraph.optimize(model(failing), executor="eager", level=0).run()
+    assert str(caught.value.where).endswith("of model net")
+
+
 def test_explain_says_what_there_is() -> None:
     text = capgraph.optimize(with_default()).explain()
     assert "program main: 1 node, 3 parameters (12 B)" in text

@@ -30,3 +30,10 @@ def test_the_first_place_is_kept() -> None:
     assert error.located("first") is error
     error.located("second")
     assert error.where == "first"
+
+
+def test_the_model_stands_behind_the_place() -> None:
+    error = ShapeError("sizes differ", where="%y = add(%x)").of_model("net", "insert a reshape")
+    assert str(error) == "sizes differ\n  at %y = add(%x) of model net\n  try: insert a reshape"
+    error = ShapeError("sizes differ", remedy="squeeze it").of_model("", "insert a reshape")
+    assert str(error) == "sizes differ\n  at a model without a name\n  try: squeeze it"

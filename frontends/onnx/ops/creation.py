@@ -1,5 +1,6 @@
 """Constant, ConstantOfShape, Range, EyeLike, Shape, Size."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -89,14 +90,25 @@ def _exact_bound(ctx: ImportContext, value: Value) -> Dim | None:
 
 
 _MAX_FOLDED = 1 << 16
+_GREATEST_SPAN = 2.0**127
+"""Between bounds of a range that is folded: what f32 can subtract."""
 
 
 def _constant_range(ctx: ImportContext, bounds: list[Value]) -> Value | None:
-    contents = [constant_of(value) for value in bounds]
-    arrays = [content.array for content in contents if content is not None]
-    if len(arrays) < 3 or not arrays[2] or abs((arrays[1] - arrays[0]) / arrays[2]) > _MAX_FOLDED:
+    contents = [content for value in bounds if (content := constant_of(value)) is not None]
+    if len(contents) < len(bounds) or not _is_short(contents):
         return None
-    return ctx.constant(native("dynamic_arange").meaning(*arrays))
+    return ctx.constant(native("dynamic_arange").meaning(*(content.array for content in contents)))
+
+
+def _is_short(bounds: Sequence[Constant]) -> bool:
+    """Whether a range from, to and by these has few elements; reckoned beyond their dtype, where nothing overflows."""
+    if not (bounds[0].dtype.is_integer or bounds[0].dtype.is_float):
+        return False
+    number: type[int] | type[float] = int if bounds[0].dtype.is_integer else float
+    start, limit, step = (number(bound.array.item()) for bound in bounds)
+    span = abs(limit - start)
+    return step != 0 and span <= _GREATEST_SPAN and span <= _MAX_FOLDED * abs(step)
 
 
 def import_shape(ctx: ImportContext) -> Value:

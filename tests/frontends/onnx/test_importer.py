@@ -279,6 +279,14 @@ def test_an_input_without_a_type_is_refused():
         import_model(model)
 
 
+@pytest.mark.parametrize("size", [-1, -7])
+def test_an_input_of_a_negative_size_is_refused(size: int):
+    model = parsed("net (float[2, 3] x) => (float[2, 3] y) { y = Neg(x) }")
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = size
+    with pytest.raises(ModelError, match=f"input 'x' has the negative size {size}\n  at model net\n  try: give"):
+        import_model(model)
+
+
 def test_a_result_of_unknown_rank_takes_what_the_model_says_of_it():
     model = parsed(
         """<ir_version: 10, opset_import: ["": 21, "my": 1]>

@@ -9,7 +9,8 @@ from capgraph.frontends.onnx.dialect import Dialect
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Constant
-from capgraph.ir.dims import symbol
+from capgraph.ir.dims import Dim, symbol
+from capgraph.ir.equality import assert_equal
 from capgraph.ir.types import DType
 from onnx import TensorProto, helper, numpy_helper
 
@@ -99,6 +100,53 @@ def test_positions_of_a_symbolic_length_are_a_static_range() -> None:
     feeds = {"x": numbered(2, 3, 4)}
     compare(evaluated(graph, feeds), [np.arange(3), np.arange(3, dtype=F32)])
     compare(runtime_of(export_model(graph, dialect=Dialect.STANDARD), feeds), evaluated(graph, feeds))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bounds", "op"),
+    [
+        (np.float32, (0, 1, 0.25), "constant"),
+        (np.float32, (1, 0, -0.25), "constant"),
+        (np.int16, (-32768, 32767, 16384), "arange"),
+        (np.float32, (-3e38, 3e38, 1e38), "dynamic_arange"),
+        (np.float32, (0, 1, 1e-45), "dynamic_arange"),
+        (np.float32, (0, np.inf, 1), "dynamic_arange"),
+        (np.float32, (0, np.nan, 1), "dynamic_arange"),
+        (np.float32, (0.5, 1e9, 1), "dynamic_arange"),
+        (np.float16, (-65504, 65504, 0.5), "dynamic_arange"),
+    ],
+)
+def test_constant_ranges_are_folded_while_they_are_short(dtype: Any, bounds: tuple[float, ...], op: str) -> None:
+    """Bounds far apart are none of the dtype's own business: their difference overflows it."""
+    given = [numpy_helper.from_array(np.array(bound, dtype), name) for bound, name in zip(bounds, "abc", strict=True)]
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    output = helper.make_tensor_value_info("y", element, [None])
+    graph = helper.make_graph([helper.make_node("Range", ["a", "b", "c"], ["y"])], "range", [], [output], given)
+    opset = 27 if dtype is np.float16 else 21
+    made = imported(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10))
+    assert made.outputs[0].producer is not None
+    assert made.outputs[0].producer.op.name == op
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.I16, DType.I32, DType.I64])
+@pytest.mark.parametrize("bounds", [(0, T, 1), (T, 2, -3), (1, 9, 2), (4, 4, 1)])
+def test_a_range_comes_back_in_its_dtype(dtype: DType, bounds: tuple[Dim, Dim, int]) -> None:
+    builder = Builder()
+    builder.input("x", "f32[T]")
+    start, limit, step = bounds
+    graph = builder.finish({"y": builder.op("arange", start=start, limit=limit, step=step, dtype=dtype)})
+    assert_equal(imported(export_model(graph)), graph)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "start"), [(DType.F32, 2**24), (DType.F64, 2**53), (DType.I32, 2**31 - 1), (DType.U8, 3), (DType.F16, 3)]
+)
+def test_a_range_that_its_dtype_cannot_count_is_converted(dtype: DType, start: int) -> None:
+    builder = Builder()
+    graph = builder.finish({"y": builder.op("arange", start=start, limit=start + 3, step=1, dtype=dtype)})
+    exported = export_model(graph)
+    assert [node.op_type for node in exported.graph.node] == ["Range", "Cast"]
+    compare(evaluated(imported(exported), {}), evaluated(graph, {}))
 
 
 def test_a_fill_keeps_the_sizes_that_are_known() -> None:
