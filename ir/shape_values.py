@@ -20,7 +20,7 @@ from .types import DType, Kind, TensorType
 MAX_ELEMENTS = 64
 """Larger tensors are data, not shapes: nothing is known of them."""
 
-_ORDINARY = {32: 16, 64: 1024}
+_ORDINARY = {32: 16, 64: 128}
 """The sizes, by the bits of an integer, up to which shape arithmetic must not wrap to be taken for arithmetic on sizes.
 
 Products of sizes are counted in 32 bits by models whose tensors have fewer elements than that, with few large sizes
