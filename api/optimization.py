@@ -57,10 +57,10 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     _check_options(args=args, mode=mode, level=level, verify=verify)
     if executor == "graph":
         options = replay_options(mode=mode, dynamic=dynamic, buckets=buckets, strict=strict, capture=capture)
-        chosen: Executor = graph_executor(device, options)
+        chosen: Executor = graph_executor(device, options, level)
     else:
         _check_records_nothing(mode=mode, dynamic=dynamic, buckets=buckets, capture=capture)
-        chosen = choose_executor(executor, device)
+        chosen = choose_executor(executor, device, level)
     loaded = load_model(model, freeze_initializers=freeze_initializers)
     if verify != "none":
         verify_graph(loaded.graph)

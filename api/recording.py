@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from .executors.base import Executor
 from .executors.eager import EagerExecutor
 from .executors.host.device import HostDevice
 from .executors.host.kernels import scratch_bytes
@@ -22,6 +23,7 @@ from .passes.planning.padding import mask_padding, padding_safety, real_size_inp
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
 from .progress import Progress
+from .selection import check_device, is_cuda
 
 _PIECEWISE = CapturePolicy(keep_outside=frozenset({"attention"}))
 _POLICIES = {
@@ -32,10 +34,13 @@ _POLICIES = {
 }
 
 
-def graph_executor(device: str, options: ReplayOptions) -> ReplayExecutor:
+def graph_executor(device: str, options: ReplayOptions, level: int = 2) -> Executor:
     """The executor that records and replays on `device`. Raises `UnsupportedError` for a device that is not here."""
-    if device not in ("auto", "host"):
-        raise UnsupportedError(f"device={device!r} is not supported yet", remedy='use device="host" (or "auto")')
+    if is_cuda(device):
+        from .cuda_programs import cuda_graph_executor
+
+        return cuda_graph_executor(device, options, partial(_policy, options), level)
+    check_device(device)
     analysis = Analysis(padding_safety, mask_padding, real_size_input)
     planner = partial(_planner, HOST, options)
     return ReplayExecutor(HostDevice(), HOST, planner, EagerExecutor(), options, analysis)
@@ -45,12 +50,18 @@ def _planner(target: Target, options: ReplayOptions, graph: Graph) -> Planner:
     resident = [value.name for value in graph.inputs if options.policy_of(value.name).is_in_place]
 
     def plan(sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
-        policy = _POLICIES[mode]
-        if options.keep_outside is not None:
-            policy = _keeping(policy, _outside(options.keep_outside, sizes))
+        policy = _policy(options, mode, sizes)
         return make_plan(graph, sizes, target, policy, scratch=scratch_bytes, resident=resident)
 
     return plan
+
+
+def _policy(options: ReplayOptions, mode: CaptureMode, sizes: Mapping[str, int]) -> CapturePolicy:
+    """What is captured in a mode at given sizes."""
+    policy = _POLICIES[mode]
+    if options.keep_outside is None:
+        return policy
+    return _keeping(policy, _outside(options.keep_outside, sizes))
 
 
 def _keeping(policy: CapturePolicy, outside: frozenset[str]) -> CapturePolicy:

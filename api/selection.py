@@ -29,22 +29,36 @@ def _graph() -> Executor:
 # In the order in which "auto" tries them.
 _EXECUTORS: dict[str, Callable[[], Executor]] = {"ort": _ort, "eager": _eager, "graph": _graph}
 
-_DEVICES = ("auto", "host")
+_HOST_NAMES = ("auto", "host")
+
+
+def is_cuda(device: str) -> bool:
+    """Whether a device's name means a GPU."""
+    return device == "cuda" or device.startswith("cuda:")
+
+
+def check_device(device: str) -> None:
+    """Raises `UnsupportedError` for a name that means neither the host nor a GPU."""
+    if device not in _HOST_NAMES and not is_cuda(device):
+        raise UnsupportedError(f"device={device!r} is not known", remedy='use device="host" (or "auto"), or "cuda"')
 
 
 def targets() -> list[Target]:
-    """Every executor, in the order in which "auto" tries them: where it runs, or why it cannot."""
-    return [make().target() for make in _EXECUTORS.values()]
+    """Every executor, in the order in which "auto" tries them: where it runs, or why it cannot; then those on a GPU."""
+    from .cuda_programs import cuda_target
+
+    return [*(make().target() for make in _EXECUTORS.values()), cuda_target()]
 
 
 def _first_available() -> str:
     return next(name for name, make in _EXECUTORS.items() if make().target().is_available)
 
 
-def choose_executor(executor: str, device: str) -> Executor:
+def choose_executor(executor: str, device: str, level: int = 2) -> Executor:
     """The executor for these options of `optimize`. Raises `UnsupportedError` for what cannot run here."""
-    if device not in _DEVICES:
-        raise UnsupportedError(f"device={device!r} is not supported yet", remedy='use device="host" (or "auto")')
+    check_device(device)
+    if is_cuda(device):
+        return _on_gpu(executor, device, level)
     name = _first_available() if executor == "auto" else executor
     if name not in _EXECUTORS:
         known = ", ".join(["auto", *_EXECUTORS])
@@ -54,3 +68,14 @@ def choose_executor(executor: str, device: str) -> Executor:
     if not target.is_available:
         raise UnsupportedError(f"executor={name!r} cannot run here: {target.problem}", remedy=target.remedy)
     return chosen
+
+
+def _on_gpu(executor: str, device: str, level: int) -> Executor:
+    """The executor of that name on a GPU, of those that record nothing: "eager", which "auto" is too."""
+    from .cuda_programs import cuda_eager_executor
+
+    if executor not in ("auto", "eager"):
+        raise UnsupportedError(
+            f"executor={executor!r} does not run on device={device!r}", remedy='use executor="graph" or "eager"'
+        )
+    return cuda_eager_executor(device, level)

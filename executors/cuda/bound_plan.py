@@ -12,7 +12,7 @@ from ...ir.plan import Place as Home
 from ...ir.plan import Plan, Segment, Step, View, contiguous_strides
 from ..host.memory import POISON
 from ..replay.recorder import Cut
-from .arrays import DeviceArray
+from .arrays import DeviceArray, Framework
 from .driver import Enqueue, Memory
 from .host_steps import HostSteps
 from .inputs import load_padded
@@ -47,7 +47,7 @@ class CudaPlan:
         self.is_recording = False
         self._host = HostSteps(self)
         self._calls: dict[int, tuple[Enqueue, ...]] = {}
-        self._results: dict[tuple[int, Cut | None], Any] = {}
+        self._results: dict[tuple[Framework, int, tuple[int, ...]], DeviceArray] = {}
 
     # ---- inputs
 

@@ -1,0 +1,120 @@
+"""Programs on a GPU for `capgraph.optimize`: planning for its kernels, fusion, and the executors, put together."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from .executors.base import Executor
+from .executors.cuda.availability import checked_index, cuda_problem
+from .executors.cuda.eager import SizedPlanner
+from .executors.cuda.executor import CudaEagerExecutor, CudaExecutor, open_device
+from .executors.cuda.lowering import Backend
+from .executors.replay.dispatcher import Planner
+from .executors.replay.executor import ReplayExecutor
+from .executors.replay.modes import CaptureMode
+from .executors.replay.options import ReplayOptions
+from .executors.replay.safety import Analysis
+from .ir.graph import Graph, Node
+from .ir.plan import Plan
+from .ir.target import CUDA, Target
+from .passes.fuse import Fuse
+from .passes.pipeline import Pipeline
+from .passes.planning.padding import mask_padding, padding_safety, real_size_input
+from .passes.planning.partition import CapturePolicy, cut_reason
+from .passes.planning.planner import make_plan
+
+PolicyOf = Callable[[CaptureMode, Mapping[str, int]], CapturePolicy]
+"""What is captured in a mode at given sizes."""
+
+LARGEST_REGION = 64
+"""How many nodes one kernel may do."""
+
+FUSING_LEVEL = 2
+"""From this level on nodes share kernels: values inside of one are not rounded to their dtype."""
+
+
+@dataclass(frozen=True)
+class CudaPlanner:
+    """Plans graphs for the kernels of a GPU. With `fuses`, what one kernel can do is one step."""
+
+    backend: Backend
+    options: ReplayOptions
+    policy: PolicyOf
+    fuses: bool = True
+
+    def of(self, graph: Graph) -> Planner:
+        """The planner of one graph."""
+        resident = [value.name for value in graph.inputs if self.options.policy_of(value.name).is_in_place]
+
+        def plan(sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
+            policy = self.policy(mode, sizes)
+            return make_plan(
+                graph,
+                sizes,
+                CUDA,
+                policy,
+                scratch=self.backend.scratch_bytes,
+                resident=resident,
+                prepare=partial(self._prepare, policy),
+                captures=self.backend.captures,
+            )
+
+        return plan
+
+    def eagerly_of(self, graph: Graph) -> SizedPlanner:
+        """The planner of one graph with nothing captured."""
+        plan = replace(self, options=ReplayOptions(), policy=_nothing).of(graph)
+        return lambda sizes: plan(sizes, CaptureMode.NONE)
+
+    def _prepare(self, policy: CapturePolicy, graph: Graph) -> None:
+        if not self.fuses:
+            return
+        otherwise = policy.otherwise
+        is_whole = otherwise is None or all(cut_reason(node, CUDA, policy) is None for node in graph.nodes)
+        fuse_for(graph, self.backend, policy.keep_outside if is_whole or otherwise is None else otherwise.keep_outside)
+
+
+def fuse_for(graph: Graph, backend: Backend, kept_outside: Collection[str] = ()) -> None:
+    """Fuses what `backend` has a kernel for. Regions without one, or with an op that is kept, are taken apart again."""
+    Pipeline(((Fuse(max_nodes=LARGEST_REGION),),)).run(graph, check="none")
+    for node in [node for node in graph.nodes if node.op.name == "fused"]:
+        inside = {each.op.name for each in node.attrs["body"].nodes}
+        if not inside.isdisjoint(kept_outside) or not backend.captures(node):
+            _take_apart(graph, node)
+
+
+def _take_apart(graph: Graph, node: Node) -> None:
+    results = graph.inline(node.attrs["body"], node.operands, node)
+    for old, new in zip(node.outputs, results, strict=True):
+        graph.replace_uses(old, new)
+    graph.erase(node)
+
+
+def _nothing(_mode: CaptureMode, _sizes: Mapping[str, int]) -> CapturePolicy:
+    return CapturePolicy(captures=False)
+
+
+# ---- executors
+
+
+def cuda_eager_executor(device: str, level: int) -> Executor:
+    """The executor "eager" on a GPU. Raises `UnsupportedError` where that cannot be used."""
+    made = open_device(checked_index(device))
+    planner = CudaPlanner(made.backend, ReplayOptions(), _nothing, level >= FUSING_LEVEL)
+    return CudaExecutor(CudaEagerExecutor(made, Target("eager", device), planner.eagerly_of), made)
+
+
+def cuda_graph_executor(device: str, options: ReplayOptions, policy: PolicyOf, level: int) -> Executor:
+    """The executor "graph" on a GPU. Raises `UnsupportedError` where that cannot be used."""
+    made = open_device(checked_index(device))
+    planner = CudaPlanner(made.backend, options, policy, level >= FUSING_LEVEL)
+    fallback = CudaEagerExecutor(made, Target("eager", device), planner.eagerly_of)
+    analysis = Analysis(padding_safety, mask_padding, real_size_input)
+    inner = ReplayExecutor(made, replace(CUDA, device=device), planner.of, fallback, options, analysis)
+    return CudaExecutor(inner, made)
+
+
+def cuda_target() -> Target:
+    """The executor "graph" on a GPU, with what is in the way here."""
+    problem = cuda_problem()
+    return replace(CUDA, problem=problem.text, remedy=problem.remedy)
