@@ -6,6 +6,7 @@ from functools import partial
 
 from .executors.base import Executor
 from .executors.cuda.availability import checked_index, cuda_problem
+from .executors.cuda.device import CudaDevice
 from .executors.cuda.eager import SizedPlanner
 from .executors.cuda.executor import CudaEagerExecutor, CudaExecutor, open_device
 from .executors.cuda.lowering import Backend
@@ -99,19 +100,27 @@ def _nothing(_mode: CaptureMode, _sizes: Mapping[str, int]) -> CapturePolicy:
 
 def cuda_eager_executor(device: str, level: int) -> Executor:
     """The executor "eager" on a GPU. Raises `UnsupportedError` where that cannot be used."""
-    made = open_device(checked_index(device))
-    planner = CudaPlanner(made.backend, ReplayOptions(), _nothing, level >= FUSING_LEVEL)
-    return CudaExecutor(CudaEagerExecutor(made, Target("eager", device), planner.eagerly_of), made)
+    return eager_on(open_device(checked_index(device)), device, level)
 
 
 def cuda_graph_executor(device: str, options: ReplayOptions, policy: PolicyOf, level: int) -> Executor:
     """The executor "graph" on a GPU. Raises `UnsupportedError` where that cannot be used."""
-    made = open_device(checked_index(device))
-    planner = CudaPlanner(made.backend, options, policy, level >= FUSING_LEVEL)
-    fallback = CudaEagerExecutor(made, Target("eager", device), planner.eagerly_of)
+    return graphs_on(open_device(checked_index(device)), device, options, policy, level)
+
+
+def eager_on(gpu: CudaDevice, device: str, level: int) -> Executor:
+    """The executor "eager" on an opened GPU."""
+    planner = CudaPlanner(gpu.backend, ReplayOptions(), _nothing, level >= FUSING_LEVEL)
+    return CudaExecutor(CudaEagerExecutor(gpu, Target("eager", device), planner.eagerly_of), gpu)
+
+
+def graphs_on(gpu: CudaDevice, device: str, options: ReplayOptions, policy: PolicyOf, level: int) -> Executor:
+    """The executor "graph" on an opened GPU."""
+    planner = CudaPlanner(gpu.backend, options, policy, level >= FUSING_LEVEL)
+    fallback = CudaEagerExecutor(gpu, Target("eager", device), planner.eagerly_of)
     analysis = Analysis(padding_safety, mask_padding, real_size_input)
-    inner = ReplayExecutor(made, replace(CUDA, device=device), planner.of, fallback, options, analysis)
-    return CudaExecutor(inner, made)
+    inner = ReplayExecutor(gpu, replace(CUDA, device=device), planner.of, fallback, options, analysis)
+    return CudaExecutor(inner, gpu)
 
 
 def cuda_target() -> Target:

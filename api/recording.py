@@ -39,7 +39,7 @@ def graph_executor(device: str, options: ReplayOptions, level: int = 2) -> Execu
     if is_cuda(device):
         from .cuda_programs import cuda_graph_executor
 
-        return cuda_graph_executor(device, options, partial(_policy, options), level)
+        return cuda_graph_executor(device, options, partial(capture_policy, options), level)
     check_device(device)
     analysis = Analysis(padding_safety, mask_padding, real_size_input)
     planner = partial(_planner, HOST, options)
@@ -50,13 +50,13 @@ def _planner(target: Target, options: ReplayOptions, graph: Graph) -> Planner:
     resident = [value.name for value in graph.inputs if options.policy_of(value.name).is_in_place]
 
     def plan(sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
-        policy = _policy(options, mode, sizes)
+        policy = capture_policy(options, mode, sizes)
         return make_plan(graph, sizes, target, policy, scratch=scratch_bytes, resident=resident)
 
     return plan
 
 
-def _policy(options: ReplayOptions, mode: CaptureMode, sizes: Mapping[str, int]) -> CapturePolicy:
+def capture_policy(options: ReplayOptions, mode: CaptureMode, sizes: Mapping[str, int]) -> CapturePolicy:
     """What is captured in a mode at given sizes."""
     policy = _POLICIES[mode]
     if options.keep_outside is None:

@@ -1,0 +1,235 @@
+"""A GPU that is played by the host: memory is main memory, streams run at once, graphs are lists of calls.
+
+Kernels are the ops' NumPy meanings, as calls of a library that only these tests have.
+"""
+
+import ctypes
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from capgraph.executors.cuda import lowering
+from capgraph.executors.cuda.cache import KernelCache
+from capgraph.executors.cuda.compiler import Compiled, Compiler
+from capgraph.executors.cuda.device import CudaDevice
+from capgraph.executors.cuda.launch import Candidate, Chip, KernelLaunch, LibraryCall, Place, Scalar, Task
+from capgraph.executors.cuda.lowering import Backend
+from capgraph.executors.cuda.memory import Constants
+from capgraph.ir.constant import Array
+from capgraph.ir.errors import CapgraphError, ExecutionError, ResourceError
+from capgraph.ir.evaluate import Region, as_results, bound_attrs
+from capgraph.ir.graph import Node
+from capgraph.ir.plan import View
+
+POISON = 0xA5
+
+
+class FakeFailure(Exception):
+    """What the fake GPU raises."""
+
+
+class FakeMemory:
+    def __init__(self, nbytes: int) -> None:
+        self._bytes = np.full(nbytes + 256, POISON, dtype=np.uint8)
+        self.nbytes = nbytes
+        self.address = int(self._bytes.ctypes.data) + -int(self._bytes.ctypes.data) % 256
+
+
+class FakeGraph:
+    nbytes = 0
+
+    def __init__(self, driver: "FakeDriver", calls: list[Callable[[], None]]) -> None:
+        self._driver = driver
+        self._calls: list[Callable[[], None]] | None = calls
+
+    def __len__(self) -> int:
+        return len(self._calls or [])
+
+    def launch(self, stream: int) -> None:
+        assert self._calls is not None, "a graph is launched that was given back"
+        self._driver.launches += 1
+        for call in self._calls:
+            self._driver.submit(stream, call)
+
+    def close(self) -> None:
+        self._calls = None
+
+
+class FakeDriver:
+    """A `Driver`. `limit` bounds what can be allocated at a time."""
+
+    index = 0
+    chip = Chip()
+    failures: tuple[type[BaseException], ...] = (FakeFailure,)
+
+    def __init__(self, limit: int = 1 << 30) -> None:
+        self.limit = limit
+        self.launches = 0
+        self.ordered: list[tuple[int, int]] = []
+        self.graphs: list[FakeGraph] = []
+        self.is_lost = False
+        self._streams = 0
+        self._recorded: dict[int, list[Callable[[], None]]] = {}
+
+    def submit(self, stream: int, call: Callable[[], None]) -> None:
+        recorded = self._recorded.get(stream)
+        if recorded is not None:
+            recorded.append(call)
+        else:
+            call()
+
+    def explained(self, error: BaseException) -> Exception:
+        if isinstance(error, CapgraphError):
+            return error
+        self.is_lost |= "lost" in str(error)
+        return ExecutionError(f"the fake GPU refused: {error}")
+
+    def check(self) -> None:
+        if self.is_lost:
+            raise ExecutionError("the fake GPU is lost")
+
+    def allocate(self, nbytes: int) -> FakeMemory:
+        if nbytes > self.limit:
+            raise ResourceError(f"{nbytes} bytes are more than {self.limit}")
+        assert not self._recorded, "memory is allocated while a stream is captured"
+        return FakeMemory(nbytes)
+
+    def available_bytes(self) -> int:
+        return self.limit
+
+    def pinned(self, nbytes: int) -> Array:
+        return np.zeros(nbytes, dtype=np.uint8)
+
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        self.submit(stream, lambda: ctypes.memmove(target, source, nbytes) and None)
+
+    def copy_strided(
+        self,
+        target: tuple[int, Sequence[int]],
+        source: tuple[int, Sequence[int]],
+        shape: Sequence[int],
+        itemsize: int,
+        stream: int,
+    ) -> None:
+        def work() -> None:
+            into, given = (
+                array_over(address, shape, strides, np.dtype(f"V{itemsize}")) for address, strides in (target, source)
+            )
+            into[...] = given
+
+        self.submit(stream, work)
+
+    def fill(self, target: int, byte: int, nbytes: int, stream: int) -> None:
+        self.submit(stream, lambda: ctypes.memset(target, byte, nbytes) and None)
+
+    def make_stream(self) -> int:
+        self._streams += 1
+        return self._streams
+
+    def synchronize(self, stream: int) -> None:
+        assert stream not in self._recorded, "the host waits for a stream that is captured"
+
+    def order(self, first: int, then: int) -> None:
+        self.ordered.append((first, then))
+
+    def begin_capture(self, stream: int) -> None:
+        assert stream not in self._recorded
+        self._recorded[stream] = []
+
+    def end_capture(self, stream: int) -> FakeGraph:
+        self.graphs.append(FakeGraph(self, self._recorded.pop(stream)))
+        return self.graphs[-1]
+
+    def abort_capture(self, stream: int) -> None:
+        self._recorded.pop(stream, None)
+
+    def bind(
+        self, launch: KernelLaunch, compiled: Compiled, values: Sequence[int | Scalar]
+    ) -> Callable[[int], None]:
+        raise AssertionError("the fake GPU has no kernels of its own")
+
+    def timer(self) -> tuple[Callable[[int], None], Callable[[int], None], Callable[[], float]]:
+        return (lambda _stream: None), (lambda _stream: None), (lambda: 1e-6)
+
+
+def array_over(address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    """The array at an address; strides may be negative."""
+    reaches = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    if 0 in shape:
+        return np.empty(tuple(shape), dtype)
+    low, high = sum(r for r in reaches if r < 0), sum(r for r in reaches if r > 0) + dtype.itemsize
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(address + low))
+    return np.ndarray(tuple(shape), dtype, memory, -low, tuple(strides))
+
+
+# ---- the library of meanings
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """A node, and where its values lie."""
+
+    node: Node
+    operands: tuple[View | None, ...]
+    results: tuple[View, ...]
+
+
+def through_meaning(task: Task) -> Iterator[Candidate]:
+    """One call that does the node as NumPy does."""
+    operands = {f"o{i}": Place(v.buffer, v.offset) for i, v in enumerate(task.operands) if v is not None}
+    results = {f"r{i}": Place(v.buffer, v.offset) for i, v in enumerate(task.results)}
+    problem = Meaning(task.node, task.operands, task.results)
+    yield Candidate("meaning", (LibraryCall("meaning", problem, {**operands, **results}, 0),))
+
+
+class MeaningLibrary:
+    """A `Library`."""
+
+    def __init__(self, driver: FakeDriver) -> None:
+        self._driver = driver
+
+    def prepare(self, call: LibraryCall) -> Callable[[int, Mapping[str, int], int], None]:
+        problem: Meaning = call.problem
+        node = problem.node
+        attributes = bound_attrs(node, {}, lambda body, sizes: Region(body, sizes))
+
+        def enqueue(stream: int, addresses: Mapping[str, int], _workspace: int) -> None:
+            operands = [_seen(view, addresses, f"o{i}") for i, view in enumerate(problem.operands)]
+            results = [_seen(view, addresses, f"r{i}") for i, view in enumerate(problem.results)]
+
+            def work() -> None:
+                with np.errstate(all="ignore"):
+                    found = as_results(node, node.op.meaning(*operands, **attributes))
+                for into, each in zip(results, found, strict=True):
+                    assert into is not None
+                    into[...] = each
+
+            self._driver.submit(stream, work)
+
+        return enqueue
+
+    def algorithms(self, call: LibraryCall) -> Sequence[Any]:
+        return ()
+
+
+def _seen(view: View | None, addresses: Mapping[str, int], role: str) -> Array | None:
+    return None if view is None else array_over(addresses[role], view.shape, view.strides, view.dtype.numpy)
+
+
+@contextmanager
+def meanings() -> Iterator[None]:
+    """Within it, every op has the one way of `through_meaning`."""
+    with patch.object(lowering, "families_of", lambda _op: (through_meaning,)):
+        yield
+
+
+def fake_device(folder: Path, driver: FakeDriver | None = None) -> CudaDevice:
+    """A device whose kernels are meanings; to be used within `meanings()`."""
+    made = driver or FakeDriver()
+    backend = Backend(made.chip, frozenset({"meaning"}))
+    compiler = Compiler(made.chip.arch, KernelCache(folder))
+    return CudaDevice(made, compiler, backend, Constants(made), {"meaning": MeaningLibrary(made)})
