@@ -23,6 +23,7 @@ from ..ir.graph import Graph, Node, Value
 from ..ir.ops import native
 from ..ir.ops.layout import resolve_reshape
 from ..ir.ops.rules import broadcast_shapes, normal_axes
+from ..ir.ops.slicing import first_taken
 from ..ir.shape_values import ShapeValues
 from .base import Pass
 from .known_sizes import KnownSizes
@@ -221,7 +222,10 @@ def _slice(known: _Operands) -> Static:
     if not all(is_at_least(bound, 0) is Truth.YES for bound in (*starts, *ends) if isinstance(bound, SymDim)):
         raise _Unknown
     axes, steps = known.ints(3, range(len(starts))), known.ints(4, [1] * len(starts))
-    return Static("slice", known.node.inputs[:1], {"axes": axes, "starts": starts, "ends": ends, "steps": steps})
+    dims = known.shape(0)
+    sizes = [dims[axis] for axis in normal_axes(axes, len(dims))]
+    first = tuple(first_taken(*part) for part in zip(starts, sizes, steps, strict=True))
+    return Static("slice", known.node.inputs[:1], {"axes": axes, "starts": first, "ends": ends, "steps": steps})
 
 
 def _pad(known: _Operands) -> Static:

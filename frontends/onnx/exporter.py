@@ -370,8 +370,10 @@ class GraphWriter:
         self.model.use_domain(domain, version)
         names = [self._operand_name(value) for value in results]
         proto = NodeProto(op_type=op_type, domain=domain, output=names)
-        proto.input.extend(self._operand_name(value) for value in operands)
         schema = schema_of(op_type, version, domain)
+        least = schema.min_input if schema is not None else 0
+        proto.input.extend(self._operand_name(value) for value in operands)
+        proto.input.extend([""] * (least - len(operands)))  # Loop counts operands that may be absent
         proto.attribute.extend(attribute_to_proto(name, value, schema) for name, value in given.items())
         self._sign(proto, node)
         self._nodes.append(proto)

@@ -21,6 +21,7 @@ from ...ir.ops import native
 from ...ir.shape_values import ShapeValues
 from ...ir.types import DType, TensorType, Type, compatible, type_symbols
 from . import foreign, foreign_meaning  # noqa: F401  # the latter registers how foreign operators run
+from .canonical import order_of_use, reorder_inputs, settle
 from .context import ImportContext, NotNative, constant_of
 from .functions import schema_function
 from .loading import load_proto, opset_versions
@@ -50,7 +51,7 @@ class ImportedModel:
 
 @dataclass(frozen=True)
 class Region:
-    """An imported subgraph: `body`, whose last inputs stand for the outer values `captured`."""
+    """An imported subgraph: `body`, whose last inputs stand for the outer values `captured`, as it first reads them."""
 
     body: Graph
     captured: tuple[Value, ...]
@@ -138,7 +139,7 @@ class Scope:
         self.defined: set[Value] = set()
         self.absent: set[str] = set()  # formal inputs of a function that the call leaves out
         self.pending: dict[str, Constant] = {}  # initializers, emitted at their first use
-        self.captured: list[Value] = []
+        self.captured: dict[Value, Value] = {}  # outer values, and the inputs of this graph that stand for them
         self.read: frozenset[str] = frozenset()  # names that any node or output of this scope reads
         self.declared: Mapping[str, TypeProto] = {}  # types that the model states for intermediate values
         self.is_closed = False
@@ -190,9 +191,10 @@ class Scope:
         content = constant_of(outer)
         if content is not None:
             return self.define(name, self._constant(name, content))
-        self.captured.append(outer)
-        inner = self.graph.add_input(self.graph.unused_name(name), outer.type)
-        self.shape_values.assume(inner, outer)
+        inner = self.captured.get(outer)
+        if inner is None:
+            inner = self.captured[outer] = self.graph.add_input(self.graph.unused_name(name), outer.type)
+            self.shape_values.assume(inner, outer)
         return self.define(name, inner)
 
     def bound_symbols(self) -> frozenset[str]:
@@ -379,22 +381,27 @@ class Scope:
             given = types[index] if index < len(types) else None
             self.add_input(info.name, given or _declared_type(info, self.dim_of))
         self.fill(proto)
-        return Region(self.graph, self._needed_captures(len(proto.input)))
+        self._drop_unneeded_captures(len(proto.input))
+        return self._ordered_region(len(proto.input))
 
-    def _needed_captures(self, own: int) -> tuple[Value, ...]:
-        """The captured values that the body reads, or that alone tell it a size; drops the inputs for the others."""
-        pairs = list(zip(self.graph.inputs[own:], self.captured, strict=True))
+    def _drop_unneeded_captures(self, own: int) -> None:
+        """Drops the inputs for captured values that the body neither reads nor needs to be told a size."""
         used = [inner for inner in self.graph.inputs if inner.index < own or inner.has_uses]
         told = self._bound_around().union(*(type_symbols(inner.type) for inner in used))
         missing = _mentioned(self.graph) - told
-        kept: list[Value] = []
-        for inner, outer in pairs:
+        for outer, inner in list(self.captured.items()):
             if inner.has_uses or missing & type_symbols(inner.type):
                 missing -= type_symbols(inner.type)
-                kept.append(outer)
             else:
                 self.graph.remove_input(inner)
-        return tuple(kept)
+                del self.captured[outer]
+
+    def _ordered_region(self, own: int) -> Region:
+        """The region with its captured values in the order in which the body first reads them."""
+        captured = tuple(self.captured)
+        order = order_of_use(self.graph, self.graph.inputs[own:])
+        reorder_inputs(self.graph, [*range(own), *(own + position for position in order)])
+        return Region(self.graph, tuple(captured[position] for position in order))
 
     def fill(self, proto: GraphProto) -> None:
         """Imports initializers, nodes and outputs of `proto`; its inputs are defined already."""
@@ -409,8 +416,7 @@ class Scope:
         if len(set(names)) != len(names):
             raise ModelError("two outputs have the same name", remedy="give every output its own name")
         self.graph.set_outputs([self._output(info) for info in proto.output], names)
-        erase_unused(self.graph)
-        place_constants(self.graph)
+        settle(self.graph)
 
     def _output(self, info: ValueInfoProto) -> Value:
         value = self.lookup(info.name)
@@ -472,32 +478,6 @@ def _names_read(nodes: Iterable[NodeProto]) -> frozenset[str]:
                 pending.extend(attribute.g.node)
                 read.update(info.name for info in attribute.g.output)
     return frozenset(read - {""})
-
-
-def erase_unused(graph: Graph) -> None:
-    """Erases every node none of whose results is read; what shape arithmetic told has left such chains behind."""
-    for node in graph.reversed_nodes:
-        if not node.has_uses:
-            graph.erase(node)
-
-
-def place_constants(graph: Graph) -> None:
-    """Moves what depends on nothing right before the first node that reads it, or last, wherever the model had it."""
-    settled: set[Node] = set()
-    for node in graph.nodes:
-        for operand in node.operands:
-            free = operand.producer
-            if free is not None and free not in settled and _depends_on_nothing(free):
-                settled.add(free)
-                graph.move_before(free, node)
-    returned = dict.fromkeys(value.producer for value in graph.outputs)
-    last = [node for node in returned if node is not None and node not in settled and _depends_on_nothing(node)]
-    if last:
-        graph.reorder([*(node for node in graph.nodes if node not in set(last)), *last])
-
-
-def _depends_on_nothing(node: Node) -> bool:
-    return not node.inputs and node.op.is_pure and len(node.outputs) == 1
 
 
 def _import_main(model: _Model, proto: GraphProto, frozen: bool) -> ImportedModel:

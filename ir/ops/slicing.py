@@ -182,12 +182,30 @@ def dynamic_slice_type(
     return x.with_shape((FRESH,) * x.rank if axes is not None else (FRESH,) * count + x.dims[count:])
 
 
+def first_taken(start: Dim, size: Dim, step: int) -> Dim:
+    """The start of a `slice` that means what `start` does in ONNX.
+
+    They differ for a start before the axis and a step backwards: ONNX takes the first element then, NumPy nothing.
+    """
+    if step > 0 or not isinstance(start, int) or start >= -1:
+        return start
+    if start <= -_FAR and isinstance(size, SymDim):
+        return 0
+    return start if is_at_least(size + start, 0) is Truth.YES else dim_max(size + start, 0)
+
+
 def dynamic_slice(x: Array, starts: Array, ends: Array, axes: Array | None, steps: Array | None) -> Array:
-    """`slice` with bounds read while running; without `axes` the first ones are meant, without `steps` steps of 1."""
+    """`slice` with bounds read while running; without `axes` the first ones are meant, without `steps` steps of 1.
+
+    As in ONNX, a slice backwards from before an axis takes its first element.
+    """
     count = starts.size
     which = normal_axes(range(count) if axes is None else axes.tolist(), x.ndim)
     strides = [1] * count if steps is None else steps.tolist()
-    return slice_(x, axes=which, starts=starts.tolist(), ends=ends.tolist(), steps=strides)
+    sizes = (x.shape[axis] for axis in which)
+    parts = zip(starts.tolist(), sizes, strides, strict=True)
+    first = [start if step > 0 else max(start, -size) for start, size, step in parts]
+    return slice_(x, axes=which, starts=first, ends=ends.tolist(), steps=strides)
 
 
 # ---- pad

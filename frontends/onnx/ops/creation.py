@@ -72,6 +72,10 @@ def _scalar(ctx: ImportContext, index: int) -> Value:
     return value if not ctx.tensor(index).rank else ctx.op("reshape", value, shape=())
 
 
+_MAX_FLOAT = 2**24
+"""Below this, f32 holds every whole number."""
+
+
 def _exact_bound(ctx: ImportContext, value: Value) -> Dim | None:
     """A bound as a dim; None when it is not known, or is no whole number. A float counts up to f32's exact integers."""
     dtype = value.tensor.dtype
@@ -82,7 +86,7 @@ def _exact_bound(ctx: ImportContext, value: Value) -> Dim | None:
     content = constant_of(value)
     if content is not None:
         number = float(content.array.item())
-        return int(number) if number.is_integer() and abs(number) < 2**24 else None
+        return int(number) if number.is_integer() and abs(number) < _MAX_FLOAT else None
     producer = value.producer
     if producer is not None and producer.op is native("cast") and producer.operands[0].tensor.dtype.is_integer:
         return ctx.shape_values.as_dim(producer.operands[0])
@@ -169,17 +173,34 @@ def export_dim(ctx: ExportContext, node: Node) -> None:
     ctx.emit("Identity", [ctx.dim_scalar(node.attrs["value"])], node.outputs)
 
 
-def export_arange(ctx: ExportContext, node: Node) -> None:
-    """Range in i64, converted when another dtype is wanted."""
-    attrs = node.attrs
-    bounds = (ctx.dim_scalar(attrs["start"]), ctx.dim_scalar(attrs["limit"]), ctx.constant(attrs["step"], DType.I64))
-    if attrs["dtype"] is DType.I64:
-        ctx.emit("Range", bounds, node.outputs)
-        return
-    ctx.emit("Cast", [ctx.emit_value("Range", bounds)], node.outputs, to=attrs["dtype"])
-
-
 _RANGE_DTYPES = (DType.F32, DType.F64, DType.I16, DType.I32, DType.I64)
+
+
+def export_arange(ctx: ExportContext, node: Node) -> None:
+    """Range in i64, converted when another dtype is wanted; a faithful one counts in the dtype where it can."""
+    dtype, bounds = node.attrs["dtype"], [node.attrs[name] for name in ("start", "limit", "step")]
+    if dtype is DType.I64 or (ctx.dialect is Dialect.FAITHFUL and all(_is_exact(bound, dtype) for bound in bounds)):
+        ctx.emit("Range", [_range_bound(ctx, bound, dtype) for bound in bounds], node.outputs)
+        return
+    wide = ctx.emit_value("Range", [_range_bound(ctx, bound, DType.I64) for bound in bounds])
+    ctx.emit("Cast", [wide], node.outputs, to=dtype)
+
+
+def _is_exact(bound: Dim, dtype: DType) -> bool:
+    """Whether Range takes the bound in `dtype` as it is; symbolic ones come from models that converted them as well."""
+    if dtype not in _RANGE_DTYPES:
+        return False
+    if not isinstance(bound, int):
+        return dtype is not DType.I16  # to which no size is converted
+    limit = _MAX_FLOAT if dtype.is_float else 2 ** (dtype.bits - 1)
+    return abs(bound) < limit
+
+
+def _range_bound(ctx: ExportContext, bound: Dim, dtype: DType) -> str:
+    if isinstance(bound, int):
+        return ctx.constant(np.array(bound).astype(dtype.numpy))
+    size = ctx.dim_scalar(bound)
+    return size if dtype is DType.I64 else ctx.emit_value("Cast", [size], to=dtype)
 
 
 def export_dynamic_arange(ctx: ExportContext, node: Node) -> None:

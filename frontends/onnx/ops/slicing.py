@@ -1,17 +1,38 @@
 """Slice, Split, Concat, Pad."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from ....ir.dims import Dim, Truth, ceil_div, is_at_least
+from ....ir.dims import Dim, SymDim, Truth, ceil_div, is_at_least
 from ....ir.errors import ModelError, ShapeError
 from ....ir.graph import Node, Value
 from ....ir.op import FRESH
 from ....ir.ops.rules import normal_axes, normal_axis
-from ....ir.types import DType
+from ....ir.ops.slicing import first_taken
+from ....ir.types import DType, TensorType
 from ..context import ImportContext, NotNative
 from ..export_context import ExportContext
 from .partly_known import op_of_shape, ops_of_shapes, partial_dims
 from .rows import export_as
+
+_FAR = 2**31 - 1
+"""A bound from here on means the end of an axis, as exporters write it."""
+
+
+class _Part(NamedTuple):
+    """What a slice takes along one axis."""
+
+    axis: int
+    start: Dim
+    end: Dim
+    step: int
+
+
+def _without_far_end(part: _Part, size: Dim) -> _Part:
+    """Nothing as 0 to 0 where a slice goes backwards to the end: ONNX Runtime goes to the beginning then."""
+    is_far = isinstance(part.end, int) and part.end >= _FAR and (isinstance(size, SymDim) or part.end >= size)
+    return _Part(part.axis, 0, 0, 1) if part.step < 0 and is_far else part
+
 
 # ---- import
 
@@ -30,7 +51,22 @@ def import_slice(ctx: ImportContext) -> Value:
     steps = (1,) * len(first) if ctx.optional(4) is None else ctx.ints(4)
     if which is None or steps is None:
         return _dynamic_slice(ctx)
-    return ctx.op("slice", x, axes=which, starts=first, ends=last, steps=steps)
+    if not len(which) == len(first) == len(last) == len(steps):
+        raise ModelError(f"Slice has {len(first)} starts, {len(last)} ends, {len(which)} axes and {len(steps)} steps")
+    ty = ctx.tensor(0)
+    parts = [_without_far_end(_Part(*row), _size(ty, row[0])) for row in zip(which, first, last, steps, strict=True)]
+    return ctx.op(
+        "slice",
+        x,
+        axes=which,
+        starts=tuple(first_taken(part.start, _size(ty, part.axis), part.step) for part in parts),
+        ends=tuple(part.end for part in parts),
+        steps=tuple(part.step for part in parts),
+    )
+
+
+def _size(ty: TensorType, axis: int) -> Dim:
+    return ty.dims[normal_axis(axis, ty.rank)]
 
 
 def _dynamic_slice(ctx: ImportContext) -> Value:
@@ -125,15 +161,61 @@ IMPORTS = {"Concat": import_concat, "Pad": import_pad, "Slice": import_slice, "S
 
 
 def export_slice(ctx: ExportContext, node: Node) -> None:
-    """Slice; with attributes before opset 10."""
-    x, attrs = node.operands[0], node.attrs
-    plain = all(isinstance(bound, int) for bound in (*attrs["starts"], *attrs["ends"]))
-    if ctx.opset < 10 and plain and set(attrs["steps"]) <= {1}:
-        named = {name: attrs[name] for name in ("axes", "starts", "ends")}
-        ctx.emit("Slice", [x], node.outputs, **named)
+    """Slice; plain bounds as attributes before opset 10.
+
+    Where it may begin before an axis and go backwards, ONNX would take the first element. Then the operand is cut off
+    behind the start first, and sliced from its end.
+    """
+    x = node.operands[0]
+    columns = (node.attrs[name] for name in ("axes", "starts", "ends", "steps"))
+    parts = [_certain(_Part(*row), _size(x.tensor, row[0])) for row in zip(*columns, strict=True)]
+    if ctx.opset < 10 and all(_is_plain(part) for part in parts):
+        axes, starts, ends = ([part[place] for part in parts] for place in range(3))
+        ctx.emit("Slice", [x], node.outputs, axes=tuple(axes), starts=tuple(starts), ends=tuple(ends))
         return
-    bounds = [ctx.dims_tensor(attrs[name], x) for name in ("starts", "ends")]
-    ctx.emit("Slice", [x, *bounds, ctx.ints(attrs["axes"]), ctx.ints(attrs["steps"])], node.outputs)
+    cut = [part for part in parts if _may_start_before(part, _size(x.tensor, part.axis))]
+    if not cut:
+        ctx.emit("Slice", [x, *_bounds(ctx, x, parts)], node.outputs)
+        return
+    front = ctx.emit_value("Slice", [x, *_bounds(ctx, x, [_Part(part.axis, 0, part.start + 1, 1) for part in cut])])
+    rest = [_from_its_end(part) if part in cut else part for part in parts]
+    ctx.emit("Slice", [front, *_bounds(ctx, x, rest)], node.outputs)
+
+
+def _bounds(ctx: ExportContext, x: Value, parts: Sequence[_Part]) -> list[str]:
+    """Starts, ends, axes and steps as operands."""
+    starts, ends = (ctx.dims_tensor(bounds, x) for bounds in ([p.start for p in parts], [p.end for p in parts]))
+    return [starts, ends, ctx.ints([part.axis for part in parts]), ctx.ints([part.step for part in parts])]
+
+
+def _is_plain(part: _Part) -> bool:
+    return isinstance(part.start, int) and isinstance(part.end, int) and part.step == 1
+
+
+def _certain(part: _Part, size: Dim) -> _Part:
+    """Nothing as 0 to 0 also where a slice goes backwards from before the axis, whatever its size is."""
+    part = _without_far_end(part, size)
+    if part.step > 0 or not isinstance(part.start, int) or part.start >= -1:
+        return part
+    is_far = part.start <= -_FAR and isinstance(size, SymDim)
+    is_before = is_far or is_at_least(-1 - part.start - size, 0) is Truth.YES
+    return _Part(part.axis, 0, 0, 1) if is_before else part
+
+
+def _may_start_before(part: _Part, size: Dim) -> bool:
+    """Whether a slice backwards may begin before the axis, and its end can be counted in what is before its start."""
+    if part.step > 0 or not isinstance(part.start, int) or part.start >= -1:
+        return False
+    counts = isinstance(part.end, int) or is_at_least(part.end, 0) is Truth.YES
+    return counts and is_at_least(size + part.start, 0) is not Truth.YES
+
+
+def _from_its_end(part: _Part) -> _Part:
+    """A slice that began at a place counted from the end, of what is up to that place."""
+    end, start = part.end, part.start
+    if isinstance(end, int) and isinstance(start, int) and -_FAR < end < 0:
+        end = min(end - start, 0) - 1
+    return part._replace(start=-1, end=end)
 
 
 def export_split(ctx: ExportContext, node: Node) -> None:

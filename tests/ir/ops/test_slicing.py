@@ -6,11 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from capgraph.ir.constraints import collect_constraints
-from capgraph.ir.dims import Dim, evaluate, symbol
+from capgraph.ir.dims import Dim, dim_max, evaluate, symbol
 from capgraph.ir.errors import ExecutionError, ShapeError, TypeRuleError
 from capgraph.ir.op import FRESH
 from capgraph.ir.ops import native
-from capgraph.ir.ops.slicing import slice_size
+from capgraph.ir.ops.slicing import first_taken, slice_size
 from capgraph.ir.types import DType, TensorType
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -122,7 +122,28 @@ def test_slice_is_as_onnx(shape: tuple[int, ...], data: st.DataObject) -> None:
     operands = [np.array(items, dtype=np.int64) for items in (starts, ends, axes, strides)]
     (expected,) = reference("Slice", x, *operands)
     assert_same(only("slice", x, axes=axes, starts=starts, ends=ends, steps=strides), expected)
+
+
+@given(shapes, st.data())
+def test_dynamic_slice_is_as_onnx(shape: tuple[int, ...], data: st.DataObject) -> None:
+    """The reference lacks the clamp of a start to the first element, which ONNX says and its shape inference has."""
+    x = numbered(shape)
+    rank = len(shape)
+    axes = data.draw(st.lists(st.integers(-rank, rank - 1), min_size=1, unique_by=lambda a: a % rank))
+    starts, ends = ([data.draw(bounds) for _ in axes] for _ in range(2))
+    strides = [data.draw(steps) for _ in axes]
+    parts = zip(starts, axes, strides, strict=True)
+    clamped = [max(start, -shape[axis]) if step < 0 else start for start, axis, step in parts]
+    others = [np.array(items, dtype=np.int64) for items in (ends, axes, strides)]
+    (expected,) = reference("Slice", x, np.array(clamped, dtype=np.int64), *others)
+    operands = (np.array(starts, dtype=np.int64), *others)
     assert_same(only("dynamic_slice", x, *operands, static={1, 2, 3, 4}), expected)
+
+
+def test_the_start_of_a_symbolic_axis_is_clamped_by_its_size() -> None:
+    assert [first_taken(start, T, -1) for start in (2, -1, -2, -LAST)] == [2, -1, dim_max(T - 2, 0), 0]
+    assert first_taken(-2, T + 2, -1) == -2
+    assert first_taken(-6, T, 1) == -6
 
 
 def test_dynamic_slice_without_axes_means_the_first() -> None:

@@ -5,9 +5,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from capgraph.frontends.onnx.exporter import export_model
+from capgraph.ir.equality import assert_equal
 from capgraph.ir.graph import Graph
+from capgraph.ir.parser import parse
 
-from tests.frontends.onnx.ops.there_and_back import check, compare, evaluated, imported, op_names
+from tests.frontends.onnx.ops.there_and_back import check, compare, evaluated, imported, op_names, runtime_of
 
 X, Y = np.array([1, 2, 3], np.float32), np.array([4, 5, 6], np.float32)
 
@@ -39,6 +42,63 @@ def test_if_captures_what_either_branch_reads(cond, shape, opset):
     node = the(graph, "if")
     assert len(node.inputs) == 4
     assert [str(value.type) for value in node.outputs] == ["f32[n]", "f32[n]"]
+
+
+def test_captured_values_come_in_the_order_in_which_the_branches_read_them():
+    text = """choose (bool c, float[n] x, float[n] y, float[n] z) => (float[n] w) {
+        same = Identity (x)
+        w = If (c) <
+            then_branch = yes () => (float[n] a) { s = Add (z, x)  t = Neg (y)  a = Add (s, same) },
+            else_branch = no () => (float[n] b) { b = Sub (y, z) }
+        >
+    }"""
+    graph = imported(model(text), native=False)
+    assert [value.name for value in the(graph, "if").operands] == ["c", "z", "x", "y"]
+    assert_equal(imported(export_model(graph), native=False), graph)
+
+
+def test_captured_values_that_are_listed_otherwise_are_put_in_order():
+    text = """
+    graph @main(%i: i64[], %x: f32[2], %y: f32[2], %z: f32[2]) {
+      %s: f32[2] = loop(%i, _, %x, %z, %x, %y) {body = @body, carried = 1}
+      return %s
+    }
+
+    graph @body(%i: i64[], %c: bool[], %s: f32[2], %z: f32[2], %x: f32[2], %y: f32[2]) {
+      %a: f32[2] = sub(%y, %x)
+      %b: f32[2] = add(%a, %s)
+      return %c, %b
+    }
+    """
+    graph = parse(text)
+    again = imported(export_model(graph), native=False)
+    assert [value.name for value in the(again, "loop").operands] == ["i", "x", "y", "x"]
+    assert_equal(imported(export_model(again), native=False), again)
+    feeds = {"i": np.array(3), "x": X[:2], "y": Y[:2], "z": Y[:2]}
+    compare(evaluated(again, feeds), evaluated(graph, feeds))
+
+
+@pytest.mark.parametrize("operands", ["%i, _", "_, %go", "%i, %go"])
+def test_a_loop_that_carries_nothing_has_both_of_its_operands(operands):
+    text = f"""
+    graph @main(%i: i64[], %go: bool[]) {{
+      %s: i64[n] = loop({operands}) {{body = @body, carried = 0}}
+      return %s
+    }}
+
+    graph @body(%i: i64[], %c: bool[]) {{
+      %two: i64[] = constant() {{value = dense<i64[]: 2>}}
+      %d: bool[] = less(%i, %two)
+      return %d, %i
+    }}
+    """
+    graph = parse(text)
+    exported = export_model(graph)
+    (loop,) = exported.graph.node
+    assert list(loop.input) == operands.replace("%", "").replace("_", "").split(", ")
+    assert_equal(imported(exported, native=False), graph)
+    feeds = {"i": np.array(3), "go": np.array(True)}
+    compare(runtime_of(exported, feeds), evaluated(graph, feeds))
 
 
 def test_branches_of_different_sizes_and_constants_repeated_inside():

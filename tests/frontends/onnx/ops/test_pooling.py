@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.ir.builder import Builder
+from capgraph.ir.constant import Constant
 from capgraph.ir.dims import symbol
+from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import UnsupportedError
 
 from tests.frontends.onnx.ops.operator_cases import Case, hold, ints, model_of
@@ -108,3 +110,16 @@ def test_pads_that_cannot_be_written_are_refused() -> None:
     graph = build.finish({"y": pooled})
     with pytest.raises(UnsupportedError, match="no pool with pads"):
         export_model(graph)
+
+
+def test_indices_that_are_known_leave_a_plain_pool() -> None:
+    """Of an even fill the first place of each window is the largest: what is made of the places is a constant."""
+    builder = Builder()
+    x = builder.op("full", shape=(1, 1, 4, 4), value=Constant(np.array(2, np.float32)))
+    window = {"kernel": (2, 2), "strides": (2, 2), "pads": (0, 0, 0, 0), "dilations": (1, 1), "ceil_mode": False}
+    values, places = builder.ops("max_pool_with_indices", x, column_major=False, **window)
+    graph = builder.finish({"values": values, "places": builder.op("neg", places)})
+    again = imported(export_model(graph))
+    assert "max_pool" in op_names(again)
+    assert_equal(imported(export_model(again)), again)
+    compare(evaluated(again, {}), evaluated(graph, {}))

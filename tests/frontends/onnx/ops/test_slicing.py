@@ -5,7 +5,8 @@ import onnx
 import pytest
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.ir.builder import Builder
-from capgraph.ir.dims import symbol
+from capgraph.ir.dims import Dim, symbol
+from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.types import TensorType
 
@@ -25,6 +26,9 @@ SLICES = [
     Case("Slice", 13, (X, ints(1), ints(5), None, ints(2)), ("slice",), constants={1, 2, 4}),
     Case("Slice", 13, (X, ints(1), ints(5), ints(1), ints(2)), ("dynamic_slice",), constants={3}),
     Case("Slice", 13, (X, ints(1), ints(5), ints(1), ints(2)), ("dynamic_slice",)),
+    Case("Slice", 13, (X, ints(-9), ints(-LAST - 1), ints(1), ints(-2)), ("slice",), constants={1, 2, 3, 4}),
+    Case("Slice", 13, (X, ints(-LAST), ints(-2), ints(-1), ints(-1)), ("slice",), constants={1, 2, 3, 4}),
+    Case("Slice", 13, (X, ints(-9, -4), ints(-8, -9), ints(2, 1), ints(-2, -1)), ("dynamic_slice",)),
     Case("Slice", 11, (X, *(ints(n).astype(np.int32) for n in (1, 5, 1))), ("slice",), constants={1, 2, 3}),
 ]
 SPLITS = [
@@ -89,6 +93,25 @@ def test_bounds_that_are_computed_from_shapes_are_followed() -> None:
     assert [str(value.type) for value in graph.outputs] == ["f32[B, min(1, T), 4]", "f32[min(S, T), 4]"]
     feeds = {"x": numbered(2, 3, 4), "table": numbered(7, 4)}
     compare(runtime_of(export_model(graph), feeds), evaluated(graph, feeds))
+
+
+@pytest.mark.parametrize("step", [-1, -2])
+@pytest.mark.parametrize("end", [-LAST - 1, -(2**31) + 1, -7, -4, -3, -2, 0, 1, LAST, T // 2])
+@pytest.mark.parametrize("start", [-LAST - 1, -6, -3, -2, -1, 2])
+def test_a_slice_backwards_from_before_an_axis_is_written_as_what_it_is(start: int, end: Dim, step: int) -> None:
+    """There the op takes nothing, and ONNX's operator the first element."""
+    builder = Builder()
+    x = builder.input("x", "f32[T, 4]")
+    attrs = {"axes": (0, 1), "starts": (start, start), "ends": (end, end if isinstance(end, int) else 1)}
+    graph = builder.finish({"y": builder.op("slice", x, **attrs, steps=(step, step))})
+    exported = export_model(graph)
+    again = imported(exported)
+    assert_equal(again, imported(export_model(again)))
+    for size in range(1, 8):
+        feeds = {"x": numbered(size, 4)}
+        wanted = evaluated(graph, feeds)
+        compare(runtime_of(exported, feeds), wanted)
+        compare(evaluated(again, feeds), wanted)
 
 
 def test_equal_parts_of_a_symbolic_size_are_written_by_their_number() -> None:
