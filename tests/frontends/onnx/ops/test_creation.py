@@ -9,7 +9,8 @@ from capgraph.frontends.onnx.dialect import Dialect
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Constant
-from capgraph.ir.dims import symbol
+from capgraph.ir.dims import Dim, symbol
+from capgraph.ir.equality import assert_equal
 from capgraph.ir.types import DType
 from onnx import TensorProto, helper, numpy_helper
 
@@ -125,6 +126,30 @@ def test_constant_ranges_are_folded_while_they_are_short(dtype: Any, bounds: tup
     made = imported(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10))
     assert made.outputs[0].producer is not None
     assert made.outputs[0].producer.op.name == op
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.I16, DType.I32, DType.I64])
+@pytest.mark.parametrize("bounds", [(0, T, 1), (T, 2, -3), (1, 9, 2), (4, 4, 1)])
+def test_a_range_comes_back_in_its_dtype(dtype: DType, bounds: tuple[Dim, Dim, int]) -> None:
+    builder = Builder()
+    builder.input("x", "f32[T]")
+    start, limit, step = bounds
+    graph = builder.finish({"y": builder.op("arange", start=start, limit=limit, step=step, dtype=dtype)})
+    again = imported(export_model(graph))
+    if T not in bounds or dtype is not DType.I16:
+        assert_equal(again, graph)
+    compare(evaluated(again, {"x": numbered(7)}), evaluated(graph, {"x": numbered(7)}))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "start"), [(DType.F32, 2**24), (DType.F64, 2**53), (DType.I32, 2**31 - 1), (DType.U8, 3), (DType.F16, 3)]
+)
+def test_a_range_that_its_dtype_cannot_count_is_converted(dtype: DType, start: int) -> None:
+    builder = Builder()
+    graph = builder.finish({"y": builder.op("arange", start=start, limit=start + 3, step=1, dtype=dtype)})
+    exported = export_model(graph)
+    assert [node.op_type for node in exported.graph.node] == ["Range", "Cast"]
+    compare(evaluated(imported(exported), {}), evaluated(graph, {}))
 
 
 def test_a_fill_keeps_the_sizes_that_are_known() -> None:
