@@ -87,6 +87,16 @@ class Bucket:
         return [piece.recording for piece in self._pieces if piece.recording is not None]
 
     @property
+    def is_recorded_whole(self) -> bool:
+        """Whether every piece is replayed: nothing runs eagerly."""
+        return all(piece.recording is not None for piece in self._pieces)
+
+    @property
+    def policies(self) -> Sequence[InputPolicy]:
+        """How each input reaches the recordings."""
+        return self._inputs.policies
+
+    @property
     def nbytes(self) -> int:
         """What the recordings take."""
         return sum(recording.nbytes for recording in self.recordings)

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,13 @@ KEPT_ROUTES = 4096
 """For how many sets of sizes the route is kept."""
 
 Shapes = list[Cut | None]
+
+
+class Served(NamedTuple):
+    """The bucket that served a call, and the call's route. Calls of the same sizes are served in the same way."""
+
+    bucket: Bucket
+    route: Route
 
 
 class ReplayExecutable:
@@ -57,6 +64,8 @@ class ReplayExecutable:
         self._routes: dict[BucketKey, tuple[Route, Shapes | None]] = {}
         self._uncut: Shapes = [None] * len(graph.outputs)
         self._generation = Generation()
+        self.latest: Served | None = None
+        """What served the latest call, None if it was no bucket."""
         self._lock = threading.RLock()
         self._is_closed = False
 
@@ -70,6 +79,7 @@ class ReplayExecutable:
                 raise ExecutionError("the program is closed", remedy="call capgraph.optimize again")
             self._generation.number += 1
             self._dispatcher.counters.calls += 1
+            self.latest = None
             results = self._called(inputs, values, sizes)
         return dict(zip(self._graph.output_names, results, strict=True))
 
@@ -87,7 +97,15 @@ class ReplayExecutable:
         except (ExecutionError, ResourceError, CaptureError) as error:
             return self._after_failure(inputs, route.key, error)
         self._count(bucket, route)
-        return self._results(bucket, shapes)
+        results = self._results(bucket, shapes)
+        self.latest = Served(bucket, route)
+        return results
+
+    def count_again(self, served: Served) -> None:
+        """Counts a call that an executor served by replaying what served the latest one."""
+        self._generation.number += 1
+        self._dispatcher.counters.calls += 1
+        self._count(served.bucket, served.route)
 
     def _routed(self, sizes: Mapping[str, int]) -> tuple[Route, Shapes | None]:
         key = tuple(sizes.items())
@@ -184,6 +202,11 @@ class ReplayExecutable:
             return  # the values of inputs matter; the first call brings better ones
         self._dispatcher.capture(key, [*values, *self._real_sizes(dict(key))], expected)
 
+    @property
+    def options(self) -> ReplayOptions:
+        """What the user chose."""
+        return self._options
+
     # ---- reports
 
     def stats(self) -> Stats:
@@ -210,6 +233,7 @@ class ReplayExecutable:
         """See `Executable.close`."""
         with self._lock:
             self._is_closed = True
+            self.latest = None
             self._dispatcher.close()
             self._fallback.close()
 
