@@ -105,6 +105,7 @@ class ReplayExecutable:
         """Counts a call that an executor served by replaying what served the latest one."""
         self._generation.number += 1
         self._dispatcher.counters.calls += 1
+        served.bucket.calls += 1
         self._count(served.bucket, served.route)
 
     def _routed(self, sizes: Mapping[str, int]) -> tuple[Route, Shapes | None]:
