@@ -70,6 +70,11 @@ class DeviceArray(ForeignArray):
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
 
+    def detached(self) -> "DeviceArray":
+        """The same without the caller's array: to compare others with."""
+        kind = getattr(self.native, "dtype", None)
+        return DeviceArray(self.address, self.dtype, self.shape, self.strides, _Typed(kind), self._download)
+
     def max(self) -> Any:
         """The largest element."""
         return np.asarray(self).max()
@@ -81,11 +86,28 @@ class DeviceArray(ForeignArray):
         return f"DeviceArray({self.dtype}{list(self.shape)} at {self.address:#x})"
 
 
+class _Typed:
+    """What is left of a caller's array when only its dtype matters."""
+
+    __slots__ = ("dtype",)
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = dtype
+
+
 class Framework(Protocol):
     """One kind of arrays on the device."""
 
     def wrap(self, given: Any) -> Any:
         """An array of this kind as a `DeviceArray`; one in main memory as a NumPy array."""
+        ...
+
+    def address_like(self, given: Any, like: DeviceArray) -> int:
+        """The address of an array of the dtype and shape of `like`, contiguous on the same device; 0 of another."""
+        ...
+
+    def new_like(self, array: DeviceArray) -> tuple[Any, int]:
+        """A new array of the framework of that dtype and shape, and its address."""
         ...
 
     def empty(self, shape: Shape, dtype: np.dtype[Any]) -> DeviceArray:
@@ -117,6 +139,7 @@ class TorchArrays:
         self._download = download
         self._dtypes = _torch_dtypes(torch)
         self._torch_dtypes = {dtype: each for each, dtype in self._dtypes.items()}
+        self._tensors = (torch.Tensor, torch.nn.Parameter)
         self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # quicker than the public way
 
     def wrap(self, given: Any) -> Any:
@@ -134,6 +157,20 @@ class TorchArrays:
         item = dtype.itemsize
         strides = tuple([stride * item for stride in given.stride()])
         return DeviceArray(given.data_ptr(), dtype, tuple(given.shape), strides, given, self._download)
+
+    def address_like(self, given: Any, like: DeviceArray) -> int:
+        """See `Framework.address_like`."""
+        if type(given) not in self._tensors or given.dtype is not like.native.dtype or given.shape != like.shape:
+            return 0
+        if given.get_device() != self._index or not given.is_contiguous():
+            return 0
+        found: int = given.data_ptr()
+        return found
+
+    def new_like(self, array: DeviceArray) -> tuple[Any, int]:
+        """See `Framework.new_like`."""
+        made = self._torch.empty_like(array.native)
+        return made, made.data_ptr()
 
     def empty(self, shape: Shape, dtype: np.dtype[Any]) -> DeviceArray:
         """See `Framework.empty`."""
@@ -199,6 +236,18 @@ class CupyArrays:
     def _wrapped(self, array: Any) -> DeviceArray:
         dtype = np.dtype(array.dtype)
         return DeviceArray(int(array.data.ptr), dtype, array.shape, array.strides, array, self._download)
+
+    def address_like(self, given: Any, like: DeviceArray) -> int:
+        """See `Framework.address_like`."""
+        if type(given) is not self._cupy.ndarray or given.dtype != like.dtype or given.shape != like.shape:
+            return 0
+        found: int = given.data.ptr if given.flags.c_contiguous and given.data.device_id == self._index else 0
+        return found
+
+    def new_like(self, array: DeviceArray) -> tuple[Any, int]:
+        """See `Framework.new_like`."""
+        made = self._cupy.empty(array.shape, array.dtype)
+        return made, made.data.ptr
 
     def empty(self, shape: Shape, dtype: np.dtype[Any]) -> DeviceArray:
         """See `Framework.empty`."""

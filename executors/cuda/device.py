@@ -80,6 +80,10 @@ class CudaDevice:
         else:
             self.framework = self.framework_named(name)
             stream = self.framework.stream()
+        self.use_stream(stream)
+
+    def use_stream(self, stream: int) -> None:
+        """Goes on working on that stream, behind what is under way."""
         if stream != self.stream:
             self.driver.order(self.stream, stream)
             self.stream = stream

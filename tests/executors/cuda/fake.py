@@ -12,7 +12,8 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from capgraph.executors.cuda import lowering
+from capgraph.executors.cuda import arrays, lowering
+from capgraph.executors.cuda.arrays import DeviceArray
 from capgraph.executors.cuda.cache import KernelCache
 from capgraph.executors.cuda.compiler import Compiled, Compiler
 from capgraph.executors.cuda.device import CudaDevice
@@ -233,3 +234,60 @@ def fake_device(folder: Path, driver: FakeDriver | None = None) -> CudaDevice:
     backend = Backend(made.chip, frozenset({"meaning"}))
     compiler = Compiler(made.chip.arch, KernelCache(folder))
     return CudaDevice(made, compiler, backend, Constants(made), {"meaning": MeaningLibrary(made)})
+
+
+# ---- arrays of a framework that has its memory on the fake GPU
+
+
+class GpuArray:
+    """An array on the fake GPU, as callers of some framework hold it."""
+
+    __cuda_array_interface__: Mapping[str, Any] = {}
+
+    def __init__(self, content: Array) -> None:
+        self._memory = FakeMemory(content.nbytes)
+        self.content = array_over(self._memory.address, content.shape, content.strides, content.dtype)
+        self.content[...] = content
+        self.address = self._memory.address
+
+
+class FakeArrays:
+    """A `Framework`; its stream can be chosen."""
+
+    current = 7
+
+    def __init__(self, _index: int, download: Callable[[DeviceArray], Array]) -> None:
+        self._download = download
+
+    def wrap(self, given: GpuArray) -> DeviceArray:
+        content = given.content
+        return DeviceArray(given.address, content.dtype, content.shape, content.strides, given, self._download)
+
+    def address_like(self, given: Any, like: DeviceArray) -> int:
+        fits = type(given) is GpuArray and given.content.dtype == like.dtype and given.content.shape == like.shape
+        return given.address if fits and given.content.flags.c_contiguous else 0
+
+    def new_like(self, array: DeviceArray) -> tuple[GpuArray, int]:
+        made = GpuArray(np.full(array.shape, 77).astype(array.dtype))
+        return made, made.address
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
+        return self.wrap(GpuArray(np.full(shape, 77).astype(dtype)))
+
+    def over(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> GpuArray:
+        made = GpuArray.__new__(GpuArray)
+        made.content, made.address = array_over(address, shape, strides, dtype), address
+        return made
+
+    def from_host(self, given: Array) -> GpuArray:
+        return GpuArray(np.ascontiguousarray(given))
+
+    def stream(self) -> int:
+        return FakeArrays.current
+
+
+@contextmanager
+def gpu_arrays() -> Iterator[None]:
+    """Within it, `GpuArray`s are the arrays on the device."""
+    with patch.object(arrays, "_FRAMEWORKS", {"cupy": FakeArrays}):
+        yield

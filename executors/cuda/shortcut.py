@@ -1,0 +1,127 @@
+"""Calls like the one before: the same sizes, served by one recording, need no look-up, no check of names, no wrapping.
+
+A shortcut is made after a call that replayed a whole bucket without padding. It serves the next call if that brings
+arrays of the same kind: those in place must be the very arrays, others are copied. Anything else is declined, and takes
+the long way, which finds what is wrong or makes another shortcut.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...ir.plan import Place as Home
+from ..replay.executable import ReplayExecutable, Served
+from ..replay.modes import InputPolicy
+from .arrays import DeviceArray, Framework
+from .bound_plan import CudaPlan
+from .device import CudaDevice
+
+_Input = tuple[str, DeviceArray, int, int]
+"""Name, an array like those that are expected, the address to copy to (0: in place), and bytes to copy."""
+
+_Output = tuple[str, DeviceArray]
+"""Name, and where the result lies."""
+
+
+class Shortcut:
+    """Serves calls in one framework, of the sizes of `served`."""
+
+    def __init__(
+        self,
+        replay: ReplayExecutable,
+        served: Served,
+        device: CudaDevice,
+        framework: Framework,
+        inputs: list[_Input],
+        outputs: list[_Output],
+    ) -> None:
+        self._replay = replay
+        self._served = served
+        self._device = device
+        self._framework = framework
+        self._inputs = inputs
+        self._outputs = outputs
+        self._static = {} if replay.options.copy_outputs else {name: array.native for name, array in outputs}
+        self._recordings = served.bucket.recordings
+        bound: CudaPlan = served.bucket.bound  # type: ignore[assignment]  # what this device bound
+        self._finish = bound.finish if bound.plan.copies else None
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The outputs, None for a call of another kind. Raises what the driver raises."""
+        if len(inputs) != len(self._inputs):
+            return None
+        framework, device = self._framework, self._device
+        copies: list[tuple[int, int, int]] = []
+        for name, like, target, nbytes in self._inputs:
+            address = framework.address_like(inputs.get(name), like)
+            if not address or not (target or address == like.address):
+                return None
+            if target:
+                copies.append((target, address, nbytes))
+        device.use_stream(framework.stream())
+        stream = device.stream
+        for target, address, nbytes in copies:
+            device.driver.copy(target, address, nbytes, stream)
+        for recording in self._recordings:
+            recording.replay()
+        self._replay.count_again(self._served)
+        results = dict(self._static) if self._static else self._copied(stream)
+        if self._finish is not None:
+            self._finish()
+        return results
+
+    def _copied(self, stream: int) -> dict[str, Any]:
+        results: dict[str, Any] = {}
+        for name, array in self._outputs:
+            native, address = self._framework.new_like(array)
+            self._device.driver.copy(address, array.address, array.nbytes, stream)
+            results[name] = native
+        return results
+
+
+def shortcut_for(
+    replay: ReplayExecutable, device: CudaDevice, inputs: Mapping[str, Any], names: tuple[str, ...]
+) -> Shortcut | None:
+    """A shortcut for calls like the latest, whose arrays were wrapped as `inputs`; None where there is none."""
+    served, framework = replay.latest, device.framework
+    if served is None or framework is None or served.route.padded_rows or replay.options.debug:
+        return None
+    bound = served.bucket.bound
+    if not isinstance(bound, CudaPlan) or not served.bucket.is_recorded_whole or bound.plan.dynamic:
+        return None
+    taken = _inputs_of(bound, served, inputs)
+    given = _outputs_of(bound, names, framework)
+    if taken is None or given is None:
+        return None
+    return Shortcut(replay, served, device, framework, taken, given)
+
+
+def _inputs_of(bound: CudaPlan, served: Served, inputs: Mapping[str, Any]) -> list[_Input] | None:
+    values = bound.plan.graph.inputs
+    if len(values) != len(inputs):
+        return None  # defaults, or real sizes
+    found: list[_Input] = []
+    for value, policy in zip(values, served.bucket.policies, strict=True):
+        given = inputs.get(value.name)
+        if not isinstance(given, DeviceArray) or not given.is_contiguous or not given.size:
+            return None
+        placed = bound.placement.placed.get(value)
+        if placed is not None and placed.address != given.address:
+            return None
+        if placed is None and policy is InputPolicy.REFUSE:
+            return None
+        target = 0 if placed is not None else bound.placement.start_of(bound.plan.views[value])
+        like = given if placed is not None else given.detached()
+        found.append((value.name, like, target, given.nbytes))
+    return found
+
+
+def _outputs_of(bound: CudaPlan, names: tuple[str, ...], framework: Framework) -> list[_Output] | None:
+    found: list[_Output] = []
+    for name, value in zip(names, bound.plan.graph.outputs, strict=True):
+        view = bound.plan.views[value]
+        if not view.is_contiguous or bound.plan.buffers[view.buffer].place is not Home.ARENA or 0 in view.shape:
+            return None
+        start, dtype = bound.placement.start_of(view), view.dtype.numpy
+        native = framework.over(start, view.shape, view.strides, dtype)
+        found.append((name, DeviceArray(start, dtype, view.shape, view.strides, native, bound.device.downloaded)))
+    return found
