@@ -12,7 +12,7 @@ from .executors.cuda.executor import CudaEagerExecutor, CudaExecutor, open_devic
 from .executors.cuda.lowering import Backend
 from .executors.replay.dispatcher import Planner
 from .executors.replay.executor import ReplayExecutor
-from .executors.replay.modes import CaptureMode
+from .executors.replay.modes import CaptureMode, InputPolicy
 from .executors.replay.options import ReplayOptions
 from .executors.replay.safety import Analysis
 from .ir.graph import Graph, Node
@@ -116,6 +116,7 @@ def eager_on(gpu: CudaDevice, device: str, level: int) -> Executor:
 
 def graphs_on(gpu: CudaDevice, device: str, options: ReplayOptions, policy: PolicyOf, level: int) -> Executor:
     """The executor "graph" on an opened GPU."""
+    gpu.repoints = InputPolicy.REPOINT in options.inputs.values()
     planner = CudaPlanner(gpu.backend, options, policy, level >= FUSING_LEVEL)
     fallback = CudaEagerExecutor(gpu, Target("eager", device), planner.eagerly_of)
     analysis = Analysis(padding_safety, mask_padding, real_size_input)

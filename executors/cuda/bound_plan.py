@@ -11,18 +11,17 @@ from ...ir.graph import Node, Value
 from ...ir.plan import Place as Home
 from ...ir.plan import Plan, Segment, Step, View, contiguous_strides
 from ..host.memory import POISON
-from ..replay.recorder import Cut
+from ..replay.recorder import Cut, Recorder
 from .arrays import DeviceArray, Framework
-from .driver import Enqueue, Memory
+from .driver import Enqueue, KernelCall, Memory
 from .host_steps import HostSteps
 from .inputs import load_padded
-from .launch import HostCall, KernelLaunch, LibraryCall
+from .launch import HostCall, KernelLaunch, Launch, LibraryCall
 from .memory import DeviceArena
 from .placement import Placement
 
 if TYPE_CHECKING:
     from .device import CudaDevice
-    from .recorder import CudaRecorder
 
 
 class Saved(NamedTuple):
@@ -52,7 +51,8 @@ class CudaPlan:
     # ---- inputs
 
     def start(self) -> None:
-        """See `BoundPlan.start`."""
+        """See `BoundPlan.start`. Raises `ExecutionError` once the device is lost."""
+        self.device.driver.check()
         self.device.staging.rewind()
         self._host.start()
 
@@ -126,22 +126,29 @@ class CudaPlan:
         """What a step enqueues, bound to the present addresses."""
         found = self._calls.get(step.index)
         if found is None:
-            candidate = self.chosen[step.index]
-            launches = () if candidate is None else candidate.launches
-            found = self._calls[step.index] = tuple([self._bound(step, launch) for launch in launches])
+            found = self._calls[step.index] = tuple([self._bound(step, launch) for launch in self.launches_of(step)])
         return found
 
-    def _bound(self, step: Step, launch: KernelLaunch | LibraryCall | HostCall) -> Enqueue:
+    def _bound(self, step: Step, launch: Launch) -> Enqueue:
         device = self.device
         if isinstance(launch, HostCall):
             return partial(self._host.run, step)
         if isinstance(launch, KernelLaunch):
-            values = [self.placement.value(argument) for argument in launch.arguments]
-            return device.driver.bind(launch, device.compiled(launch), values)
+            return device.driver.bind(self.kernel_call(launch))
         addresses = {role: self.placement.address(argument) for role, argument in launch.arguments.items()}
         workspace = 0 if launch.workspace is None else self.placement.address(launch.workspace)
         enqueue = device.library(launch.library).prepare(launch)
         return lambda stream: enqueue(stream, addresses, workspace)
+
+    def kernel_call(self, launch: KernelLaunch) -> KernelCall:
+        """A launch with its arguments at their present addresses."""
+        values = [self.placement.value(argument) for argument in launch.arguments]
+        return KernelCall(launch, self.device.compiled(launch), values)
+
+    def launches_of(self, step: Step) -> tuple[Launch, ...]:
+        """The launches of a step, as it was chosen to be done."""
+        candidate = self.chosen[step.index]
+        return () if candidate is None else candidate.launches
 
     def run(self, segment: Segment) -> None:
         """See `BoundPlan.run`. Raises `ExecutionError` and `ResourceError` naming the node."""
@@ -241,11 +248,12 @@ class CudaPlan:
 
     # ---- recording and verification
 
-    def recorder(self) -> "CudaRecorder":
-        """See `BoundPlan.recorder`."""
+    def recorder(self) -> Recorder:
+        """See `BoundPlan.recorder`: of explicit graphs where inputs will move and all is kernels, else of streams."""
+        from .explicit import ExplicitRecorder
         from .recorder import CudaRecorder
 
-        return CudaRecorder(self)
+        return ExplicitRecorder(self) if self.device.repoints else CudaRecorder(self)
 
     def live_results(self, segment: Segment) -> list[Array]:
         """See `BoundPlan.live_results`."""

@@ -11,7 +11,7 @@ from ...ir.constant import Array
 from ...ir.errors import CapgraphError, CaptureError, ExecutionError, ResourceError
 from ..memory import size_text
 from .compiler import Compiled
-from .driver import Enqueue
+from .driver import Enqueue, KernelCall
 from .launch import Chip, KernelLaunch, Scalar
 
 _LOST = (
@@ -80,6 +80,35 @@ class CupyGraph:
     def close(self) -> None:
         """See `DeviceGraph.close`."""
         self._graph = None
+
+
+class CoreGraph:
+    """A graph that was built node by node through `cuda.core`: an `UpdatableGraph`."""
+
+    def __init__(self, graph: Any, nodes: Sequence[Any], nbytes: int) -> None:
+        self._graph = graph
+        self._nodes = [graph[node] for node in nodes]
+        self.nbytes = nbytes
+
+    @property
+    def launch(self) -> Enqueue:
+        """See `DeviceGraph.launch`."""
+        launch = self._graph.launch
+        return lambda stream: launch(_core_stream(stream))
+
+    def update(self, index: int, values: Sequence[int | Scalar]) -> None:
+        """See `UpdatableGraph.update`."""
+        self._nodes[index].update(args=arguments_of(values))
+
+    def close(self) -> None:
+        """See `DeviceGraph.close`."""
+        self._nodes.clear()
+        self._graph.close()
+
+
+def arguments_of(values: Sequence[int | Scalar]) -> tuple[Any, ...]:
+    """Arguments as `cuda.core` takes them: plain integers are addresses."""
+    return tuple(_CTYPES[value.ctype](value.value) if isinstance(value, Scalar) else value for value in values)
 
 
 @cache
@@ -244,14 +273,32 @@ class CupyDriver:
 
     # ---- kernels
 
-    def bind(self, launch: KernelLaunch, compiled: Compiled, values: Sequence[int | Scalar]) -> Enqueue:
+    def bind(self, call: KernelCall) -> Enqueue:
         """See `Driver.bind`."""
         from cuda.core import launch as enqueue
 
-        kernel = self._loaded(compiled, launch.kernel.shared_bytes)
-        config = self._config(launch)
-        arguments = [_ctype(value) if isinstance(value, Scalar) else value for value in values]
+        config, kernel, *arguments = self._prepared(call)
         return lambda stream: enqueue(_core_stream(stream), config, kernel, *arguments)
+
+    def chain(self, calls: Sequence[KernelCall]) -> "CoreGraph":
+        """See `Driver.chain`. Edges are full ones: explicit graphs know no programmatic launch."""
+        from cuda.core.graph import GraphDefinition
+
+        free = self._runtime.memGetInfo()[0]
+        definition = GraphDefinition()
+        nodes: list[Any] = []
+        for call in calls:
+            nodes.append((nodes[-1] if nodes else definition).launch(*self._prepared(call)))
+        graph = definition.instantiate()
+        stream = self._streams[-1].ptr
+        graph.upload(_core_stream(stream))
+        self._runtime.streamSynchronize(stream)
+        return CoreGraph(graph, nodes, max(0, free - self._runtime.memGetInfo()[0]))
+
+    def _prepared(self, call: KernelCall) -> tuple[Any, ...]:
+        """Launch configuration, kernel, arguments."""
+        kernel = self._loaded(call.compiled, call.launch.kernel.shared_bytes)
+        return self._config(call.launch), kernel, *arguments_of(call.values)
 
     def _config(self, launch: KernelLaunch) -> Any:
         from cuda.core import LaunchConfig
@@ -312,10 +359,6 @@ def _core_stream(stream: int) -> Any:
     from cuda.core import Stream
 
     return Stream.from_handle(stream)
-
-
-def _ctype(scalar: Scalar) -> Any:
-    return _CTYPES[scalar.ctype](scalar.value)
 
 
 def _chip(properties: Any) -> Chip:

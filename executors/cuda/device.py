@@ -55,6 +55,8 @@ class CudaDevice:
         self.capture_stream = driver.make_stream()
         self.stream = self.own_stream
         self.framework: Framework | None = None
+        self.repoints = False
+        """Whether recordings are to follow inputs that move."""
         self._frameworks: dict[str, Framework] = {}
         self._libraries = libraries
         self._shared: dict[str, Memory] = {}
@@ -66,8 +68,15 @@ class CudaDevice:
         """See `Device.reserve`."""
         return self.arenas.reserve(nbytes)
 
-    def bind(self, plan: Plan, arena: Arena) -> CudaPlan:
-        """See `Device.bind`. The arena is one that this device reserved."""
+    def bind(self, plan: Plan, arena: Arena, states: Mapping[str, Any] | None = None) -> CudaPlan:
+        """See `Device.bind`. The arena is one that this device reserved.
+
+        Raises `UnsupportedError` for states in a store: it holds arrays of the host.
+        """
+        if states:
+            raise UnsupportedError(
+                f"state {next(iter(states))!r} lives in a store on the host", remedy="pass states as inputs on a GPU"
+            )
         assert isinstance(arena, DeviceArena)  # the dispatcher hands back what it got
         return CudaPlan(plan, arena, self)
 

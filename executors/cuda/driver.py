@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 from ...ir.constant import Array
 from .compiler import Compiled
@@ -39,6 +39,22 @@ class DeviceGraph(Protocol):
 
     def close(self) -> None:
         """Gives it back; it must not be launched afterwards."""
+        ...
+
+
+class KernelCall(NamedTuple):
+    """A launch with its machine code and its arguments: addresses, and numbers passed by value."""
+
+    launch: KernelLaunch
+    compiled: Compiled
+    values: Sequence[int | Scalar]
+
+
+class UpdatableGraph(DeviceGraph, Protocol):
+    """A graph of kernels, one behind another, whose arguments can be exchanged."""
+
+    def update(self, index: int, values: Sequence[int | Scalar]) -> None:
+        """Other arguments for kernel `index`, from the next launch on."""
         ...
 
 
@@ -120,8 +136,12 @@ class Driver(Protocol):
 
     # ---- kernels
 
-    def bind(self, launch: KernelLaunch, compiled: Compiled, values: Sequence[int | Scalar]) -> Enqueue:
-        """A launch with its arguments: addresses, and numbers passed by value. The kernel is loaded by then."""
+    def bind(self, call: KernelCall) -> Enqueue:
+        """A launch that is ready to be made; the kernel is loaded by then."""
+        ...
+
+    def chain(self, calls: Sequence[KernelCall]) -> UpdatableGraph:
+        """A graph of these kernels, one behind another. None of them may form clusters."""
         ...
 
     def timer(self) -> tuple[Enqueue, Enqueue, Callable[[], float]]:

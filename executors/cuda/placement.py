@@ -8,7 +8,7 @@ from ...ir.plan import Place as Home
 from ...ir.plan import Plan, View
 from .arrays import DeviceArray
 from .driver import Memory
-from .launch import Argument, HostCall, LibraryCall, Packed, Place, Scalar
+from .launch import Argument, HostCall, Launch, LibraryCall, Packed, Place, Scalar
 from .lowering import constant_buffers
 from .memory import DeviceArena
 
@@ -77,13 +77,9 @@ class Placement:
 
     def buffers_of(self, bound: "CudaPlan", step: int) -> AbstractSet[int]:
         """The buffers that the launches of a step mention."""
-        candidate = bound.chosen[step]
         found: set[int] = set()
-        for launch in () if candidate is None else candidate.launches:
-            if isinstance(launch, HostCall):
-                continue  # looks addresses up when it runs
-            arguments = launch.arguments.values() if isinstance(launch, LibraryCall) else launch.arguments
-            found.update(argument.buffer for argument in arguments if isinstance(argument, Place))
+        for launch in bound.launches_of(self.plan.steps[step]):
+            found |= buffers_in(launch)
         return found
 
     def _made(self, buffer: int) -> Memory:
@@ -91,3 +87,11 @@ class Placement:
         if each.place is Home.CONSTANT:
             return self._device.constants.plain(self._contents[buffer])
         return self._device.shared_memory(each.label, each.nbytes)
+
+
+def buffers_in(launch: Launch) -> set[int]:
+    """The buffers that a launch mentions; a step on the host looks addresses up when it runs."""
+    if isinstance(launch, HostCall):
+        return set()
+    arguments = launch.arguments.values() if isinstance(launch, LibraryCall) else launch.arguments
+    return {argument.buffer for argument in arguments if isinstance(argument, Place)}

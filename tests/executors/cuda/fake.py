@@ -4,7 +4,7 @@ Kernels are the ops' NumPy meanings, as calls of a library that only these tests
 """
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,11 @@ from unittest.mock import patch
 import numpy as np
 from capgraph.executors.cuda import arrays, lowering
 from capgraph.executors.cuda.arrays import DeviceArray
-from capgraph.executors.cuda.cache import KernelCache
-from capgraph.executors.cuda.compiler import Compiled, Compiler
+from capgraph.executors.cuda.cache import KernelCache, Module
+from capgraph.executors.cuda.compiler import Compiled, Compiler, Failed
 from capgraph.executors.cuda.device import CudaDevice
-from capgraph.executors.cuda.launch import Candidate, Chip, KernelLaunch, LibraryCall, Place, Scalar, Task
+from capgraph.executors.cuda.driver import KernelCall
+from capgraph.executors.cuda.launch import Candidate, Chip, Kernel, KernelLaunch, LibraryCall, Place, Scalar, Task
 from capgraph.executors.cuda.lowering import Backend
 from capgraph.executors.cuda.memory import Constants
 from capgraph.ir.constant import Array
@@ -58,6 +59,19 @@ class FakeGraph:
 
     def close(self) -> None:
         self._calls = None
+
+
+class FakeChain(FakeGraph):
+    def __init__(self, driver: "FakeDriver", calls: list[KernelCall]) -> None:
+        super().__init__(driver, [KERNELS[call.launch.kernel.text](*call.values) for call in calls])
+        self._texts = [call.launch.kernel.text for call in calls]
+        driver.graphs.append(self)
+        self.updates = 0
+
+    def update(self, index: int, values: Sequence[int | Scalar]) -> None:
+        assert self._calls is not None
+        self.updates += 1
+        self._calls[index] = KERNELS[self._texts[index]](*values)
 
 
 class FakeDriver:
@@ -148,10 +162,12 @@ class FakeDriver:
     def abort_capture(self, stream: int) -> None:
         self._recorded.pop(stream, None)
 
-    def bind(
-        self, launch: KernelLaunch, compiled: Compiled, values: Sequence[int | Scalar]
-    ) -> Callable[[int], None]:
-        raise AssertionError("the fake GPU has no kernels of its own")
+    def bind(self, call: KernelCall) -> Callable[[int], None]:
+        work = KERNELS[call.launch.kernel.text](*call.values)
+        return lambda stream: self.submit(stream, work)
+
+    def chain(self, calls: Sequence[KernelCall]) -> "FakeChain":
+        return FakeChain(self, list(calls))
 
     def timer(self) -> tuple[Callable[[int], None], Callable[[int], None], Callable[[], float]]:
         return (lambda _stream: None), (lambda _stream: None), (lambda: 1e-6)
@@ -180,11 +196,48 @@ class Meaning:
 
 
 def through_meaning(task: Task) -> Iterator[Candidate]:
-    """One call that does the node as NumPy does."""
+    """One call that does the node as NumPy does: of a library for softmax, else a kernel."""
     operands = {f"o{i}": Place(v.buffer, v.offset) for i, v in enumerate(task.operands) if v is not None}
     results = {f"r{i}": Place(v.buffer, v.offset) for i, v in enumerate(task.results)}
     problem = Meaning(task.node, task.operands, task.results)
-    yield Candidate("meaning", (LibraryCall("meaning", problem, {**operands, **results}, 0),))
+    places = {**operands, **results}
+    if task.node.op.name == "softmax":
+        yield Candidate("meaning", (LibraryCall("meaning", problem, places, 0),))
+        return
+    text = f"meaning {id(task.node)} {task.operands} {task.results}"
+    KERNELS[text] = lambda *addresses: work_of(problem, dict(zip(places, addresses, strict=True)))
+    yield Candidate("kernel", (KernelLaunch(Kernel(text, (1, 1, 1), (1, 1, 1)), tuple(places.values()), 0),))
+
+
+KERNELS: dict[str, Callable[..., Callable[[], None]]] = {}
+"""Kernels by text: from their arguments to what a launch does."""
+
+
+def work_of(problem: Meaning, addresses: Mapping[str, int]) -> Callable[[], None]:
+    """What computes a node at these addresses."""
+    node = problem.node
+    attributes = bound_attrs(node, {}, lambda body, sizes: Region(body, sizes))
+    operands = [_seen(view, addresses, f"o{i}") for i, view in enumerate(problem.operands)]
+    results = [_seen(view, addresses, f"r{i}") for i, view in enumerate(problem.results)]
+
+    def work() -> None:
+        with np.errstate(all="ignore"):
+            found = as_results(node, node.op.meaning(*operands, **attributes))
+        for into, each in zip(results, found, strict=True):
+            assert into is not None
+            into[...] = each
+
+    return work
+
+
+class FakeCompiler(Compiler):
+    """Compiles whatever does not say `broken`."""
+
+    def compile(self, kernels: Iterable[Kernel]) -> dict[str, Compiled | Failed]:
+        return {
+            kernel.text: Failed("error: broken", None) if "broken" in kernel.text else Compiled(Module("", b""), "")
+            for kernel in kernels
+        }
 
 
 class MeaningLibrary:
@@ -194,24 +247,7 @@ class MeaningLibrary:
         self._driver = driver
 
     def prepare(self, call: LibraryCall) -> Callable[[int, Mapping[str, int], int], None]:
-        problem: Meaning = call.problem
-        node = problem.node
-        attributes = bound_attrs(node, {}, lambda body, sizes: Region(body, sizes))
-
-        def enqueue(stream: int, addresses: Mapping[str, int], _workspace: int) -> None:
-            operands = [_seen(view, addresses, f"o{i}") for i, view in enumerate(problem.operands)]
-            results = [_seen(view, addresses, f"r{i}") for i, view in enumerate(problem.results)]
-
-            def work() -> None:
-                with np.errstate(all="ignore"):
-                    found = as_results(node, node.op.meaning(*operands, **attributes))
-                for into, each in zip(results, found, strict=True):
-                    assert into is not None
-                    into[...] = each
-
-            self._driver.submit(stream, work)
-
-        return enqueue
+        return lambda stream, addresses, _workspace: self._driver.submit(stream, work_of(call.problem, addresses))
 
     def algorithms(self, call: LibraryCall) -> Sequence[Any]:
         return ()
@@ -232,7 +268,7 @@ def fake_device(folder: Path, driver: FakeDriver | None = None) -> CudaDevice:
     """A device whose kernels are meanings; to be used within `meanings()`."""
     made = driver or FakeDriver()
     backend = Backend(made.chip, frozenset({"meaning"}))
-    compiler = Compiler(made.chip.arch, KernelCache(folder))
+    compiler = FakeCompiler(made.chip.arch, KernelCache(folder))
     return CudaDevice(made, compiler, backend, Constants(made), {"meaning": MeaningLibrary(made)})
 
 

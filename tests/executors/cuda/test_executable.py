@@ -1,16 +1,21 @@
 """Programs on a GPU that the host plays: recording, dispatch, padding, memory."""
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from capgraph.cuda_programs import eager_on, graphs_on
+from capgraph.executors.cuda import lowering
 from capgraph.executors.cuda.device import CudaDevice
 from capgraph.executors.cuda.executable import CudaExecutable
+from capgraph.executors.cuda.launch import Candidate, Kernel, KernelLaunch, Task
 from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.replay.routing import input_symbols
+from capgraph.ir.builder import Builder
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.graph import Graph
 from capgraph.ir.op import Trait
@@ -18,7 +23,16 @@ from capgraph.passes.exactness import Exactness
 from capgraph.passes.numeric import difference
 from capgraph.recording import capture_policy, replay_options
 
-from tests.executors.cuda.fake import FakeDriver, fake_device, meanings
+from tests.executors.cuda.fake import (
+    FakeArrays,
+    FakeDriver,
+    FakeFailure,
+    GpuArray,
+    fake_device,
+    gpu_arrays,
+    meanings,
+    through_meaning,
+)
 from tests.executors.replay.programs import block, column_sums, rows
 from tests.strategies.graphs import random_graph, random_inputs
 
@@ -102,3 +116,117 @@ def test_too_little_memory_is_told_before_anything_runs(tmp_path: Path) -> None:
         with pytest.raises(CapgraphError, match="the arena takes"):
             program.run({"x": rows(4096)})
         assert program.run({"x": rows(2)})["y"].shape == (2, 4)
+
+
+# ---- arrays on the device
+
+
+def test_arrays_on_the_device_come_back_as_such(tmp_path: Path) -> None:
+    with meanings(), gpu_arrays():
+        program = recorded(block(), fake_device(tmp_path), dynamic={"B": (1, 8)}, buckets={"B": [4, 8]})
+        oracle = EagerExecutor().compile(block())
+        for call, count in enumerate((4, 4, 4, 3, 3, 4, 8, 8)):
+            x = rows(count, call)
+            given = program.run({"x": GpuArray(x)})["y"]
+            assert isinstance(given, GpuArray)
+            np.testing.assert_allclose(given.content, oracle.run({"x": x})["y"], rtol=1e-5)
+        assert program.stats().refused == ()
+        assert program.stats().counters.calls == 8
+        assert program.stats().counters.replayed_calls == 6
+
+
+def test_an_input_in_place_is_read_where_it_lies(tmp_path: Path) -> None:
+    with meanings(), gpu_arrays():
+        options = {"inputs": {"": "refuse"}, "copy_outputs": False}
+        program = recorded(block(), fake_device(tmp_path), dynamic={"B": (1, 8)}, buckets={"B": [4]}, **options)
+        oracle = EagerExecutor().compile(block())
+        x = GpuArray(rows(4))
+        program.run({"x": x})
+        first = program.run({"x": x})["y"]
+        for call in range(4):
+            x.content[...] = rows(4, call)
+            assert program.run({"x": x})["y"].address == first.address
+            np.testing.assert_allclose(first.content, oracle.run({"x": rows(4, call)})["y"], rtol=1e-5)
+        with pytest.raises(CapgraphError, match="another address"):
+            program.run({"x": GpuArray(rows(4))})
+        with pytest.raises(CapgraphError, match="got shape"):
+            program.run({"x": GpuArray(rows(4, width=5))})
+        np.testing.assert_allclose(program.run({"x": x})["y"].content, oracle.run({"x": x.content})["y"], rtol=1e-5)
+
+
+def test_a_moved_input_needs_no_new_recording(tmp_path: Path) -> None:
+    b = Builder()
+    x = b.input("x", "f32[4]")
+    graph = b.finish({"y": b.op("relu", b.op("matmul", b.op("exp", x), b.constant(np.eye(4, dtype=np.float32) * 2)))})
+    with meanings(), gpu_arrays():
+        gpu = fake_device(tmp_path)
+        program = recorded(graph, gpu, inputs={"": "repoint"}, mode="full")
+        kept = []
+        for call in range(5):
+            content = rows(1, call)[0]
+            kept.append(GpuArray(content))
+            np.testing.assert_allclose(program.run({"x": kept[-1]})["y"].content, 2 * np.exp(content), rtol=1e-5)
+        (graph_of_kernels,) = gpu.driver.graphs
+        assert graph_of_kernels.updates >= 3
+
+
+def test_work_goes_to_the_stream_of_the_caller_behind_what_was_before(tmp_path: Path) -> None:
+    with meanings(), gpu_arrays():
+        gpu = fake_device(tmp_path)
+        program = recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]})
+        x = GpuArray(rows(4))
+        for stream in (7, 7, 9, 9, 7):
+            FakeArrays.current = stream
+            program.run({"x": x})
+        FakeArrays.current = 7
+        program.run({"x": rows(4)})
+        assert gpu.driver.ordered == [(gpu.own_stream, 7), (7, 9), (9, 7), (7, gpu.own_stream)]
+
+
+def test_a_kernel_that_does_not_compile_gives_way_to_the_next(tmp_path: Path) -> None:
+    def ways(task: Task) -> Iterator[Candidate]:
+        (good,) = through_meaning(task)
+        yield Candidate("bad", (KernelLaunch(Kernel("broken", (1, 1, 1), (1, 1, 1)), (), 0),))
+        yield good
+
+    with patch.object(lowering, "families_of", lambda _op: (ways,)):
+        program = recorded(block(), fake_device(tmp_path), dynamic={"B": (1, 8)}, buckets={"B": [4]})
+        for _ in range(2):
+            program.run({"x": rows(4)})
+        assert program.stats().counters.replayed_calls == 1
+        assert any("bad: error: broken" in remark for remark in program.remarks)
+
+
+def test_what_has_no_kernel_runs_on_the_host_between_pieces(tmp_path: Path) -> None:
+    b = Builder()
+    x = b.input("x", "f32[4, 4]")
+    h = b.op("softmax", b.op("matmul", b.op("exp", x), x))
+    y = b.op("matmul", b.op("cumsum", h, axis=0), h)
+    graph = b.finish({"y": b.op("matmul", y, x)})
+    with meanings():
+        all_ways = lowering.families_of
+        with patch.object(lowering, "families_of", lambda op: () if op == "cumsum" else all_ways(op)):
+            program = recorded(graph, fake_device(tmp_path))
+            given = [program.run({"x": rows(4)})["y"] for _ in range(3)][-1]
+            np.testing.assert_allclose(given, EagerExecutor().compile(graph).run({"x": rows(4)})["y"], rtol=1e-4)
+            stats = program.stats()
+    assert stats.refused == ()
+    assert stats.buckets[0].pieces == 2
+    assert any("runs on the host: cumsum" in remark for remark in program.remarks)
+
+
+def test_a_lost_device_is_told_again_and_again(tmp_path: Path) -> None:
+    with meanings():
+        gpu = fake_device(tmp_path)
+        program = recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]})
+        for _ in range(2):
+            program.run({"x": rows(4)})
+
+        def lose() -> None:
+            raise FakeFailure("lost")
+
+        gpu.driver.graphs[-1]._calls = [lose]
+        for _ in range(2):
+            with pytest.raises(CapgraphError):
+                program.run({"x": rows(4)})
+        program.close()
