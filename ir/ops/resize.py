@@ -256,11 +256,14 @@ def _resize_axes(
     region = [0.0] * len(axes) + [1.0] * len(axes) if roi is None else roi.astype(np.float64).tolist()
     begins, ends = region[: len(axes)], region[len(axes) :]
     is_nearest = modes["mode"] == "nearest"
-    result = x if is_nearest else _resampled_dtype(x)
-    for axis, size, scale, begin, end in zip(axes, sizes, scales, begins, ends, strict=True):
-        how = _Axis(x.shape[axis], size, scale, begin, end)
-        if size == how.before and scale == 1 and modes["coordinate_mode"] != _CROP:
-            continue  # every mode takes each element to itself
+    hows = {
+        axis: _Axis(x.shape[axis], size, scale, begin, end)
+        for axis, size, scale, begin, end in zip(axes, sizes, scales, begins, ends, strict=True)
+        # At scale 1 every mode takes each element to itself.
+        if size != x.shape[axis] or scale != 1 or modes["coordinate_mode"] == _CROP
+    }
+    result = x if is_nearest or not hows else _resampled_dtype(x)
+    for axis, how in hows.items():
         result = _pick_nearest(result, axis, how, modes) if is_nearest else _resample(result, axis, how, modes)
     return result.astype(x.dtype, copy=False)
 

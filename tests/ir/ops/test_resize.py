@@ -32,6 +32,13 @@ def onnx_attrs(axes: list[int], modes: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_integers_that_no_float_holds_stay_themselves_at_scale_1(mode: str) -> None:
+    x = np.array([[2**63 - 1, -(2**63), 2**53 + 1]])
+    (found,) = run("resize", x, None, axes=(0, 1), sizes=(1, 3), mode=mode)
+    assert found.tolist() == x.tolist()
+
+
 @st.composite
 def modes_of(draw: st.DrawFn) -> dict[str, Any]:
     mode = draw(st.sampled_from(["nearest", "linear", "cubic"]))
