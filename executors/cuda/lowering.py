@@ -22,14 +22,7 @@ FAMILIES = (
     ".gemv",
     ".convolutions",
     ".attention",
-    ".codegen.fused",
-    ".codegen.pointwise",
-    ".codegen.rows",
-    ".codegen.layout",
-    ".codegen.indexing",
-    ".codegen.windows",
-    ".codegen.sorting",
-    ".codegen.creation",
+    ".codegen.tables",
 )
 """Modules with a table `LOWERINGS` (op name to `Lowering`), in the order in which they are asked."""
 

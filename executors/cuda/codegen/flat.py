@@ -51,36 +51,49 @@ class Tensor:
         return f'_Pragma("unroll") for (int w = 0; w < {self.width}; w++)'
 
 
-def vector_width(space: Space, layouts: Sequence[Layout], steps: Sequence[int] = ()) -> int:
-    """How many elements along the last axis are moved at a time.
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How a tensor is moved through for the choice of a width: its stride along the last axis, and all others."""
 
-    All tensors that are contiguous along it must allow that by their alignment; `steps` are further strides in elements
-    that addresses of all of them may be moved by.
+    layout: Layout
+    inner: int
+    others: tuple[int, ...]
+
+    def allows(self, width: int) -> bool:
+        """Whether all vectors of `width` elements lie at addresses that one access may have."""
+        unit = min(width * self.layout.itemsize, VECTOR_BYTES)
+        steps = (stride * self.layout.itemsize for stride in self.others)
+        return not self.layout.alignment % unit and not any(step % unit for step in steps)
+
+
+def vector_width(length: int, reaches: Sequence[Reach]) -> int:
+    """How many elements along the last axis, of size `length`, are moved at a time.
+
+    All tensors that are contiguous along it must allow that by their alignment.
     """
-    contiguous = [index for index in range(len(layouts)) if space.inner(index) == 1]
-    if not space.shape or not contiguous:
+    contiguous = [reach for reach in reaches if reach.inner == 1]
+    if not contiguous:
         return 1
-    narrowest = min(layouts[index].itemsize for index in contiguous)
-    width = min(VECTOR_BYTES // narrowest, MOST_ELEMENTS if narrowest > 1 or _has_wide(layouts) else VECTOR_BYTES)
-    while width > 1 and not _fits(space, layouts, contiguous, steps, width):
+    narrowest = min(reach.layout.itemsize for reach in contiguous)
+    has_wide = any(reach.layout.itemsize > 1 for reach in reaches)
+    width = min(VECTOR_BYTES // narrowest, MOST_ELEMENTS if has_wide else VECTOR_BYTES)
+    while width > 1 and (length % width or not all(reach.allows(width) for reach in contiguous)):
         width //= 2
     return max(width, 1)
 
 
-def _has_wide(layouts: Sequence[Layout]) -> bool:
-    return any(layout.itemsize > 1 for layout in layouts)
-
-
-def _fits(space: Space, layouts: Sequence[Layout], contiguous: Sequence[int], steps: Sequence[int], width: int) -> bool:
-    if space.shape[-1] % width:
-        return False
-    for index in contiguous:
-        layout = layouts[index]
-        unit = min(width * layout.itemsize, VECTOR_BYTES)
-        outer = (*space.strides[index][:-1], *steps)
-        if layout.alignment % unit or any(stride * layout.itemsize % unit for stride in outer):
-            return False
-    return True
+def reaches_of(program: Program, space: Space, rows: Space | None = None) -> list[Reach]:
+    """The tensors that may be moved in vectors along the last axis of `space`; `rows` are axes outside of it."""
+    steps = {f"p_{load.name}": load.lookup.stride for load in program.loads if load.lookup is not None}
+    in_memory = {name for name, _, _ in program.pointers()}
+    found: list[Reach] = []
+    for index, (name, layout) in enumerate(zip(program.tensors, program.layouts, strict=True)):
+        if name not in in_memory or name.startswith(("i_", "p_fx")):
+            continue
+        outer = rows.strides[index] if rows is not None else ()
+        others = (*space.strides[index][:-1], *outer, steps.get(name, 0))
+        found.append(Reach(layout, space.inner(index), others))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,29 +123,24 @@ class Walk:
 def walk_of(program: Program) -> Walk:
     """How `program` is walked, the first store leading."""
     space = program.space().ordered(0).joined()
-    names, layouts = program.tensors, program.layouts
-    in_memory = {name for name, _, _ in program.pointers()}
-    packable = [index for index, name in enumerate(names) if name in in_memory and not name.startswith(("i_", "p_fx"))]
-    width = vector_width(
-        Space(space.shape, tuple(space.strides[index] for index in packable)),
-        [layouts[index] for index in packable],
-        [load.lookup.stride for load in program.loads if load.lookup is not None],
-    )
-    return Walk(space, width, _index_type(program, space), _tensors(program, space, width))
+    width = vector_width(space.shape[-1], reaches_of(program, space)) if space.shape else 1
+    return Walk(space, width, offsets_type(program), tensors_of(program, space, width))
 
 
-def _index_type(program: Program, space: Space) -> str:
+def offsets_type(program: Program) -> str:
+    """The C++ type of indices and offsets."""
     reaches = [layout.reach for layout in program.layouts]
     reaches += [load.lookup.size * abs(load.lookup.stride) for load in program.loads if load.lookup is not None]
-    return index_type([space.size, *reaches])
+    return index_type([math.prod(program.domain), *reaches])
 
 
-def _tensors(program: Program, space: Space, width: int) -> dict[str, Tensor]:
+def tensors_of(program: Program, space: Space, width: int, prefix: str = "") -> dict[str, Tensor]:
+    """How each tensor is accessed while `space` is walked; pointers are named with `prefix`."""
     found: dict[str, Tensor] = {}
     for index, (name, layout) in enumerate(zip(program.tensors, program.layouts, strict=True)):
         inner = space.inner(index)
         offset = _offset(space.strides[index])
-        found[name] = Tensor(name, layout, offset, inner, width, inner == 1 and width > 1)
+        found[name] = Tensor(prefix + name, layout, offset, inner, width, inner == 1 and width > 1)
     return found
 
 

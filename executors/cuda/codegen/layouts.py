@@ -139,6 +139,11 @@ def dense(dtype: DType, shape: Sequence[int], place: Place) -> Layout:
     return Layout(dtype, tuple(shape), tuple(strides), place, _alignment(place.offset))
 
 
+def contiguous(layout: Layout) -> bool:
+    """Whether its elements lie in row-major order without gaps."""
+    return dense(layout.dtype, layout.shape, layout.place).strides == layout.strides
+
+
 def _alignment(offset: int) -> int:
     return math.gcd(offset, ALIGNMENT)
 

@@ -218,13 +218,14 @@ struct prod { template <class T> static __device__ inline T of(T a, T b) { retur
 struct max_of { template <class T> static __device__ inline T of(T a, T b) { return greatest(a, b); } };
 struct min_of { template <class T> static __device__ inline T of(T a, T b) { return least(a, b); } };
 
-// The better of two elements with their indices: a NaN is better than any number; of equal ones the first or last.
-template <bool GREATEST, bool LAST> struct best {
+// The better of two elements with their indices, the earlier or last of equal ones; NaN is better than all, or worse.
+template <bool GREATEST, bool LAST, bool NAN_FIRST> struct best {
   template <class T> static __device__ inline indexed<T> of(indexed<T> a, indexed<T> b) {
     const bool a_is_nan = a.value != a.value, b_is_nan = b.value != b.value;
     const bool is_equal = a.value == b.value || (a_is_nan && b_is_nan);
     const bool is_later = LAST ? b.at > a.at : b.at < a.at;
-    const bool is_better = a_is_nan ? false : b_is_nan || (GREATEST ? b.value > a.value : b.value < a.value);
+    const bool is_beyond = GREATEST ? b.value > a.value : b.value < a.value;
+    const bool is_better = NAN_FIRST ? !a_is_nan && (b_is_nan || is_beyond) : !b_is_nan && (a_is_nan || is_beyond);
     return a.at < 0 || (b.at >= 0 && (is_equal ? is_later : is_better)) ? b : a;
   }
 };
@@ -236,7 +237,7 @@ template <class F, int LANES, class T> __device__ inline T warp_fold(T x) {
 }
 
 // Over the x threads of a block; each fold of a kernel has its own shared memory, so that one barrier is enough.
-template <class F, int WARPS, class T> __device__ inline T block_fold(T x, T* shared) {
+template <class F, int WARPS, class T> __device__ inline T block_fold(T x, T* shared = nullptr) {
   x = warp_fold<F, 32>(x);
   if (WARPS == 1) return x;
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
@@ -251,7 +252,7 @@ template <class F, int WARPS, class T> __device__ inline T block_fold(T x, T* sh
 }
 
 // Over the y threads of a block of 32 columns.
-template <class F, int ROWS, class T> __device__ inline T column_fold(T x, T* shared) {
+template <class F, int ROWS, class T> __device__ inline T column_fold(T x, T* shared = nullptr) {
   if (ROWS == 1) return x;
   shared[threadIdx.y * 32 + threadIdx.x] = x;
   __syncthreads();

@@ -6,12 +6,12 @@ what a text uses is seen from the names in it.
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ....ir.constant import Constant
 from ....ir.types import DType
-from ..launch import Argument
+from ..launch import Argument, Place
 from .layouts import Layout, Space
 from .types import Name, computed, literals
 
@@ -103,7 +103,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A value that is written: at each index, or once for all indices of the reduced axes if it does not depend on them."""
+    """A value that is written at each index, or once for all along the reduced axes that it does not depend on."""
 
     value: str
     layout: Layout
@@ -141,8 +141,7 @@ class Program:
             if known.layout.strides[axis]:
                 return Name(known.name, DType.I64)
         strides = tuple(int(other == axis) for other in range(len(self.domain)))
-        like = self.stores[0].layout if self.stores else self.loads[0].layout
-        layout = replace(like, dtype=DType.I64, shape=self.domain, strides=strides)
+        layout = Layout(DType.I64, self.domain, strides, Place(-1), 1)
         made = Coordinate(f"at{len(self.coordinates)}", layout)
         self.coordinates.append(made)
         return Name(made.name, DType.I64)
@@ -237,8 +236,3 @@ class Program:
         fetched = {fetch.name: fetch for fetch in self.fetches}
         moved = sum(layout.nbytes for name, layout, _ in self.pointers() if name.removeprefix("p_") not in fetched)
         return moved + math.prod(self.domain) * sum(fetch.layout.itemsize for fetch in fetched.values())
-
-
-def used_names(text: str) -> Sequence[str]:
-    """The names of values in a text."""
-    return _NAMES.findall(text)

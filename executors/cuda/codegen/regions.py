@@ -1,18 +1,13 @@
-"""What a step computes, whether it is one node or a `fused` region of several: nodes, what they read, what they write."""
+"""What a step computes, one node or a `fused` region of several: the nodes, what they read, and what they write."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ....ir.constant import Constant
 from ....ir.graph import Graph, Node, Value
 from ....ir.types import DType, TensorType
 from ..launch import Task
-from .expressions import expression
 from .layouts import Layout, layout_of
-from .types import Name, literals
-
-LARGEST_INLINED = 16
-"""Constants of up to this many elements stand in the source."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +47,14 @@ def region_of(task: Task) -> Region:
     return Region(computing, sources, constants, results, flops_of(task))
 
 
+def body_nodes(node: Node) -> tuple[Node, ...]:
+    """The computing nodes of a `fused` node's body; of another node itself."""
+    body = node.attrs["body"] if node.op.name == "fused" else None
+    if not isinstance(body, Graph):
+        return (node,)
+    return tuple(inner for inner in body.nodes if inner.op.name != "constant")
+
+
 def flops_of(task: Task) -> int:
     """The operations of a task's node."""
     node = task.node
@@ -62,7 +65,7 @@ def flops_of(task: Task) -> int:
 
 def shape_of(value: Value) -> tuple[int, ...]:
     """The static shape of a tensor."""
-    return tuple(int(dim) for dim in tensor_type(value).dims)
+    return tuple(dim for dim in tensor_type(value).dims if isinstance(dim, int))
 
 
 def dtype_of(value: Value) -> DType:
@@ -79,38 +82,3 @@ def tensor_type(value: Value) -> TensorType:
 def is_static(values: Sequence[Value]) -> bool:
     """Whether all values are tensors of known sizes."""
     return all(isinstance(value.type, TensorType) and value.type.is_static for value in values)
-
-
-@dataclass
-class Statements:
-    """Statements under construction and the names of the values that they define."""
-
-    names: dict[Value, Name] = field(default_factory=dict[Value, Name])
-    lines: list[str] = field(default_factory=list[str])
-    prefix: str = "v"
-
-    def define(self, ctype: str, text: str) -> str:
-        """A new constant; its name."""
-        name = f"{self.prefix}{len(self.lines)}"
-        self.lines.append(f"const {ctype} {name} = {text};")
-        return name
-
-    def elementwise(self, node: Node) -> None:
-        """Computes an elementwise node from the names of its operands."""
-        operands = [None if value is None else self.names[value] for value in node.inputs]
-        made = expression(node.op.name, operands, node.attrs, dtype_of(node.output))
-        self.names[node.output] = Name(self.define(made.ctype, made.text), made.dtype)
-
-
-def scalar_constants(region: Region) -> Iterator[tuple[Value, Name]]:
-    """Constants of one element, as literals."""
-    for value, constant in region.constants.items():
-        if constant.array.size == 1:
-            yield value, Name(literals(constant)[0], constant.dtype)
-
-
-def small_constants(region: Region) -> Iterator[tuple[Value, Constant]]:
-    """Constants of several elements that stand in a region's body."""
-    for value, constant in region.constants.items():
-        if constant.array.size != 1:
-            yield value, constant

@@ -41,7 +41,7 @@ def stored(dtype: DType) -> str:
     """The C++ type of an element in memory."""
     if dtype is DType.BOOL:
         return "boolean"
-    return _INTEGERS.get(dtype) or _WIDE.get(dtype) or dtype.value
+    return _INTEGERS.get(dtype) or _WIDE.get(dtype) or str(dtype)
 
 
 def computed(dtype: DType) -> str:
@@ -49,7 +49,7 @@ def computed(dtype: DType) -> str:
     if dtype is DType.BOOL:
         return "bool"
     if dtype in _OWN:
-        return dtype.value
+        return str(dtype)
     return _INTEGERS.get(dtype) or _WIDE.get(dtype) or _SUB_BYTE_INTEGERS.get(dtype) or "float"
 
 

@@ -1,0 +1,155 @@
+"""What a program with folds knows when: the level of each value, its stage, and its index space as rows of elements."""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from .flat import reaches_of, vector_width
+from .layouts import Layout, Space
+from .program import Fetch, Fold, Load, Program
+
+
+class Analysis:
+    """Levels and stages of a program's names.
+
+    A value is of row level when it is the same for all elements of a row. What a fold gives is of row level, and known
+    one stage after what it folds.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.items = {item.name: item for item in program.items}
+        self.row_names: set[str] = set()
+        self.stages: dict[str, int] = {}
+        self._classify()
+        kept = [axis for axis in range(len(program.domain)) if axis not in program.reduced]
+        whole, leader = program.space(), self._leader()
+        self.leader = leader
+        self.rows = _picked(whole, kept).ordered(leader).joined()
+        self.elements = _picked(whole, program.reduced).ordered(leader).joined()
+
+    def _leader(self) -> int:
+        """The tensor in whose order the axes are walked: the largest."""
+        layouts, names = self.program.layouts, self.program.tensors
+        in_memory = {name for name, _, _ in self.program.pointers()}
+        candidates = [index for index, name in enumerate(names) if name in in_memory]
+        return max(candidates, key=lambda index: (layouts[index].nbytes, -index))
+
+    def _classify(self) -> None:
+        for load in self.program.loads:
+            self._add(load.name, 0, self._is_fixed(load.layout) and self._has_fixed_lookup(load))
+        for coordinate in self.program.coordinates:
+            self._add(coordinate.name, 0, self._is_fixed(coordinate.layout))
+        for item in self.program.items:
+            stage = max((self.stages[name] for name in item.uses), default=0)
+            is_row = all(name in self.row_names for name in item.uses)
+            if isinstance(item, Fold):
+                self._add(item.name, stage + 1, is_row=True)
+            else:
+                self._add(item.name, stage, is_row and (not isinstance(item, Fetch) or self._is_fixed(item.layout)))
+
+    def _add(self, name: str, stage: int, is_row: bool) -> None:
+        self.stages[name] = stage
+        if is_row:
+            self.row_names.add(name)
+
+    def _is_fixed(self, layout: Layout) -> bool:
+        """Whether a tensor has one element for each row."""
+        return not any(layout.strides[axis] for axis in self.program.reduced if layout.shape[axis] != 1)
+
+    def _has_fixed_lookup(self, load: Load) -> bool:
+        return load.lookup is None or self._is_fixed(load.lookup.layout)
+
+    def _is_row_store(self, index: int) -> bool:
+        store = self.program.stores[index]
+        is_row = store.value not in self.stages or store.value in self.row_names
+        return is_row and self._is_fixed(store.layout)
+
+    @cached_property
+    def element_stores(self) -> tuple[int, ...]:
+        """The results that are written for each element."""
+        return tuple(index for index in range(len(self.program.stores)) if not self._is_row_store(index))
+
+    @cached_property
+    def row_stores(self) -> tuple[int, ...]:
+        """The results that are written once for each row."""
+        return tuple(index for index in range(len(self.program.stores)) if self._is_row_store(index))
+
+    @cached_property
+    def last(self) -> int:
+        """The last stage."""
+        return max(self.stages.values(), default=0)
+
+    def folds(self, stage: int) -> list[Fold]:
+        """The folds that read elements of `stage`."""
+        return [item for item in self.program.folds if self.stages[item.name] == stage + 1]
+
+    def targets(self, stage: int) -> set[str]:
+        """The element values that folds read in the pass of a stage; in the last one also those that are results."""
+        names = {name for fold in self.folds(stage) for name in fold.uses}
+        if stage == self.last:
+            names |= {self.program.stores[index].value for index in self.element_stores}
+        return {name for name in names if self.is_element(name)}
+
+    def is_element(self, name: str) -> bool:
+        """Whether a name stands for a value of each element."""
+        return name in self.stages and name not in self.row_names
+
+    def closure(self, targets: Iterable[str], known: Iterable[str] = ()) -> set[str]:
+        """The element values that have to be computed for `targets` where `known` ones are there already."""
+        found, done, pending = set[str](), set(known), list(targets)
+        while pending:
+            name = pending.pop()
+            if name in found or name in done or not self.is_element(name):
+                continue
+            found.add(name)
+            if name in self.items:
+                pending += self.items[name].uses
+        return found
+
+    def uses(self, names: Iterable[str]) -> set[str]:
+        """The element values that the statements among `names` use."""
+        used = {use for name in names if name in self.items for use in self.items[name].uses}
+        return {name for name in used if self.is_element(name)}
+
+    @property
+    def row_length(self) -> int:
+        """Elements of a row."""
+        return self.elements.size
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows."""
+        return self.rows.size
+
+    def width(self) -> int:
+        """How many elements of a row are moved at a time."""
+        shape = self.elements.shape
+        return vector_width(shape[-1], reaches_of(self.program, self.elements, self.rows)) if shape else 1
+
+    def held(self) -> int:
+        """How many values of each element wait in registers for a later pass, apart from what was loaded."""
+        return max((len(kept) for _, kept in schedule(self)), default=0)
+
+
+def schedule(analysis: Analysis) -> list[tuple[set[str], list[str]]]:
+    """For the pass of each stage over registers: the element values that it computes, and those kept for later ones."""
+    computed: list[set[str]] = []
+    done: set[str] = set()
+    for stage in range(analysis.last + 1):
+        needed = analysis.closure(analysis.targets(stage), known=done)
+        computed.append(needed)
+        done |= {name for name in needed if name in analysis.items}
+    passes: list[tuple[set[str], list[str]]] = []
+    for stage, needed in enumerate(computed):
+        later = set[str]()
+        for other in range(stage + 1, analysis.last + 1):
+            later |= analysis.uses(computed[other]) | analysis.targets(other)
+        passes.append((needed, [item.name for item in analysis.program.items if item.name in later & needed]))
+    return passes
+
+
+def _picked(space: Space, axes: Sequence[int]) -> Space:
+    return Space(
+        tuple(space.shape[axis] for axis in axes),
+        tuple(tuple(strides[axis] for axis in axes) for strides in space.strides),
+    )
