@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .executor_comparison import compare
+    from .executors.replay.states import StateStore
     from .executors.replay.suggest import suggest_buckets
     from .ir.errors import (
         CapgraphError,
@@ -47,6 +48,7 @@ __all__ = [
     "Program",
     "ResourceError",
     "ShapeError",
+    "StateStore",
     "TypeRuleError",
     "UnsupportedError",
     "__version__",
@@ -64,6 +66,7 @@ _HOMES = {
     "Program": ".program",
     "simulate": ".passes.planning.simulation",
     "crossover": ".passes.planning.simulation",
+    "StateStore": ".executors.replay.states",
     "suggest_buckets": ".executors.replay.suggest",
 }
 

@@ -37,6 +37,8 @@ _POLICIES = {
 def graph_executor(device: str, options: ReplayOptions, level: int = 2) -> Executor:
     """The executor that records and replays on `device`. Raises `UnsupportedError` for a device that is not here."""
     if is_cuda(device):
+        if options.states is not None:
+            raise UnsupportedError("a store of states lives on the host yet", remedy='use device="host"')
         from .cuda_programs import cuda_graph_executor
 
         return cuda_graph_executor(device, options, partial(capture_policy, options), level)

@@ -12,7 +12,7 @@ from ...ir.evaluate import Region, Sizes, as_results, bound_attrs, checked, run_
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.plan import Place, Plan, Segment, Step, StepKind
-from ..replay.recorder import Cut
+from ..replay.recorder import NO_STATES, Cut
 from ..steps import CompiledRegion, Steps
 from .call_list import CallList
 from .calls import Call, ThroughMeaning, store
@@ -35,15 +35,15 @@ class Saved(NamedTuple):
 
 
 class HostPlan:
-    """`plan` over `arena`, which other plans may use in turn: a `BoundPlan`.
+    """`plan` over `arena`, which other plans may use in turn, and `states` likewise, by input: a `BoundPlan`.
 
     While a recorder records, values can be neither written nor read.
     """
 
-    def __init__(self, plan: Plan, arena: HostArena) -> None:
+    def __init__(self, plan: Plan, arena: HostArena, states: Mapping[str, Array] = NO_STATES) -> None:
         self.plan = plan
         self.arena = arena
-        self.placement = Placement(plan, arena)
+        self.placement = Placement(plan, arena, states)
         self.is_recording = False
         self._sizes: Sizes = {}
         self._dynamic: dict[Value, Any] = {}

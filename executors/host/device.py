@@ -1,7 +1,10 @@
 """The host as a device of recorded programs."""
 
+from collections.abc import Mapping
+
+from ...ir.constant import Array
 from ...ir.plan import Plan
-from ..replay.recorder import Arena
+from ..replay.recorder import NO_STATES, Arena
 from .bound_plan import HostPlan
 from .memory import HostArena
 
@@ -13,7 +16,7 @@ class HostDevice:
         """See `Device.reserve`."""
         return HostArena(nbytes, alignment)
 
-    def bind(self, plan: Plan, arena: Arena) -> HostPlan:
+    def bind(self, plan: Plan, arena: Arena, states: Mapping[str, Array] = NO_STATES) -> HostPlan:
         """See `Device.bind`. The arena is one that this device reserved."""
         assert isinstance(arena, HostArena)  # the dispatcher hands back what it got
-        return HostPlan(plan, arena)
+        return HostPlan(plan, arena, states)

@@ -1,10 +1,13 @@
 """Where the values of a plan are on the host: NumPy arrays over the arena, constants, states, and callers' arrays."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ...ir.constant import Array, Constant
 from ...ir.graph import Node, Value
 from ...ir.plan import Place, Plan, View
+from ..replay.recorder import NO_STATES
 from .memory import HostArena, address_of
 
 
@@ -13,13 +16,18 @@ class Placement:
 
     The graph's inputs lie in the arena, resident ones in memory of their own that is made when it is first needed,
     until `place` puts an array of the caller in their stead; `placed` has its address. `states` are the bytes of the
-    states by buffer.
+    states by buffer: given by the name of their input, or made here.
     """
 
-    def __init__(self, plan: Plan, arena: HostArena) -> None:
+    def __init__(self, plan: Plan, arena: HostArena, states: Mapping[str, Array] = NO_STATES) -> None:
         self.plan = plan
         self.arena = arena
-        self.states = {b.id: np.zeros(b.nbytes, dtype=np.uint8) for b in plan.buffers if b.place is Place.STATE}
+        given = {plan.views[value].buffer: states[value.name] for value in plan.graph.inputs if value.name in states}
+        self.states = {
+            b.id: as_bytes(given[b.id]) if b.id in given else np.zeros(b.nbytes, dtype=np.uint8)
+            for b in plan.buffers
+            if b.place is Place.STATE
+        }
         self.placed: dict[Value, int] = {}
         self._contents = _constants(plan)
         self._residents: dict[int, Array] = {}

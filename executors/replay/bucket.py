@@ -35,7 +35,12 @@ class Bucket:
     """
 
     def __init__(
-        self, bound: BoundPlan, policies: Mapping[str, InputPolicy], fills: Mapping[str, Any], counters: Counters
+        self,
+        bound: BoundPlan,
+        policies: Mapping[str, InputPolicy],
+        fills: Mapping[str, Any],
+        counters: Counters,
+        stored: frozenset[int] = frozenset(),
     ) -> None:
         self.bound = bound
         self.calls = 0
@@ -45,7 +50,7 @@ class Bucket:
         self._seconds = 0.0
         self._pieces = [Piece(segment) for segment in bound.plan.segments]
         self._actions: list[Callable[[], None]] = []
-        self._inputs = StaticInputs(bound, policies, fills, counters, self._repoint, self._rerecord)
+        self._inputs = StaticInputs(bound, policies, fills, counters, self._repoint, self._rerecord, stored)
         self._fixed_tails = frozenset(fills)
         self._refresh()
 
@@ -63,17 +68,17 @@ class Bucket:
             action()
         self.calls += 1
 
-    def results(self, shapes: Sequence[Cut | None], *, copies: bool) -> list[Any]:
-        """The outputs of `run`, cut to `shapes`: copies, or where they lie but for those that lie in a state.
+    def results(self, shapes: Mapping[int, Cut | None], *, copies: bool) -> list[Any]:
+        """Outputs of `run` by index, cut to `shapes`: copies, or where they lie but for those that lie in a state.
 
         They are taken before the states get their new content, which some may be views of the old.
         """
         bound = self.bound
         if copies:
-            found = [bound.copy_of_result(index, shape) for index, shape in enumerate(shapes)]
+            found = [bound.copy_of_result(index, shape) for index, shape in shapes.items()]
             bound.forget()
         else:
-            found = [self._static_result(index, shape) for index, shape in enumerate(shapes)]
+            found = [self._static_result(index, shape) for index, shape in shapes.items()]
         bound.finish()
         return found
 
@@ -145,7 +150,7 @@ class Bucket:
         self._load_poisoned(values)
         for piece in self._pieces:
             self._verify_piece(piece)
-        given = self.results([getattr(each, "shape", None) for each in expected], copies=True)
+        given = self.results({i: getattr(each, "shape", None) for i, each in enumerate(expected)}, copies=True)
         problem = output_problem(expected, given, bound.plan.graph.output_names)
         if problem:
             raise CaptureError(f"verification failed: {problem}", remedy="report it with the text form of the graph")

@@ -14,6 +14,7 @@ from .modes import CaptureMode
 from .options import ReplayOptions
 from .recorder import Arena, Device
 from .routing import BucketKey, Router
+from .states import StoredStates
 
 Planner = Callable[[Mapping[str, int], CaptureMode], Plan]
 """Plans the program's graph at given sizes, for a capture mode."""
@@ -32,7 +33,13 @@ class Dispatcher:
     """Holds the buckets of one program. Not thread-safe."""
 
     def __init__(
-        self, device: Device, planner: Planner, router: Router, options: ReplayOptions, fills: Mapping[str, Any]
+        self,
+        device: Device,
+        planner: Planner,
+        router: Router,
+        options: ReplayOptions,
+        fills: Mapping[str, Any],
+        states: StoredStates,
     ) -> None:
         self.counters = Counters()
         self.refused: dict[BucketKey, str] = {}
@@ -41,6 +48,7 @@ class Dispatcher:
         self._router = router
         self._fills = fills
         self._options = options
+        self._states = states
         self._allowed = frozenset(tuple(bucket.items()) for bucket in router.buckets)
         self._arena: Arena | None = None
         self._own_arenas: dict[BucketKey, Arena] = {}
@@ -59,12 +67,17 @@ class Dispatcher:
     def capture(self, key: BucketKey, values: Sequence[Any], expected: Sequence[Any]) -> Bucket | None:
         """Captures a bucket on inputs for which eager gave `expected`; None when it is refused, and counted.
 
-        Raises `CaptureError` instead of refusing in a strict program. Whatever happens, earlier buckets stay usable.
+        Raises `CaptureError` instead of refusing in a strict program. Whatever happens, earlier buckets stay usable and
+        stored states are what they were.
         """
+        with self._states.preserved():
+            return self._captured_or_refused(key, values, expected)
+
+    def _captured_or_refused(self, key: BucketKey, values: Sequence[Any], expected: Sequence[Any]) -> Bucket | None:
         try:
             self._prepare()
             self._check_not_refused(key)
-            bucket = Bucket(self._bound(key), self._options.inputs, self._fills, self.counters)
+            bucket = Bucket(self._bound(key), self._options.inputs, self._fills, self.counters, self._states.inputs)
             try:
                 self._evict_beyond(MOST_BUCKETS - 1)
                 bucket.capture(values, expected, self._options.warm_ups)
@@ -139,7 +152,7 @@ class Dispatcher:
         if plan.arena_bytes > arena.nbytes or arena.address % plan.alignment:
             self._make_room(key, plan.arena_bytes)
             arena = self._own_arenas[key] = self._device.reserve(plan.arena_bytes, plan.alignment)
-        return self._device.bind(plan, arena)
+        return self._device.bind(plan, arena, self._states.arrays)
 
     def _make_room(self, key: BucketKey, nbytes: int) -> None:
         """Evicts until `nbytes` more fit into the budget. Raises `ResourceError` when they cannot."""

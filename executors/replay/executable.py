@@ -24,11 +24,13 @@ from .recorder import Cut
 from .report import remarks_on
 from .routing import BucketKey, Route, Router
 from .safety import PaddedGraph
+from .states import StoredStates
 
 KEPT_ROUTES = 4096
 """For how many sets of sizes the route is kept."""
 
-Shapes = list[Cut | None]
+Shapes = Mapping[int, Cut | None]
+"""What outputs are handed out, by index, and the shapes that they are cut to."""
 
 
 class Served(NamedTuple):
@@ -53,6 +55,7 @@ class ReplayExecutable:
         router: Router,
         dispatcher: Dispatcher,
         options: ReplayOptions,
+        states: StoredStates,
     ) -> None:
         self._graph = graph
         self._padded = padded
@@ -61,8 +64,10 @@ class ReplayExecutable:
         self._router = router
         self._dispatcher = dispatcher
         self._options = options
+        self._states = states
+        self._output_names = [graph.output_names[index] for index in states.visible]
         self._routes: dict[BucketKey, tuple[Route, Shapes | None]] = {}
-        self._uncut: Shapes = [None] * len(graph.outputs)
+        self._uncut: Shapes = dict.fromkeys(states.visible)
         self._generation = Generation()
         self.latest: Served | None = None
         """What served the latest call, None if it was no bucket."""
@@ -73,20 +78,21 @@ class ReplayExecutable:
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """See `Executable.run`."""
+        inputs = self._states.with_inputs(inputs)
         values, sizes = self._signature.bind(inputs)
-        with self._lock, np.errstate(all="ignore"):  # infinities and NaN are results like any other
+        with self._lock, self._states.lock, np.errstate(all="ignore"):  # infinities and NaN are results like any other
             if self._is_closed:
                 raise ExecutionError("the program is closed", remedy="call capgraph.optimize again")
             self._generation.number += 1
             self._dispatcher.counters.calls += 1
             self.latest = None
             results = self._called(inputs, values, sizes)
-        return dict(zip(self._graph.output_names, results, strict=True))
+        return dict(zip(self._output_names, results, strict=True))
 
     def _called(self, inputs: Mapping[str, Any], values: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
         route, shapes = self._routed(sizes)
         if route.key is None:
-            return self._eager(inputs, route.reason)
+            return self._states.keep(self._eager(inputs, route.reason))
         if self._padded.real_sizes:
             values = [*values, *self._real_sizes(sizes)]
         bucket = self._dispatcher.find(route.key)
@@ -124,19 +130,26 @@ class ReplayExecutable:
 
     def _real_shapes(self, sizes: Mapping[str, int]) -> Shapes:
         """The shapes to which padded outputs are cut; None for a size that running tells."""
-        return [_real_shape(value.type, sizes) for value in self._graph.outputs]
+        return {index: _real_shape(self._graph.outputs[index].type, sizes) for index in self._states.visible}
 
     def _first_call(self, inputs: Mapping[str, Any], values: Sequence[Any], key: BucketKey) -> list[Any]:
         """Eager gives the results, so that nothing which goes wrong while capturing can harm the call."""
         refusal = self._dispatcher.refused.get(key)
         if refusal is not None:
-            return self._eager(inputs, f"its bucket was refused: {refusal}")
+            return self._states.keep(self._eager(inputs, f"its bucket was refused: {refusal}"))
         results = self._eager(inputs, "first call of its bucket")
-        self._dispatcher.capture(key, values, results)
-        return results
+        self._dispatcher.capture(key, self._states.copied(values), results)
+        return self._states.keep(results)
 
     def _after_failure(self, inputs: Mapping[str, Any], key: BucketKey, error: CapgraphError) -> list[Any]:
-        """Eager decides: when it fails as well the inputs are at fault, else the bucket is."""
+        """Eager decides: when it fails as well the inputs are at fault, else the bucket is.
+
+        Where states live in a store nobody can: the call may have written some of them.
+        """
+        if self._states.arrays:
+            if not isinstance(error, ExecutionError):
+                self._dispatcher.refuse(key, error)
+            raise error
         results = self._eager(inputs, "its bucket failed while running")
         self._dispatcher.refuse(key, error)
         return results
@@ -182,7 +195,7 @@ class ReplayExecutable:
         for done, sizes in enumerate(buckets):
             key = tuple(sizes.items())
             self._tell(done, len(buckets), key_text(key))
-            with self._lock, np.errstate(all="ignore"):
+            with self._lock, self._states.lock, np.errstate(all="ignore"):
                 self._capture_drawn(key)
         self._tell(len(buckets), len(buckets), "")
 

@@ -13,6 +13,7 @@ from .options import ReplayOptions
 from .recorder import Device
 from .routing import Router, checked_ranges, dims_between, input_symbols, make_buckets
 from .safety import Analysis, PaddedGraph, padded_graph
+from .states import StoredStates, checked_store
 
 
 class ReplayExecutor:
@@ -45,8 +46,9 @@ class ReplayExecutor:
         padded = padded_graph(graph, dims_between(make_buckets(ranges, self._options.buckets), ranges), self._analysis)
         options = replace(self._options, inputs={**self._options.inputs, **_copied(padded)})
         router = Router(padded, symbols, options)
-        dispatcher = Dispatcher(self._device, self._plan(padded.graph), router, options, padded.fills)
-        made = ReplayExecutable(graph, padded, self._fallback.compile(graph), router, dispatcher, options)
+        states = StoredStates(graph, checked_store(graph, options.states))
+        dispatcher = Dispatcher(self._device, self._plan(padded.graph), router, options, padded.fills, states)
+        made = ReplayExecutable(graph, padded, self._fallback.compile(graph), router, dispatcher, options, states)
         if options.up_front:
             made.capture_all()
         return made

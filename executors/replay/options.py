@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .modes import Beyond, CaptureMode, InputPolicy
+from .states import StateStore
 
 Progress = Callable[[int, int, str], None]
 """Told of buckets captured up front: how many are done, how many there are, and the one at hand (empty at the end)."""
@@ -27,7 +28,8 @@ class ReplayOptions:
     `inputs` are policies by input name ("" for all others). `copy_outputs=False` hands out static buffers, which the
     next call overwrites; `debug` then detects reading one too late. `strict` raises where a fallback would be taken.
     `warm_ups` eager runs precede each capture. `keep_outside` names ops that are not captured in the buckets for which
-    their condition holds, in any mode; None keeps attention outside of pieces, and nothing else.
+    their condition holds, in any mode; None keeps attention outside of pieces, and nothing else. `states` is a store
+    that holds states between calls.
     """
 
     mode: CaptureMode = CaptureMode.FULL_AND_PIECEWISE
@@ -45,6 +47,7 @@ class ReplayOptions:
     warm_ups: int = 1
     keep_outside: Mapping[str, SizeCondition] | None = None
     progress: Progress | None = None
+    states: StateStore | None = None
 
     def policy_of(self, name: str) -> InputPolicy:
         """The policy of the input called `name`."""

@@ -5,9 +5,13 @@ written by the host, nothing moves, no shape changes, and no call leaves for ano
 raises `CaptureError`, after which `abort` must be called.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from ...ir.plan import Segment, Step
+
+NO_STATES: Mapping[str, Any] = MappingProxyType({})
 
 Cut = tuple[int | None, ...]
 """A shape that a result is cut to; None leaves an axis as it is."""
@@ -175,6 +179,10 @@ class Device(Protocol):
         """An arena. Raises `ResourceError` when there is not that much memory."""
         ...
 
-    def bind(self, plan: Any, arena: Arena) -> BoundPlan:
-        """`plan` over `arena`, which is at least as large as the plan wants."""
+    def bind(self, plan: Any, arena: Arena, states: Mapping[str, Any] = NO_STATES) -> BoundPlan:
+        """`plan` over `arena`, which is at least as large as the plan wants.
+
+        `states` is the memory of states that others use as well, by the names of their inputs; the bound plan makes its
+        own for the others.
+        """
         ...

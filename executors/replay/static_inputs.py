@@ -17,7 +17,10 @@ TRIALS = 5
 
 
 class StaticInputs:
-    """The inputs of one bound plan, each under a policy; what their padded rows must hold is in `fills`, by name."""
+    """The inputs of one bound plan, each under a policy; what their padded rows must hold is in `fills`, by name.
+
+    Those in `stored` are in their place already: a store holds them between calls.
+    """
 
     def __init__(
         self,
@@ -27,11 +30,13 @@ class StaticInputs:
         counters: Counters,
         repoint: Callable[[int], None],
         rerecord: Callable[[], None],
+        stored: frozenset[int] = frozenset(),
     ) -> None:
         self._bound = bound
         self._counters = counters
         self._repoint = repoint
         self._rerecord = rerecord
+        self._stored = stored
         self._names = [value.name for value in bound.plan.graph.inputs]
         self.fills = [fills.get(name, FILL) for name in self._names]
         wanted = [policies.get(name, policies.get("", InputPolicy.AUTO)) for name in self._names]
@@ -44,6 +49,8 @@ class StaticInputs:
         Raises `InputError` for an array that is not where the recording has it, under the policy REFUSE.
         """
         for index, given in enumerate(values):
+            if index in self._stored:
+                continue
             if self.policies[index] is InputPolicy.COPY:
                 self._copy(index, given)
             else:

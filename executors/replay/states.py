@@ -1,0 +1,140 @@
+"""States in a named store: memory that outlives calls, and that several programs read and update in place."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ...ir.constant import Array
+from ...ir.errors import InputError, UnsupportedError
+from ...ir.graph import Graph
+from ...ir.types import DType
+
+
+class StateStore:
+    """Arrays by name, such as the caches of a model, for the recorded programs that are given this store.
+
+    A program finds a state under the name of the graph input that holds its old content. `store[name]` gives a copy,
+    `store[name] = array` overwrites the content with an array of the same shape and dtype. Programs that share a store
+    wait for each other.
+    """
+
+    def __init__(self, initial: Mapping[str, Any]) -> None:
+        self._arrays = {name: np.array(array, order="C") for name, array in initial.items()}
+        self.lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"StateStore({', '.join(self._arrays)}; {self.nbytes} bytes)"
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._arrays
+
+    def __getitem__(self, name: str) -> Array:
+        """A copy of what the state holds now. Raises `InputError` for a name that is not there."""
+        with self.lock:
+            return self.memory(name).copy()
+
+    def __setitem__(self, name: str, content: Any) -> None:
+        """Overwrites a state. Raises `InputError` for a name that is not there or content that does not fit."""
+        held, given = self.memory(name), np.asarray(content)
+        if held.shape != given.shape or held.dtype != given.dtype:
+            raise InputError(
+                f"state {name!r} is {held.dtype}{list(held.shape)}, not {given.dtype}{list(given.shape)}",
+                remedy="a state keeps its shape; make another store for another",
+            )
+        with self.lock:
+            np.copyto(held, given)
+
+    @property
+    def nbytes(self) -> int:
+        """What all states take."""
+        return sum(array.nbytes for array in self._arrays.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The states."""
+        return tuple(self._arrays)
+
+    def memory(self, name: str) -> Array:
+        """The array itself, always the same. Raises `InputError` for a name that is not there."""
+        if name not in self._arrays:
+            known = ", ".join(self._arrays) or "none"
+            raise InputError(f"there is no state {name!r} in the store", remedy=f"its states are: {known}")
+        return self._arrays[name]
+
+
+class StoredStates:
+    """The states of one graph that live in a store: their inputs are not asked for, their outputs not handed out.
+
+    `inputs` are the indices of those inputs, `visible` those of the outputs that callers get. Raises `InputError` for a
+    state of another dtype or shape than the graph's, `UnsupportedError` for one whose shape each call chooses.
+    """
+
+    def __init__(self, graph: Graph, store: StateStore) -> None:
+        held = [state for state in graph.states if graph.inputs[state.input].name in store]
+        names = {state.input: graph.inputs[state.input].name for state in held}
+        self.lock = store.lock
+        self.arrays = {name: store.memory(name) for name in names.values()}
+        self.inputs = frozenset(names)
+        self._by_output = {state.output: self.arrays[names[state.input]] for state in held}
+        self.visible = tuple(index for index in range(len(graph.outputs)) if index not in self._by_output)
+        for name, array in self.arrays.items():
+            _check_fits(graph, name, array)
+
+    def with_inputs(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The inputs of a call and what the store holds. Raises `InputError` for a stored state that is given."""
+        if not self.arrays:
+            return given
+        for name in self.arrays:
+            if name in given:
+                raise InputError(f"state {name!r} lives in the store", remedy=f"store[{name!r}] = ... overwrites it")
+        return {**given, **self.arrays}
+
+    def copied(self, values: Sequence[Any]) -> list[Any]:
+        """The inputs of a call in order, with copies of what the store holds."""
+        return [np.array(value) if index in self.inputs else value for index, value in enumerate(values)]
+
+    def keep(self, results: Sequence[Any]) -> list[Any]:
+        """Takes new contents out of the results of an eager call, and gives the others."""
+        for index, array in self._by_output.items():
+            np.copyto(array, results[index])
+        return [results[index] for index in self.visible]
+
+    @contextmanager
+    def preserved(self) -> Iterator[None]:
+        """Brings back afterwards what the store holds now."""
+        before = {name: array.copy() for name, array in self.arrays.items()}
+        try:
+            yield
+        finally:
+            for name, content in before.items():
+                np.copyto(self.arrays[name], content)
+
+
+def _check_fits(graph: Graph, name: str, array: Array) -> None:
+    ty = graph.value(name).tensor
+    if not ty.is_static:
+        raise UnsupportedError(
+            f"state {name!r} is {ty}: calls choose its shape, and the store has one for all",
+            remedy="give it a fixed shape, such as a slot for each request that there may be",
+        )
+    if ty.shape != array.shape or ty.dtype is not DType.of(array.dtype):
+        raise InputError(
+            f"state {name!r} is {ty}, but the store holds {array.dtype}{list(array.shape)}",
+            remedy="make a store with arrays of the model's shapes and dtypes",
+        )
+
+
+def checked_store(graph: Graph, store: StateStore | None) -> StateStore:
+    """The store of a program; an empty one where none is wished. Raises `InputError` for one that it would not use."""
+    if store is None:
+        return StateStore({})
+    names = [graph.inputs[state.input].name for state in graph.states]
+    if not any(name in store for name in names):
+        raise InputError(
+            f"the store holds no state of {graph.name}: it has {', '.join(store.names) or 'none'}",
+            remedy=f"the states of the model are: {', '.join(names) or 'none'}",
+        )
+    return store
