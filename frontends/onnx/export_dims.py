@@ -148,7 +148,9 @@ class DimWriter:
         # ONNX's Div rounds towards zero, dims round down: if the numerator may be negative, the remainder goes first.
         if is_at_least(numerator, 0) is not Truth.YES:
             top = self._node("Sub", top, self._node("Mod", top, bottom))
-        return self._node("Div", top, bottom)
+        quotient = self._node("Div", top, bottom)
+        # ONNX Runtime takes 1 // n * m for m // n, of integers too, where one reads the other directly.
+        return quotient if numerator != 1 else self._node("Max", quotient, self._constant((0,)))
 
     def _symbol(self, name: str) -> str:
         binder = self._find(name)

@@ -1,7 +1,9 @@
 import numpy as np
+import onnxruntime
 from capgraph.frontends.onnx.exporter import GraphWriter, Inline, ModelWriter, export_model
 from capgraph.frontends.onnx.importer import import_model
 from capgraph.ir.dims import Dim, dim_max, dim_min, evaluate, symbol
+from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import ShapeError
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
@@ -61,6 +63,21 @@ def test_the_chains_compute_the_sizes(dims, sizes):
     vector, scalar = ReferenceEvaluator(model).run(None, feeds)
     assert vector.tolist() == wanted
     assert scalar.tolist() == wanted[0]
+
+
+def test_a_reciprocal_times_a_size_is_not_their_quotient():
+    """ONNX Runtime takes `1 / n * m` for `m / n`, of integers as well."""
+    b, t = dim_max(symbol("B"), 1), symbol("T")
+    dims = [1 // b * t, 3 * (1 // b), 1 // b * b + 1]
+    graph = graph_with(dims)
+    model = export_model(graph)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for size in (1, 2, 3):
+        feeds = {name.lower(): np.zeros((size, 2), np.float32) for name in NAMES}
+        vector, scalar = session.run(None, feeds)
+        wanted = [evaluate(dim, dict.fromkeys(NAMES, size)) for dim in dims]
+        assert (vector.tolist(), scalar.tolist()) == (wanted, wanted[0])
+    assert_equal(import_model(model).graph, graph)
 
 
 @given(st.lists(DIMS, min_size=1, max_size=4))
