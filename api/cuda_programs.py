@@ -98,14 +98,16 @@ def _nothing(_mode: CaptureMode, _sizes: Mapping[str, int]) -> CapturePolicy:
 # ---- executors
 
 
-def cuda_eager_executor(device: str, level: int) -> Executor:
+def cuda_eager_executor(device: str, level: int, tune: bool | None) -> Executor:
     """The executor "eager" on a GPU. Raises `UnsupportedError` where that cannot be used."""
-    return eager_on(open_device(checked_index(device)), device, level)
+    return eager_on(open_device(checked_index(device), tune), device, level)
 
 
-def cuda_graph_executor(device: str, options: ReplayOptions, policy: PolicyOf, level: int) -> Executor:
+def cuda_graph_executor(
+    device: str, options: ReplayOptions, policy: PolicyOf, level: int, tune: bool | None
+) -> Executor:
     """The executor "graph" on a GPU. Raises `UnsupportedError` where that cannot be used."""
-    return graphs_on(open_device(checked_index(device)), device, options, policy, level)
+    return graphs_on(open_device(checked_index(device), tune), device, options, policy, level)
 
 
 def eager_on(gpu: CudaDevice, device: str, level: int) -> Executor:

@@ -28,6 +28,7 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     buckets: Mapping[str | tuple[str, ...], Sequence[Any]] | None = None,
     capture: Mapping[str, Any] | None = None,
     level: int = 2,
+    tune: bool | None = None,
     verify: str = "structure",
     strict: bool = False,
     freeze_initializers: bool | None = None,
@@ -36,6 +37,10 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
 
     `model` is a path to an ONNX file, its bytes, an `onnx.ModelProto`, or a graph, which is copied. `executor` "auto"
     is "ort", ONNX Runtime on the CPU, where that is installed, else "eager", NumPy on the host; both capture nothing.
+
+    `device="cuda"` (or "cuda:1") runs on a GPU, where "auto" is "eager": arrays of torch and CuPy on that device are
+    read where they lie or copied there, and outputs are arrays of the same framework. `tune` says for which steps the
+    kernels that there are get measured: None for products, convolutions and attention, True for all, False for none.
 
     "graph" plans and records. `mode` says how much: "none", "full" (whole graphs or nothing), "piecewise" (with
     attention outside), or "full_and_piecewise". `dynamic` gives the range of symbolic dims, `{"batch": (1, 64)}`, and
@@ -57,10 +62,10 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     _check_options(args=args, mode=mode, level=level, verify=verify)
     if executor == "graph":
         options = replay_options(mode=mode, dynamic=dynamic, buckets=buckets, strict=strict, capture=capture)
-        chosen: Executor = graph_executor(device, options, level)
+        chosen: Executor = graph_executor(device, options, level, tune)
     else:
         _check_records_nothing(mode=mode, dynamic=dynamic, buckets=buckets, capture=capture)
-        chosen = choose_executor(executor, device, level)
+        chosen = choose_executor(executor, device, level, tune)
     loaded = load_model(model, freeze_initializers=freeze_initializers)
     if verify != "none":
         verify_graph(loaded.graph)

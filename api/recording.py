@@ -34,14 +34,14 @@ _POLICIES = {
 }
 
 
-def graph_executor(device: str, options: ReplayOptions, level: int = 2) -> Executor:
+def graph_executor(device: str, options: ReplayOptions, level: int = 2, tune: bool | None = None) -> Executor:
     """The executor that records and replays on `device`. Raises `UnsupportedError` for a device that is not here."""
     if is_cuda(device):
         if options.states is not None:
             raise UnsupportedError("a store of states lives on the host yet", remedy='use device="host"')
         from .cuda_programs import cuda_graph_executor
 
-        return cuda_graph_executor(device, options, partial(capture_policy, options), level)
+        return cuda_graph_executor(device, options, partial(capture_policy, options), level, tune)
     check_device(device)
     analysis = Analysis(padding_safety, mask_padding, real_size_input)
     planner = partial(_planner, HOST, options)

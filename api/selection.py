@@ -54,11 +54,11 @@ def _first_available() -> str:
     return next(name for name, make in _EXECUTORS.items() if make().target().is_available)
 
 
-def choose_executor(executor: str, device: str, level: int = 2) -> Executor:
+def choose_executor(executor: str, device: str, level: int = 2, tune: bool | None = None) -> Executor:
     """The executor for these options of `optimize`. Raises `UnsupportedError` for what cannot run here."""
     check_device(device)
     if is_cuda(device):
-        return _on_gpu(executor, device, level)
+        return _on_gpu(executor, device, level, tune)
     name = _first_available() if executor == "auto" else executor
     if name not in _EXECUTORS:
         known = ", ".join(["auto", *_EXECUTORS])
@@ -70,7 +70,7 @@ def choose_executor(executor: str, device: str, level: int = 2) -> Executor:
     return chosen
 
 
-def _on_gpu(executor: str, device: str, level: int) -> Executor:
+def _on_gpu(executor: str, device: str, level: int, tune: bool | None) -> Executor:
     """The executor of that name on a GPU, of those that record nothing: "eager", which "auto" is too."""
     from .cuda_programs import cuda_eager_executor
 
@@ -78,4 +78,4 @@ def _on_gpu(executor: str, device: str, level: int) -> Executor:
         raise UnsupportedError(
             f"executor={executor!r} does not run on device={device!r}", remedy='use executor="graph" or "eager"'
         )
-    return cuda_eager_executor(device, level)
+    return cuda_eager_executor(device, level, tune)

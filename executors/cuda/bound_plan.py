@@ -16,7 +16,7 @@ from .arrays import DeviceArray, Framework
 from .driver import Enqueue, KernelCall, Memory
 from .host_steps import HostSteps
 from .inputs import load_padded
-from .launch import HostCall, KernelLaunch, Launch, LibraryCall
+from .launch import HostCall, KernelLaunch, Launch
 from .memory import DeviceArena
 from .placement import Placement
 
@@ -133,17 +133,11 @@ class CudaPlan:
         device = self.device
         if isinstance(launch, HostCall):
             return partial(self._host.run, step)
-        if isinstance(launch, KernelLaunch):
-            return device.driver.bind(self.kernel_call(launch))
-        addresses = {role: self.placement.address(argument) for role, argument in launch.arguments.items()}
-        workspace = 0 if launch.workspace is None else self.placement.address(launch.workspace)
-        enqueue = device.library(launch.library).prepare(launch)
-        return lambda stream: enqueue(stream, addresses, workspace)
+        return device.bound(launch, self.placement.address)
 
     def kernel_call(self, launch: KernelLaunch) -> KernelCall:
         """A launch with its arguments at their present addresses."""
-        values = [self.placement.value(argument) for argument in launch.arguments]
-        return KernelCall(launch, self.device.compiled(launch), values)
+        return self.device.kernel_call(launch, self.placement.address)
 
     def launches_of(self, step: Step) -> tuple[Launch, ...]:
         """The launches of a step, as it was chosen to be done."""

@@ -52,7 +52,7 @@ class KernelCache:
 
     def find(self, key: str) -> Module | None:
         """The module with the kernel of that key."""
-        named = _read(self.folder / "kernels" / key)
+        named = read_file(self.folder / "kernels" / key)
         if named is None:
             return None
         digest = named.decode("ascii", errors="replace")
@@ -65,7 +65,7 @@ class KernelCache:
         found = self._modules.get(digest)
         if found is not None:
             return found
-        code = _read(self.folder / "modules" / digest)
+        code = read_file(self.folder / "modules" / digest)
         if code is None or hashlib.sha256(code).hexdigest() != digest:
             return None
         return self._modules.setdefault(digest, Module(digest, code))
@@ -73,25 +73,26 @@ class KernelCache:
     def keep(self, keys: list[str], module: Module) -> None:
         """Keeps a module for the kernels in it."""
         self._modules[module.digest] = module
-        if _write(self.folder / "modules" / module.digest, module.code):
+        if write_file(self.folder / "modules" / module.digest, module.code):
             for key in keys:
-                _write(self.folder / "kernels" / key, module.digest.encode())
+                write_file(self.folder / "kernels" / key, module.digest.encode())
 
     def keep_failure(self, key: str, source: str, log: str) -> Path | None:
         """Keeps what did not compile; where the source lies, None if it could not be written."""
         path = self.folder / "failed" / f"{key}.cu"
-        written = _write(path, source.encode()) and _write(path.with_suffix(".log"), log.encode())
+        written = write_file(path, source.encode()) and write_file(path.with_suffix(".log"), log.encode())
         return path if written else None
 
 
-def _read(path: Path) -> bytes | None:
+def read_file(path: Path) -> bytes | None:
+    """The content of a file, None if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError:
         return None
 
 
-def _write(path: Path, content: bytes) -> bool:
+def write_file(path: Path, content: bytes) -> bool:
     """Writes a whole file or none; whether it could."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

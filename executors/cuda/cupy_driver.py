@@ -85,9 +85,9 @@ class CupyGraph:
 class CoreGraph:
     """A graph that was built node by node through `cuda.core`: an `UpdatableGraph`."""
 
-    def __init__(self, graph: Any, nodes: Sequence[Any], nbytes: int) -> None:
+    def __init__(self, graph: Any, nodes: Sequence[Any], prepared: Sequence[tuple[Any, ...]], nbytes: int) -> None:
         self._graph = graph
-        self._nodes = [graph[node] for node in nodes]
+        self._nodes = [(graph[node], each[0], each[1]) for node, each in zip(nodes, prepared, strict=True)]
         self.nbytes = nbytes
 
     @property
@@ -98,7 +98,8 @@ class CoreGraph:
 
     def update(self, index: int, values: Sequence[int | Scalar]) -> None:
         """See `UpdatableGraph.update`."""
-        self._nodes[index].update(args=arguments_of(values))
+        node, config, kernel = self._nodes[index]
+        node.update(config=config, kernel=kernel, args=arguments_of(values))
 
     def close(self) -> None:
         """See `DeviceGraph.close`."""
@@ -132,7 +133,9 @@ class CupyDriver:
         self._device = Device(index)
         self._device.set_current()
         cupy.cuda.Device(index).use()
-        self.chip = _chip(self._runtime.getDeviceProperties(index))
+        properties = self._runtime.getDeviceProperties(index)
+        self.chip = _chip(properties)
+        self.name = properties["name"].decode()
         self.failures = _failures(cupy)
         self._lost = ""
         self._streams: list[Any] = []
@@ -287,13 +290,14 @@ class CupyDriver:
         free = self._runtime.memGetInfo()[0]
         definition = GraphDefinition()
         nodes: list[Any] = []
-        for call in calls:
-            nodes.append((nodes[-1] if nodes else definition).launch(*self._prepared(call)))
+        prepared = [self._prepared(call) for call in calls]
+        for each in prepared:
+            nodes.append((nodes[-1] if nodes else definition).launch(*each))
         graph = definition.instantiate()
         stream = self._streams[-1].ptr
         graph.upload(_core_stream(stream))
         self._runtime.streamSynchronize(stream)
-        return CoreGraph(graph, nodes, max(0, free - self._runtime.memGetInfo()[0]))
+        return CoreGraph(graph, nodes, prepared, max(0, free - self._runtime.memGetInfo()[0]))
 
     def _prepared(self, call: KernelCall) -> tuple[Any, ...]:
         """Launch configuration, kernel, arguments."""

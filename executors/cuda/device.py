@@ -1,7 +1,7 @@
 """A GPU as a device of recorded programs: everything that the plans of one program share there."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -15,11 +15,12 @@ from ..replay.recorder import Arena
 from .arrays import DeviceArray, Framework, open_framework
 from .bound_plan import CudaPlan
 from .compiler import Compiled, Compiler, Failed
-from .driver import Driver, Memory
-from .launch import Candidate, HostCall, KernelLaunch, LibraryCall
+from .driver import Driver, Enqueue, KernelCall, Memory
+from .launch import Argument, Candidate, HostCall, KernelLaunch, LibraryCall, Scalar
 from .libraries import Library
 from .lowering import Backend, Ways
 from .memory import Arenas, Constants, DeviceArena, Staging
+from .selection import Selector
 
 HOST_ARRAYS = "numpy"
 
@@ -55,6 +56,8 @@ class CudaDevice:
         self.capture_stream = driver.make_stream()
         self.stream = self.own_stream
         self.framework: Framework | None = None
+        self.selector: Selector | None = None
+        """Measures which way is the fastest; None takes the first that fits."""
         self.repoints = False
         """Whether recordings are to follow inputs that move."""
         self._frameworks: dict[str, Framework] = {}
@@ -144,6 +147,8 @@ class CudaDevice:
 
     def choose(self, ways: Sequence[Ways]) -> tuple[Candidate | None, ...]:
         """For each step the first way whose kernels compile and whose libraries agree; None where nothing is to do."""
+        if self.selector is not None:
+            ways = [self.selector.ordered(each) for each in ways]
         chosen = [iter(each.candidates) for each in ways]
         picked = [next(each, None) for each in chosen]
         pending = [index for index, candidate in enumerate(picked) if candidate is not None]
@@ -155,6 +160,20 @@ class CudaDevice:
         for each, candidate in zip(ways, picked, strict=True):
             self._note_host(each.step, candidate)
         return tuple(picked)
+
+    def bound(self, launch: KernelLaunch | LibraryCall, address: Callable[[Argument], int]) -> Enqueue:
+        """A launch with its arguments at the addresses that `address` tells."""
+        if isinstance(launch, KernelLaunch):
+            return self.driver.bind(self.kernel_call(launch, address))
+        addresses = {role: address(argument) for role, argument in launch.arguments.items()}
+        workspace = 0 if launch.workspace is None else address(launch.workspace)
+        enqueue = self.library(launch.library).prepare(launch)
+        return lambda stream: enqueue(stream, addresses, workspace)
+
+    def kernel_call(self, launch: KernelLaunch, address: Callable[[Argument], int]) -> KernelCall:
+        """A kernel's launch, likewise; numbers are passed as they are."""
+        values = [each if isinstance(each, Scalar) else address(each) for each in launch.arguments]
+        return KernelCall(launch, self.compiled(launch), values)
 
     def compiled(self, launch: KernelLaunch) -> Compiled:
         """The machine code of a launch that was chosen."""
@@ -203,6 +222,8 @@ class CudaDevice:
         driver, counters = self.driver, self.compiler.counters
         yield f"device cuda:{driver.index}, compute capability {driver.chip.arch / 10}"
         yield f"kernels: {counters.compiled} compiled, {counters.found} found on disk, {counters.failed} failed"
+        if self.selector is not None:
+            yield f"choices: {self.selector.measured} problems measured"
         for name, reason in self.fallbacks.host_steps.items():
             yield f"runs on the host: {name}: {reason}"
         for what, count in chain(self.fallbacks.kernels.items(), self.fallbacks.libraries.items()):

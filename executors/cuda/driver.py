@@ -62,6 +62,7 @@ class Driver(Protocol):
     """One GPU. Whatever fails raises one of `failures`, of which `explained` makes an error for users."""
 
     index: int
+    name: str
     chip: Chip
     failures: tuple[type[BaseException], ...]
 
@@ -91,14 +92,16 @@ class Driver(Protocol):
         """Copies bytes between any two places, main memory included."""
         ...
 
-    def copy_rows(
-        self, target: tuple[int, int], source: tuple[int, int], width: int, rows: int, stream: int
-    ) -> None:
+    def copy_rows(self, target: tuple[int, int], source: tuple[int, int], width: int, rows: int, stream: int) -> None:
         """Copies `rows` rows of `width` bytes; places are an address and the bytes from one row to the next."""
         ...
 
     def copy_strided(
-        self, target: tuple[int, Sequence[int]], source: tuple[int, Sequence[int]], shape: Sequence[int], itemsize: int,
+        self,
+        target: tuple[int, Sequence[int]],
+        source: tuple[int, Sequence[int]],
+        shape: Sequence[int],
+        itemsize: int,
         stream: int,
     ) -> None:
         """Copies elements one by one; places are an address and strides in bytes."""
@@ -147,5 +150,3 @@ class Driver(Protocol):
     def timer(self) -> tuple[Enqueue, Enqueue, Callable[[], float]]:
         """Marks to be enqueued before and behind what is timed, and the seconds in between, once both have passed."""
         ...
-
-

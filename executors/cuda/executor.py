@@ -16,6 +16,7 @@ from .executable import CudaExecutable
 from .libraries import LIBRARIES, Library, open_library
 from .lowering import Backend
 from .memory import Constants
+from .selection import Choices, Selector
 
 
 @cache
@@ -47,11 +48,22 @@ def _compiler(arch: int) -> Compiler:
     return Compiler(arch, KernelCache(cache_folder() / "kernels"))
 
 
-def open_device(index: int) -> CudaDevice:
-    """The GPU `index`, for one program; machine code and constants are shared by all programs of the process."""
+@cache
+def kept_choices() -> Choices:
+    """The choices of this process: those on disk, and those that it makes."""
+    return Choices(cache_folder() / "choices")
+
+
+def open_device(index: int, tunes: bool | None = None) -> CudaDevice:
+    """The GPU `index`, for one program; machine code and constants are shared by all programs of the process.
+
+    `tunes` says for which steps the ways are measured: None for products, True for all, False for none.
+    """
     driver, libraries = _driver(index), _libraries(index)
     backend = Backend(driver.chip, frozenset(libraries))
-    return CudaDevice(driver, _compiler(driver.chip.arch), backend, _constants(index), libraries)
+    device = CudaDevice(driver, _compiler(driver.chip.arch), backend, _constants(index), libraries)
+    device.selector = None if tunes is False else Selector(device, kept_choices(), tunes)
+    return device
 
 
 class CudaEagerExecutor:

@@ -46,10 +46,14 @@ def _table(name: str) -> Mapping[str, Lowering]:
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """A step with the ways to do it, best guess first; the last may be the host. None at all: nothing is to do."""
+    """A step with the ways to do it, best guess first; the last may be the host. None at all: nothing is to do.
+
+    `task` is what was lowered, None for a step that only the host can do.
+    """
 
     step: Step
     candidates: tuple[Candidate, ...] = ()
+    task: Task | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ class Backend:
             return Ways(step)
         known = families_of(step.node.op.name)
         why = "no kernel fits its dtypes or layouts" if known else "there is no kernel for this op"
-        return Ways(step, (*self._proposed(task), _on_host(why)))
+        return Ways(step, (*self._proposed(task), _on_host(why)), task)
 
     def _proposed(self, task: Task) -> Iterator[Candidate]:
         for lowering in families_of(task.node.op.name):

@@ -8,7 +8,7 @@ from ...ir.plan import Place as Home
 from ...ir.plan import Plan, View
 from .arrays import DeviceArray
 from .driver import Memory
-from .launch import Argument, HostCall, Launch, LibraryCall, Packed, Place, Scalar
+from .launch import Argument, HostCall, Launch, LibraryCall, Packed, Place
 from .lowering import constant_buffers
 from .memory import DeviceArena
 
@@ -50,10 +50,6 @@ class Placement:
     def start_of(self, view: View) -> int:
         """Where the first element of a view lies."""
         return self.base(view.buffer) + view.offset
-
-    def value(self, argument: Argument) -> int | Scalar:
-        """An argument as it is passed: an address, or a number."""
-        return argument if isinstance(argument, Scalar) else self.address(argument)
 
     def address(self, argument: Argument) -> int:
         """The address that an argument stands for."""

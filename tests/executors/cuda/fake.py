@@ -78,6 +78,7 @@ class FakeDriver:
     """A `Driver`. `limit` bounds what can be allocated at a time."""
 
     index = 0
+    name = "fake"
     chip = Chip()
     failures: tuple[type[BaseException], ...] = (FakeFailure,)
 
@@ -216,7 +217,7 @@ KERNELS: dict[str, Callable[..., Callable[[], None]]] = {}
 def work_of(problem: Meaning, addresses: Mapping[str, int]) -> Callable[[], None]:
     """What computes a node at these addresses."""
     node = problem.node
-    attributes = bound_attrs(node, {}, lambda body, sizes: Region(body, sizes))
+    attributes = bound_attrs(node, {}, Region)
     operands = [_seen(view, addresses, f"o{i}") for i, view in enumerate(problem.operands)]
     results = [_seen(view, addresses, f"r{i}") for i, view in enumerate(problem.results)]
 
