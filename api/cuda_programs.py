@@ -113,7 +113,8 @@ def cuda_graph_executor(
 def eager_on(gpu: CudaDevice, device: str, level: int) -> Executor:
     """The executor "eager" on an opened GPU."""
     planner = CudaPlanner(gpu.backend, ReplayOptions(), _nothing, level >= FUSING_LEVEL)
-    return CudaExecutor(CudaEagerExecutor(gpu, Target("eager", device), planner.eagerly_of), gpu)
+    eager = CudaEagerExecutor(gpu, Target("eager", device), planner.eagerly_of)
+    return CudaExecutor(eager, eager, gpu)
 
 
 def graphs_on(gpu: CudaDevice, device: str, options: ReplayOptions, policy: PolicyOf, level: int) -> Executor:
@@ -123,7 +124,7 @@ def graphs_on(gpu: CudaDevice, device: str, options: ReplayOptions, policy: Poli
     fallback = CudaEagerExecutor(gpu, Target("eager", device), planner.eagerly_of)
     analysis = Analysis(padding_safety, mask_padding, real_size_input)
     inner = ReplayExecutor(gpu, replace(CUDA, device=device), planner.of, fallback, options, analysis)
-    return CudaExecutor(inner, gpu)
+    return CudaExecutor(inner, fallback, gpu)
 
 
 def cuda_target() -> Target:

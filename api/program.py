@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from .executors.base import Executor
+from .executors.cuda.profile import Profile, Profiling
 from .executors.memory import size_text
 from .executors.replay.counters import Counting, Stats
 from .ir.analysis import all_nodes, parameter_bytes, parameter_count
@@ -104,6 +105,18 @@ class Program:
         if not isinstance(self._executable, Counting):
             raise UnsupportedError(f"executor {self.target.executor!r} counts nothing", remedy='use executor="graph"')
         return self._executable.stats()
+
+    def profile(self, inputs: Mapping[str, Any] | None = None) -> Profile:
+        """How long each launch of a call with these inputs takes on the GPU, with its bytes and FLOPs, by node.
+
+        `print` shows a table. Raises `UnsupportedError` for a program that does not run on a GPU.
+        """
+        if not isinstance(self._executable, Profiling):
+            raise UnsupportedError(
+                f"executor {self.target.executor!r} on {self.target.device} has no launches to time",
+                remedy='use device="cuda"',
+            )
+        return self._executable.profile({} if inputs is None else inputs)
 
     def close(self) -> None:
         """Gives back memory; the program cannot run afterwards."""

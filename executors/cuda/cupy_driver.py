@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
@@ -266,10 +267,8 @@ class CupyDriver:
         """See `Driver.abort_capture`."""
         if self._capturing.pop(stream, None) is None:
             return
-        try:
+        with suppress(*self.failures):  # what was recorded may be broken; it is gone either way
             self._stream(stream).end_capture()
-        except self.failures:
-            pass  # what was recorded was broken, and is gone
 
     def _stream(self, stream: int) -> Any:
         return next((each for each in self._streams if each.ptr == stream), None) or _stream_object(stream)

@@ -53,6 +53,10 @@ class CudaEagerExecutable:
         bound.forget()
         return dict(zip(self._graph.output_names, results, strict=True))
 
+    def bound_for(self, inputs: Mapping[str, Any]) -> CudaPlan:
+        """The plan for a call with these inputs, with memory. Raises as `run` does, also where no plan can be made."""
+        return self.bound(self._signature.bind(inputs)[1])
+
     def bound(self, sizes: Mapping[str, int]) -> CudaPlan:
         """The plan for calls of these sizes, with memory."""
         key = tuple(sorted(sizes.items()))

@@ -12,6 +12,9 @@ from ..replay.counters import Counting, Stats
 from ..replay.executable import ReplayExecutable
 from .arrays import DeviceArray, framework_of
 from .device import HOST_ARRAYS, CudaDevice
+from .eager import CudaEagerExecutable
+from .profile import Profile
+from .profiling import profile
 from .shortcut import Shortcut, shortcut_for
 
 
@@ -21,8 +24,9 @@ class CudaExecutable:
     It may be called from several threads: calls wait for each other.
     """
 
-    def __init__(self, inner: Executable, device: CudaDevice) -> None:
+    def __init__(self, inner: Executable, eager: CudaEagerExecutable, device: CudaDevice) -> None:
         self._inner = inner
+        self._eager = eager
         self._device = device
         self._kinds: dict[type, str] = {}
         self._shortcut: Shortcut | None = None
@@ -84,6 +88,19 @@ class CudaExecutable:
 
     # ---- reports
 
+    def profile(self, inputs: Mapping[str, Any]) -> Profile:
+        """The launches of a call with these inputs, each timed by itself. Raises as `run` does."""
+        device = self._device
+        with self._lock:
+            try:
+                device.driver.check()
+                device.enter(self._framework(inputs))
+                wrapped = self._wrapped(inputs)
+                self._eager.run(wrapped)
+                return profile(self._eager.bound_for(wrapped))
+            except device.driver.failures as error:
+                raise device.driver.explained(error) from error
+
     @property
     def remarks(self) -> tuple[str, ...]:
         """Lines for `explain()`."""
@@ -100,4 +117,5 @@ class CudaExecutable:
         with self._lock:
             self._shortcut = None
             self._inner.close()
+            self._eager.close()
             self._device.close()

@@ -84,10 +84,11 @@ class CudaEagerExecutor:
 
 
 class CudaExecutor:
-    """What `inner` makes of a graph, for callers with arrays of any framework."""
+    """What `inner` makes of a graph, for callers with arrays of any framework; `eager` is what profiles run."""
 
-    def __init__(self, inner: Executor, device: CudaDevice) -> None:
+    def __init__(self, inner: Executor, eager: CudaEagerExecutor, device: CudaDevice) -> None:
         self._inner = inner
+        self._eager = eager
         self._device = device
 
     def target(self) -> Target:
@@ -96,4 +97,4 @@ class CudaExecutor:
 
     def compile(self, graph: Graph) -> CudaExecutable:
         """`graph` as a program on the device."""
-        return CudaExecutable(self._inner.compile(graph), self._device)
+        return CudaExecutable(self._inner.compile(graph), self._eager.compile(graph), self._device)

@@ -1,4 +1,4 @@
-"""Device memory of a program: arenas, constants shared by all plans, and pinned memory on the way to and from the host."""
+"""Device memory of a program: arenas, constants that all plans share, and pinned memory on the way to the host and back."""
 
 import weakref
 from collections.abc import Hashable
@@ -37,7 +37,7 @@ class Arenas:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._largest: "weakref.ref[Memory] | None" = None
+        self._largest: weakref.ref[Memory] | None = None
 
     def reserve(self, nbytes: int) -> DeviceArena:
         """An arena. Raises `ResourceError`, with the numbers, when there is not that much memory."""
@@ -73,7 +73,7 @@ class Constants:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._kept: "weakref.WeakValueDictionary[Hashable, Memory]" = weakref.WeakValueDictionary()
+        self._kept: weakref.WeakValueDictionary[Hashable, Memory] = weakref.WeakValueDictionary()
 
     def plain(self, content: Constant) -> Memory:
         """A constant as it is."""

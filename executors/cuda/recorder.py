@@ -1,5 +1,7 @@
 """Recording through a captured stream: what the steps of a segment enqueue becomes one graph."""
 
+from contextlib import suppress
+
 from ...ir.errors import CaptureError
 from ...ir.plan import Place as Home
 from ...ir.plan import Segment, Step
@@ -115,10 +117,8 @@ class CudaRecording:
         if self._graph is None:
             return
         device = self._device
-        try:
+        with suppress(*device.driver.failures):  # a failure is told to the next call that waits
             device.driver.synchronize(device.stream)
-        except device.driver.failures:
-            pass  # the failure is told to the next call that waits
         self._graph.close()
         self._graph = None
 

@@ -1,7 +1,7 @@
 """Which of several ways does a step fastest: measured once per device and problem, and kept on disk.
 
-Each way is recorded several times over, on buffers that take turns and together exceed the cache, and the recorded graph
-is timed. A choice is a small JSON file under the hash of what it was made for: device, problem, and the ways there were.
+Each way is recorded several times over, on buffers that take turns and together exceed the cache, and the graph is
+timed. A choice is a small JSON file under the hash of what it was made for: device, problem, and the ways there were.
 Choices can be exported and brought to another machine with the same device; whoever finds one measures nothing.
 """
 
@@ -21,6 +21,7 @@ from .cache import read_file, write_file
 from .driver import Enqueue, Memory
 from .launch import Argument, Candidate, HostCall, KernelLaunch, LibraryCall, Packed, Place, Task
 from .lowering import Ways
+from .timing import graph_seconds
 
 if TYPE_CHECKING:
     from .device import CudaDevice
@@ -30,7 +31,6 @@ ROTATED_BYTES = 192 << 20
 
 MOST_TURNS = 16
 REPETITIONS = 12
-REPLAYS = 5
 
 HEAVY = Trait.PRODUCT
 """The trait of ops that are measured unless that is switched off."""
@@ -179,22 +179,7 @@ class Measurement:
             call(stream)
         driver.synchronize(stream)
         rounds = -(-REPETITIONS // len(self._turns))
-        driver.begin_capture(stream)
-        try:
-            for call in calls * rounds:
-                call(stream)
-            graph = driver.end_capture(stream)
-        finally:
-            driver.abort_capture(stream)
-        begin, end, elapsed = driver.timer()
-        found: list[float] = []
-        for _ in range(REPLAYS):
-            begin(stream)
-            graph.launch(stream)
-            end(stream)
-            found.append(elapsed())
-        graph.close()
-        return min(found) / (len(self._turns) * rounds)
+        return graph_seconds(self._device, calls, rounds) / len(self._turns)
 
     def _turn(self) -> dict[int | Packed, Memory]:
         """Memory for every buffer and constant: small numbers in floats, zeros elsewhere, as they may be indices."""

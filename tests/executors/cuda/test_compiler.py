@@ -1,0 +1,76 @@
+"""Kernels through NVRTC, which needs no GPU: groups, failures, the cache."""
+
+from pathlib import Path
+
+import pytest
+from capgraph.executors.cuda import compiler
+from capgraph.executors.cuda.cache import KernelCache
+from capgraph.executors.cuda.compiler import Compiled, Compiler, Failed, arch_name, symbol_of
+from capgraph.executors.cuda.launch import Kernel
+
+
+def scaling(factor: int) -> Kernel:
+    text = f'extern "C" __global__ void NAME(f16* r, const f16* x) {{ begin(); put(r[0], get(x[0]) * {factor}); }}'
+    return Kernel(text, (1, 1, 1), (32, 1, 1))
+
+
+BROKEN = Kernel('extern "C" __global__ void NAME(float* r) { r[0] = undeclared; }', (1, 1, 1), (32, 1, 1))
+
+
+@pytest.mark.parametrize("arch", [80, 90, 100])
+def test_kernels_compile_for_every_architecture(arch: int, tmp_path: Path) -> None:
+    kernels = [scaling(factor) for factor in range(3)]
+    made = Compiler(arch, KernelCache(tmp_path)).compile(kernels)
+    for kernel in kernels:
+        found = made[kernel.text]
+        assert isinstance(found, Compiled)
+        assert found.symbol == symbol_of(kernel.text)
+        assert found.symbol.encode() in found.module.code
+        assert found.module.code.startswith(b"\x7fELF")
+
+
+def test_a_second_compiler_finds_everything_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = [scaling(factor) for factor in range(30)]
+    first = Compiler(90, KernelCache(tmp_path))
+    made = first.compile(kernels)
+    assert first.counters.compiled == 30
+    monkeypatch.setattr(compiler, "build", lambda *_: pytest.fail("it compiles what is on disk"))
+    second = Compiler(90, KernelCache(tmp_path))
+    assert second.compile(kernels) == made
+    assert second.counters.found == 30
+
+
+def test_another_architecture_or_prelude_is_another_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Compiler(90, KernelCache(tmp_path)).compile([scaling(1)])
+    other = Compiler(80, KernelCache(tmp_path))
+    other.compile([scaling(1)])
+    assert other.counters.compiled == 1
+    monkeypatch.setattr(compiler, "PRELUDE", compiler.PRELUDE + "\n// changed")
+    changed = Compiler(90, KernelCache(tmp_path))
+    changed.compile([scaling(1)])
+    assert changed.counters.compiled == 1
+
+
+def test_one_that_fails_does_not_take_its_group_along(tmp_path: Path) -> None:
+    kernels = [scaling(1), BROKEN, scaling(2)]
+    made = Compiler(90, KernelCache(tmp_path)).compile(kernels)
+    failed = made[BROKEN.text]
+    assert isinstance(failed, Failed)
+    assert "undeclared" in failed.log
+    assert failed.source is not None
+    assert "undeclared" in failed.source.read_text()
+    assert all(isinstance(made[kernel.text], Compiled) for kernel in (kernels[0], kernels[2]))
+
+
+def test_damage_on_disk_is_repaired(tmp_path: Path) -> None:
+    Compiler(90, KernelCache(tmp_path)).compile([scaling(1)])
+    (entry,) = (tmp_path / "modules").iterdir()
+    entry.write_bytes(entry.read_bytes()[:-1])
+    again = Compiler(90, KernelCache(tmp_path))
+    assert isinstance(again.compile([scaling(1)])[scaling(1).text], Compiled)
+    assert again.counters.compiled == 1
+    assert Compiler(90, KernelCache(tmp_path)).compile([scaling(1)])
+
+
+def test_architectures_have_the_instructions_that_only_they_have() -> None:
+    assert [arch_name(arch) for arch in (80, 89, 90, 100)] == ["sm_80", "sm_89", "sm_90a", "sm_100a"]
