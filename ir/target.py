@@ -9,8 +9,9 @@ class Target:
 
     `captures` says whether it can record steps and replay them. `problem` says why it cannot run here (empty when it
     can), and `remedy` what to do about that. `alignment` is the alignment of buffers in bytes. `strided_views`: kernels
-    take operands and results with any strides, so that transposes and slices cost nothing. `uncapturable` names ops
-    whose kernels cannot be recorded there, beyond those that no device can record.
+    take operands and results with any strides, so that transposes and slices cost nothing. `channels_last`: images
+    between convolutions lie as [N, ..., C]. `uncapturable` names ops whose kernels cannot be recorded there, beyond
+    those that no device can record.
     """
 
     executor: str
@@ -20,6 +21,7 @@ class Target:
     remedy: str = ""
     alignment: int = 64
     strided_views: bool = True
+    channels_last: bool = False
     uncapturable: frozenset[str] = field(default_factory=frozenset[str])
 
     @property
@@ -29,4 +31,4 @@ class Target:
 
 
 HOST = Target("graph", "host", captures=True)
-CUDA = Target("graph", "cuda", captures=True, alignment=256)
+CUDA = Target("graph", "cuda", captures=True, alignment=256, channels_last=True)

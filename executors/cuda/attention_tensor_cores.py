@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ...ir.types import DType
 from .attention import Attention
 from .attention_code import length_code, parameters, score_code
-from .launch import Chip, Kernel, KernelLaunch, Place
+from .launch import Chip, Kernel, KernelLaunch
 from .regions import Source
 
 _KEYS = 32
@@ -53,9 +53,8 @@ def fits(attention: Attention) -> bool:
 
 def _lies_in_pieces(source: Source) -> bool:
     strides = [stride for size, stride in zip(source.shape[:3], source.strides[:3], strict=True) if size > 1]
-    starts = not isinstance(source.argument, Place) or source.argument.offset % 16 == 0
     is_dense = source.strides[3] == 1 and source.shape[3] % 8 == 0
-    return starts and is_dense and all(stride % 8 == 0 for stride in strides)
+    return source.starts_a_piece and is_dense and all(stride % 8 == 0 for stride in strides)
 
 
 def shapes(attention: Attention, chip: Chip) -> Iterator[Shape]:
@@ -335,7 +334,7 @@ def _write(attention: Attention, shape: Shape, pitch: int, o: tuple[int, ...]) -
         part = f"memory[(i * 16 + {place}) * {pitch} + piece * 8 + c]"
         begin, step = "threadIdx.x", threads
     kind = _DTYPES[attention.o.dtype]
-    is_whole = all(stride % 8 == 0 for stride in o[:3]) and _starts_a_piece(attention.o)
+    is_whole = all(stride % 8 == 0 for stride in o[:3]) and attention.o.starts_a_piece
     store = f"*(pack<{kind}, 8>*)at = made;" if is_whole else "for (int c = 0; c < 8; c++) at[c] = made.v[c];"
     finish = (
         """
@@ -364,7 +363,3 @@ def _write(attention: Attention, shape: Shape, pitch: int, o: tuple[int, ...]) -
     {kind}* const at = o + (i64)sample * {o[0]} + (i64)h * {o[1]} + (i64)t * {o[2]} + piece * 8;
     {store}
   }}{finish}"""
-
-
-def _starts_a_piece(source: Source) -> bool:
-    return not isinstance(source.argument, Place) or source.argument.offset % 16 == 0

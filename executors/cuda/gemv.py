@@ -1,19 +1,20 @@
-"""Own kernels for products of few rows with a weight: on tensor cores for halves, by multiply-adds for f32.
+"""Own kernels for products of few rows with a weight: a warp for each column, or tensor cores (`split_products.py`).
 
 cuBLASLt takes 5 us for such a product, of which reading the weight is a third.
 """
 
 from collections.abc import Iterator, Mapping
 
+from ...ir.plan import element_bytes
 from ...ir.types import DType
 from .codegen.types import stored
 from .launch import Candidate, Chip, Kernel, KernelLaunch, Lowering
 from .products import Factors, factors_of, packed_weight, product_operands
-from .regions import Region
+from .regions import Region, source_of
 from .split_products import fits, split_product, tilings
 from .tails import Tail, tail_of
 
-MAX_F32_ROWS = 8
+_MAX_ROWS = {DType.F32: 8, DType.F16: 4, DType.BF16: 4}
 _WARPS = 8
 _MOST_DEPTH = 16
 
@@ -26,37 +27,37 @@ def lower_few_rows(region: Region) -> Iterator[Candidate]:
     a, b, _ = product_operands(region)
     if len(a.shape) < 2 or len(b.shape) != 2:
         return
-    from .regions import source_of
-
     factors = factors_of(a, packed_weight(b), source_of(region.task.results[0]))
     chip = region.task.chip
+    if _fits_columns(factors):
+        yield Candidate("columns", (_by_columns(factors, tail, chip),))
     if fits(factors):
         for tiling in tilings(factors, chip):
             yield Candidate(tiling.name, (split_product(factors, tail, tiling, chip),))
-    elif _is_f32(factors):
-        yield Candidate("rows-f32", (_f32_product(factors, tail, chip),))
 
 
-def _is_f32(factors: Factors) -> bool:
+def _fits_columns(factors: Factors) -> bool:
     a, b = factors.a, factors.b
+    piece = 16 // element_bytes(a.dtype)
     return (
-        a.dtype is DType.F32
-        and not factors.leading
-        and 1 <= a.shape[-2] <= MAX_F32_ROWS
-        and a.shape[-1] % 4 == 0
+        not factors.leading
+        and 1 <= a.shape[-2] <= _MAX_ROWS.get(a.dtype, 0)
+        and a.shape[-1] % piece == 0
         and a.strides[-1] == 1
         and b.strides[-2] == 1
-        and b.strides[-1] % 4 == 0
-        and (a.strides[-2] % 4 == 0 or a.shape[-2] == 1)
+        and b.strides[-1] % piece == 0
+        and (a.strides[-2] % piece == 0 or a.shape[-2] == 1)
+        and a.starts_a_piece
+        and b.starts_a_piece
     )
 
 
-def _f32_product(factors: Factors, tail: Tail, chip: Chip) -> KernelLaunch:
+def _by_columns(factors: Factors, tail: Tail, chip: Chip) -> KernelLaunch:
     columns = factors.b.shape[-1]
     blocks = min(-(-columns // _WARPS), 2 * chip.multiprocessors)
     sources = [factors.a, factors.b, *tail.sources]
     return KernelLaunch(
-        Kernel(_f32_text(factors, tail), (blocks, 1, 1), (32 * _WARPS, 1, 1)),
+        Kernel(_text(factors, tail), (blocks, 1, 1), (32 * _WARPS, 1, 1)),
         tuple(source.argument for source in sources),
         nbytes=sum(source.nbytes for source in sources),
         flops=2 * factors.a.shape[-2] * columns * factors.a.shape[-1],
@@ -64,17 +65,25 @@ def _f32_product(factors: Factors, tail: Tail, chip: Chip) -> KernelLaunch:
     )
 
 
-def _f32_text(factors: Factors, tail: Tail) -> str:
-    """A warp for each column; lanes take every 32nd piece of four elements."""
+def _text(factors: Factors, tail: Tail) -> str:
+    """A warp for each column; lanes take every 32nd piece of 16 bytes, and the first have a row each at the end."""
     (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
-    pieces = -(-inner // 128)
+    kind = stored(factors.a.dtype)
+    size = 16 // element_bytes(factors.a.dtype)
+    pieces = -(-inner // (32 * size))
     depth = -(-pieces // -(-pieces // _MOST_DEPTH))
     pieces = -(-pieces // depth) * depth
     wait = '#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.wait;" ::: "memory");\n#endif'
     is_weight = factors.b.constant is not None
-    kind = stored(factors.a.dtype)
+    element = tail.element_at("lane", "column")
     return f"""
-struct alignas(16) NAME_piece {{ float v[4]; }};
+typedef pack<{kind}, {size}> NAME_piece;
+__device__ inline NAME_piece NAME_load(const void* at) {{
+  union {{ NAME_piece p; unsigned w[4]; }} u;
+  asm volatile("ld.global{".nc.L1::no_allocate" if is_weight else ""}.v4.u32 {{%0, %1, %2, %3}}, [%4];"
+               : "=r"(u.w[0]), "=r"(u.w[1]), "=r"(u.w[2]), "=r"(u.w[3]) : "l"(at));
+  return u.p;
+}}
 extern "C" __global__ void __launch_bounds__({32 * _WARPS})
 NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
   constexpr int ROWS = {rows}, DEPTH = {depth};
@@ -84,40 +93,42 @@ NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
   auto load = [&](NAME_piece& to, int column, int piece) {{
-    const int k = piece * 128 + lane * 4;
+    const int k = (piece * 32 + lane) * {size};
     to = {{}};
-    if (column < {columns} && k < {inner})
-      to = *(const NAME_piece*)(weight + (i64)column * {factors.b.strides[-1]} + k);
+    if (column < {columns} && k < {inner}) to = NAME_load(weight + (i64)column * {factors.b.strides[-1]} + k);
   }};
 {"" if is_weight else wait}
 #pragma unroll
   for (int s = 0; s < DEPTH; s++) load(w[s], first, s);
 {wait if is_weight else ""}
   for (int column = first; column < {columns}; column += gridDim.x * {_WARPS}) {{
+    {element.declarations}
+    if (lane < ROWS) {{ {element.constants} {element.others} }}
     float sums[ROWS] = {{}};
     for (int piece = 0; piece < {pieces}; piece += DEPTH) {{
 #pragma unroll
       for (int s = 0; s < DEPTH; s++) {{
-        const int k = (piece + s) * 128 + lane * 4;
+        const int k = ((piece + s) * 32 + lane) * {size};
 #pragma unroll
         for (int m = 0; m < ROWS; m++) {{
           NAME_piece p = {{}};
           if (k < {inner}) p = *(const NAME_piece*)(x + (i64)m * {factors.a.strides[-2]} + k);
 #pragma unroll
-          for (int e = 0; e < 4; e++) sums[m] += p.v[e] * w[s].v[e];
+          for (int e = 0; e < {size}; e++) sums[m] += get(p.v[e]) * get(w[s].v[e]);
         }}
-        const bool goes_on = piece + s + DEPTH < {pieces};
         const int next = piece + s + DEPTH;
+        const bool goes_on = next < {pieces};
         load(w[s], goes_on ? column : column + (int)gridDim.x * {_WARPS}, goes_on ? next : next - {pieces});
       }}
     }}
+    float total = 0;
 #pragma unroll
     for (int m = 0; m < ROWS; m++) {{
-      float total = warp_fold<sum, 32>(sums[m]);
-      const int row = m;
-      if (lane == m % 32) {{
-        {tail.code("total", "row", "column")}
-      }}
+      const float whole = warp_fold<sum, 32>(sums[m]);
+      if (lane == m) total = whole;
+    }}
+    if (lane < ROWS) {{
+      {element.finish("total")}
     }}
   }}
 }}

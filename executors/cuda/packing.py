@@ -24,13 +24,27 @@ def transposed(content: Array, *permutation: int) -> Array:
     return content.transpose(permutation)
 
 
+def channels_last(content: Array, channels: int) -> Array:
+    """Weights [M, C, ...] as [M, ..., channels], with zeros behind the C that there are; [M, C, L] as [M, 1, L, C]."""
+    image = content[:, :, np.newaxis] if content.ndim == 3 else content
+    moved = np.moveaxis(image, 1, -1)
+    filled = np.zeros((*moved.shape[:-1], channels), content.dtype)
+    filled[..., : moved.shape[-1]] = moved
+    return filled
+
+
 def cast(content: Array, dtype: str) -> Array:
     """In the dtype of that name, such as "f32"."""
     with np.errstate(all="ignore"):
         return content.astype(DType(dtype).numpy)
 
 
-PACKINGS: Mapping[str, Callable[..., Array]] = {"contiguous": contiguous, "transposed": transposed, "cast": cast}
+PACKINGS: Mapping[str, Callable[..., Array]] = {
+    "contiguous": contiguous,
+    "transposed": transposed,
+    "channels_last": channels_last,
+    "cast": cast,
+}
 """Packings by name."""
 
 

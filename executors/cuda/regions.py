@@ -40,6 +40,11 @@ class Source:
         distinct = [size for size, stride in zip(self.shape, self.strides, strict=True) if stride]
         return math.prod(distinct) * element_bytes(self.dtype)
 
+    @property
+    def starts_a_piece(self) -> bool:
+        """Whether its first element may be read in a piece of 16 bytes."""
+        return not isinstance(self.argument, Place) or self.argument.offset % 16 == 0
+
     def at(self, elements: int) -> "Source":
         """The same tensor, begun `elements` later."""
         if not elements or not isinstance(self.argument, Place):
@@ -212,10 +217,8 @@ def completed(
     task = _rest_task(region, made)
     if task is None:
         return
-    try:
-        from .codegen.fused import lower_fused
-    except ModuleNotFoundError:
-        return
+    from .codegen.fused import lower_fused
+
     for rest in lower_fused(task):
         used = made.scratch_bytes + max(scratch, rest.scratch_bytes)
         yield Candidate(f"{name}+{rest.name}", (*launches, *rest.launches), used)

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...ir.types import DType
-from .launch import Chip, Kernel, KernelLaunch, Place
+from .launch import Chip, Kernel, KernelLaunch
 from .products import Factors
-from .regions import Source
 from .tails import Tail
 
 MAX_ROWS = 256
@@ -56,13 +55,9 @@ def fits(factors: Factors) -> bool:
         and b.strides[-2] == 1
         and (a.strides[-1] == 1 and b.strides[-1] % 8 == 0)
         and (a.strides[-2] % 8 == 0 or a.shape[-2] == 1)
-        and _starts_a_piece(a)
-        and _starts_a_piece(b)
+        and a.starts_a_piece
+        and b.starts_a_piece
     )
-
-
-def _starts_a_piece(source: Source) -> bool:
-    return not isinstance(source.argument, Place) or source.argument.offset % 16 == 0
 
 
 def tilings(factors: Factors, chip: Chip) -> Iterator[Tiling]:
@@ -74,21 +69,23 @@ def tilings(factors: Factors, chip: Chip) -> Iterator[Tiling]:
 
 
 def _few_rows(_rows: int) -> Iterator[tuple[int, int, int]]:
-    yield from ((1, 1, 8), (1, 2, 8), (1, 1, 4), (1, 1, 16))
+    yield from ((1, 1, 8), (1, 2, 8), (1, 1, 16))
 
 
 def _more_rows(rows: int) -> Iterator[tuple[int, int, int]]:
-    for high in (2, 4):
+    for high in (1, 2, 4):
         if 16 * high < 2 * rows:
-            yield from ((high, wide, warps) for wide in (2, 4) for warps in (4, 8))
+            yield from ((high, wide, 8) for wide in (2, 4) if high * wide <= 8)
+    yield (2, 4, 4)
 
 
 def _with_depth(high: int, wide: int, warps: int, rows: int, inner: int) -> Tiling:
-    pieces = -(-inner // (_PIECE * warps))
+    pieces = 2 * -(-inner // (2 * _PIECE * warps))
     loads = wide + high * (1 if rows <= 8 else 2)
-    most = max(1, min(16, (96 if high * wide < 8 else 64) // (4 * loads)))
+    most = max(2, min(16, (96 if high * wide < 8 else 80) // (4 * loads)))
     rounds = -(-pieces // most)
-    return Tiling(high, wide, warps, -(-pieces // rounds))
+    depth = -(-pieces // rounds)
+    return Tiling(high, wide, warps, depth + depth % 2)
 
 
 def _guess(tiling: Tiling, rows: int, columns: int, inner: int, chip: Chip) -> float:
@@ -104,7 +101,7 @@ def split_product(factors: Factors, tail: Tail, tiling: Tiling, chip: Chip) -> K
     """The launch of one tiling."""
     (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
     tiles = -(-rows // tiling.rows) * -(-columns // tiling.columns)
-    blocks = min(tiles, chip.multiprocessors * max(1, 16 // tiling.warps))
+    blocks = min(tiles, chip.multiprocessors * max(2, 16 // tiling.warps))
     kernel = Kernel(
         _text(factors, tail, tiling),
         (blocks, 1, 1),
@@ -121,8 +118,11 @@ def split_product(factors: Factors, tail: Tail, tiling: Tiling, chip: Chip) -> K
     )
 
 
-def _rounded(number: int, step: int) -> int:
-    return -(-number // step) * step
+def _pieces(inner: int, warps: int, depth: int) -> int:
+    """Pieces that each warp takes: an even number that is a multiple of `depth`."""
+    step = depth if depth % 2 == 0 else 2 * depth
+    needed = 2 * -(-inner // (2 * _PIECE * warps))
+    return -(-needed // step) * step
 
 
 def _padded(columns: int) -> int:
@@ -136,11 +136,14 @@ def _text(factors: Factors, tail: Tail, tiling: Tiling) -> str:
     is_weight = factors.b.constant is not None
     down, tiles_down = factors.a.strides[-2], -(-rows // tiling.rows)
     tiles = tiles_down * -(-columns // tiling.columns)
-    pieces = _rounded(_rounded(inner, _PIECE * tiling.warps) // (_PIECE * tiling.warps), tiling.depth)
+    pieces = _pieces(inner, tiling.warps, tiling.depth)
     stride = _padded(tiling.columns)
     upper = f"if (is_inside && m0 + 16 * i + 8 < {rows}) upper[i] = NAME_read(x + (i64)(m0 + 16 * i + 8) * {down} + k);"
     upper = upper if rows > 8 else ""
     wait = '#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.wait;" ::: "memory");\n#endif'
+    early, finish = _tail_code(factors, tail, tiling)
+    # two pieces of a warp side by side: lanes read whole lines of 128 bytes
+    place = f"(piece / 2 * {2 * tiling.warps} + warp * 2 + piece % 2) * {_PIECE} + quad"
     return f"""
 struct NAME_piece {{ unsigned x, y, z, w; }};
 __device__ inline NAME_piece NAME_load(const void* at) {{
@@ -166,13 +169,13 @@ extern "C" __global__ void __launch_bounds__({32 * tiling.warps})
 NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.parameters)}) {{
   constexpr int HIGH = {tiling.high}, WIDE = {tiling.wide}, WARPS = {tiling.warps}, DEPTH = {tiling.depth};
   extern __shared__ float partial[];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, inside = warp * {_PIECE} + lane % 4 * 8;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4 * 8;
   NAME_piece w[DEPTH][WIDE], low[DEPTH][HIGH], high[DEPTH][HIGH];
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
   auto load_weight = [&](NAME_piece (&to)[WIDE], int tile, int piece) {{
-    const int k = piece * {_PIECE * tiling.warps} + inside, n0 = tile / {tiles_down} * {tiling.columns} + group;
+    const int k = {place}, n0 = tile / {tiles_down} * {tiling.columns} + group;
 #pragma unroll
     for (int j = 0; j < WIDE; j++) {{
       to[j] = {{0, 0, 0, 0}};
@@ -181,7 +184,7 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.paramet
     }}
   }};
   auto load_rows = [&](NAME_piece (&lower)[HIGH], NAME_piece (&upper)[HIGH], int tile, int piece) {{
-    const int k = piece * {_PIECE * tiling.warps} + inside, m0 = tile % {tiles_down} * {tiling.rows} + group;
+    const int k = {place}, m0 = tile % {tiles_down} * {tiling.rows} + group;
 #pragma unroll
     for (int i = 0; i < HIGH; i++) {{
       lower[i] = upper[i] = {{0, 0, 0, 0}};
@@ -197,6 +200,8 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.paramet
 #pragma unroll
   for (int s = 0; s < DEPTH; s++) load_rows(low[s], high[s], blockIdx.x, s);
   for (int tile = blockIdx.x; tile < {tiles}; tile += gridDim.x) {{
+    const int first_row = tile % {tiles_down} * {tiling.rows}, first_column = tile / {tiles_down} * {tiling.columns};
+    {early}
     float sums[HIGH][WIDE][4] = {{}};
     for (int piece = 0; piece < {pieces}; piece += DEPTH) {{
 #pragma unroll
@@ -225,17 +230,33 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.paramet
         {f"at[{8 * stride}] = sums[i][j][2]; at[{8 * stride + 1}] = sums[i][j][3];" if rows > 8 else ""}
       }}
     __syncthreads();
-    const int first_row = tile % {tiles_down} * {tiling.rows}, first_column = tile / {tiles_down} * {tiling.columns};
-    for (int e = threadIdx.x; e < {min(tiling.rows, rows) * tiling.columns}; e += {32 * tiling.warps}) {{
-      const int m = e / {tiling.columns}, n = e % {tiling.columns};
-      const int row = first_row + m, column = first_column + n;
-      if (row >= {rows} || column >= {columns}) continue;
-      float total = 0;
-#pragma unroll
-      for (int part = 0; part < WARPS; part++) total += partial[(part * {tiling.rows} + m) * {stride} + n];
-      {tail.code("total", "row", "column")}
-    }}
+    {finish}
     __syncthreads();
   }}
 }}
 """
+
+
+def _tail_code(factors: Factors, tail: Tail, tiling: Tiling) -> tuple[str, str]:
+    """What each thread reads for its elements of a tile before the sums are there, and what it does then."""
+    rows, columns = factors.a.shape[-2], factors.b.shape[-1]
+    threads, count = 32 * tiling.warps, min(tiling.rows, rows) * tiling.columns
+    rounds = -(-count // threads)
+    early, late = [], []
+    for index in range(rounds):
+        element = tail.element_at(f"row{index}", f"column{index}", str(index))
+        early.append(
+            f"const int e{index} = threadIdx.x + {index * threads}; "
+            f"const int row{index} = first_row + e{index} / {tiling.columns}; "
+            f"const int column{index} = first_column + e{index} % {tiling.columns}; "
+            f"const bool is_there{index} = e{index} < {count} && row{index} < {rows} && column{index} < {columns}; "
+            f"{element.declarations} if (is_there{index}) {{ {element.constants} {element.others} }}"
+        )
+        late.append(
+            f"if (is_there{index}) {{ "
+            f"const float* at = partial + e{index} / {tiling.columns} * {_padded(tiling.columns)} "
+            f"+ e{index} % {tiling.columns}; float total = 0;\n#pragma unroll\n"
+            f"for (int part = 0; part < WARPS; part++) total += at[part * {tiling.rows * _padded(tiling.columns)}]; "
+            f"{element.finish('total')} }}"
+        )
+    return "\n    ".join(early), "\n    ".join(late)

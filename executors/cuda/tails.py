@@ -3,13 +3,13 @@
 It is computed in f32 throughout and rounded once, when it is written.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...ir.graph import Node, Value
 from ...ir.op import Trait
 from .codegen.expressions import EXPRESSIONS, expression
-from .codegen.types import Name, literals, number, stored
+from .codegen.types import Name, computed, literals, number, stored
 from .indexing import index_type
 from .regions import Region, Source, body_of, source_of, static_shape
 
@@ -18,7 +18,7 @@ from .regions import Region, Source, body_of, source_of, static_shape
 class Tail:
     """What follows a sum: `operands` are read and `results` written, each by its name in the code.
 
-    `shape` is that of the heavy node's result, whose elements have a row (all axes but the last) and a column.
+    `shape` is that of the heavy node's result.
     """
 
     region: Region
@@ -37,14 +37,17 @@ class Tail:
         """Their memory, in the order of the parameters."""
         return [*self.operands.values(), *self.results.values()]
 
-    def code(self, total: str, row: str, column: str) -> str:
-        """Statements that take the sum named `total` (a float) and write all results of the element."""
-        return "\n".join(_Writer(self, row, column).lines(total))
+    def element(self, offset_of: "OffsetOf", suffix: str = "") -> "Element":
+        """The code of one element; `suffix` keeps its names apart from those of another."""
+        return Element(self, offset_of, suffix)
 
-    def place(self, name: str, row: str, column: str) -> str:
-        """The element of an operand or result that belongs to a row and a column, as an expression."""
-        source = self.operands.get(name) or self.results[name]
-        return f"{name}[{element_offset(source, self.shape, row, column)}]"
+    def element_at(self, row: str, column: str, suffix: str = "") -> "Element":
+        """`element` for a row (all axes but the last) and a column."""
+        return Element(self, lambda source: element_offset(source, self.shape, row, column), suffix)
+
+
+OffsetOf = Callable[[Source], str]
+"""Where the element lies in a tensor that broadcasts to the shape of the heavy node's result, as an expression."""
 
 
 def tail_of(region: Region) -> Tail | None:
@@ -58,11 +61,20 @@ def tail_of(region: Region) -> Tail | None:
     if any(value not in region.sources for value in read) or any(value not in made for value in region.results):
         return None
     operands = {f"p{i}": region.sources[value] for i, value in enumerate(read) if not _is_literal(region, value)}
-    c = region.operand(2) if region.anchor.op.name == "gemm" else None
+    c = _addend(region)
     if c is not None:
-        operands["c"] = c
+        operands["addend"] = c
     results = {f"y{i}": source_of(view) for i, view in enumerate(region.task.results)}
     return Tail(region, shape, operands, results)
+
+
+def _addend(region: Region) -> Source | None:
+    """What the heavy node adds by itself, as a tensor that broadcasts to its result."""
+    c = region.operand(2) if region.anchor.op.name != "matmul" else None
+    if c is None or region.anchor.op.name == "gemm":
+        return c
+    axes = len(static_shape(region.anchor.output)) - 2
+    return replace(c, shape=(*c.shape, *(1,) * axes), strides=(*c.strides, *(0,) * axes))
 
 
 def _after(region: Region) -> Iterator[Node]:
@@ -87,45 +99,91 @@ def _is_literal(region: Region, value: Value) -> bool:
     return constant is not None and constant.size == 1
 
 
-class _Writer:
-    def __init__(self, tail: Tail, row: str, column: str) -> None:
+class Element:
+    """Code for one element in three parts: reads of constants, which need not wait, other reads, and the rest."""
+
+    def __init__(self, tail: Tail, offset_of: OffsetOf, suffix: str) -> None:
         self.tail = tail
-        self.row, self.column = row, column
-        self.names: dict[Value, Name] = {}
+        self.offset_of = offset_of
+        self.suffix = suffix
 
-    def lines(self, total: str) -> Iterator[str]:
-        region = self.tail.region
-        yield from self._anchor(total)
-        yield from self._operands()
+    @property
+    def declarations(self) -> str:
+        """Declarations of what is read, so that it may be read in a scope of its own."""
+        return " ".join(f"{computed(s.dtype)} {self._read(name)} = {{}};" for name, s in self.tail.operands.items())
+
+    @property
+    def constants(self) -> str:
+        """Statements that read constants."""
+        return self._reads(of_constants=True)
+
+    @property
+    def others(self) -> str:
+        """Statements that read what earlier kernels wrote."""
+        return self._reads(of_constants=False)
+
+    def finish(self, total: str) -> str:
+        """Statements that take the sum named `total` and write all results."""
+        return "\n".join(self._finish(total))
+
+    def code(self, total: str) -> str:
+        """All of it."""
+        return "\n".join([self.declarations, self.constants, self.others, self.finish(total)])
+
+    def _read(self, name: str) -> str:
+        return f"{name}_read{self.suffix}"
+
+    def _reads(self, *, of_constants: bool) -> str:
+        return " ".join(
+            f"{self._read(name)} = get({self._place(name)});"
+            for name, source in self.tail.operands.items()
+            if (source.constant is not None) == of_constants
+        )
+
+    def _place(self, name: str) -> str:
+        source = self.tail.operands.get(name) or self.tail.results[name]
+        return f"{name}[{self.offset_of(source)}]"
+
+    def _finish(self, total: str) -> Iterator[str]:
+        region, suffix = self.tail.region, self.suffix
+        names = self._names()
+        yield self._product(total)
+        names[region.anchor.output] = Name(f"product{suffix}", region.anchor.output.tensor.dtype)
         for index, node in enumerate(_after(region)):
-            operands = [self.names[value] if value is not None else None for value in node.inputs]
+            operands = [names[value] if value is not None else None for value in node.inputs]
             made = expression(node.op.name, operands, node.attrs, node.output.tensor.dtype)
-            yield f"const {made.ctype} v{index} = {made.text};"
-            self.names[node.output] = Name(f"v{index}", made.dtype)
+            yield f"const {made.ctype} v{index}{suffix} = {made.text};"
+            names[node.output] = Name(f"v{index}{suffix}", made.dtype)
         for index, value in enumerate(region.results):
-            yield f"put({self.tail.place(f'y{index}', self.row, self.column)}, {self.names[value].text});"
+            yield f"put({self._place(f'y{index}')}, {names[value].text});"
 
-    def _anchor(self, total: str) -> Iterator[str]:
+    def _product(self, total: str) -> str:
         node = self.tail.region.anchor
-        text = total
-        if node.op.name == "gemm":
-            text = f"{number(node.attrs['alpha'], 'float')} * {total}"
-            if "c" in self.tail.operands:
-                text += f" + {number(node.attrs['beta'], 'float')} * get({self.tail.place('c', self.row, self.column)})"
-        yield f"const float product = {text};"
-        self.names[node.output] = Name("product", node.output.tensor.dtype)
+        alpha, beta = (node.attrs["alpha"], node.attrs["beta"]) if node.op.name == "gemm" else (1.0, 1.0)
+        ctype = computed(node.output.tensor.dtype)
+        text = total if alpha == 1.0 else f"{number(alpha, ctype)} * {total}"
+        if "addend" in self.tail.operands:
+            added = self._read("addend")
+            text += f" + {added if beta == 1.0 else f'{number(beta, ctype)} * {added}'}"
+        return f"const {ctype} product{self.suffix} = {text};"
 
-    def _operands(self) -> Iterator[str]:
-        region = self.tail.region
-        places = {id(source): name for name, source in self.tail.operands.items()}
-        for value, source in region.sources.items():
-            if id(source) in places and places[id(source)] != "c":
-                name = places[id(source)]
-                made = Name(f"{name}_", source.dtype)
-                yield f"const {made.ctype} {made.text} = get({self.tail.place(name, self.row, self.column)});"
-                self.names[value] = made
+    def _names(self) -> dict[Value, Name]:
+        places = {id(source): name for name, source in self.tail.operands.items() if name != "addend"}
+        names: dict[Value, Name] = {}
+        for value, source in self.tail.region.sources.items():
+            if id(source) in places:
+                names[value] = Name(self._read(places[id(source)]), source.dtype)
             elif source.constant is not None and source.constant.size == 1:
-                self.names[value] = Name(literals(source.constant)[0], source.dtype)
+                names[value] = Name(literals(source.constant)[0], source.dtype)
+        return names
+
+
+def offset_at(source: Source, shape: Sequence[int], coordinates: Sequence[str]) -> str:
+    """Where the element of some coordinates of a tensor of `shape` lies in a tensor that broadcasts to it."""
+    full = broadcast_to(source, shape)
+    wide = "(i64)" if index_type(source) != "int" else ""
+    pairs = zip(coordinates, full.strides, strict=True)
+    return " + ".join(f"{wide}{name} * {stride}" for name, stride in pairs if stride) or "0"
 
 
 def element_offset(source: Source, shape: Sequence[int], row: str, column: str) -> str:

@@ -7,7 +7,7 @@ of it or does not.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ...ir.plan import Place, View, contiguous_strides, element_bytes
 from ...ir.target import Target
 from ...ir.types import Kind, TensorType
 from ..pattern import constant_of
+from .layouts import channels_last_strides, channels_last_values
 
 
 @dataclass
@@ -70,6 +71,7 @@ class _Assignment:
         self.states = {graph.outputs[state.output]: graph.inputs[state.input] for state in graph.states}
         self.state_inputs = set(self.states.values())
         self.parts = _parts_of_concats(graph)
+        self.images = channels_last_values(graph, target) - self.parts.whole_values - self.parts.place.keys()
         self.result = Storage([], {}, {}, set(), {})
 
     def run(self) -> Storage:
@@ -118,8 +120,15 @@ class _Assignment:
             self.result.dynamic[value] = index
             self._extend(group, value)
         else:
-            self._join(index, value, _contiguous_view(value, index, 0))
+            self._join(index, value, self._view(value, index, 0))
         return index
+
+    def _view(self, value: Value, buffer: int, offset: int) -> View:
+        """A value in memory of its own, in the layout that it is to have."""
+        row_major = _contiguous_view(value, buffer, offset)
+        if value not in self.images:
+            return row_major
+        return replace(row_major, strides=channels_last_strides(row_major.shape, element_bytes(row_major.dtype)))
 
     def _join(self, index: int, value: Value, view: View) -> None:
         self.result.views[value] = view
@@ -165,14 +174,18 @@ class _Assignment:
             source = node.inputs[operand] if operand < len(node.inputs) else None
             if node.outputs[result] is value and source is not None and self._may_overwrite(node, source, value):
                 base = self.result.views[source]
-                self._join(base.buffer, value, _contiguous_view(value, base.buffer, base.offset))
+                self._join(base.buffer, value, self._view(value, base.buffer, base.offset))
                 return True
         return False
 
     def _may_overwrite(self, node: Node, source: Value, value: Value) -> bool:
         """Whether `value` may take the place of `source`: same bytes, and nothing reads that memory afterwards."""
         base = self.result.views.get(source)
-        if base is None or not base.is_contiguous or base.extent != _nbytes(value):
+        if base is None or base.extent != _nbytes(value):
+            return False
+        wanted = self._view(value, base.buffer, base.offset)
+        has_order = base.is_contiguous and wanted.is_contiguous
+        if not has_order and (base.shape, base.strides) != (wanted.shape, wanted.strides):
             return False
         group = self.result.groups[base.buffer]
         if group.place is Place.STATE:
@@ -266,6 +279,11 @@ class _Parts:
 
     place: dict[Value, tuple[Value, int]] = field(default_factory=dict[Value, tuple[Value, int]])
     whole: set[Node] = field(default_factory=set[Node])
+
+    @property
+    def whole_values(self) -> set[Value]:
+        """The results that are written part by part."""
+        return {node.output for node in self.whole}
 
 
 def _parts_of_concats(graph: Graph) -> _Parts:

@@ -1,0 +1,519 @@
+"""Products, attention and convolutions one by one: every way of each step, right or wrong, and how long it takes.
+
+Times are of one launch among twenty in a captured graph, each with a weight of its own, so that weights come from
+device memory as they do in a model. PyTorch's time is that of the same work in a CUDA graph of its own.
+
+    python benchmarks/gpu/heavy.py [products attention convolutions]
+"""
+
+import contextlib
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from capgraph.executors.cuda import attention, products
+from capgraph.executors.cuda.compiler import Compiled, build, symbol_of
+from capgraph.executors.cuda.cupy_driver import CupyDriver
+from capgraph.executors.cuda.launch import Candidate, HostCall, KernelLaunch, LibraryCall, Packed, Place, Scalar, Task
+from capgraph.executors.cuda.libraries import open_library
+from capgraph.executors.cuda.packing import packed_bytes
+from capgraph.ir.constant import Constant
+from capgraph.ir.evaluate import evaluate_graph
+from capgraph.ir.graph import Graph, Node
+from capgraph.ir.ops import native
+from capgraph.ir.plan import View, contiguous_strides
+from capgraph.ir.types import DType, TensorType
+from capgraph.passes.fuse import Fuse
+from capgraph.passes.pipeline import Pipeline
+
+HEAVY = (products.LOWERINGS, attention.LOWERINGS)
+LAUNCHES = 20
+REPLAYS = 15
+SCRATCH = 64 << 20
+MOST_BYTES = 4 << 30
+
+
+@dataclass
+class Case:
+    """A step to be lowered: how to build its graph, its inputs by name, which is the weight, and PyTorch's work."""
+
+    name: str
+    build: Callable[[Graph], Any]
+    peer: Callable[..., Any] | None = None
+    tolerance: float = 0.01
+    views: dict[str, Callable[[np.ndarray], np.ndarray]] = field(default_factory=dict)
+    """Inputs by name that lie otherwise than row-major: a function from the array to a view of the same shape."""
+
+
+class Machine:
+    """The GPU with what runs on it."""
+
+    def __init__(self) -> None:
+        self.driver = CupyDriver(0)
+        self.stream = self.driver.make_stream()
+        self.scratch = self.driver.allocate(SCRATCH)
+        self.libraries: dict[str, Any] = {}
+        self.compiled: dict[str, Compiled] = {}
+
+    def library(self, name: str) -> Any:
+        if name not in self.libraries:
+            self.libraries[name] = open_library(name, 0)
+        return self.libraries[name]
+
+    def compile(self, text: str) -> Compiled:
+        if text not in self.compiled:
+            module = build([text], self.driver.chip.arch)
+            if isinstance(module, str):
+                raise RuntimeError(module[:1500])
+            self.compiled[text] = Compiled(module, symbol_of(text))
+        return self.compiled[text]
+
+    def compile_quietly(self, text: str) -> None:
+        """Compiles ahead of time; what fails is told when it is used."""
+        with contextlib.suppress(RuntimeError):
+            self.compile(text)
+
+    def upload(self, content: np.ndarray) -> Any:
+        data = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
+        memory = self.driver.allocate(max(data.nbytes, 1))
+        self.driver.copy(memory.address, data.ctypes.data, data.nbytes, 0)
+        self.driver.synchronize(0)
+        return memory
+
+
+@dataclass
+class Prepared:
+    """A case with its step, what its buffers hold, what is expected, and the ways to do it."""
+
+    case: Case
+    node: Node
+    contents: list[np.ndarray]
+    expected: list[np.ndarray]
+    candidates: list[Candidate]
+    packed: dict[Any, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def texts(self) -> list[str]:
+        """The kernels of all ways."""
+        launches = [launch for candidate in self.candidates for launch in candidate.launches]
+        return [launch.kernel.text for launch in launches if isinstance(launch, KernelLaunch)]
+
+
+class Buffers:
+    """One set of the buffers of a case, uploaded when they are asked for."""
+
+    def __init__(self, machine: Machine, prepared: Prepared) -> None:
+        self.machine = machine
+        self.prepared = prepared
+        self.memory: dict[Any, Any] = {}
+
+    def address(self, argument: Any) -> Any:
+        if isinstance(argument, Scalar):
+            return argument
+        if isinstance(argument, Packed):
+            key = (argument.constant.digest, argument.packing, argument.options)
+            if key not in self.prepared.packed:
+                self.prepared.packed[key] = packed_bytes(argument)
+            return self.uploaded(key, self.prepared.packed[key])
+        assert isinstance(argument, Place)
+        if argument.buffer == len(self.prepared.contents):
+            return self.machine.scratch.address + argument.offset
+        return self.uploaded(argument.buffer, self.prepared.contents[argument.buffer]) + argument.offset
+
+    def uploaded(self, key: Any, content: np.ndarray) -> int:
+        if key not in self.memory:
+            self.memory[key] = self.machine.upload(content)
+        return int(self.memory[key].address)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(memory.nbytes for memory in self.memory.values())
+
+
+def bind(machine: Machine, candidate: Candidate, buffers: Buffers) -> list[Callable[[int], None]]:
+    enqueues: list[Callable[[int], None]] = []
+    for launch in candidate.launches:
+        if isinstance(launch, KernelLaunch):
+            compiled = machine.compile(launch.kernel.text)
+            enqueues.append(machine.driver.bind(launch, compiled, [buffers.address(a) for a in launch.arguments]))
+        elif isinstance(launch, LibraryCall):
+            enqueues.append(bound_call(machine, launch, buffers))
+        else:
+            raise RuntimeError(f"host: {launch.reason}")
+    return enqueues
+
+
+def bound_call(machine: Machine, call: LibraryCall, buffers: Buffers) -> Callable[[int], None]:
+    enqueue = machine.library(call.library).prepare(call)
+    addresses = {role: buffers.address(argument) for role, argument in call.arguments.items()}
+    workspace = buffers.address(call.workspace) if call.workspace is not None else 0
+    return lambda stream: enqueue(stream, addresses, workspace)
+
+
+def prepare(machine: Machine, case: Case) -> Prepared:
+    graph = Graph()
+    inputs = case.build(graph)
+    Pipeline(((Fuse(),),)).run(graph)
+    node = [each for each in graph.nodes if each.inputs][-1]
+    expected = [np.asarray(x) for x in evaluate_graph(graph, [inputs[value.name] for value in graph.inputs])]
+    arrays = {value: inputs[value.name] for value in graph.inputs}
+    arrays |= {each.output: each.attrs["value"].array for each in graph.nodes if not each.inputs}
+    task, contents = task_of(machine, node, arrays, case)
+    candidates = [each for family in HEAVY if node.op.name in family for each in family[node.op.name](task)]
+    return Prepared(case, node, contents, expected, candidates)
+
+
+def measure(machine: Machine, prepared: Prepared) -> None:
+    case = prepared.case
+    for candidate in prepared.candidates:
+        report(machine, prepared, candidate)
+    if not prepared.candidates:
+        print(f"  {case.name}: NOTHING", flush=True)
+    if case.peer is not None:
+        print(f"  {case.name:44} {'torch':34} {case.peer():8.2f} us", flush=True)
+
+
+def task_of(machine: Machine, node: Node, arrays: dict[Any, np.ndarray], case: Case) -> tuple[Task, list[np.ndarray]]:
+    views: list[View | None] = []
+    contents: list[np.ndarray] = []
+    constants: dict[int, Constant] = {}
+    for index, value in enumerate(node.inputs):
+        if value is None:
+            views.append(None)
+            continue
+        array = np.ascontiguousarray(arrays[value])
+        memory, strides = array, array.strides
+        if value.name in case.views:
+            view = case.views[value.name](array)
+            memory, strides = view.base if view.base is not None else view, view.strides
+        views.append(View(len(contents), 0, value.tensor.dtype, array.shape, strides))
+        contents.append(memory)
+        producer = value.producer
+        if producer is not None:
+            constants[index] = producer.attrs["value"]
+    results = []
+    for value in node.outputs:
+        shape = tuple(int(dim) for dim in value.shape)
+        dtype = value.tensor.dtype
+        results.append(View(len(contents), 0, dtype, shape, contiguous_strides(shape, dtype.numpy.itemsize)))
+        contents.append(np.zeros(shape, dtype.numpy))
+    scratch = Place(len(contents))
+    task = Task(node, tuple(views), tuple(results), constants, machine.driver.chip, scratch, SCRATCH)
+    return task, contents
+
+
+def report(machine: Machine, prepared: Prepared, candidate: Candidate) -> None:
+    name = f"  {prepared.case.name:44} {candidate.name:34}"
+    try:
+        error, micros = run(machine, prepared, candidate)
+    except Exception as failure:  # noqa: BLE001
+        line = str(failure).strip().replace("\n", " | ")[:600]
+        print(f"{name} FAILED {type(failure).__name__}: {line}", flush=True)
+        return
+    verdict = "" if error <= prepared.case.tolerance else f" WRONG error {error:.3g}"
+    nbytes = sum(launch.nbytes for launch in candidate.launches if not isinstance(launch, HostCall))
+    print(f"{name} {micros:8.2f} us {nbytes / micros / 1e6:6.2f} TB/s{verdict}", flush=True)
+
+
+def run(machine: Machine, prepared: Prepared, candidate: Candidate) -> tuple[float, float]:
+    driver, stream = machine.driver, machine.stream
+    sets = [Buffers(machine, prepared)]
+    bounds = [bind(machine, candidate, sets[0])]
+    for enqueue in bounds[0]:
+        enqueue(stream)
+    driver.synchronize(stream)
+    error = 0.0
+    first = len(prepared.contents) - len(prepared.node.outputs)
+    for index, wanted in enumerate(prepared.expected):
+        got = np.zeros_like(prepared.contents[first + index])
+        driver.copy(got.ctypes.data, sets[0].uploaded(first + index, got), got.nbytes, stream)
+        driver.synchronize(stream)
+        error = max(error, distance(got, wanted))
+    for _ in range(min(LAUNCHES, MOST_BYTES // max(sets[0].nbytes, 1)) - 1):
+        sets.append(Buffers(machine, prepared))
+        bounds.append(bind(machine, candidate, sets[-1]))
+    driver.begin_capture(stream)
+    for index in range(LAUNCHES):
+        for enqueue in bounds[index % len(sets)]:
+            enqueue(stream)
+    graph = driver.end_capture(stream)
+    begin, end, seconds = driver.timer()
+    times = []
+    for _ in range(REPLAYS):
+        begin(stream)
+        graph.launch(stream)
+        end(stream)
+        times.append(seconds() * 1e6 / LAUNCHES)
+    graph.close()
+    return error, float(np.median(times))
+
+
+def distance(got: np.ndarray, wanted: np.ndarray) -> float:
+    a, b = got.astype(np.float64), wanted.astype(np.float64)
+    if not np.array_equal(np.isnan(a), np.isnan(b)):
+        return float("inf")
+    if not a.size:
+        return 0.0
+    scale = max(float(np.nanmax(np.abs(b))), 1e-6)
+    return float(np.nanmax(np.abs(a - b)) / scale)
+
+
+def peer_time(work: Callable[[int], Any]) -> float:
+    """Microseconds of one of twenty calls of `work(i)` in a CUDA graph."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for index in range(3):
+            work(index)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    kept = []
+    with torch.cuda.graph(graph):
+        for index in range(LAUNCHES):
+            kept.append(work(index))
+    times = []
+    for _ in range(REPLAYS):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end) * 1e3 / LAUNCHES)
+    return float(np.median(times))
+
+
+_TORCH = {DType.F16: torch.float16, DType.BF16: torch.bfloat16, DType.F32: torch.float32, DType.F64: torch.float64}
+
+
+def drawn(shape: Sequence[int], dtype: DType, scale: float = 1.0) -> np.ndarray:
+    return (np.random.default_rng(7).standard_normal(tuple(shape)) * scale).astype(dtype.numpy)
+
+
+def on_device(array: np.ndarray, dtype: DType) -> torch.Tensor:
+    return torch.from_numpy(array.astype(np.float32)).cuda().to(_TORCH[dtype])
+
+
+# ---- products
+
+
+def product_case(rows: int, inner: int, columns: int, dtype: DType, *tail: str, time_peer: bool = True) -> Case:
+    x, w = drawn((1, rows, inner), dtype), drawn((inner, columns), dtype, inner**-0.5)
+    b, r = drawn((columns,), dtype), drawn((1, rows, columns), dtype)
+
+    def build_graph(graph: Graph) -> dict[str, np.ndarray]:
+        value = graph.append(native("matmul"), [graph.add_input("x", TensorType(dtype, x.shape)), constant(graph, w)])
+        inputs = {"x": x}
+        for name in tail:
+            if name == "bias":
+                value = graph.append(native("add"), [value.output, constant(graph, b)])
+            elif name in ("residual", "gate"):
+                other = graph.add_input("r", TensorType(dtype, r.shape))
+                value = graph.append(native("add" if name == "residual" else "mul"), [value.output, other])
+                inputs["r"] = r
+            else:
+                value = graph.append(native(name.split("-")[0]), [value.output], gelu_attrs(name))
+        graph.set_outputs([value.output])
+        return inputs
+
+    def peer() -> float:
+        tx, tb = on_device(x[0], dtype), on_device(b, dtype) if "bias" in tail else None
+        weights = [on_device(np.ascontiguousarray(w.T), dtype) for _ in range(LAUNCHES)]
+        return peer_time(lambda i: torch.nn.functional.linear(tx, weights[i], tb))
+
+    name = f"{dtype} {rows}x{inner}x{columns} {'+'.join(tail)}"
+    return Case(name, build_graph, peer if time_peer else None, 0.03 if dtype is DType.BF16 else 0.005)
+
+
+def gelu_attrs(name: str) -> dict[str, Any]:
+    if not name.startswith("gelu"):
+        return {}
+    return {"approximate": "tanh" if name.endswith("tanh") else "none"}
+
+
+def constant(graph: Graph, content: np.ndarray) -> Any:
+    return graph.append(native("constant"), [], {"value": Constant(content)}).output
+
+
+def gemm_case(**attrs: Any) -> Case:
+    a, b, c = drawn((40, 72), DType.F32), drawn((72, 56), DType.F32), drawn((40, 1), DType.F32)
+    a = np.ascontiguousarray(a.T) if attrs.get("trans_a") else a
+    b = np.ascontiguousarray(b.T) if attrs.get("trans_b") else b
+
+    def build_graph(graph: Graph) -> dict[str, np.ndarray]:
+        arrays = {"a": a, "b": b, "c": c}
+        values = [graph.add_input(name, TensorType(DType.F32, array.shape)) for name, array in arrays.items()]
+        graph.set_outputs([graph.append(native("gemm"), values, attrs).output])
+        return arrays
+
+    return Case(f"gemm {attrs}", build_graph, None, 1e-4)
+
+
+def matmul_case(a_shape: Sequence[int], b_shape: Sequence[int], dtype: DType, **views: Any) -> Case:
+    a, b = drawn(a_shape, dtype), drawn(b_shape, dtype)
+    if dtype.is_integer:
+        a, b = (np.arange(x.size).reshape(x.shape).astype(dtype.numpy) for x in (a, b))
+
+    def build_graph(graph: Graph) -> dict[str, np.ndarray]:
+        arrays = {"a": a, "b": b}
+        values = [graph.add_input(name, TensorType(dtype, array.shape)) for name, array in arrays.items()]
+        graph.set_outputs([graph.append(native("matmul"), values).output])
+        return arrays
+
+    return Case(f"matmul {dtype} {list(a_shape)} {list(b_shape)} {list(views)}", build_graph, None, 0.01, views)
+
+
+def swapped(array: np.ndarray) -> np.ndarray:
+    """The same elements, stored with the last two axes exchanged."""
+    return np.ascontiguousarray(array.swapaxes(-1, -2)).swapaxes(-1, -2)
+
+
+def heads_inside(array: np.ndarray) -> np.ndarray:
+    """[B, H, T, D] stored as [B, T, H, D]."""
+    return np.ascontiguousarray(array.swapaxes(1, 2)).swapaxes(1, 2)
+
+
+def product_cases() -> list[Case]:
+    half, brain, single = DType.F16, DType.BF16, DType.F32
+    return [
+        product_case(128, 768, 768, half, "bias", "residual"),
+        product_case(128, 768, 2304, half, "bias"),
+        product_case(128, 768, 3072, half, "bias", "gelu"),
+        product_case(128, 3072, 768, half, "bias", "residual"),
+        product_case(128, 768, 3072, half, "bias", "gelu-tanh", time_peer=False),
+        product_case(1, 2048, 3072, brain),
+        product_case(1, 2048, 2048, brain, "residual"),
+        product_case(1, 2048, 16384, brain),
+        product_case(1, 8192, 2048, brain, "residual"),
+        product_case(1, 2048, 32768, brain),
+        product_case(8, 2048, 3072, brain),
+        product_case(16, 768, 3072, half, "bias", "relu"),
+        product_case(32, 768, 768, half, "bias"),
+        product_case(256, 768, 768, half, "bias"),
+        product_case(1, 2048, 1000, single, "bias"),
+        product_case(3, 768, 3000, single, "silu", "gate"),
+        product_case(128, 768, 768, single, "bias"),
+        product_case(4096, 768, 3072, half, "bias", "gelu"),
+        product_case(5, 72, 44, half, "bias", "silu", "gate", time_peer=False),
+        gemm_case(alpha=0.5, beta=2.0, trans_a=True),
+        gemm_case(trans_b=True),
+        matmul_case((2, 12, 64, 32), (2, 12, 32, 48), half, a=heads_inside, b=swapped),
+        matmul_case((12, 128, 64), (12, 64, 128), half, b=swapped),
+        matmul_case((3, 1, 17, 19), (5, 19, 23), single),
+        matmul_case((7, 9), (9, 11), DType.I64),
+        matmul_case((33,), (33, 65), DType.F64),
+        matmul_case((4, 33), (33,), single),
+    ]
+
+
+# ---- attention
+
+
+def attention_case(  # noqa: PLR0913  # a case has what attention has
+    batch: int,
+    heads: int,
+    steps: int,
+    depth: int,
+    dtype: DType,
+    *,
+    keys: int | None = None,
+    kv_heads: int | None = None,
+    mask: DType | None = None,
+    lengths: Sequence[int] | None = None,
+    flat: bool = False,
+    time_peer: bool = True,
+    **attrs: Any,
+) -> Case:
+    keys, kv_heads = keys or steps, kv_heads or heads
+    q, k, v = (drawn((batch, n, t, depth), dtype) for n, t in ((heads, steps), (kv_heads, keys), (kv_heads, keys)))
+    arrays = {"q": q, "k": k[:, :, ::-1], "v": v[..., ::-1]}
+    if flat:
+        arrays = {name: x.swapaxes(1, 2).reshape(batch, x.shape[2], -1) for name, x in arrays.items()}
+        attrs |= {"heads": heads, "kv_heads": kv_heads}
+    arrays = {name: np.ascontiguousarray(x) for name, x in arrays.items()}
+    if mask is DType.BOOL:
+        arrays["mask"] = np.random.default_rng(3).random((batch, 1, steps, keys)) < 0.7
+    elif mask is not None:
+        arrays["mask"] = drawn((1, heads, steps, keys), mask)
+        arrays["mask"][..., 1::3] = -np.inf
+    if lengths is not None:
+        arrays["lengths"] = np.array(lengths, np.int64)
+
+    def build_graph(graph: Graph) -> dict[str, np.ndarray]:
+        types = {name: TensorType(DType.of(array.dtype), array.shape) for name, array in arrays.items()}
+        names = ("q", "k", "v", "mask", "lengths")
+        values = [graph.add_input(name, types[name]) if name in types else None for name in names]
+        graph.set_outputs([graph.append(native("attention"), values, attrs).output])
+        return arrays
+
+    def peer() -> float:
+        tensors = [[on_device(x, dtype) for x in (q, k, v)] for _ in range(LAUNCHES)]
+        options = {"is_causal": bool(attrs.get("causal")) and lengths is None, "enable_gqa": heads != kv_heads}
+        return peer_time(lambda i: torch.nn.functional.scaled_dot_product_attention(*tensors[i], **options))
+
+    extra = " ".join(str(x) for x in (mask or "", "lengths" if lengths else "", "flat" if flat else "", attrs or ""))
+    name = f"{dtype} B{batch} H{heads}/{kv_heads} T{steps} S{keys} D{depth} {extra}"[:44]
+    return Case(name, build_graph, peer if time_peer else None, 0.02 if dtype is DType.BF16 else 0.004)
+
+
+def attention_cases() -> list[Case]:
+    half, brain, single = DType.F16, DType.BF16, DType.F32
+    return [
+        attention_case(1, 12, 128, 64, half, flat=True),
+        attention_case(32, 12, 128, 64, half, flat=True),
+        attention_case(1, 12, 128, 64, single, flat=True),
+        attention_case(1, 32, 1, 64, brain, keys=512, kv_heads=8, lengths=[500], causal=True),
+        attention_case(1, 32, 1, 64, brain, keys=2048, kv_heads=8, lengths=[513], causal=True),
+        attention_case(1, 32, 1, 64, brain, keys=8192, kv_heads=8, lengths=[8192], causal=True),
+        attention_case(1, 16, 1, 128, brain, keys=2048, kv_heads=8, lengths=[2048], causal=True),
+        attention_case(
+            8, 32, 1, 64, brain, keys=1024, kv_heads=8, lengths=[1, 5, 77, 1024, 300, 512, 511, 0], causal=True
+        ),
+        attention_case(1, 32, 512, 64, half, kv_heads=8, causal=True),
+        attention_case(1, 16, 2048, 128, half, causal=True),
+        attention_case(1, 12, 197, 64, half, flat=True),
+        attention_case(2, 4, 33, 80, half, mask=half, softcap=20.0, time_peer=False),
+        attention_case(2, 4, 33, 40, half, keys=70, mask=DType.BOOL, time_peer=False),
+        attention_case(2, 4, 33, 40, single, keys=70, mask=DType.BOOL, causal=True, time_peer=False),
+        attention_case(2, 6, 20, 24, half, kv_heads=2, keys=40, lengths=[40, 21], causal=True, time_peer=False),
+        attention_case(1, 2, 5, 12, DType.F64, mask=DType.F64, time_peer=False),
+        attention_case(1, 2, 5, 20, half, time_peer=False),
+    ]
+
+
+FAMILIES: dict[str, Callable[[], list[Case]]] = {"products": product_cases, "attention": attention_cases}
+
+
+def main() -> None:
+    machine = Machine()
+    print(torch.cuda.get_device_name(), flush=True)
+    for family in sys.argv[1:] or list(FAMILIES):
+        prepared = [made for case in FAMILIES[family]() if (made := attempted(case.name, prepare, machine, case))]
+        texts = list(dict.fromkeys(text for each in prepared for text in each.texts))
+        begun = time.perf_counter()
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(machine.compile_quietly, texts))
+        print(f"{family}: {len(texts)} kernels compiled in {time.perf_counter() - begun:.1f} s", flush=True)
+        for each in prepared:
+            begun = time.perf_counter()
+            attempted(each.case.name, measure, machine, each)
+            if time.perf_counter() - begun > 5:
+                print(f"  ... {time.perf_counter() - begun:.1f} s", flush=True)
+
+
+def attempted(name: str, work: Callable[..., Any], *arguments: Any) -> Any:
+    """What `work` gives; None when it fails, which is printed."""
+    try:
+        return work(*arguments)
+    except Exception as failure:  # noqa: BLE001
+        print(f"  {name}: BROKEN {type(failure).__name__}: {failure}", flush=True)
+        traceback.print_exc(limit=-3)
+        return None
+
+
+if __name__ == "__main__":
+    main()

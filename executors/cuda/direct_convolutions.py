@@ -1,0 +1,271 @@
+"""Own kernels of convolutions: depthwise ones of channels-last images, and any other as a product of gathered windows.
+
+The second is what is left where cuDNN has nothing (f64, f32 that has to stay f32, more than three spatial axes,
+negative pads): correct before quick. A transposed convolution gathers too: an element of the result looks for the
+windows that it lies in.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ...ir.plan import element_bytes
+from ...ir.types import DType
+from .codegen.types import computed, stored
+from .convolutions import Window, as_image, is_channels_last
+from .indexing import index_type, split_index_code
+from .launch import Candidate, Kernel, KernelLaunch, Packed
+from .regions import Region, Source
+from .tails import Tail, offset_at, tail_of
+
+_TILE, _DEPTH, _THREADS = 64, 16, 256
+_DTYPES = frozenset({DType.F16, DType.BF16, DType.F32, DType.F64})
+
+
+def lower_directly(region: Region, window: Window) -> Iterator[Candidate]:
+    """The region as one kernel of ours."""
+    tail = tail_of(region)
+    x, w = region.operand(0), region.operand(1)
+    if tail is None or x is None or w is None or x.dtype not in _DTYPES:
+        return
+    x, w = as_image(x), as_image(w)
+    if _is_depthwise(x, w, window, tail):
+        yield Candidate("depthwise", (_depthwise(x, w, window, tail),))
+    yield Candidate("gathered", (_gathered(x, w, window, tail),))
+
+
+def _image_shape(tail: Tail) -> tuple[int, ...]:
+    """The shape of the result with two spatial axes at least."""
+    shape = tail.shape
+    return (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
+
+
+def _tail_code(tail: Tail, total: str, names: list[str]) -> str:
+    """The tail at a place of the image; a result [N, C, L] has no axis for the first spatial one."""
+    own = [*names[:2], names[3]] if len(tail.shape) == 3 else names
+    return tail.element(lambda source: offset_at(source, tail.shape, own)).code(total)
+
+
+# ---- depthwise
+
+
+def _is_depthwise(x: Source, w: Source, window: Window, tail: Tail) -> bool:
+    channels = x.shape[1]
+    return (
+        not window.is_transposed
+        and window.groups == channels == w.shape[0]
+        and len(x.shape) == 4
+        and w.constant is not None
+        and is_channels_last(x)
+        and math.prod(w.shape[2:]) <= 121
+        and x.dtype is not DType.F64
+    )
+
+
+def _depthwise(x: Source, w: Source, window: Window, tail: Tail) -> KernelLaunch:
+    """A thread has neighbouring channels of some places along the last axis."""
+    channels = x.shape[1]
+    piece = 16 // element_bytes(x.dtype)
+    piece = piece if channels % piece == 0 else 1
+    count, _, high, wide = _image_shape(tail)
+    places = _places(wide, count * high * (channels // piece))
+    threads = count * high * -(-wide // places) * (channels // piece)
+    assert w.constant is not None
+    rank = len(w.constant.shape)
+    order = (*range(2, rank), 1, 0)
+    sources = [x, replace(w, argument=Packed(w.constant, "transposed", order)), *tail.sources]
+    return KernelLaunch(
+        Kernel(_depthwise_text(x, w, window, tail, piece, places), (-(-threads // 128), 1, 1), (128, 1, 1)),
+        tuple(source.argument for source in sources),
+        nbytes=sum(source.nbytes for source in sources),
+        flops=2 * math.prod(tail.shape) * math.prod(w.shape[1:]),
+        may_overlap=True,
+    )
+
+
+def _places(wide: int, columns: int) -> int:
+    """Places that one thread does: several where there are threads enough without."""
+    return next((places for places in (4, 2) if wide >= places and columns * wide // places >= 1 << 15), 1)
+
+
+def _depthwise_text(x: Source, w: Source, window: Window, tail: Tail, piece: int, places: int) -> str:
+    kind = stored(x.dtype)
+    count, channels, high, wide = _image_shape(tail)
+    (rows, columns), (down, right) = w.shape[2:], window.strides
+    groups, parts = channels // piece, -(-wide // places)
+    index = index_type(x)
+    return f"""
+extern "C" __global__ void __launch_bounds__(128)
+NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.parameters)}) {{
+  begin();
+  int place = blockIdx.x * 128 + threadIdx.x;
+  if (place >= {count * high * parts * groups}) return;
+  const int first = place % {groups} * {piece}; place /= {groups};
+  const int w0 = place % {parts} * {places}; place /= {parts};
+  const int h = place % {high}, n = place / {high};
+  typedef pack<{kind}, {piece}> piece;
+  const {index} image = ({index})n * {x.strides[0]};
+  float sums[{places}][{piece}] = {{}};
+#pragma unroll
+  for (int r = 0; r < {rows}; r++) {{
+    const int at = h * {down} - {window.pads[0]} + r * {window.dilations[0]};
+    if (at < 0 || at >= {x.shape[2]}) continue;
+#pragma unroll
+    for (int s = 0; s < {columns}; s++) {{
+      const piece factor = *(const piece*)(weight + (r * {columns} + s) * {channels} + first);
+#pragma unroll
+      for (int p = 0; p < {places}; p++) {{
+        const int along = (w0 + p) * {right} - {window.pads[1]} + s * {window.dilations[1]};
+        if (along < 0 || along >= {x.shape[3]}) continue;
+        const {index} from = image + ({index})at * {x.strides[2]} + ({index})along * {x.strides[3]};
+        const piece pixel = *(const piece*)(x + from + first);
+#pragma unroll
+        for (int i = 0; i < {piece}; i++) sums[p][i] += get(pixel.v[i]) * get(factor.v[i]);
+      }}
+    }}
+  }}
+#pragma unroll
+  for (int p = 0; p < {places}; p++) {{
+    const int w = w0 + p;
+    if (w >= {wide}) continue;
+#pragma unroll
+    for (int i = 0; i < {piece}; i++) {{
+      const int c = first + i;
+      const float total = sums[p][i];
+      {_tail_code(tail, "total", ["n", "c", "h", "w"])}
+    }}
+  }}
+}}
+"""
+
+
+# ---- anything
+
+
+def _gathered(x: Source, w: Source, window: Window, tail: Tail) -> KernelLaunch:
+    shape = _image_shape(tail)
+    columns = shape[1] // window.groups
+    pixels = shape[0] * math.prod(shape[2:])
+    tiles = -(-pixels // _TILE) * -(-columns // _TILE) * window.groups
+    sources = [x, w, *tail.sources]
+    return KernelLaunch(
+        Kernel(_gathered_text(x, w, window, tail), (tiles, 1, 1), (_THREADS, 1, 1)),
+        tuple(source.argument for source in sources),
+        nbytes=sum(source.nbytes for source in sources),
+        flops=2 * math.prod(x.shape if window.is_transposed else shape) * math.prod(w.shape[1:]),
+        may_overlap=True,
+    )
+
+
+def _gathered_text(x: Source, w: Source, window: Window, tail: Tail) -> str:
+    kind, total = stored(x.dtype), computed(x.dtype)
+    shape = _image_shape(tail)
+    sizes, kernel = shape[2:], w.shape[2:]
+    axes = len(sizes)
+    pixels, columns = shape[0] * math.prod(sizes), shape[1] // window.groups
+    channels = x.shape[1] // window.groups  # of the image, in a group
+    inner = channels * math.prod(kernel)
+    index = index_type(x, w)
+    taps = [f"t{axis}" for axis in range(axes)]
+    channel_first = x.strides[1] == 1
+    inner_names = [*taps, "c"] if channel_first else ["c", *taps]
+    inner_sizes = [*kernel, channels] if channel_first else [channels, *kernel]
+    across, down = -(-columns // _TILE), -(-pixels // _TILE)
+    places = [f"o{axis}" for axis in range(axes)]
+    # weights are [M, C/groups, ...], those of transposed convolutions [C, M/groups, ...]
+    rows_at = f"group * {columns} + n0 + n"
+    weight_at = (
+        f"(group * {channels} + c) * {w.strides[0]} + (n0 + n) * {w.strides[1]}"
+        if window.is_transposed
+        else f"({rows_at}) * {w.strides[0]} + c * {w.strides[1]}"
+    )
+    weight_at += "".join(f" + {tap} * {stride}" for tap, stride in zip(taps, w.strides[2:], strict=True))
+    return f"""
+extern "C" __global__ void __launch_bounds__({_THREADS})
+NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.parameters)}) {{
+  begin();
+  __shared__ {total} left[{_DEPTH}][{_TILE} + 1], right[{_DEPTH}][{_TILE} + 1];
+  __shared__ int origins[{axes}][{_TILE}];
+  __shared__ {index} images[{_TILE}];
+  int tile = blockIdx.x;
+  const int n0 = tile % {across} * {_TILE}; tile /= {across};
+  const int m0 = tile % {down} * {_TILE}, group = tile / {down};
+  if (threadIdx.x < {_TILE}) {{
+    int pixel = m0 + threadIdx.x;
+    const bool is_inside = pixel < {pixels};
+    {split_index_code("pixel", ["image", *places], (shape[0], *sizes), "int")}
+    images[threadIdx.x] = is_inside ? ({index})image * {x.strides[0]} : ({index})-1;
+    {_origins(window, places)}
+  }}
+  __syncthreads();
+  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+  {total} sums[4][4] = {{}};
+  for (int k0 = 0; k0 < {inner}; k0 += {_DEPTH}) {{
+#pragma unroll
+    for (int i = 0; i < {_TILE * _DEPTH // _THREADS}; i++) {{
+      const int e = threadIdx.x + i * {_THREADS};
+      const int {f"k = e % {_DEPTH}, m = e / {_DEPTH}" if channel_first else f"m = e % {_TILE}, k = e / {_TILE}"};
+      int rest = k0 + k;
+      bool is_inside = rest < {inner} && images[m] >= 0;
+      {split_index_code("rest", inner_names, inner_sizes, "int")}
+      {_inside(x, window, taps, axes)}
+      {index} from = images[m] + ({index})(group * {channels} + c) * {x.strides[1]};
+      {" ".join(f"from += ({index})at{axis} * {x.strides[2 + axis]};" for axis in range(axes))}
+      left[k][m] = is_inside ? ({total})get(x[from]) : 0;
+    }}
+#pragma unroll
+    for (int i = 0; i < {_TILE * _DEPTH // _THREADS}; i++) {{
+      const int e = threadIdx.x + i * {_THREADS}, k = e % {_DEPTH}, n = e / {_DEPTH};
+      int rest = k0 + k;
+      const bool is_inside = rest < {inner} && n0 + n < {columns};
+      {split_index_code("rest", inner_names, inner_sizes, "int")}
+      right[k][n] = is_inside ? ({total})get(weight[{weight_at}]) : 0;
+    }}
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < {_DEPTH}; k++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) sums[i][j] += left[k][ty + 16 * i] * right[k][tx + 16 * j];
+    __syncthreads();
+  }}
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+#pragma unroll
+    for (int j = 0; j < 4; j++) {{
+      int pixel = m0 + ty + 16 * i;
+      if (pixel >= {pixels} || n0 + tx + 16 * j >= {columns}) continue;
+      {split_index_code("pixel", ["image", *places], (shape[0], *sizes), "int")}
+      const int column = group * {columns} + n0 + tx + 16 * j;
+      const {total} found = sums[i][j];
+      {_tail_code(tail, "found", ["image", "column", *places])}
+    }}
+}}
+"""
+
+
+def _origins(window: Window, places: list[str]) -> str:
+    """Statements that keep where the window of each pixel begins; transposed: its place in the padded result."""
+    axes = len(places)
+    return " ".join(
+        f"origins[{axis}][threadIdx.x] = {place} + {window.pads[axis]};"
+        if window.is_transposed
+        else f"origins[{axis}][threadIdx.x] = {place} * {window.strides[axis]} - {window.pads[axis]};"
+        for axis, place in zip(range(axes), places, strict=True)
+    )
+
+
+def _inside(x: Source, window: Window, taps: list[str], axes: int) -> str:
+    """Statements that name the places `at0`, ... of the image and clear `is_inside` where there is none."""
+    lines: list[str] = []
+    for axis, tap in zip(range(axes), taps, strict=True):
+        dilation, stride = window.dilations[axis], window.strides[axis]
+        if window.is_transposed:
+            lines.append(f"const int far{axis} = origins[{axis}][m] - {tap} * {dilation};")
+            lines.append(f"const int at{axis} = far{axis} / {stride};")
+            lines.append(f"is_inside = is_inside && far{axis} >= 0 && far{axis} % {stride} == 0;")
+        else:
+            lines.append(f"const int at{axis} = origins[{axis}][m] + {tap} * {dilation};")
+        lines.append(f"is_inside = is_inside && at{axis} >= 0 && at{axis} < {x.shape[2 + axis]};")
+    return " ".join(lines)
