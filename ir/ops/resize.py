@@ -4,7 +4,7 @@ Resampling is separable: one axis after the other, each by a few gathers along i
 index alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,19 +178,28 @@ def _gathered(x: Array, axis: int, indices: Array, weights: Array) -> Array:
     return total
 
 
-def _resample(x: Array, axis: int, how: _Axis, modes: dict[str, Any]) -> Array:
-    position = _positions(how, modes["coordinate_mode"])
+def _samples(position: Array, how: _Axis, modes: Mapping[str, Any]) -> tuple[Array, Array]:
+    """Indices (not yet held inside) and weights for the output elements at these positions, `[outputs, taps]`."""
+    if modes["mode"] == "nearest":
+        index = _nearest(position, modes["nearest_mode"]).astype(np.int64)[:, None]
+        return index, np.ones(index.shape)
     indices, weights = _taps(position, how.scale, modes["mode"], modes["cubic_coefficient"], modes["antialias"])
     if modes["exclude_outside"]:
         weights = np.where((indices >= 0) & (indices < how.before), weights, 0.0)
         total = weights.sum(axis=1, keepdims=True)
         weights = weights / np.where(total == 0, 1.0, total)
+    return indices, weights
+
+
+def _resample(x: Array, axis: int, how: _Axis, modes: dict[str, Any]) -> Array:
+    position = _positions(how, modes["coordinate_mode"])
+    indices, weights = _samples(position, how, modes)
     return _extrapolated(_gathered(x, axis, indices, weights), axis, position, how, modes)
 
 
 def _pick_nearest(x: Array, axis: int, how: _Axis, modes: dict[str, Any]) -> Array:
     position = _positions(how, modes["coordinate_mode"])
-    index = np.clip(_nearest(position, modes["nearest_mode"]), 0, how.before - 1).astype(np.int64)
+    index = np.clip(_samples(position, how, modes)[0][:, 0], 0, how.before - 1)
     return _extrapolated(np.take(x, index, axis=axis), axis, position, how, modes)
 
 
@@ -223,11 +232,47 @@ def resize(
     sizes, which are rounded down. `roi` `[2 * len(axes)]`, all begins and then all ends as parts of the input, counts
     for coordinate mode tf_crop_and_resize alone. f16 and bf16 are computed in f32, integers in f64 and truncated.
     """
-    at = normal_axes(axes, x.ndim)
-    before = [x.shape[axis] for axis in at]
+    at, after, ratios = _targets(x.shape, axes, sizes, scales, modes)
+    return _resize_axes(x, roi, at, after, ratios, modes)
+
+
+def resize_samples(
+    shape: Sequence[int],
+    *,
+    axes: Sequence[int],
+    sizes: Sequence[int],
+    scales: Sequence[float] | None,
+    **modes: Any,
+) -> list[tuple[int, Array, Array]]:
+    """What `resize` of a tensor of `shape` sums up: each axis that it changes, in order, with indices and weights.
+
+    Output index i along the axis is the sum over t of weights[i, t] (f64) times the element at indices[i, t] (i64).
+    Without a region: coordinate mode tf_crop_and_resize depends on an operand.
+    """
+    at, after, ratios = _targets(shape, axes, sizes, scales, modes)
+    found: list[tuple[int, Array, Array]] = []
+    for axis, size, scale in zip(at, after, ratios, strict=True):
+        how = _Axis(shape[axis], size, scale)
+        if size == how.before and scale == 1:
+            continue
+        indices, weights = _samples(_positions(how, modes["coordinate_mode"]), how, modes)
+        found.append((axis, np.clip(indices, 0, how.before - 1), weights))
+    return found
+
+
+def _targets(
+    shape: Sequence[int],
+    axes: Sequence[int],
+    sizes: Sequence[int],
+    scales: Sequence[float] | None,
+    modes: Mapping[str, Any],
+) -> tuple[tuple[int, ...], list[int], list[float]]:
+    """The axes that are resized, their sizes afterwards, and the scales that place the samples."""
+    at = normal_axes(axes, len(shape))
+    before = [shape[axis] for axis in at]
     after = [size for size in resized_sizes(before, sizes, modes["policy"]) if isinstance(size, int)]
     ratios = list(scales) if scales is not None else _ratios(before, sizes, modes["policy"])
-    return _resize_axes(x, roi, at, after, ratios, modes)
+    return at, after, ratios
 
 
 def _ratios(before: Sequence[int], wanted: Sequence[int], policy: str) -> list[float]:

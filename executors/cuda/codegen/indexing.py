@@ -1,7 +1,6 @@
-"""Reads at indices, and the writes of caches and scatters.
+"""Reads at indices: gather and its relatives, one_hot.
 
-An index outside of its axis reads the nearest element and writes nothing: rows of padding may hold anything. Updates
-with equal indices are combined by one thread in their order, as NumPy does it, so results do not change from run to run.
+An index outside of its axis reads the nearest element: rows of padding may hold anything, and nothing else may be read.
 """
 
 from collections.abc import Mapping

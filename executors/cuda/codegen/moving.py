@@ -1,4 +1,4 @@
-"""Ops that move elements: views that had to be written out, concat, split, tile, blocks of pixels, reverse, roll, pad."""
+"""Ops that move elements: views that had to be written out, concat, split, tile, blocks of pixels, roll, pad."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product

@@ -1,4 +1,4 @@
-"""Elementwise nodes and regions of them as one kernel: broadcasting, mixed dtypes, several results, gathers in front."""
+"""Elementwise nodes and regions of them as one kernel: broadcasting, mixed dtypes, several results, gathers."""
 
 from collections.abc import Iterator, Mapping
 

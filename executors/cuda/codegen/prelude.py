@@ -129,7 +129,10 @@ __device__ inline float get(f8e8m0fnu x) {
   return x.bits == 255 ? NOT_A_NUMBER : x.bits ? as_float((unsigned)x.bits << 23) : as_float(0x00400000u);
 }
 
-__device__ inline void put(f8e8m0fnu& to, float x) { to.bits = x != x ? 255 : as_bits(x) >> 23 & 255; }
+__device__ inline void put(f8e8m0fnu& to, float x) {
+  const unsigned bits = as_bits(x) & 0x7fffffffu;
+  to.bits = x != x ? 255 : bits < 0x00800000u ? bits > 0x00600000u : (bits + 0x00400000u) >> 23;
+}
 
 // A double as a float that rounds to any smaller type as the double itself would: the last bit says what was cut off.
 __device__ inline float to_odd(double x) {
@@ -200,10 +203,13 @@ __device__ inline unsigned char power_of_two(double x, int mode, bool saturate) 
   return (unsigned char)biased;
 }
 
-// An index that counts from the end when negative, held inside: what lies outside must not be read.
+// An index that counts from the end when negative; held inside where what lies outside must not be read.
+template <class T> __device__ inline i64 counted(T index, i64 size) {
+  return (i64)index < 0 ? (i64)index + size : (i64)index;
+}
 template <class T> __device__ inline i64 place_of(T index, i64 size) {
-  const i64 counted = (i64)index < 0 ? (i64)index + size : (i64)index;
-  return counted < 0 ? 0 : counted >= size ? size - 1 : counted;
+  const i64 place = counted(index, size);
+  return place < 0 ? 0 : place >= size ? size - 1 : place;
 }
 """
 

@@ -4,7 +4,21 @@ from collections.abc import Iterator, Mapping
 
 from ....ir.errors import UnsupportedError
 from ..launch import Candidate, Lowering, Task
-from . import creation, fused, indexing, moving, pointwise, rows
+from . import (
+    channels,
+    creation,
+    fused,
+    indexing,
+    moving,
+    pointwise,
+    resampling,
+    rotary,
+    rows,
+    scans,
+    scatters,
+    sorting,
+    windows,
+)
 
 FAMILIES: tuple[Mapping[str, Lowering], ...] = (
     fused.LOWERINGS,
@@ -12,6 +26,13 @@ FAMILIES: tuple[Mapping[str, Lowering], ...] = (
     rows.LOWERINGS,
     moving.LOWERINGS,
     indexing.LOWERINGS,
+    scatters.LOWERINGS,
+    scans.LOWERINGS,
+    sorting.LOWERINGS,
+    windows.LOWERINGS,
+    resampling.LOWERINGS,
+    rotary.LOWERINGS,
+    channels.LOWERINGS,
     creation.LOWERINGS,
 )
 """Tables by family, in the order in which they are asked."""

@@ -1,0 +1,184 @@
+"""Order: sort and top_k by bitonic networks over keys that compare as unsigned numbers.
+
+A key holds an element's order (NaN above all, both zeros equal) in 64 bits, turned round where the order descends;
+equal keys are told apart by their index, so the order is stable. Rows up to `LARGEST_BLOCK` elements are sorted in
+shared memory; longer rows in scratch memory, or, where only a few are wanted, stretch by stretch with the best so far.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from ....ir.ops.rules import normal_axis
+from ....ir.types import DType, Kind
+from ..launch import Candidate, KernelLaunch, Lowering, Place, Task
+from .kernels import Ordered, Parameter, at, launch_of, ordered_like, reach_type, read, written
+from .layouts import Layout
+from .moving import operand, result
+
+LARGEST_BLOCK = 8192
+"""Elements that a block sorts in shared memory: a key of 8 bytes and an index of 4 each."""
+STRETCH = 2048
+THREADS = 512
+ENTRY_BYTES = 12
+
+_KEY_OF = {
+    DType.F64: "const u64 bits = bits_as<u64>(x == 0 ? 0.0 : x); "
+    "key = x != x ? ~0ull : bits >> 63 ? ~bits : bits | 1ull << 63;",
+    DType.U64: "key = x;",
+}
+_FLOAT_KEY = (
+    "const unsigned bits = as_bits(x == 0 ? 0.0f : x); "
+    "key = x != x ? ~0ull : (u64)(bits >> 31 ? ~bits : bits | 1u << 31);"
+)
+_INTEGER_KEY = "key = (u64)(i64)x ^ 1ull << 63;"
+
+
+def _key(dtype: DType, is_descending: bool) -> str:
+    """Statements that make `key` of the computed element `x`."""
+    text = _KEY_OF.get(dtype)
+    if text is None:
+        text = _FLOAT_KEY if dtype.is_float else _INTEGER_KEY
+    if dtype.kind in (Kind.UINT, Kind.BOOL) and dtype is not DType.U64:
+        text = "key = (u64)x;"
+    return f"{text} {'key = ~key;' if is_descending else ''}"
+
+
+class _Rows:
+    """Rows along an axis of `x`, of which the first `count` in order go to `values` and `places`."""
+
+    def __init__(self, task: Task, axis: int, count: int, is_descending: bool) -> None:
+        self.task = task
+        self.x, self.values, self.places = operand(task), result(task), result(task, 1)
+        self.axis, self.count = axis, count
+        self.length = self.x.shape[axis]
+        self.key = _key(self.x.dtype, is_descending)
+        self.ctype = reach_type((self.x, self.values, self.places))
+        rest = [other for other in ordered_like(self.x).order if other != axis]
+        shape = tuple(1 if other == axis else size for other, size in enumerate(self.x.shape))
+        self.outer = Ordered(shape, (axis, *rest))
+        self.row_count = self.x.size // self.length if self.length else 0
+
+    def head(self) -> list[str]:
+        """Where the row of a block lies."""
+        without = [self.axis]
+        return [
+            *self.outer.lines("blockIdx.x", self.ctype),
+            f"const {self.x.ctype}* from = x + ({at(self.x, without=without)});",
+            f"{self.values.ctype}* to = values + ({at(self.values, without=without)});",
+            f"i64* told = places + ({at(self.places, without=without)});",
+        ]
+
+    def entry(self, place: str) -> str:
+        """A statement that reads element `n` to the entry at `place`; what lies behind the row is last of all."""
+        return (
+            f"{{ u64 key = ~0ull; unsigned index = ~0u; if (n < {self.length}) {{ "
+            f"const auto x = get(from[({self.ctype})n * {self.x.strides[self.axis]}]); {self.key} index = n; }} "
+            f"keys[{place}] = key; at[{place}] = index; }}"
+        )
+
+    def results(self) -> list[str]:
+        """Statements that write the first entries."""
+        return [
+            f"for (int s = threadIdx.x; s < {self.count}; s += blockDim.x) {{ const int n = at[s];",
+            f"to[({self.ctype})s * {self.values.strides[self.axis]}] = "
+            f"from[({self.ctype})n * {self.x.strides[self.axis]}];",
+            f"told[({self.ctype})s * {self.places.strides[self.axis]}] = n; }}",
+        ]
+
+    def launch(
+        self, lines: list[str], threads: int, shared_bytes: int, extra: tuple[Parameter, ...] = ()
+    ) -> KernelLaunch:
+        """A block for each row."""
+        parameters = [written("values", self.values), written("places", self.places), read("x", self.x), *extra]
+        nbytes = self.x.nbytes + self.values.nbytes + self.places.nbytes
+        return launch_of(parameters, lines, (self.row_count, 1, 1), (threads, 1, 1), nbytes, 0, shared_bytes)
+
+
+def _network(size: int) -> list[str]:
+    """Statements that sort `size` (a power of two) entries of `keys` and `at` by a block."""
+    return [
+        f"for (unsigned run = 2; run <= {size}u; run *= 2) for (unsigned apart = run / 2; apart > 0; apart /= 2) {{",
+        f"for (unsigned t = threadIdx.x; t < {size // 2}u; t += blockDim.x) {{",
+        "const unsigned low = t / apart * 2 * apart + t % apart, high = low + apart;",
+        "const bool is_up = (low & run) == 0;",
+        "const u64 a = keys[low], b = keys[high]; const unsigned i = at[low], j = at[high];",
+        "if ((a > b || (a == b && i > j)) == is_up) { keys[low] = b; keys[high] = a; at[low] = j; at[high] = i; }",
+        "} __syncthreads(); }",
+    ]
+
+
+def _in_shared(rows: _Rows) -> KernelLaunch:
+    size = max(2, 1 << (rows.length - 1).bit_length())
+    lines = [
+        *rows.head(),
+        f"extern __shared__ u64 memory[]; u64* keys = memory; unsigned* at = (unsigned*)(memory + {size});",
+        f"for (int n = threadIdx.x; n < {size}; n += blockDim.x) {rows.entry('n')}",
+        "__syncthreads();",
+        *_network(size),
+        *rows.results(),
+    ]
+    threads = min(THREADS, max(32, size // 2))
+    return rows.launch(lines, threads, size * ENTRY_BYTES)
+
+
+def _in_stretches(rows: _Rows) -> KernelLaunch:
+    """The best `count` of a long row: each stretch is sorted together with the best so far."""
+    size = max(STRETCH, 2 << (rows.count - 1).bit_length())
+    fresh = size - rows.count
+    lines = [
+        *rows.head(),
+        f"extern __shared__ u64 memory[]; u64* keys = memory; unsigned* at = (unsigned*)(memory + {size});",
+        f"for (int s = threadIdx.x; s < {rows.count}; s += blockDim.x) {{ keys[s] = ~0ull; at[s] = ~0u; }}",
+        f"for (int start = 0; start < {rows.length}; start += {fresh}) {{",
+        f"for (int s = threadIdx.x; s < {fresh}; s += blockDim.x) {{ const int n = start + s;",
+        f"{rows.entry(f's + {rows.count}')} }}",
+        "__syncthreads();",
+        *_network(size),
+        "}",
+        *rows.results(),
+    ]
+    return rows.launch(lines, THREADS, size * ENTRY_BYTES)
+
+
+def _in_scratch(rows: _Rows, scratch: Place) -> tuple[KernelLaunch, int]:
+    size = 1 << (rows.length - 1).bit_length()
+    entries = size * rows.row_count
+    lines = [
+        *rows.head(),
+        f"u64* keys = memory + (u64)blockIdx.x * {size}u; unsigned* at = indices + (u64)blockIdx.x * {size}u;",
+        f"for (int n = threadIdx.x; n < {size}; n += blockDim.x) {rows.entry('n')}",
+        "__syncthreads();",
+        *_network(size),
+        *rows.results(),
+    ]
+    behind = Place(scratch.buffer, scratch.offset + 8 * entries)
+    extra = (Parameter("u64*", "memory", scratch), Parameter("unsigned*", "indices", behind))
+    return rows.launch(lines, 1024, 0, extra), entries * ENTRY_BYTES
+
+
+def _sorted_rows(rows: _Rows) -> Iterator[Candidate]:
+    if not rows.row_count or not rows.count:
+        yield Candidate("nothing", ())
+    elif rows.length <= LARGEST_BLOCK:
+        yield Candidate("shared", (_in_shared(rows),))
+    elif rows.count <= STRETCH // 2:
+        yield Candidate("stretches", (_in_stretches(rows),))
+    elif rows.task.scratch is not None and rows.length < 2**30:
+        launch, nbytes = _in_scratch(rows, rows.task.scratch)
+        yield Candidate("scratch", (launch,), nbytes)
+
+
+def _lower_sort(task: Task) -> Iterator[Candidate]:
+    axis = _axis(task, operand(task))
+    yield from _sorted_rows(_Rows(task, axis, operand(task).shape[axis], task.node.attrs["descending"]))
+
+
+def _lower_top_k(task: Task) -> Iterator[Candidate]:
+    yield from _sorted_rows(_Rows(task, _axis(task, operand(task)), task.node.attrs["k"], task.node.attrs["largest"]))
+
+
+def _axis(task: Task, x: Layout) -> int:
+    return normal_axis(task.node.attrs["axis"], len(x.shape))
+
+
+LOWERINGS: Mapping[str, Lowering] = {"sort": _lower_sort, "top_k": _lower_top_k}
+"""Ops of order."""
