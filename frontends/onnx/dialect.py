@@ -7,9 +7,10 @@ class Dialect(Enum):
     """Who a model is written for.
 
     FAITHFUL: each op as the operator that means it, so that a model comes back as the same graph. STANDARD: operators
-    of the ONNX domains alone, in the form that runtimes have and run well. ORT: ONNX Runtime's contrib operators too.
+    of the ONNX domains alone, in the form that runtimes have and run well. ORT: ONNX Runtime's contrib operators too,
+    where one does what several nodes do (`contrib`).
 
-    Export rules ask for it as `ctx.dialect`. None writes a contrib operator yet: a model for ORT is standard as well.
+    Export rules ask for it as `ctx.dialect`.
     """
 
     FAITHFUL = "faithful"

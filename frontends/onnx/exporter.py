@@ -5,7 +5,7 @@ and foreign ONNX operators as themselves. The model is IR 13 and of its dialect'
 caller wants another; the reason for a newer one stands in the model's metadata.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +18,8 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.ops import native
 from ...ir.types import DType, Type
 from .attributes import attribute_to_proto
+from .contrib import OPERATORS, find_groups
+from .contrib.group import Group, Operator
 from .dialect import Dialect
 from .early_inlining import ask_for_early_inlining
 from .export_context import ExportContext, Operand
@@ -33,6 +35,7 @@ MAX_INLINE_BYTES = 2_000_000_000
 """More content than this does not fit into one protobuf message."""
 
 _SMALL_BYTES = 1024
+_NO_GROUPS: Mapping[Node, Group | None] = {}
 
 
 class Storage(Protocol):
@@ -68,14 +71,16 @@ def export_model(
     value_info: bool = True,
     check: bool = True,
     dialect: Dialect = Dialect.FAITHFUL,
+    operators: Collection[Operator] = OPERATORS,
     storage: Storage | None = None,
 ) -> ModelProto:
     """`graph` as an ONNX model.
 
-    `dialect` says which operators export rules may use. `opset` is the version of the default domain (default: the
-    dialect's, or the next one that every operator exists in), `ir_version` that of the file format. `value_info` writes
-    the types of all values, which foreign operators of unknown domains need to be imported again. `check` runs onnx's
-    checker with shape inference over the result. `storage` says where large tensors go (default: inline).
+    `dialect` says which operators export rules may use, `operators` which of ONNX Runtime's own may be written for it.
+    `opset` is the version of the default domain (default: the dialect's, or the next one that every operator exists
+    in), `ir_version` that of the file format. `value_info` writes the types of all values, which foreign operators of
+    unknown domains need to be imported again. `check` runs onnx's checker with shape inference over the result.
+    `storage` says where large tensors go (default: inline).
 
     Raises `UnsupportedError` when the opset cannot express a node, `ResourceError` past 2 GB of inline constants.
     """
@@ -83,7 +88,7 @@ def export_model(
     target = opset if opset is not None else max(low, dialect.opset if high is None else min(high, dialect.opset))
     reason = ""
     while True:
-        model = ModelWriter(target, storage or Inline(), value_info, dialect)
+        model = ModelWriter(target, storage or Inline(), value_info, dialect, operators)
         try:
             return model.write(graph, ir_version, reason, check)
         except NeedsOpset as need:
@@ -144,8 +149,16 @@ class _Large:
 class ModelWriter:
     """What all graphs of one exported model share: versions, names that are taken, and storage."""
 
-    def __init__(self, opset: int, storage: Storage, value_info: bool, dialect: Dialect = Dialect.FAITHFUL) -> None:
+    def __init__(
+        self,
+        opset: int,
+        storage: Storage,
+        value_info: bool,
+        dialect: Dialect = Dialect.FAITHFUL,
+        operators: Collection[Operator] = (),
+    ) -> None:
         self.opset = opset
+        self.operators = operators
         self.storage = storage
         self.value_info = value_info
         self.dialect = dialect
@@ -293,10 +306,26 @@ class GraphWriter:
             self._names[value] = name
             self.dims.bind(value, name)
         copies = self._name_outputs(graph, outputs)
+        groups = find_groups(graph, self.model.operators) if self.model.dialect is Dialect.ORT else _NO_GROUPS
         for node in graph.nodes:
-            self._write_node(node)
+            if node not in groups:
+                self._write_node(node)
+                continue
+            group = groups[node]
+            if group is not None:
+                self._write_group(group)
         for value, name in copies:
             self.emit(None, "Identity", [value], [name], "", {})
+        if groups:
+            self._drop_unread(graph)
+
+    def _drop_unread(self, graph: Graph) -> None:
+        """Leaves out the constants that groups have joined to others."""
+        read = set(_names_read(self._nodes))
+        made = (node.output for node in graph.nodes if node.op is native("constant"))
+        unread = {self._names[value] for value in made if value in self._names} - read
+        self.large = [item for item in self.large if item.name not in unread]
+        self._initializers = [tensor for tensor in self._initializers if tensor.name not in unread]
 
     def _name_outputs(self, graph: Graph, outputs: Sequence[str]) -> list[tuple[Value, str]]:
         """Gives results the names under which the graph returns them; the rest need a node that copies them."""
@@ -316,14 +345,21 @@ class GraphWriter:
             return
         if not node.outputs:  # a loop that returns nothing: ONNX has no such nodes, and nobody can tell whether it ran
             return
-        for value in node.outputs:
+        self._write(node, node.outputs, self._apply_rule)
+
+    def _write_group(self, group: Group) -> None:
+        """Writes several nodes as one operator; what only they read has no name."""
+        self._write(group.root, group.results, lambda node: group.write(ExportContext(self, node)))
+
+    def _write(self, node: Node, results: Sequence[Value], rule: Callable[[Node], None]) -> None:
+        for value in results:
             if value not in self._names:
                 self._names[value] = self.new_name(value.name)
         try:
-            self._apply_rule(node)
+            rule(node)
         except CapgraphError as error:
             raise error.located(node.where()) from error
-        for value in node.outputs:
+        for value in results:
             self.dims.bind(value, self._names[value])
             if self.model.value_info:
                 self._value_info.append(_value_info(self._names[value], value.type))
@@ -419,6 +455,14 @@ class GraphWriter:
             self._initializers,
             value_info=[info for info in self._value_info if info.name not in taken],
         )
+
+
+def _names_read(nodes: Iterable[NodeProto]) -> Iterator[str]:
+    """The names that nodes and the nodes of their regions read."""
+    for node in nodes:
+        yield from node.input
+        for attribute in node.attribute:
+            yield from _names_read(attribute.g.node)
 
 
 def _without_trailing_absent(values: Sequence[Operand]) -> list[Operand]:

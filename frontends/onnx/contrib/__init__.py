@@ -1,0 +1,62 @@
+"""ONNX Runtime's own operators: which groups of nodes one of them does, and how it is written in their place.
+
+A rule looks at the last node of a group and gives the group, or None. The graph stays what it is: what a group means is
+what its nodes mean, and where the operator is not there, they are written one by one.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from types import MappingProxyType
+
+from ....ir.graph import Graph, Node
+from . import activations, attention, convolutions, norms, products
+from .group import Group, Operator, order_of
+
+Rule = Callable[[Node, Collection[Operator], Mapping[Node, int]], Group | None]
+
+
+def _gathered() -> Mapping[str, tuple[Rule, ...]]:
+    found: dict[str, tuple[Rule, ...]] = {}
+    for family in (attention, norms, activations, convolutions, products):
+        for name, rules in family.RULES.items():
+            found[name] = (*found.get(name, ()), *rules)
+    return MappingProxyType(found)
+
+
+RULES = _gathered()
+"""The rules by the op of a group's last node, in the order in which they are tried."""
+
+OPERATORS: frozenset[Operator] = frozenset(
+    chain.from_iterable(family.OPERATORS for family in (attention, norms, activations, convolutions, products))
+)
+"""All operators that rules write: by name, with the element types for which ONNX Runtime 1.31 has a kernel on CUDA; for
+f32 it has one on the CPU as well."""
+
+
+def find_groups(graph: Graph, available: Collection[Operator]) -> Mapping[Node, Group | None]:
+    """The nodes that are not written as themselves: the last of a group with the group, its other nodes with None.
+
+    Groups that end later are found first, so that the longest wins.
+    """
+    order = order_of(graph)
+    found: dict[Node, Group | None] = {}
+    for node in reversed(list(graph.nodes)):
+        if node in found:
+            continue
+        group = _first(RULES.get(node.op.name, ()), node, available, order)
+        if group is not None and found.keys().isdisjoint(group.inner):
+            found[node] = group
+            found.update(dict.fromkeys(group.inner))
+    return found
+
+
+def _first(
+    rules: Sequence[Rule], node: Node, available: Collection[Operator], order: Mapping[Node, int]
+) -> Group | None:
+    tried: Iterator[Group | None] = map(partial(_applied, node, available, order), rules)
+    return next((group for group in tried if group is not None), None)
+
+
+def _applied(node: Node, available: Collection[Operator], order: Mapping[Node, int], rule: Rule) -> Group | None:
+    return rule(node, available, order)

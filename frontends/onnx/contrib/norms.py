@@ -1,0 +1,62 @@
+"""Normalisations of a sum: of a residual, what is added to it, and perhaps a bias."""
+
+from collections.abc import Collection, Mapping
+
+from ....ir.graph import Node, Value
+from ....ir.types import DType
+from ..export_context import ExportContext
+from .group import DOMAIN, Group, Operator, have_equal_shapes, is_inside, is_vector
+from .products import Biased, biased
+
+_NAMES = {"layer_norm": "SkipLayerNormalization", "rms_norm": "SkipSimplifiedLayerNormalization"}
+_RANKS = (2, 3)
+
+OPERATORS = frozenset(Operator(name, dtype) for name in _NAMES.values() for dtype in (DType.F32, DType.F16, DType.BF16))
+
+
+def skip_norm(node: Node, available: Collection[Operator], order: Mapping[Node, int]) -> Group | None:
+    """SkipLayerNormalization and SkipSimplifiedLayerNormalization, which give the sum as well where others read it."""
+    name, added = _NAMES[node.op.name], node.operands[0].producer
+    x = node.operands[0]
+    if added is None or added.op.name != "add" or Operator(name, x.tensor.dtype) not in available:
+        return None
+    if not _is_plain(node) or not have_equal_shapes(*added.operands) or added.operands[0] is added.operands[1]:
+        return None
+    later = [user for user in x.users if user is not node]
+    if any(order[user] < order[node] for user in later):
+        return None  # they would read the sum before it is there
+    total = None if is_inside((x,), {node}) else x
+    first, second, bias = _parts(added)
+    inner = frozenset({added} | (bias.inner if bias is not None else frozenset()))
+
+    def write(ctx: ExportContext) -> None:
+        given = first if bias is None else bias.write(ctx)
+        weights = node.inputs[1:] if name == "SkipLayerNormalization" else node.inputs[1:2]
+        operands = (given, second, *weights, *(() if bias is None else (bias.bias,)))
+        results = (node.output, None, None, total)
+        ctx.emit(name, operands, results, domain=DOMAIN, epsilon=node.attrs["epsilon"])
+
+    return Group(node, inner, node.outputs if total is None else (node.output, total), write)
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether a norm is over the last axis alone, with a weight (and no more than a bias) for each of its elements."""
+    ty = node.operands[0].tensor
+    if ty.shape is None or len(ty.shape) not in _RANKS or node.attrs["axis"] % len(ty.shape) != len(ty.shape) - 1:
+        return False
+    return is_vector(node.inputs[1], ty.shape[-1]) and all(
+        value is None or is_vector(value, ty.shape[-1]) for value in node.inputs[2:]
+    )
+
+
+def _parts(added: Node) -> tuple[Value, Value, Biased | None]:
+    """The two operands of a sum, and the first of them as a product with a bias if one is."""
+    a, b = added.operands
+    for first, second in ((a, b), (b, a)):
+        found = biased(first)
+        if found is not None:
+            return first, second, found
+    return a, b, None
+
+
+RULES = dict.fromkeys(_NAMES, (skip_norm,))

@@ -1,0 +1,114 @@
+"""Products: a bias that another operator adds, and operands that are transposed or scaled on the way."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....ir.constant import Constant
+from ....ir.graph import Node, Value
+from ....ir.types import DType
+from ..export_context import ExportContext, Operand
+from .group import DOMAIN, Group, Operator, content_of, is_vector, scalar_of, sole_producer
+
+OPERATORS = frozenset(Operator("FusedMatMul", dtype) for dtype in (DType.F32, DType.F16, DType.BF16))
+
+
+@dataclass(frozen=True)
+class Biased:
+    """A product and the bias that is added to its last axis; `inner` are the nodes that make it.
+
+    `product` is written as it is; where it is None, `x` times `weight` (`is_transposed`: its transpose) is.
+    """
+
+    inner: frozenset[Node]
+    bias: Value
+    product: Value | None = None
+    x: Value | None = None
+    weight: Value | None = None
+    is_transposed: bool = False
+
+    def write(self, ctx: ExportContext) -> Operand:
+        """The product without its bias."""
+        if self.product is not None:
+            return self.product
+        assert self.x is not None
+        assert self.weight is not None
+        return ctx.emit_value("MatMul", (self.x, _weight(ctx, self.weight, self.is_transposed)))
+
+
+def biased(value: Value) -> Biased | None:
+    """`value` as a product and a bias of one axis, if nothing else reads what lies between."""
+    node = sole_producer(value, "gemm")
+    if node is not None:
+        return _of_gemm(node)
+    node = sole_producer(value, "add")
+    if node is None:
+        return None
+    for product, bias in (node.operands, node.operands[::-1]):
+        is_product = product.producer is not None and product.producer.op.name in ("matmul", "gemm")
+        if is_product and is_vector(bias, value.shape[-1]) and product.tensor.rank == value.tensor.rank:
+            return Biased(frozenset({node}), bias, product)
+    return None
+
+
+def _of_gemm(node: Node) -> Biased | None:
+    x, weight, bias = node.inputs
+    attrs = node.attrs
+    if attrs["trans_a"] or attrs["alpha"] != 1 or attrs["beta"] != 1 or bias is None or x is None or weight is None:
+        return None
+    if not is_vector(bias, node.output.shape[-1]):
+        return None
+    return Biased(frozenset({node}), bias, None, x, weight, attrs["trans_b"])
+
+
+def _weight(ctx: ExportContext, weight: Value, is_transposed: bool) -> Operand:
+    if not is_transposed:
+        return weight
+    content = content_of(weight)
+    if content is None:
+        return ctx.emit_value("Transpose", (weight,), perm=(1, 0))
+    return ctx.constant(Constant(np.ascontiguousarray(content.array.T), content.dtype))
+
+
+# ---- transposed and scaled operands
+
+
+def fused_matmul(node: Node, available: Collection[Operator], _order: Mapping[Node, int]) -> Group | None:
+    """FusedMatMul: a product of operands whose last two axes change places, or that is scaled by a number."""
+    scaled = _scaled(node) if node.op.name == "mul" else (node, 1.0)
+    if scaled is None or Operator("FusedMatMul", node.output.tensor.dtype) not in available:
+        return None
+    product, factor = scaled
+    (a, first), (b, second) = (_transposed(value) for value in product.operands)
+    inner = {each for each in (first, second) if each is not None} | ({product} - {node})
+    if not inner or len(set(product.operands)) != len(product.operands):
+        return None
+
+    def write(ctx: ExportContext) -> None:
+        attributes = {"transA": first is not None, "transB": second is not None, "alpha": factor}
+        ctx.emit("FusedMatMul", (a, b), node.outputs, domain=DOMAIN, **attributes)
+
+    return Group(node, frozenset(inner), node.outputs, write)
+
+
+def _scaled(node: Node) -> tuple[Node, float] | None:
+    for value, factor in (node.operands, node.operands[::-1]):
+        product, number = sole_producer(value, "matmul"), scalar_of(factor)
+        if product is not None and number is not None and factor.tensor.rank <= value.tensor.rank:
+            return product, number
+    return None
+
+
+def _transposed(value: Value) -> tuple[Value, Node | None]:
+    """What an operand is the transpose of, and the node that transposes it."""
+    node = sole_producer(value, "transpose")
+    if node is None:
+        return value, None
+    rank = value.tensor.rank
+    if rank < 2 or tuple(node.attrs["perm"]) != (*range(rank - 2), rank - 1, rank - 2):
+        return value, None
+    return node.operands[0], node
+
+
+RULES = {"matmul": (fused_matmul,), "mul": (fused_matmul,)}
