@@ -106,7 +106,10 @@ class StepKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One node in its place. `scratch` is a buffer for the kernel's own use, None when it needs none."""
+    """One node in its place. `scratch` is a buffer for the kernel's own use, None when it needs none.
+
+    That of control flow is the arena in which its bodies run, one at a time.
+    """
 
     index: int
     node: Node
@@ -170,6 +173,8 @@ class Plan:
     alignment: int
     copies: Mapping[int, int] = field(default_factory=dict[int, int])
     """State copies after the last step: graph output index to graph input index, where the update was not in place."""
+    bodies: "Mapping[Graph, Plan]" = field(default_factory=dict["Graph", "Plan"])
+    """The plans of bodies of control flow; one whose sizes only running tells has none. Their inputs are resident."""
 
     def buffer_of(self, value: Value) -> Buffer:
         """The buffer that a value lives in."""

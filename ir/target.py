@@ -11,7 +11,8 @@ class Target:
     can), and `remedy` what to do about that. `alignment` is the alignment of buffers in bytes. `strided_views`: kernels
     take operands and results with any strides, so that transposes and slices cost nothing. `channels_last`: images
     between convolutions lie as [N, ..., C]. `uncapturable` names ops whose kernels cannot be recorded there, beyond
-    those that no device can record.
+    those that no device can record. `plans_bodies`: its control flow
+    runs bodies by plans of their own, which the plan has room for.
     """
 
     executor: str
@@ -23,6 +24,7 @@ class Target:
     strided_views: bool = True
     channels_last: bool = False
     uncapturable: frozenset[str] = field(default_factory=frozenset[str])
+    plans_bodies: bool = False
 
     @property
     def is_available(self) -> bool:
@@ -30,5 +32,5 @@ class Target:
         return not self.problem
 
 
-HOST = Target("graph", "host", captures=True)
+HOST = Target("graph", "host", captures=True, plans_bodies=True)
 CUDA = Target("graph", "cuda", captures=True, alignment=256, channels_last=True)

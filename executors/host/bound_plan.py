@@ -14,10 +14,11 @@ from ...ir.op import Trait
 from ...ir.plan import Place, Plan, Segment, Step, StepKind
 from ..replay.recorder import NO_STATES, Cut
 from ..steps import CompiledRegion, Steps
+from .bodies import PlannedBody, PlannedRegion
 from .call_list import CallList
 from .calls import Call, ThroughMeaning, store
 from .kernels import call_of
-from .memory import POISON, HostArena, address_of
+from .memory import POISON, ArenaPart, HostArena, address_of
 from .placement import Placement
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class HostPlan:
     While a recorder records, values can be neither written nor read.
     """
 
-    def __init__(self, plan: Plan, arena: HostArena, states: Mapping[str, Array] = NO_STATES) -> None:
+    def __init__(self, plan: Plan, arena: HostArena | ArenaPart, states: Mapping[str, Array] = NO_STATES) -> None:
         self.plan = plan
         self.arena = arena
         self.placement = Placement(plan, arena, states)
@@ -48,8 +49,20 @@ class HostPlan:
         self._sizes: Sizes = {}
         self._dynamic: dict[Value, Any] = {}
         self._ends = _ends(plan)
-        self._bodies = {body: Steps(body) for node in plan.graph.nodes for body in node.regions.values()}
+        self._planned_bodies = {
+            body: PlannedBody(HostPlan(plan.bodies[body], self._part(step.scratch)))
+            for step in plan.steps
+            for body in step.node.regions.values()
+            if body in plan.bodies
+        }
+        others = [body for node in plan.graph.nodes for body in node.regions.values() if body not in plan.bodies]
+        self._bodies = {body: Steps(body) for body in others}
         self._prepared: dict[Segment, CallList] = {}
+
+    def _part(self, buffer: int | None) -> ArenaPart:
+        """The bytes of a buffer of the arena; none at all for None."""
+        found = self.plan.buffers[buffer] if buffer is not None else None
+        return ArenaPart(self.arena, found.offset, found.nbytes) if found is not None else ArenaPart(self.arena, 0, 0)
 
     # ---- inputs
 
@@ -110,9 +123,9 @@ class HostPlan:
 
     # ---- a run
 
-    def start(self) -> None:
-        """See `BoundPlan.start`: forgets the sizes that the last run found."""
-        self._sizes = dict(self.plan.sizes)
+    def start(self, sizes: Mapping[str, int] | None = None) -> None:
+        """See `BoundPlan.start`: forgets the sizes that the last run found. A body is told those around it."""
+        self._sizes = dict(self.plan.sizes if sizes is None else sizes)
 
     def run(self, segment: Segment) -> None:
         """See `BoundPlan.run`. Raises `ExecutionError` and `ResourceError` naming the node."""
@@ -184,6 +197,9 @@ class HostPlan:
         return as_results(node, node.op.meaning(*operands, **bound_attrs(node, self._sizes, self._region)))
 
     def _region(self, body: Graph, sizes: Sizes) -> Region:
+        planned = self._planned_bodies.get(body)
+        if planned is not None:
+            return PlannedRegion(body, sizes, planned)
         return CompiledRegion(body, sizes, self._bodies[body])
 
     def _value(self, value: Value) -> Any:

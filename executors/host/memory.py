@@ -44,6 +44,28 @@ class HostArena:
         self.address = 0
 
 
+class ArenaPart:
+    """`nbytes` bytes from `offset` on of another arena, which owns them."""
+
+    def __init__(self, whole: "HostArena | ArenaPart", offset: int, nbytes: int) -> None:
+        self._whole = whole
+        self._offset = offset
+        self.nbytes = nbytes
+
+    @property
+    def bytes(self) -> Array:
+        """The memory, u8[nbytes]. Raises `CaptureError` once the arena was given back."""
+        return self._whole.bytes[self._offset : self._offset + self.nbytes]
+
+    @property
+    def address(self) -> int:
+        """Where it lies; 0 once the arena was given back."""
+        return self._whole.address + self._offset if self._whole.address else 0
+
+    def close(self) -> None:
+        """Nothing: the arena is its owner's."""
+
+
 def address_of(array: Array) -> int:
     """Where the first element lies."""
     return int(array.__array_interface__["data"][0])

@@ -8,7 +8,7 @@ from ...ir.constant import Array, Constant
 from ...ir.graph import Node, Value
 from ...ir.plan import Place, Plan, View
 from ..replay.recorder import NO_STATES
-from .memory import HostArena, address_of
+from .memory import ArenaPart, HostArena, address_of
 
 
 class Placement:
@@ -19,7 +19,7 @@ class Placement:
     states by buffer: given by the name of their input, or made here.
     """
 
-    def __init__(self, plan: Plan, arena: HostArena, states: Mapping[str, Array] = NO_STATES) -> None:
+    def __init__(self, plan: Plan, arena: HostArena | ArenaPart, states: Mapping[str, Array] = NO_STATES) -> None:
         self.plan = plan
         self.arena = arena
         given = {plan.views[value].buffer: states[value.name] for value in plan.graph.inputs if value.name in states}

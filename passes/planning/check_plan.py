@@ -32,6 +32,7 @@ def check_plan(plan: Plan) -> None:
     _check_buffers(plan)
     _check_lifetimes(plan)
     _check_states(plan)
+    _check_bodies(plan)
 
 
 def _check_order(plan: Plan) -> None:
@@ -99,6 +100,21 @@ def _check_states(plan: Plan) -> None:
             raise InternalError(f"the next content of state %{old.name} is neither in its place nor copied there")
         if is_copied and new is not old and plan.buffer_of(new).place is Place.STATE and _is_copied_over(plan, new):
             raise InternalError(f"%{new.name} is copied to state %{old.name} from a state that a copy overwrites")
+
+
+def _check_bodies(plan: Plan) -> None:
+    """Each body has room in the scratch of its node, and a sound plan in which no step writes over an input."""
+    scratch = {body: step.scratch for step in plan.steps for body in step.node.regions.values()}
+    for body, inner in plan.bodies.items():
+        index = scratch.get(body)
+        if inner.graph is not body or body not in scratch:
+            raise InternalError(f"the plan of body {body.name} belongs to no step")
+        room = plan.buffers[index] if index is not None else None
+        if inner.arena_bytes and (room is None or room.nbytes < inner.arena_bytes or room.place is not Place.ARENA):
+            raise InternalError(f"body {body.name} has no room for its {inner.arena_bytes} bytes")
+        if any(inner.buffer_of(value).place not in (Place.INPUT, Place.DYNAMIC) for value in body.inputs):
+            raise InternalError(f"an input of body {body.name} lies in the arena, where it would be lost")
+        check_plan(inner)
 
 
 def _is_copied_over(plan: Plan, value: Value) -> bool:

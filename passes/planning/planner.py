@@ -1,6 +1,7 @@
 """The planner: from a graph and concrete sizes to a plan."""
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 from ...ir.analysis import ancestors, reaches
 from ...ir.errors import InputError
@@ -14,6 +15,7 @@ from ..eliminate_dead_code import EliminateDeadCode
 from ..fold_constants import FoldConstants
 from ..pipeline import Pipeline
 from .arena import Block, lower_bound, place
+from .bodies import bodies_of
 from .check_plan import check_plan
 from .decode import read_lengths_on_device
 from .partition import CapturePolicy, partition
@@ -58,14 +60,32 @@ def make_plan(
         prepare(bound)
     _separate_states(bound)
     _read_states_first(bound)
-    parts = partition(bound, target, policy or CapturePolicy(), captures)
-    bound.reorder(parts.order)
-    storage = assign_storage(bound, target, donated, resident)
-    own = _add_scratch(bound, storage, scratch) if scratch is not None else dict[Node, int]()
-    plan = _assemble(bound, sizes, target, storage, parts.segments, own)
+    means = _Means(sizes, target, policy or CapturePolicy(), scratch, captures)
+    plan = _planned(bound, means, donated, resident)
     if checks_plans:
         check_plan(plan)
     return plan
+
+
+@dataclass(frozen=True)
+class _Means:
+    """What holds for a graph and for the bodies in it."""
+
+    sizes: Mapping[str, int]
+    target: Target
+    policy: CapturePolicy
+    scratch: Scratch | None
+    captures: Callable[[Node], bool] | None
+
+
+def _planned(graph: Graph, means: _Means, donated: Collection[str], resident: Collection[str]) -> Plan:
+    """The plan of a graph whose sizes are known."""
+    parts = partition(graph, means.target, means.policy, means.captures)
+    graph.reorder(parts.order)
+    storage = assign_storage(graph, means.target, donated, resident)
+    own = _add_scratch(graph, storage, means.scratch) if means.scratch is not None else dict[Node, int]()
+    bodies = _add_bodies(graph, storage, means, own) if means.target.plans_bodies else dict[Graph, Plan]()
+    return _assemble(graph, means, storage, parts.segments, own, bodies)
 
 
 def _check_inputs(graph: Graph, donated: Collection[str], resident: Collection[str]) -> None:
@@ -127,7 +147,20 @@ def _copied(graph: Graph, value: Value) -> Value:
     return value if shape else graph.append(native("reshape"), [value], {"shape": ()}).output
 
 
-def _add_scratch(graph: Graph, storage: Storage, scratch: Scratch) -> Mapping[Node, int]:
+def _add_bodies(graph: Graph, storage: Storage, means: _Means, own: dict[Node, int]) -> Mapping[Graph, Plan]:
+    """Plans of the bodies of control flow, and the arena in which those of one node take turns as its scratch."""
+    found: dict[Graph, Plan] = {}
+    for step, node in enumerate(graph.nodes):
+        made = {body: _planned(body, means, (), [value.name for value in body.inputs]) for body in bodies_of(node)}
+        nbytes = max((plan.arena_bytes for plan in made.values()), default=0)
+        if nbytes:
+            own[node] = len(storage.groups)
+            storage.groups.append(Group(Place.ARENA, nbytes, step, step, f"bodies of {node.op.name}"))
+        found.update(made)
+    return found
+
+
+def _add_scratch(graph: Graph, storage: Storage, scratch: Scratch) -> dict[Node, int]:
     """Groups for what kernels want during their own step, by node."""
     found: dict[Node, int] = {}
     for step, node in enumerate(graph.nodes):
@@ -141,14 +174,14 @@ def _add_scratch(graph: Graph, storage: Storage, scratch: Scratch) -> Mapping[No
 
 def _assemble(
     graph: Graph,
-    sizes: Mapping[str, int],
-    target: Target,
+    means: _Means,
     storage: Storage,
     segments: tuple[Segment, ...],
     scratch: Mapping[Node, int],
+    bodies: Mapping[Graph, Plan],
 ) -> Plan:
     in_arena = [index for index, group in enumerate(storage.groups) if group.place is Place.ARENA]
-    blocks = [_block(storage.groups[index], target.alignment) for index in in_arena]
+    blocks = [_block(storage.groups[index], means.target.alignment) for index in in_arena]
     layout = place(blocks)
     offsets = dict(zip(in_arena, layout.offsets, strict=True))
     buffers = tuple(
@@ -161,7 +194,7 @@ def _assemble(
     )
     return Plan(
         graph=graph,
-        sizes=dict(sizes),
+        sizes=dict(means.sizes),
         buffers=buffers,
         views=storage.views,
         dynamic=storage.dynamic,
@@ -169,8 +202,9 @@ def _assemble(
         segments=segments,
         arena_bytes=layout.nbytes,
         lower_bound=lower_bound(blocks),
-        alignment=target.alignment,
+        alignment=means.target.alignment,
         copies=storage.copies,
+        bodies=bodies,
     )
 
 
