@@ -7,19 +7,23 @@ batch and heads joined. `passes.recognition.scores` lists what may stand in the 
 * factors on q and k, also in front of the reshapes and transposes that part the heads, become the scale
 * k in whatever order of axes: it is transposed back, which mostly cancels
 * keys and values repeated for groups of query heads (reshape, expand, reshape) are read unrepeated
-* a mask of zeros goes; a lower triangle, constant or compared from positions, becomes `causal`; others are added up
+* a mask of zeros goes; a lower triangle, constant or compared from positions, becomes `causal`, if it hides by -inf or
+  is alone; others become one mask, in their order
 * heads that are parted only for attention, by reshape and transpose, and joined again after it stay side by side
 
 Batch, heads and sizes must surely agree (the products could broadcast, the op does not). A mask must be bool or of the
 dtype of the scores. Nothing between q, k, v and the result may have another reader. Results move by rounding, except
 that a query for which no key counts - all its scores -inf - gets zeros where softmax without a guard gave NaN, and that
-a NaN among the scores is not replaced by 0 any more where a guard did so.
+a NaN or inf among the scores gives NaN where a guard gave 0. A finite number that `where` puts in place of scores is
+added to them, which is the same while they are so small that it swallows them: not for NaN, nor for scores of 1e13.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
+
+import numpy as np
 
 from ..ir.constant import Constant
 from ..ir.dims import Dim, Truth, compare, product
@@ -29,7 +33,7 @@ from ..ir.types import DType
 from .base import PatternPass
 from .exactness import Exactness
 from .pattern import Capture, Found, Literal, Match, OneOf, Rule, constant_of
-from .recognition.scores import Mask, Scores, factor_of, hides_nothing, is_causal, is_triangle, read_scores
+from .recognition.scores import LARGEST, Mask, Scores, factor_of, hides_nothing, is_causal, is_triangle, read_scores
 from .rewriter import Rewriter
 
 _HEADS_AND_STEPS = (0, 2, 1, 3)
@@ -45,6 +49,8 @@ def _attention(rewriter: Rewriter, found: Found) -> Value | None:
     if scores is None or not _fits(scores, v, root):
         return None
     if not all(_is_usable(mask, scores.q) for mask in scores.masks):
+        return None
+    if not abs(scores.scale * _factor(scores.q) * _factor(scores.keys)) <= LARGEST:
         return None
     return _built(rewriter, scores, v, root)
 
@@ -224,17 +230,36 @@ def _shared_heads(value: Value, shape: Sequence[Dim]) -> Value | None:
 
 def _mask(rewriter: Rewriter, scores: Scores, q: Value, k: Value) -> tuple[Value | None, bool]:
     """The mask operand, and whether the mask is causal."""
-    rest = [mask for mask in scores.masks if not _shows_all(mask)]
-    causal = [mask for mask in rest if _is_triangle(mask, q.shape[2], k.shape[2])]
-    if causal:
-        rest = [mask for mask in rest if mask not in causal]
+    given = [mask for mask in scores.masks if not _shows_all(mask)]
+    rest = [mask for at, mask in enumerate(given) if not _becomes_causal(given, at, q.shape[2], k.shape[2])]
     if len(rest) == 1:
-        return _operand(rewriter, rest[0], q), bool(causal)
-    terms = [_addend(rewriter, mask, q) for mask in rest]
+        return _operand(rewriter, rest[0], q), len(given) > 1
     total: Value | None = None
-    for term in terms:
-        total = term if total is None else rewriter.op("add", total, term)
-    return total, bool(causal)
+    for mask in rest:
+        total = _joined(rewriter, total, mask, q)
+    return total, len(rest) < len(given)
+
+
+def _becomes_causal(masks: Sequence[Mask], at: int, steps: Dim, keys: Dim) -> bool:
+    """Whether a mask is a triangle that can be told apart from the others.
+
+    It can where it hides by -inf, and nothing after it writes a number over that. One that adds a finite number leaves
+    the order of keys that are hidden by others too, which a query that sees no key goes by.
+    """
+    mask = masks[at]
+    if not _is_triangle(mask, steps, keys):
+        return False
+    overwritten = any(later.fill not in (None, -math.inf) for later in masks[at + 1 :])
+    return len(masks) == 1 or (_hides_for_good(mask) and not overwritten)
+
+
+def _hides_for_good(mask: Mask) -> bool:
+    """Whether what a triangle hides gets -inf."""
+    if mask.fill is not None:
+        return mask.fill == -math.inf
+    node = mask.value.producer
+    content = _repeated(node.operands[2] if node is not None and node.op.name == "where" else mask.value)
+    return content is not None and not np.isfinite(content.array.astype(np.float64)[content.array != 0]).any()
 
 
 def _with_heads(rewriter: Rewriter, mask: Mask, lead: tuple[Dim, Dim]) -> Mask:
@@ -266,18 +291,17 @@ def _is_triangle(mask: Mask, steps: Dim, keys: Dim) -> bool:
 def _operand(rewriter: Rewriter, mask: Mask, q: Value) -> Value:
     """A lone mask: bool only where hidden keys do not count at all, even if no other is seen."""
     if mask.fill != -math.inf:
-        return _addend(rewriter, mask, q)
+        return _joined(rewriter, None, mask, q)
     return rewriter.op("logical_not", mask.value) if mask.is_inverted else mask.value
 
 
-def _addend(rewriter: Rewriter, mask: Mask, q: Value) -> Value:
-    """The mask as numbers to add to the scores."""
+def _joined(rewriter: Rewriter, before: Value | None, mask: Mask, q: Value) -> Value:
+    """A mask after those in `before`, as numbers to add to the scores: what it writes over stays written over."""
     if mask.value.tensor.dtype is not DType.BOOL:
-        return mask.value
-    zero = rewriter.constant(0.0, q.tensor.dtype)
+        return mask.value if before is None else rewriter.op("add", before, mask.value)
+    shown = before if before is not None else rewriter.constant(0.0, q.tensor.dtype)
     hidden = rewriter.constant(mask.fill if mask.fill is not None else -math.inf, q.tensor.dtype)
-    choices = (hidden, zero) if mask.is_inverted else (zero, hidden)
-    return rewriter.op("where", mask.value, *choices)
+    return rewriter.op("where", mask.value, *((hidden, shown) if mask.is_inverted else (shown, hidden)))
 
 
 def _without_known_mask(rewriter: Rewriter, found: Found) -> Value | None:

@@ -4,6 +4,7 @@ On the way stand, in any order that makes sense: factors on the scores or on eit
 added masks, masks by `where`, casts to a wider float and back, and reshapes that join or part batch and heads.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +20,10 @@ from .forms import number_of
 
 HIDDEN = -1e30
 """An added number at or below this hides a key: it swallows any score, and leaves a weight of exactly 0."""
+
+
+LARGEST = 3e38
+"""The largest number that a scale can be, in f32 too."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,9 @@ def factor_of(value: Value) -> tuple[Value, float] | None:
         if content is None or content.size != 1 or not content.dtype.is_float or x.type != value.type:
             continue
         number = number_of(content)
-        if node.op.name == "mul" or number:
-            return x, number if node.op.name == "mul" else 1 / number
+        factor = number if node.op.name == "mul" else 1 / number if number else math.inf
+        if abs(factor) <= LARGEST:
+            return x, factor
     return None
 
 

@@ -7,6 +7,7 @@ from capgraph.ir.graph import Graph
 from capgraph.passes.pattern import Rule
 
 from tests.passes.aimed import aimed_graph, all_rules
+from tests.passes.attentions import attention
 from tests.passes.networks import network
 from tests.strategies.graphs import random_graph
 
@@ -74,6 +75,7 @@ SOURCES: dict[str, Callable[[int], Graph]] = {
     "any op": random_graph,
     "aimed": lambda seed: aimed_graph(seed, _rules()),
     "network": network,
+    "attention": attention,
     **{name: _family(ops) for name, ops in FAMILIES.items()},
 }
 """The graph number `seed` of each source."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.passes.aimed import aimed_graph, all_rules, fires
 from tests.passes.regressions import regressions, text_of
-from tests.passes.semantics import broken_promise, broken_promises, pipelines, samples_of
+from tests.passes.semantics import broken_for, broken_promises, pipelines
 from tests.passes.sources import SOURCES
 from tests.strategies.graphs import graphs, inputs_for
 
@@ -60,6 +60,6 @@ def test_graphs_are_kept_whole() -> None:
 @given(st.data())
 def test_passes_keep_their_promises_on_drawn_graphs(data: st.DataObject) -> None:
     graph = data.draw(graphs())
-    samples = samples_of(graph, data.draw(inputs_for(graph))[1])
-    pipeline = PIPELINES[data.draw(st.sampled_from(sorted(PIPELINES)))]
-    assert broken_promise(pipeline, graph, samples) == ""
+    inputs = data.draw(inputs_for(graph))[1]
+    name = data.draw(st.sampled_from(sorted(PIPELINES)))
+    assert broken_for(graph, inputs, {name: PIPELINES[name]}) == {}

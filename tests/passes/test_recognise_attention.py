@@ -137,6 +137,45 @@ SQUARE = "%q: f32[B, 2, T, 4], %k: f32[B, 2, T, 4], %v: f32[B, 2, T, 4]"
 
 
 @pytest.mark.parametrize(
+    ("hidden", "later", "after"),
+    [
+        # what is written over a mask stays written over it, for queries that see no key
+        ("-inf", "where(%c, %t, %low)", ("%o = add(%l, %m)", "%o2 = where(%c, %o, %low)", False)),
+        ("-1e+30", "where(%c, %t, %low)", ("%o = add(%l, %m)", "%o2 = where(%c, %o, %low)", False)),
+        # a finite triangle does not say which of the keys that others hide too are better
+        ("-1e+30", "add(%t, %m)", ("%o = add(%l, %m)", "%o2 = add(%o, %m)", False)),
+        ("-inf", "add(%t, %m)", ("", "%o2 = add(%m, %m)", True)),
+    ],
+)
+def test_several_masks_keep_their_order(hidden, later, after):
+    inputs = f"{FIXED}, %m: f32[3, 3], %c: bool[3, 3]"
+    triangle = number("l", TRIANGLE.replace("-3.4e+38", hidden), "f32[3, 3]")
+    low = number("low", "-3.4028235e+38") if "low" in later else ""
+    before = (
+        triangle,
+        low,
+        "%kt: f32[1, 2, 4, 3] = transpose(%k) {perm = [0, 1, 3, 2]}",
+        "%s: f32[1, 2, 3, 3] = matmul(%q, %kt)",
+        "%z: f32[1, 2, 3, 3] = add(%s, %l)",
+        "%t: f32[1, 2, 3, 3] = add(%z, %m)",
+        f"%f: f32[1, 2, 3, 3] = {later}",
+        "%p: f32[1, 2, 3, 3] = softmax(%f)",
+        "%y: f32[1, 2, 3, 4] = matmul(%p, %v)",
+    )
+    first, second, causal = after
+    attrs = "causal = true, scale = 1.0" if causal else "scale = 1.0"
+    made = (*(() if causal else (triangle, first)), low, second)
+    expected = graph(inputs, *made, f"%y: f32[1, 2, 3, 4] = attention(%q, %k, %v, %o2, _) {{{attrs}}}")
+    check_pass(RecogniseAttention(), graph(inputs, *before), expected)
+
+
+@pytest.mark.parametrize(("op", "factor"), [("mul", "inf"), ("mul", "nan"), ("div", "0.0"), ("div", "1e-45")])
+def test_a_factor_that_is_no_finite_number_is_no_scale(op, factor):
+    before = (KT, PRODUCT, number("c", factor), f"%t: {SCORES} = {op}(%s, %c)", *softmax_and_mix("t"))
+    check_pass(RecogniseAttention(), graph(BY_HEAD, *before), None)
+
+
+@pytest.mark.parametrize(
     ("comparison", "is_causal"),
     [
         ("less_equal(%column, %row)", True),
