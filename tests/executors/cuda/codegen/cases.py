@@ -1,0 +1,368 @@
+"""Graphs with inputs whose kernels are checked, by the emulator here and on a GPU in tests/gpu."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from capgraph.executors.cuda.codegen.tables import LOWERINGS
+from capgraph.ir.builder import Builder
+from capgraph.ir.constant import Array
+from capgraph.ir.errors import CapgraphError
+from capgraph.ir.evaluate import evaluate_graph
+from capgraph.ir.graph import Graph, Value
+from capgraph.ir.ops import native
+from capgraph.ir.types import DType, Kind, TensorType
+from capgraph.passes.fuse import Fuse
+from capgraph.passes.pipeline import Pipeline
+
+from tests.strategies.graphs import random_graph, random_inputs, subjects
+
+TOLERANCES = {DType.F64: 1e-9, DType.F32: 3e-4, DType.F16: 6e-3, DType.BF16: 3e-2}
+"""Relative to the size of the expected element, or of the hundredth part of the largest one."""
+ATTEMPTS = 30
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph, sizes of its symbols, and its inputs in order."""
+
+    name: str
+    graph: Graph
+    sizes: dict[str, int]
+    inputs: list[Array]
+
+
+def expected_of(case: Case) -> tuple[Any, ...]:
+    """What the graph gives by its meaning."""
+    return evaluate_graph(case.graph, case.inputs, case.sizes)
+
+
+def is_close(found: Array, expected: Array, graph: Graph) -> str:
+    """Why a result is not as expected, empty where it is: exact, or within what the dtypes on the way allow."""
+    if found.shape != expected.shape:
+        return f"its shape is {found.shape} instead of {expected.shape}"
+    dtype = DType.of(expected.dtype)
+    if dtype.kind not in (Kind.FLOAT, Kind.COMPLEX):
+        different = int(np.sum(np.asarray(found != expected)))
+        return f"{different} of {found.size} elements differ" if different else ""
+    wide: Any = np.complex128 if dtype.kind is Kind.COMPLEX else np.float64
+    error = _error(np.asarray(found).astype(wide), np.asarray(expected).astype(wide))
+    limit = _tolerance(graph, dtype)
+    return f"relative error {error:.2g}, above {limit:.2g}" if error > limit else ""
+
+
+def _tolerance(graph: Graph, dtype: DType) -> float:
+    """A kernel rounds once where the meaning rounds after each op: the coarsest dtype of several nodes counts twice."""
+    kinds = {value.type.dtype for node in graph.nodes for value in node.outputs if isinstance(value.type, TensorType)}
+    floats = [TOLERANCES[each] for each in kinds & TOLERANCES.keys()]
+    own = TOLERANCES.get(dtype, 0.13 if dtype.is_float else 3e-4)
+    return max([own, *(2 * each for each in floats)]) if len(graph.nodes) > 1 else own
+
+
+def _error(found: Array, expected: Array) -> float:
+    if not np.array_equal(np.isnan(found), np.isnan(expected)):
+        return float("inf")
+    finite = np.isfinite(found) & np.isfinite(expected)
+    rest = ~finite & ~np.isnan(expected)
+    if not np.array_equal(found[rest], expected[rest]):
+        return float("inf")
+    found, expected = found[finite], expected[finite]
+    magnitude = np.maximum(np.abs(expected), 1e-2 * np.max(np.abs(expected), initial=0) + 1e-30)
+    return float(np.max(np.abs(found - expected) / magnitude, initial=0))
+
+
+# ---- every op in every dtype, small
+
+
+def subject_cases(repeats: int = 1) -> Iterator[Case]:
+    """A node of every op that has kernels, with every dtype of every operand, `repeats` times with other shapes."""
+    for subject in subjects(sorted(LOWERINGS.keys() - {"fused"})):
+        if subject.dtype is DType.STRING:
+            continue
+        for repeat in range(repeats):
+            case = _drawn(subject, repeat)
+            if case is not None:
+                yield case
+
+
+def _drawn(subject: Any, repeat: int) -> Case | None:
+    for seed in range(repeat * ATTEMPTS, (repeat + 1) * ATTEMPTS):
+        try:
+            graph = random_graph(seed, ops=[subject.op], max_nodes=1, symbols=False, subject=subject)
+            sizes, inputs = random_inputs(graph, seed)
+            evaluate_graph(graph, inputs, sizes)
+        except CapgraphError:
+            continue
+        if any(node.op.name == subject.op for node in graph.nodes):
+            return Case(f"{subject.op}:{subject.operand}:{subject.dtype}:{seed}", graph, sizes, inputs)
+    return None
+
+
+# ---- regions
+
+
+def fused(case: Case) -> Case:
+    """The case after fusion."""
+    graph = case.graph.clone()
+    Pipeline(((Fuse(epilogues=False),),)).run(graph)
+    return Case(f"fused {case.name}", graph, case.sizes, case.inputs)
+
+
+def region_cases(count: int, ops: Sequence[str]) -> Iterator[Case]:
+    """Random graphs with at least one region, `count` of them."""
+    seed = found = 0
+    while found < count:
+        seed += 1
+        try:
+            graph = random_graph(seed, ops=ops, max_nodes=10, symbols=False)
+            sizes, inputs = random_inputs(graph, seed)
+            case = fused(Case(f"random {seed}", graph, sizes, inputs))
+            expected_of(case)
+        except CapgraphError:
+            continue
+        if any(node.op.name == "fused" for node in case.graph.nodes):
+            found += 1
+            yield case
+
+
+# ---- shapes that reach every strategy
+
+
+class Drawn:
+    """Named inputs with random content, and graphs over them."""
+
+    def __init__(self, seed: int = 3) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def array(self, dtype: str, *shape: int) -> Array:
+        """Normally distributed numbers, small integers, or truth values."""
+        kind = DType(dtype)
+        if kind is DType.BOOL:
+            return self.rng.integers(0, 2, shape).astype(np.bool_)
+        if kind.is_integer:
+            low = -50 if kind.kind is Kind.INT else 0
+            return self.rng.integers(low, 50, shape).astype(kind.numpy)
+        return (2 * self.rng.standard_normal(shape)).astype(kind.numpy)
+
+    def indices(self, limit: int, *shape: int) -> Array:
+        """Indices from -limit to limit."""
+        return self.rng.integers(-limit, limit, shape)
+
+
+Make = Callable[..., Value | Sequence[Value]]
+
+
+def made(name: str, make: Make, *inputs: Array) -> Case:
+    """The graph that `make(builder, *inputs)` gives the outputs of."""
+    b = Builder()
+    values = []
+    for index, array in enumerate(inputs):
+        values.append(b.input(f"x{index}", f"{DType.of(array.dtype)}[{', '.join(map(str, array.shape))}]"))
+    outputs = make(b, *values)
+    graph = b.finish([outputs] if isinstance(outputs, Value) else list(outputs))
+    return Case(name, graph, {}, list(inputs))
+
+
+def outputs_of(b: Builder, op: str, *operands: Value | None, **attrs: Any) -> list[Value]:
+    """All results of a node."""
+    return list(b.graph.append(native(op), operands, attrs).outputs)
+
+
+ROW_SHAPES = ((5, 768), (3, 1000), (2, 4099), (300, 33), (1, 40000), (7, 3, 64))
+AXIS_SHAPES = (((2, 50, 40), 1), ((3, 129, 7, 8), 1), ((4000, 33), 0), ((2, 3, 16, 16), 1), ((60000, 4), 0))
+
+
+def row_cases(dtypes: Sequence[str] = ("f32", "f16", "f64")) -> Iterator[Case]:
+    """Folds along rows and across them, short and long, of a few and of many rows."""
+    d = Drawn()
+    for dtype in dtypes:
+        for shape in ROW_SHAPES:
+            x, scale, bias = d.array(dtype, *shape), d.array(dtype, shape[-1]), d.array(dtype, shape[-1])
+            yield made(f"softmax {shape} {dtype}", lambda b, x: b.op("softmax", x, axis=-1), x)
+            yield made(f"layer_norm {shape} {dtype}", lambda b, *v: b.op("layer_norm", *v, axis=-1), x, scale, bias)
+            yield made(f"argmax {shape} {dtype}", lambda b, x: b.op("argmax", x, axis=-1), x)
+            yield made(f"sum {shape} {dtype}", lambda b, x: b.op("reduce_sum", x, axes=(-1,), keep_dims=False), x)
+        for shape, axis in AXIS_SHAPES:
+            yield from _across(d, dtype, shape, axis)
+        image, channels = d.array(dtype, 2, 9, 8, 16), [d.array(dtype, 16) for _ in range(2)]
+        yield made(f"pool {dtype}", lambda b, x: b.op("reduce_mean", _to_nchw(b, x), axes=(2, 3)), image)
+        yield made(
+            f"group {dtype}", lambda b, x, *v: b.op("group_norm", _to_nchw(b, x), *v, groups=4), image, *channels
+        )
+        long = d.array(dtype, 1, 4, 100, 300)
+        few = [d.array(dtype, 4) for _ in range(2)]
+        yield made(f"long group {dtype}", lambda b, *v: b.op("group_norm", *v, groups=2), long, *few)
+
+
+def _across(d: Drawn, dtype: str, shape: tuple[int, ...], axis: int) -> Iterator[Case]:
+    x = d.array(dtype, *shape)
+    turned = tuple(reversed(range(len(shape))))
+    yield made(f"softmax {shape} {axis} {dtype}", lambda b, x: b.op("softmax", x, axis=axis), x)
+    yield made(f"mean {shape} {axis} {dtype}", lambda b, x: b.op("reduce_mean", x, axes=(axis,)), x)
+    yield made(f"argmin {shape} {axis} {dtype}", lambda b, x: b.op("argmin", x, axis=axis, select_last=True), x)
+    yield made(
+        f"max {shape} {axis} {dtype}",
+        lambda b, x: b.op("reduce_max", b.op("transpose", x, perm=turned), axes=(0, -1)),
+        x,
+    )
+
+
+def _to_nchw(b: Builder, x: Value) -> Value:
+    return b.op("transpose", x, perm=(0, 3, 1, 2))
+
+
+def fused_cases(dtypes: Sequence[str] = ("f32", "f16")) -> Iterator[Case]:
+    """What models have: a norm of a sum, scaled and masked softmax, a norm written out, gates."""
+    d = Drawn()
+    for dtype in dtypes:
+        scalar = DType(dtype).numpy.type
+
+        def normed_sum(b: Builder, x: Value, y: Value, s: Value, c: Value) -> list[Value]:
+            total = b.op("add", x, y)
+            return [total, b.op("layer_norm", total, s, c, axis=-1)]
+
+        def scores(b: Builder, x: Value, mask: Value, scalar: Any = scalar) -> Value:
+            scaled = b.op("mul", x, b.constant(np.asarray(scalar(0.125))))
+            return b.op("softmax", b.op("add", scaled, mask), axis=-1)
+
+        def written_out(b: Builder, x: Value, scalar: Any = scalar) -> Value:
+            centred = b.op("sub", x, b.op("reduce_mean", x, axes=(-1,)))
+            variance = b.op("reduce_mean", b.op("mul", centred, centred), axes=(-1,))
+            return b.op("div", centred, b.op("sqrt", b.op("add", variance, b.constant(np.asarray(scalar(1e-3))))))
+
+        def turned(b: Builder, x: Value, y: Value, z: Value) -> Value:
+            return b.op("gelu", b.op("add", b.op("mul", b.op("transpose", x, perm=(0, 2, 3, 1)), y), z))
+
+        rows = [d.array(dtype, 12, 768), d.array(dtype, 12, 768), d.array(dtype, 768), d.array(dtype, 768)]
+        yield fused(made(f"normed sum {dtype}", normed_sum, *rows))
+        yield fused(made(f"scores {dtype}", scores, d.array(dtype, 2, 3, 17, 50), d.array(dtype, 2, 1, 1, 50)))
+        yield fused(made(f"written out {dtype}", written_out, d.array(dtype, 6, 515)))
+        yield fused(made(f"written out, long {dtype}", written_out, d.array(dtype, 2, 70000)))
+        yield fused(
+            made(f"turned {dtype}", turned, d.array(dtype, 2, 8, 9, 16), d.array(dtype, 9, 16, 8), d.array(dtype, 8))
+        )
+        yield fused(
+            made(
+                f"gate {dtype}",
+                lambda b, x, y: b.op("mul", b.op("silu", x), y),
+                d.array(dtype, 33, 1000),
+                d.array(dtype, 33, 1000),
+            )
+        )
+
+
+MOVED = ("f16", "f32", "i8", "c128", "bool", "i64")
+
+
+def moving_cases() -> Iterator[Case]:
+    """Copies in every element size: turned, joined, padded, gathered, and writes of caches."""
+    d = Drawn()
+    for dtype in MOVED:
+        x = d.array(dtype, 2, 8, 16)
+        yield made(
+            f"turned {dtype}",
+            lambda b, x: b.op("reshape", b.op("transpose", x, perm=(0, 2, 1)), shape=(140, 33)),
+            d.array(dtype, 2, 33, 70),
+        )
+        yield made(
+            f"concat {dtype}",
+            lambda b, x, y, z: b.op("concat", x, b.op("transpose", y, perm=(1, 0)), z, axis=1),
+            d.array(dtype, 20, 16),
+            d.array(dtype, 24, 20),
+            d.array(dtype, 20, 1),
+        )
+        yield made(f"roll {dtype}", lambda b, x: b.op("roll", x, axes=(1, 2), shifts=(3, -2)), x)
+        yield made(f"pad {dtype}", lambda b, x: b.op("pad", x, None, pads=(0, 1, 2, 0, 1, 3)), x)
+        yield made(f"tile {dtype}", lambda b, x: b.op("tile", x, repeats=(2, 1, 3)), x)
+        yield made(
+            f"gather {dtype}",
+            lambda b, x, i: b.op("gather", x, i, axis=0),
+            d.array(dtype, 100, 64),
+            d.indices(100, 3, 7),
+        )
+        yield made(
+            f"cache {dtype}",
+            lambda b, x, u, p: b.op("tensor_scatter", x, u, p, axis=2),
+            d.array(dtype, 2, 3, 20, 16),
+            d.array(dtype, 2, 3, 2, 16),
+            np.array([4, 11]),
+        )
+        yield made(
+            f"round cache {dtype}",
+            lambda b, x, u, p: b.op("tensor_scatter", x, u, p, axis=1, mode="circular"),
+            d.array(dtype, 2, 20, 16),
+            d.array(dtype, 2, 3, 16),
+            np.array([4, 19]),
+        )
+
+
+def order_cases() -> Iterator[Case]:
+    """Sorts, top-k and scans of rows in shared memory, in stretches, and in scratch memory."""
+    d = Drawn()
+    for dtype, sizes in {
+        "f32": (100, 5000, 9000),
+        "u8": (1000, 9000),
+        "f16": (1000,),
+        "u64": (100,),
+        "f64": (100,),
+    }.items():
+        for size in sizes:
+            x = d.array(dtype, 2, size)
+            yield made(f"sort {size} {dtype}", lambda b, x: outputs_of(b, "sort", x, axis=-1, descending=True), x)
+            yield made(f"top 50 of {size} {dtype}", lambda b, x: outputs_of(b, "top_k", x, axis=1, k=50), x)
+            yield made(f"top 1 of {size} {dtype}", lambda b, x: outputs_of(b, "top_k", x, axis=1, k=1), x)
+    for dtype in ("f16", "f32", "i64"):
+        for shape, axis in (((3, 1000), 1), ((5000, 5), 1), ((2, 700, 3), 1)):
+            x = d.array(dtype, *shape) if dtype != "f32" else np.abs(d.array(dtype, *shape))
+            is_exclusive, is_reverse = shape[0] == 3, len(shape) == 3
+            yield made(
+                f"cumsum {shape} {dtype}",
+                lambda b, x, e=is_exclusive, r=is_reverse, a=axis: b.op("cumsum", x, axis=a, exclusive=e, reverse=r),
+                x,
+            )
+
+
+def image_cases() -> Iterator[Case]:
+    """Pools, resizing and norms of images, channels first and last; scatters and rotary embeddings."""
+    d = Drawn()
+    window = {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1), "dilations": (1, 1)}
+    for dtype in ("f16", "f32"):
+        first, last = d.array(dtype, 2, 16, 14, 14), d.array(dtype, 2, 14, 14, 16)
+        yield made(f"max pool {dtype}", lambda b, x: b.op("max_pool", x, **window), first)
+        yield made(f"max pool, last {dtype}", lambda b, x: b.op("max_pool", _to_nchw(b, x), **window), last)
+        yield made(
+            f"average pool, last {dtype}",
+            lambda b, x: b.op("average_pool", _to_nchw(b, x), count_include_pad=True, ceil_mode=True, **window),
+            last,
+        )
+        yield made(
+            f"linear {dtype}", lambda b, x: b.op("resize", x, None, axes=(2, 3), sizes=(21, 30), mode="linear"), first
+        )
+        yield made(
+            f"cubic, last {dtype}",
+            lambda b, x: b.op("resize", _to_nchw(b, x), None, axes=(2, 3), sizes=(28, 28), mode="cubic"),
+            last,
+        )
+        tables = [d.array(dtype, 50, 4) for _ in range(2)]
+        yield made(
+            f"rotary {dtype}",
+            lambda b, *v: b.op("rotary_embedding", *v, heads=4, rotary_dim=8),
+            d.array(dtype, 2, 5, 64),
+            *tables,
+            d.rng.integers(0, 50, (2, 5)),
+        )
+        yield made(
+            f"scatter {dtype}",
+            lambda b, *v: b.op("scatter_elements", *v, axis=1, reduction="add"),
+            d.array(dtype, 5, 60),
+            d.indices(20, 5, 40),
+            d.array(dtype, 5, 40),
+        )
+        yield made(
+            f"scatter_nd {dtype}",
+            lambda b, *v: b.op("scatter_nd", *v),
+            d.array(dtype, 50, 6, 8),
+            d.indices(10, 30, 1),
+            d.array(dtype, 30, 6, 8),
+        )

@@ -1,0 +1,85 @@
+"""Cases as plans with the ways of their steps, and one pass over the steps on any memory."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from capgraph.executors.cuda.launch import Candidate, Kernel, KernelLaunch
+from capgraph.executors.cuda.lowering import Backend, Ways
+from capgraph.ir.constant import Array
+from capgraph.ir.evaluate import evaluate_node
+from capgraph.ir.plan import Plan
+from capgraph.ir.target import CUDA
+from capgraph.passes.planning.planner import make_plan
+
+from tests.executors.cuda.codegen.cases import Case
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A case, its plan, and the ways of its steps."""
+
+    case: Case
+    plan: Plan
+    ways: tuple[Ways, ...]
+
+    def kernels(self) -> Iterator[Kernel]:
+        """The kernels of all ways."""
+        for way in self.ways:
+            for candidate in generated(way):
+                yield from (each.kernel for each in candidate.launches if isinstance(each, KernelLaunch))
+
+    @property
+    def choices(self) -> int:
+        """How often a plan has to run until every way was taken."""
+        return max((len(generated(way)) for way in self.ways), default=0)
+
+    def on_host(self) -> list[str]:
+        """The ops of steps without a kernel."""
+        return [way.step.node.op.name for way in self.ways if way.candidates and not generated(way)]
+
+    def run(self, choice: int, launch: Callable[[Candidate], None], values: "Values") -> None:
+        """Every step by its way number `choice` (the last where there are fewer); steps without a kernel by NumPy."""
+        sizes = dict(self.plan.sizes)
+        for way in self.ways:
+            known = generated(way)
+            if known:
+                launch(known[min(choice, len(known) - 1)])
+            elif way.candidates:
+                node = way.step.node
+                operands = [None if value is None else values.read(value) for value in node.inputs]
+                with np.errstate(all="ignore"):
+                    for value, result in zip(node.outputs, evaluate_node(node, operands, sizes), strict=True):
+                        values.write(value, result)
+
+
+class Values:
+    """Where values of a plan can be read and written as arrays."""
+
+    def read(self, value: Any) -> Array:
+        """A copy of its content."""
+        raise NotImplementedError
+
+    def write(self, value: Any, content: Array) -> None:
+        """Replaces its content."""
+        raise NotImplementedError
+
+
+def generated(way: Ways) -> list[Candidate]:
+    """The ways of a step that only launch kernels."""
+    return [each for each in way.candidates if all(isinstance(launch, KernelLaunch) for launch in each.launches)]
+
+
+def prepared(case: Case) -> Prepared | None:
+    """The case as a plan; None where it has values of unknown size."""
+    backend = Backend()
+    plan = make_plan(case.graph, case.sizes, CUDA, scratch=backend.scratch_bytes)
+    if plan.dynamic:
+        return None
+    return Prepared(case, plan, backend.lower(plan))
+
+
+def all_prepared(cases: Iterable[Case]) -> list[Prepared]:
+    """Those that can be planned whole."""
+    return [made for made in map(prepared, cases) if made is not None]

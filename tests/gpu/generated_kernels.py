@@ -1,0 +1,136 @@
+"""Generated kernels on a GPU against the reference evaluator: every op, dtype, strategy, and many regions."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+from capgraph.executors.cuda.codegen.prelude import PRELUDE
+from capgraph.executors.cuda.compiler import symbol_of
+from capgraph.executors.cuda.launch import Argument, Candidate, Kernel, KernelLaunch, Packed, Scalar
+from capgraph.executors.cuda.lowering import constant_buffers
+from capgraph.executors.cuda.packing import packed_bytes
+from capgraph.executors.host.placement import array_at
+from capgraph.ir.constant import Array
+from capgraph.ir.plan import Place as Home
+from capgraph.ir.plan import Plan
+
+from tests.executors.cuda.codegen.cases import Case, expected_of, is_close
+from tests.executors.cuda.codegen.running import Prepared, Values, all_prepared
+
+GROUP = 64
+SCALARS = {"int": np.int32, "long long": np.int64, "float": np.float32}
+
+
+class Functions:
+    """Kernels compiled by NVRTC through CuPy, many in a module."""
+
+    def __init__(self, kernels: Iterable[Kernel]) -> None:
+        texts = list(dict.fromkeys(kernel.text for kernel in kernels))
+        self.failed: dict[str, str] = {}
+        self._found: dict[str, Any] = {}
+        for start in range(0, len(texts), GROUP):
+            self._compile(texts[start : start + GROUP])
+
+    def _compile(self, texts: Sequence[str]) -> None:
+        source = "\n".join([PRELUDE, *(text.replace("NAME", symbol_of(text)) for text in texts)])
+        module = cupy.RawModule(code=source, options=("-std=c++17",), backend="nvrtc")
+        try:
+            module.compile()
+        except cupy.cuda.compiler.CompileException as error:
+            if len(texts) == 1:
+                self.failed[texts[0]] = str(error)
+                return
+            for text in texts:
+                self._compile([text])
+            return
+        for text in texts:
+            self._found[text] = module.get_function(symbol_of(text))
+
+    def launch(self, kernel: Kernel, arguments: tuple[Any, ...]) -> None:
+        """Enqueues a kernel on the current stream."""
+        function = self._found[kernel.text]
+        if kernel.shared_bytes > 48 * 1024:
+            function.max_dynamic_shared_size_bytes = kernel.shared_bytes
+        function(kernel.grid, kernel.block, arguments, shared_mem=kernel.shared_bytes)
+
+
+class DevicePlan(Values):
+    """The memory of one plan on the device, poisoned, and launches over it."""
+
+    def __init__(self, plan: Plan, functions: Functions) -> None:
+        self.plan, self.functions = plan, functions
+        self.arena = cupy.full(max(plan.arena_bytes, 1), 0xFF, cupy.uint8)
+        self.memory: dict[int, Any] = {}
+        for index, content in constant_buffers(plan).items():
+            self.memory[index] = cupy.asarray(np.ascontiguousarray(content.array).reshape(-1).view(np.uint8))
+        self.packed: list[Any] = []
+
+    def _bytes(self, index: int) -> Any:
+        buffer = self.plan.buffers[index]
+        if buffer.place is Home.ARENA:
+            return self.arena[buffer.offset : buffer.end]
+        if index not in self.memory:
+            self.memory[index] = cupy.full(max(buffer.nbytes, 1), 0xFF, cupy.uint8)
+        return self.memory[index]
+
+    def argument(self, argument: Argument) -> Any:
+        """What a kernel is given."""
+        if isinstance(argument, Scalar):
+            return SCALARS[argument.ctype](argument.value)
+        if isinstance(argument, Packed):
+            self.packed.append(cupy.asarray(packed_bytes(argument)))
+            return np.uintp(self.packed[-1].data.ptr)
+        return np.uintp(self._bytes(argument.buffer).data.ptr + argument.offset)
+
+    def launch(self, candidate: Candidate) -> None:
+        """Enqueues all launches of a way."""
+        for each in candidate.launches:
+            assert isinstance(each, KernelLaunch)
+            self.functions.launch(each.kernel, tuple(map(self.argument, each.arguments)))
+
+    def read(self, value: Any) -> Array:
+        view = self.plan.views[value]
+        return array_at(cupy.asnumpy(self._bytes(view.buffer)), view).copy()
+
+    def write(self, value: Any, content: Array) -> None:
+        view = self.plan.views[value]
+        whole = cupy.asnumpy(self._bytes(view.buffer))
+        array_at(whole, view)[...] = content
+        self._bytes(view.buffer)[...] = cupy.asarray(whole)
+
+
+def problems(made: Prepared, functions: Functions) -> list[str]:
+    """What is wrong with a case, by every choice of ways."""
+    expected = expected_of(made.case)
+    found: list[str] = []
+    for choice in range(made.choices):
+        device = DevicePlan(made.plan, functions)
+        for value, given in zip(made.plan.graph.inputs, made.case.inputs, strict=True):
+            device.write(value, given)
+        made.run(choice, device.launch, device)
+        for value, wanted in zip(made.plan.graph.outputs, expected, strict=True):
+            why = is_close(device.read(value), np.asarray(wanted), made.case.graph)
+            if why:
+                found.append(f"way {choice}, {value.name}: {why}")
+    return found
+
+
+def check(cases: Iterable[Case]) -> list[str]:
+    """Runs all cases and says what is wrong, a line each; ends when the device is lost."""
+    every = all_prepared(cases)
+    functions = Functions(kernel for made in every for kernel in made.kernels())
+    lines = [f"does not compile: {log[-600:]}" for log in functions.failed.values()]
+    for made in every:
+        try:
+            lines += [f"{made.case.name}: {line}" for line in problems(made, functions)]
+            cupy.cuda.runtime.deviceSynchronize()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            lines.append(f"{made.case.name}: {error}; the rest was not run")
+            break
+        except KeyError as error:
+            lines.append(f"{made.case.name}: its kernel is missing: {str(error)[:80]}")
+    hosted = Counter(op for made in every for op in made.on_host())
+    print(f"{len(every)} cases, {len(functions._found)} kernels, {len(lines)} wrong, on the host: {dict(hosted)}")
+    return lines

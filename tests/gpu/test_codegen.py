@@ -1,0 +1,32 @@
+"""Generated kernels on a GPU, against the reference evaluator."""
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+
+with warnings.catch_warnings(action="ignore"):  # what other packages warn of while they load
+    cupy = pytest.importorskip("cupy", reason="kernels run through the package cupy")
+
+from capgraph.executors.cuda.codegen.pointwise import LOWERINGS as POINTWISE
+
+from tests.executors.cuda.codegen import cases
+
+pytestmark = [pytest.mark.filterwarnings("default")]
+
+FAMILIES: dict[str, Callable[[], Iterator[cases.Case]]] = {
+    "ops": lambda: cases.subject_cases(2),
+    "rows": cases.row_cases,
+    "regions": lambda: cases.region_cases(150, [*POINTWISE, "softmax", "layer_norm", "reduce_sum", "reduce_max"]),
+    "fused": cases.fused_cases,
+    "moving": cases.moving_cases,
+    "order": cases.order_cases,
+    "images": cases.image_cases,
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kernels_mean_what_their_ops_mean(family: str):
+    from tests.gpu.generated_kernels import check
+
+    assert not check(FAMILIES[family]())

@@ -1,0 +1,141 @@
+"""Every benchmark model on a GPU, in f32 and f16: what it gives equals PyTorch, recorded or not, over poisoned memory."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+with warnings.catch_warnings(action="ignore"):  # what other packages warn of while they load, and below when they run
+    cupy = pytest.importorskip("cupy", reason="programs on a GPU need the package cupy")
+    torch = pytest.importorskip("torch", reason="the results are compared with PyTorch")
+    pytest.importorskip("onnxscript", reason="modules are exported through torch.onnx")
+    pytest.importorskip("transformers", reason="the models are made from their configurations")
+
+import capgraph
+from capgraph.program import Program
+
+pytestmark = [
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU answers here"),
+]
+
+MODELS = (
+    "resnet50",
+    "bert",
+    "gpt2",
+    "llama",
+    "vit",
+    "mobilenet-v2",
+    "efficientnet-b0",
+    "swin",
+    "convnext",
+    "whisper-encoder",
+    "lstm",
+)
+WITHOUT_HOST = {"resnet50", "bert", "gpt2", "llama", "vit"}
+MODES = ("full", "piecewise", "none")
+TOLERANCES = {"float32": 2e-5, "float16": 1e-2}
+WORSE_THAN_TORCH = 3.0
+CALLS = 4
+
+_SUBJECTS: dict[tuple[str, str], Any] = {}
+
+
+def subject_of(name: str, dtype: str) -> Any:
+    from benchmarks.gpu.subjects import Subject
+
+    if (name, dtype) not in _SUBJECTS:
+        _SUBJECTS.clear()
+        _SUBJECTS[name, dtype] = Subject(name, dtype)
+    return _SUBJECTS[name, dtype]
+
+
+def poison(program: Program) -> None:
+    """Fills the whole arena with what is NaN in every float, and waits."""
+    device = program._executable._device
+    shared = device.arenas._largest() if device.arenas._largest is not None else None
+    if shared is not None:
+        device.driver.fill(shared.address, 0xFF, shared.nbytes, device.stream)
+        device.driver.synchronize(device.stream)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_models_equal_torch(name: str, dtype: str, mode: str) -> None:
+    subject = subject_of(name, dtype)
+    with capgraph.optimize(subject.graph, executor="graph", device="cuda", mode=_mode(name, mode)) as program:
+        for call in range(CALLS):
+            inputs = subject.inputs(100 + call)
+            poison(program)
+            (given,) = program.run(inputs).values()
+            error = subject.error(given, inputs)
+            allowed = max(TOLERANCES[dtype], WORSE_THAN_TORCH * subject.torch_error(inputs))
+            assert error <= allowed, f"call {call}: {error:.2e}\n{program.explain()}"
+        stats = program.stats()
+        assert stats.refused == ()
+        assert [bucket.refusals for bucket in stats.buckets if bucket.refusals] == []
+        if mode != "none":
+            assert stats.counters.replayed_calls == CALLS - 1, program.explain()
+        if name in WITHOUT_HOST:
+            assert not [line for line in program.remarks if "runs on the host" in line]
+            assert mode != "full" or [bucket.pieces for bucket in stats.buckets] == [1]
+
+
+def _mode(name: str, mode: str) -> str:
+    """A model with steps that nobody can record cannot be recorded whole."""
+    return "full_and_piecewise" if mode == "full" and name not in WITHOUT_HOST else mode
+
+
+@pytest.mark.parametrize("framework", ["torch", "cupy"])
+def test_arrays_of_frameworks_come_back_as_such(framework: str) -> None:
+    subject = subject_of("bert", "float16")
+    inputs = subject.inputs(7)
+    on_device = {
+        name: torch.from_numpy(array).cuda() if framework == "torch" else cupy.asarray(array)
+        for name, array in inputs.items()
+    }
+    with capgraph.optimize(subject.graph, executor="graph", device="cuda") as program:
+        for _ in range(4):
+            (given,) = program.run(on_device).values()
+            assert type(given).__module__.startswith(framework)
+        host = given.cpu().numpy() if framework == "torch" else given.get()
+        assert subject.error(host, inputs) <= TOLERANCES["float16"]
+
+
+def test_torch_reads_results_on_its_own_stream() -> None:
+    subject = subject_of("bert", "float16")
+    stream = torch.cuda.Stream()
+    with capgraph.optimize(subject.graph, executor="graph", device="cuda") as program:
+        for seed in range(12):
+            inputs = subject.inputs(seed)
+            tensors = {name: torch.from_numpy(array).cuda() for name, array in inputs.items()}
+            torch.cuda.synchronize()
+            with torch.cuda.stream(stream if seed % 2 else torch.cuda.default_stream()):
+                (given,) = program.run(tensors).values()
+                doubled = given * 2
+            torch.cuda.synchronize()
+            assert subject.error(doubled.cpu().numpy() / 2, inputs) <= TOLERANCES["float16"]
+
+
+def test_a_launch_profile_names_every_step() -> None:
+    subject = subject_of("bert", "float16")
+    with capgraph.optimize(subject.graph, executor="graph", device="cuda") as program:
+        found = program.profile(subject.inputs(1))
+        assert len(found.launches) >= 40
+        assert all(each.seconds is not None and 0 < each.seconds < 1e-3 for each in found.launches)
+        assert found.call_seconds <= 2 * found.launch_seconds
+        assert any("attention" in each.op for each in found.launches)
+        assert str(found).count("\n") == len(found.launches) + 1
+
+
+def test_results_do_not_depend_on_what_the_arena_held() -> None:
+    subject = subject_of("bert", "float16")
+    inputs = subject.inputs(3)
+    with capgraph.optimize(subject.graph, executor="graph", device="cuda") as program:
+        results = []
+        for _ in range(5):
+            poison(program)
+            results.append(next(iter(program.run(inputs).values())))
+        assert all(np.array_equal(results[1], each) for each in results[2:])
