@@ -295,7 +295,8 @@ def _is_finite(value: Any) -> bool:
 
 
 def _finite(value: Any) -> Any:
-    return value if _is_finite(value) else np.where(np.isfinite(value), value, value.dtype.type(1))
+    tame: Any = value if _is_finite(value) else np.where(np.isfinite(value), value, value.dtype.type(1))
+    return tame
 
 
 _WITHOUT_ROUNDING = frozenset(("abs", "ceil", "clip", "floor", "max", "min", "neg", "relu", "round", "sign", "where"))
