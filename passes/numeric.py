@@ -295,8 +295,9 @@ def _is_finite(value: Any) -> bool:
 
 
 def _finite(value: Any) -> Any:
-    tame: Any = value if _is_finite(value) else np.where(np.isfinite(value), value, value.dtype.type(1))
-    return tame
+    return (
+        value if _is_finite(value) or not is_array(value) else np.where(np.isfinite(value), value, np.ones_like(value))
+    )
 
 
 _WITHOUT_ROUNDING = frozenset(("abs", "ceil", "clip", "floor", "max", "min", "neg", "relu", "round", "sign", "where"))
