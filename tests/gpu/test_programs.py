@@ -1,4 +1,4 @@
-"""Every benchmark model on a GPU, in f32 and f16: what it gives equals PyTorch, recorded or not, over poisoned memory."""
+"""Every benchmark model on a GPU, in f32 and f16, equals PyTorch: recorded or not, over poisoned memory."""
 
 import warnings
 from typing import Any

@@ -1,0 +1,124 @@
+"""Lowering: which ways a step has, what planning is told, and when the host is all that is left."""
+
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from capgraph.cuda_programs import CudaPlanner
+from capgraph.executors.cuda import lowering
+from capgraph.executors.cuda.launch import Candidate, HostCall, Kernel, KernelLaunch, LibraryCall, Place, Task
+from capgraph.executors.cuda.lowering import FAMILIES, Backend, families_of
+from capgraph.executors.replay.modes import CaptureMode
+from capgraph.executors.replay.options import ReplayOptions
+from capgraph.ir.builder import Builder
+from capgraph.ir.graph import Graph
+from capgraph.ir.plan import Plan
+from capgraph.passes.planning.partition import CapturePolicy
+
+EMPTY = Kernel("kernel", (1, 1, 1), (1, 1, 1))
+
+
+def one_way(task: Task) -> Iterator[Candidate]:
+    places = [Place(view.buffer, view.offset) for view in (*task.results, *task.operands) if view is not None]
+    yield Candidate("one", (KernelLaunch(EMPTY, tuple(places), 0),))
+
+
+def by_library(task: Task) -> Iterator[Candidate]:
+    yield Candidate("library", (LibraryCall("missing", None, {}, 0),))
+    yield from one_way(task)
+
+
+def over_scratch(task: Task) -> Iterator[Candidate]:
+    yield Candidate("much", (KernelLaunch(EMPTY, (), 0),), scratch_bytes=5000)
+    yield Candidate("little", (KernelLaunch(EMPTY, (), 0),), scratch_bytes=1000)
+
+
+def chain() -> Graph:
+    b = Builder()
+    x = b.input("x", "f32[4, 4]")
+    return b.finish({"y": b.op("softmax", b.op("matmul", b.op("exp", x), x))})
+
+
+def planned(graph: Graph, backend: Backend) -> Plan:
+    planner = CudaPlanner(backend, ReplayOptions(), lambda _mode, _sizes: CapturePolicy(min_kernels=0), fuses=False)
+    return planner.of(graph)({}, CaptureMode.FULL)
+
+
+def test_the_first_way_is_the_first_familys_and_the_last_is_the_host() -> None:
+    backend = Backend()
+    with patch.object(lowering, "families_of", lambda _op: (one_way, over_scratch)):
+        plan = planned(chain(), backend)
+        ways = backend.lower(plan)
+    names = [[candidate.name for candidate in each.candidates] for each in ways]
+    assert names == [["one", "much", "little", "host"]] * 3
+    assert len(plan.segments) == 1
+    assert plan.segments[0].is_captured
+
+
+def test_what_has_no_family_is_cut_out_and_says_why() -> None:
+    with patch.object(lowering, "families_of", lambda op: () if op == "softmax" else (one_way,)):
+        backend = Backend()
+        plan = planned(chain(), backend)
+        (last,) = backend.lower(plan)[-1].candidates
+    assert last.launches == (HostCall("there is no kernel for this op"),)
+    assert [segment.is_captured for segment in plan.segments] == [True, False]
+
+
+def test_ways_of_libraries_that_are_not_installed_are_left_out() -> None:
+    with patch.object(lowering, "families_of", lambda _op: (by_library,)):
+        without, having = Backend(), Backend(libraries=frozenset({"missing"}))
+        plan = planned(chain(), without)
+        assert [each.name for each in without.lower(plan)[0].candidates] == ["one", "host"]
+        assert [each.name for each in having.lower(plan)[0].candidates] == ["library", "one", "host"]
+
+
+def test_the_most_scratch_that_a_way_takes_is_planned() -> None:
+    backend = Backend()
+    with patch.object(lowering, "families_of", lambda _op: (over_scratch,)):
+        plan = planned(chain(), backend)
+        tasks = [lowering.task_of(plan, step, backend.chip) for step in plan.steps]
+    assert [task.scratch_bytes for task in tasks] == [5000] * 3
+    assert all(task.scratch is not None for task in tasks)
+
+
+def test_a_step_without_elements_needs_nothing() -> None:
+    b = Builder()
+    x = b.input("x", "f32[0, 4]")
+    graph = b.finish({"y": b.op("exp", x)})
+    with patch.object(lowering, "families_of", lambda _op: (one_way,)):
+        backend = Backend()
+        (ways,) = backend.lower(planned(graph, backend))
+    assert ways.candidates == ()
+
+
+def test_sizes_that_depend_on_values_stay_on_the_host() -> None:
+    b = Builder()
+    x = b.input("x", "f32[4]")
+    graph = b.finish({"y": b.op("non_zero", x)})
+    with patch.object(lowering, "families_of", lambda _op: (one_way,)):
+        backend = Backend()
+        (ways,) = backend.lower(planned(graph, backend))
+    assert [candidate.name for candidate in ways.candidates] == ["host"]
+
+
+def test_constants_are_handed_to_families() -> None:
+    seen: list[dict[int, float]] = []
+
+    def note(task: Task) -> Iterator[Candidate]:
+        seen.append({index: float(content.array.max()) for index, content in task.constants.items()})
+        yield from one_way(task)
+
+    b = Builder()
+    x = b.input("x", "f32[20]")
+    graph = b.finish({"y": b.op("sub", b.constant(np.arange(20, dtype=np.float32)), x)})
+    with patch.object(lowering, "families_of", lambda _op: (note,)):
+        backend = Backend()
+        backend.lower(planned(graph, backend))
+    assert seen[-1] == {0: 19.0}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_can_be_imported_without_a_gpu(family: str) -> None:
+    table = lowering._table(family)
+    assert all(lowering_of in families_of(op) for op, lowering_of in table.items())

@@ -1,0 +1,111 @@
+"""Choices between the ways of a step: measured once, kept, exported, and robust to damaged files."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from capgraph.executors.cuda import lowering, selection
+from capgraph.executors.cuda.launch import Candidate, Task
+from capgraph.executors.cuda.selection import Choice, Choices, Selector, problem_key
+from capgraph.ir.errors import InputError
+
+from tests.executors.cuda.fake import fake_device, meanings, through_meaning
+from tests.executors.cuda.test_executable import recorded
+from tests.executors.replay.programs import block, rows
+
+
+def two_ways(task: Task) -> Iterator[Candidate]:
+    (made,) = through_meaning(task)
+    yield Candidate("slow", made.launches)
+    yield Candidate("quick", made.launches)
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was measured, in order: the way called quick is the quicker one."""
+    seen: list[str] = []
+
+    class Measured:
+        def __init__(self, _device: object, _task: object, candidate: Candidate) -> None:
+            self.name = candidate.name
+
+        def seconds(self) -> float:
+            seen.append(self.name)
+            return 1e-6 if self.name == "quick" else 2e-6
+
+    monkeypatch.setattr(selection, "Measurement", Measured)
+    return seen
+
+
+def test_the_quickest_way_is_taken_and_kept(tmp_path: Path, timed: list[str]) -> None:
+    for process in range(2):
+        gpu = fake_device(tmp_path)
+        gpu.selector = Selector(gpu, Choices(tmp_path / "choices"))
+        with patch.object(lowering, "families_of", lambda _op: (two_ways,)):
+            program = recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]})
+            for _ in range(2):
+                program.run({"x": rows(4)})
+        bound = next(iter(program._eager._bound.values())) if program._eager._bound else None
+        assert bound is None or all(each is None or each.name == "quick" for each in bound.chosen)
+        assert gpu.selector.measured == (1 if process == 0 else 0)
+    assert timed == ["slow", "quick"]
+
+
+def test_only_heavy_steps_are_measured_unless_told_otherwise(tmp_path: Path, timed: list[str]) -> None:
+    with patch.object(lowering, "families_of", lambda _op: (two_ways,)):
+        for tunes, expected in ((None, ["slow", "quick"]), (False, [])):
+            gpu = fake_device(tmp_path)
+            gpu.selector = Selector(gpu, Choices(tmp_path / str(tunes)), tunes)
+            timed.clear()
+            recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]}).run({"x": rows(4)})
+            assert timed == expected
+
+
+def test_a_measurement_runs_on_memory_of_its_own(tmp_path: Path) -> None:
+    with patch.object(lowering, "families_of", lambda _op: (two_ways,)):
+        gpu = fake_device(tmp_path)
+        gpu.selector = Selector(gpu, Choices(tmp_path / "choices"))
+        program = recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]})
+        with meanings():
+            plain = recorded(block(), fake_device(tmp_path), dynamic={"B": (1, 8)}, buckets={"B": [4]})
+        x = rows(4)
+        assert (program.run({"x": x})["y"] == plain.run({"x": x})["y"]).all()
+        assert gpu.selector.measured == 1
+
+
+def test_choices_travel(tmp_path: Path) -> None:
+    here, there = Choices(tmp_path / "here"), Choices(tmp_path / "there")
+    here.keep("a" * 40, Choice("quick", {"quick": 1e-6, "slow": 2e-6}))
+    assert there.take_over(here.export()) == 1
+    assert Choices(tmp_path / "there").find("a" * 40) == Choice("quick", {"quick": 1e-6, "slow": 2e-6})
+    assert there.export() == here.export()
+    for broken in ("no json", "[1]", '"text"'):
+        with pytest.raises(InputError, match="no exported choices"):
+            there.take_over(broken)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"name": "x"}', b"[]", b'{"name": "x", "seconds": {"x": "long"}}'])
+def test_a_damaged_choice_counts_as_missing(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / ("b" * 40 + ".json")).write_bytes(content)
+    assert Choices(tmp_path).find("b" * 40) is None
+
+
+def test_equal_problems_share_a_choice_whatever_their_values_are_called() -> None:
+    tasks: list[Task] = []
+
+    def note(task: Task) -> Iterator[Candidate]:
+        tasks.append(task)
+        yield from through_meaning(task)
+
+    from tests.executors.cuda.test_lowering import chain, planned
+
+    with patch.object(lowering, "families_of", lambda _op: (note,)):
+        for _ in range(2):
+            graph = chain()
+            graph.inputs[0].name = f"x{len(tasks)}"
+            backend = lowering.Backend()
+            backend.lower(planned(graph, backend))
+    keys = [problem_key("gpu", task, []) for task in tasks if task.node.op.name == "matmul"]
+    assert len(set(keys)) == 1
+    assert problem_key("other", tasks[-1], []) != problem_key("gpu", tasks[-1], [])
