@@ -12,10 +12,11 @@ from capgraph.ir.constant import Constant
 from capgraph.ir.dims import Dim, symbol
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.graph import Graph, Value
+from capgraph.ir.ops import native
 from capgraph.ir.types import DType, TensorType
 
 from tests.strategies.chooser import RandomChooser
-from tests.strategies.draw import GraphDraw
+from tests.strategies.draw import GraphDraw, sample
 
 _DTYPES = (DType.F32, DType.F32, DType.F32, DType.F64, DType.F16, DType.BF16)
 _FACTORS = (0.5, 2.0, 0.125, 0.7071067811865476, 0.35355339059327373, 1.0, 0.0, -1.0, 3.0, np.inf)
@@ -131,8 +132,21 @@ class _Attention:
     # ---- rotary embedding
 
     def rotated(self, x: Value) -> Value:
+        """All of each head, or its first part."""
         if self.depth % 2:
             return x
+        if self.depth % 4 or self.choose.chance(70):
+            return self.turned(x)
+        whole, self.depth = self.depth, self.depth // 2
+        first, rest = (
+            self.emit("slice", x, axes=(-1,), starts=(start,), ends=(end,), steps=(1,))
+            for start, end in ((0, self.depth), (self.depth, whole))
+        )
+        first = self.turned(first)
+        self.depth = whole
+        return self.emit("concat", first, rest, axis=-1)
+
+    def turned(self, x: Value) -> Value:
         turned, table = self.choose.pick(((_halves, self.repeated_halves), (_neighbours, self.repeated_neighbours)))
         cos, sin = (table(x) for _ in range(2))
         return self.emit("add", self.emit("mul", x, cos), self.emit("mul", turned(self, x), sin))
@@ -213,6 +227,9 @@ class _Attention:
 
 def _halves(made: _Attention, x: Value) -> Value:
     half = made.depth // 2
+    if made.choose.chance(30):
+        first, second = made.draw.add(native("split"), sample(x, axis=-1, sizes=(half, half))).outputs
+        return made.emit("concat", made.emit("neg", second), first, axis=-1)
     first, second = (
         made.emit("slice", x, axes=(-1,), starts=(start,), ends=(end,), steps=(1,))
         for start, end in ((0, half), (half, made.depth))

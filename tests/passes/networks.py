@@ -154,7 +154,8 @@ def _pad(net: _Network, x: Value) -> Value:
 
 def _pool(net: _Network, x: Value) -> Value:
     spatial = len(x.shape) - 2
-    options = {"kernel": (2,) * spatial, "strides": (1,) * spatial, "pads": (0,) * (2 * spatial)}
+    ones = (1,) * spatial
+    options = {"kernel": (2,) * spatial, "strides": ones, "pads": (0,) * (2 * spatial), "dilations": ones}
     if net.choose.chance(50):
         return net.draw.emit("max_pool", x, **options)
     return net.draw.emit("average_pool", x, count_include_pad=net.choose.chance(50), **options)

@@ -8,6 +8,7 @@ from capgraph.passes.pattern import Rule
 
 from tests.passes.aimed import aimed_graph, all_rules
 from tests.passes.attentions import attention
+from tests.passes.compositions import composition
 from tests.passes.networks import network
 from tests.strategies.graphs import random_graph
 
@@ -76,6 +77,7 @@ SOURCES: dict[str, Callable[[int], Graph]] = {
     "aimed": lambda seed: aimed_graph(seed, _rules()),
     "network": network,
     "attention": attention,
+    "composition": composition,
     **{name: _family(ops) for name, ops in FAMILIES.items()},
 }
 """The graph number `seed` of each source."""
