@@ -6,11 +6,11 @@ from typing import Any
 from .executors.base import Executor
 from .ir.errors import InputError, UnsupportedError
 from .ir.verify import verify as verify_graph
-from .passes.catalog import level_pipeline
-from .passes.pipeline import CHECKS
+from .passes.catalog import launch_pipeline, level_pipeline
+from .passes.pipeline import CHECKS, Pipeline
 from .program import Program
 from .recording import graph_executor, replay_options
-from .selection import choose_executor
+from .selection import choose_executor, is_cuda
 from .sources import Model, load_model
 
 _MODES = ("none", "full", "piecewise", "full_and_piecewise")
@@ -69,8 +69,14 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     loaded = load_model(model, freeze_initializers=freeze_initializers)
     if verify != "none":
         verify_graph(loaded.graph)
-    report = level_pipeline(level).run(loaded.graph, check=verify)
+    report = pipeline_for(level, device).run(loaded.graph, check=verify)
     return Program(loaded.graph, chosen, level=level, strict=strict, notes=loaded.notes, report=report)
+
+
+def pipeline_for(level: int, device: str) -> Pipeline:
+    """The passes of a level for a device."""
+    stages = level_pipeline(level).stages
+    return Pipeline((*stages, *launch_pipeline(level).stages)) if is_cuda(device) else Pipeline(stages)
 
 
 def _check_options(*, args: Any, mode: str, level: int, verify: str) -> None:

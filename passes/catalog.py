@@ -101,6 +101,14 @@ def level_pipeline(level: int) -> Pipeline:
     return _LEVELS[level]
 
 
+_FOR_LAUNCHES = Pipeline(((MergeProducts(spares_epilogues=True), *_CLEAN_UP),))
+
+
+def launch_pipeline(level: int) -> Pipeline:
+    """What follows the pipeline of a level where kernels are launched one by one: fewer of them."""
+    return _FOR_LAUNCHES if level >= 2 else Pipeline(())
+
+
 def pipeline(text: str) -> Pipeline:
     """The pipeline that `text` describes (see `passes.pipeline`)."""
     return parse_pipeline(text, dict(PASSES))

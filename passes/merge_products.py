@@ -5,7 +5,7 @@ layer, are the cases that models have.
 
 No level runs this pass: in ONNX Runtime's CPU provider one large product is not faster than three small ones, and the
 split copies. Medians of time after to time before, batch 1, length 128: BERT 1.02, ViT 1.02, Whisper encoder 1.04, Swin
-1.02, Llama 0.99. Where launches are what costs, it is worth naming in a pipeline.
+1.02, Llama 0.99. Programs for a GPU do: launches are what costs there, and parts of the result are read where they lie.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ import numpy as np
 
 from ..ir.constant import Constant
 from ..ir.graph import Graph, Node, Value
+from ..ir.op import Trait
 from .absorb import own_weight
 from .base import Pass
 from .exactness import Exactness
@@ -27,16 +28,20 @@ from .rewriter import Rewriter
 class MergeProducts(Pass):
     """Merges `matmul` nodes that read the same value, together with the addition of a bias to each.
 
-    `least` is the number of products that are worth a split.
+    `least` is the number of products that are worth a split. With `spares_epilogues` those stay apart whose results go
+    into elementwise work, which a backend may do in the same kernel.
     """
 
     name: ClassVar[str] = "merge-products"
     exactness: ClassVar[Exactness] = Exactness.ROUNDING
     least: int = 2
+    spares_epilogues: bool = False
 
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
         groups: dict[Value, list[_Product]] = {}
         for product in _products(graph):
+            if self.spares_epilogues and any(user.op.has(Trait.ELEMENTWISE) for user in product.result.users):
+                continue
             groups.setdefault(product.node.operands[0], []).append(product)
         for products in groups.values():
             if len(products) >= self.least and rewriter.may_rewrite("products-of-one-value", products[0].node):
@@ -52,6 +57,11 @@ class _Product:
     weight: Constant
     addition: Node | None
     bias: Constant | None
+
+    @property
+    def result(self) -> Value:
+        """What is read of it."""
+        return (self.addition or self.node).output
 
 
 def _products(graph: Graph) -> Iterator[_Product]:

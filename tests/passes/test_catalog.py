@@ -2,7 +2,7 @@
 
 import pytest
 from capgraph.ir.errors import UnsupportedError
-from capgraph.passes.catalog import PASSES, level_pipeline, pipeline
+from capgraph.passes.catalog import PASSES, launch_pipeline, level_pipeline, pipeline
 from capgraph.passes.exactness import Exactness
 
 from tests.passes.semantics import pipelines
@@ -23,7 +23,7 @@ def test_levels_build_on_each_other() -> None:
 
 @pytest.mark.parametrize(("level", "allowed"), [(1, {"exact"}), (2, {"exact", "rounding"})])
 def test_levels_allow_what_they_say(level: int, allowed: set[str]) -> None:
-    assert {each.exactness.value for each in level_pipeline(level).passes} <= allowed
+    assert {each.exactness.value for each in (*level_pipeline(level).passes, *launch_pipeline(level).passes)} <= allowed
 
 
 def test_approximations_are_for_the_highest_level() -> None:

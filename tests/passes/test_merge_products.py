@@ -1,7 +1,9 @@
 """Products of one value become one product and a split; others stay apart."""
 
 import pytest
+from capgraph.ir.parser import parse
 from capgraph.passes.merge_products import MergeProducts
+from capgraph.passes.pipeline import Pipeline
 
 from tests.passes.checking import check_pass
 
@@ -83,3 +85,26 @@ def test_least() -> None:
       return %p, %q
     }"""
     check_pass(MergeProducts(least=3), text, None)
+
+
+@pytest.mark.parametrize(
+    ("tail", "is_merged"),
+    [
+        ("%s = silu(%p) %y = mul(%s, %q) return %y", False),
+        ("%s = silu(%p) return %s, %q", False),
+        ("%s = softmax(%p) {axis = 1} return %s, %q", True),
+    ],
+)
+def test_products_with_an_epilogue_are_spared(tail: str, is_merged: bool) -> None:
+    text = f"""
+    graph @main(%x: f32[T, 1]) {{
+      %u = constant() {{value = dense<f32[1, 1]: [2.0]>}}
+      %v = constant() {{value = dense<f32[1, 1]: [3.0]>}}
+      %p = matmul(%x, %u)
+      %q = matmul(%x, %v)
+      {tail}
+    }}"""
+    graph = parse(text)
+    Pipeline(((MergeProducts(spares_epilogues=True),),)).run(graph)
+    products = [node for node in graph.nodes if node.op.name == "matmul"]
+    assert len(products) == (1 if is_merged else 2)

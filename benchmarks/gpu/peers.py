@@ -1,0 +1,266 @@
+"""Ours beside other runtimes on one GPU, in one process: the same modules in f16 with the same weights and inputs.
+
+    python -m benchmarks.gpu.peers [mlp resnet50 bert gpt2] [--kinds ours,eager,reduce-overhead] [--batches 1,32]
+                                   [--out FILE.json] [--profile]
+
+Each runtime gets its input where it lies and gives its result where it likes. A row has the median of calls that are
+waited for, of calls back to back, and of the host time before the wait; errors are against the module in f64.
+"""
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import capgraph
+import torch
+from capgraph.executors.cuda.profile import Profile
+
+from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.peer_models import BUILDERS, PeerModel
+from benchmarks.gpu.timing import timed
+
+Call = Callable[[], Any]
+
+CHECKS = 3
+READ_BYTES = 4 << 30
+
+
+def read_bandwidth() -> float:
+    """Bytes a second that a sum over 4 GiB reads."""
+    x = torch.randn(READ_BYTES // 4, device="cuda")
+    best = float("inf")
+    for _ in range(8):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        x.sum()
+        end.record()
+        torch.cuda.synchronize()
+        best = min(best, start.elapsed_time(end))
+    return READ_BYTES / (best * 1e-3)
+
+
+# ---- the runtimes: each makes a call, and may return what else is to be said of it
+
+
+def _eager(model: PeerModel) -> Iterator[Call]:
+    with torch.no_grad():
+        yield lambda: model.module(model.x)
+
+
+def _compiled(mode: str | None) -> Callable[[PeerModel], Iterator[Call]]:
+    def prepare(model: PeerModel) -> Iterator[Call]:
+        torch._dynamo.reset()
+        module = torch.compile(model.module, mode=mode, fullgraph=True)
+
+        def call() -> Any:
+            torch.compiler.cudagraph_mark_step_begin()
+            return module(model.x)
+
+        with torch.no_grad():
+            for _ in range(3):
+                call()
+            yield call
+
+    return prepare
+
+
+def _onnxruntime(is_graph: bool) -> Callable[[PeerModel], Iterator[Call]]:
+    def prepare(model: PeerModel) -> Iterator[Call]:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        provider = {"enable_cuda_graph": str(int(is_graph))}
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            path.write_bytes(model.onnx)
+            session = onnxruntime.InferenceSession(path, options, providers=[("CUDAExecutionProvider", provider)])
+        if "CUDAExecutionProvider" not in session.get_providers():
+            raise RuntimeError("this onnxruntime has no provider for CUDA")
+        with torch.no_grad():
+            y = torch.empty_like(model.module(model.x))
+        binding = session.io_binding()
+        for bind, name, tensor in ((binding.bind_input, "x", model.x), (binding.bind_output, "y", y)):
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            bind(name, "cuda", 0, dtype, list(tensor.shape), tensor.data_ptr())
+        run_options = onnxruntime.RunOptions()
+        run_options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+
+        def call() -> torch.Tensor:
+            session.run_with_iobinding(binding, run_options)
+            return y
+
+        for _ in range(3):
+            call()
+        yield call
+
+    return prepare
+
+
+def _ours(capture: Mapping[str, Any]) -> Callable[[PeerModel], Iterator[Call]]:
+    def prepare(model: PeerModel) -> Iterator[Call]:
+        with capgraph.optimize(
+            model.graph(), executor="graph", device="cuda", mode="full", capture=capture, strict=True
+        ) as program:
+            inputs = {"x": model.x}
+            for _ in range(4):
+                program.run(inputs)
+            yield lambda: program.run(inputs)["y"]
+            stats = program.stats()
+            if stats.refused or len(stats.buckets) != 1 or stats.buckets[0].pieces != 1:
+                raise RuntimeError(f"not recorded whole: {program.explain()}")
+
+    return prepare
+
+
+KINDS: Mapping[str, Callable[[PeerModel], Iterator[Call]]] = {
+    "ours": _ours({"inputs": {"x": "refuse"}, "copy_outputs": False}),
+    "ours-copied": _ours({"inputs": {"x": "copy"}, "copy_outputs": True}),
+    "eager": _eager,
+    "compile": _compiled(None),
+    "reduce-overhead": _compiled("reduce-overhead"),
+    "max-autotune": _compiled("max-autotune"),
+    "ort": _onnxruntime(is_graph=False),
+    "ort-graph": _onnxruntime(is_graph=True),
+}
+USUAL = ("ours", "ours-copied", "eager", "compile", "reduce-overhead", "ort-graph")
+
+
+def measure(model: PeerModel, kind: str) -> dict[str, Any]:
+    """One row: how long the set-up and calls take, and how wrong results are on fresh inputs."""
+    start = time.perf_counter()
+    prepared = KINDS[kind](model)
+    call = next(prepared)
+    torch.cuda.synchronize()
+    setup = time.perf_counter() - start
+    worst = 0.0
+    for _ in range(CHECKS):
+        model.x.copy_(model.draw())
+        torch.cuda.synchronize()  # not every runtime uses torch's stream
+        found = call()
+        torch.cuda.synchronize()
+        worst = max(worst, model.error(found, model.x))
+    times = timed(call, torch.cuda.synchronize, seconds=1.0, warm_up=20)
+    next(prepared, None)
+    return {
+        "model": model.name,
+        "batch": model.batch,
+        "kind": kind,
+        **{key: round(value, 2) for key, value in asdict(times).items()},
+        "error": float(f"{worst:.2e}"),
+        "setup_s": round(setup, 1),
+    }
+
+
+# ---- profiles
+
+
+def profiled(model: PeerModel) -> Profile:
+    """Each launch of ours by itself."""
+    with capgraph.optimize(model.graph(), executor="graph", device="cuda", mode="full") as program:
+        return program.profile({"x": model.x})
+
+
+def summary(profile: Profile) -> list[str]:
+    """Launches by op and way: how many, microseconds together, and the share of what is possible."""
+    groups: dict[tuple[str, str, int], list[Any]] = defaultdict(list)
+    for each in profile.launches:
+        groups[each.op, each.way.partition(" ")[0], each.nbytes].append(each)
+    lines = []
+    for (op, way, nbytes), found in groups.items():
+        seconds = sum(each.seconds or 0.0 for each in found)
+        share = sum(each.share(profile.rates) * (each.seconds or 0.0) for each in found) / max(seconds, 1e-12)
+        text = (
+            f"{1e6 * seconds:8.1f} us {len(found):3} x {1e6 * seconds / len(found):6.2f}  {100 * share:3.0f}% of best"
+        )
+        lines.append((seconds, f"{text}  {op} {way} {nbytes} B"))
+    total = f"{len(profile.launches)} launches, {1e6 * profile.launch_seconds:.1f} us one by one, "
+    return [total + f"{1e6 * profile.call_seconds:.1f} us a call", *(line for _, line in sorted(lines, reverse=True))]
+
+
+# ---- the run
+
+
+def environment() -> dict[str, Any]:
+    """What a result depends on."""
+    packages = ("torch", "cupy-cuda13x", "cuda-core", "nvmath-python", "nvidia-cudnn-frontend", "transformers")
+    versions = {name: _version(name) for name in (*packages, "onnxruntime", "onnxruntime-gpu", "numpy")}
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "gpu": torch.cuda.get_device_name(),
+        "cudnn": torch.backends.cudnn.version(),
+        "cuda": torch.version.cuda,
+        "python": platform.python_version(),
+        "read_tb_per_s": round(read_bandwidth() / 1e12, 2),
+        "versions": {name: version for name, version in versions.items() if version},
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help=f"of {', '.join(BUILDERS)}, with :BATCH for another than 1")
+    parser.add_argument("--kinds", default=",".join(USUAL), help=f"of {', '.join(KINDS)}")
+    parser.add_argument("--profile", action="store_true", help="also time each launch of ours")
+    parser.add_argument("--seconds", type=float, default=540, help="begin nothing new after this long")
+    parser.add_argument("--out", type=Path, default=Path("build/peers.json"))
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments, start = parsed(), time.perf_counter()
+    findings = Findings(arguments.out)
+    findings.stage("environment", environment)
+    rows: list[Mapping[str, Any]] = []
+    for subject in arguments.models or ("mlp", "resnet50", "bert", "gpt2"):
+        name, _, batch = subject.partition(":")
+        made: list[PeerModel] = []
+        findings.stage(f"{subject}: export", lambda: made.append(PeerModel(name, int(batch or 1))))  # noqa: B023
+        if not made:
+            continue
+        for kind in arguments.kinds.split(","):
+            if time.perf_counter() - start > arguments.seconds:
+                print(f"no time for {subject} {kind}", flush=True)
+                continue
+            found = findings.stage(f"{subject}: {kind}", lambda: measure(made[0], kind))  # noqa: B023
+            rows += [found] if found else []
+        if arguments.profile:
+            findings.stage(f"{subject}: profile", lambda: _printed(summary(profiled(made[0]))))  # noqa: B023
+        made.clear()
+        torch.cuda.empty_cache()
+    _print_table(rows)
+    return 1 if findings.failed else 0
+
+
+def _printed(lines: list[str]) -> dict[str, Any]:
+    print("\n".join(f"  {line}" for line in lines), flush=True)
+    return {"lines": lines}
+
+
+def _print_table(rows: list[Mapping[str, Any]]) -> None:
+    print(f"\n{'model':>14} {'kind':>16} {'one us':>9} {'many us':>9} {'host us':>8} {'error':>8} {'setup s':>8}")
+    for row in rows:
+        name = f"{row['model']} b{row['batch']}"
+        times = f"{row['one_us']:9.1f} {row['many_us']:9.1f} {row['enqueue_us']:8.2f}"
+        print(f"{name:>14} {row['kind']:>16} {times} {row['error']:8.1e} {row['setup_s']:8.1f}")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TORCHINDUCTOR_FX_GRAPH_CACHE", "0")
+    sys.exit(main())
