@@ -33,9 +33,10 @@ class Fuse(Pass):
     max_nodes: int = 64
     max_inputs: int = 24
     epilogues: bool = True
+    rows_behind_products: bool = True
 
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
-        limits = FusionLimits(self.max_nodes, self.max_inputs, self.epilogues)
+        limits = FusionLimits(self.max_nodes, self.max_inputs, self.epilogues, self.rows_behind_products)
         groups = [group for group in fusion_groups(graph, limits) if rewriter.may_rewrite("fuse", group.nodes[-1])]
         if not groups:
             return

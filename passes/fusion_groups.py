@@ -22,11 +22,15 @@ MAX_VISITS = 512
 
 @dataclass(frozen=True)
 class FusionLimits:
-    """What a backend can generate code for: nodes and inputs of a kernel, and whether products take epilogues."""
+    """What a backend can generate code for: nodes and inputs of a kernel, and whether products take epilogues.
+
+    `rows_behind_products` says whether work on whole rows (norms, softmax) may follow a product in its kernel.
+    """
 
     max_nodes: int = 64
     max_inputs: int = 24
     epilogues: bool = True
+    rows_behind_products: bool = True
 
 
 @dataclass(eq=False)
@@ -122,11 +126,20 @@ class _Search:
             return False
         if not _fit_together(first, second) or second.has_product:
             return False
+        if first.has_product and not self._may_follow(first, second):
+            return False
         nodes = {*first.nodes, *second.nodes}
         inputs = set(outer_operands(nodes))
         if len([value for value in inputs if constant_of(value) is None]) > self.limits.max_inputs:
             return False
         return not self._has_way_back(nodes, inputs)
+
+    def _may_follow(self, product: Group, second: Group) -> bool:
+        """Whether `second` is work that a product can have behind it, and none that makes its operands."""
+        if second.reduced and not self.limits.rows_behind_products:
+            return False
+        inside = set(second.nodes)
+        return not any(value.producer in inside for node in product.nodes for value in node.operands)
 
     def _has_way_back(self, nodes: set[Node], inputs: Iterable[Value]) -> bool:
         """Whether an input of the joined group depends on it, seeing other groups as the one node they become."""

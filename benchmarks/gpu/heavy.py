@@ -15,24 +15,37 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+import cupy
 import numpy as np
 import torch
-from capgraph.executors.cuda import attention, products
-from capgraph.executors.cuda.compiler import Compiled, build, symbol_of
-from capgraph.executors.cuda.cupy_driver import CupyDriver
-from capgraph.executors.cuda.launch import Candidate, HostCall, KernelLaunch, LibraryCall, Packed, Place, Scalar, Task
+from capgraph.executors.cuda import attention, convolutions, products
+from capgraph.executors.cuda.compiler import build, symbol_of
+from capgraph.executors.cuda.launch import (
+    Candidate,
+    Chip,
+    HostCall,
+    KernelLaunch,
+    LibraryCall,
+    Packed,
+    Place,
+    Scalar,
+    Task,
+)
 from capgraph.executors.cuda.libraries import open_library
 from capgraph.executors.cuda.packing import packed_bytes
 from capgraph.ir.constant import Constant
 from capgraph.ir.evaluate import evaluate_graph
-from capgraph.ir.graph import Graph, Node
+from capgraph.ir.graph import Graph, Node, Value
 from capgraph.ir.ops import native
-from capgraph.ir.plan import View, contiguous_strides
+from capgraph.ir.plan import View
 from capgraph.ir.types import DType, TensorType
 from capgraph.passes.fuse import Fuse
 from capgraph.passes.pipeline import Pipeline
+from cuda.bindings import driver as cuda_driver
+from cuda.core import Device, LaunchConfig, ObjectCode, Stream
+from cuda.core import launch as enqueue_kernel
 
-HEAVY = (products.LOWERINGS, attention.LOWERINGS)
+HEAVY = (products.LOWERINGS, convolutions.LOWERINGS, attention.LOWERINGS)
 LAUNCHES = 20
 REPLAYS = 15
 SCRATCH = 64 << 20
@@ -49,29 +62,43 @@ class Case:
     tolerance: float = 0.01
     views: dict[str, Callable[[np.ndarray], np.ndarray]] = field(default_factory=dict)
     """Inputs by name that lie otherwise than row-major: a function from the array to a view of the same shape."""
+    are_images: bool = False
+    """Whether tensors of rank 4 and 5 that are no constants lie channels-last, the input `raw` excepted."""
+
+    def lays_out(self, value: Value) -> bool:
+        """Whether a value lies channels-last."""
+        is_constant = value.producer is not None and not value.producer.inputs
+        return self.are_images and len(value.shape) > 3 and value.name != "raw" and not is_constant
 
 
 class Machine:
     """The GPU with what runs on it."""
 
     def __init__(self) -> None:
-        self.driver = CupyDriver(0)
-        self.stream = self.driver.make_stream()
-        self.scratch = self.driver.allocate(SCRATCH)
+        self.device = Device(0)
+        self.device.set_current()
+        self.runtime = cupy.cuda.runtime
+        properties = self.runtime.getDeviceProperties(0)
+        arch = 10 * properties["major"] + properties["minor"]
+        self.chip = Chip(arch, properties["multiProcessorCount"], properties["sharedMemPerBlockOptin"])
+        self.own_stream = cupy.cuda.Stream(non_blocking=True)
+        self.stream = int(self.own_stream.ptr)
+        self.scratch = self.allocate(SCRATCH)
         self.libraries: dict[str, Any] = {}
-        self.compiled: dict[str, Compiled] = {}
+        self.compiled: dict[str, bytes] = {}
+        self.kernels: dict[str, Any] = {}
 
     def library(self, name: str) -> Any:
         if name not in self.libraries:
             self.libraries[name] = open_library(name, 0)
         return self.libraries[name]
 
-    def compile(self, text: str) -> Compiled:
+    def compile(self, text: str) -> bytes:
         if text not in self.compiled:
-            module = build([text], self.driver.chip.arch)
+            module = build([text], self.chip.arch)
             if isinstance(module, str):
                 raise RuntimeError(module[:1500])
-            self.compiled[text] = Compiled(module, symbol_of(text))
+            self.compiled[text] = module.code
         return self.compiled[text]
 
     def compile_quietly(self, text: str) -> None:
@@ -81,10 +108,44 @@ class Machine:
 
     def upload(self, content: np.ndarray) -> Any:
         data = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
-        memory = self.driver.allocate(max(data.nbytes, 1))
-        self.driver.copy(memory.address, data.ctypes.data, data.nbytes, 0)
-        self.driver.synchronize(0)
+        memory = self.allocate(max(data.nbytes, 1))
+        self.copy(memory.ptr, data.ctypes.data, data.nbytes)
         return memory
+
+    def allocate(self, nbytes: int) -> Any:
+        return cupy.cuda.alloc(nbytes).mem
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        self.runtime.memcpyAsync(target, source, nbytes, 4, self.stream)
+        self.synchronize()
+
+    def synchronize(self) -> None:
+        self.runtime.streamSynchronize(self.stream)
+
+    def launcher(self, launch: KernelLaunch, arguments: Sequence[Any]) -> Callable[[int], None]:
+        """Enqueues a kernel, beside its predecessor where it may overlap."""
+        kernel = launch.kernel
+        if kernel.text not in self.kernels:
+            module = ObjectCode.from_cubin(self.compile(kernel.text))
+            loaded = module.get_kernel(symbol_of(kernel.text))
+            most = cuda_driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            if kernel.shared_bytes > 48 << 10:
+                cuda_driver.cuKernelSetAttribute(most, kernel.shared_bytes, loaded.handle, 0)
+            self.kernels[kernel.text] = (module, loaded, loaded.attributes.num_regs)
+        options: dict[str, Any] = {}
+        if launch.may_overlap:
+            options["programmatic_stream_serialization"] = True
+        if kernel.cluster != (1, 1, 1):
+            options["cluster"] = kernel.cluster
+        grid = tuple(blocks // each for blocks, each in zip(kernel.grid, kernel.cluster, strict=True))
+        config = LaunchConfig(grid=grid, block=kernel.block, shmem_size=kernel.shared_bytes, **options)
+        loaded = self.kernels[kernel.text][1]
+        return lambda stream: enqueue_kernel(Stream.from_handle(stream), config, loaded, *arguments)
+
+
+def as_image(array: np.ndarray) -> np.ndarray:
+    """[N, C, ...] stored as [N, ..., C]."""
+    return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
 
 
 @dataclass
@@ -93,6 +154,7 @@ class Prepared:
 
     case: Case
     node: Node
+    task: Task
     contents: list[np.ndarray]
     expected: list[np.ndarray]
     candidates: list[Candidate]
@@ -123,25 +185,24 @@ class Buffers:
             return self.uploaded(key, self.prepared.packed[key])
         assert isinstance(argument, Place)
         if argument.buffer == len(self.prepared.contents):
-            return self.machine.scratch.address + argument.offset
+            return self.machine.scratch.ptr + argument.offset
         return self.uploaded(argument.buffer, self.prepared.contents[argument.buffer]) + argument.offset
 
     def uploaded(self, key: Any, content: np.ndarray) -> int:
         if key not in self.memory:
             self.memory[key] = self.machine.upload(content)
-        return int(self.memory[key].address)
+        return int(self.memory[key].ptr)
 
     @property
     def nbytes(self) -> int:
-        return sum(memory.nbytes for memory in self.memory.values())
+        return sum(memory.size for memory in self.memory.values())
 
 
 def bind(machine: Machine, candidate: Candidate, buffers: Buffers) -> list[Callable[[int], None]]:
     enqueues: list[Callable[[int], None]] = []
     for launch in candidate.launches:
         if isinstance(launch, KernelLaunch):
-            compiled = machine.compile(launch.kernel.text)
-            enqueues.append(machine.driver.bind(launch, compiled, [buffers.address(a) for a in launch.arguments]))
+            enqueues.append(machine.launcher(launch, [buffers.address(a) for a in launch.arguments]))
         elif isinstance(launch, LibraryCall):
             enqueues.append(bound_call(machine, launch, buffers))
         else:
@@ -166,7 +227,7 @@ def prepare(machine: Machine, case: Case) -> Prepared:
     arrays |= {each.output: each.attrs["value"].array for each in graph.nodes if not each.inputs}
     task, contents = task_of(machine, node, arrays, case)
     candidates = [each for family in HEAVY if node.op.name in family for each in family[node.op.name](task)]
-    return Prepared(case, node, contents, expected, candidates)
+    return Prepared(case, node, task, contents, expected, candidates)
 
 
 def measure(machine: Machine, prepared: Prepared) -> None:
@@ -189,8 +250,9 @@ def task_of(machine: Machine, node: Node, arrays: dict[Any, np.ndarray], case: C
             continue
         array = np.ascontiguousarray(arrays[value])
         memory, strides = array, array.strides
-        if value.name in case.views:
-            view = case.views[value.name](array)
+        lies = case.views.get(value.name, as_image if case.lays_out(value) else None)
+        if lies is not None:
+            view = lies(array)
             memory, strides = view.base if view.base is not None else view, view.strides
         views.append(View(len(contents), 0, value.tensor.dtype, array.shape, strides))
         contents.append(memory)
@@ -201,10 +263,12 @@ def task_of(machine: Machine, node: Node, arrays: dict[Any, np.ndarray], case: C
     for value in node.outputs:
         shape = tuple(int(dim) for dim in value.shape)
         dtype = value.tensor.dtype
-        results.append(View(len(contents), 0, dtype, shape, contiguous_strides(shape, dtype.numpy.itemsize)))
-        contents.append(np.zeros(shape, dtype.numpy))
+        zeros = np.zeros(shape, dtype.numpy)
+        strides = as_image(zeros).strides if case.lays_out(value) else zeros.strides
+        results.append(View(len(contents), 0, dtype, shape, strides))
+        contents.append(zeros)
     scratch = Place(len(contents))
-    task = Task(node, tuple(views), tuple(results), constants, machine.driver.chip, scratch, SCRATCH)
+    task = Task(node, tuple(views), tuple(results), constants, machine.chip, scratch, SCRATCH)
     return task, contents
 
 
@@ -222,35 +286,35 @@ def report(machine: Machine, prepared: Prepared, candidate: Candidate) -> None:
 
 
 def run(machine: Machine, prepared: Prepared, candidate: Candidate) -> tuple[float, float]:
-    driver, stream = machine.driver, machine.stream
+    stream = machine.stream
     sets = [Buffers(machine, prepared)]
     bounds = [bind(machine, candidate, sets[0])]
     for enqueue in bounds[0]:
         enqueue(stream)
-    driver.synchronize(stream)
+    machine.synchronize()
     error = 0.0
     first = len(prepared.contents) - len(prepared.node.outputs)
     for index, wanted in enumerate(prepared.expected):
         got = np.zeros_like(prepared.contents[first + index])
-        driver.copy(got.ctypes.data, sets[0].uploaded(first + index, got), got.nbytes, stream)
-        driver.synchronize(stream)
-        error = max(error, distance(got, wanted))
+        machine.copy(got.ctypes.data, sets[0].uploaded(first + index, got), got.nbytes)
+        strides = prepared.task.results[index].strides
+        error = max(error, distance(np.ndarray(got.shape, got.dtype, got.reshape(-1), strides=strides), wanted))
     for _ in range(min(LAUNCHES, MOST_BYTES // max(sets[0].nbytes, 1)) - 1):
         sets.append(Buffers(machine, prepared))
         bounds.append(bind(machine, candidate, sets[-1]))
-    driver.begin_capture(stream)
+    machine.own_stream.begin_capture()
     for index in range(LAUNCHES):
         for enqueue in bounds[index % len(sets)]:
             enqueue(stream)
-    graph = driver.end_capture(stream)
-    begin, end, seconds = driver.timer()
+    graph = machine.own_stream.end_capture()
+    begin, end = cupy.cuda.Event(), cupy.cuda.Event()
     times = []
     for _ in range(REPLAYS):
-        begin(stream)
-        graph.launch(stream)
-        end(stream)
-        times.append(seconds() * 1e6 / LAUNCHES)
-    graph.close()
+        begin.record(machine.own_stream)
+        graph.launch(machine.own_stream)
+        end.record(machine.own_stream)
+        end.synchronize()
+        times.append(cupy.cuda.get_elapsed_time(begin, end) * 1e3 / LAUNCHES)
     return error, float(np.median(times))
 
 
@@ -485,7 +549,100 @@ def attention_cases() -> list[Case]:
     ]
 
 
-FAMILIES: dict[str, Callable[[], list[Case]]] = {"products": product_cases, "attention": attention_cases}
+# ---- convolutions
+
+
+def conv_case(  # noqa: PLR0913  # a case has what a convolution has
+    channels: int,
+    size: int,
+    made: int,
+    kernel: int,
+    dtype: DType,
+    *tail: str,
+    groups: int = 1,
+    stride: int = 1,
+    is_transposed: bool = False,
+    raw: bool = False,
+    axes: int = 2,
+    batch: int = 1,
+) -> Case:
+    x = drawn((batch, channels, *[size] * axes), dtype)
+    shape = (channels, made // groups) if is_transposed else (made, channels // groups)
+    w = drawn((*shape, *[kernel] * axes), dtype, (channels // groups * kernel**axes) ** -0.5)
+    b = drawn((made,), dtype)
+    attrs = {"strides": [stride] * axes, "pads": [kernel // 2] * 2 * axes, "dilations": [1] * axes, "groups": groups}
+    if is_transposed:
+        attrs["output_padding"] = [0] * axes
+
+    def build_graph(graph: Graph) -> dict[str, np.ndarray]:
+        inputs = {"raw" if raw else "x": x}
+        image = graph.add_input(next(iter(inputs)), TensorType(dtype, x.shape))
+        bias = constant(graph, b) if "bias" in tail else None
+        node = graph.append(
+            native("conv_transpose" if is_transposed else "conv"), [image, constant(graph, w), bias], attrs
+        )
+        for name in tail:
+            if name == "residual":
+                inputs["r"] = drawn(tuple(int(dim) for dim in node.output.shape), dtype)
+                other = graph.add_input("r", node.output.type)
+                node = graph.append(native("add"), [node.output, other])
+            elif name == "clip6":
+                bounds = [constant(graph, np.array(bound, dtype.numpy)) for bound in (0, 6)]
+                node = graph.append(native("clip"), [node.output, *bounds])
+            elif name != "bias":
+                node = graph.append(native(name), [node.output])
+        graph.set_outputs([node.output])
+        return inputs
+
+    def peer() -> float:
+        functional = torch.nn.functional
+        work = (functional.conv_transpose2d if is_transposed else functional.conv2d) if axes == 2 else functional.conv3d
+        memory = torch.channels_last if axes == 2 else torch.channels_last_3d
+        tx = on_device(x, dtype).contiguous(memory_format=memory)
+        tb = on_device(b, dtype) if "bias" in tail else None
+        weights = [on_device(w, dtype).contiguous(memory_format=memory) for _ in range(LAUNCHES)]
+        options = {"stride": stride, "padding": kernel // 2, "groups": groups}
+        return peer_time(lambda i: work(tx, weights[i], tb, **options))
+
+    kind = "transposed " if is_transposed else "raw " if raw else ""
+    name = f"{kind}{dtype} {batch}x{channels}x{size}^{axes}->{made} k{kernel} s{stride} g{groups} {'+'.join(tail)}"[:44]
+    tolerance = 0.02 if dtype is DType.BF16 else 0.004 if dtype is DType.F16 else 1e-5
+    return Case(name, build_graph, peer, tolerance, are_images=True)
+
+
+def convolution_cases() -> list[Case]:
+    half, single = DType.F16, DType.F32
+    return [
+        conv_case(3, 224, 64, 7, half, "bias", "relu", stride=2, raw=True),
+        conv_case(64, 56, 64, 1, half, "bias", "relu"),
+        conv_case(64, 56, 64, 3, half, "bias", "relu"),
+        conv_case(64, 56, 256, 1, half, "bias", "residual", "relu"),
+        conv_case(256, 14, 256, 3, half, "bias", "relu"),
+        conv_case(1024, 14, 256, 1, half, "bias", "relu"),
+        conv_case(512, 7, 512, 3, half, "bias", "relu"),
+        conv_case(1024, 14, 2048, 1, half, "bias", stride=2),
+        conv_case(32, 56, 32, 3, DType.BF16, "bias", "silu"),
+        conv_case(96, 56, 96, 3, half, "bias", "clip6", groups=96),
+        conv_case(240, 28, 240, 5, half, "bias", "silu", groups=240, stride=2),
+        conv_case(96, 56, 24, 1, half, "bias", "clip6"),
+        conv_case(128, 28, 128, 3, half, "bias", "relu", groups=32),
+        conv_case(64, 28, 32, 4, half, "bias", stride=2, is_transposed=True),
+        conv_case(32, 12, 64, 3, half, "bias", "relu", axes=3),
+        conv_case(30, 19, 50, 3, half, "bias", "hard_swish"),
+        conv_case(3, 224, 64, 7, single, "bias", "relu", stride=2, raw=True),
+        conv_case(64, 56, 64, 3, single, "bias", "relu"),
+        conv_case(256, 14, 256, 3, single, "bias", "residual", "relu"),
+        conv_case(96, 56, 96, 3, single, "bias", "clip6", groups=96),
+        conv_case(16, 9, 12, 3, single, "bias", stride=2, is_transposed=True, groups=2),
+        conv_case(64, 56, 64, 3, half, "bias", "relu", batch=32),
+    ]
+
+
+FAMILIES: dict[str, Callable[[], list[Case]]] = {
+    "products": product_cases,
+    "attention": attention_cases,
+    "convolutions": convolution_cases,
+}
 
 
 def main() -> None:

@@ -180,16 +180,19 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({parameters(atte
   {_causal_end(attention)}
   float sums[BLOCKS][8][4] = {{}}, most[2] = {{-INFINITE, -INFINITE}}, total[2] = {{}};
   const int start = (split * {shape.by_keys} + by_key) * {_KEYS};
-  for (int key0 = start; key0 < end; key0 += {_KEYS * shape.by_keys * shape.splits}) {{
-    float scores[4][4] = {{}};
-    NAME_piece wanted[4][PIECES];
+  NAME_piece wanted[4][PIECES];
+  auto load_keys = [&](int key0) {{
 #pragma unroll
     for (int n = 0; n < 4; n++)
 #pragma unroll
       for (int p = 0; p < PIECES; p++) {{
         const int key = key0 + n * 8 + group, at = p * 32 + quad * 8;
-        wanted[n][p] = NAME_load(keys + (i64)key * {k[2]} + at, key < length && at < {depth});
+        wanted[n][p] = NAME_load(keys + (i64)key * {k[2]} + at, key < end && at < {depth});
       }}
+  }};
+  load_keys(start);
+  for (int key0 = start; key0 < end; key0 += {_KEYS * shape.by_keys * shape.splits}) {{
+    float scores[4][4] = {{}};
     NAME_piece found[2][BLOCKS][4];
 #pragma unroll
     for (int s = 0; s < 2; s++)
@@ -208,6 +211,7 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({parameters(atte
         NAME_mma(scores[n], low[0], high[0], low[1], high[1], w[0], w[1]);
         NAME_mma(scores[n], low[2], high[2], low[3], high[3], w[2], w[3]);
       }}
+    load_keys(key0 + {_KEYS * shape.by_keys * shape.splits});
     float highest[2] = {{most[0], most[1]}};
 #pragma unroll
     for (int n = 0; n < 4; n++)

@@ -14,11 +14,13 @@ from ...ir.types import DType
 from .codegen.types import computed, stored
 from .convolutions import Window, as_image, is_channels_last
 from .indexing import index_type, split_index_code
-from .launch import Candidate, Kernel, KernelLaunch, Packed
+from .launch import Candidate, Chip, Kernel, KernelLaunch, Packed, Place
 from .regions import Region, Source
-from .tails import Tail, offset_at, tail_of
+from .strided_products import tile_size
+from .tails import OffsetOf, Tail, broadcast_to, offset_at, tail_of
 
-_TILE, _DEPTH, _THREADS = 64, 16, 256
+_DEPTH, _THREADS = 16, 256
+_ENOUGH_THREADS = 1 << 14
 _DTYPES = frozenset({DType.F16, DType.BF16, DType.F32, DType.F64})
 
 
@@ -31,7 +33,7 @@ def lower_directly(region: Region, window: Window) -> Iterator[Candidate]:
     x, w = as_image(x), as_image(w)
     if _is_depthwise(x, w, window, tail):
         yield Candidate("depthwise", (_depthwise(x, w, window, tail),))
-    yield Candidate("gathered", (_gathered(x, w, window, tail),))
+    yield Candidate("gathered", (_gathered(x, w, window, tail, region.task.chip),))
 
 
 def _image_shape(tail: Tail) -> tuple[int, ...]:
@@ -40,10 +42,28 @@ def _image_shape(tail: Tail) -> tuple[int, ...]:
     return (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
 
 
-def _tail_code(tail: Tail, total: str, names: list[str]) -> str:
-    """The tail at a place of the image; a result [N, C, L] has no axis for the first spatial one."""
+def _offset_of(tail: Tail, names: list[str]) -> OffsetOf:
+    """Where tensors have their element at a place of the image; a result [N, C, L] lacks the first spatial axis."""
     own = [*names[:2], names[3]] if len(tail.shape) == 3 else names
-    return tail.element(lambda source: offset_at(source, tail.shape, own)).code(total)
+    return lambda source: offset_at(source, tail.shape, own)
+
+
+def _packed_places(tail: Tail, piece: int) -> dict[str, tuple[Source, str, bool]]:
+    """Operands and results whose neighbouring channels may be moved together, with the type; whether they are read."""
+    found: dict[str, tuple[Source, str, bool]] = {}
+    for name, source in (*tail.operands.items(), *tail.results.items()):
+        full = broadcast_to(source, tail.shape)
+        whole = [stride for axis, stride in enumerate(full.strides) if axis != 1]
+        nbytes = piece * element_bytes(source.dtype)
+        starts = not isinstance(source.argument, Place) or source.argument.offset % min(nbytes, 16) == 0
+        if full.strides[1] == 1 and starts and nbytes <= 16 and all(stride % piece == 0 for stride in whole):
+            found[name] = (source, f"pack<{stored(source.dtype)}, {piece}>", name in tail.operands)
+    return found
+
+
+def _tail_code(tail: Tail, total: str, names: list[str]) -> str:
+    """The tail at a place of the image."""
+    return tail.element(_offset_of(tail, names)).code(total)
 
 
 # ---- depthwise
@@ -65,9 +85,8 @@ def _is_depthwise(x: Source, w: Source, window: Window, tail: Tail) -> bool:
 def _depthwise(x: Source, w: Source, window: Window, tail: Tail) -> KernelLaunch:
     """A thread has neighbouring channels of some places along the last axis."""
     channels = x.shape[1]
-    piece = 16 // element_bytes(x.dtype)
-    piece = piece if channels % piece == 0 else 1
     count, _, high, wide = _image_shape(tail)
+    piece = _piece(x, count * high * wide)
     places = _places(wide, count * high * (channels // piece))
     threads = count * high * -(-wide // places) * (channels // piece)
     assert w.constant is not None
@@ -83,9 +102,15 @@ def _depthwise(x: Source, w: Source, window: Window, tail: Tail) -> KernelLaunch
     )
 
 
+def _piece(x: Source, places: int) -> int:
+    """Neighbouring channels of a thread: as many as fill 16 bytes, fewer where threads would be few."""
+    sizes = [size for size in (8, 4, 2) if x.shape[1] % size == 0 and size * element_bytes(x.dtype) <= 16]
+    return next((size for size in sizes if places * x.shape[1] // size >= _ENOUGH_THREADS), sizes[-1] if sizes else 1)
+
+
 def _places(wide: int, columns: int) -> int:
     """Places that one thread does: several where there are threads enough without."""
-    return next((places for places in (4, 2) if wide >= places and columns * wide // places >= 1 << 15), 1)
+    return next((places for places in (4, 2) if wide >= places and columns * wide // places >= 2 * _ENOUGH_THREADS), 1)
 
 
 def _depthwise_text(x: Source, w: Source, window: Window, tail: Tail, piece: int, places: int) -> str:
@@ -93,6 +118,20 @@ def _depthwise_text(x: Source, w: Source, window: Window, tail: Tail, piece: int
     count, channels, high, wide = _image_shape(tail)
     (rows, columns), (down, right) = w.shape[2:], window.strides
     groups, parts = channels // piece, -(-wide // places)
+    packed = _packed_places(tail, piece)
+    offset_of = _offset_of(tail, ["n", "first", "h", "w"])
+    element = tail.element(
+        _offset_of(tail, ["n", "c", "h", "w"]), places={name: f"{name}_pack.v[i]" for name in packed}
+    )
+    before = " ".join(
+        f"{pack_type} {name}_pack" + (f" = *(const {pack_type}*)({name} + {offset_of(source)});" if is_read else ";")
+        for name, (source, pack_type, is_read) in packed.items()
+    )
+    behind = " ".join(
+        f"*({pack_type}*)({name} + {offset_of(source)}) = {name}_pack;"
+        for name, (source, pack_type, is_read) in packed.items()
+        if not is_read
+    )
     index = index_type(x)
     return f"""
 extern "C" __global__ void __launch_bounds__(128)
@@ -128,12 +167,14 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.paramet
   for (int p = 0; p < {places}; p++) {{
     const int w = w0 + p;
     if (w >= {wide}) continue;
+    {before}
 #pragma unroll
     for (int i = 0; i < {piece}; i++) {{
       const int c = first + i;
       const float total = sums[p][i];
-      {_tail_code(tail, "total", ["n", "c", "h", "w"])}
+      {element.code("total")}
     }}
+    {behind}
   }}
 }}
 """
@@ -142,14 +183,15 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.paramet
 # ---- anything
 
 
-def _gathered(x: Source, w: Source, window: Window, tail: Tail) -> KernelLaunch:
+def _gathered(x: Source, w: Source, window: Window, tail: Tail, chip: Chip) -> KernelLaunch:
     shape = _image_shape(tail)
     columns = shape[1] // window.groups
     pixels = shape[0] * math.prod(shape[2:])
-    tiles = -(-pixels // _TILE) * -(-columns // _TILE) * window.groups
+    tile = tile_size(pixels, columns, window.groups, chip)
+    tiles = -(-pixels // tile) * -(-columns // tile) * window.groups
     sources = [x, w, *tail.sources]
     return KernelLaunch(
-        Kernel(_gathered_text(x, w, window, tail), (tiles, 1, 1), (_THREADS, 1, 1)),
+        Kernel(_gathered_text(x, w, window, tail, tile), (tiles, 1, 1), (_THREADS, 1, 1)),
         tuple(source.argument for source in sources),
         nbytes=sum(source.nbytes for source in sources),
         flops=2 * math.prod(x.shape if window.is_transposed else shape) * math.prod(w.shape[1:]),
@@ -157,11 +199,11 @@ def _gathered(x: Source, w: Source, window: Window, tail: Tail) -> KernelLaunch:
     )
 
 
-def _gathered_text(x: Source, w: Source, window: Window, tail: Tail) -> str:
+def _gathered_text(x: Source, w: Source, window: Window, tail: Tail, tile: int) -> str:
     kind, total = stored(x.dtype), computed(x.dtype)
     shape = _image_shape(tail)
     sizes, kernel = shape[2:], w.shape[2:]
-    axes = len(sizes)
+    axes, each = len(sizes), tile // 16
     pixels, columns = shape[0] * math.prod(sizes), shape[1] // window.groups
     channels = x.shape[1] // window.groups  # of the image, in a group
     inner = channels * math.prod(kernel)
@@ -170,7 +212,7 @@ def _gathered_text(x: Source, w: Source, window: Window, tail: Tail) -> str:
     channel_first = x.strides[1] == 1
     inner_names = [*taps, "c"] if channel_first else ["c", *taps]
     inner_sizes = [*kernel, channels] if channel_first else [channels, *kernel]
-    across, down = -(-columns // _TILE), -(-pixels // _TILE)
+    across, down = -(-columns // tile), -(-pixels // tile)
     places = [f"o{axis}" for axis in range(axes)]
     # weights are [M, C/groups, ...], those of transposed convolutions [C, M/groups, ...]
     rows_at = f"group * {columns} + n0 + n"
@@ -184,13 +226,13 @@ def _gathered_text(x: Source, w: Source, window: Window, tail: Tail) -> str:
 extern "C" __global__ void __launch_bounds__({_THREADS})
 NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.parameters)}) {{
   begin();
-  __shared__ {total} left[{_DEPTH}][{_TILE} + 1], right[{_DEPTH}][{_TILE} + 1];
-  __shared__ int origins[{axes}][{_TILE}];
-  __shared__ {index} images[{_TILE}];
-  int tile = blockIdx.x;
-  const int n0 = tile % {across} * {_TILE}; tile /= {across};
-  const int m0 = tile % {down} * {_TILE}, group = tile / {down};
-  if (threadIdx.x < {_TILE}) {{
+  __shared__ {total} left[{_DEPTH}][{tile} + 1], right[{_DEPTH}][{tile} + 1];
+  __shared__ int origins[{axes}][{tile}];
+  __shared__ {index} images[{tile}];
+  int block = blockIdx.x;
+  const int n0 = block % {across} * {tile}; block /= {across};
+  const int m0 = block % {down} * {tile}, group = block / {down};
+  if (threadIdx.x < {tile}) {{
     int pixel = m0 + threadIdx.x;
     const bool is_inside = pixel < {pixels};
     {split_index_code("pixel", ["image", *places], (shape[0], *sizes), "int")}
@@ -199,12 +241,12 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.paramet
   }}
   __syncthreads();
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-  {total} sums[4][4] = {{}};
+  {total} sums[{each}][{each}] = {{}};
   for (int k0 = 0; k0 < {inner}; k0 += {_DEPTH}) {{
 #pragma unroll
-    for (int i = 0; i < {_TILE * _DEPTH // _THREADS}; i++) {{
+    for (int i = 0; i < {tile * _DEPTH // _THREADS}; i++) {{
       const int e = threadIdx.x + i * {_THREADS};
-      const int {f"k = e % {_DEPTH}, m = e / {_DEPTH}" if channel_first else f"m = e % {_TILE}, k = e / {_TILE}"};
+      const int {f"k = e % {_DEPTH}, m = e / {_DEPTH}" if channel_first else f"m = e % {tile}, k = e / {tile}"};
       int rest = k0 + k;
       bool is_inside = rest < {inner} && images[m] >= 0;
       {split_index_code("rest", inner_names, inner_sizes, "int")}
@@ -214,7 +256,7 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.paramet
       left[k][m] = is_inside ? ({total})get(x[from]) : 0;
     }}
 #pragma unroll
-    for (int i = 0; i < {_TILE * _DEPTH // _THREADS}; i++) {{
+    for (int i = 0; i < {tile * _DEPTH // _THREADS}; i++) {{
       const int e = threadIdx.x + i * {_THREADS}, k = e % {_DEPTH}, n = e / {_DEPTH};
       int rest = k0 + k;
       const bool is_inside = rest < {inner} && n0 + n < {columns};
@@ -225,15 +267,15 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.paramet
 #pragma unroll
     for (int k = 0; k < {_DEPTH}; k++)
 #pragma unroll
-      for (int i = 0; i < 4; i++)
+      for (int i = 0; i < {each}; i++)
 #pragma unroll
-        for (int j = 0; j < 4; j++) sums[i][j] += left[k][ty + 16 * i] * right[k][tx + 16 * j];
+        for (int j = 0; j < {each}; j++) sums[i][j] += left[k][ty + 16 * i] * right[k][tx + 16 * j];
     __syncthreads();
   }}
 #pragma unroll
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < {each}; i++)
 #pragma unroll
-    for (int j = 0; j < 4; j++) {{
+    for (int j = 0; j < {each}; j++) {{
       int pixel = m0 + ty + 16 * i;
       if (pixel >= {pixels} || n0 + tx + 16 * j >= {columns}) continue;
       {split_index_code("pixel", ["image", *places], (shape[0], *sizes), "int")}

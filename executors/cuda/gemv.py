@@ -12,11 +12,14 @@ from .launch import Candidate, Chip, Kernel, KernelLaunch, Lowering
 from .products import Factors, factors_of, packed_weight, product_operands
 from .regions import Region, source_of
 from .split_products import fits, split_product, tilings
+from .staged_products import staged_product
+from .staged_products import tilings as staged_tilings
 from .tails import Tail, tail_of
 
 _MAX_ROWS = {DType.F32: 8, DType.F16: 4, DType.BF16: 4}
 _WARPS = 8
 _MOST_DEPTH = 16
+_MOST_STAGED = 32 << 10
 
 
 def lower_few_rows(region: Region) -> Iterator[Candidate]:
@@ -31,7 +34,26 @@ def lower_few_rows(region: Region) -> Iterator[Candidate]:
     chip = region.task.chip
     if _fits_columns(factors):
         yield Candidate("columns", (_by_columns(factors, tail, chip),))
+    if factors.a.shape[-2] > 16:
+        return
     if fits(factors):
+        for tiling in tilings(factors, chip):
+            yield Candidate(tiling.name, (split_product(factors, tail, tiling, chip),))
+
+
+def lower_some_rows(region: Region) -> Iterator[Candidate]:
+    """The whole region as one kernel, where the product is of some ten to some hundred rows."""
+    tail = tail_of(region)
+    if tail is None or region.anchor.op.name not in ("matmul", "gemm"):
+        return
+    a, b, _ = product_operands(region)
+    if len(a.shape) < 2 or len(b.shape) != 2:
+        return
+    factors = factors_of(a, packed_weight(b), source_of(region.task.results[0]))
+    chip = region.task.chip
+    for staged in staged_tilings(factors, chip):
+        yield Candidate(staged.name, (staged_product(factors, tail, staged),))
+    if fits(factors) and factors.a.shape[-2] > 16:
         for tiling in tilings(factors, chip):
             yield Candidate(tiling.name, (split_product(factors, tail, tiling, chip),))
 
@@ -57,7 +79,7 @@ def _by_columns(factors: Factors, tail: Tail, chip: Chip) -> KernelLaunch:
     blocks = min(-(-columns // _WARPS), 2 * chip.multiprocessors)
     sources = [factors.a, factors.b, *tail.sources]
     return KernelLaunch(
-        Kernel(_text(factors, tail), (blocks, 1, 1), (32 * _WARPS, 1, 1)),
+        Kernel(_text(factors, tail), (blocks, 1, 1), (32 * _WARPS, 1, 1), shared_bytes=_staged_bytes(factors)),
         tuple(source.argument for source in sources),
         nbytes=sum(source.nbytes for source in sources),
         flops=2 * factors.a.shape[-2] * columns * factors.a.shape[-1],
@@ -76,6 +98,7 @@ def _text(factors: Factors, tail: Tail) -> str:
     wait = '#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.wait;" ::: "memory");\n#endif'
     is_weight = factors.b.constant is not None
     element = tail.element_at("lane", "column")
+    staging, row_piece = _staged_rows(factors, size)
     return f"""
 typedef pack<{kind}, {size}> NAME_piece;
 __device__ inline NAME_piece NAME_load(const void* at) {{
@@ -101,6 +124,7 @@ NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
 #pragma unroll
   for (int s = 0; s < DEPTH; s++) load(w[s], first, s);
 {wait if is_weight else ""}
+  {staging}
   for (int column = first; column < {columns}; column += gridDim.x * {_WARPS}) {{
     {element.declarations}
     if (lane < ROWS) {{ {element.constants} {element.others} }}
@@ -112,7 +136,7 @@ NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
 #pragma unroll
         for (int m = 0; m < ROWS; m++) {{
           NAME_piece p = {{}};
-          if (k < {inner}) p = *(const NAME_piece*)(x + (i64)m * {factors.a.strides[-2]} + k);
+          if (k < {inner}) p = {row_piece};
 #pragma unroll
           for (int e = 0; e < {size}; e++) sums[m] += get(p.v[e]) * get(w[s].v[e]);
         }}
@@ -133,6 +157,27 @@ NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
   }}
 }}
 """
+
+
+def _staged_bytes(factors: Factors) -> int:
+    """Shared memory for the rows; 0 where they are too long for it and are read where they are."""
+    rows, inner = factors.a.shape
+    nbytes = rows * inner * element_bytes(factors.a.dtype)
+    return nbytes if nbytes <= _MOST_STAGED else 0
+
+
+def _staged_rows(factors: Factors, size: int) -> tuple[str, str]:
+    """Statements that bring the rows to shared memory, and a piece of row `m` from `k` on as an expression."""
+    (rows, inner), down = factors.a.shape, factors.a.strides[-2]
+    if not _staged_bytes(factors):
+        return "", f"*(const NAME_piece*)(x + (i64)m * {down} + k)"
+    pieces = inner // size
+    return (
+        f"extern __shared__ __align__(16) unsigned char memory[]; NAME_piece* const staged = (NAME_piece*)memory; "
+        f"for (int e = threadIdx.x; e < {rows * pieces}; e += {32 * _WARPS}) "
+        f"staged[e] = *(const NAME_piece*)(x + (i64)(e / {pieces}) * {down} + e % {pieces} * {size}); __syncthreads();",
+        f"staged[m * {pieces} + k / {size}]",
+    )
 
 
 LOWERINGS: Mapping[str, Lowering] = {}

@@ -17,7 +17,7 @@ def copied_image(source: Source, target: Source) -> KernelLaunch:
     """
     count, _, *sizes = source.shape
     places = count * math.prod(sizes)
-    per_place = target.shape[1] if target.shape[1] <= 8 else 1
+    per_place = target.shape[1] if target.shape[1] in (2, 4, 8) else 1
     threads = places * target.shape[1] // per_place
     return KernelLaunch(
         Kernel(_text(source, target, per_place), (-(-threads // _THREADS), 1, 1), (_THREADS, 1, 1)),

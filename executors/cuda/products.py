@@ -32,6 +32,9 @@ MAX_CALLS = 64
 _CUBLASLT_DTYPES = frozenset({DType.F16, DType.BF16, DType.F32, DType.F64})
 _MIB = 1 << 20
 
+NARROW = 1024
+"""Up to how many columns own kernels beat cuBLASLt at some ten to some hundred rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
@@ -394,15 +397,14 @@ def lower_product(task: Task) -> Iterator[Candidate]:
     region = region_of(task)
     if region is None or region.anchor.op.name not in ("matmul", "gemm"):
         return
-    yield from _own_kernels(region)
-    yield from _by_cublaslt(region)
-    yield from _by_strides(region)
-
-
-def _own_kernels(region: Region) -> Iterator[Candidate]:
-    from .gemv import lower_few_rows
+    from .gemv import lower_few_rows, lower_some_rows
 
     yield from lower_few_rows(region)
+    some = list(lower_some_rows(region))
+    by_cublaslt = list(_by_cublaslt(region))
+    is_small = static_shape(region.anchor.output)[-1:] <= (NARROW,)
+    yield from (*some, *by_cublaslt) if is_small else (*by_cublaslt, *some)
+    yield from _by_strides(region)
 
 
 def _by_cublaslt(region: Region) -> Iterator[Candidate]:
@@ -430,7 +432,9 @@ def _by_strides(region: Region) -> Iterator[Candidate]:
     alpha, beta = 1.0, 1.0
     if region.anchor.op.name == "gemm":
         alpha, beta = region.anchor.attrs["alpha"], region.anchor.attrs["beta"]
-    launch = strided_product(factors_of(a, b, made.source, _addend(c, made.source)), alpha, beta)
+    launch = strided_product(factors_of(a, b, made.source, _addend(c, made.source)), alpha, beta, region.task.chip)
+    if launch is None:
+        return
     yield from completed("strided", region, made, (launch,))
 
 

@@ -14,7 +14,7 @@ from .launch import Chip, Kernel, KernelLaunch
 from .products import Factors
 from .tails import Tail
 
-MAX_ROWS = 256
+MAX_ROWS = 512
 _PIECE = 32
 """Elements of the inner axis that a warp takes at a time."""
 
@@ -65,7 +65,8 @@ def tilings(factors: Factors, chip: Chip) -> Iterator[Tiling]:
     (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
     wanted = _few_rows(rows) if rows <= 16 else _more_rows(rows)
     made = [_with_depth(high, wide, warps, rows, inner) for high, wide, warps in wanted]
-    yield from sorted(dict.fromkeys(made), key=lambda each: _guess(each, rows, columns, inner, chip))
+    best = sorted(dict.fromkeys(made), key=lambda each: _guess(each, rows, columns, inner, chip))
+    yield from best[:3]
 
 
 def _few_rows(_rows: int) -> Iterator[tuple[int, int, int]]:

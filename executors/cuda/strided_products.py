@@ -8,17 +8,25 @@ import math
 from ...ir.types import DType
 from .codegen.types import computed, stored
 from .indexing import index_type, offset_code, split_index_code
-from .launch import Kernel, KernelLaunch
+from .launch import Chip, Kernel, KernelLaunch
 from .products import Factors
 from .regions import Source
 
-_TILE, _DEPTH, _THREADS = 64, 16, 256
+_DEPTH, _THREADS = 16, 256
 
 _SUMS = {DType.F64: "double", DType.I64: "u64", DType.U64: "u64", DType.I32: "unsigned", DType.U32: "unsigned"}
 """The type that products of a dtype are summed in: float where none is named; integers wrap."""
 
 
-def strided_product(factors: Factors, alpha: float = 1.0, beta: float = 1.0) -> KernelLaunch | None:
+def tile_size(rows: int, columns: int, count: int, chip: Chip) -> int:
+    """Rows and columns of the tile that one block makes: small ones where there are few."""
+    tiles = -(-rows // 64) * -(-columns // 64) * count
+    return 64 if tiles >= chip.multiprocessors else 32 if 4 * tiles >= chip.multiprocessors else 16
+
+
+def strided_product(
+    factors: Factors, alpha: float = 1.0, beta: float = 1.0, chip: Chip | None = None
+) -> KernelLaunch | None:
     """The product d = alpha * a @ b + beta * c; None for integers with factors that are no whole numbers."""
     d = factors.d
     total = _SUMS.get(d.dtype, "float")
@@ -27,8 +35,9 @@ def strided_product(factors: Factors, alpha: float = 1.0, beta: float = 1.0) -> 
     if d.size == 0:
         return None
     rows, columns = d.shape[-2:]
-    tiles = -(-rows // _TILE) * -(-columns // _TILE) * math.prod(d.shape[:-2])
-    text = _text(factors, total, alpha, beta)
+    tile = tile_size(rows, columns, math.prod(d.shape[:-2]), chip or Chip())
+    tiles = -(-rows // tile) * -(-columns // tile) * math.prod(d.shape[:-2])
+    text = _text(factors, total, alpha, beta, tile)
     sources = [factors.a, factors.b, *([factors.c] if factors.c is not None else []), d]
     return KernelLaunch(
         Kernel(text, (tiles, 1, 1), (_THREADS, 1, 1)),
@@ -39,7 +48,8 @@ def strided_product(factors: Factors, alpha: float = 1.0, beta: float = 1.0) -> 
     )
 
 
-def _text(factors: Factors, total: str, alpha: float, beta: float) -> str:
+def _text(factors: Factors, total: str, alpha: float, beta: float, tile: int) -> str:
+    each = tile // 16
     a, b, c, d = factors.a, factors.b, factors.c, factors.d
     rows, columns, inner = d.shape[-2], d.shape[-1], a.shape[-1]
     index = index_type(a, b, d, *([c] if c is not None else []))
@@ -57,37 +67,37 @@ def _text(factors: Factors, total: str, alpha: float, beta: float) -> str:
     return f"""
 extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({", ".join(parameters)}, {kind}* d) {{
   begin();
-  __shared__ {total} left[{_DEPTH}][{_TILE} + 1], right[{_DEPTH}][{_TILE} + 1];
-  {index} tile = blockIdx.x;
-  const int n0 = (int)(tile % {-(-columns // _TILE)}) * {_TILE}; tile /= {-(-columns // _TILE)};
-  const int m0 = (int)(tile % {-(-rows // _TILE)}) * {_TILE}; tile /= {-(-rows // _TILE)};
-  {split_index_code("tile", leading, factors.leading, index)}
+  __shared__ {total} left[{_DEPTH}][{tile} + 1], right[{_DEPTH}][{tile} + 1];
+  {index} block = blockIdx.x;
+  const int n0 = (int)(block % {-(-columns // tile)}) * {tile}; block /= {-(-columns // tile)};
+  const int m0 = (int)(block % {-(-rows // tile)}) * {tile}; block /= {-(-rows // tile)};
+  {split_index_code("block", leading, factors.leading, index)}
   {offsets}
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-  {total} sums[4][4] = {{}};
+  {total} sums[{each}][{each}] = {{}};
   for (int k0 = 0; k0 < {inner}; k0 += {_DEPTH}) {{
-    for (int i = threadIdx.x; i < {_TILE * _DEPTH}; i += {_THREADS}) {{
-      const int {_walk("m", _TILE, a.strides[-1] != 1)};
+    for (int i = threadIdx.x; i < {tile * _DEPTH}; i += {_THREADS}) {{
+      const int {_walk("m", tile, a.strides[-1] != 1)};
       const bool is_inside = m0 + m < {rows} && k0 + k < {inner};
       left[k][m] = is_inside ? ({total})get(a[at_a + {_at("(m0 + m)", "(k0 + k)", a)}]) : 0;
     }}
-    for (int i = threadIdx.x; i < {_TILE * _DEPTH}; i += {_THREADS}) {{
-      const int {_walk("n", _TILE, b.strides[-1] == 1)};
+    for (int i = threadIdx.x; i < {tile * _DEPTH}; i += {_THREADS}) {{
+      const int {_walk("n", tile, b.strides[-1] == 1)};
       const bool is_inside = n0 + n < {columns} && k0 + k < {inner};
       right[k][n] = is_inside ? ({total})get(b[at_b + {_at("(k0 + k)", "(n0 + n)", b)}]) : 0;
     }}
     __syncthreads();
     for (int k = 0; k < {_DEPTH}; k++)
 #pragma unroll
-      for (int i = 0; i < 4; i++)
+      for (int i = 0; i < {each}; i++)
 #pragma unroll
-        for (int j = 0; j < 4; j++) sums[i][j] += left[k][ty + 16 * i] * right[k][tx + 16 * j];
+        for (int j = 0; j < {each}; j++) sums[i][j] += left[k][ty + 16 * i] * right[k][tx + 16 * j];
     __syncthreads();
   }}
 #pragma unroll
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < {each}; i++)
 #pragma unroll
-    for (int j = 0; j < 4; j++) {{
+    for (int j = 0; j < {each}; j++) {{
       const int m = m0 + ty + 16 * i, n = n0 + tx + 16 * j;
       if (m >= {rows} || n >= {columns}) continue;
       put(d[at_d + {_at("m", "n", d)}], ({computed(d.dtype)})({number(alpha)} * sums[i][j]{addend}));

@@ -37,13 +37,16 @@ class Tail:
         """Their memory, in the order of the parameters."""
         return [*self.operands.values(), *self.results.values()]
 
-    def element(self, offset_of: "OffsetOf", suffix: str = "") -> "Element":
-        """The code of one element; `suffix` keeps its names apart from those of another."""
-        return Element(self, offset_of, suffix)
+    def element(self, offset_of: "OffsetOf", suffix: str = "", places: Mapping[str, str] | None = None) -> "Element":
+        """The code of one element; `suffix` keeps its names apart from those of another.
+
+        `places` names operands and results whose element is elsewhere than in memory, by the expression that it is.
+        """
+        return Element(self, offset_of, suffix, places or {})
 
     def element_at(self, row: str, column: str, suffix: str = "") -> "Element":
         """`element` for a row (all axes but the last) and a column."""
-        return Element(self, lambda source: element_offset(source, self.shape, row, column), suffix)
+        return self.element(lambda source: element_offset(source, self.shape, row, column), suffix)
 
 
 OffsetOf = Callable[[Source], str]
@@ -102,10 +105,11 @@ def _is_literal(region: Region, value: Value) -> bool:
 class Element:
     """Code for one element in three parts: reads of constants, which need not wait, other reads, and the rest."""
 
-    def __init__(self, tail: Tail, offset_of: OffsetOf, suffix: str) -> None:
+    def __init__(self, tail: Tail, offset_of: OffsetOf, suffix: str, places: Mapping[str, str]) -> None:
         self.tail = tail
         self.offset_of = offset_of
         self.suffix = suffix
+        self.places = places
 
     @property
     def declarations(self) -> str:
@@ -141,6 +145,8 @@ class Element:
         )
 
     def _place(self, name: str) -> str:
+        if name in self.places:
+            return self.places[name]
         source = self.tail.operands.get(name) or self.tail.results[name]
         return f"{name}[{self.offset_of(source)}]"
 

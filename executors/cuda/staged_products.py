@@ -1,0 +1,303 @@
+"""Products of some ten to some hundred rows with a packed weight, on tensor cores, operands through shared memory.
+
+All that fits of the weight is asked for before the kernel waits for its predecessor, which hides the way from device
+memory; the rows follow. Each of eight warps has a tile of 32 x 32, and warps with the same tile share the inner axis;
+blocks of a cluster do, too, where tiles are few, and add up in distributed shared memory. What follows the product is
+done on the sums. Rows of a stage are 256 bytes whose 16-byte pieces are exchanged by the row's number, so that the
+eight rows that `ldmatrix` reads at a time lie on different banks.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .launch import Chip, Kernel, KernelLaunch
+from .products import Factors
+from .regions import Source
+from .split_products import fits
+from .tails import Tail
+
+LEAST_ROWS, MOST_ROWS = 17, 512
+_WARPS = 8
+_INNER = 128
+"""Elements of the inner axis in a stage."""
+
+_STAGE_MEMORY = 100 << 10
+"""What a block may take, so that blocks of the next kernel fit beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTiling:
+    """A block's tile, 32 * `high` rows and 32 * `wide` columns, and the blocks that share its inner axis."""
+
+    high: int
+    wide: int
+    splits: int
+
+    @property
+    def rows(self) -> int:
+        return 32 * self.high
+
+    @property
+    def columns(self) -> int:
+        return 32 * self.wide
+
+    @property
+    def by_inner(self) -> int:
+        """Warps that share the inner axis of a tile."""
+        return _WARPS // (self.high * self.wide)
+
+    @property
+    def name(self) -> str:
+        return f"staged-{self.rows}x{self.columns}x{self.splits}"
+
+
+def tilings(factors: Factors, chip: Chip) -> Iterator[StagedTiling]:
+    """Tilings that are worth trying, best guess first."""
+    rows, inner = factors.a.shape
+    if not fits(factors) or not LEAST_ROWS <= rows <= MOST_ROWS or inner < _INNER:
+        return
+    most = 4 if chip.arch >= 90 else 1
+    found = [
+        StagedTiling(high, wide, splits)
+        for high, wide in ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (4, 2))
+        for splits in (1, 2, 4)
+        if splits <= most and 32 * high < rows + 32 and inner >= 2 * splits * _INNER
+    ]
+    yield from sorted(found, key=lambda each: _guess(each, factors, chip))[:4]
+
+
+def _guess(tiling: StagedTiling, factors: Factors, chip: Chip) -> float:
+    """Microseconds, roughly: bytes that all blocks read from the L2 cache, and those that one block waits for.
+
+    Fitted to an H200 at 32 to 256 rows: within a fifth, most of the time.
+    """
+    (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
+    blocks = -(-rows // tiling.rows) * -(-columns // tiling.columns) * tiling.splits
+    nbytes = (tiling.rows + tiling.columns) * inner * 2 / tiling.splits
+    rounds = -(-blocks // (2 * chip.multiprocessors))
+    fused = 2.0 * tiling.rows * tiling.columns * inner / tiling.splits / 2e6
+    return 1.1 + max(blocks * nbytes / 6e6, rounds * nbytes / 4e4, rounds * fused) + 1.2 * (tiling.splits > 1)
+
+
+def staged_product(factors: Factors, tail: Tail, tiling: StagedTiling) -> KernelLaunch:
+    """The launch of one tiling."""
+    (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
+    tiles = -(-rows // tiling.rows) * -(-columns // tiling.columns)
+    sources = [factors.a, factors.b, *tail.sources]
+    shared = max(_stages(tiling, inner) * _stage_bytes(tiling), _partial_bytes(tiling))
+    kernel = Kernel(
+        _text(factors, tail, tiling),
+        (tiling.splits, tiles, 1),
+        (32 * _WARPS, 1, 1),
+        shared_bytes=shared,
+        cluster=(tiling.splits, 1, 1),
+    )
+    return KernelLaunch(
+        kernel,
+        tuple(source.argument for source in sources),
+        nbytes=sum(source.nbytes for source in sources),
+        flops=2 * rows * columns * inner,
+        may_overlap=True,
+    )
+
+
+def _stage_bytes(tiling: StagedTiling) -> int:
+    return (tiling.rows + tiling.columns) * _INNER * 2
+
+
+def _steps(tiling: StagedTiling, inner: int) -> int:
+    """Stages that each block of a cluster goes through."""
+    whole = -(-inner // _INNER)
+    return -(-whole // tiling.splits)
+
+
+def _stages(tiling: StagedTiling, inner: int) -> int:
+    return max(2, min(_steps(tiling, inner), _STAGE_MEMORY // _stage_bytes(tiling)))
+
+
+def _pitch(tiling: StagedTiling) -> int:
+    """Floats from row to row of sums in shared memory: what is written at a time falls on different banks."""
+    return tiling.columns + 8
+
+
+def _partial_bytes(tiling: StagedTiling) -> int:
+    return 4 * tiling.by_inner * tiling.rows * _pitch(tiling)
+
+
+_WAIT = '#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.wait;" ::: "memory");\n#endif'
+_MEET = (
+    "#if __CUDA_ARCH__ >= 900\n"
+    '  asm volatile("barrier.cluster.arrive.aligned;\\n barrier.cluster.wait.aligned;" ::: "memory");\n'
+    "#endif"
+)
+
+
+def _text(factors: Factors, tail: Tail, tiling: StagedTiling) -> str:
+    (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
+    kind = str(factors.a.dtype)
+    stages, steps = _stages(tiling, inner), _steps(tiling, inner)
+    down = -(-rows // tiling.rows)
+    stage, right = _stage_bytes(tiling), tiling.rows * _INNER * 2
+    is_weight = factors.b.constant is not None
+    pitch, count = _pitch(tiling), tiling.rows * tiling.columns
+    early, finish = _tail_code(factors, tail, tiling)
+    load_weight = _load(tiling, "weight", factors.b, columns, inner)
+    load_rows = _load(tiling, "x", factors.a, rows, inner)
+    return f"""
+__device__ inline void NAME_copy(unsigned to, const void* from, bool is_there) {{
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(is_there ? 16 : 0));
+}}
+__device__ inline void NAME_matrices(unsigned* y, unsigned from) {{
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%0, %1, %2, %3}}, [%4];"
+               : "=r"(y[0]), "=r"(y[1]), "=r"(y[2]), "=r"(y[3]) : "r"(from) : "memory");
+}}
+__device__ inline void NAME_mma(float* d, const unsigned* a, unsigned b0, unsigned b1) {{
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 "
+      "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}}
+__device__ inline float NAME_other(const float* at, unsigned rank) {{
+#if {int(tiling.splits > 1)} && __CUDA_ARCH__ >= 900
+  unsigned here = (unsigned)__cvta_generic_to_shared(at), there;
+  float y;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(y) : "r"(there) : "memory");
+  return y;
+#else
+  return *at;
+#endif
+}}
+extern "C" __global__ void __launch_bounds__({32 * _WARPS})
+NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
+  constexpr int STAGES = {stages}, STEPS = {steps}, SPLITS = {tiling.splits}, BY_INNER = {tiling.by_inner};
+  extern __shared__ __align__(128) unsigned char memory[];
+  const unsigned base = (unsigned)__cvta_generic_to_shared(memory);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, split = blockIdx.x;
+  const int first_row = blockIdx.y % {down} * {tiling.rows}, first_column = blockIdx.y / {down} * {tiling.columns};
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+  auto load_weight = [&](int step) {{ {load_weight} }};
+  auto load_rows = [&](int step) {{ {load_rows} }};
+{"" if is_weight else _WAIT}
+#pragma unroll
+  for (int s = 0; s < (STAGES < STEPS ? STAGES : STEPS); s++) load_weight(s);
+{_WAIT if is_weight else ""}
+#pragma unroll
+  for (int s = 0; s < STAGES - 1; s++) {{
+    if (s < STEPS) load_rows(s);
+    asm volatile("cp.async.commit_group;");
+  }}
+  {early}
+  const int by_inner = warp % BY_INNER, tile = warp / BY_INNER;
+  const int m0 = tile / {tiling.wide} * 32, n0 = tile % {tiling.wide} * 32;
+  float sums[2][4][4] = {{}};
+  for (int step = 0; step < STEPS; step++) {{
+    asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
+    __syncthreads();
+    if (step + STAGES - 1 < STEPS) {{
+      load_rows(step + STAGES - 1);
+      if (step > 0) load_weight(step + STAGES - 1);
+    }}
+    asm volatile("cp.async.commit_group;");
+    const unsigned left = base + step % STAGES * {stage}, right = left + {right};
+#pragma unroll
+    for (int part = 0; part < {_INNER // 16} / BY_INNER; part++) {{
+      const int k = part * BY_INNER + by_inner;
+      unsigned a[2][4], b[2][4];
+#pragma unroll
+      for (int i = 0; i < 2; i++) {{
+        const int row = m0 + 16 * i + lane % 16;
+        NAME_matrices(a[i], left + row * {2 * _INNER} + ((2 * k + lane / 16) ^ row % 8) * 16);
+        const int column = n0 + 16 * i + lane / 16 * 8 + lane % 8;
+        NAME_matrices(b[i], right + column * {2 * _INNER} + ((2 * k + lane / 8 % 2) ^ column % 8) * 16);
+      }}
+#pragma unroll
+      for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) NAME_mma(sums[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+    }}
+  }}
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
+  __syncthreads();
+  float* const partial = (float*)memory;
+#pragma unroll
+  for (int i = 0; i < 2; i++)
+#pragma unroll
+    for (int j = 0; j < 4; j++) {{
+      float* at = partial + (by_inner * {tiling.rows} + m0 + 16 * i + lane / 4) * {pitch} + n0 + 8 * j + lane % 4 * 2;
+      at[0] = sums[i][j][0];
+      at[1] = sums[i][j][1];
+      at[{8 * pitch}] = sums[i][j][2];
+      at[{8 * pitch + 1}] = sums[i][j][3];
+    }}
+  __syncthreads();
+  {_merge(tiling, count, pitch) if tiling.splits > 1 else ""}
+  {finish}
+  {_MEET if tiling.splits > 1 else ""}
+}}
+"""
+
+
+def _load(tiling: StagedTiling, name: str, source: Source, limit: int, inner: int) -> str:
+    """Statements that copy rows of a factor for step `step` of this block into the stage that it belongs to."""
+    is_left = name == "x"
+    rows, first = (tiling.rows, "first_row") if is_left else (tiling.columns, "first_column")
+    pitch, offset = (source.strides[-2], 0) if is_left else (source.strides[-1], tiling.rows * _INNER * 2)
+    return f"""
+    const unsigned to = base + step % STAGES * {_stage_bytes(tiling)} + {offset};
+#pragma unroll
+    for (int i = 0; i < {rows * _INNER // 8 // (32 * _WARPS)}; i++) {{
+      const int e = threadIdx.x + i * {32 * _WARPS}, row = e / {_INNER // 8}, piece = e % {_INNER // 8};
+      const int k = (step * SPLITS + split) * {_INNER} + piece * 8;
+      const bool is_there = {first} + row < {limit} && k < {inner};
+      NAME_copy(to + row * {2 * _INNER} + (piece ^ row % 8) * 16,
+                is_there ? {name} + (i64)({first} + row) * {pitch} + k : {name}, is_there);
+    }}"""
+
+
+def _merge(tiling: StagedTiling, count: int, pitch: int) -> str:
+    """The sums of a block's warps put together, so that the other blocks of its cluster read one."""
+    return f"""
+  for (int e = threadIdx.x; e < {count}; e += {32 * _WARPS}) {{
+    float* const at = partial + e / {tiling.columns} * {pitch} + e % {tiling.columns};
+    float total = 0;
+#pragma unroll
+    for (int part = 0; part < BY_INNER; part++) total += at[part * {tiling.rows * pitch}];
+    at[0] = total;
+  }}
+{_MEET}"""
+
+
+def _tail_code(factors: Factors, tail: Tail, tiling: StagedTiling) -> tuple[str, str]:
+    """What each thread reads for its elements before the sums are there, and what it does with these."""
+    rows, columns = factors.a.shape[-2], factors.b.shape[-1]
+    pitch, threads = _pitch(tiling), 32 * _WARPS
+    rounds = tiling.rows * tiling.columns // (threads * tiling.splits)
+    parts, part = (
+        ("SPLITS", "NAME_other(at, part)")
+        if tiling.splits > 1
+        else (
+            "BY_INNER",
+            f"at[part * {tiling.rows * pitch}]",
+        )
+    )
+    early: list[str] = []
+    late: list[str] = []
+    for index in range(rounds):
+        element = tail.element_at(f"row{index}", f"column{index}", str(index))
+        early.append(
+            f"const int e{index} = threadIdx.x + ({index} * SPLITS + split) * {threads}; "
+            f"const int row{index} = first_row + e{index} / {tiling.columns}; "
+            f"const int column{index} = first_column + e{index} % {tiling.columns}; "
+            f"const bool is_there{index} = row{index} < {rows} && column{index} < {columns}; "
+            f"{element.declarations} if (is_there{index}) {{ {element.constants} {element.others} }}"
+        )
+        late.append(
+            f"if (is_there{index}) {{ "
+            f"const float* at = partial + e{index} / {tiling.columns} * {pitch} + e{index} % {tiling.columns}; "
+            f"float total = 0;\n#pragma unroll\nfor (int part = 0; part < {parts}; part++) total += {part}; "
+            f"{element.finish('total')} }}"
+        )
+    return "\n  ".join(early), "\n  ".join(late)
