@@ -1,0 +1,159 @@
+"""How many launches layers of models take on a GPU: what one kernel can do is one launch, and nothing is on the host."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from capgraph.cuda_programs import CudaPlanner
+from capgraph.executors.cuda.launch import HostCall
+from capgraph.executors.cuda.lowering import Backend
+from capgraph.executors.replay.modes import CaptureMode
+from capgraph.executors.replay.options import ReplayOptions
+from capgraph.ir.builder import Builder
+from capgraph.ir.graph import Graph, Value
+from capgraph.ir.types import DType
+from capgraph.optimization import pipeline_for
+from capgraph.passes.planning.partition import CapturePolicy
+
+LIBRARIES = frozenset({"cublaslt", "cudnn"})
+LAYERS = 2
+
+
+class Net(Builder):
+    """Layers with random weights in one dtype."""
+
+    def __init__(self, dtype: str) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self._rng = np.random.default_rng(1)
+
+    def weight(self, *shape: int) -> Value:
+        return self.constant(self._rng.standard_normal(shape).astype(DType.of(self.dtype).numpy), self.dtype)
+
+    def linear(self, x: Value, size: int, *, has_bias: bool = True) -> Value:
+        product = self.op("matmul", x, self.weight(int(x.shape[-1]), size))
+        return self.op("add", product, self.weight(size)) if has_bias else product
+
+    def layer_norm(self, x: Value) -> Value:
+        size = int(x.shape[-1])
+        return self.op("layer_norm", x, self.weight(size), self.weight(size), epsilon=1e-5)
+
+    def rms_norm(self, x: Value) -> Value:
+        return self.op("rms_norm", x, self.weight(int(x.shape[-1])), epsilon=1e-5)
+
+    def attention(self, x: Value, heads: int) -> Value:
+        q, k, v = (self.linear(x, int(x.shape[-1])) for _ in range(3))
+        return self.op("attention", q, k, v, None, None, heads=heads, kv_heads=heads)
+
+    def conv(self, x: Value, channels: int, size: int, stride: int = 1) -> Value:
+        weight = self.weight(channels, int(x.shape[1]), size, size)
+        steps = {"strides": (stride,) * 2, "pads": (size // 2,) * 4, "dilations": (1, 1)}
+        return self.op("conv", x, weight, self.weight(channels), **steps)
+
+
+def encoder(dtype: str, layers: int) -> Graph:
+    """BERT: the norm follows each residual."""
+    b = Net(dtype)
+    x = b.input("x", f"{dtype}[1, 128, 256]")
+    for _ in range(layers):
+        x = b.layer_norm(b.op("add", x, b.linear(b.attention(x, 4), 256)))
+        x = b.layer_norm(b.op("add", x, b.linear(b.op("gelu", b.linear(x, 1024)), 256)))
+    return b.finish({"y": x})
+
+
+def vision(dtype: str, layers: int) -> Graph:
+    """ViT, GPT-2: the norm precedes, and the number of tokens is a multiple of nothing."""
+    b = Net(dtype)
+    x = b.input("x", f"{dtype}[1, 197, 256]")
+    for _ in range(layers):
+        x = b.op("add", x, b.linear(b.attention(b.layer_norm(x), 4), 256))
+        x = b.op("add", x, b.linear(b.op("gelu", b.linear(b.layer_norm(x), 1024), approximate="tanh"), 256))
+    return b.finish({"y": x})
+
+
+def gated(dtype: str, layers: int) -> Graph:
+    """Llama: shared keys, rotary embedding, a gated network, no biases."""
+    b = Net(dtype)
+    x = b.input("x", f"{dtype}[1, 128, 256]")
+    cosines, sines = (b.input(name, f"{dtype}[1, 128, 32]") for name in ("cosines", "sines"))
+    for _ in range(layers):
+        y = b.rms_norm(x)
+        q, k, v = (b.linear(y, size, has_bias=False) for size in (256, 128, 128))
+        q, k = (b.op("rotary_embedding", each, cosines, sines, None, heads=heads) for each, heads in ((q, 4), (k, 2)))
+        mixed = b.op("attention", q, k, v, None, None, heads=4, kv_heads=2, causal=True)
+        x = b.op("add", x, b.linear(mixed, 256, has_bias=False))
+        y = b.rms_norm(x)
+        gate = b.op("silu", b.linear(y, 512, has_bias=False))
+        x = b.op("add", x, b.linear(b.op("mul", gate, b.linear(y, 512, has_bias=False)), 256, has_bias=False))
+    return b.finish({"y": x})
+
+
+def residual(dtype: str, layers: int) -> Graph:
+    """The MLP: one row."""
+    b = Net(dtype)
+    x = b.input("x", f"{dtype}[1, 256]")
+    for _ in range(layers):
+        x = b.op("add", x, b.op("gelu", b.linear(b.layer_norm(x), 256)))
+    return b.finish({"y": x})
+
+
+def bottlenecks(dtype: str, layers: int) -> Graph:
+    """ResNet-50: a stem, and three convolutions between residuals, of which the first has one in its shortcut."""
+    b = Net(dtype)
+    x = b.op("relu", b.conv(b.input("x", f"{dtype}[1, 3, 14, 14]"), 64, 7, stride=2))
+    for layer in range(layers):
+        y = b.op("relu", b.conv(x, 64, 1))
+        y = b.op("relu", b.conv(y, 64, 3))
+        shortcut = b.conv(x, 256, 1) if layer == 0 else x
+        x = b.op("relu", b.op("add", b.conv(y, 256, 1), shortcut))
+    x = b.op("reshape", b.op("reduce_mean", x, axes=(2, 3), keep_dims=True), shape=(1, 256))
+    return b.finish({"y": b.linear(x, 100)})
+
+
+def launches_of(graph: Graph) -> Counter[str]:
+    """The launches of each kind of step, as lowered without a GPU; all in one recording."""
+    pipeline_for(2, "cuda").run(graph, check="none")
+    backend = Backend(libraries=LIBRARIES)
+    planner = CudaPlanner(backend, ReplayOptions(), lambda _mode, _sizes: CapturePolicy(min_kernels=0))
+    plan = planner.of(graph)({}, CaptureMode.FULL)
+    assert [segment.is_captured for segment in plan.segments] == [True]
+    counts: Counter[str] = Counter()
+    for ways in backend.lower(plan):
+        if not ways.candidates:
+            continue
+        launches = ways.candidates[0].launches
+        assert not any(isinstance(launch, HostCall) for launch in launches), ways.step.node
+        node = ways.step.node
+        ops = [each.op.name for each in node.attrs["body"].nodes if each.inputs] if node.op.name == "fused" else []
+        counts[" ".join(ops) or node.op.name] += len(launches)
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("made", "dtype", "once", "a_layer"),
+    [
+        (encoder, "f16", 0, 7),
+        (encoder, "bf16", 0, 7),
+        (encoder, "f32", 0, 8),  # cuBLASLt has no exact GELU
+        (vision, "f16", 0, 7),
+        (vision, "f32", 0, 7),
+        (gated, "f16", 0, 10),
+        (residual, "f16", 0, 2),
+        (residual, "f32", 0, 2),
+    ],
+)
+def test_launches_a_layer(made: Callable[[str, int], Graph], dtype: str, once: int, a_layer: int) -> None:
+    counts = launches_of(made(dtype, LAYERS))
+    assert counts.total() == once + LAYERS * a_layer, counts
+
+
+def test_a_convolution_is_one_launch_with_all_that_follows() -> None:
+    counts = launches_of(bottlenecks("f16", LAYERS))
+    assert counts == {
+        "conv relu": 2 * LAYERS + 2,  # of which one brings the image into its layout
+        "conv": 1,
+        "conv add relu": LAYERS,
+        "reduce_mean": 1,
+        "gemm": 1,
+    }
