@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import cupy
 import numpy as np
-from capgraph.executors.cuda.codegen.prelude import PRELUDE
-from capgraph.executors.cuda.compiler import symbol_of
+from capgraph.executors.cuda.cache import Module
+from capgraph.executors.cuda.compiler import build, compiler_version, symbol_of
 from capgraph.executors.cuda.launch import Argument, Candidate, Kernel, KernelLaunch, Packed, Scalar
 from capgraph.executors.cuda.lowering import constant_buffers
 from capgraph.executors.cuda.packing import packed_bytes
@@ -20,40 +21,47 @@ from tests.executors.cuda.codegen.cases import Case, expected_of, is_close
 from tests.executors.cuda.codegen.running import Prepared, Values, all_prepared
 
 GROUP = 64
+MAX_DYNAMIC_SHARED = 8
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
 SCALARS = {"int": np.int32, "long long": np.int64, "float": np.float32}
 
 
 class Functions:
-    """Kernels compiled by NVRTC through CuPy, many in a module."""
+    """Kernels compiled for this device as the executor does it, many in a module."""
 
     def __init__(self, kernels: Iterable[Kernel]) -> None:
+        self.arch = int(cupy.cuda.Device().compute_capability)
         texts = list(dict.fromkeys(kernel.text for kernel in kernels))
+        groups = [texts[start : start + GROUP] for start in range(0, len(texts), GROUP)]
         self.failed: dict[str, str] = {}
         self._found: dict[str, Any] = {}
-        for start in range(0, len(texts), GROUP):
-            self._compile(texts[start : start + GROUP])
+        self._grown: set[str] = set()
+        compiler_version()  # loads the compiler before several threads ask for it
+        with ThreadPoolExecutor() as pool:
+            for group, made in zip(groups, pool.map(lambda group: build(group, self.arch), groups), strict=True):
+                self._add(group, made)
 
-    def _compile(self, texts: Sequence[str]) -> None:
-        source = "\n".join([PRELUDE, *(text.replace("NAME", symbol_of(text)) for text in texts)])
-        module = cupy.RawModule(code=source, options=("-std=c++17",), backend="nvrtc")
-        try:
-            module.compile()
-        except cupy.cuda.compiler.CompileException as error:
-            if len(texts) == 1:
-                self.failed[texts[0]] = str(error)
-                return
+    def _add(self, texts: Sequence[str], made: Module | str) -> None:
+        if isinstance(made, Module):
+            module = cupy.cuda.function.Module()
+            module.load(made.code)
+            self._found.update({text: module.get_function(symbol_of(text)) for text in texts})
+        elif len(texts) == 1:
+            self.failed[texts[0]] = made
+        else:
             for text in texts:
-                self._compile([text])
-            return
-        for text in texts:
-            self._found[text] = module.get_function(symbol_of(text))
+                self._add([text], build([text], self.arch))
+
+    def __len__(self) -> int:
+        return len(self._found)
 
     def launch(self, kernel: Kernel, arguments: tuple[Any, ...]) -> None:
         """Enqueues a kernel on the current stream."""
         function = self._found[kernel.text]
-        if kernel.shared_bytes > 48 * 1024:
-            function.max_dynamic_shared_size_bytes = kernel.shared_bytes
-        function(kernel.grid, kernel.block, arguments, shared_mem=kernel.shared_bytes)
+        if kernel.shared_bytes > 48 * 1024 and kernel.text not in self._grown:
+            cupy.cuda.driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED, kernel.shared_bytes)
+            self._grown.add(kernel.text)
+        function(kernel.grid, kernel.block, arguments, kernel.shared_bytes)
 
 
 class DevicePlan(Values):
@@ -132,5 +140,5 @@ def check(cases: Iterable[Case]) -> list[str]:
         except KeyError as error:
             lines.append(f"{made.case.name}: its kernel is missing: {str(error)[:80]}")
     hosted = Counter(op for made in every for op in made.on_host())
-    print(f"{len(every)} cases, {len(functions._found)} kernels, {len(lines)} wrong, on the host: {dict(hosted)}")
+    print(f"{len(every)} cases, {len(functions)} kernels, {len(lines)} wrong, on the host: {dict(hosted)}")
     return lines

@@ -8,8 +8,6 @@ import pytest
 with warnings.catch_warnings(action="ignore"):  # what other packages warn of while they load
     cupy = pytest.importorskip("cupy", reason="kernels run through the package cupy")
 
-from capgraph.executors.cuda.codegen.pointwise import LOWERINGS as POINTWISE
-
 from tests.executors.cuda.codegen import cases
 
 pytestmark = [pytest.mark.filterwarnings("default")]
@@ -17,7 +15,7 @@ pytestmark = [pytest.mark.filterwarnings("default")]
 FAMILIES: dict[str, Callable[[], Iterator[cases.Case]]] = {
     "ops": lambda: cases.subject_cases(2),
     "rows": cases.row_cases,
-    "regions": lambda: cases.region_cases(150, [*POINTWISE, "softmax", "layer_norm", "reduce_sum", "reduce_max"]),
+    "regions": lambda: cases.region_cases(150, cases.SMOOTH_OPS),
     "fused": cases.fused_cases,
     "moving": cases.moving_cases,
     "order": cases.order_cases,

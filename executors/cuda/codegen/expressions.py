@@ -95,7 +95,9 @@ def _power(operands: Operands, _attrs: Attrs, dtype: DType) -> str:
     assert exponent is not None
     if dtype.is_integer and exponent.dtype.is_integer:
         return f"integer_power({x.text}, {exponent.text})"
-    is_narrow = not dtype.is_integer and max(dtype.bits, exponent.dtype.bits) <= 32 and exponent.dtype.is_float
+    if dtype.is_integer:
+        return f"float_power({x.text}, (double){exponent.text})"
+    is_narrow = max(dtype.bits, exponent.dtype.bits) <= 32 and exponent.dtype.is_float
     function, wide = ("powf", "float") if is_narrow else ("pow", "double")
     return f"({computed(dtype)}){function}(({wide}){x.text}, ({wide}){exponent.text})"
 
@@ -108,6 +110,7 @@ class _Unary:
 
     def __init__(self, operands: Operands, dtype: DType) -> None:
         self.x = _first(operands).text
+        self.dtype = dtype
         self.is_double = dtype is DType.F64
         self.ctype = "double" if self.is_double else "float"
 
@@ -175,6 +178,8 @@ def _gelu(u: _Unary, attrs: Attrs) -> str:
         cubic = f"{u.x} + {u.f(0.044715)} * ({u.x} * {u.x} * {u.x})"
         inner = u.call("tanh", f"{u.f(0.7978845608028654)} * ({cubic})")
         return f"{u.f(0.5)} * {u.x} * ({u.f(1.0)} + {inner})"
+    if u.dtype is DType.F16:  # below 2**-24, where 1 + erf would lose digits, f16 has none
+        return f"{u.f(0.5)} * {u.x} * ({u.f(1.0)} + {u.call('erf', f'{u.f(0.7071067811865476)} * {u.x}')})"
     return f"{u.f(0.5)} * {u.x} * {u.call('erfc', f'{u.f(-0.7071067811865476)} * {u.x}')}"
 
 

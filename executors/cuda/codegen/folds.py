@@ -11,7 +11,7 @@ from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
 from ....ir.ops.rules import normal_axes, normal_axis
 from ....ir.types import DType, Kind
-from .layouts import Layout
+from .layouts import INT_LIMIT, Layout
 from .pointwise import Builder, is_pointwise
 from .program import Program
 from .regions import Region, dtype_of, shape_of
@@ -69,12 +69,17 @@ class FoldBuilder(Builder):
         return self.program.define(dtype, found.text if dtype is not DType.BOOL else f"{found.text} != 0")
 
     def best(self, x: Name, axis: int, *, greatest: bool, last: bool, nan_first: bool) -> tuple[str, Name]:
-        """The best element along `axis` and its index, as the C++ type of the pair and its name."""
+        """The best element along `axis` and its index, as the C++ type of the pair and its name.
+
+        Raises `UnsupportedError` for an axis whose indices do not fit an int.
+        """
+        if self.program.domain[axis] >= INT_LIMIT:
+            raise UnsupportedError(f"an axis of {self.program.domain[axis]} elements is too long for argmax")
         wide = "int" if x.dtype.kind is Kind.BOOL or (x.dtype.is_integer and x.dtype.bits < 32) else x.ctype
         ctype = f"indexed<{wide}>"
         at = self.program.coordinate(axis)
         flags = ", ".join("true" if flag else "false" for flag in (greatest, last, nan_first))
-        text = f"{ctype}{{({wide}){x.text}, {at.text}}}"
+        text = f"{ctype}{{({wide}){x.text}, (int){at.text}}}"
         return wide, self.program.fold(f"best<{flags}>", ctype, f"{ctype}{{0, -1}}", text, x.dtype)
 
 

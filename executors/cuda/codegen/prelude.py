@@ -32,7 +32,7 @@ typedef complex<double> c128;
 struct alignas(16) word16 { u64 low, high; };
 
 template <class T, int W> struct alignas(sizeof(T) * W < 16 ? sizeof(T) * W : 16) pack { T v[W]; };
-template <class T> struct indexed { T value; i64 at; };
+template <class T> struct indexed { T value; int at; };
 
 template <class T, class F> __device__ inline T bits_as(F from) {
   static_assert(sizeof(T) == sizeof(F), "the same bits");
@@ -176,6 +176,11 @@ template <class T, class E> __device__ inline T integer_power(T x, E exponent) {
   for (u64 left = (u64)exponent; left; left >>= 1, base *= base) if (left & 1) result *= base;
   return (T)result;
 }
+// Small powers of integers are exact in NumPy, where the device's own function may be a bit below them.
+template <class T> __device__ inline T float_power(T x, double exponent) {
+  const double raised = pow((double)x, exponent);
+  return exponent == trunc(exponent) && fabs(raised) < 9007199254740992.0 ? integer_power(x, (i64)exponent) : (T)raised;
+}
 template <class T> __device__ inline T shifted_up(T a, T b) {
   return b < 0 || b >= (T)(8 * sizeof(T)) ? (T)0 : (T)((u64)a << b);
 }
@@ -219,20 +224,33 @@ template <class T> __device__ inline indexed<T> other_lane(indexed<T> x, int lan
   return {other_lane(x.value, lane), other_lane(x.at, lane)};
 }
 
-struct sum { template <class T> static __device__ inline T of(T a, T b) { return a + b; } };
-struct prod { template <class T> static __device__ inline T of(T a, T b) { return a * b; } };
-struct max_of { template <class T> static __device__ inline T of(T a, T b) { return greatest(a, b); } };
-struct min_of { template <class T> static __device__ inline T of(T a, T b) { return least(a, b); } };
+// Folds: `of` combines any two findings, `next` one with an element behind all that it was made of.
+#define FOLD(NAME, TEXT) \
+  struct NAME { \
+    template <class T> static __device__ inline T of(T a, T b) { return TEXT; } \
+    template <class T> static __device__ inline T next(T a, T b) { return TEXT; } \
+  };
+FOLD(sum, a + b)
+FOLD(prod, a * b)
+FOLD(max_of, greatest(a, b))
+FOLD(min_of, least(a, b))
 
 // The better of two elements with their indices, the earlier or last of equal ones; NaN is better than all, or worse.
 template <bool GREATEST, bool LAST, bool NAN_FIRST> struct best {
+  template <class T> static __device__ inline bool is_beyond(T a, T b) { return GREATEST ? b > a : b < a; }
   template <class T> static __device__ inline indexed<T> of(indexed<T> a, indexed<T> b) {
     const bool a_is_nan = a.value != a.value, b_is_nan = b.value != b.value;
     const bool is_equal = a.value == b.value || (a_is_nan && b_is_nan);
     const bool is_later = LAST ? b.at > a.at : b.at < a.at;
-    const bool is_beyond = GREATEST ? b.value > a.value : b.value < a.value;
-    const bool is_better = NAN_FIRST ? !a_is_nan && (b_is_nan || is_beyond) : !b_is_nan && (a_is_nan || is_beyond);
+    const bool is_more = is_beyond(a.value, b.value);
+    const bool is_better = NAN_FIRST ? !a_is_nan && (b_is_nan || is_more) : !b_is_nan && (a_is_nan || is_more);
     return a.at < 0 || (b.at >= 0 && (is_equal ? is_later : is_better)) ? b : a;
+  }
+  template <class T> static __device__ inline indexed<T> next(indexed<T> a, indexed<T> b) {
+    const bool a_is_nan = a.value != a.value, b_is_nan = b.value != b.value;
+    const bool is_more = is_beyond(a.value, b.value) || (LAST && a.value == b.value);
+    const bool is_better = NAN_FIRST ? (b_is_nan ? LAST || !a_is_nan : is_more) : !b_is_nan && (a_is_nan || is_more);
+    return a.at < 0 || is_better ? b : a;
   }
 };
 

@@ -18,6 +18,10 @@ from .program import Fetch, Fold, Item, Load
 from .teams import Team
 from .types import computed
 
+MOST_BATCHED = 8
+BATCH_BYTES = 128
+"""Elements that a thread has on their way at a time where they are not kept: vectors, and bytes."""
+
 _UNROLL = '_Pragma("unroll")'
 
 
@@ -48,6 +52,8 @@ class RowKernel:
         self.vectors = analysis.row_length // width
         self.rounds = -(-self.vectors // team.size)
         self.schedule = schedule(analysis)
+        loaded = sum(load.layout.itemsize for load in self._loads(analysis.stages)) * width
+        self.batch = max(1, min(MOST_BATCHED, BATCH_BYTES // max(loaded, 1), self.rounds))
 
     def _tensors(self, width: int) -> dict[str, Tensor]:
         """Accesses from the first element of the row on."""
@@ -187,25 +193,37 @@ class RowKernel:
         wanted = {name for name in names if self.analysis.is_element(name)}
         return [load for load in self.program.loads if load.name in wanted and not load.table]
 
+    def _registers(self, loads: Sequence[Load], rounds: int) -> list[str]:
+        return [f"{self.walk.tensors[f'p_{load.name}'].pack} x_{load.name}[{rounds}];" for load in loads]
+
     def _loads_into_registers(self) -> list[str]:
         loads = self._loads({name for needed, _ in self.schedule for name in needed})
         if not loads or not self.vectors:
             return []
-        lines = [f"{self.walk.tensors[f'p_{load.name}'].pack} x_{load.name}[{self.rounds}];" for load in loads]
-        return [*lines, *self._each_vector(load_lines(self.walk, loads, "[u]"))]
+        body = self._each_vector(load_lines(self.walk, loads, "[u]"), "t", str(self.vectors), self.rounds)
+        return [*self._registers(loads, self.rounds), *body]
 
-    def _each_vector(self, body: Sequence[str]) -> list[str]:
-        """`body` for each vector that is the thread's."""
+    def _each_vector(self, body: Sequence[str], start: str, stop: str, rounds: int) -> list[str]:
+        """`body` for `rounds` vectors that are a team apart, from `start` on and before `stop`."""
         size = self.team.size
+        is_even = self.in_registers and self.vectors % size == 0
+        guard = "" if is_even else f"if (p < {stop}) "
+        loop = f"{_UNROLL} for (int u = 0; u < {rounds}; u++) {{ const {self.ctype} p = {start} + u * {size}; {guard}{{"
+        return [loop, *self.walk.index_lines("p"), *body, "}}"]
+
+    def _over_row(self, body: Sequence[str], loads: Sequence[Load]) -> list[str]:
+        """`body` for each vector that is the thread's: over registers, or over memory, a batch of vectors at a time."""
         if self.in_registers:
-            guard = f"if (p < {self.vectors}) " if self.vectors % size else ""
-            loop = (
-                f"{_UNROLL} for (int u = 0; u < {self.rounds}; u++) {{ const {self.ctype} p = u * {size} + t; {guard}{{"
-            )
-            return [loop, *self.walk.index_lines("p"), *body, "}}"]
+            return self._each_vector(body, "t", str(self.vectors), self.rounds)
         start, stop = ("t", str(self.vectors)) if self.part is None else ("from + t", "upto")
-        loop = f'_Pragma("unroll 4") for ({self.ctype} p = {start}; p < {stop}; p += {size}) {{'
-        return [loop, *self.walk.index_lines("p"), *body, "}"]
+        step = self.batch * self.team.size
+        return [
+            f"for ({self.ctype} first = {start}; first < {stop}; first += {step}) {{",
+            *self._registers(loads, self.batch),
+            *(self._each_vector(load_lines(self.walk, loads, "[u]"), "first", stop, self.batch) if loads else []),
+            *self._each_vector(body, "first", stop, self.batch),
+            "}",
+        ]
 
     def _pass(self, stage: int) -> list[str]:
         """What the folds and results of a stage need of each element, then the folds."""
@@ -217,7 +235,10 @@ class RowKernel:
             lines += [
                 f"{_ctype(self.analysis.items[name])} k_{name}[{self.rounds * self.walk.width}];" for name in kept
             ]
-            lines += self._each_vector(self._element_body(stage, folds, stores, kept))
+            needed = (
+                self.schedule[stage][0] if self.in_registers else self.analysis.closure(self.analysis.targets(stage))
+            )
+            lines += self._over_row(self._element_body(stage, folds, stores, kept), self._loads(needed))
         for fold in folds:
             lines += self._fold_result(fold)
         return lines
@@ -227,13 +248,9 @@ class RowKernel:
         targets = analysis.targets(stage)
         needed = self.schedule[stage][0] if self.in_registers else analysis.closure(targets)
         lines: list[str] = []
-        if not self.in_registers:
-            loads = self._loads(needed)
-            lines += [f"{walk.tensors[f'p_{load.name}'].pack} x_{load.name};" for load in loads]
-            lines += load_lines(walk, loads, "")
         lines += [f"{walk.tensors[f'r{index}'].pack} y{index};" for index in stores]
         lines.append(f"{_UNROLL} for (int w = 0; w < {walk.width}; w++) {{")
-        lines += element_lines(walk, self.program, sorted(needed), "[u]" if self.in_registers else "")
+        lines += element_lines(walk, self.program, sorted(needed), "[u]")
         recalled = (analysis.uses(needed) | targets) - needed if self.in_registers else set()
         lines += [
             f"const {_ctype(analysis.items[name])} {name} = k_{name}[u * {walk.width} + w];"
@@ -241,7 +258,9 @@ class RowKernel:
         ]
         lines += item_lines(walk, [item for item in self.program.items if item.name in needed])
         lines += [f"k_{name}[u * {walk.width} + w] = {name};" for name in kept]
-        lines += [f"g_{fold.name} = {fold.functor}::of(g_{fold.name}, ({fold.ctype})({fold.text}));" for fold in folds]
+        lines += [
+            f"g_{fold.name} = {fold.functor}::next(g_{fold.name}, ({fold.ctype})({fold.text}));" for fold in folds
+        ]
         lines += [f"put(y{index}.v[w], {self.program.stores[index].value});" for index in stores]
         lines.append("}")
         writes = [walk.tensors[f"r{index}"].write(f"y{index}") for index in stores]

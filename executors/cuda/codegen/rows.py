@@ -20,17 +20,19 @@ from .teams import COLUMNS, THREADS, Team, block, columns, lanes
 MOST_REGISTERS = 64
 """How many words of a thread's registers may hold elements."""
 MOST_COLUMN_THREADS = 16
-LARGE_SHARE = 256 * 1024
-"""Bytes that one block reads of a row before it is better shared, where multiprocessors stand idle."""
-SMALL_SHARE = 16 * 1024
+MOST_ROUNDS = 8
+"""Vectors that each of 1024 threads may read of a row before the row is better shared by several blocks."""
+SMALL_SHARE = 4096
+"""Bytes that are not worth a block of their own."""
 MOST_PARTS = 512
 
 _BYTES = {"float": 4, "int": 4, "unsigned": 4, "double": 8, "i64": 8, "u64": 8}
+_LARGEST_FOLD = 16
 
 
 def fold_bytes(ctype: str) -> int:
-    """Bytes of what a fold carries: a number, or a number with its index."""
-    return _BYTES.get(ctype, 16)
+    """Bytes of what a fold carries, at most: a number, or a number with its index."""
+    return _BYTES.get(ctype, _LARGEST_FOLD)
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def row_candidates(program: Program, task: Task, flops: int) -> Iterator[Candida
     ways: list[Way | SplitWay] = [*(_column_ways(analysis, task) if is_across else _row_ways(analysis, task))]
     split = _split_way(analysis, task, is_across)
     if split is not None:
-        ways.insert(0 if _share_bytes(analysis, is_across) > LARGE_SHARE else 1, split)
+        ways.insert(0 if _is_long(analysis, is_across) else 1, split)
     yield from (way.candidate(flops) for way in ways)
 
 
@@ -180,21 +182,22 @@ def _is_idle(warps: int, length: int, task: Task) -> bool:
 # ---- split rows
 
 
-def _share_bytes(analysis: Analysis, is_across: bool) -> int:
-    """Bytes that one block reads when rows are not split."""
-    itemsize = analysis.program.layouts[analysis.leader].itemsize
-    return analysis.row_length * itemsize * (COLUMNS if is_across else 1)
+def _is_long(analysis: Analysis, is_across: bool) -> bool:
+    """Whether one block would read a row for much longer than launching another kernel takes."""
+    vectors = analysis.row_length if is_across else analysis.row_length // analysis.width()
+    return vectors > MOST_ROUNDS * (MOST_COLUMN_THREADS if is_across else 1024)
 
 
 def _split_way(analysis: Analysis, task: Task, is_across: bool) -> SplitWay | None:
-    blocks = -(-analysis.row_count // COLUMNS) if is_across else analysis.row_count
-    wanted = -(-2 * task.chip.multiprocessors // blocks)
-    count = min(wanted, _share_bytes(analysis, is_across) // SMALL_SHARE, MOST_PARTS)
+    """Rows shared by so many blocks that all multiprocessors have work, where there are too few rows for that."""
+    team = columns(8) if is_across else block(256)
+    blocks = -(-analysis.row_count // team.rows)
+    itemsize = analysis.program.layouts[analysis.leader].itemsize
+    wanted = -(-4 * task.chip.multiprocessors // blocks)
+    count = min(wanted, analysis.row_length * itemsize * team.rows // SMALL_SHARE, MOST_PARTS)
     if count <= 2 or task.scratch is None or not analysis.program.folds:
         return None
-    team = columns(8) if is_across else block(256)
-    width = 1 if is_across else analysis.width()
-    return SplitWay(analysis, team, width, count, task.scratch)
+    return SplitWay(analysis, team, 1 if is_across else analysis.width(), count, task.scratch)
 
 
 # ---- ops

@@ -57,11 +57,11 @@ class _Rows:
         self.outer = Ordered(shape, (axis, *rest))
         self.row_count = self.x.size // self.length if self.length else 0
 
-    def head(self) -> list[str]:
+    def head(self, row: str = "blockIdx.x") -> list[str]:
         """Where the row of a block lies."""
         without = [self.axis]
         return [
-            *self.outer.lines("blockIdx.x", self.ctype),
+            *self.outer.lines(row, self.ctype),
             f"const {self.x.ctype}* from = x + ({at(self.x, without=without)});",
             f"{self.values.ctype}* to = values + ({at(self.values, without=without)});",
             f"i64* told = places + ({at(self.places, without=without)});",
@@ -85,12 +85,16 @@ class _Rows:
         ]
 
     def launch(
-        self, lines: list[str], threads: int, shared_bytes: int, extra: tuple[Parameter, ...] = ()
+        self, lines: list[str], threads: int, shared_bytes: int, extra: tuple[Parameter, ...] = (), parts: int = 1
     ) -> KernelLaunch:
-        """A block for each row."""
+        """A block for each row, or for each of the parts that rows are cut into."""
         parameters = [written("values", self.values), written("places", self.places), read("x", self.x), *extra]
         nbytes = self.x.nbytes + self.values.nbytes + self.places.nbytes
-        return launch_of(parameters, lines, (self.row_count, 1, 1), (threads, 1, 1), nbytes, 0, shared_bytes)
+        return launch_of(parameters, lines, (self.row_count * parts, 1, 1), (threads, 1, 1), nbytes, 0, shared_bytes)
+
+
+def _memory(size: int) -> list[str]:
+    return [f"extern __shared__ u64 memory[]; u64* keys = memory; unsigned* at = (unsigned*)(memory + {size});"]
 
 
 def _network(size: int) -> list[str]:
@@ -110,7 +114,7 @@ def _in_shared(rows: _Rows) -> KernelLaunch:
     size = max(2, 1 << (rows.length - 1).bit_length())
     lines = [
         *rows.head(),
-        f"extern __shared__ u64 memory[]; u64* keys = memory; unsigned* at = (unsigned*)(memory + {size});",
+        *_memory(size),
         f"for (int n = threadIdx.x; n < {size}; n += blockDim.x) {rows.entry('n')}",
         "__syncthreads();",
         *_network(size),
@@ -120,23 +124,55 @@ def _in_shared(rows: _Rows) -> KernelLaunch:
     return rows.launch(lines, threads, size * ENTRY_BYTES)
 
 
-def _in_stretches(rows: _Rows) -> KernelLaunch:
-    """The best `count` of a long row: each stretch is sorted together with the best so far."""
+def _in_stretches(rows: _Rows, scratch: Place) -> tuple[tuple[KernelLaunch, ...], int]:
+    """The best `count` of a long row: of each stretch by a block of its own, then of what these found, and so on."""
     size = max(STRETCH, 2 << (rows.count - 1).bit_length())
-    fresh = size - rows.count
+    launches: list[KernelLaunch] = []
+    used, length = 0, rows.length
+    source: tuple[Place, Place] | None = None
+    while length > size:
+        parts = -(-length // size)
+        entries = rows.row_count * parts * rows.count
+        found = Place(scratch.buffer, scratch.offset + used), Place(scratch.buffer, scratch.offset + used + 8 * entries)
+        launches.append(_stretch(rows, size, length, parts, source, found))
+        used += -(-entries * ENTRY_BYTES // 256) * 256
+        source, length = found, parts * rows.count
+    launches.append(_stretch(rows, size, length, 1, source, None))
+    return tuple(launches), used
+
+
+def _stretch(
+    rows: _Rows,
+    size: int,
+    length: int,
+    parts: int,
+    source: tuple[Place, Place] | None,
+    found: tuple[Place, Place] | None,
+) -> KernelLaunch:
+    """Sorts stretches of rows of `length` entries and writes the best of each: to `found`, or as the results."""
+    read = rows.entry("s")
+    if source is not None:
+        inside = f"{{ keys[s] = n < {length} ? old_keys[row * {length} + n] : ~0ull; "
+        read = inside + f"at[s] = n < {length} ? old_at[row * {length} + n] : ~0u; }}"
     lines = [
-        *rows.head(),
-        f"extern __shared__ u64 memory[]; u64* keys = memory; unsigned* at = (unsigned*)(memory + {size});",
-        f"for (int s = threadIdx.x; s < {rows.count}; s += blockDim.x) {{ keys[s] = ~0ull; at[s] = ~0u; }}",
-        f"for (int start = 0; start < {rows.length}; start += {fresh}) {{",
-        f"for (int s = threadIdx.x; s < {fresh}; s += blockDim.x) {{ const int n = start + s;",
-        f"{rows.entry(f's + {rows.count}')} }}",
+        f"const u64 row = blockIdx.x / {parts}u; const int part = blockIdx.x % {parts}u;",
+        *rows.head("row"),
+        *_memory(size),
+        f"for (int s = threadIdx.x; s < {size}; s += blockDim.x) {{ const int n = part * {size} + s; {read} }}",
         "__syncthreads();",
         *_network(size),
-        "}",
-        *rows.results(),
     ]
-    return rows.launch(lines, THREADS, size * ENTRY_BYTES)
+    if found is None:
+        lines += rows.results()
+    else:
+        place = f"blockIdx.x * (u64){rows.count} + s"
+        lines.append(f"for (int s = threadIdx.x; s < {rows.count}; s += blockDim.x)")
+        lines.append(f"{{ new_keys[{place}] = keys[s]; new_at[{place}] = at[s]; }}")
+    extra: list[Parameter] = []
+    for name, places in (("old", source), ("new", found)):
+        if places is not None:
+            extra += [Parameter("u64*", f"{name}_keys", places[0]), Parameter("unsigned*", f"{name}_at", places[1])]
+    return rows.launch(lines, THREADS, size * ENTRY_BYTES, tuple(extra), parts)
 
 
 def _in_scratch(rows: _Rows, scratch: Place) -> tuple[KernelLaunch, int]:
@@ -158,10 +194,11 @@ def _in_scratch(rows: _Rows, scratch: Place) -> tuple[KernelLaunch, int]:
 def _sorted_rows(rows: _Rows) -> Iterator[Candidate]:
     if not rows.row_count or not rows.count:
         yield Candidate("nothing", ())
+    elif rows.length > STRETCH and rows.count <= STRETCH // 4 and rows.task.scratch is not None:
+        launches, nbytes = _in_stretches(rows, rows.task.scratch)
+        yield Candidate("stretches", launches, nbytes)
     elif rows.length <= LARGEST_BLOCK:
         yield Candidate("shared", (_in_shared(rows),))
-    elif rows.count <= STRETCH // 2:
-        yield Candidate("stretches", (_in_stretches(rows),))
     elif rows.task.scratch is not None and rows.length < 2**30:
         launch, nbytes = _in_scratch(rows, rows.task.scratch)
         yield Candidate("scratch", (launch,), nbytes)

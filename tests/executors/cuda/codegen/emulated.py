@@ -1,0 +1,48 @@
+"""Cases run by the emulator, each step by each of its ways."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from capgraph.ir.constant import Array
+
+from tests.executors.cuda.codegen.cases import Case, expected_of, is_close
+from tests.executors.cuda.codegen.running import Prepared, Values, all_prepared
+from tests.executors.cuda.emulator import Emulator, compiled
+
+
+class _Memory(Values):
+    """The memory of an emulated plan."""
+
+    def __init__(self, emulator: Emulator) -> None:
+        self.emulator = emulator
+
+    def read(self, value: Any) -> Array:
+        return self.emulator.placement.array(value).copy()
+
+    def write(self, value: Any, content: Array) -> None:
+        self.emulator.placement.array(value)[...] = content
+
+
+def emulated_problems(cases: Iterable[Case], folder: Path) -> list[str]:
+    """What is wrong with the results of cases, over poisoned memory."""
+    every = all_prepared(cases)
+    library = compiled((kernel for made in every for kernel in made.kernels()), folder)
+    return [f"{made.case.name}: {problem}" for made in every for problem in _problems(made, library)]
+
+
+def _problems(made: Prepared, library: Any) -> list[str]:
+    expected = expected_of(made.case)
+    found: list[str] = []
+    for choice in range(made.choices):
+        emulator = Emulator(made.plan, library)
+        emulator.arena.bytes[...] = 0xFF
+        memory = _Memory(emulator)
+        for value, given in zip(made.plan.graph.inputs, made.case.inputs, strict=True):
+            memory.write(value, given)
+        made.run(choice, emulator.run, memory)
+        for value, wanted in zip(made.plan.graph.outputs, expected, strict=True):
+            why = is_close(memory.read(value), np.asarray(wanted), made.case.graph)
+            found += [f"way {choice}, {value.name}: {why}"] if why else []
+    return found
