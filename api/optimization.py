@@ -1,6 +1,7 @@
 """`capgraph.optimize`: from a model to a program."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from .executors.base import Executor
@@ -9,7 +10,7 @@ from .ir.verify import verify as verify_graph
 from .passes.catalog import launch_pipeline, level_pipeline
 from .passes.pipeline import CHECKS, Pipeline
 from .program import Program
-from .recording import graph_executor, replay_options
+from .recording import graph_executor, ort_executor_on_gpu, replay_options
 from .selection import choose_executor, is_cuda
 from .sources import Model, load_model
 
@@ -37,6 +38,8 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
 
     `model` is a path to an ONNX file, its bytes, an `onnx.ModelProto`, or a graph, which is copied. `executor` "auto"
     is "ort", ONNX Runtime on the CPU, where that is installed, else "eager", NumPy on the host; both capture nothing.
+    With `device="cuda"`, "ort" records and takes the options of "graph": each piece of the model that ONNX Runtime's
+    graph mode takes is one of its graphs, and what it does not take runs between them.
 
     `device="cuda"` (or "cuda:1") runs on a GPU, where "auto" is "eager": arrays of torch and CuPy on that device are
     read where they lie or copied there, and outputs are arrays of the same framework. `tune` says for which steps the
@@ -60,16 +63,18 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     a model that cannot be checked numerically.
     """
     _check_options(args=args, mode=mode, level=level, verify=verify)
-    if executor == "graph":
+    is_ort_on_gpu = executor == "ort" and is_cuda(device)
+    if executor == "graph" or is_ort_on_gpu:
         options = replay_options(mode=mode, dynamic=dynamic, buckets=buckets, strict=strict, capture=capture)
-        chosen: Executor = graph_executor(device, options, level, tune)
+        make = ort_executor_on_gpu if is_ort_on_gpu else partial(graph_executor, tune=tune)
+        chosen: Executor = make(device, options, level)
     else:
         _check_records_nothing(mode=mode, dynamic=dynamic, buckets=buckets, capture=capture)
         chosen = choose_executor(executor, device, level, tune)
     loaded = load_model(model, freeze_initializers=freeze_initializers)
     if verify != "none":
         verify_graph(loaded.graph)
-    report = pipeline_for(level, device).run(loaded.graph, check=verify)
+    report = pipeline_for(level, "host" if is_ort_on_gpu else device).run(loaded.graph, check=verify)
     return Program(loaded.graph, chosen, level=level, strict=strict, notes=loaded.notes, report=report)
 
 

@@ -48,6 +48,15 @@ def graph_executor(device: str, options: ReplayOptions, level: int = 2, tune: bo
     return ReplayExecutor(HostDevice(), HOST, planner, EagerExecutor(), options, analysis)
 
 
+def ort_executor_on_gpu(device: str, options: ReplayOptions, level: int = 2) -> Executor:
+    """The executor "ort" on a GPU, which records. Raises `UnsupportedError` for a device that is not here."""
+    if options.states is not None:
+        raise UnsupportedError("a store of states lives on the host yet", remedy='use device="host"')
+    from .ort_programs import ort_graph_executor
+
+    return ort_graph_executor(device, options, level)
+
+
 def _planner(target: Target, options: ReplayOptions, graph: Graph) -> Planner:
     resident = [value.name for value in graph.inputs if options.policy_of(value.name).is_in_place]
 

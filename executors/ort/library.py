@@ -9,12 +9,17 @@ from ...ir.errors import MissingPackageError, UnsupportedError
 _CPU, _GPU = "onnxruntime", "onnxruntime-gpu"
 
 
-@cache
-def onnxruntime() -> Any:
-    """The module. Raises `MissingPackageError` when it is not installed, `UnsupportedError` when two builds are."""
+def required() -> None:
+    """Raises `MissingPackageError` when onnxruntime is not installed, `UnsupportedError` when two builds of it are."""
     problem, remedy = problem_here()
     if problem:
         raise (UnsupportedError if "both" in problem else MissingPackageError)(problem, remedy=remedy)
+
+
+@cache
+def onnxruntime() -> Any:
+    """The module. Raises what `required` does."""
+    required()
     import onnxruntime as module
 
     return module

@@ -1,6 +1,7 @@
 """Who runs what: the whole graph in one session where that works, else pieces; what fails in a run runs eagerly."""
 
 import threading
+from collections.abc import Iterable
 
 from ...ir.errors import CapgraphError, UnsupportedError
 from ...ir.graph import Graph, Node
@@ -30,7 +31,8 @@ class Partition:
         Where ONNX Runtime does not name a node that the piece knows, all nodes of the piece are kept out.
         """
         with self._lock:
-            guilty = _named(piece, failure.node_name)
+            found = named(piece.nodes, failure.node_name)
+            guilty = piece.nodes if found is None else (found,)
             if all(node in self._refused for node in guilty):
                 return  # another thread met the same failure
             self._refused.update(dict.fromkeys(guilty, failure.message))
@@ -58,11 +60,11 @@ def _check_faults(graph: Graph) -> None:
             raise UnsupportedError(known_fault(node), where=node.where())
 
 
-def _named(piece: Piece, name: str) -> tuple[Node, ...]:
+def named(nodes: Iterable[Node], name: str) -> Node | None:
     """The node that was written to ONNX under `name`, or under a name that begins with its own."""
-    wishes = {wish: node for node in piece.nodes for wish in _wishes(node)}
+    wishes = {wish: node for node in nodes for wish in _wishes(node)}
     found = [wish for wish in wishes if name == wish or name.startswith(f"{wish}_")]
-    return (wishes[max(found, key=len)],) if found else piece.nodes
+    return wishes[max(found, key=len)] if found else None
 
 
 def _wishes(node: Node) -> list[str]:

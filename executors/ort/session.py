@@ -1,11 +1,13 @@
 """One graph in one ONNX Runtime session."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ...frontends.onnx.contrib.group import Operator
 from ...frontends.onnx.dialect import Dialect
 from ...frontends.onnx.exporter import MAX_INLINE_BYTES, export_model
 from ...frontends.onnx.saving import save_model
@@ -29,6 +31,21 @@ _DTYPES = frozenset(
 _FAILED_NODE = re.compile(r"while running \S+ node\. Name:'(.*?)' Status Message: ", re.DOTALL)
 
 
+@dataclass(frozen=True)
+class Written:
+    """How a graph is written to ONNX: at which opset (None: the dialect's), with which of ONNX Runtime's operators."""
+
+    opset: int | None = None
+    operators: frozenset[Operator] = frozenset()
+
+    @property
+    def dialect(self) -> Dialect:
+        return Dialect.ORT if self.operators else Dialect.STANDARD
+
+
+STANDARD = Written()
+
+
 class RunFailure(ExecutionError):
     """A session that failed. `node_name` is that of the ONNX node where ONNX Runtime says so, else empty."""
 
@@ -43,7 +60,7 @@ class Session:
         self._graph_name = graph.name
         self._inputs = [value.name for value in graph.inputs]
         self._outputs = list(graph.output_names)
-        self._session = _session(graph, _options(threads))
+        self._session = opened(graph, _options(threads), [_CPU_PROVIDER], disabled=_DISABLED_OPTIMIZERS)
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """The outputs for inputs in the graph's order, as arrays that belong to the caller. Raises `RunFailure`."""
@@ -85,26 +102,38 @@ def _options(threads: int | None) -> Any:
     return options
 
 
-def _session(graph: Graph, options: Any) -> Any:
+def opened(
+    graph: Graph,
+    options: Any,
+    providers: Sequence[Any],
+    *,
+    written: Written = STANDARD,
+    disabled: Collection[str] = (),
+) -> Any:
+    """ONNX Runtime's session of `graph`, without its own optimizers called `disabled`.
+
+    Raises `UnsupportedError` when it refuses; it never takes another provider instead.
+    """
     if parameter_bytes(graph) >= MAX_INLINE_BYTES:
-        return _large_session(graph, options)
-    return _opened(
-        export_model(graph, check=False, value_info=False, dialect=Dialect.STANDARD).SerializeToString(), options
+        return _large(graph, options, providers, written, disabled)
+    model = export_model(
+        graph, check=False, value_info=False, opset=written.opset, dialect=written.dialect, operators=written.operators
     )
+    return _made(model.SerializeToString(), options, providers, disabled)
 
 
-def _large_session(graph: Graph, options: Any) -> Any:
+def _large(graph: Graph, options: Any, providers: Sequence[Any], written: Written, disabled: Collection[str]) -> Any:
     """Over 2 GB, through files: the weights are read from there and the files are gone afterwards."""
     with TemporaryDirectory(prefix="capgraph-") as folder:
         path = Path(folder) / "model.onnx"
-        save_model(graph, path, dialect=Dialect.STANDARD)
-        return _opened(str(path), options)
+        save_model(graph, path, opset=written.opset, dialect=written.dialect, operators=written.operators)
+        return _made(str(path), options, providers, disabled)
 
 
-def _opened(model: bytes | str, options: Any) -> Any:
+def _made(model: bytes | str, options: Any, providers: Sequence[Any], disabled: Collection[str]) -> Any:
     try:
         return onnxruntime().InferenceSession(
-            model, options, providers=[_CPU_PROVIDER], disabled_optimizers=list(_DISABLED_OPTIMIZERS)
+            model, options, providers=list(providers), disabled_optimizers=set(disabled), enable_fallback=0
         )
     except failures() as error:
         raise UnsupportedError(f"ONNX Runtime refuses the model: {first_line(error)}") from error

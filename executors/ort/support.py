@@ -1,6 +1,6 @@
 """Which nodes ONNX Runtime can run: asked of ONNX Runtime itself, one small model for each kind of node."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...ir.constant import Constant
@@ -8,6 +8,7 @@ from ...ir.errors import CapgraphError
 from ...ir.extract import part_of
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
+from ...ir.types import Type
 from .faults import known_fault
 from .session import Session, interface_problem
 from .sizes import size_givers
@@ -15,12 +16,33 @@ from .sizes import size_givers
 _SMALL_BYTES = 1 << 16
 
 
+Ask = Callable[[Graph], str]
+"""Why a graph of one node cannot run, empty when it can."""
+
+
+def runs_alone(graph: Graph) -> str:
+    """Asks a session on the CPU."""
+    try:
+        Session(graph)
+    except CapgraphError as error:
+        return error.message
+    return ""
+
+
 class Support:
     """Remembers the answer for each op, attributes and operand types, so that each is asked once."""
 
-    def __init__(self, graph: Graph, refused: Mapping[Node, str]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        refused: Mapping[Node, str],
+        ask: Ask = runs_alone,
+        takes: Callable[[Type], str] = interface_problem,
+    ) -> None:
         self.graph = graph
         self._refused = refused
+        self._ask = ask
+        self._takes = takes
         self._answers: dict[Any, str] = {}
 
     def problem(self, node: Node) -> str:
@@ -29,19 +51,13 @@ class Support:
         if found:
             return found
         for value in (*node.operands, *node.outputs):
-            if interface_problem(value.type):
-                return f"%{value.name} {interface_problem(value.type)}"
+            problem = self._takes(value.type)
+            if problem:
+                return f"%{value.name} {problem}"
         key = (node.op, node.attrs, tuple((value.type, _is_small(value)) for value in node.operands))
         if key not in self._answers:
-            self._answers[key] = self._asked(node)
+            self._answers[key] = self._ask(self._alone(node))
         return self._answers[key]
-
-    def _asked(self, node: Node) -> str:
-        try:
-            Session(self._alone(node))
-        except CapgraphError as error:
-            return error.message
-        return ""
 
     def _alone(self, node: Node) -> Graph:
         """A graph of `node` and the small constants that it reads."""

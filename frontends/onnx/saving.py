@@ -3,7 +3,7 @@
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -15,6 +15,8 @@ from ...ir.constant import Constant
 from ...ir.errors import ResourceError
 from ...ir.graph import Graph
 from ...ir.types import DType
+from .contrib import OPERATORS
+from .contrib.group import Operator
 from .dialect import Dialect
 from .exporter import MAX_INLINE_BYTES, all_nodes, export_model
 from .tensors import constant_to_proto, element_number, packed_bytes
@@ -33,6 +35,7 @@ def save_model(
     value_info: bool = True,
     check: bool = True,
     dialect: Dialect = Dialect.FAITHFUL,
+    operators: Collection[Operator] = OPERATORS,
     external_over: int = MAX_INLINE_BYTES,
 ) -> ModelProto:
     """Writes `graph` to `path` as an ONNX model and gives what was written; see `export_model` for the options.
@@ -47,7 +50,13 @@ def save_model(
     try:
         if _constant_bytes(graph) <= external_over:
             model = export_model(
-                graph, opset=opset, ir_version=ir_version, value_info=value_info, check=check, dialect=dialect
+                graph,
+                opset=opset,
+                ir_version=ir_version,
+                value_info=value_info,
+                check=check,
+                dialect=dialect,
+                operators=operators,
             )
             _write_model(model, target)
             return model
@@ -59,6 +68,7 @@ def save_model(
                 value_info=value_info,
                 check=check,
                 dialect=dialect,
+                operators=operators,
                 storage=data,
             )
             data.publish(model)

@@ -1,0 +1,113 @@
+"""Programs on a GPU through ONNX Runtime for `capgraph.optimize`: sessions as pieces, planned and recorded like all."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from .executors.base import Executor
+from .executors.cuda.availability import checked_index, cuda_problem
+from .executors.cuda.eager import SizedPlanner
+from .executors.cuda.executor import CudaEagerExecutor, CudaExecutor, open_device
+from .executors.ort.gpu.device import OrtDevice
+from .executors.ort.gpu.executable import OneThreadExecutor
+from .executors.ort.gpu.provider import Provider, cuda_provider
+from .executors.ort.gpu.sessions import in_sessions
+from .executors.ort.library import problem_here, required
+from .executors.replay.dispatcher import Planner
+from .executors.replay.executor import ReplayExecutor
+from .executors.replay.modes import CaptureMode, InputPolicy
+from .executors.replay.options import ReplayOptions
+from .executors.replay.safety import Analysis
+from .ir.errors import UnsupportedError
+from .ir.graph import Graph, Node
+from .ir.plan import Plan
+from .ir.target import Target
+from .passes.planning.padding import mask_padding, padding_safety, real_size_input
+from .passes.planning.partition import CapturePolicy
+from .passes.planning.planner import make_plan
+
+ORT_ON_CUDA = Target("ort", "cuda", captures=True, alignment=256, strided_views=False)
+
+
+class SessionPlanner:
+    """Plans graphs whose pieces are sessions on `provider`. A graph is cut once, for all sizes."""
+
+    def __init__(self, device: OrtDevice, provider: Provider, options: ReplayOptions) -> None:
+        self.remarks: list[str] = []
+        self._device = device
+        self._provider = provider
+        self._options = options
+        self._cut: dict[Graph, Graph] = {}
+
+    def of(self, graph: Graph) -> Planner:
+        """The planner of one graph."""
+        return partial(self._plan, graph)
+
+    def eagerly_of(self, graph: Graph) -> SizedPlanner:
+        """The planner of one graph with nothing recorded."""
+        return lambda sizes: self._plan(graph, sizes, CaptureMode.NONE)
+
+    def _plan(self, graph: Graph, sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
+        backend = self._device.backend
+        return make_plan(
+            self._in_pieces(graph),
+            sizes,
+            ORT_ON_CUDA,
+            CapturePolicy(captures=mode is not CaptureMode.NONE, min_kernels=0),
+            scratch=backend.scratch_bytes,
+            resident=[value.name for value in graph.inputs if self._options.policy_of(value.name).is_in_place],
+            captures=backend.captures,
+        )
+
+    def _in_pieces(self, graph: Graph) -> Graph:
+        found = self._cut.get(graph)
+        if found is None:
+            program = in_sessions(graph, self._provider, _kept(graph, self._options))
+            self._device.sessions.update(program.sessions)
+            self.remarks += [line for line in program.remarks if line not in self.remarks]
+            found = self._cut[graph] = program.graph
+        return found
+
+
+def _kept(graph: Graph, options: ReplayOptions) -> dict[Node, str]:
+    """The nodes that the user wants outside; at all sizes, for pieces serve all."""
+    names = options.keep_outside or ()
+    return {node: "the policy keeps it outside of recorded graphs" for node in graph.nodes if node.op.name in names}
+
+
+def ort_graph_executor(device: str, options: ReplayOptions, level: int) -> Executor:
+    """The executor "ort" on a GPU. Raises `UnsupportedError` where that cannot be used."""
+    required()
+    gpu = OrtDevice(open_device(checked_index(device), False))
+    provider = cuda_provider(gpu.driver.index, gpu.own_stream, level)
+    return sessions_on(gpu, provider, device, options)
+
+
+def sessions_on(gpu: OrtDevice, provider: Provider, device: str, options: ReplayOptions) -> Executor:
+    """The executor "ort" on an opened GPU."""
+    options = replace(options, inputs=_policies(options))
+    planner = SessionPlanner(gpu, provider, options)
+    fallback = CudaEagerExecutor(gpu, Target("eager", device), planner.eagerly_of)
+    analysis = Analysis(padding_safety, mask_padding, real_size_input)
+    target = replace(ORT_ON_CUDA, device=device)
+    inner = ReplayExecutor(gpu, target, planner.of, fallback, options, analysis)
+    return OneThreadExecutor(CudaExecutor(inner, fallback, gpu), planner.remarks, is_bound_at_once=options.up_front)
+
+
+def _policies(options: ReplayOptions) -> dict[str, InputPolicy]:
+    """The policies of inputs, where nothing is measured: to record a session again costs more than any copy."""
+    given = {"": InputPolicy.AUTO, **options.inputs}
+    if InputPolicy.REPOINT in given.values():
+        raise UnsupportedError(
+            "ONNX Runtime cannot give a recording other addresses",
+            remedy='use the policy "copy", "rerecord" or "refuse"',
+        )
+    return {name: InputPolicy.COPY if policy is InputPolicy.AUTO else policy for name, policy in given.items()}
+
+
+def ort_on_cuda_target() -> Target:
+    """The executor "ort" on a GPU, with what is in the way here."""
+    problem, remedy = problem_here()
+    if not problem:
+        problem, remedy = cuda_problem()
+    return replace(ORT_ON_CUDA, problem=problem, remedy=remedy)

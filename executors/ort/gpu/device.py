@@ -1,0 +1,143 @@
+"""The GPU for programs whose pieces are sessions: plans bound as for our own kernels, recorded by ONNX Runtime."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ....ir.errors import CaptureError, UnsupportedError
+from ....ir.plan import Plan, Segment, Step
+from ...cuda.bound_plan import CudaPlan
+from ...cuda.device import CudaDevice
+from ...cuda.launch import LibraryCall
+from ...cuda.memory import DeviceArena
+from ...cuda.recorder import pointers_of
+from ...replay.recorder import Arena, Pointer
+from .library import LIBRARY, PieceBackend, PieceLibrary
+from .session import Binding, PieceSession
+
+RECORDING_BYTES = 64 << 10
+"""What one recording of ONNX Runtime takes: an estimate, 128 small ones were seen to take 6 MiB."""
+
+
+class OrtDevice(CudaDevice):
+    """One GPU, for one program: a `Device`. `sessions` are those of its pieces; more may be added."""
+
+    def __init__(self, opened: CudaDevice) -> None:
+        sessions: dict[str, PieceSession] = {}
+        chip, names = opened.backend.chip, opened.backend.libraries
+        libraries = {name: opened.library(name) for name in names}
+        backend = PieceBackend(chip, names | {LIBRARY}, sessions)
+        super().__init__(opened.driver, opened.compiler, backend, opened.constants, libraries)
+        self.pieces = PieceLibrary(sessions, self.driver.order, self.own_stream)
+        self.sessions = sessions
+        libraries[LIBRARY] = self.pieces
+
+    def bind(self, plan: Plan, arena: Arena, states: Mapping[str, Any] | None = None) -> "OrtPlan":
+        """See `Device.bind`."""
+        if states:
+            raise UnsupportedError(
+                f"state {next(iter(states))!r} lives in a store on the host", remedy="pass states as inputs on a GPU"
+            )
+        assert isinstance(arena, DeviceArena)  # the dispatcher hands back what it got
+        return OrtPlan(plan, arena, self)
+
+    def close(self) -> None:
+        """See `CudaDevice.close`: the sessions go too."""
+        super().close()
+        self.sessions.clear()
+
+
+class OrtPlan(CudaPlan):
+    """A plan with memory on a GPU, recorded by ONNX Runtime."""
+
+    device: OrtDevice
+
+    def recorder(self) -> "OrtRecorder":
+        """See `BoundPlan.recorder`."""
+        return OrtRecorder(self)
+
+
+class OrtRecorder:
+    """Records segments of pieces: a `Recorder`. The sessions record themselves, when they are first replayed."""
+
+    def __init__(self, bound: OrtPlan) -> None:
+        self._bound = bound
+        self._segment: Segment | None = None
+        self._steps = 0
+        self._calls: list[LibraryCall] = []
+
+    def begin(self, segment: Segment) -> None:
+        """See `Recorder.begin`."""
+        if self._bound.is_recording:
+            raise CaptureError("a recording is under way already", remedy="end or abort it first")
+        self._segment, self._steps, self._calls = segment, 0, []
+        self._bound.is_recording = True
+
+    def record(self, step: Step) -> None:
+        """See `Recorder.record`. Raises `CaptureError` for what is not done by a session."""
+        segment = self._segment
+        if segment is None or step.index != segment.start + self._steps or step.index >= segment.stop:
+            raise CaptureError(f"step {step.index} is not the next one of its segment", where=step.node.where())
+        for launch in self._bound.launches_of(step):
+            if not isinstance(launch, LibraryCall) or launch.library != LIBRARY:
+                raise CaptureError(f"{step.node.op.name} is not done by ONNX Runtime", where=step.node.where())
+            self._calls.append(launch)
+        self._steps += 1
+
+    def end(self) -> "OrtRecording":
+        """See `Recorder.end`."""
+        segment = self._segment
+        if segment is None or self._steps != len(segment):
+            raise CaptureError(f"the recording ends after {self._steps} steps, before its segment does")
+        self.abort()
+        return OrtRecording(self._bound, self._calls)
+
+    def abort(self) -> None:
+        """See `Recorder.abort`."""
+        if self._segment is not None:
+            self._bound.is_recording = False
+        self._segment = None
+
+
+class OrtRecording:
+    """Recordings of sessions, each under a number of its own: a `Recording`."""
+
+    def __init__(self, bound: OrtPlan, calls: list[LibraryCall]) -> None:
+        self.pointers: tuple[Pointer, ...] = pointers_of(bound)
+        self._bound = bound
+        self._pieces = bound.device.pieces
+        self._address = bound.arena.address
+        self._graphs = [self._taken(call) for call in calls]
+
+    def _taken(self, call: LibraryCall) -> tuple[PieceSession, Binding, int]:
+        addresses = {role: self._bound.placement.address(place) for role, place in call.arguments.items()}
+        session, binding = self._pieces.session_of(call), self._pieces.bound(call, addresses)
+        return session, binding, session.take(binding)
+
+    @property
+    def nbytes(self) -> int:
+        return RECORDING_BYTES * len(self._graphs)
+
+    def __len__(self) -> int:
+        return len(self._graphs)
+
+    def replay(self) -> None:
+        """See `Recording.replay`. It enqueues the graphs; what goes wrong on the device shows when it is waited for."""
+        if self._bound.arena.address != self._address:
+            raise CaptureError(
+                "the recording refers to memory that is gone", remedy="a program cannot run after close()"
+            )
+        stream = self._bound.device.stream
+        self._pieces.enter(stream)
+        for session, binding, number in self._graphs:
+            session.replay(binding, number)
+        self._pieces.leave(stream)
+
+    def repoint(self, _index: int) -> bool:
+        """See `Recording.repoint`: what was recorded has to be recorded again."""
+        return False
+
+    def close(self) -> None:
+        """See `Recording.close`."""
+        for session, _, number in self._graphs:
+            session.release(number)
+        self._graphs = []

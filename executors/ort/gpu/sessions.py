@@ -1,0 +1,104 @@
+"""The sessions of one program's pieces, and what is to be said of them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ....frontends.onnx.contrib import OPERATORS
+from ....ir.errors import CapgraphError, UnsupportedError
+from ....ir.graph import Graph, Node
+from ..partition import named
+from ..session import Written
+from .partition import Capturable, Inquiry, Pieces, joined
+from .provider import Provider
+from .session import PieceSession, is_refused_recording, off_device, opened_on
+
+_ROUNDS = 8
+"""How often a graph is cut again because a session did not take a piece."""
+
+
+@dataclass(frozen=True)
+class SessionProgram:
+    """A graph in pieces, with a session for each by the name of its body. `remarks` name the nodes outside, and why."""
+
+    graph: Graph
+    sessions: Mapping[str, PieceSession]
+    remarks: tuple[str, ...]
+
+
+def in_sessions(graph: Graph, provider: Provider, kept: Mapping[Node, str]) -> SessionProgram:
+    """`graph` in as few pieces as `provider` records. Nodes in `kept` stay outside, for the reason given there.
+
+    A piece that is refused although each of its nodes is not, is cut at the nodes that left the provider; where nothing
+    tells which did, all of its nodes stay outside. Raises `UnsupportedError` when this does not come to an end.
+    """
+    refused = dict(kept)
+    inquiry = Inquiry(graph, provider, refused)
+    for _ in range(_ROUNDS):
+        found = inquiry.capturable()
+        pieces = joined(graph, found.problems)
+        try:
+            sessions = _opened(pieces, provider, found)
+        except _RefusedPiece as refusal:
+            refused.update(_guilty(graph, refusal))
+            continue
+        return SessionProgram(pieces.graph, sessions, tuple(_remarks(sessions, found)))
+    raise UnsupportedError(
+        f"{provider.name} refuses pieces of {graph.name} again and again: {list(refused.values())[-1]}",
+        remedy='executor="graph" records the model without ONNX Runtime',
+    )
+
+
+class _RefusedPiece(Exception):
+    """A piece that no session in graph mode took. Never reaches users."""
+
+    def __init__(self, body: Graph, provider: Provider, written: Written, error: CapgraphError) -> None:
+        super().__init__(error.message)
+        self.body = body
+        self.provider = provider
+        self.written = written
+        self.error = error
+
+
+def _opened(pieces: Pieces, provider: Provider, found: Capturable) -> dict[str, PieceSession]:
+    sessions: dict[str, PieceSession] = {}
+    for name, body in pieces.bodies.items():
+        suited, written = provider.suited_to(body), Written(found.opset, OPERATORS)
+        try:
+            sessions[name] = PieceSession(body, suited, is_recorded=True, written=written)
+        except CapgraphError as error:
+            raise _RefusedPiece(body, suited, written, error) from error
+    return sessions
+
+
+def _guilty(graph: Graph, refusal: _RefusedPiece) -> dict[Node, str]:
+    """The nodes of `graph` because of which a piece was refused."""
+    inside = {value.name for node in refusal.body.nodes for value in node.outputs if node.inputs}
+    nodes = [node for node in graph.nodes if node.inputs and node.outputs[0].name in inside]
+    told: dict[Node, str] = {}
+    for name, operator in _gone(refusal):
+        node = named(nodes, name)
+        if node is not None:
+            told[node] = f"{refusal.provider.name} has no kernel for {operator} here"
+    return told or dict.fromkeys(nodes, refusal.error.message)
+
+
+def _gone(refusal: _RefusedPiece) -> list[tuple[str, str]]:
+    """The nodes that left the provider, as an ordinary session tells."""
+    if not is_refused_recording(refusal.error):
+        return []
+    try:
+        return off_device(opened_on(refusal.provider, refusal.body, refusal.written), refusal.provider)
+    except CapgraphError:
+        return []
+
+
+def _remarks(sessions: Mapping[str, PieceSession], found: Capturable) -> Iterator[str]:
+    many = "" if len(sessions) == 1 else "s"
+    yield f"{len(sessions)} piece{many} in sessions of ONNX Runtime; {len(found.problems)} nodes outside"
+    for node, reason in found.problems.items():
+        yield f"  outside: {node.where()}: {reason}"
+    lacking = sorted(set().union(*(session.lacking for session in sessions.values())))
+    if lacking:
+        yield f"the installed ONNX Runtime lacks {', '.join(lacking)}: standard operators are used instead"
+    if found.opset is not None:
+        yield f"written at opset {found.opset}, for which it has kernels of more nodes"

@@ -1,0 +1,36 @@
+"""Pieces in sessions on a GPU that the host plays: memory is main memory, and the provider is that of the CPU.
+
+All but graph mode itself is what runs on a GPU: sessions bound to addresses of the plan, numbers, host steps between.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from capgraph.executors.ort.gpu.device import OrtDevice
+from capgraph.executors.ort.gpu.executable import OneThread
+from capgraph.executors.ort.gpu.provider import Provider
+from capgraph.ir.graph import Graph
+from capgraph.ort_programs import sessions_on
+from capgraph.recording import replay_options
+
+from tests.executors.cuda.fake import fake_device, gpu_arrays, meanings
+
+HOST = Provider("CPUExecutionProvider", "cpu")
+
+
+@contextmanager
+def played() -> Iterator[None]:
+    """Within it, our own kernels are meanings, and arrays of the host's GPU are known."""
+    with meanings(), gpu_arrays():
+        yield
+
+
+def program(graph: Graph, folder: Path, provider: Provider = HOST, **options: Any) -> OneThread:
+    """A program of the executor "ort" on the GPU that the host plays; to be used within `played()`."""
+    named = {name: options.pop(name, None) for name in ("dynamic", "buckets")}
+    mode, strict = options.pop("mode", "full_and_piecewise"), options.pop("strict", False)
+    chosen = replay_options(mode=mode, strict=strict, capture=options, **named)
+    gpu = OrtDevice(fake_device(folder))
+    return sessions_on(gpu, provider, "cuda", chosen).compile(graph)  # type: ignore[return-value]
