@@ -1,4 +1,4 @@
-"""How many launches layers of models take on a GPU: what one kernel can do is one launch, and nothing is on the host."""
+"""How many launches layers of models take on a GPU: one kernel does what it can, and nothing is on the host."""
 
 from collections import Counter
 from collections.abc import Callable
