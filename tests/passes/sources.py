@@ -58,6 +58,23 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "slice",
         "where",
     ),
+    "dynamic forms": (
+        "dynamic_tile",
+        "dynamic_full",
+        "dynamic_pad",
+        "dynamic_slice",
+        "dynamic_split",
+        "dynamic_arange",
+        "dynamic_top_k",
+        "dynamic_one_hot",
+        "dynamic_reduce",
+        "dynamic_unsqueeze",
+        "dynamic_trilu",
+        "shape",
+        "concat",
+        "gather",
+        "mul",
+    ),
     "control": ("if", "loop", "scan", "fused", "add", "mul", "reshape", "neg"),
 }
 """Ops that rewrites bring together: few at a time, so that they meet."""

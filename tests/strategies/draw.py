@@ -11,6 +11,7 @@ node (indices, lengths, a k) come from `steering`, so that they are valid in mos
 range in the graph's metadata, where `inputs_for` finds it.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -352,6 +353,13 @@ class GraphDraw:
         value = self.input(ty)
         self.graph.metadata[f"{STEERING}{value.name}"] = f"{low}:{high}"
         return value
+
+    def sizes(self, shape: Sequence[int], low: int, high: int) -> Value:
+        """Numbers i64 of rank 0 or 1 in [low, high), or sizes."""
+        if len(shape) > 1 or not self.choose.chance(35):
+            return self.steering(DType.I64, shape, low, high)
+        drawn = tuple(self.known_dim() for _ in range(math.prod(shape)))
+        return self.dims(drawn) if shape else self.emit("dim", value=drawn[0])
 
     def dims(self, sizes: Sequence[Dim]) -> Value:
         """The sizes as i64[n]: a constant, or a `dims` node where they are symbolic."""

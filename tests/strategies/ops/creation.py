@@ -25,7 +25,7 @@ def full(d: GraphDraw, _op: Op) -> Sample:
 
 
 def dynamic_full(d: GraphDraw, _op: Op) -> Sample:
-    return sample(d.steering(DType.I64, (d.choose.integer(0, 3),), 0, 4), value=_scalar(d))
+    return sample(d.sizes((d.choose.integer(0, 3),), 0, 4), value=_scalar(d))
 
 
 def dims(d: GraphDraw, _op: Op) -> Sample:
@@ -48,7 +48,7 @@ def arange(d: GraphDraw, _op: Op) -> Sample:
 
 def dynamic_arange(d: GraphDraw, op: Op) -> Sample:
     dtype = d.dtypes(op)["start"]
-    bounds = [d.steering(dtype, (), 0, 5) for _ in range(2)]
+    bounds = [d.sizes((), 0, 5) if dtype is DType.I64 else d.steering(dtype, (), 0, 5) for _ in range(2)]
     return sample(*bounds, d.steering(dtype, (), 1, 3))
 
 

@@ -108,7 +108,8 @@ def _new_axis(d: GraphDraw, x: Value) -> int:
 def dynamic_one_hot(d: GraphDraw, op: Op) -> Sample:
     dtypes = d.dtypes(op)
     indices = _classes(d, dtypes["indices"], 4)
-    depth = d.steering(dtypes["depth"], d.choose.pick(((), (1,))), 0, 5)
+    shape: tuple[int, ...] = d.choose.pick(((), (1,)))
+    depth = d.sizes(shape, 0, 5) if dtypes["depth"] is DType.I64 else d.steering(dtypes["depth"], shape, 0, 5)
     return sample(indices, depth, d.shaped(dtypes["values"], (2,)), axis=_new_axis(d, indices))
 
 

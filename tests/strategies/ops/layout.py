@@ -69,7 +69,7 @@ def tile(d: GraphDraw, op: Op) -> Sample:
 
 def dynamic_tile(d: GraphDraw, op: Op) -> Sample:
     x = d.value(d.dtypes(op)["x"], (1, 2, 3, 0))
-    return sample(x, d.steering(DType.I64, (len(x.shape),), 0, 3))
+    return sample(x, d.sizes((len(x.shape),), 0, 3))
 
 
 def transpose(d: GraphDraw, op: Op) -> Sample:

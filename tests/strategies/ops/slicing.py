@@ -69,7 +69,9 @@ def dynamic_slice(d: GraphDraw, op: Op) -> Sample:
     x, index = d.value(dtypes["x"], NOT_SCALAR), dtypes["starts"]
     rank = len(x.shape)
     count = d.choose.integer(1, rank)
-    starts, ends = d.steering(index, (count,), -4, 5), d.steering(index, (count,), -4, 5)
+    starts, ends = (
+        d.sizes((count,), -4, 5) if index is DType.I64 else d.steering(index, (count,), -4, 5) for _ in range(2)
+    )
     axes = d.constant(d.axes(rank, count), index) if d.choose.chance(50) else None
     steps = d.constant([d.choose.pick((1, 2, -1)) for _ in range(count)], index) if d.choose.chance(50) else None
     return sample(x, starts, ends, axes, steps)
@@ -104,7 +106,8 @@ def dynamic_pad(d: GraphDraw, op: Op) -> Sample:
     rank = len(x.shape)
     some = d.choose.chance(50)
     axes = d.axes(rank) if some else tuple(range(rank))
-    pads = d.steering(DType.I64, (2 * len(axes),), 0, 3)
+    count = 2 * len(axes)
+    pads = d.sizes((count,), 0, 3) if mode == "constant" else d.steering(DType.I64, (count,), 0, 3)
     return sample(x, pads, _fill(d, dtypes["x"]), d.constant(axes, dtypes["axes"]) if some else None, mode=mode)
 
 
