@@ -13,16 +13,21 @@ from .stepwise import lower_stepwise
 
 def lower_fused(task: Task) -> Iterator[Candidate]:
     """The ways to do a region; none where it holds an op that has no kernel here."""
-    nodes = body_nodes(task.node)
-    lowering = lower_folds if any(node.op.name in FOLDINGS for node in nodes) else lower_pointwise
-    if all(is_pointwise(node) or node.op.name in FOLDINGS or node.op.name == "gather" for node in nodes):
+    for lowering in (_in_one_kernel, lower_stepwise):
         try:
-            yield from list(lowering(task))
+            found = list(lowering(task))
         except UnsupportedError:
-            pass
-        else:
+            continue
+        if found:
+            yield from found
             return
-    yield from lower_stepwise(task)
+
+
+def _in_one_kernel(task: Task) -> Iterator[Candidate]:
+    nodes = body_nodes(task.node)
+    has_folds = any(node.op.name in FOLDINGS for node in nodes)
+    if all(is_pointwise(node) or node.op.name in FOLDINGS or node.op.name == "gather" for node in nodes):
+        yield from lower_folds(task) if has_folds else lower_pointwise(task)
 
 
 LOWERINGS: Mapping[str, Lowering] = {"fused": lower_fused}

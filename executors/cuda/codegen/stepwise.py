@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ....ir.errors import UnsupportedError
 from ....ir.graph import Graph, Node, Value
 from ....ir.plan import View, contiguous_strides, element_bytes
 from ..launch import Candidate, Launch, Place, Task
@@ -16,7 +17,7 @@ def lower_stepwise(task: Task) -> Iterator[Candidate]:
     """The nodes of a region one after another, each by its first way; none where a node has no kernel."""
     body = task.node.attrs["body"]
     assert isinstance(body, Graph)
-    if task.scratch is None or not all(is_static(node.outputs) for node in body.nodes):
+    if not all(is_static(node.outputs) for node in body.nodes):
         return
     plan = _Places(task, body)
     launches: list[Launch] = []
@@ -43,14 +44,20 @@ class _Places:
         self.results = dict(zip(body.outputs, task.results, strict=True))
 
     def _place(self, value: Value) -> View:
-        """A result is written where the task wants it only when no operand is read from there afterwards."""
+        """A result is written where the task wants it only when no operand is read from there afterwards.
+
+        Scratch is set aside for it all the same: how much is wanted must not depend on what lies over what, which is
+        not known yet while scratch is planned. Raises `UnsupportedError` where there is none.
+        """
         shape, dtype = shape_of(value), dtype_of(value)
+        offset = self.used
+        self.used += -(-math.prod(shape) * element_bytes(dtype) // 256) * 256
         if value in self.results and not self._is_shared(self.results[value]):
             return self.results[value]
-        assert self.task.scratch is not None
-        offset = self.task.scratch.offset + self.used
-        self.used += -(-math.prod(shape) * element_bytes(dtype) // 256) * 256
-        return View(self.task.scratch.buffer, offset, dtype, shape, contiguous_strides(shape, element_bytes(dtype)))
+        if self.task.scratch is None:
+            raise UnsupportedError("a region whose nodes run one by one needs scratch memory")
+        place = self.task.scratch.offset + offset
+        return View(self.task.scratch.buffer, place, dtype, shape, contiguous_strides(shape, element_bytes(dtype)))
 
     def _is_shared(self, view: View) -> bool:
         return any(operand is not None and operand.buffer == view.buffer for operand in self.task.operands)
@@ -84,8 +91,9 @@ class _Places:
         self.used += -(-first.scratch_bytes // 256) * 256
         return first.launches
 
-    def _behind(self) -> Place:
-        assert self.task.scratch is not None
+    def _behind(self) -> Place | None:
+        if self.task.scratch is None:
+            return None
         return Place(self.task.scratch.buffer, self.task.scratch.offset + self.used)
 
     def copies(self) -> Iterator[Launch]:

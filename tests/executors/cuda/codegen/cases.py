@@ -27,33 +27,10 @@ ATTEMPTS = 30
 FOLDED = ("softmax", "layer_norm", "reduce_sum", "reduce_max")
 REGION_OPS = (*POINTWISE, *FOLDED)
 """What random regions are made of."""
-_JUMPS = frozenset(
-    [
-        "mod",
-        "fmod",
-        "floor",
-        "ceil",
-        "round",
-        "sign",
-        "cast",
-        "bit_cast",
-        "equal",
-        "not_equal",
-        "less",
-        "less_equal",
-        "greater",
-        "greater_equal",
-        "is_nan",
-        "is_inf",
-        "thresholded_relu",
-        "shrink",
-        "pow",
-        "tan",
-        "reciprocal",
-        "div",
-    ]
-)
-SMOOTH_OPS = tuple(op for op in REGION_OPS if op not in _JUMPS)
+_COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "is_nan", "is_inf", "sign")
+_ROUNDINGS = ("floor", "ceil", "round", "mod", "fmod", "cast", "bit_cast", "thresholded_relu", "shrink")
+_STEEP = ("div", "reciprocal", "pow", "tan")
+SMOOTH_OPS = tuple(op for op in REGION_OPS if op not in (*_COMPARISONS, *_ROUNDINGS, *_STEEP))
 """Those that do not make much of a last bit: kernels do not round between the ops of a region."""
 
 

@@ -1,0 +1,83 @@
+"""Kernels without folds: vectors, joined axes, several programs in one kernel."""
+
+import pytest
+from capgraph.executors.cuda.codegen import flat
+from capgraph.executors.cuda.codegen.layouts import dense
+from capgraph.executors.cuda.codegen.program import Program
+from capgraph.executors.cuda.launch import Chip, Place
+from capgraph.ir.types import DType
+
+
+def copying(dtype: DType, shape: tuple[int, ...], offset: int = 0, turned: bool = False) -> Program:
+    source = dense(dtype, shape, Place(0, offset))
+    target = dense(dtype, shape, Place(1))
+    if turned:
+        source, target = (layout.permuted(range(len(shape))[::-1]) for layout in (source, target))
+    program = Program(target.shape)
+    program.store(program.load(source), target)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "offset", "width"),
+    [
+        (DType.F32, (64,), 0, 4),
+        (DType.F16, (64,), 0, 8),
+        (DType.U8, (64,), 0, 16),
+        (DType.F64, (64,), 0, 2),
+        (DType.F16, (64,), 8, 4),
+        (DType.F16, (64,), 2, 1),
+        (DType.F16, (60,), 0, 4),
+        (DType.F16, (3, 7), 0, 1),
+    ],
+)
+def test_vectors_are_as_wide_as_sizes_and_addresses_allow(dtype, shape, offset, width):
+    assert flat.walk_of(copying(dtype, shape, offset)).width == width
+
+
+def test_tensors_that_are_turned_alike_are_walked_flat():
+    walk = flat.walk_of(copying(DType.F16, (4, 6, 16), turned=True))
+    assert walk.space.shape == (384,)
+    assert walk.width == 8
+
+
+def test_mixed_types_are_moved_side_by_side():
+    program = Program((64,))
+    small = program.load(dense(DType.F16, (64,), Place(0)))
+    program.store(small, dense(DType.F32, (64,), Place(1)))
+    assert flat.walk_of(program).width == 8
+    (launch,) = flat.launch([program], Chip())
+    assert "pack<f16, 8>" in launch.kernel.text
+    assert "pack<float, 8>" in launch.kernel.text
+    assert launch.nbytes == 64 * 6
+    assert launch.arguments == (Place(1), Place(0))
+
+
+def test_a_bias_is_loaded_beside_rows():
+    program = Program((8, 32))
+    x = program.load(dense(DType.F16, (8, 32), Place(0)))
+    bias = program.load(dense(DType.F16, (32,), Place(1)))
+    program.store(program.define(DType.F16, f"{x.text} + {bias.text}"), dense(DType.F16, (8, 32), Place(2)))
+    walk = flat.walk_of(program)
+    assert walk.space.shape == (8, 32)
+    assert walk.tensors["p_ld1"].offset == "k1"
+    assert walk.width == 8
+
+
+def test_one_kernel_runs_several_programs_by_blocks_of_their_own():
+    programs = [copying(DType.F32, (4096,)), copying(DType.F32, (4,))]
+    (launch,) = flat.launch(programs, Chip())
+    assert launch.kernel.grid == (9, 1, 1)
+    assert len(launch.arguments) == 4
+    assert "s1_r0" in launch.kernel.text
+
+
+def test_nothing_to_write_is_no_launch():
+    assert flat.launch([copying(DType.F32, (0, 3))], Chip()) == ()
+
+
+def test_far_elements_have_wide_offsets():
+    (launch,) = flat.launch([copying(DType.U8, (2**31 + 16,))], Chip())
+    assert "i64 j0" in launch.kernel.text
+    (launch,) = flat.launch([copying(DType.U8, (2**20,))], Chip())
+    assert "int j0" in launch.kernel.text
