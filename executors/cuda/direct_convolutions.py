@@ -120,9 +120,8 @@ def _depthwise_text(x: Source, w: Source, window: Window, tail: Tail, piece: int
     groups, parts = channels // piece, -(-wide // places)
     packed = _packed_places(tail, piece)
     offset_of = _offset_of(tail, ["n", "first", "h", "w"])
-    element = tail.element(
-        _offset_of(tail, ["n", "c", "h", "w"]), places={name: f"{name}_pack.v[i]" for name in packed}
-    )
+    inside = {name: f"{name}_pack.v[i]" for name in packed}
+    element = tail.element(_offset_of(tail, ["n", "c", "h", "w"]), places=inside)
     before = " ".join(
         f"{pack_type} {name}_pack" + (f" = *(const {pack_type}*)({name} + {offset_of(source)});" if is_read else ";")
         for name, (source, pack_type, is_read) in packed.items()

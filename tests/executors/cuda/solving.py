@@ -1,0 +1,216 @@
+"""Problems of libraries solved by NumPy over flat memory: what a library would write, without one and without a GPU."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from capgraph.executors.cuda.launch import Argument, Candidate, Chip, LibraryCall, Packed, Place, Task
+from capgraph.executors.cuda.packing import packed_bytes
+from capgraph.executors.cuda.problems import AttentionProblem, ConvProblem, MatmulProblem, Matrix, Tensor
+from capgraph.ir.constant import Array, Constant
+from capgraph.ir.evaluate import evaluate_graph
+from capgraph.ir.graph import Graph, Node, Value
+from capgraph.ir.ops.activation import gelu, leaky_relu, relu, sigmoid, silu, softplus
+from capgraph.ir.ops.attention import attention
+from capgraph.ir.ops.conv import conv, conv_transpose
+from capgraph.ir.plan import View
+from capgraph.passes.fuse import Fuse
+from capgraph.passes.pipeline import Pipeline
+
+SCRATCH = 1 << 22
+PADDING = 64
+"""Bytes before and behind each buffer that nothing may write."""
+
+
+@dataclass
+class Memory:
+    """Buffers by number, with the scratch behind them."""
+
+    buffers: list[Array] = field(default_factory=list)
+
+    def add(self, content: Array) -> int:
+        """A buffer with that content, between bytes that stay as they are."""
+        data = np.full(content.nbytes + 2 * PADDING, 0xA5, np.uint8)
+        data[PADDING : PADDING + content.nbytes] = content.reshape(-1).view(np.uint8)
+        self.buffers.append(data)
+        return len(self.buffers) - 1
+
+    def tensor(self, argument: Argument, dtype: Any, shape: Sequence[int], strides: Sequence[int]) -> Array:
+        """The tensor of an argument, by strides in elements."""
+        steps = [stride * np.dtype(dtype).itemsize for stride in strides]
+        if isinstance(argument, Packed):
+            return np.ndarray(tuple(shape), dtype, packed_bytes(argument), 0, steps)
+        assert isinstance(argument, Place)
+        data = self.buffers[argument.buffer]
+        return np.ndarray(tuple(shape), dtype, data, PADDING + argument.offset, steps)
+
+    def is_intact(self) -> bool:
+        """Whether nothing was written before or behind a buffer."""
+        return all((data[:PADDING] == 0xA5).all() and (data[-PADDING:] == 0xA5).all() for data in self.buffers)
+
+
+# ---- solving
+
+
+def solve(call: LibraryCall, memory: Memory) -> None:
+    """Does what the library would do."""
+    solvers: dict[type, Callable[[Any, Mapping[str, Argument], Memory], None]] = {
+        MatmulProblem: _solve_matmul,
+        ConvProblem: _solve_convolution,
+        AttentionProblem: _solve_attention,
+    }
+    solvers[type(call.problem)](call.problem, call.arguments, memory)
+
+
+def _matrix(memory: Memory, argument: Argument, matrix: Matrix, sizes: tuple[int, int, int]) -> Array:
+    strides = (matrix.batch_stride, matrix.row_stride, matrix.column_stride)
+    return memory.tensor(argument, matrix.dtype.numpy, sizes, strides)
+
+
+def _solve_matmul(problem: MatmulProblem, arguments: Mapping[str, Argument], memory: Memory) -> None:
+    batch, rows, columns, inner = problem.batch, problem.rows, problem.columns, problem.inner
+    assert problem.d.is_row_major
+    for matrix, width in ((problem.a, inner), (problem.b, columns), (problem.d, columns)):
+        height = inner if matrix is problem.b else rows
+        assert 1 in (matrix.row_stride, matrix.column_stride)
+        assert matrix.leading >= (width if matrix.is_row_major else height)
+    a = _matrix(memory, arguments["a"], problem.a, (batch, rows, inner)).astype(np.float64)
+    b = _matrix(memory, arguments["b"], problem.b, (batch, inner, columns)).astype(np.float64)
+    d = _matrix(memory, arguments["d"], problem.d, (batch, rows, columns))
+    found = problem.alpha * (a @ b)
+    if problem.c is not None:
+        found += problem.beta * _matrix(memory, arguments["c"], problem.c, (batch, rows, columns)).astype(np.float64)
+    if problem.bias is not None:
+        found += memory.tensor(arguments["bias"], problem.bias.numpy, (columns,), (1,)).astype(np.float64)
+    if problem.activation:
+        found = {"relu": relu, "gelu_tanh": lambda x: gelu(x, approximate="tanh")}[problem.activation](found)
+    d[...] = found.astype(d.dtype)
+
+
+def _tensor(memory: Memory, argument: Argument, tensor: Tensor) -> Array:
+    return memory.tensor(argument, tensor.dtype.numpy, tensor.shape, tensor.strides)
+
+
+def _solve_convolution(problem: ConvProblem, arguments: Mapping[str, Argument], memory: Memory) -> None:
+    x, w, y = (_tensor(memory, arguments[role], getattr(problem, role)) for role in ("x", "w", "y"))
+    bias = None
+    if problem.bias is not None:
+        bias = memory.tensor(arguments["bias"], problem.bias.numpy, (y.shape[1],), (1,)).astype(np.float64)
+    window: dict[str, Any] = {"strides": problem.strides, "pads": problem.pads, "dilations": problem.dilations}
+    wide = x.astype(np.float64), w.astype(np.float64)
+    if problem.is_transposed:
+        groups = x.shape[1] // w.shape[0] or 1
+        axes = zip(y.shape[2:], x.shape[2:], w.shape[2:], range(len(problem.strides)), strict=True)
+        extra = [
+            made - ((size - 1) * problem.strides[i] + problem.dilations[i] * (width - 1) + 1)
+            + problem.pads[i] + problem.pads[i + len(problem.strides)]
+            for made, size, width, i in axes
+        ]  # fmt: skip
+        found = conv_transpose(*wide, bias, output_padding=extra, groups=y.shape[1] // w.shape[1] * groups, **window)
+    else:
+        found = conv(*wide, bias, groups=x.shape[1] // w.shape[1], **window)
+    for step in problem.steps:
+        if step.tensor is not None:
+            other = _tensor(memory, arguments[step.role], step.tensor).astype(np.float64)
+            found = found + other if step.name == "add" else found * other
+        else:
+            found = _activated(step.name, found, step.number)
+    y[...] = found.astype(y.dtype)
+
+
+def _activated(name: str, x: Array, number: float) -> Array:
+    functions: dict[str, Callable[[Array], Array]] = {
+        "relu": relu,
+        "sigmoid": sigmoid,
+        "tanh": np.tanh,
+        "softplus": softplus,
+        "gelu": lambda x: gelu(x, approximate="none"),
+        "gelu_tanh": lambda x: gelu(x, approximate="tanh"),
+        "silu": lambda x: silu(x, alpha=number),
+        "leaky_relu": lambda x: leaky_relu(x, alpha=number),
+    }
+    return functions[name](x)
+
+
+def _solve_attention(problem: AttentionProblem, arguments: Mapping[str, Argument], memory: Memory) -> None:
+    q, k, v, o = (_tensor(memory, arguments[role], getattr(problem, role)) for role in ("q", "k", "v", "o"))
+    assert problem.mask is None
+    options = {"causal": problem.causal, "scale": problem.scale, "softcap": 0.0, "heads": 0, "kv_heads": 0}
+    o[...] = attention(q, k, v, None, None, **options)
+
+
+# ---- steps
+
+
+Layout = Callable[[Array], Array]
+"""From an array to one of the same elements that lies otherwise."""
+
+
+@dataclass
+class Setting:
+    """A step with its memory: `task` may be lowered, `expected` is what its results should be."""
+
+    task: Task
+    memory: Memory
+    expected: list[Array]
+
+    def found(self, candidate: Candidate) -> list[Array]:
+        """The results after all launches of a candidate that has library calls alone."""
+        for launch in candidate.launches:
+            assert isinstance(launch, LibraryCall)
+            solve(launch, self.memory)
+        assert self.memory.is_intact()
+        return [_read(self.memory, view) for view in self.task.results]
+
+
+def _read(memory: Memory, view: View) -> Array:
+    itemsize = view.dtype.numpy.itemsize
+    strides = [stride // itemsize for stride in view.strides]
+    return memory.tensor(Place(view.buffer, view.offset), view.dtype.numpy, view.shape, strides)
+
+
+def setting(
+    graph: Graph, inputs: Mapping[str, Array], layouts: Mapping[str, Layout] | None = None, *, chip: Chip | None = None
+) -> Setting:
+    """The last step of a graph, fused; `layouts` says how inputs and outputs lie, by name."""
+    Pipeline(((Fuse(),),)).run(graph, check="none")
+    expected = [np.asarray(x) for x in evaluate_graph(graph, [inputs[value.name] for value in graph.inputs])]
+    node = [each for each in graph.nodes if each.inputs][-1]
+    memory, lies = Memory(), dict(layouts or {})
+    arrays = {value: inputs[value.name] for value in graph.inputs}
+    operands = tuple(_placed(memory, value, arrays, lies) for value in node.inputs)
+    zeros = {value: np.zeros(array.shape, array.dtype) for value, array in zip(node.outputs, expected, strict=True)}
+    results = tuple(_placed(memory, value, zeros, lies) for value in node.outputs)
+    constants = {i: value.producer.attrs["value"] for i, value in enumerate(node.inputs) if value and value.producer}
+    scratch = Place(memory.add(np.zeros(SCRATCH, np.uint8)))
+    assert all(view is not None for view in results)
+    made = tuple(view for view in results if view is not None)
+    return Setting(Task(node, operands, made, constants, chip or Chip(), scratch, SCRATCH), memory, expected)
+
+
+def _placed(
+    memory: Memory, value: Value | None, arrays: Mapping[Value, Array], layouts: Mapping[str, Layout]
+) -> View | None:
+    if value is None:
+        return None
+    producer = value.producer
+    is_constant = producer is not None and value not in arrays
+    array = np.ascontiguousarray(producer.attrs["value"].array if producer and is_constant else arrays[value])
+    lies = layouts.get(value.name, lambda x: x)(array)
+    whole = lies if lies.base is None else lies.base
+    start = lies.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+    buffer = memory.add(np.ascontiguousarray(whole))
+    return View(buffer, start, value.tensor.dtype, array.shape, lies.strides)
+
+
+def constant(graph: Graph, content: Array) -> Value:
+    """A constant in a graph."""
+    from capgraph.ir.ops import native
+
+    return graph.append(native("constant"), [], {"value": Constant(content)}).output
+
+
+def heavy_nodes(node: Node) -> int:
+    """How many nodes a step stands for."""
+    return len(list(node.attrs["body"].nodes)) if node.op.name == "fused" else 1
