@@ -61,6 +61,9 @@ class Cudnn:
         chosen = call.algorithm
         if chosen and chosen["version"] == self.version:
             index = graph.chosen(chosen["engine"], chosen["knobs"])
+            needed = graph.graph.get_workspace_size_plan_at_index(index)
+            if needed > call.workspace_bytes:
+                raise UnsupportedError(f"cuDNN's engine {chosen['engine']} wants {needed} bytes of workspace")
         else:
             graph.plan()
             index = graph.first(call.workspace_bytes)
@@ -200,9 +203,9 @@ class _Graph:
             yield index
 
     def choices(self, count: int) -> list[dict[str, Any]]:
-        """The first plans, unbuilt."""
+        """The first plans that can be built: those with notes that are not wanted are listed too, but cannot."""
         found: list[dict[str, Any]] = []
-        for index in range(self.graph.get_execution_plan_count()):
+        for index in self._buildable():
             if len(found) == count:
                 break
             try:
