@@ -31,6 +31,11 @@ def heads_inside(array: Array) -> Array:
     return np.ascontiguousarray(array.swapaxes(1, 2)).swapaxes(1, 2)
 
 
+def rows_outside(array: Array) -> Array:
+    """[B, M, K] stored as [M, B, K]."""
+    return np.ascontiguousarray(array.swapaxes(0, 1)).swapaxes(0, 1)
+
+
 def with_gap(array: Array) -> Array:
     """Rows that begin eight elements behind the end of the row before, the first four elements in."""
     wide = np.zeros((*array.shape[:-1], array.shape[-1] + 8), array.dtype)
@@ -104,6 +109,8 @@ def is_right(made: Setting, candidate: Candidate, tolerance: float = 1e-5) -> bo
         ((3, 4), (4,), {}, 1),
         ((4,), (4,), {}, 1),
         ((2, 3, 4), (4, 5), {}, 1),
+        ((2, 3, 4), (4, 5), {"a": rows_outside}, 1),
+        ((2, 3, 4), (4, 5), {"a": rows_outside, "y": rows_outside}, 1),
         ((2, 3, 4), (2, 4, 5), {"b": swapped}, 1),
         ((2, 6, 3, 4), (2, 6, 4, 5), {}, 1),
         ((2, 6, 3, 4), (2, 6, 4, 5), {"a": heads_inside, "y": heads_inside}, 2),

@@ -1,0 +1,122 @@
+"""Attention: which way is first for which sizes, what operands look like to kernels, and that these compile."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from capgraph.executors.cuda.attention import attention_of, lower_attention
+from capgraph.executors.cuda.launch import Chip, KernelLaunch, LibraryCall
+from capgraph.ir.constant import Array
+from capgraph.ir.graph import Graph
+from capgraph.ir.ops import native
+from capgraph.ir.types import DType, TensorType
+
+from tests.executors.cuda.compiling import compile_problems
+from tests.executors.cuda.solving import Layout, Setting, setting
+
+
+def attended(
+    batch: int,
+    heads: int,
+    steps: int,
+    depth: int,
+    *,
+    dtype: DType = DType.F16,
+    keys: int = 0,
+    kv_heads: int = 0,
+    mask: Array | None = None,
+    lengths: bool = False,
+    is_flat: bool = False,
+    layout: Layout | None = None,
+    chip: Chip | None = None,
+    **attrs: Any,
+) -> Setting:
+    """Attention of random operands, [B, H, T, D] or with heads side by side."""
+    keys, kv_heads = keys or steps, kv_heads or heads
+    rng = np.random.default_rng(5)
+    sizes = {"q": (heads, steps), "k": (kv_heads, keys), "v": (kv_heads, keys)}
+    inputs = {name: rng.standard_normal((batch, n, t, depth)).astype(dtype.numpy) for name, (n, t) in sizes.items()}
+    if is_flat:
+        inputs = {name: x.swapaxes(1, 2).reshape(batch, x.shape[2], -1) for name, x in inputs.items()}
+        attrs |= {"heads": heads, "kv_heads": kv_heads}
+    if mask is not None:
+        inputs["mask"] = mask
+    if lengths:
+        inputs["lengths"] = np.full(batch, keys, np.int64)
+    graph = Graph()
+    types = {name: TensorType(DType.of(x.dtype), x.shape) for name, x in inputs.items()}
+    names = ("q", "k", "v", "mask", "lengths")
+    values = [graph.add_input(name, types[name]) if name in types else None for name in names]
+    graph.set_outputs([graph.append(native("attention"), values, attrs, names=["o"]).output])
+    layouts = dict.fromkeys(("q", "k", "v", "o"), layout) if layout is not None else {}
+    return setting(graph, inputs, layouts, chip=chip)
+
+
+def names(made: Setting) -> list[str]:
+    return [each.name for each in lower_attention(made.task)]
+
+
+def heads_inside(array: Array) -> Array:
+    """[B, H, T, D] stored as [B, T, H, D]."""
+    return np.ascontiguousarray(array.swapaxes(1, 2)).swapaxes(1, 2)
+
+
+def test_heads_side_by_side_are_seen_by_strides() -> None:
+    seen = attention_of(attended(2, 4, 6, 8, is_flat=True, kv_heads=2).task)
+    assert seen is not None
+    assert (seen.q.shape, seen.q.strides) == ((2, 4, 6, 8), (192, 8, 32, 1))
+    assert (seen.k.shape, seen.k.strides) == ((2, 2, 6, 8), (96, 8, 16, 1))
+    assert (seen.o.shape, seen.shared) == ((2, 4, 6, 8), 2)
+
+
+def test_masks_are_repeated_by_strides_of_zero() -> None:
+    seen = attention_of(attended(2, 4, 6, 8, mask=np.ones((1, 6), bool), keys=6).task)
+    assert seen is not None
+    assert seen.mask is not None
+    assert seen.mask.strides == (0, 0, 0, 1)
+
+
+def test_halves_go_to_tensor_cores_and_the_rest_to_multiply_adds() -> None:
+    assert names(attended(1, 12, 128, 64))[0] == "tensor-cores-1x4x1"
+    assert names(attended(1, 12, 128, 64, dtype=DType.F32)) == ["multiply-adds"]
+    assert names(attended(1, 2, 5, 20)) == ["multiply-adds"]
+    assert names(attended(1, 2, 5, 264)) == []
+
+
+def test_long_queries_go_to_the_library_first() -> None:
+    assert names(attended(1, 2, 512, 64, causal=True))[0] == "cudnn"
+    assert "cudnn" not in names(attended(1, 2, 512, 64, softcap=5.0))
+    assert "cudnn" not in names(attended(1, 2, 512, 64, lengths=True))
+
+
+def test_few_queries_of_long_caches_are_split_over_a_cluster_from_hopper_on() -> None:
+    made = attended(1, 8, 1, 64, keys=2048, kv_heads=2, lengths=True, causal=True)
+    (launch,) = next(iter(lower_attention(made.task))).launches
+    assert isinstance(launch, KernelLaunch)
+    assert launch.kernel.cluster == (1, 1, 8)
+    older = attended(1, 8, 1, 64, keys=2048, kv_heads=2, lengths=True, causal=True, chip=Chip(80, 108, 163 << 10))
+    assert all(each.name.endswith("x1") or each.name == "multiply-adds" for each in lower_attention(older.task))
+
+
+@pytest.mark.parametrize("layout", [None, heads_inside])
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_librarys_problem_says_what_the_node_means(layout: Layout | None, causal: bool) -> None:
+    made = attended(2, 4, 70, 8, kv_heads=2, layout=layout, causal=causal)
+    candidate = next(each for each in lower_attention(made.task) if each.name == "cudnn")
+    assert isinstance(candidate.launches[0], LibraryCall)
+    (found,) = made.found(candidate)
+    assert np.allclose(found, made.expected[0], atol=2e-3)
+
+
+@pytest.mark.parametrize("chip", [Chip(80, 108, 163 << 10), Chip(90), Chip(100, 148)], ids=["sm_80", "sm_90", "sm_100"])
+def test_kernels_compile(chip: Chip) -> None:
+    settings = [
+        attended(1, 12, 128, 64, is_flat=True, chip=chip),
+        attended(2, 8, 3, 64, keys=2048, kv_heads=2, lengths=True, causal=True, dtype=DType.BF16, chip=chip),
+        attended(2, 4, 33, 80, mask=np.zeros((2, 1, 33, 33), np.float16), softcap=20.0, chip=chip),
+        attended(2, 4, 33, 40, keys=70, mask=np.ones((33, 70), bool), causal=True, chip=chip),
+        attended(1, 2, 33, 40, dtype=DType.F32, mask=np.ones((33, 1), bool), chip=chip),
+        attended(1, 2, 5, 12, dtype=DType.F64, causal=True, chip=chip),
+    ]
+    launches = [launch for made in settings for each in lower_attention(made.task) for launch in each.launches]
+    assert compile_problems([x.kernel for x in launches if isinstance(x, KernelLaunch)], [chip.arch]) == []

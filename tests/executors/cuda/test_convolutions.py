@@ -1,0 +1,186 @@
+"""Convolutions as problems of cuDNN: layouts, what follows, channels filled up; and own kernels that compile."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from capgraph.executors.cuda.convolutions import channels_last, lower_convolution
+from capgraph.executors.cuda.launch import Candidate, Chip, KernelLaunch, LibraryCall, Packed
+from capgraph.executors.cuda.packing import PACKINGS
+from capgraph.executors.cuda.problems import ConvProblem
+from capgraph.ir.constant import Array
+from capgraph.ir.graph import Graph
+from capgraph.ir.ops import native
+from capgraph.ir.types import DType, TensorType
+
+from tests.executors.cuda.compiling import compile_problems
+from tests.executors.cuda.solving import Layout, Setting, constant, setting
+
+
+def drawn(shape: Sequence[int], dtype: DType = DType.F32, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(tuple(shape)).astype(dtype.numpy)
+
+
+def as_image(array: Array) -> Array:
+    """[N, C, ...] stored as [N, ..., C]."""
+    return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
+
+
+def convolution(
+    x: Sequence[int],
+    w: Sequence[int],
+    *tail: str,
+    dtype: DType = DType.F32,
+    is_transposed: bool = False,
+    layout: Layout = as_image,
+    chip: Chip | None = None,
+    **attrs: Any,
+) -> Setting:
+    """A convolution with a constant weight, its image and result channels-last, and what follows it."""
+    axes = len(w) - 2
+    given = {"strides": [1] * axes, "pads": [1] * 2 * axes, "dilations": [1] * axes, **attrs}
+    if is_transposed:
+        given.setdefault("output_padding", [0] * axes)
+    graph, inputs = Graph(), {"x": drawn(x, dtype)}
+    channels = w[1] * given.get("groups", 1) if is_transposed else w[0]
+    bias = constant(graph, drawn((channels,), dtype, 2)) if "bias" in tail else None
+    operands = [graph.add_input("x", TensorType(dtype, tuple(x))), constant(graph, drawn(w, dtype, 1)), bias]
+    value = graph.append(native("conv_transpose" if is_transposed else "conv"), operands, given, names=["y"]).output
+    layouts = {"x": layout, "y": layout}
+    for index, name in enumerate(tail):
+        if name in ("residual", "gate"):
+            inputs[f"r{index}"] = drawn([int(dim) for dim in value.shape], dtype, 3)
+            layouts[f"r{index}"] = layout
+            other = graph.add_input(f"r{index}", value.type)
+            value = graph.append(native("add" if name == "residual" else "mul"), [other, value]).output
+        elif name != "bias":
+            value = graph.append(native(name), [value]).output
+    graph.set_outputs([value])
+    for name in (each.output.name for each in graph.nodes if each.inputs):
+        layouts[name] = layout
+    return setting(graph, inputs, layouts, chip=chip)
+
+
+def by_cudnn(made: Setting) -> Candidate:
+    return next(each for each in lower_convolution(made.task) if each.name.startswith("cudnn"))
+
+
+def call_of(candidate: Candidate) -> LibraryCall:
+    (call,) = (launch for launch in candidate.launches if isinstance(launch, LibraryCall))
+    return call
+
+
+def is_right(made: Setting, candidate: Candidate) -> bool:
+    return all(np.allclose(x, y, rtol=0, atol=1e-4) for x, y in zip(made.found(candidate), made.expected, strict=True))
+
+
+def names(made: Setting) -> list[str]:
+    return [each.name for each in lower_convolution(made.task)]
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "attrs"),
+    [
+        ((2, 8, 7, 6), (5, 8, 3, 3), {}),
+        ((2, 8, 7, 6), (5, 8, 1, 1), {"pads": [0, 0, 0, 0], "strides": [2, 2]}),
+        ((1, 8, 9, 9), (6, 4, 3, 3), {"groups": 2, "dilations": [2, 1], "pads": [0, 1, 2, 1]}),
+        ((1, 6, 9, 9), (6, 1, 5, 5), {"groups": 6}),
+        ((2, 8, 11), (4, 8, 3), {"strides": [2]}),
+        ((1, 8, 4, 5, 6), (4, 8, 3, 3, 3), {}),
+    ],
+)
+def test_convolutions_of_one_two_and_three_axes(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any]) -> None:
+    made = convolution(x, w, "bias", **attrs)
+    candidate = by_cudnn(made)
+    assert len(candidate.launches) == 1
+    assert is_right(made, candidate)
+
+
+@pytest.mark.parametrize(
+    ("w", "attrs"),
+    [
+        ((8, 4, 3, 3), {}),
+        ((8, 4, 4, 4), {"strides": [2, 2]}),
+        ((8, 4, 3, 3), {"strides": [2, 2], "output_padding": [1, 1]}),
+    ],
+)
+def test_transposed_convolutions(w: tuple[int, ...], attrs: dict[str, Any]) -> None:
+    made = convolution((1, 8, 5, 6), w, "bias", is_transposed=True, **attrs)
+    assert is_right(made, by_cudnn(made))
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        ("relu",),
+        ("bias", "relu"),
+        ("bias", "residual", "relu"),
+        ("bias", "silu"),
+        ("bias", "gelu"),
+        ("bias", "sigmoid", "gate"),
+        ("bias", "leaky_relu", "residual"),
+    ],
+)
+def test_what_follows_is_part_of_the_call(tail: tuple[str, ...]) -> None:
+    made = convolution((1, 8, 5, 5), (8, 8, 3, 3), *tail)
+    candidate = by_cudnn(made)
+    assert len(candidate.launches) == 1
+    assert is_right(made, candidate)
+
+
+def test_what_the_library_has_not_is_a_kernel_behind_the_call() -> None:
+    candidate = by_cudnn(convolution((1, 8, 5, 5), (8, 8, 3, 3), "bias", "relu", "hard_swish"))
+    assert [type(launch) for launch in candidate.launches] == [LibraryCall, KernelLaunch]
+    problem = call_of(candidate).problem
+    assert isinstance(problem, ConvProblem)
+    assert [step.name for step in problem.steps] == ["relu"]
+    assert problem.y.strides == channels_last(problem.y.shape)
+
+
+def test_an_image_that_is_not_channels_last_is_copied_first() -> None:
+    candidate = by_cudnn(convolution((1, 16, 5, 5), (8, 16, 3, 3), dtype=DType.F16, layout=lambda x: x))
+    assert [type(launch) for launch in candidate.launches] == [KernelLaunch, LibraryCall]
+    problem = call_of(candidate).problem
+    assert problem.x.strides == channels_last((1, 16, 5, 5))
+    assert candidate.scratch_bytes >= 16 * 25 * 2
+
+
+def test_few_channels_are_filled_up_with_zeros_in_image_and_weight() -> None:
+    candidate = by_cudnn(convolution((1, 3, 5, 5), (8, 3, 3, 3), dtype=DType.F16))
+    call = call_of(candidate)
+    assert call.problem.x.shape == (1, 8, 5, 5)
+    assert call.problem.w.shape == (8, 8, 3, 3)
+    weight = call.arguments["w"]
+    assert isinstance(weight, Packed)
+    packed = PACKINGS[weight.packing](weight.constant.array, *weight.options)
+    assert packed.shape == (8, 3, 3, 8)
+    assert not packed[..., 3:].any()
+    assert (packed[..., :3] == np.moveaxis(weight.constant.array, 1, -1)).all()
+
+
+def test_own_kernels_come_first_for_depthwise_and_exact_f32() -> None:
+    assert names(convolution((1, 16, 9, 9), (16, 1, 3, 3), "relu", groups=16, dtype=DType.F16))[0] == "depthwise"
+    assert names(convolution((1, 8, 9, 9), (8, 8, 3, 3), "relu"))[0] == "gathered"
+    assert names(convolution((1, 8, 9, 9), (8, 8, 3, 3), "relu", dtype=DType.F16))[0] == "cudnn"
+
+
+def test_what_the_library_has_not_at_all_is_gathered() -> None:
+    assert names(convolution((1, 8, 9, 9), (8, 8, 3, 3), dtype=DType.F64)) == ["gathered"]
+    assert names(convolution((1, 8, 9, 9), (8, 8, 3, 3), pads=[-1, 0, 1, 1])) == ["gathered"]
+    assert names(convolution((1, 2, 4, 4, 4, 4), (2, 2, 3, 3, 3, 3))) == ["gathered"]
+
+
+@pytest.mark.parametrize("chip", [Chip(80, 108, 163 << 10), Chip(90), Chip(100, 148)], ids=["sm_80", "sm_90", "sm_100"])
+def test_own_kernels_compile(chip: Chip) -> None:
+    settings = [
+        convolution((1, 16, 9, 9), (16, 1, 3, 3), "bias", "relu", "residual", groups=16, dtype=DType.F16, chip=chip),
+        convolution((1, 6, 9, 9), (6, 1, 5, 5), "silu", groups=6, strides=[2, 2], chip=chip),
+        convolution((2, 9, 8, 8), (6, 3, 3, 3), "bias", "hard_swish", groups=3, dtype=DType.BF16, chip=chip),
+        convolution((1, 3, 8, 8), (6, 3, 3, 3), dtype=DType.F16, layout=lambda x: x, chip=chip),
+        convolution((1, 4, 5, 6), (4, 3, 3, 3), "bias", is_transposed=True, groups=2, strides=[2, 1], chip=chip),
+        convolution((1, 4, 12), (4, 4, 3), "bias", dtype=DType.F64, chip=chip),
+        convolution((1, 4, 5, 6, 7), (4, 4, 3, 3, 3), "relu", chip=chip),
+    ]
+    launches = [launch for made in settings for each in lower_convolution(made.task) for launch in each.launches]
+    assert compile_problems([x.kernel for x in launches if isinstance(x, KernelLaunch)], [chip.arch]) == []
