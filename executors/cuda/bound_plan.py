@@ -152,7 +152,7 @@ class CudaPlan:
             try:
                 for call in self.calls_of(step):
                     call(stream)
-            except device.driver.failures as error:
+            except device.failures as error:
                 explained = device.driver.explained(error)
                 raise _located(explained, step.node) from error
             self._host.end(step)

@@ -68,6 +68,7 @@ class CublasLt:
         self.bindings = bindings
         self.device = device
         self.handle = bindings.create()
+        self.failures: tuple[type[BaseException], ...] = (bindings.cuBLASLtError,)
 
     @cached_property
     def version(self) -> int:

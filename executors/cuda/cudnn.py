@@ -40,6 +40,7 @@ class Cudnn:
     def __init__(self, frontend: Any) -> None:
         self.frontend = frontend
         self.handle = frontend.create_handle()
+        self.failures: tuple[type[BaseException], ...] = (RuntimeError,)
         self.version = int(frontend.backend_version())
         self._built: dict[Any, Enqueue] = {}
 

@@ -62,6 +62,8 @@ class CudaDevice:
         """Whether recordings are to follow inputs that move."""
         self._frameworks: dict[str, Framework] = {}
         self._libraries = libraries
+        self.failures = (*driver.failures, *chain.from_iterable(each.failures for each in libraries.values()))
+        """What the driver and the libraries raise; `Driver.explained` puts it into words."""
         self._shared: dict[str, Memory] = {}
         self._templates: dict[str, Memory] = {}
 
@@ -210,7 +212,7 @@ class CudaDevice:
         """Waits for what is under way, and gives back what only this program uses."""
         try:
             self.driver.synchronize(self.stream)
-        except self.driver.failures as error:
+        except self.failures as error:
             self.driver.explained(error)  # remembers a lost device; closing still succeeds
         self._shared.clear()
         self._templates.clear()

@@ -42,7 +42,7 @@ class CudaExecutable:
                     if results is not None:
                         return results
                 return self._run_carefully(inputs)
-            except device.driver.failures as error:
+            except device.failures as error:
                 raise device.driver.explained(error) from error
 
     def _run_carefully(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class CudaExecutable:
                 wrapped = self._wrapped(inputs)
                 self._eager.run(wrapped)
                 return profile(self._eager.bound_for(wrapped))
-            except device.driver.failures as error:
+            except device.failures as error:
                 raise device.driver.explained(error) from error
 
     @property

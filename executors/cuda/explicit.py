@@ -60,7 +60,7 @@ class ExplicitRecorder:
         driver = bound.device.driver
         try:
             graph = driver.chain([bound.kernel_call(launch) for launch in self._launches])
-        except driver.failures as error:
+        except bound.device.failures as error:
             raise CaptureError(f"the graph cannot be built: {driver.explained(error)}") from error
         made = ExplicitRecording(bound, graph, self._launches)
         self.abort()

@@ -15,7 +15,9 @@ allocates nothing, and so may be captured."""
 
 
 class Library(Protocol):
-    """One library on one device; it keeps its handle and what it has prepared."""
+    """One library on one device; it keeps its handle and what it has prepared. `failures` are what its calls raise."""
+
+    failures: tuple[type[BaseException], ...]
 
     def prepare(self, call: LibraryCall) -> Enqueue:
         """Does all that must not happen while a stream is captured: descriptors, heuristics, building.

@@ -47,7 +47,7 @@ class CudaRecorder:
             for call in self._bound.calls_of(step):
                 call(device.capture_stream)
                 self._launches += 1
-        except device.driver.failures as error:
+        except device.failures as error:
             raise CaptureError(
                 f"{step.node.op.name} cannot be recorded: {device.driver.explained(error)}", where=step.node.where()
             ) from error
@@ -63,7 +63,7 @@ class CudaRecorder:
         driver = bound.device.driver
         try:
             graph = driver.end_capture(bound.device.capture_stream)
-        except driver.failures as error:
+        except bound.device.failures as error:
             raise CaptureError(f"the recording is broken: {driver.explained(error)}") from error
         self.abort()
         return CudaRecording(bound, graph, self._launches, self._pointers)
@@ -105,7 +105,7 @@ class CudaRecording:
             )
         try:
             self._launch(device.stream)
-        except device.driver.failures as error:
+        except device.failures as error:
             raise device.driver.explained(error) from error
 
     def repoint(self, _index: int) -> bool:
@@ -117,7 +117,7 @@ class CudaRecording:
         if self._graph is None:
             return
         device = self._device
-        with suppress(*device.driver.failures):  # a failure is told to the next call that waits
+        with suppress(*device.failures):  # a failure is told to the next call that waits
             device.driver.synchronize(device.stream)
         self._graph.close()
         self._graph = None

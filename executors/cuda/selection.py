@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...ir.constant import Constant
-from ...ir.errors import CapgraphError, InputError
+from ...ir.errors import CapgraphError, InputError, UnsupportedError
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.plan import View
@@ -38,10 +38,15 @@ HEAVY = Trait.PRODUCT
 
 @dataclass(frozen=True)
 class Choice:
-    """The fastest way of a problem, and the seconds of all that could be measured."""
+    """The fastest way of a problem, the algorithm of its library call, and the seconds of all that were measured."""
 
     name: str
+    algorithm: Any
     seconds: Mapping[str, float]
+
+    def as_json(self) -> dict[str, Any]:
+        """What is written."""
+        return {"name": self.name, "algorithm": self.algorithm, "seconds": dict(self.seconds)}
 
 
 class Choices:
@@ -64,13 +69,12 @@ class Choices:
     def keep(self, key: str, choice: Choice) -> None:
         """Keeps a choice, in memory where the folder cannot be written."""
         self._known[key] = choice
-        text = json.dumps({"name": choice.name, "seconds": dict(choice.seconds)}, indent=1)
+        text = json.dumps(choice.as_json(), indent=1)
         write_file(self.folder / f"{key}.json", text.encode())
 
     def export(self) -> str:
         """Every choice that was used or made, as JSON."""
-        known = {key: {"name": each.name, "seconds": dict(each.seconds)} for key, each in sorted(self._known.items())}
-        return json.dumps(known, indent=1)
+        return json.dumps({key: each.as_json() for key, each in sorted(self._known.items())}, indent=1)
 
     def take_over(self, exported: str) -> int:
         """Keeps what `export` gave elsewhere; how many. Raises `InputError` for another text."""
@@ -89,7 +93,8 @@ class Choices:
 def _choice_in(content: bytes) -> Choice | None:
     try:
         found = json.loads(content)
-        return Choice(str(found["name"]), {str(name): float(each) for name, each in found["seconds"].items()})
+        seconds = {str(name): float(each) for name, each in found["seconds"].items()}
+        return Choice(str(found["name"]), found["algorithm"], seconds)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -108,9 +113,8 @@ class Selector:
         task = ways.task
         if task is None or not self._is_tuned(task.node):
             return ways
-        candidates = [each for way in ways.candidates for each in self._variants(way)]
-        measurable = [each for each in candidates if not _is_on_host(each)]
-        if len(measurable) < 2:
+        measurable = [each for each in ways.candidates if not _is_on_host(each)]
+        if len(measurable) < 2 and not any(_open_call(each) is not None for each in measurable):
             return ways
         key = problem_key(self._device_name(), task, measurable)
         choice = self.choices.find(key)
@@ -119,8 +123,8 @@ class Selector:
             if choice is None:
                 return ways
             self.choices.keep(key, choice)
-        first = [each for each in measurable if each.name == choice.name]
-        return replace(ways, candidates=(*first, *(each for each in candidates if each.name != choice.name)))
+        first = [_with_algorithm(each, choice.algorithm) for each in measurable if each.name == choice.name]
+        return replace(ways, candidates=(*first, *ways.candidates))
 
     def _is_tuned(self, node: Node) -> bool:
         if self._tunes is not None:
@@ -132,13 +136,13 @@ class Selector:
         driver = self._device.driver
         return f"{driver.name}, {driver.chip}"
 
-    def _variants(self, candidate: Candidate) -> list[Candidate]:
-        """A candidate with each algorithm that the library of its first open call has."""
-        for position, launch in enumerate(candidate.launches):
-            if isinstance(launch, LibraryCall) and launch.algorithm is None:
-                algorithms = self._device.library(launch.library).algorithms(launch)
-                return [candidate, *(_with_algorithm(candidate, position, launch, each) for each in algorithms[1:])]
-        return [candidate]
+    def _variants(self, candidate: Candidate) -> Iterator[tuple[Any, Candidate]]:
+        """A candidate with each algorithm that its library has for it; None is the library's first choice."""
+        yield None, candidate
+        call = _open_call(candidate)
+        if call is not None:
+            for algorithm in self._device.library(call.library).algorithms(call)[1:]:
+                yield algorithm, _with_algorithm(candidate, algorithm)
 
     # ---- measuring
 
@@ -147,16 +151,33 @@ class Selector:
         self.measured += 1
         self._device.compiler.compile(kernel.kernel for each in candidates for kernel in _kernel_launches(each))
         seconds: dict[str, float] = {}
-        refusals: tuple[type[BaseException], ...] = (*self._device.driver.failures, CapgraphError)
+        best: tuple[float, str, Any] | None = None
         for candidate in candidates:
-            try:
-                seconds[candidate.name] = Measurement(self._device, task, candidate).seconds()
-            except refusals as error:
-                self._device.driver.explained(error)  # remembers a lost device
-                self._device.driver.check()
-        if not seconds:
+            for algorithm, variant in self._tried(candidate):
+                found = self._seconds(task, variant)
+                if found is None:
+                    continue
+                label = candidate.name if algorithm is None else f"{candidate.name} {json.dumps(algorithm)}"
+                seconds[label] = found
+                if best is None or found < best[0]:
+                    best = found, candidate.name, algorithm
+        return None if best is None else Choice(best[1], best[2], seconds)
+
+    def _tried(self, candidate: Candidate) -> list[tuple[Any, Candidate]]:
+        try:
+            return list(self._variants(candidate))
+        except UnsupportedError:
+            return []  # the library has nothing for it
+
+    def _seconds(self, task: Task, candidate: Candidate) -> float | None:
+        """What a candidate takes, None if it cannot be run."""
+        refusals: tuple[type[BaseException], ...] = (*self._device.failures, CapgraphError)
+        try:
+            return Measurement(self._device, task, candidate).seconds()
+        except refusals as error:
+            self._device.driver.explained(error)  # remembers a lost device
+            self._device.driver.check()
             return None
-        return Choice(min(seconds, key=lambda name: seconds[name]), seconds)
 
 
 class Measurement:
@@ -254,10 +275,18 @@ def _is_on_host(candidate: Candidate) -> bool:
     return any(isinstance(launch, HostCall) for launch in candidate.launches)
 
 
-def _with_algorithm(candidate: Candidate, position: int, call: LibraryCall, algorithm: Any) -> Candidate:
-    launches = list(candidate.launches)
-    launches[position] = replace(call, algorithm=algorithm)
-    return replace(candidate, name=f"{candidate.name} {json.dumps(algorithm)}", launches=tuple(launches))
+def _open_call(candidate: Candidate) -> LibraryCall | None:
+    """The first library call whose algorithm is left to choose."""
+    calls = (each for each in candidate.launches if isinstance(each, LibraryCall) and each.algorithm is None)
+    return next(calls, None)
+
+
+def _with_algorithm(candidate: Candidate, algorithm: Any) -> Candidate:
+    call = _open_call(candidate)
+    if call is None or algorithm is None:
+        return candidate
+    launches = [replace(call, algorithm=algorithm) if each is call else each for each in candidate.launches]
+    return replace(candidate, launches=tuple(launches))
 
 
 # ---- what a choice is made for

@@ -244,6 +244,8 @@ class FakeCompiler(Compiler):
 class MeaningLibrary:
     """A `Library`."""
 
+    failures: tuple[type[BaseException], ...] = ()
+
     def __init__(self, driver: FakeDriver) -> None:
         self._driver = driver
 

@@ -76,16 +76,18 @@ def test_a_measurement_runs_on_memory_of_its_own(tmp_path: Path) -> None:
 
 def test_choices_travel(tmp_path: Path) -> None:
     here, there = Choices(tmp_path / "here"), Choices(tmp_path / "there")
-    here.keep("a" * 40, Choice("quick", {"quick": 1e-6, "slow": 2e-6}))
+    here.keep("a" * 40, Choice("quick", None, {"quick": 1e-6, "slow": 2e-6}))
     assert there.take_over(here.export()) == 1
-    assert Choices(tmp_path / "there").find("a" * 40) == Choice("quick", {"quick": 1e-6, "slow": 2e-6})
+    assert Choices(tmp_path / "there").find("a" * 40) == Choice("quick", None, {"quick": 1e-6, "slow": 2e-6})
     assert there.export() == here.export()
     for broken in ("no json", "[1]", '"text"'):
         with pytest.raises(InputError, match="no exported choices"):
             there.take_over(broken)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"name": "x"}', b"[]", b'{"name": "x", "seconds": {"x": "long"}}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b'{"name": "x"}', b"[]", b'{"name": "x", "algorithm": null, "seconds": {"x": "long"}}']
+)
 def test_a_damaged_choice_counts_as_missing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / ("b" * 40 + ".json")).write_bytes(content)
     assert Choices(tmp_path).find("b" * 40) is None
