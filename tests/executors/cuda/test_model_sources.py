@@ -1,0 +1,73 @@
+"""Every benchmark model is lowered without a step on the host, and every kernel that it may use compiles."""
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from capgraph.cuda_programs import CudaPlanner
+from capgraph.executors.cuda.cache import KernelCache
+from capgraph.executors.cuda.compiler import Compiler, Failed
+from capgraph.executors.cuda.launch import Chip, HostCall, Kernel, KernelLaunch
+from capgraph.executors.cuda.lowering import Backend, Ways
+from capgraph.executors.replay.modes import CaptureMode
+from capgraph.executors.replay.options import ReplayOptions
+from capgraph.passes.catalog import level_pipeline
+from capgraph.passes.planning.partition import CapturePolicy
+
+from tests.executors.cuda.model_texts import NAMES, model_graph, sizes_of
+
+LIBRARIES = frozenset({"cublaslt", "cudnn"})
+ON_HOST = {"lstm"}
+
+
+@cache
+def lowered(name: str, dtype: str, arch: int, libraries: frozenset[str] = LIBRARIES) -> tuple[Ways, ...]:
+    backend = Backend(Chip(arch), libraries)
+    graph = model_graph(name, dtype)
+    level_pipeline(2).run(graph, check="none")
+    planner = CudaPlanner(backend, ReplayOptions(), lambda _mode, _sizes: CapturePolicy(min_kernels=0))
+    return backend.lower(planner.of(graph)(sizes_of(graph), CaptureMode.FULL))
+
+
+def kernels_of(ways: tuple[Ways, ...]) -> Iterator[Kernel]:
+    for each in ways:
+        for candidate in each.candidates:
+            for launch in candidate.launches:
+                if isinstance(launch, KernelLaunch):
+                    yield launch.kernel
+
+
+def test_there_are_eleven_models() -> None:
+    assert len(NAMES) == 11
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_step_needs_the_host(name: str, dtype: str) -> None:
+    on_host = {
+        each.step.node.op.name
+        for each in lowered(name, dtype, 90)
+        if each.candidates and isinstance(each.candidates[0].launches[0], HostCall)
+    }
+    assert on_host == (ON_HOST & {name})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nor_where_no_library_is_installed(name: str) -> None:
+    for each in lowered(name, "f16", 90, frozenset()):
+        assert not each.candidates or name in ON_HOST or each.candidates[0].name != "host", each.step.node.where()
+
+
+@pytest.mark.parametrize("arch", [80, 90, 100])
+def test_every_kernel_of_every_way_compiles(arch: int, tmp_path: Path) -> None:
+    kernels = {
+        kernel.text: kernel
+        for name in NAMES
+        for dtype in ("f32", "f16")
+        for kernel in kernels_of(lowered(name, dtype, arch))
+    }
+    assert len(kernels) > 300
+    made = Compiler(arch, KernelCache(tmp_path)).compile(kernels.values())
+    failed = [f"{each.log}\n{text}" for text, each in made.items() if isinstance(each, Failed)]
+    assert not failed, failed[0]

@@ -1,0 +1,50 @@
+"""Profiles: a line for each launch, with its bytes and its arithmetic."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from capgraph.executors.cuda.profile import LaunchTime, Profile, Profiling, Rates
+from capgraph.ir.errors import UnsupportedError
+from capgraph.program import Program
+from capgraph.selection import choose_executor
+
+from tests.executors.cuda.fake import fake_device, meanings
+from tests.executors.cuda.test_executable import recorded
+from tests.executors.replay.programs import block, rows
+
+
+def test_every_launch_is_timed(tmp_path: Path) -> None:
+    with meanings():
+        program = recorded(block(), fake_device(tmp_path), dynamic={"B": (1, 8)}, buckets={"B": [4]})
+        assert isinstance(program, Profiling)
+        found = program.profile({"x": rows(3)})
+        again = program.run({"x": rows(4)})["y"]
+    assert found.launches
+    assert all(each.seconds for each in found.launches)
+    assert np.isfinite(again).all()
+
+
+def test_a_launch_is_held_against_what_bounds_it() -> None:
+    rates = Rates(bandwidth=1e12, flops=1e14)
+    moving = LaunchTime(0, "add", "", "flat", 2e-6, 1_000_000, 1000)
+    computing = LaunchTime(1, "matmul", "layer.3", "tiles", 4e-6, 1000, 100_000_000)
+    on_host = LaunchTime(2, "lstm", "", "host", None, 0, 0)
+    assert moving.share(rates) == pytest.approx(0.5)
+    assert computing.share(rates) == pytest.approx(0.25)
+    assert on_host.share(rates) == 0
+    found = Profile((moving, computing, on_host), 5e-6, rates)
+    assert found.launch_seconds == pytest.approx(6e-6)
+    assert found.slowest(1) == [computing]
+    lines = str(found).splitlines()
+    assert lines[2].split() == ["1", "4.00", "0", "25.00", "25.0%", "matmul,", "tiles,", "layer.3"]
+    assert "host" in lines[3]
+    assert lines[-1] == "3 launches, 6.0 us one by one; a call takes 5.0 us"
+
+
+def test_programs_on_the_host_have_no_launches() -> None:
+    with (
+        Program(block(), choose_executor("eager", "host")) as program,
+        pytest.raises(UnsupportedError, match="no launches to time"),
+    ):
+        program.profile({"x": rows(2)})
