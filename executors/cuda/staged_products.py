@@ -53,8 +53,10 @@ class StagedTiling:
 
 def tilings(factors: Factors, chip: Chip) -> Iterator[StagedTiling]:
     """Tilings that are worth trying, best guess first."""
+    if not fits(factors):
+        return
     rows, inner = factors.a.shape
-    if not fits(factors) or not LEAST_ROWS <= rows <= MOST_ROWS or inner < _INNER:
+    if not LEAST_ROWS <= rows <= MOST_ROWS or inner < _INNER:
         return
     most = 4 if chip.arch >= 90 else 1
     found = [

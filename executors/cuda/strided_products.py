@@ -53,8 +53,8 @@ def _text(factors: Factors, total: str, alpha: float, beta: float, tile: int) ->
     a, b, c, d = factors.a, factors.b, factors.c, factors.d
     rows, columns, inner = d.shape[-2], d.shape[-1], a.shape[-1]
     index = index_type(a, b, d, *([c] if c is not None else []))
-    number = (lambda x: f"({total}){int(x)}") if d.dtype.is_integer else (lambda x: f"({total}){x!r}")
-    addend = f" + {number(beta)} * ({total})get(c[at_c + {_at('m', 'n', c)}])" if c is not None else ""
+    factor, weight = (f"({total}){int(x) if d.dtype.is_integer else x}" for x in (alpha, beta))
+    addend = f" + {weight} * ({total})get(c[at_c + {_at('m', 'n', c)}])" if c is not None else ""
     kind = stored(d.dtype)
     parameters = [f"const {stored(a.dtype)}* __restrict__ a", f"const {stored(b.dtype)}* __restrict__ b"]
     if c is not None:
@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({", ".join(paramet
     for (int j = 0; j < {each}; j++) {{
       const int m = m0 + ty + 16 * i, n = n0 + tx + 16 * j;
       if (m >= {rows} || n >= {columns}) continue;
-      put(d[at_d + {_at("m", "n", d)}], ({computed(d.dtype)})({number(alpha)} * sums[i][j]{addend}));
+      put(d[at_d + {_at("m", "n", d)}], ({computed(d.dtype)})({factor} * sums[i][j]{addend}));
     }}
 }}
 """
