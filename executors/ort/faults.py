@@ -80,12 +80,20 @@ def _string_rows(node: Node) -> str:
     return "ONNX Runtime takes just the first string of each row" if is_string else ""
 
 
+def _parameters(node: Node) -> str:
+    is_given = node.attrs["activation_alpha"] or node.attrs["activation_beta"]
+    return "ONNX Runtime hands the parameters of activations out in another way" if is_given else ""
+
+
 _FAULTS: dict[str, Callable[[Node], str]] = {
     "cast": _named_truth,
     "gather": _string_rows,
     "gelu": _narrow,
     "group_norm": _narrow,
+    "gru": _parameters,
+    "lstm": _parameters,
     "non_zero": _scalar,
+    "rnn": _parameters,
     "roll": _string_rows,
     "shrink": _narrow,
 }

@@ -1,13 +1,15 @@
 """The GPU for programs whose pieces are sessions: plans bound as for our own kernels, recorded by ONNX Runtime."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from ....ir.errors import CaptureError, UnsupportedError
+from ....ir.errors import CaptureError, ExecutionError, UnsupportedError
 from ....ir.plan import Plan, Segment, Step
 from ...cuda.bound_plan import CudaPlan
 from ...cuda.device import CudaDevice
-from ...cuda.launch import LibraryCall
+from ...cuda.driver import Enqueue
+from ...cuda.launch import Launch, LibraryCall
 from ...cuda.memory import DeviceArena
 from ...cuda.recorder import pointers_of
 from ...replay.recorder import Arena, Pointer
@@ -50,6 +52,26 @@ class OrtPlan(CudaPlan):
     """A plan with memory on a GPU, recorded by ONNX Runtime."""
 
     device: OrtDevice
+
+    def _bound(self, step: Step, launch: Launch) -> Enqueue:
+        if not isinstance(launch, LibraryCall) or launch.library != LIBRARY:
+            return super()._bound(step, launch)
+        session = self.device.pieces.session_of(launch)
+        return partial(self._run_piece, step, session, super()._bound(step, launch))
+
+    def _run_piece(self, step: Step, session: PieceSession, enqueue: Enqueue, stream: int) -> None:
+        """Runs a piece, on the host where its session fails and NumPy does not: then the fault is not in the inputs."""
+        if not session.failure:
+            try:
+                enqueue(stream)
+                return
+            except ExecutionError as error:
+                failure = error.message
+            self._host.run(step, stream)
+            session.failure = failure
+            self.device.fallbacks.host_steps[step.node.attrs["body"].name] = failure
+            return
+        self._host.run(step, stream)
 
     def recorder(self) -> "OrtRecorder":
         """See `BoundPlan.recorder`."""

@@ -35,8 +35,9 @@ class PieceBackend(Backend):
     sessions: Mapping[str, PieceSession] = field(default_factory=dict[str, PieceSession])
 
     def captures(self, node: Node) -> bool:
-        """Whether a node is part of ONNX Runtime's graphs: it is a piece, or constant."""
-        return self._session_of(node) is not None or not node.inputs
+        """Whether a node is part of ONNX Runtime's graphs: it is a piece whose session runs, or constant."""
+        name = self._session_of(node)
+        return not node.inputs if name is None else not self.sessions[name].failure
 
     def scratch_bytes(self, node: Node, views: Mapping[Value, View]) -> int:
         """See `Backend.scratch_bytes`; sessions have memory of their own."""
@@ -51,8 +52,9 @@ class PieceBackend(Backend):
         results = [plan.views[value] for value in step.node.outputs]
         if all(0 in view.shape for view in results):
             return Ways(step)
-        if not all(_can_be_bound(view) for view in (*operands, *results)):
-            return Ways(step, (Candidate("host", (HostCall("ONNX Runtime cannot read its operands in place"),)),))
+        why = self.sessions[name].failure or _problem((*operands, *results))
+        if why:
+            return Ways(step, (Candidate("host", (HostCall(why),)),))
         arguments = {f"i{at}": Place(view.buffer, view.offset) for at, view in enumerate(operands)}
         arguments |= {f"o{at}": Place(view.buffer, view.offset) for at, view in enumerate(results)}
         problem = PieceCall(name, tuple(view.shape for view in operands), tuple(view.shape for view in results))
@@ -66,12 +68,17 @@ class PieceBackend(Backend):
         return name if name in self.sessions else None
 
 
-def _can_be_bound(view: View) -> bool:
-    return view.is_contiguous and view.offset % _ALIGNED == 0 and 0 not in view.shape
+def _problem(views: Sequence[View]) -> str:
+    """Why views cannot be bound to a session as they lie, empty when they can."""
+    if not all(view.is_contiguous and view.offset % _ALIGNED == 0 for view in views):
+        return "ONNX Runtime cannot read its operands where they lie"
+    return "it has an operand without elements" if any(0 in view.shape for view in views) else ""
 
 
 class PieceLibrary:
     """Calls sessions: a `Library`. `join` and `leave` order the stream of the sessions behind and before another."""
+
+    failures: tuple[type[BaseException], ...] = ()
 
     def __init__(self, sessions: Mapping[str, PieceSession], order: Callable[[int, int], None], stream: int) -> None:
         self._sessions = sessions

@@ -38,6 +38,8 @@ class PieceSession:
         self.provider = provider.recording() if is_recorded else provider
         self.is_recorded = is_recorded
         self.lacking: frozenset[str] = frozenset()
+        self.failure = ""
+        """Why it is not used any more: it failed on inputs on which NumPy does not."""
         self._graph_name = graph.name
         self._names = [value.name for value in graph.inputs], list(graph.output_names)
         self._elements = [element_number(v.tensor.dtype) for v in (*graph.inputs, *graph.outputs)]

@@ -29,6 +29,12 @@ def test_known_faults(text: str, fault: str) -> None:
     assert bool(fault) is bool(known_fault(node))
 
 
+@pytest.mark.parametrize(("given", "fault"), [(", activation_alpha = [0.5]", "parameters"), ("", "")])
+def test_parameters_of_activations(given: str, fault: str) -> None:
+    text = GRU.replace("_, _, _)", f'_, _, _) {{activations = ["HardSigmoid", "Tanh"]{given}}}')
+    assert fault in known_fault(list(parse(text).nodes)[-1])
+
+
 def test_sizes_of_recurrent_cells_are_watched() -> None:
     assert dims_to_watch(parse(GRU)) == (symbol("T"), symbol("B"))
     assert dims_to_watch(parse("graph @main(%x: f32[T]) { %y: f32[T] = relu(%x) return %y }")) == ()

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from capgraph.executors.ort.gpu.device import OrtDevice
 from capgraph.executors.ort.gpu.executable import OneThread
 from capgraph.executors.ort.gpu.provider import Provider
@@ -34,3 +35,14 @@ def program(graph: Graph, folder: Path, provider: Provider = HOST, **options: An
     chosen = replay_options(mode=mode, strict=strict, capture=options, **named)
     gpu = OrtDevice(fake_device(folder))
     return sessions_on(gpu, provider, "cuda", chosen).compile(graph)  # type: ignore[return-value]
+
+
+def inputs(graph: Graph, rows: int, seed: int) -> dict[str, np.ndarray]:
+    """A call's inputs, with that size for every symbol."""
+    random = np.random.default_rng(seed)
+    found = {}
+    for value in graph.inputs:
+        shape = [dim if isinstance(dim, int) else rows for dim in value.shape]
+        array = np.asarray(random.standard_normal(shape))
+        found[value.name] = np.asarray(3) if not shape else array.astype(value.tensor.dtype.numpy)
+    return found

@@ -1,62 +1,23 @@
 """Programs in pieces: recorded, padded, replayed, with host steps between, all equal to the host."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.replay.routing import input_symbols
+from capgraph.ir import foreign
+from capgraph.ir.errors import CapgraphError
 from capgraph.ir.graph import Graph
+from capgraph.ir.op import Trait
 from capgraph.ir.parser import parse
+from capgraph.passes.exactness import Exactness
+from capgraph.passes.numeric import difference
 
-from tests.executors.ort.gpu.on_host import played, program
-
-WHOLE = """
-graph @whole(%x: f32[B, 8], %w: f32[8, 8], %scale: f32[8], %bias: f32[8]) {
-  %m: f32[B, 8] = matmul(%x, %w)
-  %s: f32[B, 8] = add(%m, %bias)
-  %g: f32[B, 8] = gelu(%s)
-  %r: f32[B, 8] = add(%g, %x)
-  %y: f32[B, 8] = layer_norm(%r, %scale, %bias)
-  return %y
-}
-"""
-LOOPED = """
-graph @looped(%x: f32[B, 8], %n: i64[]) {
-  %a: f32[B, 8] = tanh(%x)
-  %b: f32[B, 8] = mul(%a, %a)
-  %l: f32[B, 8] = loop(%n, _, %b) {body = @step, carried = 1}
-  %d: f32[B, 8] = sub(%l, %x)
-  %y: f32[B, 8] = sigmoid(%d)
-  return %y
-}
-graph @step(%i: i64[], %c: bool[], %v: f32[B, 8]) {
-  %t: f32[B, 8] = add(%v, %v)
-  return %c, %t
-}
-"""
-SPARSE = """
-graph @sparse(%x: f32[B, 8]) {
-  %a: f32[B, 8] = relu(%x)
-  %b: f32[B, 8] = sub(%a, %x)
-  %i: i64[2, N] = non_zero(%a)
-  %s: i64[2] = reduce_sum(%i) {axes = [1], keep_dims = false}
-  %f: f32[2] = cast(%s) {to = f32}
-  %t: f32[] = reduce_sum(%f) {axes = [0], keep_dims = false}
-  %c: f32[B, 8] = exp(%b)
-  %y: f32[B, 8] = add(%c, %t)
-  return %y
-}
-"""
-
-
-def inputs(graph: Graph, rows: int, seed: int) -> dict[str, np.ndarray]:
-    random = np.random.default_rng(seed)
-    found = {}
-    for value in graph.inputs:
-        shape = [dim if isinstance(dim, int) else rows for dim in value.shape]
-        array = np.asarray(random.standard_normal(shape))
-        found[value.name] = np.asarray(3) if not shape else array.astype(value.tensor.dtype.numpy)
-    return found
+from tests.executors.ort.gpu.on_host import inputs, played, program
+from tests.executors.ort.gpu.texts import LOOPED, SPARSE, UNKNOWN, WHOLE
+from tests.strategies.graphs import random_graph, random_inputs
 
 
 def check(graph: Graph, folder: Path, sizes: list[int], **options: object):
@@ -82,7 +43,15 @@ def test_a_graph_that_the_provider_takes_whole_is_one_recording(tmp_path: Path):
     assert "1 piece in sessions of ONNX Runtime; 0 nodes outside" in made.remarks
 
 
-@pytest.mark.parametrize("text", [LOOPED, SPARSE])
+@pytest.fixture(autouse=True)
+def _twist() -> Iterator[None]:
+    """What com.example.Twist means."""
+    foreign.register_meaning("com.example", lambda _node, values: (np.sin(values[0]),))
+    yield
+    foreign._meanings.pop("com.example")
+
+
+@pytest.mark.parametrize("text", [LOOPED, SPARSE, UNKNOWN])
 def test_what_it_does_not_record_runs_between_pieces(text: str, tmp_path: Path):
     made = check(parse(text), tmp_path, [4, 4, 4], dynamic={"B": (1, 8)}, buckets={"B": [4]})
     bucket = made.stats().buckets[0]
@@ -90,3 +59,29 @@ def test_what_it_does_not_record_runs_between_pieces(text: str, tmp_path: Path):
     assert bucket.eager_segments >= 1
     assert bucket.refusals == ()
     assert made.stats().counters.replayed_calls == 2
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_random_graphs_are_served_right(first: int, tmp_path: Path):
+    replayed = 0
+    for seed in range(first, first + 20):
+        graph = random_graph(seed)
+        if any(node.op.has(Trait.IMPURE) for node in graph.nodes):
+            continue
+        dynamic = dict.fromkeys(input_symbols(graph), (0, 8))
+        oracle = EagerExecutor().compile(graph)
+        with played():
+            made = program(graph, tmp_path, dynamic=dynamic, buckets=dict.fromkeys(dynamic, (4, 8)))
+            for call in range(3):
+                _sizes, arrays = random_inputs(graph, 1000 * call + seed)
+                given = {value.name: array for value, array in zip(graph.inputs, arrays, strict=True)}
+                try:
+                    expected = oracle.run(given)
+                except CapgraphError:
+                    continue
+                found = made.run(given)
+                for name, value in expected.items():
+                    problem = difference(value, found[name], Exactness.ROUNDING, 512)
+                    assert problem == "", f"seed {seed}, call {call}, output {name} {problem}\n{graph}"
+        replayed += made.stats().counters.replayed_calls
+    assert replayed
