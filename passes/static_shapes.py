@@ -18,7 +18,7 @@ from ..ir.binding import mentioned
 from ..ir.constant import Constant
 from ..ir.constraints import collect_constraints
 from ..ir.dims import Dim, SymDim, Truth, bind, is_at_least, lower_bound, product, symbols
-from ..ir.errors import CapgraphError
+from ..ir.errors import CapgraphError, ShapeError
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops import native
 from ..ir.ops.layout import resolve_reshape
@@ -141,39 +141,36 @@ def _known_form(rule: _Rule, operands: _Operands) -> Static | None:
 
 def _reshape(known: _Operands) -> Static:
     given, requested, allow_zero = known.shape(0), known.dims(1), known.node.attrs["allow_zero"]
-    if not allow_zero and not _copies_no_zero(given, requested):
+    shape = resolve_reshape(given, requested, allow_zero)
+    if not allow_zero and not _is_same_without_elements(given, requested, shape):
         raise _Unknown
-    return Static("reshape", known.node.inputs[:1], {"shape": resolve_reshape(given, requested, allow_zero)})
+    return Static("reshape", known.node.inputs[:1], {"shape": shape})
 
 
-def _copies_no_zero(given: Sequence[Dim], requested: Sequence[Dim]) -> bool:
-    """Whether it never matters that a symbolic size which is 0 while running copies one of the operand's.
-
-    It does not where that one is 0 too, nor where then the number of elements does not fit: nothing is defined there.
-    """
+def _is_same_without_elements(given: Sequence[Dim], requested: Sequence[Dim], shape: Sequence[Dim]) -> bool:
+    """Whether `shape` is what is requested also where symbols are 0, and a size that becomes 0 copies one of `given`."""
     names = sorted(frozenset[str]().union(*map(symbols, requested)))
     if len(names) > MAX_SYMBOLS:
         return False
     subsets = (zero for count in range(len(names) + 1) for zero in combinations(names, count))
-    return all(_copies_no_zero_if(given, requested, dict.fromkeys(zero, 0)) for zero in subsets)
+    return all(_is_same_where(dict.fromkeys(zero, 0), given, requested, shape) for zero in subsets)
 
 
-def _copies_no_zero_if(given: Sequence[Dim], requested: Sequence[Dim], zero: Mapping[str, int]) -> bool:
-    """`_copies_no_zero` where just the symbols in `zero` are 0."""
-    operand = [bind(dim, zero) for dim in given]
-    copied: list[Dim] = []
-    for axis, dim in enumerate(requested):
-        size = bind(dim, zero)
-        is_copy = axis < len(given) and operand[axis] == size
-        if isinstance(dim, SymDim) and size == 0:
-            if axis >= len(given):
-                return True  # there is none to copy: an error
-            copied.append(operand[axis])
-        elif isinstance(dim, int) or is_copy or _is_positive(size):
-            copied.append(size)
-        else:
-            return False
-    return copied == [bind(dim, zero) for dim in requested] or (-1 not in copied and _is_positive(product(copied)))
+def _is_same_where(
+    zero: Mapping[str, int], given: Sequence[Dim], requested: Sequence[Dim], shape: Sequence[Dim]
+) -> bool:
+    """The same where just the symbols in `zero` are 0; true where nothing is defined then."""
+    operand, wanted = ([bind(dim, zero) for dim in dims] for dims in (given, requested))
+    for axis, dim in enumerate(wanted):
+        is_copy = axis < len(operand) and operand[axis] == dim
+        if isinstance(dim, SymDim) and not is_copy and not _is_positive(dim):
+            return False  # it may be 0, or not
+    try:
+        found = resolve_reshape(operand, wanted, allow_zero=False)
+    except ShapeError:
+        return True
+    has_elements = product(operand) != 0
+    return list(found) == [bind(dim, zero) for dim in shape] or (not has_elements and _is_positive(product(found)))
 
 
 def _is_positive(dim: Dim) -> bool:

@@ -126,6 +126,7 @@ def test_ranges() -> None:
         ("2, B, 3, T", "B, T, 6", "", False),  # [2, 0, 6] for B = T = 0
         ("B, T", "B*T, 1", "", True),
         ("B, T, 3", "B*T, -1", "", False),  # [B, 0] for T = 0
+        ("B + 1, T, 5", "1, B*T + T, -1", "", False),  # [1, 0, 5*B + 5] for T = 0
         ("B, T, 3", "B*T, -1", "{allow_zero = true}", True),  # nothing is defined for T = 0
     ],
 )
