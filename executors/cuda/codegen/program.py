@@ -232,7 +232,19 @@ class Program:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that have to be moved at least."""
-        fetched = {fetch.name: fetch for fetch in self.fetches}
-        moved = sum(layout.nbytes for name, layout, _ in self.pointers() if name.removeprefix("p_") not in fetched)
-        return moved + math.prod(self.domain) * sum(fetch.layout.itemsize for fetch in fetched.values())
+        """Bytes that have to be moved at least: what is broadcast counts once, what is looked up as often as it is."""
+        everywhere = math.prod(self.domain)
+        total = sum(store.layout.nbytes for store in self.stores)
+        total += sum(everywhere * fetch.layout.itemsize for fetch in self.fetches)
+        for load in self.loads:
+            if load.lookup is not None:
+                total += load.lookup.layout.nbytes + _looked_up(load.layout, load.lookup.layout)
+            elif not load.table:
+                total += load.layout.nbytes
+        return total
+
+
+def _looked_up(table: Layout, indices: Layout) -> int:
+    """Bytes of the elements that indices pick from a table, each index counted."""
+    steps = zip(table.shape, table.strides, indices.strides, strict=True)
+    return math.prod(size for size, own, step in steps if own or step) * table.itemsize

@@ -22,6 +22,8 @@ MOST_REGISTERS = 64
 MOST_COLUMN_THREADS = 16
 MOST_ROUNDS = 8
 """Vectors that each of 1024 threads may read of a row before the row is better shared by several blocks."""
+LONG_COLUMN = 512
+"""The same for rows across memory, in elements."""
 SMALL_SHARE = 4096
 """Bytes that are not worth a block of their own."""
 MOST_PARTS = 512
@@ -76,9 +78,10 @@ class SplitWay:
         for stage in range(last + 1):
             kernel = RowKernel(self.analysis, self.team, self.width, in_registers=False, part=Part(stage, self.count))
             blocks, parts, _ = kernel.grid()
-            parts = parts if stage < last or self.analysis.element_stores else 1
-            made = Kernel(kernel.text(), (blocks, parts, 1), (*self.team.block, 1))
-            launches.append(KernelLaunch(made, arguments, program.nbytes, flops // (last + 1), may_overlap=True))
+            reads_elements = stage < last or bool(self.analysis.element_stores)
+            made = Kernel(kernel.text(), (blocks, parts if reads_elements else 1, 1), (*self.team.block, 1))
+            nbytes = program.nbytes if reads_elements else used
+            launches.append(KernelLaunch(made, arguments, nbytes, flops // (last + 1), may_overlap=True))
         return Candidate(f"split{self.count}-{self.team.name}", tuple(launches), used)
 
 
@@ -184,8 +187,9 @@ def _is_idle(warps: int, length: int, task: Task) -> bool:
 
 def _is_long(analysis: Analysis, is_across: bool) -> bool:
     """Whether one block would read a row for much longer than launching another kernel takes."""
-    vectors = analysis.row_length if is_across else analysis.row_length // analysis.width()
-    return vectors > MOST_ROUNDS * (MOST_COLUMN_THREADS if is_across else 1024)
+    if is_across:
+        return analysis.row_length > LONG_COLUMN
+    return analysis.row_length // analysis.width() > MOST_ROUNDS * 1024
 
 
 def _split_way(analysis: Analysis, task: Task, is_across: bool) -> SplitWay | None:
