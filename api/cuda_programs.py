@@ -19,6 +19,7 @@ from .ir.graph import Graph, Node
 from .ir.plan import Plan
 from .ir.target import CUDA, Target
 from .passes.fuse import Fuse
+from .passes.merge_products import MergeProducts
 from .passes.pipeline import Pipeline
 from .passes.planning.padding import mask_padding, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy, cut_reason
@@ -29,6 +30,9 @@ PolicyOf = Callable[[CaptureMode, Mapping[str, int]], CapturePolicy]
 
 LARGEST_REGION = 64
 """How many nodes one kernel may do."""
+
+ROUNDING_LEVEL = 3
+"""From this level on products in f32 run on tensor cores, which round factors to 11 bits (TF32)."""
 
 FUSING_LEVEL = 2
 """From this level on nodes share kernels: values inside of one are not rounded to their dtype."""
@@ -46,6 +50,8 @@ class CudaPlanner:
     def of(self, graph: Graph) -> Planner:
         """The planner of one graph."""
         resident = [value.name for value in graph.inputs if self.options.policy_of(value.name).is_in_place]
+        if self.fuses:
+            graph = _with_wide_products(graph)
 
         def plan(sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
             policy = self.policy(mode, sizes)
@@ -75,6 +81,13 @@ class CudaPlanner:
         fuse_for(graph, self.backend, policy.keep_outside if is_whole or otherwise is None else otherwise.keep_outside)
 
 
+def _with_wide_products(graph: Graph) -> Graph:
+    """A copy in which products of one value are one product: on a GPU a launch costs more than a split, a view."""
+    copy = graph.clone()
+    Pipeline(((MergeProducts(),),)).run(copy, check="none")
+    return copy
+
+
 def fuse_for(graph: Graph, backend: Backend, kept_outside: Collection[str] = ()) -> None:
     """Fuses what `backend` has a kernel for. Regions without one, or with an op that is kept, are taken apart again."""
     Pipeline(((Fuse(max_nodes=LARGEST_REGION, rows_behind_products=False),),)).run(graph, check="none")
@@ -100,14 +113,18 @@ def _nothing(_mode: CaptureMode, _sizes: Mapping[str, int]) -> CapturePolicy:
 
 def cuda_eager_executor(device: str, level: int, tune: bool | None) -> Executor:
     """The executor "eager" on a GPU. Raises `UnsupportedError` where that cannot be used."""
-    return eager_on(open_device(checked_index(device), tune), device, level)
+    return eager_on(_opened(device, level, tune), device, level)
 
 
 def cuda_graph_executor(
     device: str, options: ReplayOptions, policy: PolicyOf, level: int, tune: bool | None
 ) -> Executor:
     """The executor "graph" on a GPU. Raises `UnsupportedError` where that cannot be used."""
-    return graphs_on(open_device(checked_index(device), tune), device, options, policy, level)
+    return graphs_on(_opened(device, level, tune), device, options, policy, level)
+
+
+def _opened(device: str, level: int, tune: bool | None) -> CudaDevice:
+    return open_device(checked_index(device), tune, tf32=level >= ROUNDING_LEVEL)
 
 
 def eager_on(gpu: CudaDevice, device: str, level: int) -> Executor:

@@ -53,7 +53,7 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     `keep_outside`, `progress`.
 
     `level` bounds what passes may do: 0 nothing, 1 not a bit of any result changes, 2 sums may be re-associated, 3
-    approximations. `verify="structure"` checks the graph as it comes and after every pass, "numeric" compares what it
+    approximations, such as TF32 for products in f32 on a GPU. `verify="structure"` checks the graph as it comes and after every pass, "numeric" compares what it
     gives on drawn inputs as well, "none" does neither. `strict` raises where a recorded program would fall back.
     `freeze_initializers` makes initializers that are also inputs constants (None: as the ONNX version of the model
     means it).

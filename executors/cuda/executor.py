@@ -54,13 +54,14 @@ def kept_choices() -> Choices:
     return Choices(cache_folder() / "choices")
 
 
-def open_device(index: int, tunes: bool | None = None) -> CudaDevice:
+def open_device(index: int, tunes: bool | None = None, *, tf32: bool = False) -> CudaDevice:
     """The GPU `index`, for one program; machine code and constants are shared by all programs of the process.
 
-    `tunes` says for which steps the ways are measured: None for products, True for all, False for none.
+    `tunes` says for which steps the ways are measured: None for products, True for all, False for none. `tf32` lets
+    products in f32 round their factors.
     """
     driver, libraries = _driver(index), _libraries(index)
-    backend = Backend(driver.chip, frozenset(libraries))
+    backend = Backend(driver.chip, frozenset(libraries), tf32)
     device = CudaDevice(driver, _compiler(driver.chip.arch), backend, _constants(index), libraries)
     device.selector = None if tunes is False else Selector(device, kept_choices(), tunes)
     return device

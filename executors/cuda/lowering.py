@@ -7,7 +7,7 @@ decline, the step runs on the host by its op's NumPy meaning, for a reason that 
 import importlib
 import importlib.util
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from ...ir.constant import Constant
@@ -58,22 +58,26 @@ class Ways:
 
 @dataclass(frozen=True)
 class Backend:
-    """What a machine has for lowering: its chip, and the libraries that are installed there."""
+    """What a machine has for lowering: its chip, the libraries that are installed there.
+
+    `tf32` lets the factors of products in f32 be rounded to 11 bits, as tensor cores take them.
+    """
 
     chip: Chip = field(default_factory=Chip)
     libraries: frozenset[str] = frozenset()
+    tf32: bool = False
 
     # ---- what planning asks
 
     def captures(self, node: Node) -> bool:
         """Whether there is a kernel for a node of a specialised graph; views and constants need none."""
-        return content_of(node.outputs[0]) is not None or any(self._proposed(_task_before(node, {}, self.chip)))
+        return content_of(node.outputs[0]) is not None or any(self._proposed(self._task_before(node, {})))
 
     def scratch_bytes(self, node: Node, views: Mapping[Value, View]) -> int:
         """The most scratch that a way of doing `node` takes."""
         if node.op.has(_ON_HOST):
             return 0
-        return max((each.scratch_bytes for each in self._proposed(_task_before(node, views, self.chip))), default=0)
+        return max((each.scratch_bytes for each in self._proposed(self._task_before(node, views))), default=0)
 
     # ---- what executors ask
 
@@ -88,12 +92,15 @@ class Backend:
         problem = host_reason(plan, step.node)
         if problem:
             return Ways(step, (_on_host(problem),))
-        task = task_of(plan, step, self.chip)
+        task = replace(task_of(plan, step, self.chip), tf32=self.tf32)
         if all(0 in view.shape for view in task.results):
             return Ways(step)
         known = families_of(step.node.op.name)
         why = "no kernel fits its dtypes or layouts" if known else "there is no kernel for this op"
         return Ways(step, (*self._proposed(task), _on_host(why)), task)
+
+    def _task_before(self, node: Node, views: Mapping[Value, View]) -> Task:
+        return replace(task_before(node, views, self.chip), tf32=self.tf32)
 
     def _proposed(self, task: Task) -> Iterator[Candidate]:
         for lowering in families_of(task.node.op.name):
@@ -137,7 +144,7 @@ def task_of(plan: Plan, step: Step, chip: Chip) -> Task:
     )
 
 
-def _task_before(node: Node, views: Mapping[Value, View], chip: Chip) -> Task:
+def task_before(node: Node, views: Mapping[Value, View], chip: Chip) -> Task:
     """A node of a specialised graph as a task before its memory is planned; `views` are what is known of it."""
     values = [*node.inputs, *node.outputs]
     places = [None if v is None else views.get(v) or _some_view(v, index) for index, v in enumerate(values)]
