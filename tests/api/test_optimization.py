@@ -41,9 +41,9 @@ def test_options_that_are_there(options: dict[str, Any]) -> None:
     ("options", "message"),
     [
         ({"executor": "gpu"}, r"no executor 'gpu'\n.*auto, ort, eager, graph"),
-        ({"device": "cuda"}, "device='cuda' is not supported yet"),
+        ({"device": "tpu"}, "device='tpu' is not known"),
         ({"mode": "piecewise"}, "mode='piecewise' is for programs that record"),
-        ({"executor": "graph", "device": "cuda"}, "device='cuda' is not supported yet"),
+        ({"executor": "graph", "device": "tpu"}, "device='tpu' is not known"),
         ({"executor": "graph", "capture": {"bugdet": 1}}, "capture has no option 'bugdet'"),
         ({"executor": "graph", "capture": {"inputs": {"x": "move"}}}, "x='move' is not known"),
         ({"mode": "fast"}, "mode='fast' is not known"),

@@ -15,6 +15,7 @@ from capgraph.ir.errors import CapgraphError
 from capgraph.ir.op import Trait
 from capgraph.passes.exactness import Exactness
 from capgraph.passes.numeric import difference
+
 from tests.strategies.graphs import random_graph, random_inputs
 
 pytestmark = [
