@@ -14,7 +14,7 @@ from ....ir.types import DType, Kind
 from .layouts import INT_LIMIT, Layout
 from .pointwise import Builder, is_pointwise
 from .program import Program
-from .regions import Region, dtype_of, shape_of
+from .regions import Region, shape_of
 from .types import Name, computed, number, unsigned
 
 
@@ -393,11 +393,19 @@ def top_one_program(region: Region) -> Program:
     return b.program
 
 
-def folds_of(region: Region) -> bool:
-    """Whether a region has nodes with folds."""
-    return any(node.op.name in FOLDINGS for node in region.nodes)
-
-
-def value_dtypes(region: Region) -> set[DType]:
-    """The element types of a region's values."""
-    return {dtype_of(value) for node in region.nodes for value in (*node.operands, *node.outputs)}
+def quantising_program(region: Region) -> Program:
+    """The program of `dynamic_quantize_linear`: one row, whose range gives the scale and the zero point."""
+    (node,) = region.nodes
+    shape = shape_of(node.operands[0])
+    b = FoldBuilder(region, Program(shape, tuple(range(len(shape)))), shape)
+    x, define = b.name(node.operands[0]), b.program.define
+    low = define(DType.F32, f"least({b.extremum('min_of', x.text, x.dtype).text}, 0.0f)")
+    high = define(DType.F32, f"greatest({b.extremum('max_of', x.text, x.dtype).text}, 0.0f)")
+    spread = f"({high.text} - {low.text}) / 255.0f"
+    scale = define(DType.F32, f"{low.text} == {high.text} ? 1.0f : {spread}")
+    zero = define(DType.F32, f"rintf(least(greatest(-{low.text} / {scale.text}, 0.0f), 255.0f))")
+    held = f"least(greatest(rintf({x.text} / {scale.text}) + {zero.text}, 0.0f), 255.0f)"
+    results = (define(DType.U8, f"(unsigned char){held}"), scale, define(DType.U8, f"(unsigned char){zero.text}"))
+    for (_, layout), name in zip(region.results, results, strict=True):
+        b.program.store(name, layout)
+    return b.program

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..launch import Argument, Candidate, Kernel, KernelLaunch, Lowering, Place, Task
-from .folds import FOLDINGS, fold_program, grouped_program, top_one_program
+from .folds import FOLDINGS, fold_program, grouped_program, quantising_program, top_one_program
 from .levels import Analysis
 from .pointwise import has_types
 from .program import Program
@@ -216,6 +216,10 @@ def _lower_grouped(task: Task) -> Iterator[Candidate]:
     yield from _lowered(task, grouped_program)
 
 
+def _lower_quantising(task: Task) -> Iterator[Candidate]:
+    yield from _lowered(task, quantising_program)
+
+
 def _lower_top_one(task: Task) -> Iterator[Candidate]:
     if task.node.attrs["k"] == 1:
         yield from _lowered(task, top_one_program)
@@ -231,6 +235,7 @@ LOWERINGS: Mapping[str, Lowering] = {
     **dict.fromkeys(FOLDINGS, lower_folds),
     "instance_norm": _lower_grouped,
     "group_norm": _lower_grouped,
+    "dynamic_quantize_linear": _lower_quantising,
     "top_k": _lower_top_one,
 }
 """Ops with folds."""

@@ -10,10 +10,10 @@ import hashlib
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 from capgraph.executors.cuda.codegen.prelude import PRELUDE
 from capgraph.executors.cuda.launch import Candidate, Kernel, KernelLaunch, Packed, Place, Scalar
 from capgraph.executors.cuda.packing import packed_bytes
@@ -184,6 +184,26 @@ def compiled(kernels: Iterable[Kernel], folder: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
+def launched(library: ctypes.CDLL, launch: KernelLaunch, base: Callable[[int], int]) -> None:
+    """Runs a launch; `base` gives the address of each buffer."""
+    held: list[Array] = []
+    values = [_argument(argument, base, held) for argument in launch.arguments]
+    pointers = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(value) for value in values))
+    function = ctypes.cast(getattr(library, f"call_{name_of(launch.kernel)}"), ctypes.c_void_p)
+    grid, block = ((ctypes.c_uint * 3)(*sizes) for sizes in (launch.kernel.grid, launch.kernel.block))
+    assert library.launch(function, grid, block, pointers) == 0, "threads met different barriers"
+
+
+def _argument(argument: Place | Packed | Scalar, base: Callable[[int], int], held: list[Array]) -> Any:
+    if isinstance(argument, Scalar):
+        kinds = {"int": ctypes.c_int, "long long": ctypes.c_longlong, "float": ctypes.c_float}
+        return kinds[argument.ctype](argument.value)
+    if isinstance(argument, Packed):
+        held.append(packed_bytes(argument))
+        return ctypes.c_void_p(address_of(held[-1]))
+    return ctypes.c_void_p(base(argument.buffer) + argument.offset)
+
+
 class Emulator:
     """The kernels of a library, run over the memory of one plan."""
 
@@ -198,24 +218,7 @@ class Emulator:
         """Runs the launches of one step."""
         for each in candidate.launches:
             assert isinstance(each, KernelLaunch)
-            self._launch(each)
-
-    def _launch(self, launch: KernelLaunch) -> None:
-        values = [self._argument(argument) for argument in launch.arguments]
-        pointers = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(value) for value in values))
-        function = ctypes.cast(getattr(self.library, f"call_{name_of(launch.kernel)}"), ctypes.c_void_p)
-        grid, block = ((ctypes.c_uint * 3)(*sizes) for sizes in (launch.kernel.grid, launch.kernel.block))
-        assert self.library.launch(function, grid, block, pointers) == 0, "threads met different barriers"
-
-    def _argument(self, argument: Place | Packed | Scalar) -> ctypes._SimpleCData:
-        if isinstance(argument, Scalar):
-            kinds = {"int": ctypes.c_int, "long long": ctypes.c_longlong, "float": ctypes.c_float}
-            return kinds[argument.ctype](argument.value)
-        if isinstance(argument, Packed):
-            array = packed_bytes(argument)
-            self._held.append(array)
-            return ctypes.c_void_p(address_of(array))
-        return ctypes.c_void_p(self._base(argument.buffer) + argument.offset)
+            launched(self.library, each, self._base)
 
     def _base(self, buffer: int) -> int:
         found = self.plan.buffers[buffer]
@@ -226,24 +229,7 @@ class Emulator:
         return address_of(array)
 
 
-def relative_error(found: Array, expected: Array) -> float:
-    """The largest difference in units of the largest expected magnitude around it: 0 for exact results."""
-    a, b = (np.asarray(x).astype(np.complex128 if x.dtype.kind == "c" else np.float64) for x in (found, expected))
-    if a.shape != b.shape or not np.array_equal(np.isnan(a), np.isnan(b)):
-        return float("inf")
-    both = ~np.isnan(a)
-    a, b = a[both], b[both]
-    infinite = np.isinf(a) | np.isinf(b)
-    if not np.array_equal(a[infinite], b[infinite]):
-        return float("inf")
-    a, b = a[~infinite], b[~infinite]
-    return float(np.max(np.abs(a - b) / np.maximum(np.abs(b), 1e-3 * np.max(np.abs(b), initial=0) + 1e-30), initial=0))
-
-
 def kernels_of(candidates: Iterable[Candidate]) -> list[Kernel]:
     """The kernels that candidates launch."""
     launches = (launch for candidate in candidates for launch in candidate.launches)
     return [launch.kernel for launch in launches if isinstance(launch, KernelLaunch)]
-
-
-Named = Mapping[str, Sequence[Array]]
