@@ -31,7 +31,7 @@ class Subject:
 
     def __post_init__(self) -> None:
         self.module = models.build(self.name).to(HALF[self.dtype])
-        self.graph = _exported(self)
+        self.graph = load_model(exported(self.module, self.inputs(models.SEED))).graph
 
     def inputs(self, seed: int) -> dict[str, Array]:
         """Fresh random inputs by name."""
@@ -68,19 +68,20 @@ def relative_error(given: Array, expected: Array) -> float:
     return error if np.isfinite(error) else float("inf")
 
 
-def _exported(subject: Subject) -> Graph:
-    example = subject.inputs(models.SEED)
+def exported(module: Any, example: Mapping[str, Array], axes: Any = None) -> bytes:
+    """A module through torch.onnx as the bytes of an ONNX file; `axes` names symbolic ones of its inputs."""
     with warnings.catch_warnings(action="ignore"):  # the exporter's own
         program = torch.onnx.export(
-            subject.module.cpu(),
+            module.cpu(),
             tuple(torch.from_numpy(array) for array in example.values()),
             dynamo=True,
             optimize=False,
             verbose=False,
             input_names=list(example),
             output_names=["output"],
+            dynamic_shapes=None if axes is None else (axes,),
         )
     assert program is not None  # with dynamo there is one
     content = io.BytesIO()
     program.save(content)
-    return load_model(content.getvalue()).graph
+    return content.getvalue()
