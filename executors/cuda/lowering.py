@@ -19,6 +19,7 @@ from .launch import Candidate, Chip, HostCall, LibraryCall, Lowering, Place, Tas
 
 FAMILIES = (
     ".products",
+    ".quantised_products",
     ".gemv",
     ".convolutions",
     ".attention",

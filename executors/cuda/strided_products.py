@@ -4,13 +4,17 @@ It is what is left when cuBLASLt has no such product (integers, strides of which
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ...ir.types import DType
 from .codegen.types import computed, stored
 from .indexing import index_type, offset_code, split_index_code
 from .launch import Chip, Kernel, KernelLaunch
 from .products import Factors
+from .quantisation import Quantisation
 from .regions import Source
+from .tails import offset_at
 
 _DEPTH, _THREADS = 16, 256
 
@@ -25,9 +29,16 @@ def tile_size(rows: int, columns: int, count: int, chip: Chip) -> int:
 
 
 def strided_product(
-    factors: Factors, alpha: float = 1.0, beta: float = 1.0, chip: Chip | None = None
+    factors: Factors,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    chip: Chip | None = None,
+    quantisation: Quantisation | None = None,
 ) -> KernelLaunch | None:
-    """The product d = alpha * a @ b + beta * c; None for integers with factors that are no whole numbers."""
+    """The product d = alpha * a @ b + beta * c; None for integers with factors that are no whole numbers.
+
+    With `quantisation` the factors have zero points, and the result may be quantised; leading axes are then all there.
+    """
     d = factors.d
     total = _SUMS.get(d.dtype, "float")
     if d.dtype.is_integer and not (alpha.is_integer() and beta.is_integer()):
@@ -37,8 +48,9 @@ def strided_product(
     rows, columns = d.shape[-2:]
     tile = tile_size(rows, columns, math.prod(d.shape[:-2]), chip or Chip())
     tiles = -(-rows // tile) * -(-columns // tile) * math.prod(d.shape[:-2])
-    text = _text(factors, total, alpha, beta, tile)
-    sources = [factors.a, factors.b, *([factors.c] if factors.c is not None else []), d]
+    ends = _plain_ends(factors, alpha, beta, total) if quantisation is None else _quantised_ends(factors, quantisation)
+    sources = [factors.a, factors.b, *ends.sources, d]
+    text = _text(factors, ends, tile)
     return KernelLaunch(
         Kernel(text, (tiles, 1, 1), (_THREADS, 1, 1)),
         tuple(source.argument for source in sources),
@@ -48,24 +60,68 @@ def strided_product(
     )
 
 
-def _text(factors: Factors, total: str, alpha: float, beta: float, tile: int) -> str:
-    each = tile // 16
+@dataclass(frozen=True)
+class _Ends:
+    """How elements of the factors are read, and what is done with a sum."""
+
+    total: str
+    left: str
+    right: str
+    finish: str
+    parameters: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
+
+
+_LEFT, _RIGHT = ("(m0 + m)", "(k0 + k)"), ("(k0 + k)", "(n0 + n)")
+
+
+def _plain_ends(factors: Factors, alpha: float, beta: float, total: str) -> _Ends:
     a, b, c, d = factors.a, factors.b, factors.c, factors.d
-    rows, columns, inner = d.shape[-2], d.shape[-1], a.shape[-1]
-    index = index_type(a, b, d, *([c] if c is not None else []))
     factor, weight = (f"({total}){int(x) if d.dtype.is_integer else x}" for x in (alpha, beta))
-    addend = f" + {weight} * ({total})get(c[at_c + {_at('m', 'n', c)}])" if c is not None else ""
-    kind = stored(d.dtype)
+    left, right = f"({total})get(a[at_a + {_at(*_LEFT, a)}])", f"({total})get(b[at_b + {_at(*_RIGHT, b)}])"
+    result = f"d[at_d + {_at('m', 'n', d)}]"
+    if c is None:
+        return _Ends(total, left, right, f"put({result}, ({computed(d.dtype)})({factor} * sum));")
+    at = offset_at(c, d.shape, [*_leading(factors), "m", "n"])
+    made = f"{factor} * sum + {weight} * ({total})get(c[{at}])"
+    finish = f"put({result}, ({computed(d.dtype)})({made}));"
+    return _Ends(total, left, right, finish, (f"const {stored(c.dtype)}* c",), (c,))
+
+
+def _quantised_ends(factors: Factors, quantisation: Quantisation) -> _Ends:
+    shape, leading = factors.d.shape, _leading(factors)
+
+    def at(row: str, column: str) -> Callable[[Source], str]:
+        return lambda source: offset_at(source, shape, [*leading, row, column])
+
+    return _Ends(
+        quantisation.total,
+        quantisation.centred("a", f"a[at_a + {_at(*_LEFT, factors.a)}]", at("(m0 + m)", "0")),
+        quantisation.centred("b", f"b[at_b + {_at(*_RIGHT, factors.b)}]", at("0", "(n0 + n)")),
+        quantisation.finish(f"d[at_d + {_at('m', 'n', factors.d)}]", factors.d.dtype, "sum", at("m", "n")),
+        tuple(quantisation.parameters),
+        tuple(quantisation.sources.values()),
+    )
+
+
+def _leading(factors: Factors) -> list[str]:
+    return [f"l{axis}" for axis in range(len(factors.leading))]
+
+
+def _text(factors: Factors, ends: _Ends, tile: int) -> str:
+    each, total = tile // 16, ends.total
+    a, b, d = factors.a, factors.b, factors.d
+    rows, columns, inner = d.shape[-2], d.shape[-1], a.shape[-1]
+    index = index_type(a, b, d)
     parameters = [f"const {stored(a.dtype)}* __restrict__ a", f"const {stored(b.dtype)}* __restrict__ b"]
-    if c is not None:
-        parameters.append(f"const {kind}* c")
-    names = [("a", a), ("b", b), ("d", d)] + ([("c", c)] if c is not None else [])
-    leading = [f"l{axis}" for axis in range(len(factors.leading))]
+    parameters += [*ends.parameters, f"{stored(d.dtype)}* d"]
+    names = [("a", a), ("b", b), ("d", d)]
+    leading = _leading(factors)
     offsets = "\n  ".join(
         f"const {index} at_{name} = {offset_code(leading, source.strides[:-2])};" for name, source in names
     )
     return f"""
-extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({", ".join(parameters)}, {kind}* d) {{
+extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({", ".join(parameters)}) {{
   begin();
   __shared__ {total} left[{_DEPTH}][{tile} + 1], right[{_DEPTH}][{tile} + 1];
   {index} block = blockIdx.x;
@@ -79,12 +135,12 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({", ".join(paramet
     for (int i = threadIdx.x; i < {tile * _DEPTH}; i += {_THREADS}) {{
       const int {_walk("m", tile, a.strides[-1] != 1)};
       const bool is_inside = m0 + m < {rows} && k0 + k < {inner};
-      left[k][m] = is_inside ? ({total})get(a[at_a + {_at("(m0 + m)", "(k0 + k)", a)}]) : 0;
+      left[k][m] = is_inside ? {ends.left} : 0;
     }}
     for (int i = threadIdx.x; i < {tile * _DEPTH}; i += {_THREADS}) {{
       const int {_walk("n", tile, b.strides[-1] == 1)};
       const bool is_inside = n0 + n < {columns} && k0 + k < {inner};
-      right[k][n] = is_inside ? ({total})get(b[at_b + {_at("(k0 + k)", "(n0 + n)", b)}]) : 0;
+      right[k][n] = is_inside ? {ends.right} : 0;
     }}
     __syncthreads();
     for (int k = 0; k < {_DEPTH}; k++)
@@ -100,7 +156,8 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({", ".join(paramet
     for (int j = 0; j < {each}; j++) {{
       const int m = m0 + ty + 16 * i, n = n0 + tx + 16 * j;
       if (m >= {rows} || n >= {columns}) continue;
-      put(d[at_d + {_at("m", "n", d)}], ({computed(d.dtype)})({factor} * sums[i][j]{addend}));
+      const {total} sum = sums[i][j];
+      {ends.finish}
     }}
 }}
 """

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from capgraph.executors.cuda.launch import Argument, Candidate, Chip, LibraryCall, Packed, Place, Task
+from capgraph.executors.cuda.launch import Argument, Candidate, Chip, KernelLaunch, LibraryCall, Packed, Place, Task
 from capgraph.executors.cuda.packing import packed_bytes
 from capgraph.executors.cuda.problems import AttentionProblem, ConvProblem, MatmulProblem, Matrix, Tensor
 from capgraph.ir.constant import Array, Constant
@@ -17,6 +18,8 @@ from capgraph.ir.ops.conv import conv, conv_transpose
 from capgraph.ir.plan import View
 from capgraph.passes.fuse import Fuse
 from capgraph.passes.pipeline import Pipeline
+
+from tests.executors.cuda.emulator import compiled, launched
 
 SCRATCH = 1 << 22
 PADDING = 64
@@ -44,6 +47,10 @@ class Memory:
         assert isinstance(argument, Place)
         data = self.buffers[argument.buffer]
         return np.ndarray(tuple(shape), dtype, data, PADDING + argument.offset, steps)
+
+    def address(self, buffer: int) -> int:
+        """Where the content of a buffer begins."""
+        return int(self.buffers[buffer].ctypes.data) + PADDING
 
     def is_intact(self) -> bool:
         """Whether nothing was written before or behind a buffer."""
@@ -155,11 +162,18 @@ class Setting:
     memory: Memory
     expected: list[Array]
 
-    def found(self, candidate: Candidate) -> list[Array]:
-        """The results after all launches of a candidate that has library calls alone."""
+    def found(self, candidate: Candidate, folder: Path | None = None) -> list[Array]:
+        """The results after all launches of a candidate; kernels are emulated, which takes a folder for their code."""
+        kernels = [launch.kernel for launch in candidate.launches if isinstance(launch, KernelLaunch)]
+        assert not kernels or folder is not None
+        library = compiled(kernels, folder) if kernels and folder is not None else None
         for launch in candidate.launches:
-            assert isinstance(launch, LibraryCall)
-            solve(launch, self.memory)
+            if isinstance(launch, LibraryCall):
+                solve(launch, self.memory)
+                continue
+            assert isinstance(launch, KernelLaunch)
+            assert library is not None
+            launched(library, launch, self.memory.address)
         assert self.memory.is_intact()
         return [_read(self.memory, view) for view in self.task.results]
 

@@ -1,0 +1,92 @@
+"""Products by strides and of quantised tensors, their kernels emulated on the host."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from capgraph.executors.cuda.launch import Chip, LibraryCall
+from capgraph.executors.cuda.products import lower_product
+from capgraph.executors.cuda.quantised_products import LOWERINGS, lower_matmul_integer
+from capgraph.executors.cuda.strided_products import tile_size
+from capgraph.ir.constant import Array
+from capgraph.ir.graph import Graph
+from capgraph.ir.ops import native
+from capgraph.ir.types import DType, TensorType
+
+from tests.executors.cuda.solving import Layout, Setting, constant, setting
+
+
+def product(op: str, arrays: dict[str, Array], layouts: dict[str, Layout] | None = None, **attrs: Any) -> Setting:
+    graph = Graph()
+    values = [graph.add_input(name, TensorType(DType.of(x.dtype), x.shape)) for name, x in arrays.items()]
+    graph.set_outputs([graph.append(native(op), values, attrs).output])
+    return setting(graph, arrays, layouts)
+
+
+def drawn(shape: Sequence[int], dtype: Any, seed: int = 0) -> Array:
+    rng = np.random.default_rng(seed)
+    kind = np.dtype(dtype).kind
+    return (rng.integers(-100, 100, shape) if kind in "iu" else rng.standard_normal(shape)).astype(dtype)
+
+
+def every_other(array: Array) -> Array:
+    wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
+    wide[..., ::2] = array
+    return wide[..., ::2]
+
+
+def by_strides(made: Setting, folder: Path) -> None:
+    lowering = LOWERINGS.get(made.task.node.op.name, lower_product)
+    (candidate,) = (each for each in lowering(made.task) if each.name == "strided")
+    (found,), (expected,) = made.found(candidate, folder), made.expected
+    if expected.dtype.kind in "iu":
+        assert (found == expected).all()
+    else:
+        assert np.allclose(found.astype(np.float64), expected.astype(np.float64), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint64])
+def test_any_strides_and_dtypes(dtype: Any, tmp_path: Path) -> None:
+    arrays = {"a": drawn((2, 1, 17, 9), dtype), "b": drawn((3, 9, 21), dtype, 1)}
+    by_strides(product("matmul", arrays, {"a": every_other}), tmp_path)
+
+
+@pytest.mark.parametrize("c", [(5, 1), (7,), ()])
+def test_addends_of_any_shape(c: tuple[int, ...], tmp_path: Path) -> None:
+    arrays = {"a": drawn((6, 5), np.float32), "b": drawn((7, 6), np.float32, 1), "c": drawn(c, np.float32, 2)}
+    by_strides(product("gemm", arrays, alpha=0.5, beta=2.0, trans_a=True, trans_b=True), tmp_path)
+
+
+@pytest.mark.parametrize("zeros", [((), ()), ((1,), (5,)), ((4,), (1,))])
+def test_bytes_with_zero_points(zeros: tuple[tuple[int, ...], tuple[int, ...]], tmp_path: Path) -> None:
+    arrays = {"a": drawn((4, 6), np.uint8), "b": drawn((6, 5), np.int8, 1)}
+    arrays |= {"za": drawn(zeros[0], np.uint8, 2), "zb": drawn(zeros[1], np.int8, 3)}
+    by_strides(product("matmul_integer", arrays), tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_results_that_are_quantised_again(dtype: Any, tmp_path: Path) -> None:
+    arrays = {"a": drawn((2, 4, 6), np.int8), "sa": np.array([0.01, 0.02, 0.03, 0.5], np.float32)}
+    arrays |= {"za": np.array([1, 2, 3, 4], np.int8), "b": drawn((6, 5), np.int8, 1)}
+    arrays |= {"sb": np.linspace(0.1, 0.5, 5, dtype=np.float32), "zb": drawn((5,), np.int8, 3)}
+    arrays |= {"sy": np.array(0.7, np.float32), "zy": np.array(3, dtype)}
+    by_strides(product("qlinear_matmul", arrays), tmp_path)
+
+
+def test_signed_bytes_without_zero_points_are_the_librarys_where_sizes_fit() -> None:
+    weight = drawn((32, 16), np.int8, 1)
+    graph = Graph()
+    x = graph.add_input("x", TensorType(DType.I8, (5, 32)))
+    graph.set_outputs([graph.append(native("matmul_integer"), [x, constant(graph, weight), None, None]).output])
+    made = setting(graph, {"x": drawn((5, 32), np.int8)})
+    first, *others = lower_matmul_integer(made.task)
+    assert isinstance(first.launches[0], LibraryCall)
+    assert [each.name for each in others] == ["strided"]
+    assert (made.found(first)[0] == made.expected[0]).all()
+
+
+def test_tiles_are_small_where_there_are_few() -> None:
+    chip = Chip()
+    assert [tile_size(size, size, 1, chip) for size in (1024, 512, 64)] == [64, 32, 16]
