@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache, partial
 from typing import Any
 
@@ -131,9 +131,10 @@ class CupyDriver:
         self._cupy = cupy
         self._runtime = cupy.cuda.runtime
         self.index = index
-        self._device = Device(index)
-        self._device.set_current()
-        cupy.cuda.Device(index).use()
+        only_one = self._runtime.getDeviceCount() == 1
+        self.active: AbstractContextManager[Any] = nullcontext() if only_one else cupy.cuda.Device(index)
+        with self.active:
+            Device(index).set_current()
         properties = self._runtime.getDeviceProperties(index)
         self.chip = _chip(properties)
         self.name = properties["name"].decode()

@@ -4,7 +4,8 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
 
 from ...ir.constant import Array
 from .compiler import Compiled
@@ -59,9 +60,13 @@ class UpdatableGraph(DeviceGraph, Protocol):
 
 
 class Driver(Protocol):
-    """One GPU. Whatever fails raises one of `failures`, of which `explained` makes an error for users."""
+    """One GPU. Whatever fails raises one of `failures`, of which `explained` makes an error for users.
+
+    Within `active` the calls of this thread go to this GPU; it can be entered any number of times.
+    """
 
     index: int
+    active: AbstractContextManager[Any]
     name: str
     chip: Chip
     failures: tuple[type[BaseException], ...]

@@ -35,7 +35,7 @@ class CudaExecutable:
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """See `Executable.run`."""
         device = self._device
-        with self._lock:
+        with self._lock, self._device.driver.active:
             try:
                 if self._shortcut is not None:
                     results = self._shortcut.run(inputs)
@@ -91,7 +91,7 @@ class CudaExecutable:
     def profile(self, inputs: Mapping[str, Any]) -> Profile:
         """The launches of a call with these inputs, each timed by itself. Raises as `run` does."""
         device = self._device
-        with self._lock:
+        with self._lock, self._device.driver.active:
             try:
                 device.driver.check()
                 device.enter(self._framework(inputs))
@@ -114,7 +114,7 @@ class CudaExecutable:
 
     def close(self) -> None:
         """See `Executable.close`."""
-        with self._lock:
+        with self._lock, self._device.driver.active:
             self._shortcut = None
             self._inner.close()
             self._eager.close()

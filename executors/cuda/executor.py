@@ -60,9 +60,11 @@ def open_device(index: int, tunes: bool | None = None, *, tf32: bool = False) ->
     `tunes` says for which steps the ways are measured: None for products, True for all, False for none. `tf32` lets
     products in f32 round their factors.
     """
-    driver, libraries = _driver(index), _libraries(index)
-    backend = Backend(driver.chip, frozenset(libraries), tf32)
-    device = CudaDevice(driver, _compiler(driver.chip.arch), backend, _constants(index), libraries)
+    driver = _driver(index)
+    with driver.active:
+        libraries = _libraries(index)
+        backend = Backend(driver.chip, frozenset(libraries), tf32)
+        device = CudaDevice(driver, _compiler(driver.chip.arch), backend, _constants(index), libraries)
     device.selector = None if tunes is False else Selector(device, kept_choices(), tunes)
     return device
 
@@ -98,4 +100,5 @@ class CudaExecutor:
 
     def compile(self, graph: Graph) -> CudaExecutable:
         """`graph` as a program on the device."""
-        return CudaExecutable(self._inner.compile(graph), self._eager.compile(graph), self._device)
+        with self._device.driver.active:
+            return CudaExecutable(self._inner.compile(graph), self._eager.compile(graph), self._device)

@@ -5,7 +5,7 @@ Kernels are the ops' NumPy meanings, as calls of a library that only these tests
 
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,7 @@ class FakeDriver:
     """A `Driver`. `limit` bounds what can be allocated at a time."""
 
     index = 0
+    active = nullcontext()
     name = "fake"
     chip = Chip()
     failures: tuple[type[BaseException], ...] = (FakeFailure,)
