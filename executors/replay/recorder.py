@@ -25,7 +25,10 @@ class Pointer(NamedTuple):
 
 
 class Recording(Protocol):
-    """Steps that were recorded. It refers to memory by address and is only valid while that memory stays."""
+    """Steps that were recorded. It refers to memory by address and is only valid while that memory stays.
+
+    A replay gives the bits of an eager run. A recording that does not has an attribute `keeps_bits`, which is False.
+    """
 
     @property
     def pointers(self) -> tuple[Pointer, ...]:

@@ -25,9 +25,13 @@ class OrtDevice(CudaDevice):
 
     def __init__(self, opened: CudaDevice) -> None:
         sessions: dict[str, PieceSession] = {}
-        chip, names = opened.backend.chip, opened.backend.libraries
-        libraries = {name: opened.library(name) for name in names}
-        backend = PieceBackend(chip, names | {LIBRARY}, sessions)
+        libraries = {name: opened.library(name) for name in opened.backend.libraries}
+        backend = PieceBackend(
+            chip=opened.backend.chip,
+            libraries=opened.backend.libraries | {LIBRARY},
+            tf32=opened.backend.tf32,
+            sessions=sessions,
+        )
         super().__init__(opened.driver, opened.compiler, backend, opened.constants, libraries)
         self.pieces = PieceLibrary(sessions, self.driver.order, self.own_stream)
         self.sessions = sessions
@@ -121,7 +125,12 @@ class OrtRecorder:
 
 
 class OrtRecording:
-    """Recordings of sessions, each under a number of its own: a `Recording`."""
+    """Recordings of sessions, each under a number of its own: a `Recording`.
+
+    ONNX Runtime may take other kernels while it records, so that results are those of eager runs within rounding.
+    """
+
+    keeps_bits = False
 
     def __init__(self, bound: OrtPlan, calls: list[LibraryCall]) -> None:
         self.pointers: tuple[Pointer, ...] = pointers_of(bound)

@@ -51,7 +51,7 @@ def cuda_provider(index: int, stream: int, level: int = 2) -> Provider:
     1.04 times as fast as what is chosen by default.
     """
     options = {
-        "device_id": str(index),
+        **({"device_id": str(index)} if index else {}),  # naming the first one is met with a warning on the terminal
         "user_compute_stream": str(stream),
         "arena_extend_strategy": "kSameAsRequested",
         "sdpa_kernel": FLASH_OR_EFFICIENT,

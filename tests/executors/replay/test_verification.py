@@ -3,7 +3,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from capgraph.executors.replay.verification import output_problem, tail_poison
+from capgraph.executors.replay.verification import output_problem, piece_problem, tail_poison
+from capgraph.ir.plan import Segment
 
 F32 = np.float32
 
@@ -51,3 +52,39 @@ def test_padded_rows_hold_the_worst_that_cannot_fail() -> None:
     assert tail_poison(np.array([3, 1])) == 3
     assert tail_poison(np.zeros(0, np.int64)) == 0
     assert not tail_poison(np.array([True]))
+
+
+class Replayed:
+    """A bound plan whose replay gives other numbers than its eager run."""
+
+    def __init__(self, eager: Any, replayed: Any) -> None:
+        self._results = [eager, replayed]
+        self.ran: list[str] = []
+
+    def live_results(self, _segment: object) -> list[Any]:
+        return [self._results.pop(0)]
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: self.ran.append(name)
+
+
+class Rounding:
+    """A recording that does not keep bits."""
+
+    keeps_bits = False
+
+    def replay(self) -> None:
+        pass
+
+
+class Exact(Rounding):
+    keeps_bits = True
+
+
+@pytest.mark.parametrize(("recording", "is_fine"), [(Rounding(), True), (Exact(), False)])
+def test_recordings_keep_the_bits_of_eager_runs_unless_they_say_that_they_do_not(recording, is_fine) -> None:
+    segment = Segment(0, 1, True)
+    once = np.ones(3, F32)
+    assert (piece_problem(Replayed(once, np.nextafter(once, F32(2))), segment, recording) == "") is is_fine
+    assert piece_problem(Replayed(once, once * 2), segment, recording) != ""
+    assert piece_problem(Replayed(once, once.copy()), segment, recording) == ""

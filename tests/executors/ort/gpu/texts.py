@@ -41,7 +41,7 @@ UNKNOWN = """
 graph @unknown(%x: f32[B, 8]) {
   %a: f32[B, 8] = tanh(%x)
   %b: f32[B, 8] = mul(%a, %a)
-  %t: f32[B, 8] = com.example.Twist(%b)
+  %t: f32[B, 8] = com.example.Twist(%b) {opset_version = 1}
   %d: f32[B, 8] = sub(%t, %x)
   %y: f32[B, 8] = sigmoid(%d)
   return %y
