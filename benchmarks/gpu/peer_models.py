@@ -108,7 +108,7 @@ class PeerModel:
     def __post_init__(self) -> None:
         torch.manual_seed(SEED)
         build, _ = BUILDERS[self.name]
-        self.module = _with_varied_constants(build()).eval().requires_grad_(False).half()
+        self.module = with_varied_constants(build()).eval().requires_grad_(False).half()
         x = self.draw()
         self.onnx = _exported(self.module, x)
         self.module.cuda()
@@ -138,7 +138,7 @@ class PeerModel:
         return error if error < float("inf") else float("inf")
 
 
-def _with_varied_constants(module: nn.Module) -> nn.Module:
+def with_varied_constants(module: nn.Module) -> nn.Module:
     """Biases and norms start at zero and one, and could be dropped."""
     with torch.no_grad():
         for parameter in module.parameters():
