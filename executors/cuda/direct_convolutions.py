@@ -6,8 +6,8 @@ windows that it lies in.
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from ...ir.plan import element_bytes
 from ...ir.types import DType
@@ -33,12 +33,37 @@ def lower_directly(region: Region, window: Window) -> Iterator[Candidate]:
     x, w = as_image(x), as_image(w)
     if _is_depthwise(x, w, window, tail):
         yield Candidate("depthwise", (_depthwise(x, w, window, tail),))
-    yield Candidate("gathered", (_gathered(x, w, window, tail, region.task.chip),))
+    yield Candidate("gathered", (gathered(x, w, window, _ends(x, tail), _image_shape(tail.shape), region.task.chip),))
 
 
-def _image_shape(tail: Tail) -> tuple[int, ...]:
-    """The shape of the result with two spatial axes at least."""
-    shape = tail.shape
+@dataclass(frozen=True)
+class Ends:
+    """How a gathered convolution reads elements and what it does with a sum: operands beyond image and weight.
+
+    `left` and `right` take an element of image and weight to the type `total`; `right` may use `column`, the channel of
+    the result. `finish` are statements for the sum `found` at `image`, `column`, `o0`, ...
+    """
+
+    total: str
+    left: Callable[[str], str]
+    right: Callable[[str], str]
+    finish: str
+    parameters: Sequence[str]
+    sources: Sequence[Source]
+
+
+def _ends(x: Source, tail: Tail) -> Ends:
+    total = computed(x.dtype)
+    names = ["image", "column", *(f"o{axis}" for axis in range(len(x.shape) - 2))]
+
+    def plain(element: str) -> str:
+        return f"({total})get({element})"
+
+    return Ends(total, plain, plain, _tail_code(tail, "found", names), tail.parameters, tail.sources)
+
+
+def _image_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a result with two spatial axes at least."""
     return (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
 
 
@@ -85,7 +110,7 @@ def _is_depthwise(x: Source, w: Source, window: Window, tail: Tail) -> bool:
 def _depthwise(x: Source, w: Source, window: Window, tail: Tail) -> KernelLaunch:
     """A thread has neighbouring channels of some places along the last axis."""
     channels = x.shape[1]
-    count, _, high, wide = _image_shape(tail)
+    count, _, high, wide = _image_shape(tail.shape)
     piece = _piece(x, count * high * wide)
     places = _places(wide, count * high * (channels // piece))
     threads = count * high * -(-wide // places) * (channels // piece)
@@ -115,13 +140,14 @@ def _places(wide: int, columns: int) -> int:
 
 def _depthwise_text(x: Source, w: Source, window: Window, tail: Tail, piece: int, places: int) -> str:
     kind = stored(x.dtype)
-    count, channels, high, wide = _image_shape(tail)
+    count, channels, high, wide = _image_shape(tail.shape)
     (rows, columns), (down, right) = w.shape[2:], window.strides
     groups, parts = channels // piece, -(-wide // places)
     packed = _packed_places(tail, piece)
     offset_of = _offset_of(tail, ["n", "first", "h", "w"])
     inside = {name: f"{name}_pack.v[i]" for name in packed}
     element = tail.element(_offset_of(tail, ["n", "c", "h", "w"]), places=inside)
+    parameters = ", ".join([f"const {kind}* x", f"const {kind}* __restrict__ weight", *tail.parameters])
     before = " ".join(
         f"{pack_type} {name}_pack" + (f" = *(const {pack_type}*)({name} + {offset_of(source)});" if is_read else ";")
         for name, (source, pack_type, is_read) in packed.items()
@@ -133,8 +159,7 @@ def _depthwise_text(x: Source, w: Source, window: Window, tail: Tail, piece: int
     )
     index = index_type(x)
     return f"""
-extern "C" __global__ void __launch_bounds__(128)
-NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.parameters)}) {{
+extern "C" __global__ void __launch_bounds__(128) NAME({parameters}) {{
   begin();
   int place = blockIdx.x * 128 + threadIdx.x;
   if (place >= {count * high * parts * groups}) return;
@@ -182,15 +207,15 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.paramet
 # ---- anything
 
 
-def _gathered(x: Source, w: Source, window: Window, tail: Tail, chip: Chip) -> KernelLaunch:
-    shape = _image_shape(tail)
+def gathered(x: Source, w: Source, window: Window, ends: Ends, shape: tuple[int, ...], chip: Chip) -> KernelLaunch:
+    """The convolution of an image with a weight, of result shape `shape`, as a product of gathered windows."""
     columns = shape[1] // window.groups
     pixels = shape[0] * math.prod(shape[2:])
     tile = tile_size(pixels, columns, window.groups, chip)
     tiles = -(-pixels // tile) * -(-columns // tile) * window.groups
-    sources = [x, w, *tail.sources]
+    sources = [x, w, *ends.sources]
     return KernelLaunch(
-        Kernel(_gathered_text(x, w, window, tail, tile), (tiles, 1, 1), (_THREADS, 1, 1)),
+        Kernel(_gathered_text(x, w, window, ends, shape, tile), (tiles, 1, 1), (_THREADS, 1, 1)),
         tuple(source.argument for source in sources),
         nbytes=sum(source.nbytes for source in sources),
         flops=2 * math.prod(x.shape if window.is_transposed else shape) * math.prod(w.shape[1:]),
@@ -198,9 +223,8 @@ def _gathered(x: Source, w: Source, window: Window, tail: Tail, chip: Chip) -> K
     )
 
 
-def _gathered_text(x: Source, w: Source, window: Window, tail: Tail, tile: int) -> str:
-    kind, total = stored(x.dtype), computed(x.dtype)
-    shape = _image_shape(tail)
+def _gathered_text(x: Source, w: Source, window: Window, ends: Ends, shape: tuple[int, ...], tile: int) -> str:
+    total = ends.total
     sizes, kernel = shape[2:], w.shape[2:]
     axes, each = len(sizes), tile // 16
     pixels, columns = shape[0] * math.prod(sizes), shape[1] // window.groups
@@ -214,16 +238,16 @@ def _gathered_text(x: Source, w: Source, window: Window, tail: Tail, tile: int) 
     across, down = -(-columns // tile), -(-pixels // tile)
     places = [f"o{axis}" for axis in range(axes)]
     # weights are [M, C/groups, ...], those of transposed convolutions [C, M/groups, ...]
-    rows_at = f"group * {columns} + n0 + n"
     weight_at = (
         f"(group * {channels} + c) * {w.strides[0]} + (n0 + n) * {w.strides[1]}"
         if window.is_transposed
-        else f"({rows_at}) * {w.strides[0]} + c * {w.strides[1]}"
+        else f"column * {w.strides[0]} + c * {w.strides[1]}"
     )
+    types = (f"const {stored(x.dtype)}* x", f"const {stored(w.dtype)}* __restrict__ weight")
+    parameters = ", ".join([*types, *ends.parameters])
     weight_at += "".join(f" + {tap} * {stride}" for tap, stride in zip(taps, w.strides[2:], strict=True))
     return f"""
-extern "C" __global__ void __launch_bounds__({_THREADS})
-NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.parameters)}) {{
+extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
   begin();
   __shared__ {total} left[{_DEPTH}][{tile} + 1], right[{_DEPTH}][{tile} + 1];
   __shared__ int origins[{axes}][{tile}];
@@ -252,7 +276,7 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.paramet
       {_inside(x, window, taps, axes)}
       {index} from = images[m] + ({index})(group * {channels} + c) * {x.strides[1]};
       {" ".join(f"from += ({index})at{axis} * {x.strides[2 + axis]};" for axis in range(axes))}
-      left[k][m] = is_inside ? ({total})get(x[from]) : 0;
+      left[k][m] = is_inside ? {ends.left("x[from]")} : 0;
     }}
 #pragma unroll
     for (int i = 0; i < {tile * _DEPTH // _THREADS}; i++) {{
@@ -260,7 +284,8 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.paramet
       int rest = k0 + k;
       const bool is_inside = rest < {inner} && n0 + n < {columns};
       {split_index_code("rest", inner_names, inner_sizes, "int")}
-      right[k][n] = is_inside ? ({total})get(weight[{weight_at}]) : 0;
+      const int column = group * {columns} + n0 + n;
+      right[k][n] = is_inside ? {ends.right(f"weight[{weight_at}]")} : 0;
     }}
     __syncthreads();
 #pragma unroll
@@ -280,7 +305,7 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.paramet
       {split_index_code("pixel", ["image", *places], (shape[0], *sizes), "int")}
       const int column = group * {columns} + n0 + tx + 16 * j;
       const {total} found = sums[i][j];
-      {_tail_code(tail, "found", ["image", "column", *places])}
+      {ends.finish}
     }}
 }}
 """

@@ -22,6 +22,7 @@ FAMILIES = (
     ".quantised_products",
     ".gemv",
     ".convolutions",
+    ".quantised_convolutions",
     ".attention",
     ".codegen.tables",
 )

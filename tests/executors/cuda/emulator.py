@@ -68,6 +68,15 @@ template <class T> static T __shfl_xor_sync(unsigned, T x, int lane) {
   __syncthreads();
   return other;
 }
+template <class T> static T __shfl_sync(unsigned, T x, int lane) {
+  const unsigned me = rank_of();
+  memcpy(&exchanged[me], &x, sizeof(T));
+  __syncthreads();
+  T other;
+  memcpy(&other, &exchanged[me / 32 * 32 + lane], sizeof(T));
+  __syncthreads();
+  return other;
+}
 template <class T> static T __shfl_up_sync(unsigned, T x, int lanes) {
   const unsigned me = rank_of();
   memcpy(&exchanged[me], &x, sizeof(T));

@@ -1,5 +1,6 @@
 """Attention: which way is first for which sizes, what operands look like to kernels, and that these compile."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -120,3 +121,27 @@ def test_kernels_compile(chip: Chip) -> None:
     ]
     launches = [launch for made in settings for each in lower_attention(made.task) for launch in each.launches]
     assert compile_problems([x.kernel for x in launches if isinstance(x, KernelLaunch)], [chip.arch]) == []
+
+
+SOME = np.random.default_rng(9).random((2, 1, 5, 40)) < 0.6
+ADDED = np.where(SOME, np.random.default_rng(8).standard_normal(SOME.shape), -np.inf).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"causal": True},
+        {"lengths": True, "causal": True, "kv_heads": 2},
+        {"mask": SOME},
+        {"mask": ADDED, "softcap": 3.0, "kv_heads": 1},
+        {"mask": np.zeros((5, 1), bool)},
+        {"is_flat": True, "scale": 0.3},
+        {"layout": heads_inside},
+    ],
+)
+def test_multiply_adds_emulated(options: dict[str, Any], tmp_path: Path) -> None:
+    made = attended(2, 4, 5, 12, keys=40, dtype=DType.F32, **options)
+    (candidate,) = lower_attention(made.task)
+    (found,) = made.found(candidate, tmp_path)
+    assert np.allclose(found, made.expected[0], atol=1e-5)

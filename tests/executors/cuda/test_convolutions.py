@@ -1,6 +1,7 @@
 """Convolutions as problems of cuDNN: layouts, what follows, channels filled up; and own kernels that compile."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from capgraph.executors.cuda.convolutions import channels_last, lower_convolutio
 from capgraph.executors.cuda.launch import Candidate, Chip, KernelLaunch, LibraryCall, Packed
 from capgraph.executors.cuda.packing import PACKINGS
 from capgraph.executors.cuda.problems import ConvProblem
+from capgraph.executors.cuda.quantised_convolutions import LOWERINGS
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
@@ -184,3 +186,101 @@ def test_own_kernels_compile(chip: Chip) -> None:
     ]
     launches = [launch for made in settings for each in lower_convolution(made.task) for launch in each.launches]
     assert compile_problems([x.kernel for x in launches if isinstance(x, KernelLaunch)], [chip.arch]) == []
+
+
+# ---- kernels, emulated
+
+
+def emulated(made: Setting, name: str, folder: Path) -> None:
+    candidate = next(each for each in lower_convolution(made.task) if each.name == name)
+    for found, expected in zip(made.found(candidate, folder), made.expected, strict=True):
+        assert np.allclose(found.astype(np.float64), expected.astype(np.float64), rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "tail", "attrs"),
+    [
+        (
+            (2, 6, 7, 5),
+            (4, 3, 3, 2),
+            ("bias", "relu", "residual"),
+            {"groups": 2, "dilations": [2, 1], "strides": [1, 2]},
+        ),
+        ((1, 4, 9), (5, 4, 3), ("bias", "hard_swish"), {"strides": [2]}),
+        ((1, 3, 4, 5, 3), (4, 3, 2, 3, 2), ("silu",), {}),
+        ((1, 3, 6, 6), (4, 3, 3, 3), ("bias",), {"pads": [-1, 0, 1, 2]}),
+        ((1, 4, 5, 6), (4, 3, 3, 2), ("bias",), {"groups": 2, "strides": [2, 1], "is_transposed": True}),
+        ((1, 4, 5, 6), (4, 3, 3, 3), (), {"strides": [2, 2], "output_padding": [1, 0], "is_transposed": True}),
+    ],
+)
+@pytest.mark.parametrize("layout", [as_image, lambda x: x], ids=["channels-last", "row-major"])
+def test_gathered_windows(
+    x: tuple[int, ...], w: tuple[int, ...], tail: tuple[str, ...], attrs: dict[str, Any], layout: Layout, tmp_path: Path
+) -> None:
+    emulated(convolution(x, w, *tail, layout=layout, **attrs), "gathered", tmp_path)
+
+
+@pytest.mark.parametrize("channels", [16, 6, 5])
+@pytest.mark.parametrize("tail", [("bias", "relu"), ("silu", "residual")])
+def test_depthwise(channels: int, tail: tuple[str, ...], tmp_path: Path) -> None:
+    shape, attrs = (2, channels, 9, 7), {"groups": channels, "strides": [2, 1], "pads": [1, 2, 1, 0]}
+    emulated(convolution(shape, (channels, 1, 3, 5), *tail, **attrs), "depthwise", tmp_path)
+
+
+def test_an_image_is_copied_before_the_library_reads_it(tmp_path: Path) -> None:
+    made = convolution((2, 3, 5, 4), (4, 3, 3, 3), "bias", "relu", layout=lambda x: x)
+    emulated(made, "cudnn", tmp_path)
+
+
+def test_filled_channels_do_not_count(tmp_path: Path) -> None:
+    made = convolution((1, 3, 5, 4), (4, 3, 3, 3), dtype=DType.F16)
+    candidate = by_cudnn(made)
+    (found,) = made.found(candidate, tmp_path)
+    assert np.allclose(found, made.expected[0], atol=2e-2)
+
+
+def test_the_rest_reads_what_the_library_put_into_scratch(tmp_path: Path) -> None:
+    made = convolution((1, 8, 5, 5), (8, 8, 3, 3), "bias", "relu", "hard_swish")
+    candidate = by_cudnn(made)
+    assert all(
+        np.allclose(x, y, atol=1e-4) for x, y in zip(made.found(candidate, tmp_path), made.expected, strict=True)
+    )
+
+
+# ---- quantised
+
+
+def quantised(op: str, arrays: dict[str, Array], **attrs: Any) -> Setting:
+    graph = Graph()
+    values = [graph.add_input(name, TensorType(DType.of(x.dtype), x.shape)) for name, x in arrays.items()]
+    operands = [*values, *[None] * (len(native(op).operands) - len(values))]
+    graph.set_outputs([graph.append(native(op), operands, attrs).output])
+    return setting(graph, arrays, {"x": as_image})
+
+
+def whole(shape: Sequence[int], dtype: Any, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).integers(-90, 90, tuple(shape)).astype(dtype)
+
+
+WINDOW = {"strides": [2, 1], "pads": [1, 0, 1, 1], "dilations": [1, 1], "groups": 2}
+
+
+@pytest.mark.parametrize("zero", [(), (4,)])
+def test_convolutions_of_bytes(zero: tuple[int, ...], tmp_path: Path) -> None:
+    arrays = {"x": whole((2, 6, 5, 4), np.uint8), "w": whole((4, 3, 3, 2), np.int8, 1)}
+    arrays |= {"x_zero": np.array(7, np.uint8), "w_zero": whole(zero, np.int8, 2)}
+    made = quantised("conv_integer", arrays, **WINDOW)
+    (candidate,) = LOWERINGS["conv_integer"](made.task)
+    assert (made.found(candidate, tmp_path)[0] == made.expected[0]).all()
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_convolutions_that_are_quantised_again(has_bias: bool, tmp_path: Path) -> None:
+    arrays = {"x": whole((1, 6, 5, 4), np.int8), "x_scale": np.array(0.05, np.float32), "x_zero": np.array(3, np.int8)}
+    arrays |= {"w": whole((4, 3, 3, 2), np.int8, 1), "w_scale": np.linspace(0.01, 0.05, 4, dtype=np.float32)}
+    arrays |= {"w_zero": np.zeros(4, np.int8), "y_scale": np.array([0.9], np.float32), "y_zero": np.array(5, np.uint8)}
+    if has_bias:
+        arrays["bias"] = whole((4,), np.int32, 3) * 100
+    made = quantised("qlinear_conv", arrays, **WINDOW)
+    (candidate,) = LOWERINGS["qlinear_conv"](made.task)
+    assert (made.found(candidate, tmp_path)[0] == made.expected[0]).all()
