@@ -3,6 +3,7 @@
 Tensor contents are referenced where the proto allows it: external data is memory-mapped, `raw_data` is viewed.
 """
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from ...ir.op import FRESH
 from ...ir.types import DType, OpaqueType, OptionalType, SequenceType, TensorType, Type
 
 _MAX_DENSE_BITS = 8 << 31  # a sparse tensor is a few bytes in the file, whatever it claims to be when dense
+_MAX_RANK = 64  # of a NumPy array
+_MAX_BYTES = 2**63 - 1  # likewise, counted as if sizes of 0 were 1: an array without elements is held to it as well
 
 _ELEMENT_TYPES: dict[int, DType] = {
     TensorProto.FLOAT: DType.F32,
@@ -158,6 +161,7 @@ def constant_from_proto(tensor: TensorProto, folder: Path | None) -> Constant:
     shape = tuple(int(dim) for dim in tensor.dims)
     if any(dim < 0 for dim in shape):
         raise ModelError(f"tensor {tensor.name!r} has a negative size: {list(shape)}")
+    _refuse_impossible(f"tensor {tensor.name!r}", dtype, shape)
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external(tensor, dtype, shape, folder)
     if dtype is DType.STRING:
@@ -166,6 +170,16 @@ def constant_from_proto(tensor: TensorProto, folder: Path | None) -> Constant:
     if tensor.HasField("raw_data"):
         return Constant(_from_bytes(tensor, tensor.raw_data, dtype, shape))
     return Constant(_from_typed_field(tensor, dtype, shape))
+
+
+def _refuse_impossible(what: str, dtype: DType, shape: tuple[int, ...]) -> None:
+    """Refuses what no array can be. Where there are elements, their number not being that of the data says more."""
+    extent = dtype.numpy.itemsize * math.prod(size for size in shape if size)
+    if len(shape) > _MAX_RANK or (0 in shape and extent > _MAX_BYTES):
+        sizes = f"{len(shape)} sizes" if len(shape) > _MAX_RANK else f"the sizes {list(shape)}"
+        raise ModelError(
+            f"{what} has {sizes}, which no array can have", remedy="the file is damaged: export the model again"
+        )
 
 
 def _text(item: bytes) -> str | bytes:
@@ -316,6 +330,7 @@ def dense_constant(sparse: onnx.SparseTensorProto, folder: Path | None) -> Const
     name, count = sparse.values.name, _count(shape)
     if any(dim < 0 for dim in shape) or count * values.dtype.bits > _MAX_DENSE_BITS:
         raise ModelError(f"sparse tensor {name!r} has a shape that is negative or too large: {list(shape)}")
+    _refuse_impossible(f"sparse tensor {name!r}", values.dtype, shape)
     listed = places.shape in ((values.size,), (values.size, len(shape)))
     if len(values.shape) != 1 or places.dtype != np.int64 or not listed:
         raise ModelError(f"sparse tensor {name!r} has indices that do not belong to its values")

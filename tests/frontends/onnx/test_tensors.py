@@ -146,6 +146,10 @@ def test_a_type_that_says_nothing():
         (TensorProto(name="w", data_type=8, dims=[3], string_data=[b"a"]), "1 elements instead of 3"),
         (TensorProto(name="w", data_type=1, dims=[2**40, 2**40], raw_data=b""), "needs"),
         (TensorProto(name="w", data_type=22, dims=[4], int32_data=[1]), "needs 2 bytes"),
+        (TensorProto(name="w", data_type=1, dims=[2**62, 4, 0], raw_data=b""), "no array can have"),
+        (TensorProto(name="w", data_type=22, dims=[2**62, 4, 0]), "no array can have"),
+        (TensorProto(name="w", data_type=8, dims=[2**62, 4, 0]), "no array can have"),
+        (TensorProto(name="w", data_type=1, dims=[1] * 70, raw_data=b"1234"), "70 sizes, which no array"),
     ],
 )
 def test_content_that_does_not_fit_its_type(proto, message):
@@ -226,6 +230,14 @@ def test_external_data_that_is_too_short_or_misplaced(tmp_path: Path, entries, m
         constant_from_proto(external("w.bin", **entries), tmp_path)
 
 
+def test_external_data_of_sizes_that_no_array_can_have(tmp_path: Path):
+    (tmp_path / "w.bin").write_bytes(b"")
+    proto = external("w.bin")
+    proto.dims[:] = [2**62, 4, 0]
+    with pytest.raises(ModelError, match="no array can have"):
+        constant_from_proto(proto, tmp_path)
+
+
 def test_external_data_that_is_missing(tmp_path: Path):
     with pytest.raises(ModelError, match=r"(?s)'w\.bin' of tensor 'w' is missing.*copy it"):
         constant_from_proto(external("w.bin"), tmp_path)
@@ -270,6 +282,8 @@ def test_sparse_tensors_become_dense(indices):
         (np.array([0], np.int32), [2, 3]),
         (np.array([0]), [-2, -3]),
         (np.array([0]), [2**20, 2**20]),
+        (np.array([0]), [2**62, 4, 0]),
+        (np.array([0]), [1] * 70),
     ],
 )
 def test_sparse_tensors_that_contradict_themselves(indices, dims):
