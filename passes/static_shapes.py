@@ -148,7 +148,7 @@ def _reshape(known: _Operands) -> Static:
 
 
 def _is_same_without_elements(given: Sequence[Dim], requested: Sequence[Dim], shape: Sequence[Dim]) -> bool:
-    """Whether `shape` is what is requested also where symbols are 0, and a size that becomes 0 copies one of `given`."""
+    """Whether `shape` is requested also where symbols are 0, and a size that becomes 0 copies one of `given`."""
     names = sorted(frozenset[str]().union(*map(symbols, requested)))
     if len(names) > MAX_SYMBOLS:
         return False
