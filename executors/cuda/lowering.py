@@ -20,6 +20,7 @@ from .launch import Candidate, Chip, HostCall, LibraryCall, Lowering, Place, Tas
 FAMILIES = (
     ".products",
     ".quantised_products",
+    ".einsums",
     ".gemv",
     ".convolutions",
     ".quantised_convolutions",

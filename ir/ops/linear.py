@@ -139,6 +139,17 @@ def _parse_term(term: str, rank: int | None = None) -> list[str | int]:
     return [*before, *range(-hidden, 0), *after]
 
 
+def einsum_subscripts(equation: str, ranks: Sequence[int]) -> tuple[list[list[str | int]], list[str | int]]:
+    """The subscripts of each operand's axes and of the result's; axes under `...` are -1, -2, ... from the last."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = [_parse_term(term, rank) for term, rank in zip(left.split(","), ranks, strict=True)]
+    names = [name for term in terms for name in term]
+    hidden: list[str | int] = sorted({name for name in names if isinstance(name, int)})
+    if not arrow:
+        return terms, [*hidden, *sorted({name for name in names if isinstance(name, str) and names.count(name) == 1})]
+    return terms, _result_subscripts(right, hidden, dict.fromkeys(names, 1))
+
+
 def _einsum_dims(equation: str, operands: Sequence[TensorType]) -> tuple[dict[str | int, Dim], list[str | int]]:
     """The size of every subscript, and the subscripts of the result."""
     text = equation.replace(" ", "")

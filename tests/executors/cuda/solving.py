@@ -210,7 +210,7 @@ def _placed(
         return None
     producer = value.producer
     is_constant = producer is not None and value not in arrays
-    array = np.ascontiguousarray(producer.attrs["value"].array if producer and is_constant else arrays[value])
+    array = np.array(producer.attrs["value"].array if producer and is_constant else arrays[value], order="C")
     lies = layouts.get(value.name, lambda x: x)(array)
     whole = lies if lies.base is None else lies.base
     start = lies.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
