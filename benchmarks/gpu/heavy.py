@@ -18,7 +18,14 @@ from typing import Any
 import cupy
 import numpy as np
 import torch
-from capgraph.executors.cuda import attention, convolutions, products
+from capgraph.executors.cuda import (
+    attention,
+    convolutions,
+    einsums,
+    products,
+    quantised_convolutions,
+    quantised_products,
+)
 from capgraph.executors.cuda.compiler import build, symbol_of
 from capgraph.executors.cuda.launch import (
     Candidate,
@@ -45,7 +52,10 @@ from cuda.bindings import driver as cuda_driver
 from cuda.core import Device, LaunchConfig, ObjectCode, Stream
 from cuda.core import launch as enqueue_kernel
 
-HEAVY = (products.LOWERINGS, convolutions.LOWERINGS, attention.LOWERINGS)
+HEAVY = tuple(
+    family.LOWERINGS
+    for family in (products, convolutions, attention, einsums, quantised_products, quantised_convolutions)
+)
 LAUNCHES = 20
 REPLAYS = 15
 SCRATCH = 64 << 20
@@ -638,10 +648,50 @@ def convolution_cases() -> list[Case]:
     ]
 
 
+# ---- quantised tensors, einsums
+
+
+def op_case(op: str, arrays: dict[str, np.ndarray], views: Any = None, **attrs: Any) -> Case:
+    def build_graph(graph: Graph) -> dict[str, np.ndarray]:
+        values = [graph.add_input(name, TensorType(DType.of(x.dtype), x.shape)) for name, x in arrays.items()]
+        missing = 0 if op == "einsum" else len(native(op).operands) - len(values)
+        graph.set_outputs([graph.append(native(op), [*values, *[None] * missing], attrs).output])
+        return arrays
+
+    name = f"{op} {[list(x.shape) for x in arrays.values()]}"[:44]
+    return Case(name, build_graph, None, 1e-3, views or {}, are_images="conv" in op)
+
+
+def other_cases() -> list[Case]:
+    rng = np.random.default_rng(1)
+
+    def whole(shape: Sequence[int], dtype: Any = np.int8) -> np.ndarray:
+        return rng.integers(0, 90, tuple(shape)).astype(dtype)
+
+    def scale(value: float) -> np.ndarray:
+        return np.array(value, np.float32)
+
+    zero = np.array(5, np.int8)
+    bytes_ = {"a": whole((64, 128)), "b": whole((128, 96))}
+    heads = {"a": drawn((2, 8, 64, 32), DType.F16), "b": drawn((2, 8, 48, 32), DType.F16)}
+    quantised = {"a": whole((64, 128)), "sa": scale(0.1), "za": zero, "b": whole((128, 96)), "sb": scale(0.02)}
+    image = {"x": whole((1, 32, 28, 28)), "sx": scale(0.1), "zx": zero, "w": whole((64, 32, 3, 3)), "sw": scale(0.02)}
+    window = {"strides": [1, 1], "pads": [1, 1, 1, 1], "dilations": [1, 1], "groups": 1}
+    return [
+        op_case("matmul_integer", bytes_, {"b": swapped}),
+        op_case("matmul_integer", {"a": whole((64, 128), np.uint8), "b": whole((128, 96)), "z": np.array(3, np.uint8)}),
+        op_case("qlinear_matmul", quantised | {"zb": zero, "sy": scale(3.0), "zy": zero}),
+        op_case("qlinear_conv", image | {"zw": zero, "sy": scale(3.0), "zy": zero}, **window),
+        op_case("einsum", heads, equation="bhtd,bhsd->bhts"),
+        op_case("einsum", {"a": drawn((40, 50), DType.F32)}, equation="ij->j"),
+    ]
+
+
 FAMILIES: dict[str, Callable[[], list[Case]]] = {
     "products": product_cases,
     "attention": attention_cases,
     "convolutions": convolution_cases,
+    "others": other_cases,
 }
 
 
