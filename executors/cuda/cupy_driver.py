@@ -118,7 +118,17 @@ def _stream_object(stream: int) -> Any:
     """CuPy's object for a stream that somebody else owns."""
     import cupy
 
-    return cupy.cuda.ExternalStream(stream)
+    return cupy.cuda.Stream.from_external(_Stream(stream))
+
+
+class _Stream:
+    """A stream by its address, as CuPy takes it."""
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._address
 
 
 class CupyDriver:

@@ -63,4 +63,4 @@ def test_whatever_is_served_is_right(block: int) -> None:
         replayed += stats.counters.replayed_calls
         program.close()
     assert not wrong, "\n".join(wrong)
-    assert replayed > SEEDS // 2
+    assert replayed >= 5  # many calls find their bucket for the first time
