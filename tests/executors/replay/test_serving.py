@@ -1,6 +1,7 @@
-"""Small BERT and GPT-2 configurations at random sizes, call after call: equal to eager, and the waste recounted."""
+"""BERT and GPT-2 in small, and ResNet-50, at random sizes, call after call: equal to eager, and the waste recounted."""
 
-from itertools import product
+from itertools import groupby, product
+from time import perf_counter
 from typing import Any
 
 import capgraph
@@ -10,12 +11,17 @@ from capgraph.executors.replay.ladder import default_ladder
 from capgraph.ir.builder import Builder
 from capgraph.ir.dims import symbol
 from capgraph.ir.graph import Graph, Value
+from capgraph.ir.op import Trait
+from onnx import ModelProto, numpy_helper
 
+from examples.light_models import input_name, light_model
 from examples.transformer import VOCABULARY, Size, encoder
 
 F32 = np.float32
 HIDDEN, HEADS, LENGTH, LARGEST = 32, 2, 12, 64
-CALLS = 250
+CALLS = 500
+SECONDS = 60
+"""For a thousand calls: half of them of each model."""
 
 
 def gpt2(layers: int = 2) -> Graph:
@@ -55,41 +61,53 @@ def tokens(random: np.random.Generator, batch: int, length: int) -> np.ndarray:
 
 
 class Recount:
-    """What the counters must say, found from the calls alone."""
+    """What the counters must say, found from the calls alone, and the time that they took."""
 
     def __init__(self, ladders: list[tuple[int, ...]]) -> None:
         self.buckets = list(product(*ladders))
         self.seen: set[tuple[int, ...]] = set()
-        self.replayed = self.rows = self.padded = 0
+        self.calls = self.replayed = self.rows = self.padded = 0
+        self.seconds = 0.0
 
     def call(self, *sizes: int) -> None:
         fitting = [b for b in self.buckets if all(size >= real for size, real in zip(b, sizes, strict=True))]
         bucket = min(fitting, key=lambda b: (np.prod(b), b))
+        self.calls += 1
         if bucket in self.seen:
             self.replayed += 1
             self.rows += int(np.prod(sizes))
             self.padded += int(np.prod(bucket)) - int(np.prod(sizes))
         self.seen.add(bucket)
 
+    def check(self, program: capgraph.Program, oracle: capgraph.Program, inputs: dict[str, Any]) -> None:
+        """Runs a call and compares it with eager."""
+        start = perf_counter()
+        found = program.run(inputs)
+        self.seconds += perf_counter() - start
+        expected = oracle.run(inputs)
+        assert found.keys() == expected.keys()
+        for name, given in found.items():
+            assert given.shape == expected[name].shape
+            np.testing.assert_allclose(given, expected[name], rtol=1e-3, atol=1e-4 * np.abs(expected[name]).max())
 
-def check(program: capgraph.Program, oracle: capgraph.Program, inputs: dict[str, Any]) -> None:
-    for name, given in program.run(inputs).items():
-        expected = oracle.run(inputs)[name]
-        assert given.shape == expected.shape
-        np.testing.assert_allclose(given, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+
+def pieces_of(graph: Graph) -> int:
+    """Runs of nodes that can be captured, between those that cannot, in the order of the graph."""
+    outside = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW | Trait.FOREIGN
+    return sum(not is_cut for is_cut, _ in groupby(node.op.has(outside) for node in graph.nodes))
 
 
 def agree(program: capgraph.Program, recount: Recount) -> None:
     stats = program.stats()
-    counters = stats.counters
-    assert (counters.calls, counters.replayed_calls) == (CALLS, recount.replayed)
+    counters, pieces = stats.counters, pieces_of(program.graph)
+    assert (counters.calls, counters.replayed_calls) == (recount.calls, recount.replayed)
     assert (counters.rows, counters.padded_rows) == (recount.rows, recount.padded)
     assert not stats.refused
-    assert {bucket.pieces for bucket in stats.buckets} == {1}
-    assert counters.replays == recount.replayed
+    assert {bucket.pieces for bucket in stats.buckets} == {pieces} == {1}
+    assert counters.replays == recount.replayed * pieces
     text = program.explain()
     assert f"{100 * recount.padded / (recount.rows + recount.padded):.1f}% waste" in text
-    assert "1 pieces with" in text
+    assert f"{pieces} pieces with" in text
 
 
 def test_gpt2_at_random_batch_sizes() -> None:
@@ -99,9 +117,10 @@ def test_gpt2_at_random_batch_sizes() -> None:
     recount = Recount([default_ladder(1, LARGEST)])
     for _ in range(CALLS):
         batch = int(random.integers(1, LARGEST + 1))
-        check(program, oracle, {"input_ids": tokens(random, batch, LENGTH)})
+        recount.check(program, oracle, {"input_ids": tokens(random, batch, LENGTH)})
         recount.call(batch)
     agree(program, recount)
+    assert recount.seconds < SECONDS / 2
 
 
 @pytest.mark.parametrize("lengths", [(LENGTH, LENGTH), (4, LENGTH)])
@@ -115,6 +134,32 @@ def test_bert_at_random_batch_sizes_and_lengths(lengths: tuple[int, int]) -> Non
     for _ in range(CALLS):
         batch, length = int(random.integers(1, LARGEST + 1)), int(random.integers(lengths[0], lengths[1] + 1))
         ids = tokens(random, batch, length)
-        check(program, oracle, {"input_ids": ids, "attention_mask": np.ones_like(ids)})
+        recount.check(program, oracle, {"input_ids": ids, "attention_mask": np.ones_like(ids)})
         recount.call(batch, length)
+    agree(program, recount)
+    assert recount.seconds < SECONDS / 2
+
+
+def resnet50() -> ModelProto:
+    """The light ResNet-50 with drawn weights, for any number of pictures."""
+    model = light_model("resnet50")
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    del model.graph.value_info[:]
+    (reshape,) = [node for node in model.graph.node if node.op_type == "Reshape"]
+    (shape,) = [tensor for tensor in model.graph.initializer if tensor.name == reshape.input[1]]
+    shape.CopyFrom(numpy_helper.from_array(np.array([-1, 2048]), shape.name))
+    return model
+
+
+def test_resnet50_at_random_batch_sizes() -> None:
+    model, random = resnet50(), np.random.default_rng(0)
+    program = capgraph.optimize(model, executor="graph", device="host", dynamic={"batch": (1, 4)})
+    oracle = capgraph.optimize(model, executor="eager")
+    recount = Recount([default_ladder(1, 4)])
+    for _ in range(20):
+        batch = int(random.integers(1, 5))
+        pictures = random.standard_normal((batch, 3, 224, 224), dtype=np.float32)
+        recount.check(program, oracle, {input_name(model): pictures})
+        recount.call(batch)
     agree(program, recount)
