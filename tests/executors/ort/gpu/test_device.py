@@ -15,6 +15,7 @@ from capgraph.ir.parser import parse
 from capgraph.passes.exactness import Exactness
 from capgraph.passes.numeric import difference
 
+from tests.executors.cuda.fake import GpuArray
 from tests.executors.ort.gpu.on_host import inputs, played, program
 from tests.executors.ort.gpu.texts import LOOPED, SPARSE, UNKNOWN, WHOLE
 from tests.strategies.graphs import random_graph, random_inputs
@@ -85,3 +86,77 @@ def test_random_graphs_are_served_right(first: int, tmp_path: Path):
                     assert problem == "", f"seed {seed}, call {call}, output {name} {problem}\n{graph}"
         replayed += made.stats().counters.replayed_calls
     assert replayed
+
+
+def test_arrays_on_the_device_are_read_there_and_results_lie_there(tmp_path: Path):
+    graph = parse(WHOLE)
+    oracle = EagerExecutor().compile(graph)
+    with played():
+        made = program(graph, tmp_path, dynamic={"B": (4, 4)}, copy_outputs=False)
+        for call in range(4):
+            given = inputs(graph, 4, call)
+            found = made.run({name: GpuArray(array) for name, array in given.items()})["y"]
+            np.testing.assert_allclose(found.content, oracle.run(given)["y"], rtol=1e-5, atol=1e-5)
+    assert made.stats().counters.replayed_calls == 3
+
+
+@pytest.mark.parametrize("mode", ["none", "full", "piecewise"])
+def test_modes(mode: str, tmp_path: Path):
+    made = check(parse(WHOLE), tmp_path, [4, 4, 2], mode=mode, dynamic={"B": (1, 4)}, buckets={"B": [4]})
+    assert made.stats().counters.replayed_calls == (0 if mode == "none" else 2)
+
+
+def test_a_graph_that_is_not_taken_whole_is_refused_in_mode_full(tmp_path: Path):
+    made = check(parse(LOOPED), tmp_path, [4, 4], mode="full", dynamic={"B": (4, 4)})
+    assert "captured whole" in made.stats().refused[0]
+
+
+def test_recordings_of_buckets_that_are_given_up_are_given_back(tmp_path: Path):
+    graph = parse(WHOLE)
+    made = check(graph, tmp_path, [4, 8, 4, 8], dynamic={"B": (4, 8)}, buckets={"B": [4, 8]}, budget=80_000)
+    assert made.stats().counters.evictions >= 2
+    assert len(made.stats().buckets) == 1
+
+
+def test_every_bucket_can_be_recorded_before_the_first_call(tmp_path: Path):
+    graph = parse(WHOLE)
+    with played():
+        made = program(graph, tmp_path, dynamic={"B": (1, 8)}, buckets={"B": [4, 8]}, up_front=True, progress=None)
+        assert made.stats().counters.captures == 2
+        made.run(inputs(graph, 3, 0))
+    assert made.stats().counters.replayed_calls == 1
+
+
+def test_ops_that_the_user_keeps_outside_cut_a_graph(tmp_path: Path):
+    made = check(parse(WHOLE), tmp_path, [4, 4], dynamic={"B": (4, 4)}, keep_outside=["gelu"])
+    assert made.stats().buckets[0].pieces == 2
+    assert any("gelu" in line and "policy" in line for line in made.remarks)
+
+
+def test_a_session_that_fails_where_numpy_does_not_is_not_used_again(tmp_path: Path):
+    text = """
+graph @cells(%x: f64[T, B, 3], %w: f64[1, 12, 3], %r: f64[1, 12, 4]) {
+  %y: f64[T, 1, B, 4], %h: f64[1, B, 4] = gru(%x, %w, %r, _, _, _)
+  %z: f64[1, B, 4] = tanh(%h)
+  return %z
+}
+"""
+    made = check(parse(text), tmp_path, [2, 2, 2], dynamic={"T": (2, 2), "B": (2, 2)})
+    assert made.stats().counters.replayed_calls == 0
+    assert any("double" in line for line in made.remarks)
+
+
+def test_a_program_that_was_closed_says_so(tmp_path: Path):
+    graph = parse(WHOLE)
+    with played():
+        made = program(graph, tmp_path, dynamic={"B": (4, 4)})
+        made.run(inputs(graph, 4, 0))
+        made.close()
+        made.close()
+        with pytest.raises(CapgraphError, match="closed"):
+            made.run(inputs(graph, 4, 0))
+
+
+def test_recordings_cannot_follow_inputs(tmp_path: Path):
+    with played(), pytest.raises(CapgraphError, match="addresses"):
+        program(parse(WHOLE), tmp_path, inputs={"x": "repoint"})

@@ -1,0 +1,172 @@
+"""`capgraph.optimize` on a machine without a GPU beside a plain ONNX Runtime session on the raw model.
+
+    python benchmarks/executors_cpu.py [--models NAME ...] [--fixed | --dynamic] [--rounds N] [--json OUT]
+
+In each round both run a few calls one behind the other, in a drawn order, the first call of each uncounted and a pause
+before it in which the threads of the other stop spinning. A ratio is the median over the rounds of the plain session's
+time to ours (above 1: we are faster). `never slower` holds where the median of the paired differences is at most 2%
+of the plain time, or 20 us. The overhead is what `Program.run` takes beside `session.run` of the session that it
+holds, on a model of one addition.
+
+The models are those of benchmarks/models.py, exported before: `python benchmarks/models.py`.
+"""
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import capgraph
+import models
+import numpy as np
+import onnxruntime
+from capgraph.ir.parser import parse
+
+CALLS, PAUSE = 4, 0.03
+SLOWER_BY, SLOWER_SECONDS, FASTER_BY = 1.02, 20e-6, 1.05
+SMALL = "graph @small(%x: f32[4]) { %y: f32[4] = add(%x, %x) return %y }"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model: median times in milliseconds, the median paired ratio and its quartiles, and what is claimed."""
+
+    model: str
+    variant: str
+    executor: str
+    plain_ms: float
+    ours_ms: float
+    ratio: float
+    quartiles: tuple[float, float]
+    slower_by_us: float
+    is_never_slower: bool
+    is_faster: bool
+    largest_error: float
+    remarks: tuple[str, ...]
+
+
+def plain_session(path: Path) -> Any:
+    """A session as anybody would make it."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def times(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of a call in each round, by name."""
+    generator = random.Random(models.SEED)
+    order = list(calls)
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        generator.shuffle(order)
+        for name in order:
+            time.sleep(PAUSE)
+            calls[name]()
+            each = [_seconds(calls[name]) for _ in range(CALLS)]
+            found[name].append(statistics.median(each))
+    return found
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def measure(name: str, variant: models.Variant, rounds: int) -> Row:
+    """The row of one model."""
+    path = models.ensure(name, variant)
+    feeds = models.inputs(name)
+    plain = plain_session(path)
+    with capgraph.optimize(path) as program:
+        expected, found = plain.run(None, feeds), list(program.run(feeds).values())
+        error = max(_error(*pair) for pair in zip(expected, found, strict=True))
+        measured = times({"plain": lambda: plain.run(None, feeds), "ours": lambda: program.run(feeds)}, rounds)
+        pairs = list(zip(measured["plain"], measured["ours"], strict=True))
+        ratios = [old / new for old, new in pairs]
+        slower = statistics.median(new - old for old, new in pairs)
+        plain_time = statistics.median(measured["plain"])
+        low, high = np.quantile(ratios, [0.25, 0.75])
+        return Row(
+            model=name,
+            variant=variant,
+            executor=program.target.executor,
+            plain_ms=1e3 * plain_time,
+            ours_ms=1e3 * statistics.median(measured["ours"]),
+            ratio=statistics.median(ratios),
+            quartiles=(float(low), float(high)),
+            slower_by_us=1e6 * slower,
+            is_never_slower=slower <= max((SLOWER_BY - 1) * plain_time, SLOWER_SECONDS),
+            is_faster=statistics.median(ratios) >= FASTER_BY,
+            largest_error=error,
+            remarks=program.remarks,
+        )
+
+
+def _error(expected: np.ndarray, found: np.ndarray) -> float:
+    scale = float(np.abs(expected).max(initial=0)) or 1.0
+    return float(np.abs(found - expected).max(initial=0)) / scale
+
+
+def overhead_us(rounds: int) -> float:
+    """What a call of a program takes beside the bare call of its session, in microseconds."""
+    feeds = {"x": np.ones(4, np.float32)}
+    with capgraph.optimize(parse(SMALL), executor="ort") as program:
+        session = program._executable._partition.pieces[0].session._session  # the bare session, for this alone
+        names = list(program.outputs)
+        calls = {"bare": lambda: session.run(names, feeds), "program": lambda: program.run(feeds)}
+        for call in calls.values():
+            call()
+        blocks: dict[str, list[float]] = {name: [] for name in calls}
+        for _ in range(20 * rounds):
+            for name, call in calls.items():
+                start = time.perf_counter()
+                for _ in range(50):
+                    call()
+                blocks[name].append((time.perf_counter() - start) / 50)
+    return 1e6 * statistics.median(b - a for a, b in zip(blocks["bare"], blocks["program"], strict=True))
+
+
+def main() -> int:
+    """Measures, prints, and writes the results."""
+    parser = argparse.ArgumentParser()
+    models.add_choices(parser)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    overhead = overhead_us(arguments.rounds)
+    print(f"overhead of Program.run beside session.run: {overhead:.1f} us", flush=True)
+    rows: list[Row] = []
+    for name in arguments.models:
+        for variant in arguments.variants:
+            rows.append(measure(name, variant, arguments.rounds))
+            print(_line(rows[-1]), flush=True)
+    machine = {"processors": os.cpu_count(), "machine": platform.machine(), "onnxruntime": onnxruntime.__version__}
+    if arguments.json is not None:
+        content = {"machine": machine, "overhead_us": overhead, "rows": [asdict(row) for row in rows]}
+        arguments.json.write_text(json.dumps(content, indent=1) + "\n")
+    faster = sum(row.is_faster for row in rows)
+    print(f"{faster} of {len(rows)} at least {FASTER_BY}x faster; overhead {overhead:.1f} us")
+    slower = [f"{row.model} {row.variant}" for row in rows if not row.is_never_slower]
+    print(f"slower: {', '.join(slower) or 'none'}")
+    return int(bool(slower) or faster < len(rows) / 2 or overhead >= 1e6 * SLOWER_SECONDS)
+
+
+def _line(row: Row) -> str:
+    low, high = row.quartiles
+    return (
+        f"{row.model:16} {row.variant:8} plain {row.plain_ms:9.3f} ms  {row.executor} {row.ours_ms:9.3f} ms  "
+        f"x{row.ratio:.3f} ({low:.3f} to {high:.3f})  {'' if row.is_never_slower else 'SLOWER'}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
