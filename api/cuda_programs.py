@@ -19,7 +19,6 @@ from .ir.graph import Graph, Node
 from .ir.plan import Plan
 from .ir.target import CUDA, Target
 from .passes.fuse import Fuse
-from .passes.merge_products import MergeProducts
 from .passes.pipeline import Pipeline
 from .passes.planning.padding import mask_padding, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy, cut_reason
@@ -50,8 +49,6 @@ class CudaPlanner:
     def of(self, graph: Graph) -> Planner:
         """The planner of one graph."""
         resident = [value.name for value in graph.inputs if self.options.policy_of(value.name).is_in_place]
-        if self.fuses:
-            graph = _with_wide_products(graph)
 
         def plan(sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
             policy = self.policy(mode, sizes)
@@ -81,16 +78,9 @@ class CudaPlanner:
         fuse_for(graph, self.backend, policy.keep_outside if is_whole or otherwise is None else otherwise.keep_outside)
 
 
-def _with_wide_products(graph: Graph) -> Graph:
-    """A copy in which products of one value are one product: on a GPU a launch costs more than a split, a view."""
-    copy = graph.clone()
-    Pipeline(((MergeProducts(),),)).run(copy, check="none")
-    return copy
-
-
 def fuse_for(graph: Graph, backend: Backend, kept_outside: Collection[str] = ()) -> None:
     """Fuses what `backend` has a kernel for. Regions without one, or with an op that is kept, are taken apart again."""
-    Pipeline(((Fuse(max_nodes=LARGEST_REGION, rows_behind_products=False),),)).run(graph, check="none")
+    Pipeline(((Fuse(max_nodes=LARGEST_REGION, rows_behind_products=False, lookups=True),),)).run(graph, check="none")
     for node in [node for node in graph.nodes if node.op.name == "fused"]:
         inside = {each.op.name for each in node.attrs["body"].nodes}
         if not inside.isdisjoint(kept_outside) or not backend.captures(node):

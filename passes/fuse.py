@@ -34,9 +34,10 @@ class Fuse(Pass):
     max_inputs: int = 24
     epilogues: bool = True
     rows_behind_products: bool = True
+    lookups: bool = False
 
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
-        limits = FusionLimits(self.max_nodes, self.max_inputs, self.epilogues, self.rows_behind_products)
+        limits = FusionLimits(self.max_nodes, self.max_inputs, self.epilogues, self.rows_behind_products, self.lookups)
         groups = [group for group in fusion_groups(graph, limits) if rewriter.may_rewrite("fuse", group.nodes[-1])]
         if not groups:
             return

@@ -2,8 +2,9 @@
 
 A group has a domain, the shape of the tensors that its nodes work on. It takes elementwise nodes of that shape,
 reductions of it over trailing axes (all over the same number of them), rowwise nodes such as softmax, and what works
-on the reduced rows. A product of matrices or a convolution may be its first node, whose epilogue the rest is. Every
-node is in one group at most, so nothing is ever computed twice.
+on the reduced rows. A product of matrices or a convolution may be its first node, whose epilogue the rest is, and
+where a backend can do so lookups in tables outside of it. Every node is in one group at most, so nothing is ever
+computed twice.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,13 +25,15 @@ MAX_VISITS = 512
 class FusionLimits:
     """What a backend can generate code for: nodes and inputs of a kernel, and whether products take epilogues.
 
-    `rows_behind_products` says whether work on whole rows (norms, softmax) may follow a product in its kernel.
+    `rows_behind_products` says whether work on whole rows (norms, softmax) may follow a product in its kernel,
+    `lookups` whether a kernel may take its operands out of tables by index.
     """
 
     max_nodes: int = 64
     max_inputs: int = 24
     epilogues: bool = True
     rows_behind_products: bool = True
+    lookups: bool = False
 
 
 @dataclass(eq=False)
@@ -55,6 +58,7 @@ class _Role:
     domain: tuple[Dim, ...]
     reduced: int = 0
     is_product: bool = False
+    is_lookup: bool = False
 
 
 def role_of(node: Node, limits: FusionLimits) -> _Role | None:
@@ -71,6 +75,8 @@ def role_of(node: Node, limits: FusionLimits) -> _Role | None:
         return _reduction_role(node)
     if traits & Trait.ROWWISE:
         return _Role(shape, len(shape) - normal_axis(node.attrs["axis"], len(shape)))
+    if traits & Trait.LOOKUP and limits.lookups:
+        return _Role(shape, is_lookup=True)
     return _Role(shape, is_product=True) if traits & Trait.PRODUCT and limits.epilogues else None
 
 
@@ -111,10 +117,13 @@ class _Search:
         return [group for group in groups if len(group.nodes) > 1]
 
     def _place(self, node: Node, role: _Role) -> None:
-        """Puts `node` into the groups of its producers, which become one, or into one of its own."""
+        """Puts `node` into the groups of its producers, which become one, or into one of its own.
+
+        What a lookup reads has to lie in memory, so it begins a group, as a product does.
+        """
         own = Group(role.domain, [node], role.reduced, role.is_product)
         self.group_of[node] = own
-        if role.is_product:
+        if role.is_product or role.is_lookup:
             return
         for value in node.operands:
             other = self.group_of.get(value.producer) if value.producer is not None else None
@@ -129,6 +138,8 @@ class _Search:
         if first.has_product and not self._may_follow(first, second):
             return False
         nodes = {*first.nodes, *second.nodes}
+        if any(node.op.has(Trait.LOOKUP) and value.producer in nodes for node in nodes for value in node.operands):
+            return False
         inputs = set(outer_operands(nodes))
         if len([value for value in inputs if constant_of(value) is None]) > self.limits.max_inputs:
             return False

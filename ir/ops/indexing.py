@@ -243,6 +243,7 @@ OPS: tuple[Op, ...] = (
         attrs=(Attribute("axis", AttrKind.INT, 0),),
         infer=gather_type,
         meaning=gather,
+        traits=Trait.LOOKUP,
         symbolic=_gather_symbolic,
     ),
     op(

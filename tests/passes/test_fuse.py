@@ -104,6 +104,41 @@ def test_a_product_takes_its_epilogue_and_is_computed_once() -> None:
     assert fused_bodies(graph) == [["matmul", "add", "relu"], ["matmul", "add"]]
 
 
+EMBEDDING = """
+    graph @main(%words: f32[9, 8], %places: f32[5, 8], %i: i64[2, 5], %j: i64[2, 5]) {
+      %w: f32[2, 5, 8] = gather(%words, %i) {axis = 0}
+      %p: f32[2, 5, 8] = gather(%places, %j) {axis = 0}
+      %s: f32[2, 5, 8] = add(%w, %p)
+      %y: f32[2, 5, 8] = softmax(%s) {axis = -1}
+      return %y
+    }
+    """
+
+
+def test_lookups_in_front_are_for_backends_that_can_do_them() -> None:
+    graph = parse(EMBEDDING)
+    Pipeline(((Fuse(),),)).run(graph)
+    assert fused_bodies(graph) == [["add", "softmax"]]
+    graph = parse(EMBEDDING)
+    Pipeline(((Fuse(lookups=True),),)).run(graph)
+    assert fused_bodies(graph) == [["gather", "gather", "add", "softmax"]]
+
+
+def test_a_table_is_never_made_where_it_is_looked_up() -> None:
+    graph = parse(
+        """
+        graph @main(%x: f32[4, 8], %i: i64[4]) {
+          %t: f32[4, 8] = exp(%x)
+          %g: f32[4, 8] = gather(%t, %i) {axis = 0}
+          %y: f32[4, 8] = add(%t, %g)
+          return %y
+        }
+        """
+    )
+    Pipeline(((Fuse(lookups=True),),)).run(graph, check="numeric")
+    assert fused_bodies(graph) == [["gather", "add"]]
+
+
 def test_without_epilogues_products_stay_alone() -> None:
     check_pass(
         Fuse(epilogues=False),

@@ -49,16 +49,14 @@ def _from_complex(x: Name, to: DType, *, saturate: bool, round_mode: str) -> str
 
 
 def _to_integer(x: Name, to: DType) -> str:
-    """Out of range, floats wrap around where NumPy's meaning does; narrow integers are cut off in two steps."""
+    """Integers are cut off; floats out of range, whose meaning is open, become what they become in NumPy on x86."""
     if not x.dtype.is_float:
         text = f"({computed(to)}){x.text}"
     elif to is DType.U64:
-        limit = number(2.0**63, x.ctype)
-        text = f"({x.text} >= {limit} ? (u64)(i64)({x.text} - {limit}) ^ (1ull << 63) : (u64)(i64){x.text})"
-    elif to in (DType.I32, DType.I64):
-        text = f"({computed(to)}){x.text}"
+        text = f"to_u64({x.text})"
     else:
-        text = f"({computed(to)})(i64){x.text}"
+        wide = "to_i64" if to in (DType.I64, DType.U32) else "to_i32"
+        text = f"({computed(to)}){wide}({x.text})"
     return f"get(element<{stored(to)}>({text}))" if to.bits < 8 else text
 
 

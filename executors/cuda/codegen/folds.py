@@ -11,6 +11,7 @@ from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
 from ....ir.ops.rules import normal_axes, normal_axis
 from ....ir.types import DType, Kind
+from .casts import converted
 from .layouts import INT_LIMIT, Layout
 from .pointwise import Builder, is_pointwise
 from .program import Program
@@ -246,7 +247,7 @@ def _through_double(b: FoldBuilder, function: str, x: Name) -> Name:
     """A function of a float; of an integer rounded toward zero."""
     if not x.dtype.is_integer:
         return b.program.define(x.dtype, f"{_function(x.dtype, function)}({x.text})")
-    return b.program.define(x.dtype, f"({x.ctype})(i64){function}((double){x.text})")
+    return b.program.define(x.dtype, converted(Name(f"{function}((double){x.text})", DType.F64), x.dtype))
 
 
 def _reduce_l2(b: FoldBuilder, x: Name) -> Name:

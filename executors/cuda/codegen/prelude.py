@@ -176,10 +176,24 @@ template <class T, class E> __device__ inline T integer_power(T x, E exponent) {
   for (u64 left = (u64)exponent; left; left >>= 1, base *= base) if (left & 1) result *= base;
   return (T)result;
 }
+// Floats as integers; what is out of range becomes the least integer, as on the processors that NumPy runs on.
+template <class X> __device__ inline int to_i32(X x) {
+  return x >= (X)-2147483648.0 && x < (X)2147483648.0 ? (int)x : -2147483647 - 1;
+}
+template <class X> __device__ inline i64 to_i64(X x) {
+  return x >= (X)-9223372036854775808.0 && x < (X)9223372036854775808.0 ? (i64)x : -9223372036854775807ll - 1;
+}
+template <class X> __device__ inline u64 to_u64(X x) {
+  const X half = (X)9223372036854775808.0;
+  return x >= half ? (u64)to_i64(x - half) ^ 1ull << 63 : (u64)to_i64(x);
+}
+
 // Small powers of integers are exact in NumPy, where the device's own function may be a bit below them.
 template <class T> __device__ inline T float_power(T x, double exponent) {
   const double raised = pow((double)x, exponent);
-  return exponent == trunc(exponent) && fabs(raised) < 9007199254740992.0 ? integer_power(x, (i64)exponent) : (T)raised;
+  const double limit = sizeof(T) == 8 ? 9007199254740992.0 : 2147483648.0;
+  const bool is_exact = exponent == trunc(exponent) && fabs(raised) < limit;
+  return is_exact ? integer_power(x, (i64)exponent) : sizeof(T) == 8 ? (T)to_i64(raised) : (T)to_i32(raised);
 }
 template <class T> __device__ inline T shifted_up(T a, T b) {
   return b < 0 || b >= (T)(8 * sizeof(T)) ? (T)0 : (T)((u64)a << b);

@@ -17,7 +17,7 @@ from .moving import operand, result
 LARGEST_BLOCK = 8192
 """Elements that a block sorts in shared memory: a key of 8 bytes and an index of 4 each."""
 STRETCH = 2048
-THREADS = 512
+THREADS = 1024
 ENTRY_BYTES = 12
 
 _KEY_OF = {

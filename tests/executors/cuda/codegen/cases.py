@@ -25,7 +25,7 @@ TOLERANCES = {DType.F64: 1e-9, DType.F32: 3e-4, DType.F16: 6e-3, DType.BF16: 3e-
 ATTEMPTS = 30
 
 FOLDED = ("softmax", "layer_norm", "reduce_sum", "reduce_max")
-REGION_OPS = (*POINTWISE, *FOLDED)
+REGION_OPS = (*POINTWISE, *FOLDED, "gather")
 """What random regions are made of."""
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "is_nan", "is_inf", "sign")
 _ROUNDINGS = ("floor", "ceil", "round", "mod", "fmod", "cast", "bit_cast", "thresholded_relu", "shrink")
@@ -119,7 +119,7 @@ def _drawn(subject: Any, repeat: int) -> Case | None:
 def fused(case: Case) -> Case:
     """The case after fusion."""
     graph = case.graph.clone()
-    Pipeline(((Fuse(epilogues=False),),)).run(graph)
+    Pipeline(((Fuse(epilogues=False, lookups=True),),)).run(graph)
     return Case(f"fused {case.name}", graph, case.sizes, case.inputs)
 
 
@@ -245,11 +245,28 @@ def fused_cases(dtypes: Sequence[str] = ("f32", "f16")) -> Iterator[Case]:
             variance = b.op("reduce_mean", b.op("mul", centred, centred), axes=(-1,))
             return b.op("div", centred, b.op("sqrt", b.op("add", variance, b.constant(np.asarray(scalar(1e-3))))))
 
+        def embedded(b: Builder, words: Value, places: Value, i: Value, j: Value, s: Value) -> Value:
+            total = b.op("add", b.op("gather", words, i, axis=0), b.op("gather", places, j, axis=0))
+            return b.op("rms_norm", total, s, axis=-1)
+
+        def picked(b: Builder, x: Value, i: Value, y: Value) -> Value:
+            return b.op("mul", b.op("gather", x, i, axis=1), y)
+
         def turned(b: Builder, x: Value, y: Value, z: Value) -> Value:
             return b.op("gelu", b.op("add", b.op("mul", b.op("transpose", x, perm=(0, 2, 3, 1)), y), z))
 
         rows = [d.array(dtype, 12, 768), d.array(dtype, 12, 768), d.array(dtype, 768), d.array(dtype, 768)]
         yield fused(made(f"normed sum {dtype}", normed_sum, *rows))
+        tables = [d.array(dtype, 50, 64), d.array(dtype, 9, 64)]
+        yield fused(
+            made(f"embedded {dtype}", embedded, *tables, d.indices(50, 2, 7), d.indices(9, 2, 7), d.array(dtype, 64))
+        )
+        yield fused(
+            made(f"picked {dtype}", picked, d.array(dtype, 4, 30, 16), d.indices(30, 5), d.array(dtype, 4, 5, 16))
+        )
+        yield fused(
+            made(f"picked inside {dtype}", picked, d.array(dtype, 4, 30), d.indices(30, 6), d.array(dtype, 4, 6))
+        )
         yield fused(made(f"scores {dtype}", scores, d.array(dtype, 2, 3, 17, 50), d.array(dtype, 2, 1, 1, 50)))
         yield fused(made(f"written out {dtype}", written_out, d.array(dtype, 6, 515)))
         yield fused(made(f"written out, long {dtype}", written_out, d.array(dtype, 2, 70000)))

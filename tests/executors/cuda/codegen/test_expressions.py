@@ -41,8 +41,8 @@ def test_doubles_use_the_functions_of_doubles():
     [
         (DType.F32, DType.F16, "rounded<f16>((float)x)"),
         (DType.F64, DType.F16, "rounded<f16>(to_odd(x))"),
-        (DType.F32, DType.I32, "(int)x"),
-        (DType.F32, DType.U8, "(unsigned char)(i64)x"),
+        (DType.F32, DType.I32, "(int)to_i32(x)"),
+        (DType.F32, DType.U8, "(unsigned char)to_i32(x)"),
         (DType.I64, DType.BOOL, "x != 0"),
         (DType.BOOL, DType.BOOL, "x"),
         (DType.F32, DType.F8E5M2, "rounded<f8e5m2>(least(greatest((float)x, -57344.0f), 57344.0f))"),
