@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from .optimization import optimize
     from .passes.planning.simulation import crossover, simulate
     from .program import Program
+    from .torch_backend import compile_with as compile
+    from .torch_program import TorchProgram
 
 __version__ = "0.1.0"
 
@@ -49,10 +51,12 @@ __all__ = [
     "ResourceError",
     "ShapeError",
     "StateStore",
+    "TorchProgram",
     "TypeRuleError",
     "UnsupportedError",
     "__version__",
     "compare",
+    "compile",
     "crossover",
     "optimize",
     "simulate",
@@ -66,15 +70,19 @@ _HOMES = {
     "Program": ".program",
     "simulate": ".passes.planning.simulation",
     "crossover": ".passes.planning.simulation",
+    "TorchProgram": ".torch_program",
+    "compile": ".torch_backend",
     "StateStore": ".executors.replay.states",
     "suggest_buckets": ".executors.replay.suggest",
 }
+
+_CALLED = {"compile": "compile_with"}  # what would hide a built-in in its own module has another name there
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(_HOMES.get(name, ".ir.errors"), __name__), name)
+    found = getattr(importlib.import_module(_HOMES.get(name, ".ir.errors"), __name__), _CALLED.get(name, name))
     globals()[name] = found
     return found
 

@@ -1,18 +1,19 @@
 """`capgraph.optimize`: from a model to a program."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 from .executors.base import Executor
-from .ir.errors import InputError, UnsupportedError
+from .executors.replay.options import ReplayOptions
+from .ir.errors import UnsupportedError
 from .ir.verify import verify as verify_graph
 from .passes.catalog import launch_pipeline, level_pipeline
 from .passes.pipeline import CHECKS, Pipeline
 from .program import Program
 from .recording import graph_executor, ort_executor_on_gpu, replay_options
 from .selection import choose_executor, is_cuda
-from .sources import Model, load_model
+from .sources import Examples, LoadedModel, Model, load_model
 
 _MODES = ("none", "full", "piecewise", "full_and_piecewise")
 _HIGHEST_LEVEL = 3
@@ -22,6 +23,8 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     model: Model,
     *,
     args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
     executor: str = "auto",
     device: str = "auto",
     mode: str = "full_and_piecewise",
@@ -36,10 +39,14 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
 ) -> Program:
     """A program that runs `model`.
 
-    `model` is a path to an ONNX file, its bytes, an `onnx.ModelProto`, or a graph, which is copied. `executor` "auto"
-    is "ort", ONNX Runtime on the CPU, where that is installed, else "eager", NumPy on the host; both capture nothing.
-    With `device="cuda"`, "ort" records and takes the options of "graph": each piece of the model that ONNX Runtime's
-    graph mode takes is one of its graphs, and what it does not take runs between them.
+    `model` is a path to an ONNX file, its bytes, an `onnx.ModelProto`, a graph, which is copied, or an `nn.Module`,
+    `ExportedProgram` or `GraphModule` of PyTorch. A module is exported on the example inputs `args` and `kwargs`, with
+    the `dynamic_shapes` of torch.export, in which a name may stand for a dim: `{"x": {0: "batch"}}`. The program of one
+    is a `TorchProgram`, which is called as the module is.
+
+    `executor` "auto" is "ort", ONNX Runtime on the CPU, where that is installed, else "eager", NumPy on the host; both
+    capture nothing. With `device="cuda"`, "ort" records and takes the options of "graph": each piece of the model that
+    ONNX Runtime's graph mode takes is one of its graphs, and what it does not take runs between them.
 
     `device="cuda"` (or "cuda:1") runs on a GPU, where "auto" is "eager": arrays of torch and CuPy on that device are
     read where they lie or copied there, and outputs are arrays of the same framework. `tune` says for which steps the
@@ -53,44 +60,105 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     `keep_outside`, `progress`.
 
     `level` bounds what passes may do: 0 nothing, 1 not a bit of any result changes, 2 sums may be re-associated, 3
-    approximations, such as TF32 for products in f32 on a GPU. `verify="structure"` checks the graph as it comes and after every pass, "numeric" compares what it
-    gives on drawn inputs as well, "none" does neither. `strict` raises where a recorded program would fall back.
-    `freeze_initializers` makes initializers that are also inputs constants (None: as the ONNX version of the model
-    means it).
+    approximations, such as TF32 for products in f32 on a GPU. `verify="structure"` checks the graph as it comes and
+    after every pass, "numeric" compares what it gives on drawn inputs as well, "none" does neither. `strict` raises
+    where a recorded program would fall back. `freeze_initializers` makes initializers that are also inputs constants
+    (None: as the ONNX version of the model means it).
 
     Raises `ModelError` for a broken model, `InternalError` naming the pass when one fails or is found to be wrong,
     `UnsupportedError` for a value that is unknown or that the executor does not support (only "graph" records), and for
     a model that cannot be checked numerically.
     """
-    _check_options(args=args, mode=mode, level=level, verify=verify)
-    is_ort_on_gpu = executor == "ort" and is_cuda(device)
-    if executor == "graph" or is_ort_on_gpu:
-        options = replay_options(mode=mode, dynamic=dynamic, buckets=buckets, strict=strict, capture=capture)
-        make = ort_executor_on_gpu if is_ort_on_gpu else partial(graph_executor, tune=tune)
-        chosen: Executor = make(device, options, level)
-    else:
-        _check_records_nothing(mode=mode, dynamic=dynamic, buckets=buckets, capture=capture)
-        chosen = choose_executor(executor, device, level, tune)
-    loaded = load_model(model, freeze_initializers=freeze_initializers)
-    if verify != "none":
-        verify_graph(loaded.graph)
-    report = pipeline_for(level, "host" if is_ort_on_gpu else device).run(loaded.graph, check=verify)
-    return Program(loaded.graph, chosen, level=level, strict=strict, notes=loaded.notes, report=report)
+    choices = Choices(
+        executor=executor,
+        device=device,
+        mode=mode,
+        dynamic=dynamic,
+        buckets=buckets,
+        capture=capture,
+        level=level,
+        tune=tune,
+        verify=verify,
+        strict=strict,
+    )
+    choices.check()
+    examples = Examples(args, kwargs, dynamic_shapes)
+    return choices.program(load_model(model, freeze_initializers=freeze_initializers, examples=examples))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """The options of `optimize` that do not speak of the model."""
+
+    executor: str = "auto"
+    device: str = "auto"
+    mode: str = "full_and_piecewise"
+    dynamic: Mapping[str, tuple[int, int]] | None = None
+    buckets: Mapping[str | tuple[str, ...], Sequence[Any]] | None = None
+    capture: Mapping[str, Any] | None = None
+    level: int = 2
+    tune: bool | None = None
+    verify: str = "structure"
+    strict: bool = False
+
+    def check(self) -> None:
+        """Raises what `optimize` raises for options that are unknown or do not go together."""
+        _check_choice("mode", self.mode, _MODES)
+        _check_choice("verify", self.verify, CHECKS)
+        level = self.level
+        if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= _HIGHEST_LEVEL:
+            raise UnsupportedError(f"level={level!r} is not known", remedy=f"an integer from 0 to {_HIGHEST_LEVEL}")
+        self.executor_with(self._options())
+
+    def program(self, loaded: LoadedModel) -> Program:
+        """The program of a model, whose graph becomes the program's."""
+        options = self._options()
+        if loaded.torch is not None and options is not None:
+            from .torch_program import with_states
+
+            options = with_states(options, loaded.torch, self.device)
+        chosen = self.executor_with(options)
+        if self.verify != "none":
+            verify_graph(loaded.graph)
+        passes = pipeline_for(self.level, "host" if self._is_ort_on_gpu else self.device)
+        report = passes.run(loaded.graph, check=self.verify)
+        facts: dict[str, Any] = {"level": self.level, "strict": self.strict, "report": report}
+        if loaded.torch is not None:
+            from .torch_program import TorchProgram
+
+            return TorchProgram(loaded.torch, chosen, **facts)
+        return Program(loaded.graph, chosen, notes=loaded.notes, **facts)
+
+    @property
+    def _is_ort_on_gpu(self) -> bool:
+        return self.executor == "ort" and is_cuda(self.device)
+
+    @property
+    def _records(self) -> bool:
+        return self.executor == "graph" or self._is_ort_on_gpu
+
+    def _options(self) -> ReplayOptions | None:
+        """The options of an executor that records; None for one that does not."""
+        if not self._records:
+            _check_records_nothing(mode=self.mode, dynamic=self.dynamic, buckets=self.buckets, capture=self.capture)
+            return None
+        return replay_options(
+            mode=self.mode, dynamic=self.dynamic, buckets=self.buckets, strict=self.strict, capture=self.capture
+        )
+
+    def executor_with(self, options: ReplayOptions | None) -> Executor:
+        """The executor, with these options where it records."""
+        if options is None:
+            return choose_executor(self.executor, self.device, self.level, self.tune)
+        if self._is_ort_on_gpu:
+            return ort_executor_on_gpu(self.device, options, self.level)
+        return graph_executor(self.device, options, self.level, self.tune)
 
 
 def pipeline_for(level: int, device: str) -> Pipeline:
     """The passes of a level for a device."""
     stages = level_pipeline(level).stages
     return Pipeline((*stages, *launch_pipeline(level).stages)) if is_cuda(device) else Pipeline(stages)
-
-
-def _check_options(*, args: Any, mode: str, level: int, verify: str) -> None:
-    _check_choice("mode", mode, _MODES)
-    _check_choice("verify", verify, CHECKS)
-    if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= _HIGHEST_LEVEL:
-        raise UnsupportedError(f"level={level!r} is not known", remedy=f"an integer from 0 to {_HIGHEST_LEVEL}")
-    if args is not None:
-        raise InputError("args are example inputs of a PyTorch module; this model needs none", remedy="leave args out")
 
 
 def _check_records_nothing(*, mode: str, **given: Any) -> None:

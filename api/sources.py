@@ -1,18 +1,30 @@
 """From what a caller has (a path, bytes, a `ModelProto`, a graph) to a graph of our own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from .ir.errors import InputError, MissingPackageError, UnsupportedError
+from .ir.errors import InputError, MissingPackageError
 from .ir.graph import Graph
 
 if TYPE_CHECKING:
     import onnx
+    import torch
 
-Model: TypeAlias = Union[str, Path, bytes, Graph, "onnx.ModelProto"]
+    from .frontends.torch.model import TorchModel
+
+Model: TypeAlias = Union[
+    str,
+    Path,
+    bytes,
+    Graph,
+    "onnx.ModelProto",
+    "torch.nn.Module",
+    "torch.export.ExportedProgram",
+    "torch.fx.GraphModule",
+]
 
 
 @dataclass(frozen=True)
@@ -21,27 +33,46 @@ class LoadedModel:
 
     graph: Graph
     notes: list[str] = field(default_factory=list)
+    torch: "TorchModel | None" = None
 
 
-def load_model(model: Model, *, folder: Path | None = None, freeze_initializers: bool | None = None) -> LoadedModel:
+@dataclass(frozen=True)
+class Examples:
+    """Example inputs of a PyTorch module, and which of their sizes vary (`dynamic_shapes` of torch.export)."""
+
+    args: Sequence[Any] | None = None
+    kwargs: Mapping[str, Any] | None = None
+    dynamic_shapes: Any = None
+
+    @property
+    def are_given(self) -> bool:
+        return self.args is not None or self.kwargs is not None
+
+
+def load_model(
+    model: Model,
+    *,
+    folder: Path | None = None,
+    freeze_initializers: bool | None = None,
+    examples: Examples = Examples(),  # frozen
+) -> LoadedModel:
     """The graph of `model`; a `Graph` is copied, its constants shared.
 
-    `folder` is where external data lies (default: the folder of the path). Raises `ModelError` for a broken model,
-    `MissingPackageError` when onnx is needed and not installed, `UnsupportedError` for a PyTorch module, `InputError`
-    for anything else.
+    `folder` is where external data lies (default: the folder of the path). A PyTorch module needs `examples`. Raises
+    `ModelError` for a broken model, `MissingPackageError` when onnx is needed and not installed, `UnsupportedError` for
+    a module that torch.export refuses, `InputError` for anything else.
     """
+    if not isinstance(model, str | Path | bytes | Graph) and _comes_from(model, "torch"):
+        return _load_torch(model, examples)
+    if examples.are_given:
+        raise InputError("args are example inputs of a PyTorch module; this model needs none", remedy="leave args out")
     if isinstance(model, Graph):
         return LoadedModel(model.clone())
     if isinstance(model, str | Path | bytes) or _comes_from(model, "onnx"):
         return _load_onnx(model, folder, freeze_initializers)
-    if _comes_from(model, "torch"):
-        raise UnsupportedError(
-            "PyTorch modules cannot be imported yet",
-            remedy="export it first: torch.onnx.export(module, args, 'model.onnx', dynamo=True)",
-        )
     raise InputError(
         f"a model cannot be a {type(model).__module__}.{type(model).__qualname__}",
-        remedy="pass a path, the bytes of an ONNX file, an onnx.ModelProto or a capgraph graph",
+        remedy="pass a path, the bytes of an ONNX file, an onnx.ModelProto, a PyTorch module or a capgraph graph",
     )
 
 
@@ -66,3 +97,18 @@ def _load_onnx(model: Any, folder: Path | None, freeze_initializers: bool | None
         from .frontends.onnx.importer import import_model
     imported = import_model(model, folder=folder, freeze_initializers=freeze_initializers)
     return LoadedModel(imported.graph, imported.notes)
+
+
+def _load_torch(model: Any, examples: Examples) -> LoadedModel:
+    from .frontends.torch.exported import from_exported, from_torch
+
+    if not hasattr(model, "run_decompositions"):  # a module; an exported program has its inputs already
+        if not examples.are_given:
+            raise InputError(
+                f"{type(model).__name__} is a PyTorch module, which is traced on example inputs",
+                remedy="pass args=(tensor, ...), and kwargs={...} where it takes some",
+            )
+        given = from_torch(model, examples.args or (), examples.kwargs, dynamic_shapes=examples.dynamic_shapes)
+    else:
+        given = from_exported(model)
+    return LoadedModel(given.graph, given.notes, given)

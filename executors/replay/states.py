@@ -25,6 +25,16 @@ class StateStore:
         self._arrays = {name: np.array(array, order="C") for name, array in initial.items()}
         self.lock = threading.RLock()
 
+    @classmethod
+    def over(cls, arrays: Mapping[str, Array]) -> "StateStore":
+        """A store of these very arrays, whose owners then see every update. They must be C-contiguous and writeable."""
+        made = cls({})
+        for name, array in arrays.items():
+            if not (array.flags.c_contiguous and array.flags.writeable):
+                raise InputError(f"the memory of state {name!r} is not contiguous, or may not be written to")
+            made._arrays[name] = array
+        return made
+
     def __repr__(self) -> str:
         return f"StateStore({', '.join(self._arrays)}; {self.nbytes} bytes)"
 

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from capgraph.ir.builder import Builder
-from capgraph.ir.errors import InputError, ModelError, UnsupportedError
+from capgraph.ir.errors import InputError, ModelError
 from capgraph.sources import load_model
 
 from tests.api.models import affine, save
@@ -47,14 +47,14 @@ def test_what_is_no_model_at_all(source: Any) -> None:
         load_model(source)
 
 
-def test_pytorch_modules_have_a_way_around() -> None:
+def test_pytorch_modules_need_example_inputs() -> None:
     class Module:
         __module__ = "torch.nn.modules.module"
 
     class Net(Module):
         pass
 
-    with pytest.raises(UnsupportedError, match=r"torch\.onnx\.export"):
+    with pytest.raises(InputError, match="Net is a PyTorch module, which is traced on example inputs"):
         load_model(Net())  # type: ignore[arg-type]
 
 

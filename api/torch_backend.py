@@ -1,0 +1,214 @@
+"""`torch.compile(model, backend="capgraph")`, and the decorator `capgraph.compile`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .frontends.torch.aot import AotModel, from_aot
+from .frontends.torch.decompositions import aot_decompositions, composites_kept
+from .frontends.torch.tensors import tensor_of
+from .ir.dims import symbols
+from .ir.errors import UnsupportedError
+from .ir.types import TensorType
+from .optimization import Choices
+from .sources import LoadedModel
+from .torch_program import TorchProgram
+
+OPTIONS = ("executor", "device", "mode", "buckets", "dynamic", "level", "verify", "capture", "tune", "strict")
+"""What `torch.compile(..., options={...})` takes: the options of `capgraph.optimize`."""
+
+_GRADIENTS = (
+    "capgraph is for inference, but gradients would be recorded here",
+    "call the compiled function under torch.no_grad() or torch.inference_mode()",
+)
+
+
+def backend(module: Any, examples: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: Any = None) -> Any:
+    """The function that Dynamo calls in the stead of a graph that it has captured.
+
+    Raises `UnsupportedError` where gradients are to be recorded, and for an unknown option.
+    """
+    choices = _choices(options or {}, mode)
+    if torch.is_grad_enabled() and any(_wants_gradient(example) for example in examples):
+        raise UnsupportedError(_GRADIENTS[0], remedy=_GRADIENTS[1])
+    fixed = _fixed_arguments(module, examples)
+
+    def compile_forward(forward: Any, arguments: Sequence[Any]) -> Any:
+        with _disable_current_modes():  # weights are real tensors, which tracing would refuse
+            known = fixed if len(arguments) == len(examples) else {}
+            return _boxed(CompiledFunction(forward, known, choices))
+
+    with composites_kept():
+        compiler = aot_autograd(
+            fw_compiler=compile_forward, decompositions=aot_decompositions(), keep_inference_input_mutations=True
+        )
+        return compiler(module, examples)
+
+
+def _wants_gradient(example: Any) -> bool:
+    return isinstance(example, torch.Tensor) and example.requires_grad
+
+
+def _choices(options: Mapping[str, Any], mode: Any) -> "BackendChoices":
+    unknown = [name for name in options if name not in OPTIONS]
+    if unknown or mode is not None:
+        what = f"option {unknown[0]!r}" if unknown else f"mode {mode!r}"
+        raise UnsupportedError(
+            f"the backend capgraph has no {what}", remedy=f"give options={{...}} of these: {', '.join(OPTIONS)}"
+        )
+    return BackendChoices(options)
+
+
+class BackendChoices:
+    """The options of the backend. `buckets` and `dynamic` may be given without names: for every dim that varies."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = dict(options)
+
+    def of(self, model: AotModel) -> Choices:
+        """The choices for one captured graph, by the names of its dims."""
+        given = dict(self._options)
+        varying = sorted(_input_symbols(model))
+        buckets, dynamic = given.pop("buckets", None), given.pop("dynamic", None)
+        if buckets is not None and not isinstance(buckets, Mapping):
+            sizes = list(buckets)
+            buckets = dict.fromkeys(varying, sizes)
+            dynamic = dynamic or (min(sizes), max(sizes))
+        if dynamic is not None and not isinstance(dynamic, Mapping):
+            dynamic = {name: tuple(dynamic) for name in varying}
+        if given.get("executor") == "graph":
+            given |= {"buckets": buckets, "dynamic": dynamic}
+            given.setdefault("capture", {"beyond": "exact"} if dynamic is None else None)
+        chosen = Choices(**given)
+        chosen.check()
+        return chosen
+
+
+def _input_symbols(model: AotModel) -> frozenset[str]:
+    types = (value.type for value in model.model.graph.inputs)
+    dims = (dim for ty in types if isinstance(ty, TensorType) for dim in ty.dims)
+    return frozenset[str]().union(*map(symbols, dims))
+
+
+def _fixed_arguments(module: Any, examples: Sequence[Any]) -> dict[int, Any]:
+    """Parameters and buffers among the arguments, by position: Dynamo marks them as always the same tensors."""
+    nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
+    return {
+        position: example
+        for position, (node, example) in enumerate(zip(nodes, examples, strict=True))
+        if isinstance(example, torch.Tensor)
+        and not isinstance(example, torch._subclasses.FakeTensor)
+        and "_dynamo_static_input_type" in (node.meta.get("tensor_dict") or {})
+    }
+
+
+def _boxed(function: "CompiledFunction") -> Any:
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    return make_boxed_func(function)
+
+
+class CompiledFunction:
+    """A captured graph as a function of Dynamo's arguments. Weights that were written to meanwhile are read anew."""
+
+    def __init__(self, forward: Any, fixed: Mapping[int, Any], choices: BackendChoices) -> None:
+        self._forward = forward
+        self._fixed = dict(fixed)
+        self._choices = choices
+        self._compile()
+
+    def _compile(self) -> None:
+        self._imported = from_aot(self._forward, self._fixed)
+        model = self._imported.model
+        loaded = LoadedModel(model.graph, model.notes, model)
+        self.program = self._choices.of(self._imported).program(loaded)
+        held = self.program
+        assert isinstance(held, TorchProgram)  # as the model is PyTorch's
+        self._states = frozenset(model.states)
+        constants = [position for position in self._fixed if model.inputs[position] is None]
+        self._constants = [(position, self._fixed[position]) for position in constants]
+        self._versions = [_version(tensor) for _, tensor in self._constants]
+
+    def __call__(self, *arguments: Any) -> list[Any]:
+        self._renew(arguments)
+        model, written = self._imported.model, self._imported.written
+        given = {
+            name: _input(argument)
+            for name, argument in zip(model.inputs, arguments, strict=True)
+            if name is not None and name not in self._states
+        }
+        results = self.program.run(given)
+        with torch.no_grad():
+            for name, position in written.items():
+                if name in results:
+                    arguments[position].copy_(_tensor(results[name]))
+        return [
+            plain if name is None else results[name].item() if name in model.numbers else _tensor(results[name])
+            for name, plain in zip(model.outputs, model.plain, strict=True)
+        ]
+
+    def _renew(self, arguments: Sequence[Any]) -> None:
+        """Compiles again where a weight is another tensor, or has other content."""
+        same = all(
+            arguments[position] is tensor or arguments[position].data_ptr() == tensor.data_ptr()
+            for position, tensor in self._constants
+        )
+        if same and self._versions == [_version(tensor) for _, tensor in self._constants]:
+            return
+        self._fixed = {position: arguments[position] for position in self._fixed}
+        self._compile()
+
+
+def _version(tensor: Any) -> int:
+    return 0 if tensor.is_inference() else int(tensor._version)
+
+
+def _input(argument: Any) -> Any:
+    return np.broadcast_to(np.zeros((), np.bool_), (int(argument),)) if isinstance(argument, int) else argument
+
+
+def _tensor(result: Any) -> Any:
+    return tensor_of(result) if isinstance(result, np.ndarray) else result
+
+
+def compile_with(target: Any = None, **options: Any) -> Any:
+    """`torch.compile` with this backend, for a function, a module, or a class of modules; also as a decorator.
+
+        @capgraph.compile
+        class Net(torch.nn.Module): ...
+
+        @capgraph.compile(executor="graph", buckets=[1, 2, 4, 8])
+        def step(x): ...
+
+    The options are those of the backend, and `dynamic_shapes` and `fullgraph` of torch.compile. Inference only: call
+    what was compiled under `torch.no_grad()`.
+    """
+    if target is None:
+        return lambda given: compile_with(given, **options)
+    compiler = {name: options.pop(name) for name in ("fullgraph",) if name in options}
+    dynamic = options.pop("dynamic_shapes", None)
+    settings = {**compiler, "dynamic": dynamic, "backend": backend, "options": options}
+    if isinstance(target, type):
+        return _compiled_class(target, settings)
+    return torch.compile(target, **settings)
+
+
+def _compiled_class(target: Any, settings: Mapping[str, Any]) -> Any:
+    """The class itself, whose instances compile themselves when they are made."""
+    if not issubclass(target, torch.nn.Module):
+        raise UnsupportedError(
+            f"{target.__name__} is no class of modules", remedy="decorate a torch.nn.Module or a function"
+        )
+    initialise: Callable[..., None] = target.__init__
+
+    def initialise_and_compile(self: Any, *args: Any, **kwargs: Any) -> None:
+        initialise(self, *args, **kwargs)
+        if type(self) is target:
+            self.compile(**settings)
+
+    target.__init__ = initialise_and_compile
+    return target

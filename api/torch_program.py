@@ -1,0 +1,156 @@
+"""Programs made from PyTorch modules: tensors in, tensors out, and the module's own buffers as states."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from .executors.base import Executor
+from .executors.replay.options import ReplayOptions
+from .executors.replay.states import StateStore
+from .frontends.torch.model import TorchModel
+from .frontends.torch.tensors import array_of, tensor_of
+from .ir.dims import SymDim
+from .ir.errors import InputError
+from .passes.pipeline import PipelineReport
+from .program import Program
+from .selection import is_cuda
+
+
+def with_states(options: ReplayOptions, model: TorchModel, device: str) -> ReplayOptions:
+    """Options in which the tensors that the module writes to are states of a store, over their own memory."""
+    if not model.states or options.states is not None or is_cuda(device):
+        return options
+    shared = {name: array_of(tensor) for name, tensor in model.states.items() if _is_sharable(tensor)}
+    return replace(options, states=StateStore.over(shared)) if shared else options
+
+
+def _is_sharable(tensor: Any) -> bool:
+    return bool(tensor.device.type == "cpu" and tensor.is_contiguous())
+
+
+class TorchProgram(Program):
+    """A program of a PyTorch module. It is called with the module's arguments and gives what the module gives.
+
+    `run` takes and gives tensors by name. Buffers that the module writes to are updated in place, as by the module.
+    """
+
+    def __init__(
+        self,
+        model: TorchModel,
+        executor: Executor,
+        *,
+        level: int = 0,
+        strict: bool = False,
+        report: PipelineReport | None = None,
+    ) -> None:
+        super().__init__(model.graph, executor, level=level, strict=strict, notes=model.notes, report=report)
+        self._model = model
+        self._on_gpu = is_cuda(self.target.device)
+        held = getattr(self._executable, "options", None)
+        stored = held.states.names if held is not None and held.states is not None else ()
+        self._given_states = {name: tensor for name, tensor in model.states.items() if name not in stored}
+        self._ranged = _ranged_axes(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's result for its arguments. Raises `InputError` for others than it was exported with."""
+        leaves = self._leaves(args, kwargs)
+        given = {
+            name: _size_carrier(leaf) if isinstance(leaf, int) else leaf
+            for name, leaf in zip(self._model.inputs, leaves, strict=True)
+            if name is not None
+        }
+        self._check_fixed(leaves)
+        results = self.run(given)
+        flat = [
+            plain if name is None else results[name].item() if name in self._model.numbers else results[name]
+            for name, plain in zip(self._model.outputs, self._model.plain, strict=True)
+        ]
+        return torch.utils._pytree.tree_unflatten(flat, self._model.out_spec)
+
+    def _leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        spec = self._model.in_spec
+        expected = spec.children()[1].context if spec.children()[1].num_leaves else []
+        ordered = {name: kwargs[name] for name in expected if name in kwargs}
+        leaves, found = torch.utils._pytree.tree_flatten((tuple(args), {**ordered, **kwargs}))
+        if found != spec:
+            raise InputError(
+                f"{self.graph.name} is called with {_spec_text(found)}, but was exported with {_spec_text(spec)}",
+                remedy="pass arguments as at the export: by position or by name, with the same structure",
+            )
+        return list(leaves)
+
+    def _check_fixed(self, leaves: Sequence[Any]) -> None:
+        for name, fixed, leaf in zip(self._model.inputs, self._model.fixed, leaves, strict=True):
+            if name is None and not isinstance(leaf, torch.Tensor) and leaf != fixed:
+                raise InputError(
+                    f"an argument is {leaf!r}, but the module was exported with {fixed!r}",
+                    remedy="what is no tensor is fixed when a module is exported: export it again",
+                )
+
+    def run(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """As `Program.run`, for tensors as well: then the outputs are tensors."""
+        given = dict(inputs or {})
+        self._check_ranges(given)
+        speaks_torch = any(isinstance(value, torch.Tensor) for value in given.values())
+        if not self._on_gpu:
+            given = {name: self._array(name, value) for name, value in given.items()}
+        given |= {name: self._state(tensor) for name, tensor in self._given_states.items()}
+        results = super().run(given)
+        for name, tensor in self._given_states.items():
+            _write_back(tensor, results.pop(self._model.state_outputs[name]))
+        if not speaks_torch:
+            return results
+        return {name: tensor_of(value) if isinstance(value, np.ndarray) else value for name, value in results.items()}
+
+    def _array(self, name: str, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if value.device.type != "cpu":
+            raise InputError(
+                f"input {name!r} is on {value.device}, but the program runs on the host",
+                remedy='move it with .cpu(), or use device="cuda"',
+            )
+        return array_of(value)
+
+    def _state(self, tensor: Any) -> Any:
+        return tensor if self._on_gpu else array_of(tensor)
+
+    def _check_ranges(self, given: Mapping[str, Any]) -> None:
+        for name, axis, symbol, low, high in self._ranged:
+            shape = getattr(given.get(name), "shape", ())
+            if len(shape) > axis and not low <= shape[axis] <= (shape[axis] if high is None else high):
+                wanted = f"{low} to {high}" if high is not None else f"at least {low}"
+                raise InputError(
+                    f"input {name!r}: {symbol} is {shape[axis]}, but the module was exported for {wanted}",
+                    remedy="export it with a wider range in dynamic_shapes, as far as the module allows",
+                )
+
+
+def _spec_text(spec: Any) -> str:
+    args, kwargs = spec.children()
+    names = ", ".join(map(str, kwargs.context)) if kwargs.num_leaves or kwargs.context else "none"
+    return f"{len(args.children())} arguments by position and by name {names} ({spec.num_leaves} values)"
+
+
+def _size_carrier(size: int) -> Any:
+    """A size as an input of which nothing but its length counts."""
+    return np.broadcast_to(np.zeros((), np.bool_), (size,))
+
+
+def _write_back(tensor: Any, content: Any) -> None:
+    with torch.no_grad():
+        tensor.copy_(tensor_of(content) if isinstance(content, np.ndarray) else content)
+
+
+def _ranged_axes(program: TorchProgram) -> list[tuple[str, int, str, int, int | None]]:
+    """Where an input's size is a symbol whose range says something: input, axis, symbol, least, greatest."""
+    ranges = {name: limits for name, limits in program._model.ranges.items() if limits != (0, None)}
+    return [
+        (name, axis, str(dim), *ranges[str(dim)])
+        for name, ty in program.inputs.items()
+        for axis, dim in enumerate(getattr(ty, "shape", None) or ())
+        if isinstance(dim, SymDim) and str(dim) in ranges
+    ]

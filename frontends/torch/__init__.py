@@ -1,0 +1,1 @@
+"""PyTorch models in: modules, exported programs and fx graphs become graphs."""

@@ -1,0 +1,130 @@
+"""From what torch.compile hands to a backend: a graph of ATen calls by AOT autograd, its weights known."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ...ir.dims import SymDim, symbols
+from ...ir.graph import Graph, Value
+from ...ir.types import DType, TensorType, type_symbols
+from ...ir.verify import verify
+from .call import Call
+from .dtypes import dtype_of
+from .importer import FxImporter
+from .model import TorchModel
+from .sizes import Sizes
+from .tensors import SharedConstants
+
+
+@dataclass
+class AotModel:
+    """A graph, and how its inputs and outputs stand for the arguments and results of a compiled function.
+
+    `model.inputs` has the name of each argument, None for one that is not asked for: a weight, or a size that other
+    arguments tell. `written` are the arguments that the function writes to, by the name of the output that is their new
+    content; `model.states` are those among them that are always the same tensor.
+    """
+
+    model: TorchModel
+    written: dict[str, int] = field(default_factory=dict)
+
+
+def from_aot(module: Any, fixed: Mapping[int, Any]) -> AotModel:
+    """Imports a functional graph of ATen calls, whose last nodes may copy to its inputs.
+
+    `fixed` are arguments, by their position, that are the same tensor in every call. Raises `UnsupportedError` for what
+    cannot be imported.
+    """
+    return _AotImport(module, fixed).run()
+
+
+class _AotImport:
+    def __init__(self, module: Any, fixed: Mapping[int, Any]) -> None:
+        self.module = module
+        self.fixed = fixed
+        self.graph = Graph("compiled")
+        self.sizes = Sizes()
+        self.importer = FxImporter(self.graph, self.sizes, SharedConstants())
+        self.result = AotModel(TorchModel(self.graph))
+        self.placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+        self.written = self._written()
+
+    def _written(self) -> dict[Any, Any]:
+        """Placeholders that the graph copies to, and the node that is copied there last."""
+        copies = [node for node in self.module.graph.nodes if str(node.target) == "aten.copy_.default"]
+        return {node.args[0]: node.args[1] for node in copies}
+
+    def run(self) -> AotModel:
+        for position, node in enumerate(self.placeholders):
+            self.importer.known[node] = self._argument(position, node)
+        self._add_sizes()
+        results: Sequence[Any] = ()
+        for node in self.module.graph.nodes:
+            if node.op == "output":
+                results = self.importer.operand(node.args[0])
+            elif node.op != "placeholder" and str(node.target) != "aten.copy_.default":
+                self.importer.known[node] = self.importer.import_node(self.module, node)
+        self._set_outputs(results)
+        verify(self.graph)
+        return self.result
+
+    def _argument(self, position: int, node: Any) -> Any:
+        value = node.meta.get("val")
+        model = self.result.model
+        model.fixed.append(None)
+        if not isinstance(value, torch.Tensor):
+            model.inputs.append(None)
+            return self.sizes.dim(value) if isinstance(value, int | torch.SymInt) else value
+        tensor = self.fixed.get(position)
+        if tensor is not None and node not in self.written:
+            model.inputs.append(None)
+            return self.importer.constant(tensor, node.name)
+        model.inputs.append(node.name)
+        if tensor is not None:
+            model.states[node.name] = tensor
+        ty = TensorType(dtype_of(value.dtype), self.sizes.dims(value.shape))
+        return self.graph.add_input(node.name, ty)
+
+    def _add_sizes(self) -> None:
+        """Inputs for the sizes that no tensor's shape tells: of such an input nothing but its length counts."""
+        told = frozenset[str]().union(*(type_symbols(value.type) for value in self.graph.inputs))
+        for position, node in enumerate(self.placeholders):
+            size = self.importer.known[node]
+            if isinstance(size, SymDim) and not symbols(size) <= told:
+                told |= symbols(size)
+                self.graph.add_input(node.name, TensorType(DType.BOOL, (size,)))
+                self.result.model.inputs[position] = node.name
+
+    def _set_outputs(self, results: Sequence[Any]) -> None:
+        model = self.result.model
+        call = Call(self.graph, self.sizes, "output", (), None)
+        values: list[Value] = []
+        names: list[str] = []
+        for index, result in enumerate(results):
+            if not isinstance(result, Value | SymDim):
+                model.outputs.append(None)
+                model.plain.append(result)
+                continue
+            names.append(f"out{index}")
+            if isinstance(result, SymDim):
+                model.numbers.add(names[-1])
+            values.append(result if isinstance(result, Value) else call.op("dim", value=result))
+            model.outputs.append(names[-1])
+            model.plain.append(None)
+        pairs = []
+        for target, source in self.written.items():
+            pairs.append((self.importer.known[target].index, len(values)))
+            names.append(f"{target.name}_next")
+            values.append(self._content(call, target, source))
+            model.state_outputs[target.name] = names[-1]
+            self.result.written[names[-1]] = self.placeholders.index(target)
+        self.graph.set_outputs(values, names)
+        self.graph.set_states(pairs)
+
+    def _content(self, call: Call, target: Any, source: Any) -> Value:
+        """What is copied to an input, in its type."""
+        held: Value = self.importer.known[target]
+        value = call.value(self.importer.operand(source), held.tensor.dtype)
+        return call.expand(value, held.shape)

@@ -1,0 +1,191 @@
+"""What a lowering sees of the call that it turns into native nodes, and how it makes them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...ir.constant import Constant
+from ...ir.dims import Dim, SymDim, product, symbols
+from ...ir.graph import Graph, Origin, Value
+from ...ir.ops import native
+from ...ir.types import DType, Kind, TensorType, type_symbols
+from .dtypes import dtype_of
+from .sizes import Sizes
+
+Number: TypeAlias = bool | int | float | complex
+Scalar: TypeAlias = Number | SymDim
+Operand: TypeAlias = Value | Scalar
+"""What PyTorch takes where a tensor or a number may stand; a symbolic size is a number as well."""
+
+
+class NotNative(Exception):  # no error: the call becomes a foreign node
+    """A call that native ops cannot express."""
+
+
+class Call:
+    """One call of an operator while it is lowered: what its results are, and ways to make nodes.
+
+    `results` are PyTorch's fake tensors, None for a result that is no tensor.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        sizes: Sizes,
+        name: str,
+        results: Sequence[Any],
+        origin: Origin | None,
+        unread: frozenset[int] = frozenset(),
+    ) -> None:
+        self.graph = graph
+        self.sizes = sizes
+        self.name = name
+        self.results = tuple(results)
+        self.origin = origin
+        self._unread = unread
+
+    # ---- results
+
+    def wants(self, index: int) -> bool:
+        """Whether anything reads that result of an operator with several."""
+        return index not in self._unread
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the first result."""
+        return dtype_of(self.results[0].dtype)
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """The shape of the first result. Raises `UnknownSizeError` where only running tells it."""
+        return self.sizes.dims(self.results[0].shape)
+
+    @property
+    def rank(self) -> int:
+        """The rank of the first result."""
+        return len(self.results[0].shape)
+
+    # ---- nodes
+
+    def op(self, name: str, *inputs: Value | None, **attrs: Any) -> Value:
+        """A new native node with one result."""
+        return self.graph.append(native(name), inputs, attrs, origin=self.origin).output
+
+    def ops(self, name: str, *inputs: Value | None, **attrs: Any) -> tuple[Value, ...]:
+        """A new native node with its results."""
+        return self.graph.append(native(name), inputs, attrs, origin=self.origin).outputs
+
+    def constant(self, content: Any, dtype: DType | None = None) -> Value:
+        """A constant of an array, a number, or a `Constant`."""
+        made = content if isinstance(content, Constant) else Constant(np.asarray(content), dtype)
+        return self.op("constant", value=made)
+
+    def full(self, shape: Sequence[Dim], number: Scalar, dtype: DType) -> Value:
+        """A tensor filled with a number."""
+        if isinstance(number, SymDim):
+            return self.expand(self.value(number, dtype), shape)
+        return self.op("full", shape=tuple(shape), value=Constant(_in_dtype(number, dtype), dtype))
+
+    def value(self, operand: Operand, dtype: DType) -> Value:
+        """A tensor or number as a value of `dtype`; numbers have rank 0."""
+        if isinstance(operand, Value):
+            return self.cast(operand, dtype)
+        if isinstance(operand, SymDim):
+            return self.cast(self.op("dim", value=operand), dtype)
+        return self.constant(_in_dtype(operand, dtype), dtype)
+
+    def cast(self, x: Value, dtype: DType) -> Value:
+        """`x` in another dtype; itself if it has that already."""
+        return x if x.tensor.dtype is dtype else self.op("cast", x, to=dtype)
+
+    def reshape(self, x: Value, shape: Sequence[Dim]) -> Value:
+        """`x` in another shape; itself if it has that already."""
+        return x if x.shape == tuple(shape) else self.op("reshape", x, shape=tuple(shape))
+
+    def expand(self, x: Value, shape: Sequence[Dim]) -> Value:
+        """`x` broadcast to exactly `shape`; itself if it has that already."""
+        return x if x.shape == tuple(shape) else self.op("expand", x, shape=tuple(shape))
+
+    def transpose(self, x: Value, perm: Sequence[int]) -> Value:
+        """`x` with its axes reordered; itself if they stay."""
+        return x if list(perm) == list(range(len(perm))) else self.op("transpose", x, perm=tuple(perm))
+
+    def swap(self, x: Value, first: int, second: int) -> Value:
+        """`x` with two axes exchanged."""
+        perm = list(range(x.tensor.rank))
+        perm[first], perm[second] = perm[second], perm[first]
+        return self.transpose(x, perm)
+
+    def unsqueeze(self, x: Value, *axes: int) -> Value:
+        """`x` with new axes of size 1 at these places of the result."""
+        return self.op("unsqueeze", x, axes=axes) if axes else x
+
+    def squeeze(self, x: Value, *axes: int) -> Value:
+        """`x` without these axes, each of size 1."""
+        return self.op("squeeze", x, axes=axes) if axes else x
+
+    def slice(self, x: Value, axis: int, start: Dim, end: Dim, step: int = 1) -> Value:
+        """The elements of `x` from `start` to `end` along one axis."""
+        return self.op("slice", x, axes=(axis,), starts=(start,), ends=(end,), steps=(step,))
+
+    def select(self, x: Value, axis: int, index: Dim) -> Value:
+        """The slice of `x` at `index`, which is not negative, along one axis."""
+        return self.squeeze(self.slice(x, axis, index, index + 1), axis)
+
+    def full_like(self, x: Value, number: Scalar) -> Value:
+        """A number with the dtype of `x`, of rank 0: elementwise ops broadcast it."""
+        return self.value(number, x.tensor.dtype)
+
+    def may_mention(self, dims: Sequence[Dim], *operands: Value) -> bool:
+        """Whether a node with `operands` may have these dims in its attributes: none that only running tells, else."""
+        mentioned = frozenset[str]().union(*(symbols(dim) for dim in dims))
+        known = frozenset[str]().union(*(type_symbols(value.type) for value in (*self.graph.inputs, *operands)))
+        return mentioned <= known
+
+
+def _in_dtype(number: Number, dtype: DType) -> Any:
+    """A Python number as an element; out of range it wraps, as PyTorch's does."""
+    if dtype.is_integer and not isinstance(number, complex):
+        return _wrapped(int(number), dtype)
+    return np.asarray(number)
+
+
+def _wrapped(number: int, dtype: DType) -> Any:
+    modulus = 1 << dtype.bits
+    least = 0 if dtype.kind is Kind.UINT else -(modulus >> 1)
+    return np.asarray((number - least) % modulus + least, dtype=dtype.numpy)
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """An axis counted from the front; a rank of 0 has the axis 0."""
+    return axis % max(rank, 1)
+
+
+def axes_of(axes: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
+    """Axes counted from the front, in order; all of them for None or none."""
+    if isinstance(axes, int):
+        axes = (axes,)
+    return tuple(sorted(axis_of(axis, rank) for axis in axes)) if axes else tuple(range(rank))
+
+
+def pair(given: Sequence[Any] | Any, count: int) -> tuple[Any, ...]:
+    """A list that may have one entry for all axes, with an entry for each."""
+    listed = tuple(given) if isinstance(given, Sequence) else (given,)
+    return listed * count if len(listed) == 1 else listed
+
+
+def element_count(x: Value) -> Dim:
+    """How many elements a tensor has."""
+    return product(x.shape)
+
+
+def tensor_type(x: Value) -> TensorType:
+    """The type of a tensor value."""
+    return x.tensor
+
+
+Result: TypeAlias = Value | Sequence[Any] | Dim | None
+Lowering: TypeAlias = Callable[..., Result]
+"""Takes the `Call`, then the operator's arguments in the order of its schema, defaults filled in. Tensors come as
+values, sizes as dims. Gives a value, or a sequence where the operator gives several."""

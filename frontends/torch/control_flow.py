@@ -1,0 +1,159 @@
+"""Calls that take graphs: torch.cond, while_loop, scan and map, and regions that only change how PyTorch traces."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...ir.graph import Graph, Value
+from ...ir.ops import native
+from ...ir.types import DType, TensorType
+from .call import Call
+from .origins import origin_of
+
+if TYPE_CHECKING:
+    from .importer import FxImporter
+
+Rule = Callable[["FxImporter", Any, Sequence[Any], Mapping[str, Any]], Any]
+
+
+def _as_value(call: Call, given: Any) -> Value:
+    """An operand or a result of control flow as a tensor."""
+    if isinstance(given, Value):
+        return given
+    dtype = DType.F64 if isinstance(given, float) else DType.BOOL if isinstance(given, bool) else DType.I64
+    return call.value(given, dtype)
+
+
+def _call(importer: "FxImporter", node: Any) -> Call:
+    return Call(importer.graph, importer.sizes, str(node.target), (), origin_of(node))
+
+
+def _region(importer: "FxImporter", name: str) -> "FxImporter":
+    """An importer of a region's body: its constants are its own, sizes are shared."""
+    body = Graph(name, symbols=importer.graph.symbols)
+    return type(importer)(body, importer.sizes, importer.constants)
+
+
+def _body_inputs(body: "FxImporter", given: Sequence[Any]) -> list[Any]:
+    """An input of the region for every value; numbers and sizes are the same inside."""
+    inputs: list[Any] = []
+    for index, operand in enumerate(given):
+        inputs.append(body.graph.add_input(f"in{index}", operand.type) if isinstance(operand, Value) else operand)
+    return inputs
+
+
+def _listed(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, list | tuple) else [results]
+
+
+# ---- cond
+
+
+def _cond(importer: "FxImporter", node: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    predicate, true_module, false_module, operands = [*args, *kwargs.values()][:4]
+    call = _call(importer, node)
+    if isinstance(predicate, bool):
+        return _listed(importer.import_module(true_module if predicate else false_module, operands))
+    condition = call.reshape(call.value(predicate, DType.BOOL), ())
+    captured = [operand for operand in operands if isinstance(operand, Value)]
+    bodies = [_branch(importer, name, module, operands) for name, module in _named(true_module, false_module)]
+    attrs = {"then_body": bodies[0], "else_body": bodies[1]}
+    return list(importer.graph.append(native("if"), (condition, *captured), attrs, origin=call.origin).outputs)
+
+
+def _named(true_module: Any, false_module: Any) -> list[tuple[str, Any]]:
+    return [("then", true_module), ("else", false_module)]
+
+
+def _branch(importer: "FxImporter", name: str, module: Any, operands: Sequence[Any]) -> Graph:
+    body = _region(importer, name)
+    results = _listed(body.import_module(module, _body_inputs(body, operands)))
+    call = Call(body.graph, body.sizes, name, (), None)
+    body.graph.set_outputs([_as_value(call, result) for result in results])
+    return body.graph
+
+
+# ---- while_loop
+
+
+def _while_loop(importer: "FxImporter", node: Any, args: Sequence[Any], _kwargs: Mapping[str, Any]) -> list[Any]:
+    """The condition is asked before the first iteration, and at the end of each for the next one."""
+    cond_module, body_module, carried, more = [*args, ()][:4]
+    call = _call(importer, node)
+    initial = [_as_value(call, given) for given in carried]
+    first = importer.import_module(cond_module, [*initial, *more])
+    body = _region(importer, "body")
+    body.graph.add_input("iteration", TensorType(DType.I64, ()))
+    body.graph.add_input("goes_on", TensorType(DType.BOOL, ()))
+    inside = _body_inputs(body, [*initial, *more])
+    results = _listed(body.import_module(body_module, inside))
+    inner = Call(body.graph, body.sizes, "body", (), None)
+    updated = [inner.cast(_as_value(inner, r), i.tensor.dtype) for r, i in zip(results, initial, strict=True)]
+    again = body.import_module(cond_module, [*updated, *inside[len(initial) :]])
+    goes_on = inner.reshape(_as_value(inner, again), ())
+    body.graph.set_outputs([goes_on, *updated])
+    captured = [given for given in more if isinstance(given, Value)]
+    condition = call.reshape(_as_value(call, first), ())
+    attrs = {"body": body.graph, "carried": len(initial)}
+    operands = (None, condition, *initial, *captured)
+    return list(importer.graph.append(native("loop"), operands, attrs, origin=call.origin).outputs)
+
+
+# ---- scan and map
+
+
+def _scan(importer: "FxImporter", node: Any, args: Sequence[Any], _kwargs: Mapping[str, Any]) -> list[Any]:
+    module, states, sequences, more = [*args, ()][:4]
+    call = _call(importer, node)
+    initial = [_as_value(call, given) for given in states]
+    return _scanned(importer, call, module, initial, sequences, more)
+
+
+def _scanned(
+    importer: "FxImporter",
+    call: Call,
+    module: Any,
+    initial: list[Value],
+    sequences: Sequence[Value],
+    more: Sequence[Any],
+) -> list[Any]:
+    """Along the first axis of each sequence; results are stacked along the first axis too."""
+    body = _region(importer, "body")
+    inputs = [body.graph.add_input(f"state{i}", value.type) for i, value in enumerate(initial)]
+    for place, sequence in enumerate(sequences):
+        inputs.append(body.graph.add_input(f"part{place}", sequence.tensor.with_shape(sequence.shape[1:])))
+    results = _listed(body.import_module(module, [*inputs, *_body_inputs(body, more)]))
+    inner = Call(body.graph, body.sizes, "body", (), None)
+    body.graph.set_outputs([_as_value(inner, result) for result in results])
+    captured = [given for given in more if isinstance(given, Value)]
+    attrs = {"body": body.graph, "states": len(initial), "scan_inputs": len(sequences)}
+    operands = (*initial, *sequences, *captured)
+    return list(importer.graph.append(native("scan"), operands, attrs, origin=call.origin).outputs)
+
+
+def _map(importer: "FxImporter", node: Any, args: Sequence[Any], _kwargs: Mapping[str, Any]) -> list[Any]:
+    module, sequences, more = [*args, ()][:3]
+    return _scanned(importer, _call(importer, node), module, [], sequences, more)
+
+
+# ---- regions that are calls
+
+
+def _call_of_last(count: int) -> Rule:
+    """A call of the module behind `count` settings, with the operands that follow it."""
+
+    def rule(importer: "FxImporter", _node: Any, args: Sequence[Any], _kwargs: Mapping[str, Any]) -> Any:
+        module, *operands = args[count:]
+        return importer.import_module(module, operands)
+
+    return rule
+
+
+RULES: dict[str, Rule] = {
+    "cond": _cond,
+    "while_loop": _while_loop,
+    "scan": _scan,
+    "map_impl": _map,
+    "wrap_with_set_grad_enabled": _call_of_last(1),
+    "wrap_with_autocast": _call_of_last(4),
+    "invoke_subgraph": lambda importer, _node, args, _kwargs: importer.import_module(args[0], args[2:]),
+}

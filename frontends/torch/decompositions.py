@@ -1,0 +1,91 @@
+"""Which operators PyTorch takes apart before they are imported: all but its core set and what the IR has whole."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from typing import Any
+
+import torch
+
+KEPT = (
+    *("linear", "matmul", "scaled_dot_product_attention", "layer_norm", "rms_norm", "group_norm", "instance_norm"),
+    *("native_layer_norm", "native_group_norm", "batch_norm", "gelu", "silu", "mish", "hardswish", "hardsigmoid"),
+    *("leaky_relu", "elu", "celu", "selu", "relu6", "hardtanh", "softplus", "prelu", "hardshrink", "softshrink"),
+    *("log_sigmoid_forward", "glu", "softmax", "log_softmax", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle"),
+    *("native_channel_shuffle", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d"),
+    *("replication_pad1d", "replication_pad2d", "replication_pad3d", "upsample_nearest1d", "upsample_nearest2d"),
+    *("upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d"),
+    *("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"),
+    *("_upsample_bilinear2d_aa", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d", "affine_grid_generator"),
+    *("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
+    *("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_max_pool2d", "adaptive_max_pool3d", "addmm"),
+    *("addmv", "addr", "addbmm", "baddbmm", "unbind", "split", "tril", "triu", "roll", "stack", "logaddexp", "frac"),
+    *(
+        "masked_fill",
+        "where",
+        "masked_scatter",
+        "unfold",
+        "diagonal",
+        "diag_embed",
+        "aminmax",
+        "xlogy",
+        "special_xlogy",
+    ),
+    *(
+        "lerp",
+        "index_copy",
+        "index_add",
+        "index_fill",
+        "select_scatter",
+        "slice_scatter",
+        "isfinite",
+        "std",
+        "var_mean",
+        "std_mean",
+        "trunc",
+        "square",
+    ),
+    *("count_nonzero", "linspace", "eye", "one_hot", "narrow", "movedim", "repeat_interleave", "clamp", "take"),
+    *("addcmul", "addcdiv", "rad2deg", "deg2rad", "logit", "nan_to_num", "sinc", "special_sinc"),
+    *("searchsorted", "bucketize", "median", "argsort", "kthvalue", "isinf", "isneginf", "isposinf", "copysign"),
+    *("norm", "linalg_vector_norm", "logsumexp", "cumprod"),
+)
+"""ATen operators with a lowering that says more than their decomposition."""
+
+
+def decompositions() -> Any:
+    """The table for `ExportedProgram.run_decompositions`."""
+    table = torch.export.default_decompositions()
+    for overload in _kept_overloads():
+        table.pop(overload, None)
+    return table
+
+
+@cache
+def _kept_overloads() -> tuple[Any, ...]:
+    packets = [getattr(torch.ops.aten, name) for name in KEPT if hasattr(torch.ops.aten, name)]
+    return tuple(getattr(packet, overload) for packet in packets for overload in packet.overloads())
+
+
+@cache
+def _split_table() -> tuple[Any, Any]:
+    """Composite operators that are kept whole, and the decompositions of the others, for tracing by AOT autograd."""
+    from torch.export import exported_program
+
+    composites, others = exported_program._split_decomp_table_to_cia_and_python_decomp(decompositions())
+    return composites, others
+
+
+def aot_decompositions() -> dict[Any, Any]:
+    """The table for AOT autograd."""
+    return dict(_split_table()[1])
+
+
+@contextmanager
+def composites_kept() -> Iterator[None]:
+    """While active, tracing below autograd keeps the composite operators of `KEPT` as they are."""
+    from torch.export import exported_program
+
+    override = getattr(exported_program, "_override_composite_implicit_decomp", None)
+    with override(_split_table()[0]) if override is not None else nullcontext():
+        yield

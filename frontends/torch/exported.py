@@ -1,0 +1,294 @@
+"""From modules and exported programs to graphs, through torch.export."""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.export import graph_signature
+
+from ...ir.dims import Dim, SymDim
+from ...ir.errors import CapgraphError, InputError, UnsupportedError
+from ...ir.graph import Graph, Value
+from ...ir.types import DType, TensorType
+from ...ir.verify import verify
+from .call import Call
+from .decompositions import decompositions
+from .dtypes import dtype_of
+from .importer import FxImporter
+from .model import TorchModel
+from .sizes import Sizes
+from .tensors import SharedConstants
+
+_Input, _Output = graph_signature.InputKind, graph_signature.OutputKind
+
+
+def from_torch(
+    module: Any,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+) -> TorchModel:
+    """Imports a module as torch.export sees it on example inputs.
+
+    `dynamic_shapes` is that of torch.export, in which a name may stand for a `Dim` of that name. Raises
+    `UnsupportedError` where torch.export refuses the module, with PyTorch's error as cause.
+    """
+    dims = _with_dims(dynamic_shapes)
+    try:
+        with torch.no_grad(), quiet():
+            program = torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dims, strict=strict)
+    except (CapgraphError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # torch.export raises errors of many kinds, RuntimeError not a base of all
+        raise _refused(module, error) from error
+    return from_exported(program, names=_symbol_names(program, dynamic_shapes))
+
+
+def _refused(module: Any, error: BaseException) -> UnsupportedError:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return UnsupportedError(
+        f"torch.export refuses {type(module).__name__}: {lines[0]}",
+        remedy="the cause above names the line; write branches on data with torch.cond, and sizes that vary as "
+        "dynamic_shapes within their range",
+    )
+
+
+def _with_dims(spec: Any) -> Any:
+    """`dynamic_shapes` with a dynamic dim for each name: its range comes from the module."""
+    if isinstance(spec, str):
+        return torch.export.Dim.DYNAMIC
+    if isinstance(spec, Mapping):
+        return {key: _with_dims(item) for key, item in spec.items()}
+    if isinstance(spec, list | tuple):
+        return type(spec)(_with_dims(item) for item in spec)
+    return spec
+
+
+def _symbol_names(program: Any, spec: Any) -> dict[str, str]:
+    """What the user calls PyTorch's symbols, from the dims of `dynamic_shapes`."""
+    if spec is None:
+        return {}
+    tensors = [node.meta["val"] for node in _user_placeholders(program)]
+    names: dict[str, str] = {}
+    for tensor, dims in zip(tensors, _leaf_specs(program, spec), strict=False):
+        if not isinstance(tensor, torch.Tensor) or not dims:
+            continue
+        named = dims.items() if isinstance(dims, Mapping) else enumerate(dims)
+        for axis, dim in named:
+            size, name = tensor.shape[axis], dim if isinstance(dim, str) else getattr(dim, "__name__", None)
+            if name and name.isidentifier() and isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                names.setdefault(size.node.expr.name, name)
+    return names
+
+
+def _leaf_specs(program: Any, spec: Any) -> list[Any]:
+    """The dims of each leaf of (args, kwargs), as `dynamic_shapes` gives them."""
+    from torch.export.dynamic_shapes import _combine_args
+
+    args, kwargs = program.example_inputs or ((), {})
+    combined = _combine_args(program.module(), args, kwargs)
+    given = spec if isinstance(spec, Mapping) else dict(zip(combined, spec, strict=False))
+    return list(_leaves(combined, given))
+
+
+def _leaves(tree: Any, spec: Any) -> Iterator[Any]:
+    """For every leaf of `tree` what `spec` has for it, None where it has nothing."""
+    if isinstance(tree, Mapping):
+        for key, item in tree.items():
+            yield from _leaves(item, spec.get(key) if isinstance(spec, Mapping) else None)
+    elif isinstance(tree, list | tuple):
+        listed = spec if isinstance(spec, list | tuple) else [None] * len(tree)
+        for item, dims in zip(tree, listed, strict=True):
+            yield from _leaves(item, dims)
+    else:
+        yield spec
+
+
+def _user_placeholders(program: Any) -> list[Any]:
+    kinds = {spec.arg.name: spec.kind for spec in program.graph_signature.input_specs}
+    nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
+    return [node for node in nodes if kinds[node.name] is _Input.USER_INPUT]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps to itself what PyTorch's tracing warns its own developers of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+# ---- exported programs
+
+
+def from_exported(program: Any, *, names: Mapping[str, str] | None = None) -> TorchModel:
+    """Imports an `ExportedProgram`; `names` renames its symbolic sizes.
+
+    Weights become constants over the same memory. Buffers, and inputs, that the module writes to become states. Raises
+    `ModelError` for a program that is not functional, `UnsupportedError` for what cannot be imported.
+    """
+    with quiet():
+        core = program.run_decompositions(decompositions())
+    return _Importing(core, Sizes(names)).model()
+
+
+class _Importing:
+    """One import of a program of core ATen operators."""
+
+    def __init__(self, program: Any, sizes: Sizes) -> None:
+        self.program = program
+        self.signature = program.graph_signature
+        self.sizes = sizes
+        self.graph = Graph("main")
+        self.importer = FxImporter(self.graph, sizes, SharedConstants())
+        self.model_ = TorchModel(self.graph)
+        self.mutated = self._mutated()
+        self.inputs: dict[str, Value] = {}
+
+    def _mutated(self) -> dict[str, str]:
+        """The outputs that are the new content of a buffer or an input: its name by the name of the output."""
+        kinds = (_Output.BUFFER_MUTATION, _Output.USER_INPUT_MUTATION, getattr(_Output, "PARAMETER_MUTATION", None))
+        return {spec.arg.name: spec.target for spec in self.signature.output_specs if spec.kind in kinds}
+
+    def model(self) -> TorchModel:
+        """The finished model."""
+        self._add_inputs()
+        outputs = self.importer.import_module(self.program.graph_module, self._placeholders())
+        self._set_outputs(outputs)
+        self.model_.ranges = self._ranges()
+        verify(self.graph)
+        return self.model_
+
+    # ---- inputs
+
+    def _add_inputs(self) -> None:
+        in_spec = self.program.call_spec.in_spec
+        self.model_.in_spec, self.model_.out_spec = in_spec, self.program.call_spec.out_spec
+
+    def _placeholders(self) -> list[Any]:
+        nodes = [node for node in self.program.graph.nodes if node.op == "placeholder"]
+        return [self._placeholder(node, spec) for node, spec in zip(nodes, self.signature.input_specs, strict=True)]
+
+    def _placeholder(self, node: Any, spec: Any) -> Any:
+        if spec.kind is _Input.USER_INPUT:
+            return self._user_input(node, spec)
+        if spec.kind is _Input.TOKEN:
+            return None
+        if spec.kind is _Input.CUSTOM_OBJ:
+            raise UnsupportedError("a module with TorchScript objects cannot be imported", where=node.name)
+        tensor = self._content(spec)
+        if spec.target in self.mutated.values():
+            return self._state(node, spec.target, tensor)
+        return self.importer.constant(tensor, _plain_name(spec.target))
+
+    def _content(self, spec: Any) -> Any:
+        found = self.program.state_dict.get(spec.target)
+        return found if found is not None else self.program.constants[spec.target]
+
+    def _state(self, node: Any, target: str, tensor: Any) -> Value:
+        name = _plain_name(target)
+        self.model_.states[name] = tensor
+        return self._input(name, node.meta["val"])
+
+    def _user_input(self, node: Any, spec: Any) -> Any:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            name = _plain_name(node.name)
+            self.model_.inputs.append(name)
+            self.model_.fixed.append(None)
+            return self._input(name, value)
+        return self._number_input(node, spec, value)
+
+    def _number_input(self, node: Any, spec: Any, value: Any) -> Any:
+        if isinstance(value, torch.SymInt) and not value.node.expr.is_Integer:
+            name = _plain_name(node.name)
+            self.model_.inputs.append(name)
+            self.model_.fixed.append(None)
+            return _size_input(self.importer, name, value)
+        self.model_.inputs.append(None)
+        self.model_.fixed.append(getattr(spec.arg, "value", value))
+        return getattr(spec.arg, "value", value)
+
+    def _input(self, name: str, tensor: Any) -> Value:
+        _check_plain(name, tensor)
+        ty = TensorType(dtype_of(tensor.dtype), self.sizes.dims(tensor.shape))
+        self.inputs[name] = self.graph.add_input(self.graph.unused_name(name), ty)
+        return self.inputs[name]
+
+    # ---- outputs
+
+    def _set_outputs(self, outputs: Sequence[Any]) -> None:
+        values: list[Value] = []
+        names: list[str] = []
+        pairs: list[tuple[int, int]] = []
+        call = Call(self.graph, self.sizes, "output", (), None)
+        for spec, output in zip(self.signature.output_specs, outputs, strict=True):
+            is_state = spec.arg.name in self.mutated and spec.kind is not _Output.USER_OUTPUT
+            if not is_state and not isinstance(output, Value | SymDim):
+                self.model_.outputs.append(None)
+                self.model_.plain.append(output)
+                continue
+            value = output if isinstance(output, Value) else call.op("dim", value=output)
+            name = _free_name(f"{_plain_name(spec.target)}_next" if is_state else _plain_name(spec.arg.name), names)
+            if is_state:
+                held = _plain_name(spec.target)
+                pairs.append((self.inputs[held].index, len(values)))
+                self.model_.state_outputs[held] = name
+            else:
+                self.model_.outputs.append(name)
+                self.model_.plain.append(None)
+                if isinstance(output, SymDim):
+                    self.model_.numbers.add(name)
+            values.append(value)
+            names.append(name)
+        self.graph.set_outputs(values, names)
+        self.graph.set_states(pairs)
+
+    def _ranges(self) -> dict[str, tuple[int, int | None]]:
+        found: dict[str, tuple[int, int | None]] = {}
+        for expr, bounds in self.program.range_constraints.items():
+            if expr.is_Symbol and not expr.name.startswith("u"):
+                found[self.sizes.name_of(expr.name)] = (_least(bounds.lower), _bound(bounds.upper))
+        return found
+
+
+def _least(limit: Any) -> int:
+    """The least size. PyTorch takes sizes to be 2 or more where it was not told; what holds for 2 holds for less."""
+    bound = _bound(limit)
+    return 0 if bound is None or bound <= 2 else bound
+
+
+def _bound(limit: Any) -> int | None:
+    """A limit of a range; None where there is none."""
+    if not getattr(limit, "is_Integer", False):
+        return None
+    return int(limit) if int(limit) < 1 << 31 else None
+
+
+def _size_input(importer: FxImporter, name: str, size: Any) -> Dim:
+    """A size that is an argument of its own: an input of which nothing but its length counts."""
+    dim = importer.sizes.dim(size)
+    importer.graph.add_input(name, TensorType(DType.BOOL, (dim,)))
+    return dim
+
+
+def _check_plain(name: str, tensor: Any) -> None:
+    if tensor.layout is not torch.strided:
+        raise InputError(f"input {name!r} has layout {tensor.layout}", remedy="pass a dense tensor")
+
+
+def _plain_name(name: str) -> str:
+    """A name of PyTorch's as one of a value."""
+    return "".join(each if each.isalnum() or each == "_" else "_" for each in name)
+
+
+def _free_name(wish: str, taken: Sequence[str]) -> str:
+    name, suffix = wish, 1
+    while name in taken:
+        name, suffix = f"{wish}_{suffix}", suffix + 1
+    return name

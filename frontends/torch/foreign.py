@@ -1,0 +1,124 @@
+"""Foreign nodes: operators that the IR does not know run in PyTorch.
+
+A node `aten.foo.default` has as operands the tensors among the operator's arguments, in order, and sizes as tensors of
+rank 0. All other arguments are attributes of the same name; a list with tensors in it says with a string where these
+stand. The meaning of the domain calls PyTorch on the CPU, without gradients.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ...ir.dims import Dim, SymDim
+from ...ir.errors import ExecutionError, UnsupportedError
+from ...ir.foreign import register_meaning
+from ...ir.graph import Node, Value
+from ...ir.op import FRESH
+from ...ir.op import foreign as foreign_op
+from ...ir.types import DType, TensorType
+from .call import Call
+from .dtypes import dtype_of, torch_dtype_of
+from .sizes import Sizes, UnknownSizeError
+from .tensors import array_of, tensor_of
+
+if TYPE_CHECKING:
+    from .importer import FxImporter
+
+_TENSOR, _NUMBER = "tensor", "number"
+"""What stands in an attribute in the place of an operand: a tensor, or a number that is computed."""
+_DROPPED = ("device", "layout", "pin_memory", "memory_format", "generator")
+"""Arguments that say where a result lies: here that is up to the plan."""
+
+
+def import_foreign(
+    importer: "FxImporter", call: Call, target: Any, arguments: Mapping[str, Any]
+) -> Value | list[Value | None]:
+    """The results of a call as a foreign node. Raises `UnsupportedError` for an argument that no attribute can hold."""
+    operands: list[Value] = []
+    attrs = {
+        name: _attribute(call, given, operands)
+        for name, given in arguments.items()
+        if name not in _DROPPED and given is not None
+    }
+    types = [_result_type(call.sizes, result) for result in call.results if result is not None]
+    if len(types) < len(call.results):
+        raise UnsupportedError(f"{call.name} gives results that are no tensors", where=str(call.origin))
+    name = target.name().replace("::", ".") if "." in target.name() else f"{target.name().replace('::', '.')}.default"
+    register_meaning(name.partition(".")[0], run_foreign)
+    node = importer.graph.append(foreign_op(name), operands, attrs, types=types, origin=call.origin)
+    returns_list = len(target._schema.returns) != 1 or str(target._schema.returns[0].type) != "Tensor"
+    return list(node.outputs) if returns_list else node.output
+
+
+def _attribute(call: Call, given: Any, operands: list[Value]) -> Any:
+    if isinstance(given, Value):
+        operands.append(given)
+        return _TENSOR
+    if isinstance(given, SymDim):
+        operands.append(call.op("dim", value=given))
+        return _NUMBER
+    if isinstance(given, list | tuple):
+        return tuple(_attribute(call, item, operands) for item in given)
+    if isinstance(given, torch.dtype):
+        return dtype_of(given)
+    if isinstance(given, bool | int | float | str) or given is None:
+        return given
+    raise UnsupportedError(
+        f"{call.name} has an argument {given!r} that cannot be imported", remedy="keep the operator out of the model"
+    )
+
+
+def _result_type(sizes: Sizes, result: Any) -> TensorType:
+    return TensorType(dtype_of(result.dtype), tuple(_result_dim(sizes, size) for size in result.shape))
+
+
+def _result_dim(sizes: Sizes, size: Any) -> Dim:
+    try:
+        return sizes.dim(size)
+    except (UnknownSizeError, UnsupportedError):
+        return FRESH
+
+
+# ---- running
+
+
+def run_foreign(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    """The results of a foreign node. Raises `ExecutionError` when PyTorch refuses its operands."""
+    target = _operator(node.op.name)
+    given = iter(operands)
+    arguments = {name: _argument(value, given) for name, value in node.attrs.items()}
+    try:
+        with torch.no_grad():
+            results = target(**arguments)
+    except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as error:
+        raise ExecutionError(f"PyTorch's {node.op.name} failed: {error}", where=node.where()) from error
+    listed = results if isinstance(results, list | tuple) else [results]
+    return [_result(value, result) for value, result in zip(node.outputs, listed, strict=True)]
+
+
+def _argument(value: Any, operands: Iterator[Any]) -> Any:
+    if value == _TENSOR and isinstance(value, str):
+        return tensor_of(np.asarray(next(operands)))
+    if value == _NUMBER and isinstance(value, str):
+        return np.asarray(next(operands)).item()
+    if isinstance(value, tuple):
+        return [_argument(item, operands) for item in value]
+    return torch_dtype_of(value) if isinstance(value, DType) else value
+
+
+def _operator(name: str) -> Any:
+    found = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _result(value: Value, result: Any) -> Any:
+    array = array_of(result)
+    wanted = value.tensor.dtype.numpy
+    return array if array.dtype == wanted else array.astype(wanted)
+
+
+register_meaning("aten", run_foreign)

@@ -1,0 +1,201 @@
+"""From an fx graph of ATen calls, with PyTorch's fake tensors on its nodes, to nodes of a graph.
+
+Each call is tried in this order: control flow and calls of submodules; the lowering of its operator; a foreign node,
+which runs the operator in PyTorch. Sizes are followed as dims, so that arithmetic on them leaves no nodes.
+"""
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...ir.constant import Constant
+from ...ir.dims import Truth
+from ...ir.errors import CapgraphError, InternalError, TypeRuleError, UnsupportedError
+from ...ir.graph import Graph, Node, Value
+from ...ir.ops import native
+from ...ir.types import TensorType, compatible
+from . import control_flow, foreign
+from .call import Call, NotNative
+from .dtypes import dtype_of
+from .numbers import NUMBER_CALLS, number_result
+from .ops import LOWERINGS
+from .origins import origin_of
+from .sizes import Sizes, UnknownSizeError
+from .tensors import SharedConstants
+
+_IGNORED = frozenset(
+    {
+        "aten._assert_async.msg",
+        "aten._assert_scalar.default",
+        "aten._assert_tensor_metadata.default",
+        "aten.sym_constrain_range.default",
+        "aten.sym_constrain_range_for_size.default",
+        "aten._functional_assert_async.msg",
+    }
+)
+"""Calls that check what tracing assumed: of sizes, the signature checks it at every call."""
+
+
+class FxImporter:
+    """Imports the nodes of one fx graph into `graph`. Those of a region share `sizes` and `constants`."""
+
+    def __init__(self, graph: Graph, sizes: Sizes, constants: SharedConstants) -> None:
+        self.graph = graph
+        self.sizes = sizes
+        self.constants = constants
+        self.known: dict[Any, Any] = {}
+        self._constant_values: dict[int, Value] = {}
+        self.numbers: dict[str, Value] = {}  # symbols of PyTorch's whose value a node computes
+
+    # ---- names
+
+    def constant(self, tensor: Any, name: str | None = None) -> Value:
+        """The value of a weight or another tensor that the model brings; one for each content."""
+        content = self.constants.of(tensor)
+        found = self._constant_values.get(id(content))
+        if found is None:
+            found = self._constant_values[id(content)] = self._constant_node(content, name)
+        return found
+
+    def _constant_node(self, content: Constant, name: str | None) -> Value:
+        return self.graph.append(native("constant"), (), {"value": content}, names=(name,)).output
+
+    def operand(self, given: Any) -> Any:
+        """What an argument of an fx node stands for: values, dims, plain data, lists of them."""
+        if isinstance(given, torch.fx.Node):
+            return self.known[given]
+        if isinstance(given, Mapping):
+            return {name: self.operand(item) for name, item in given.items()}
+        if isinstance(given, list | tuple):
+            return [self.operand(item) for item in given]
+        if isinstance(given, slice):
+            return slice(*(self.operand(item) for item in (given.start, given.stop, given.step)))
+        return given
+
+    # ---- nodes
+
+    def import_module(self, module: Any, inputs: Sequence[Any]) -> Any:
+        """Imports the graph of `module` with `inputs` for its placeholders, and gives what it returns."""
+        given = iter(inputs)
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                self.known[node] = next(given)
+            elif node.op == "output":
+                return self.operand(node.args[0])
+            else:
+                self.known[node] = self.import_node(module, node)
+        return None
+
+    def import_node(self, module: Any, node: Any) -> Any:
+        """What a node of an fx graph, neither placeholder nor output, gives."""
+        try:
+            return self._import_node(module, node)
+        except CapgraphError as error:
+            raise error.located(str(origin_of(node))) from error
+
+    def _import_node(self, module: Any, node: Any) -> Any:
+        if node.op == "get_attr":
+            return self._attribute(module, node.target)
+        if node.op == "call_module":
+            return FxImporter.import_module(self, _attribute_of(module, node.target), self.operand(node.args))
+        if node.op != "call_function":
+            raise UnsupportedError(
+                f"an fx graph with {node.op} of {node.target} is not one of ATen calls",
+                remedy="use from_fx with example inputs, which traces it first",
+            )
+        if node.target is operator.getitem:
+            return self.operand(node.args[0])[node.args[1]]
+        if str(node.target) in _IGNORED:
+            return None
+        rule = control_flow.RULES.get(getattr(node.target, "__name__", ""))
+        if rule is not None:
+            return rule(self, node, self.operand(node.args), self.operand(node.kwargs))
+        if node.target in NUMBER_CALLS or _is_number(node.meta.get("val")):
+            return number_result(self, node)
+        return self._operator(node)
+
+    def _attribute(self, module: Any, target: str) -> Any:
+        found = _attribute_of(module, target)
+        return self.constant(found, target.replace(".", "_")) if isinstance(found, torch.Tensor) else found
+
+    def _operator(self, node: Any) -> Any:
+        call = Call(self.graph, self.sizes, str(node.target), _results_of(node), origin_of(node), _unread(node))
+        arguments = bound_arguments(node.target, self.operand(node.args), self.operand(node.kwargs))
+        lowering = LOWERINGS.get(call.name) or LOWERINGS.get(call.name.rpartition(".")[0])
+        mark = self.graph.last
+        if lowering is not None:
+            try:
+                given = lowering(call, *arguments.values())
+            except (NotNative, TypeRuleError, UnknownSizeError):
+                self._take_back(mark)
+            else:
+                return self._checked(call, given)
+        return self._checked(call, foreign.import_foreign(self, call, node.target, arguments))
+
+    def _take_back(self, mark: Node | None) -> None:
+        for node in self.graph.reversed_nodes:
+            if node is mark:
+                return
+            self.graph.erase(node)
+
+    def _checked(self, call: Call, given: Any) -> Any:
+        """`given`, once it is found to have the types that PyTorch says. Learns new sizes from it."""
+        values = given if isinstance(given, list | tuple) else [given]
+        for value, expected in zip(values, call.results, strict=len(call.results) > 1):
+            if isinstance(value, Value) and expected is not None:
+                self._check_type(call, value, expected)
+        return given
+
+    def _check_type(self, call: Call, value: Value, expected: Any) -> None:
+        ty = value.tensor
+        if len(expected.shape) == ty.rank:
+            self.sizes.bind_result(expected.shape, ty.dims)
+        try:
+            wanted = TensorType(dtype_of(expected.dtype), self.sizes.dims(expected.shape))
+        except UnknownSizeError:
+            return  # computed from the content of tensors: checked when it runs
+        if compatible(ty, wanted) is Truth.NO:
+            raise InternalError(
+                f"{call.name} was imported as {ty}, but PyTorch gives {wanted}",
+                remedy="please report it; until then, keep the operator out of the model",
+            )
+
+
+def bound_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an ATen operator by name, in the order of its schema, defaults filled in."""
+    bound: dict[str, Any] = {}
+    for position, argument in enumerate(target._schema.arguments):
+        if position < len(args):
+            bound[argument.name] = args[position]
+        elif argument.name in kwargs:
+            bound[argument.name] = kwargs[argument.name]
+        else:
+            bound[argument.name] = argument.default_value if argument.has_default_value() else None
+    return bound
+
+
+def _unread(node: Any) -> frozenset[int]:
+    """The results of an operator with several that nothing reads."""
+    if not isinstance(node.meta.get("val"), list | tuple):
+        return frozenset()
+    read = {user.args[1] for user in node.users if user.target is operator.getitem}
+    return frozenset(range(len(node.meta["val"]))) - read
+
+
+def _attribute_of(module: Any, target: str) -> Any:
+    for part in target.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def _is_number(meta: Any) -> bool:
+    return isinstance(meta, torch.SymInt | torch.SymFloat | torch.SymBool | bool | int | float)
+
+
+def _results_of(node: Any) -> list[Any]:
+    """The fake tensors that a node gives; None for a result that is none."""
+    meta = node.meta.get("val")
+    given = meta if isinstance(meta, list | tuple) else [meta]
+    return [each if isinstance(each, torch.Tensor) else None for each in given]

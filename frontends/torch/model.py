@@ -1,0 +1,31 @@
+"""What an import from PyTorch gives: a graph, and how it stands for a module."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...ir.graph import Graph
+
+
+@dataclass
+class TorchModel:
+    """A graph, and how its inputs and outputs stand for what the module takes and gives.
+
+    `in_spec` and `out_spec` are PyTorch's pytree specs of (args, kwargs) and of the result. `inputs` has for each leaf
+    of the former the input's name, None for a leaf that is no tensor, whose value stands in `fixed`. `outputs` has for
+    each leaf of the latter the output's name, or None and a plain value in `plain`; those in
+    `numbers` are Python numbers. `states` are tensors of the module
+    by the name of the input that holds their old content; `state_outputs` names the outputs with the new content.
+    """
+
+    graph: Graph
+    in_spec: Any = None
+    out_spec: Any = None
+    inputs: list[str | None] = field(default_factory=list)
+    fixed: list[Any] = field(default_factory=list)
+    outputs: list[str | None] = field(default_factory=list)
+    plain: list[Any] = field(default_factory=list)
+    numbers: set[str] = field(default_factory=set)
+    states: dict[str, Any] = field(default_factory=dict)
+    state_outputs: dict[str, str] = field(default_factory=dict)
+    ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)

@@ -1,0 +1,142 @@
+"""Numbers that PyTorch computes beside tensors: sizes, and scalars read from tensors.
+
+Sizes are dims and leave no node. What is computed from the content of a tensor (`item`) stays a tensor of rank 0, and
+so does what is computed from that.
+"""
+
+import math
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...ir.errors import UnsupportedError
+from ...ir.graph import Value
+from ...ir.types import DType
+from .call import Call
+from .origins import origin_of
+from .sizes import UnknownSizeError
+
+if TYPE_CHECKING:
+    from .importer import FxImporter
+
+
+def number_result(importer: "FxImporter", node: Any) -> Any:
+    """The number that a node gives: a Python number, a dim, or a value of rank 0 (i64, f64 or bool)."""
+    meta = node.meta.get("val")
+    if isinstance(meta, bool | int | float):
+        return meta
+    if isinstance(meta, torch.SymInt):
+        try:
+            return importer.sizes.dim(meta)
+        except (UnknownSizeError, UnsupportedError):
+            pass
+    elif isinstance(meta, torch.SymFloat | torch.SymBool) and meta.node.expr.is_number:
+        return float(meta.node.expr) if isinstance(meta, torch.SymFloat) else bool(meta.node.expr)
+    return _computed(importer, node, meta)
+
+
+def _computed(importer: "FxImporter", node: Any, meta: Any) -> Value:
+    call = Call(importer.graph, importer.sizes, str(node.target), (), origin_of(node))
+    dtype = _dtype(meta)
+    if str(node.target) in ("aten._local_scalar_dense.default", "aten.item.default"):
+        source: Value = importer.operand(node.args[0])
+        value = call.reshape(call.cast(source, dtype), ())
+    else:
+        value = _arithmetic(call, node, importer.operand(node.args), dtype)
+    expr = meta.node.expr
+    if expr.is_Symbol:
+        importer.numbers[expr.name] = value
+    return value
+
+
+def _dtype(meta: Any) -> DType:
+    if isinstance(meta, torch.SymBool):
+        return DType.BOOL
+    return DType.I64 if isinstance(meta, torch.SymInt) else DType.F64
+
+
+def _arithmetic(call: Call, node: Any, operands: list[Any], dtype: DType) -> Value:
+    rule = NUMBER_CALLS.get(node.target)
+    if rule is None:
+        raise UnsupportedError(
+            f"{node.target} on numbers that only running tells cannot be imported",
+            remedy="compute with tensors instead of calling .item()",
+        )
+    return rule(call, operands, dtype)
+
+
+def _common(operands: list[Any]) -> DType:
+    """The dtype in which numbers meet."""
+    is_float = any(isinstance(x, float) or (isinstance(x, Value) and x.tensor.dtype.is_float) for x in operands)
+    is_bool = all(isinstance(x, bool) or (isinstance(x, Value) and x.tensor.dtype is DType.BOOL) for x in operands)
+    return DType.F64 if is_float else DType.BOOL if is_bool else DType.I64
+
+
+Rule = Callable[[Call, list[Any], DType], Value]
+
+
+def _by(name: str) -> Rule:
+    """An op on numbers of one dtype, that of the result."""
+    return lambda call, operands, dtype: call.op(name, *(call.value(x, dtype) for x in operands))
+
+
+def _comparison(name: str) -> Rule:
+    def rule(call: Call, operands: list[Any], _dtype: DType) -> Value:
+        common = _common(operands)
+        return call.op(name, *(call.value(x, common) for x in operands))
+
+    return rule
+
+
+def _floor_div(call: Call, operands: list[Any], dtype: DType) -> Value:
+    a, b = (call.value(x, dtype) for x in operands)
+    if dtype.is_float:
+        return call.op("floor", call.op("div", a, b))
+    return call.op("div", call.op("sub", a, call.op("mod", a, b)), b)
+
+
+def _cast(call: Call, operands: list[Any], dtype: DType) -> Value:
+    return call.value(operands[0], dtype)
+
+
+def _negated(call: Call, operands: list[Any], _dtype: DType) -> Value:
+    return call.op("logical_not", call.value(operands[0], DType.BOOL))
+
+
+def _rounded(name: str) -> Rule:
+    def rule(call: Call, operands: list[Any], dtype: DType) -> Value:
+        return call.cast(call.op(name, call.value(operands[0], DType.F64)), dtype)
+
+    return rule
+
+
+NUMBER_CALLS: dict[Any, Rule] = {
+    operator.add: _by("add"),
+    operator.sub: _by("sub"),
+    operator.mul: _by("mul"),
+    operator.truediv: _by("div"),
+    operator.floordiv: _floor_div,
+    operator.mod: _by("mod"),
+    operator.pow: _by("pow"),
+    operator.neg: _by("neg"),
+    operator.eq: _comparison("equal"),
+    operator.ne: _comparison("not_equal"),
+    operator.lt: _comparison("less"),
+    operator.le: _comparison("less_equal"),
+    operator.gt: _comparison("greater"),
+    operator.ge: _comparison("greater_equal"),
+    operator.and_: _by("logical_and"),
+    operator.or_: _by("logical_or"),
+    torch.sym_not: _negated,
+    torch.sym_float: _cast,
+    torch.sym_int: _cast,
+    torch.sym_max: _by("max"),
+    torch.sym_min: _by("min"),
+    torch._sym_sqrt: _by("sqrt"),
+    math.floor: _rounded("floor"),
+    math.ceil: _rounded("ceil"),
+    math.trunc: _cast,
+}
+"""How arithmetic on numbers is done where these are values."""

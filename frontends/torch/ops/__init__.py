@@ -1,0 +1,43 @@
+"""How ATen operators become native nodes, a table for each family."""
+
+from ..call import Lowering
+from . import (
+    activations,
+    attention,
+    comparisons,
+    convolutions,
+    creation,
+    indexing,
+    layout,
+    linear,
+    norms,
+    pointwise,
+    pooling,
+    random,
+    reductions,
+    resampling,
+    scatter,
+    sorting,
+)
+
+_TABLES = (
+    activations.TABLE,
+    attention.TABLE,
+    comparisons.TABLE,
+    convolutions.TABLE,
+    creation.TABLE,
+    indexing.TABLE,
+    layout.TABLE,
+    linear.TABLE,
+    norms.TABLE,
+    pointwise.TABLE,
+    pooling.TABLE,
+    random.TABLE,
+    reductions.TABLE,
+    resampling.TABLE,
+    scatter.TABLE,
+    sorting.TABLE,
+)
+
+LOWERINGS: dict[str, Lowering] = {name: lowering for table in _TABLES for name, lowering in table.items()}
+"""By `aten.name.overload`, or `aten.name` for all overloads of a name."""

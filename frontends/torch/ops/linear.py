@@ -1,0 +1,70 @@
+"""Matrix products."""
+
+from ....ir.graph import Value
+from ..call import Call, Lowering, NotNative, Scalar
+
+
+def _linear(c: Call, x: Value, weight: Value, bias: Value | None) -> Value:
+    if weight.tensor.rank == 1:
+        return _with_bias(c, _matmul(c, x, weight), bias)
+    return _with_bias(c, c.op("matmul", x, c.swap(weight, 0, 1)), bias)
+
+
+def _with_bias(c: Call, product: Value, bias: Value | None) -> Value:
+    return product if bias is None else c.op("add", product, bias)
+
+
+def _matmul(c: Call, a: Value, b: Value) -> Value:
+    """The product of the last two axes; a vector stands for one row or one column."""
+    left = c.unsqueeze(a, 0) if a.tensor.rank == 1 else a
+    right = c.unsqueeze(b, 1) if b.tensor.rank == 1 else b
+    product = c.op("matmul", left, right)
+    last = product.tensor.rank - 1
+    dropped = [*([last - 1] if a.tensor.rank == 1 else []), *([last] if b.tensor.rank == 1 else [])]
+    return c.squeeze(product, *dropped)
+
+
+def _mm(c: Call, a: Value, b: Value) -> Value:
+    if not a.tensor.dtype.is_float and a.tensor.dtype.bits < 32:
+        raise NotNative("products of small integers")
+    return c.op("matmul", a, b)
+
+
+def _scaled(c: Call, x: Value, factor: Scalar) -> Value:
+    return x if isinstance(factor, int | float) and factor == 1 else c.op("mul", x, c.full_like(x, factor))
+
+
+def _addmm(c: Call, addend: Value, a: Value, b: Value, beta: Scalar, alpha: Scalar) -> Value:
+    """`beta` addend + `alpha` a @ b; with `beta` 0 the addend does not count, whatever it holds."""
+    product = _scaled(c, _matmul(c, a, b), alpha)
+    if isinstance(beta, int | float) and beta == 0:
+        return product
+    return c.op("add", product, _scaled(c, addend, beta))
+
+
+def _summed(c: Call, addend: Value, a: Value, b: Value, beta: Scalar, alpha: Scalar) -> Value:
+    """addbmm: the products of a batch, added up."""
+    products = _scaled(c, c.op("matmul", a, b), alpha)
+    total = c.op("reduce_sum", products, axes=(0,), keep_dims=False)
+    return total if isinstance(beta, int | float) and beta == 0 else c.op("add", total, _scaled(c, addend, beta))
+
+
+def _addr(c: Call, addend: Value, a: Value, b: Value, beta: Scalar, alpha: Scalar) -> Value:
+    product = _scaled(c, c.op("mul", c.unsqueeze(c.cast(a, c.dtype), 1), c.unsqueeze(c.cast(b, c.dtype), 0)), alpha)
+    return product if isinstance(beta, int | float) and beta == 0 else c.op("add", product, _scaled(c, addend, beta))
+
+
+TABLE: dict[str, Lowering] = {
+    "aten.linear": _linear,
+    "aten.matmul": _matmul,
+    "aten.mm.default": _mm,
+    "aten.bmm.default": _mm,
+    "aten.mv": _matmul,
+    "aten.dot": _matmul,
+    "aten.vdot": _matmul,
+    "aten.addmm.default": _addmm,
+    "aten.addmv": _addmm,
+    "aten.baddbmm.default": _addmm,
+    "aten.addbmm": _summed,
+    "aten.addr": _addr,
+}

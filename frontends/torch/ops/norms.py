@@ -1,0 +1,161 @@
+"""Normalisations and softmax."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ....ir.dims import Dim
+from ....ir.graph import Value
+from ....ir.types import DType
+from ..call import Call, Lowering, NotNative, axis_of
+from ..dtypes import torch_dtype_of
+
+
+def _softmax(native: str) -> Lowering:
+    def lower(c: Call, x: Value, dim: int, *_: Any) -> Value:
+        wide = c.cast(x, c.dtype)
+        if not wide.tensor.rank:
+            return c.reshape(c.op(native, c.unsqueeze(wide, 0), axis=0), ())
+        return c.op(native, wide, axis=axis_of(dim, wide.tensor.rank))
+
+    return lower
+
+
+def _layer_norm(c: Call, x: Value, shape: Sequence[Dim], weight: Any, bias: Any, eps: float, *_: Any) -> Value:
+    return c.op("layer_norm", x, weight, bias, axis=-len(shape), epsilon=float(eps))
+
+
+def _native_layer_norm(
+    c: Call, x: Value, shape: Sequence[Dim], weight: Any, bias: Any, eps: float
+) -> tuple[Value, Value, Value]:
+    mean, inverse = _moments(c, x, tuple(range(x.tensor.rank - len(shape), x.tensor.rank)), eps)
+    return _layer_norm(c, x, shape, weight, bias, eps), mean, inverse
+
+
+def _moments(c: Call, x: Value, axes: tuple[int, ...], eps: float) -> tuple[Value, Value]:
+    """Mean, and 1 / sqrt(variance + eps), over axes that are kept with size 1; in f32 for small floats."""
+    wide = c.cast(x, DType.F32) if x.tensor.dtype.is_small_float else x
+    mean = c.op("reduce_mean", wide, axes=axes)
+    gap = c.op("sub", wide, mean)
+    variance = c.op("reduce_mean", c.op("mul", gap, gap), axes=axes)
+    return mean, c.op("rsqrt", c.op("add", variance, c.full_like(variance, float(eps))))
+
+
+def _rms_norm(c: Call, x: Value, shape: Sequence[Dim], weight: Value | None, eps: float | None) -> Value:
+    epsilon = _epsilon(x.tensor.dtype) if eps is None else float(eps)
+    return c.op("rms_norm", x, weight, axis=-len(shape), epsilon=epsilon)
+
+
+def _epsilon(dtype: DType) -> float:
+    return float(torch.finfo(torch_dtype_of(dtype)).eps)
+
+
+def _batch_norm(
+    c: Call, x: Value, weight: Value | None, bias: Value | None, mean: Value, variance: Value, eps: float
+) -> Value:
+    """By running statistics."""
+    count = x.shape[1]
+    scale = weight if weight is not None else c.full((count,), 1.0, mean.tensor.dtype)
+    shift = bias if bias is not None else c.full((count,), 0.0, mean.tensor.dtype)
+    return c.op("batch_norm", x, scale, shift, mean, variance, epsilon=float(eps))
+
+
+def _batch_norm_of_training(
+    c: Call,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value | None,
+    variance: Value | None,
+    training: bool,
+    _momentum: float,
+    eps: float,
+    *_: Any,
+) -> Value:
+    if not training and mean is not None and variance is not None:
+        return _batch_norm(c, x, weight, bias, mean, variance, eps)
+    found_mean, inverse = _moments(c, x, (0, *range(2, x.tensor.rank)), eps)
+    wide = c.cast(x, found_mean.tensor.dtype)
+    normal = c.cast(c.op("mul", c.op("sub", wide, found_mean), inverse), x.tensor.dtype)
+    return _affine(c, normal, weight, bias)
+
+
+def _affine(c: Call, x: Value, weight: Value | None, bias: Value | None) -> Value:
+    """Scaled and shifted by channel, axis 1."""
+    behind = range(1, x.tensor.rank - 1)
+    if weight is not None:
+        x = c.op("mul", x, c.unsqueeze(c.cast(weight, x.tensor.dtype), *behind))
+    return x if bias is None else c.op("add", x, c.unsqueeze(c.cast(bias, x.tensor.dtype), *behind))
+
+
+def _batch_norm_by_running_statistics(
+    c: Call,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value,
+    variance: Value,
+    _momentum: float,
+    eps: float,
+) -> tuple[Value, Value, Value]:
+    nothing = c.full((0,), 0.0, DType.F32)
+    return _batch_norm(c, x, weight, bias, mean, variance, eps), nothing, nothing
+
+
+def _group_norm(c: Call, x: Value, groups: int, weight: Any, bias: Any, eps: float, *_: Any) -> Value:
+    """Of [N, C] or more axes; the native op wants a scale and a bias."""
+    channels = x.shape[1]
+    if x.tensor.rank < 3:
+        wide = c.unsqueeze(x, x.tensor.rank)
+        return c.squeeze(_group_norm(c, wide, groups, weight, bias, eps), x.tensor.rank)
+    scale = weight if weight is not None else c.full((channels,), 1.0, x.tensor.dtype)
+    shift = bias if bias is not None else c.full((channels,), 0.0, x.tensor.dtype)
+    return c.op("group_norm", x, scale, shift, groups=groups, epsilon=float(eps))
+
+
+def _native_group_norm(
+    c: Call, x: Value, weight: Any, bias: Any, n: Dim, channels: Dim, size: Dim, groups: int, eps: float
+) -> tuple[Value, Value, Value]:
+    grouped = c.reshape(x, (n, groups, channels // groups * size))
+    mean, inverse = _moments(c, grouped, (2,), eps)
+    return _group_norm(c, x, groups, weight, bias, eps), c.squeeze(mean, 2), c.squeeze(inverse, 2)
+
+
+def _instance_norm(
+    c: Call,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value | None,
+    variance: Value | None,
+    use_input_stats: bool,
+    _momentum: float,
+    eps: float,
+    *_: Any,
+) -> Value:
+    if not use_input_stats and mean is not None and variance is not None:
+        return _batch_norm(c, x, weight, bias, mean, variance, eps)
+    if x.tensor.rank < 3:
+        raise NotNative("instance norm without spatial axes")
+    channels = x.shape[1]
+    scale = weight if weight is not None else c.full((channels,), 1.0, x.tensor.dtype)
+    shift = bias if bias is not None else c.full((channels,), 0.0, x.tensor.dtype)
+    return c.op("instance_norm", x, scale, shift, epsilon=float(eps))
+
+
+TABLE: dict[str, Lowering] = {
+    "aten.softmax": _softmax("softmax"),
+    "aten._softmax": _softmax("softmax"),
+    "aten._safe_softmax": _softmax("softmax"),
+    "aten.log_softmax": _softmax("log_softmax"),
+    "aten._log_softmax": _softmax("log_softmax"),
+    "aten.layer_norm": _layer_norm,
+    "aten.native_layer_norm": _native_layer_norm,
+    "aten.rms_norm": _rms_norm,
+    "aten.batch_norm": _batch_norm_of_training,
+    "aten._native_batch_norm_legit_no_training": _batch_norm_by_running_statistics,
+    "aten.group_norm": _group_norm,
+    "aten.native_group_norm": _native_group_norm,
+    "aten.instance_norm": _instance_norm,
+}

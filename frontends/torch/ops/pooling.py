@@ -1,0 +1,128 @@
+"""Pools over sliding windows, and pools to a given size."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....ir.dims import Dim, product
+from ....ir.graph import Value
+from ....ir.types import DType
+from ..call import Call, Lowering, NotNative, pair
+
+
+def _windows(axes: int, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:
+    size = pair(kernel, axes)
+    pads = pair(padding, axes)
+    return {"kernel": size, "strides": pair(stride, axes) if stride else size, "pads": (*pads, *pads)}
+
+
+def _batched(c: Call, x: Value, axes: int) -> Value:
+    """[C, D1, ...] as one sample."""
+    return c.unsqueeze(x, 0) if x.tensor.rank == axes + 1 else x
+
+
+def _like_input(c: Call, x: Value, result: Value) -> Value:
+    return result if result.tensor.rank == x.tensor.rank else c.squeeze(result, 0)
+
+
+def _max_pool(axes: int) -> Lowering:
+    def lower(
+        c: Call, x: Value, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
+    ) -> Value:
+        attrs = {**_windows(axes, kernel, stride, padding), "dilations": pair(dilation, axes), "ceil_mode": ceil}
+        return _like_input(c, x, c.op("max_pool", _batched(c, x, axes), **attrs))
+
+    return lower
+
+
+def _max_pool_with_indices(axes: int) -> Lowering:
+    """The places are those in the plane of a channel."""
+
+    def lower(
+        c: Call, x: Value, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
+    ) -> Any:
+        if not c.wants(1):
+            return _max_pool(axes)(c, x, kernel, stride, padding, dilation, ceil), None
+        attrs = {**_windows(axes, kernel, stride, padding), "dilations": pair(dilation, axes), "ceil_mode": ceil}
+        given = _batched(c, x, axes)
+        values, places = c.ops("max_pool_with_indices", given, **attrs)
+        in_plane = c.op("mod", places, c.value(product(given.shape[2:]), DType.I64))
+        return _like_input(c, x, values), _like_input(c, x, in_plane)
+
+    return lower
+
+
+def _average_pool(axes: int) -> Lowering:
+    def lower(
+        c: Call,
+        x: Value,
+        kernel: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        ceil: bool = False,
+        count_padding: bool = True,
+        divisor: int | None = None,
+    ) -> Value:
+        attrs = {**_windows(axes, kernel, stride, padding), "ceil_mode": ceil}
+        if divisor is not None:
+            raise NotNative("a divisor of one's own")
+        pooled = c.op("average_pool", _batched(c, x, axes), count_include_pad=count_padding, **attrs)
+        return _like_input(c, x, pooled)
+
+    return lower
+
+
+def _adaptive_average(axes: int) -> Lowering:
+    """Means of parts that differ in length by one at most: a window where they do not, else a product by axis."""
+
+    def lower(c: Call, x: Value, output_size: Sequence[Dim]) -> Value:
+        sizes = pair(output_size, axes)
+        if all(size == 1 for size in sizes):
+            return c.op("reduce_mean", x, axes=tuple(range(-axes, 0)), keep_dims=True)
+        spatial = x.shape[-axes:]
+        if not all(isinstance(size, int) for size in (*spatial, *sizes)):
+            raise NotNative("parts whose lengths running tells")
+        if all(size % parts == 0 for size, parts in zip(spatial, sizes, strict=True)):
+            kernel = tuple(size // parts for size, parts in zip(spatial, sizes, strict=True))
+            return _average_pool(axes)(c, x, kernel)  # type: ignore[return-value]
+        for place, (size, parts) in enumerate(zip(spatial, sizes, strict=True)):
+            axis = x.tensor.rank - axes + place
+            weights = c.constant(_part_weights(int(size), int(parts)), x.tensor.dtype)  # type: ignore[arg-type]
+            last = x.tensor.rank - 1
+            x = c.swap(c.op("matmul", c.swap(x, axis, last), weights), axis, last)
+        return x
+
+    return lower
+
+
+def _part_weights(size: int, parts: int) -> Any:
+    """The matrix [size, parts] that takes the mean of each part."""
+    weights = np.zeros((size, parts))
+    for part in range(parts):
+        start, end = part * size // parts, -(-(part + 1) * size // parts)
+        weights[start:end, part] = 1 / (end - start)
+    return weights
+
+
+def _adaptive_max(axes: int) -> Lowering:
+    def lower(c: Call, x: Value, output_size: Sequence[Dim]) -> Any:
+        sizes, spatial = pair(output_size, axes), x.shape[-axes:]
+        if not all(isinstance(size, int) for size in (*spatial, *sizes)):
+            raise NotNative("parts whose lengths running tells")
+        if any(size % parts for size, parts in zip(spatial, sizes, strict=True)):
+            raise NotNative("parts of different lengths")
+        kernel = tuple(size // parts for size, parts in zip(spatial, sizes, strict=True))
+        return _max_pool_with_indices(axes)(c, x, kernel)
+
+    return lower
+
+
+TABLE: dict[str, Lowering] = {
+    **{f"aten.max_pool{axes}d.default": _max_pool(axes) for axes in (1, 2, 3)},
+    **{f"aten.max_pool{axes}d_with_indices": _max_pool_with_indices(axes) for axes in (1, 2, 3)},
+    **{f"aten.avg_pool{axes}d": _average_pool(axes) for axes in (1, 2, 3)},
+    **{f"aten.adaptive_avg_pool{axes}d": _adaptive_average(axes) for axes in (1, 2, 3)},
+    **{f"aten._adaptive_avg_pool{axes}d": _adaptive_average(axes) for axes in (2, 3)},
+    **{f"aten.adaptive_max_pool{axes}d": _adaptive_max(axes) for axes in (1, 2, 3)},
+}

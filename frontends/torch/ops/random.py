@@ -1,0 +1,92 @@
+"""Random tensors: other numbers than PyTorch draws, of the same distribution."""
+
+from typing import Any
+
+from ....ir.graph import Value
+from ....ir.types import DType
+from ..call import Call, Lowering, NotNative
+
+
+def _uniform(c: Call, *_: Any) -> Value:
+    return c.op("random_uniform", shape=c.shape, dtype=c.dtype)
+
+
+def _normal(c: Call, *_: Any) -> Value:
+    return c.op("random_normal", shape=c.shape, dtype=c.dtype)
+
+
+def _uniform_between(c: Call, _x: Value, low: float = 0.0, high: float = 1.0, *_: Any) -> Value:
+    return c.op("random_uniform", shape=c.shape, dtype=c.dtype, low=float(low), high=float(high))
+
+
+def _normal_around(c: Call, _x: Any, mean: float = 0.0, deviation: float = 1.0, *_: Any) -> Value:
+    return c.op("random_normal", shape=c.shape, dtype=c.dtype, mean=float(mean), scale=float(deviation))
+
+
+def _integers(c: Call, low: int, high: int) -> Value:
+    drawn = c.op("random_uniform", shape=c.shape, dtype=DType.F64, low=float(low), high=float(high))
+    return c.cast(c.op("floor", drawn), c.dtype)
+
+
+def _randint(c: Call, high: int, *_: Any) -> Value:
+    return _integers(c, 0, high)
+
+
+def _randint_from(c: Call, low: int, high: int, *_: Any) -> Value:
+    return _integers(c, low, high)
+
+
+def _randint_like(c: Call, _x: Value, high: int, *_: Any) -> Value:
+    return _integers(c, 0, high)
+
+
+def _randint_like_from(c: Call, _x: Value, low: int, high: int, *_: Any) -> Value:
+    return _integers(c, low, high)
+
+
+def _bernoulli(c: Call, x: Value, *_: Any) -> Value:
+    return c.op("bernoulli", x, dtype=c.dtype)
+
+
+def _bernoulli_with(c: Call, x: Value, p: float = 0.5, *_: Any) -> Value:
+    if isinstance(p, Value):
+        return c.op("bernoulli", c.expand(p, x.shape), dtype=c.dtype)
+    return c.op("bernoulli", c.full(c.shape, p, DType.F32), dtype=c.dtype)
+
+
+def _exponential(c: Call, _x: Value, rate: float = 1.0, *_: Any) -> Value:
+    drawn = c.op("random_uniform", shape=c.shape, dtype=c.dtype)
+    positive = c.op("sub", c.full_like(drawn, 1.0), drawn)
+    return c.op("mul", c.op("log", positive), c.full_like(drawn, -1.0 / rate))
+
+
+def _multinomial(c: Call, x: Value, count: int, replacement: bool = False, *_: Any) -> Value:
+    """Classes drawn by their weights; without replacement the greatest of weights over exponential draws."""
+    rows = c.unsqueeze(x, 0) if x.tensor.rank == 1 else x
+    if not c.may_mention(rows.shape, rows):
+        raise NotNative("weights of a shape that running tells")
+    if replacement and count > 1:
+        drawn = c.op("multinomial", c.op("log", rows), dtype=DType.I64, sample_size=count)
+    else:
+        noise = c.op("random_uniform", shape=rows.shape, dtype=rows.tensor.dtype)
+        race = c.op("div", c.op("log", c.op("sub", c.full_like(noise, 1.0), noise)), c.op("neg", rows))
+        drawn = c.ops("top_k", race, k=count, axis=1, largest=False)[1]
+    return c.squeeze(drawn, 0) if x.tensor.rank == 1 else drawn
+
+
+TABLE: dict[str, Lowering] = {
+    "aten.rand": _uniform,
+    "aten.rand_like": _uniform,
+    "aten.randn": _normal,
+    "aten.randn_like": _normal,
+    "aten.uniform": _uniform_between,
+    "aten.normal_functional": _normal_around,
+    "aten.randint.default": _randint,
+    "aten.randint.low": _randint_from,
+    "aten.randint_like.default": _randint_like,
+    "aten.randint_like.low_dtype": _randint_like_from,
+    "aten.bernoulli.default": _bernoulli,
+    "aten.bernoulli.p": _bernoulli_with,
+    "aten.exponential": _exponential,
+    "aten.multinomial": _multinomial,
+}

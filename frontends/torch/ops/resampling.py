@@ -1,0 +1,65 @@
+"""Resampling to other sizes and at given positions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ....ir.graph import Value
+from ..call import Call, Lowering
+
+_NEAREST = {"mode": "nearest", "coordinate_mode": "asymmetric", "nearest_mode": "floor"}
+_NEAREST_EXACT = {"mode": "nearest", "coordinate_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
+
+
+def _resize(c: Call, x: Value, scales: Sequence[float | None], **attrs: Any) -> Value:
+    """Of the spatial axes; `scales` are the caller's, None where the sizes decide."""
+    axes = tuple(range(2, x.tensor.rank))
+    given = None if not scales or any(scale is None for scale in scales) else tuple(float(s) for s in scales if s)
+    return c.op("resize", x, None, axes=axes, sizes=c.shape[2:], scales=given, **attrs)
+
+
+def _scales(rest: Sequence[Any]) -> Sequence[float | None]:
+    """From `scales_h, scales_w`, or from a list of factors."""
+    return rest[0] or () if rest and isinstance(rest[0], list) else rest
+
+
+def _nearest(attrs: dict[str, Any]) -> Lowering:
+    def lower(c: Call, x: Value, _size: Any, *rest: Any) -> Value:
+        return _resize(c, x, _scales(rest), **attrs)
+
+    return lower
+
+
+def _smooth(mode: str, antialias: bool = False) -> Lowering:
+    def lower(c: Call, x: Value, _size: Any, align_corners: bool, *rest: Any) -> Value:
+        coordinates = "align_corners" if align_corners else "half_pixel"
+        return _resize(c, x, _scales(rest), mode=mode, coordinate_mode=coordinates, antialias=antialias)
+
+    return lower
+
+
+_MODES = ("linear", "nearest", "cubic")
+_PADDINGS = ("zeros", "border", "reflection")
+
+
+def _grid_sample(c: Call, x: Value, grid: Value, mode: int, padding: int, align_corners: bool) -> Value:
+    attrs = {"mode": _MODES[mode], "padding": _PADDINGS[padding], "align_corners": align_corners}
+    return c.op("grid_sample", x, grid, **attrs)
+
+
+def _affine_grid(c: Call, theta: Value, size: Sequence[Any], align_corners: bool) -> Value:
+    return c.op("affine_grid", theta, size=tuple(size[2:]), align_corners=align_corners)
+
+
+TABLE: dict[str, Lowering] = {
+    **{f"aten.upsample_nearest{axes}d": _nearest(_NEAREST) for axes in (1, 2, 3)},
+    **{f"aten._upsample_nearest_exact{axes}d": _nearest(_NEAREST_EXACT) for axes in (1, 2, 3)},
+    "aten.upsample_linear1d": _smooth("linear"),
+    "aten.upsample_bilinear2d": _smooth("linear"),
+    "aten.upsample_trilinear3d": _smooth("linear"),
+    "aten.upsample_bicubic2d": _smooth("cubic"),
+    "aten._upsample_bilinear2d_aa": _smooth("linear", antialias=True),
+    "aten.grid_sampler": _grid_sample,
+    "aten.grid_sampler_2d": _grid_sample,
+    "aten.grid_sampler_3d": _grid_sample,
+    "aten.affine_grid_generator": _affine_grid,
+}

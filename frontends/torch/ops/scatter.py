@@ -1,0 +1,185 @@
+"""Writing at indices. A result is the first operand with other content, so that a state is updated in place."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ....ir.dims import Dim
+from ....ir.graph import Value
+from ....ir.types import DType
+from ..call import Call, Lowering, NotNative, Operand, axis_of
+from .indexing import as_index, broadcast_together, cut_to, index_axes, plain_indices
+
+
+def _scatter(c: Call, x: Value, dim: int, index: Value, source: Operand, reduce: str | None = None) -> Value:
+    """Each element of `source` at its own place, but at its index along `dim`."""
+    kinds = {None: "none", "add": "add", "multiply": "mul"}
+    return _scattered(c, x, dim, index, source, kinds[reduce])
+
+
+def _scattered(c: Call, x: Value, dim: int, index: Value, source: Operand, reduction: str) -> Value:
+    if not x.tensor.rank or not index.tensor.rank:
+        raise NotNative("scattering into a scalar")
+    places = as_index(c, index)
+    value = c.value(source, x.tensor.dtype)
+    updates = cut_to(c, value, places) if isinstance(source, Value) and value.tensor.rank else value
+    attrs = {"axis": axis_of(dim, x.tensor.rank), "reduction": reduction}
+    return c.op("scatter_elements", x, places, c.expand(updates, places.shape), **attrs)
+
+
+def _scatter_add(c: Call, x: Value, dim: int, index: Value, source: Value) -> Value:
+    return _scattered(c, x, dim, index, source, "add")
+
+
+def _scatter_reduce(
+    c: Call, x: Value, dim: int, index: Value, source: Value, reduce: str, include_self: bool = True
+) -> Value:
+    kinds = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+    if reduce not in kinds or not include_self:
+        raise NotNative("a mean, or a reduction without the old content")
+    return _scattered(c, x, dim, index, source, kinds[reduce])
+
+
+# ---- slices along an axis
+
+
+def _index_copy(c: Call, x: Value, dim: int, index: Value, source: Value) -> Value:
+    """Slices of `source` at the indices along `dim`; of one index, as the write of a cache."""
+    if not x.tensor.rank:
+        return source
+    axis = axis_of(dim, x.tensor.rank)
+    places = c.reshape(as_index(c, index), (source.shape[axis],))
+    if source.shape[axis] == 1 and _is_not_negative(index):
+        return _written(c, x, source, axis, c.cast(c.reshape(places, ()), DType.I64))
+    return c.op("scatter_elements", x, _spread(c, places, source, axis), source, axis=axis)
+
+
+def _is_not_negative(index: Value) -> bool:
+    """Indices of PyTorch's index_copy may not be negative."""
+    return index.tensor.rank <= 1
+
+
+def _spread(c: Call, places: Value, source: Value, axis: int) -> Value:
+    """Indices along an axis, repeated along all others."""
+    behind = range(1, source.tensor.rank - axis)
+    return c.expand(c.unsqueeze(places, *behind), source.shape)
+
+
+def _written(c: Call, x: Value, source: Value, axis: int, start: Value) -> Value:
+    """`x` with `source` written from `start` on along an axis: for all entries of the first axis alike."""
+    if axis == 0:
+        return c.squeeze(_written(c, c.unsqueeze(x, 0), c.unsqueeze(source, 0), 1, start), 0)
+    starts = c.expand(start, (x.shape[0],))
+    return c.op("tensor_scatter", x, source, starts, axis=axis)
+
+
+def _index_add(c: Call, x: Value, dim: int, index: Value, source: Value, alpha: Any = 1) -> Value:
+    if not x.tensor.rank:
+        raise NotNative("adding to a scalar")
+    axis = axis_of(dim, x.tensor.rank)
+    scaled = source if alpha == 1 else c.op("mul", source, c.full_like(source, alpha))
+    places = _spread(c, c.reshape(as_index(c, index), (source.shape[axis],)), source, axis)
+    return c.op("scatter_elements", x, places, scaled, axis=axis, reduction="add")
+
+
+def _index_fill(c: Call, x: Value, dim: int, index: Value, number: Operand) -> Value:
+    if not x.tensor.rank:
+        raise NotNative("filling a scalar")
+    axis = axis_of(dim, x.tensor.rank)
+    count = index.shape[0] if index.tensor.rank else 1
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    source = c.expand(c.value(number, x.tensor.dtype), shape)
+    places = _spread(c, c.reshape(as_index(c, index), (count,)), source, axis)
+    return c.op("scatter_elements", x, places, source, axis=axis)
+
+
+def _slice_scatter(
+    c: Call, x: Value, source: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Value:
+    if isinstance(start, Value) or isinstance(end, Value):
+        raise NotNative("bounds that running tells")
+    axis = axis_of(dim, x.tensor.rank)
+    size = x.shape[axis]
+    first = _from_front(0 if start is None else start, size)
+    if source.shape == x.shape:
+        return c.cast(source, x.tensor.dtype)
+    updates = c.cast(source, x.tensor.dtype)
+    if step == 1:
+        return _written(c, x, updates, axis, c.value(first, DType.I64))
+    count = updates.shape[axis]
+    steps = c.op("mul", c.op("arange", limit=count), c.value(step, DType.I64))
+    places = c.op("add", steps, c.value(first, DType.I64))
+    return c.op("scatter_elements", x, _spread(c, places, updates, axis), updates, axis=axis)
+
+
+def _from_front(start: Dim, size: Dim) -> Dim:
+    return size + start if isinstance(start, int) and start < 0 else start
+
+
+def _select_scatter(c: Call, x: Value, source: Value, dim: int, index: Any) -> Value:
+    axis = axis_of(dim, x.tensor.rank)
+    updates = c.unsqueeze(c.cast(source, x.tensor.dtype), axis)
+    if isinstance(index, Value):
+        return _written(c, x, updates, axis, c.cast(c.reshape(index, ()), DType.I64))
+    return _written(c, x, updates, axis, c.value(_from_front(index, x.shape[axis]), DType.I64))
+
+
+# ---- advanced indexing
+
+
+def _index_put(c: Call, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False) -> Value:
+    """`x` with `values`, broadcast, written at x[indices]."""
+    updates = c.cast(values, x.tensor.dtype)
+    masked = _masked_write(c, x, indices, updates, accumulate)
+    if masked is not None:
+        return masked
+    given = plain_indices(c, indices)
+    axes, place = index_axes(given)
+    common = broadcast_together(c, [index for index in given if index is not None])
+    rest = [axis for axis in range(x.tensor.rank) if axis not in axes]
+    width = common[0].tensor.rank
+    shape = [x.shape[axis] for axis in rest]
+    wide = c.expand(updates, (*shape[:place], *common[0].shape, *shape[place:]))
+    rank = wide.tensor.rank
+    front = c.transpose(wide, [*range(place, place + width), *range(place), *range(place + width, rank)])
+    places = c.op("concat", *(c.unsqueeze(index, width) for index in common), axis=width)
+    order = [*axes, *rest]
+    reduction = "add" if accumulate else "none"
+    written = c.op("scatter_nd", c.transpose(x, order), places, front, reduction=reduction)
+    return c.transpose(written, [order.index(axis) for axis in range(x.tensor.rank)])
+
+
+def _masked_write(c: Call, x: Value, indices: Sequence[Value | None], updates: Value, accumulate: bool) -> Value | None:
+    """One number for all places of a mask: a selection."""
+    if len(indices) != 1 or accumulate or updates.tensor.size != 1:
+        return None
+    mask = indices[0]
+    if mask is None or mask.tensor.dtype is not DType.BOOL:
+        return None
+    wide = c.unsqueeze(mask, *range(mask.tensor.rank, x.tensor.rank))
+    return c.op("where", wide, c.reshape(updates, ()), x)
+
+
+def _masked_scatter(c: Call, x: Value, mask: Value, source: Value) -> Value:
+    """Elements of `source` in order at the places of a mask: each place reads at its number among them."""
+    wide = c.expand(mask, x.shape)
+    flat = c.reshape(wide, (x.tensor.size,))
+    number = c.op("cumsum", c.cast(flat, DType.I64), axis=0, exclusive=True)
+    size = source.tensor.size
+    last = c.op("min", number, c.value(size - 1, DType.I64))
+    chosen = c.op("gather", c.reshape(source, (size,)), last, axis=0)
+    return c.op("where", wide, c.reshape(c.cast(chosen, x.tensor.dtype), x.shape), x)
+
+
+TABLE: dict[str, Lowering] = {
+    "aten.scatter": _scatter,
+    "aten.scatter_add": _scatter_add,
+    "aten.scatter_reduce": _scatter_reduce,
+    "aten.index_copy": _index_copy,
+    "aten.index_add": _index_add,
+    "aten.index_fill": _index_fill,
+    "aten.slice_scatter": _slice_scatter,
+    "aten.select_scatter": _select_scatter,
+    "aten.index_put": _index_put,
+    "aten._unsafe_index_put": _index_put,
+    "aten.masked_scatter": _masked_scatter,
+}

@@ -1,0 +1,84 @@
+"""Order: sorting, the greatest elements, places in sorted rows."""
+
+from typing import Any
+
+from ....ir.graph import Value
+from ....ir.types import DType
+from ..call import Call, Lowering, axis_of
+
+
+def _sorted(c: Call, x: Value, dim: int, descending: bool) -> tuple[Value, Value]:
+    if not x.tensor.rank:
+        return x, c.value(0, DType.I64)
+    values, places = c.ops("sort", x, axis=axis_of(dim, x.tensor.rank), descending=descending)
+    return values, places
+
+
+def _sort(c: Call, x: Value, dim: int = -1, descending: bool = False) -> tuple[Value, Value]:
+    return _sorted(c, x, dim, descending)
+
+
+def _stable_sort(c: Call, x: Value, _stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
+    return _sorted(c, x, dim, descending)
+
+
+def _argsort(c: Call, x: Value, dim: int = -1, descending: bool = False) -> Value:
+    return _sorted(c, x, dim, descending)[1]
+
+
+def _stable_argsort(c: Call, x: Value, _stable: bool, dim: int = -1, descending: bool = False) -> Value:
+    return _sorted(c, x, dim, descending)[1]
+
+
+def _topk(c: Call, x: Value, k: Any, dim: int = -1, largest: bool = True, is_sorted: bool = True) -> Any:
+    if not x.tensor.rank:
+        return x, c.value(0, DType.I64)
+    return c.ops("top_k", x, k=k, axis=axis_of(dim, x.tensor.rank), largest=largest, sorted=is_sorted)
+
+
+def _kth_value(c: Call, x: Value, k: int, dim: int = -1, keep: bool = False) -> Any:
+    if not x.tensor.rank:
+        return x, c.value(0, DType.I64)
+    axis = axis_of(dim, x.tensor.rank)
+    parts = [c.slice(each, axis, k - 1, k) for each in _sorted(c, x, dim, False)]
+    return parts if keep else [c.squeeze(part, axis) for part in parts]
+
+
+def _median(c: Call, x: Value, dim: int = -1, keep: bool = False) -> Any:
+    """The lower of the two middle elements."""
+    axis = axis_of(dim, x.tensor.rank)
+    if not x.tensor.rank:
+        return x, c.value(0, DType.I64)
+    middle = (x.shape[axis] - 1) // 2
+    parts = [c.slice(each, axis, middle, middle + 1) for each in _sorted(c, x, dim, False)]
+    return parts if keep else [c.squeeze(part, axis) for part in parts]
+
+
+def _searchsorted(c: Call, rows: Value, x: Any, int32: bool = False, right: bool = False, *more: Any) -> Value:
+    """How many elements of a sorted row are less than each value (or equal to it, from the right)."""
+    side, sorter = (*more, None, None)[:2]
+    value = c.value(x, rows.tensor.dtype)
+    if sorter is not None:
+        rows = c.op("gather_elements", rows, sorter, axis=-1)
+    spread = rows if rows.tensor.rank == 1 else c.unsqueeze(rows, rows.tensor.rank - 1)
+    native = "less_equal" if right or side == "right" else "less"
+    before = c.op(native, spread, c.unsqueeze(value, value.tensor.rank))
+    count = c.op("reduce_sum", c.cast(before, DType.I64), axes=(-1,), keep_dims=False)
+    return c.cast(count, DType.I32) if int32 else count
+
+
+def _bucketize(c: Call, x: Any, boundaries: Value, int32: bool = False, right: bool = False) -> Value:
+    return _searchsorted(c, boundaries, x, int32, right)
+
+
+TABLE: dict[str, Lowering] = {
+    "aten.sort.default": _sort,
+    "aten.sort.stable": _stable_sort,
+    "aten.argsort.default": _argsort,
+    "aten.argsort.stable": _stable_argsort,
+    "aten.topk": _topk,
+    "aten.kthvalue": _kth_value,
+    "aten.median.dim": _median,
+    "aten.searchsorted": _searchsorted,
+    "aten.bucketize": _bucketize,
+}

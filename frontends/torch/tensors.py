@@ -1,0 +1,83 @@
+"""Tensors of PyTorch as NumPy arrays and back, over the same memory, and weights as constants.
+
+NumPy does not have bf16 and the 8-bit floats of its own, so their bits change hands as integers.
+"""
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...ir.constant import Array, Constant
+from ...ir.errors import UnsupportedError
+from ...ir.types import DType, TensorType
+from .dtypes import NUMPY_LACKS, dtype_of, torch_dtype_of
+
+
+def array_of(tensor: Any) -> Array:
+    """A NumPy array over the memory of a dense tensor; of one on another device a copy in main memory."""
+    plain = tensor.detach()
+    if plain.layout is not torch.strided:
+        raise UnsupportedError(f"a tensor of layout {plain.layout} has no array", remedy="call .to_dense() first")
+    if plain.device.type != "cpu":
+        plain = plain.cpu()
+    plain = plain.resolve_conj().resolve_neg()
+    dtype = dtype_of(plain.dtype)
+    bits = NUMPY_LACKS.get(dtype)
+    if bits is None:
+        return np.asarray(plain.numpy())
+    return np.asarray(plain.view(bits).numpy()).view(dtype.numpy)
+
+
+def tensor_of(array: Array) -> Any:
+    """A tensor over the memory of an array; a copy where that may not be written to or runs backwards."""
+    plain = array
+    if not plain.flags.writeable or any(stride < 0 for stride in plain.strides):
+        plain = plain.copy()
+    dtype = DType.of(plain.dtype)
+    bits = NUMPY_LACKS.get(dtype)
+    if bits is None:
+        return torch.from_numpy(plain)
+    carrier = np.int16 if bits is torch.int16 else np.uint8
+    return torch.from_numpy(np.ascontiguousarray(plain).reshape(plain.shape).view(carrier)).view(torch_dtype_of(dtype))
+
+
+def type_of(tensor: Any) -> TensorType:
+    """The static type of a tensor."""
+    return TensorType(dtype_of(tensor.dtype), tuple(int(size) for size in tensor.shape))
+
+
+class SharedConstants:
+    """Constants over the memory of tensors: one for all tensors that are the same memory, such as tied weights."""
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, Constant] = {}
+
+    def of(self, tensor: Any) -> Constant:
+        """The constant of a tensor. One without content (on the device "meta") fails when it is read."""
+        key = _memory_key(tensor)
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = _constant(tensor)
+        return found
+
+
+def _memory_key(tensor: Any) -> Hashable:
+    if tensor.device.type == "meta" or tensor.layout is not torch.strided:
+        return id(tensor)
+    return (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device, tensor.numel() == 0)
+
+
+def _constant(tensor: Any) -> Constant:
+    if tensor.device.type == "meta":
+        return Constant.lazy(type_of(tensor), _no_content)
+    if tensor.device.type != "cpu":
+        return Constant.lazy(type_of(tensor), lambda: array_of(tensor))
+    return Constant(array_of(tensor))
+
+
+def _no_content() -> Array:
+    raise UnsupportedError(
+        "a weight on the device 'meta' has no content", remedy="load the weights before the model runs"
+    )
