@@ -48,14 +48,14 @@ def test_rules_rarely_refuse_what_samplers_draw(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_graphs_have_symbols_regions_states_and_sizes_that_depend_on_data() -> None:
-    drawn = [random_graph(seed) for seed in range(400)]
+    drawn = [random_graph(seed) for seed in range(1_200)]  # control flow is in 10.6% of many: the least of the shares
     with_symbols = [graph for graph in drawn if any(type_symbols(value.type) for value in graph.inputs)]
     of_data = [graph for graph in drawn if any(node.op.has(Trait.DATA_DEPENDENT) for node in graph.nodes)]
     with_bodies = [graph for graph in drawn if any(node.regions for node in graph.nodes)]
     for found in (with_symbols, of_data, with_bodies):
-        assert len(found) > len(drawn) / 15  # the least of the shares is a tenth, of which 400 graphs may have less
+        assert len(found) > len(drawn) / 10
     for count in (len([graph for graph in drawn if graph.states]), len([graph for graph in drawn if graph.defaults])):
-        assert count > 5
+        assert count > len(drawn) / 80
 
 
 def test_a_seed_gives_the_same_graph_and_inputs_again() -> None:

@@ -15,6 +15,8 @@ from capgraph.ir.printer import constants_of, print_graph
 from capgraph.ir.verify import verify
 from onnx.backend.test.loader import load_model_tests
 
+from examples.light_models import FOLDER, NAMES
+
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 
 
@@ -31,7 +33,9 @@ def graphs() -> dict[str, Graph]:
             model = onnx.load(Path(case.model_dir) / "model.onnx")
         if model is not None:
             found[case.name] = import_model(model).graph
-    assert len(found) > 2_000
+    for name in NAMES:  # the cases of kind "real"
+        found[f"light {name}"] = import_model(FOLDER / f"light_{name}.onnx").graph
+    assert len(found) == 2_033
     return found
 
 
