@@ -1,4 +1,4 @@
-"""Device memory of a program: arenas, constants that all plans share, and pinned memory on the way to the host and back."""
+"""Device memory of a program: arenas, constants that all plans share, pinned memory on the way to and from the host."""
 
 import weakref
 from collections.abc import Hashable

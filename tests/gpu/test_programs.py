@@ -139,3 +139,12 @@ def test_results_do_not_depend_on_what_the_arena_held() -> None:
             poison(program)
             results.append(next(iter(program.run(inputs).values())))
         assert all(np.array_equal(results[1], each) for each in results[2:])
+
+
+@pytest.mark.parametrize("name", ["bert", "resnet50", "gpt2", "mlp"])
+def test_a_replay_costs_the_host_little(name: str) -> None:
+    from benchmarks.gpu.host_time import subject_times
+
+    found = subject_times(name, "float16")
+    assert found["in place"]["busy_us"] < 10, found
+    assert found["copied"]["busy_us"] < 25, found
