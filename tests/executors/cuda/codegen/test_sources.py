@@ -25,5 +25,6 @@ def test_every_op_and_dtype_compiles():
 
 
 def test_every_strategy_compiles_everywhere():
-    families = (cases.row_cases, cases.fused_cases, cases.moving_cases, cases.order_cases, cases.image_cases)
-    assert not compile_problems(kernels_of(all_prepared(chain.from_iterable(family() for family in families))))
+    families = (cases.fused_cases, cases.moving_cases, cases.order_cases, cases.image_cases)
+    drawn = chain(cases.row_cases(("f16",)), *(family() for family in families))
+    assert not compile_problems(kernels_of(all_prepared(drawn)))
