@@ -12,6 +12,7 @@ from capgraph.ir.graph import Graph
 
 from tests.executors.host.running import host_plan
 from tests.executors.replay.programs import F32, compiled
+from tests.executors.replay.test_serving import LENGTH, gpt2, tokens
 
 STEPS = 400
 ROUNDS = 60
@@ -60,5 +61,17 @@ def test_replay_is_not_slower_than_eager(width: int) -> None:
     x = np.ones((1, width), F32)
     program.run({"x": x})
     replayed, stepwise = least(lambda: program.run({"x": x}), lambda: eager.run({"x": x}))
+    assert program.stats().counters.replayed_calls == ROUNDS
+    assert replayed < stepwise
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_replay_of_a_model_is_not_slower_than_eager(batch: int) -> None:
+    graph = gpt2()
+    program = compiled(graph, dynamic={"batch": (batch, batch)})
+    eager = EagerExecutor().compile(graph)
+    inputs = {"input_ids": tokens(np.random.default_rng(0), batch, LENGTH)}
+    program.run(inputs)
+    replayed, stepwise = least(lambda: program.run(inputs), lambda: eager.run(inputs))
     assert program.stats().counters.replayed_calls == ROUNDS
     assert replayed < stepwise

@@ -1,7 +1,10 @@
 """Whatever is done to a model, importing it gives a valid graph or one clear error, soon and in little memory."""
 
 import random
+import resource
+import sys
 import time
+from collections.abc import Iterator
 
 import onnx
 import pytest
@@ -15,6 +18,20 @@ from tests.frontends.onnx.mutations import mutated_bytes, mutated_fields
 
 ROUNDS = 1_000
 MAX_SECONDS = 5.0
+MAX_BYTES = 512 << 20
+"""How much all of these imports may raise the highest resident set."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _in_little_memory() -> Iterator[None]:
+    before = highest_resident_set()
+    yield
+    assert highest_resident_set() - before < MAX_BYTES
+
+
+def highest_resident_set() -> int:
+    """In bytes, which Linux counts in KiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def outcome(source: bytes | ModelProto) -> str:
