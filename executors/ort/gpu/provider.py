@@ -1,18 +1,19 @@
 """The provider of ONNX Runtime that sessions are opened on, as plain data."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from ....ir.graph import Graph
 from ....ir.types import DType
 
-EXACT_LEVEL = 3
+TF32_LEVEL = 3
 """From this level of optimisation on factors of f32 products may be rounded to TF32."""
 
 FLASH_OR_EFFICIENT = "3"
 """ONNX Runtime's kernels for attention, as a set of bits: FlashAttention and CUTLASS's."""
 
 _HALF = (DType.F16, DType.BF16)
+_PRODUCTS = ("attention", "conv", "conv_transpose", "einsum", "gemm", "matmul")
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Provider:
     """A provider by ONNX Runtime's `name`; its memory is that of `device` number `index`.
 
     `graph_option` is the option that switches graph mode on, empty for a provider without. `entries` are configuration
-    entries of sessions.
+    entries of sessions. `allows_tf32` lets factors of f32 products be rounded to TF32.
     """
 
     name: str
@@ -29,16 +30,26 @@ class Provider:
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     entries: Mapping[str, str] = field(default_factory=dict[str, str])
     graph_option: str = ""
+    allows_tf32: bool = True
 
     def recording(self) -> "Provider":
         """The same in graph mode."""
         return replace(self, options={**self.options, self.graph_option: "1"}) if self.graph_option else self
 
     def suited_to(self, graph: Graph) -> "Provider":
-        """With the options that suit a graph: convolutions in half precision lie channels-last."""
-        if self.name != CUDA or not _has_half_convolutions(graph):
+        """With the options that suit a graph.
+
+        Convolutions in half precision lie channels-last. Without TF32 cuDNN finds no kernel for those, so that it is
+        switched off only where there is a product in f32.
+        """
+        if self.name != CUDA:
             return self
-        return replace(self, options={**self.options, "prefer_nhwc": "1"})
+        options = dict(self.options)
+        if not _dtypes_of(graph, ("conv",)).isdisjoint(_HALF):
+            options["prefer_nhwc"] = "1"
+        if not self.allows_tf32 and DType.F32 in _dtypes_of(graph, _PRODUCTS):
+            options["use_tf32"] = "0"
+        return replace(self, options=options)
 
 
 CUDA = "CUDAExecutionProvider"
@@ -55,10 +66,9 @@ def cuda_provider(index: int, stream: int, level: int = 2) -> Provider:
         "user_compute_stream": str(stream),
         "arena_extend_strategy": "kSameAsRequested",
         "sdpa_kernel": FLASH_OR_EFFICIENT,
-        "use_tf32": "1" if level >= EXACT_LEVEL else "0",
     }
-    return Provider(CUDA, "cuda", index, options, {}, "enable_cuda_graph")
+    return Provider(CUDA, "cuda", index, options, {}, "enable_cuda_graph", level >= TF32_LEVEL)
 
 
-def _has_half_convolutions(graph: Graph) -> bool:
-    return any(node.op.name == "conv" and node.output.tensor.dtype in _HALF for node in graph.nodes)
+def _dtypes_of(graph: Graph, ops: Collection[str]) -> set[DType]:
+    return {node.output.tensor.dtype for node in graph.nodes if node.op.name in ops}

@@ -88,6 +88,17 @@ def test_random_graphs_are_served_right(first: int, tmp_path: Path):
     assert replayed
 
 
+def test_many_buckets_at_random_are_recorded_once_each(tmp_path: Path):
+    graph = parse(WHOLE)
+    sizes = [int(size) for size in np.random.default_rng(0).integers(1, 33, 300)]
+    made = check(graph, tmp_path, [*range(32, 0, -1), *sizes], dynamic={"B": (1, 32)}, buckets={"B": range(4, 33, 4)})
+    stats = made.stats()
+    assert stats.counters.captures == 8
+    assert stats.counters.replayed_calls == 332 - 8
+    (session,) = made._inner._device.sessions.values()  # type: ignore[attr-defined]
+    assert session.recorded == 8
+
+
 def test_arrays_on_the_device_are_read_there_and_results_lie_there(tmp_path: Path):
     graph = parse(WHOLE)
     oracle = EagerExecutor().compile(graph)
