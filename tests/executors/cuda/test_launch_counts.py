@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from capgraph.cuda_programs import CudaPlanner
 from capgraph.executors.cuda.launch import HostCall
-from capgraph.executors.cuda.lowering import Backend
+from capgraph.executors.cuda.lowering import Backend, Ways
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.builder import Builder
@@ -15,6 +15,8 @@ from capgraph.ir.graph import Graph, Value
 from capgraph.ir.types import DType
 from capgraph.optimization import pipeline_for
 from capgraph.passes.planning.partition import CapturePolicy
+
+from tests.executors.cuda.model_texts import model_graph, sizes_of
 
 LIBRARIES = frozenset({"cublaslt", "cudnn"})
 LAYERS = 2
@@ -111,15 +113,21 @@ def bottlenecks(dtype: str, layers: int) -> Graph:
     return b.finish({"y": b.linear(x, 100)})
 
 
-def launches_of(graph: Graph) -> Counter[str]:
-    """The launches of each kind of step, as lowered without a GPU; all in one recording."""
+def lowered(graph: Graph) -> tuple[Ways, ...]:
+    """The ways of a model's steps, without a GPU; all in one recording."""
+    sizes = sizes_of(graph)
     pipeline_for(2, "cuda").run(graph, check="none")
     backend = Backend(libraries=LIBRARIES)
     planner = CudaPlanner(backend, ReplayOptions(), lambda _mode, _sizes: CapturePolicy(min_kernels=0))
-    plan = planner.of(graph)({}, CaptureMode.FULL)
+    plan = planner.of(graph)(sizes, CaptureMode.FULL)
     assert [segment.is_captured for segment in plan.segments] == [True]
+    return backend.lower(plan)
+
+
+def launches_of(graph: Graph) -> Counter[str]:
+    """The launches of each kind of step."""
     counts: Counter[str] = Counter()
-    for ways in backend.lower(plan):
+    for ways in lowered(graph):
         if not ways.candidates:
             continue
         launches = ways.candidates[0].launches
@@ -157,3 +165,19 @@ def test_a_convolution_is_one_launch_with_all_that_follows() -> None:
         "reduce_mean": 1,
         "gemm": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "once", "layers", "a_layer"),
+    [
+        ("bert", 1, 6, 7),  # embedding and its norm
+        ("gpt2", 2, 6, 7),  # embedding; the head
+        ("llama", 2, 6, 10),  # embedding; the head
+        ("vit", 5, 12, 7),  # patches, the class token, positions; its row, the head
+        ("whisper-encoder", 3, 6, 7),  # two convolutions, positions
+    ],
+)
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_steps_of_models(name: str, dtype: str, once: int, layers: int, a_layer: int) -> None:
+    steps = [ways for ways in lowered(model_graph(name, dtype)) if ways.candidates]
+    assert len(steps) == once + layers * a_layer

@@ -12,7 +12,7 @@ from capgraph.executors.cuda.launch import Chip, HostCall, Kernel, KernelLaunch
 from capgraph.executors.cuda.lowering import Backend, Ways
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
-from capgraph.passes.catalog import level_pipeline
+from capgraph.optimization import pipeline_for
 from capgraph.passes.planning.partition import CapturePolicy
 
 from tests.executors.cuda.model_texts import NAMES, model_graph, sizes_of
@@ -25,7 +25,7 @@ ON_HOST = {"lstm"}
 def lowered(name: str, dtype: str, arch: int, libraries: frozenset[str] = LIBRARIES) -> tuple[Ways, ...]:
     backend = Backend(Chip(arch), libraries)
     graph = model_graph(name, dtype)
-    level_pipeline(2).run(graph, check="none")
+    pipeline_for(2, "cuda").run(graph, check="none")
     planner = CudaPlanner(backend, ReplayOptions(), lambda _mode, _sizes: CapturePolicy(min_kernels=0))
     return backend.lower(planner.of(graph)(sizes_of(graph), CaptureMode.FULL))
 
