@@ -19,7 +19,6 @@ from .tails import Tail, tail_of
 _MAX_ROWS = {DType.F32: 8, DType.F16: 4, DType.BF16: 4}
 _WARPS = 8
 _MOST_DEPTH = 16
-_MOST_STAGED = 32 << 10
 
 
 def lower_few_rows(region: Region) -> Iterator[Candidate]:
@@ -79,7 +78,7 @@ def _by_columns(factors: Factors, tail: Tail, chip: Chip) -> KernelLaunch:
     blocks = min(-(-columns // _WARPS), 2 * chip.multiprocessors)
     sources = [factors.a, factors.b, *tail.sources]
     return KernelLaunch(
-        Kernel(_text(factors, tail), (blocks, 1, 1), (32 * _WARPS, 1, 1), shared_bytes=_staged_bytes(factors)),
+        Kernel(_text(factors, tail), (blocks, 1, 1), (32 * _WARPS, 1, 1)),
         tuple(source.argument for source in sources),
         nbytes=sum(source.nbytes for source in sources),
         flops=2 * factors.a.shape[-2] * columns * factors.a.shape[-1],
@@ -98,7 +97,6 @@ def _text(factors: Factors, tail: Tail) -> str:
     wait = '#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.wait;" ::: "memory");\n#endif'
     is_weight = factors.b.constant is not None
     element = tail.element_at("lane", "column")
-    staging, row_piece = _staged_rows(factors, size)
     return f"""
 typedef pack<{kind}, {size}> NAME_piece;
 __device__ inline NAME_piece NAME_load(const void* at) {{
@@ -124,7 +122,6 @@ NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
 #pragma unroll
   for (int s = 0; s < DEPTH; s++) load(w[s], first, s);
 {wait if is_weight else ""}
-  {staging}
   for (int column = first; column < {columns}; column += gridDim.x * {_WARPS}) {{
     {element.declarations}
     if (lane < ROWS) {{ {element.constants} {element.others} }}
@@ -136,7 +133,7 @@ NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
 #pragma unroll
         for (int m = 0; m < ROWS; m++) {{
           NAME_piece p = {{}};
-          if (k < {inner}) p = {row_piece};
+          if (k < {inner}) p = *(const NAME_piece*)(x + (i64)m * {factors.a.strides[-2]} + k);
 #pragma unroll
           for (int e = 0; e < {size}; e++) sums[m] += get(p.v[e]) * get(w[s].v[e]);
         }}
@@ -157,27 +154,6 @@ NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
   }}
 }}
 """
-
-
-def _staged_bytes(factors: Factors) -> int:
-    """Shared memory for the rows; 0 where they are too long for it and are read where they are."""
-    rows, inner = factors.a.shape
-    nbytes = rows * inner * element_bytes(factors.a.dtype)
-    return nbytes if nbytes <= _MOST_STAGED else 0
-
-
-def _staged_rows(factors: Factors, size: int) -> tuple[str, str]:
-    """Statements that bring the rows to shared memory, and a piece of row `m` from `k` on as an expression."""
-    (rows, inner), down = factors.a.shape, factors.a.strides[-2]
-    if not _staged_bytes(factors):
-        return "", f"*(const NAME_piece*)(x + (i64)m * {down} + k)"
-    pieces = inner // size
-    return (
-        f"extern __shared__ __align__(16) unsigned char memory[]; NAME_piece* const staged = (NAME_piece*)memory; "
-        f"for (int e = threadIdx.x; e < {rows * pieces}; e += {32 * _WARPS}) "
-        f"staged[e] = *(const NAME_piece*)(x + (i64)(e / {pieces}) * {down} + e % {pieces} * {size}); __syncthreads();",
-        f"staged[m * {pieces} + k / {size}]",
-    )
 
 
 LOWERINGS: Mapping[str, Lowering] = {}

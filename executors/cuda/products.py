@@ -33,7 +33,7 @@ _CUBLASLT_DTYPES = frozenset({DType.F16, DType.BF16, DType.F32, DType.F64})
 _MIB = 1 << 20
 
 NARROW = 1024
-"""Up to how many columns own kernels beat cuBLASLt at some ten to some hundred rows."""
+"""Up to how many columns own kernels beat a single call of cuBLASLt at some ten to some hundred rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,8 +402,9 @@ def lower_product(task: Task) -> Iterator[Candidate]:
     yield from lower_few_rows(region)
     some = list(lower_some_rows(region))
     by_cublaslt = list(_by_cublaslt(region))
-    is_small = static_shape(region.anchor.output)[-1:] <= (NARROW,)
-    yield from (*some, *by_cublaslt) if is_small else (*by_cublaslt, *some)
+    is_narrow = static_shape(region.anchor.output)[-1:] <= (NARROW,)
+    is_split = any(len(each.launches) > 1 for each in by_cublaslt)
+    yield from (*some, *by_cublaslt) if is_narrow or is_split else (*by_cublaslt, *some)
     yield from _by_strides(region)
 
 

@@ -269,6 +269,7 @@ def test_own_kernels_come_first_for_few_rows() -> None:
     assert _names(linear(16, 256, 512, "relu", dtype=DType.BF16))[0] == "split"
     assert _names(linear(128, 256, 512, "bias", dtype=DType.F16))[0] == "staged"
     assert _names(linear(128, 256, 4096, "bias", dtype=DType.F16))[0] == "cublaslt"
+    assert _names(linear(128, 256, 4096, "bias", "gelu", dtype=DType.F16))[0] == "staged"
     assert _names(linear(128, 256, 512))[0] == "cublaslt"
 
 
