@@ -139,6 +139,34 @@ def test_a_table_is_never_made_where_it_is_looked_up() -> None:
     assert fused_bodies(graph) == [["gather", "add"]]
 
 
+def test_norms_behind_a_product_stay_apart_where_a_product_cannot_take_whole_rows() -> None:
+    text = """
+        graph @main(%x: f32[B, 8], %w: f32[8, 8], %b: f32[8], %g: f32[8]) {
+          %p: f32[B, 8] = matmul(%x, %w)
+          %s: f32[B, 8] = add(%p, %b)
+          %y: f32[B, 8] = layer_norm(%s, %g, _)
+          return %y
+        }
+        """
+    for takes_rows, bodies in ((True, [["matmul", "add", "layer_norm"]]), (False, [["matmul", "add"]])):
+        graph = parse(text)
+        Pipeline(((Fuse(rows_behind_products=takes_rows),),)).run(graph)
+        assert fused_bodies(graph) == bodies
+
+
+def test_what_makes_the_operand_of_a_product_does_not_join_it_behind() -> None:
+    graph = parse("""
+        graph @main(%x: f32[8, 8], %w: f32[8, 8]) {
+          %a: f32[8, 8] = exp(%x)
+          %p: f32[8, 8] = matmul(%a, %w)
+          %y: f32[8, 8] = add(%a, %p)
+          return %y
+        }
+        """)
+    Pipeline(((Fuse(),),)).run(graph)
+    assert all(body[0] == "matmul" for body in fused_bodies(graph) if "matmul" in body)
+
+
 def test_without_epilogues_products_stay_alone() -> None:
     check_pass(
         Fuse(epilogues=False),
