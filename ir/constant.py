@@ -1,7 +1,9 @@
 """Constant tensors: shared by reference, loaded when first looked at, compared by content, never printed when large."""
 
 import hashlib
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -12,10 +14,34 @@ from .types import DType, TensorType
 
 Array = npt.NDArray[Any]
 
+_DIGEST_BYTES = 16
+
 
 def is_array(value: object) -> TypeGuard[Array]:
     """Whether `value` is a NumPy array (a guard that keeps NumPy's own type parameters out of what checkers infer)."""
     return isinstance(value, np.ndarray)
+
+
+@dataclass(frozen=True, eq=False)
+class Residence:
+    """Where content lies outside of main memory: at `address` of `device` ("cuda:0"), strides in bytes.
+
+    `owner` keeps the memory, whose bytes must not change.
+    """
+
+    device: str
+    address: int
+    strides: tuple[int, ...]
+    owner: object
+
+
+@dataclass(frozen=True, eq=False)
+class Derivation:
+    """How content follows from that of other constants: by the native op `op` with complete attributes."""
+
+    op: str
+    attrs: Mapping[str, Any]
+    operands: tuple["Constant", ...]
 
 
 class Constant:
@@ -23,10 +49,11 @@ class Constant:
 
     `Constant(array)` refers to `array` without a copy; the caller must not write to it afterwards. `Constant.lazy`
     defers to a function that is called once, on first use: a memory-mapped weight costs nothing until it is read.
-    Two constants are equal when dtype, shape and bytes are equal (NaN payloads and the sign of zero count).
+    Two constants are equal when dtype, shape and bytes are equal (NaN payloads and the sign of zero count). Those whose
+    content is not at hand (`is_at_hand`) are not looked at: they are equal when they are the same, or derived alike.
     """
 
-    __slots__ = ("_array", "_digest", "_load", "type")
+    __slots__ = ("_array", "_digest", "_load", "derivation", "is_at_hand", "residence", "type")
 
     def __init__(self, array: Any, dtype: DType | None = None) -> None:
         given = np.asarray(array)
@@ -37,12 +64,36 @@ class Constant:
         self._array: Array | None = _frozen(given, self.type.dtype)
         self._load: Callable[[], Array] | None = None
         self._digest: str | None = None
+        self.is_at_hand = True
+        self.residence: Residence | None = None
+        self.derivation: Derivation | None = None
 
     @classmethod
     def lazy(cls, ty: TensorType, load: Callable[[], Array]) -> "Constant":
         """A constant of type `ty` (static shape) whose content `load()` gives when it is first needed."""
         made = cls.__new__(cls)
         made.type, made._array, made._load, made._digest = ty, None, load, None
+        made.is_at_hand, made.residence, made.derivation = True, None, None
+        return made
+
+    @classmethod
+    def elsewhere(cls, ty: TensorType, load: Callable[[], Array], residence: Residence | None = None) -> "Constant":
+        """A constant whose content lies on a device, or is not there yet (None): `load()` brings a copy, at a cost.
+
+        It is known by its identity, so that nothing has to read it.
+        """
+        made = cls.lazy(ty, load)
+        made.is_at_hand, made.residence, made._digest = False, residence, secrets.token_hex(_DIGEST_BYTES)
+        return made
+
+    @classmethod
+    def derived(cls, ty: TensorType, derivation: Derivation, load: Callable[[], Array]) -> "Constant":
+        """A constant that is computed from others where it is needed; known by how it is derived."""
+        made = cls.lazy(ty, load)
+        made.is_at_hand, made.derivation = False, derivation
+        parts = [str(ty), derivation.op, repr(sorted(derivation.attrs.items()))]
+        parts += [each.digest for each in derivation.operands]
+        made._digest = hashlib.blake2b("|".join(parts).encode(), digest_size=_DIGEST_BYTES).hexdigest()
         return made
 
     @property
@@ -80,9 +131,9 @@ class Constant:
 
     @property
     def digest(self) -> str:
-        """32 hex digits of BLAKE2b over dtype, shape and bytes; computed once."""
+        """32 hex digits of BLAKE2b over dtype, shape and bytes; computed once. Of content not at hand its identity."""
         if self._digest is None:
-            state = hashlib.blake2b(str(self.type).encode(), digest_size=16)
+            state = hashlib.blake2b(str(self.type).encode(), digest_size=_DIGEST_BYTES)
             state.update(_content(self.array))
             self._digest = state.hexdigest()
         return self._digest

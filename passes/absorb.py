@@ -22,7 +22,7 @@ from ..ir.graph import Node, Value
 from ..ir.ops.rules import normal_axes, normal_axis
 from ..ir.types import DType
 from .axis_groups import AxisGroups, axis_groups
-from .pattern import constant_of
+from .pattern import any_constant_of, constant_of
 from .rewriter import Rewriter
 
 Plan = Callable[[Rewriter], Value]
@@ -98,7 +98,13 @@ def scaled_constant(content: Constant, scale: Array | None, shift: Array | None 
 
 def own_weight(value: Value | None) -> Constant | None:
     """A float constant that one node reads: a changed copy of a shared one would have to be stored besides it."""
-    content = constant_of(value) if value is not None else None
+    content = any_own_weight(value)
+    return content if content is not None and content.is_at_hand else None
+
+
+def any_own_weight(value: Value | None) -> Constant | None:
+    """The same also where its content is not at hand."""
+    content = any_constant_of(value) if value is not None else None
     if value is None or content is None or value.use_count != 1 or not content.dtype.is_float:
         return None
     return content

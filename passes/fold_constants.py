@@ -21,7 +21,8 @@ from ..ir.ops import native
 from ..ir.shape_values import ShapeValues
 from ..ir.types import DType, TensorType, type_symbols
 from .base import Pass
-from .pattern import constant_of
+from .deferred import deferred_node
+from .pattern import any_constant_of
 from .rewriter import Rewriter
 
 _NEVER = Trait.IMPURE | Trait.FOREIGN | Trait.CONTROL_FLOW
@@ -41,17 +42,19 @@ class FoldConstants(Pass):
         for node in graph.nodes:
             if node.op.traits & _NEVER or node.op is _DEQUANTISE or node.regions:
                 continue
-            if not node.has_uses or constant_of(node.outputs[0]) is not None:
+            if not node.has_uses or any_constant_of(node.outputs[0]) is not None:
                 continue
             if not self._fold_values(node, rewriter) and node.inputs:
                 _fold_shape(node, shapes, bound, rewriter)
 
     def _fold_values(self, node: Node, rewriter: Rewriter) -> bool:
-        operands = [constant_of(value) if value is not None else None for value in node.inputs]
+        operands = [any_constant_of(value) if value is not None else None for value in node.inputs]
         if any(value is not None and content is None for value, content in zip(node.inputs, operands, strict=True)):
             return False
         if not self._is_affordable(node, operands):
             return False
+        if not all(content is None or content.is_at_hand for content in operands):
+            return _defer(node, operands, rewriter)
         try:
             results = evaluate_node(node, [content.array if content is not None else None for content in operands], {})
         except CapgraphError:
@@ -66,6 +69,15 @@ class FoldConstants(Pass):
             return False
         size = sum(_nbytes(value) for value in node.outputs)
         return size <= max(self.limit, sum(content.nbytes for content in operands if content is not None))
+
+
+def _defer(node: Node, operands: list[Constant | None], rewriter: Rewriter) -> bool:
+    """Weights that are not at hand are only laid out anew, by whoever runs the graph."""
+    content = deferred_node(node, operands)
+    if content is None or not rewriter.may_rewrite("deferred", node):
+        return False
+    rewriter.replace(node, rewriter.constant(content))
+    return True
 
 
 def _nbytes(value: Value) -> int:

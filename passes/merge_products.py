@@ -17,8 +17,9 @@ import numpy as np
 from ..ir.constant import Constant
 from ..ir.graph import Graph, Node, Value
 from ..ir.op import Trait
-from .absorb import own_weight
+from .absorb import any_own_weight
 from .base import Pass
+from .deferred import concatenated
 from .exactness import Exactness
 from .pattern import constant_of
 from .rewriter import Rewriter
@@ -68,7 +69,7 @@ def _products(graph: Graph) -> Iterator[_Product]:
     for node in graph.nodes:
         if node.op.name != "matmul":
             continue
-        weight = own_weight(node.operands[1])
+        weight = any_own_weight(node.operands[1])
         if weight is not None and len(weight.shape) == 2 and node.operands[0].tensor.rank > 1:
             yield _Product(node, weight, *_bias_of(node, weight.shape[1]))
 
@@ -87,10 +88,10 @@ def _bias_of(product: Node, size: int) -> tuple[Node, Constant] | tuple[None, No
 
 
 def _merge(x: Value, products: list[_Product], rewriter: Rewriter) -> None:
-    weights = np.concatenate([product.weight.array for product in products], axis=1)
+    weights = concatenated([product.weight for product in products], axis=1)
     sizes = tuple(product.weight.shape[1] for product in products)
     dtype = x.tensor.dtype
-    joined = rewriter.op("matmul", x, rewriter.constant(Constant(weights, dtype)))
+    joined = rewriter.op("matmul", x, rewriter.constant(weights))
     if any(product.bias is not None for product in products):
         biases = [
             product.bias.array if product.bias is not None else np.zeros(size, dtype.numpy)

@@ -286,7 +286,13 @@ def _is_literal(pattern: Literal, value: Value) -> bool:
 
 
 def constant_of(value: Value) -> Constant | None:
-    """The content of a value that a `constant` node produces, else None."""
+    """The content of a value that a `constant` node produces, if it is at hand; else None."""
+    content = any_constant_of(value)
+    return content if content is not None and content.is_at_hand else None
+
+
+def any_constant_of(value: Value) -> Constant | None:
+    """The same also for content that is not at hand, which passes must not read."""
     node = value.producer
     if node is None or node.op is not native("constant"):
         return None

@@ -8,16 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from ..ir.constant import Constant
 from ..ir.dims import Truth, compare
 from ..ir.graph import Node, Value
 from ..ir.ops.rules import normal_axes
-from .absorb import own_weight
+from .absorb import any_own_weight
 from .base import PatternPass
+from .deferred import transposed
 from .exactness import Exactness
-from .pattern import Capture, Found, Match, Rule, constant_of
+from .pattern import Capture, Found, Match, Rule, any_constant_of
 from .rewriter import Rewriter
 
 
@@ -96,17 +94,17 @@ def _rows(rewriter: Rewriter, found: Found) -> Value | None:
 def _is_plain(gemm: Node, bias: Value | None) -> bool:
     """Without factors, and with one addend for each column: a row of them broadcasts over stacks as well."""
     attrs = gemm.attrs
-    if attrs["trans_a"] or attrs["alpha"] != 1.0 or (attrs["trans_b"] and own_weight(gemm.inputs[1]) is None):
+    if attrs["trans_a"] or attrs["alpha"] != 1.0 or (attrs["trans_b"] and any_own_weight(gemm.inputs[1]) is None):
         return False
     return bias is None or (attrs["beta"] == 1.0 and bias.tensor.rank == 1)
 
 
 def _right_side(rewriter: Rewriter, gemm: Node) -> Value | None:
     weight = gemm.inputs[1]
-    content = constant_of(weight) if weight is not None else None
+    content = any_constant_of(weight) if weight is not None else None
     if not gemm.attrs["trans_b"]:
         return weight
-    return rewriter.constant(Constant(np.ascontiguousarray(content.array.T))) if content is not None else None
+    return rewriter.constant(transposed(content, (1, 0))) if content is not None else None
 
 
 _A, _B = Capture("a", where=_is_matrix), Capture("b", where=_is_matrix)

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
-import numpy as np
-
 from ..ir.attrs import AttrValue
 from ..ir.constant import Constant
 from ..ir.graph import Node, Value
@@ -20,8 +18,9 @@ from ..ir.op import Trait
 from ..ir.ops.rules import normal_axes, normal_axis
 from ..ir.types import TensorType
 from .base import PatternPass
+from .deferred import transposed
 from .exactness import Exactness
-from .pattern import Capture, Found, Match, Rule, constant_of
+from .pattern import Capture, Found, Match, Rule, any_constant_of, constant_of
 from .rewriter import Rewriter
 
 MAX_DEPTH = 8
@@ -61,14 +60,10 @@ def _transposed(value: Value, perm: Perm, depth: int) -> _Plan:
 
 
 def _stored(value: Value, perm: Perm) -> _Plan | None:
-    content = constant_of(value)
+    content = any_constant_of(value)
     if content is None or (value.use_count > 1 and content.nbytes > MAX_SHARED_BYTES):
         return None
-    return _Plan(0, lambda rewriter: rewriter.constant(_reordered(content, perm)))
-
-
-def _reordered(content: Constant, perm: Perm) -> Constant:
-    return Constant(np.ascontiguousarray(np.transpose(content.array, perm)), content.dtype)
+    return _Plan(0, lambda rewriter: rewriter.constant(transposed(content, perm)))
 
 
 def _cancelled(value: Value, perm: Perm) -> _Plan | None:
@@ -118,7 +113,7 @@ def _operand(x: Value, perm: Perm, depth: int) -> _Plan | None:
     if content is None or len(shape) > rank or content.nbytes > MAX_SHARED_BYTES:
         return None
     full = Constant(content.array.reshape((1,) * (rank - len(shape)) + content.shape), content.dtype)
-    return _Plan(0, lambda rewriter: rewriter.constant(_reordered(full, perm)))
+    return _Plan(0, lambda rewriter: rewriter.constant(transposed(full, perm)))
 
 
 # ---- operations in another order of axes

@@ -11,6 +11,7 @@ from ..memory import size_text
 from .driver import Driver, Memory
 from .launch import Packed
 from .packing import packed_bytes
+from .residents import Residents
 
 MOST_STAGED = 64 << 20
 """Larger arrays are copied from where they are: pinning as much memory again costs more than it saves."""
@@ -69,10 +70,11 @@ class Arenas:
 
 
 class Constants:
-    """Contents on one device, uploaded once and kept while some plan holds them."""
+    """Contents on one device, kept while some plan holds them: uploaded once, or read where they lie there already."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
+        self._residents = Residents(driver)
         self._kept: weakref.WeakValueDictionary[Hashable, Memory] = weakref.WeakValueDictionary()
 
     def plain(self, content: Constant) -> Memory:
@@ -84,7 +86,8 @@ class Constants:
         key = (packed.constant.digest, packed.packing, packed.options)
         found = self._kept.get(key)
         if found is None:
-            found = self._kept[key] = self._uploaded(packed_bytes(packed))
+            found = self._residents.memory(packed) or self._uploaded(packed_bytes(packed))
+            self._kept[key] = found
         return found
 
     def _uploaded(self, content: Array) -> Memory:

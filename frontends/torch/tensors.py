@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...ir.constant import Array, Constant
+from ...ir.constant import Array, Constant, Residence
 from ...ir.errors import UnsupportedError
 from ...ir.types import DType, TensorType
 from .dtypes import NUMPY_LACKS, dtype_of, torch_dtype_of
@@ -48,6 +48,10 @@ def type_of(tensor: Any) -> TensorType:
     return TensorType(dtype_of(tensor.dtype), tuple(int(size) for size in tensor.shape))
 
 
+BROUGHT_BYTES = 1 << 20
+"""Weights on a device up to this size are read into main memory, so that passes can look at them."""
+
+
 class SharedConstants:
     """Constants over the memory of tensors: one for all tensors that are the same memory, such as tied weights."""
 
@@ -71,10 +75,18 @@ def _memory_key(tensor: Any) -> Hashable:
 
 def _constant(tensor: Any) -> Constant:
     if tensor.device.type == "meta":
-        return Constant.lazy(type_of(tensor), _no_content)
-    if tensor.device.type != "cpu":
-        return Constant.lazy(type_of(tensor), lambda: array_of(tensor))
+        return Constant.elsewhere(type_of(tensor), _no_content)
+    if tensor.device.type != "cpu" and tensor.numel() * tensor.element_size() > BROUGHT_BYTES:
+        return Constant.elsewhere(type_of(tensor), lambda: array_of(tensor), _residence(tensor))
     return Constant(array_of(tensor))
+
+
+def _residence(tensor: Any) -> Residence | None:
+    if tensor.is_conj() or tensor.is_neg():
+        return None  # its bytes are not its content
+    item = tensor.element_size()
+    strides = tuple([stride * item for stride in tensor.stride()])
+    return Residence(str(tensor.device), tensor.data_ptr(), strides, tensor.detach())
 
 
 def _no_content() -> Array:

@@ -24,7 +24,7 @@ def constant(case: Case) -> list[Fact]:
 
 
 def _number(content: Constant) -> Number | None:
-    if not 0 < content.size <= SMALL or content.dtype.kind in (Kind.STRING, Kind.COMPLEX):
+    if not content.is_at_hand or not 0 < content.size <= SMALL or content.dtype.kind in (Kind.STRING, Kind.COMPLEX):
         return None
     elements = content.array.reshape(-1)
     first = elements[0].item()
@@ -33,7 +33,7 @@ def _number(content: Constant) -> Number | None:
 
 def _bounds(content: Constant) -> tuple[int, int | None]:
     """The least and greatest element of what may be indices; (-1, None) for anything else."""
-    if content.dtype not in (DType.I32, DType.I64) or not 0 < content.size <= LARGEST_INDICES:
+    if content.dtype not in (DType.I32, DType.I64) or not 0 < content.size <= LARGEST_INDICES or not content.is_at_hand:
         return -1, None
     return int(content.array.min()), int(content.array.max())
 
