@@ -237,7 +237,8 @@ def test_sizes_that_could_only_come_from_wrapping_are_not_known() -> None:
 def test_arithmetic_that_wraps_for_ordinary_sizes_is_not_known(dtype: str, body: str, known: bool) -> None:
     graph = parse(
         f"graph @main(%x: f32[T]) {{\n %z = shape(%x)\n %s = cast(%z) {{to = {dtype}}}\n"
-        f" %f = constant() {{value = dense<{dtype}[]: 268435456>}}\n %one = constant() {{value = dense<{dtype}[]: 1>}}\n"
+        f" %f = constant() {{value = dense<{dtype}[]: 268435456>}}\n"
+        f" %one = constant() {{value = dense<{dtype}[]: 1>}}\n"
         f" {body}\n return %y\n}}"
     )
     assert (ShapeValues().of(graph.value("y")) is not None) is known
