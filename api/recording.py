@@ -37,7 +37,7 @@ _POLICIES = {
 def graph_executor(device: str, options: ReplayOptions, level: int = 2, tune: bool | None = None) -> Executor:
     """The executor that records and replays on `device`. Raises `UnsupportedError` for a device that is not here."""
     if is_cuda(device):
-        if options.states is not None:
+        if options.states is not None and options.states.lies_on_host:
             raise UnsupportedError("a store of states lives on the host yet", remedy='use device="host"')
         from .cuda_programs import cuda_graph_executor
 

@@ -21,10 +21,20 @@ from .selection import is_cuda
 
 def with_states(options: ReplayOptions, model: TorchModel, device: str) -> ReplayOptions:
     """Options in which the tensors that the module writes to are states of a store, over their own memory."""
-    if not model.states or options.states is not None or is_cuda(device):
+    if not model.states or options.states is not None:
         return options
-    shared = {name: array_of(tensor) for name, tensor in model.states.items() if _is_sharable(tensor)}
+    shared = _on_gpu(model.states) if is_cuda(device) else _on_host(model.states)
     return replace(options, states=StateStore.over(shared)) if shared else options
+
+
+def _on_host(states: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: array_of(tensor) for name, tensor in states.items() if _is_sharable(tensor)}
+
+
+def _on_gpu(states: Mapping[str, Any]) -> dict[str, Any]:
+    from .executors.cuda.states import device_state, is_state
+
+    return {name: device_state(tensor) for name, tensor in states.items() if is_state(tensor)}
 
 
 def _is_sharable(tensor: Any) -> bool:
@@ -95,6 +105,8 @@ class TorchProgram(Program):
         given = dict(inputs or {})
         self._check_ranges(given)
         speaks_torch = any(isinstance(value, torch.Tensor) for value in given.values())
+        if self._on_gpu and not speaks_torch and self._model.states:
+            torch.cuda.synchronize()  # the call runs on another stream than what torch did to the states
         if not self._on_gpu:
             given = {name: self._array(name, value) for name, value in given.items()}
         given |= {name: self._state(tensor) for name, tensor in self._given_states.items()}

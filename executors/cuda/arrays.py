@@ -24,6 +24,7 @@ class Flags(NamedTuple):
 
     c_contiguous: bool
     aligned: bool = True
+    writeable: bool = True
 
 
 class DeviceArray(ForeignArray):

@@ -1,5 +1,6 @@
 """A plan with memory on a GPU: each step is calls that enqueue work on a stream, or runs on the host."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +19,7 @@ from .host_steps import HostSteps
 from .inputs import load_padded
 from .launch import HostCall, KernelLaunch, Launch
 from .memory import DeviceArena
-from .placement import Placement
+from .placement import NO_STATES, Placement
 
 if TYPE_CHECKING:
     from .device import CudaDevice
@@ -37,11 +38,13 @@ class CudaPlan:
     Work goes to the stream of the call at hand (`CudaDevice.stream`). `chosen` says how each step is done.
     """
 
-    def __init__(self, plan: Plan, arena: DeviceArena, device: "CudaDevice") -> None:
+    def __init__(
+        self, plan: Plan, arena: DeviceArena, device: "CudaDevice", states: Mapping[str, DeviceArray] = NO_STATES
+    ) -> None:
         self.plan = plan
         self.arena = arena
         self.device = device
-        self.placement = Placement(plan, arena, device)
+        self.placement = Placement(plan, arena, device, states)
         self.chosen = device.choose(device.backend.lower(plan))
         self.is_recording = False
         self._host = HostSteps(self)

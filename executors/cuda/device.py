@@ -76,14 +76,14 @@ class CudaDevice:
     def bind(self, plan: Plan, arena: Arena, states: Mapping[str, Any] | None = None) -> CudaPlan:
         """See `Device.bind`. The arena is one that this device reserved.
 
-        Raises `UnsupportedError` for states in a store: it holds arrays of the host.
+        Raises `UnsupportedError` for states that lie on the host.
         """
-        if states:
-            raise UnsupportedError(
-                f"state {next(iter(states))!r} lives in a store on the host", remedy="pass states as inputs on a GPU"
-            )
+        held = {} if states is None else states
+        for name, array in held.items():
+            if not isinstance(array, DeviceArray):
+                raise UnsupportedError(f"state {name!r} lies on the host", remedy="pass states as inputs on a GPU")
         assert isinstance(arena, DeviceArena)  # the dispatcher hands back what it got
-        return CudaPlan(plan, arena, self)
+        return CudaPlan(plan, arena, self, held)
 
     # ---- a call
 

@@ -1,6 +1,8 @@
 """Where the buffers of a plan are on a GPU."""
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...ir.graph import Value
@@ -17,20 +19,28 @@ if TYPE_CHECKING:
     from .device import CudaDevice
 
 
+NO_STATES: Mapping[str, DeviceArray] = MappingProxyType({})
+
+
 class Placement:
     """Addresses of the buffers of `plan`, and of the constants that its launches pack.
+
+    `states` are arrays of others that hold states, by the names of their inputs.
 
     The graph's inputs lie in the arena, resident ones in memory that the program keeps for them, until `place` puts an
     array of the caller in their stead; `placed` holds that array.
     """
 
-    def __init__(self, plan: Plan, arena: DeviceArena, device: "CudaDevice") -> None:
+    def __init__(
+        self, plan: Plan, arena: DeviceArena, device: "CudaDevice", states: Mapping[str, DeviceArray] = NO_STATES
+    ) -> None:
         self.plan = plan
         self.arena = arena
         self.placed: dict[Value, DeviceArray] = {}
         self._device = device
         self._contents = constant_buffers(plan)
         self._kept: dict[int, Memory] = {}
+        self._states = {plan.views[plan.graph.value(name)].buffer: array for name, array in states.items()}
         self._packed: dict[Packed, Memory] = {}
         self._moved: dict[int, int] = {}
 
@@ -39,6 +49,9 @@ class Placement:
         moved = self._moved.get(buffer)
         if moved is not None:
             return moved
+        held = self._states.get(buffer)
+        if held is not None:
+            return held.address
         each = self.plan.buffers[buffer]
         if each.place is Home.ARENA:
             return self.arena.address + each.offset

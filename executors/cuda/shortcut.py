@@ -97,10 +97,13 @@ def shortcut_for(
 
 def _inputs_of(bound: CudaPlan, served: Served, inputs: Mapping[str, Any]) -> list[_Input] | None:
     values = bound.plan.graph.inputs
-    if len(values) != len(inputs):
+    stored = served.bucket.stored
+    if len(values) != len(inputs) + len(stored):
         return None  # defaults, or real sizes
     found: list[_Input] = []
-    for value, policy in zip(values, served.bucket.policies, strict=True):
+    for index, (value, policy) in enumerate(zip(values, served.bucket.policies, strict=True)):
+        if index in stored:
+            continue
         given = inputs.get(value.name)
         if not isinstance(given, DeviceArray) or not given.is_contiguous or not given.size:
             return None
@@ -117,7 +120,9 @@ def _inputs_of(bound: CudaPlan, served: Served, inputs: Mapping[str, Any]) -> li
 
 def _outputs_of(bound: CudaPlan, names: tuple[str, ...], framework: Framework) -> list[_Output] | None:
     found: list[_Output] = []
-    for name, value in zip(names, bound.plan.graph.outputs, strict=True):
+    by_name = dict(zip(bound.plan.graph.output_names, bound.plan.graph.outputs, strict=True))
+    for name in names:
+        value = by_name[name]
         view = bound.plan.views[value]
         if not view.is_contiguous or bound.plan.buffers[view.buffer].place is not Home.ARENA or 0 in view.shape:
             return None

@@ -46,6 +46,8 @@ class Bucket:
         self.calls = 0
         self.replays = 0
         self.is_verified = False
+        self.stored = stored
+        """The inputs that a store holds, by index."""
         self._counters = counters
         self._seconds = 0.0
         self._pieces = [Piece(segment) for segment in bound.plan.segments]

@@ -26,8 +26,11 @@ class StateStore:
         self.lock = threading.RLock()
 
     @classmethod
-    def over(cls, arrays: Mapping[str, Array]) -> "StateStore":
-        """A store of these very arrays, whose owners then see every update. They must be C-contiguous and writeable."""
+    def over(cls, arrays: Mapping[str, Any]) -> "StateStore":
+        """A store of these very arrays, whose owners then see every update. They must be C-contiguous and writeable.
+
+        Arrays of an executor's device have `copy()` and take new content by `array[...] = content`, as NumPy's do.
+        """
         made = cls({})
         for name, array in arrays.items():
             if not (array.flags.c_contiguous and array.flags.writeable):
@@ -44,18 +47,20 @@ class StateStore:
     def __getitem__(self, name: str) -> Array:
         """A copy of what the state holds now. Raises `InputError` for a name that is not there."""
         with self.lock:
-            return self.memory(name).copy()
+            found: Array = self.memory(name).copy()
+            return found
 
     def __setitem__(self, name: str, content: Any) -> None:
         """Overwrites a state. Raises `InputError` for a name that is not there or content that does not fit."""
-        held, given = self.memory(name), np.asarray(content)
+        held = self.memory(name)
+        given = content if isinstance(content, type(held)) else np.asarray(content)
         if held.shape != given.shape or held.dtype != given.dtype:
             raise InputError(
                 f"state {name!r} is {held.dtype}{list(held.shape)}, not {given.dtype}{list(given.shape)}",
                 remedy="a state keeps its shape; make another store for another",
             )
         with self.lock:
-            np.copyto(held, given)
+            held[...] = given
 
     @property
     def nbytes(self) -> int:
@@ -67,7 +72,12 @@ class StateStore:
         """The states."""
         return tuple(self._arrays)
 
-    def memory(self, name: str) -> Array:
+    @property
+    def lies_on_host(self) -> bool:
+        """Whether a state lies in main memory."""
+        return any(isinstance(array, np.ndarray) for array in self._arrays.values())
+
+    def memory(self, name: str) -> Any:
         """The array itself, always the same. Raises `InputError` for a name that is not there."""
         if name not in self._arrays:
             known = ", ".join(self._arrays) or "none"
@@ -104,12 +114,12 @@ class StoredStates:
 
     def copied(self, values: Sequence[Any]) -> list[Any]:
         """The inputs of a call in order, with copies of what the store holds."""
-        return [np.array(value) if index in self.inputs else value for index, value in enumerate(values)]
+        return [value.copy() if index in self.inputs else value for index, value in enumerate(values)]
 
     def keep(self, results: Sequence[Any]) -> list[Any]:
         """Takes new contents out of the results of an eager call, and gives the others."""
         for index, array in self._by_output.items():
-            np.copyto(array, results[index])
+            array[...] = results[index]
         return [results[index] for index in self.visible]
 
     @contextmanager
@@ -120,10 +130,10 @@ class StoredStates:
             yield
         finally:
             for name, content in before.items():
-                np.copyto(self.arrays[name], content)
+                self.arrays[name][...] = content
 
 
-def _check_fits(graph: Graph, name: str, array: Array) -> None:
+def _check_fits(graph: Graph, name: str, array: Any) -> None:
     ty = graph.value(name).tensor
     if not ty.is_static:
         raise UnsupportedError(

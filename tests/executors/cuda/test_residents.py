@@ -1,0 +1,93 @@
+"""Constants that lie on the device: read in place, by other strides, or put together there; never through the host."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from capgraph.executors.cuda.launch import Packed
+from capgraph.executors.cuda.memory import Constants
+from capgraph.ir.constant import Array, Constant, Residence
+from capgraph.ir.errors import UnsupportedError
+from capgraph.ir.types import DType, TensorType
+from capgraph.passes.deferred import concatenated, deferred, transposed
+
+from tests.executors.cuda.fake import FakeDriver, array_over
+
+
+def unreadable() -> Array:
+    raise UnsupportedError("a weight was read on the host")
+
+
+class OnDevice:
+    """Content in memory of the fake GPU, aligned as its allocations are."""
+
+    def __init__(self, content: Array, device: str = "cuda:0") -> None:
+        self.memory = FakeDriver().allocate(content.nbytes)
+        array_over(self.memory.address, content.shape, content.strides, content.dtype)[...] = content
+        ty = TensorType(DType.of(content.dtype), content.shape)
+        residence = Residence(device, self.memory.address, content.strides, self.memory)
+        self.constant = Constant.elsewhere(ty, unreadable, residence)
+
+
+def counted(rows: int, columns: int, start: int = 0) -> Array:
+    return np.arange(start, start + rows * columns, dtype=np.float32).reshape(rows, columns)
+
+
+def content_of(memory: Any, shape: Sequence[int]) -> Array:
+    return array_over(memory.address, shape, np.empty(tuple(shape), np.float32).strides, np.dtype(np.float32))
+
+
+def test_a_weight_is_read_where_it_lies() -> None:
+    weight = OnDevice(counted(3, 4))
+    assert Constants(FakeDriver()).plain(weight.constant).address == weight.memory.address
+
+
+def test_a_weight_that_is_transposed_twice_is_itself() -> None:
+    weight = OnDevice(counted(3, 4))
+    turned = transposed(weight.constant, (1, 0))
+    assert turned.shape == (4, 3)
+    assert Constants(FakeDriver()).packed(Packed(turned, "transposed", (1, 0))).address == weight.memory.address
+
+
+def test_a_transposed_weight_is_copied_once() -> None:
+    constants, weight = Constants(FakeDriver()), OnDevice(counted(3, 4))
+    memory = constants.plain(transposed(weight.constant, (1, 0)))
+    np.testing.assert_array_equal(content_of(memory, (4, 3)), counted(3, 4).T)
+    assert constants.plain(transposed(weight.constant, (1, 0))) is memory, "derived alike: the same"
+
+
+def test_weights_side_by_side_lie_in_one_piece_as_products_read_them() -> None:
+    parts = [OnDevice(counted(rows, 4, 100 * rows)) for rows in (3, 2, 5)]
+    joined = concatenated([transposed(part.constant, (1, 0)) for part in parts], axis=1)
+    assert joined.shape == (4, 10)
+    driver = FakeDriver()
+    memory = Constants(driver).packed(Packed(joined, "transposed", (1, 0)))
+    expected = np.concatenate([counted(rows, 4, 100 * rows) for rows in (3, 2, 5)])
+    np.testing.assert_array_equal(content_of(memory, (10, 4)), expected)
+    plain = Constants(driver).plain(joined)
+    np.testing.assert_array_equal(content_of(plain, (4, 10)), expected.T)
+
+
+def test_a_reshaped_weight_is_the_same_bytes() -> None:
+    weight = OnDevice(counted(3, 4))
+    flat = deferred("reshape", [weight.constant], {"shape": (12,)})
+    assert Constants(FakeDriver()).plain(flat).address == weight.memory.address
+
+
+def test_what_begins_in_the_middle_of_a_line_is_copied() -> None:
+    weight = OnDevice(counted(3, 4))
+    place = weight.constant.residence
+    assert place is not None
+    moved = Residence(place.device, place.address + 16, place.strides, place.owner)
+    rows = Constant.elsewhere(TensorType(DType.F32, (2, 4)), unreadable, moved)
+    memory = Constants(FakeDriver()).plain(rows)
+    assert memory.address % 256 == 0
+    np.testing.assert_array_equal(content_of(memory, (2, 4)), counted(2, 4, 4))
+
+
+def test_other_layouts_and_devices_go_through_the_host() -> None:
+    here, there = OnDevice(counted(3, 4)), OnDevice(counted(3, 4), "cuda:1")
+    for packed in (Packed(here.constant, "cast", ("f16",)), Packed(there.constant, "contiguous")):
+        with pytest.raises(UnsupportedError, match="on the host"):
+            Constants(FakeDriver()).packed(packed)
