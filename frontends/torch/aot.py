@@ -64,7 +64,9 @@ class _AotImport:
         for node in self.module.graph.nodes:
             if node.op == "output":
                 results = self.importer.operand(node.args[0])
-            elif node.op != "placeholder" and str(node.target) != "aten.copy_.default":
+            elif str(node.target) == "aten.copy_.default":
+                self.importer.known[node] = self.importer.known[node.args[1]]
+            elif node.op != "placeholder":
                 self.importer.known[node] = self.importer.import_node(self.module, node)
         self._set_outputs(results)
         verify(self.graph)
@@ -74,6 +76,9 @@ class _AotImport:
         value = node.meta.get("val")
         model = self.result.model
         model.fixed.append(None)
+        if _is_token(node):
+            model.inputs.append(None)
+            return None
         if not isinstance(value, torch.Tensor):
             model.inputs.append(None)
             return self.sizes.dim(value) if isinstance(value, int | torch.SymInt) else value
@@ -128,3 +133,8 @@ class _AotImport:
         held: Value = self.importer.known[target]
         value = call.value(self.importer.operand(source), held.tensor.dtype)
         return call.expand(value, held.shape)
+
+
+def _is_token(node: Any) -> bool:
+    """Whether an argument only keeps operators with effects in order."""
+    return bool(node.users) and all(getattr(user.target, "__name__", "") == "with_effects" for user in node.users)

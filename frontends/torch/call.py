@@ -1,6 +1,6 @@
 """What a lowering sees of the call that it turns into native nodes, and how it makes them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,6 +37,7 @@ class Call:
         results: Sequence[Any],
         origin: Origin | None,
         unread: frozenset[int] = frozenset(),
+        fakes: Mapping[str, Any] | None = None,
     ) -> None:
         self.graph = graph
         self.sizes = sizes
@@ -44,6 +45,11 @@ class Call:
         self.results = tuple(results)
         self.origin = origin
         self._unread = unread
+        self._fakes = fakes or {}
+
+    def fake(self, name: str) -> Any:
+        """PyTorch's fake tensor for the argument of that name, which knows how it lies in memory."""
+        return self._fakes[name]
 
     # ---- results
 

@@ -138,6 +138,15 @@ def _map(importer: "FxImporter", node: Any, args: Sequence[Any], _kwargs: Mappin
 # ---- regions that are calls
 
 
+def _with_effects(importer: "FxImporter", node: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """An operator that may fail, kept in order by a token: the order of a graph is that of its operands here."""
+    _token, target, *operands = args
+    if str(target) in importer.checks_only:
+        return [None, None]
+    results = importer.operator_result(node, target, operands, kwargs, node.meta["val"][1:])
+    return [None, *(results if isinstance(results, list | tuple) else [results])]
+
+
 def _call_of_last(count: int) -> Rule:
     """A call of the module behind `count` settings, with the operands that follow it."""
 
@@ -153,6 +162,7 @@ RULES: dict[str, Rule] = {
     "while_loop": _while_loop,
     "scan": _scan,
     "map_impl": _map,
+    "with_effects": _with_effects,
     "wrap_with_set_grad_enabled": _call_of_last(1),
     "wrap_with_autocast": _call_of_last(4),
     "invoke_subgraph": lambda importer, _node, args, _kwargs: importer.import_module(args[0], args[2:]),

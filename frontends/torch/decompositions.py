@@ -73,7 +73,8 @@ def _split_table() -> tuple[Any, Any]:
     from torch.export import exported_program
 
     composites, others = exported_program._split_decomp_table_to_cia_and_python_decomp(decompositions())
-    return composites, others
+    wanted = frozenset(_kept_overloads())
+    return {overload: rule for overload, rule in composites.items() if overload in wanted}, others
 
 
 def aot_decompositions() -> dict[Any, Any]:

@@ -37,10 +37,11 @@ def import_foreign(
 ) -> Value | list[Value | None]:
     """The results of a call as a foreign node. Raises `UnsupportedError` for an argument that no attribute can hold."""
     operands: list[Value] = []
+    needed = {argument.name for argument in target._schema.arguments if not argument.has_default_value()}
     attrs = {
         name: _attribute(call, given, operands)
         for name, given in arguments.items()
-        if name not in _DROPPED and given is not None
+        if name not in _DROPPED and (given is not None or name in needed)
     }
     types = [_result_type(call.sizes, result) for result in call.results if result is not None]
     if len(types) < len(call.results):

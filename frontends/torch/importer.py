@@ -25,8 +25,9 @@ from .origins import origin_of
 from .sizes import Sizes, UnknownSizeError
 from .tensors import SharedConstants
 
-_IGNORED = frozenset(
+IGNORED = frozenset(
     {
+        "aten._linalg_check_errors.default",
         "aten._assert_async.msg",
         "aten._assert_scalar.default",
         "aten._assert_tensor_metadata.default",
@@ -35,11 +36,13 @@ _IGNORED = frozenset(
         "aten._functional_assert_async.msg",
     }
 )
-"""Calls that check what tracing assumed: of sizes, the signature checks it at every call."""
+"""Calls that only check: what tracing assumed of sizes the signature checks, and a singular matrix gives infinities."""
 
 
 class FxImporter:
     """Imports the nodes of one fx graph into `graph`. Those of a region share `sizes` and `constants`."""
+
+    checks_only = IGNORED
 
     def __init__(self, graph: Graph, sizes: Sizes, constants: SharedConstants) -> None:
         self.graph = graph
@@ -107,7 +110,7 @@ class FxImporter:
             )
         if node.target is operator.getitem:
             return self.operand(node.args[0])[node.args[1]]
-        if str(node.target) in _IGNORED:
+        if str(node.target) in IGNORED:
             return None
         rule = control_flow.RULES.get(getattr(node.target, "__name__", ""))
         if rule is not None:
@@ -121,8 +124,15 @@ class FxImporter:
         return self.constant(found, target.replace(".", "_")) if isinstance(found, torch.Tensor) else found
 
     def _operator(self, node: Any) -> Any:
-        call = Call(self.graph, self.sizes, str(node.target), _results_of(node), origin_of(node), _unread(node))
-        arguments = bound_arguments(node.target, self.operand(node.args), self.operand(node.kwargs))
+        args, kwargs = self.operand(node.args), self.operand(node.kwargs)
+        return self.operator_result(node, node.target, args, kwargs, _results_of(node.meta.get("val")))
+
+    def operator_result(
+        self, node: Any, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]
+    ) -> Any:
+        """What the operator `target` gives for imported arguments; `results` are PyTorch's fake tensors for it."""
+        call = Call(self.graph, self.sizes, str(target), results, origin_of(node), _unread(node), _fakes(node, target))
+        arguments = bound_arguments(target, args, kwargs)
         lowering = LOWERINGS.get(call.name) or LOWERINGS.get(call.name.rpartition(".")[0])
         mark = self.graph.last
         if lowering is not None:
@@ -132,7 +142,7 @@ class FxImporter:
                 self._take_back(mark)
             else:
                 return self._checked(call, given)
-        return self._checked(call, foreign.import_foreign(self, call, node.target, arguments))
+        return self._checked(call, foreign.import_foreign(self, call, target, arguments))
 
     def _take_back(self, mark: Node | None) -> None:
         for node in self.graph.reversed_nodes:
@@ -176,6 +186,14 @@ def bound_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     return bound
 
 
+def _fakes(node: Any, target: Any) -> dict[str, Any]:
+    """The fake tensors of an operator's arguments that are tensors."""
+    if node.target is not target:
+        return {}
+    given = bound_arguments(target, node.args, node.kwargs)
+    return {name: each.meta.get("val") for name, each in given.items() if isinstance(each, torch.fx.Node)}
+
+
 def _unread(node: Any) -> frozenset[int]:
     """The results of an operator with several that nothing reads."""
     if not isinstance(node.meta.get("val"), list | tuple):
@@ -194,8 +212,7 @@ def _is_number(meta: Any) -> bool:
     return isinstance(meta, torch.SymInt | torch.SymFloat | torch.SymBool | bool | int | float)
 
 
-def _results_of(node: Any) -> list[Any]:
+def _results_of(meta: Any) -> list[Any]:
     """The fake tensors that a node gives; None for a result that is none."""
-    meta = node.meta.get("val")
     given = meta if isinstance(meta, list | tuple) else [meta]
     return [each if isinstance(each, torch.Tensor) else None for each in given]

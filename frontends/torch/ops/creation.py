@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ....ir.dims import Dim, SymDim
 from ....ir.graph import Value
 from ....ir.types import DType
@@ -72,11 +74,14 @@ def _from_steps(c: Call, start: Any, step: Any, count: Dim) -> Value:
 
 def _linspace(c: Call, start: Any, end: Any, steps: Dim, *_: Any) -> Value:
     """Evenly spaced, from both ends towards the middle."""
-    if isinstance(start, Value) or isinstance(end, Value) or isinstance(steps, SymDim):
-        raise NotNative("bounds that running tells")
-    import numpy as np
-
-    return c.constant(np.linspace(start, end, steps), c.dtype)
+    if isinstance(steps, SymDim):
+        raise NotNative("a number of steps that running tells")
+    if not isinstance(start, Value) and not isinstance(end, Value):
+        return c.constant(np.linspace(start, end, steps), c.dtype)
+    low, high = c.value(start, DType.F64), c.value(end, DType.F64)
+    shares = c.constant(np.linspace(0.0, 1.0, steps), DType.F64)
+    rest = c.op("mul", low, c.op("sub", c.full_like(low, 1.0), shares))
+    return c.cast(c.op("add", rest, c.op("mul", high, shares)), c.dtype)
 
 
 def _eye(c: Call, *_: Any) -> Value:
@@ -87,8 +92,6 @@ def _eye(c: Call, *_: Any) -> Value:
 
 def _triangle_indices(upper: bool) -> Lowering:
     def lower(c: Call, rows: int, columns: int, offset: int = 0, *_: Any) -> Value:
-        import numpy as np
-
         find = np.triu_indices if upper else np.tril_indices
         return c.constant(np.stack(find(rows, offset, columns)), c.dtype)
 
@@ -112,7 +115,7 @@ TABLE: dict[str, Lowering] = {
     "aten.fill": _fill,
     "aten.scalar_tensor": _scalar_tensor,
     "aten.arange": _arange,
-    "aten.linspace.default": _linspace,
+    "aten.linspace": _linspace,
     "aten.eye": _eye,
     "aten.triu_indices": _triangle_indices(True),
     "aten.tril_indices": _triangle_indices(False),

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ....ir.dims import Dim, Truth, dim_max, dim_min, is_at_least, product
 from ....ir.graph import Value
 from ....ir.types import DType, Kind
@@ -213,9 +215,17 @@ def _pad_with_number(c: Call, x: Value, pads: Sequence[Dim], value: Any) -> Valu
 
 def _pad_by(mode: str) -> Lowering:
     def lower(c: Call, x: Value, pads: Sequence[Dim]) -> Value:
-        return c.op("pad", x, None, pads=_all_pads(x, pads), mode=mode)
+        """Made larger first and then cut, where pads are negative."""
+        grown = [0 if _is_negative(size) else size for size in pads]
+        x = c.op("pad", x, None, pads=_all_pads(x, grown), mode=mode) if any(size != 0 for size in grown) else x
+        cut = [size if _is_negative(size) else 0 for size in pads]
+        return c.op("pad", x, None, pads=_all_pads(x, cut)) if any(size != 0 for size in cut) else x
 
     return lower
+
+
+def _is_negative(size: Dim) -> bool:
+    return isinstance(size, int) and size < 0
 
 
 def _all_pads(x: Value, pads: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -229,6 +239,8 @@ def _all_pads(x: Value, pads: Sequence[Dim]) -> tuple[Dim, ...]:
 
 def _unfold(c: Call, x: Value, dim: int, size: int, step: int) -> Value:
     """Windows along an axis, as a new last axis: read at their positions."""
+    if not x.tensor.rank:
+        return c.reshape(x, (size,))
     axis = axis_of(dim, x.tensor.rank)
     count = (x.shape[axis] - size) // step + 1
     starts = c.op("arange", start=0, limit=count * step, step=step)
@@ -241,19 +253,73 @@ def _unfold(c: Call, x: Value, dim: int, size: int, step: int) -> Value:
 
 def _diagonal(c: Call, x: Value, offset: int, dim1: int, dim2: int) -> Value:
     """The elements of a diagonal, read at their places of the two axes taken as one."""
+    flat, places, _ = _on_diagonal(c, x, offset, dim1, dim2)
+    return c.op("gather", flat, places, axis=flat.tensor.rank - 1)
+
+
+def _on_diagonal(c: Call, x: Value, offset: int, dim1: int, dim2: int) -> tuple[Value, Value, list[int]]:
+    """`x` with the two axes as one, the last; the places of the diagonal in it; the order that brought them there."""
     rank = x.tensor.rank
     rows, columns = axis_of(dim1, rank), axis_of(dim2, rank)
-    others = [axis for axis in range(rank) if axis not in (rows, columns)]
-    last = c.transpose(x, [*others, rows, columns])
+    order = [*(axis for axis in range(rank) if axis not in (rows, columns)), rows, columns]
+    last = c.transpose(x, order)
     height, width = last.shape[-2:]
     above, below = max(offset, 0), max(-offset, 0)
     length = dim_max(dim_min(height - below, width - above), 0)
-    if length == 0 or is_at_least(width, 1) is not Truth.YES:
-        raise NotNative("a diagonal of nothing")
     flat = c.reshape(last, (*last.shape[:-2], height * width))
     index = c.op("arange", limit=length)
-    step = c.op("add", c.op("mul", index, c.value(width + 1, DType.I64)), c.value(below * width + above, DType.I64))
-    return c.op("gather", flat, step, axis=flat.tensor.rank - 1)
+    steps = c.op("mul", index, c.value(width + 1, DType.I64))
+    return flat, c.op("add", steps, c.value(below * width + above, DType.I64)), order
+
+
+def _diagonal_scatter(
+    c: Call, x: Value, source: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Value:
+    """`x` with `source` written on a diagonal."""
+    flat, places, order = _on_diagonal(c, x, offset, dim1, dim2)
+    indices = c.expand(places, source.shape)
+    written = c.op("scatter_elements", flat, indices, c.cast(source, x.tensor.dtype), axis=flat.tensor.rank - 1)
+    moved = c.reshape(written, [x.shape[axis] for axis in order])
+    return c.transpose(moved, [order.index(axis) for axis in range(x.tensor.rank)])
+
+
+def _as_strided(c: Call, x: Value, size: Sequence[Any], stride: Sequence[Any], offset: Any = None) -> Value:
+    """Elements at places in memory, as PyTorch lays out the operand: row-major in the order of its strides."""
+    flat, start = _memory_of(c, x)
+    places = _places(c, size, stride, start if offset is None else offset)
+    return c.op("gather", flat, places, axis=0)
+
+
+def _memory_of(c: Call, x: Value) -> tuple[Value, int]:
+    """The elements of `x` as they lie in memory, and where they begin. Gaps and overlaps are not native."""
+    fake = c.fake("self")
+    order = sorted(range(x.tensor.rank), key=lambda axis: -int(fake.stride(axis)))
+    lying = fake.permute(order)
+    if not lying.is_contiguous() or fake.storage_offset() != 0:
+        raise NotNative("memory with gaps")
+    return c.reshape(c.transpose(x, order), (product(x.shape),)), 0
+
+
+def _places(c: Call, size: Sequence[Any], stride: Sequence[Any], offset: Any) -> Value:
+    if not all(isinstance(number, int) for number in (*size, *stride, offset)):
+        raise NotNative("strides that running tells")
+    places = np.asarray(offset)
+    for count, step in zip(size, stride, strict=True):
+        places = np.add.outer(places, np.arange(count) * step)
+    return c.constant(places, DType.I64)
+
+
+def _as_strided_scatter(
+    c: Call, x: Value, source: Value, size: Sequence[Any], stride: Sequence[Any], offset: Any = None
+) -> Value:
+    flat, start = _memory_of(c, x)
+    places = _places(c, size, stride, start if offset is None else offset)
+    count = product(source.shape)
+    values = c.reshape(source, (count,))
+    written = c.op("scatter_elements", flat, c.reshape(places, (count,)), values, axis=0)
+    order = sorted(range(x.tensor.rank), key=lambda axis: -int(c.fake("self").stride(axis)))
+    moved = c.reshape(written, [x.shape[axis] for axis in order])
+    return c.transpose(moved, [order.index(axis) for axis in range(x.tensor.rank)])
 
 
 def _diag_embed(c: Call, x: Value, offset: int, dim1: int, dim2: int) -> Value:
@@ -331,6 +397,7 @@ TABLE: dict[str, Lowering] = {
     "aten.chunk": _split,
     "aten.unsafe_chunk": _split,
     "aten.unbind": _unbind,
+    "aten.unbind_copy": _unbind,
     "aten.repeat": _repeat,
     "aten.tile": _tile,
     "aten.repeat_interleave.self_int": _repeat_interleave,
@@ -349,6 +416,10 @@ TABLE: dict[str, Lowering] = {
     "aten.diagonal": _diagonal,
     "aten.diagonal_copy": _diagonal,
     "aten.diag_embed": _diag_embed,
+    "aten.diagonal_scatter": _diagonal_scatter,
+    "aten.as_strided": _as_strided,
+    "aten.as_strided_copy": _as_strided,
+    "aten.as_strided_scatter": _as_strided_scatter,
     "aten.triu": _triangle(True),
     "aten.tril": _triangle(False),
 }

@@ -1,5 +1,8 @@
 """Matrix products."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from ....ir.graph import Value
 from ..call import Call, Lowering, NotNative, Scalar
 
@@ -54,6 +57,31 @@ def _addr(c: Call, addend: Value, a: Value, b: Value, beta: Scalar, alpha: Scala
     return product if isinstance(beta, int | float) and beta == 0 else c.op("add", product, _scaled(c, addend, beta))
 
 
+def _trilinear(
+    c: Call,
+    a: Value,
+    b: Value,
+    d: Value,
+    expand_a: Sequence[int],
+    expand_b: Sequence[int],
+    expand_d: Sequence[int],
+    summed: Sequence[int],
+    *_: Any,
+) -> Value:
+    """The product of three tensors, each with axes of size 1 where it is told, added up over axes."""
+    rank = a.tensor.rank + len(expand_a)
+    letters = "abcdefghijklmnop"[:rank]
+    inputs = ["".join(x for i, x in enumerate(letters) if i not in axes) for axes in (expand_a, expand_b, expand_d)]
+    kept = "".join(letter for axis, letter in enumerate(letters) if axis not in summed)
+    return c.op("einsum", a, b, d, equation=f"{','.join(inputs)}->{kept}")
+
+
+def _determinant(c: Call, x: Value) -> tuple[Value, None, None]:
+    if c.wants(1) or c.wants(2):
+        raise NotNative("the factors of a matrix")
+    return c.op("det", x), None, None
+
+
 TABLE: dict[str, Lowering] = {
     "aten.linear": _linear,
     "aten.matmul": _matmul,
@@ -67,4 +95,6 @@ TABLE: dict[str, Lowering] = {
     "aten.baddbmm.default": _addmm,
     "aten.addbmm": _summed,
     "aten.addr": _addr,
+    "aten._trilinear": _trilinear,
+    "aten._linalg_det": _determinant,
 }

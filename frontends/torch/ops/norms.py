@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ....ir.dims import Dim
+from ....ir.dims import Dim, product
 from ....ir.graph import Value
 from ....ir.types import DType
 from ..call import Call, Lowering, NotNative, axis_of
@@ -103,6 +103,45 @@ def _batch_norm_by_running_statistics(
     return _batch_norm(c, x, weight, bias, mean, variance, eps), nothing, nothing
 
 
+def _batch_norm_with_update(
+    c: Call,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value,
+    variance: Value,
+    *rest: Any,
+) -> list[Any]:
+    """By the batch's own statistics, of which the running ones take in a share. Ends with the new running ones."""
+    momentum, eps = rest[-2:]
+    axes = (0, *range(2, x.tensor.rank))
+    wide = c.cast(x, mean.tensor.dtype)
+    found, inverse = _moments(c, wide, axes, eps)
+    normal = c.cast(c.op("mul", c.op("sub", wide, found), inverse), x.tensor.dtype)
+    gap = c.op("sub", wide, found)
+    total = c.op("reduce_sum", c.op("mul", gap, gap), axes=axes, keep_dims=False)
+    count = c.op("div", c.value(product(x.shape), mean.tensor.dtype), c.value(x.shape[1], mean.tensor.dtype))
+    unbiased = c.op("div", total, c.op("sub", count, c.full_like(count, 1.0)))
+    saved_mean, saved_inverse = (c.reshape(each, (x.shape[1],)) for each in (found, inverse))
+    news = [_moved(c, old, new, momentum) for old, new in ((mean, saved_mean), (variance, unbiased))]
+    reserve = [c.full((0,), 0, DType.U8)] if len(c.results) == 6 else []
+    return [_affine(c, normal, weight, bias), saved_mean, saved_inverse, *reserve, *news]
+
+
+def _moved(c: Call, old: Value, new: Value, momentum: float) -> Value:
+    kept = c.op("mul", old, c.full_like(old, 1.0 - momentum))
+    return c.op("add", kept, c.op("mul", new, c.full_like(old, momentum)))
+
+
+def _batch_norm_functional(
+    c: Call, x: Value, weight: Any, bias: Any, mean: Value, variance: Value, training: bool, *rest: Any
+) -> list[Any]:
+    if training:
+        return _batch_norm_with_update(c, x, weight, bias, mean, variance, *rest)
+    nothing = c.full((0,), 0.0, mean.tensor.dtype)
+    return [_batch_norm(c, x, weight, bias, mean, variance, rest[-1]), nothing, nothing, mean, variance]
+
+
 def _group_norm(c: Call, x: Value, groups: int, weight: Any, bias: Any, eps: float, *_: Any) -> Value:
     """Of [N, C] or more axes; the native op wants a scale and a bias."""
     channels = x.shape[1]
@@ -155,6 +194,8 @@ TABLE: dict[str, Lowering] = {
     "aten.rms_norm": _rms_norm,
     "aten.batch_norm": _batch_norm_of_training,
     "aten._native_batch_norm_legit_no_training": _batch_norm_by_running_statistics,
+    "aten._native_batch_norm_legit_functional": _batch_norm_functional,
+    "aten._batch_norm_with_update_functional": _batch_norm_with_update,
     "aten.group_norm": _group_norm,
     "aten.native_group_norm": _native_group_norm,
     "aten.instance_norm": _instance_norm,

@@ -283,6 +283,18 @@ def _logaddexp(c: Call, a: Value, b: Value) -> Value:
     return c.op("where", c.op("equal", x, y), c.op("add", x, c.full_like(x, math.log(2.0))), total)
 
 
+def _ldexp(c: Call, a: Value, b: Value) -> Value:
+    return c.op("mul", c.value(a, c.dtype), _exp2(c, b))
+
+
+def _angle(c: Call, x: Value) -> Value:
+    """Of real numbers: half a turn below 0."""
+    wide = c.cast(_real(x), c.dtype)
+    zero = c.full_like(wide, 0.0)
+    turned = c.op("where", c.op("less", wide, zero), c.full_like(wide, math.pi), zero)
+    return c.op("where", c.op("is_nan", wide), wide, turned)
+
+
 # ---- three operands
 
 
@@ -377,6 +389,8 @@ TABLE: dict[str, Lowering] = {
     "aten.xlogy": _xlogy,
     "aten.special_xlogy": _xlogy,
     "aten.logaddexp": _logaddexp,
+    "aten.ldexp": _ldexp,
+    "aten.angle": _angle,
     "aten.clamp": _clamp,
     "aten.clamp_min": _clamp_min,
     "aten.clamp_max": _clamp_max,

@@ -1,5 +1,6 @@
 """Pools over sliding windows, and pools to a given size."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,10 +65,13 @@ def _average_pool(axes: int) -> Lowering:
         count_padding: bool = True,
         divisor: int | None = None,
     ) -> Value:
-        attrs = {**_windows(axes, kernel, stride, padding), "ceil_mode": ceil}
+        attrs = {**_windows(axes, kernel, stride, padding), "dilations": (1,) * axes, "ceil_mode": ceil}
+        if divisor is not None and ceil:
+            raise NotNative("a divisor of one's own, with windows that stick out")
+        counts_all = count_padding or divisor is not None
+        pooled = c.op("average_pool", _batched(c, x, axes), count_include_pad=counts_all, **attrs)
         if divisor is not None:
-            raise NotNative("a divisor of one's own")
-        pooled = c.op("average_pool", _batched(c, x, axes), count_include_pad=count_padding, **attrs)
+            pooled = c.op("mul", pooled, c.full_like(x, math.prod(pair(kernel, axes)) / divisor))
         return _like_input(c, x, pooled)
 
     return lower
@@ -105,13 +109,29 @@ def _part_weights(size: int, parts: int) -> Any:
     return weights
 
 
+def _greatest_of_parts(c: Call, x: Value, axes: int, sizes: Sequence[Any]) -> Value:
+    """Axis by axis; parts are read at their places, the last of them again where a part is shorter."""
+    for place, parts in enumerate(sizes):
+        axis = x.tensor.rank - axes + place
+        size = int(x.shape[axis])  # type: ignore[call-overload]  # the caller has seen to it
+        starts = [part * size // parts for part in range(parts)]
+        ends = [-(-(part + 1) * size // parts) for part in range(parts)]
+        longest = max(end - start for start, end in zip(starts, ends, strict=True))
+        places = np.minimum(np.add.outer(starts, np.arange(longest)), np.subtract(ends, 1)[:, np.newaxis])
+        x = c.op("gather", x, c.constant(places, DType.I64), axis=axis)
+        x = c.op("reduce_max", x, axes=(axis + 1,), keep_dims=False)
+    return x
+
+
 def _adaptive_max(axes: int) -> Lowering:
     def lower(c: Call, x: Value, output_size: Sequence[Dim]) -> Any:
         sizes, spatial = pair(output_size, axes), x.shape[-axes:]
         if not all(isinstance(size, int) for size in (*spatial, *sizes)):
             raise NotNative("parts whose lengths running tells")
         if any(size % parts for size, parts in zip(spatial, sizes, strict=True)):
-            raise NotNative("parts of different lengths")
+            if c.wants(1):
+                raise NotNative("the places of extremes in parts of different lengths")
+            return _greatest_of_parts(c, x, axes, sizes), None
         kernel = tuple(size // parts for size, parts in zip(spatial, sizes, strict=True))
         return _max_pool_with_indices(axes)(c, x, kernel)
 

@@ -23,6 +23,21 @@ def _normal_around(c: Call, _x: Any, mean: float = 0.0, deviation: float = 1.0, 
     return c.op("random_normal", shape=c.shape, dtype=c.dtype, mean=float(mean), scale=float(deviation))
 
 
+def _normal_of(c: Call, mean: Any, deviation: Any = 1.0, *_: Any) -> Value:
+    drawn = c.op("random_normal", shape=c.shape, dtype=c.dtype)
+    scaled = c.op("mul", drawn, c.value(deviation, c.dtype))
+    return c.op("add", scaled, c.value(mean, c.dtype))
+
+
+def _dropout(c: Call, x: Value, p: float, train: bool | None) -> tuple[Value, Value]:
+    """What is left and which elements those are."""
+    if train is False or p == 0:
+        return x, c.expand(c.constant(True, DType.BOOL), x.shape)
+    kept = c.op("bernoulli", c.full(x.shape, 1.0 - p, DType.F32), dtype=DType.BOOL)
+    scaled = c.op("mul", x, c.full_like(x, 1.0 / (1.0 - p) if p < 1 else 0.0))
+    return c.op("where", kept, scaled, c.full_like(x, 0.0)), kept
+
+
 def _integers(c: Call, low: int, high: int) -> Value:
     drawn = c.op("random_uniform", shape=c.shape, dtype=DType.F64, low=float(low), high=float(high))
     return c.cast(c.op("floor", drawn), c.dtype)
@@ -87,6 +102,11 @@ TABLE: dict[str, Lowering] = {
     "aten.randint_like.low_dtype": _randint_like_from,
     "aten.bernoulli.default": _bernoulli,
     "aten.bernoulli.p": _bernoulli_with,
+    "aten.normal.float_float": _normal_of,
+    "aten.normal.float_Tensor": _normal_of,
+    "aten.normal.Tensor_float": _normal_of,
+    "aten.normal.Tensor_Tensor": _normal_of,
+    "aten.native_dropout": _dropout,
     "aten.exponential": _exponential,
     "aten.multinomial": _multinomial,
 }

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ....ir.graph import Value
 from ....ir.types import DType, Kind
 from ..call import Call, Lowering, NotNative, Scalar, axes_of, axis_of
@@ -158,6 +160,25 @@ def _norm(c: Call, x: Value, order: Any = 2, axes: _Axes = None, keep: bool = Fa
     return _vector_norm(c, x, 2 if order is None else order, axes, keep)
 
 
+def _distance(c: Call, a: Value, b: Value, order: Any = 2) -> Value:
+    return _vector_norm(c, c.op("sub", c.cast(a, c.dtype), c.cast(b, c.dtype)), order)
+
+
+def _distances(c: Call, a: Value, b: Value, order: float = 2.0, *_: Any) -> Value:
+    """Between all rows of [..., M, K] and [..., N, K]."""
+    gaps = c.op("sub", c.unsqueeze(a, a.tensor.rank - 1), c.unsqueeze(b, b.tensor.rank - 2))
+    return _vector_norm(c, gaps, order, [-1])
+
+
+def _distances_of_pairs(c: Call, x: Value, order: float = 2.0) -> Value:
+    """Between the rows of [N, K], each pair once."""
+    if not isinstance(x.shape[0], int):
+        raise NotNative("pairs of as many rows as running tells")
+    firsts, seconds = np.triu_indices(x.shape[0], 1)
+    rows = [c.op("gather", x, c.constant(places, DType.I64), axis=0) for places in (firsts, seconds)]
+    return _vector_norm(c, c.op("sub", *rows), order, [-1])
+
+
 def _running(native: str) -> Lowering:
     def lower(c: Call, x: Value, dim: int, *_: Any) -> Value:
         wide = c.cast(x, c.dtype)
@@ -196,6 +217,10 @@ TABLE: dict[str, Lowering] = {
     "aten.norm.Scalar": _norm,
     "aten.norm.ScalarOpt_dim": _norm,
     "aten.norm.ScalarOpt_dim_dtype": _norm,
+    "aten.dist": _distance,
+    "aten.cdist": _distances,
+    "aten._cdist_forward": _distances,
+    "aten._pdist_forward": _distances_of_pairs,
     "aten.cumsum": _running("cumsum"),
     "aten.cumprod": _running("cumprod"),
 }

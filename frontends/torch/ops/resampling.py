@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....ir.graph import Value
-from ..call import Call, Lowering
+from ..call import Call, Lowering, NotNative
 
 _NEAREST = {"mode": "nearest", "coordinate_mode": "asymmetric", "nearest_mode": "floor"}
 _NEAREST_EXACT = {"mode": "nearest", "coordinate_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
@@ -29,10 +29,15 @@ def _nearest(attrs: dict[str, Any]) -> Lowering:
     return lower
 
 
+_ANTIALIASED = {False: {}, True: {"antialias": True, "exclude_outside": True}}
+
+
 def _smooth(mode: str, antialias: bool = False) -> Lowering:
     def lower(c: Call, x: Value, _size: Any, align_corners: bool, *rest: Any) -> Value:
+        if antialias and align_corners:
+            raise NotNative("antialiasing between aligned corners")
         coordinates = "align_corners" if align_corners else "half_pixel"
-        return _resize(c, x, _scales(rest), mode=mode, coordinate_mode=coordinates, antialias=antialias)
+        return _resize(c, x, _scales(rest), mode=mode, **_ANTIALIASED[antialias], coordinate_mode=coordinates)
 
     return lower
 

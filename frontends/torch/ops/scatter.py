@@ -1,12 +1,16 @@
 """Writing at indices. A result is the first operand with other content, so that a state is updated in place."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from ....ir.dims import Dim
+import torch
+
+from ....ir.dims import Dim, product
 from ....ir.graph import Value
 from ....ir.types import DType
 from ..call import Call, Lowering, NotNative, Operand, axis_of
+from ..dtypes import torch_dtype_of
 from .indexing import as_index, broadcast_together, cut_to, index_axes, plain_indices
 
 
@@ -17,10 +21,13 @@ def _scatter(c: Call, x: Value, dim: int, index: Value, source: Operand, reduce:
 
 
 def _scattered(c: Call, x: Value, dim: int, index: Value, source: Operand, reduction: str) -> Value:
-    if not x.tensor.rank or not index.tensor.rank:
-        raise NotNative("scattering into a scalar")
     places = as_index(c, index)
     value = c.value(source, x.tensor.dtype)
+    if not x.tensor.rank or not places.tensor.rank:  # a scalar stands for a vector of one
+        count = product(places.shape)
+        vectors = (c.reshape(x, (product(x.shape),)), c.reshape(places, (count,)))
+        updates = c.reshape(value, (count,)) if isinstance(source, Value) else c.expand(value, (count,))
+        return c.reshape(c.op("scatter_elements", *vectors, updates, axis=0, reduction=reduction), x.shape)
     updates = cut_to(c, value, places) if isinstance(source, Value) and value.tensor.rank else value
     attrs = {"axis": axis_of(dim, x.tensor.rank), "reduction": reduction}
     return c.op("scatter_elements", x, places, c.expand(updates, places.shape), **attrs)
@@ -33,10 +40,46 @@ def _scatter_add(c: Call, x: Value, dim: int, index: Value, source: Value) -> Va
 def _scatter_reduce(
     c: Call, x: Value, dim: int, index: Value, source: Value, reduce: str, include_self: bool = True
 ) -> Value:
-    kinds = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
-    if reduce not in kinds or not include_self:
-        raise NotNative("a mean, or a reduction without the old content")
-    return _scattered(c, x, dim, index, source, kinds[reduce])
+    kinds = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "mean": "add"}
+    start = x if include_self else _scattered(c, x, dim, index, _neutral(x.tensor.dtype, reduce), "none")
+    total = _scattered(c, start, dim, index, source, kinds[reduce])
+    if reduce != "mean":
+        return total
+    one = c.expand(c.full_like(x, 1), x.shape)
+    seen = one if include_self else _scattered(c, one, dim, index, 0, "none")
+    counts = _scattered(c, seen, dim, index, 1, "add")
+    if x.tensor.dtype.is_float:
+        return c.op("div", total, counts)
+    return c.op("div", c.op("sub", total, c.op("mod", total, counts)), counts)
+
+
+def _neutral(dtype: DType, reduce: str) -> Any:
+    """What a reduction may start from."""
+    if reduce in ("sum", "mean", "prod"):
+        return int(reduce == "prod")
+    if dtype.is_float:
+        return -math.inf if reduce == "amax" else math.inf
+    limits = torch.iinfo(torch_dtype_of(dtype))
+    return limits.min if reduce == "amax" else limits.max
+
+
+def _index_reduce(
+    c: Call, x: Value, dim: int, index: Value, source: Value, reduce: str, include_self: bool = True
+) -> Value:
+    """`scatter_reduce` of whole slices."""
+    kinds = {"prod": "prod", "mean": "mean", "amax": "amax", "amin": "amin"}
+    if not x.tensor.rank:
+        raise NotNative("slices of a scalar")
+    axis = axis_of(dim, x.tensor.rank)
+    places = _spread(c, c.reshape(as_index(c, index), (source.shape[axis],)), source, axis)
+    return _scatter_reduce(c, x, axis, places, source, kinds[reduce], include_self)
+
+
+def _put(c: Call, x: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
+    """Elements written at places in the order of memory."""
+    count = product(index.shape)
+    flat = (c.reshape(x, (product(x.shape),)), c.reshape(as_index(c, index), (count,)), c.reshape(source, (count,)))
+    return c.reshape(c.op("scatter_elements", *flat, axis=0, reduction="add" if accumulate else "none"), x.shape)
 
 
 # ---- slices along an axis
@@ -74,7 +117,8 @@ def _written(c: Call, x: Value, source: Value, axis: int, start: Value) -> Value
 
 def _index_add(c: Call, x: Value, dim: int, index: Value, source: Value, alpha: Any = 1) -> Value:
     if not x.tensor.rank:
-        raise NotNative("adding to a scalar")
+        scalars = [c.unsqueeze(each, 0) if not each.tensor.rank else each for each in (x, source)]
+        return c.squeeze(_index_add(c, scalars[0], 0, index, scalars[1], alpha), 0)
     axis = axis_of(dim, x.tensor.rank)
     scaled = source if alpha == 1 else c.op("mul", source, c.full_like(source, alpha))
     places = _spread(c, c.reshape(as_index(c, index), (source.shape[axis],)), source, axis)
@@ -83,7 +127,7 @@ def _index_add(c: Call, x: Value, dim: int, index: Value, source: Value, alpha: 
 
 def _index_fill(c: Call, x: Value, dim: int, index: Value, number: Operand) -> Value:
     if not x.tensor.rank:
-        raise NotNative("filling a scalar")
+        return c.value(number, x.tensor.dtype)
     axis = axis_of(dim, x.tensor.rank)
     count = index.shape[0] if index.tensor.rank else 1
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
@@ -149,14 +193,16 @@ def _index_put(c: Call, x: Value, indices: Sequence[Value | None], values: Value
 
 
 def _masked_write(c: Call, x: Value, indices: Sequence[Value | None], updates: Value, accumulate: bool) -> Value | None:
-    """One number for all places of a mask: a selection."""
-    if len(indices) != 1 or accumulate or updates.tensor.size != 1:
-        return None
+    """The same for all places of a mask: a selection."""
     mask = indices[0]
-    if mask is None or mask.tensor.dtype is not DType.BOOL:
+    if len(indices) != 1 or mask is None or mask.tensor.dtype is not DType.BOOL:
         return None
-    wide = c.unsqueeze(mask, *range(mask.tensor.rank, x.tensor.rank))
-    return c.op("where", wide, c.reshape(updates, ()), x)
+    behind = x.tensor.rank - mask.tensor.rank
+    if updates.tensor.rank > behind + 1 or (updates.tensor.rank == behind + 1 and updates.shape[0] != 1):
+        return None
+    same = c.squeeze(updates, 0) if updates.tensor.rank == behind + 1 else updates
+    new = c.op("add", x, same) if accumulate else same
+    return c.op("where", c.unsqueeze(mask, *range(mask.tensor.rank, x.tensor.rank)), new, x)
 
 
 def _masked_scatter(c: Call, x: Value, mask: Value, source: Value) -> Value:
@@ -176,6 +222,8 @@ TABLE: dict[str, Lowering] = {
     "aten.scatter_reduce": _scatter_reduce,
     "aten.index_copy": _index_copy,
     "aten.index_add": _index_add,
+    "aten.index_reduce": _index_reduce,
+    "aten.put": _put,
     "aten.index_fill": _index_fill,
     "aten.slice_scatter": _slice_scatter,
     "aten.select_scatter": _select_scatter,

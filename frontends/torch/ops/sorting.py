@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ....ir.dims import product
 from ....ir.graph import Value
 from ....ir.types import DType
 from ..call import Call, Lowering, axis_of
@@ -54,6 +55,43 @@ def _median(c: Call, x: Value, dim: int = -1, keep: bool = False) -> Any:
     return parts if keep else [c.squeeze(part, axis) for part in parts]
 
 
+def _middle(c: Call, x: Value) -> Value:
+    """The lower of the two middle elements of all; NaN, which sorts last, if there is one."""
+    flat = c.reshape(x, (product(x.shape),))
+    ordered = c.ops("sort", flat, axis=0)[0]
+    middle = c.select(ordered, 0, (flat.shape[0] - 1) // 2)
+    if not x.tensor.dtype.is_float:
+        return middle
+    last = c.select(ordered, 0, flat.shape[0] - 1)
+    return c.op("where", c.op("is_nan", last), last, middle)
+
+
+def _middle_number(c: Call, x: Value) -> Value:
+    """The lower of the two middle elements that are numbers; NaN where there is none."""
+    flat = c.reshape(x, (product(x.shape),))
+    return _number_in_the_middle(c, flat, 0)[0]
+
+
+def _middle_numbers(c: Call, x: Value, dim: int = -1, keep: bool = False) -> Any:
+    if not x.tensor.rank:
+        return x, c.value(0, DType.I64)
+    axis = axis_of(dim, x.tensor.rank)
+    parts = _number_in_the_middle(c, x, axis)
+    return [c.unsqueeze(part, axis) for part in parts] if keep else parts
+
+
+def _number_in_the_middle(c: Call, x: Value, axis: int) -> list[Value]:
+    missing = c.cast(c.op("is_nan", x), DType.I64) if x.tensor.dtype.is_float else None
+    count = c.value(x.shape[axis], DType.I64)
+    if missing is not None:
+        count = c.op("sub", count, c.op("reduce_sum", missing, axes=(axis,), keep_dims=True))
+    one, two = c.value(1, DType.I64), c.value(2, DType.I64)
+    middle = c.op("max", c.op("div", c.op("sub", count, one), two), c.value(0, DType.I64))
+    shape = [1 if place == axis else size for place, size in enumerate(x.shape)]
+    index = c.expand(middle, shape)
+    return [c.squeeze(c.op("gather_elements", each, index, axis=axis), axis) for each in _sorted(c, x, axis, False)]
+
+
 def _searchsorted(c: Call, rows: Value, x: Any, int32: bool = False, right: bool = False, *more: Any) -> Value:
     """How many elements of a sorted row are less than each value (or equal to it, from the right)."""
     side, sorter = (*more, None, None)[:2]
@@ -79,6 +117,9 @@ TABLE: dict[str, Lowering] = {
     "aten.topk": _topk,
     "aten.kthvalue": _kth_value,
     "aten.median.dim": _median,
+    "aten.median.default": _middle,
+    "aten.nanmedian.default": _middle_number,
+    "aten.nanmedian.dim": _middle_numbers,
     "aten.searchsorted": _searchsorted,
     "aten.bucketize": _bucketize,
 }
