@@ -1,7 +1,9 @@
 """`torch.compile(model, backend="capgraph")`, and the decorator `capgraph.compile`."""
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from .ir.dims import symbols
 from .ir.errors import UnsupportedError
 from .ir.types import TensorType
 from .optimization import Choices
+from .selection import is_cuda
 from .sources import LoadedModel
 from .torch_program import TorchProgram
 
@@ -63,15 +66,25 @@ def _choices(options: Mapping[str, Any], mode: Any) -> "BackendChoices":
     return BackendChoices(options)
 
 
+_LIVE: "WeakSet[CompiledFunction]" = WeakSet()
+
+
+def live_programs() -> list[TorchProgram]:
+    """The programs of what is compiled by this backend at the time: for `explain()`, `stats()` and `profile()`."""
+    return [each.program for each in _LIVE]
+
+
 class BackendChoices:
     """The options of the backend. `buckets` and `dynamic` may be given without names: for every dim that varies."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = dict(options)
 
-    def of(self, model: AotModel) -> Choices:
-        """The choices for one captured graph, by the names of its dims."""
+    def of(self, model: AotModel, device: str) -> Choices:
+        """The choices for one captured graph, by the names of its dims; its tensors lie on `device`."""
         given = dict(self._options)
+        if is_cuda(device):
+            given = {"device": device, "executor": "graph", **given}
         varying = sorted(_input_symbols(model))
         buckets, dynamic = given.pop("buckets", None), given.pop("dynamic", None)
         if buckets is not None and not isinstance(buckets, Mapping):
@@ -120,31 +133,38 @@ class CompiledFunction:
         self._fixed = dict(fixed)
         self._choices = choices
         self._compile()
+        _LIVE.add(self)
 
     def _compile(self) -> None:
         self._imported = from_aot(self._forward, self._fixed)
         model = self._imported.model
         loaded = LoadedModel(model.graph, model.notes, model)
-        self.program = self._choices.of(self._imported).program(loaded)
-        held = self.program
-        assert isinstance(held, TorchProgram)  # as the model is PyTorch's
-        self._states = frozenset(model.states)
-        constants = [position for position in self._fixed if model.inputs[position] is None]
-        self._constants = [(position, self._fixed[position]) for position in constants]
-        self._versions = [_version(tensor) for _, tensor in self._constants]
+        program = self._choices.of(self._imported, _device_of(self._forward)).program(loaded)
+        assert isinstance(program, TorchProgram)  # as the model is PyTorch's
+        self.program = program
+        self._asked = [
+            (position, name)
+            for position, name in enumerate(model.inputs)
+            if name is not None and name not in model.states
+        ]
+        self._positions, self._tensors = list(self._fixed), list(self._fixed.values())
+        self._constants = [
+            tensor
+            for position, tensor in self._fixed.items()
+            if model.inputs[position] is None and not tensor.is_inference()
+        ]
+        self._versions = list(map(_VERSION, self._constants))
+        self._written = [
+            (name, position) for name, position in self._imported.written.items() if name in program.outputs
+        ]
 
     def __call__(self, *arguments: Any) -> list[Any]:
         self._renew(arguments)
-        model, written = self._imported.model, self._imported.written
-        given = {
-            name: _input(argument)
-            for name, argument in zip(model.inputs, arguments, strict=True)
-            if name is not None and name not in self._states
-        }
-        results = self.program.run(given)
-        with torch.no_grad():
-            for name, position in written.items():
-                if name in results:
+        model = self._imported.model
+        results = self.program.run({name: _input(arguments[position]) for position, name in self._asked})
+        for name, position in self._written:
+            if name in results:
+                with torch.no_grad():
                     arguments[position].copy_(_tensor(results[name]))
         return [
             plain if name is None else results[name].item() if name in model.numbers else _tensor(results[name])
@@ -152,19 +172,28 @@ class CompiledFunction:
         ]
 
     def _renew(self, arguments: Sequence[Any]) -> None:
-        """Compiles again where a weight is another tensor, or has other content."""
-        same = all(
-            arguments[position] is tensor or arguments[position].data_ptr() == tensor.data_ptr()
-            for position, tensor in self._constants
-        )
-        if same and self._versions == [_version(tensor) for _, tensor in self._constants]:
+        """Compiles again where a weight or buffer is another tensor, or a weight has other content."""
+        given = [arguments[position] for position in self._positions]
+        same = all(map(operator.is_, given, self._tensors)) or all(map(_is_same_memory, given, self._tensors))
+        if same and self._versions == list(map(_VERSION, self._constants)):
             return
-        self._fixed = {position: arguments[position] for position in self._fixed}
+        self._fixed = dict(zip(self._positions, given, strict=True))
         self._compile()
 
 
-def _version(tensor: Any) -> int:
-    return 0 if tensor.is_inference() else int(tensor._version)
+_VERSION = operator.attrgetter("_version")
+"""How often a tensor was written to."""
+
+
+def _is_same_memory(one: Any, other: Any) -> bool:
+    return bool(one.data_ptr() == other.data_ptr())
+
+
+def _device_of(forward: Any) -> str:
+    """Where the tensors of a captured graph lie: its GPU if one of them does."""
+    values = (node.meta.get("val") for node in forward.graph.nodes if node.op == "placeholder")
+    devices = [value.device for value in values if isinstance(value, torch.Tensor)]
+    return next((str(device) for device in devices if device.type == "cuda"), "host")
 
 
 def _input(argument: Any) -> Any:

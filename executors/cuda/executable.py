@@ -95,7 +95,8 @@ class CudaExecutable:
             try:
                 device.driver.check()
                 device.enter(self._framework(inputs))
-                wrapped = self._wrapped(inputs)
+                given = self._inner.complete(inputs) if isinstance(self._inner, ReplayExecutable) else inputs
+                wrapped = self._wrapped(given)
                 self._eager.run(wrapped)
                 return profile(self._eager.bound_for(wrapped))
             except device.failures as error:

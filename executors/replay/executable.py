@@ -216,6 +216,10 @@ class ReplayExecutable:
             return  # the values of inputs matter; the first call brings better ones
         self._dispatcher.capture(key, [*values, *self._real_sizes(dict(key))], expected)
 
+    def complete(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The inputs of a call and what the store of states holds."""
+        return self._states.with_inputs(inputs)
+
     @property
     def options(self) -> ReplayOptions:
         """What the user chose."""
