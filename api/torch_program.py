@@ -100,6 +100,11 @@ class TorchProgram(Program):
                     remedy="what is no tensor is fixed when a module is exported: export it again",
                 )
 
+    @property
+    def states(self) -> Mapping[str, Any]:
+        """The tensors that the module writes to, by the names of the inputs that stand for their old content."""
+        return self._model.states
+
     def run(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """As `Program.run`, for tensors as well: then the outputs are tensors."""
         given = dict(inputs or {})

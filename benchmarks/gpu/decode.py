@@ -1,0 +1,193 @@
+"""Decoding with a static cache on one GPU: torch.compile with our backend beside PyTorch's own, in one process.
+
+    python -m benchmarks.gpu.decode [decode-1b decode-1b:8 decode-qwen0.6b] [--kinds ours,eager-graph,reduce-overhead]
+                                    [--out FILE.json] [--profile]
+
+All run the same module with the same weights and caches. The limit is what a step has to read, weights and the cache up
+to the position, over the bandwidth of a sum. `cache_error` is how far the caches are from those that eager PyTorch
+leaves after the same steps, by norm; `same_tokens` how many tokens are its own.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from capgraph import torch_backend
+
+from benchmarks.gpu.decode_model import Decoder, decoder
+from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.peers import environment, host_us, read_bandwidth, summary
+from benchmarks.gpu.timing import timed
+
+Call = Callable[[], Any]
+
+POSITION = 512
+CHECKED = range(500, 508)
+
+
+class DecodeModel:
+    """A decoder with its inputs, and what eager PyTorch makes of a few steps."""
+
+    def __init__(self, name: str, batch: int, bandwidth: float) -> None:
+        self.name, self.batch = name, batch
+        self.module: Decoder = decoder(name, batch, device="cuda")
+        self.tokens = torch.randint(0, 30000, (batch,), device="cuda")
+        self.position = torch.tensor([POSITION], device="cuda")
+        self._caches = [cache.clone() for cache in self.module.caches]
+        weights = sum(each.numel() * each.element_size() for each in self.module.parameters())
+        slots = self._caches[0].shape[2]
+        caches = sum(cache.numel() * cache.element_size() for cache in self._caches) * (POSITION + 1) / slots
+        self.limit_us = 1e6 * (weights + caches) / bandwidth
+        with torch.no_grad():
+            self._expected = self._steps(lambda: self.module(self.tokens, self.position))
+
+    def _steps(self, call: Call) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The tokens of a few steps from the first caches on, and the caches behind them."""
+        for cache, first in zip(self.module.caches, self._caches, strict=True):
+            cache.copy_(first)
+        found = []
+        for position in CHECKED:
+            self.position.fill_(position)
+            found.append(call().clone())
+        torch.cuda.synchronize()
+        self.position.fill_(POSITION)
+        return found, [cache.clone() for cache in self.module.caches]
+
+    def check(self, call: Call) -> dict[str, Any]:
+        """How far a few steps are from eager PyTorch's."""
+        tokens, caches = self._steps(call)
+        same = sum(bool((a == b).all()) for a, b in zip(tokens, self._expected[0], strict=True))
+        slots = slice(CHECKED.start, CHECKED.stop)
+        errors = [
+            float((a[:, :, slots].double() - b[:, :, slots].double()).norm() / b[:, :, slots].double().norm())
+            for a, b in zip(caches, self._expected[1], strict=True)
+        ]
+        return {"same_tokens": f"{same}/{len(tokens)}", "cache_error": float(f"{max(errors):.2e}")}
+
+
+def _eager(model: DecodeModel) -> Iterator[Call]:
+    yield lambda: model.module(model.tokens, model.position)
+
+
+def _eager_graph(model: DecodeModel) -> Iterator[Call]:
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            model.module(model.tokens, model.position)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        y = model.module(model.tokens, model.position)
+
+    def call() -> torch.Tensor:
+        graph.replay()
+        return y
+
+    yield call
+
+
+def _compiled(**settings: Any) -> Callable[[DecodeModel], Iterator[Call]]:
+    def prepare(model: DecodeModel) -> Iterator[Call]:
+        torch._dynamo.reset()
+        module = torch.compile(model.module, fullgraph=True, **settings)
+
+        def call() -> Any:
+            torch.compiler.cudagraph_mark_step_begin()
+            return module(model.tokens, model.position)
+
+        for _ in range(4):
+            call()
+        yield call
+
+    return prepare
+
+
+def _ours(model: DecodeModel) -> Iterator[Call]:
+    torch._dynamo.reset()
+    before = set(map(id, torch_backend.live_programs()))
+    module = torch.compile(model.module, fullgraph=True, backend=torch_backend.backend)
+    for _ in range(4):
+        module(model.tokens, model.position)
+    yield lambda: module(model.tokens, model.position)
+    for program in torch_backend.live_programs():
+        if id(program) not in before:
+            print(program.explain(), flush=True)
+
+
+KINDS: Mapping[str, Callable[[DecodeModel], Iterator[Call]]] = {
+    "ours": _ours,
+    "eager": _eager,
+    "eager-graph": _eager_graph,
+    "compile": _compiled(),
+    "reduce-overhead": _compiled(mode="reduce-overhead"),
+    "max-autotune": _compiled(mode="max-autotune"),
+}
+USUAL = ("ours", "eager-graph", "reduce-overhead", "max-autotune")
+
+
+def measure(model: DecodeModel, kind: str, profiles: bool) -> dict[str, Any]:
+    """One row."""
+    with torch.no_grad():
+        start = time.perf_counter()
+        prepared = KINDS[kind](model)
+        call = next(prepared)
+        torch.cuda.synchronize()
+        setup = time.perf_counter() - start
+        checked = model.check(call)
+        times = timed(call, torch.cuda.synchronize, seconds=1.0, warm_up=20)
+        host = host_us(call)
+        next(prepared, None)
+        if profiles and kind == "ours":
+            _profile(model)
+    return {
+        "model": model.name,
+        "batch": model.batch,
+        "kind": kind,
+        "one_us": round(times.one_us, 1),
+        "many_us": round(times.many_us, 1),
+        "host_us": round(host, 1),
+        "limit_us": round(model.limit_us, 1),
+        **checked,
+        "setup_s": round(setup, 1),
+    }
+
+
+def _profile(model: DecodeModel) -> None:
+    program = torch_backend.live_programs()[-1]
+    tensors = (model.tokens, model.position)
+    sizes = {name: ty for name, ty in program.inputs.items() if name not in program.states}
+    given = dict(zip(sizes, tensors, strict=True))
+    print("\n".join(f"  {line}" for line in summary(program.profile(given))), flush=True)
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=["decode-1b"], help="with :BATCH for another than 1")
+    parser.add_argument("--kinds", default=",".join(USUAL), help=f"of {', '.join(KINDS)}")
+    parser.add_argument("--profile", action="store_true", help="also time each launch of ours")
+    parser.add_argument("--seconds", type=float, default=540, help="begin nothing new after this long")
+    parser.add_argument("--out", type=Path, default=Path("build/decode.json"))
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments, start = parsed(), time.perf_counter()
+    findings = Findings(arguments.out)
+    findings.stage("environment", environment)
+    bandwidth = read_bandwidth()
+    for subject in arguments.models:
+        name, _, batch = subject.partition(":")
+        model = DecodeModel(name, int(batch or 1), bandwidth)
+        for kind in arguments.kinds.split(","):
+            if time.perf_counter() - start > arguments.seconds:
+                print(f"no time for {subject} {kind}", flush=True)
+                continue
+            findings.stage(f"{subject}: {kind}", lambda: measure(model, kind, arguments.profile))  # noqa: B023
+    return 1 if findings.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
