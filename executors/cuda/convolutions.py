@@ -1,4 +1,4 @@
-"""Convolutions: `conv`, `conv_transpose`, and regions around them, by cuDNN, depthwise and direct kernels.
+"""Convolutions: `conv`, `conv_transpose`, and regions around them, by cuDNN, staged, depthwise and direct kernels.
 
 Images lie channels-last: that is how tensor cores are fed, and plans lay values around convolutions out so. A weight
 [M, C/groups, ...] is packed once as [M, ..., C/groups]. What is not channels-last (an image that is an input of the
@@ -133,6 +133,7 @@ def _tensor(source: Source) -> Tensor:
 def lower_convolution(task: Task) -> Iterator[Candidate]:
     """The ways of a convolution, alone or with what follows it."""
     from .direct_convolutions import lower_directly
+    from .staged_convolutions import lower_staged
 
     region = region_of(task)
     if region is None or region.anchor.op.name not in ("conv", "conv_transpose"):
@@ -146,7 +147,7 @@ def lower_convolution(task: Task) -> Iterator[Candidate]:
     if is_depthwise or (_is_exact(task, region) and own):
         yield from (*own, *by_cudnn)
     else:
-        yield from (*by_cudnn, *own)
+        yield from (*by_cudnn, *lower_staged(region, window), *own)
 
 
 def _is_exact(task: Task, region: Region) -> bool:

@@ -16,6 +16,7 @@ from .arrays import DeviceArray, Framework, open_framework
 from .bound_plan import CudaPlan
 from .compiler import Compiled, Compiler, Failed
 from .driver import Driver, Enqueue, KernelCall, Memory
+from .hand_over import handed_over
 from .launch import Argument, Candidate, HostCall, KernelLaunch, LibraryCall, Scalar
 from .libraries import Library
 from .lowering import Backend, Ways
@@ -161,7 +162,9 @@ class CudaDevice:
                 picked[index] = next(chosen[index], None)
         for each, candidate in zip(ways, picked, strict=True):
             self._note_host(each.step, candidate)
-        return tuple(picked)
+        final = handed_over(picked)
+        self.compiler.compile(kernel for candidate in final for kernel in _kernels(candidate))
+        return final
 
     def bound(self, launch: KernelLaunch | LibraryCall, address: Callable[[Argument], int]) -> Enqueue:
         """A launch with its arguments at the addresses that `address` tells."""

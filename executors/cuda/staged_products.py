@@ -7,14 +7,15 @@ done on the sums. Rows of a stage are 256 bytes whose 16-byte pieces are exchang
 eight rows that `ldmatrix` reads at a time lie on different banks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from ...ir.types import DType
 from .launch import Chip, Kernel, KernelLaunch
 from .products import Factors
 from .regions import Source
 from .split_products import fits
-from .tails import Tail
+from .tails import Element, Tail
 
 LEAST_ROWS, MOST_ROWS = 17, 512
 _WARPS = 8
@@ -51,13 +52,52 @@ class StagedTiling:
         return f"staged-{self.rows}x{self.columns}x{self.splits}"
 
 
+@dataclass(frozen=True)
+class Work:
+    """A product of `rows` rows with a weight that is seen as [inner, columns], rows of which lie `pitch` apart.
+
+    `place` gives statements for a row and a place on the inner axis, by name: the offset `from` of 8 neighbours in `x`,
+    and whether they are there, `is_there`. `element` gives statements before the tail's element of a row and a column,
+    and that element, whose names end in a suffix.
+    """
+
+    rows: int
+    columns: int
+    inner: int
+    dtype: DType
+    x: Source
+    weight: Source
+    pitch: int
+    place: Callable[[str, str], str]
+    tail: Tail
+    element: Callable[[str, str, str], tuple[str, Element]]
+
+
+def work_of(factors: Factors, tail: Tail) -> Work:
+    """The work of two matrices."""
+    (rows, inner), down = factors.a.shape, factors.a.strides[-2]
+
+    def place(row: str, k: str) -> str:
+        return f"const bool is_there = {row} < {rows} && {k} < {inner}; const i64 from = (i64){row} * {down} + {k};"
+
+    def element(row: str, column: str, suffix: str) -> tuple[str, Element]:
+        return "", tail.element_at(row, column, suffix)
+
+    columns, pitch = factors.b.shape[-1], factors.b.strides[-1]
+    return Work(rows, columns, inner, factors.a.dtype, factors.a, factors.b, pitch, place, tail, element)
+
+
 def tilings(factors: Factors, chip: Chip) -> Iterator[StagedTiling]:
     """Tilings that are worth trying, best guess first."""
-    if not fits(factors):
-        return
-    rows, inner = factors.a.shape
-    if not LEAST_ROWS <= rows <= MOST_ROWS or inner < _INNER:
-        return
+    rows, inner = factors.a.shape[-2:]
+    if fits(factors) and LEAST_ROWS <= rows <= MOST_ROWS:
+        yield from tilings_of(rows, factors.b.shape[-1], inner, chip)
+
+
+def tilings_of(rows: int, columns: int, inner: int, chip: Chip) -> list[StagedTiling]:
+    """The same by sizes."""
+    if inner < _INNER:
+        return []
     most = 4 if chip.arch >= 90 else 1
     found = [
         StagedTiling(high, wide, splits)
@@ -65,15 +105,14 @@ def tilings(factors: Factors, chip: Chip) -> Iterator[StagedTiling]:
         for splits in (1, 2, 4)
         if splits <= most and 32 * high < rows + 32 and inner >= 2 * splits * _INNER
     ]
-    yield from sorted(found, key=lambda each: _guess(each, factors, chip))[:4]
+    return sorted(found, key=lambda each: _guess(each, rows, columns, inner, chip))[:4]
 
 
-def _guess(tiling: StagedTiling, factors: Factors, chip: Chip) -> float:
+def _guess(tiling: StagedTiling, rows: int, columns: int, inner: int, chip: Chip) -> float:
     """Microseconds, roughly: bytes that all blocks read from the L2 cache, and those that one block waits for.
 
     Fitted to an H200 at 32 to 256 rows: within a fifth, most of the time.
     """
-    (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
     blocks = -(-rows // tiling.rows) * -(-columns // tiling.columns) * tiling.splits
     nbytes = (tiling.rows + tiling.columns) * inner * 2 / tiling.splits
     rounds = -(-blocks // (2 * chip.multiprocessors))
@@ -83,12 +122,16 @@ def _guess(tiling: StagedTiling, factors: Factors, chip: Chip) -> float:
 
 def staged_product(factors: Factors, tail: Tail, tiling: StagedTiling) -> KernelLaunch:
     """The launch of one tiling."""
-    (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
-    tiles = -(-rows // tiling.rows) * -(-columns // tiling.columns)
-    sources = [factors.a, factors.b, *tail.sources]
-    shared = max(_stages(tiling, inner) * _stage_bytes(tiling), _partial_bytes(tiling))
+    return staged(work_of(factors, tail), tiling)
+
+
+def staged(work: Work, tiling: StagedTiling) -> KernelLaunch:
+    """The launch of one tiling of some work."""
+    tiles = -(-work.rows // tiling.rows) * -(-work.columns // tiling.columns)
+    sources = [work.x, work.weight, *work.tail.sources]
+    shared = max(_stages(tiling, work.inner) * _stage_bytes(tiling), _partial_bytes(tiling))
     kernel = Kernel(
-        _text(factors, tail, tiling),
+        _text(work, tiling),
         (tiling.splits, tiles, 1),
         (32 * _WARPS, 1, 1),
         shared_bytes=shared,
@@ -98,7 +141,7 @@ def staged_product(factors: Factors, tail: Tail, tiling: StagedTiling) -> Kernel
         kernel,
         tuple(source.argument for source in sources),
         nbytes=sum(source.nbytes for source in sources),
-        flops=2 * rows * columns * inner,
+        flops=2 * work.rows * work.columns * work.inner,
         may_overlap=True,
     )
 
@@ -134,17 +177,16 @@ _MEET = (
 )
 
 
-def _text(factors: Factors, tail: Tail, tiling: StagedTiling) -> str:
-    (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
-    kind = str(factors.a.dtype)
+def _text(work: Work, tiling: StagedTiling) -> str:
+    rows, inner, tail = work.rows, work.inner, work.tail
+    kind = str(work.dtype)
     stages, steps = _stages(tiling, inner), _steps(tiling, inner)
     down = -(-rows // tiling.rows)
     stage, right = _stage_bytes(tiling), tiling.rows * _INNER * 2
-    is_weight = factors.b.constant is not None
+    is_weight = work.weight.constant is not None
     pitch, count = _pitch(tiling), tiling.rows * tiling.columns
-    early, finish = _tail_code(factors, tail, tiling)
-    load_weight = _load(tiling, "weight", factors.b, columns, inner)
-    load_rows = _load(tiling, "x", factors.a, rows, inner)
+    early, finish = _tail_code(work, tiling)
+    load_weight, load_rows = _load_weight(work, tiling), _load_rows(work, tiling)
     return f"""
 __device__ inline void NAME_copy(unsigned to, const void* from, bool is_there) {{
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(is_there ? 16 : 0));
@@ -242,20 +284,29 @@ NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
 """
 
 
-def _load(tiling: StagedTiling, name: str, source: Source, limit: int, inner: int) -> str:
-    """Statements that copy rows of a factor for step `step` of this block into the stage that it belongs to."""
-    is_left = name == "x"
-    rows, first = (tiling.rows, "first_row") if is_left else (tiling.columns, "first_column")
-    pitch, offset = (source.strides[-2], 0) if is_left else (source.strides[-1], tiling.rows * _INNER * 2)
+def _load_rows(work: Work, tiling: StagedTiling) -> str:
+    """Statements that copy rows for step `step` of this block into the stage that it belongs to."""
+    return _load(tiling, tiling.rows, 0, "x", f"const int line = first_row + row; {work.place('line', 'k')}")
+
+
+def _load_weight(work: Work, tiling: StagedTiling) -> str:
+    """The same for rows of the transposed weight."""
+    place = (
+        f"const int line = first_column + row; const bool is_there = line < {work.columns} && k < {work.inner}; "
+        f"const i64 from = (i64)line * {work.pitch} + k;"
+    )
+    return _load(tiling, tiling.columns, tiling.rows * _INNER * 2, "weight", place)
+
+
+def _load(tiling: StagedTiling, rows: int, offset: int, name: str, place: str) -> str:
     return f"""
     const unsigned to = base + step % STAGES * {_stage_bytes(tiling)} + {offset};
 #pragma unroll
     for (int i = 0; i < {rows * _INNER // 8 // (32 * _WARPS)}; i++) {{
       const int e = threadIdx.x + i * {32 * _WARPS}, row = e / {_INNER // 8}, piece = e % {_INNER // 8};
       const int k = (step * SPLITS + split) * {_INNER} + piece * 8;
-      const bool is_there = {first} + row < {limit} && k < {inner};
-      NAME_copy(to + row * {2 * _INNER} + (piece ^ row % 8) * 16,
-                is_there ? {name} + (i64)({first} + row) * {pitch} + k : {name}, is_there);
+      {place}
+      NAME_copy(to + row * {2 * _INNER} + (piece ^ row % 8) * 16, is_there ? {name} + from : {name}, is_there);
     }}"""
 
 
@@ -272,9 +323,9 @@ def _merge(tiling: StagedTiling, count: int, pitch: int) -> str:
 {_MEET}"""
 
 
-def _tail_code(factors: Factors, tail: Tail, tiling: StagedTiling) -> tuple[str, str]:
+def _tail_code(work: Work, tiling: StagedTiling) -> tuple[str, str]:
     """What each thread reads for its elements before the sums are there, and what it does with these."""
-    rows, columns = factors.a.shape[-2], factors.b.shape[-1]
+    rows, columns = work.rows, work.columns
     pitch, threads = _pitch(tiling), 32 * _WARPS
     rounds = tiling.rows * tiling.columns // (threads * tiling.splits)
     parts, part = (
@@ -288,13 +339,13 @@ def _tail_code(factors: Factors, tail: Tail, tiling: StagedTiling) -> tuple[str,
     early: list[str] = []
     late: list[str] = []
     for index in range(rounds):
-        element = tail.element_at(f"row{index}", f"column{index}", str(index))
+        before, element = work.element(f"row{index}", f"column{index}", str(index))
         early.append(
             f"const int e{index} = threadIdx.x + ({index} * SPLITS + split) * {threads}; "
             f"const int row{index} = first_row + e{index} / {tiling.columns}; "
             f"const int column{index} = first_column + e{index} % {tiling.columns}; "
             f"const bool is_there{index} = row{index} < {rows} && column{index} < {columns}; "
-            f"{element.declarations} if (is_there{index}) {{ {element.constants} {element.others} }}"
+            f"{before} {element.declarations} if (is_there{index}) {{ {element.constants} {element.others} }}"
         )
         late.append(
             f"if (is_there{index}) {{ "

@@ -3,6 +3,7 @@ r"""The CUDA code before every generated kernel: element types without header fi
 `get` takes a stored element to the type it is computed in, `put` rounds a computed value to a stored element. `begin()`
 is the first statement of every kernel: it lets the next kernel's blocks start and waits for what the kernels before
 wrote, so that launches may overlap (programmatic launch, compute capability 9.0); elsewhere it does nothing.
+`begin_alone()` waits only (`hand_over.py`).
 
 `EMULATED` is for tests that compile the same text for the host, with conversions of their own.
 """
@@ -47,6 +48,11 @@ _ASSEMBLY = r"""
 __device__ inline void begin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ inline void begin_alone() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }

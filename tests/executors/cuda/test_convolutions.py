@@ -167,6 +167,24 @@ def test_own_kernels_come_first_for_depthwise_and_exact_f32() -> None:
     assert names(convolution((1, 8, 9, 9), (8, 8, 3, 3), "relu", dtype=DType.F16))[0] == "cudnn"
 
 
+def test_images_in_half_precision_have_a_kernel_on_tensor_cores() -> None:
+    half: dict[str, Any] = {"dtype": DType.F16}
+    assert [each[:6] for each in names(convolution((1, 64, 9, 9), (8, 64, 3, 3), "bias", "relu", **half))] == [
+        *("cudnn", "cudnn-"),
+        *("staged", "staged", "staged"),
+        "gather",
+    ]
+    others = [
+        convolution((1, 64, 9, 9), (8, 64, 3, 3), "relu"),
+        convolution((1, 64, 9, 9), (8, 32, 3, 3), "relu", groups=2, **half),
+        convolution((1, 60, 9, 9), (8, 60, 3, 3), "relu", **half),
+        convolution((1, 64, 9, 9), (8, 64, 1, 1), "relu", **half),
+        convolution((1, 64, 9, 9), (8, 64, 3, 3), "relu", layout=lambda x: x, **half),
+        convolution((1, 64, 9, 9), (64, 8, 3, 3), "relu", is_transposed=True, **half),
+    ]
+    assert not [name for made in others for name in names(made) if name.startswith("staged")]
+
+
 def test_what_the_library_has_not_at_all_is_gathered() -> None:
     assert names(convolution((1, 8, 9, 9), (8, 8, 3, 3), dtype=DType.F64)) == ["gathered"]
     assert names(convolution((1, 8, 9, 9), (8, 8, 3, 3), pads=[-1, 0, 1, 1])) == ["gathered"]
@@ -178,6 +196,8 @@ def test_own_kernels_compile(chip: Chip) -> None:
     settings = [
         convolution((1, 16, 9, 9), (16, 1, 3, 3), "bias", "relu", "residual", groups=16, dtype=DType.F16, chip=chip),
         convolution((1, 6, 9, 9), (6, 1, 5, 5), "silu", groups=6, strides=[2, 2], chip=chip),
+        convolution((2, 64, 9, 9), (24, 64, 3, 3), "bias", "residual", "relu", dtype=DType.F16, chip=chip),
+        convolution((1, 512, 7, 7), (96, 512, 1, 1), "silu", pads=[0] * 4, dtype=DType.BF16, chip=chip),
         convolution((2, 9, 8, 8), (6, 3, 3, 3), "bias", "hard_swish", groups=3, dtype=DType.BF16, chip=chip),
         convolution((1, 3, 8, 8), (6, 3, 3, 3), dtype=DType.F16, layout=lambda x: x, chip=chip),
         convolution((1, 4, 5, 6), (4, 3, 3, 3), "bias", is_transposed=True, groups=2, strides=[2, 1], chip=chip),
