@@ -3,7 +3,7 @@
 #   make demo          real models, end to end
 #   make test          lint, then every test that needs no GPU
 #   make lint          format, ruff, mypy, pyright (make -k lint: all four, also when one fails)
-#   make conformance   the whole ONNX backend suite -> build/conformance.json
+#   make conformance   the whole ONNX backend suite, also through ONNX Runtime -> build/conformance*.json
 #   make bench         every benchmark, or BENCH="benchmarks/one.py"
 #   make gpu-test      tests/gpu, on a machine with an NVIDIA GPU
 #   make fuzz          property tests with fresh seeds for FUZZ_MINUTES (60)
@@ -88,6 +88,7 @@ test: lint
 conformance: environment
 	@mkdir -p build
 	$(VENV)/python -m capgraph.frontends.onnx.conformance --out build/conformance.json
+	$(VENV)/python -m capgraph.conformance --executor ort --out build/conformance-ort.json
 
 # Half of the time goes to passes: graphs that break one are kept in tests/passes/regressions, which `make test` replays.
 # In the other half each round of Hypothesis draws new examples; what failed stays in .hypothesis and is tried first.

@@ -176,15 +176,26 @@ def _run_indexed(index: int) -> Outcome:
 
 
 def run_suite(pattern: str, jobs: int, progress: Callable[[int, int], None]) -> list[Outcome]:
-    """The outcomes of all cases, in `jobs` processes; `progress` hears how many of how many are done."""
+    """The outcomes of all cases, in `jobs` processes (1: in this); `progress` hears how many of how many are done."""
     _cases[:] = cases(pattern)
     outcomes: list[Outcome] = []
-    # The cases hold functions and models that do not travel between processes, so the workers inherit them.
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        for outcome in pool.imap_unordered(_run_indexed, range(len(_cases)), chunksize=4):
-            outcomes.append(outcome)
-            progress(len(outcomes), len(_cases))
+    for outcome in _run_here() if jobs == 1 else _run_in_workers(jobs):
+        outcomes.append(outcome)
+        progress(len(outcomes), len(_cases))
     return sorted(outcomes, key=lambda outcome: (outcome.kind, outcome.name))
+
+
+def _run_here() -> Iterator[Outcome]:
+    return map(run_case, _cases)
+
+
+def _run_in_workers(jobs: int) -> Iterator[Outcome]:
+    """The cases hold functions and models that do not travel between processes, so the workers inherit them.
+
+    What has threads, such as a session of ONNX Runtime, must not be at work in this process then.
+    """
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        yield from pool.imap_unordered(_run_indexed, range(len(_cases)), chunksize=4)
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
