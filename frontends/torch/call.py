@@ -11,7 +11,7 @@ from ...ir.graph import Graph, Origin, Value
 from ...ir.ops import native
 from ...ir.types import DType, Kind, TensorType, type_symbols
 from .dtypes import dtype_of
-from .sizes import Sizes
+from .sizes import Sizes, UnknownSizeError
 
 Number: TypeAlias = bool | int | float | complex
 Scalar: TypeAlias = Number | SymDim
@@ -81,6 +81,17 @@ class Call:
     def ops(self, name: str, *inputs: Value | None, **attrs: Any) -> tuple[Value, ...]:
         """A new native node with its results."""
         return self.graph.append(native(name), inputs, attrs, origin=self.origin).outputs
+
+    def declared(self, name: str, *inputs: Value | None, **attrs: Any) -> Value:
+        """A native node that gives the first result, in the shape that PyTorch has found for it.
+
+        PyTorch knows the ranges of sizes: `x[:n]` has n elements where its size is never less.
+        """
+        try:
+            types = [TensorType(self.dtype, self.shape)]
+        except UnknownSizeError:
+            return self.op(name, *inputs, **attrs)
+        return self.graph.append(native(name), inputs, attrs, types=types, origin=self.origin).output
 
     def constant(self, content: Any, dtype: DType | None = None) -> Value:
         """A constant of an array, a number, or a `Constant`."""

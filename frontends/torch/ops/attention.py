@@ -24,10 +24,32 @@ def _attention(
     leading = q.shape[:-2]
     if not enable_gqa:
         k, v = (c.expand(x, (*leading, *x.shape[-2:])) for x in (k, v))
+    few = [_without_repeats(x) for x in (k, v)]
+    if few[0].shape[1:2] == few[1].shape[1:2]:
+        k, v = few
     operands = [_of_rank_4(c, x) for x in (q, k, v)]
     attrs = {"causal": is_causal, "scale": None if scale is None else float(scale)}
     result = c.op("attention", *operands, _mask(c, mask, leading), None, **attrs)
     return c.reshape(result, (*leading, q.shape[-2], v.shape[-1]))
+
+
+def _without_repeats(x: Value) -> Value:
+    """The heads behind repeated ones, [B, H, 1, S, D] expanded and reshaped: the native op shares heads by itself."""
+    repeated = _operand_of(x, "reshape")
+    single = _operand_of(repeated, "expand")
+    heads = _operand_of(single, "unsqueeze")
+    if repeated is None or single is None or heads is None or heads.tensor.rank != 4 or x.tensor.rank != 4:
+        return x
+    batch, count, one, *rest = single.shape
+    is_repeat = one == 1 and repeated.shape[:2] == (batch, count) and list(repeated.shape[3:]) == rest
+    joined = (batch, count * repeated.shape[2], *rest)
+    return heads if is_repeat and heads.shape == (batch, count, *rest) and x.shape == joined else x
+
+
+def _operand_of(x: Value | None, native: str) -> Value | None:
+    """What the value is made of by an op of that name; None if it is not made so."""
+    node = x.producer if x is not None else None
+    return node.operands[0] if node is not None and node.op.name == native else None
 
 
 def _of_rank_4(c: Call, x: Value) -> Value:

@@ -102,7 +102,7 @@ def _slice(c: Call, x: Value, dim: int, start: Dim | None, end: Dim | None, step
         return x
     if not c.may_mention((first, last), x):
         raise NotNative("bounds that running tells")
-    return c.slice(x, axis, first, last, step)
+    return c.declared("slice", x, axes=(axis,), starts=(first,), ends=(last,), steps=(step,))
 
 
 def _select(c: Call, x: Value, dim: int, index: Any) -> Value:

@@ -37,7 +37,8 @@ def _smooth(mode: str, antialias: bool = False) -> Lowering:
         if antialias and align_corners:
             raise NotNative("antialiasing between aligned corners")
         coordinates = "align_corners" if align_corners else "half_pixel"
-        return _resize(c, x, _scales(rest), mode=mode, **_ANTIALIASED[antialias], coordinate_mode=coordinates)
+        scales = () if align_corners else _scales(rest)  # the corners alone decide
+        return _resize(c, x, scales, mode=mode, **_ANTIALIASED[antialias], coordinate_mode=coordinates)
 
     return lower
 

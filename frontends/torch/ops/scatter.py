@@ -207,13 +207,14 @@ def _masked_write(c: Call, x: Value, indices: Sequence[Value | None], updates: V
 
 def _masked_scatter(c: Call, x: Value, mask: Value, source: Value) -> Value:
     """Elements of `source` in order at the places of a mask: each place reads at its number among them."""
-    wide = c.expand(mask, x.shape)
+    shape = c.shape
+    x, wide = c.expand(x, shape), c.expand(mask, shape)
     flat = c.reshape(wide, (x.tensor.size,))
     number = c.op("cumsum", c.cast(flat, DType.I64), axis=0, exclusive=True)
     size = source.tensor.size
     last = c.op("min", number, c.value(size - 1, DType.I64))
     chosen = c.op("gather", c.reshape(source, (size,)), last, axis=0)
-    return c.op("where", wide, c.reshape(c.cast(chosen, x.tensor.dtype), x.shape), x)
+    return c.op("where", wide, c.reshape(c.cast(chosen, x.tensor.dtype), shape), x)
 
 
 TABLE: dict[str, Lowering] = {
