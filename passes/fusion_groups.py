@@ -15,7 +15,7 @@ from ..ir.graph import Graph, Node, Value
 from ..ir.op import Trait
 from ..ir.ops.rules import normal_axes, normal_axis
 from ..ir.types import Kind, TensorType
-from .pattern import constant_of
+from .pattern import any_constant_of
 
 MAX_VISITS = 512
 """How many nodes a search for a path looks at before it takes it that there is one."""
@@ -141,7 +141,7 @@ class _Search:
         if any(node.op.has(Trait.LOOKUP) and value.producer in nodes for node in nodes for value in node.operands):
             return False
         inputs = set(outer_operands(nodes))
-        if len([value for value in inputs if constant_of(value) is None]) > self.limits.max_inputs:
+        if len([value for value in inputs if any_constant_of(value) is None]) > self.limits.max_inputs:
             return False
         return not self._has_way_back(nodes, inputs)
 

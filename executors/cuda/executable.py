@@ -10,6 +10,7 @@ from ...ir.errors import UnsupportedError
 from ..base import Executable
 from ..replay.counters import Counting, Stats
 from ..replay.executable import ReplayExecutable
+from ..replay.options import ReplayOptions
 from .arrays import DeviceArray, framework_of
 from .device import HOST_ARRAYS, CudaDevice
 from .eager import CudaEagerExecutable
@@ -85,6 +86,11 @@ class CudaExecutable:
         if framework is not None and isinstance(result, np.ndarray) and not result.dtype.hasobject:
             return framework.from_host(result)
         return result
+
+    @property
+    def options(self) -> ReplayOptions | None:
+        """What the user chose for a program that records."""
+        return self._inner.options if isinstance(self._inner, ReplayExecutable) else None
 
     # ---- reports
 

@@ -28,21 +28,23 @@ class DeviceState(DeviceArray):
 
     def copy(self) -> "DeviceState":
         """The same content in memory of its own."""
-        with self._alone():
+        with waited(self.native):
             return DeviceState(self.native.clone(), self._arrays)
 
     def __setitem__(self, _everything: Any, content: Any) -> None:
         given = content.native if isinstance(content, DeviceArray) else self._arrays.from_host(np.asarray(content))
-        with self._alone():
+        with waited(self.native):
             self.native.copy_(given)
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        import torch
 
-        torch.cuda.synchronize(self.native.device)
-        yield
-        torch.cuda.synchronize(self.native.device)
+@contextmanager
+def waited(tensor: Any) -> Iterator[None]:
+    """Waits for the device of a tensor before and after what is done within."""
+    import torch
+
+    torch.cuda.synchronize(tensor.device)
+    yield
+    torch.cuda.synchronize(tensor.device)
 
 
 def is_state(tensor: Any) -> bool:

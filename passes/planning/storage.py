@@ -18,7 +18,7 @@ from ...ir.op import Trait
 from ...ir.plan import Place, View, contiguous_strides, element_bytes
 from ...ir.target import Target
 from ...ir.types import Kind, TensorType
-from ..pattern import constant_of
+from ..pattern import any_constant_of
 from .layouts import channels_last_strides, channels_last_values
 
 
@@ -101,7 +101,7 @@ class _Assignment:
         for value in node.outputs:
             if not is_planned(value):
                 self._new_group(value, Place.DYNAMIC, step)
-            elif constant_of(value) is not None:
+            elif any_constant_of(value) is not None:
                 self._new_group(value, Place.CONSTANT, step)
                 self.result.aliases.add(node)
             elif value in self.parts.place:

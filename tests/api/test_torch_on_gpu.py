@@ -1,0 +1,127 @@
+"""torch.compile on a GPU that the host plays: tensors of the CPU count as tensors on the device."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from capgraph import cuda_programs, torch_backend
+from capgraph.cuda_programs import graphs_on
+from capgraph.executors.cuda import arrays, states
+from capgraph.executors.cuda.arrays import DeviceArray, TorchArrays
+from capgraph.frontends.torch import tensors
+from capgraph.frontends.torch.tensors import array_of, type_of
+from capgraph.ir.constant import Constant, Residence
+from capgraph.ir.errors import UnsupportedError
+
+from benchmarks.gpu.decode_model import Decoder, decoder
+from tests.executors.cuda.fake import FakeDriver, array_over, fake_device, meanings
+
+torch.set_num_threads(1)
+
+
+class CpuTensors(TorchArrays):
+    """Tensors of the CPU as a `Framework` on the fake GPU."""
+
+    def __init__(self, index: int, download: Any) -> None:
+        super().__init__(index, download)
+        self._device = torch.device("cpu")
+
+    def wrap(self, given: Any) -> DeviceArray:
+        like = array_of(given)
+        return DeviceArray(given.data_ptr(), like.dtype, like.shape, like.strides, given, self._download)
+
+    def address_like(self, given: Any, like: DeviceArray) -> int:
+        fits = given.dtype is like.native.dtype and given.shape == like.shape and given.is_contiguous()
+        return int(given.data_ptr()) if fits else 0
+
+    def over(self, address: int, shape: Any, strides: Any, dtype: Any) -> Any:
+        return tensors.tensor_of(array_over(address, shape, strides, dtype))
+
+    def stream(self) -> int:
+        return 7
+
+
+def resident(tensor: Any) -> Constant:
+    """A matrix is on the device, and nobody may read it on the host."""
+
+    def unreadable() -> Any:
+        raise UnsupportedError("a weight was read on the host")
+
+    if tensor.dim() < 2:
+        return Constant(array_of(tensor))
+    strides = tuple(stride * tensor.element_size() for stride in tensor.stride())
+    return Constant.elsewhere(type_of(tensor), unreadable, Residence("cuda:0", tensor.data_ptr(), strides, tensor))
+
+
+@pytest.fixture
+def gpu(tmp_path: Path) -> Iterator[FakeDriver]:
+    driver = FakeDriver()
+
+    def executor(device: str, options: Any, policy: Any, level: int, _tune: Any) -> Any:
+        return graphs_on(fake_device(tmp_path, driver), device, options, policy, level)
+
+    with (
+        patch.object(arrays, "_FRAMEWORKS", {"torch": CpuTensors}),
+        patch.object(states, "TorchArrays", CpuTensors),
+        patch.object(states, "is_state", lambda tensor: tensor.is_contiguous()),
+        patch.object(states, "waited", no_wait),
+        patch.object(cuda_programs, "cuda_graph_executor", executor),
+        patch.object(torch_backend, "_device_of", lambda _forward: "cuda"),
+        patch.object(tensors, "_constant", resident),
+        meanings(),
+    ):
+        torch._dynamo.reset()
+        yield driver
+
+
+@contextmanager
+def no_wait(_tensor: Any) -> Iterator[None]:
+    yield
+
+
+def spread(module: Decoder) -> Decoder:
+    """With larger weights, so that tokens are not those that went in."""
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if "embedding" not in name and parameter.dim() > 1:
+                parameter.mul_(6)
+    return module
+
+
+def test_a_decoder_is_recorded_once_over_the_weights_and_caches_of_torch(gpu: FakeDriver) -> None:
+    module = spread(decoder("decode-toy").float())
+    expected = copy.deepcopy(module)
+    compiled = torch.compile(module, backend=torch_backend.backend, fullgraph=True)
+    tokens = told = torch.tensor([3])
+    seen = set()
+    with torch.no_grad():
+        for index in range(12):
+            position = torch.tensor([index])
+            tokens, told = compiled(tokens, position)[0], expected(told, position)[0]
+            assert tokens.tolist() == told.tolist()
+            seen.add(int(tokens))
+            for cache, other in zip(module.caches, expected.caches, strict=True):
+                torch.testing.assert_close(cache, other, rtol=1e-4, atol=1e-5)
+    assert len(seen) > 3
+    (program,) = torch_backend.live_programs()
+    counters = program.stats().counters
+    assert (counters.captures, counters.replayed_calls, counters.refused_buckets) == (1, 11, 0)
+    assert all(bucket.pieces == 1 for bucket in program.stats().buckets)
+    assert "runs on the host" not in program.explain()
+
+
+def test_a_weight_that_changes_is_seen(gpu: FakeDriver) -> None:
+    module = torch.nn.Linear(4, 3)
+    compiled = torch.compile(module, backend=torch_backend.backend, fullgraph=True)
+    x = torch.randn(2, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), module(x))
+        module.weight.mul_(2)
+        torch.testing.assert_close(compiled(x), module(x))
+        compiled(x)
+        torch.testing.assert_close(compiled(x), module(x))
