@@ -25,7 +25,7 @@ from .selection import targets
 from .sources import Model, load_model
 
 INFINITE = float("inf")
-_RECORDING = ("graph",)  # executors that want to know the range of every size
+_RECORDING = ("graph", "ort@cuda")  # executors that want to know the range of every size
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,7 @@ def compare(
 ) -> ExecutorComparison:
     """Runs `model` in each of `executors` (default: all that there are) and in the reference evaluator.
 
+    An executor is named as in `optimize`, followed by "@" and a device where that is not "auto": "ort@cuda".
     `inputs` are sets of NumPy arrays by name; by default `draws` sets are drawn, for which `sizes` gives symbolic dims
     (others are small). The runs that are timed take turns, so that all executors meet the same state of the machine.
     An executor that cannot run is a result with its problem.
@@ -113,7 +114,7 @@ def compare(
     _refuse_random(graph, given[0], expected[0])
     names = executors or [target.executor for target in targets()]
     ranges = _ranges(graph, given)
-    trials = [_Trial(name, model, level, ranges if name in _RECORDING else None) for name in names]
+    trials = [_Trial(name, model, level, ranges if _records(name) else None) for name in names]
     for trial in trials:
         trial.check(given, expected, graph.output_names)
     for _ in range(runs):
@@ -128,6 +129,10 @@ def compare(
     )
 
 
+def _records(executor: str) -> bool:
+    return executor.startswith(_RECORDING)
+
+
 class _Trial:
     """One executor on its way through a comparison. What it raises becomes its result."""
 
@@ -138,8 +143,9 @@ class _Trial:
         gc.collect()
         self._memory = resident_bytes()
         start = time.perf_counter()
+        name, _, device = executor.partition("@")
         try:
-            self._program = optimize(model, executor=executor, level=level, dynamic=dynamic)
+            self._program = optimize(model, executor=name, device=device or "auto", level=level, dynamic=dynamic)
         except CapgraphError as error:
             self._fail(error)
             return

@@ -23,7 +23,10 @@ def configure(parser: ArgumentParser) -> None:
     """The arguments of `capgraph compare`."""
     parser.add_argument("model", metavar="MODEL", type=Path, help="an ONNX file")
     parser.add_argument(
-        "--executors", metavar="NAMES", type=_names, help="separated by commas (default: all, see capgraph doctor)"
+        "--executors",
+        metavar="NAMES",
+        type=_names,
+        help="separated by commas, each perhaps with its device: ort,graph@cuda (default: all, see capgraph doctor)",
     )
     parser.add_argument(
         "--input",

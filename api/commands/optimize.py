@@ -41,6 +41,11 @@ def configure(parser: ArgumentParser) -> None:
         help="standard: only standard operators (default); ort: ONNX Runtime's own as well",
     )
     parser.add_argument(
+        "--session-options",
+        action="store_true",
+        help="write the options of ONNX Runtime's sessions that suit the model beside it, as OUT.options.json",
+    )
+    parser.add_argument(
         "--check", metavar="N", type=count, default=0, help="run IN and OUT on N drawn inputs and compare the outputs"
     )
     parser.add_argument(
@@ -75,6 +80,7 @@ def run(arguments: Namespace) -> None:
         progress.advance(f"writing {arguments.output.name}")
         with _timed(seconds, "write"):
             model, comparison = _write(source.graph, arguments, sizes)
+            options = _write_options(source.graph, arguments) if arguments.session_options else None
     operators = operator_counts(model)
     facts: dict[str, Any] = {
         "model": str(arguments.model),
@@ -87,6 +93,7 @@ def run(arguments: Namespace) -> None:
         "passes": [asdict(each) for each in report.totals()],
         "rewrites": dict(sum((run.rewrites for run in report.runs), Counter[str]()).most_common()),
         "seconds": seconds,
+        "session_options": None if options is None else str(options),
         "check": None if comparison is None else asdict(comparison),
         "notes": [*source.notes, *_target_notes(arguments.target, operators)],
     }
@@ -154,6 +161,12 @@ def _write(graph: "Graph", arguments: Namespace, sizes: Mapping[str, int]) -> tu
     return model, found
 
 
+def _write_options(graph: "Graph", arguments: Namespace) -> Path:
+    from ..executors.ort.session_options import session_options, write_session_options
+
+    return write_session_options(session_options(graph), arguments.output)
+
+
 # ---- the text
 
 
@@ -168,6 +181,8 @@ def _text(facts: Mapping[str, Any]) -> str:
     if facts["check"] is not None:
         parts.append(_check_text(facts["check"]))
     parts += [f"note: {note}" for note in facts["notes"]]
+    if facts["session_options"] is not None:
+        parts.append(f"options of sessions: {facts['session_options']}")
     parts.append(
         f"{seconds['read']:.2f} s to read, {seconds['optimise']:.2f} to optimise, {seconds['write']:.2f} to write"
     )

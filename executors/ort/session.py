@@ -19,7 +19,7 @@ from .library import failures, onnxruntime
 
 _CPU_PROVIDER = "CPUExecutionProvider"
 
-_DISABLED_OPTIMIZERS = ("SkipLayerNormFusion",)
+DISABLED_OPTIMIZERS = ("SkipLayerNormFusion",)
 """Slower on the CPU than the addition and the normalisation by themselves: without it BERT takes 0.84 of the time,
 GPT-2 0.93, ViT 0.98 (one thread, paired medians). Of the options in benchmarks/ort_options.py no other is worth more
 than the noise."""
@@ -60,7 +60,7 @@ class Session:
         self._graph_name = graph.name
         self._inputs = [value.name for value in graph.inputs]
         self._outputs = list(graph.output_names)
-        self._session = opened(graph, _options(threads), [_CPU_PROVIDER], disabled=_DISABLED_OPTIMIZERS)
+        self._session = opened(graph, _options(threads), [_CPU_PROVIDER], disabled=DISABLED_OPTIMIZERS)
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """The outputs for inputs in the graph's order, as arrays that belong to the caller. Raises `RunFailure`."""

@@ -1,0 +1,76 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from capgraph.cli import main
+from capgraph.executors.ort.session_options import (
+    open_session,
+    options_path,
+    read_session_options,
+    session_options,
+    write_session_options,
+)
+from capgraph.frontends.onnx.saving import save_model
+from capgraph.ir.errors import ModelError, ResourceError, UnsupportedError
+from capgraph.ir.parser import parse
+
+GELU = "graph @g(%x: f32[2, 4]) { %y: f32[2, 4] = gelu(%x) return %y }"
+CONV = """
+graph @g(%x: f16[1, 3, 8, 8], %w: f16[4, 3, 3, 3]) {
+  %y: f16[1, 4, 6, 6] = conv(%x, %w, _) {strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1]}
+  return %y
+}
+"""
+
+
+def test_options_are_those_of_our_own_sessions_without_what_belongs_to_the_machine():
+    options = session_options(parse(CONV))
+    assert options["disabled_optimizers"] == {"CPUExecutionProvider": ["SkipLayerNormFusion"]}
+    assert options["providers"]["CUDAExecutionProvider"] == {
+        "sdpa_kernel": "3",
+        "prefer_nhwc": "1",
+        "enable_cuda_graph": "1",
+    }
+    assert "prefer_nhwc" not in session_options(parse(GELU))["providers"]["CUDAExecutionProvider"]
+
+
+def test_a_model_is_opened_with_the_options_beside_it(tmp_path: Path):
+    graph, path = parse(GELU), tmp_path / "model.onnx"
+    save_model(graph, path)
+    assert write_session_options(session_options(graph), path) == options_path(path)
+    session = open_session(path)
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    assert session.run(None, {"x": np.zeros((2, 4), np.float32)})[0].shape == (2, 4)
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"providers": {}}'])
+def test_options_that_are_not_there_or_not_readable(content: str | None, tmp_path: Path):
+    model = tmp_path / "model.onnx"
+    if content is not None:
+        options_path(model).write_text(content)
+    with pytest.raises(ModelError, match="has no options of sessions"):
+        read_session_options(model)
+
+
+def test_a_provider_that_is_not_there_and_a_model_that_is_refused(tmp_path: Path):
+    model = tmp_path / "model.onnx"
+    write_session_options(session_options(parse(GELU)), model)
+    with pytest.raises(UnsupportedError, match="has no CUDAExecutionProvider"):
+        open_session(model, "CUDAExecutionProvider")
+    model.write_bytes(b"no model")
+    with pytest.raises(UnsupportedError, match=r"refuses model\.onnx"):
+        open_session(model)
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path: Path):
+    with pytest.raises(ResourceError, match="cannot be written"):
+        write_session_options({}, tmp_path / "missing" / "model.onnx")
+
+
+def test_the_command_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    source, target = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    save_model(parse(GELU), source)
+    assert main(["optimize", str(source), "-o", str(target), "--session-options", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["session_options"] == str(options_path(target))
+    assert open_session(target).get_inputs()[0].name == "x"
