@@ -17,6 +17,7 @@ from .ir.constant import Array, is_array
 from .ir.errors import CapgraphError, InputError, UnsupportedError
 from .ir.evaluate import Sizes, bind_inputs, evaluate_graph
 from .ir.graph import Graph
+from .ir.target import HOST, Target
 from .ir.types import DType
 from .optimization import optimize
 from .passes.numeric import draw_sizes
@@ -93,7 +94,7 @@ def compare(
     runs: int = 20,
     level: int = 2,
 ) -> ExecutorComparison:
-    """Runs `model` in each of `executors` (default: all that there are) and in the reference evaluator.
+    """Runs `model` in each of `executors` (default: all that can run here) and in the reference evaluator.
 
     An executor is named as in `optimize`, followed by "@" and a device where that is not "auto": "ort@cuda".
     `inputs` are sets of NumPy arrays by name; by default `draws` sets are drawn, for which `sizes` gives symbolic dims
@@ -112,7 +113,7 @@ def compare(
         raise InputError("there is no set of inputs", remedy="leave inputs out to draw some")
     expected = [_reference(graph, each) for each in given]
     _refuse_random(graph, given[0], expected[0])
-    names = executors or [target.executor for target in targets()]
+    names = executors or [_name(target) for target in targets() if target.is_available]
     ranges = _ranges(graph, given)
     trials = [_Trial(name, model, level, ranges if _records(name) else None) for name in names]
     for trial in trials:
@@ -127,6 +128,10 @@ def compare(
         runs,
         tuple(trial.finish() for trial in trials),
     )
+
+
+def _name(target: Target) -> str:
+    return target.executor if target.device == HOST.device else f"{target.executor}@{target.device}"
 
 
 def _records(executor: str) -> bool:

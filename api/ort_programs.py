@@ -5,14 +5,15 @@ from dataclasses import replace
 from functools import partial
 
 from .executors.base import Executor
-from .executors.cuda.availability import checked_index, cuda_problem
+from .executors.cuda.availability import checked_index
 from .executors.cuda.eager import SizedPlanner
 from .executors.cuda.executor import CudaEagerExecutor, CudaExecutor, open_device
 from .executors.ort.gpu.device import OrtDevice
 from .executors.ort.gpu.executable import OneThreadExecutor
 from .executors.ort.gpu.provider import Provider, cuda_provider
 from .executors.ort.gpu.sessions import in_sessions
-from .executors.ort.library import problem_here, required
+from .executors.ort.gpu.target import ORT_ON_CUDA
+from .executors.ort.library import required
 from .executors.replay.dispatcher import Planner
 from .executors.replay.executor import ReplayExecutor
 from .executors.replay.modes import CaptureMode, InputPolicy
@@ -25,8 +26,6 @@ from .ir.target import Target
 from .passes.planning.padding import mask_padding, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
-
-ORT_ON_CUDA = Target("ort", "cuda", captures=True, alignment=256, strided_views=False)
 
 
 class SessionPlanner:
@@ -103,11 +102,3 @@ def _policies(options: ReplayOptions) -> dict[str, InputPolicy]:
             remedy='use the policy "copy", "rerecord" or "refuse"',
         )
     return {name: InputPolicy.COPY if policy is InputPolicy.AUTO else policy for name, policy in given.items()}
-
-
-def ort_on_cuda_target() -> Target:
-    """The executor "ort" on a GPU, with what is in the way here."""
-    problem, remedy = problem_here()
-    if not problem:
-        problem, remedy = cuda_problem()
-    return replace(ORT_ON_CUDA, problem=problem, remedy=remedy)

@@ -46,8 +46,9 @@ def check_device(device: str) -> None:
 def targets() -> list[Target]:
     """Every executor, in the order in which "auto" tries them: where it runs, or why it cannot; then those on a GPU."""
     from .cuda_programs import cuda_target
+    from .executors.ort.gpu.target import ort_on_cuda_target
 
-    return [*(make().target() for make in _EXECUTORS.values()), cuda_target()]
+    return [*(make().target() for make in _EXECUTORS.values()), ort_on_cuda_target(), cuda_target()]
 
 
 def _first_available() -> str:
