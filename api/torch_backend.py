@@ -12,14 +12,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .frontends.torch.aot import AotModel, from_aot
 from .frontends.torch.decompositions import aot_decompositions, composites_kept
-from .frontends.torch.tensors import tensor_of
-from .ir.dims import symbols
+from .ir.dims import evaluate, symbols
 from .ir.errors import UnsupportedError
 from .ir.types import TensorType
 from .optimization import Choices
 from .selection import is_cuda
 from .sources import LoadedModel
-from .torch_program import TorchProgram
+from .torch_program import TorchProgram, as_tensor
 
 OPTIONS = ("executor", "device", "mode", "buckets", "dynamic", "level", "verify", "capture", "tune", "strict")
 """What `torch.compile(..., options={...})` takes: the options of `capgraph.optimize`."""
@@ -165,11 +164,21 @@ class CompiledFunction:
         for name, position in self._written:
             if name in results:
                 with torch.no_grad():
-                    arguments[position].copy_(_tensor(results[name]))
-        return [
-            plain if name is None else results[name].item() if name in model.numbers else _tensor(results[name])
+                    arguments[position].copy_(as_tensor(results[name]))
+        found = [
+            plain if name is None else results[name].item() if name in model.numbers else as_tensor(results[name])
             for name, plain in zip(model.outputs, model.plain, strict=True)
         ]
+        if self._imported.views:
+            self._set_views(found, arguments)
+        return found
+
+    def _set_views(self, results: list[Any], arguments: Sequence[Any]) -> None:
+        """Puts views of the arguments where the function gives such."""
+        sizes = {name: arguments[place].shape[axis] for name, (place, axis) in self._imported.sizes.items()}
+        for index, view in self._imported.views.items():
+            shape, strides = ([evaluate(dim, sizes) for dim in dims] for dims in (view.shape, view.strides))
+            results[index] = arguments[view.argument].as_strided(shape, strides, evaluate(view.offset, sizes))
 
     def _renew(self, arguments: Sequence[Any]) -> None:
         """Compiles again where a weight or buffer is another tensor, or a weight has other content."""
@@ -198,10 +207,6 @@ def _device_of(forward: Any) -> str:
 
 def _input(argument: Any) -> Any:
     return np.broadcast_to(np.zeros((), np.bool_), (int(argument),)) if isinstance(argument, int) else argument
-
-
-def _tensor(result: Any) -> Any:
-    return tensor_of(result) if isinstance(result, np.ndarray) else result
 
 
 def compile_with(target: Any = None, **options: Any) -> Any:

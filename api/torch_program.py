@@ -120,7 +120,7 @@ class TorchProgram(Program):
             _write_back(tensor, results.pop(self._model.state_outputs[name]))
         if not speaks_torch:
             return results
-        return {name: tensor_of(value) if isinstance(value, np.ndarray) else value for name, value in results.items()}
+        return {name: as_tensor(value) for name, value in results.items()}
 
     def _array(self, name: str, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -157,9 +157,16 @@ def _size_carrier(size: int) -> Any:
     return np.broadcast_to(np.zeros((), np.bool_), (size,))
 
 
+def as_tensor(value: Any) -> Any:
+    """A result as a tensor, contiguous as those of nearly all operators."""
+    if not isinstance(value, np.ndarray):
+        return value
+    return tensor_of(value if value.flags.c_contiguous else value.copy())
+
+
 def _write_back(tensor: Any, content: Any) -> None:
     with torch.no_grad():
-        tensor.copy_(tensor_of(content) if isinstance(content, np.ndarray) else content)
+        tensor.copy_(as_tensor(content))
 
 
 def _ranged_axes(program: TorchProgram) -> list[tuple[str, int, str, int, int | None]]:

@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from ...ir.dims import SymDim, symbols
+from ...ir.dims import Dim, SymDim, symbols
 from ...ir.graph import Graph, Value
 from ...ir.types import DType, TensorType, type_symbols
 from ...ir.verify import verify
 from .call import Call
 from .dtypes import dtype_of
-from .importer import FxImporter
+from .importer import FxImporter, unneeded_nodes
 from .model import TorchModel
 from .sizes import Sizes
 from .tensors import SharedConstants
@@ -24,11 +24,24 @@ class AotModel:
 
     `model.inputs` has the name of each argument, None for one that is not asked for: a weight, or a size that other
     arguments tell. `written` are the arguments that the function writes to, by the name of the output that is their new
-    content; `model.states` are those among them that are always the same tensor.
+    content; `model.states` are those among them that are always the same tensor. `views` are the results, by position,
+    that are views of arguments; `sizes` says for each symbol which argument's shape tells it, and at which axis.
     """
 
     model: TorchModel
     written: dict[str, int] = field(default_factory=dict)
+    views: dict[int, "InputView"] = field(default_factory=dict)
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class InputView:
+    """A result that is a view of an argument: which, and the shape, strides and offset (in elements) that it has."""
+
+    argument: int
+    shape: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+    offset: Dim
 
 
 def from_aot(module: Any, fixed: Mapping[int, Any]) -> AotModel:
@@ -59,14 +72,16 @@ class _AotImport:
     def run(self) -> AotModel:
         for position, node in enumerate(self.placeholders):
             self.importer.known[node] = self._argument(position, node)
+            self._learn_sizes(position, node.meta.get("val"))
         self._add_sizes()
         results: Sequence[Any] = ()
+        unneeded = unneeded_nodes(self.module.graph)
         for node in self.module.graph.nodes:
             if node.op == "output":
                 results = self.importer.operand(node.args[0])
             elif str(node.target) == "aten.copy_.default":
                 self.importer.known[node] = self.importer.known[node.args[1]]
-            elif node.op != "placeholder":
+            elif node.op != "placeholder" and node not in unneeded:
                 self.importer.known[node] = self.importer.import_node(self.module, node)
         self._set_outputs(results)
         verify(self.graph)
@@ -92,6 +107,12 @@ class _AotImport:
         ty = TensorType(dtype_of(value.dtype), self.sizes.dims(value.shape))
         return self.graph.add_input(node.name, ty)
 
+    def _learn_sizes(self, position: int, value: Any) -> None:
+        for axis, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+            dim = self.sizes.dim(size)
+            if isinstance(dim, SymDim) and str(dim) in dim.symbols:
+                self.result.sizes.setdefault(str(dim), (position, axis))
+
     def _add_sizes(self) -> None:
         """Inputs for the sizes that no tensor's shape tells: of such an input nothing but its length counts."""
         told = frozenset[str]().union(*(type_symbols(value.type) for value in self.graph.inputs))
@@ -107,7 +128,13 @@ class _AotImport:
         call = Call(self.graph, self.sizes, "output", (), None)
         values: list[Value] = []
         names: list[str] = []
+        views = self._views()
+        self.result.views = views
         for index, result in enumerate(results):
+            if index in views:
+                model.outputs.append(None)
+                model.plain.append(None)
+                continue
             if not isinstance(result, Value | SymDim):
                 model.outputs.append(None)
                 model.plain.append(result)
@@ -115,7 +142,7 @@ class _AotImport:
             names.append(f"out{index}")
             if isinstance(result, SymDim):
                 model.numbers.add(names[-1])
-            values.append(result if isinstance(result, Value) else call.op("dim", value=result))
+            values.append(result if isinstance(result, Value) else call.value(result, DType.I64))
             model.outputs.append(names[-1])
             model.plain.append(None)
         pairs = []
@@ -127,6 +154,26 @@ class _AotImport:
             self.result.written[names[-1]] = self.placeholders.index(target)
         self.graph.set_outputs(values, names)
         self.graph.set_states(pairs)
+
+    def _views(self) -> dict[int, InputView]:
+        """The results whose fake tensor lies in the memory of that of an argument."""
+        memory = {
+            node.meta["val"].untyped_storage()._cdata: position
+            for position, node in enumerate(self.placeholders)
+            if isinstance(node.meta.get("val"), torch.Tensor)
+        }
+        output = next(node for node in self.module.graph.nodes if node.op == "output")
+        found: dict[int, InputView] = {}
+        for index, node in enumerate(output.args[0]):
+            value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+            if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+                continue
+            position = memory.get(value.untyped_storage()._cdata)
+            if position is not None:
+                dims = self.sizes.dims
+                offset = self.sizes.dim(value.storage_offset())
+                found[index] = InputView(position, dims(value.shape), dims(value.stride()), offset)
+        return found
 
     def _content(self, call: Call, target: Any, source: Any) -> Value:
         """What is copied to an input, in its type."""

@@ -109,8 +109,16 @@ class Call:
         if isinstance(operand, Value):
             return self.cast(operand, dtype)
         if isinstance(operand, SymDim):
-            return self.cast(self.op("dim", value=operand), dtype)
+            return self.cast(self._size(operand), dtype)
         return self.constant(_in_dtype(operand, dtype), dtype)
+
+    def _size(self, dim: SymDim) -> Value:
+        """A size as a value i64[]."""
+        teller = self.sizes.teller(dim)
+        if teller is None or teller[0].graph is not self.graph:
+            return self.op("dim", value=dim)
+        value, axis = teller
+        return self.reshape(self.op("shape", value, start=axis, end=axis + 1), ())
 
     def cast(self, x: Value, dtype: DType) -> Value:
         """`x` in another dtype; itself if it has that already."""

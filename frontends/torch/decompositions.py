@@ -48,7 +48,7 @@ KEPT = (
     *("count_nonzero", "linspace", "eye", "one_hot", "narrow", "movedim", "repeat_interleave", "clamp", "take"),
     *("addcmul", "addcdiv", "rad2deg", "deg2rad", "logit", "nan_to_num", "sinc", "special_sinc"),
     *("searchsorted", "bucketize", "median", "argsort", "kthvalue", "isinf", "isneginf", "isposinf", "copysign"),
-    *("norm", "linalg_vector_norm", "logsumexp", "cumprod"),
+    *("norm", "linalg_vector_norm", "logsumexp", "cumprod", "lstm", "gru", "rnn_tanh", "rnn_relu"),
 )
 """ATen operators with a lowering that says more than their decomposition."""
 

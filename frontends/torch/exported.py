@@ -233,7 +233,7 @@ class _Importing:
                 self.model_.outputs.append(None)
                 self.model_.plain.append(output)
                 continue
-            value = output if isinstance(output, Value) else call.op("dim", value=output)
+            value = output if isinstance(output, Value) else call.value(output, DType.I64)
             name = _free_name(f"{_plain_name(spec.target)}_next" if is_state else _plain_name(spec.arg.name), names)
             if is_state:
                 held = _plain_name(spec.target)

@@ -58,7 +58,7 @@ def _attribute(call: Call, given: Any, operands: list[Value]) -> Any:
         operands.append(given)
         return _TENSOR
     if isinstance(given, SymDim):
-        operands.append(call.op("dim", value=given))
+        operands.append(call.value(given, DType.I64))
         return _NUMBER
     if isinstance(given, list | tuple):
         return tuple(_attribute(call, item, operands) for item in given)

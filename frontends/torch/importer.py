@@ -25,24 +25,9 @@ from .origins import origin_of
 from .sizes import Sizes, UnknownSizeError
 from .tensors import SharedConstants
 
-IGNORED = frozenset(
-    {
-        "aten._linalg_check_errors.default",
-        "aten._assert_async.msg",
-        "aten._assert_scalar.default",
-        "aten._assert_tensor_metadata.default",
-        "aten.sym_constrain_range.default",
-        "aten.sym_constrain_range_for_size.default",
-        "aten._functional_assert_async.msg",
-    }
-)
-"""Calls that only check: what tracing assumed of sizes the signature checks, and a singular matrix gives infinities."""
-
 
 class FxImporter:
     """Imports the nodes of one fx graph into `graph`. Those of a region share `sizes` and `constants`."""
-
-    checks_only = IGNORED
 
     def __init__(self, graph: Graph, sizes: Sizes, constants: SharedConstants) -> None:
         self.graph = graph
@@ -82,12 +67,13 @@ class FxImporter:
     def import_module(self, module: Any, inputs: Sequence[Any]) -> Any:
         """Imports the graph of `module` with `inputs` for its placeholders, and gives what it returns."""
         given = iter(inputs)
+        unneeded = unneeded_nodes(module.graph)
         for node in module.graph.nodes:
             if node.op == "placeholder":
                 self.known[node] = next(given)
             elif node.op == "output":
                 return self.operand(node.args[0])
-            else:
+            elif node not in unneeded:
                 self.known[node] = self.import_node(module, node)
         return None
 
@@ -110,8 +96,6 @@ class FxImporter:
             )
         if node.target is operator.getitem:
             return self.operand(node.args[0])[node.args[1]]
-        if str(node.target) in IGNORED:
-            return None
         rule = control_flow.RULES.get(getattr(node.target, "__name__", ""))
         if rule is not None:
             return rule(self, node, self.operand(node.args), self.operand(node.kwargs))
@@ -161,7 +145,7 @@ class FxImporter:
     def _check_type(self, call: Call, value: Value, expected: Any) -> None:
         ty = value.tensor
         if len(expected.shape) == ty.rank:
-            self.sizes.bind_result(expected.shape, ty.dims)
+            self.sizes.bind_result(expected.shape, value)
         try:
             wanted = TensorType(dtype_of(expected.dtype), self.sizes.dims(expected.shape))
         except UnknownSizeError:
@@ -171,6 +155,17 @@ class FxImporter:
                 f"{call.name} was imported as {ty}, but PyTorch gives {wanted}",
                 remedy="please report it; until then, keep the operator out of the model",
             )
+
+
+def unneeded_nodes(graph: Any) -> frozenset[Any]:
+    """The nodes of a functional graph that nothing reads but checks."""
+    found: set[Any] = set()
+    for node in reversed(graph.nodes):
+        if node.op in ("placeholder", "output") or str(node.target) == "aten.copy_.default":
+            continue
+        if all(user in found for user in node.users):
+            found.add(node)
+    return frozenset(found)
 
 
 def bound_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

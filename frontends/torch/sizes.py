@@ -13,6 +13,7 @@ import torch
 
 from ...ir.dims import Dim, dim_max, dim_min, product, symbol
 from ...ir.errors import UnsupportedError
+from ...ir.graph import Value
 
 
 class UnknownSizeError(Exception):
@@ -25,6 +26,7 @@ class Sizes:
     def __init__(self, names: Mapping[str, str] | None = None) -> None:
         self._names = dict(names or {})
         self._found: dict[str, Dim] = {}
+        self._tellers: dict[str, tuple[Value, int]] = {}
 
     def dim(self, size: Any) -> Dim:
         """The dim of an int or SymInt. Raises `UnknownSizeError` where it depends on the content of a tensor."""
@@ -47,12 +49,17 @@ class Sizes:
             raise UnsupportedError(f"the size {expr} cannot be written as a dim ({type(expr).__name__})")
         return rule(self, expr)
 
-    def bind_result(self, shape: Sequence[Any], found: Sequence[Dim]) -> None:
-        """Learns the sizes that a result has told first: `shape` is what PyTorch calls them, `found` their dims."""
-        for size, dim in zip(shape, found, strict=True):
+    def bind_result(self, shape: Sequence[Any], result: Value) -> None:
+        """Learns the sizes that a result has told first: `shape` is what PyTorch calls them."""
+        for axis, (size, dim) in enumerate(zip(shape, result.shape, strict=True)):
             expr = size.node.expr if isinstance(size, torch.SymInt) else None
             if expr is not None and expr.is_Symbol and _is_found_by_running(expr.name):
                 self._found.setdefault(expr.name, dim)
+                self._tellers.setdefault(str(dim), (result, axis))
+
+    def teller(self, dim: Dim) -> tuple[Value, int] | None:
+        """A value that has this dim, which only running tells, as the size of an axis; None if none is known."""
+        return self._tellers.get(str(dim))
 
     def name_of(self, torch_name: str) -> str:
         """What the graph calls a symbol of PyTorch's."""

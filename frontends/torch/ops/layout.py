@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.dims import Dim, Truth, dim_max, dim_min, is_at_least, product
+from ....ir.dims import Dim, dim_max, dim_min, product
 from ....ir.graph import Value
 from ....ir.types import DType, Kind
 from ..call import Call, Lowering, NotNative, axis_of
@@ -272,9 +272,7 @@ def _on_diagonal(c: Call, x: Value, offset: int, dim1: int, dim2: int) -> tuple[
     return flat, c.op("add", steps, c.value(below * width + above, DType.I64)), order
 
 
-def _diagonal_scatter(
-    c: Call, x: Value, source: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> Value:
+def _diagonal_scatter(c: Call, x: Value, source: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     """`x` with `source` written on a diagonal."""
     flat, places, order = _on_diagonal(c, x, offset, dim1, dim2)
     indices = c.expand(places, source.shape)

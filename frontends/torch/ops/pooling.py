@@ -113,7 +113,7 @@ def _greatest_of_parts(c: Call, x: Value, axes: int, sizes: Sequence[Any]) -> Va
     """Axis by axis; parts are read at their places, the last of them again where a part is shorter."""
     for place, parts in enumerate(sizes):
         axis = x.tensor.rank - axes + place
-        size = int(x.shape[axis])  # type: ignore[call-overload]  # the caller has seen to it
+        size = int(x.shape[axis])  # type: ignore[arg-type]  # the caller has seen to it
         starts = [part * size // parts for part in range(parts)]
         ends = [-(-(part + 1) * size // parts) for part in range(parts)]
         longest = max(end - start for start, end in zip(starts, ends, strict=True))
