@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ..ir.binding import Sizes, bind_attr, mentioned, plain_sizes
 from ..ir.graph import Graph, Node, Value
+from ..ir.op import FRESH
 from ..ir.ops.regions import free_symbols
 from ..ir.types import Type, bind_type
 from .rewriter import Rewriter
@@ -51,6 +52,23 @@ class KnownSizes:
         changes.update(self._bound_regions(node))
         if changes:
             self._rewriter.set_attrs(node, **changes)
+        told = self._told_by_rule(node)
+        self._sizes.update(told)
+        for value in node.outputs:
+            self._refine(value, bind_type(value.type, told))
+
+    def _told_by_rule(self, node: Node) -> Sizes:
+        """The sizes that `node` made symbols for and that its rule knows, now that more is known of the operands."""
+        made = mentioned(value.type for value in node.outputs)
+        made -= self._bound | mentioned(value.type for value in node.operands)
+        if not made or node.op.is_foreign:
+            return {}
+        inferred = node.op.result_types(
+            [value.type if value is not None else None for value in node.inputs], node.attrs
+        )
+        pairs = zip(node.outputs, inferred, strict=True)
+        sizes = (each for value, ty in pairs for each in plain_sizes(value.type, ty))
+        return {name: size for name, size in sizes if name in made and size != FRESH}
 
     def _refine(self, value: Value, ty: Type) -> None:
         if ty == value.type:

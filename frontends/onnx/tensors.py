@@ -221,6 +221,8 @@ def _from_typed_field(tensor: TensorProto, dtype: DType, shape: tuple[int, ...])
     flat = np.array(getattr(tensor, field), dtype=numpy_type)
     if dtype in (DType.C64, DType.C128):
         return _sized(tensor, flat.view(dtype.numpy), shape).reshape(shape)
+    if dtype.bits == 6:  # one element in each entry, in its low bits
+        return _sized(tensor, (flat & 0x3F).astype(np.uint8), shape).view(dtype.numpy).reshape(shape)
     if dtype.bits < 8:
         return _from_bytes(tensor, flat.astype(np.uint8).tobytes(), dtype, shape)
     if dtype.is_float and field == "int32_data":

@@ -20,7 +20,7 @@ from capgraph.ir.dims import symbol
 from capgraph.ir.errors import CapgraphError, ModelError, UnsupportedError
 from capgraph.ir.op import FRESH
 from capgraph.ir.types import DType, OpaqueType, OptionalType, SequenceType, TensorType
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from onnx import TensorProto, numpy_helper
 
@@ -59,6 +59,8 @@ def test_onnx_reads_the_same_as_is_written(dtype, shape, seed):
     assert theirs.tobytes() == constant.array.tobytes()
 
 
+@example(DType.F6E2M3, (3, 5), 1)
+@example(DType.F6E3M2, (4,), 2)
 @given(st.sampled_from(WITH_NUMBER), SHAPES, st.integers(0, 99))
 def test_typed_fields_are_read_as_onnx_reads_them(dtype, shape, seed):
     numbers = np.random.default_rng(seed).integers(0, 2, shape)
