@@ -33,6 +33,9 @@ LARGEST_REGION = 64
 ROUNDING_LEVEL = 3
 """From this level on products in f32 run on tensor cores, which round factors to 11 bits (TF32)."""
 
+NORMED_ROWS = 4
+"""Up to so many rows a product norms them itself, as each of its warps reads them whole."""
+
 FUSING_LEVEL = 2
 """From this level on nodes share kernels: values inside of one are not rounded to their dtype."""
 
@@ -80,7 +83,9 @@ class CudaPlanner:
 
 def fuse_for(graph: Graph, backend: Backend, kept_outside: Collection[str] = ()) -> None:
     """Fuses what `backend` has a kernel for. Regions without one, or with an op that is kept, are taken apart again."""
-    Pipeline(((Fuse(max_nodes=LARGEST_REGION, rows_behind_products=False, lookups=True),),)).run(graph, check="none")
+    Pipeline(
+        ((Fuse(max_nodes=LARGEST_REGION, rows_behind_products=False, lookups=True, normed_rows=NORMED_ROWS),),)
+    ).run(graph, check="none")
     for node in [node for node in graph.nodes if node.op.name == "fused"]:
         inside = {each.op.name for each in node.attrs["body"].nodes}
         if not inside.isdisjoint(kept_outside) or not backend.captures(node):

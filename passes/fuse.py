@@ -13,7 +13,7 @@ from ..ir.extract import extract
 from ..ir.graph import Graph, Node, Value
 from ..ir.ops import native
 from .base import Pass
-from .fusion_groups import FusionLimits, Group, fusion_groups, outer_operands
+from .fusion_groups import FusionLimits, Group, fusion_groups, norm_before, outer_operands
 from .pattern import constant_of
 from .rewriter import Rewriter
 
@@ -35,15 +35,41 @@ class Fuse(Pass):
     epilogues: bool = True
     rows_behind_products: bool = True
     lookups: bool = False
+    normed_rows: int = 0
 
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
-        limits = FusionLimits(self.max_nodes, self.max_inputs, self.epilogues, self.rows_behind_products, self.lookups)
+        if self.normed_rows:
+            _norm_for_each_product(graph, self.normed_rows, rewriter)
+        limits = FusionLimits(
+            self.max_nodes,
+            self.max_inputs,
+            self.epilogues,
+            self.rows_behind_products,
+            self.lookups,
+            self.normed_rows,
+        )
         groups = [group for group in fusion_groups(graph, limits) if rewriter.may_rewrite("fuse", group.nodes[-1])]
         if not groups:
             return
         rewriter.reorder(_contracted_order(graph, groups))
         for group in groups:
             _fuse(graph, group, rewriter)
+
+
+def _norm_for_each_product(graph: Graph, most_rows: int, rewriter: Rewriter) -> None:
+    """Gives products that share the norm of few rows one each, where they are all that reads it."""
+    for node in graph.nodes:
+        if node.op.name != "rms_norm" or node.output.is_graph_output or node.output.use_count < 2:
+            continue
+        users = node.output.users
+        if any(norm_before(user, most_rows) is not node or user.operands[1] is node.output for user in users):
+            continue
+        if not rewriter.may_rewrite("norm-for-each-product", node):
+            return
+        for user in users[1:]:
+            rewriter.at(user)
+            own = rewriter.node(node.op, node.inputs, dict(node.attrs)).output
+            rewriter.replace(user, rewriter.node(user.op, (own, *user.inputs[1:]), dict(user.attrs)).output)
 
 
 def _contracted_order(graph: Graph, groups: Sequence[Group]) -> list[Node]:

@@ -7,6 +7,7 @@ where a backend can do so lookups in tables outside of it. Every node is in one 
 computed twice.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -26,7 +27,8 @@ class FusionLimits:
     """What a backend can generate code for: nodes and inputs of a kernel, and whether products take epilogues.
 
     `rows_behind_products` says whether work on whole rows (norms, softmax) may follow a product in its kernel,
-    `lookups` whether a kernel may take its operands out of tables by index.
+    `lookups` whether a kernel may take its operands out of tables by index. `normed_rows` is up to how many rows a
+    product may norm itself: each of its threads reads whole rows anyway.
     """
 
     max_nodes: int = 64
@@ -34,6 +36,7 @@ class FusionLimits:
     epilogues: bool = True
     rows_behind_products: bool = True
     lookups: bool = False
+    normed_rows: int = 0
 
 
 @dataclass(eq=False)
@@ -80,6 +83,20 @@ def role_of(node: Node, limits: FusionLimits) -> _Role | None:
     return _Role(shape, is_product=True) if traits & Trait.PRODUCT and limits.epilogues else None
 
 
+def norm_before(product: Node, most_rows: int) -> Node | None:
+    """The `rms_norm` whose few rows, at most `most_rows`, a product with a constant matrix has as its left factor."""
+    if product.op.name != "matmul" or not most_rows:
+        return None
+    rows, weight = product.operands
+    norm = rows.producer
+    if norm is None or norm.op.name != "rms_norm" or any_constant_of(weight) is None or weight.tensor.rank != 2:
+        return None
+    *outer, _ = rows.shape
+    is_last = normal_axis(norm.attrs["axis"], len(rows.shape)) == len(rows.shape) - 1
+    count = math.prod(dim for dim in outer if isinstance(dim, int))
+    return norm if is_last and all(isinstance(dim, int) for dim in outer) and count <= most_rows else None
+
+
 def _is_tensor(value: Value) -> bool:
     return (
         isinstance(value.type, TensorType) and value.type.shape is not None and value.type.dtype.kind is not Kind.STRING
@@ -123,12 +140,21 @@ class _Search:
         """
         own = Group(role.domain, [node], role.reduced, role.is_product)
         self.group_of[node] = own
+        if role.is_product:
+            self._take_norm(node, own)
         if role.is_product or role.is_lookup:
             return
         for value in node.operands:
             other = self.group_of.get(value.producer) if value.producer is not None else None
             if other is not None and other is not own and self._may_join(other, own):
                 own = self._joined(other, own)
+
+    def _take_norm(self, node: Node, own: Group) -> None:
+        """Puts the norm of a product's rows into its group, where nothing else reads it."""
+        norm = norm_before(node, self.limits.normed_rows)
+        if norm is not None and norm.output.use_count == 1 and len(self.group_of[norm].nodes) == 1:
+            own.nodes.insert(0, norm)
+            self.group_of[norm] = own
 
     def _may_join(self, first: Group, second: Group) -> bool:
         if len(first.nodes) + len(second.nodes) > self.limits.max_nodes or (first.has_product and second.has_product):

@@ -4,13 +4,14 @@ cuBLASLt takes 5 us for such a product, of which reading the weight is a third.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from ...ir.plan import element_bytes
 from ...ir.types import DType
-from .codegen.types import stored
+from .codegen.types import number, stored
 from .launch import Candidate, Chip, Kernel, KernelLaunch, Lowering
 from .products import Factors, factors_of, packed_weight, product_operands
-from .regions import Region, source_of
+from .regions import Region, Source, source_of
 from .split_products import fits, split_product, tilings
 from .staged_products import staged_product
 from .staged_products import tilings as staged_tilings
@@ -38,6 +39,19 @@ def lower_few_rows(region: Region) -> Iterator[Candidate]:
     if fits(factors):
         for tiling in tilings(factors, chip):
             yield Candidate(tiling.name, (split_product(factors, tail, tiling, chip),))
+
+
+def lower_normed_rows(region: Region) -> Iterator[Candidate]:
+    """The same for rows that the kernel norms itself: every warp has whole rows in its hands."""
+    tail = tail_of(region)
+    a, b, _ = product_operands(region)
+    if tail is None or region.norm is None or len(a.shape) < 2 or len(b.shape) != 2:
+        return
+    factors = factors_of(a, packed_weight(b), source_of(region.task.results[0]))
+    gain = region.sources[region.norm.operands[1]] if len(region.norm.operands) > 1 else None
+    if _fits_columns(factors) and (gain is None or (gain.dtype is a.dtype and gain.strides == (1,))):
+        norm = Norm(float(region.norm.attrs["epsilon"]), gain)
+        yield Candidate("normed-columns", (_by_columns(factors, tail, region.task.chip, norm),))
 
 
 def lower_some_rows(region: Region) -> Iterator[Candidate]:
@@ -73,12 +87,13 @@ def _fits_columns(factors: Factors) -> bool:
     )
 
 
-def _by_columns(factors: Factors, tail: Tail, chip: Chip) -> KernelLaunch:
+def _by_columns(factors: Factors, tail: Tail, chip: Chip, norm: "Norm | None" = None) -> KernelLaunch:
     columns = factors.b.shape[-1]
     blocks = min(-(-columns // _WARPS), 2 * chip.multiprocessors)
-    sources = [factors.a, factors.b, *tail.sources]
+    gains = [] if norm is None or norm.gain is None else [norm.gain]
+    sources = [factors.a, factors.b, *gains, *tail.sources]
     return KernelLaunch(
-        Kernel(_text(factors, tail), (blocks, 1, 1), (32 * _WARPS, 1, 1)),
+        Kernel(_text(factors, tail, norm), (blocks, 1, 1), (32 * _WARPS, 1, 1)),
         tuple(source.argument for source in sources),
         nbytes=sum(source.nbytes for source in sources),
         flops=2 * factors.a.shape[-2] * columns * factors.a.shape[-1],
@@ -86,7 +101,24 @@ def _by_columns(factors: Factors, tail: Tail, chip: Chip) -> KernelLaunch:
     )
 
 
-def _text(factors: Factors, tail: Tail) -> str:
+@dataclass(frozen=True)
+class Norm:
+    """An `rms_norm` of the rows before the product; `gain` is what it multiplies its columns with."""
+
+    epsilon: float
+    gain: Source | None
+
+    def parameter(self, kind: str) -> str:
+        """The kernel's parameter for the gain."""
+        return "" if self.gain is None else f"const {kind}* gain, "
+
+    @property
+    def factor(self) -> str:
+        """What an element of the row is multiplied with before the sum."""
+        return "" if self.gain is None else " * get(g.v[e])"
+
+
+def _text(factors: Factors, tail: Tail, norm: Norm | None = None) -> str:
     """A warp for each column; lanes take every 32nd piece of 16 bytes, and the first have a row each at the end."""
     (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
     kind = stored(factors.a.dtype)
@@ -97,6 +129,23 @@ def _text(factors: Factors, tail: Tail) -> str:
     wait = '#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.wait;" ::: "memory");\n#endif'
     is_weight = factors.b.constant is not None
     element = tail.element_at("lane", "column")
+    gain = norm is not None and norm.gain is not None
+    scales = (
+        ""
+        if norm is None
+        else f"""
+  float scales[ROWS] = {{}};
+  for (int k = lane * {size}; k < {inner}; k += {32 * size})
+#pragma unroll
+    for (int m = 0; m < ROWS; m++) {{
+      const NAME_piece p = *(const NAME_piece*)(x + (i64)m * {factors.a.strides[-2]} + k);
+#pragma unroll
+      for (int e = 0; e < {size}; e++) scales[m] += get(p.v[e]) * get(p.v[e]);
+    }}
+#pragma unroll
+  for (int m = 0; m < ROWS; m++)
+    scales[m] = rsqrtf(warp_fold<sum, 32>(scales[m]) / {inner} + {number(norm.epsilon, "float")});"""
+    )
     return f"""
 typedef pack<{kind}, {size}> NAME_piece;
 __device__ inline NAME_piece NAME_load(const void* at) {{
@@ -106,7 +155,7 @@ __device__ inline NAME_piece NAME_load(const void* at) {{
   return u.p;
 }}
 extern "C" __global__ void __launch_bounds__({32 * _WARPS})
-NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
+NAME(const {kind}* x, const {kind}* weight, {norm.parameter(kind) if norm else ""}{", ".join(tail.parameters)}) {{
   constexpr int ROWS = {rows}, DEPTH = {depth};
   const int lane = threadIdx.x % 32, first = blockIdx.x * {_WARPS} + threadIdx.x / 32;
   NAME_piece w[DEPTH];
@@ -122,6 +171,7 @@ NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
 #pragma unroll
   for (int s = 0; s < DEPTH; s++) load(w[s], first, s);
 {wait if is_weight else ""}
+{scales}
   for (int column = first; column < {columns}; column += gridDim.x * {_WARPS}) {{
     {element.declarations}
     if (lane < ROWS) {{ {element.constants} {element.others} }}
@@ -130,12 +180,13 @@ NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
 #pragma unroll
       for (int s = 0; s < DEPTH; s++) {{
         const int k = ((piece + s) * 32 + lane) * {size};
+{"        NAME_piece g = {}; if (k < " + str(inner) + ") g = *(const NAME_piece*)(gain + k);" if gain else ""}
 #pragma unroll
         for (int m = 0; m < ROWS; m++) {{
           NAME_piece p = {{}};
           if (k < {inner}) p = *(const NAME_piece*)(x + (i64)m * {factors.a.strides[-2]} + k);
 #pragma unroll
-          for (int e = 0; e < {size}; e++) sums[m] += get(p.v[e]) * get(w[s].v[e]);
+          for (int e = 0; e < {size}; e++) sums[m] += get(p.v[e]) * get(w[s].v[e]){norm.factor if norm else ""};
         }}
         const int next = piece + s + DEPTH;
         const bool goes_on = next < {pieces};
@@ -145,7 +196,7 @@ NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
     float total = 0;
 #pragma unroll
     for (int m = 0; m < ROWS; m++) {{
-      const float whole = warp_fold<sum, 32>(sums[m]);
+      const float whole = warp_fold<sum, 32>(sums[m]){" * scales[m]" if norm else ""};
       if (lane == m) total = whole;
     }}
     if (lane < ROWS) {{

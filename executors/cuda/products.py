@@ -397,8 +397,11 @@ def lower_product(task: Task) -> Iterator[Candidate]:
     region = region_of(task)
     if region is None or region.anchor.op.name not in ("matmul", "gemm"):
         return
-    from .gemv import lower_few_rows, lower_some_rows
+    from .gemv import lower_few_rows, lower_normed_rows, lower_some_rows
 
+    if region.norm is not None:
+        yield from lower_normed_rows(region)
+        return
     yield from lower_few_rows(region)
     some = list(lower_some_rows(region))
     by_cublaslt = list(_by_cublaslt(region))

@@ -87,6 +87,8 @@ class Region:
     anchor: Node
     sources: Mapping[Value, Source]
     results: tuple[Value, ...]
+    norm: Node | None = None
+    """An `rms_norm` of the rows that the heavy node is to read: its operand stands for the heavy node's."""
 
     @property
     def is_alone(self) -> bool:
@@ -119,9 +121,19 @@ def region_of(task: Task) -> Region | None:
     if len(heavy) != 1:
         return None
     sources = dict(_sources_of_body(task, body))
+    norm = _norm_before(heavy[0], sources)
+    if norm is not None:
+        sources[norm.output] = sources[norm.operands[0]]
     if not all(value in sources for value in heavy[0].operands):
         return None
-    return Region(task, heavy[0], sources, body.outputs)
+    return Region(task, heavy[0], sources, body.outputs, norm)
+
+
+def _norm_before(heavy: Node, sources: Mapping[Value, Source]) -> Node | None:
+    norm = heavy.operands[0].producer
+    if norm is None or norm.op.name != "rms_norm" or heavy.op.name != "matmul":
+        return None
+    return norm if all(value in sources for value in norm.operands) else None
 
 
 def body_of(node: Node) -> Graph:

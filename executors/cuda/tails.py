@@ -84,7 +84,7 @@ def _after(region: Region) -> Iterator[Node]:
     if region.is_alone:
         return
     for node in body_of(region.task.node).nodes:
-        if node is not region.anchor and node.inputs:
+        if node not in (region.anchor, region.norm) and node.inputs:
             yield node
 
 

@@ -167,6 +167,40 @@ def test_what_makes_the_operand_of_a_product_does_not_join_it_behind() -> None:
     assert all(body[0] == "matmul" for body in fused_bodies(graph) if "matmul" in body)
 
 
+def products_of_one_norm(rows: int, *, read_elsewhere: bool = False) -> Graph:
+    """Two products of one norm, of which the second is an epilogue's."""
+    return parse(
+        f"""
+        graph @main(%x: f32[1, {rows}, 4]) {{
+          %v: f32[4, 2] = constant() {{value = dense<f32[4, 2]: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]>}}
+          %w: f32[4, 2] = constant() {{value = dense<f32[4, 2]: [8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]>}}
+          %n: f32[1, {rows}, 4] = rms_norm(%x, _)
+          %a: f32[1, {rows}, 2] = matmul(%n, %v)
+          %b: f32[1, {rows}, 2] = matmul(%n, %w)
+          %s: f32[1, {rows}, 2] = silu(%a)
+          %g: f32[1, {rows}, 2] = mul(%s, %b)
+          {f"%t: f32[1, 4, {rows}] = transpose(%n) {{perm = [0, 2, 1]}}" if read_elsewhere else ""}
+          return {"%g, %t" if read_elsewhere else "%g"}
+        }}
+        """
+    )
+
+
+def test_a_product_of_few_rows_norms_them_itself() -> None:
+    graph = products_of_one_norm(2)
+    Pipeline(((Fuse(normed_rows=2),),)).run(graph, check="numeric")
+    assert [node.op.name for node in graph.nodes if node.inputs] == ["fused", "fused"]
+    assert sorted(fused_bodies(graph)) == [["rms_norm", "matmul"], ["rms_norm", "matmul", "silu", "mul"]]
+
+
+def test_a_norm_of_many_rows_or_with_other_readers_stays_one() -> None:
+    for graph in (products_of_one_norm(3), products_of_one_norm(2, read_elsewhere=True)):
+        Pipeline(((Fuse(normed_rows=2),),)).run(graph, check="numeric")
+        names = [node.op.name for node in graph.nodes]
+        assert names.count("rms_norm") == 1
+        assert not any("rms_norm" in body for body in fused_bodies(graph))
+
+
 def test_without_epilogues_products_stay_alone() -> None:
     check_pass(
         Fuse(epilogues=False),

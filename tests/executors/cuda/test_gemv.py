@@ -1,0 +1,82 @@
+"""Products of few rows with a weight, whose rows the kernel norms itself; run on the host."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from capgraph.executors.cuda.launch import Candidate, Chip, KernelLaunch
+from capgraph.executors.cuda.products import lower_product
+from capgraph.ir.graph import Graph
+from capgraph.ir.ops import native
+from capgraph.ir.types import DType, TensorType
+from capgraph.passes.fuse import Fuse
+from capgraph.passes.pipeline import Pipeline
+
+from tests.executors.cuda.compiling import compile_problems
+from tests.executors.cuda.emulator import HAS_COMPILER, kernels_of
+from tests.executors.cuda.solving import Setting, constant, setting
+from tests.executors.cuda.test_products import drawn
+
+_LOAD = re.compile(r'asm volatile\("ld\.global.*?: "l"\(at\)\);', re.DOTALL)
+
+
+def emulated(candidate: Candidate) -> Candidate:
+    """The kernel with its load of 16 bytes as the host does it."""
+    (launch,) = candidate.launches
+    assert isinstance(launch, KernelLaunch)
+    text, count = _LOAD.subn("memcpy(&u, at, 16);", launch.kernel.text)
+    assert count == 1
+    text = text.replace(")\nNAME(", ") NAME(")
+    return replace(candidate, launches=(replace(launch, kernel=replace(launch.kernel, text=text)),))
+
+
+def normed(rows: int, inner: int, columns: int, dtype: DType, *, has_gain: bool = True, gated: bool = False) -> Setting:
+    """x and a gain to rms_norm(x) @ W, gated by another tensor."""
+    graph, inputs = Graph(), {"x": 3 * drawn((1, rows, inner), dtype)}
+    x = graph.add_input("x", TensorType(dtype, (1, rows, inner)))
+    gain = constant(graph, drawn((inner,), dtype, 2)) if has_gain else None
+    y = graph.append(native("rms_norm"), [x, gain], {"axis": -1, "epsilon": 0.25}).output
+    weight = constant(graph, drawn((inner, columns), dtype, 1))
+    value = graph.append(native("matmul"), [y, weight]).output
+    if gated:
+        inputs["gate"] = drawn((1, rows, columns), dtype, 3)
+        value = graph.append(native("mul"), [graph.add_input("gate", value.type), value]).output
+    graph.set_outputs([value])
+    Pipeline(((Fuse(normed_rows=8),),)).run(graph, check="none")
+    return setting(graph, inputs, chip=Chip(multiprocessors=1))
+
+
+def only(made: Setting) -> Candidate:
+    (found,) = lower_product(made.task)
+    assert found.name == "normed-columns"
+    return found
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="g++ runs the kernel")
+@pytest.mark.parametrize("has_gain", [False, True])
+@pytest.mark.parametrize(("rows", "inner", "gated"), [(1, 512, False), (1, 520, True), (3, 4360, True)])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16])
+def test_rows_are_normed_in_the_kernel(
+    dtype: DType, rows: int, inner: int, gated: bool, has_gain: bool, tmp_path: Path
+) -> None:
+    made = normed(rows, inner, 32, dtype, has_gain=has_gain, gated=gated)
+    (found,), (expected,) = made.found(emulated(only(made)), tmp_path), made.expected
+    wide, told = found.astype(np.float64), expected.astype(np.float64)
+    tolerance = {DType.F32: 1e-5, DType.F16: 3e-3, DType.BF16: 2e-2}[dtype]
+    assert np.linalg.norm(wide - told) <= tolerance * np.linalg.norm(told)
+
+
+def test_what_does_not_fit_has_no_way() -> None:
+    assert not list(lower_product(normed(5, 512, 32, DType.BF16).task)), "too many rows"
+    assert not list(lower_product(normed(1, 511, 32, DType.BF16).task)), "rows that are no whole pieces"
+
+
+def test_kernels_compile() -> None:
+    made = [
+        normed(1, 512, 32, dtype, has_gain=has_gain)
+        for dtype in (DType.F32, DType.F16, DType.BF16)
+        for has_gain in (False, True)
+    ]
+    assert not compile_problems(kernels_of(map(only, made)))
