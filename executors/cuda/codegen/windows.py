@@ -9,7 +9,7 @@ from ....ir.types import DType
 from ..launch import Candidate, KernelLaunch, Lowering, Task
 from . import flat
 from .kernels import Parameter, at, ordered_like, per_position, reach_type, read, widest, written
-from .layouts import Layout
+from .layouts import Layout, index_lines
 from .moving import operand, result, zero
 from .program import Program, raw
 from .regions import flops_of
@@ -156,29 +156,56 @@ def _lower_with_indices(task: Task) -> Iterator[Candidate]:
 
 
 def _lower_unpool(task: Task) -> Iterator[Candidate]:
-    x, indices, target, attrs = raw(operand(task)), operand(task, 1), raw(result(task)), task.node.attrs
-    spatial = range(len(attrs["kernel"]))
-    ends = attrs["pads"][len(attrs["kernel"]) :]
-    natural = [
-        (x.shape[d + 2] - 1) * attrs["strides"][d] + attrs["kernel"][d] - attrs["pads"][d] - ends[d] for d in spatial
+    """Each place is told the last element that names it, then takes that one: also where indices are equal.
+
+    What the places are told is a maximum of integers, which is the same in whichever order threads come.
+    """
+    x, indices, target, scratch = raw(operand(task)), operand(task, 1), raw(result(task)), task.scratch
+    if not x.size:
+        filled = Program(target.shape)
+        filled.store(Name(zero(target), target.dtype), target)
+        yield Candidate("zeros", flat.launch([filled], task.chip))
+        return
+    nbytes = 4 * target.size
+    if scratch is None or nbytes > task.scratch_bytes or max(x.size, target.size) >= 2**31:
+        return
+    last = Parameter("int*", "last", scratch)
+    cleared = per_position([last], target.size, ["last[p] = 0;"], nbytes)
+    told = per_position([last, read("indices", indices)], x.size, _telling_lines(task), indices.nbytes + 4 * x.size)
+    ctype = reach_type((x, target))
+    taking = [
+        *index_lines("t", "p", target.shape, ctype),
+        f"const int found = last[p]; {target.ctype} taken = {zero(target)};",
+        "if (found) {",
+        *index_lines("c", "(unsigned)(found - 1)", x.shape, ctype),
+        f"taken = x[{at(x)}]; }}",
+        f"y[{at(target, 't')}] = taken;",
     ]
-    filled = Program(target.shape)
-    filled.store(Name(zero(target), target.dtype), target)
-    launches = list(flat.launch([filled], task.chip))
-    if x.size:
-        ctype = reach_type((x, indices, target))
-        lines = [
-            *ordered_like(x).lines("p", ctype),
-            f"i64 rest = indices[{at(indices)}]; if (rest < 0) return;",
-        ]
-        for axis, size in reversed(list(enumerate((*target.shape[:2], *natural)))):
-            lines.append(f"const i64 t{axis} = rest % {max(size, 1)}; rest /= {max(size, 1)};")
-        lines.append("if (rest) return;")
-        lines += [f"if (t{d + 2} >= {target.shape[d + 2]}) return;" for d in spatial]
-        lines.append(f"y[{at(target, 't')}] = x[{at(x)}];")
-        parameters = [written("y", target), read("x", x), read("indices", indices)]
-        launches.append(per_position(parameters, x.size, lines, 2 * x.nbytes + indices.nbytes, ctype=ctype))
-    yield Candidate("unpool", tuple(launches))
+    parameters = [written("y", target), read("x", x), last]
+    taken = per_position(parameters, target.size, taking, x.nbytes + target.nbytes + nbytes, flops_of(task))
+    yield Candidate("unpool", (cleared, told, taken), nbytes)
+
+
+def _telling_lines(task: Task) -> list[str]:
+    """Element number `p`, counted in row-major order, tells its place; an index outside of the image tells none."""
+    indices, target, attrs = operand(task, 1), result(task), task.node.attrs
+    count = len(attrs["kernel"])
+    begins, ends = attrs["pads"][:count], attrs["pads"][count:]
+    natural = [
+        (indices.shape[d + 2] - 1) * attrs["strides"][d] + attrs["kernel"][d] - begins[d] - ends[d]
+        for d in range(count)
+    ]
+    lines = [
+        *index_lines("c", "p", indices.shape, reach_type((indices,))),
+        f"i64 rest = indices[{at(indices)}]; if (rest < 0) return;",
+    ]
+    for axis, size in reversed(list(enumerate((*target.shape[:2], *natural)))):
+        lines.append(f"const i64 t{axis} = rest % {max(size, 1)}; rest /= {max(size, 1)};")
+    outside = " || ".join(["rest", *(f"t{d + 2} >= {target.shape[d + 2]}" for d in range(count))])
+    place = "0"
+    for axis, size in enumerate(target.shape):
+        place = f"({place} * {size} + t{axis})"
+    return [*lines, f"if ({outside}) return;", f"atomicMax(last + {place}, (int)p + 1);"]
 
 
 LOWERINGS: Mapping[str, Lowering] = {

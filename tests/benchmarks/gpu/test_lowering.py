@@ -15,7 +15,8 @@ from capgraph.passes.planning.check_plan import check_plan
 from capgraph.passes.planning.planner import make_plan
 
 from benchmarks.gpu.lowering import lower
-from tests.benchmarks.gpu.emulator import HAS_COMPILER, EmulatedPlan, relative_error
+from tests.benchmarks.gpu.emulator import EmulatedPlan, relative_error
+from tests.executors.cuda.emulator import HAS_COMPILER
 
 needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")
 

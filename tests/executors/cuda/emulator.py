@@ -3,6 +3,7 @@
 `__syncthreads` and shuffles hand over to the next thread, so blocks behave as on a device, one after another. Compiled
 as it stands, the text proves its arithmetic, its indices and its barriers; only conversions of f16 and bf16, and what
 needs instructions of the device, are other code. A launch is refused when threads of a block meet different barriers.
+Blocks and threads can also run backwards, the last one first: results must not depend on who comes first.
 """
 
 import ctypes
@@ -25,10 +26,9 @@ from capgraph.ir.plan import Plan
 
 HAS_COMPILER = shutil.which("g++") is not None
 
-_DEVICE = r"""
+_COROUTINES = r"""
 #include <cmath>
 #include <cstring>
-#include <ucontext.h>
 #define EMULATED
 #define __global__
 #define __device__
@@ -36,9 +36,40 @@ _DEVICE = r"""
 #define __launch_bounds__(...)
 struct Three { unsigned x, y, z; };
 static Three threadIdx, blockIdx, blockDim, gridDim;
-static ucontext_t scheduler, thread_of[1024];
+static const size_t stack_bytes = 1 << 17;
 static char* stacks[1024];
 static bool is_done[1024];
+static void run_threads();  // the kernel, again and again
+#ifdef __x86_64__
+typedef void* Context;
+static Context scheduler, thread_of[1024];
+// Registers that a function has to keep go to the one stack and come from the other. ucontext asks the kernel each time.
+__attribute__((naked, noinline)) static void change(Context*, Context) {
+  asm("push %rbp; push %rbx; push %r12; push %r13; push %r14; push %r15; mov %rsp, (%rdi); mov %rsi, %rsp;"
+      "pop %r15; pop %r14; pop %r13; pop %r12; pop %rbx; pop %rbp; ret");
+}
+static void resume(unsigned t) { change(&scheduler, thread_of[t]); }
+static void pause(unsigned t) { change(&thread_of[t], scheduler); }
+static void prepare(unsigned t) {
+  void** top = (void**)(((size_t)stacks[t] + stack_bytes - 256) & ~(size_t)15);
+  top[6] = (void*)run_threads;
+  thread_of[t] = top;
+}
+#else
+#include <ucontext.h>
+static ucontext_t scheduler, thread_of[1024];
+static void resume(unsigned t) { swapcontext(&scheduler, &thread_of[t]); }
+static void pause(unsigned t) { swapcontext(&thread_of[t], &scheduler); }
+static void prepare(unsigned t) {
+  getcontext(&thread_of[t]);
+  thread_of[t].uc_stack.ss_sp = stacks[t];
+  thread_of[t].uc_stack.ss_size = stack_bytes;
+  makecontext(&thread_of[t], run_threads, 0);
+}
+#endif
+"""
+
+_DEVICE = r"""
 static unsigned long long exchanged[1024];
 static int barriers_of[1024], voted, votes;
 alignas(16) static unsigned char dynamic_memory[1 << 18];
@@ -46,7 +77,7 @@ static unsigned rank_of() { return threadIdx.x + blockDim.x * threadIdx.y; }
 static void __syncthreads() {
   const unsigned me = rank_of();
   barriers_of[me]++;
-  swapcontext(&thread_of[me], &scheduler);
+  pause(me);
 }
 static int __syncthreads_or(int x) {
   if (x) voted = 1;
@@ -86,6 +117,7 @@ template <class T> static T __shfl_up_sync(unsigned, T x, int lanes) {
   __syncthreads();
   return other;
 }
+static int atomicMax(int* at, int x) { const int old = *at; if (x > old) *at = x; return old; }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 static inline double __dmul_rn(double a, double b) { return a * b; }
@@ -120,37 +152,43 @@ void put(bf16& to, float x) {
 
 _LAUNCH = r"""
 static void (*kernel)(void**); static void** arguments;
-static void body() {
-  kernel(arguments);
-  is_done[rank_of()] = true;
+static void run_threads() {
+  for (;;) {
+    kernel(arguments);
+    is_done[rank_of()] = true;
+    pause(rank_of());
+  }
 }
+static bool is_backwards;
 static int run_block(unsigned count) {
   for (unsigned t = 0; t < count; t++) {
-    if (!stacks[t]) stacks[t] = new char[131072];
-    getcontext(&thread_of[t]);
-    thread_of[t].uc_stack.ss_sp = stacks[t];
-    thread_of[t].uc_stack.ss_size = 131072;
-    thread_of[t].uc_link = &scheduler;
-    makecontext(&thread_of[t], body, 0);
+    if (!stacks[t]) {
+      stacks[t] = new char[stack_bytes];
+      prepare(t);
+    }
     is_done[t] = false; barriers_of[t] = 0;
   }
   for (unsigned left = count; left;) {
     left = 0;
-    for (unsigned t = 0; t < count; t++) {
+    for (unsigned turn = 0; turn < count; turn++) {
+      const unsigned t = is_backwards ? count - 1 - turn : turn;
       if (is_done[t]) continue;
       threadIdx = {t % blockDim.x, t / blockDim.x, 0};
-      swapcontext(&scheduler, &thread_of[t]);
+      resume(t);
       left += !is_done[t];
     }
   }
   for (unsigned t = 1; t < count; t++) if (barriers_of[t] != barriers_of[0]) return 1;
   return 0;
 }
+extern "C" void set_backwards(int backwards) { is_backwards = backwards; }
 extern "C" int launch(void* function, const unsigned* grid, const unsigned* block, void** given) {
   kernel = (void (*)(void**))function; arguments = given;
   blockDim = {block[0], block[1], 1}; gridDim = {grid[0], grid[1], grid[2]};
-  for (unsigned k = 0; k < grid[2]; k++) for (unsigned j = 0; j < grid[1]; j++) for (unsigned i = 0; i < grid[0]; i++) {
-    blockIdx = {i, j, k};
+  const unsigned count = grid[0] * grid[1] * grid[2];
+  for (unsigned turn = 0; turn < count; turn++) {
+    const unsigned b = is_backwards ? count - 1 - turn : turn;
+    blockIdx = {b % grid[0], b / grid[0] % grid[1], b / grid[0] / grid[1]};
     memset(dynamic_memory, 0xff, sizeof(dynamic_memory));
     if (run_block(block[0] * block[1])) return 1;
   }
@@ -178,12 +216,20 @@ def _wrapped(kernel: Kernel) -> str:
     return f'{text.replace("NAME", name)}\nextern "C" void call_{name}(void** a) {{ {name}({arguments}); }}\n'
 
 
-def compiled(kernels: Iterable[Kernel], folder: Path) -> ctypes.CDLL:
+def _hosted_prelude() -> str:
+    prelude = PRELUDE.replace("#ifndef EMULATED", _SMALL_FLOATS + "#ifndef EMULATED", 1)
+    return prelude.replace("#define INFINITE", _DEFINED + "#define INFINITE", 1)
+
+
+HOSTED_PRELUDE = _hosted_prelude()
+"""What comes before every generated kernel, with conversions of small floats for the host."""
+
+
+def compiled(kernels: Iterable[Kernel], folder: Path, prelude: str = HOSTED_PRELUDE) -> ctypes.CDLL:
     """All kernels as a library in `folder`."""
     distinct = {kernel.text: kernel for kernel in kernels}
-    prelude = PRELUDE.replace("#ifndef EMULATED", _SMALL_FLOATS + "#ifndef EMULATED", 1)
-    prelude = prelude.replace("#define INFINITE", _DEFINED + "#define INFINITE", 1)
-    whole = _DEVICE + prelude + "".join(_wrapped(kernel) for kernel in distinct.values()) + _LAUNCH
+    wrapped = "".join(_wrapped(kernel) for kernel in distinct.values())
+    whole = _COROUTINES + _DEVICE + prelude + wrapped + _LAUNCH
     name = hashlib.sha256(whole.encode()).hexdigest()[:16]
     path = folder / f"{name}.cpp"
     path.write_text(whole)
@@ -216,15 +262,17 @@ def _argument(argument: Place | Packed | Scalar, base: Callable[[int], int], hel
 class Emulator:
     """The kernels of a library, run over the memory of one plan."""
 
-    def __init__(self, plan: Plan, library: ctypes.CDLL) -> None:
+    def __init__(self, plan: Plan, library: ctypes.CDLL, *, backwards: bool = False) -> None:
         self.plan = plan
         self.library = library
+        self.backwards = backwards
         self.arena = HostArena(plan.arena_bytes, plan.alignment)
         self.placement = Placement(plan, self.arena)
         self._held: list[object] = []
 
     def run(self, candidate: Candidate) -> None:
         """Runs the launches of one step."""
+        self.library.set_backwards(self.backwards)
         for each in candidate.launches:
             assert isinstance(each, KernelLaunch)
             launched(self.library, each, self._base)

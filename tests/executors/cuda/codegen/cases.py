@@ -87,11 +87,8 @@ def _error(found: Array, expected: Array) -> float:
 
 
 def subject_cases(repeats: int = 1) -> Iterator[Case]:
-    """A node of every op that has kernels, with every dtype of every operand, `repeats` times with other shapes.
-
-    Without max_unpool: where indices are equal, as random ones are, its kernel leaves open which element stays.
-    """
-    for subject in subjects(sorted(LOWERINGS.keys() - {"fused", "max_unpool"})):
+    """A node of every op that has kernels, with every dtype of every operand, `repeats` times with other shapes."""
+    for subject in subjects(sorted(LOWERINGS.keys() - {"fused"})):
         if subject.dtype is DType.STRING:
             continue
         for repeat in range(repeats):
@@ -382,6 +379,14 @@ def image_cases() -> Iterator[Case]:
             last,
         )
         yield made(f"unpool {dtype}", _unpooled, first)
+        yield made(f"unpool, last {dtype}", lambda b, x: _unpooled(b, _to_nchw(b, x)), last)
+        same = {"kernel": (3, 3), "strides": (2, 2), "pads": (0, 0, 0, 0)}
+        yield made(
+            f"unpool, equal indices {dtype}",
+            lambda b, x, i: b.op("max_unpool", x, i, **same),
+            first,
+            d.rng.integers(0, 900, first.shape),
+        )
         tables = [d.array(dtype, 50, 4) for _ in range(2)]
         yield made(
             f"rotary {dtype}",

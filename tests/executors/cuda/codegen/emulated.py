@@ -26,7 +26,7 @@ class _Memory(Values):
 
 
 def emulated_problems(cases: Iterable[Case], folder: Path) -> list[str]:
-    """What is wrong with the results of cases, over poisoned memory."""
+    """What is wrong with the results of cases, over poisoned memory, threads in either order."""
     every = all_prepared(cases)
     library = compiled((kernel for made in every for kernel in made.kernels()), folder)
     return [f"{made.case.name}: {problem}" for made in every for problem in _problems(made, library)]
@@ -35,8 +35,9 @@ def emulated_problems(cases: Iterable[Case], folder: Path) -> list[str]:
 def _problems(made: Prepared, library: Any) -> list[str]:
     expected = expected_of(made.case)
     found: list[str] = []
-    for choice in range(made.choices):
-        emulator = Emulator(made.plan, library)
+    turns = [(choice, backwards) for choice in range(made.choices) for backwards in (False, True)]
+    for choice, backwards in turns:
+        emulator = Emulator(made.plan, library, backwards=backwards)
         emulator.arena.bytes[...] = 0xFF
         memory = _Memory(emulator)
         for value, given in zip(made.plan.graph.inputs, made.case.inputs, strict=True):
@@ -44,5 +45,6 @@ def _problems(made: Prepared, library: Any) -> list[str]:
         made.run(choice, emulator.run, memory)
         for value, wanted in zip(made.plan.graph.outputs, expected, strict=True):
             why = is_close(memory.read(value), np.asarray(wanted), made.case.graph)
-            found += [f"way {choice}, {value.name}: {why}"] if why else []
+            order = ", last thread first" if backwards else ""
+            found += [f"way {choice}{order}, {value.name}: {why}"] if why else []
     return found
