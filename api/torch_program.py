@@ -62,6 +62,7 @@ class TorchProgram(Program):
         held = getattr(self._executable, "options", None)
         stored = held.states.names if held is not None and held.states is not None else ()
         self._given_states = {name: tensor for name, tensor in model.states.items() if name not in stored}
+        self._written_inputs = [name for name in model.state_outputs if name not in model.states]
         self._ranged = _ranged_axes(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -106,8 +107,13 @@ class TorchProgram(Program):
         return self._model.states
 
     def run(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """As `Program.run`, for tensors as well: then the outputs are tensors."""
-        given = dict(inputs or {})
+        """As `Program.run`, for tensors as well: then the outputs are tensors.
+
+        Inputs that are tensors are written to as by the module; of an input that is an array, the new content
+        is one more output.
+        """
+        inputs = inputs or {}
+        given = dict(inputs)
         self._check_ranges(given)
         speaks_torch = any(isinstance(value, torch.Tensor) for value in given.values())
         if self._on_gpu and not speaks_torch and self._model.states:
@@ -120,6 +126,8 @@ class TorchProgram(Program):
             _write_back(tensor, results.pop(self._model.state_outputs[name]))
         if not speaks_torch:
             return results
+        for name in self._written_inputs:
+            _write_back(inputs[name], results.pop(self._model.state_outputs[name]))
         return {name: as_tensor(value) for name, value in results.items()}
 
     def _array(self, name: str, value: Any) -> Any:

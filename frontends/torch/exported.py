@@ -120,6 +120,7 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.filterwarnings("ignore", r"The tensor attributes? self\._flat_weights")  # of its own recurrent layers
         yield
 
 

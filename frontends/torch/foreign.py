@@ -43,7 +43,11 @@ def import_foreign(
         for name, given in arguments.items()
         if name not in _DROPPED and (given is not None or name in needed)
     }
-    types = [_result_type(call.sizes, result) for result in call.results if result is not None]
+    types = [
+        _result_type(call.sizes, result, call.wants(index))
+        for index, result in enumerate(call.results)
+        if result is not None
+    ]
     if len(types) < len(call.results):
         raise UnsupportedError(f"{call.name} gives results that are no tensors", where=str(call.origin))
     name = target.name().replace("::", ".") if "." in target.name() else f"{target.name().replace('::', '.')}.default"
@@ -71,8 +75,10 @@ def _attribute(call: Call, given: Any, operands: list[Value]) -> Any:
     )
 
 
-def _result_type(sizes: Sizes, result: Any) -> TensorType:
-    return TensorType(dtype_of(result.dtype), tuple(_result_dim(sizes, size) for size in result.shape))
+def _result_type(sizes: Sizes, result: Any, is_wanted: bool) -> TensorType:
+    """The type of a result. One that nothing reads may come in another shape than tracing has found."""
+    dims = [_result_dim(sizes, size) if is_wanted else FRESH for size in result.shape]
+    return TensorType(dtype_of(result.dtype), tuple(dims))
 
 
 def _result_dim(sizes: Sizes, size: Any) -> Dim:

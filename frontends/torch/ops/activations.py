@@ -62,6 +62,8 @@ def _threshold(c: Call, x: Value, threshold: float, value: float) -> Value:
 
 def _prelu(c: Call, x: Value, slope: Value) -> Value:
     """One slope for all, or one for each channel, which is axis 1."""
+    if not x.tensor.rank:
+        slope = c.reshape(slope, ())
     if slope.tensor.rank == 1 and x.tensor.rank > 2:
         slope = c.unsqueeze(slope, *range(1, x.tensor.rank - 1))
     return c.op("prelu", x, slope)

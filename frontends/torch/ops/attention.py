@@ -21,9 +21,9 @@ def _attention(
     """Of q [..., H, T, D] with k [..., H, S, D] and v; a mask of bools says what is seen, one of floats is added."""
     if dropout:
         raise NotNative("dropout in attention")
-    leading = q.shape[:-2]
+    leading = q.shape[:-2] if enable_gqa else c.shape[:-2]
     if not enable_gqa:
-        k, v = (c.expand(x, (*leading, *x.shape[-2:])) for x in (k, v))
+        q, k, v = (c.expand(x, (*leading, *x.shape[-2:])) for x in (q, k, v))
     few = [_without_repeats(x) for x in (k, v)]
     if few[0].shape[1:2] == few[1].shape[1:2]:
         k, v = few

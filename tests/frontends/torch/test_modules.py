@@ -1,0 +1,86 @@
+"""Modules as users write them, by torch.export and torch.compile: results, buffers and inputs as in eager PyTorch."""
+
+import copy
+from typing import Any
+
+import capgraph
+import pytest
+import torch
+from capgraph.program import foreign_nodes
+
+from tests.frontends.torch.modules import MODULES, Tied
+
+torch.set_num_threads(1)
+
+
+def _made(name: str) -> tuple[Any, Any]:
+    """A module and its twin."""
+    torch.manual_seed(0)
+    module = MODULES[name].make().eval().requires_grad_(False)
+    return module, copy.deepcopy(module)
+
+
+def _assert_same(name: str, call: Any, module: Any, twin: Any, batches: tuple[int, ...]) -> None:
+    for batch in batches:
+        given = MODULES[name].inputs(batch)
+        kept = [tensor.clone() for tensor in given]
+        with torch.no_grad():
+            found, wanted = call(*given), twin(*kept)
+        leaves, structure = torch.utils._pytree.tree_flatten(found)
+        expected, whole = torch.utils._pytree.tree_flatten(wanted)
+        assert structure == whole
+        _assert_close(leaves, expected, MODULES[name].tolerance)
+        _assert_close(given, kept, 0.0)
+        _assert_close(list(module.buffers()), list(twin.buffers()), 1e-6)
+
+
+def _assert_close(some: Any, others: Any, tolerance: float) -> None:
+    for one, other in zip(some, others, strict=True):
+        if isinstance(other, torch.Tensor):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=tolerance)
+        else:
+            assert one == other
+            assert type(one) is type(other)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_exported(name: str) -> None:
+    module, twin = _made(name)
+    given = MODULES[name].inputs(4)
+    dynamic = tuple({0: "batch"} if tensor.shape[0] == 4 else None for tensor in given)
+    program = capgraph.optimize(module, args=given, dynamic_shapes=dynamic, executor="eager")
+    assert not foreign_nodes(program.graph)
+    _assert_same(name, program, module, twin, (4, 3, 5))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_compiled(name: str) -> None:
+    torch._dynamo.reset()
+    module, twin = _made(name)
+    compiled = torch.compile(
+        module, backend="capgraph", options={"executor": "eager"}, dynamic=True, fullgraph=MODULES[name].is_whole
+    )
+    _assert_same(name, compiled, module, twin, (4, 3))
+
+
+@pytest.mark.parametrize("name", ["statistics", "ring", "unet", "structures", "lstm"])
+def test_recorded(name: str) -> None:
+    """Buffers are states of the recording, and stay the module's own memory."""
+    module, twin = _made(name)
+    memory = [buffer.data_ptr() for buffer in module.buffers()]
+    given = MODULES[name].inputs(4)
+    program = capgraph.optimize(
+        module, args=given, dynamic_shapes=({0: "batch"},), executor="graph", dynamic={"batch": (1, 8)}
+    )
+    _assert_same(name, program, module, twin, (4, 4, 4, 3, 3))
+    assert program.stats().counters.replayed_calls
+    assert [buffer.data_ptr() for buffer in module.buffers()] == memory
+
+
+def test_tied_weights_are_one_constant() -> None:
+    module = Tied().requires_grad_(False)
+    program = capgraph.optimize(module, args=(torch.randn(4, 8),), executor="eager", level=0)
+    constants = [node.attrs["value"] for node in program.graph.nodes if node.op.name == "constant"]
+    weights = [constant for constant in constants if constant.shape == (20, 8)]
+    assert len(weights) == 1
+    assert weights[0].array.__array_interface__["data"][0] == module.head.weight.data_ptr(), "and it is not copied"
