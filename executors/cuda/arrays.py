@@ -5,7 +5,7 @@ works on at the time, so nothing has to wait for anything.
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -107,8 +107,8 @@ class Framework(Protocol):
         """The address of an array of the dtype and shape of `like`, contiguous on the same device; 0 of another."""
         ...
 
-    def new_like(self, array: DeviceArray) -> tuple[Any, int]:
-        """A new array of the framework of that dtype and shape, and its address."""
+    def copy_of(self, array: DeviceArray) -> Any:
+        """The elements of an array that `over` made as a new array, copied on the framework's present stream."""
         ...
 
     def empty(self, shape: Shape, dtype: np.dtype[Any]) -> DeviceArray:
@@ -141,7 +141,8 @@ class TorchArrays:
         self._dtypes = _torch_dtypes(torch)
         self._torch_dtypes = {dtype: each for each, dtype in self._dtypes.items()}
         self._tensors = (torch.Tensor, torch.nn.Parameter)
-        self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # quicker than the public way
+        self.stream: Callable[[], int] = self._stream_of(torch)
+        """See `Framework.stream`."""
 
     def wrap(self, given: Any) -> Any:
         """See `Framework.wrap`."""
@@ -161,17 +162,17 @@ class TorchArrays:
 
     def address_like(self, given: Any, like: DeviceArray) -> int:
         """See `Framework.address_like`."""
-        if type(given) not in self._tensors or given.dtype is not like.native.dtype or given.shape != like.shape:
+        expected = like.native
+        if given is not expected and (type(given) not in self._tensors or given.get_device() != self._index):
             return 0
-        if given.get_device() != self._index or not given.is_contiguous():
+        if given.dtype is not expected.dtype or given.shape != like.shape or not given.is_contiguous():
             return 0
         found: int = given.data_ptr()
         return found
 
-    def new_like(self, array: DeviceArray) -> tuple[Any, int]:
-        """See `Framework.new_like`."""
-        made = self._torch.empty_like(array.native)
-        return made, made.data_ptr()
+    def copy_of(self, array: DeviceArray) -> Any:
+        """See `Framework.copy_of`."""
+        return array.native.clone()
 
     def empty(self, shape: Shape, dtype: np.dtype[Any]) -> DeviceArray:
         """See `Framework.empty`."""
@@ -195,12 +196,11 @@ class TorchArrays:
         plain = self._torch.from_numpy(whole if whole.flags.writeable else whole.copy()).to(self._device)
         return plain.view(self._named(given.dtype)).reshape(given.shape)
 
-    def stream(self) -> int:
-        """See `Framework.stream`."""
-        if self._raw_stream is not None:
-            found: int = self._raw_stream(self._index)
-            return found
-        return int(self._torch.cuda.current_stream(self._index).cuda_stream)
+    def _stream_of(self, torch: Any) -> Callable[[], int]:
+        raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # quicker than the public way
+        if raw is not None:
+            return partial(raw, self._index)
+        return lambda: int(torch.cuda.current_stream(self._index).cuda_stream)
 
     def _named(self, dtype: np.dtype[Any]) -> Any:
         if dtype not in self._torch_dtypes:
@@ -245,10 +245,9 @@ class CupyArrays:
         found: int = given.data.ptr if given.flags.c_contiguous and given.data.device_id == self._index else 0
         return found
 
-    def new_like(self, array: DeviceArray) -> tuple[Any, int]:
-        """See `Framework.new_like`."""
-        made = self._cupy.empty(array.shape, array.dtype)
-        return made, made.data.ptr
+    def copy_of(self, array: DeviceArray) -> Any:
+        """See `Framework.copy_of`."""
+        return array.native.copy()
 
     def empty(self, shape: Shape, dtype: np.dtype[Any]) -> DeviceArray:
         """See `Framework.empty`."""

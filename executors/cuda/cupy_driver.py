@@ -66,15 +66,19 @@ class CupyMemory:
 
 
 class CupyGraph:
-    """A graph that CuPy captured."""
+    """A graph that CuPy captured, instantiated; `runtime` is CuPy's module of that name."""
 
-    def __init__(self, graph: Any, nbytes: int) -> None:
+    def __init__(self, graph: Any, runtime: Any, nbytes: int) -> None:
         self._graph = graph
+        self._runtime = runtime
         self.nbytes = nbytes
 
     @property
     def launch(self) -> Enqueue:
         """See `DeviceGraph.launch`."""
+        directly, handle = getattr(self._runtime, "graphLaunch", None), getattr(self._graph, "graphExec", 0)
+        if directly is not None and handle:
+            return partial(directly, handle)  # without an object for the stream
         launch, stream_of = self._graph.launch, _stream_object
         return lambda stream: launch(stream_of(stream))
 
@@ -141,8 +145,8 @@ class CupyDriver:
         self._cupy = cupy
         self._runtime = cupy.cuda.runtime
         self.index = index
-        only_one = self._runtime.getDeviceCount() == 1
-        self.active: AbstractContextManager[Any] = nullcontext() if only_one else cupy.cuda.Device(index)
+        self._is_only = self._runtime.getDeviceCount() == 1
+        self.active: AbstractContextManager[Any] = nullcontext() if self._is_only else cupy.cuda.Device(index)
         with self.active:
             Device(index).set_current()
         properties = self._runtime.getDeviceProperties(index)
@@ -155,6 +159,11 @@ class CupyDriver:
         self._modules: dict[str, Any] = {}
         self._kernels: dict[tuple[str, int], Any] = {}
         self._capturing: dict[int, int] = {}
+
+    def is_active(self) -> bool:
+        """See `Driver.is_active`."""
+        current: int = self.index if self._is_only else self._runtime.getDevice()
+        return current == self.index
 
     # ---- failures
 
@@ -272,7 +281,7 @@ class CupyDriver:
         graph = self._stream(stream).end_capture()
         graph.upload(self._stream(stream))
         self._runtime.streamSynchronize(stream)
-        return CupyGraph(graph, max(0, free - self._runtime.memGetInfo()[0]))
+        return CupyGraph(graph, self._runtime, max(0, free - self._runtime.memGetInfo()[0]))
 
     def abort_capture(self, stream: int) -> None:
         """See `Driver.abort_capture`."""

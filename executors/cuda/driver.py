@@ -71,6 +71,10 @@ class Driver(Protocol):
     chip: Chip
     failures: tuple[type[BaseException], ...]
 
+    def is_active(self) -> bool:
+        """Whether the calls of this thread go to this GPU already: cheaper than to enter `active`."""
+        ...
+
     def explained(self, error: BaseException) -> Exception:
         """One of `failures` as a `CapgraphError`; remembers when the device is lost."""
         ...

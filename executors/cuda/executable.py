@@ -35,20 +35,26 @@ class CudaExecutable:
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """See `Executable.run`."""
-        device = self._device
-        with self._lock, self._device.driver.active:
-            try:
-                if self._shortcut is not None:
-                    results = self._shortcut.run(inputs)
-                    if results is not None:
-                        return results
-                return self._run_carefully(inputs)
-            except device.failures as error:
-                raise device.driver.explained(error) from error
+        with self._lock:
+            driver = self._device.driver
+            if driver.is_active():
+                return self._run(inputs)
+            with driver.active:
+                return self._run(inputs)
+
+    def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            if self._shortcut is not None:
+                results = self._shortcut.run(inputs)
+                if results is not None:
+                    return results
+            return self._run_carefully(inputs)
+        except self._device.failures as error:
+            raise self._device.driver.explained(error) from error
 
     def _run_carefully(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         device = self._device
-        self._shortcut = None
+        self._drop_shortcut()
         device.driver.check()
         name = self._framework(inputs)
         device.enter(name)
@@ -59,6 +65,11 @@ class CudaExecutable:
         if isinstance(self._inner, ReplayExecutable):
             self._shortcut = shortcut_for(self._inner, device, wrapped, tuple(results))
         return {key: self._native(each) for key, each in results.items()}
+
+    def _drop_shortcut(self) -> None:
+        if self._shortcut is not None:
+            self._shortcut.count()
+        self._shortcut = None
 
     def _framework(self, inputs: Mapping[str, Any]) -> str:
         """That of the first array which is not NumPy's."""
@@ -99,6 +110,7 @@ class CudaExecutable:
         device = self._device
         with self._lock, self._device.driver.active:
             try:
+                self._drop_shortcut()
                 device.driver.check()
                 device.enter(self._framework(inputs))
                 given = self._inner.complete(inputs) if isinstance(self._inner, ReplayExecutable) else inputs
@@ -111,18 +123,25 @@ class CudaExecutable:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Lines for `explain()`."""
+        self._count()
         return (*getattr(self._inner, "remarks", ()), *self._device.remarks())
 
     def stats(self) -> Stats:
         """See `Counting.stats`. Raises `UnsupportedError` for a program that records nothing."""
         if not isinstance(self._inner, Counting):
             raise UnsupportedError("eager execution counts nothing", remedy='use executor="graph"')
+        self._count()
         return self._inner.stats()
+
+    def _count(self) -> None:
+        with self._lock:
+            if self._shortcut is not None:
+                self._shortcut.count()
 
     def close(self) -> None:
         """See `Executable.close`."""
         with self._lock, self._device.driver.active:
-            self._shortcut = None
+            self._drop_shortcut()
             self._inner.close()
             self._eager.close()
             self._device.close()

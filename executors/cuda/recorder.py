@@ -83,7 +83,8 @@ class CudaRecording:
         self.pointers = pointers
         self._bound = bound
         self._graph: DeviceGraph | None = graph
-        self._launch = graph.launch
+        self.launch = graph.launch
+        """Enqueues the graph on a stream, for callers who know that the memory is still there."""
         self._launches = launches
         self._address = bound.arena.address
         self._device = bound.device
@@ -104,7 +105,7 @@ class CudaRecording:
                 "the recording refers to memory that is gone", remedy="a program cannot run after close()"
             )
         try:
-            self._launch(device.stream)
+            self.launch(device.stream)
         except device.failures as error:
             raise device.driver.explained(error) from error
 

@@ -14,6 +14,7 @@ from ..replay.modes import InputPolicy
 from .arrays import DeviceArray, Framework
 from .bound_plan import CudaPlan
 from .device import CudaDevice
+from .recorder import CudaRecording
 
 _Input = tuple[str, DeviceArray, int, int]
 """Name, an array like those that are expected, the address to copy to (0: in place), and bytes to copy."""
@@ -23,7 +24,11 @@ _Output = tuple[str, DeviceArray]
 
 
 class Shortcut:
-    """Serves calls in one framework, of the sizes of `served`."""
+    """Serves calls in one framework, of the sizes of `served`.
+
+    What it needs is bound when it is made: a call of which the host does little is what recording is for. It is valid
+    until a call goes another way, so that nothing which it refers to moves meanwhile.
+    """
 
     def __init__(
         self,
@@ -37,45 +42,55 @@ class Shortcut:
         self._replay = replay
         self._served = served
         self._device = device
-        self._framework = framework
-        self._inputs = inputs
+        self._count = len(inputs)
+        self._placed = [(name, like, like.address) for name, like, target, _nbytes in inputs if not target]
+        self._copied = [each for each in inputs if each[2]]
         self._outputs = outputs
         self._static = {} if replay.options.copy_outputs else {name: array.native for name, array in outputs}
-        self._recordings = served.bucket.recordings
+        self._launches = [each.launch for each in served.bucket.recordings if isinstance(each, CudaRecording)]
         bound: CudaPlan = served.bucket.bound  # type: ignore[assignment]  # what this device bound
         self._finish = bound.finish if bound.plan.copies else None
+        self._address_like = framework.address_like
+        self._copy_of = framework.copy_of
+        self._stream = framework.stream
+        self._copy = device.driver.copy
+        self._uncounted = 0
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
         """The outputs, None for a call of another kind. Raises what the driver raises."""
-        if len(inputs) != len(self._inputs):
+        if len(inputs) != self._count:
             return None
-        framework, device = self._framework, self._device
-        copies: list[tuple[int, int, int]] = []
-        for name, like, target, nbytes in self._inputs:
-            address = framework.address_like(inputs.get(name), like)
-            if not address or not (target or address == like.address):
+        address_like = self._address_like
+        for name, like, address in self._placed:
+            if address_like(inputs.get(name), like) != address:
                 return None
-            if target:
-                copies.append((target, address, nbytes))
-        device.use_stream(framework.stream())
-        stream = device.stream
-        for target, address, nbytes in copies:
-            device.driver.copy(target, address, nbytes, stream)
-        for recording in self._recordings:
-            recording.replay()
-        self._replay.count_again(self._served)
-        results = dict(self._static) if self._static else self._copied(stream)
+        copies: list[tuple[int, int, int]] = []
+        for name, like, target, nbytes in self._copied:
+            source = address_like(inputs.get(name), like)
+            if not source:
+                return None
+            copies.append((target, source, nbytes))
+        stream = self._stream()
+        if stream != self._device.stream:
+            self._device.use_stream(stream)
+        for target, source, nbytes in copies:
+            self._copy(target, source, nbytes, stream)
+        for launch in self._launches:
+            launch(stream)
+        self._uncounted += 1
+        if self._static:
+            results = self._static.copy()
+        else:
+            results = {name: self._copy_of(array) for name, array in self._outputs}
         if self._finish is not None:
             self._finish()
         return results
 
-    def _copied(self, stream: int) -> dict[str, Any]:
-        results: dict[str, Any] = {}
-        for name, array in self._outputs:
-            native, address = self._framework.new_like(array)
-            self._device.driver.copy(address, array.address, array.nbytes, stream)
-            results[name] = native
-        return results
+    def count(self) -> None:
+        """Tells the program of the calls that were served since it was last told."""
+        times, self._uncounted = self._uncounted, 0
+        if times:
+            self._replay.count_again(self._served, times)
 
 
 def shortcut_for(

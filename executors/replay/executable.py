@@ -107,12 +107,12 @@ class ReplayExecutable:
         self.latest = Served(bucket, route)
         return results
 
-    def count_again(self, served: Served) -> None:
-        """Counts a call that an executor served by replaying what served the latest one."""
-        self._generation.number += 1
-        self._dispatcher.counters.calls += 1
-        served.bucket.calls += 1
-        self._count(served.bucket, served.route)
+    def count_again(self, served: Served, times: int = 1) -> None:
+        """Counts calls that an executor served by replaying what served the latest one."""
+        self._generation.number += times
+        self._dispatcher.counters.calls += times
+        served.bucket.calls += times
+        self._count(served.bucket, served.route, times)
 
     def _routed(self, sizes: Mapping[str, int]) -> tuple[Route, Shapes | None]:
         key = tuple(sizes.items())
@@ -160,18 +160,18 @@ class ReplayExecutable:
         counters.eager_reasons[reason] += 1
         return list(self._fallback.run(inputs).values())
 
-    def _count(self, bucket: Bucket, route: Route) -> None:
+    def _count(self, bucket: Bucket, route: Route, times: int = 1) -> None:
         counters = self._dispatcher.counters
         if bucket.replays:
-            counters.replayed_calls += 1
-            counters.replays += bucket.replays
+            counters.replayed_calls += times
+            counters.replays += times * bucket.replays
         else:
-            counters.eager_calls += 1
-            counters.eager_reasons[self._why_eager(bucket)] += 1
-        counters.rows += route.rows
+            counters.eager_calls += times
+            counters.eager_reasons[self._why_eager(bucket)] += times
+        counters.rows += times * route.rows
         if route.padded_rows:
-            counters.padded_calls += 1
-            counters.padded_rows += route.padded_rows
+            counters.padded_calls += times
+            counters.padded_rows += times * route.padded_rows
 
     def _why_eager(self, bucket: Bucket) -> str:
         if self._options.mode is CaptureMode.NONE:

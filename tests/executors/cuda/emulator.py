@@ -43,7 +43,7 @@ static void run_threads();  // the kernel, again and again
 #ifdef __x86_64__
 typedef void* Context;
 static Context scheduler, thread_of[1024];
-// Registers that a function has to keep go to the one stack and come from the other. ucontext asks the kernel each time.
+// Registers that a function has to keep go to one stack and come from the other; ucontext asks the kernel each time.
 __attribute__((naked, noinline)) static void change(Context*, Context) {
   asm("push %rbp; push %rbx; push %r12; push %r13; push %r14; push %r15; mov %rsp, (%rdi); mov %rsi, %rsp;"
       "pop %r15; pop %r14; pop %r13; pop %r12; pop %rbx; pop %rbp; ret");

@@ -99,6 +99,9 @@ class FakeDriver:
         else:
             call()
 
+    def is_active(self) -> bool:
+        return True
+
     def explained(self, error: BaseException) -> Exception:
         if isinstance(error, CapgraphError):
             return error
@@ -307,9 +310,8 @@ class FakeArrays:
         fits = type(given) is GpuArray and given.content.dtype == like.dtype and given.content.shape == like.shape
         return given.address if fits and given.content.flags.c_contiguous else 0
 
-    def new_like(self, array: DeviceArray) -> tuple[GpuArray, int]:
-        made = GpuArray(np.full(array.shape, 77).astype(array.dtype))
-        return made, made.address
+    def copy_of(self, array: DeviceArray) -> GpuArray:
+        return GpuArray(array.native.content)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
         return self.wrap(GpuArray(np.full(shape, 77).astype(dtype)))

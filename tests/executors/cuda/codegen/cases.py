@@ -383,7 +383,7 @@ def image_cases() -> Iterator[Case]:
         same = {"kernel": (3, 3), "strides": (2, 2), "pads": (0, 0, 0, 0)}
         yield made(
             f"unpool, equal indices {dtype}",
-            lambda b, x, i: b.op("max_unpool", x, i, **same),
+            lambda b, x, i, same=same: b.op("max_unpool", x, i, **same),
             first,
             d.rng.integers(0, 900, first.shape),
         )

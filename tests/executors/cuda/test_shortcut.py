@@ -1,0 +1,83 @@
+"""Calls like the one before: served by the shortcut, counted, and declined as soon as anything differs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from capgraph.executors.cuda.executable import CudaExecutable
+from capgraph.executors.cuda.shortcut import Shortcut
+from capgraph.executors.eager import EagerExecutor
+
+from tests.executors.cuda.fake import FakeDriver, GpuArray, fake_device, gpu_arrays, meanings
+from tests.executors.cuda.test_executable import recorded
+from tests.executors.replay.programs import block, rows
+
+IN_PLACE = {"inputs": {"": "refuse"}, "copy_outputs": False}
+COPIED = {"inputs": {"": "copy"}}
+
+
+@pytest.fixture(params=[IN_PLACE, COPIED], ids=["in place", "copied"])
+def program(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CudaExecutable]:
+    with meanings(), gpu_arrays():
+        gpu = fake_device(tmp_path)
+        yield recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]}, mode="full", **request.param)
+
+
+def test_calls_that_take_it_are_counted(program: CudaExecutable) -> None:
+    x = GpuArray(rows(4))
+    served = 0
+    with patch.object(Shortcut, "run", autospec=True, side_effect=Shortcut.run) as run:
+        for _ in range(6):
+            program.run({"x": x})
+        served = run.call_count
+    assert served == 4
+    assert program.stats().counters.calls == 6
+    assert program.stats().counters.replayed_calls == 5
+    program.run({"x": rows(3)} if program.options.copy_outputs else {"x": x})
+    assert program.stats().counters.calls == 7
+
+
+def test_what_it_serves_is_right(program: CudaExecutable) -> None:
+    oracle, x = EagerExecutor().compile(block()), GpuArray(rows(4))
+    for call in range(6):
+        x.content[...] = rows(4, call)
+        expected = oracle.run({"x": rows(4, call)})["y"]
+        np.testing.assert_allclose(program.run({"x": x})["y"].content, expected, rtol=1e-5)
+
+
+def test_results_that_are_copied_stay_as_they_are(tmp_path: Path) -> None:
+    with meanings(), gpu_arrays():
+        program = recorded(block(), fake_device(tmp_path), dynamic={"B": (1, 8)}, buckets={"B": [4]}, **COPIED)
+        kept = [program.run({"x": GpuArray(rows(4, call))})["y"] for call in range(6)]
+        oracle = EagerExecutor().compile(block())
+        for call, each in enumerate(kept):
+            np.testing.assert_allclose(each.content, oracle.run({"x": rows(4, call)})["y"], rtol=1e-5)
+
+
+def test_other_sizes_go_the_long_way_and_come_back(tmp_path: Path) -> None:
+    with meanings(), gpu_arrays():
+        program = recorded(block(), fake_device(tmp_path), dynamic={"B": (1, 8)}, buckets={"B": [4]}, **COPIED)
+        oracle = EagerExecutor().compile(block())
+        for call, count in enumerate((4, 4, 4, 3, 4, 4, 2, 4)):
+            x = rows(count, call)
+            given = program.run({"x": GpuArray(x)})["y"].content
+            np.testing.assert_allclose(given, oracle.run({"x": x})["y"], rtol=1e-5)
+        assert program.stats().counters.calls == 8
+
+
+def test_a_profile_may_move_the_memory_that_it_refers_to(program: CudaExecutable) -> None:
+    x = GpuArray(rows(4))
+    for _ in range(3):
+        program.run({"x": x})
+    assert program._shortcut is not None
+    program.profile({"x": x})
+    assert program._shortcut is None
+
+
+def test_where_another_gpu_is_active_this_one_is_for_the_call(program: CudaExecutable) -> None:
+    x = GpuArray(rows(4))
+    with patch.object(FakeDriver, "is_active", lambda _self: False), patch.object(FakeDriver, "active") as active:
+        program.run({"x": x})
+    assert active.__enter__.call_count == 1
