@@ -182,7 +182,9 @@ class CompiledFunction:
 
     def _renew(self, arguments: Sequence[Any]) -> None:
         """Compiles again where a weight or buffer is another tensor, or a weight has other content."""
-        given = [arguments[position] for position in self._positions]
+        if not self._positions:
+            return
+        given = operator.itemgetter(*self._positions, self._positions[0])(arguments)[:-1]  # a tuple also for one
         same = all(map(operator.is_, given, self._tensors)) or all(map(_is_same_memory, given, self._tensors))
         if same and self._versions == list(map(_VERSION, self._constants)):
             return

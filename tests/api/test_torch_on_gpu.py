@@ -30,6 +30,7 @@ class CpuTensors(TorchArrays):
     def __init__(self, index: int, download: Any) -> None:
         super().__init__(index, download)
         self._device = torch.device("cpu")
+        self.stream = lambda: 7
 
     def wrap(self, given: Any) -> DeviceArray:
         like = array_of(given)
@@ -41,9 +42,6 @@ class CpuTensors(TorchArrays):
 
     def over(self, address: int, shape: Any, strides: Any, dtype: Any) -> Any:
         return tensors.tensor_of(array_over(address, shape, strides, dtype))
-
-    def stream(self) -> int:
-        return 7
 
 
 def resident(tensor: Any) -> Constant:
