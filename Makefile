@@ -3,6 +3,7 @@
 #   make demo          real models, end to end
 #   make test          lint, then every test that needs no GPU
 #   make lint          format, ruff, mypy, pyright (make -k lint: all four, also when one fails)
+#   make test-ops      all of PyTorch's own operator samples through torch.compile -> docs/torch-operators.md
 #   make conformance   the whole ONNX backend suite, also through ONNX Runtime -> build/conformance*.json
 #   make bench         every benchmark, or BENCH="benchmarks/one.py"
 #   make gpu-test      tests/gpu, on a machine with an NVIDIA GPU
@@ -14,7 +15,7 @@ SHELL := bash
 .DEFAULT_GOAL := test
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test lint conformance bench gpu-test gpu-present fuzz clean environment package-links \
+.PHONY: demo test test-ops lint conformance bench gpu-test gpu-present fuzz clean environment package-links \
   check-format check-rules check-types-mypy check-types-pyright
 
 PYTHON ?= python3.11
@@ -84,6 +85,10 @@ check-types-pyright: environment
 
 test: lint
 	OPENBLAS_NUM_THREADS=1 $(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --durations 15
+
+# An hour or two; `make test` takes two samples of each operator.
+test-ops: environment
+	$(VENV)/python -W ignore -m tests.frontends.torch.operator_samples --write
 
 conformance: environment
 	@mkdir -p build

@@ -153,6 +153,7 @@ class CompiledFunction:
             if model.inputs[position] is None and not tensor.is_inference()
         ]
         self._versions = list(map(_VERSION, self._constants))
+        self._addresses = list(map(_ADDRESS, self._constants))
         self._written = [
             (name, position) for name, position in self._imported.written.items() if name in program.outputs
         ]
@@ -186,7 +187,8 @@ class CompiledFunction:
             return
         given = operator.itemgetter(*self._positions, self._positions[0])(arguments)[:-1]  # a tuple also for one
         same = all(map(operator.is_, given, self._tensors)) or all(map(_is_same_memory, given, self._tensors))
-        if same and self._versions == list(map(_VERSION, self._constants)):
+        is_unwritten = same and self._versions == list(map(_VERSION, self._constants))
+        if is_unwritten and self._addresses == list(map(_ADDRESS, self._constants)):  # `.data = other` is no version
             return
         self._fixed = dict(zip(self._positions, given, strict=True))
         self._compile()
@@ -194,6 +196,8 @@ class CompiledFunction:
 
 _VERSION = operator.attrgetter("_version")
 """How often a tensor was written to."""
+_ADDRESS = operator.methodcaller("data_ptr")
+"""Where a tensor lies."""
 
 
 def _is_same_memory(one: Any, other: Any) -> bool:

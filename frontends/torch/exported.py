@@ -45,7 +45,7 @@ def from_torch(
         raise
     except Exception as error:  # torch.export raises errors of many kinds, RuntimeError not a base of all
         raise _refused(module, error) from error
-    return from_exported(program, names=_symbol_names(program, dynamic_shapes))
+    return from_exported(program, names=_symbol_names(program, dynamic_shapes), name=type(module).__name__)
 
 
 def _refused(module: Any, error: BaseException) -> UnsupportedError:
@@ -127,25 +127,25 @@ def quiet() -> Iterator[None]:
 # ---- exported programs
 
 
-def from_exported(program: Any, *, names: Mapping[str, str] | None = None) -> TorchModel:
-    """Imports an `ExportedProgram`; `names` renames its symbolic sizes.
+def from_exported(program: Any, *, names: Mapping[str, str] | None = None, name: str = "exported") -> TorchModel:
+    """Imports an `ExportedProgram` as a graph called `name`; `names` renames its symbolic sizes.
 
     Weights become constants over the same memory. Buffers, and inputs, that the module writes to become states. Raises
     `ModelError` for a program that is not functional, `UnsupportedError` for what cannot be imported.
     """
     with quiet():
         core = program.run_decompositions(decompositions())
-    return _Importing(core, Sizes(names)).model()
+    return _Importing(core, Sizes(names), name).model()
 
 
 class _Importing:
     """One import of a program of core ATen operators."""
 
-    def __init__(self, program: Any, sizes: Sizes) -> None:
+    def __init__(self, program: Any, sizes: Sizes, name: str) -> None:
         self.program = program
         self.signature = program.graph_signature
         self.sizes = sizes
-        self.graph = Graph("main")
+        self.graph = Graph(name)
         self.importer = FxImporter(self.graph, sizes, SharedConstants())
         self.model_ = TorchModel(self.graph)
         self.mutated = self._mutated()

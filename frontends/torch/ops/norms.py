@@ -9,7 +9,7 @@ from ....ir.dims import Dim, product
 from ....ir.graph import Value
 from ....ir.types import DType
 from ..call import Call, Lowering, NotNative, axis_of
-from ..dtypes import torch_dtype_of
+from ..dtypes import dtype_of, torch_dtype_of
 
 
 def _softmax(native: str) -> Lowering:
@@ -99,7 +99,7 @@ def _batch_norm_by_running_statistics(
     _momentum: float,
     eps: float,
 ) -> tuple[Value, Value, Value]:
-    nothing = c.full((0,), 0.0, DType.F32)
+    nothing = c.full((0,), 0.0, dtype_of(c.results[1].dtype))
     return _batch_norm(c, x, weight, bias, mean, variance, eps), nothing, nothing
 
 
@@ -138,7 +138,7 @@ def _batch_norm_functional(
 ) -> list[Any]:
     if training:
         return _batch_norm_with_update(c, x, weight, bias, mean, variance, *rest)
-    nothing = c.full((0,), 0.0, mean.tensor.dtype)
+    nothing = c.full((0,), 0.0, dtype_of(c.results[1].dtype))
     return [_batch_norm(c, x, weight, bias, mean, variance, rest[-1]), nothing, nothing, mean, variance]
 
 

@@ -1,0 +1,165 @@
+"""`torch.compile(..., backend="capgraph")`: options, weights that change, errors, and the decorator."""
+
+from typing import Any
+
+import capgraph
+import pytest
+import torch
+from capgraph.torch_backend import CompiledFunction
+from torch import nn
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[CompiledFunction]:
+    """The functions that are compiled from now on."""
+    torch._dynamo.reset()
+    found: list[CompiledFunction] = []
+    initialise = CompiledFunction.__init__
+
+    def noted(self: CompiledFunction, *args: Any) -> None:
+        found.append(self)
+        initialise(self, *args)
+
+    monkeypatch.setattr(CompiledFunction, "__init__", noted)
+    return found
+
+
+def test_the_backend_is_found_by_its_name() -> None:
+    assert "capgraph" in torch._dynamo.list_backends(exclude_tags=None)
+
+
+def test_options(made: list[CompiledFunction]) -> None:
+    options = {"executor": "graph", "buckets": [2, 4, 8], "level": 1, "verify": "numeric", "mode": "full"}
+    function = torch.compile(lambda x: torch.relu(x) * 2, backend="capgraph", options=options, dynamic=True)
+    for rows in (2, 3, 3, 3, 8, 8):
+        x = torch.randn(rows, 5)
+        torch.testing.assert_close(function(x), torch.relu(x) * 2)
+    assert len(made) == 1
+    program = made[0].program
+    assert program.level == 1
+    assert program.target.executor == "graph"
+    counters = program.stats().counters
+    assert counters.calls == 6
+    assert counters.replayed_calls >= 2
+    assert counters.padded_calls >= 1
+
+
+@pytest.mark.parametrize("given", [{"options": {"speed": 11}}, {"mode": "max-autotune"}, {"options": {"level": 9}}])
+def test_unknown_options(given: dict[str, Any]) -> None:
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="UnsupportedError"):
+        torch.compile(lambda x: x + 1, backend="capgraph", **given)(torch.ones(2))
+
+
+def test_gradients_are_refused() -> None:
+    torch._dynamo.reset()
+    layer = torch.compile(nn.Linear(2, 2), backend="capgraph")
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="capgraph is for inference") as caught:
+        layer(torch.ones(1, 2))
+    assert "torch.no_grad()" in str(caught.value)
+    with torch.no_grad():
+        assert layer(torch.ones(1, 2)).shape == (1, 2)
+
+
+def test_inference_mode(made: list[CompiledFunction]) -> None:
+    layer = nn.Linear(3, 2)
+    compiled = torch.compile(layer, backend="capgraph")
+    x = torch.randn(4, 3)
+    with torch.inference_mode():
+        torch.testing.assert_close(compiled(x), layer(x))
+    assert len(made) == 1
+
+
+def test_weights_are_constants_over_their_memory(made: list[CompiledFunction]) -> None:
+    layer = nn.Linear(3, 2, bias=False).requires_grad_(False)
+    compiled = torch.compile(layer, backend="capgraph", options={"level": 0, "executor": "eager"})
+    compiled(torch.ones(1, 3))
+    graph = made[0].program.graph
+    assert len(graph.inputs) == 1
+    (weight,) = [node.attrs["value"] for node in graph.nodes if node.op.name == "constant"]
+    assert weight.array.__array_interface__["data"][0] == layer.weight.data_ptr()
+
+
+def test_weights_that_change_are_seen(made: list[CompiledFunction]) -> None:
+    layer = nn.Linear(3, 2).requires_grad_(False)
+    compiled = torch.compile(layer, backend="capgraph")
+    x = torch.randn(4, 3)
+    compiled(x)
+    layer.weight.mul_(3)
+    torch.testing.assert_close(compiled(x), layer(x))
+    layer.weight.data = torch.randn(2, 3)
+    torch.testing.assert_close(compiled(x), layer(x))
+
+
+def test_graph_breaks_leave_pieces(made: list[CompiledFunction]) -> None:
+    def function(x: Any) -> Any:
+        y = x * 2
+        if y.sum() > 0:  # depends on data
+            return y + 1
+        return y - 1
+
+    compiled = torch.compile(function, backend="capgraph")
+    for sign in (1.0, -1.0):
+        x = torch.full((3,), sign)
+        torch.testing.assert_close(compiled(x), function(x))
+    assert len(made) == 3
+
+
+def test_integers_as_arguments(made: list[CompiledFunction]) -> None:
+    def function(x: Any, count: int, factor: float) -> Any:
+        return x.repeat(count) * factor + count, count * 2
+
+    compiled = torch.compile(function, backend="capgraph", dynamic=True)
+    for count, factor in ((2, 0.5), (3, 0.5), (7, 2.0)):
+        found, wanted = compiled(torch.ones(3), count, factor), function(torch.ones(3), count, factor)
+        torch.testing.assert_close(found, wanted)
+    assert made
+
+
+def test_nothing_to_compute(made: list[CompiledFunction]) -> None:
+    compiled = torch.compile(lambda x: (x, x.T, None, 3), backend="capgraph")
+    x = torch.randn(2, 3)
+    found = compiled(x)
+    assert found[0] is x
+    assert found[1].data_ptr() == x.data_ptr()
+    assert found[2:] == (None, 3)
+
+
+def test_the_decorator_on_functions() -> None:
+    torch._dynamo.reset()
+
+    @capgraph.compile
+    def plain(x: Any) -> Any:
+        return torch.sin(x)
+
+    @capgraph.compile(executor="graph", buckets=[1, 2, 4], dynamic_shapes=True, fullgraph=True)
+    def recorded(x: Any) -> Any:
+        return torch.cos(x)
+
+    for rows in (1, 2, 3):
+        x = torch.randn(rows, 2)
+        torch.testing.assert_close(plain(x), torch.sin(x))
+        torch.testing.assert_close(recorded(x), torch.cos(x))
+
+
+def test_the_decorator_on_classes_and_modules(made: list[CompiledFunction]) -> None:
+    @capgraph.compile(level=1)
+    class Net(nn.Module):
+        def __init__(self, size: int) -> None:
+            super().__init__()
+            self.layer = nn.Linear(size, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x)
+
+    x = torch.randn(2, 3)
+    with torch.no_grad():
+        net = Net(3)
+        assert isinstance(net, nn.Module)
+        torch.testing.assert_close(net(x), net.layer(x))
+        assert len(made) == 1
+        torch.testing.assert_close(capgraph.compile(net.layer)(x), net.layer(x))
+    with pytest.raises(capgraph.UnsupportedError, match="no class of modules"):
+        capgraph.compile(int)

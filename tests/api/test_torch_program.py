@@ -1,0 +1,128 @@
+"""Programs of PyTorch modules: how they are called, and what is wrong with a call."""
+
+from typing import Any
+
+import capgraph
+import numpy as np
+import pytest
+import torch
+from capgraph.ir.errors import InputError
+from torch import nn
+
+torch.set_num_threads(1)
+
+
+class Heads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: Any, *, offset: Any, double: bool = True) -> Any:
+        y = self.layer(x) + offset
+        return (y * 2 if double else y), {"rows": x.shape[0], "sum": y.sum()}
+
+
+@pytest.fixture(scope="module")
+def module() -> Heads:
+    return Heads().requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def program(module: Heads) -> capgraph.TorchProgram:
+    made = capgraph.optimize(
+        module,
+        args=(torch.zeros(3, 4),),
+        kwargs={"offset": torch.zeros(2), "double": True},
+        dynamic_shapes={"x": {0: torch.export.Dim("batch", min=3, max=8)}, "offset": None, "double": None},
+        executor="eager",
+    )
+    assert isinstance(made, capgraph.TorchProgram)
+    return made
+
+
+def test_called_as_the_module_is(module: Heads, program: capgraph.TorchProgram) -> None:
+    for batch in (3, 8):
+        x, offset = torch.randn(batch, 4), torch.randn(2)
+        found, wanted = program(x, offset=offset, double=True), module(x, offset=offset)
+        torch.testing.assert_close(found, wanted)
+        assert found[1]["rows"] == batch
+        torch.testing.assert_close(program(x, double=True, offset=offset), wanted)
+
+
+def test_by_name_tensors_give_tensors_and_arrays_give_arrays(module: Heads, program: capgraph.TorchProgram) -> None:
+    x, offset = torch.randn(4, 4), torch.randn(2)
+    wanted = module(x, offset=offset)[0]
+    tensors = program.run({"x": x, "offset": offset})
+    arrays = program.run({"x": x.numpy(), "offset": offset.numpy()})
+    first = next(iter(program.outputs))
+    torch.testing.assert_close(tensors[first], wanted)
+    assert isinstance(arrays[first], np.ndarray)
+    np.testing.assert_allclose(arrays[first], wanted.numpy(), rtol=1e-6)
+
+
+def test_inputs_that_need_gradients_are_only_read(program: capgraph.TorchProgram) -> None:
+    found = program(torch.randn(3, 4, requires_grad=True), offset=torch.zeros(2), double=True)
+    assert not found[0].requires_grad
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((torch.zeros(3, 4),), {}, "exported with 1 arguments by position and by name offset, double"),
+        ((torch.zeros(3, 4), 1), {"offset": torch.zeros(2), "double": True}, "is called with 2 arguments"),
+        ((torch.zeros(3, 4),), {"offset": torch.zeros(2), "double": False}, "exported with True"),
+        ((torch.zeros(2, 4),), {"offset": torch.zeros(2), "double": True}, "batch is 2, but .* exported for 3 to 8"),
+        ((torch.zeros(9, 4),), {"offset": torch.zeros(2), "double": True}, "batch is 9, but .* exported for 3 to 8"),
+        ((torch.zeros(3, 5),), {"offset": torch.zeros(2), "double": True}, "input 'x'"),
+        ((torch.zeros(3, 4).half(),), {"offset": torch.zeros(2), "double": True}, "float16"),
+        ((torch.zeros(3, 4, device="meta"),), {"offset": torch.zeros(2), "double": True}, "is on meta"),
+    ],
+)
+def test_wrong_calls(program: capgraph.TorchProgram, args: Any, kwargs: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        program(*args, **kwargs)
+
+
+def test_a_module_needs_examples_and_other_models_none() -> None:
+    with pytest.raises(InputError, match="traced on example inputs"):
+        capgraph.optimize(Heads())
+    with pytest.raises(InputError, match="this model needs none"):
+        capgraph.optimize(b"", args=(torch.zeros(1),))
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(2, dtype=torch.bfloat16))
+
+    def forward(self, x: Any) -> Any:
+        self.seen += x.sum(0).to(torch.bfloat16)
+        return self.seen.float() * x
+
+
+@pytest.mark.parametrize("executor", ["eager", "graph", "ort"])
+def test_buffers_are_updated_in_place_by_every_executor(executor: str) -> None:
+    module = Counter()
+    held = module.seen
+    options: dict[str, Any] = {"dynamic": {"n": (1, 8)}} if executor == "graph" else {}
+    program = capgraph.optimize(
+        module, args=(torch.zeros(3, 2),), dynamic_shapes=({0: "n"},), executor=executor, **options
+    )
+    for _ in range(4):
+        found = program(torch.ones(3, 2))
+    assert module.seen is held
+    assert module.seen.tolist() == [12.0, 12.0]
+    assert found.tolist() == [[12.0, 12.0]] * 3
+    module.seen.zero_()
+    assert program(torch.ones(3, 2)).tolist() == [[3.0, 3.0]] * 3, "what the user writes is seen"
+
+
+def test_programs_of_one_module_share_its_buffers() -> None:
+    module = Counter()
+    programs = [
+        capgraph.optimize(module, args=(torch.zeros(rows, 2),), executor=executor)
+        for rows, executor in ((1, "graph"), (2, "graph"), (3, "eager"))
+    ]
+    for program, rows in zip(programs * 2, (1, 2, 3) * 2, strict=True):
+        program(torch.ones(rows, 2))
+    assert module.seen.tolist() == [12.0, 12.0]

@@ -1,0 +1,139 @@
+from typing import Any
+
+import capgraph
+import numpy as np
+import pytest
+import torch
+from capgraph.frontends.torch.exported import from_exported, from_torch
+from capgraph.ir.errors import InputError, UnsupportedError
+from capgraph.ir.printer import print_graph
+from torch import nn
+
+
+class Scores(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: Any, mask: Any = None, scale: float = 2.0) -> Any:
+        y = self.layer(x).relu() * scale
+        return {"scores": y if mask is None else y.masked_fill(mask[..., None], 0.0)}
+
+
+def test_the_graph_of_a_module() -> None:
+    module = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+    model = from_torch(module, (torch.zeros(3, 4),), dynamic_shapes=({0: "batch"},))
+    lines = print_graph(model.graph).splitlines()
+    assert lines[0] == "graph @Sequential(%input: f32[batch, 4]) {"
+    assert [line.split(" = ")[1].split("(")[0].strip() for line in lines[1:-2]] == [
+        *("constant", "constant", "transpose", "matmul", "add", "relu")
+    ]
+
+
+def test_weights_are_named_and_shared() -> None:
+    module = Scores()
+    model = from_torch(module, (torch.zeros(3, 4),))
+    weight = model.graph.value("layer_weight").producer
+    assert weight is not None
+    assert weight.attrs["value"].array.__array_interface__["data"][0] == module.layer.weight.data_ptr()
+
+
+def test_nodes_know_where_they_come_from() -> None:
+    model = from_torch(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), (torch.zeros(3, 4),))
+    origins = [str(node.origin) for node in model.graph.nodes if node.op.name == "matmul"]
+    assert len(origins) == 1
+    assert "linear (0, " in origins[0]
+    assert "linear.py" in origins[0]
+    assert "in forward" in origins[0]
+
+
+def test_one_name_for_sizes_that_are_equal() -> None:
+    dynamic = {"x": {0: "batch", 1: "length"}, "mask": {0: "batch", 1: "length"}}
+    examples = {"x": torch.zeros(3, 5, 4), "mask": torch.zeros(3, 5, dtype=torch.bool)}
+    model = from_torch(Scores(), (), examples, dynamic_shapes=dynamic)
+    assert [str(value.type) for value in model.graph.inputs] == ["f32[batch, length, 4]", "bool[batch, length]"]
+
+
+def test_dims_of_torch_keep_names_and_ranges() -> None:
+    batch = torch.export.Dim("rows", min=3, max=64)
+    model = from_torch(Scores(), (torch.zeros(4, 4),), dynamic_shapes={"x": {0: batch}})
+    assert str(model.graph.inputs[0].type) == "f32[rows, 4]"
+    assert model.ranges == {"rows": (3, 64)}
+
+
+def test_an_exported_program() -> None:
+    module = Scores()
+    exported = torch.export.export(module, (torch.zeros(3, 4),))
+    program = capgraph.optimize(exported, executor="eager")
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(program(x)["scores"], module(x)["scores"])
+
+
+def test_an_fx_graph() -> None:
+    module = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+    traced = torch.fx.symbolic_trace(module)
+    program = capgraph.optimize(traced, args=(torch.zeros(3, 4),), dynamic_shapes=({0: "n"},), executor="eager")
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(program(x), module(x))
+
+
+def test_numbers_as_arguments_vary_where_they_are_dynamic() -> None:
+    class Repeat(nn.Module):
+        def forward(self, x: Any, count: int) -> Any:
+            return x.unsqueeze(0).expand(count, -1) * count
+
+    program = capgraph.optimize(
+        Repeat(), args=(torch.ones(3), 4), dynamic_shapes=(None, torch.export.Dim.DYNAMIC), executor="eager"
+    )
+    for count in (2, 7):
+        torch.testing.assert_close(program(torch.ones(3), count), Repeat()(torch.ones(3), count))
+
+
+def test_a_branch_on_data_keeps_torchs_error_as_cause() -> None:
+    class Branch(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + 1 if x.sum() > 0 else x
+
+    with pytest.raises(UnsupportedError, match=r"(?s)torch\.export refuses Branch.*torch\.cond") as caught:
+        from_torch(Branch(), (torch.ones(2),))
+    assert caught.value.__cause__ is not None
+    assert "torch" in type(caught.value.__cause__).__module__
+
+
+def test_sizes_that_the_module_fixes() -> None:
+    class Fixed(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + torch.ones(3)
+
+    with pytest.raises(UnsupportedError, match=r"torch\.export refuses Fixed"):
+        from_torch(Fixed(), (torch.ones(3),), dynamic_shapes=({0: "n"},))
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(UnsupportedError, match="refuses Scores"):
+        from_torch(Scores(), (torch.ones(3, 5),))
+    with pytest.raises(UnsupportedError, match="refuses Scores"):
+        from_torch(Scores(), (), {"nothing": torch.ones(3, 4)})
+
+
+def test_other_devices_than_the_module() -> None:
+    with pytest.raises(UnsupportedError, match="refuses Scores"):
+        from_torch(Scores(), (torch.ones(3, 4, device="meta"),))
+
+
+def test_sparse_inputs() -> None:
+    class Dense(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.to_dense() + 1
+
+    with pytest.raises((InputError, UnsupportedError)):
+        from_torch(Dense(), (torch.eye(3).to_sparse(),))
+
+
+def test_weights_that_have_no_content_yet() -> None:
+    with torch.device("meta"):
+        module = Scores()
+        given = torch.zeros(3, 4)
+    model = from_exported(torch.export.export(module, (given,)))
+    with pytest.raises(UnsupportedError, match="has no content"):
+        capgraph.ir.evaluate.evaluate_graph(model.graph, [np.zeros((3, 4), np.float32)])

@@ -1,0 +1,90 @@
+from typing import Any
+
+import pytest
+import sympy
+import torch
+from capgraph.frontends.torch.sizes import Sizes, UnknownSizeError
+from capgraph.ir.builder import Builder
+from capgraph.ir.dims import dim_max, dim_min, symbol
+from capgraph.ir.errors import UnsupportedError
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils._sympy import functions
+
+B, T = symbol("batch"), symbol("s1")
+SIZES = Sizes({"s0": "batch"})
+
+
+def _symbols() -> tuple[Any, Any]:
+    return tuple(sympy.symbols("s0 s1", integer=True, positive=True))
+
+
+def _cases() -> list[tuple[Any, Any]]:
+    b, t = _symbols()
+    half = functions.IntTrueDiv(t, sympy.Integer(2))
+    return [
+        (sympy.Integer(7), 7),
+        (b, B),
+        (2 * b * t - 3, 2 * B * T - 3),
+        (b**2, B * B),
+        (functions.PowByNatural(t, sympy.Integer(3)), T * T * T),
+        (functions.FloorDiv(t + 1, sympy.Integer(2)), (T + 1) // 2),
+        (functions.CleanDiv(b * t, t), B),
+        (sympy.Rational(1, 2) * b, B // 2),
+        (functions.Mod(t, sympy.Integer(4)), T % 4),
+        (functions.PythonMod(t, sympy.Integer(4)), T % 4),
+        (functions.ModularIndexing(t, sympy.Integer(2), sympy.Integer(3)), (T // 2) % 3),
+        (functions.CeilDiv(t, sympy.Integer(2)), (T + 1) // 2),
+        (functions.Max(b, t), dim_max(B, T)),
+        (functions.Min(b, t), dim_min(B, T)),
+        (functions.TruncToInt(half), T // 2),
+        (functions.FloorToInt(half), T // 2),
+        (functions.CeilToInt(half), (T + 1) // 2),
+        (functions.TruncToInt(sympy.Float(1.5) * functions.ToFloat(t)), (3 * T) // 2),
+        (functions.Identity(b), B),
+    ]
+
+
+@pytest.mark.parametrize(("expr", "dim"), _cases(), ids=str)
+def test_expressions(expr: Any, dim: Any) -> None:
+    assert SIZES.dim_of(expr) == dim
+
+
+@given(st.integers(1, 50), st.integers(1, 50), st.sampled_from(range(len(_cases()))))
+def test_dims_have_the_value_of_their_expression(b: int, t: int, case: int) -> None:
+    expr, dim = _cases()[case]
+    s0, s1 = _symbols()
+    if expr.has(functions.CleanDiv) or expr == sympy.Rational(1, 2) * s0:
+        b *= 2  # both are exact where PyTorch makes them
+    wanted = int(expr.subs({s0: b, s1: t}))
+    found = dim if isinstance(dim, int) else dim.bind({"batch": b, "s1": t})
+    assert found == wanted
+
+
+def test_plain_integers() -> None:
+    assert SIZES.dims((2, 3)) == (2, 3)
+
+
+def test_what_no_dim_can_say() -> None:
+    with pytest.raises(UnsupportedError, match="cannot be written as a dim"):
+        SIZES.dim_of(sympy.sin(_symbols()[0]))
+
+
+def test_sizes_that_running_tells_are_known_from_the_result_that_tells_them() -> None:
+    sizes = Sizes()
+    with torch.no_grad():
+        program = torch.export.export(_Nonzero(), (torch.tensor([1.0, 0.0]),))
+    (node,) = [node for node in program.graph.nodes if "nonzero" in str(node.target)]
+    shape = node.meta["val"].shape
+    with pytest.raises(UnknownSizeError):
+        sizes.dims(shape)
+    b = Builder()
+    rows = b.op("transpose", b.op("non_zero", b.input("x", "f32[2]")), perm=(1, 0))
+    sizes.bind_result(shape, rows)
+    assert sizes.dims(shape) == rows.shape
+    assert sizes.teller(rows.shape[0]) == (rows, 0)
+
+
+class _Nonzero(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.nonzero(x)
