@@ -9,6 +9,7 @@ from .executors.base import Executor
 from .executors.eager import EagerExecutor
 from .executors.host.device import HostDevice
 from .executors.host.kernels import scratch_bytes
+from .executors.host.moving import FRESH_BYTES
 from .executors.replay.dispatcher import Planner
 from .executors.replay.executor import ReplayExecutor
 from .executors.replay.modes import Beyond, CaptureMode, InputPolicy
@@ -59,10 +60,13 @@ def ort_executor_on_gpu(device: str, options: ReplayOptions, level: int = 2) -> 
 
 def _planner(target: Target, options: ReplayOptions, graph: Graph) -> Planner:
     resident = [value.name for value in graph.inputs if options.policy_of(value.name).is_in_place]
+    fresh_bytes = FRESH_BYTES if options.copy_outputs else None
 
     def plan(sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
         policy = capture_policy(options, mode, sizes)
-        return make_plan(graph, sizes, target, policy, scratch=scratch_bytes, resident=resident)
+        return make_plan(
+            graph, sizes, target, policy, scratch=scratch_bytes, resident=resident, fresh_bytes=fresh_bytes
+        )
 
     return plan
 

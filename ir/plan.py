@@ -2,9 +2,9 @@
 
 Plain data between planning and executors. Passes make plans, executors run them, reports print them; nothing here acts.
 
-Memory is a set of buffers. Most are ranges of the one arena; constants, states and resident inputs lie outside it. A
-value lives in a `View` of a buffer: an offset and strides. Several values may share a buffer: views, in-place results,
-the parts of a concat that is written in place, and the old and new content of a state.
+Memory is a set of buffers. Most are ranges of the one arena; constants, states, resident inputs and results that are
+handed out lie outside it. A value lives in a `View` of a buffer: an offset and strides. Several values may share a
+buffer: views, in-place results, the parts of a concat that is written in place, and the old and new content of a state.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,13 @@ class Place(Enum):
     """Where a buffer's bytes are: in the ARENA at `offset`; the others have an address of their own.
 
     INPUT is memory of one graph input that no step writes: it holds what was loaded last, call after call, and may be
-    the caller's own. DYNAMIC is memory that an eager step allocates when it runs: the size depends on data, or the
-    value is no tensor.
+    the caller's own. OUTPUT is memory of results that is made anew for each run and handed to the caller. DYNAMIC is
+    memory that an eager step allocates when it runs: the size depends on data, or the value is no tensor.
     """
 
     ARENA = "arena"
     INPUT = "input"
+    OUTPUT = "output"
     CONSTANT = "constant"
     STATE = "state"
     DYNAMIC = "dynamic"

@@ -10,7 +10,8 @@ class Target:
     `captures` says whether it can record steps and replay them. `problem` says why it cannot run here (empty when it
     can), and `remedy` what to do about that. `alignment` is the alignment of buffers in bytes. `strided_views`: kernels
     take operands and results with any strides, so that transposes and slices cost nothing. `channels_last`: images
-    between convolutions lie as [N, ..., C]. `uncapturable` names ops whose kernels cannot be recorded there, beyond
+    between convolutions lie as [N, ..., C]. `keeps_orders`: elementwise and row by row results have their axes in the
+    order of their operands' in memory. `uncapturable` names ops whose kernels cannot be recorded there, beyond
     those that no device can record. `plans_bodies`: its control flow
     runs bodies by plans of their own, which the plan has room for.
     """
@@ -23,6 +24,7 @@ class Target:
     alignment: int = 64
     strided_views: bool = True
     channels_last: bool = False
+    keeps_orders: bool = False
     uncapturable: frozenset[str] = field(default_factory=frozenset[str])
     plans_bodies: bool = False
 
@@ -32,5 +34,5 @@ class Target:
         return not self.problem
 
 
-HOST = Target("graph", "host", captures=True, plans_bodies=True)
+HOST = Target("graph", "host", captures=True, keeps_orders=True, plans_bodies=True)
 CUDA = Target("graph", "cuda", captures=True, alignment=256, channels_last=True)

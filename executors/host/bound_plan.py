@@ -29,10 +29,11 @@ _RUN_BY_MEANING = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW |
 
 
 class Saved(NamedTuple):
-    """The content of the arena and of the states, by buffer."""
+    """The content of the arena, of the states and of what is handed out, the latter two by buffer."""
 
     arena: Array
     states: Mapping[int, Array]
+    fresh: Mapping[int, Array]
 
 
 class HostPlan:
@@ -46,6 +47,7 @@ class HostPlan:
         self.arena = arena
         self.placement = Placement(plan, arena, states)
         self.is_recording = False
+        self._has_fresh = any(buffer.place is Place.OUTPUT for buffer in plan.buffers)
         self._sizes: Sizes = {}
         self._dynamic: dict[Value, Any] = {}
         self._ends = _ends(plan)
@@ -58,6 +60,8 @@ class HostPlan:
         others = [body for node in plan.graph.nodes for body in node.regions.values() if body not in plan.bodies]
         self._bodies = {body: Steps(body) for body in others}
         self._prepared: dict[Segment, CallList] = {}
+        self._targets: dict[int, Array] = {}
+        self._sources: dict[int, Array | int] = {}
 
     def _part(self, buffer: int | None) -> ArenaPart:
         """The bytes of a buffer of the arena; none at all for None."""
@@ -69,13 +73,15 @@ class HostPlan:
     def load(self, index: int, given: Any, fill: Any = None) -> None:
         """See `BoundPlan.load`."""
         self._refuse_while_recording("an input is written")
-        value = self.plan.graph.inputs[index]
-        if value in self.plan.dynamic:
-            self._dynamic[value] = given
-            return
-        array = self.placement.array(value)
+        array = self._targets.get(index)
+        if array is None:
+            value = self.plan.graph.inputs[index]
+            if value in self.plan.dynamic:
+                self._dynamic[value] = given
+                return
+            array = self._targets[index] = self.placement.array(value)
         if array.shape == given.shape:
-            np.copyto(array, given)
+            array[...] = given
             return
         array[tuple([slice(size) for size in given.shape])] = given
         if fill is not None:
@@ -89,10 +95,14 @@ class HostPlan:
         view = self.plan.views.get(value)
         if view is None or self.plan.buffers[view.buffer].place not in (Place.ARENA, Place.INPUT):
             return False
-        if given.shape != view.shape or not (given.flags.c_contiguous and given.flags.aligned):
+        flags = given.flags
+        if given.shape != view.shape or not (given.size and flags.c_contiguous and flags.aligned):
             return False
+        was_placed = value in self.placement.placed
         self.placement.place(value, given)
-        self._moved(value)
+        self._targets.pop(index, None)
+        if not was_placed:
+            self._moved(value)
         return True
 
     def unplace(self, index: int) -> None:
@@ -100,6 +110,7 @@ class HostPlan:
         self._refuse_while_recording("an input is moved")
         value = self.plan.graph.inputs[index]
         self.placement.unplace(value)
+        self._targets.pop(index, None)
         self._moved(value)
 
     def placed_address(self, index: int) -> int | None:
@@ -117,6 +128,7 @@ class HostPlan:
         return frozenset(step.index for step in self.plan.steps if not seen.isdisjoint(step.node.operands))
 
     def _moved(self, value: Value) -> None:
+        self._sources.clear()
         readers = self.readers_of(value.index)
         for calls in self._prepared.values():
             calls.remake(readers)
@@ -124,8 +136,13 @@ class HostPlan:
     # ---- a run
 
     def start(self, sizes: Mapping[str, int] | None = None) -> None:
-        """See `BoundPlan.start`: forgets the sizes that the last run found. A body is told those around it."""
+        """See `BoundPlan.start`: forgets the sizes that the last run found. A body is told those around it.
+
+        Raises `ResourceError` when there is no memory for results.
+        """
         self._sizes = dict(self.plan.sizes if sizes is None else sizes)
+        if self._has_fresh:
+            self.placement.moving.renew()
 
     def run(self, segment: Segment) -> None:
         """See `BoundPlan.run`. Raises `ExecutionError` and `ResourceError` naming the node."""
@@ -150,13 +167,33 @@ class HostPlan:
         return array[tuple([slice(size) for size in shape])]
 
     def copy_of_result(self, index: int, shape: Cut | None = None) -> Any:
-        """See `BoundPlan.copy_of_result`."""
+        """See `BoundPlan.copy_of_result`: no copy is made of what lies in memory of this run."""
+        again = self._result_again(index) if shape is None else None
+        if again is not None:
+            return again
         found = self.result(index, shape)
-        return np.array(found) if isinstance(found, np.ndarray) else found
+        if not isinstance(found, np.ndarray):
+            return found
+        view = self.plan.views.get(self.plan.graph.outputs[index])
+        if view is None:
+            return found.copy("K")
+        is_handed_over = self.placement.moving.hand_over(view, found)
+        if shape is None and (is_handed_over or view.buffer not in self.placement.moving):
+            self._sources[index] = view.buffer if is_handed_over else found
+        return found if is_handed_over else found.copy("K")
+
+    def _result_again(self, index: int) -> Array | None:
+        """An uncut output, got as before: a copy of the same memory, or what is handed out; None the first time."""
+        source = None if self.is_recording else self._sources.get(index)
+        if source is None:
+            return None
+        return self.placement.moving.handed_again(source) if isinstance(source, int) else source.copy("K")
 
     def forget(self) -> None:
         """See `BoundPlan.forget`."""
         self._dynamic.clear()
+        if self._has_fresh:
+            self.placement.moving.drop()
 
     # ---- steps as calls
 
@@ -179,7 +216,7 @@ class HostPlan:
         ending = self._ends.get(step.index)
         after = [] if ending is None else [partial(self._end, ending)]
         if step.kind is StepKind.ALIAS or self._is_static(step.node):
-            return [*(call.bound() for call in self.calls_of(step)), *after]
+            return [*map(self.placement.moving.bound, self.calls_of(step)), *after]
         return [partial(self._run_dynamic, step.node), *after]
 
     def _is_static(self, node: Node) -> bool:
@@ -234,13 +271,17 @@ class HostPlan:
     def save(self) -> Saved:
         """See `BoundPlan.save`."""
         states = {index: memory.copy() for index, memory in self.placement.states.items()}
-        return Saved(self.arena.bytes[: self.plan.arena_bytes].copy(), states)
+        fresh = {index: memory.copy() for index, memory in self.placement.moving.fresh.items()}
+        return Saved(self.arena.bytes[: self.plan.arena_bytes].copy(), states, fresh)
 
     def restore(self, saved: Saved) -> None:
         """See `BoundPlan.restore`."""
         self.arena.bytes[: self.plan.arena_bytes] = saved.arena
         for index, content in saved.states.items():
             self.placement.states[index][...] = content
+        memory = self.placement.moving.fresh
+        for index, content in saved.fresh.items():
+            memory[index][...] = content
 
     def poison(self, step: int | None = None) -> None:
         """See `BoundPlan.poison`."""
@@ -253,6 +294,10 @@ class HostPlan:
             self.arena.bytes[free : buffer.offset] = POISON
             free = max(free, buffer.end)
         self.arena.bytes[free:] = POISON
+        for index, memory in self.placement.moving.fresh.items():
+            buffer = self.plan.buffers[index]
+            if step is None or not buffer.first < step <= buffer.last:
+                memory[...] = POISON
 
     def _refuse_while_recording(self, what: str) -> None:
         if self.is_recording:

@@ -19,6 +19,8 @@ class Call(NamedTuple):
 
     def bound(self) -> Callable[[], Any]:
         """The call without arguments, for the replay loop."""
+        if isinstance(self.function, IntoResult):
+            return partial(self.function.ufunc, *self.operands, out=self.results[0])
         return partial(self.function, *self.operands, *self.results)
 
 
@@ -59,8 +61,11 @@ class ThroughMeaning:
     def __call__(self, *arguments: Any) -> None:
         """Calls the meaning on all but the last `count` arguments and copies what it gives into those."""
         split = len(arguments) - self.count
-        given = self.meaning(*arguments[:split])
-        store(given if isinstance(given, tuple) else (given,), arguments[split:])
+        self.keep(self.meaning(*arguments[:split]), arguments[split:])
+
+    def keep(self, given: Any, results: Sequence[Array]) -> None:
+        """Copies what the meaning gave into `results`."""
+        store(given if isinstance(given, tuple) else (given,), results)
 
 
 def store(given: Sequence[Any], results: Sequence[Array]) -> None:

@@ -41,16 +41,15 @@ def _extremum(function: IntoResult) -> Any:
     return kernel
 
 
-def _with_scalar(function: Any, scalar: int) -> Any:
-    """`function(scalar, x)` for commutative functions and quotients of a number."""
+def _reciprocal(_node: Node, operands: _Operands, results: _Results) -> Call | None:
+    (x,) = operands
+    return Call(np.divide, (x.dtype.type(1), x), results) if x is not None and is_native(x) else None
 
-    def kernel(_node: Node, operands: _Operands, results: _Results) -> Call | None:
-        first = operands[0]
-        if first is None or not is_native(first):
-            return None
-        return Call(function, (first.dtype.type(scalar), first), results)
 
-    return kernel
+def _relu(_node: Node, operands: _Operands, results: _Results) -> Call | None:
+    (x,) = operands
+    # The number comes second: NumPy is a third slower the other way round.
+    return Call(GREATER, (x, x.dtype.type(0)), results) if x is not None and is_native(x) else None
 
 
 def rsqrt_into(x: Array, result: Array) -> None:
@@ -92,22 +91,6 @@ def clip_into(x: Array, low: Array, high: Array, result: Array) -> None:
     np.minimum(result, high, out=result)
 
 
-def _where(_node: Node, operands: _Operands, results: _Results) -> Call | None:
-    condition, x, y = operands
-    (result,) = results
-    if condition is None or x is None or y is None or np.may_share_memory(condition, result):
-        return None
-    if np.may_share_memory(x, result):
-        return None
-    return Call(where_into, (condition, x, y), results)
-
-
-def where_into(condition: Array, x: Array, y: Array, result: Array) -> None:
-    """`x` where the condition holds, `y` elsewhere; the result may lie over `y`."""
-    np.copyto(result, y)
-    np.copyto(result, x, where=condition)
-
-
 ELEMENTWISE: dict[str, Any] = {
     "add": _ufunc(np.add),
     "sub": _ufunc(np.subtract),
@@ -127,12 +110,11 @@ ELEMENTWISE: dict[str, Any] = {
     "sin": _ufunc(np.sin, is_float),
     "cos": _ufunc(np.cos, is_float),
     "tanh": _ufunc(np.tanh, is_float),
-    "reciprocal": _with_scalar(np.divide, 1),
+    "reciprocal": _reciprocal,
     "rsqrt": _rsqrt,
     "sigmoid": _sigmoid,
-    "relu": _with_scalar(GREATER, 0),
+    "relu": _relu,
     "clip": _clip,
-    "where": _where,
     "is_nan": _ufunc(np.isnan, is_float),
     "logical_and": _ufunc(np.logical_and),
     "logical_or": _ufunc(np.logical_or),

@@ -38,11 +38,12 @@ def _reshape(_node: Node, operands: _Operands, results: _Results) -> Call | None
 def _concat(node: Node, operands: _Operands, results: _Results) -> Call | None:
     if any(np.may_share_memory(part, results[0]) for part in operands if part is not None):
         return None
-    return Call(partial(concat_into, axis=node.attrs["axis"]), (tuple(operands),), results)
+    return Call(partial(concat_into, axis=node.attrs["axis"]), tuple(operands), results)
 
 
-def concat_into(parts: tuple[Array, ...], result: Array, *, axis: int) -> None:
-    """The parts one after another along `axis`."""
+def concat_into(*parts_and_result: Array, axis: int) -> None:
+    """The parts one after another along `axis`, in the last array."""
+    *parts, result = parts_and_result
     np.concatenate(parts, axis, out=result)
 
 

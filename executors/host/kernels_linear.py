@@ -47,10 +47,10 @@ def _gemm(node: Node, operands: _Operands, results: _Results) -> Call | None:
     left = a.T if node.attrs["trans_a"] else a
     right = b.T if node.attrs["trans_b"] else b
     alpha, beta = node.attrs["alpha"], node.attrs["beta"]
-    return Call(partial(gemm_into, c=c, alpha=alpha, beta=beta), (left, right), results)
+    return Call(partial(gemm_into, alpha=alpha, beta=beta), (left, right, c), results)
 
 
-def gemm_into(a: Array, b: Array, result: Array, *, c: Array | None, alpha: float, beta: float) -> None:
+def gemm_into(a: Array, b: Array, c: Array | None, result: Array, *, alpha: float, beta: float) -> None:
     """`alpha * a @ b + beta * c`."""
     np.matmul(a, b, result)
     if alpha != 1.0:

@@ -9,13 +9,15 @@ from ...ir.graph import Node, Value
 from ...ir.plan import Place, Plan, View
 from ..replay.recorder import NO_STATES
 from .memory import ArenaPart, HostArena, address_of
+from .moving import MovingMemory
 
 
 class Placement:
     """An array for every planned value of `plan`.
 
     The graph's inputs lie in the arena, resident ones in memory of their own that is made when it is first needed,
-    until `place` puts an array of the caller in their stead; `placed` has its address. `states` are the bytes of the
+    until `place` puts an array of the caller in their stead; `placed` has its address. Such arrays, and results that
+    are handed out, are `moving`. `states` are the bytes of the
     states by buffer: given by the name of their input, or made here.
     """
 
@@ -29,16 +31,19 @@ class Placement:
             if b.place is Place.STATE
         }
         self.placed: dict[Value, int] = {}
+        self.moving = MovingMemory(plan)
         self._contents = _constants(plan)
         self._residents: dict[int, Array] = {}
         self._memory: dict[int, Array] = {}
         self._arrays: dict[Value, Array] = {}
 
     def array(self, value: Value) -> Array:
-        """The array that a planned value lives in: the same object every time until its buffer is placed elsewhere."""
+        """The array that a planned value lives in: the same one until its buffer is placed elsewhere or made anew."""
+        view = self.plan.views[value]
+        if view.buffer in self.moving:
+            return self.moving.array(view)
         found = self._arrays.get(value)
         if found is None:
-            view = self.plan.views[value]
             found = self._arrays[value] = array_at(self._bytes(view.buffer), view)
         return found
 
@@ -48,25 +53,17 @@ class Placement:
 
     def place(self, value: Value, array: Array) -> None:
         """Puts `array`, contiguous and of the type of the graph input `value`, in the stead of its buffer."""
-        buffer = self.plan.views[value].buffer
-        self._memory[buffer] = as_bytes(array)
+        self.moving.put(self.plan.views[value].buffer, array)
         self.placed[value] = address_of(array)
-        self._forget(buffer)
 
     def unplace(self, value: Value) -> None:
         """Brings a graph input back to the place that it has in the plan."""
-        buffer = self.plan.views[value].buffer
-        self._memory.pop(buffer, None)
+        self.moving.remove(self.plan.views[value].buffer)
         self.placed.pop(value, None)
-        self._forget(buffer)
 
     def in_buffer(self, buffer: int) -> list[Value]:
         """The values that live in a buffer."""
         return [value for value, view in self.plan.views.items() if view.buffer == buffer]
-
-    def _forget(self, buffer: int) -> None:
-        for value in self.in_buffer(buffer):
-            self._arrays.pop(value, None)
 
     def _bytes(self, index: int) -> Array:
         found = self._memory.get(index)

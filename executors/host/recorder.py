@@ -98,10 +98,18 @@ class HostRecording:
 
     def __init__(self, bound: HostPlan, steps: Sequence[Step], pointers: tuple[Pointer, ...]) -> None:
         self._bound = bound
-        self._calls = CallList(steps, lambda step: [call.bound() for call in _calls(bound, step)])
+        self._calls = CallList(steps, lambda step: [bound.placement.moving.bound(call) for call in _calls(bound, step)])
         self._address = bound.arena.address
         self._is_closed = False
-        self.pointers = pointers
+        self._pointers: tuple[Pointer, ...] | None = pointers
+        self._placed = {i for i in range(len(bound.plan.graph.inputs)) if bound.placed_address(i) is not None}
+
+    @property
+    def pointers(self) -> tuple[Pointer, ...]:
+        """See `Recording.pointers`."""
+        if self._pointers is None:
+            self._pointers = pointers_of(self._bound)
+        return self._pointers
 
     @property
     def nbytes(self) -> int:
@@ -119,9 +127,12 @@ class HostRecording:
         self._calls()
 
     def repoint(self, index: int) -> bool:
-        """See `Recording.repoint`: the calls that read the input are made anew."""
-        self._calls.remake(self._bound.readers_of(index))
-        self.pointers = pointers_of(self._bound)
+        """See `Recording.repoint`: calls that read the input are made anew unless they look up where it lies."""
+        is_placed = self._bound.placed_address(index) is not None
+        if is_placed is not (index in self._placed):
+            self._calls.remake(self._bound.readers_of(index))
+            self._placed ^= {index}
+        self._pointers = None
         return True
 
     def close(self) -> None:

@@ -52,6 +52,7 @@ class Bucket:
         self._seconds = 0.0
         self._pieces = [Piece(segment) for segment in bound.plan.segments]
         self._actions: list[Callable[[], None]] = []
+        self._has_copies = bool(bound.plan.copies)
         self._inputs = StaticInputs(bound, policies, fills, counters, self._repoint, self._rerecord, stored)
         self._fixed_tails = frozenset(fills)
         self._refresh()
@@ -78,10 +79,12 @@ class Bucket:
         bound = self.bound
         if copies:
             found = [bound.copy_of_result(index, shape) for index, shape in shapes.items()]
-            bound.forget()
         else:
             found = [self._static_result(index, shape) for index, shape in shapes.items()]
-        bound.finish()
+        if self._has_copies:
+            bound.finish()
+        if copies:
+            bound.forget()
         return found
 
     def _static_result(self, index: int, shape: Cut | None) -> Any:

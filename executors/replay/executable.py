@@ -1,6 +1,5 @@
 """A program that replays: inputs are checked, routed to a bucket, padded, run, and the real rows handed out."""
 
-import threading
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
@@ -34,10 +33,12 @@ Shapes = Mapping[int, Cut | None]
 
 
 class Served(NamedTuple):
-    """The bucket that served a call, and the call's route. Calls of the same sizes are served in the same way."""
+    """The bucket that served a call, and the call's route. Calls of the same `sizes` are served in the same way."""
 
     bucket: Bucket
     route: Route
+    sizes: Mapping[str, int]
+    shapes: Shapes
 
 
 class ReplayExecutable:
@@ -66,12 +67,12 @@ class ReplayExecutable:
         self._options = options
         self._states = states
         self._output_names = [graph.output_names[index] for index in states.visible]
-        self._routes: dict[BucketKey, tuple[Route, Shapes | None]] = {}
+        self._routes: dict[BucketKey, tuple[Route, Shapes]] = {}
         self._uncut: Shapes = dict.fromkeys(states.visible)
         self._generation = Generation()
         self.latest: Served | None = None
         """What served the latest call, None if it was no bucket."""
-        self._lock = threading.RLock()
+        self._lock = states.lock
         self._is_closed = False
 
     # ---- a call
@@ -80,32 +81,43 @@ class ReplayExecutable:
         """See `Executable.run`."""
         inputs = self._states.with_inputs(inputs)
         values, sizes = self._signature.bind(inputs)
-        with self._lock, self._states.lock, np.errstate(all="ignore"):  # infinities and NaN are results like any other
+        with self._lock, np.errstate(all="ignore"):  # infinities and NaN are results like any other
             if self._is_closed:
                 raise ExecutionError("the program is closed", remedy="call capgraph.optimize again")
             self._generation.number += 1
             self._dispatcher.counters.calls += 1
-            self.latest = None
-            results = self._called(inputs, values, sizes)
+            latest, self.latest = self.latest, None
+            if self._padded.real_sizes:
+                values = [*values, *self._real_sizes(sizes)]
+            served = self._found(sizes) if latest is None or latest.sizes != sizes else latest
+            if isinstance(served, Served):
+                results = self._served(served, inputs, values)
+            else:
+                results = self._unserved(served, inputs, values)
         return dict(zip(self._output_names, results, strict=True))
 
-    def _called(self, inputs: Mapping[str, Any], values: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
+    def _found(self, sizes: Mapping[str, int]) -> Served | Route:
+        """What serves calls of these sizes; only their route where nothing has been captured."""
         route, shapes = self._routed(sizes)
-        if route.key is None:
-            return self._states.keep(self._eager(inputs, route.reason))
-        if self._padded.real_sizes:
-            values = [*values, *self._real_sizes(sizes)]
-        bucket = self._dispatcher.find(route.key)
-        if bucket is None:
-            return self._first_call(inputs, values, route.key)
+        bucket = None if route.key is None else self._dispatcher.find(route.key)
+        return route if bucket is None else Served(bucket, route, sizes, shapes)
+
+    def _served(self, served: Served, inputs: Mapping[str, Any], values: Sequence[Any]) -> list[Any]:
+        bucket, route = served.bucket, served.route
         try:
             bucket.run(values)
         except (ExecutionError, ResourceError, CaptureError) as error:
+            assert route.key is not None  # it has a bucket
             return self._after_failure(inputs, route.key, error)
         self._count(bucket, route)
-        results = self._results(bucket, shapes)
-        self.latest = Served(bucket, route)
+        results = self._results(bucket, served.shapes)
+        self.latest = served
         return results
+
+    def _unserved(self, route: Route, inputs: Mapping[str, Any], values: Sequence[Any]) -> list[Any]:
+        if route.key is None:
+            return self._states.keep(self._eager(inputs, route.reason))
+        return self._first_call(inputs, values, route.key)
 
     def count_again(self, served: Served, times: int = 1) -> None:
         """Counts calls that an executor served by replaying what served the latest one."""
@@ -114,14 +126,14 @@ class ReplayExecutable:
         served.bucket.calls += times
         self._count(served.bucket, served.route, times)
 
-    def _routed(self, sizes: Mapping[str, int]) -> tuple[Route, Shapes | None]:
+    def _routed(self, sizes: Mapping[str, int]) -> tuple[Route, Shapes]:
         key = tuple(sizes.items())
         found = self._routes.get(key)
         if found is None:
             route = self._router.route(sizes)
             if len(self._routes) >= KEPT_ROUTES:
                 self._routes.clear()
-            found = self._routes[key] = (route, self._real_shapes(sizes) if route.padded_rows else None)
+            found = self._routes[key] = (route, self._real_shapes(sizes) if route.padded_rows else self._uncut)
         return found
 
     def _real_sizes(self, sizes: Mapping[str, int]) -> list[Array]:
@@ -178,8 +190,8 @@ class ReplayExecutable:
             return "capture is switched off"
         return "every piece was refused" if bucket.refusals else "nothing in the graph is captured"
 
-    def _results(self, bucket: Bucket, shapes: Shapes | None) -> list[Any]:
-        results = bucket.results(self._uncut if shapes is None else shapes, copies=self._options.copy_outputs)
+    def _results(self, bucket: Bucket, shapes: Shapes) -> list[Any]:
+        results = bucket.results(shapes, copies=self._options.copy_outputs)
         if self._options.debug and not self._options.copy_outputs:
             return [self._guarded(result) for result in results]
         return results
@@ -195,7 +207,8 @@ class ReplayExecutable:
         for done, sizes in enumerate(buckets):
             key = tuple(sizes.items())
             self._tell(done, len(buckets), key_text(key))
-            with self._lock, self._states.lock, np.errstate(all="ignore"):
+            with self._lock, np.errstate(all="ignore"):
+                self.latest = None
                 self._capture_drawn(key)
         self._tell(len(buckets), len(buckets), "")
 

@@ -42,19 +42,19 @@ class StaticInputs:
         wanted = [policies.get(name, policies.get("", InputPolicy.AUTO)) for name in self._names]
         self.policies = [InputPolicy.COPY if policy is InputPolicy.AUTO else policy for policy in wanted]
         self._undecided = [index for index, policy in enumerate(wanted) if policy is InputPolicy.AUTO]
+        self._latest: dict[int, Any] = {}
+        self._sort()
 
     def bring(self, values: Sequence[Any]) -> None:
         """Makes the inputs of a call readable for the steps, each by its policy.
 
         Raises `InputError` for an array that is not where the recording has it, under the policy REFUSE.
         """
-        for index, given in enumerate(values):
-            if index in self._stored:
-                continue
-            if self.policies[index] is InputPolicy.COPY:
-                self._copy(index, given)
-            else:
-                self._bring_placed(index, given)
+        for index, fill in self._copied:
+            self._bound.load(index, values[index], fill)
+        self._counters.input_copies += len(self._copied)
+        for index in self._placed:
+            self._bring_placed(index, values[index])
 
     def decide(self, values: Sequence[Any]) -> None:
         """Measures what copying and what re-pointing each undecided input costs, and takes the cheaper from now on."""
@@ -67,20 +67,31 @@ class StaticInputs:
                 if moving < copying:
                     self.policies[index] = InputPolicy.REPOINT
         self._undecided = []
+        self._sort()
+
+    def _sort(self) -> None:
+        """Tells the inputs that are always copied, with what fills their padded rows, from those that may be placed."""
+        given = [index for index in range(len(self._names)) if index not in self._stored]
+        self._placed = [index for index in given if self.policies[index] is not InputPolicy.COPY]
+        self._copied = [(index, self.fills[index]) for index in given if index not in self._placed]
 
     def _copy(self, index: int, given: Any) -> None:
         self._bound.load(index, given, self.fills[index])
         self._counters.input_copies += 1
 
     def _bring_placed(self, index: int, given: Any) -> None:
+        if given is self._latest.get(index):
+            return
         placed = self._bound.placed_address(index)
         is_there = placed is not None and self._is_at(placed, index, given)
         if is_there:
+            self._latest[index] = given
             return
         if placed is not None and self.policies[index] is InputPolicy.REFUSE:
             self._refuse(index, "lies at another address than the one that was recorded")
         if self._bound.place(index, given):
             self._tell(index)
+            self._latest[index] = given
             return
         if self.policies[index] is InputPolicy.REFUSE:
             self._refuse(index, "cannot be read in place: it is padded, strided or a state")
@@ -102,6 +113,7 @@ class StaticInputs:
             self._repoint(index)
 
     def _back(self, index: int) -> None:
+        self._latest.pop(index, None)
         self._bound.unplace(index)
         self._repoint(index)
 

@@ -32,6 +32,7 @@ def check_plan(plan: Plan) -> None:
     _check_buffers(plan)
     _check_lifetimes(plan)
     _check_states(plan)
+    _check_results(plan)
     _check_bodies(plan)
 
 
@@ -102,6 +103,14 @@ def _check_states(plan: Plan) -> None:
             raise InternalError(f"%{new.name} is copied to state %{old.name} from a state that a copy overwrites")
 
 
+def _check_results(plan: Plan) -> None:
+    """What is handed out with a run is neither an input nor a state, which are needed by the next."""
+    kept = [*plan.graph.inputs, *(plan.graph.outputs[state.output] for state in plan.graph.states)]
+    for value in kept:
+        if plan.buffer_of(value).place is Place.OUTPUT:
+            raise InternalError(f"%{value.name} lies in memory that is handed out with the results")
+
+
 def _check_bodies(plan: Plan) -> None:
     """Each body has room in the scratch of its node, and a sound plan in which no step writes over an input."""
     scratch = {body: step.scratch for step in plan.steps for body in step.node.regions.values()}
@@ -167,7 +176,7 @@ def _write(
 def _check_writable(plan: Plan, value: Value, node: Node | None) -> None:
     """A result may lie in the arena, in memory of its own, and in the state whose next content it becomes."""
     buffer = plan.buffer_of(value)
-    if node is None or buffer.place is Place.ARENA:
+    if node is None or buffer.place in (Place.ARENA, Place.OUTPUT):
         return
     pairs = ((plan.graph.inputs[state.input], plan.graph.outputs[state.output]) for state in plan.graph.states)
     if buffer.place is Place.STATE and any(new is value and plan.views[old].buffer == buffer.id for old, new in pairs):

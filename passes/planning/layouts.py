@@ -1,15 +1,19 @@
-"""Layouts: which values lie channels-last, [N, ..., C] in memory, where the rest lies row-major.
+"""Layouts: the order of axes in memory of values that do not lie row-major. A target asks for one way or the other.
 
-Convolutions are quickest on images that lie so. What they make is laid out channels-last, and what is made from that
-place by place (pointwise work, pooling, resizing, joining) keeps the layout, so that nothing is copied in between.
-Inputs and outputs of the graph, constants and states are row-major: they are seen from outside.
+Channels last: convolutions are quickest on images that lie as [N, ..., C]. What they make is laid out so, and what is
+made from that place by place (pointwise work, pooling, resizing, joining) keeps the layout, so that nothing is copied
+in between. Inputs and outputs of the graph, constants and states are row-major: they are seen from outside.
+
+Orders kept: what is made element by element, or row by row, from a transposed value has its axes in the same order, so
+that operands and results are gone through one byte after another. NumPy's own results lie so, outputs included.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...ir.attrs import AttrValue
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
+from ...ir.plan import View
 from ...ir.target import Target
 
 _CONVOLUTIONS = frozenset({"conv", "conv_transpose"})
@@ -33,6 +37,51 @@ _PASSES_ON = frozenset(
 _TRAITS = Trait.ELEMENTWISE | Trait.REDUCTION | Trait.JOINS
 
 
+class Layouts:
+    """The order of axes that each value of a specialised graph is to have on `target`, from outermost to innermost."""
+
+    def __init__(self, graph: Graph, target: Target) -> None:
+        self._images = channels_last_values(graph, target)
+        self._keeps_orders = target.keeps_orders
+
+    def strides(self, value: Value, itemsize: int, views: Mapping[Value, View]) -> tuple[int, ...] | None:
+        """Strides in bytes without gaps; None for row-major. `views` says where the operands lie."""
+        shape = [dim for dim in value.shape if isinstance(dim, int)]
+        if value in self._images:
+            return channels_last_strides(shape, itemsize)
+        order = _order_of_operands(value, views) if self._keeps_orders else None
+        return None if order is None else strides_in_order(shape, itemsize, order)
+
+
+def _order_of_operands(value: Value, views: Mapping[Value, View]) -> tuple[int, ...] | None:
+    """The order that all operands agree on which are not broadcast; None where they do not, or lie row-major."""
+    node = value.producer
+    if node is None or not node.op.has(Trait.ELEMENTWISE | Trait.ROWWISE) or value.tensor.rank < 2:
+        return None
+    orders = set(_orders(node, value, views))
+    order = orders.pop() if len(orders) == 1 else None
+    return None if order == tuple(range(value.tensor.rank)) else order
+
+
+def _orders(node: Node, value: Value, views: Mapping[Value, View]) -> Iterator[tuple[int, ...]]:
+    operands = node.operands if node.op.has(Trait.ELEMENTWISE) else node.operands[:1]
+    for operand in operands:
+        view = views.get(operand)
+        if view is not None and view.shape == value.tensor.shape:
+            order = _order_in_memory(view)
+            if order is not None:
+                yield order
+
+
+def _order_in_memory(view: View) -> tuple[int, ...] | None:
+    """Axes from the largest stride to the smallest; those of one element stay in place. None for repeated elements."""
+    long = [axis for axis, size in enumerate(view.shape) if size > 1]
+    if any(view.strides[axis] <= 0 for axis in long):
+        return None
+    placed = iter(sorted(long, key=lambda axis: -view.strides[axis]))
+    return tuple([next(placed) if size > 1 else axis for axis, size in enumerate(view.shape)])
+
+
 def channels_last_values(graph: Graph, target: Target) -> frozenset[Value]:
     """The values of a specialised graph that are to lie channels-last on `target`."""
     if not target.channels_last:
@@ -46,9 +95,14 @@ def channels_last_values(graph: Graph, target: Target) -> frozenset[Value]:
 
 def channels_last_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     """Strides in bytes of [N, C, ...] in memory as [N, ..., C]."""
+    return strides_in_order(shape, itemsize, (0, *range(2, len(shape)), 1))
+
+
+def strides_in_order(shape: Sequence[int], itemsize: int, order: Sequence[int]) -> tuple[int, ...]:
+    """Strides in bytes, without gaps, of axes that lie in `order`, from outermost to innermost."""
     strides = [0] * len(shape)
-    strides[1], step = itemsize, itemsize * shape[1]
-    for axis in (*reversed(range(2, len(shape))), 0):
+    step = itemsize
+    for axis in reversed(order):
         strides[axis], step = step, step * shape[axis]
     return tuple(strides)
 

@@ -19,6 +19,7 @@ from .bodies import bodies_of
 from .check_plan import check_plan
 from .decode import read_lengths_on_device
 from .partition import CapturePolicy, partition
+from .results import set_results_apart
 from .specialise import specialise
 from .storage import Group, Storage, assign_storage, is_planned
 
@@ -42,6 +43,7 @@ def make_plan(
     resident: Collection[str] = (),
     prepare: Callable[[Graph], None] | None = None,
     captures: Callable[[Node], bool] | None = None,
+    fresh_bytes: int | None = None,
 ) -> Plan:
     """Plans `graph` at `sizes` (every symbol of its inputs). The graph itself is not changed.
 
@@ -49,8 +51,9 @@ def make_plan(
     outside of the arena, in memory that no step writes: what was loaded there stays for later calls. `scratch` tells
     how many bytes the target's kernel of a node wants for itself while it runs, given where every value lies; they are
     part of the arena. `prepare` may rewrite the specialised graph to suit the target's kernels, and `captures` says
-    whether the target has one for a node that could be captured. Raises `ShapeError` when the sizes do not fit the
-    graph, `InputError` when it has no input of such a name, or one is donated and resident.
+    whether the target has one for a node that could be captured. Results of `fresh_bytes` and more for each step that
+    touches them lie in memory that each run has anew; None for results in the arena. Raises `ShapeError` when the sizes
+    do not fit the graph, `InputError` when it has no input of such a name, or one is donated and resident.
     """
     _check_inputs(graph, donated, resident)
     bound = specialise(graph, sizes)
@@ -60,7 +63,7 @@ def make_plan(
         prepare(bound)
     _separate_states(bound)
     _read_states_first(bound)
-    means = _Means(sizes, target, policy or CapturePolicy(), scratch, captures)
+    means = _Means(sizes, target, policy or CapturePolicy(), scratch, captures, fresh_bytes)
     plan = _planned(bound, means, donated, resident)
     if checks_plans:
         check_plan(plan)
@@ -76,6 +79,7 @@ class _Means:
     policy: CapturePolicy
     scratch: Scratch | None
     captures: Callable[[Node], bool] | None
+    fresh_bytes: int | None
 
 
 def _planned(graph: Graph, means: _Means, donated: Collection[str], resident: Collection[str]) -> Plan:
@@ -83,6 +87,8 @@ def _planned(graph: Graph, means: _Means, donated: Collection[str], resident: Co
     parts = partition(graph, means.target, means.policy, means.captures)
     graph.reorder(parts.order)
     storage = assign_storage(graph, means.target, donated, resident)
+    if means.fresh_bytes is not None:
+        set_results_apart(graph, storage, means.fresh_bytes)
     own = _add_scratch(graph, storage, means.scratch) if means.scratch is not None else dict[Node, int]()
     bodies = _add_bodies(graph, storage, means, own) if means.target.plans_bodies else dict[Graph, Plan]()
     return _assemble(graph, means, storage, parts.segments, own, bodies)

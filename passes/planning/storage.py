@@ -19,7 +19,7 @@ from ...ir.plan import Place, View, contiguous_strides, element_bytes
 from ...ir.target import Target
 from ...ir.types import Kind, TensorType
 from ..pattern import any_constant_of
-from .layouts import channels_last_strides, channels_last_values
+from .layouts import Layouts
 
 
 @dataclass
@@ -71,7 +71,7 @@ class _Assignment:
         self.states = {graph.outputs[state.output]: graph.inputs[state.input] for state in graph.states}
         self.state_inputs = set(self.states.values())
         self.parts = _parts_of_concats(graph)
-        self.images = channels_last_values(graph, target) - self.parts.whole_values - self.parts.place.keys()
+        self.layouts = Layouts(graph, target)
         self.result = Storage([], {}, {}, set(), {})
 
     def run(self) -> Storage:
@@ -126,9 +126,10 @@ class _Assignment:
     def _view(self, value: Value, buffer: int, offset: int) -> View:
         """A value in memory of its own, in the layout that it is to have."""
         row_major = _contiguous_view(value, buffer, offset)
-        if value not in self.images:
+        if value in self.parts.place or value.producer in self.parts.whole:
             return row_major
-        return replace(row_major, strides=channels_last_strides(row_major.shape, element_bytes(row_major.dtype)))
+        strides = self.layouts.strides(value, element_bytes(row_major.dtype), self.result.views)
+        return row_major if strides is None else replace(row_major, strides=strides)
 
     def _join(self, index: int, value: Value, view: View) -> None:
         self.result.views[value] = view
@@ -279,11 +280,6 @@ class _Parts:
 
     place: dict[Value, tuple[Value, int]] = field(default_factory=dict[Value, tuple[Value, int]])
     whole: set[Node] = field(default_factory=set[Node])
-
-    @property
-    def whole_values(self) -> set[Value]:
-        """The results that are written part by part."""
-        return {node.output for node in self.whole}
 
 
 def _parts_of_concats(graph: Graph) -> _Parts:
