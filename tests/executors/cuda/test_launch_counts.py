@@ -16,7 +16,7 @@ from capgraph.ir.types import DType
 from capgraph.optimization import pipeline_for
 from capgraph.passes.planning.partition import CapturePolicy
 
-from tests.executors.cuda.model_texts import model_graph, sizes_of
+from tests.models.model_texts import model_graph, sizes_of
 
 LIBRARIES = frozenset({"cublaslt", "cudnn"})
 LAYERS = 2
@@ -91,6 +91,34 @@ def gated(dtype: str, layers: int) -> Graph:
     return b.finish({"y": x})
 
 
+def decoding(dtype: str, layers: int) -> Graph:
+    """Llama, one token: caches that are states, written at a position that lies on the device."""
+    b = Net(dtype)
+    x, position = b.input("x", f"{dtype}[1, 1, 256]"), b.input("position", "i64[1]")
+    cosines, sines = (b.input(name, f"{dtype}[1, 1, 32]") for name in ("cosines", "sines"))
+    mask, written = b.input("mask", "bool[1, 1, 1, 64]"), {}
+    for layer in range(layers):
+        y = b.rms_norm(x)
+        q, k, v = (
+            b.op("reshape", b.linear(y, 64 * heads, has_bias=False), shape=(1, heads, 1, 64)) for heads in (4, 2, 2)
+        )
+        q, k = (b.op("rotary_embedding", each, cosines, sines, None) for each in (q, k))
+        caches = [b.input(f"{name}{layer}", f"{dtype}[1, 2, 64, 64]") for name in ("keys", "values")]
+        keys, values = (
+            b.op("tensor_scatter", cache, new, position, axis=2) for cache, new in zip(caches, (k, v), strict=True)
+        )
+        written |= {f"keys{layer}": keys, f"values{layer}": values}
+        mixed = b.op("reshape", b.op("attention", q, keys, values, mask, None), shape=(1, 1, 256))
+        x = b.op("add", x, b.linear(mixed, 256, has_bias=False))
+        y = b.rms_norm(x)
+        gate = b.op("silu", b.linear(y, 512, has_bias=False))
+        x = b.op("add", x, b.linear(b.op("mul", gate, b.linear(y, 512, has_bias=False)), 256, has_bias=False))
+    graph = b.finish({"y": x, **{f"{name}_next": value for name, value in written.items()}})
+    names = [value.name for value in graph.inputs]
+    graph.set_states([(names.index(name), 1 + index) for index, name in enumerate(written)])
+    return graph
+
+
 def residual(dtype: str, layers: int) -> Graph:
     """The MLP: one row."""
     b = Net(dtype)
@@ -146,7 +174,8 @@ def launches_of(graph: Graph) -> Counter[str]:
         (encoder, "f32", 0, 8),  # cuBLASLt has no exact GELU
         (vision, "f16", 0, 7),
         (vision, "f32", 0, 7),
-        (gated, "f16", 0, 10),
+        (gated, "f16", 0, 9),
+        (decoding, "bf16", 0, 9),  # two of them write the caches
         (residual, "f16", 0, 2),
         (residual, "f32", 0, 2),
     ],
@@ -172,7 +201,7 @@ def test_a_convolution_is_one_launch_with_all_that_follows() -> None:
     [
         ("bert", 1, 6, 7),  # embedding and its norm
         ("gpt2", 2, 6, 7),  # embedding; the head
-        ("llama", 2, 6, 10),  # embedding; the head
+        ("llama", 2, 6, 9),  # embedding; the head
         ("vit", 5, 12, 7),  # patches, the class token, positions; its row, the head
         ("whisper-encoder", 3, 6, 7),  # two convolutions, positions
     ],

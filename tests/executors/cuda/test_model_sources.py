@@ -15,7 +15,7 @@ from capgraph.executors.replay.options import ReplayOptions
 from capgraph.optimization import pipeline_for
 from capgraph.passes.planning.partition import CapturePolicy
 
-from tests.executors.cuda.model_texts import NAMES, model_graph, sizes_of
+from tests.models.model_texts import NAMES, model_graph, sizes_of
 
 LIBRARIES = frozenset({"cublaslt", "cudnn"})
 ON_HOST = {"lstm"}

@@ -1,6 +1,6 @@
 """The benchmark models as texts of their graphs, without weights, for tests that need no exporter and no numbers.
 
-    python -m tests.executors.cuda.model_texts    writes the texts anew, from the exports of benchmarks/models.py
+    python -m tests.models.model_texts    writes the texts anew, from the exports of benchmarks/models.py
 
 A text is the imported graph with symbolic batch and length. Constants that it only names are drawn at random, each time
 the same; integers and truth values are zeros and ones, which are valid indices.
@@ -18,7 +18,7 @@ from capgraph.ir.parser import parse
 from capgraph.ir.printer import print_graph
 from capgraph.ir.types import DType, TensorType
 
-FOLDER = Path(__file__).parent / "models"
+FOLDER = Path(__file__).parent / "texts"
 NAMES = tuple(sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.txt.gz")))
 SIZES = {"batch": 1, "length": 128}
 
