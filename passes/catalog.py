@@ -15,6 +15,7 @@ from .fold_padding import FoldPadding
 from .fold_scales import FoldScales
 from .fuse import Fuse
 from .merge_products import MergeProducts
+from .merge_rotary import MergeRotary
 from .pipeline import Pipeline, parse_pipeline
 from .pointwise_convolutions import PointwiseConvolutions
 from .product_forms import ProductForms
@@ -39,6 +40,7 @@ _PASSES: tuple[type[Pass], ...] = (
     FoldScales,
     Fuse,
     MergeProducts,
+    MergeRotary,
     PointwiseConvolutions,
     ProductForms,
     RecogniseActivations,
@@ -101,7 +103,7 @@ def level_pipeline(level: int) -> Pipeline:
     return _LEVELS[level]
 
 
-_FOR_LAUNCHES = Pipeline(((MergeProducts(spares_epilogues=True), *_CLEAN_UP),))
+_FOR_LAUNCHES = Pipeline(((MergeProducts(spares_epilogues=True), MergeRotary(), *_CLEAN_UP),))
 
 
 def launch_pipeline(level: int) -> Pipeline:
