@@ -146,14 +146,14 @@ class CompiledFunction:
             for position, name in enumerate(model.inputs)
             if name is not None and name not in model.states
         ]
-        self._positions, self._tensors = list(self._fixed), list(self._fixed.values())
-        self._constants = [
-            tensor
+        constants = [
+            position
             for position, tensor in self._fixed.items()
             if model.inputs[position] is None and not tensor.is_inference()
         ]
-        self._versions = list(map(_VERSION, self._constants))
-        self._addresses = list(map(_ADDRESS, self._constants))
+        self._positions = list(dict.fromkeys([*constants, *self._fixed]))  # those with a version first
+        self._versions = [_VERSION(self._fixed[position]) for position in constants]
+        self._addresses = [_ADDRESS(self._fixed[position]) for position in self._positions]
         self._written = [
             (name, position) for name, position in self._imported.written.items() if name in program.outputs
         ]
@@ -186,9 +186,8 @@ class CompiledFunction:
         if not self._positions:
             return
         given = operator.itemgetter(*self._positions, self._positions[0])(arguments)[:-1]  # a tuple also for one
-        same = all(map(operator.is_, given, self._tensors)) or all(map(_is_same_memory, given, self._tensors))
-        is_unwritten = same and self._versions == list(map(_VERSION, self._constants))
-        if is_unwritten and self._addresses == list(map(_ADDRESS, self._constants)):  # `.data = other` is no version
+        is_there = self._addresses == list(map(_ADDRESS, given))  # `.data = other` is no new version
+        if is_there and self._versions == list(map(_VERSION, given[: len(self._versions)])):
             return
         self._fixed = dict(zip(self._positions, given, strict=True))
         self._compile()
@@ -196,12 +195,8 @@ class CompiledFunction:
 
 _VERSION = operator.attrgetter("_version")
 """How often a tensor was written to."""
-_ADDRESS = operator.methodcaller("data_ptr")
+_ADDRESS = torch.Tensor.data_ptr
 """Where a tensor lies."""
-
-
-def _is_same_memory(one: Any, other: Any) -> bool:
-    return bool(one.data_ptr() == other.data_ptr())
 
 
 def _device_of(forward: Any) -> str:
