@@ -49,7 +49,8 @@ class Generator:
         device: str = "host",
     ) -> None:
         slots = max(3, *batches)  # from 2 to 2 would be no range, and PyTorch takes sizes that vary to be 2 or more
-        self.decoder = Decoder(model, slots=slots, length=length).requires_grad_(False)
+        self.place = torch.device(device if device.startswith("cuda") else "cpu")
+        self.decoder = Decoder(model.to(self.place), slots=slots, length=length).requires_grad_(False)
         self.length = length
         self.batches = sorted(batches)
         self.lengths = sorted(min(size, length) for size in lengths)
@@ -77,7 +78,7 @@ class Generator:
         """What the decoder takes for tokens [batch, count] that begin at position `first` of each row."""
         batch, count = tokens.shape
         positions = first.to(torch.int64)[:, None] + torch.arange(count)
-        return (
+        arguments = (
             tokens,
             torch.clamp(positions, max=self.length - 1),
             torch.zeros(batch, dtype=torch.int64) if last is None else last,
@@ -86,6 +87,7 @@ class Generator:
             torch.full((batch,), sampling.top_p),
             torch.zeros(batch) if chance is None else chance,
         )
+        return tuple(each.to(self.place) for each in arguments)
 
     def __call__(
         self, prompts: Sequence[Sequence[int]], count: int, sampling: Sampling = Sampling()
@@ -108,6 +110,7 @@ class Generator:
             for step in range(count):
                 chance = torch.rand(batch, generator=draw)
                 token = program(*self._arguments(tokens, first, sampling, last, chance))
+                token = token.cpu()
                 written.append(token)
                 tokens, first, last, program = token[:, None], ends + step, None, self.decode
                 progress.advance(f"token {step + 1}")
@@ -142,7 +145,7 @@ MODELS = {"llama": llama, "gpt2": gpt2}
 
 def reference(model: Any, prompt: Sequence[int], count: int) -> list[int]:
     """What transformers' own `generate` writes greedily after one prompt."""
-    tokens = torch.tensor([prompt])
+    tokens = torch.tensor([prompt], device=model.device)
     with torch.no_grad():
         found = model.generate(
             tokens,

@@ -1,0 +1,70 @@
+"""Models of transformers that decode on a GPU, as they are planned there: one recording, on the device alone."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from capgraph.cuda_programs import CudaPlanner
+from capgraph.executors.cuda.launch import HostCall
+from capgraph.executors.cuda.lowering import Backend
+from capgraph.executors.replay.modes import CaptureMode
+from capgraph.executors.replay.options import ReplayOptions
+from capgraph.ir.plan import Plan
+from capgraph.optimization import pipeline_for
+from capgraph.passes.planning.partition import CapturePolicy
+from capgraph.sources import Examples, load_model
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+BACKEND = Backend(libraries=frozenset({"cublaslt", "cudnn"}))
+SIZES = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+@pytest.fixture(scope="module")
+def example() -> Iterator[Any]:
+    """The module `generate`, found as it is when it runs as a script."""
+    sys.path.insert(0, str(EXAMPLES))
+    torch.set_num_threads(1)
+    yield importlib.import_module("generate")
+    sys.path.remove(str(EXAMPLES))
+
+
+def planned(example: Any, model: Any, batch: int) -> Plan:
+    """One step of decoding with sampling, as it is planned for a GPU."""
+    decoder = example.Decoder(model, slots=4, length=64).requires_grad_(False)
+    row, zeros = {0: "batch"}, torch.zeros(2)
+    tokens, whole = torch.zeros(2, 1, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)
+    arguments = (tokens, tokens, whole, zeros, whole, zeros, zeros)
+    graph = load_model(decoder, examples=Examples(arguments, None, (row,) * 7)).graph
+    pipeline_for(2, "cuda").run(graph, check="structure")
+    planner = CudaPlanner(BACKEND, ReplayOptions(), lambda _mode, _sizes: CapturePolicy(min_kernels=0))
+    return planner.of(graph)({"batch": batch}, CaptureMode.FULL)
+
+
+def launches(plan: Plan) -> int:
+    found = [launch for ways in BACKEND.lower(plan) if ways.candidates for launch in ways.candidates[0].launches]
+    assert not any(isinstance(launch, HostCall) for launch in found), "a step runs on the host"
+    return len(found)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_layer_of_llama_is_nine_launches_and_copies_no_cache(example: Any, batch: int) -> None:
+    counts = []
+    for layers in (1, 2):
+        model = example.llama(vocab_size=128, num_hidden_layers=layers, **SIZES).to(torch.bfloat16)
+        plan = planned(example, model, batch)
+        assert [segment.is_captured for segment in plan.segments] == [True]
+        assert not plan.copies
+        counts.append(launches(plan))
+    assert counts[1] - counts[0] == 9
+
+
+def test_gpt2_with_sampling_is_one_recording(example: Any) -> None:
+    model = example.gpt2(vocab_size=128, n_embd=64, n_layer=1, n_head=4, n_positions=64).half()
+    plan = planned(example, model, 2)
+    assert [segment.is_captured for segment in plan.segments] == [True]
+    assert not plan.copies
+    launches(plan)
