@@ -49,7 +49,9 @@ def type_of(tensor: Any) -> TensorType:
 
 
 BROUGHT_BYTES = 1 << 20
-"""Weights on a device up to this size are read into main memory, so that passes can look at them."""
+"""Up to this size vectors and matrices on a device are read into main memory, so that passes can look at them."""
+BROUGHT_KERNEL_BYTES = 64 << 20
+"""The same for kernels of convolutions, which take up norms and change their layout."""
 
 
 class SharedConstants:
@@ -76,9 +78,15 @@ def _memory_key(tensor: Any) -> Hashable:
 def _constant(tensor: Any) -> Constant:
     if tensor.device.type == "meta":
         return Constant.elsewhere(type_of(tensor), _no_content)
-    if tensor.device.type != "cpu" and tensor.numel() * tensor.element_size() > BROUGHT_BYTES:
+    if tensor.device.type != "cpu" and not is_brought(tensor):
         return Constant.elsewhere(type_of(tensor), lambda: array_of(tensor), _residence(tensor))
     return Constant(array_of(tensor))
+
+
+def is_brought(tensor: Any) -> bool:
+    """Whether a weight on a device is read into main memory, so that passes can look at it and change it."""
+    nbytes = tensor.numel() * tensor.element_size()
+    return bool(nbytes <= (BROUGHT_BYTES if tensor.dim() <= 2 else BROUGHT_KERNEL_BYTES))
 
 
 def _residence(tensor: Any) -> Residence | None:

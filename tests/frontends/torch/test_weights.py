@@ -9,7 +9,7 @@ import torch
 import transformers
 from capgraph.frontends.torch.exported import from_torch
 from capgraph.frontends.torch.model import TorchModel
-from capgraph.frontends.torch.tensors import SharedConstants, array_of
+from capgraph.frontends.torch.tensors import SharedConstants, array_of, is_brought
 from capgraph.ir.constant import Constant
 from capgraph.ir.errors import UnsupportedError
 from capgraph.optimization import pipeline_for
@@ -65,3 +65,11 @@ def test_small_weights_elsewhere_have_an_identity_too() -> None:
     one, other = torch.empty(3, device="meta"), torch.empty(3, device="meta")
     assert shared.of(one) is shared.of(one)
     assert shared.of(one) != shared.of(other)
+
+
+@pytest.mark.parametrize(
+    ("shape", "brought"),
+    [((2048,), True), ((256, 1024), True), ((2048, 2048), False), ((512, 512, 3, 3), True), ((64, 4096, 14336), False)],
+)
+def test_what_is_read_into_main_memory(shape: tuple[int, ...], brought: bool) -> None:
+    assert is_brought(torch.empty(shape, dtype=torch.bfloat16, device="meta")) is brought
