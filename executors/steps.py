@@ -121,7 +121,7 @@ class Steps:
         with np.errstate(all="ignore"):
             for node in kept:
                 for value, result in zip(node.outputs, evaluate_node(node, (), {}), strict=True):
-                    template[self._slots[value]] = result
+                    template[self._slots[value]] = _read_only(result)
         return template
 
     def _make_steps(self, nodes: Sequence[Node]) -> list[_Step]:
@@ -183,6 +183,15 @@ class CompiledRegion(Region):
         sizes = dict(self.sizes)
         bind_inputs(self.body, arrays, sizes)
         return self._steps.run(arrays, sizes)
+
+
+def _read_only(result: Any) -> Any:
+    """What is kept for all runs: callers get copies of arrays that may not be written to."""
+    if not isinstance(result, np.ndarray):
+        return result
+    kept = result.view()
+    kept.flags.writeable = False
+    return kept
 
 
 def _number_slots(graph: Graph) -> dict[Value, int]:

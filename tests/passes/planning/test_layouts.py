@@ -5,7 +5,7 @@ from capgraph.ir.parser import parse
 from capgraph.ir.plan import Plan
 from capgraph.ir.target import CUDA, HOST, Target
 from capgraph.passes.planning.check_plan import check_plan
-from capgraph.passes.planning.layouts import channels_last_strides, channels_last_values
+from capgraph.passes.planning.layouts import channels_last_strides, channels_last_values, strides_in_order
 from capgraph.passes.planning.planner import make_plan
 
 NETWORK = """
@@ -65,3 +65,49 @@ def test_a_reshape_of_an_image_is_no_view() -> None:
     plan = _plan()
     steps = {step.node.outputs[0].name: step.kind.value for step in plan.steps}
     assert steps["f"] == "compute"
+
+
+TURNED = """
+graph @main(%x: f32[2, 3, 4], %y: f32[2, 3, 4], %b: f32[3]) {
+  %t: f32[4, 2, 3] = transpose(%x) {perm = [2, 0, 1]}
+  %u: f32[4, 2, 3] = transpose(%y) {perm = [2, 0, 1]}
+  %a: f32[4, 2, 3] = add(%t, %u)
+  %c: f32[4, 2, 3] = mul(%a, %b)
+  %s: f32[4, 2, 3] = softmax(%c) {axis = 1}
+  %h: f64[4, 2, 3] = cast(%s) {to = "f64"}
+  %m: f32[2, 3, 4] = transpose(%s) {perm = [1, 2, 0]}
+  %r: f32[24] = reshape(%a) {shape = [24]}
+  %n: f32[4, 2, 3] = reshape(%r) {shape = [4, 2, 3]}
+  %d: f32[4, 2, 3] = sub(%a, %n)
+  return %a, %h, %m, %d, %c
+}
+"""
+
+
+def _turned(target: Target) -> dict[str, tuple[int, ...]]:
+    plan = make_plan(parse(TURNED), {}, target)
+    check_plan(plan)
+    return {value.name: view.strides for value, view in plan.views.items()}
+
+
+def test_what_is_made_element_by_element_keeps_the_order_of_its_operands() -> None:
+    strides = _turned(HOST)
+    assert strides["a"] == strides["t"] == (4, 48, 16)
+    assert strides["c"] == strides["s"] == (4, 48, 16), "what is broadcast does not count"
+    assert strides["h"] == (8, 96, 32), "elements of another size"
+    assert strides["m"] == (48, 16, 4), "turned back it is row-major"
+
+
+def test_operands_in_unlike_orders_and_copies_give_row_major_results() -> None:
+    strides = _turned(HOST)
+    assert strides["n"] == (24, 12, 4)
+    assert strides["d"] == (24, 12, 4)
+
+
+def test_a_target_that_does_not_keep_orders_gets_row_major_results() -> None:
+    assert _turned(CUDA)["a"] == (24, 12, 4)
+
+
+def test_strides_follow_the_order_of_axes() -> None:
+    assert strides_in_order((4, 2, 3), 4, (1, 2, 0)) == (4, 48, 16)
+    assert strides_in_order((2, 3), 8, (0, 1)) == (24, 8)
