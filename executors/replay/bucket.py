@@ -16,6 +16,7 @@ from .counters import BucketReport, Counters
 from .modes import InputPolicy
 from .recorder import BoundPlan, Cut, Recording
 from .static_inputs import StaticInputs
+from .strided import StridedInputs
 from .verification import output_problem, piece_problem, tail_poison
 
 
@@ -48,6 +49,7 @@ class Bucket:
         self.is_verified = False
         self.stored = stored
         """The inputs that a store holds, by index."""
+        self.strided = StridedInputs(bound.plan)
         self._counters = counters
         self._seconds = 0.0
         self._pieces = [Piece(segment) for segment in bound.plan.segments]

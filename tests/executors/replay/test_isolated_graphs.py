@@ -11,6 +11,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.replay.strided import TRIALS
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Value
 
@@ -71,6 +72,7 @@ CASES: dict[str, tuple[Made, tuple[np.ndarray, ...]]] = {
     "concat of rows": (lambda b, x, y: b.op("concat", x, y, axis=0), (drawn(512, 512), drawn(512, 512))),
     "turned sum": (lambda b, x, y: b.op("add", turned(b, x), turned(b, y)), (drawn(512, 512), drawn(512, 512))),
     "turned relu": (lambda b, x: b.op("relu", turned(b, x)), (drawn(512, 512),)),
+    "relu of turned": (lambda b, x: b.op("relu", x), (drawn(512, 512).T,)),
     "image": (lambda b, x: b.op("relu", b.op("transpose", x, perm=[0, 3, 1, 2])), (drawn(4, 64, 64, 16),)),
     "softmax": (lambda b, x: b.op("softmax", x, axis=-1), (drawn(512, 512),)),
     "turned softmax": (lambda b, x: b.op("softmax", turned(b, x), axis=-1), (drawn(512, 512),)),
@@ -104,14 +106,16 @@ def test_replay_is_not_slower_than_eager(name: str) -> None:
     graph = b.finish(made if isinstance(made, Mapping) else {"y": made})
     inputs = {f"x{index}": array for index, array in enumerate(arrays)}
     program, eager = compiled(graph), EagerExecutor().compile(graph)
-    for found, expected in zip(program.run(inputs).values(), eager.run(inputs).values(), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    for _ in range(2 + 2 * TRIALS):  # the first call captures; strided inputs are tried for some calls
+        for found, expected in zip(program.run(inputs).values(), eager.run(inputs).values(), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     replay, stepwise = (lambda: program.run(inputs)), (lambda: eager.run(inputs))
-    found = [excess(replay, stepwise)]
-    while found[-1] > 1 and len(found) < ATTEMPTS:
-        found.append(excess(replay, stepwise))
-    assert found[-1] <= 1, found
-    assert program.stats().counters.eager_calls == 1
+    shares = [excess(replay, stepwise)]
+    while shares[-1] > 1 and len(shares) < ATTEMPTS:
+        shares.append(excess(replay, stepwise))
+    assert shares[-1] <= 1, shares
+    is_strided = not all(array.flags.c_contiguous for array in arrays)
+    assert is_strided or program.stats().counters.eager_calls == 1
 
 
 def excess(replay: Callable[[], object], eager: Callable[[], object]) -> float:

@@ -1,0 +1,62 @@
+"""Large inputs that are not contiguous: served by what is quicker, which is found by trying."""
+
+from time import sleep
+
+import numpy as np
+import pytest
+from capgraph.executors.replay.strided import TRIALS, StridedInputs, Trial
+from capgraph.ir.builder import Builder
+
+from tests.executors.host.running import planned
+from tests.executors.replay.programs import compiled, rows
+
+SIDE = 256
+
+
+def timed(eager: float, replay: float) -> Trial:
+    trial = Trial()
+    for _ in range(2 * TRIALS):
+        seconds = eager if trial.is_eagers_turn else replay
+        with trial.timed():
+            sleep(seconds)
+    return trial
+
+
+def test_turns_alternate_and_then_the_quicker_has_all() -> None:
+    trial = Trial()
+    turns = []
+    for _ in range(2 * TRIALS):
+        turns.append(trial.is_eagers_turn)
+        with trial.timed():
+            pass
+    assert turns == [False, True] * TRIALS
+    assert timed(0, 0.002).is_eagers_turn
+    assert not timed(0.002, 0).is_eagers_turn
+
+
+def test_a_call_that_fails_is_no_trial() -> None:
+    trial = Trial()
+    with pytest.raises(ZeroDivisionError), trial.timed():
+        _ = 1 / 0
+    assert not trial.is_eagers_turn
+
+
+def test_only_large_strided_inputs_are_tried() -> None:
+    b = Builder()
+    x, y = b.input("x", f"f32[{SIDE}, {SIDE}]"), b.input("y", "f32[8, 8]")
+    strided = StridedInputs(planned(b.finish({"a": b.op("relu", x), "b": b.op("relu", y)})))
+    large, small = rows(SIDE, 0, SIDE), rows(8, 0, 8)
+    assert strided.trial([large, small]) is None
+    assert strided.trial([large, small.T]) is None
+    assert strided.trial([large.T, small]) is strided.trial([large.T, small.T]) is not None
+
+
+def test_whoever_serves_a_call_the_numbers_are_right() -> None:
+    b = Builder()
+    program = compiled(b.finish({"y": b.op("neg", b.input("x", f"f32[{SIDE}, {SIDE}]"))}))
+    for call in range(3 * TRIALS):
+        x = rows(SIDE, call, SIDE)
+        for given in (x, x.T):
+            np.testing.assert_array_equal(program.run({"x": given})["y"], -given)
+    reasons = program.stats().counters.eager_reasons
+    assert reasons["a large input is strided, and copying it costs more"] >= TRIALS
