@@ -10,6 +10,7 @@ import torch
 from .executors.base import Executor
 from .executors.replay.options import ReplayOptions
 from .executors.replay.states import StateStore
+from .frontends.torch.complex_numbers import content_pairs
 from .frontends.torch.model import TorchModel
 from .frontends.torch.tensors import array_of, tensor_of
 from .ir.dims import SymDim
@@ -28,7 +29,7 @@ def with_states(options: ReplayOptions, model: TorchModel, device: str) -> Repla
 
 
 def _on_host(states: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: array_of(tensor) for name, tensor in states.items() if _is_sharable(tensor)}
+    return {name: array_of(as_parts(tensor)) for name, tensor in states.items() if _is_sharable(tensor)}
 
 
 def _on_gpu(states: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,10 +119,14 @@ class TorchProgram(Program):
         speaks_torch = any(isinstance(value, torch.Tensor) for value in given.values())
         if self._on_gpu and not speaks_torch and self._model.states:
             torch.cuda.synchronize()  # the call runs on another stream than what torch did to the states
+        for name in self._model.pairs & given.keys():
+            given[name] = as_parts(given[name])
         if not self._on_gpu:
             given = {name: self._array(name, value) for name, value in given.items()}
         given |= {name: self._state(tensor) for name, tensor in self._given_states.items()}
         results = super().run(given)
+        for name in self._model.pairs & results.keys():
+            results[name] = _of_parts(results[name])
         for name, tensor in self._given_states.items():
             _write_back(tensor, results.pop(self._model.state_outputs[name]))
         if not speaks_torch:
@@ -141,7 +146,7 @@ class TorchProgram(Program):
         return array_of(value)
 
     def _state(self, tensor: Any) -> Any:
-        return tensor if self._on_gpu else array_of(tensor)
+        return as_parts(tensor) if self._on_gpu else array_of(as_parts(tensor))
 
     def _check_ranges(self, given: Mapping[str, Any]) -> None:
         for name, axis, symbol, low, high in self._ranged:
@@ -163,6 +168,20 @@ def _spec_text(spec: Any) -> str:
 def _size_carrier(size: int) -> Any:
     """A size as an input of which nothing but its length counts."""
     return np.broadcast_to(np.zeros((), np.bool_), (size,))
+
+
+def as_parts(value: Any) -> Any:
+    """Complex numbers as pairs of real and imaginary parts along a last axis, over the same memory."""
+    if isinstance(value, torch.Tensor):
+        return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    return content_pairs(value) if np.iscomplexobj(value) else value
+
+
+def _of_parts(value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return torch.view_as_complex(value.contiguous())
+    plain = np.ascontiguousarray(value)
+    return plain.view(np.complex64 if plain.dtype == np.float32 else np.complex128)[..., 0]
 
 
 def as_tensor(value: Any) -> Any:

@@ -11,7 +11,8 @@ from ...ir.graph import Graph, Value
 from ...ir.types import DType, TensorType, type_symbols
 from ...ir.verify import verify
 from .call import Call
-from .dtypes import dtype_of
+from .complex_numbers import Pairs, pairs_of
+from .exported import RESULTS, add_input, output_value, parts_of
 from .importer import FxImporter, unneeded_nodes
 from .model import TorchModel
 from .sizes import Sizes
@@ -104,8 +105,10 @@ class _AotImport:
         model.inputs.append(node.name)
         if tensor is not None:
             model.states[node.name] = tensor
-        ty = TensorType(dtype_of(value.dtype), self.sizes.dims(value.shape))
-        return self.graph.add_input(node.name, ty)
+        given = add_input(self.importer, node.name, value)
+        if isinstance(given, Pairs):
+            model.pairs.add(node.name)
+        return given
 
     def _learn_sizes(self, position: int, value: Any) -> None:
         for axis, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
@@ -135,20 +138,20 @@ class _AotImport:
                 model.outputs.append(None)
                 model.plain.append(None)
                 continue
-            if not isinstance(result, Value | SymDim):
+            if not isinstance(result, RESULTS):
                 model.outputs.append(None)
                 model.plain.append(result)
                 continue
             names.append(f"out{index}")
-            if isinstance(result, SymDim):
-                model.numbers.add(names[-1])
-            values.append(result if isinstance(result, Value) else call.value(result, DType.I64))
+            values.append(output_value(call, model, names[-1], result))
             model.outputs.append(names[-1])
             model.plain.append(None)
         pairs = []
         for target, source in self.written.items():
-            pairs.append((self.importer.known[target].index, len(values)))
+            pairs.append((parts_of(self.importer.known[target]).index, len(values)))
             names.append(f"{target.name}_next")
+            if isinstance(self.importer.known[target], Pairs):
+                model.pairs.add(names[-1])
             values.append(self._content(call, target, source))
             model.state_outputs[target.name] = names[-1]
             self.result.written[names[-1]] = self.placeholders.index(target)
@@ -177,9 +180,11 @@ class _AotImport:
 
     def _content(self, call: Call, target: Any, source: Any) -> Value:
         """What is copied to an input, in its type."""
-        held: Value = self.importer.known[target]
-        value = call.value(self.importer.operand(source), held.tensor.dtype)
-        return call.expand(value, held.shape)
+        held = parts_of(self.importer.known[target])
+        content = self.importer.operand(source)
+        if isinstance(self.importer.known[target], Pairs):
+            content = pairs_of(call, content, held.tensor.dtype).value
+        return call.expand(call.value(content, held.tensor.dtype), held.shape)
 
 
 def _is_token(node: Any) -> bool:

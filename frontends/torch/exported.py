@@ -14,6 +14,7 @@ from ...ir.graph import Graph, Value
 from ...ir.types import DType, TensorType
 from ...ir.verify import verify
 from .call import Call
+from .complex_numbers import PART_TYPES, Pairs
 from .decompositions import decompositions
 from .dtypes import dtype_of
 from .importer import FxImporter
@@ -149,7 +150,7 @@ class _Importing:
         self.importer = FxImporter(self.graph, sizes, SharedConstants())
         self.model_ = TorchModel(self.graph)
         self.mutated = self._mutated()
-        self.inputs: dict[str, Value] = {}
+        self.inputs: dict[str, Value | Pairs] = {}
 
     def _mutated(self) -> dict[str, str]:
         """The outputs that are the new content of a buffer or an input: its name by the name of the output."""
@@ -191,7 +192,7 @@ class _Importing:
         found = self.program.state_dict.get(spec.target)
         return found if found is not None else self.program.constants[spec.target]
 
-    def _state(self, node: Any, target: str, tensor: Any) -> Value:
+    def _state(self, node: Any, target: str, tensor: Any) -> Value | Pairs:
         name = _plain_name(target)
         self.model_.states[name] = tensor
         return self._input(name, node.meta["val"])
@@ -215,11 +216,12 @@ class _Importing:
         self.model_.fixed.append(getattr(spec.arg, "value", value))
         return getattr(spec.arg, "value", value)
 
-    def _input(self, name: str, tensor: Any) -> Value:
+    def _input(self, name: str, tensor: Any) -> Value | Pairs:
         _check_plain(name, tensor)
-        ty = TensorType(dtype_of(tensor.dtype), self.sizes.dims(tensor.shape))
-        self.inputs[name] = self.graph.add_input(self.graph.unused_name(name), ty)
-        return self.inputs[name]
+        self.inputs[name] = given = add_input(self.importer, self.graph.unused_name(name), tensor)
+        if isinstance(given, Pairs):
+            self.model_.pairs.add(name)
+        return given
 
     # ---- outputs
 
@@ -230,22 +232,19 @@ class _Importing:
         call = Call(self.graph, self.sizes, "output", (), None)
         for spec, output in zip(self.signature.output_specs, outputs, strict=True):
             is_state = spec.arg.name in self.mutated and spec.kind is not _Output.USER_OUTPUT
-            if not is_state and not isinstance(output, Value | SymDim):
+            if not is_state and not isinstance(output, RESULTS):
                 self.model_.outputs.append(None)
                 self.model_.plain.append(output)
                 continue
-            value = output if isinstance(output, Value) else call.value(output, DType.I64)
             name = _free_name(f"{_plain_name(spec.target)}_next" if is_state else _plain_name(spec.arg.name), names)
             if is_state:
                 held = _plain_name(spec.target)
-                pairs.append((self.inputs[held].index, len(values)))
+                pairs.append((parts_of(self.inputs[held]).index, len(values)))
                 self.model_.state_outputs[held] = name
             else:
                 self.model_.outputs.append(name)
                 self.model_.plain.append(None)
-                if isinstance(output, SymDim):
-                    self.model_.numbers.add(name)
-            values.append(value)
+            values.append(output_value(call, self.model_, name, output))
             names.append(name)
         self.graph.set_outputs(values, names)
         self.graph.set_states(pairs)
@@ -262,6 +261,34 @@ def _least(limit: Any) -> int:
     """The least size. PyTorch takes sizes to be 2 or more where it was not told; what holds for 2 holds for less."""
     bound = _bound(limit)
     return 0 if bound is None or bound <= 2 else bound
+
+
+RESULTS = (Value, Pairs, SymDim)
+"""What can be an output of a graph; anything else is the same at every call."""
+
+
+def output_value(call: Call, model: TorchModel, name: str, output: Any) -> Value:
+    """The value of one of `RESULTS` as the output `name`; the model learns what it stands for."""
+    if isinstance(output, Pairs):
+        model.pairs.add(name)
+        return output.value
+    if isinstance(output, Value):
+        return output
+    model.numbers.add(name)
+    return call.value(output, DType.I64)
+
+
+def parts_of(given: Value | Pairs) -> Value:
+    """The value of a tensor, real or complex."""
+    return given.value if isinstance(given, Pairs) else given
+
+
+def add_input(importer: FxImporter, name: str, tensor: Any) -> Value | Pairs:
+    """A new input for a tensor, of which `tensor` is PyTorch's fake; a complex one has its parts along a last axis."""
+    dtype, shape = dtype_of(tensor.dtype), importer.sizes.dims(tensor.shape)
+    if dtype in PART_TYPES:
+        return Pairs(importer.graph.add_input(name, TensorType(PART_TYPES[dtype], (*shape, 2))))
+    return importer.graph.add_input(name, TensorType(dtype, shape))
 
 
 def _bound(limit: Any) -> int | None:

@@ -14,7 +14,7 @@ import torch
 from ...ir.dims import Dim, SymDim
 from ...ir.errors import ExecutionError, UnsupportedError
 from ...ir.foreign import register_meaning
-from ...ir.graph import Node, Value
+from ...ir.graph import Graph, Node, Value
 from ...ir.op import FRESH
 from ...ir.op import foreign as foreign_op
 from ...ir.types import DType, TensorType
@@ -86,6 +86,22 @@ def _result_dim(sizes: Sizes, size: Any) -> Dim:
         return sizes.dim(size)
     except (UnknownSizeError, UnsupportedError):
         return FRESH
+
+
+def complex_value(graph: Graph, pairs: Value) -> Value:
+    """The complex tensor of pairs [..., 2] of parts."""
+    dtype = DType.C64 if pairs.tensor.dtype is DType.F32 else DType.C128
+    ty = TensorType(dtype, pairs.shape[:-1])
+    name = "aten.view_as_complex.default"
+    return graph.append(foreign_op(name), [pairs], {"self": _TENSOR}, types=[ty]).output
+
+
+def real_value(graph: Graph, value: Value) -> Value:
+    """The pairs [..., 2] of parts of a complex tensor."""
+    dtype = DType.F32 if value.tensor.dtype is DType.C64 else DType.F64
+    ty = TensorType(dtype, (*value.shape, 2))
+    name = "aten.view_as_real.default"
+    return graph.append(foreign_op(name), [value], {"self": _TENSOR}, types=[ty]).output
 
 
 # ---- running

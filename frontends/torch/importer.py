@@ -16,8 +16,9 @@ from ...ir.errors import CapgraphError, InternalError, TypeRuleError, Unsupporte
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import native
 from ...ir.types import TensorType, compatible
-from . import control_flow, foreign
+from . import complex_numbers, control_flow, foreign
 from .call import Call, NotNative
+from .complex_numbers import PART_TYPES, Pairs, content_pairs
 from .dtypes import dtype_of
 from .numbers import NUMBER_CALLS, number_result
 from .ops import LOWERINGS
@@ -39,13 +40,14 @@ class FxImporter:
 
     # ---- names
 
-    def constant(self, tensor: Any, name: str | None = None) -> Value:
+    def constant(self, tensor: Any, name: str | None = None) -> Value | Pairs:
         """The value of a weight or another tensor that the model brings; one for each content."""
         content = self.constants.of(tensor)
         found = self._constant_values.get(id(content))
         if found is None:
-            found = self._constant_values[id(content)] = self._constant_node(content, name)
-        return found
+            plain = Constant(content_pairs(content.array)) if content.dtype in PART_TYPES else content
+            found = self._constant_values[id(content)] = self._constant_node(plain, name)
+        return Pairs(found) if content.dtype in PART_TYPES else found
 
     def _constant_node(self, content: Constant, name: str | None) -> Value:
         return self.graph.append(native("constant"), (), {"value": content}, names=(name,)).output
@@ -117,7 +119,9 @@ class FxImporter:
         """What the operator `target` gives for imported arguments; `results` are PyTorch's fake tensors for it."""
         call = Call(self.graph, self.sizes, str(target), results, origin_of(node), _unread(node), _fakes(node, target))
         arguments = bound_arguments(target, args, kwargs)
-        lowering = LOWERINGS.get(call.name) or LOWERINGS.get(call.name.rpartition(".")[0])
+        is_complex = any(each is not None and each.is_complex() for each in results) or _holds_pairs(arguments)
+        table = complex_numbers.RULES if is_complex else LOWERINGS
+        lowering = table.get(call.name) or table.get(call.name.rpartition(".")[0])
         mark = self.graph.last
         if lowering is not None:
             try:
@@ -126,7 +130,8 @@ class FxImporter:
                 self._take_back(mark)
             else:
                 return self._checked(call, given)
-        return self._checked(call, foreign.import_foreign(self, call, target, arguments))
+        given = foreign.import_foreign(self, call, target, _without_pairs(self, call, arguments))
+        return self._checked(call, _with_pairs(self, call, given))
 
     def _take_back(self, mark: Node | None) -> None:
         for node in self.graph.reversed_nodes:
@@ -138,11 +143,14 @@ class FxImporter:
         """`given`, once it is found to have the types that PyTorch says. Learns new sizes from it."""
         values = given if isinstance(given, list | tuple) else [given]
         for value, expected in zip(values, call.results, strict=len(call.results) > 1):
-            if isinstance(value, Value) and expected is not None:
+            if isinstance(value, Value | Pairs) and expected is not None:
                 self._check_type(call, value, expected)
         return given
 
-    def _check_type(self, call: Call, value: Value, expected: Any) -> None:
+    def _check_type(self, call: Call, given: Value | Pairs, expected: Any) -> None:
+        value = given.value if isinstance(given, Pairs) else given
+        if isinstance(given, Pairs):
+            expected = torch.view_as_real(expected.resolve_conj())
         ty = value.tensor
         if len(expected.shape) == ty.rank:
             self.sizes.bind_result(expected.shape, value)
@@ -155,6 +163,30 @@ class FxImporter:
                 f"{call.name} was imported as {ty}, but PyTorch gives {wanted}",
                 remedy="please report it; until then, keep the operator out of the model",
             )
+
+
+def _holds_pairs(given: Any) -> bool:
+    if isinstance(given, Mapping):
+        return any(map(_holds_pairs, given.values()))
+    return any(map(_holds_pairs, given)) if isinstance(given, list | tuple) else isinstance(given, Pairs)
+
+
+def _without_pairs(importer: FxImporter, call: Call, given: Any) -> Any:
+    """Arguments of a foreign operator, complex tensors as PyTorch has them."""
+    if isinstance(given, Mapping):
+        return {name: _without_pairs(importer, call, item) for name, item in given.items()}
+    if isinstance(given, list | tuple):
+        return [_without_pairs(importer, call, item) for item in given]
+    return foreign.complex_value(importer.graph, given.value) if isinstance(given, Pairs) else given
+
+
+def _with_pairs(importer: FxImporter, call: Call, given: Any) -> Any:
+    """Results of a foreign operator, complex tensors as pairs."""
+    if isinstance(given, list | tuple):
+        return [_with_pairs(importer, call, item) for item in given]
+    if isinstance(given, Value) and given.tensor.dtype in PART_TYPES:
+        return Pairs(foreign.real_value(importer.graph, given))
+    return given
 
 
 def unneeded_nodes(graph: Any) -> frozenset[Any]:

@@ -13,7 +13,8 @@ class TorchModel:
     `in_spec` and `out_spec` are PyTorch's pytree specs of (args, kwargs) and of the result. `inputs` has for each leaf
     of the former the input's name, None for a leaf that is no tensor, whose value stands in `fixed`. `outputs` has for
     each leaf of the latter the output's name, or None and a plain value in `plain`; those in
-    `numbers` are Python numbers. `states` are tensors of the module
+    `numbers` are Python numbers. Inputs and outputs in `pairs` are complex, with their parts along a
+    last axis. `states` are tensors of the module
     by the name of the input that holds their old content; `state_outputs` names the outputs with the new content.
     """
 
@@ -25,6 +26,7 @@ class TorchModel:
     outputs: list[str | None] = field(default_factory=list)
     plain: list[Any] = field(default_factory=list)
     numbers: set[str] = field(default_factory=set)
+    pairs: set[str] = field(default_factory=set)
     states: dict[str, Any] = field(default_factory=dict)
     state_outputs: dict[str, str] = field(default_factory=dict)
     ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)

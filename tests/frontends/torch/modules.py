@@ -194,6 +194,21 @@ class Counts(nn.Module):
         return x * (x > 0).sum().item()
 
 
+class ComplexNumbers(nn.Module):
+    """Rotations by complex factors, a complex buffer that is written to, and spectra."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("factors", torch.polar(torch.ones(4), torch.arange(4.0)))
+        self.register_buffer("total", torch.zeros(4, dtype=torch.complex64))
+
+    def forward(self, x: Any) -> Any:
+        z = torch.view_as_complex(x.reshape(x.shape[0], -1, 2)) * self.factors
+        self.total += z.sum(0)
+        turned = torch.view_as_real(z).flatten(1)
+        return turned, self.total.abs(), torch.fft.irfft(torch.fft.rfft(x) / (1 + 2j)), z.conj()[:, 1:].T
+
+
 @dataclass(frozen=True)
 class ModuleCase:
     """A module, inputs for a batch size, and whether torch.compile captures it whole."""
@@ -234,6 +249,7 @@ MODULES = {
     "mixed_precision": ModuleCase(MixedPrecision, tolerance=2e-2),
     "tied": ModuleCase(Tied),
     "products": ModuleCase(Products),
+    "complex_numbers": ModuleCase(ComplexNumbers),
     "selects": ModuleCase(Selects, is_whole=False),
     "counts": ModuleCase(Counts, is_whole=False),
 }

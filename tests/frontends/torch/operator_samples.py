@@ -219,9 +219,9 @@ class Row:
 _HEAD = """# PyTorch's operators
 
 Made by `make test-ops` from PyTorch {version}'s own samples of its operators (`op_db`, f32, forward), all equal to
-eager PyTorch. A sample is native if its whole graph is: no node of it runs in PyTorch. The last column names what does in the
-others; "PyTorch" stands where a result's size or a branch depends on data, so that torch.compile leaves the call to
-PyTorch (torch.export captures many of these). Sparse and half-precision complex tensors are not taken.
+eager PyTorch. A sample is native if its whole graph is: no node of it runs in PyTorch. The last column names what does
+in the others; "PyTorch" stands where a result's size or a branch depends on data, so that torch.compile leaves the call
+to PyTorch (torch.export captures many of these). Sparse and half-precision complex tensors are not taken.
 
 {native} of {rows} operators are native in all their samples, {some} in some; there are {samples} samples.
 

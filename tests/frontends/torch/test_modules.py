@@ -63,7 +63,7 @@ def test_compiled(name: str) -> None:
     _assert_same(name, compiled, module, twin, (4, 3))
 
 
-@pytest.mark.parametrize("name", ["statistics", "ring", "unet", "structures", "lstm"])
+@pytest.mark.parametrize("name", ["statistics", "ring", "unet", "structures", "lstm", "complex_numbers"])
 def test_recorded(name: str) -> None:
     """Buffers are states of the recording, and stay the module's own memory."""
     module, twin = _made(name)
