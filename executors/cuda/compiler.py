@@ -6,6 +6,7 @@ a group fails, each of its kernels is compiled alone, and those that fail are to
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ GROUP = 24
 
 _STANDARD = "c++17"
 _OPTIONS = f"std={_STANDARD}"
+_DYNAMIC_MEMORY = re.compile(r"extern __shared__ ([^;]*?) ?(\w+)\[\];")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,17 @@ def symbol_of(text: str) -> str:
 
 
 def source_of(texts: Iterable[str]) -> str:
-    """What is compiled for some kernels: the prelude and their texts."""
-    return "\n\n".join([PRELUDE, *(text.replace("NAME", symbol_of(text)) for text in texts)])
+    """What is compiled for some kernels: the prelude and their texts.
+
+    Dynamic shared memory gets a name for each: under one name it could be of one type only, throughout a module.
+    """
+    return "\n\n".join([PRELUDE, *map(_named, texts)])
+
+
+def _named(text: str) -> str:
+    symbol = symbol_of(text)
+    own = _DYNAMIC_MEMORY.sub(rf"extern __shared__ \1 {symbol}_memory[]; auto* const \2 = {symbol}_memory;", text)
+    return own.replace("NAME", symbol)
 
 
 def arch_name(arch: int) -> str:

@@ -1,28 +1,59 @@
-"""Many kernels through NVRTC at once, for every architecture that matters: groups share the time of the prelude."""
+"""Many kernels through NVRTC at once, for every architecture that matters: groups share the time of the prelude.
 
-from collections.abc import Iterable
+Every source goes through the compiler for every architecture. Most of the time goes to the assembler, which takes one
+of each kind of sources: those that differ in numbers alone are of one kind.
+"""
 
-from capgraph.executors.cuda.cache import Module
-from capgraph.executors.cuda.compiler import build
+import re
+from collections.abc import Iterable, Sequence
+
+from capgraph.executors.cuda.compiler import arch_name, source_of
 from capgraph.executors.cuda.launch import Kernel
+from cuda.bindings import nvrtc
 
 ARCHITECTURES = (80, 90, 100)
 GROUP = 64
+
+_NUMBER = re.compile(r"(?<![\w.%])\d[\d.]*(?:e[+-]?\d+)?(?:u|ull|ll|f)?\b")
 
 
 def compile_problems(kernels: Iterable[Kernel], architectures: Iterable[int] = ARCHITECTURES) -> list[str]:
     """The compiler's words on every kernel that it refuses, with its source; kernels of one text count once."""
     texts = sorted({kernel.text for kernel in kernels})
+    kinds = {_kind_of(text): text for text in texts}
+    first = set(kinds.values())
+    alike = [text for text in texts if text not in first]
     return [
         problem
         for arch in architectures
-        for start in range(0, len(texts), GROUP)
-        for problem in _group_problems(texts[start : start + GROUP], arch)
+        for target, chosen in ((arch_name(arch), sorted(first)), (arch_name(arch).replace("sm", "compute"), alike))
+        for start in range(0, len(chosen), GROUP)
+        for problem in _group_problems(chosen[start : start + GROUP], target)
     ]
 
 
-def _group_problems(texts: list[str], arch: int) -> list[str]:
-    if isinstance(build(texts, arch), Module):
+def _kind_of(text: str) -> str:
+    """The text without its numbers, those in instructions excepted."""
+    return "\n".join(line if "asm" in line else _NUMBER.sub("#", line) for line in text.splitlines())
+
+
+def _group_problems(texts: Sequence[str], target: str) -> list[str]:
+    if not _refusal(texts, target):
         return []
-    logs = {text: build([text], arch) for text in texts}
-    return [f"sm_{arch}: {log}\n{text}" for text, log in logs.items() if not isinstance(log, Module)]
+    logs = {text: _refusal([text], target) for text in texts}
+    alone = [f"{target}: {log}\n{text}" for text, log in logs.items() if log]
+    return alone or [f"{target}: {_refusal(texts, target)}\nthough each compiles alone"]
+
+
+def _refusal(texts: Sequence[str], target: str) -> str:
+    """The compiler's log where it refuses; `compute_90a` stops before the assembler, `sm_90a` does not."""
+    status, program = nvrtc.nvrtcCreateProgram(source_of(texts).encode(), b"kernels", 0, [], [])
+    assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS
+    options = [f"-arch={target}".encode(), b"-std=c++17"]
+    if target.startswith("compute"):
+        options.append(b"-Ofc=max")  # what is not optimised takes the assembler minutes, so only where it stops before
+    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    log = b" " * nvrtc.nvrtcGetProgramLogSize(program)[1]
+    nvrtc.nvrtcGetProgramLog(program, log)
+    nvrtc.nvrtcDestroyProgram(program)
+    return "" if status == nvrtc.nvrtcResult.NVRTC_SUCCESS else f"{status.name}\n{log.decode()}"

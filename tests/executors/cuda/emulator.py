@@ -234,7 +234,7 @@ def compiled(kernels: Iterable[Kernel], folder: Path, prelude: str = HOSTED_PREL
     path = folder / f"{name}.cpp"
     path.write_text(whole)
     library = folder / f"{name}.so"
-    command = ["g++", "-O1", "-ffp-contract=off", "-std=c++17", "-shared", "-fPIC", "-w", "-o", str(library), str(path)]
+    command = ["g++", "-O0", "-ffp-contract=off", "-std=c++17", "-shared", "-fPIC", "-w", "-o", str(library), str(path)]
     subprocess.run(command, check=True)
     return ctypes.CDLL(str(library))
 

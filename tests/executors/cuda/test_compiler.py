@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from capgraph.executors.cuda import compiler
-from capgraph.executors.cuda.cache import KernelCache
+from capgraph.executors.cuda.cache import KernelCache, Module
 from capgraph.executors.cuda.compiler import Compiled, Compiler, Failed, arch_name, symbol_of
 from capgraph.executors.cuda.launch import Kernel
 
@@ -49,6 +49,20 @@ def test_another_architecture_or_prelude_is_another_kernel(tmp_path: Path, monke
     changed = Compiler(90, KernelCache(tmp_path))
     changed.compile([scaling(1)])
     assert changed.counters.compiled == 1
+
+
+def test_dynamic_memory_of_several_types_is_one_group(tmp_path: Path) -> None:
+    kernels = [
+        Kernel(
+            f'extern "C" __global__ void NAME({ctype}* r) {{\nextern __shared__ __align__(128) {ctype} memory[];\n'
+            "memory[threadIdx.x] = r[0]; __syncthreads(); r[threadIdx.x] = memory[0]; }",
+            (1, 1, 1),
+            (32, 1, 1),
+            1024,
+        )
+        for ctype in ("float", "double", "unsigned char")
+    ]
+    assert isinstance(compiler.build([kernel.text for kernel in kernels], 90), Module)
 
 
 def test_one_that_fails_does_not_take_its_group_along(tmp_path: Path) -> None:

@@ -78,7 +78,8 @@ def test_a_cache_is_updated_where_it_lies_and_one_recording_serves_every_positio
             np.testing.assert_allclose(found["y"].content, told["y"], rtol=1e-5)
             np.testing.assert_array_equal(state.native.content, expected)
         stats = program.stats()
-        assert stats.counters.captures == 1 and stats.counters.refused_buckets == 0
+        assert stats.counters.captures == 1
+        assert stats.counters.refused_buckets == 0
         assert stats.counters.replayed_calls == SLOTS - 1
         assert program._shortcut is not None, "later calls take the short way"
 
