@@ -5,12 +5,13 @@ arrays of the same kind: those in place must be the very arrays, others are copi
 the long way, which finds what is wrong or makes another shortcut.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...ir.plan import Place as Home
 from ..replay.executable import ReplayExecutable, Served
 from ..replay.modes import InputPolicy
+from ..replay.recorder import Recording
 from .arrays import DeviceArray, Framework
 from .bound_plan import CudaPlan
 from .device import CudaDevice
@@ -47,7 +48,7 @@ class Shortcut:
         self._copied = [each for each in inputs if each[2]]
         self._outputs = outputs
         self._static = {} if replay.options.copy_outputs else {name: array.native for name, array in outputs}
-        self._launches = [each.launch for each in served.bucket.recordings if isinstance(each, CudaRecording)]
+        self._launches = [_launch_of(each) for each in served.bucket.recordings]
         bound: CudaPlan = served.bucket.bound  # type: ignore[assignment]  # what this device bound
         self._finish = bound.finish if bound.plan.copies else None
         self._address_like = framework.address_like
@@ -91,6 +92,11 @@ class Shortcut:
         times, self._uncounted = self._uncounted, 0
         if times:
             self._replay.count_again(self._served, times)
+
+
+def _launch_of(recording: Recording) -> Callable[[int], None]:
+    """What starts a recording on a stream, which the device uses already."""
+    return recording.launch if isinstance(recording, CudaRecording) else lambda _stream: recording.replay()
 
 
 def shortcut_for(
