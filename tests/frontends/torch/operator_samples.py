@@ -28,8 +28,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 PAGE = Path(__file__).parents[3] / "docs" / "torch-operators.md"
 OPTIONS = {"executor": "eager", "level": 0}
 DRAWN = (
-    *("cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal", "rand", "uniform", "empty"),
-    *("new_empty", "nn.functional.rrelu", "nn.functional.fractional_max_pool", "nn.functional.multi_head_attention"),
+    *("bernoulli", "cauchy", "empty", "exponential", "geometric", "log_normal", "multinomial", "new_empty", "normal"),
+    *("pca_lowrank", "rand", "svd_lowrank", "uniform", "nn.functional.fractional_max_pool", "nn.functional.rrelu"),
+    "nn.functional.multi_head_attention",
 )
 """How the names of operators begin whose results may be drawn, or not be set: their samples fix PyTorch's own seed."""
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5, "equal_nan": True}
@@ -69,7 +70,7 @@ def samples(name: str) -> Iterator[Sample]:
     """The samples of an operator that eager PyTorch runs, with dense tensors of dtypes that the IR has."""
     torch.manual_seed(0)
     for given in operators()[name].sample_inputs("cpu", torch.float32):
-        is_drawn = name.startswith(DRAWN) or "dropout" in name
+        is_drawn = name.startswith(DRAWN) or "dropout" in name or bool(given.kwargs.get("dropout_p"))
         sample = _as_sample(operators()[name].op, (given.input, *given.args), given.kwargs, is_drawn)
         if _runs(sample) and all(map(_is_known, (*sample.tensors, *_eager(sample)))):
             yield sample
