@@ -42,17 +42,17 @@ def from_torch(
     try:
         with torch.no_grad(), quiet():
             program = torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dims, strict=strict)
-    except (CapgraphError, KeyboardInterrupt):
+    except CapgraphError:
         raise
     except Exception as error:  # torch.export raises errors of many kinds, RuntimeError not a base of all
-        raise _refused(module, error) from error
+        raise _refused(type(module).__name__, error) from error
     return from_exported(program, names=_symbol_names(program, dynamic_shapes), name=type(module).__name__)
 
 
-def _refused(module: Any, error: BaseException) -> UnsupportedError:
+def _refused(name: str, error: BaseException) -> UnsupportedError:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return UnsupportedError(
-        f"torch.export refuses {type(module).__name__}: {lines[0]}",
+        f"torch.export refuses {name}: {lines[0]}",
         remedy="the cause above names the line; write branches on data with torch.cond, and sizes that vary as "
         "dynamic_shapes within their range",
     )
@@ -134,8 +134,13 @@ def from_exported(program: Any, *, names: Mapping[str, str] | None = None, name:
     Weights become constants over the same memory. Buffers, and inputs, that the module writes to become states. Raises
     `ModelError` for a program that is not functional, `UnsupportedError` for what cannot be imported.
     """
-    with quiet():
-        core = program.run_decompositions(decompositions())
+    try:
+        with quiet():
+            core = program.run_decompositions(decompositions())
+    except CapgraphError:
+        raise
+    except Exception as error:
+        raise _refused(name, error) from error
     return _Importing(core, Sizes(names), name).model()
 
 

@@ -163,3 +163,17 @@ def test_threads_of_two_programs_wait_for_each_other() -> None:
     for thread in threads:
         thread.join()
     assert (store["cache"] == 800).all()
+
+
+def test_a_store_over_arrays_that_others_own() -> None:
+    array = np.zeros((2, 3), F32)
+    store = StateStore.over({"cache": array})
+    store["cache"] = np.ones((2, 3), F32)
+    assert array.tolist() == [[1, 1, 1]] * 2, "its owner sees what is written"
+    array[0] = 5
+    assert store["cache"][0].tolist() == [5, 5, 5]
+    frozen = np.zeros(3, F32)
+    frozen.flags.writeable = False
+    for other in (array.T, frozen):
+        with pytest.raises(InputError, match="the memory of state 'cache' is not contiguous, or may not be written to"):
+            StateStore.over({"cache": other})

@@ -100,6 +100,15 @@ def test_a_branch_on_data_keeps_torchs_error_as_cause() -> None:
     assert "torch" in type(caught.value.__cause__).__module__
 
 
+def test_what_cannot_be_decomposed() -> None:
+    class Aliases(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.cond(x.sum() > 0, lambda x: x, lambda x: x + 1, (x,))
+
+    with pytest.raises(UnsupportedError, match=r"(?s)torch\.export refuses Aliases.*aliasing"):
+        from_torch(Aliases(), (torch.ones(2),))
+
+
 def test_sizes_that_the_module_fixes() -> None:
     class Fixed(nn.Module):
         def forward(self, x: Any) -> Any:
