@@ -149,9 +149,7 @@ def with_varied_constants(module: nn.Module) -> nn.Module:
 
 def _exported(module: nn.Module, x: torch.Tensor) -> bytes:
     with warnings.catch_warnings(action="ignore"):  # the exporter's own
-        program = torch.onnx.export(
-            module, (x,), dynamo=True, verbose=False, input_names=["x"], output_names=["y"]
-        )
+        program = torch.onnx.export(module, (x,), dynamo=True, verbose=False, input_names=["x"], output_names=["y"])
     assert program is not None  # with dynamo there is one
     content = io.BytesIO()
     program.save(content)
