@@ -94,6 +94,7 @@ def spread(module: Decoder) -> Decoder:
 def test_a_decoder_is_recorded_once_over_the_weights_and_caches_of_torch(gpu: FakeDriver) -> None:
     module = spread(decoder("decode-toy").float())
     expected = copy.deepcopy(module)
+    others = torch_backend.live_programs()  # of tests before this one
     compiled = torch.compile(module, backend=torch_backend.backend, fullgraph=True)
     tokens = told = torch.tensor([3])
     seen = set()
@@ -106,7 +107,7 @@ def test_a_decoder_is_recorded_once_over_the_weights_and_caches_of_torch(gpu: Fa
             for cache, other in zip(module.caches, expected.caches, strict=True):
                 torch.testing.assert_close(cache, other, rtol=1e-4, atol=1e-5)
     assert len(seen) > 3
-    (program,) = torch_backend.live_programs()
+    (program,) = [each for each in torch_backend.live_programs() if not any(each is other for other in others)]
     counters = program.stats().counters
     assert (counters.captures, counters.replayed_calls, counters.refused_buckets) == (1, 11, 0)
     assert all(bucket.pieces == 1 for bucket in program.stats().buckets)
