@@ -16,6 +16,7 @@ from .base import Pass
 from .fusion_groups import FusionLimits, Group, fusion_groups, norm_before, outer_operands
 from .pattern import constant_of
 from .rewriter import Rewriter
+from .scaled_factors import scale_each_product
 
 MAX_INNER_CONSTANT = 16
 """Constants of up to this many elements stand inside the body, where generated code can write them out."""
@@ -36,10 +37,13 @@ class Fuse(Pass):
     rows_behind_products: bool = True
     lookups: bool = False
     normed_rows: int = 0
+    scaled_factors: bool = False
 
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
         if self.normed_rows:
             _norm_for_each_product(graph, self.normed_rows, rewriter)
+        if self.scaled_factors:
+            scale_each_product(graph, rewriter)
         limits = FusionLimits(
             self.max_nodes,
             self.max_inputs,
@@ -47,6 +51,7 @@ class Fuse(Pass):
             self.rows_behind_products,
             self.lookups,
             self.normed_rows,
+            self.scaled_factors,
         )
         groups = [group for group in fusion_groups(graph, limits) if rewriter.may_rewrite("fuse", group.nodes[-1])]
         if not groups:

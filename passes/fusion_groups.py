@@ -17,6 +17,7 @@ from ..ir.op import Trait
 from ..ir.ops.rules import normal_axes, normal_axis
 from ..ir.types import Kind, TensorType
 from .pattern import any_constant_of
+from .scaled_factors import scaled_factors
 
 MAX_VISITS = 512
 """How many nodes a search for a path looks at before it takes it that there is one."""
@@ -28,7 +29,8 @@ class FusionLimits:
 
     `rows_behind_products` says whether work on whole rows (norms, softmax) may follow a product in its kernel,
     `lookups` whether a kernel may take its operands out of tables by index. `normed_rows` is up to how many rows a
-    product may norm itself: each of its threads reads whole rows anyway.
+    product may norm itself: each of its threads reads whole rows anyway. With `scaled_factors` it takes in what
+    dequantises its factors.
     """
 
     max_nodes: int = 64
@@ -37,6 +39,7 @@ class FusionLimits:
     rows_behind_products: bool = True
     lookups: bool = False
     normed_rows: int = 0
+    scaled_factors: bool = False
 
 
 @dataclass(eq=False)
@@ -142,6 +145,7 @@ class _Search:
         self.group_of[node] = own
         if role.is_product:
             self._take_norm(node, own)
+            self._take_scaling(node, own)
         if role.is_product or role.is_lookup:
             return
         for value in node.operands:
@@ -155,6 +159,14 @@ class _Search:
         if norm is not None and norm.output.use_count == 1 and len(self.group_of[norm].nodes) == 1:
             own.nodes.insert(0, norm)
             self.group_of[norm] = own
+
+    def _take_scaling(self, node: Node, own: Group) -> None:
+        """Puts what dequantises a product's factors into its group, where nothing else reads it."""
+        before = scaled_factors(node) if self.limits.scaled_factors else ()
+        inside = {*before, node}
+        if all(inside.issuperset(each.output.users) and not each.output.is_graph_output for each in before):
+            own.nodes[:0] = sorted(before, key=self.positions.__getitem__)
+            self.group_of.update(dict.fromkeys(before, own))
 
     def _may_join(self, first: Group, second: Group) -> bool:
         if len(first.nodes) + len(second.nodes) > self.limits.max_nodes or (first.has_product and second.has_product):

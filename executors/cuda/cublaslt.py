@@ -150,6 +150,8 @@ class _Product:
         }
         if problem.bias is not None:
             values[names.BIAS_DATA_TYPE] = _DATA_TYPES[problem.bias]
+        if problem.scaled:  # the heuristic has to see that there are scales; each call brings their addresses
+            values |= dict.fromkeys((names.A_SCALE_POINTER, names.B_SCALE_POINTER), _ALIGNMENT)
         for name, value in values.items():
             self.set_operation(operation, name, value)
         return operation

@@ -39,11 +39,17 @@ def cast(content: Array, dtype: str) -> Array:
         return content.astype(DType(dtype).numpy)
 
 
+def column_sums(content: Array) -> Array:
+    """The sum of each column of a matrix of integers, in i32."""
+    return np.asarray(content.astype(np.int32).sum(axis=0, dtype=np.int32))
+
+
 PACKINGS: Mapping[str, Callable[..., Array]] = {
     "contiguous": contiguous,
     "transposed": transposed,
     "channels_last": channels_last,
     "cast": cast,
+    "column_sums": column_sums,
 }
 """Packings by name."""
 

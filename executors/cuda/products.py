@@ -5,13 +5,14 @@ and it is the layout that tensor cores are fed from directly.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from ...ir.graph import Node, Value
 from ...ir.plan import element_bytes
 from ...ir.types import DType
-from .launch import Candidate, LibraryCall, Lowering, Packed, Place, Task
+from .launch import Argument, Candidate, LibraryCall, Lowering, Packed, Place, Task
 from .problems import MatmulProblem, Matrix
 from .regions import (
     Region,
@@ -71,17 +72,24 @@ def transposed(source: Source) -> Source:
 # ---- what follows the product
 
 
-def epilogue_of(region: Region, *, takes_gelu: bool = True) -> Epilogue:
-    """The longest epilogue of the form that cuBLASLt has.
+EPILOGUE_STEPS = frozenset({"residual", "bias", "relu", "gelu"})
+"""What may follow a product in one call of cuBLASLt."""
 
-    Its GELU is the tanh form: `takes_gelu` says whether a node of that form may be taken along; the exact one never is.
+
+def epilogue_of(region: Region, steps: Collection[str] = EPILOGUE_STEPS) -> Epilogue:
+    """The longest epilogue of the form that cuBLASLt has, of those `steps` alone.
+
+    Its GELU is the tanh form: the exact one is never taken along. What a gemm does by itself belongs to it always.
     """
     epilogue = _own_epilogue(region)
-    if epilogue is None:
-        return Epilogue(region.anchor.output)
+    return Epilogue(region.anchor.output) if epilogue is None else lengthened(region, epilogue, steps)
+
+
+def lengthened(region: Region, epilogue: Epilogue, steps: Collection[str] = EPILOGUE_STEPS) -> Epilogue:
+    """An epilogue with all that may follow it."""
     while not epilogue.activation:
         node = next_step(region, epilogue.value)
-        longer = _extended(region, epilogue, node, takes_gelu) if node is not None else None
+        longer = _extended(region, epilogue, node, steps) if node is not None else None
         if longer is None:
             break
         epilogue = longer
@@ -109,29 +117,29 @@ def gemm_fits(region: Region) -> bool:
     return _own_epilogue(region) is not None
 
 
-def _extended(region: Region, epilogue: Epilogue, node: Node, takes_gelu: bool) -> Epilogue | None:
+def _extended(region: Region, epilogue: Epilogue, node: Node, steps: Collection[str]) -> Epilogue | None:
     made = node.output
     if static_shape(made) != static_shape(epilogue.value) or made.tensor.dtype is not epilogue.value.tensor.dtype:
         return None
-    if node.op.name == "relu":
+    if node.op.name == "relu" and "relu" in steps:
         return replace(epilogue, value=made, activation="relu")
-    if node.op.name == "gelu" and node.attrs["approximate"] == "tanh" and takes_gelu:
+    if node.op.name == "gelu" and node.attrs["approximate"] == "tanh" and "gelu" in steps:
         return replace(epilogue, value=made, activation="gelu_tanh")
     if node.op.name == "add":
-        return _added(region, epilogue, node)
+        return _added(region, epilogue, node, steps)
     return None
 
 
-def _added(region: Region, epilogue: Epilogue, node: Node) -> Epilogue | None:
+def _added(region: Region, epilogue: Epilogue, node: Node, steps: Collection[str]) -> Epilogue | None:
     other = other_operand(node, epilogue.value)
     source = region.sources.get(other) if other is not None else None
     if source is None or source.dtype is not epilogue.value.tensor.dtype:
         return None
     shape = static_shape(node.output)
-    is_residual = source.shape == shape and isinstance(source.argument, Place)
+    is_residual = source.shape == shape and isinstance(source.argument, Place) and "residual" in steps
     if epilogue.residual is None and is_residual and source.constant is None:
         return replace(epilogue, value=node.output, beta=1.0, residual=source)
-    if epilogue.bias is None and _is_bias(source, shape):
+    if epilogue.bias is None and _is_bias(source, shape) and "bias" in steps:
         return replace(epilogue, value=node.output, bias=source)
     if epilogue.residual is None and is_residual:
         return replace(epilogue, value=node.output, beta=1.0, residual=source)
@@ -287,10 +295,18 @@ def packed_weight(source: Source) -> Source:
 
 
 def cublaslt_calls(
-    factors: Factors, epilogue: Epilogue, task: Task, used_scratch: int = 0
+    factors: Factors,
+    epilogue: Epilogue,
+    task: Task,
+    used_scratch: int = 0,
+    scales: Mapping[str, Argument] = MappingProxyType({}),
 ) -> tuple[LibraryCall, ...] | None:
-    """The calls that make `factors.d`; None where cuBLASLt has no such product."""
-    if factors.d.dtype not in _CUBLASLT_DTYPES or 0 in (*factors.d.shape, factors.a.shape[-1]):
+    """The calls that make `factors.d`; None where cuBLASLt has no such product.
+
+    `scales` are the roles "a_scale" and "b_scale" with f32 scalars in device memory, for factors in fp8.
+    """
+    is_of_bytes = (factors.a.dtype, factors.d.dtype) == (DType.I8, DType.I32)
+    if not (is_of_bytes or factors.d.dtype in _CUBLASLT_DTYPES) or 0 in (*factors.d.shape, factors.a.shape[-1]):
         return None
     if factors.d.dtype is DType.F64 and (epilogue.bias is not None or epilogue.activation):
         return None
@@ -300,8 +316,9 @@ def cublaslt_calls(
     problem = _problem(factors, epilogue, task, batch)
     if problem is None:
         return None
+    problem = replace(problem, scaled=bool(scales))
     workspace = scratch_behind(task, used_scratch, workspace_bytes(problem))
-    return tuple(_call(problem, factors, epilogue, index, workspace) for index in _indices(outer[1:]))
+    return tuple(_call(problem, factors, epilogue, index, workspace, scales) for index in _indices(outer[1:]))
 
 
 def _problem(factors: Factors, epilogue: Epilogue, task: Task, batch: int) -> MatmulProblem | None:
@@ -329,7 +346,7 @@ def _problem(factors: Factors, epilogue: Epilogue, task: Task, batch: int) -> Ma
         alpha=epilogue.alpha,
         beta=epilogue.beta,
         activation=epilogue.activation,
-        tf32=task.tf32 and factors.d.dtype is DType.F32,
+        tf32=task.tf32 and factors.a.dtype is DType.F32,
     )
 
 
@@ -348,6 +365,7 @@ def _call(
     epilogue: Epilogue,
     index: tuple[int, ...],
     workspace: tuple[Place | None, int],
+    scales: Mapping[str, Argument],
 ) -> LibraryCall:
     def begun(source: Source) -> Source:
         return source.at(sum(i * stride for i, stride in zip(index, source.strides, strict=False)))
@@ -360,7 +378,7 @@ def _call(
     return LibraryCall(
         library="cublaslt",
         problem=problem,
-        arguments={role: source.argument for role, source in arguments.items()},
+        arguments={**{role: source.argument for role, source in arguments.items()}, **scales},
         nbytes=product_bytes(problem),
         flops=2 * problem.batch * problem.rows * problem.columns * problem.inner,
         workspace=workspace[0],
@@ -397,6 +415,16 @@ def lower_product(task: Task) -> Iterator[Candidate]:
     region = region_of(task)
     if region is None or region.anchor.op.name not in ("matmul", "gemm"):
         return
+    if region.scaled:
+        from .scaled_products import lower_scaled
+
+        yield from lower_scaled(region)
+        return
+    yield from lower_region(region)
+
+
+def lower_region(region: Region) -> Iterator[Candidate]:
+    """A region around a matmul or gemm whose factors lie in memory as they are multiplied."""
     from .gemv import lower_few_rows, lower_normed_rows, lower_some_rows
 
     if region.norm is not None:

@@ -1,19 +1,25 @@
-"""Products of quantised tensors: cuBLASLt for i8 without zero points and for fp8, own kernels for the rest."""
+"""Products of quantised tensors as one op: cuBLASLt for i8 without zero points, own kernels for the rest.
 
-from collections.abc import Iterator, Mapping
+Factors that are dequantised by ops of their own are those of `scaled_products.py`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from ...ir.errors import UnsupportedError
+from ...ir.plan import contiguous_strides
 from ...ir.types import DType
-from .launch import Candidate, LibraryCall, Lowering, Task
-from .problems import MatmulProblem
-from .products import Factors, factors_of, matrix_of, packed_weight, product_bytes, workspace_bytes
+from .byte_factors import PIECE, byte_factors, is_in_pieces
+from .codegen.fused import lower_fused
+from .launch import Candidate, Kernel, KernelLaunch, Launch, LibraryCall, Lowering, Packed, Task
+from .products import Epilogue, Factors, cublaslt_calls
 from .quantisation import Quantisation
-from .regions import Source, scratch_behind, source_of
+from .regions import Source, region_of, source_of
+from .rewritten_regions import Scratch, quantised_again, signed_bytes
 from .strided_products import strided_product
 from .tails import broadcast_to
 
-_PIECE = 16
-"""Multiples that sizes of products of bytes have to be of."""
+_THREADS = 256
 
 
 def lower_matmul_integer(task: Task) -> Iterator[Candidate]:
@@ -23,7 +29,9 @@ def lower_matmul_integer(task: Task) -> Iterator[Candidate]:
     assert b is not None
     d = source_of(task.results[0])
     if a.dtype is b.dtype is DType.I8 and _is_zero(a_zero) and _is_zero(b_zero):
-        yield from _by_cublaslt(task, a, b, d)
+        yield from _where_there_is_room(_by_cublaslt, task, a, b)
+    if (a.dtype, b.dtype) == (DType.U8, DType.I8) and _is_zero(b_zero) and _fits_rows(a_zero, a):
+        yield from _where_there_is_room(_as_signed_bytes, task, a, b)
     given = {"a_zero": _per_row(a_zero), "b_zero": b_zero}
     yield from _by_strides(task, a, b, d, given)
 
@@ -33,6 +41,9 @@ def lower_qlinear_matmul(task: Task) -> Iterator[Candidate]:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = _sources(task, 8)
     assert a is not None
     assert b is not None
+    is_integer = task.results[0].dtype in (DType.I8, DType.U8)
+    if is_integer and a.dtype is b.dtype is DType.I8 and _is_zero(a_zero) and _is_zero(b_zero):
+        yield from _where_there_is_room(_summed_and_quantised, task, a, b)
     given = {
         "a_zero": _per_row(a_zero),
         "b_zero": b_zero,
@@ -74,21 +85,93 @@ def _by_strides(task: Task, a: Source, b: Source, d: Source, given: Mapping[str,
         yield Candidate("strided", (launch,))
 
 
-def _by_cublaslt(task: Task, a: Source, b: Source, d: Source) -> Iterator[Candidate]:
-    factors = factors_of(a, packed_weight(b), d)
-    left, right, made = (matrix_of(source) for source in (factors.a, factors.b, factors.d))
-    sizes = (*factors.d.shape[-2:], factors.a.shape[-1])
-    if factors.leading or left is None or right is None or made is None or any(size % _PIECE for size in sizes[1:]):
+# ---- cuBLASLt
+
+
+_Way = Callable[[Task, Source, Source], Iterator[Candidate]]
+
+
+def _where_there_is_room(way: _Way, task: Task, a: Source, b: Source) -> Iterator[Candidate]:
+    """A way, or none where it takes more scratch memory than there is."""
+    try:
+        yield from list(way(task, a, b))
+    except UnsupportedError:
         return
-    if not left.is_row_major or right.is_row_major or not made.is_row_major or left.leading % _PIECE:
-        return  # tensor cores read bytes along the inner axis alone
-    rows, columns, inner = sizes
-    problem = MatmulProblem(1, rows, columns, inner, left, right, made)
-    workspace, room = scratch_behind(task, 0, workspace_bytes(problem))
-    arguments = {"a": factors.a.argument, "b": factors.b.argument, "d": factors.d.argument}
-    flops = 2 * rows * columns * inner
-    call = LibraryCall("cublaslt", problem, arguments, product_bytes(problem), flops, workspace, room)
-    yield Candidate("cublaslt", (call,), room)
+
+
+def _by_cublaslt(task: Task, a: Source, b: Source) -> Iterator[Candidate]:
+    d = source_of(task.results[0])
+    scratch = Scratch(task)
+    launches = _sum(a, b, d, scratch) if is_in_pieces(d) else ()
+    if launches:
+        yield Candidate("cublaslt", launches, scratch.used + _workspace(launches))
+
+
+def _fits_rows(zero: Source | None, a: Source) -> bool:
+    """Whether it is one zero point, or a vector with one for each row of a matrix."""
+    return zero is None or zero.size == 1 or (len(zero.shape) == 1 and len(a.shape) == 2)
+
+
+def _as_signed_bytes(task: Task, a: Source, b: Source) -> Iterator[Candidate]:
+    """u8 less 128 is i8; what that takes from each sum is a multiple of the sums of the weight's columns."""
+    d, region, weight = source_of(task.results[0]), region_of(task), b.constant
+    if region is None or weight is None or not weight.is_at_hand or len(b.shape) != 2 or b.shape != weight.shape:
+        return
+    if d.strides != contiguous_strides(d.shape, 1) or not is_in_pieces(d) or len(a.shape) < 2:
+        return
+    scratch = Scratch(task)
+    made = scratch.take(DType.I8, a.shape)
+    before = signed_bytes(region, task.node.operands[0], made)
+    launches = _sum(made, b, d, scratch)
+    if launches:
+        zero = _sources(task, 4)[2]
+        behind = _brought_back(d, Packed(weight, "column_sums"), zero)
+        yield Candidate("cublaslt-signed", (*before, *launches, behind), scratch.used + _workspace(launches))
+
+
+def _brought_back(d: Source, sums: Packed, zero: Source | None) -> KernelLaunch:
+    """Adds what was taken off: (128 - zero point) times the sum of the column."""
+    columns = d.shape[-1]
+    row = f"i / {columns}u" if zero is not None and zero.size != 1 else "0u"
+    taken = "0" if zero is None else f"(int)zero[({row}) * {zero.strides[0] if zero.shape else 1}u]"
+    parameters = "int* d, const int* __restrict__ sums" + (", const unsigned char* zero" if zero is not None else "")
+    text = f"""
+extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
+  begin();
+  const u64 i = (u64)blockIdx.x * {_THREADS} + threadIdx.x;
+  if (i >= {d.size}u) return;
+  d[i] += (128 - {taken}) * sums[i % {columns}u];
+}}
+"""
+    arguments = (d.argument, sums) if zero is None else (d.argument, sums, zero.argument)
+    grid = (-(-d.size // _THREADS), 1, 1)
+    return KernelLaunch(Kernel(text, grid, (_THREADS, 1, 1)), arguments, 2 * d.nbytes, 2 * d.size, may_overlap=True)
+
+
+def _summed_and_quantised(task: Task, a: Source, b: Source) -> Iterator[Candidate]:
+    """The exact sum in scratch memory, and a kernel that quantises it."""
+    scratch = Scratch(task)
+    total = scratch.take(DType.I32, task.results[0].shape)
+    launches = _sum(a, b, total, scratch)
+    region = region_of(task)
+    if not launches or region is None:
+        return
+    for rest in lower_fused(quantised_again(region, total, scratch)):
+        used = scratch.used + max(_workspace(launches), rest.scratch_bytes)
+        yield Candidate(f"cublaslt+{rest.name}", (*launches, *rest.launches), used)
+
+
+def _sum(a: Source, b: Source, d: Source, scratch: Scratch) -> tuple[Launch, ...]:
+    """The launches that make `d`; none where the library has no such product."""
+    if 1 in (len(a.shape), len(b.shape)) or a.shape[-1] % PIECE or b.shape[-1] % PIECE:
+        return ()
+    factors, before = byte_factors(a, b, d, None, scratch)
+    calls = cublaslt_calls(factors, Epilogue(scratch.task.node.output), scratch.task, scratch.used)
+    return () if calls is None else (*before, *calls)
+
+
+def _workspace(launches: Iterable[Launch]) -> int:
+    return max(launch.workspace_bytes for launch in launches if isinstance(launch, LibraryCall))
 
 
 LOWERINGS: Mapping[str, Lowering] = {

@@ -1,10 +1,13 @@
 """Products as problems of cuBLASLt: layouts, epilogues, batches; and own kernels that compile for every chip."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
+from capgraph import cuda_programs
 from capgraph.executors.cuda.launch import Candidate, Chip, KernelLaunch, LibraryCall, Packed
 from capgraph.executors.cuda.problems import MatmulProblem
 from capgraph.executors.cuda.products import lower_product
@@ -254,7 +257,20 @@ def test_an_addend_that_repeats_along_rows_is_left_to_the_kernel_by_strides() ->
 
 
 def test_tf32_is_used_only_where_the_task_says_so() -> None:
-    assert not _problem(by_cublaslt(linear(20, 8, 16))).tf32
+    made = linear(20, 8, 16)
+    assert not _problem(by_cublaslt(made)).tf32
+    made.task = replace(made.task, tf32=True)
+    assert _problem(by_cublaslt(made)).tf32
+    halves = linear(20, 8, 16, dtype=DType.F16)
+    halves.task = replace(halves.task, tf32=True)
+    assert not _problem(by_cublaslt(halves)).tf32
+
+
+def test_programs_allow_tf32_from_the_level_on_that_rounds() -> None:
+    with patch.object(cuda_programs, "open_device") as opened, patch.object(cuda_programs, "checked_index"):
+        for level in range(4):
+            cuda_programs._opened("cuda", level, None)
+    assert [call.kwargs["tf32"] for call in opened.call_args_list] == [False, False, False, True]
 
 
 # ---- own kernels

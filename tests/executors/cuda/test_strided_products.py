@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.launch import Chip, LibraryCall
+from capgraph.executors.cuda.launch import Chip, KernelLaunch, LibraryCall
 from capgraph.executors.cuda.products import lower_product
 from capgraph.executors.cuda.quantised_products import LOWERINGS, lower_matmul_integer
 from capgraph.executors.cuda.strided_products import tile_size
@@ -15,6 +15,7 @@ from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
 from capgraph.ir.types import DType, TensorType
 
+from tests.executors.cuda.compiling import compile_problems
 from tests.executors.cuda.solving import Layout, Setting, constant, setting
 
 
@@ -90,3 +91,62 @@ def test_signed_bytes_without_zero_points_are_the_librarys_where_sizes_fit() -> 
 def test_tiles_are_small_where_there_are_few() -> None:
     chip = Chip()
     assert [tile_size(size, size, 1, chip) for size in (1024, 512, 64)] == [64, 32, 16]
+
+
+@pytest.mark.parametrize("leading", [(), (3,), (2, 2)])
+def test_batches_of_signed_bytes_are_the_librarys(leading: tuple[int, ...], tmp_path: Path) -> None:
+    arrays = {"a": drawn((*leading, 5, 32), np.int8), "b": drawn((*leading, 32, 16), np.int8, 1)}
+    made = product_without_zeros(arrays)
+    first = next(iter(lower_matmul_integer(made.task)))
+    assert first.name == "cublaslt"
+    assert (made.found(first, tmp_path)[0] == made.expected[0]).all()
+
+
+def product_without_zeros(arrays: dict[str, Array]) -> Setting:
+    graph = Graph()
+    values = [graph.add_input(name, TensorType(DType.I8, x.shape)) for name, x in arrays.items()]
+    graph.set_outputs([graph.append(native("matmul_integer"), [*values, None, None]).output])
+    return setting(graph, arrays)
+
+
+@pytest.mark.parametrize("to", [np.int8, np.uint8])
+@pytest.mark.parametrize("shapes", [((), (), ()), ((5,), (16,), (5,)), ((5, 1), (1, 16), ())])
+def test_signed_bytes_are_summed_by_the_library_and_quantised_behind_it(
+    to: Any, shapes: tuple[tuple[int, ...], ...], tmp_path: Path
+) -> None:
+    scales = [np.linspace(0.01, 0.03, max(1, int(np.prod(s))), dtype=np.float32).reshape(s) for s in shapes]
+    arrays = {"a": drawn((5, 32), np.int8), "sa": scales[0], "b": drawn((32, 16), np.int8, 1), "sb": scales[1]}
+    arrays |= {"sy": np.asarray(scales[2] * np.float32(7)), "zy": np.asarray(drawn(shapes[2], to, 4) // 2)}
+    graph = Graph()
+    known = {name: graph.add_input(name, TensorType(DType.of(x.dtype), x.shape)) for name, x in arrays.items()}
+    zeros = [constant(graph, np.zeros(shape, np.int8)) for shape in shapes[:2]]
+    operands = [known["a"], known["sa"], zeros[0], known["b"], known["sb"], zeros[1], known["sy"], known["zy"]]
+    graph.set_outputs([graph.append(native("qlinear_matmul"), operands).output])
+    made = setting(graph, arrays)
+    first, *others = LOWERINGS["qlinear_matmul"](made.task)
+    assert first.name.startswith("cublaslt+")
+    assert [each.name for each in others] == ["strided"]
+    assert (made.found(first, tmp_path)[0] == made.expected[0]).all()
+
+
+@pytest.mark.parametrize("zero", [None, (), (1,), (5,)])
+@pytest.mark.parametrize("leading", [(), (2,)])
+def test_unsigned_bytes_are_made_signed_for_the_library(
+    zero: tuple[int, ...] | None, leading: tuple[int, ...], tmp_path: Path
+) -> None:
+    graph = Graph()
+    arrays = {"a": np.random.default_rng(0).integers(0, 256, (*leading, 5, 32)).astype(np.uint8)}
+    if zero is not None:
+        arrays["z"] = np.asarray(np.random.default_rng(1).integers(0, 256, zero)).astype(np.uint8)
+    values = {name: graph.add_input(name, TensorType(DType.U8, x.shape)) for name, x in arrays.items()}
+    weight = constant(graph, drawn((32, 16), np.int8, 1))
+    graph.set_outputs([graph.append(native("matmul_integer"), [values["a"], weight, values.get("z"), None]).output])
+    made = setting(graph, arrays)
+    ways = {each.name: each for each in lower_matmul_integer(made.task)}
+    if leading and zero == (5,):
+        assert list(ways) == ["strided"]
+        return
+    assert list(ways) == ["cublaslt-signed", "strided"]
+    assert (made.found(ways["cublaslt-signed"], tmp_path)[0] == made.expected[0]).all()
+    kernels = [each.kernel for each in ways["cublaslt-signed"].launches if isinstance(each, KernelLaunch)]
+    assert compile_problems(kernels) == []

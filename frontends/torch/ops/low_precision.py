@@ -1,0 +1,50 @@
+"""Products of fp8 with scales, and of bytes."""
+
+from typing import Any
+
+from ....ir.graph import Value
+from ....ir.types import DType
+from ..call import Call, Lowering, NotNative
+
+_RESULTS = frozenset({DType.F16, DType.BF16, DType.F32})
+
+
+def _scaled_mm(
+    c: Call,
+    a: Value,
+    b: Value,
+    a_scale: Value,
+    b_scale: Value,
+    bias: Value | None,
+    result_scale: Value | None,
+    *_: Any,
+) -> Value:
+    """(a_scale * a) @ (b_scale * b) + bias, rounded once: factors that are dequantised into f32 are exact there."""
+    if result_scale is not None or c.dtype not in _RESULTS or a_scale.tensor.dtype is not DType.F32:
+        raise NotNative("products of fp8 with results in fp8")
+    factors = [
+        _dequantised(c, factor, scale, axis) for axis, (factor, scale) in enumerate(((a, a_scale), (b, b_scale)))
+    ]
+    product = c.op("matmul", *factors)
+    total = product if bias is None else c.op("add", product, c.cast(bias, DType.F32))
+    return c.cast(total, c.dtype)
+
+
+def _dequantised(c: Call, factor: Value, scale: Value, axis: int) -> Value:
+    """A factor whose scale is one number, or one for each row (`axis` 0) or column (1)."""
+    if all(size == 1 for size in scale.shape):
+        return c.op("dequantize_linear", factor, c.reshape(scale, ()), None, to=DType.F32)
+    size = factor.shape[axis]
+    if scale.tensor.rank != 2 or scale.shape[axis] != size or scale.shape[1 - axis] != 1:
+        raise NotNative("products with a scale for each block")
+    return c.op("dequantize_linear", factor, c.reshape(scale, (size,)), None, to=DType.F32, axis=axis)
+
+
+def _int_mm(c: Call, a: Value, b: Value) -> Value:
+    return c.op("matmul_integer", a, b, None, None)
+
+
+TABLE: dict[str, Lowering] = {
+    "aten._scaled_mm.default": _scaled_mm,
+    "aten._int_mm.default": _int_mm,
+}

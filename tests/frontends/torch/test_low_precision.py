@@ -1,0 +1,81 @@
+"""Products of fp8 and bytes in PyTorch are products of dequantised numbers, and cuBLASLt's on a GPU."""
+
+from typing import Any
+
+import capgraph
+import numpy as np
+import pytest
+import torch
+from capgraph.cuda_programs import CudaPlanner
+from capgraph.executors.cuda.lowering import Backend
+from capgraph.executors.replay.modes import CaptureMode
+from capgraph.executors.replay.options import ReplayOptions
+from capgraph.frontends.torch import exported
+from capgraph.optimization import pipeline_for
+from capgraph.passes.planning.partition import CapturePolicy
+
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self, dtype: Any, has_bias: bool = False) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.bias = torch.arange(48).to(dtype) / 7 if has_bias else None
+
+    def forward(self, a: Any, b: Any, a_scale: Any, b_scale: Any) -> Any:
+        return torch._scaled_mm(a, b.t(), a_scale, b_scale, bias=self.bias, out_dtype=self.dtype).relu()
+
+
+def numbers(*shape: int, dtype: Any = E4M3) -> Any:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape))).to(dtype)
+
+
+SCALES = {
+    "one": (torch.tensor(0.5), torch.tensor(0.25)),
+    "rows-columns": (torch.linspace(0.1, 1, 16).reshape(16, 1), torch.linspace(0.1, 2, 48).reshape(1, 48)),
+}
+
+
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 1e-2), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_a_scaled_product_is_what_pytorch_gives(scales: str, dtype: Any, tolerance: float, has_bias: bool) -> None:
+    inputs = (numbers(16, 32), numbers(48, 32), *SCALES[scales])
+    module = Scaled(dtype, has_bias and dtype is torch.bfloat16)
+    expected = module(*inputs).float()
+    program = capgraph.optimize(module, args=inputs, executor="eager")
+    assert (program(*inputs).float() - expected).abs().max() <= tolerance * expected.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("scales", "has_bias", "way"),
+    [
+        ("one", False, "fp8"),
+        ("one", True, "fp8-apart+pointwise"),
+        ("rows-columns", True, "fp8-unscaled+pointwise"),
+    ],
+)
+def test_it_is_one_product_of_the_library_and_at_most_a_kernel(scales: str, has_bias: bool, way: str) -> None:
+    inputs = (numbers(16, 32), numbers(48, 32), *SCALES[scales])
+    graph = exported.from_exported(torch.export.export(Scaled(torch.bfloat16, has_bias), inputs)).graph
+    pipeline_for(2, "cuda").run(graph)
+    backend = Backend(libraries=frozenset({"cublaslt"}))
+    planner = CudaPlanner(backend, ReplayOptions(), lambda _mode, _sizes: CapturePolicy(min_kernels=0))
+    ways = backend.lower(planner.of(graph)({}, CaptureMode.FULL))
+    names = [[each.name for each in step.candidates] for step in ways if step.candidates]
+    assert names[-1][0] == way
+    assert len(names) == 1
+    assert not any(each.remark for each in ways[-1].candidates)
+
+
+def test_a_product_of_bytes_is_summed_in_i32() -> None:
+    class Bytes(torch.nn.Module):
+        def forward(self, a: Any, b: Any) -> Any:
+            return torch._int_mm(a, b) + 1
+
+    inputs = tuple(torch.randint(-128, 128, shape, dtype=torch.int8) for shape in ((32, 64), (64, 32)))
+    program = capgraph.optimize(Bytes(), args=inputs, executor="eager")
+    given = program(*inputs)
+    assert given.dtype == torch.int32
+    assert np.array_equal(given.numpy(), Bytes()(*inputs).numpy())
