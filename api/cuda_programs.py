@@ -83,9 +83,14 @@ class CudaPlanner:
 
 def fuse_for(graph: Graph, backend: Backend, kept_outside: Collection[str] = ()) -> None:
     """Fuses what `backend` has a kernel for. Regions without one, or with an op that is kept, are taken apart again."""
-    Pipeline(
-        ((Fuse(max_nodes=LARGEST_REGION, rows_behind_products=False, lookups=True, normed_rows=NORMED_ROWS),),)
-    ).run(graph, check="none")
+    fuse = Fuse(
+        max_nodes=LARGEST_REGION,
+        rows_behind_products=False,
+        lookups=True,
+        normed_rows=NORMED_ROWS,
+        scaled_factors=True,
+    )
+    Pipeline(((fuse,),)).run(graph, check="none")
     for node in [node for node in graph.nodes if node.op.name == "fused"]:
         inside = {each.op.name for each in node.attrs["body"].nodes}
         if not inside.isdisjoint(kept_outside) or not backend.captures(node):

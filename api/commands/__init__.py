@@ -1,6 +1,6 @@
 """The commands of the command line, one file each: it has a `COMMAND`, which stands in the list below."""
 
-from . import bisect, compare, doctor, optimize, run, show
+from . import bisect, choices, compare, doctor, optimize, run, show
 from .base import Command
 
 COMMANDS: tuple[Command, ...] = (
@@ -10,4 +10,5 @@ COMMANDS: tuple[Command, ...] = (
     compare.COMMAND,
     show.COMMAND,
     doctor.COMMAND,
+    choices.COMMAND,
 )

@@ -97,7 +97,9 @@ class _Typed:
 
 
 class Framework(Protocol):
-    """One kind of arrays on the device."""
+    """One kind of arrays on the device. `failures` is what it raises besides what the driver does."""
+
+    failures: tuple[type[BaseException], ...]
 
     def wrap(self, given: Any) -> Any:
         """An array of this kind as a `DeviceArray`; one in main memory as a NumPy array."""
@@ -109,6 +111,10 @@ class Framework(Protocol):
 
     def copy_of(self, array: DeviceArray) -> Any:
         """The elements of an array that `over` made as a new array, copied on the framework's present stream."""
+        ...
+
+    def fresh(self, like: DeviceArray) -> tuple[Any, int]:
+        """A new array like one that `over` made, without its elements, on the present stream; and its address."""
         ...
 
     def empty(self, shape: Shape, dtype: np.dtype[Any]) -> DeviceArray:
@@ -135,12 +141,15 @@ class TorchArrays:
         import torch
 
         self._torch = torch
+        self._empty_like = torch.empty_like
         self._index = index
         self._device = torch.device("cuda", index)
         self._download = download
         self._dtypes = _torch_dtypes(torch)
         self._torch_dtypes = {dtype: each for each, dtype in self._dtypes.items()}
         self._tensors = (torch.Tensor, torch.nn.Parameter)
+        lost: tuple[type[BaseException], ...] = (torch.AcceleratorError,) if hasattr(torch, "AcceleratorError") else ()
+        self.failures: tuple[type[BaseException], ...] = (torch.cuda.OutOfMemoryError, *lost)
         self.stream: Callable[[], int] = self._stream_of(torch)
         """See `Framework.stream`."""
 
@@ -173,6 +182,11 @@ class TorchArrays:
     def copy_of(self, array: DeviceArray) -> Any:
         """See `Framework.copy_of`."""
         return array.native.clone()
+
+    def fresh(self, like: DeviceArray) -> tuple[Any, int]:
+        """See `Framework.fresh`."""
+        made = self._empty_like(like.native)
+        return made, made.data_ptr()
 
     def empty(self, shape: Shape, dtype: np.dtype[Any]) -> DeviceArray:
         """See `Framework.empty`."""
@@ -211,6 +225,8 @@ class TorchArrays:
 class CupyArrays:
     """Arrays of CuPy, and what CuPy can read without a copy, on the CUDA device `index`: a `Framework`."""
 
+    failures: tuple[type[BaseException], ...] = ()
+
     def __init__(self, index: int, download: Callable[[DeviceArray], Array]) -> None:
         import cupy
 
@@ -231,8 +247,11 @@ class CupyArrays:
         return self._wrapped(array)
 
     def _read(self, given: Any) -> Any:
-        on_device = hasattr(given, "__cuda_array_interface__")  # a property, which fails for one in main memory
-        return self._cupy.asarray(given) if on_device else np.asarray(given)
+        if hasattr(given, "__cuda_array_interface__"):  # a property, which fails for one in main memory
+            return self._cupy.asarray(given)
+        if is_exchanged(type(given)) and lies_on_gpu(given):
+            return self._cupy.from_dlpack(given)  # has the present stream wait for who writes there
+        return np.asarray(given)
 
     def _wrapped(self, array: Any) -> DeviceArray:
         dtype = np.dtype(array.dtype)
@@ -248,6 +267,11 @@ class CupyArrays:
     def copy_of(self, array: DeviceArray) -> Any:
         """See `Framework.copy_of`."""
         return array.native.copy()
+
+    def fresh(self, like: DeviceArray) -> tuple[Any, int]:
+        """See `Framework.fresh`."""
+        made = self._cupy.ndarray(like.shape, like.dtype)
+        return made, made.data.ptr
 
     def empty(self, shape: Shape, dtype: np.dtype[Any]) -> DeviceArray:
         """See `Framework.empty`."""
@@ -279,12 +303,39 @@ class _Bytes:
         }
 
 
-def framework_of(kind: type) -> str:
-    """The framework of arrays of a class: "numpy" for everything that lies in main memory."""
+HOST_ARRAYS = "numpy"
+
+_GPUS = (2, 10, 13)  # DLPack's numbers for memory of CUDA, of ROCm, and managed by CUDA
+
+
+def framework_of(given: Any) -> str:
+    """The framework of an array: "numpy" for everything that lies in main memory, "cupy" for what CuPy can read."""
+    kind: Any = type(given)  # which mypy does not take for hashable
+    found = _framework_of_kind(kind)
+    if found:
+        return found
+    return "cupy" if lies_on_gpu(given) else HOST_ARRAYS
+
+
+def is_exchanged(kind: type) -> bool:
+    """Whether arrays of a class are handed from one framework to another by DLPack."""
+    return hasattr(kind, "__dlpack_device__") and hasattr(kind, "__dlpack__")
+
+
+def lies_on_gpu(given: Any) -> bool:
+    """Where an array lies that is exchanged by DLPack."""
+    return given.__dlpack_device__()[0] in _GPUS
+
+
+@cache
+def _framework_of_kind(kind: type) -> str:
+    """That of all arrays of a class; "" where they lie here or there."""
     names = {base.__module__.partition(".")[0] for base in kind.__mro__}
     if "torch" in names:
         return "torch"
-    return "cupy" if "cupy" in names or hasattr(kind, "__cuda_array_interface__") else "numpy"
+    if "cupy" in names or hasattr(kind, "__cuda_array_interface__"):
+        return "cupy"
+    return "" if HOST_ARRAYS not in names and is_exchanged(kind) else HOST_ARRAYS
 
 
 _FRAMEWORKS: Mapping[str, type[TorchArrays] | type[CupyArrays]] = {"torch": TorchArrays, "cupy": CupyArrays}

@@ -9,40 +9,13 @@ from typing import Any
 import numpy as np
 
 from ...ir.constant import Array
-from ...ir.errors import CapgraphError, CaptureError, ExecutionError, ResourceError
+from ...ir.errors import CapgraphError, ResourceError
 from ..memory import size_text
+from .captured_graph import CapturedGraph
 from .compiler import Compiled
 from .driver import Enqueue, KernelCall
+from .failures import explanation, is_loss, loss, words_of
 from .launch import Chip, KernelLaunch, Scalar
-
-_LOST = (
-    "IllegalAddress",
-    "ILLEGAL_ADDRESS",
-    "LaunchTimeout",
-    "LAUNCH_TIMEOUT",
-    "Assert",
-    "ASSERT",
-    "HardwareStackError",
-    "HARDWARE_STACK",
-    "IllegalInstruction",
-    "ILLEGAL_INSTRUCTION",
-    "MisalignedAddress",
-    "MISALIGNED_ADDRESS",
-    "InvalidAddressSpace",
-    "INVALID_ADDRESS_SPACE",
-    "InvalidPc",
-    "INVALID_PC",
-    "LaunchFailure",
-    "LAUNCH_FAILED",
-    "ECCUncorrectable",
-    "ECC_UNCORRECTABLE",
-    "DeviceUnavailable",
-    "DEVICE_UNAVAILABLE",
-    "DevicesUnavailable",
-    "ContextIsDestroyed",
-    "CONTEXT_IS_DESTROYED",
-)
-"""Parts of the names of errors after which CUDA refuses everything else in the process."""
 
 _CTYPES: dict[str, Any] = {
     "bool": ctypes.c_bool,
@@ -140,18 +113,10 @@ class CupyDriver:
 
     def __init__(self, index: int) -> None:
         import cupy
-        from cuda.core import Device
 
         self._cupy = cupy
         self._runtime = cupy.cuda.runtime
         self.index = index
-        self._is_only = self._runtime.getDeviceCount() == 1
-        self.active: AbstractContextManager[Any] = nullcontext() if self._is_only else cupy.cuda.Device(index)
-        with self.active:
-            Device(index).set_current()
-        properties = self._runtime.getDeviceProperties(index)
-        self.chip = _chip(properties)
-        self.name = properties["name"].decode()
         self.failures = _failures(cupy)
         self._lost = ""
         self._streams: list[Any] = []
@@ -159,6 +124,23 @@ class CupyDriver:
         self._modules: dict[str, Any] = {}
         self._kernels: dict[tuple[str, int], Any] = {}
         self._capturing: dict[int, int] = {}
+        try:
+            self._open()
+        except self.failures as error:
+            raise self.explained(error) from error
+
+    def _open(self) -> None:
+        from cuda.core import Device
+
+        self._is_only = self._runtime.getDeviceCount() == 1
+        self.active: AbstractContextManager[Any] = (
+            nullcontext() if self._is_only else self._cupy.cuda.Device(self.index)
+        )
+        with self.active:
+            Device(self.index).set_current()
+        properties = self._runtime.getDeviceProperties(self.index)
+        self.chip = _chip(properties)
+        self.name = properties["name"].decode()
 
     def is_active(self) -> bool:
         """See `Driver.is_active`."""
@@ -169,28 +151,14 @@ class CupyDriver:
 
     def explained(self, error: BaseException) -> Exception:
         """See `Driver.explained`."""
-        if isinstance(error, CapgraphError):
-            return error
-        text = str(error).strip() or type(error).__name__
-        if any(name in text for name in _LOST):
-            self._lost = text
-            return self._loss()
-        if "MemoryAllocation" in text or "OUT_OF_MEMORY" in text or isinstance(error, MemoryError):
-            return ResourceError(f"out of device memory: {text}", remedy="allow smaller sizes or fewer buckets")
-        if "StreamCapture" in text or "STREAM_CAPTURE" in text:
-            return CaptureError(f"CUDA refuses to record: {text}", remedy="keep the op outside: keep_outside=[...]")
-        return ExecutionError(f"the GPU refused: {text}", remedy="capgraph doctor shows driver and packages")
+        if not isinstance(error, CapgraphError) and is_loss(words_of(error)):
+            self._lost = words_of(error)
+        return explanation(error)
 
     def check(self) -> None:
         """See `Driver.check`."""
         if self._lost:
-            raise self._loss()
-
-    def _loss(self) -> ExecutionError:
-        return ExecutionError(
-            f"the GPU stopped in the middle of a program: {self._lost}",
-            remedy="start a new process: CUDA refuses all work in this one. Then report it with the graph's text form",
-        )
+            raise loss(self._lost)
 
     # ---- memory
 
@@ -317,6 +285,27 @@ class CupyDriver:
         graph.upload(_core_stream(stream))
         self._runtime.streamSynchronize(stream)
         return CoreGraph(graph, nodes, prepared, max(0, free - self._runtime.memGetInfo()[0]))
+
+    def frame(
+        self, before: KernelCall | None, calls: Sequence[Enqueue], after: KernelCall | None, stream: int
+    ) -> CapturedGraph:
+        """See `Driver.frame`."""
+        runtime = self._runtime
+        ends = [[] if each is None else [self.bind(each)] for each in (before, after)]
+        free = runtime.memGetInfo()[0]
+        runtime.streamBeginCapture(stream, runtime.streamCaptureModeRelaxed)
+        try:
+            for enqueue in (*ends[0], *calls, *ends[1]):
+                enqueue(stream)
+        except BaseException:
+            with suppress(*self.failures):  # a broken recording is gone either way
+                runtime.graphDestroy(runtime.streamEndCapture(stream))
+            raise
+        made = CapturedGraph(runtime.streamEndCapture(stream), before, after, runtime.graphLaunch)
+        made.upload(stream)
+        runtime.streamSynchronize(stream)
+        made.nbytes = max(0, free - runtime.memGetInfo()[0])
+        return made
 
     def _prepared(self, call: KernelCall) -> tuple[Any, ...]:
         """Launch configuration, kernel, arguments."""

@@ -12,7 +12,7 @@ from ...ir.constant import Array, Constant
 from ...ir.errors import UnsupportedError
 from ...ir.plan import Plan, Step, contiguous_strides
 from ..replay.recorder import Arena
-from .arrays import DeviceArray, Framework, open_framework
+from .arrays import HOST_ARRAYS, DeviceArray, Framework, open_framework
 from .bound_plan import CudaPlan
 from .compiler import Compiled, Compiler, Failed
 from .driver import Driver, Enqueue, KernelCall, Memory
@@ -23,7 +23,7 @@ from .lowering import Backend, Ways
 from .memory import Arenas, Constants, DeviceArena, Staging
 from .selection import Selector
 
-HOST_ARRAYS = "numpy"
+FIRST_FRAMING = 16
 
 
 @dataclass
@@ -33,6 +33,8 @@ class Fallbacks:
     kernels: Counter[str] = field(default_factory=Counter[str])
     libraries: Counter[str] = field(default_factory=Counter[str])
     host_steps: dict[str, str] = field(default_factory=dict[str, str])
+    missed: Counter[str] = field(default_factory=Counter[str])
+    """Why steps are not done in a better way that there is for their op, and how many."""
 
 
 class CudaDevice:
@@ -59,12 +61,14 @@ class CudaDevice:
         self.framework: Framework | None = None
         self.selector: Selector | None = None
         """Measures which way is the fastest; None takes the first that fits."""
+        self.calls_before_framing = FIRST_FRAMING
+        """How many calls in a row are alike before their copies become part of a graph."""
         self.repoints = False
         """Whether recordings are to follow inputs that move."""
         self._frameworks: dict[str, Framework] = {}
         self._libraries = libraries
         self.failures = (*driver.failures, *chain.from_iterable(each.failures for each in libraries.values()))
-        """What the driver and the libraries raise; `Driver.explained` puts it into words."""
+        """What the driver, libraries and opened frameworks raise; `Driver.explained` puts it into words."""
         self._shared: dict[str, Memory] = {}
         self._templates: dict[str, Memory] = {}
 
@@ -108,6 +112,7 @@ class CudaDevice:
         found = self._frameworks.get(name)
         if found is None:
             found = self._frameworks[name] = open_framework(name, self.driver.index, self.downloaded)
+            self.failures = (*self.failures, *found.failures)
         return found
 
     def downloaded(self, array: DeviceArray) -> Array:
@@ -161,7 +166,7 @@ class CudaDevice:
             for index in pending:
                 picked[index] = next(chosen[index], None)
         for each, candidate in zip(ways, picked, strict=True):
-            self._note_host(each.step, candidate)
+            self._note(each.step, candidate)
         final = handed_over(picked)
         self.compiler.compile(kernel for candidate in final for kernel in _kernels(candidate))
         return final
@@ -204,7 +209,9 @@ class CudaDevice:
             return True
         return False
 
-    def _note_host(self, step: Step, candidate: Candidate | None) -> None:
+    def _note(self, step: Step, candidate: Candidate | None) -> None:
+        if candidate is not None and candidate.remark:
+            self.fallbacks.missed[candidate.remark] += 1
         for launch in () if candidate is None else candidate.launches:
             if isinstance(launch, HostCall):
                 node = step.node
@@ -233,6 +240,8 @@ class CudaDevice:
             yield f"runs on the host: {name}: {reason}"
         for what, count in chain(self.fallbacks.kernels.items(), self.fallbacks.libraries.items()):
             yield f"fell back {count} times: {what}"
+        for why, count in self.fallbacks.missed.items():
+            yield f"{count} steps: {why}"
 
 
 def _kernels(candidate: Candidate | None) -> list[Any]:

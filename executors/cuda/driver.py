@@ -59,6 +59,18 @@ class UpdatableGraph(DeviceGraph, Protocol):
         ...
 
 
+class FramedGraph(DeviceGraph, Protocol):
+    """A captured graph between two kernels, whose first arguments can be exchanged."""
+
+    def read_from(self, addresses: list[int]) -> None:
+        """Other first arguments for the kernel in front, from the next launch on."""
+        ...
+
+    def write_to(self, addresses: list[int]) -> None:
+        """Other first arguments for the kernel behind, from the next launch on."""
+        ...
+
+
 class Driver(Protocol):
     """One GPU. Whatever fails raises one of `failures`, of which `explained` makes an error for users.
 
@@ -154,6 +166,15 @@ class Driver(Protocol):
 
     def chain(self, calls: Sequence[KernelCall]) -> UpdatableGraph:
         """A graph of these kernels, one behind another. None of them may form clusters."""
+        ...
+
+    def frame(
+        self, before: KernelCall | None, calls: Sequence[Enqueue], after: KernelCall | None, stream: int
+    ) -> FramedGraph:
+        """A graph of `before`, what `calls` enqueue, and `after`, captured on `stream` and uploaded.
+
+        All arguments of the two kernels are of 8 bytes; a kernel that is None is left out, and never exchanged.
+        """
         ...
 
     def timer(self) -> tuple[Enqueue, Enqueue, Callable[[], float]]:

@@ -11,8 +11,8 @@ from ..base import Executable
 from ..replay.counters import Counting, Stats
 from ..replay.executable import ReplayExecutable
 from ..replay.options import ReplayOptions
-from .arrays import DeviceArray, framework_of
-from .device import HOST_ARRAYS, CudaDevice
+from .arrays import HOST_ARRAYS, DeviceArray, framework_of
+from .device import CudaDevice
 from .eager import CudaEagerExecutable
 from .profile import Profile
 from .profiling import profile
@@ -29,7 +29,6 @@ class CudaExecutable:
         self._inner = inner
         self._eager = eager
         self._device = device
-        self._kinds: dict[type, str] = {}
         self._shortcut: Shortcut | None = None
         self._lock = threading.RLock()
 
@@ -68,17 +67,13 @@ class CudaExecutable:
 
     def _drop_shortcut(self) -> None:
         if self._shortcut is not None:
-            self._shortcut.count()
+            self._shortcut.close()
         self._shortcut = None
 
     def _framework(self, inputs: Mapping[str, Any]) -> str:
         """That of the first array which is not NumPy's."""
-        kinds = self._kinds
         for given in inputs.values() if isinstance(inputs, Mapping) else ():
-            kind = type(given)
-            name = kinds.get(kind)
-            if name is None:
-                name = kinds[kind] = framework_of(kind)
+            name = framework_of(given)
             if name != HOST_ARRAYS:
                 return name
         return HOST_ARRAYS
@@ -87,7 +82,7 @@ class CudaExecutable:
         return {name: self._wrapped_one(given) for name, given in inputs.items()}
 
     def _wrapped_one(self, given: Any) -> Any:
-        name = framework_of(type(given))
+        name = framework_of(given)
         return given if name == HOST_ARRAYS else self._device.framework_named(name).wrap(given)
 
     def _native(self, result: Any) -> Any:

@@ -58,13 +58,16 @@ def open_device(index: int, tunes: bool | None = None, *, tf32: bool = False) ->
     """The GPU `index`, for one program; machine code and constants are shared by all programs of the process.
 
     `tunes` says for which steps the ways are measured: None for products, True for all, False for none. `tf32` lets
-    products in f32 round their factors.
+    products in f32 round their factors. Raises `CapgraphError` when the device refuses.
     """
     driver = _driver(index)
     with driver.active:
         libraries = _libraries(index)
         backend = Backend(driver.chip, frozenset(libraries), tf32)
-        device = CudaDevice(driver, _compiler(driver.chip.arch), backend, _constants(index), libraries)
+        try:
+            device = CudaDevice(driver, _compiler(driver.chip.arch), backend, _constants(index), libraries)
+        except driver.failures as error:
+            raise driver.explained(error) from error
     device.selector = None if tunes is False else Selector(device, kept_choices(), tunes)
     return device
 
@@ -99,6 +102,10 @@ class CudaExecutor:
         return self._inner.target()
 
     def compile(self, graph: Graph) -> CudaExecutable:
-        """`graph` as a program on the device."""
-        with self._device.driver.active:
-            return CudaExecutable(self._inner.compile(graph), self._eager.compile(graph), self._device)
+        """`graph` as a program on the device. Raises `CapgraphError` for what the device refuses meanwhile."""
+        device = self._device
+        with device.driver.active:
+            try:
+                return CudaExecutable(self._inner.compile(graph), self._eager.compile(graph), device)
+            except device.failures as error:
+                raise device.driver.explained(error) from error

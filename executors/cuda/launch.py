@@ -111,12 +111,14 @@ Launch = KernelLaunch | LibraryCall | HostCall
 class Candidate:
     """One way to do a step: its launches, in order. `name` says which way, for choices that are kept on disk.
 
-    `scratch_bytes` is how much of the step's scratch it uses, workspace of library calls included.
+    `scratch_bytes` is how much of the step's scratch it uses, workspace of library calls included. `remark` says for
+    reports why a better way is not among the others, empty where none is missed.
     """
 
     name: str
     launches: tuple[Launch, ...]
     scratch_bytes: int = 0
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True)

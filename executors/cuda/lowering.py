@@ -15,6 +15,7 @@ from ...ir.graph import Node, Value
 from ...ir.op import Trait
 from ...ir.plan import Place as Home
 from ...ir.plan import Plan, Step, StepKind, View, contiguous_strides, element_bytes
+from ...ir.types import TensorType
 from .launch import Candidate, Chip, HostCall, LibraryCall, Lowering, Place, Task
 
 FAMILIES = (
@@ -25,6 +26,7 @@ FAMILIES = (
     ".convolutions",
     ".quantised_convolutions",
     ".attention",
+    ".recurrent",
     ".codegen.tables",
 )
 """Modules with a table `LOWERINGS` (op name to `Lowering`), in the order in which they are asked."""
@@ -73,8 +75,10 @@ class Backend:
     # ---- what planning asks
 
     def captures(self, node: Node) -> bool:
-        """Whether there is a kernel for a node of a specialised graph; views and constants need none."""
-        return content_of(node.outputs[0]) is not None or any(self._proposed(self._task_before(node, {})))
+        """Whether there is a kernel for a node of a specialised graph; views, constants, empty results need none."""
+        if content_of(node.outputs[0]) is not None or _makes_nothing(node):
+            return True
+        return any(self._proposed(self._task_before(node, {})))
 
     def scratch_bytes(self, node: Node, views: Mapping[Value, View]) -> int:
         """The most scratch that a way of doing `node` takes."""
@@ -114,6 +118,12 @@ class Backend:
     def _has_libraries(self, candidate: Candidate) -> bool:
         calls = [launch for launch in candidate.launches if isinstance(launch, LibraryCall)]
         return all(call.library in self.libraries for call in calls)
+
+
+def _makes_nothing(node: Node) -> bool:
+    """Whether all results are known to be empty."""
+    types = [value.type for value in node.outputs]
+    return all(isinstance(each, TensorType) and each.shape is not None and 0 in each.shape for each in types)
 
 
 def _on_host(reason: str) -> Candidate:

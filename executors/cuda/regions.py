@@ -7,7 +7,7 @@ rest of the body to generated pointwise code.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...ir.constant import Constant
 from ...ir.extract import part_of
@@ -75,6 +75,14 @@ def view_of(source: Source) -> View | None:
     return View(source.argument.buffer, source.argument.offset, source.dtype, source.shape, strides)
 
 
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """A factor of a product that is dequantised in its region: numbers of 8 bits, to be multiplied by one scale."""
+
+    codes: Source
+    scale: Source
+
+
 HEAVY = frozenset({"attention", "conv", "conv_transpose", "matmul", "gemm"})
 """Ops that a region is built around."""
 
@@ -89,6 +97,9 @@ class Region:
     results: tuple[Value, ...]
     norm: Node | None = None
     """An `rms_norm` of the rows that the heavy node is to read: its operand stands for the heavy node's."""
+
+    scaled: Mapping[Value, Scaled] = field(default_factory=dict[Value, Scaled])
+    """Factors of the heavy node that are dequantised here; `operand` gives their numbers as they are before that."""
 
     @property
     def is_alone(self) -> bool:
@@ -124,9 +135,36 @@ def region_of(task: Task) -> Region | None:
     norm = _norm_before(heavy[0], sources)
     if norm is not None:
         sources[norm.output] = sources[norm.operands[0]]
+    scaled = _scaled_factors(heavy[0], sources)
+    sources.update({value: factor.codes for value, factor in scaled.items()})
     if not all(value in sources for value in heavy[0].operands):
         return None
-    return Region(task, heavy[0], sources, body.outputs, norm)
+    return Region(task, heavy[0], sources, body.outputs, norm, scaled)
+
+
+def _scaled_factors(heavy: Node, sources: Mapping[Value, Source]) -> dict[Value, Scaled]:
+    """Both factors of a product, or none."""
+    if heavy.op.name not in ("matmul", "gemm"):
+        return {}
+    found = {value: _scaled(value, sources) for value in heavy.operands[:2]}
+    known = {value: factor for value, factor in found.items() if factor is not None}
+    return known if len(known) == len(found) else {}
+
+
+def _scaled(value: Value, sources: Mapping[Value, Source]) -> Scaled | None:
+    node = value.producer
+    if node is not None and node.op.name == "transpose":
+        before = _scaled(node.operands[0], sources)
+        return None if before is None else replace(before, codes=permuted(before.codes, node.attrs["perm"]))
+    if node is None or node.op.name != "dequantize_linear" or not all(each in sources for each in node.operands):
+        return None
+    return Scaled(sources[node.operands[0]], sources[node.operands[1]])
+
+
+def permuted(source: Source, order: Sequence[int]) -> Source:
+    """The same tensor with its axes in another order."""
+    shape, strides = (tuple(sizes[axis] for axis in order) for sizes in (source.shape, source.strides))
+    return replace(source, shape=shape, strides=strides)
 
 
 def _norm_before(heavy: Node, sources: Mapping[Value, Source]) -> Node | None:

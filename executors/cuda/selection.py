@@ -7,6 +7,7 @@ Choices can be exported and brought to another machine with the same device; who
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +32,9 @@ ROTATED_BYTES = 192 << 20
 
 MOST_TURNS = 16
 REPETITIONS = 12
+
+_KEY = re.compile(r"[0-9a-f]{40}")
+"""What a choice's file is named; nothing else becomes part of a path."""
 
 HEAVY = Trait.PRODUCT
 """The trait of ops that are measured unless that is switched off."""
@@ -72,8 +76,13 @@ class Choices:
         text = json.dumps(choice.as_json(), indent=1)
         write_file(self.folder / f"{key}.json", text.encode())
 
+    def read_all(self) -> int:
+        """Takes note of every choice in the folder; how many there are."""
+        names = [path.stem for path in sorted(self.folder.glob("*.json"))]
+        return sum(self.find(name) is not None for name in names if _KEY.fullmatch(name))
+
     def export(self) -> str:
-        """Every choice that was used or made, as JSON."""
+        """Every choice that was used, made or read, as JSON."""
         return json.dumps({key: each.as_json() for key, each in sorted(self._known.items())}, indent=1)
 
     def take_over(self, exported: str) -> int:
@@ -84,7 +93,7 @@ class Choices:
             raise InputError(
                 f"these are no exported choices: {error}", remedy="pass the text that export gave"
             ) from error
-        found = {key: choice for key, choice in parts.items() if choice is not None}
+        found = {key: choice for key, choice in parts.items() if choice is not None and _KEY.fullmatch(key)}
         for key, choice in found.items():
             self.keep(key, choice)
         return len(found)

@@ -2,12 +2,15 @@
 
 A shortcut is made after a call that replayed a whole bucket without padding. It serves the next call if that brings
 arrays of the same kind: those in place must be the very arrays, others are copied. Anything else is declined, and takes
-the long way, which finds what is wrong or makes another shortcut.
+the long way, which finds what is wrong or makes another shortcut. After some calls the copies become part of the graph
+(`framed.py`).
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
+from ...ir.errors import CapgraphError
 from ...ir.plan import Place as Home
 from ..replay.executable import ReplayExecutable, Served
 from ..replay.modes import InputPolicy
@@ -15,6 +18,7 @@ from ..replay.recorder import Recording
 from .arrays import DeviceArray, Framework
 from .bound_plan import CudaPlan
 from .device import CudaDevice
+from .framed import Framed, Framing, can_be_framed
 from .recorder import CudaRecording
 
 _Input = tuple[str, DeviceArray, int, int]
@@ -22,6 +26,8 @@ _Input = tuple[str, DeviceArray, int, int]
 
 _Output = tuple[str, DeviceArray]
 """Name, and where the result lies."""
+
+_NEVER = -1
 
 
 class Shortcut:
@@ -43,19 +49,25 @@ class Shortcut:
         self._replay = replay
         self._served = served
         self._device = device
+        self._framework = framework
         self._count = len(inputs)
         self._placed = [(name, like, like.address) for name, like, target, _nbytes in inputs if not target]
-        self._copied = [each for each in inputs if each[2]]
-        self._outputs = outputs
+        self._copied = [(name, like) for name, like, target, _nbytes in inputs if target]
+        self._targets = [(target, nbytes) for _name, _like, target, nbytes in inputs if target]
+        self._outputs = [] if not replay.options.copy_outputs else outputs
         self._static = {} if replay.options.copy_outputs else {name: array.native for name, array in outputs}
         self._launches = [_launch_of(each) for each in served.bucket.recordings]
         bound: CudaPlan = served.bucket.bound  # type: ignore[assignment]  # what this device bound
+        self._bound = bound
         self._finish = bound.finish if bound.plan.copies else None
         self._address_like = framework.address_like
         self._copy_of = framework.copy_of
         self._stream = framework.stream
         self._copy = device.driver.copy
         self._uncounted = 0
+        self._framed: Framed | None = None
+        self._framing = self._found_framing()
+        self._until_framed = _NEVER if self._framing is None else device.calls_before_framing
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
         """The outputs, None for a call of another kind. Raises what the driver raises."""
@@ -65,33 +77,93 @@ class Shortcut:
         for name, like, address in self._placed:
             if address_like(inputs.get(name), like) != address:
                 return None
-        copies: list[tuple[int, int, int]] = []
-        for name, like, target, nbytes in self._copied:
+        sources: list[int] = []
+        for name, like in self._copied:
             source = address_like(inputs.get(name), like)
             if not source:
                 return None
-            copies.append((target, source, nbytes))
+            sources.append(source)
         stream = self._stream()
         if stream != self._device.stream:
             self._device.use_stream(stream)
-        for target, source, nbytes in copies:
+        if self._framed is None:
+            results = self._launched(sources, stream)
+        else:
+            results = self._framed.run(sources, stream)
+            if self._static:
+                results.update(self._static)
+        self._uncounted += 1
+        return results
+
+    def _launched(self, sources: list[int], stream: int) -> dict[str, Any]:
+        self._enqueue(sources, stream)
+        results = self._static.copy() or {name: self._copy_of(array) for name, array in self._outputs}
+        if self._finish is not None:
+            self._finish()
+        self._until_framed -= 1
+        if not self._until_framed:
+            self._frame(sources, results)
+        return results
+
+    def _enqueue(self, sources: list[int], stream: int) -> None:
+        for (target, nbytes), source in zip(self._targets, sources, strict=True):
             self._copy(target, source, nbytes, stream)
         for launch in self._launches:
             launch(stream)
-        self._uncounted += 1
-        if self._static:
-            results = self._static.copy()
-        else:
-            results = {name: self._copy_of(array) for name, array in self._outputs}
-        if self._finish is not None:
-            self._finish()
-        return results
 
     def count(self) -> None:
         """Tells the program of the calls that were served since it was last told."""
         times, self._uncounted = self._uncounted, 0
         if times:
             self._replay.count_again(self._served, times)
+
+    def close(self) -> None:
+        """Counts, and gives back what it has recorded, once that has run."""
+        self.count()
+        if self._framed is not None:
+            with suppress(*self._device.failures):  # a failure is told to the next call that waits
+                self._device.driver.synchronize(self._device.stream)
+            self._framed.close()
+            self._framed = None
+
+    # ---- copies within the graph
+
+    def _found_framing(self) -> Framing | None:
+        recordings = self._served.bucket.recordings
+        if len(recordings) != 1 or type(recordings[0]) is not CudaRecording:
+            return None
+        if not can_be_framed(self._bound, len(self._targets), len(self._outputs)):
+            return None
+        try:
+            return Framing(self._bound, self._targets, self._outputs, self._framework)
+        except CapgraphError as error:
+            self._note(error.message)
+        return None
+
+    def _frame(self, sources: list[int], results: Mapping[str, Any]) -> None:
+        """Makes a graph with the copies, and serves by it from now on if it gives these `results` again.
+
+        Where calls go other ways again and again, each is to wait for twice as many calls as the one before.
+        """
+        framing, device = self._framing, self._device
+        assert framing is not None  # it is waited for
+        device.calls_before_framing *= 2
+        failures: tuple[type[BaseException], ...] = (CapgraphError, *device.failures)
+        try:
+            made = framing.record()
+            problem = framing.problem_with(made, sources, results)
+        except failures as error:
+            problem = str(device.driver.explained(error))
+            device.driver.check()  # a device that is lost now gave no results either
+        if problem:
+            self._note(problem)
+            self._enqueue(sources, device.stream)  # results that were handed out in place are there again
+        else:
+            self._framed = made
+
+    def _note(self, problem: str) -> None:
+        first, *_others = problem.splitlines()
+        self._device.fallbacks.kernels[f"copies within the graph: {first}"] += 1
 
 
 def _launch_of(recording: Recording) -> Callable[[int], None]:

@@ -11,13 +11,21 @@ SMALL = (1, 2, 4)
 FINE_STEP, FINE_END = 8, 256
 COARSE_STEP = 16
 
+MOST_RUNGS = 1 << 16
+"""Longer default ladders are refused: every size is a plan to be looked at."""
+
 
 def default_ladder(lowest: int, highest: int) -> tuple[int, ...]:
     """The sizes 1, 2, 4, then every 8 up to 248, then every 16, from `lowest` up to `highest`, which is always one.
 
-    Raises `InputError` for an empty range.
+    Raises `InputError` for an empty range, and for one that is too long.
     """
-    _check_range(lowest, highest)
+    check_range(lowest, highest)
+    if (highest - lowest) // COARSE_STEP > MOST_RUNGS:
+        raise InputError(
+            f"the range {lowest} to {highest} has more sizes than can be recorded",
+            remedy="say which ones are: buckets={'batch': [1, 8, 64]}",
+        )
     fine = range(FINE_STEP, FINE_END, FINE_STEP)
     coarse = range(FINE_END, highest + 1, COARSE_STEP)
     return (*(size for size in (*SMALL, *fine, *coarse) if lowest <= size < highest), highest)
@@ -25,7 +33,7 @@ def default_ladder(lowest: int, highest: int) -> tuple[int, ...]:
 
 def checked_ladder(sizes: Sequence[int], lowest: int, highest: int) -> tuple[int, ...]:
     """A user's ladder in order, without repetitions. Raises `InputError` for a size that no call can have."""
-    _check_range(lowest, highest)
+    check_range(lowest, highest)
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, int) or not lowest <= size <= highest:
             raise InputError(f"bucket {size!r} is not a size from {lowest} to {highest}", remedy="change dynamic=")
@@ -34,7 +42,8 @@ def checked_ladder(sizes: Sequence[int], lowest: int, highest: int) -> tuple[int
     return tuple(sorted(set(sizes)))
 
 
-def _check_range(lowest: int, highest: int) -> None:
+def check_range(lowest: int, highest: int) -> None:
+    """Raises `InputError` for an empty range."""
     if not 0 <= lowest <= highest:
         raise InputError(f"the range {lowest} to {highest} is empty or negative", remedy="dynamic={'batch': (1, 64)}")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ...ir.errors import InputError
 from ...ir.graph import Graph
 from ...ir.types import type_symbols
-from .ladder import Buckets, checked_ladder, default_ladder, volume
+from .ladder import Buckets, check_range, checked_ladder, default_ladder, volume
 from .modes import Beyond
 from .options import ReplayOptions
 from .safety import PaddedGraph
@@ -82,7 +82,7 @@ def make_buckets(
 
     Raises `InputError` for a dim without a range, or combinations that do not name all dims.
     """
-    ladders = {name: default_ladder(*bounds) for name, bounds in ranges.items()}
+    ladders: dict[str, Sequence[int]] = {}
     for key, sizes in given.items():
         names = (key,) if isinstance(key, str) else key
         unknown = [name for name in names if name not in ranges]
@@ -96,7 +96,7 @@ def make_buckets(
         if set(names) != set(ranges):
             raise InputError(f"combinations of {', '.join(names)} leave dims out", remedy="name every dim of dynamic")
         return Buckets.of_tuples(names, [size if isinstance(size, tuple) else (size,) for size in sizes])
-    return Buckets.of_ladders(ladders)
+    return Buckets.of_ladders({name: ladders.get(name) or default_ladder(*bounds) for name, bounds in ranges.items()})
 
 
 def dims_between(buckets: Buckets, ranges: Mapping[str, tuple[int, int]]) -> list[str]:
@@ -118,5 +118,5 @@ def checked_ranges(dynamic: Mapping[str, tuple[int, int]], symbols: Sequence[str
             raise InputError(f"there is no symbolic dim {name!r} among the inputs", remedy=f"the dims are: {known}")
         if len(bounds) != 2 or not all(isinstance(bound, int) for bound in bounds):
             raise InputError(f"the range of {name!r} is {bounds!r}", remedy=f"dynamic={{{name!r}: (1, 64)}}")
-        default_ladder(*bounds)  # raises for an empty range
+        check_range(*bounds)
     return {name: (dynamic[name][0], dynamic[name][1]) for name in symbols if name in dynamic}

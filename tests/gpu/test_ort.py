@@ -149,6 +149,7 @@ graph @mlp(%x: f16[B, 256], %w: f16[256, 256], %b: f16[256], %scale: f16[256], %
 """
 
 
+@pytest.mark.alone
 def test_32_buckets_at_random_are_right_recorded_once_and_take_no_more_memory():
     graph = parse(MLP)
     random = np.random.default_rng(0)

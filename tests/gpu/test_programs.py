@@ -33,7 +33,6 @@ MODELS = (
     "whisper-encoder",
     "lstm",
 )
-WITHOUT_HOST = {"resnet50", "bert", "gpt2", "llama", "vit"}
 MODES = ("full", "piecewise", "none")
 TOLERANCES = {"float32": 2e-5, "float16": 1e-2}
 WORSE_THAN_TORCH = 3.0
@@ -65,7 +64,7 @@ def poison(program: Program) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_models_equal_torch(name: str, dtype: str, mode: str) -> None:
     subject = subject_of(name, dtype)
-    with capgraph.optimize(subject.graph, executor="graph", device="cuda", mode=_mode(name, mode)) as program:
+    with capgraph.optimize(subject.graph, executor="graph", device="cuda", mode=mode) as program:
         for call in range(CALLS):
             inputs = subject.inputs(100 + call)
             poison(program)
@@ -78,14 +77,8 @@ def test_models_equal_torch(name: str, dtype: str, mode: str) -> None:
         assert [bucket.refusals for bucket in stats.buckets if bucket.refusals] == []
         if mode != "none":
             assert stats.counters.replayed_calls == CALLS - 1, program.explain()
-        if name in WITHOUT_HOST:
-            assert not [line for line in program.remarks if "runs on the host" in line]
-            assert mode != "full" or [bucket.pieces for bucket in stats.buckets] == [1]
-
-
-def _mode(name: str, mode: str) -> str:
-    """A model with steps that nobody can record cannot be recorded whole."""
-    return "full_and_piecewise" if mode == "full" and name not in WITHOUT_HOST else mode
+        assert not [line for line in program.remarks if "runs on the host" in line]
+        assert mode != "full" or [bucket.pieces for bucket in stats.buckets] == [1]
 
 
 @pytest.mark.parametrize("framework", ["torch", "cupy"])
@@ -119,6 +112,56 @@ def test_torch_reads_results_on_its_own_stream() -> None:
             assert subject.error(doubled.cpu().numpy() / 2, inputs) <= TOLERANCES["float16"]
 
 
+class Handed:
+    """A tensor of which only DLPack is known."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __dlpack__(self, **named: Any) -> Any:
+        return self._tensor.__dlpack__(**named)
+
+    def __dlpack_device__(self) -> Any:
+        return self._tensor.__dlpack_device__()
+
+
+def test_what_dlpack_hands_over_is_read_and_results_are_handed_on() -> None:
+    subject = subject_of("bert", "float16")
+    with capgraph.optimize(subject.graph, executor="graph", device="cuda") as program:
+        for seed in range(4):
+            inputs = subject.inputs(seed)
+            stream = torch.cuda.Stream()
+            with torch.cuda.stream(stream):
+                tensors = {name: torch.from_numpy(array).cuda(non_blocking=True) for name, array in inputs.items()}
+                (given,) = program.run({name: Handed(each) for name, each in tensors.items()}).values()
+            assert type(given).__module__.startswith("cupy")
+            taken = torch.from_dlpack(given)
+            assert taken.data_ptr() == given.data.ptr
+            assert subject.error(given.get(), inputs) <= TOLERANCES["float16"]
+            torch.cuda.synchronize()
+
+
+@pytest.mark.parametrize("framework", ["torch", "cupy"])
+def test_copies_within_the_graph_follow_arrays_and_results_stay(framework: str) -> None:
+    subject = subject_of("bert", "float16")
+    drawn = [subject.inputs(seed) for seed in range(3)]
+    with capgraph.optimize(subject.graph, executor="graph", device="cuda", capture={"inputs": {"": "copy"}}) as program:
+        kept: list[Any] = []
+        for call in range(40):
+            given = {
+                name: torch.from_numpy(array).cuda() if framework == "torch" else cupy.asarray(array)
+                for name, array in drawn[call % 3].items()
+            }
+            kept.extend(program.run(given).values())
+        shortcut = program._executable._shortcut
+        assert shortcut._framed is not None, program.explain()
+        assert not [line for line in program.remarks if "copies within" in line]
+        hosts = [each.cpu().numpy() if framework == "torch" else each.get() for each in kept]
+    for call, each in enumerate(hosts):
+        assert subject.error(each, drawn[call % 3]) <= TOLERANCES["float16"], call
+        assert np.array_equal(each, hosts[call % 3 + 3])
+
+
 def test_a_launch_profile_names_every_step() -> None:
     subject = subject_of("bert", "float16")
     with capgraph.optimize(subject.graph, executor="graph", device="cuda") as program:
@@ -141,6 +184,7 @@ def test_results_do_not_depend_on_what_the_arena_held() -> None:
         assert all(np.array_equal(results[1], each) for each in results[2:])
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", ["bert", "resnet50", "gpt2", "mlp"])
 def test_a_replay_costs_the_host_little(name: str) -> None:
     from benchmarks.gpu.host_time import subject_times

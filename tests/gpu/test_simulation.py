@@ -11,6 +11,7 @@ with warnings.catch_warnings(action="ignore"):  # what other packages warn of wh
     pytest.importorskip("onnxscript", reason="modules are exported through torch.onnx")
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.filterwarnings("default"),
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU answers here"),
 ]

@@ -402,8 +402,8 @@ def quantising_program(region: Region) -> Program:
     x, define = b.name(node.operands[0]), b.program.define
     low = define(DType.F32, f"least({b.extremum('min_of', x.text, x.dtype).text}, 0.0f)")
     high = define(DType.F32, f"greatest({b.extremum('max_of', x.text, x.dtype).text}, 0.0f)")
-    spread = f"({high.text} - {low.text}) / 255.0f"
-    scale = define(DType.F32, f"{low.text} == {high.text} ? 1.0f : {spread}")
+    spread = define(DType.F32, f"({high.text} - {low.text}) / 255.0f")
+    scale = define(DType.F32, f"{spread.text} == 0.0f ? 1.0f : {spread.text}")
     zero = define(DType.F32, f"rintf(least(greatest(-{low.text} / {scale.text}, 0.0f), 255.0f))")
     held = f"least(greatest(rintf({x.text} / {scale.text}) + {zero.text}, 0.0f), 255.0f)"
     results = (define(DType.U8, f"(unsigned char){held}"), scale, define(DType.U8, f"(unsigned char){zero.text}"))

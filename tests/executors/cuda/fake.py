@@ -34,6 +34,10 @@ class FakeFailure(Exception):
     """What the fake GPU raises."""
 
 
+class FakeFrameworkFailure(Exception):
+    """What the framework on it raises."""
+
+
 class FakeMemory:
     def __init__(self, nbytes: int) -> None:
         self._bytes = np.full(nbytes + 256, POISON, dtype=np.uint8)
@@ -74,6 +78,40 @@ class FakeChain(FakeGraph):
         self._calls[index] = KERNELS[self._texts[index]](*values)
 
 
+class FakeFramed(FakeGraph):
+    """A graph between two kernels that copy."""
+
+    def __init__(
+        self, driver: "FakeDriver", before: KernelCall | None, calls: list[Callable[[], None]], after: KernelCall | None
+    ) -> None:
+        self._before = [] if before is None else list(before.values)
+        self._after = [] if after is None else list(after.values)
+        super().__init__(driver, [self._fetch, *calls, self._hand_out])
+        self.exchanged: list[tuple[str, list[int]]] = []
+
+    def _fetch(self) -> None:
+        for source, target, nbytes in _thirds(self._before):
+            ctypes.memmove(target, source, nbytes)
+
+    def _hand_out(self) -> None:
+        for target, source, nbytes in _thirds(self._after):
+            ctypes.memmove(target, source, nbytes)
+
+    def read_from(self, addresses: list[int]) -> None:
+        self.exchanged.append(("in", addresses))
+        self._before[: len(addresses)] = addresses
+
+    def write_to(self, addresses: list[int]) -> None:
+        self.exchanged.append(("out", addresses))
+        self._after[: len(addresses)] = addresses
+
+
+def _thirds(values: list[int | Scalar]) -> list[tuple[int, ...]]:
+    count = len(values) // 3
+    plain = [int(each.value) if isinstance(each, Scalar) else each for each in values]
+    return list(zip(plain[:count], plain[count : 2 * count], plain[2 * count :], strict=True))
+
+
 class FakeDriver:
     """A `Driver`. `limit` bounds what can be allocated at a time."""
 
@@ -86,6 +124,8 @@ class FakeDriver:
     def __init__(self, limit: int = 1 << 30) -> None:
         self.limit = limit
         self.launches = 0
+        self.copies = 0
+        self.waits = 0
         self.ordered: list[tuple[int, int]] = []
         self.graphs: list[FakeGraph] = []
         self.is_lost = False
@@ -125,6 +165,7 @@ class FakeDriver:
         return np.zeros(nbytes, dtype=np.uint8)
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        self.copies += 1
         self.submit(stream, lambda: ctypes.memmove(target, source, nbytes) and None)
 
     def copy_strided(
@@ -152,6 +193,7 @@ class FakeDriver:
 
     def synchronize(self, stream: int) -> None:
         assert stream not in self._recorded, "the host waits for a stream that is captured"
+        self.waits += 1
 
     def order(self, first: int, then: int) -> None:
         self.ordered.append((first, then))
@@ -173,6 +215,20 @@ class FakeDriver:
 
     def chain(self, calls: Sequence[KernelCall]) -> "FakeChain":
         return FakeChain(self, list(calls))
+
+    def frame(
+        self,
+        before: KernelCall | None,
+        calls: Sequence[Callable[[int], None]],
+        after: KernelCall | None,
+        stream: int,
+    ) -> FakeFramed:
+        self.begin_capture(stream)
+        for call in calls:
+            call(stream)
+        made = FakeFramed(self, before, self._recorded.pop(stream), after)
+        self.graphs.append(made)
+        return made
 
     def timer(self) -> tuple[Callable[[int], None], Callable[[int], None], Callable[[], float]]:
         return (lambda _stream: None), (lambda _stream: None), (lambda: 1e-6)
@@ -298,6 +354,7 @@ class FakeArrays:
     """A `Framework`; its stream can be chosen."""
 
     current = 7
+    failures: tuple[type[BaseException], ...] = (FakeFrameworkFailure,)
 
     def __init__(self, _index: int, download: Callable[[DeviceArray], Array]) -> None:
         self._download = download
@@ -312,6 +369,10 @@ class FakeArrays:
 
     def copy_of(self, array: DeviceArray) -> GpuArray:
         return GpuArray(array.native.content)
+
+    def fresh(self, like: DeviceArray) -> tuple[GpuArray, int]:
+        made = GpuArray(np.full(like.shape, 77).astype(like.dtype))
+        return made, made.address
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
         return self.wrap(GpuArray(np.full(shape, 77).astype(dtype)))

@@ -16,6 +16,7 @@ from capgraph.ir.ops.activation import gelu, leaky_relu, relu, sigmoid, silu, so
 from capgraph.ir.ops.attention import attention
 from capgraph.ir.ops.conv import conv, conv_transpose
 from capgraph.ir.plan import View
+from capgraph.ir.types import DType
 from capgraph.passes.fuse import Fuse
 from capgraph.passes.pipeline import Pipeline
 
@@ -82,10 +83,14 @@ def _solve_matmul(problem: MatmulProblem, arguments: Mapping[str, Argument], mem
         height = inner if matrix is problem.b else rows
         assert 1 in (matrix.row_stride, matrix.column_stride)
         assert matrix.leading >= (width if matrix.is_row_major else height)
+    if problem.a.dtype.bits == 8:
+        _check_bytes(problem, arguments)
     a = _matrix(memory, arguments["a"], problem.a, (batch, rows, inner)).astype(np.float64)
     b = _matrix(memory, arguments["b"], problem.b, (batch, inner, columns)).astype(np.float64)
     d = _matrix(memory, arguments["d"], problem.d, (batch, rows, columns))
     found = problem.alpha * (a @ b)
+    for role in ("a_scale", "b_scale") if problem.scaled else ():
+        found *= float(memory.tensor(arguments[role], np.float32, (), ()))
     if problem.c is not None:
         found += problem.beta * _matrix(memory, arguments["c"], problem.c, (batch, rows, columns)).astype(np.float64)
     if problem.bias is not None:
@@ -93,6 +98,30 @@ def _solve_matmul(problem: MatmulProblem, arguments: Mapping[str, Argument], mem
     if problem.activation:
         found = {"relu": relu, "gelu_tanh": lambda x: gelu(x, approximate="tanh")}[problem.activation](found)
     d[...] = found.astype(d.dtype)
+
+
+def _check_bytes(problem: MatmulProblem, arguments: Mapping[str, Argument]) -> None:
+    """What cuBLASLt asks of products in i8 and fp8.
+
+    https://docs.nvidia.com/cuda/cublas/#cublasltmatmul
+    """
+    a, b, d = problem.a, problem.b, problem.d
+    assert a.is_row_major
+    assert not b.is_row_major
+    assert problem.inner % 16 == problem.columns % 16 == 0
+    strides = [(x.leading * x.dtype.numpy.itemsize, x.batch_stride * x.dtype.numpy.itemsize) for x in (a, b, d)]
+    assert all(stride % 16 == 0 for pair in strides for stride in pair)
+    places = [argument for role, argument in arguments.items() if not role.endswith("scale")]
+    assert all(place.offset % 16 == 0 for place in places if isinstance(place, Place))
+    if a.dtype is DType.I8:
+        assert b.dtype is DType.I8
+        assert (d.dtype, problem.scaled, problem.bias, problem.activation) == (DType.I32, False, None, "")
+        return
+    assert problem.scaled or d.dtype is DType.F32
+    assert {a.dtype, b.dtype} in ({DType.F8E4M3FN}, {DType.F8E4M3FN, DType.F8E5M2})
+    assert d.dtype in (DType.F16, DType.BF16, DType.F32)
+    assert problem.c is None or problem.c.dtype is d.dtype
+    assert problem.bias is None or problem.bias is (DType.BF16 if d.dtype is DType.F32 else d.dtype)
 
 
 def _tensor(memory: Memory, argument: Argument, tensor: Tensor) -> Array:
@@ -185,10 +214,15 @@ def _read(memory: Memory, view: View) -> Array:
 
 
 def setting(
-    graph: Graph, inputs: Mapping[str, Array], layouts: Mapping[str, Layout] | None = None, *, chip: Chip | None = None
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    layouts: Mapping[str, Layout] | None = None,
+    *,
+    chip: Chip | None = None,
+    tf32: bool = False,
 ) -> Setting:
     """The last step of a graph, fused; `layouts` says how inputs and outputs lie, by name."""
-    Pipeline(((Fuse(),),)).run(graph, check="none")
+    Pipeline(((Fuse(scaled_factors=True),),)).run(graph, check="none")
     expected = [np.asarray(x) for x in evaluate_graph(graph, [inputs[value.name] for value in graph.inputs])]
     node = [each for each in graph.nodes if each.inputs][-1]
     memory, lies = Memory(), dict(layouts or {})
@@ -200,7 +234,8 @@ def setting(
     scratch = Place(memory.add(np.zeros(SCRATCH, np.uint8)))
     assert all(view is not None for view in results)
     made = tuple(view for view in results if view is not None)
-    return Setting(Task(node, operands, made, constants, chip or Chip(), scratch, SCRATCH), memory, expected)
+    task = Task(node, operands, made, constants, chip or Chip(), scratch, SCRATCH, tf32)
+    return Setting(task, memory, expected)
 
 
 def _placed(

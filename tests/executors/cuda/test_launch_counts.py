@@ -203,6 +203,7 @@ def test_a_convolution_is_one_launch_with_all_that_follows() -> None:
         ("gpt2", 2, 6, 7),  # embedding; the head
         ("llama", 2, 6, 9),  # embedding; the head
         ("vit", 5, 12, 7),  # patches, the class token, positions; its row, the head
+        ("lstm", 0, 2, 1),
         ("whisper-encoder", 3, 6, 7),  # two convolutions, positions
     ],
 )

@@ -1,6 +1,12 @@
 """Profiles: a line for each launch, with its bytes and its arithmetic."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -48,3 +54,24 @@ def test_programs_on_the_host_have_no_launches() -> None:
         pytest.raises(UnsupportedError, match="no launches to time"),
     ):
         program.profile({"x": rows(2)})
+
+
+def test_steps_are_ranges_where_nvtx_is_installed(tmp_path: Path) -> None:
+    open_ranges: list[str] = []
+    seen: list[str] = []
+
+    @contextmanager
+    def annotate(text: str) -> Iterator[None]:
+        open_ranges.append(text)
+        seen.append(text)
+        yield
+        open_ranges.pop()
+
+    module: Any = ModuleType("nvtx")
+    module.annotate = annotate
+    with meanings(), patch.dict(sys.modules, {"nvtx": module}):
+        program = recorded(block(), fake_device(tmp_path), dynamic={"B": (1, 8)}, buckets={"B": [4]})
+        found = program.profile({"x": rows(4)})
+    assert len(seen) == len({each.step for each in found.launches})
+    assert all(each.op in text for each, text in zip(found.launches, seen, strict=True))
+    assert open_ranges == []

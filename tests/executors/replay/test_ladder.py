@@ -2,6 +2,7 @@ from itertools import pairwise
 
 import pytest
 from capgraph.executors.replay.ladder import Buckets, checked_ladder, default_ladder
+from capgraph.executors.replay.routing import checked_ranges, make_buckets
 from capgraph.ir.errors import InputError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +29,14 @@ def test_a_ladder_ends_at_the_largest_size_and_rises(low: int, span: int) -> Non
 def test_an_empty_range_is_refused(low: int, high: int) -> None:
     with pytest.raises(InputError, match="empty or negative"):
         default_ladder(low, high)
+
+
+def test_a_range_of_any_length_is_fine_for_a_users_ladder_alone() -> None:
+    with pytest.raises(InputError, match="more sizes than can be recorded"):
+        default_ladder(1, 1 << 40)
+    assert checked_ladder([1, 8], 1, 1 << 40) == (1, 8)
+    assert checked_ranges({"B": (1, 1 << 40)}, ["B"]) == {"B": (1, 1 << 40)}
+    assert len(make_buckets({"B": (1, 1 << 40)}, {"B": [8]})) == 1
 
 
 def test_a_users_ladder_is_sorted_and_checked() -> None:

@@ -15,7 +15,7 @@ def kernels_of(made):
 
 def test_random_regions_compile_everywhere():
     every = all_prepared(cases.region_cases(REGIONS, cases.REGION_OPS))
-    assert sum(node.op.name == "fused" for made in every for node in made.plan.graph.nodes) >= REGIONS - 20
+    assert sum(node.op.name == "fused" for made in every for node in made.plan.graph.nodes) >= REGIONS
     assert not any("fused" in made.on_host() for made in every)
     assert not compile_problems(kernels_of(every))
 

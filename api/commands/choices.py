@@ -1,0 +1,48 @@
+"""`capgraph choices`: the choices between kernels that were measured on a GPU, to be carried to other machines."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from ..ir.errors import InputError
+from ..tables import json_text
+from .base import Command
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The arguments of `capgraph choices`."""
+    files = parser.add_mutually_exclusive_group()
+    files.add_argument("--export", metavar="FILE", type=Path, help="write every choice that is kept here")
+    files.add_argument("--import", dest="given", metavar="FILE", type=Path, help="keep the choices of such a file here")
+
+
+def run(arguments: Namespace) -> None:
+    """Reads or writes a file, and says how many choices are kept and where. Raises `InputError` for other files."""
+    from ..executors.cuda.cache import cache_folder
+    from ..executors.cuda.selection import Choices
+
+    choices = Choices(cache_folder() / "choices")
+    taken = choices.take_over(_read(arguments.given)) if arguments.given is not None else 0
+    kept = choices.read_all()
+    if arguments.export is not None:
+        _write(arguments.export, choices.export())
+    report = {"folder": str(choices.folder), "kept": kept, "imported": taken}
+    print(json_text(report) if arguments.json else f"{kept} choices in {choices.folder}, {taken} of them imported")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}", remedy="name a file that --export has written") from error
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text + "\n")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error}", remedy="name another file") from error
+
+
+COMMAND = Command(
+    "choices", "Count, export or import what was measured on a GPU: which kernel does a step fastest.", configure, run
+)

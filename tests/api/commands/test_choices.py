@@ -1,0 +1,56 @@
+import json
+from pathlib import Path
+
+import pytest
+from capgraph.cli import main
+from capgraph.executors.cuda.cache import FOLDER_VARIABLE
+from capgraph.executors.cuda.selection import Choice, Choices
+
+CHOICE = Choice("quick", {"version": 3}, {"quick": 1e-6, "slow": 2e-6})
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Choices:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "cache"))
+    return Choices(tmp_path / "cache" / "choices")
+
+
+def report(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_choices_are_carried_by_a_file(kept: Choices, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept.keep("a" * 40, CHOICE)
+    file = tmp_path / "choices.json"
+    assert main(["choices", "--json", "--export", str(file)]) == 0
+    assert report(capsys) == {"folder": str(kept.folder), "kept": 1, "imported": 0}
+    for each in kept.folder.iterdir():
+        each.unlink()
+    assert main(["choices", "--json"]) == 0
+    assert report(capsys)["kept"] == 0
+    assert main(["choices", "--json", "--import", str(file)]) == 0
+    assert report(capsys)["imported"] == 1
+    assert Choices(kept.folder).find("a" * 40) == CHOICE
+
+
+def test_the_same_in_words(kept: Choices, capsys: pytest.CaptureFixture[str]) -> None:
+    kept.keep("b" * 40, CHOICE)
+    assert main(["choices"]) == 0
+    assert capsys.readouterr().out == f"1 choices in {kept.folder}, 0 of them imported\n"
+
+
+def test_nothing_is_written_outside_of_the_folder(kept: Choices, tmp_path: Path) -> None:
+    file = tmp_path / "choices.json"
+    file.write_text(json.dumps({"../evil": CHOICE.as_json()}))
+    assert main(["choices", "--import", str(file)]) == 0
+    assert not (kept.folder.parent / "evil.json").exists()
+
+
+@pytest.mark.parametrize("arguments", [["--import"], ["--export"]])
+def test_a_file_that_cannot_be_used_is_one_error(
+    kept: Choices, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["choices", *arguments, str(tmp_path)]) == 1
+    assert str(tmp_path) in capsys.readouterr().err
+    assert kept.read_all() == 0

@@ -1,0 +1,40 @@
+"""Which ops can be recorded on a GPU: those with a kernel, and no others (`tests/gpu/test_capturable.py` does it)."""
+
+import pytest
+from capgraph.executors.cuda.launch import HostCall
+from capgraph.executors.cuda.lowering import Backend
+from capgraph.ir.graph import Graph
+from capgraph.ir.ops import OPS
+from capgraph.ir.target import CUDA
+from capgraph.passes.planning.planner import make_plan
+
+from tests.executors.cuda.op_cases import NEVER_RECORDED, op_cases
+from tests.strategies.graphs import random_inputs
+
+BACKEND = Backend()
+
+
+def is_recordable(graph: Graph, seed: int) -> bool:
+    """Whether every step of a graph has a way without the host."""
+    sizes, _ = random_inputs(graph, seed)
+    plan = make_plan(graph, sizes, CUDA, scratch=BACKEND.scratch_bytes)
+    first = [each.candidates[0] for each in BACKEND.lower(plan) if each.candidates]
+    return not any(isinstance(launch, HostCall) for each in first for launch in each.launches)
+
+
+@pytest.mark.parametrize("op", sorted(OPS.keys() - {"fused"}))
+def test_what_has_a_kernel_is_marked_as_capturable(op: str) -> None:
+    marks = {is_recordable(graph, seed) for graph, _, seed in op_cases(op)}
+    assert marks
+    assert (True in marks) == (op not in NEVER_RECORDED)
+
+
+def test_planning_is_told_what_lowering_can_do() -> None:
+    for op in sorted(OPS.keys() - NEVER_RECORDED - {"fused"}):
+        for graph, node, seed in op_cases(op):
+            assert BACKEND.captures(node) == is_recordable(graph, seed), graph
+
+
+def test_sorting_resizing_pooling_and_cumulative_sums_are_recorded() -> None:
+    named = {"top_k", "resize", "max_pool", "average_pool", "cumsum", "gather", "scatter_elements", "conv_transpose"}
+    assert named <= OPS.keys() - NEVER_RECORDED

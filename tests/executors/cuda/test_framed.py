@@ -1,0 +1,266 @@
+"""Copies within the graph: what a replay asks of the driver, results that stay, and what is refused."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from capgraph.executors.cuda import device, framed
+from capgraph.executors.cuda.driver import Driver
+from capgraph.executors.cuda.executable import CudaExecutable
+from capgraph.executors.cuda.framed import copy_arguments, copy_kernel, copy_launch
+from capgraph.executors.cuda.launch import KernelLaunch, Scalar
+from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.host.memory import address_of
+from capgraph.executors.replay.states import StateStore
+from capgraph.ir.builder import Builder
+from capgraph.ir.errors import CapgraphError
+from capgraph.ir.graph import Graph
+
+from tests.executors.cuda import emulator
+from tests.executors.cuda.compiling import compile_problems
+from tests.executors.cuda.fake import FakeDriver, FakeFailure, FakeFramed, GpuArray, fake_device, gpu_arrays, meanings
+from tests.executors.cuda.test_executable import recorded
+from tests.executors.cuda.test_states import SLOTS, FakeState
+from tests.executors.cuda.test_states import recorded as recorded_steps
+from tests.executors.replay.programs import block, rows
+
+COPIED = {"inputs": {"": "copy"}}
+FIRST = 4
+"""After so many calls by the shortcut the copies are in the graph; two calls are before."""
+
+WARM = FIRST + 2
+
+
+class CountingDriver(FakeDriver):
+    """Counts what is asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: Counter[str] = Counter()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in vars(Driver) and not name.startswith("_") and callable(vars(Driver)[name]):
+            super().__getattribute__("asked")[name] += 1
+        return super().__getattribute__(name)
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    with patch.object(device, "FIRST_FRAMING", FIRST), meanings(), gpu_arrays():
+        yield
+
+
+def program_on(driver: FakeDriver, folder: Path, graph: Graph | None = None, **options: Any) -> CudaExecutable:
+    sizes = {"dynamic": {"B": (1, 8)}, "buckets": {"B": [4]}} if graph is None else {}
+    return recorded(graph or block(), fake_device(folder, driver), mode="full", **sizes, **(options or COPIED))
+
+
+def framed_of(driver: FakeDriver) -> list[FakeFramed]:
+    return [each for each in driver.graphs if isinstance(each, FakeFramed)]
+
+
+def test_a_replay_is_one_launch_and_asks_nothing_else_of_the_driver(tmp_path: Path) -> None:
+    with patience():
+        driver = CountingDriver()
+        program = program_on(driver, tmp_path)
+        x = GpuArray(rows(4))
+        for _ in range(WARM):
+            program.run({"x": x})
+        driver.asked.clear()
+        before = driver.launches, driver.copies
+        for _ in range(10):
+            program.run({"x": x})
+        assert (driver.launches, driver.copies) == (before[0] + 10, before[1])
+        assert driver.asked == {"is_active": 10}
+
+
+def test_only_what_moved_is_exchanged(tmp_path: Path) -> None:
+    with patience():
+        driver = FakeDriver()
+        program = program_on(driver, tmp_path, inputs={"": "copy"}, copy_outputs=False)
+        inputs = [GpuArray(rows(4, seed)) for seed in range(2)]
+        for _ in range(WARM):
+            program.run({"x": inputs[0]})
+        (graph,) = framed_of(driver)
+        graph.exchanged.clear()
+        for index in (0, 0, 1, 1, 1, 0):
+            program.run({"x": inputs[index]})
+        assert graph.exchanged == [("in", [inputs[1].address]), ("in", [inputs[0].address])]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [COPIED, {"inputs": {"": "copy"}, "copy_outputs": False}, {"inputs": {"": "refuse"}}],
+    ids=["both", "inputs", "outputs"],
+)
+def test_results_are_right_and_stay(options: dict[str, Any], tmp_path: Path) -> None:
+    with patience():
+        driver = FakeDriver()
+        program = program_on(driver, tmp_path, **options)
+        oracle = EagerExecutor().compile(block())
+        placed, kept = GpuArray(rows(4)), []
+        for call in range(WARM + 6):
+            content = rows(4, call)
+            placed.content[...] = content
+            given = placed if options["inputs"][""] == "refuse" else GpuArray(content)
+            result = program.run({"x": given})["y"]
+            kept.append((content, result))
+            np.testing.assert_allclose(result.content, oracle.run({"x": content})["y"], rtol=1e-5)
+        assert len(framed_of(driver)) == 1
+        if program.options is not None and program.options.copy_outputs:
+            assert len({result.address for _content, result in kept}) == len(kept)
+            for content, result in kept:
+                np.testing.assert_allclose(result.content, oracle.run({"x": content})["y"], rtol=1e-5)
+        assert program.stats().counters.calls == WARM + 6
+
+
+def test_several_inputs_and_outputs_go_where_they_belong(tmp_path: Path) -> None:
+    b = Builder()
+    x, y = b.input("x", "f32[3, 5]"), b.input("y", "f32[5]")
+    h = b.op("softmax", b.op("add", x, y))
+    graph = b.finish({"h": h, "s": b.op("exp", h), "m": b.op("mul", h, y)})
+    oracle = EagerExecutor().compile(graph)
+    with patience():
+        driver = FakeDriver()
+        program = program_on(driver, tmp_path, graph, **COPIED)
+        for call in range(WARM + 4):
+            arrays = {"x": rows(3, call, 5), "y": rows(1, call + 50, 5)[0]}
+            given = program.run({name: GpuArray(each) for name, each in arrays.items()})
+            expected = oracle.run(arrays)
+            assert list(given) == list(expected)
+            for name, each in expected.items():
+                np.testing.assert_allclose(given[name].content, each, rtol=1e-5)
+        assert len(framed_of(driver)) == 1
+
+
+# ---- what is refused
+
+
+def test_a_graph_that_gives_other_results_is_not_used(tmp_path: Path) -> None:
+    with patience(), patch.object(FakeFramed, "read_from", lambda _self, _addresses: None):
+        driver = FakeDriver()
+        program = program_on(driver, tmp_path)
+        oracle = EagerExecutor().compile(block())
+        for call in range(WARM + 4):
+            given = program.run({"x": GpuArray(rows(4, call))})["y"].content
+            np.testing.assert_allclose(given, oracle.run({"x": rows(4, call)})["y"], rtol=1e-5)
+        assert driver.copies > 2 * (WARM + 4)  # all calls copy
+        assert any("copies within the graph: output 'y' is another" in each for each in program.remarks)
+
+
+@pytest.mark.parametrize("text", ["refused", "lost"])
+def test_a_driver_that_refuses_leaves_calls_as_they_were(text: str, tmp_path: Path) -> None:
+    with patience(), patch.object(FakeDriver, "frame", side_effect=FakeFailure(text)) as frame:
+        program = program_on(FakeDriver(), tmp_path)
+        x = GpuArray(rows(4))
+        for _ in range(WARM - 1):
+            program.run({"x": x})
+        if text == "lost":
+            with pytest.raises(CapgraphError, match="lost"):
+                program.run({"x": x})
+        else:
+            for _ in range(4):
+                program.run({"x": x})
+            assert any("copies within the graph: " in each for each in program.remarks)
+        assert frame.call_count == 1
+        program.close()
+
+
+def test_a_graph_with_states_is_not_run_twice(tmp_path: Path) -> None:
+    with patience():
+        driver = FakeDriver()
+        store = StateStore.over({"cache": FakeState(np.zeros((1, 2, SLOTS, 4), np.float32))})
+        program = recorded_steps(tmp_path, store, driver)
+        row, position = GpuArray(rows(2, 0).reshape(1, 2, 1, 4)), GpuArray(np.array([3]))
+        for _ in range(WARM + 2):
+            program.run({"row": row, "position": position})
+        assert program._shortcut is not None
+        assert framed_of(driver) == []
+
+
+def test_a_graph_with_chance_is_left_alone(tmp_path: Path) -> None:
+    b = Builder()
+    x = b.input("x", "f32[4]")
+    graph = b.finish({"y": b.op("add", x, b.op("random_uniform", shape=[4], dtype="f32"))})
+    with patience():
+        driver = FakeDriver()
+        program = program_on(driver, tmp_path, graph, **COPIED)
+        for _ in range(WARM + 2):
+            program.run({"x": GpuArray(rows(1)[0])})
+        assert framed_of(driver) == []
+
+
+def test_a_kernel_that_does_not_compile_leaves_calls_as_they_were(tmp_path: Path) -> None:
+    with patience(), patch.object(framed, "copy_kernel", lambda _parts, _moving: "broken"):
+        program = program_on(FakeDriver(), tmp_path)
+        for _ in range(WARM + 2):
+            program.run({"x": GpuArray(rows(4))})
+        assert any("copies within the graph: the kernel that copies" in each for each in program.remarks)
+
+
+# ---- how long it lives
+
+
+def test_calls_of_other_kinds_in_between_wait_longer_for_the_next(tmp_path: Path) -> None:
+    with patience():
+        driver = FakeDriver()
+        program = program_on(driver, tmp_path)
+        made = []
+        for calls in (WARM, FIRST, FIRST, 2 * FIRST + 1):
+            program.run({"x": rows(4)})  # of NumPy
+            for _ in range(calls):
+                program.run({"x": GpuArray(rows(4))})
+            made.append(len(framed_of(driver)))
+        assert made == [1, 1, 1, 2]
+        assert [each._calls is None for each in framed_of(driver)] == [True, False]
+        program.close()
+        assert framed_of(driver)[1]._calls is None
+
+
+# ---- the kernel
+
+
+SHAPES = [(1, 0), (15, 0), (16, 0), (4096, 0), (70_000, 0), (300_007, 0), (4099, 4), (33, 1)]
+"""Bytes, and how far from a multiple of 16 the array starts."""
+
+
+@pytest.mark.skipif(not emulator.HAS_COMPILER, reason="kernels run on the host by g++")
+@pytest.mark.parametrize("moving", ["source", "target"])
+def test_the_kernel_copies_every_byte_and_no_other(moving: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    sources = [random.integers(0, 256, nbytes + 64, dtype=np.uint8) for nbytes, _start in SHAPES]
+    targets = [np.zeros(nbytes + 64, dtype=np.uint8) for nbytes, _start in SHAPES]
+    starts = [-address_of(each) % 16 + start for each, (_nbytes, start) in zip(targets, SHAPES, strict=True)]
+    parts = [(address_of(each), nbytes) for each, (nbytes, _start) in zip(targets, SHAPES, strict=True)]
+    froms = [address_of(each) + -address_of(each) % 16 for each in sources]
+    intos = [address_of(each) + start for each, start in zip(targets, starts, strict=True)]
+    exchanged, others = (froms, intos) if moving == "source" else (intos, froms)
+    numbers = [*exchanged, *others, *(nbytes for nbytes, _start in SHAPES)]
+    launch = copy_launch(parts, moving, 2)
+    bound = KernelLaunch(launch.kernel, tuple(Scalar("long long", each) for each in numbers), 0)
+    emulator.launched(emulator.compiled([launch.kernel], tmp_path), bound, lambda _buffer: 0)
+    for source, target, start, (nbytes, _start) in zip(sources, targets, starts, SHAPES, strict=True):
+        offset = -address_of(source) % 16
+        np.testing.assert_array_equal(target[start : start + nbytes], source[offset : offset + nbytes])
+        assert not target[:start].any()
+        assert not target[start + nbytes :].any()
+
+
+def test_arguments_are_of_8_bytes_and_begin_with_what_is_exchanged() -> None:
+    given = copy_arguments([(256, 7), (512, 9)])
+    assert given == [256, 512, 256, 512, Scalar("long long", 7), Scalar("long long", 9)]
+    for moving, other in (("source", "target"), ("target", "source")):
+        head = copy_kernel(2, moving).partition("{")[0]
+        names = [f"{moving}_0", f"{moving}_1", f"{other}_0", f"{other}_1", "bytes_0", "bytes_1"]
+        assert ", ".join(f"u64 {name}" for name in names) in head
+
+
+def test_the_kernel_compiles_for_every_architecture() -> None:
+    parts = [(0, 100), (0, 1 << 20)]
+    kernels = [copy_launch(parts[:count], moving, 132).kernel for count in (1, 2) for moving in ("source", "target")]
+    assert compile_problems(kernels) == []
