@@ -95,7 +95,7 @@ def run(arguments: Namespace) -> None:
         "seconds": seconds,
         "session_options": None if options is None else str(options),
         "check": None if comparison is None else asdict(comparison),
-        "notes": [*source.notes, *_target_notes(arguments.target, operators)],
+        "notes": [*source.notes, *_target_notes(arguments.target, operators, model)],
     }
     print(json_text(facts) if arguments.json else _text(facts))
 
@@ -126,8 +126,16 @@ def _costs(graph: "Graph", sizes: Mapping[str, int]) -> dict[str, int | str | No
     }
 
 
-def _target_notes(target: str, operators: Mapping[str, int]) -> list[str]:
-    if target == "standard" or any(name.startswith(_CONTRIB_DOMAIN) for name in operators):
+def _target_notes(target: str, operators: Mapping[str, int], model: "ModelProto") -> list[str]:
+    from ..frontends.onnx.contrib.convolutions import activations_for_cpu
+
+    if target == "standard":
+        return []
+    activations = activations_for_cpu(model)
+    if activations:
+        names = ", ".join(sorted(activations))
+        return [f"--for ort: the model is for the CPU, as FusedConv on CUDA lacks {names}; there, use --for standard"]
+    if any(name.startswith(_CONTRIB_DOMAIN) for name in operators):
         return []
     return ["--for ort: standard operators say it all; none of ONNX Runtime's own does several of its nodes at once"]
 

@@ -15,6 +15,7 @@ from ...ir.analysis import parameter_bytes
 from ...ir.errors import ExecutionError, UnsupportedError
 from ...ir.graph import Graph
 from ...ir.types import DType, TensorType, Type
+from .faults import wrong_optimizers
 from .library import failures, onnxruntime
 
 _CPU_PROVIDER = "CPUExecutionProvider"
@@ -110,10 +111,11 @@ def opened(
     written: Written = STANDARD,
     disabled: Collection[str] = (),
 ) -> Any:
-    """ONNX Runtime's session of `graph`, without its own optimizers called `disabled`.
+    """ONNX Runtime's session of `graph`, without its own optimizers called `disabled` and those that would be wrong.
 
     Raises `UnsupportedError` when it refuses; it never takes another provider instead.
     """
+    disabled = (*disabled, *wrong_optimizers(graph))
     if parameter_bytes(graph) >= MAX_INLINE_BYTES:
         return _large(graph, options, providers, written, disabled)
     model = export_model(

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...ir.errors import ModelError, ResourceError, UnsupportedError
 from ...ir.graph import Graph
+from .faults import wrong_optimizers
 from .gpu.provider import CUDA, cuda_provider
 from .library import failures, onnxruntime
 from .session import DISABLED_OPTIMIZERS, first_line
@@ -27,9 +28,9 @@ def options_path(model: Path) -> Path:
 
 def session_options(graph: Graph, level: int = 2) -> dict[str, Any]:
     """The options for sessions of an optimised graph."""
-    on_gpu = cuda_provider(0, 0, level).suited_to(graph).recording().options
+    on_gpu, wrong = cuda_provider(0, 0, level).suited_to(graph).recording().options, wrong_optimizers(graph)
     return {
-        "disabled_optimizers": {CPU: list(DISABLED_OPTIMIZERS)},
+        "disabled_optimizers": {CPU: [*DISABLED_OPTIMIZERS, *wrong], **({CUDA: [*wrong]} if wrong else {})},
         "providers": {CPU: {}, CUDA: {key: on_gpu[key] for key in on_gpu if key not in _OF_THE_MACHINE}},
     }
 
@@ -78,8 +79,18 @@ def open_session(model: str | Path, provider: str = CPU, **own: str) -> Any:
             f"the installed ONNX Runtime has no {provider}", remedy="install the build of it that has, alone"
         )
     try:
-        return onnxruntime().InferenceSession(
+        session = onnxruntime().InferenceSession(
             str(path), options, providers=[(provider, chosen)], disabled_optimizers=disabled, enable_fallback=0
         )
     except failures() as error:
-        raise UnsupportedError(f"ONNX Runtime refuses {path.name}: {first_line(error)}") from error
+        raise UnsupportedError(
+            f"ONNX Runtime refuses {path.name}: {first_line(error)}",
+            remedy="capgraph optimize --for standard writes it for every version and provider",
+        ) from error
+    got = session.get_providers()
+    if provider not in got:
+        raise UnsupportedError(
+            f"ONNX Runtime gave a session on {', '.join(got)} instead of {provider}",
+            remedy=f"look at the log for why {provider} failed, or ask for another provider",
+        )
+    return session

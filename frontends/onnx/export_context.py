@@ -17,7 +17,7 @@ then raises the opset, or says that the chosen one is too old. Only where an ope
 argument between versions does a rule look at `ctx.opset`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,6 +102,10 @@ class ExportContext:
         """The name of an initializer with this content (array, scalar, list or `Constant`); equal ones are shared."""
         constant = content if isinstance(content, Constant) else Constant(np.asarray(content), dtype)
         return self.writer.constant(constant)
+
+    def once(self, key: Hashable, write: Callable[[], str]) -> str:
+        """The name that `write` gave the first time it was asked for under `key` in this graph: it is called once."""
+        return self.writer.once(key, write)
 
     def ints(self, values: Sequence[int]) -> str:
         """The name of an initializer i64[n]: axes, repeats and the like. For sizes use `dims_tensor`."""

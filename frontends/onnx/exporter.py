@@ -5,7 +5,7 @@ and foreign ONNX operators as themselves. The model is IR 13 and of its dialect'
 caller wants another; the reason for a newer one stands in the model's metadata.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.ops import native
 from ...ir.types import DType, Type
 from .attributes import attribute_to_proto
-from .contrib import OPERATORS, find_groups
+from .contrib import IN_FILES, find_groups
 from .contrib.group import Group, Operator
 from .dialect import Dialect
 from .early_inlining import ask_for_early_inlining
@@ -71,7 +71,7 @@ def export_model(
     value_info: bool = True,
     check: bool = True,
     dialect: Dialect = Dialect.FAITHFUL,
-    operators: Collection[Operator] = OPERATORS,
+    operators: Collection[Operator] = IN_FILES,
     storage: Storage | None = None,
 ) -> ModelProto:
     """`graph` as an ONNX model.
@@ -254,6 +254,7 @@ class GraphWriter:
         self._nodes: list[NodeProto] = []
         self._initializers: list[TensorProto] = []
         self._shared: dict[Constant, str] = {}
+        self._once: dict[Hashable, str] = {}
         self._value_info: list[ValueInfoProto] = []
         self._is_main = outer is None
 
@@ -297,6 +298,13 @@ class GraphWriter:
             self.large.append(_Large(name, content))
         else:
             self._initializers.append(self.model.storage.tensor(content, name))
+
+    def once(self, key: Hashable, write: Callable[[], str]) -> str:
+        """See `ExportContext.once`."""
+        found = self._once.get(key)
+        if found is None:
+            found = self._once[key] = write()
+        return found
 
     # ---- nodes
 

@@ -15,7 +15,7 @@ from ...ir.constant import Constant
 from ...ir.errors import ResourceError
 from ...ir.graph import Graph
 from ...ir.types import DType
-from .contrib import OPERATORS
+from .contrib import IN_FILES
 from .contrib.group import Operator
 from .dialect import Dialect
 from .exporter import MAX_INLINE_BYTES, all_nodes, export_model
@@ -35,7 +35,7 @@ def save_model(
     value_info: bool = True,
     check: bool = True,
     dialect: Dialect = Dialect.FAITHFUL,
-    operators: Collection[Operator] = OPERATORS,
+    operators: Collection[Operator] = IN_FILES,
     external_over: int = MAX_INLINE_BYTES,
 ) -> ModelProto:
     """Writes `graph` to `path` as an ONNX model and gives what was written; see `export_model` for the options.

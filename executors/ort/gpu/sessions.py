@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ....frontends.onnx.contrib import OPERATORS
+from ....frontends.onnx.contrib import ON_CUDA
 from ....ir.errors import CapgraphError, UnsupportedError
 from ....ir.graph import Graph, Node
 from ..partition import named
@@ -62,7 +62,7 @@ class _RefusedPiece(Exception):
 def _opened(pieces: Pieces, provider: Provider, found: Capturable) -> dict[str, PieceSession]:
     sessions: dict[str, PieceSession] = {}
     for name, body in pieces.bodies.items():
-        suited, written = provider.suited_to(body), Written(found.opset, OPERATORS)
+        suited, written = provider.suited_to(body), Written(found.opset, ON_CUDA)
         try:
             sessions[name] = PieceSession(body, suited, is_recorded=True, written=written)
         except CapgraphError as error:

@@ -10,7 +10,7 @@ from itertools import chain
 from types import MappingProxyType
 
 from ....ir.graph import Graph, Node
-from . import activations, attention, convolutions, norms, products
+from . import activations, attention, caches, convolutions, norms, products, rotary
 from .group import Group, Operator, order_of
 
 Rule = Callable[[Node, Collection[Operator], Mapping[Node, int]], Group | None]
@@ -18,7 +18,7 @@ Rule = Callable[[Node, Collection[Operator], Mapping[Node, int]], Group | None]
 
 def _gathered() -> Mapping[str, tuple[Rule, ...]]:
     found: dict[str, tuple[Rule, ...]] = {}
-    for family in (attention, norms, activations, convolutions, products):
+    for family in (caches, attention, rotary, norms, activations, convolutions, products):
         for name, rules in family.RULES.items():
             found[name] = (*found.get(name, ()), *rules)
     return MappingProxyType(found)
@@ -28,10 +28,22 @@ RULES = _gathered()
 """The rules by the op of a group's last node, in the order in which they are tried."""
 
 OPERATORS: frozenset[Operator] = frozenset(
-    chain.from_iterable(family.OPERATORS for family in (attention, norms, activations, convolutions, products))
+    chain.from_iterable(
+        family.OPERATORS for family in (attention, norms, activations, products, convolutions, caches, rotary)
+    )
 )
-"""All operators that rules write: by name, with the element types for which ONNX Runtime 1.31 has a kernel on CUDA; for
-f32 it has one on the CPU as well."""
+"""All operators that rules write: by name, with the element types for which ONNX Runtime 1.31 has a kernel, in f32 on
+the CPU."""
+
+IN_FILES: frozenset[Operator] = OPERATORS - norms.SLOW_ON_CPU - caches.SLOW_ON_CPU
+"""Those that a model for anybody's sessions gets: in f32 without what is slower on the CPU than standard operators. On
+CUDA ONNX Runtime joins residuals and norms by itself."""
+
+ON_CUDA: frozenset[Operator] = (OPERATORS - convolutions.OPERATORS - caches.OPERATORS - rotary.OPERATORS) | (
+    convolutions.ON_CUDA
+)
+"""Those that our own sessions on CUDA get, as they were measured. The operator on caches reads a length on the host,
+which nothing that is recorded may do; of activations behind a convolution the kernel there knows but one."""
 
 
 def find_groups(graph: Graph, available: Collection[Operator]) -> Mapping[Node, Group | None]:

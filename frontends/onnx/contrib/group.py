@@ -15,10 +15,15 @@ DOMAIN = "com.microsoft"
 
 
 class Operator(NamedTuple):
-    """One of ONNX Runtime's own operators, for operands of one element type."""
+    """One of ONNX Runtime's own operators, for operands of one element type.
+
+    `kind` tells apart what not every provider has of it, or has quick: the activation behind a convolution, a cache
+    that grows.
+    """
 
     name: str
     dtype: DType
+    kind: str = ""
 
 
 @dataclass(frozen=True)

@@ -226,10 +226,18 @@ def _written_modes(node: Node) -> dict[str, Any]:
 
 
 def export_resize(ctx: ExportContext, node: Node) -> None:
-    """Resize, by the scales where they make the same sizes, else by the sizes."""
+    """Resize, by the scales where they make the same sizes, else by the sizes.
+
+    Raises `UnsupportedError` for sizes that are only a part of what the scales make.
+    """
     x, roi = node.inputs
     assert x is not None  # the op requires it
     attrs = node.attrs
+    if attrs["scales"] is not None and _is_part(x, attrs["axes"], attrs["sizes"], attrs["scales"]):
+        raise UnsupportedError(
+            "ONNX's Resize makes the sizes from the scales, or the scales from the sizes",
+            remedy="give sizes that the scales make, or no scales",
+        )
     scales: Operand = None
     sizes: Operand = None
     if attrs["scales"] is not None and _scales_make(x, attrs["axes"], attrs["sizes"], attrs["scales"]):
@@ -242,6 +250,16 @@ def export_resize(ctx: ExportContext, node: Node) -> None:
 def _scales_make(x: Value, axes: Sequence[int], sizes: Sequence[Dim], scales: Sequence[float]) -> bool:
     found = [scaled_size(x.shape[axis], scale) for axis, scale in zip(axes, scales, strict=True)]
     return all(compare(one, other) is Truth.YES for one, other in zip(found, sizes, strict=True))
+
+
+def _is_part(x: Value, axes: Sequence[int], sizes: Sequence[Dim], scales: Sequence[float]) -> bool:
+    """Whether known sizes are others than these scales make, by more than rounding does."""
+    known = [
+        (before, scale, after)
+        for before, scale, after in zip((x.shape[axis] for axis in axes), scales, sizes, strict=True)
+        if isinstance(before, int) and isinstance(after, int)
+    ]
+    return any(abs(before * scale - after) >= 1 for before, scale, after in known)
 
 
 def export_dynamic_resize(ctx: ExportContext, node: Node) -> None:

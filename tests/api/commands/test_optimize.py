@@ -105,6 +105,19 @@ def test_a_model_that_no_operator_of_onnxruntime_shortens_stays_standard(
     assert "standard operators say it all" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("activation", "is_noted"), [("Sigmoid", True), ("Relu", False)])
+def test_what_only_the_cpu_has_of_an_operator_is_said(
+    activation: str, is_noted: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"""<ir_version: 10, opset_import: ["": 20]>
+net (float[1, 2, 4, 4] x, float[3, 2, 1, 1] w) => (float[1, 3, 4, 4] y) {{ c = Conv(x, w)  y = {activation}(c) }}"""
+    path = tmp_path / "conv.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    assert optimize(path, tmp_path / "out.onnx", "--for", "ort") == 0
+    assert ("the model is for the CPU" in capsys.readouterr().out) is is_noted
+    assert [node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node] == ["FusedConv"]
+
+
 @pytest.mark.parametrize("link", ["same", "symbolic", "hard"])
 def test_the_input_is_never_overwritten(
     source: Path, tmp_path: Path, link: str, capsys: pytest.CaptureFixture[str]

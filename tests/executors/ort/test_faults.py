@@ -1,5 +1,7 @@
+import capgraph
+import numpy as np
 import pytest
-from capgraph.executors.ort.faults import dims_to_watch, known_fault
+from capgraph.executors.ort.faults import dims_to_watch, known_fault, wrong_optimizers
 from capgraph.ir.dims import symbol
 from capgraph.ir.parser import parse
 
@@ -7,6 +9,9 @@ GRU = """graph @main(%x: f32[T, B, 3], %w: f32[1, 12, 3], %r: f32[1, 12, 4]) {
   %y: f32[T, 1, B, 4], %h: f32[1, B, 4] = gru(%x, %w, %r, _, _, _)
   return %h
 }"""
+
+SORTED = "%y: f32[4], %i: i64[4] = sort(%x) return %y"
+STFT = "%y: f32[1, 10, 5, 2] = stft(%x, _) {frame_step = 9, frame_length = 9} return %y"
 
 
 @pytest.mark.parametrize(
@@ -20,7 +25,19 @@ GRU = """graph @main(%x: f32[T, B, 3], %w: f32[1, 12, 3], %r: f32[1, 12, 4]) {
         ("graph @main(%x: f32[0, 2]) { %y: f32[0, 2] = relu(%x) return %y }", ""),
         ("graph @main(%x: f32[0, 2]) { %y: f32[1, 2] = reduce_sum(%x) {axes = [0]} return %y }", "without elements"),
         ("graph @main(%x: string[2, 3]) { %y: string[2, 3] = roll(%x) {axes = [0], shifts = [1]} return %y }", "strin"),
+        ("graph @main(%x: f32[5, 1], %a: i64[]) { %y: f32[5, 2] = onnx.DFT(%x, _, %a) return %y }", "half of the"),
+        ("graph @main(%x: f32[5, 1], %a: i64[]) { %y: f32[5, 2] = onnx.Else(%x, _, %a) return %y }", ""),
         ("graph @main(%x: bool[]) { %y: i64[0, u0] = non_zero(%x) return %y }", "scalar"),
+        (f"graph @main(%x: f32[4]) {{ {SORTED} }}", "NaN"),
+        (f"graph @main(%x: i32[4]) {{ {SORTED.replace('f32', 'i32')} }}", ""),
+        ("graph @main(%x: f32[1, 9, 1]) { %y: f32[1, 9, 2] = dft(%x) {axis = 1} return %y }", "power of two"),
+        (f"graph @main(%x: f32[1, 90, 1]) {{ {STFT} }}", "power of two"),
+        ("graph @main(%x: f32[2, 3]) { %y: f32[2, 1] = reduce_max(%x) {axes = [1]} return %y }", "NaN"),
+        ("graph @main(%x: f16[2, 3]) { %y: i64[2, 1] = argmin(%x) {axis = 1} return %y }", "NaN"),
+        ("graph @main(%x: i64[2, 3]) { %y: i64[2, 1] = reduce_min(%x) {axes = [1]} return %y }", ""),
+        ("graph @main(%x: f32[2, 3], %y: f32[3, 4]) { %z: f32[2, 4] = matmul(%x, %y) return %z }", ""),
+        ("graph @main(%x: f32[0, 3], %y: f32[3, 4]) { %z: f32[0, 4] = matmul(%x, %y) return %z }", ""),
+        ("graph @main(%x: f32[2, 0], %y: f32[0, 4]) { %z: f32[2, 4] = matmul(%x, %y) return %z }", "without elements"),
     ],
 )
 def test_known_faults(text: str, fault: str) -> None:
@@ -45,3 +62,106 @@ def test_sizes_that_only_running_tells_keep_recurrent_cells_out() -> None:
     graph = parse(text.replace(") {\n", ") {\n  %x: f32[u0, B, 3] = compress(%s, %m) {axis = 0}\n"))
     assert "only running tells" in known_fault(list(graph.nodes)[-1])
     assert set(dims_to_watch(graph)) == {symbol("N"), symbol("B")}
+
+
+RECIPROCAL = """graph @main(%x: i64[4], %z: i64[4]) {
+  %one: i64[] = constant() {value = dense<i64[]: 1>}
+  %d: i64[4] = div(%one, %x)
+  %y: i64[4] = mul(%d, %z)
+  return %y
+}"""
+
+
+@pytest.mark.parametrize(("dtype", "names"), [("i64", ("DivMulFusion",)), ("i32", ("DivMulFusion",)), ("f32", ())])
+def test_optimizers_that_are_wrong(dtype: str, names: tuple[str, ...]) -> None:
+    graph = parse(RECIPROCAL.replace("i64", dtype).replace(": 1>", ": 1.0>" if dtype == "f32" else ": 1>"))
+    assert wrong_optimizers(graph) == names
+
+
+def test_optimizers_are_wrong_in_regions_too() -> None:
+    assert wrong_optimizers(parse(BRANCHES)) == ("DivMulFusion",)
+
+
+BRANCHES = """graph @main(%c: bool[], %x: i64[4]) {
+  %y: i64[4] = if(%c, %x) {else_body = @same, then_body = @halves}
+  return %y
+}
+
+graph @halves(%x: i64[4]) {
+  %h: i64[4] = div(%x, %x)
+  return %h
+}
+
+graph @same(%x: i64[4]) {
+  return %x
+}"""
+
+
+def test_empty_operands_of_unique_are_watched_or_kept_out() -> None:
+    told = parse(
+        "graph @main(%x: f32[2, T]) { %y: f32[u0, T], %i: i64[u0], %v: i64[2], %n: i64[u0] = "
+        "unique(%x) {axis = 0} return %y }"
+    )
+    assert dims_to_watch(told) == (symbol("T"),)
+    assert "only running tells" in known_fault(list(parse(COMPRESSED).nodes)[-1])
+
+
+COMPRESSED = """graph @main(%x: f32[2, N], %m: bool[N]) {
+  %s: f32[2, u0] = compress(%x, %m) {axis = 1}
+  %y: f32[u1, u0], %i: i64[u1], %v: i64[2], %n: i64[u1] = unique(%s) {axis = 0}
+  return %y, %v
+}"""
+
+
+def test_nan_is_sorted_as_the_greatest() -> None:
+    x = np.array([np.nan, np.inf, 2, np.nan, -np.inf, 1], np.float32)
+    program = capgraph.optimize(parse(SORTED_6), executor="ort")
+    assert np.array_equal(program.run({"x": x})["y"], np.sort(x), equal_nan=True)
+
+
+SORTED_6 = "graph @main(%x: f32[6]) { %y: f32[6], %i: i64[6] = sort(%x) return %y }"
+
+
+def test_a_long_transform_keeps_its_digits() -> None:
+    x = np.random.default_rng(0).uniform(-9, 9, (2, 1000, 1)).astype(np.float32)
+    program = capgraph.optimize(parse(SPECTRUM), executor="ort")
+    exact = np.fft.rfft(x[..., 0].astype(np.float64))
+    found = np.asarray(program.run({"x": x})["y"], np.float64)
+    assert np.abs(found[..., 0] + 1j * found[..., 1] - exact).max() < 1e-6 * np.abs(exact).max()
+
+
+SPECTRUM = "graph @main(%x: f32[2, 1000, 1]) { %y: f32[2, 501, 2] = dft(%x) {axis = 1, onesided = true} return %y }"
+
+
+EXTREMES = """graph @main(%x: f32[2, 5]) {
+  %most: f32[2] = reduce_max(%x) {axes = [1], keep_dims = false}
+  %least: f32[2] = reduce_min(%x) {axes = [1], keep_dims = false}
+  %first: i64[2] = argmax(%x) {axis = 1, keep_dims = false}
+  %last: i64[2] = argmin(%x) {axis = 1, keep_dims = false}
+  return %most, %least, %first, %last
+}"""
+
+
+def test_nan_is_the_greatest_and_the_least() -> None:
+    x = np.array([[1, np.nan, 3, -4, np.nan], [1, 2, 3, -4, 5]], np.float32)
+    found = capgraph.optimize(parse(EXTREMES), executor="ort").run({"x": x})
+    assert np.array_equal(found["most"], np.float32([np.nan, 5]), equal_nan=True)
+    assert np.array_equal(found["least"], np.float32([np.nan, -4]), equal_nan=True)
+    assert found["first"].tolist() == [1, 4]
+    assert found["last"].tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("size", ["0", "K"])
+def test_products_over_nothing_are_zero(size: str) -> None:
+    program = capgraph.optimize(parse(PRODUCT.replace("K", size)), executor="ort")
+    for _ in range(20):
+        _ = np.full((2, 3, 4), 7, np.float32)  # memory that the next result may lie in
+        found = program.run({"x": np.ones((2, 3, 0), np.float32), "y": np.ones((2, 4, 0), np.float32)})
+        assert not np.any(found["z"])
+
+
+PRODUCT = """graph @main(%x: f32[2, 3, K], %y: f32[2, 4, K]) {
+  %t: f32[2, K, 4] = transpose(%y) {perm = [0, 2, 1]}
+  %z: f32[2, 3, 4] = matmul(%x, %t)
+  return %z
+}"""

@@ -37,7 +37,7 @@ def test_what_is_installed(
     assert found[0].startswith(problem)
     assert found[1].startswith(remedy)
     target = OrtExecutor().target()
-    assert target.is_available is not problem
+    assert target.is_available is not bool(problem)
     assert (target.problem, target.remedy) == found
 
 

@@ -1,9 +1,11 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from capgraph.cli import main
+from capgraph.executors.ort.library import onnxruntime
 from capgraph.executors.ort.session_options import (
     open_session,
     options_path,
@@ -14,6 +16,8 @@ from capgraph.executors.ort.session_options import (
 from capgraph.frontends.onnx.saving import save_model
 from capgraph.ir.errors import ModelError, ResourceError, UnsupportedError
 from capgraph.ir.parser import parse
+
+from tests.executors.ort.test_faults import RECIPROCAL
 
 GELU = "graph @g(%x: f32[2, 4]) { %y: f32[2, 4] = gelu(%x) return %y }"
 CONV = """
@@ -33,6 +37,16 @@ def test_options_are_those_of_our_own_sessions_without_what_belongs_to_the_machi
         "enable_cuda_graph": "1",
     }
     assert "prefer_nhwc" not in session_options(parse(GELU))["providers"]["CUDAExecutionProvider"]
+
+
+def test_optimizers_that_would_be_wrong_are_switched_off_everywhere(tmp_path: Path):
+    graph, path = parse(RECIPROCAL), tmp_path / "model.onnx"
+    save_model(graph, path)
+    options = session_options(graph)
+    write_session_options(options, path)
+    assert options["disabled_optimizers"]["CUDAExecutionProvider"] == ["DivMulFusion"]
+    found = open_session(path).run(None, {"x": np.array([1, 2, 3, 4]), "z": np.array([7, 8, 9, 12])})
+    assert found[0].tolist() == [7, 0, 0, 0]
 
 
 def test_a_model_is_opened_with_the_options_beside_it(tmp_path: Path):
@@ -59,8 +73,34 @@ def test_a_provider_that_is_not_there_and_a_model_that_is_refused(tmp_path: Path
     with pytest.raises(UnsupportedError, match="has no CUDAExecutionProvider"):
         open_session(model, "CUDAExecutionProvider")
     model.write_bytes(b"no model")
-    with pytest.raises(UnsupportedError, match=r"refuses model\.onnx"):
+    with pytest.raises(UnsupportedError, match=r"refuses model\.onnx") as caught:
         open_session(model)
+    assert "--for standard" in (caught.value.remedy or "")
+
+
+def test_a_session_that_silently_got_another_provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    graph, model = parse(GELU), tmp_path / "model.onnx"
+    save_model(graph, model)
+    write_session_options(session_options(graph), model)
+    package = onnxruntime()
+
+    class Offering:
+        """The package, as if it had one provider more."""
+
+        SessionOptions = package.SessionOptions
+
+        @staticmethod
+        def get_available_providers() -> list[str]:
+            return ["CUDAExecutionProvider", "CPUExecutionProvider"]
+
+        @staticmethod
+        def InferenceSession(path: str, options: Any, **_others: Any) -> Any:
+            return package.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+    monkeypatch.setattr("capgraph.executors.ort.session_options.onnxruntime", lambda: Offering)
+    with pytest.raises(UnsupportedError, match="a session on CPUExecutionProvider instead of CUDA") as caught:
+        open_session(model, "CUDAExecutionProvider")
+    assert "log" in (caught.value.remedy or "")
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path):

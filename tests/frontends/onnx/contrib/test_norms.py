@@ -1,3 +1,5 @@
+from capgraph.frontends.onnx.contrib import IN_FILES, ON_CUDA
+
 from tests.frontends.onnx.contrib.written import without, written
 
 BLOCK = """
@@ -21,6 +23,12 @@ graph @g(%x: f32[B, 8], %z: f32[B, 8], %scale: f32[8]) {
 
 def test_product_bias_residual_and_norm():
     assert written(BLOCK) == ["MatMul", ".SkipLayerNormalization"]
+
+
+def test_files_for_the_cpu_keep_sum_and_norm_which_are_quicker_there():
+    assert written(BLOCK, IN_FILES) == ["MatMul", "Add", "Add", "LayerNormalization"]
+    assert written(BLOCK.replace("f32", "f16"), IN_FILES, runs=False) == ["MatMul", ".SkipLayerNormalization"]
+    assert written(BLOCK, ON_CUDA) == ["MatMul", ".SkipLayerNormalization"]
 
 
 def test_a_sum_that_is_read_later_is_a_result_too():

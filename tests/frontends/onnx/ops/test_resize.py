@@ -148,3 +148,11 @@ def test_a_grid_of_one_axis_has_no_operator() -> None:
     grid = builder.op("affine_grid", builder.input("theta", "f32[N, 1, 2]"), size=[5])
     with pytest.raises(UnsupportedError, match="two or three"):
         export_model(builder.finish({"grid": grid}))
+
+
+def test_a_part_of_what_the_scales_make_is_no_resize_of_onnx() -> None:
+    builder = Builder()
+    x = builder.input("x", "f32[1, 1, 10, 20]")
+    graph = builder.finish({"y": builder.op("resize", x, None, axes=[2, 3], sizes=[3, 3], scales=[1.7, 0.9])})
+    with pytest.raises(UnsupportedError, match="makes the sizes from the scales"):
+        export_model(graph)
