@@ -101,14 +101,23 @@ def _load_onnx(model: Any, folder: Path | None, freeze_initializers: bool | None
 
 def _load_torch(model: Any, examples: Examples) -> LoadedModel:
     from .frontends.torch.exported import from_exported, from_torch
+    from .frontends.torch.fx import from_fx
 
-    if not hasattr(model, "run_decompositions"):  # a module; an exported program has its inputs already
-        if not examples.are_given:
-            raise InputError(
-                f"{type(model).__name__} is a PyTorch module, which is traced on example inputs",
-                remedy="pass args=(tensor, ...), and kwargs={...} where it takes some",
-            )
+    if hasattr(model, "run_decompositions"):  # an exported program has its inputs already
+        given = from_exported(model)
+    elif _is_fx(model):
+        given = from_fx(model, examples.args, examples.kwargs, dynamic_shapes=examples.dynamic_shapes)
+    elif examples.are_given:
         given = from_torch(model, examples.args or (), examples.kwargs, dynamic_shapes=examples.dynamic_shapes)
     else:
-        given = from_exported(model)
+        raise InputError(
+            f"{type(model).__name__} is a PyTorch module, which is traced on example inputs",
+            remedy="pass args=(tensor, ...), and kwargs={...} where it takes some",
+        )
     return LoadedModel(given.graph, given.notes, given)
+
+
+def _is_fx(model: Any) -> bool:
+    import torch
+
+    return isinstance(model, torch.fx.GraphModule)

@@ -68,3 +68,41 @@ def test_gpt2_with_sampling_is_one_recording(example: Any) -> None:
     assert [segment.is_captured for segment in plan.segments] == [True]
     assert not plan.copies
     launches(plan)
+
+
+def test_a_cache_of_transformers_is_updated_in_place_by_one_recording() -> None:
+    """`StaticCache` as its users hand it over, step by step through torch.compile."""
+    from capgraph.torch_backend import live_programs
+    from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=32,
+    )
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    model = LlamaForCausalLM(config).eval()
+
+    def tokens_of(step: Any) -> list[int]:
+        cache, token, tokens = StaticCache(config=config, max_cache_len=32), torch.tensor([[3]]), []
+        for index in range(6):
+            position = torch.tensor([index])
+            found = step(input_ids=token, past_key_values=cache, cache_position=position, position_ids=position[None])
+            token = found.logits[:, -1].argmax(-1, keepdim=True)
+            tokens.append(int(token))
+        return tokens
+
+    before = live_programs()
+    with torch.no_grad():
+        expected = tokens_of(model)
+        found = tokens_of(torch.compile(model, backend="capgraph", options={"executor": "graph"}))
+    assert found == expected
+    made = [each for each in live_programs() if not any(each is other for other in before)]
+    # The first call makes the cache's tensors: it is a graph of its own, and the next call begins another.
+    counters = [each.stats().counters for each in made]
+    assert sorted((each.captures, each.replayed_calls) for each in counters) == [(1, 0), (1, 4)]

@@ -63,6 +63,55 @@ def test_compiled(name: str) -> None:
     _assert_same(name, compiled, module, twin, (4, 3))
 
 
+WITHOUT_BFLOAT16 = {
+    "complex_numbers": "PyTorch has no complex numbers of bf16",
+    "mixed_precision": "it chooses bf16 itself, for a part",
+}
+IN_BFLOAT16 = [name for name in MODULES if name not in WITHOUT_BFLOAT16]
+
+
+def _in_bfloat16(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(tensor.bfloat16() if tensor.is_floating_point() else tensor for tensor in given)
+
+
+def _assert_same_by_norm(name: str, call: Any, twin: Any, batches: tuple[int, ...]) -> None:
+    """Numbers that are no floats, types and structures are equal; floats differ by 2e-2 of their norm at most."""
+    for batch in batches:
+        given = _in_bfloat16(MODULES[name].inputs(batch))
+        kept = [tensor.clone() for tensor in given]
+        with torch.no_grad():
+            found, wanted = call(*given), twin(*kept)
+        leaves, structure = torch.utils._pytree.tree_flatten((found, given))
+        expected, whole = torch.utils._pytree.tree_flatten((wanted, tuple(kept)))
+        assert structure == whole
+        for one, other in zip(leaves, expected, strict=True):
+            if not isinstance(other, torch.Tensor) or not other.is_floating_point():
+                _assert_close([one], [other], 0.0)
+                continue
+            assert (one.dtype, one.shape) == (other.dtype, other.shape)
+            assert (one.double() - other.double()).norm() <= 2e-2 * other.double().norm()
+
+
+@pytest.mark.parametrize("name", IN_BFLOAT16)
+def test_exported_in_bfloat16(name: str) -> None:
+    module, twin = (each.bfloat16() for each in _made(name))
+    given = _in_bfloat16(MODULES[name].inputs(4))
+    dynamic = tuple({0: "batch"} if tensor.shape[0] == 4 else None for tensor in given)
+    program = capgraph.optimize(module, args=given, dynamic_shapes=dynamic, executor="eager")
+    assert not foreign_nodes(program.graph)
+    _assert_same_by_norm(name, program, twin, (4, 3))
+
+
+@pytest.mark.parametrize("name", IN_BFLOAT16)
+def test_compiled_in_bfloat16(name: str) -> None:
+    torch._dynamo.reset()
+    module, twin = (each.bfloat16() for each in _made(name))
+    compiled = torch.compile(
+        module, backend="capgraph", options={"executor": "eager"}, dynamic=True, fullgraph=MODULES[name].is_whole
+    )
+    _assert_same_by_norm(name, compiled, twin, (4, 3))
+
+
 @pytest.mark.parametrize("name", ["statistics", "ring", "unet", "structures", "lstm", "complex_numbers"])
 def test_recorded(name: str) -> None:
     """Buffers are states of the recording, and stay the module's own memory."""

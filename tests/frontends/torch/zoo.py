@@ -48,7 +48,7 @@ def _model(name: str, config: str, **settings: Any) -> Callable[[], Any]:
 
 
 def _t5_inputs(batch: int, length: int) -> dict[str, Any]:
-    return {**_text(batch, length), "decoder_input_ids": _tokens(batch, 5)}
+    return {**_text(batch, length), "decoder_input_ids": _tokens(batch, length - 2)}
 
 
 def _whisper_inputs(batch: int, length: int) -> dict[str, Any]:
@@ -102,7 +102,7 @@ CASES = {
             num_heads=4,
         ),
         _t5_inputs,
-        {**_TEXT, "decoder_input_ids": {0: "batch"}},
+        {**_TEXT, "decoder_input_ids": {0: "batch", 1: "written"}},
         fixed=_NO_CACHE,
     ),
     "vit": Case(_model("ViTModel", "ViTConfig", image_size=16, patch_size=4, **_SMALL), _pictures(16), _PICTURES),
