@@ -20,6 +20,7 @@ SHELL := bash
 
 PYTHON ?= python3.11
 WORKERS ?= 2
+GPU_WORKERS ?= 8
 BENCH ?= $(sort $(shell grep -ls '__main__' benchmarks/*.py))
 FUZZ_MINUTES ?= 60
 # Another interpreter may be named that has the packages already: make gpu-test GPU_PYTHON=python3
@@ -86,9 +87,9 @@ check-types-pyright: environment
 test: lint
 	OPENBLAS_NUM_THREADS=1 $(VENV)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --durations 15
 
-# An hour or two; `make test` takes two samples of each operator.
+# Half an hour; what is done stays when it is stopped. `make test` takes two samples of each operator.
 test-ops: environment
-	$(VENV)/python -W ignore -m tests.frontends.torch.operator_samples --write
+	OPENBLAS_NUM_THREADS=1 $(VENV)/python -W ignore -m tests.frontends.torch.operator_run --workers $(WORKERS) --write
 
 conformance: environment
 	@mkdir -p build
@@ -96,7 +97,8 @@ conformance: environment
 	$(VENV)/python -m capgraph.conformance --executor ort --out build/conformance-ort.json
 
 # Half of the time goes to passes: graphs that break one are kept in tests/passes/regressions, which `make test` replays.
-# In the other half each round of Hypothesis draws new examples; what failed stays in .hypothesis and is tried first.
+# In the other half each round of Hypothesis draws new examples from a seed, which brings a failure back:
+# HYPOTHESIS_PROFILE=fuzz .venv/bin/python -m pytest -m hypothesis --hypothesis-seed=SEED
 fuzz: environment
 	@mkdir -p build/fuzz
 	$(VENV)/python -W error -m tests.fuzz_passes --keep --minutes $$(awk 'BEGIN {print $(FUZZ_MINUTES) / 2}')
@@ -126,8 +128,12 @@ gpu-present:
 	  echo "Run it on a machine with an NVIDIA GPU and a driver for CUDA 13 (580 or newer)." >&2; \
 	  echo "Everything that needs no GPU is in: make test" >&2; exit 1; }
 
+# What measures has the GPU to itself, after everything else.
 gpu-test: gpu-present package-links $(call requirements_of,$(GPU_PYTHON))
-	PYTHONPATH=build/package $(GPU_PYTHON) -m pytest tests/gpu --durations 15
+	@export PYTHONPATH=build/package$${PYTHONPATH:+:$$PYTHONPATH} OPENBLAS_NUM_THREADS=1; failed=0; \
+	$(GPU_PYTHON) -m pytest tests/gpu -m "not alone" --numprocesses $(GPU_WORKERS) --dist worksteal --durations 15 || failed=1; \
+	$(GPU_PYTHON) -m pytest tests/gpu -m alone || failed=1; \
+	exit $$failed
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

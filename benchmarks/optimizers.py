@@ -3,13 +3,14 @@
     python benchmarks/optimizers.py [--models NAME ...] [--tools NAME ...] [--fixed | --dynamic]
                                     [--repeats N] [--rounds N] [--json OUT] [--keep FOLDER]
 
-Every optimisation runs in a fresh process, and its clock covers load, optimise and save, not imports. Nodes are counted
-with local functions inlined and subgraphs entered; `Constant` nodes count. Outputs are compared with those of the raw
-model with ONNX Runtime's own optimisations off, in the dynamic variant also at a batch and length that nobody has seen.
-Latency is measured in one process that holds a session of every result (ONNX Runtime's defaults, two threads): each
-round runs all of them once in a drawn order, and a ratio is the median over the rounds of the ratio within a round.
-A tool that fails is a row with its error. `--rounds 0` leaves the latency out. The environment is
-requirements/bench.txt.
+Every optimisation runs in a fresh process, and its clock covers load, optimise and save, not imports. Nodes are
+counted with local functions inlined and subgraphs entered; `Constant` nodes count. `capgraph` writes standard
+operators only, `capgraph-ort` also those of ONNX Runtime (`--for ort`), as the tool `ort` does. Outputs are compared
+with those of the raw model with ONNX Runtime's own optimisations off, in the dynamic variant also at a batch and
+length that nobody has seen. Latency is measured in one process that holds a session of every result (ONNX Runtime's
+defaults, two threads): each round runs all of them once in a drawn order, and a ratio is the median over the rounds of
+the ratio within a round. A tool that fails is a row with its error. `--rounds 0` leaves the latency out. The
+environment is requirements/bench.txt.
 """
 
 import argparse
@@ -27,6 +28,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 RAW = "raw"
 OURS = "capgraph"
+OURS_FOR_ORT = "capgraph-ort"
 THREADS = 2
 WARM_UP = 3
 # The largest difference allowed, as a fraction of the largest reference value; everything else must be equal.
@@ -97,13 +100,13 @@ LOADED_BY_CAPGRAPH = (
 )
 
 
-def optimize_with_capgraph(source: Path, target: Path) -> float:
-    """`capgraph optimize SOURCE -o TARGET --for standard`, without the start of the interpreter."""
+def optimize_with_capgraph(source: Path, target: Path, dialect: str = "standard") -> float:
+    """`capgraph optimize SOURCE -o TARGET --for DIALECT`, without the start of the interpreter."""
     cli = importlib.import_module("capgraph.cli")
     for loaded_on_first_use in LOADED_BY_CAPGRAPH:  # imports are left out for every tool
         importlib.import_module(loaded_on_first_use)
     start = time.perf_counter()
-    code = cli.main(["optimize", str(source), "-o", str(target), "--for", "standard"])
+    code = cli.main(["optimize", str(source), "-o", str(target), "--for", dialect])
     seconds = time.perf_counter() - start
     if code:
         raise RuntimeError(f"the command ended with {code}")
@@ -116,8 +119,9 @@ TOOLS: dict[str, Callable[[Path, Path], float]] = {
     "onnxsim": optimize_with_onnxsim,
     "onnxscript": optimize_with_onnxscript,
     OURS: optimize_with_capgraph,
+    OURS_FOR_ORT: partial(optimize_with_capgraph, dialect="ort"),
 }
-PEERS = [tool for tool in TOOLS if tool != OURS]
+PEERS = [tool for tool in TOOLS if tool not in {OURS, OURS_FOR_ORT}]
 
 
 # --- what the worker processes do: plain data in, plain data out ------------------------------------------------------
@@ -322,7 +326,7 @@ def _ratios(times: Sequence[float], base: Sequence[float]) -> list[float]:
 def _progress(row: Row) -> str:
     seconds = "" if row.seconds is None else f" {row.seconds:7.2f} s"
     nodes = "" if row.nodes is None else f" {row.nodes:5d} nodes"
-    return f"{row.model:16} {row.variant:8} {row.tool:10}{nodes}{seconds}  {row.problem or ''}".rstrip()
+    return f"{row.model:16} {row.variant:8} {row.tool:12}{nodes}{seconds}  {row.problem or ''}".rstrip()
 
 
 def report(rows: Sequence[Row]) -> str:
@@ -349,10 +353,10 @@ def _text(value: float | None, form: str) -> str:
 def _table(title: str, rows: Sequence[Row], cell: Callable[[Row], str]) -> str:
     tools = list(dict.fromkeys(row.tool for row in rows))
     cells = {(row.model, row.variant, row.tool): cell(row) for row in rows}
-    lines = [f"{title:26}" + "".join(f"{tool:>12}" for tool in tools)]
+    lines = [f"{title:26}" + "".join(f"{tool:>13}" for tool in tools)]
     for model, variant in dict.fromkeys((row.model, row.variant) for row in rows):
         lines.append(
-            f"{model:17}{variant:9}" + "".join(f"{cells.get((model, variant, tool), '-'):>12}" for tool in tools)
+            f"{model:17}{variant:9}" + "".join(f"{cells.get((model, variant, tool), '-'):>13}" for tool in tools)
         )
     return "\n".join(lines)
 

@@ -14,7 +14,7 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],  # says more of the machine than of the test
 )
-# Open-ended search: `make fuzz`. Failures are kept in .hypothesis and tried first the next time.
+# Open-ended search: `make fuzz`. The seed of a round brings its failures back.
 settings.register_profile(
     "fuzz",
     deadline=None,

@@ -123,6 +123,9 @@ def main() -> int:
     print(json.dumps(found, indent=1), flush=True)
     if few:
         found["compiled"] = run_case("compiled", few)
+    from .peers import environment  # takes memory of the device, so not before everything is measured
+
+    found["environment"] = environment()
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "buckets.json").write_text(json.dumps(found, indent=1) + "\n")
     allowed = 1.1 * found["largest"].get("bytes", 0) + found["all"].get("recording_bytes", 0)

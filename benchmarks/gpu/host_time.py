@@ -2,7 +2,9 @@
 
     python -m benchmarks.gpu.host_time [--models NAME ...] [--dtype float16] [--out FOLDER]
 
-Inputs in place with static outputs, and one copy in and one out. A graph whose launch costs more with every node has
+Inputs in place with static outputs, and one copy in and one out: with copies within the graph, as calls become after a
+while, and with copies around it, as the first ones are. `phases` are what such calls consist of, each by itself: the
+whole is more than their sum only by what Python does in between. A graph whose launch costs more with every node has
 something else in it than kernels one behind another: kinds of nodes and edges are listed. Findings go to
 FOLDER/host_time.json.
 """
@@ -28,8 +30,10 @@ from .subjects import Subject
 
 IN_PLACE = {"inputs": {"": "refuse"}, "copy_outputs": False, "progress": None}
 COPIED = {"inputs": {"": "copy"}, "progress": None}
-CALLS = 60
+CALLS = 200
 TOGETHER = 8
+WINDOWS = 60
+"""How often so many are called together: few windows catch what else the processor does, and a cold start."""
 
 
 def idle_us(call: Callable[[], Any]) -> float:
@@ -46,7 +50,7 @@ def idle_us(call: Callable[[], Any]) -> float:
 def busy_us(call: Callable[[], Any]) -> float:
     """Host time of one of a few calls back to back: the median."""
     found: list[float] = []
-    for _ in range(CALLS // TOGETHER):
+    for _ in range(WINDOWS):
         torch.cuda.synchronize()
         start = time.perf_counter()
         for _ in range(TOGETHER):
@@ -78,6 +82,65 @@ def contents(program: Program) -> dict[str, Any]:
     }
 
 
+def both_us(call: Callable[[], Any]) -> dict[str, float]:
+    """Host time of a call on an idle and on a busy device."""
+    return {"idle_us": idle_us(call), "busy_us": busy_us(call)}
+
+
+def phases(program: Program, inputs: Mapping[str, Any]) -> dict[str, float]:
+    """What a copied call consists of, each by itself on a busy device.
+
+    Around the graph: stream, look, copies, launch. Within: stream, look, new arrays, launch with copies; and exchanges,
+    where arrays are elsewhere than in the call before.
+    """
+    executable: Any = program._executable
+    shortcut, device = executable._shortcut, executable._device
+    framework, stream, framed = shortcut._framework, device.stream, shortcut._framed
+    arrays = [(inputs[name], like) for name, like in shortcut._copied]
+    sources = [framework.address_like(given, like) for given, like in arrays]
+    copies = [(target, source, nbytes) for (target, nbytes), source in zip(shortcut._targets, sources, strict=True)]
+    results = [like for _name, like in shortcut._outputs]
+    kept = [framework.fresh(like) for like in results]
+    calls: dict[str, Callable[[], Any]] = {
+        "which stream": framework.stream,
+        "look at inputs": lambda: [framework.address_like(given, like) for given, like in arrays],
+        "copy inputs": lambda: [device.driver.copy(*each, stream) for each in copies],
+        "launch": lambda: [launch(stream) for launch in shortcut._launches],
+        "copy results": lambda: [framework.copy_of(like) for like in results],
+        "new arrays for results": lambda: [framework.fresh(like) for like in results],
+    }
+    if framed is not None:
+        targets = [address for _native, address in kept]
+        calls["exchange addresses of inputs"] = lambda: framed._graph.read_from(sources)
+        calls["exchange addresses of results"] = lambda: framed._graph.write_to(targets)
+        calls["launch with copies"] = lambda: framed._launch(stream)
+    found = {name: busy_us(call) for name, call in calls.items()}
+    if framed is not None:
+        framed._sources, framed._targets = [], []  # the next call exchanges what was exchanged here
+    torch.cuda.synchronize()  # before memory that is written to is given back
+    return found
+
+
+def copied_times(program: Program, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Host times of a program that copies, before and after its copies are in the graph."""
+    executable: Any = program._executable
+    shortcut = executable._shortcut
+    shortcut._until_framed = 0  # it is counted down, and acts on the way to 0
+    found: dict[str, Any] = {"copied around the graph": both_us(lambda: program.run(inputs))}
+    shortcut._until_framed = 1
+    program.run(inputs)
+    found["copied"] = {**both_us(lambda: program.run(inputs)), "copies in graph": shortcut._framed is not None}
+    kept: list[Any] = []
+
+    def to_other_places() -> None:
+        kept.append(program.run(inputs))
+
+    found["copied to other places"] = both_us(to_other_places)
+    found["phases"] = phases(program, inputs)
+    found["remarks"] = [line for line in program.remarks if "copies within" in line]
+    return found
+
+
 def times(graph: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Host times of one program in both policies."""
     found: dict[str, Any] = {}
@@ -87,14 +150,13 @@ def times(graph: Any, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> 
         ) as program:
             for _ in range(4):
                 program.run(inputs)
-            found[name] = {
-                "idle_us": idle_us(lambda program=program: program.run(inputs)),  # type: ignore[misc]
-                "busy_us": busy_us(lambda program=program: program.run(inputs)),  # type: ignore[misc]
-            }
-            if name == "in place":
-                (recording,) = next(iter(program._executable._inner._dispatcher._captured.values())).recordings
-                found["launch alone"] = {"idle_us": idle_us(recording.replay), "busy_us": busy_us(recording.replay)}
-                found |= contents(program)
+            if name == "copied":
+                found |= copied_times(program, inputs)
+                continue
+            found[name] = both_us(lambda program=program: program.run(inputs))  # type: ignore[misc]
+            (recording,) = next(iter(program._executable._inner._dispatcher._captured.values())).recordings
+            found["launch alone"] = both_us(recording.replay)
+            found |= contents(program)
     return found
 
 

@@ -5,7 +5,8 @@
 Fitted to: chains of additions, of layer norms and of products, and MLPs of other widths. Predicted: MLPs and BERT, none
 of which was fitted to, eager and recorded; with `--held-out` the plans of `held_out.py`, which nobody had looked at
 when the form of the model was chosen. The kernels are those of `record_plans`, so the fitted rates are theirs. What a
-launch costs the host changes from one machine and run to the next, so costs are fitted in the process that measures.
+launch costs the host changes from one machine and moment to the next: costs are fitted in the process that measures,
+and a chain of tiny kernels before and after each predicted plan tells what launches cost at that time.
 All measurements go to FOLDER/simulate_check.json, with bytes and FLOPs of every kernel, so fits can be repeated without
 a device.
 """
@@ -79,7 +80,9 @@ def multiplications(length: int, rows: int, width: int) -> Graph:
     return b.finish([x])
 
 
-LAUNCHES = {f"add x{length}": (lambda length=length: additions(length, TINY)) for length in (8, 32, 96, 192)}
+CLOCK = 192
+"""The length of the chain that tells what a launch costs the host."""
+LAUNCHES = {f"add x{length}": (lambda length=length: additions(length, TINY)) for length in (8, 32, 96, CLOCK)}
 WORK: Mapping[str, Callable[[], Graph]] = {
     "add x8 of 256 MiB": lambda: additions(8, HUGE),
     "layer_norm x48 [1, 256]": lambda: norms(48, 1, 256),
@@ -253,6 +256,20 @@ def chains(graphs: Mapping[str, Callable[[], Graph]]) -> dict[str, Callable[[], 
     return {name: lambda make=make: make_plan(make(), {}, CUDA, FULL) for name, make in graphs.items()}
 
 
+def surrounded(name: str, make: Callable[[], Plan]) -> dict[str, Callable[[], Plan]]:
+    """A plan between two chains whose time is the host's."""
+    before, after = (
+        chains({f"add x{CLOCK} {when} {name}": lambda: additions(CLOCK, TINY)}) for when in ("before", "after")
+    )
+    return {**before, name: make, **after}
+
+
+def at_that_time(costs: Costs, fitted: Pair, around: Sequence[Pair]) -> Costs:
+    """Costs with launches as dear as they were around a measurement, by the chain that `costs` were fitted to."""
+    factor = np.mean([pair.eager_us for pair in around]) / fitted.eager_us
+    return replace(costs, launch_us=float(costs.launch_us * factor))
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Costs, and the rows of the plans that they were fitted to and of those that they predict."""
@@ -276,8 +293,12 @@ def check(findings: Findings, others: Mapping[str, Callable[[], Plan]], *, is_qu
     work = measure_all(findings, {**chains(WORK), **plans_by_name(fitted_mlps(is_quick))})
     costs = fit(launches, work)
     findings.stage("costs", lambda: asdict(costs))
-    pairs = measure_all(findings, others)
-    found = Outcome(costs, *([row(pair, costs) for pair in each] for each in ((*launches, *work), pairs)))
+    predicted: list[dict[str, Any]] = []
+    for name, make in others.items():
+        match measure_all(findings, surrounded(name, make)):
+            case [before, pair, after]:
+                predicted.append(row(pair, at_that_time(costs, launches[-1], (before, after))))
+    found = Outcome(costs, [row(pair, costs) for pair in (*launches, *work)], predicted)
     findings.stage("fitted", lambda: {"rows": found.fitted})
     findings.stage("predicted", lambda: {"rows": found.predicted})
     return found

@@ -243,10 +243,10 @@ def dequantize_linear(
 def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
     """`x` as u8, with the scale (f32) and zero point (u8) of its range, which is widened to include 0.
 
-    The scale is 1 when every element is 0.
+    The scale is 1 when every element is 0, or the range so small that a 255th of it is none.
     """
     low, high = np.min(x, initial=np.float32(0)), np.max(x, initial=np.float32(0))
-    scale = np.float32(1) if low == high else (high - low) / np.float32(255)
+    scale = (high - low) / np.float32(255) or np.float32(1)
     zero = np.rint(np.clip(-low / scale, 0, 255))
     quantised = np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8)
     return np.asarray(quantised), np.asarray(scale, dtype=np.float32), np.asarray(zero).astype(np.uint8)

@@ -100,7 +100,7 @@ def test_onnxruntime_alone_fails_the_known_fault_when_it_is_written_as_one_opera
 SAMPLED = 40
 """Every how many-th case runs here; `make conformance` runs all of them."""
 
-WRONG_IN_BOTH = re.compile("test_(dft|stft|maxunpool|training_dropout|resize_downsample_scales|attention_4d_causal)")
+WRONG_IN_BOTH = re.compile("test_(maxunpool|training_dropout|resize_downsample_scales|attention_4d_causal)")
 """Where ONNX Runtime gives other numbers than the suite wants."""
 
 
@@ -112,7 +112,7 @@ def test_no_case_gives_wrong_numbers_that_onnxruntime_alone_does_not_give(
     run_models_by(Way("ort", 2))
     outcomes = [run_case(each) for each in chosen if each.kind != "Real"]
     failed = {outcome.name for outcome in outcomes if outcome.status == "failed"}
-    assert len(failed) > 10
+    assert len(failed) > 5
     assert {outcome.name for outcome in faults(outcomes, chosen)} <= KNOWN_FAULTS.keys()
     counts = piece_counts(outcomes)
     assert counts["whole"] > 50

@@ -6,7 +6,7 @@ import pytest
 
 from tests.project.imports import ROOT
 
-ON_THE_INDEX = {"cupy": "cupy-cuda13x", "onnxruntime": "onnxruntime-gpu"}
+ON_THE_INDEX = {"cupy": "cupy-cuda13x", "nvmath": "nvmath-python", "onnxruntime": "onnxruntime-gpu"}
 """Packages whose name is another when they are installed for CUDA 13."""
 
 
