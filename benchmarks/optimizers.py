@@ -1,16 +1,17 @@
 """ONNX optimisers side by side on the benchmark models: nodes left, seconds, equal outputs, ONNX Runtime CPU latency.
 
     python benchmarks/optimizers.py [--models NAME ...] [--tools NAME ...] [--fixed | --dynamic]
-                                    [--repeats N] [--rounds N] [--json OUT] [--keep FOLDER]
+                                    [--repeats N] [--rounds N] [--processes N] [--json OUT] [--keep FOLDER]
 
 Every optimisation runs in a fresh process, and its clock covers load, optimise and save, not imports. Nodes are
 counted with local functions inlined and subgraphs entered; `Constant` nodes count. `capgraph` writes standard
 operators only, `capgraph-ort` also those of ONNX Runtime (`--for ort`), as the tool `ort` does. Outputs are compared
 with those of the raw model with ONNX Runtime's own optimisations off, in the dynamic variant also at a batch and
-length that nobody has seen. Latency is measured in one process that holds a session of every result (ONNX Runtime's
+length that nobody has seen. Latency is measured in processes that hold a session of every result (ONNX Runtime's
 defaults, two threads): each round runs all of them once in a drawn order, and a ratio is the median over the rounds of
-the ratio within a round. A tool that fails is a row with its error. `--rounds 0` leaves the latency out. The
-environment is requirements/bench.txt.
+the ratio within a round. Where a session's memory lies moves its times by some percent for as long as it lives, so the
+rounds are spread over several processes. A tool that fails is a row with its error. `--rounds 0` leaves the latency
+out. The environment is requirements/bench.txt.
 """
 
 import argparse
@@ -174,12 +175,13 @@ def _fraction_of_tolerance(expected: np.ndarray, actual: np.ndarray) -> float:
     return float(error / (tolerance * max(np.abs(expected[finite]).max(initial=0.0), np.finfo(expected.dtype).tiny)))
 
 
-def latencies(name: str, paths: dict[str, str], rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of every round by tool; within a round the tools run in a drawn order."""
+def latencies(name: str, paths: dict[str, str], rounds: int, process: int) -> dict[str, list[float]]:
+    """Milliseconds of every round by tool; sessions are made and, in a round, run in an order drawn by `process`."""
     feeds = models.inputs(name)
-    sessions = {tool: _session(path, optimized=True) for tool, path in paths.items()}
-    order = list(sessions)
-    generator = random.Random(models.SEED)
+    generator = random.Random(models.SEED + process)
+    order = list(paths)
+    generator.shuffle(order)
+    sessions = {tool: _session(paths[tool], optimized=True) for tool in order}
     times: dict[str, list[float]] = {tool: [] for tool in order}
     for _ in range(WARM_UP + rounds):
         generator.shuffle(order)
@@ -259,7 +261,8 @@ class Settings:
 
     tools: Sequence[str]
     repeats: int
-    rounds: int
+    rounds: int  # of latency in each process
+    processes: int
     timeout: float  # seconds for one worker
 
 
@@ -298,8 +301,9 @@ def _measure_latency(rows: Sequence[Row], paths: dict[str, Path], settings: Sett
         return
     files = {tool: str(paths[tool]) for tool in runnable}
     timeout = settings.timeout + 10 * settings.rounds * len(files)
+    measure = partial(isolated, latencies, rows[0].model, files, settings.rounds, timeout=timeout)
     try:
-        times = isolated(latencies, rows[0].model, files, settings.rounds, timeout=timeout)
+        times = _joined([measure(process) for process in range(settings.processes)])
     except WorkerError as error:
         for row in runnable.values():
             row.problem = row.problem or f"latency: {error}"
@@ -314,6 +318,10 @@ def _measure_latency(rows: Sequence[Row], paths: dict[str, Path], settings: Sett
     if OURS in runnable and peers:
         best = min(peers, key=lambda tool: runnable[tool].ratio or float("inf"))
         runnable[OURS].ratio_to_best_peer = statistics.median(_ratios(times[OURS], times[best]))
+
+
+def _joined(parts: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
+    return {tool: [time for part in parts for time in part[tool]] for tool in parts[0]}
 
 
 def _ratios(times: Sequence[float], base: Sequence[float]) -> list[float]:
@@ -403,7 +411,8 @@ def _arguments() -> argparse.Namespace:
     models.add_choices(parser)
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS), metavar="NAME", help=", ".join(TOOLS))
     parser.add_argument("--repeats", type=int, default=3, help="optimisations of each model with each tool")
-    parser.add_argument("--rounds", type=int, default=40, help="rounds of latency, 0 for none")
+    parser.add_argument("--rounds", type=int, default=15, help="rounds of latency, 0 for none")
+    parser.add_argument("--processes", type=int, default=3, help="processes that each run so many rounds")
     parser.add_argument("--timeout", type=float, default=600, help="seconds that one optimisation may take")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write everything, e.g. benchmarks/results/NAME.json")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the optimised models there")
@@ -424,7 +433,8 @@ def main() -> int:
     if options.worker:
         work(*options.worker)
         return 0
-    settings = Settings(options.tools, max(1, options.repeats), options.rounds, options.timeout)
+    repeats, processes = max(1, options.repeats), max(1, options.processes)
+    settings = Settings(options.tools, repeats, options.rounds, processes, options.timeout)
     rows: list[Row] = []
     for variant in options.variants:
         for name in options.models:
