@@ -1,7 +1,6 @@
 """Products of fp8 and i8 on a GPU: every way and algorithm against f64, and programs whose scales change."""
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -40,14 +39,6 @@ F16, BF16, F32 = DType.F16, DType.BF16, DType.F32
 SHAPES = [((1,), 64, 64), ((5,), 32, 48), ((16,), 256, 512), ((3, 11), 128, 80), ((128,), 1024, 768), ((300,), 16, 16)]
 TAILS = [(), ("bias",), ("bias", "relu"), ("relu",), ("residual",), ("bias", "residual", "relu"), ("bias", "gelu-tanh")]
 PAIRS = [(E4M3, E4M3), (E4M3, E5M2), (E5M2, E4M3)]
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[CudaDevice]:
-    made = open_device(0, tunes=False)
-    with made.driver.active:
-        yield made
-    made.close()
 
 
 def tried(task: Task, device: CudaDevice) -> list[Candidate]:

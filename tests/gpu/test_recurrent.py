@@ -1,7 +1,6 @@
 """Recurrent cells on a GPU: every way, launched one by one and in a graph, and whole programs."""
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,6 @@ with warnings.catch_warnings(action="ignore"):  # what other packages warn of wh
 import capgraph
 from capgraph.executors.cuda.availability import cuda_problem
 from capgraph.executors.cuda.device import CudaDevice
-from capgraph.executors.cuda.executor import open_device
 from capgraph.executors.cuda.launch import Candidate, LibraryCall
 from capgraph.executors.cuda.recurrent import lower_recurrent
 from capgraph.ir.constant import Array
@@ -38,14 +36,6 @@ CASES = {
     "large": Case("lstm", steps=3, batch=17, features=64, hidden=1100, operands=frozenset({"b"})),
     "rnn": Case("rnn", steps=20, batch=4, features=32, hidden=64, operands=EVERY, attrs=(("direction", "reverse"),)),
 }
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[CudaDevice]:
-    made = open_device(0, tunes=False)
-    with made.driver.active:
-        yield made
-    made.close()
 
 
 def settled(case: Case) -> Case:
