@@ -21,6 +21,11 @@ ALLOWED = 1.10
 ALLOWED_SECONDS = 1e-6
 """Replay may take so much longer than eager, which is the noise that is left in the median of pairs."""
 
+STREAMED_BYTES = 1 << 18
+COLD_SECONDS = 10e-6
+"""A call that streams so much through the caches finds its own way cold, and replay's is longer (82 Python calls for a
+cast beside eager's 51): as much as this, measured with 4 MiB read before each call of a tiny graph: 47 us and 39 us."""
+
 PAIRS = 40
 ATTEMPTS = 6
 """How often both are made anew: where a result lies beside what is read can cost a fifth, on either side."""
@@ -107,10 +112,14 @@ def test_replay_is_not_slower_than_eager(name: str) -> None:
     made = make(b, *values)
     graph = b.finish(made if isinstance(made, Mapping) else {"y": made})
     inputs = {f"x{index}": array for index, array in enumerate(arrays)}
+    streamed = sum(array.nbytes for array in arrays) >= STREAMED_BYTES
+    is_strided = not all(array.flags.c_contiguous for array in arrays)
+    ways = 2 if is_strided else 1  # where eager serves strided inputs they are bound once more
+    allowed = ALLOWED_SECONDS + (ways * COLD_SECONDS if streamed else 0)
     made_so_far, shares = [], []  # none is given back, so that the next one lies elsewhere
     while len(shares) < ATTEMPTS and (not shares or shares[-1] > 1):
         made_so_far.append(made_anew(graph, inputs))
-        shares.append(excess(*made_so_far[-1]))
+        shares.append(excess(*made_so_far[-1], allowed))
     assert shares[-1] <= 1, shares
 
 
@@ -125,12 +134,12 @@ def made_anew(graph: Graph, inputs: Mapping[str, np.ndarray]) -> tuple[Callable[
     return (lambda: program.run(inputs)), (lambda: eager.run(inputs))
 
 
-def excess(replay: Callable[[], object], eager: Callable[[], object]) -> float:
+def excess(replay: Callable[[], object], eager: Callable[[], object], allowed_seconds: float) -> float:
     """What replay takes as a share of what it may take, in the median of pairs."""
     replay()
     calls = max(1, int(SECONDS_A_TURN / max(seconds(eager, 1), 1e-6)))
     pairs = [(seconds(replay, calls), seconds(eager, calls)) for _ in range(PAIRS)]
-    return median(replayed / (ALLOWED * stepwise + ALLOWED_SECONDS) for replayed, stepwise in pairs)
+    return median(replayed / (ALLOWED * stepwise + allowed_seconds) for replayed, stepwise in pairs)
 
 
 def seconds(call: Callable[[], object], count: int) -> float:
