@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .executors.ort.library import failures, onnxruntime, problem_here
 from .inputs import gather_inputs
 from .ir.constant import Array
 from .ir.errors import CapgraphError, ExecutionError, UnsupportedError
@@ -57,11 +58,11 @@ def compare(graph: Graph, raw: Path, optimised: Path, *, count: int, sizes: Mapp
 
     ONNX Runtime runs them if it is installed and can, the raw one without optimisations of its own; else the reference
     evaluator. Symbols that `sizes` leaves out get small sizes. Raises `ExecutionError` when the model cannot run on
-    drawn inputs, `UnsupportedError` when it gives other outputs each time.
+    drawn inputs, `UnsupportedError` when it gives other outputs each time or ONNX Runtime refuses `optimised` alone.
     """
     bound = {**draw_sizes(graph), **sizes}
     drawn = [_arrays(graph, bound, index) for index in range(count)]
-    runtime, before, after = _runners(raw, optimised)
+    runtime, before, after = _runners(graph, raw, optimised)
     worst: dict[str, OutputError] = {}
     for index, inputs in enumerate(drawn):
         expected = _run(before, inputs, bound)
@@ -141,37 +142,47 @@ def _refuse_random(once: Sequence[Any], again: Sequence[Any]) -> None:
 # ---- what runs the models
 
 
-def _runners(raw: Path, optimised: Path) -> tuple[str, Run, Run]:
+def _runners(graph: Graph, raw: Path, optimised: Path) -> tuple[str, Run, Run]:
+    problem = problem_here()[0] or _not_taken(graph)
+    if problem:
+        return _reference(raw, optimised, problem)
+    levels = onnxruntime().GraphOptimizationLevel
     try:
-        import onnxruntime
-    except ImportError:
-        return _reference(raw, optimised, "onnxruntime is not installed")
-    levels = onnxruntime.GraphOptimizationLevel
-    problems = onnxruntime.capi.onnxruntime_pybind11_state
-    cannot = (problems.NotImplemented, problems.InvalidGraph, problems.Fail, problems.InvalidArgument)
-    try:
-        before = _session(onnxruntime, raw, levels.ORT_DISABLE_ALL)
-    except cannot as error:
+        before = _session(raw, levels.ORT_DISABLE_ALL)
+    except failures() as error:
         return _reference(raw, optimised, f"onnxruntime cannot: {str(error).splitlines()[0]}")
-    return (
-        f"onnxruntime {onnxruntime.__version__}",
-        before,
-        _session(onnxruntime, optimised, levels.ORT_ENABLE_ALL),
+    try:
+        after = _session(optimised, levels.ORT_ENABLE_ALL)
+    except failures() as error:
+        raise UnsupportedError(
+            f"ONNX Runtime runs the model, but refuses the optimised one: {str(error).splitlines()[0]}",
+            remedy="optimise for standard operators, or at a lower level",
+        ) from error
+    return f"onnxruntime {onnxruntime().__version__}", before, after
+
+
+def _not_taken(graph: Graph) -> str:
+    """Why the model's inputs and outputs do not go through onnxruntime, empty when they do."""
+    from .executors.ort.session import interface_problem  # imports onnx
+
+    values = (*graph.inputs, *graph.outputs)
+    return next(
+        (f"%{value.name} {interface_problem(value.type)}" for value in values if interface_problem(value.type)), ""
     )
 
 
-def _session(onnxruntime: Any, path: Path, level: Any) -> Run:
-    options = onnxruntime.SessionOptions()
+def _session(path: Path, level: Any) -> Run:
+    options = onnxruntime().SessionOptions()
     options.graph_optimization_level = level
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime().InferenceSession(path, options, providers=["CPUExecutionProvider"])
     wanted = {value.name for value in session.get_inputs()}
 
     def run(inputs: Mapping[str, Any]) -> Sequence[Any]:
         feeds = {name: value for name, value in inputs.items() if name in wanted}
         try:
             found: Sequence[Any] = session.run(None, feeds)
-        except Exception as error:  # its exceptions have no base of their own
+        except failures() as error:
             raise ExecutionError(str(error)) from error
         return found
 

@@ -1,7 +1,9 @@
 """The `onnxruntime` package: found, checked, and asked what it offers."""
 
+import sys
 from functools import cache
 from importlib import metadata
+from importlib.util import find_spec
 from typing import Any
 
 from ...ir.errors import MissingPackageError, UnsupportedError
@@ -18,33 +20,46 @@ def required() -> None:
 
 @cache
 def onnxruntime() -> Any:
-    """The module. Raises what `required` does."""
+    """The module. Raises what `required` does, and `MissingPackageError` when it is there and cannot be imported."""
     required()
-    import onnxruntime as module
-
+    try:
+        import onnxruntime as module
+    except ImportError as error:
+        raise MissingPackageError(
+            f"onnxruntime is installed and cannot be imported: {error}",
+            remedy='install it anew; executor="eager" does without it',
+        ) from error
     return module
 
 
 def problem_here() -> tuple[str, str]:
     """Why ONNX Runtime cannot be used here and what to do about it; two empty texts when it can. Imports nothing."""
-    installed = [name for name in (_CPU, _GPU) if _version(name)]
-    if len(installed) == len((_CPU, _GPU)):
+    if _is_installed(_CPU) and _is_installed(_GPU):
         return (
             f"both {_CPU} and {_GPU} are installed, and the one that was installed last wins silently",
             f"pip uninstall -y {_CPU} {_GPU}, then install just the one you want",
         )
-    if not installed:
+    if not _is_found("onnxruntime"):
         return "onnxruntime is not installed", "pip install 'capgraph[ort]'"
-    if not _version("onnx"):
+    if not _is_found("onnx"):
         return "onnx is not installed, which writing models for onnxruntime needs", "pip install 'capgraph[ort]'"
     return "", ""
 
 
-def _version(package: str) -> str:
+def _is_installed(distribution: str) -> bool:
     try:
-        return metadata.version(package)
+        metadata.version(distribution)
     except metadata.PackageNotFoundError:
-        return ""
+        return False
+    return True
+
+
+def _is_found(module: str) -> bool:
+    """Whether a module is there, whatever the distribution is called that brings it: there are several builds."""
+    try:
+        return module in sys.modules or find_spec(module) is not None
+    except ImportError:  # of what stands in the way of all imports
+        return False
 
 
 @cache
@@ -52,13 +67,5 @@ def failures() -> tuple[type[Exception], ...]:
     """What ONNX Runtime raises when it refuses a model or a run; its exception types have no common base."""
     from onnxruntime.capi import onnxruntime_pybind11_state as native
 
-    names = (
-        "EPFail",
-        "Fail",
-        "InvalidArgument",
-        "InvalidGraph",
-        "InvalidProtobuf",
-        "NotImplemented",
-        "RuntimeException",
-    )
-    return (*(getattr(native, name) for name in names if hasattr(native, name)), ValueError, RuntimeError)
+    own = (each for each in vars(native).values() if isinstance(each, type) and issubclass(each, Exception))
+    return (*own, ValueError, RuntimeError)

@@ -1,4 +1,3 @@
-import sys
 from pathlib import Path
 
 import capgraph
@@ -63,11 +62,27 @@ def test_two_models_are_compared_through_onnxruntime(tmp_path: Path) -> None:
 
 
 def test_without_onnxruntime_the_reference_evaluator_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.setattr("capgraph.comparison.problem_here", lambda: ("onnxruntime is not installed", ""))
     raw = save(with_default(), tmp_path)
     found = compare(load_model(raw).graph, raw, raw, count=1, sizes={})
     assert found.runtime == "the reference evaluator (onnxruntime is not installed)"
     assert found.is_close
+
+
+def test_types_that_onnxruntime_does_not_take_go_to_the_reference_evaluator(tmp_path: Path) -> None:
+    raw = save(model("main (bfloat16[4] x) => (bfloat16[4] y) { y = Neg(x) }"), tmp_path)
+    found = compare(load_model(raw).graph, raw, raw, count=1, sizes={})
+    assert found.is_close
+    assert found.runtime.startswith("the reference evaluator (%x is bf16")
+
+
+def test_only_the_optimised_model_is_refused(tmp_path: Path) -> None:
+    raw = save(affine(), tmp_path)
+    unknown = model("main (float[batch, 3] x) => (float[batch, 3] y) { y = com.example.Mystery(x) }")
+    refused = save(unknown, tmp_path, "refused.onnx")
+    with pytest.raises(capgraph.UnsupportedError, match=r"refuses the optimised one: .*Mystery") as caught:
+        compare(load_model(raw).graph, raw, refused, count=1, sizes={})
+    assert "standard operators" in (caught.value.remedy or "")
 
 
 def test_a_model_that_cannot_run_says_why(tmp_path: Path) -> None:
