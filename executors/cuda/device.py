@@ -127,6 +127,18 @@ class CudaDevice:
         content = self.staging.download(whole.address, array.nbytes, self.stream)
         return np.array(np.ndarray(array.shape, array.dtype, content))
 
+    def apart(self, array: DeviceArray, framework: Framework) -> DeviceArray:
+        """An array that plans do not write to: itself, or a copy of one in the arena, such as the last result.
+
+        Steps and other inputs of the next call may be written where it lies before it is read.
+        """
+        if not self.arenas.covers(array.address):
+            return array
+        made, item = framework.empty(array.shape, array.dtype), array.dtype.itemsize
+        into, source = (made.address, made.strides), (array.address, array.strides)
+        self.driver.copy_strided(into, source, array.shape, item, self.stream)
+        return made
+
     # ---- memory that plans share
 
     def shared_memory(self, name: str, nbytes: int) -> Memory:

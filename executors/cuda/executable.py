@@ -83,7 +83,11 @@ class CudaExecutable:
 
     def _wrapped_one(self, given: Any) -> Any:
         name = framework_of(given)
-        return given if name == HOST_ARRAYS else self._device.framework_named(name).wrap(given)
+        if name == HOST_ARRAYS:
+            return given
+        framework = self._device.framework_named(name)
+        wrapped = framework.wrap(given)
+        return self._device.apart(wrapped, framework) if isinstance(wrapped, DeviceArray) else wrapped
 
     def _native(self, result: Any) -> Any:
         if isinstance(result, DeviceArray):

@@ -53,6 +53,11 @@ class Arenas:
         shared = self._largest() if self._largest is not None else None
         return shared is not None and arena.address == shared.address
 
+    def covers(self, address: int) -> bool:
+        """Whether an address lies in the piece that new arenas lie in."""
+        shared = self._largest() if self._largest is not None else None
+        return shared is not None and shared.address <= address < shared.address + shared.nbytes
+
     @property
     def nbytes(self) -> int:
         """The size of the piece that new arenas lie in."""

@@ -86,14 +86,26 @@ class Shortcut:
         stream = self._stream()
         if stream != self._device.stream:
             self._device.use_stream(stream)
+        copies = self._apart(sources) if self._static else []
         if self._framed is None:
             results = self._launched(sources, stream)
         else:
             results = self._framed.run(sources, stream)
             if self._static:
                 results.update(self._static)
+        copies.clear()  # what reads them is enqueued
         self._uncounted += 1
         return results
+
+    def _apart(self, sources: list[int]) -> list[DeviceArray]:
+        """Copies of inputs that are results of the call before, put among the sources in their stead."""
+        device, copies = self._device, list[DeviceArray]()
+        for index, ((_name, like), source) in enumerate(zip(self._copied, sources, strict=True)):
+            if device.arenas.covers(source):
+                given = DeviceArray(source, like.dtype, like.shape, like.strides, None, device.downloaded)
+                copies.append(device.apart(given, self._framework))
+                sources[index] = copies[-1].address
+        return copies
 
     def _launched(self, sources: list[int], stream: int) -> dict[str, Any]:
         self._enqueue(sources, stream)

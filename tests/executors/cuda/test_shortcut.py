@@ -6,9 +6,12 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from capgraph.executors.cuda import device
 from capgraph.executors.cuda.executable import CudaExecutable
 from capgraph.executors.cuda.shortcut import Shortcut
 from capgraph.executors.eager import EagerExecutor
+from capgraph.ir.builder import Builder
+from capgraph.ir.constant import Array
 
 from tests.executors.cuda.fake import FakeDriver, GpuArray, fake_device, gpu_arrays, meanings
 from tests.executors.cuda.test_executable import recorded
@@ -16,6 +19,13 @@ from tests.executors.replay.programs import block, rows
 
 IN_PLACE = {"inputs": {"": "refuse"}, "copy_outputs": False}
 COPIED = {"inputs": {"": "copy"}}
+
+
+def seen(content: Array, address: int) -> GpuArray:
+    """Memory of the fake GPU as an array."""
+    made = GpuArray.__new__(GpuArray)
+    made.content, made.address = content, address
+    return made
 
 
 @pytest.fixture(params=[IN_PLACE, COPIED], ids=["in place", "copied"])
@@ -65,6 +75,30 @@ def test_other_sizes_go_the_long_way_and_come_back(tmp_path: Path) -> None:
             given = program.run({"x": GpuArray(x)})["y"].content
             np.testing.assert_allclose(given, oracle.run({"x": x})["y"], rtol=1e-5)
         assert program.stats().counters.calls == 8
+
+
+@pytest.mark.parametrize("policy", ["copy", "auto"])
+@pytest.mark.parametrize("turned", [False, True], ids=["as it is", "turned"])
+@pytest.mark.parametrize("fed", ["x", "y"])
+def test_a_result_in_place_may_be_an_input_of_the_next_call(
+    fed: str, turned: bool, policy: str, tmp_path: Path
+) -> None:
+    b = Builder()
+    x, y = b.input("x", "f32[4, 4]"), b.input("y", "f32[4, 4]")
+    h = b.op("softmax", b.op("matmul", x, y))
+    graph = b.finish({"h": b.op("softmax", b.op("matmul", h, y))})  # may lie where x was
+    oracle = EagerExecutor().compile(graph)
+    with meanings(), gpu_arrays(), patch.object(device, "FIRST_FRAMING", 4):
+        program = recorded(graph, fake_device(tmp_path), mode="full", inputs={"": policy}, copy_outputs=False)
+        content, back = rows(4, 0, 4), GpuArray(rows(4, 0, 4))
+        for call in range(10):
+            drawn = {name: rows(4, call + 10, 4) for name in ("x", "y") if name != fed}
+            expected = oracle.run({fed: content, **drawn})["h"]
+            result = program.run({fed: back, **{name: GpuArray(each) for name, each in drawn.items()}})["h"]
+            np.testing.assert_allclose(result.content, expected, rtol=1e-5)
+            content = np.array(result.content.T if turned else result.content)
+            back = seen(result.content.T, result.address) if turned else result
+        assert not any("copies within the graph" in line for line in program.remarks)
 
 
 def test_a_profile_may_move_the_memory_that_it_refers_to(program: CudaExecutable) -> None:
