@@ -29,7 +29,8 @@ class Signature:
     """The inputs of a graph, as callers give them by name.
 
     Tensors are NumPy arrays of the declared dtype, contiguous or not, or foreign arrays; Python numbers and nested
-    lists are taken where they can have that dtype, nothing else is converted. Inputs with a default may be left out.
+    lists are taken where they can have that dtype, bytes as UTF-8 where strings are wanted, nothing else is converted.
+    Inputs with a default may be left out.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -165,8 +166,8 @@ def _tensor(name: str, ty: TensorType, given: Any) -> Any:
             f"input {name!r} is a {type(given).__module__}.{type(given).__qualname__}, not a NumPy array",
             remedy="pass numpy.asarray(...) of it",
         )
-    if ty.dtype is DType.STRING and array.dtype.kind in "UST":
-        return array.astype(object)
+    if ty.dtype is DType.STRING and array.dtype.kind in "OSTU":
+        return _strings(name, array)
     if not array.dtype.isnative and isinstance(array, np.ndarray):
         array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype != dtype:
@@ -175,6 +176,23 @@ def _tensor(name: str, ty: TensorType, given: Any) -> Any:
             remedy=f"cast it: {name_for_code(name)}.astype({_numpy_name(ty.dtype)})",
         )
     return array
+
+
+def _strings(name: str, array: Array) -> Array:
+    """An array of `str`; bytes are taken for UTF-8, as ONNX keeps strings."""
+    objects = array.astype(object, copy=False)
+    if all(isinstance(item, str) for item in objects.flat):
+        return objects
+    made = np.empty(objects.shape, object)
+    for index, item in np.ndenumerate(objects):
+        try:
+            made[index] = item if isinstance(item, str) else bytes.decode(item)
+        except (TypeError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"input {name!r} has {item!r} at {list(index)}, which is neither a str nor UTF-8",
+                remedy="pass str objects",
+            ) from error
+    return made
 
 
 def _from_python(name: str, ty: TensorType, given: Any) -> Array:

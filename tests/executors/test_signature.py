@@ -142,6 +142,21 @@ def test_fixed_width_strings_become_objects() -> None:
     assert value.tolist() == ["a", "bc"]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [np.array(["aé".encode(), b""]), np.array(["aé".encode(), ""], object), ["aé".encode(), b""], ["aé", ""]],
+)
+def test_bytes_are_strings_in_utf_8(given: Any) -> None:
+    (value,), _ = signature(x=TensorType(DType.STRING, (2,))).bind({"x": given})
+    assert value.tolist() == ["aé", ""]
+
+
+@pytest.mark.parametrize("wrong", [1, None, b"\xff", np.float32(1)])
+def test_what_is_no_string_is_named(wrong: Any) -> None:
+    with pytest.raises(InputError, match=r"input 'x' has .* at \[1\], which is neither a str nor UTF-8"):
+        signature(x=TensorType(DType.STRING, (2,))).bind({"x": np.array(["a", wrong], object)})
+
+
 def test_sequences_and_optionals() -> None:
     bound = signature(s=SequenceType(f32(2)), o=OptionalType(f32(2)))
     values, _ = bound.bind({"s": [[1, 2], np.zeros(2, np.float32)], "o": None})
