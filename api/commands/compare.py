@@ -1,6 +1,6 @@
 """`capgraph compare`: a model in several executors, held to the reference evaluator and timed."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -44,7 +44,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> None:
-    """Compares, writes the table, and fails when an output is not close to the reference."""
+    """Compares, writes the table, and fails when an output is not close to the reference or an executor cannot run."""
     from ..executor_comparison import compare
     from ..ir.errors import ExecutionError
     from ..onnx_files import refuse_overwriting
@@ -69,10 +69,16 @@ def run(arguments: Namespace) -> None:
             f"outputs differ from the reference in: {', '.join(wrong)}",
             remedy=f"find the guilty rewrite with: capgraph bisect {arguments.model}",
         )
+    failed = [result.executor for result in found.results if result.problem]
+    if failed:
+        raise ExecutionError(f"cannot run: {', '.join(failed)}", remedy="leave them out of --executors, or see above")
 
 
 def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise ArgumentTypeError(f"{text!r} is not a list of names separated by commas")
+    return names
 
 
 def _inputs(arguments: Namespace) -> list[dict[str, Any]]:
