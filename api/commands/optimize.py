@@ -14,7 +14,7 @@ from ..progress import Progress
 from ..tables import Cell, Table, json_text
 from .arguments import add_dims, count
 from .base import Command
-from .pass_choice import add_passes, chosen_pipeline
+from .pass_choice import DEFAULT_LEVEL, add_passes, chosen_pipeline
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -172,7 +172,8 @@ def _write(graph: "Graph", arguments: Namespace, sizes: Mapping[str, int]) -> tu
 def _write_options(graph: "Graph", arguments: Namespace) -> Path:
     from ..executors.ort.session_options import session_options, write_session_options
 
-    return write_session_options(session_options(graph), arguments.output)
+    level = DEFAULT_LEVEL if arguments.level is None else arguments.level
+    return write_session_options(session_options(graph, level), arguments.output)
 
 
 # ---- the text

@@ -8,11 +8,13 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ...ir.errors import ModelError, ResourceError, UnsupportedError
 from ...ir.graph import Graph
+from ...ir.types import TensorType
 from .faults import wrong_optimizers
+from .gpu.partition import evident_problem
 from .gpu.provider import CUDA, cuda_provider
 from .library import failures, onnxruntime
 from .session import DISABLED_OPTIMIZERS, first_line
@@ -27,12 +29,19 @@ def options_path(model: Path) -> Path:
 
 
 def session_options(graph: Graph, level: int = 2) -> dict[str, Any]:
-    """The options for sessions of an optimised graph."""
-    on_gpu, wrong = cuda_provider(0, 0, level).suited_to(graph).recording().options, wrong_optimizers(graph)
+    """The options for sessions of an optimised graph. Graph mode is among them where one recording serves all calls."""
+    provider, wrong = cuda_provider(0, 0, level).suited_to(graph), wrong_optimizers(graph)
+    on_gpu = provider.recording().options if _is_recordable(graph) else provider.options
     return {
         "disabled_optimizers": {CPU: [*DISABLED_OPTIMIZERS, *wrong], **({CUDA: [*wrong]} if wrong else {})},
         "providers": {CPU: {}, CUDA: {key: on_gpu[key] for key in on_gpu if key not in _OF_THE_MACHINE}},
     }
+
+
+def _is_recordable(graph: Graph) -> bool:
+    """Whether graph mode takes a graph as a whole; a recording is replayed whatever the sizes of a call are."""
+    is_fixed = all(isinstance(value.type, TensorType) and value.type.is_static for value in graph.inputs)
+    return is_fixed and not any(evident_problem(node, frozenset()) for node in graph.nodes)
 
 
 def write_session_options(options: Mapping[str, Any], model: Path) -> Path:
@@ -55,25 +64,29 @@ def read_session_options(model: Path) -> dict[str, Any]:
             f"{path} has no options of sessions: {error}",
             remedy=f"capgraph optimize MODEL -o {model.name} --session-options writes them",
         ) from error
-    if not isinstance(found, dict) or not all(isinstance(found.get(key), dict) for key in _KEYS):
-        raise ModelError(f"{path} has no options of sessions: it lacks {' or '.join(_KEYS)}")
-    return found
+    for key, inner in _PARTS.items():
+        part = found.get(key) if isinstance(found, dict) else None
+        if not isinstance(part, dict) or not all(isinstance(each, inner) for each in part.values()):
+            raise ModelError(f"{path} has no options of sessions: {key} has no {inner.__name__} for each provider")
+    return cast("dict[str, Any]", found)
 
 
-_KEYS = ("providers", "disabled_optimizers")
+_PARTS = {"providers": dict, "disabled_optimizers": list}
 
 
 def open_session(model: str | Path, provider: str = CPU, **own: str) -> Any:
     """An `onnxruntime.InferenceSession` of a model with the options beside it, on `provider`.
 
-    `own` are further options of the provider, such as `device_id`. Raises `ModelError` without readable options,
-    `UnsupportedError` when ONNX Runtime refuses, or gives another provider than the one that was asked for.
+    `own` are further options of the provider, such as `device_id`. Raises `ModelError` without a model or readable
+    options, `UnsupportedError` when ONNX Runtime refuses, or gives another provider than the one that was asked for.
     """
     path = Path(model)
+    if not path.is_file():
+        raise ModelError(f"there is no model file {path}", remedy="check the path")
     found = read_session_options(path)
     options = onnxruntime().SessionOptions()
     chosen = {**found["providers"].get(provider, {}), **own}
-    disabled = set(found["disabled_optimizers"].get(provider, ()))
+    disabled = {str(name) for name in found["disabled_optimizers"].get(provider, ())}
     if provider not in onnxruntime().get_available_providers():
         raise UnsupportedError(
             f"the installed ONNX Runtime has no {provider}", remedy="install the build of it that has, alone"

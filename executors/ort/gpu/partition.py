@@ -73,11 +73,12 @@ class Inquiry:
     def _at(self, opset: int | None) -> Capturable:
         support = self._supports[opset]
         working = [node for node in self._graph.nodes if not is_free(node)]
-        found = {node: _evident(node, self._told) or support.problem(node) for node in working}
+        found = {node: evident_problem(node, self._told) or support.problem(node) for node in working}
         return Capturable({node: problem for node, problem in found.items() if problem}, opset)
 
 
-def _evident(node: Node, told: frozenset[str]) -> str:
+def evident_problem(node: Node, told: frozenset[str]) -> str:
+    """Why graph mode cannot take a node, where that shows without asking; `told` are the sizes that inputs tell."""
     for trait, reason in _REASONS:
         if node.op.has(trait):
             return reason

@@ -39,6 +39,17 @@ def test_options_are_those_of_our_own_sessions_without_what_belongs_to_the_machi
     assert "prefer_nhwc" not in session_options(parse(GELU))["providers"]["CUDAExecutionProvider"]
 
 
+@pytest.mark.parametrize(
+    "graph",
+    [
+        "graph @g(%x: f32[B, 4]) { %y: f32[B, 4] = gelu(%x) return %y }",
+        "graph @g(%x: f32[4]) { %y: i64[1, k] = non_zero(%x) return %y }",
+    ],
+)
+def test_graph_mode_is_left_out_where_one_recording_would_not_do(graph: str):
+    assert "enable_cuda_graph" not in session_options(parse(graph))["providers"]["CUDAExecutionProvider"]
+
+
 def test_optimizers_that_would_be_wrong_are_switched_off_everywhere(tmp_path: Path):
     graph, path = parse(RECIPROCAL), tmp_path / "model.onnx"
     save_model(graph, path)
@@ -58,7 +69,14 @@ def test_a_model_is_opened_with_the_options_beside_it(tmp_path: Path):
     assert session.run(None, {"x": np.zeros((2, 4), np.float32)})[0].shape == (2, 4)
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]", '{"providers": {}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(None, "{", "[]", '{"providers": {}}'),
+        '{"providers": {"CPUExecutionProvider": []}, "disabled_optimizers": {}}',
+        '{"providers": {}, "disabled_optimizers": {"CPUExecutionProvider": 5}}',
+    ],
+)
 def test_options_that_are_not_there_or_not_readable(content: str | None, tmp_path: Path):
     model = tmp_path / "model.onnx"
     if content is not None:
@@ -70,9 +88,11 @@ def test_options_that_are_not_there_or_not_readable(content: str | None, tmp_pat
 def test_a_provider_that_is_not_there_and_a_model_that_is_refused(tmp_path: Path):
     model = tmp_path / "model.onnx"
     write_session_options(session_options(parse(GELU)), model)
+    with pytest.raises(ModelError, match="there is no model file"):
+        open_session(model)
+    model.write_bytes(b"no model")
     with pytest.raises(UnsupportedError, match="has no CUDAExecutionProvider"):
         open_session(model, "CUDAExecutionProvider")
-    model.write_bytes(b"no model")
     with pytest.raises(UnsupportedError, match=r"refuses model\.onnx") as caught:
         open_session(model)
     assert "--for standard" in (caught.value.remedy or "")
@@ -106,6 +126,14 @@ def test_a_session_that_silently_got_another_provider(tmp_path: Path, monkeypatc
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path):
     with pytest.raises(ResourceError, match="cannot be written"):
         write_session_options({}, tmp_path / "missing" / "model.onnx")
+
+
+@pytest.mark.parametrize(("level", "tf32"), [("2", "0"), ("3", None)])
+def test_the_command_leaves_tf32_on_at_the_level_that_allows_it(level: str, tf32: str | None, tmp_path: Path):
+    source, target = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    save_model(parse("graph @g(%x: f32[4, 4]) { %y: f32[4, 4] = matmul(%x, %x) return %y }"), source)
+    assert main(["optimize", str(source), "-o", str(target), "--level", level, "--session-options"]) == 0
+    assert read_session_options(target)["providers"]["CUDAExecutionProvider"].get("use_tf32") == tf32
 
 
 def test_the_command_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
