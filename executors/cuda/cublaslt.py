@@ -78,10 +78,8 @@ class CublasLt:
     def prepare(self, call: LibraryCall) -> Enqueue:
         """Descriptors, algorithm and scalars of a call, made once."""
         product = _Product(self, call.problem, _alignments(call))
-        chosen = call.algorithm if call.algorithm and call.algorithm["version"] == self.version else None
-        if chosen is not None:
-            algorithm = np.frombuffer(bytes.fromhex(chosen["data"]), dtype=np.uint8).copy()
-        else:
+        algorithm = self._kept(call.algorithm)
+        if algorithm is None:
             algorithm = product.guesses(call.workspace_bytes, 1)[0].data
         return _Enqueue(product, algorithm, call.workspace_bytes)
 
@@ -90,6 +88,17 @@ class CublasLt:
         product = _Product(self, call.problem, _alignments(call))
         guesses = product.guesses(call.workspace_bytes, MAX_ALGORITHMS)
         return [{"version": self.version, "data": guess.data.tobytes().hex()} for guess in guesses]
+
+    def _kept(self, choice: Any) -> Any:
+        """An algorithm that `algorithms` of this version gave, as bytes; None for what is none, as files may hold."""
+        if not isinstance(choice, Mapping) or choice.get("version") != self.version:
+            return None
+        try:
+            data = bytes.fromhex(choice["data"])
+        except (KeyError, TypeError, ValueError):
+            return None
+        is_whole = len(data) == self.bindings.matmul_algo_dtype.itemsize
+        return np.frombuffer(data, dtype=np.uint8).copy() if is_whole else None
 
 
 @dataclass(frozen=True)

@@ -59,12 +59,12 @@ class Cudnn:
 
     def _build(self, call: LibraryCall) -> Enqueue:
         graph = _Graph(self.frontend, self.handle, call.problem)
-        chosen = call.algorithm
-        if chosen and chosen["version"] == self.version:
-            index = graph.chosen(chosen["engine"], chosen["knobs"])
+        choice = call.algorithm
+        if isinstance(choice, Mapping) and choice.get("version") == self.version:
+            index = graph.chosen(choice)
             needed = graph.graph.get_workspace_size_plan_at_index(index)
             if needed > call.workspace_bytes:
-                raise UnsupportedError(f"cuDNN's engine {chosen['engine']} wants {needed} bytes of workspace")
+                raise UnsupportedError(f"cuDNN's engine {choice['engine']} wants {needed} bytes of workspace")
         else:
             graph.plan()
             index = graph.first(call.workspace_bytes)
@@ -216,19 +216,27 @@ class _Graph:
             found.append({"engine": int(engine), "knobs": {knob.name: int(value) for knob, value in knobs.items()}})
         return found
 
-    def chosen(self, engine: int, knobs: Mapping[str, int]) -> int:
-        """Builds the plan of an engine with its knobs; its index."""
-        kinds = self.frontend.knob_type
+    def chosen(self, choice: Mapping[str, Any]) -> int:
+        """Builds the plan of one of `choices`; its index. Raises `UnsupportedError` for what is none, or not here."""
+        engine, knobs = self._engine_in(choice)
         try:
             self.graph.validate()
             self.graph.build_operation_graph()
-            self.graph.create_execution_plan(engine, {getattr(kinds, name): value for name, value in knobs.items()})
+            self.graph.create_execution_plan(engine, knobs)
             self.graph.check_support()
             index = int(self.graph.get_execution_plan_count()) - 1
             self.graph.build_plan_at_index(index)
         except self.refusals as error:
             raise UnsupportedError(f"cuDNN has no engine {engine} for {self.problem}: {error}") from error
         return index
+
+    def _engine_in(self, choice: Mapping[str, Any]) -> tuple[int, dict[Any, int]]:
+        kinds = self.frontend.knob_type
+        try:
+            knobs = {getattr(kinds, name): int(value) for name, value in choice["knobs"].items()}
+            return int(choice["engine"]), knobs
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UnsupportedError(f"a choice that was kept is no engine of cuDNN's: {error}") from error
 
 
 def _bias(problem: ConvProblem) -> Tensor:

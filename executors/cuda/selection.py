@@ -33,6 +33,9 @@ ROTATED_BYTES = 192 << 20
 MOST_TURNS = 16
 REPETITIONS = 12
 
+PIECE = 16
+"""Bytes that kernels read at once, where an operand begins at a multiple of as many."""
+
 _KEY = re.compile(r"[0-9a-f]{40}")
 """What a choice's file is named; nothing else becomes part of a path."""
 
@@ -302,15 +305,23 @@ def _with_algorithm(candidate: Candidate, algorithm: Any) -> Candidate:
 
 
 def problem_key(device: str, task: Task, candidates: Sequence[Candidate]) -> str:
-    """The hash of a problem: equal ones, such as those of equal layers, share a choice."""
+    """The hash of a problem: equal ones, such as those of equal layers, share a choice.
+
+    Algorithms of libraries count on where operands begin, and one that rounds f32 to TF32 is for programs that may.
+    """
     layouts = [_layout(view) for view in (*task.operands, *task.results)]
     constants = sorted(task.constants)
-    parts = (device, *node_lines(task.node), *layouts, str(constants), *(each.name for each in candidates))
+    parts = [device, *node_lines(task.node), *layouts, str(constants), *(each.name for each in candidates)]
+    if task.tf32:
+        parts.append("tf32")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:40]
 
 
 def _layout(view: View | None) -> str:
-    return "none" if view is None else f"{view.dtype.value}{list(view.shape)} by {list(view.strides)}"
+    if view is None:
+        return "none"
+    behind = view.offset % PIECE
+    return f"{view.dtype.value}{list(view.shape)} by {list(view.strides)}{f' behind {behind}' if behind else ''}"
 
 
 def node_lines(node: Node) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from itertools import count
 from typing import Any
@@ -268,6 +268,33 @@ def test_a_problem_without_an_algorithm_is_refused() -> None:
     assert isinstance(call, LibraryCall)
     with pytest.raises(UnsupportedError, match="has no product"):
         CublasLt(Bindings(has_none=True), 0).prepare(call)
+
+
+WHOLE = "07" * 64
+
+
+@pytest.mark.parametrize(
+    ("choice", "is_kept"),
+    [
+        ({"version": 130000, "data": WHOLE}, True),
+        ({"version": 120000, "data": WHOLE}, False),
+        ({"version": 130000, "data": WHOLE[2:]}, False),
+        ({"version": 130000, "data": WHOLE + "07"}, False),
+        ({"version": 130000, "data": "no hex"}, False),
+        ({"version": 130000, "data": 7}, False),
+        ({"version": 130000}, False),
+        ("text", False),
+        ([130000, WHOLE], False),
+    ],
+)
+def test_an_algorithm_from_a_file_is_used_only_if_it_can_be_one(choice: Any, is_kept: bool) -> None:
+    made, bindings = Product().setting(), Bindings()
+    call = first_way(made, "fp8").launches[0]
+    assert isinstance(call, LibraryCall)
+    enqueue: Any = CublasLt(bindings, 0).prepare(replace(call, algorithm=choice))
+    assert enqueue.algorithm.nbytes == 64
+    assert (enqueue.algorithm == 7).all() == is_kept
+    assert bool(bindings.at_heuristic) != is_kept
 
 
 def test_what_was_prepared_is_given_back() -> None:

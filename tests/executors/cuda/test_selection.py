@@ -1,16 +1,23 @@
 """Choices between the ways of a step: measured once, kept, exported, and robust to damaged files."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from capgraph.executors.cuda import lowering, selection
 from capgraph.executors.cuda.launch import Candidate, Task
 from capgraph.executors.cuda.selection import Choice, Choices, Selector, problem_key
 from capgraph.ir.errors import InputError
+from capgraph.ir.graph import Graph
+from capgraph.ir.ops import native
+from capgraph.ir.plan import View
+from capgraph.ir.types import DType, TensorType
 
 from tests.executors.cuda.fake import fake_device, meanings, through_meaning
+from tests.executors.cuda.solving import setting
 from tests.executors.cuda.test_executable import recorded
 from tests.executors.replay.programs import block, rows
 
@@ -111,3 +118,27 @@ def test_equal_problems_share_a_choice_whatever_their_values_are_called() -> Non
     keys = [problem_key("gpu", task, []) for task in tasks if task.node.op.name == "matmul"]
     assert len(set(keys)) == 1
     assert problem_key("other", tasks[-1], []) != problem_key("gpu", tasks[-1], [])
+
+
+def test_other_rounding_or_places_are_other_problems() -> None:
+    case = product_case()
+    tasks = [
+        case,
+        replace(case, tf32=True),
+        *(replace(case, operands=(moved(case.operands[0], by), *case.operands[1:])) for by in (4, 8)),
+    ]
+    assert len({problem_key("gpu", task, []) for task in tasks}) == len(tasks)
+    far = replace(case, operands=(moved(case.operands[0], 48), *case.operands[1:]))
+    assert problem_key("gpu", far, []) == problem_key("gpu", case, [])
+
+
+def product_case() -> Task:
+    graph = Graph()
+    values = [graph.add_input(name, TensorType(DType.F32, (8, 8))) for name in "ab"]
+    graph.set_outputs([graph.append(native("matmul"), values).output])
+    return setting(graph, {name: np.ones((8, 8), np.float32) for name in "ab"}).task
+
+
+def moved(view: View | None, nbytes: int) -> View:
+    assert view is not None
+    return replace(view, offset=view.offset + nbytes)
