@@ -53,8 +53,12 @@ class DeviceArray(ForeignArray):
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether the elements lie in row-major order without gaps."""
-        return self.strides == contiguous_strides(self.shape, self.dtype.itemsize)
+        """Whether the elements lie in row-major order without gaps; strides of axes that have one element are free."""
+        expected = contiguous_strides(self.shape, self.dtype.itemsize)
+        if self.strides == expected or 0 in self.shape:
+            return True
+        steps = zip(self.shape, self.strides, expected, strict=True)
+        return all(stride == wanted or size == 1 for size, stride, wanted in steps)
 
     @property
     def flags(self) -> Flags:
@@ -148,6 +152,7 @@ class TorchArrays:
         self._dtypes = _torch_dtypes(torch)
         self._torch_dtypes = {dtype: each for each, dtype in self._dtypes.items()}
         self._tensors = (torch.Tensor, torch.nn.Parameter)
+        self._strided = torch.strided
         lost: tuple[type[BaseException], ...] = (torch.AcceleratorError,) if hasattr(torch, "AcceleratorError") else ()
         self.failures: tuple[type[BaseException], ...] = (torch.cuda.OutOfMemoryError, *lost)
         self.stream: Callable[[], int] = self._stream_of(torch)
@@ -158,6 +163,13 @@ class TorchArrays:
         dtype = self._dtypes.get(given.dtype)
         if dtype is None:
             raise InputError(f"a tensor of {given.dtype} is given, which no program takes", remedy="cast it")
+        if given.layout is not self._strided or given.is_nested or given.device.type not in ("cuda", "cpu"):
+            kind = "nested" if given.is_nested else f"{given.layout} on {given.device}"
+            raise InputError(
+                f"a tensor is given that has no plain memory: {kind}",
+                remedy="make it a dense one on the host or the GPU: tensor.to_dense(), torch.nested.to_padded_tensor",
+            )
+        given = given.resolve_conj().resolve_neg()
         if not given.is_cuda:
             return _on_host(self._torch, given, dtype)
         if given.device.index != self._index:
@@ -172,7 +184,13 @@ class TorchArrays:
     def address_like(self, given: Any, like: DeviceArray) -> int:
         """See `Framework.address_like`."""
         expected = like.native
-        if given is not expected and (type(given) not in self._tensors or given.get_device() != self._index):
+        if given is not expected and (
+            type(given) not in self._tensors
+            or given.get_device() != self._index
+            or given.layout is not self._strided
+            or given.is_neg()  # as with `is_conj`, memory then holds other numbers
+            or given.is_conj()
+        ):
             return 0
         if given.dtype is not expected.dtype or given.shape != like.shape or not given.is_contiguous():
             return 0

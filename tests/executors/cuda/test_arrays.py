@@ -1,7 +1,7 @@
 """Whose arrays they are, and that they are read without a copy: on modules that are played."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -9,8 +9,9 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import torch
 from capgraph.executors.cuda import arrays
-from capgraph.executors.cuda.arrays import CupyArrays, DeviceArray, framework_of
+from capgraph.executors.cuda.arrays import CupyArrays, DeviceArray, TorchArrays, framework_of
 from capgraph.executors.eager import EagerExecutor
 from capgraph.ir.errors import InputError
 
@@ -105,6 +106,67 @@ def test_a_shortcut_takes_contiguous_arrays_of_the_same_kind_only(cupy: CupyArra
         None,
     ):
         assert cupy.address_like(other, like) == 0
+
+
+# ---- torch, whose tensors in main memory have all that is asked for here
+
+
+NUMBERS = torch.tensor([1 + 2j, 3 - 1j])
+LAZY = {"negated": NUMBERS.conj().imag, "conjugated": NUMBERS.conj()}
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_what_torch_puts_off_is_done_before_memory_is_read(name: str) -> None:
+    given = LAZY[name]
+    assert given.is_neg() or given.is_conj()
+    expected = given.resolve_conj().resolve_neg()
+    np.testing.assert_array_equal(TorchArrays(0, unused).wrap(given), expected.numpy())
+    like = DeviceArray(1, expected.numpy().dtype, (2,), (expected.element_size(),), expected, unused)
+    assert of_main_memory().address_like(expected.clone(), like) != 0
+    assert of_main_memory().address_like(given, like) == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: torch.eye(2).to_sparse(), "torch.sparse_coo on cpu"),
+        (lambda: torch.empty(2, device="meta"), "torch.strided on meta"),
+        (lambda: torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged), "nested"),
+    ],
+    ids=["sparse", "meta", "nested"],
+)
+def test_a_tensor_without_plain_memory_is_refused(make: Callable[[], Any], text: str) -> None:
+    with pytest.raises(InputError, match=f"no plain memory: {text}"):
+        TorchArrays(0, unused).wrap(make())
+    like = DeviceArray(1, np.dtype(np.float32), (2, 2), (8, 4), torch.ones(2, 2), unused)
+    assert of_main_memory().address_like(make(), like) == 0
+
+
+def of_main_memory() -> TorchArrays:
+    made = TorchArrays(0, unused)
+    made._index = -1  # which is what `get_device` says of main memory
+    return made
+
+
+def unused(_array: DeviceArray) -> Any:
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "expected"),
+    [
+        ((1, 3), (4, 4), True),
+        ((3, 1), (4, 400), True),
+        ((2, 1, 3), (12, 0, 4), True),
+        ((0, 3), (1, 1), True),
+        ((2, 3), (4, 8), False),
+        ((2, 3), (24, 4), False),
+        ((), (), True),
+    ],
+)
+def test_axes_of_one_element_may_have_any_stride(shape: Any, strides: Any, expected: bool) -> None:
+    made = DeviceArray(256, np.dtype(np.float32), shape, strides, None, unused)
+    assert made.is_contiguous == expected
 
 
 class Exchanging(FakeArrays):
