@@ -26,6 +26,7 @@ _ENDS_PROCESS = frozenset(("gru", "instance_norm", "lstm", "rnn", "scan", "uniqu
 """Ops that end the process for empty operands. The others give results that are wrong or have other sizes."""
 
 _INTEGERS = frozenset((DType.I32, DType.I64))
+_MATRIX = 2  # axes
 
 
 def known_fault(node: Node) -> str:
@@ -50,13 +51,26 @@ def wrong_optimizers(graph: Graph) -> tuple[str, ...]:
     """ONNX Runtime's own optimisers that change what `graph` means.
 
     DivMulFusion makes z/x of (1/x)z, also of integers, where 1/x is rounded first: 1/3 times 9 is 0, and 9/3 is 3.
+    MatmulTransposeFusion hands the kernel of a product a transposed matrix and a vector, and it reads the matrix as it
+    lies.
     """
-    is_divided = any(node.op.name == "div" and _has_integers(node) for node in all_nodes(graph))
-    return ("DivMulFusion",) if is_divided else ()
+    return tuple(name for name, is_changed in _CHANGED.items() if any(map(is_changed, all_nodes(graph))))
 
 
-def _has_integers(node: Node) -> bool:
-    return node.outputs[0].tensor.dtype in _INTEGERS
+def _divides_integers(node: Node) -> bool:
+    return node.op.name == "div" and node.outputs[0].tensor.dtype in _INTEGERS
+
+
+def _is_by_vector(node: Node) -> bool:
+    """Whether a node is a product with a vector, or with what may be one, on the right."""
+    return node.op.name == "matmul" and len(_shape(node.operands[1].type)) < _MATRIX
+
+
+_CHANGED: dict[str, Callable[[Node], bool]] = {
+    "DivMulFusion": _divides_integers,
+    "MatmulTransposeFusion": _is_by_vector,
+}
+"""By optimiser, whether it may change what a node means."""
 
 
 def _risky_dims(node: Node) -> tuple[Dim, ...]:

@@ -11,7 +11,7 @@ from ....ir.dims import Truth, compare
 from ....ir.graph import Node, Value
 from ....ir.types import DType
 from ..export_context import ExportContext, Operand
-from .group import DOMAIN, Group, Operator, content_of, sole_producer
+from .group import DOMAIN, Group, Operator, content_of, have_equal_shapes, is_vector, sole_producer
 
 _DTYPES = (DType.F32, DType.F16)
 _RANK = 3
@@ -83,6 +83,8 @@ def _is_plain(node: Node) -> bool:
     assert k is not None
     if q.tensor.rank != _RANK or attrs["heads"] != attrs["kv_heads"] or attrs["softcap"] or lengths is not None:
         return False
+    if attrs["scale"] == 0:
+        return False  # which to these operators means that none is given
     if attrs["causal"] and compare(q.shape[1], k.shape[1]) is not Truth.YES:
         return False
     return mask is None or _is_added(node, mask)
@@ -133,7 +135,7 @@ def _biased(value: Value) -> tuple[Value, Array, Node] | None:
         return None
     for product, bias in (node.operands, node.operands[::-1]):
         content = content_of(bias)
-        if content is not None and content.array.ndim == 1 and content.array.shape == value.shape[-1:]:
+        if content is not None and is_vector(bias, value.shape[-1]) and have_equal_shapes(product, value):
             return product, content.array, node
     return None
 

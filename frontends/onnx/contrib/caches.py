@@ -85,6 +85,8 @@ def _is_step(attention: Node, joined: Node) -> bool:
     batch, heads, _, size = q.shape
     if not all(isinstance(each, int) for each in (heads, size, keys.shape[1])) or size % _DIVISOR:
         return False
+    if attention.attrs["scale"] == 0:
+        return False  # which to the operator means that none is given
     return values.shape[3] == size and compare(joined.output.shape[0], batch) is Truth.YES
 
 

@@ -9,9 +9,11 @@ from ....ir.constant import Constant
 from ....ir.graph import Node, Value
 from ....ir.types import DType
 from ..export_context import ExportContext, Operand
-from .group import DOMAIN, Group, Operator, content_of, is_vector, scalar_of, sole_producer
+from .group import DOMAIN, Group, Operator, content_of, have_equal_shapes, is_vector, scalar_of, sole_producer
 
 OPERATORS = frozenset(Operator("FusedMatMul", dtype) for dtype in (DType.F32, DType.F16, DType.BF16))
+
+_MATRIX = 2  # axes
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def biased(value: Value) -> Biased | None:
         return None
     for product, bias in (node.operands, node.operands[::-1]):
         is_product = product.producer is not None and product.producer.op.name in ("matmul", "gemm")
-        if is_product and is_vector(bias, value.shape[-1]) and product.tensor.rank == value.tensor.rank:
+        if is_product and is_vector(bias, value.shape[-1]) and have_equal_shapes(product, value):
             return Biased(frozenset({node}), bias, product)
     return None
 
@@ -84,6 +86,8 @@ def fused_matmul(node: Node, available: Collection[Operator], _order: Mapping[No
     inner = {each for each in (first, second) if each is not None} | ({product} - {node})
     if not inner or len(set(product.operands)) != len(product.operands):
         return None
+    if first is not None and b.tensor.rank < _MATRIX:
+        return None  # with a vector on the right ONNX Runtime reads the matrix as it lies
 
     def write(ctx: ExportContext) -> None:
         attributes = {"transA": first is not None, "transB": second is not None, "alpha": factor}
@@ -106,7 +110,7 @@ def _transposed(value: Value) -> tuple[Value, Node | None]:
     if node is None:
         return value, None
     rank = value.tensor.rank
-    if rank < 2 or tuple(node.attrs["perm"]) != (*range(rank - 2), rank - 1, rank - 2):
+    if rank < _MATRIX or tuple(node.attrs["perm"]) != (*range(rank - 2), rank - 1, rank - 2):
         return value, None
     return node.operands[0], node
 

@@ -165,3 +165,17 @@ PRODUCT = """graph @main(%x: f32[2, 3, K], %y: f32[2, 4, K]) {
   %z: f32[2, 3, 4] = matmul(%x, %t)
   return %z
 }"""
+
+
+BY_VECTOR = """graph @main(%x: f32[3], %y: f32[3, 2]) {
+  %t: f32[2, 3] = transpose(%y) {perm = [1, 0]}
+  %z: f32[2] = matmul(%t, %x)
+  return %z
+}"""
+
+
+def test_a_transposed_matrix_by_a_vector() -> None:
+    assert wrong_optimizers(parse(BY_VECTOR)) == ("MatmulTransposeFusion",)
+    assert wrong_optimizers(parse(PRODUCT)) == ()
+    x, y = np.array([1, 2, 3], np.float32), np.arange(6, dtype=np.float32).reshape(3, 2)
+    assert capgraph.optimize(parse(BY_VECTOR), executor="ort").run({"x": x, "y": y})["z"].tolist() == [16, 22]

@@ -58,6 +58,11 @@ def test_a_bias_that_is_no_vector_stays():
     assert written(text) == ["MatMul", "Add", "Gelu"]
 
 
+def test_a_bias_that_makes_the_product_wider_stays():
+    text = BIASED.replace("%w: f32[8, 6]", "%w: f32[8, 1]").replace("%m: f32[B, 4, 6]", "%m: f32[B, 4, 1]")
+    assert written(text) == ["MatMul", "Add", "Gelu"]
+
+
 def test_half_precision_is_for_gpus():
     assert written(BIASED.replace("f32", "f16"), runs=False) == ["MatMul", ".BiasGelu"]
     assert written(BIASED.replace("f32", "f64"), runs=False) == ["MatMul", "Add", "Gelu"]

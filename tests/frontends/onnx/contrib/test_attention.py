@@ -78,3 +78,21 @@ def test_what_the_operators_do_not_do_stays_standard():
     longer = ALONE.replace("%k: f32[B, T, 8], %v: f32[B, T, 8]", "%k: f32[B, 7, 8], %v: f32[B, 7, 8]")
     assert written(longer.replace("kv_heads = 2", "kv_heads = 2, causal = true")) == ["Attention"]
     assert written(longer) == [".MultiHeadAttention"]
+
+
+def test_no_scale_is_not_a_scale_of_zero():
+    assert written(ALONE.replace("kv_heads = 2", "kv_heads = 2, scale = 0.0"), runs=False) == ["Attention"]
+
+
+def test_a_bias_that_makes_an_operand_wider_stays():
+    text = """
+graph @g(%a: f32[B, T, 1], %b: f32[B, T, 1], %c: f32[B, T, 1]) {
+  %w: f32[8] = constant() {value = dense<f32[8]: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]>}
+  %q: f32[B, T, 8] = add(%a, %w)
+  %k: f32[B, T, 8] = add(%b, %w)
+  %v: f32[B, T, 8] = add(%c, %w)
+  %y: f32[B, T, 8] = attention(%q, %k, %v, _, _) {heads = 2, kv_heads = 2}
+  return %y
+}
+"""
+    assert written(text) == ["Add", "Add", "Add", ".MultiHeadAttention"]

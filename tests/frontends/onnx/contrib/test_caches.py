@@ -157,7 +157,8 @@ def test_what_it_does_not_do_stays() -> None:
     odd_head = STEP.replace(", 8]", ", 4]").replace("1, 32]", "1, 16]").replace("%k: f32[B, 1, 16]", "%k: f32[B, 1, 8]")
     odd_head = odd_head.replace("%v: f32[B, 1, 16]", "%v: f32[B, 1, 8]")
     masked = STEP.replace("_, _)", "%m, _)").replace("%pv: f32[B, 2, T, 8]", "%pv: f32[B, 2, T, 8], %m: bool[1, T + 1]")
+    no_scores = STEP.replace("_, _)", "_, _) {scale = 0.0}")
     before = STEP.replace("  %a:", "  %n: f32[B, 2, T + 1, 8] = neg(%ck)\n  %a:").replace("%y, %ck", "%y, %n, %ck")
-    for text in (only_the_first_key, two_queries, odd_head, masked, before):
+    for text in (only_the_first_key, two_queries, odd_head, masked, no_scores, before):
         model = export_model(graph_of(text), dialect=Dialect.ORT, operators=OPERATORS)
         assert ".GroupQueryAttention" not in operators(model)

@@ -76,3 +76,8 @@ def test_norms_that_the_operators_do_not_do():
     assert ".SkipLayerNormalization" not in written(broadcast)
     same = RESIDUAL.replace("NORM", "layer_norm(%r, %scale, _)").replace("add(%x, %z)", "add(%x, %x)")
     assert ".SkipLayerNormalization" not in written(same)
+
+
+def test_a_bias_that_makes_a_product_wider_is_no_bias_of_the_operator():
+    narrow = BLOCK.replace("%w: f32[8, 8]", "%w: f32[8, 1]").replace("%m: f32[B, 4, 8]", "%m: f32[B, 4, 1]")
+    assert written(narrow) == ["MatMul", "Add", ".SkipLayerNormalization"]
