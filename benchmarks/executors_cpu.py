@@ -12,6 +12,7 @@ The models are those of benchmarks/models.py, exported before: `python benchmark
 """
 
 import argparse
+import datetime
 import json
 import os
 import platform
@@ -21,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -149,15 +151,23 @@ def main() -> int:
         for variant in arguments.variants:
             rows.append(measure(name, variant, arguments.rounds))
             print(_line(rows[-1]), flush=True)
-    machine = {"processors": os.cpu_count(), "machine": platform.machine(), "onnxruntime": onnxruntime.__version__}
     if arguments.json is not None:
-        content = {"machine": machine, "overhead_us": overhead, "rows": [asdict(row) for row in rows]}
+        content = {**_circumstances(), "overhead_us": overhead, "rows": [asdict(row) for row in rows]}
         arguments.json.write_text(json.dumps(content, indent=1) + "\n")
     faster = sum(row.is_faster for row in rows)
     print(f"{faster} of {len(rows)} at least {FASTER_BY}x faster; overhead {overhead:.1f} us")
     slower = [f"{row.model} {row.variant}" for row in rows if not row.is_never_slower]
     print(f"slower: {', '.join(slower) or 'none'}")
     return int(bool(slower) or faster < len(rows) / 2 or overhead >= 1e6 * SLOWER_SECONDS)
+
+
+def _circumstances() -> dict[str, Any]:
+    """When, with what and where was measured."""
+    return {
+        "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        "versions": {package: metadata.version(package) for package in ("numpy", "onnx", "onnxruntime")},
+        "machine": {"system": platform.platform(), "python": platform.python_version(), "cores": os.cpu_count()},
+    }
 
 
 def _line(row: Row) -> str:

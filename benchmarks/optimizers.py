@@ -5,7 +5,8 @@
 
 Every optimisation runs in a fresh process, and its clock covers load, optimise and save, not imports. Nodes are
 counted with local functions inlined and subgraphs entered; `Constant` nodes count. `capgraph` writes standard
-operators only, `capgraph-ort` also those of ONNX Runtime (`--for ort`), as the tool `ort` does. Outputs are compared
+operators only, `capgraph-ort` also those of ONNX Runtime (`--for ort`), as the tool `ort` does; `capgraph-0` to
+`capgraph-3` are one level each, to be named (`--tools capgraph-0 capgraph-1 --rounds 0`). Outputs are compared
 with those of the raw model with ONNX Runtime's own optimisations off, in the dynamic variant also at a batch and
 length that nobody has seen. Latency is measured in processes that hold a session of every result (ONNX Runtime's
 defaults, two threads): each round runs all of them once in a drawn order, and a ratio is the median over the rounds of
@@ -15,6 +16,7 @@ out. The environment is requirements/bench.txt.
 """
 
 import argparse
+import datetime
 import importlib
 import json
 import os
@@ -101,13 +103,14 @@ LOADED_BY_CAPGRAPH = (
 )
 
 
-def optimize_with_capgraph(source: Path, target: Path, dialect: str = "standard") -> float:
-    """`capgraph optimize SOURCE -o TARGET --for DIALECT`, without the start of the interpreter."""
+def optimize_with_capgraph(source: Path, target: Path, dialect: str = "standard", level: int | None = None) -> float:
+    """`capgraph optimize SOURCE -o TARGET --for DIALECT [--level LEVEL]`, without the start of the interpreter."""
     cli = importlib.import_module("capgraph.cli")
     for loaded_on_first_use in LOADED_BY_CAPGRAPH:  # imports are left out for every tool
         importlib.import_module(loaded_on_first_use)
     start = time.perf_counter()
-    code = cli.main(["optimize", str(source), "-o", str(target), "--for", dialect])
+    chosen = [] if level is None else ["--level", str(level)]
+    code = cli.main(["optimize", str(source), "-o", str(target), "--for", dialect, *chosen])
     seconds = time.perf_counter() - start
     if code:
         raise RuntimeError(f"the command ended with {code}")
@@ -121,8 +124,9 @@ TOOLS: dict[str, Callable[[Path, Path], float]] = {
     "onnxscript": optimize_with_onnxscript,
     OURS: optimize_with_capgraph,
     OURS_FOR_ORT: partial(optimize_with_capgraph, dialect="ort"),
+    **{f"{OURS}-{level}": partial(optimize_with_capgraph, level=level) for level in range(4)},
 }
-PEERS = [tool for tool in TOOLS if tool not in {OURS, OURS_FOR_ORT}]
+PEERS = ["ort", "onnxslim", "onnxsim", "onnxscript"]
 
 
 # --- what the worker processes do: plain data in, plain data out ------------------------------------------------------
@@ -395,6 +399,7 @@ def save(rows: Sequence[Row], settings: Settings, path: Path) -> None:
     """Everything measured, with the versions and the machine it was measured on."""
     packages = ("torch", "transformers", "onnx", "onnxruntime", "onnxslim", "onnxsim", "onnxscript", "numpy")
     document = {
+        "date": datetime.date.today().isoformat(),
         "versions": {package: metadata.version(package) for package in packages},
         "machine": {"system": platform.platform(), "python": platform.python_version(), "cores": os.cpu_count()},
         "settings": asdict(settings) | {"threads": THREADS, "batch_length": models.FIXED_SIZE},
@@ -409,7 +414,9 @@ def save(rows: Sequence[Row], settings: Settings, path: Path) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="ONNX optimisers side by side on the benchmark models.")
     models.add_choices(parser)
-    parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS), metavar="NAME", help=", ".join(TOOLS))
+    parser.add_argument(
+        "--tools", nargs="+", choices=TOOLS, default=[*PEERS, OURS, OURS_FOR_ORT], metavar="NAME", help=", ".join(TOOLS)
+    )
     parser.add_argument("--repeats", type=int, default=3, help="optimisations of each model with each tool")
     parser.add_argument("--rounds", type=int, default=15, help="rounds of latency, 0 for none")
     parser.add_argument("--processes", type=int, default=3, help="processes that each run so many rounds")
