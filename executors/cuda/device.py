@@ -203,14 +203,20 @@ class CudaDevice:
         assert isinstance(found, Compiled)  # else it had not been chosen
         return found
 
-    def _fails(self, step: Step, candidate: Candidate | None) -> bool:
-        if candidate is None:
-            return False
+    def fails_to_compile(self, step: Step, candidate: Candidate) -> bool:
+        """Whether a kernel of a way does not compile, which is counted."""
         for result in self.compiler.compile(_kernels(candidate)).values():
             if isinstance(result, Failed):
                 kept = f"; the source is kept in {result.source}" if result.source is not None else ""
                 self.fallbacks.kernels[f"{step.node.op.name}, {candidate.name}: {_first_line(result.log)}{kept}"] += 1
                 return True
+        return False
+
+    def _fails(self, step: Step, candidate: Candidate | None) -> bool:
+        if candidate is None:
+            return False
+        if self.fails_to_compile(step, candidate):
+            return True
         return any(self._is_refused(step, call) for call in candidate.launches if isinstance(call, LibraryCall))
 
     def _is_refused(self, step: Step, call: LibraryCall) -> bool:

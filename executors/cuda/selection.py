@@ -17,7 +17,7 @@ from ...ir.constant import Constant
 from ...ir.errors import CapgraphError, InputError, UnsupportedError
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
-from ...ir.plan import View
+from ...ir.plan import Step, View
 from .cache import read_file, write_file
 from .driver import Enqueue, Memory
 from .launch import Argument, Candidate, HostCall, KernelLaunch, LibraryCall, Packed, Place, Task
@@ -131,7 +131,7 @@ class Selector:
         key = problem_key(self._device_name(), task, measurable)
         choice = self.choices.find(key)
         if choice is None:
-            choice = self._measured(task, measurable)
+            choice = self._measured(ways.step, task, measurable)
             if choice is None:
                 return ways
             self.choices.keep(key, choice)
@@ -158,13 +158,16 @@ class Selector:
 
     # ---- measuring
 
-    def _measured(self, task: Task, candidates: Sequence[Candidate]) -> Choice | None:
+    def _measured(self, step: Step, task: Task, candidates: Sequence[Candidate]) -> Choice | None:
         """The fastest of `candidates`; None when none could be measured."""
+        device = self._device
         self.measured += 1
-        self._device.compiler.compile(kernel.kernel for each in candidates for kernel in _kernel_launches(each))
+        device.compiler.compile(kernel.kernel for each in candidates for kernel in _kernel_launches(each))
         seconds: dict[str, float] = {}
         best: tuple[float, str, Any] | None = None
         for candidate in candidates:
+            if device.fails_to_compile(step, candidate):
+                continue
             for algorithm, variant in self._tried(candidate):
                 found = self._seconds(task, variant)
                 if found is None:

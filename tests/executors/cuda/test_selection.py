@@ -8,8 +8,9 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from capgraph.executors.cuda import lowering, selection
-from capgraph.executors.cuda.launch import Candidate, Task
+from capgraph.executors.cuda.launch import Candidate, Kernel, KernelLaunch, Task
 from capgraph.executors.cuda.selection import Choice, Choices, Selector, problem_key
+from capgraph.executors.eager import EagerExecutor
 from capgraph.ir.errors import InputError
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
@@ -142,3 +143,20 @@ def product_case() -> Task:
 def moved(view: View | None, nbytes: int) -> View:
     assert view is not None
     return replace(view, offset=view.offset + nbytes)
+
+
+def broken_and_whole(task: Task) -> Iterator[Candidate]:
+    yield Candidate("broken", (KernelLaunch(Kernel("broken", (1, 1, 1), (1, 1, 1)), (), 0),))
+    yield from two_ways(task)
+
+
+def test_a_way_that_does_not_compile_is_not_measured_but_counted(tmp_path: Path) -> None:
+    with patch.object(lowering, "families_of", lambda _op: (broken_and_whole,)):
+        gpu = fake_device(tmp_path)
+        gpu.selector = Selector(gpu, Choices(tmp_path / "choices"))
+        program = recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]})
+        expected = EagerExecutor().compile(block()).run({"x": rows(4)})["y"]
+        np.testing.assert_allclose(program.run({"x": rows(4)})["y"], expected, rtol=1e-5)
+    assert gpu.fallbacks.kernels["fused, broken: error: broken"] == 1, gpu.fallbacks
+    (choice,) = gpu.selector.choices._known.values()
+    assert choice.seconds.keys() == {"slow", "quick"}
