@@ -3,10 +3,9 @@
 Factors that are dequantised by ops of their own are those of `scaled_products.py`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ...ir.errors import UnsupportedError
 from ...ir.plan import contiguous_strides
 from ...ir.types import DType
 from .byte_factors import PIECE, byte_factors, is_in_pieces
@@ -15,7 +14,7 @@ from .launch import Candidate, Kernel, KernelLaunch, Launch, LibraryCall, Loweri
 from .products import Epilogue, Factors, cublaslt_calls
 from .quantisation import Quantisation
 from .regions import Source, region_of, source_of
-from .rewritten_regions import Scratch, quantised_again, signed_bytes
+from .rewritten_regions import Scratch, quantised_again, signed_bytes, within_scratch
 from .strided_products import strided_product
 from .tails import broadcast_to
 
@@ -29,9 +28,9 @@ def lower_matmul_integer(task: Task) -> Iterator[Candidate]:
     assert b is not None
     d = source_of(task.results[0])
     if a.dtype is b.dtype is DType.I8 and _is_zero(a_zero) and _is_zero(b_zero):
-        yield from _where_there_is_room(_by_cublaslt, task, a, b)
+        yield from within_scratch(_by_cublaslt(task, a, b))
     if (a.dtype, b.dtype) == (DType.U8, DType.I8) and _is_zero(b_zero) and _fits_rows(a_zero, a):
-        yield from _where_there_is_room(_as_signed_bytes, task, a, b)
+        yield from within_scratch(_as_signed_bytes(task, a, b))
     given = {"a_zero": _per_row(a_zero), "b_zero": b_zero}
     yield from _by_strides(task, a, b, d, given)
 
@@ -43,7 +42,7 @@ def lower_qlinear_matmul(task: Task) -> Iterator[Candidate]:
     assert b is not None
     is_integer = task.results[0].dtype in (DType.I8, DType.U8)
     if is_integer and a.dtype is b.dtype is DType.I8 and _is_zero(a_zero) and _is_zero(b_zero):
-        yield from _where_there_is_room(_summed_and_quantised, task, a, b)
+        yield from within_scratch(_summed_and_quantised(task, a, b))
     given = {
         "a_zero": _per_row(a_zero),
         "b_zero": b_zero,
@@ -86,17 +85,6 @@ def _by_strides(task: Task, a: Source, b: Source, d: Source, given: Mapping[str,
 
 
 # ---- cuBLASLt
-
-
-_Way = Callable[[Task, Source, Source], Iterator[Candidate]]
-
-
-def _where_there_is_room(way: _Way, task: Task, a: Source, b: Source) -> Iterator[Candidate]:
-    """A way, or none where it takes more scratch memory than there is."""
-    try:
-        yield from list(way(task, a, b))
-    except UnsupportedError:
-        return
 
 
 def _by_cublaslt(task: Task, a: Source, b: Source) -> Iterator[Candidate]:

@@ -15,7 +15,7 @@ from ...ir.ops.rules import normal_axis
 from ...ir.plan import View, contiguous_strides, element_bytes
 from ...ir.types import DType, TensorType
 from .codegen.fused import lower_fused
-from .launch import Launch, Task
+from .launch import Candidate, Launch, Task
 from .regions import Region, Source, aligned, body_of, permuted, scratch_behind, static_shape, view_of
 
 
@@ -39,6 +39,14 @@ class Scratch:
         """A task that works in what is left."""
         place, room = scratch_behind(self.task, self.used)
         return replace(task, scratch=place, scratch_bytes=room)
+
+
+def within_scratch(ways: Iterable[Candidate]) -> list[Candidate]:
+    """The ways, none where one cannot be made: mostly as it takes more scratch memory than there is."""
+    try:
+        return list(ways)
+    except UnsupportedError:
+        return []
 
 
 @dataclass

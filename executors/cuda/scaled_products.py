@@ -9,7 +9,6 @@ https://docs.nvidia.com/cuda/cublas/#cublasltmatmul
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from ...ir.errors import UnsupportedError
 from ...ir.graph import Node, Value
 from ...ir.types import DType
 from .byte_factors import PIECE, byte_factors, is_in_pieces
@@ -27,7 +26,7 @@ from .products import (
     product_operands,
 )
 from .regions import Region, Source, completed, made_in, next_step, static_shape
-from .rewritten_regions import Scratch, scale_in_f32, without_factors, without_product
+from .rewritten_regions import Scratch, scale_in_f32, within_scratch, without_factors, without_product
 
 FIRST_FP8_ARCH = 89
 
@@ -37,14 +36,17 @@ _WITHOUT_ACTIVATION = frozenset({"bias", "residual"})
 def lower_scaled(region: Region) -> Iterator[Candidate]:
     """The ways of a region around a product whose factors are dequantised in it."""
     problem = obstacle(region)
-    scales_behind = _is_integer(region) or not _has_one_scale_each(region)
-    by_library = (_scaled_behind,) if scales_behind else (_by_fp8, _apart)
-    for lowering in (*(() if problem else by_library), _dequantised_first):
-        try:
-            found = list(lowering(region))
-        except UnsupportedError:
-            continue  # it takes more scratch memory than there is
-        yield from (replace(each, remark=problem) for each in found)
+    by_library = [] if problem else _by_library(region)
+    yield from by_library
+    if not problem and not by_library:
+        problem = "dequantised before a product: the library has none that lies so, or no scratch memory is left"
+    yield from (replace(each, remark=problem) for each in within_scratch(_dequantised_first(region)))
+
+
+def _by_library(region: Region) -> list[Candidate]:
+    if _is_integer(region) or not _has_one_scale_each(region):
+        return within_scratch(_scaled_behind(region))
+    return [*within_scratch(_by_fp8(region)), *within_scratch(_apart(region))]
 
 
 def _is_integer(region: Region) -> bool:

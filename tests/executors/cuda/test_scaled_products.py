@@ -277,6 +277,14 @@ def test_without_scratch_memory_there_is_still_the_call_that_needs_none() -> Non
     assert not any(name.startswith(("dequantised", "fp8-apart")) for name in names)
 
 
+def test_too_little_scratch_memory_for_the_librarys_sum_is_told() -> None:
+    found = Product((64,), 16, 1024, (I8, I8)).setting()  # 256 KiB of sums, 34 KiB of factors
+    made = list(lower_product(replace(found.task, scratch_bytes=100_000)))
+    assert made
+    assert all(each.name.startswith("dequantised+") for each in made)
+    assert all("no scratch memory is left" in each.remark for each in made)
+
+
 @pytest.mark.parametrize("chip", [Chip(80, 108, 163 << 10), Chip(90), Chip(100, 148)], ids=["sm_80", "sm_90", "sm_100"])
 def test_kernels_around_the_products_compile(chip: Chip) -> None:
     products: list[Product] = [
