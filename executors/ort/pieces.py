@@ -48,7 +48,7 @@ class Piece:
     def eagerly(self, values: Sequence[Any], sizes: Sizes) -> Sequence[Any]:
         """The outputs by NumPy."""
         with np.errstate(all="ignore"):  # infinities and NaN are results like any other
-            return (self.steps or Steps(self.graph)).run(values, sizes)
+            return (Steps(self.graph) if self.steps is None else self.steps).run(values, sizes)
 
 
 def whole(graph: Graph, *, threads: int | None) -> Piece:

@@ -142,10 +142,11 @@ def _made(model: bytes | str, options: Any, providers: Sequence[Any], disabled: 
 
 
 _ERROR_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_SOURCE_LINE = re.compile(r"\S+\.(?:cc|h):\d+ [^()]*\([^()]*\)(?: const)?(?: \[with [^\]]*\])? ")
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what ONNX Runtime says, without its error code and the name of the node."""
+    """The first line of what ONNX Runtime says, without its error code, the line of its source and the node's name."""
     lines = _FAILED_NODE.sub("", _ERROR_CODE.sub("", str(error).strip())).splitlines()
-    text = lines[0] if lines else type(error).__name__
+    text = _SOURCE_LINE.sub("", lines[0]) if lines else type(error).__name__
     return text.removeprefix("Non-zero status code returned ")

@@ -81,6 +81,12 @@ def test_a_run_that_fails_names_the_node() -> None:
             "Status Message: zero",
             "zero",
         ),
+        (
+            "[ONNXRuntimeError] : 1 : FAIL : Exception during initialization: /src/core/attention.cc:233 "
+            "a::B<T>::B(const a::Info&) [with T = float] scale_ > 0 was false. scale must be positive",
+            "Exception during initialization: scale_ > 0 was false. scale must be positive",
+        ),
+        ("/src/conv.cc:5 virtual a::Status a::C::D(a::E*) const it (x) failed", "it (x) failed"),
         ("plain", "plain"),
         ("", "ValueError"),
     ],
