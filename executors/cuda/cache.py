@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,11 +95,16 @@ def read_file(path: Path) -> bytes | None:
 
 def write_file(path: Path, content: bytes) -> bool:
     """Writes a whole file or none; whether it could."""
+    beside: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
+            beside = Path(file.name)
             file.write(content)
-        os.replace(file.name, path)  # noqa: PTH105  # the temporary file is known by its name
+        beside.replace(path)
     except OSError:
+        if beside is not None:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
         return False
     return True

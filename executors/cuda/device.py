@@ -67,6 +67,8 @@ class CudaDevice:
         """Whether recordings are to follow inputs that move."""
         self._frameworks: dict[str, Framework] = {}
         self._libraries = libraries
+        self.missing_libraries: Mapping[str, str] = {}
+        """Why libraries that could be there are not, by name."""
         self.failures = (*driver.failures, *chain.from_iterable(each.failures for each in libraries.values()))
         """What the driver, libraries and opened frameworks raise; `Driver.explained` puts it into words."""
         self._shared: dict[str, Memory] = {}
@@ -178,7 +180,7 @@ class CudaDevice:
             for index in pending:
                 picked[index] = next(chosen[index], None)
         for each, candidate in zip(ways, picked, strict=True):
-            self._note(each.step, candidate)
+            self._note(each, candidate)
         final = handed_over(picked)
         self.compiler.compile(kernel for candidate in final for kernel in _kernels(candidate))
         return final
@@ -227,12 +229,14 @@ class CudaDevice:
             return True
         return False
 
-    def _note(self, step: Step, candidate: Candidate | None) -> None:
+    def _note(self, ways: Ways, candidate: Candidate | None) -> None:
+        for name in sorted(ways.missing_libraries):
+            self.fallbacks.missed[f"without {name}: {self.missing_libraries.get(name, 'it is not there')}"] += 1
         if candidate is not None and candidate.remark:
             self.fallbacks.missed[candidate.remark] += 1
         for launch in () if candidate is None else candidate.launches:
             if isinstance(launch, HostCall):
-                node = step.node
+                node = ways.step.node
                 where = f" ({node.origin})" if node.origin is not None else ""
                 self.fallbacks.host_steps[f"{node.op.name}{where}"] = launch.reason
 

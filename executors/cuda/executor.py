@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
+from typing import NamedTuple
 
 from ...ir.errors import MissingPackageError, UnsupportedError
 from ...ir.graph import Graph
@@ -26,15 +27,24 @@ def _driver(index: int) -> Driver:
     return CupyDriver(index)
 
 
+class _Libraries(NamedTuple):
+    """Those that can be used, by name, and why others cannot."""
+
+    opened: dict[str, Library]
+    missing: dict[str, str]
+
+
 @cache
-def _libraries(index: int) -> dict[str, Library]:
-    """Those that can be used, opened once in a process: they keep what they have prepared."""
-    found: dict[str, Library] = {}
+def _libraries(index: int) -> _Libraries:
+    """What can be used on a device, opened once in a process: libraries keep what they have prepared."""
+    found = _Libraries({}, {})
     for name in LIBRARIES:
         try:
-            found[name] = open_library(name, index)
-        except (ImportError, MissingPackageError, UnsupportedError):
-            continue  # steps that would use it are done otherwise
+            found.opened[name] = open_library(name, index)
+        except (MissingPackageError, UnsupportedError) as error:
+            found.missing[name] = f"{error.message}: {error.remedy}" if error.remedy else error.message
+        except ImportError as error:
+            found.missing[name] = str(error)
     return found
 
 
@@ -63,11 +73,12 @@ def open_device(index: int, tunes: bool | None = None, *, tf32: bool = False) ->
     driver = _driver(index)
     with driver.active:
         libraries = _libraries(index)
-        backend = Backend(driver.chip, frozenset(libraries), tf32)
+        backend = Backend(driver.chip, frozenset(libraries.opened), tf32)
         try:
-            device = CudaDevice(driver, _compiler(driver.chip.arch), backend, _constants(index), libraries)
+            device = CudaDevice(driver, _compiler(driver.chip.arch), backend, _constants(index), libraries.opened)
         except driver.failures as error:
             raise driver.explained(error) from error
+    device.missing_libraries = libraries.missing
     device.selector = None if tunes is False else Selector(device, kept_choices(), tunes)
     return device
 

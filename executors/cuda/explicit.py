@@ -61,7 +61,10 @@ class ExplicitRecorder:
         try:
             graph = driver.chain([bound.kernel_call(launch) for launch in self._launches])
         except bound.device.failures as error:
-            raise CaptureError(f"the graph cannot be built: {driver.explained(error)}") from error
+            raise CaptureError(
+                f"the graph cannot be built: {driver.explained(error)}",
+                remedy='copy inputs instead: capture={"inputs": {"": "copy"}}',
+            ) from error
         made = ExplicitRecording(bound, graph, self._launches)
         self.abort()
         return made

@@ -44,6 +44,11 @@ def loss(text: str) -> ExecutionError:
     )
 
 
+def kept_outside(op: str) -> str:
+    """The remedy for an op that cannot be recorded."""
+    return f'keep it outside of recordings: capture={{"keep_outside": ["{op}"]}}'
+
+
 def words_of(error: BaseException) -> str:
     """What an error says, its class where it says nothing."""
     return str(error).strip() or type(error).__name__
@@ -59,7 +64,7 @@ def explanation(error: BaseException) -> CapgraphError:
     if _says(text, _NO_MEMORY) or isinstance(error, MemoryError):
         return ResourceError(f"out of device memory: {text}", remedy="allow smaller sizes or fewer buckets")
     if _says(text, _NOT_CAPTURED):
-        return CaptureError(f"CUDA refuses to record: {text}", remedy="keep the op outside: keep_outside=[...]")
+        return CaptureError(f"CUDA refuses to record: {text}", remedy=kept_outside("..."))
     return ExecutionError(f"the GPU refused: {text}", remedy="capgraph doctor shows driver and packages")
 
 

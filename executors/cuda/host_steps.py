@@ -13,6 +13,7 @@ from ...ir.evaluate import FAILURES, Region, Sizes, as_results, bound_attrs, che
 from ...ir.graph import Graph, Node, Value
 from ...ir.plan import Plan, Step
 from ..steps import CompiledRegion, Steps
+from .failures import kept_outside
 
 if TYPE_CHECKING:
     from .bound_plan import CudaPlan
@@ -36,7 +37,11 @@ class HostSteps:
         """Does a step. Raises `CaptureError` while a stream is captured, else what the node raises."""
         node = step.node
         if self._bound.is_recording:
-            raise CaptureError(f"{node.op.name} runs on the host, which cannot be recorded", where=node.where())
+            raise CaptureError(
+                f"{node.op.name} runs on the host, which cannot be recorded",
+                where=node.where(),
+                remedy=kept_outside(node.op.name),
+            )
         operands = [None if value is None else self._value(value) for value in node.inputs]
         try:
             with np.errstate(all="ignore"):

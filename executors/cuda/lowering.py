@@ -53,12 +53,13 @@ def _table(name: str) -> Mapping[str, Lowering]:
 class Ways:
     """A step with the ways to do it, best guess first; the last may be the host. None at all: nothing is to do.
 
-    `task` is what was lowered, None for a step that only the host can do.
+    `task` is what was lowered, None for a step that only the host can do. `missing_libraries` would have had more ways.
     """
 
     step: Step
     candidates: tuple[Candidate, ...] = ()
     task: Task | None = None
+    missing_libraries: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -104,20 +105,30 @@ class Backend:
             return Ways(step)
         known = families_of(step.node.op.name)
         why = "no kernel fits its dtypes or layouts" if known else "there is no kernel for this op"
-        return Ways(step, (*self._proposed(task), _on_host(why)), task)
+        found = list(_that_fit(task))
+        missing = frozenset(name for each in found for name in _libraries_of(each)) - self.libraries
+        return Ways(step, (*filter(self._has_libraries, found), _on_host(why)), task, missing)
 
     def _task_before(self, node: Node, views: Mapping[Value, View]) -> Task:
         return replace(task_before(node, views, self.chip), tf32=self.tf32)
 
     def _proposed(self, task: Task) -> Iterator[Candidate]:
-        for lowering in families_of(task.node.op.name):
-            for candidate in lowering(task):
-                if candidate.scratch_bytes <= task.scratch_bytes and self._has_libraries(candidate):
-                    yield candidate
+        return filter(self._has_libraries, _that_fit(task))
 
     def _has_libraries(self, candidate: Candidate) -> bool:
-        calls = [launch for launch in candidate.launches if isinstance(launch, LibraryCall)]
-        return all(call.library in self.libraries for call in calls)
+        return _libraries_of(candidate) <= self.libraries
+
+
+def _that_fit(task: Task) -> Iterator[Candidate]:
+    """What families propose for the scratch memory that there is."""
+    for lowering in families_of(task.node.op.name):
+        for candidate in lowering(task):
+            if candidate.scratch_bytes <= task.scratch_bytes:
+                yield candidate
+
+
+def _libraries_of(candidate: Candidate) -> set[str]:
+    return {launch.library for launch in candidate.launches if isinstance(launch, LibraryCall)}
 
 
 def _makes_nothing(node: Node) -> bool:

@@ -8,6 +8,7 @@ from ...ir.plan import Segment, Step
 from ..replay.recorder import Pointer
 from .bound_plan import CudaPlan
 from .driver import DeviceGraph
+from .failures import kept_outside
 
 GRAPH_NODE_BYTES = 1024
 """What a node of a recorded graph takes on the device at least: an estimate, for graphs too small to be seen."""
@@ -49,7 +50,9 @@ class CudaRecorder:
                 self._launches += 1
         except device.failures as error:
             raise CaptureError(
-                f"{step.node.op.name} cannot be recorded: {device.driver.explained(error)}", where=step.node.where()
+                f"{step.node.op.name} cannot be recorded: {device.driver.explained(error)}",
+                where=step.node.where(),
+                remedy=kept_outside(step.node.op.name),
             ) from error
         self._steps += 1
 
@@ -64,7 +67,9 @@ class CudaRecorder:
         try:
             graph = driver.end_capture(bound.device.capture_stream)
         except bound.device.failures as error:
-            raise CaptureError(f"the recording is broken: {driver.explained(error)}") from error
+            raise CaptureError(
+                f"the recording is broken: {driver.explained(error)}", remedy='record nothing: mode="none"'
+            ) from error
         self.abort()
         return CudaRecording(bound, graph, self._launches, self._pointers)
 

@@ -3,9 +3,10 @@
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
-from capgraph.executors.cuda.cache import KernelCache, Module, cache_folder
+from capgraph.executors.cuda.cache import KernelCache, Module, cache_folder, write_file
 
 KEYS = [f"{index:064x}" for index in range(3)]
 
@@ -53,6 +54,12 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     cache.keep(KEYS, module)
     assert cache.find(KEYS[0]) is None
     assert cache.keep_failure(KEYS[0], "source", "log") is None
+
+
+def test_a_file_that_cannot_be_moved_to_its_place_leaves_nothing(tmp_path: Path) -> None:
+    with patch.object(Path, "replace", side_effect=OSError("no room")):
+        assert not write_file(tmp_path / "folder" / "file", b"content")
+    assert list((tmp_path / "folder").iterdir()) == []
 
 
 def test_what_does_not_compile_is_kept_with_the_log(tmp_path: Path) -> None:

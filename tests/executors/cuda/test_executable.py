@@ -1,22 +1,25 @@
 """Programs on a GPU that the host plays: recording, dispatch, padding, memory."""
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from threading import Thread
+from time import monotonic, sleep
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 from capgraph.cuda_programs import eager_on, graphs_on
-from capgraph.executors.cuda import lowering
+from capgraph.executors.cuda import device, lowering
 from capgraph.executors.cuda.device import CudaDevice
 from capgraph.executors.cuda.executable import CudaExecutable
 from capgraph.executors.cuda.launch import Candidate, Kernel, KernelLaunch, Task
 from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.replay.routing import input_symbols
 from capgraph.ir.builder import Builder
-from capgraph.ir.errors import CapgraphError
+from capgraph.ir.errors import CapgraphError, ExecutionError
 from capgraph.ir.graph import Graph
 from capgraph.ir.op import Trait
 from capgraph.passes.exactness import Exactness
@@ -213,6 +216,34 @@ def test_what_has_no_kernel_runs_on_the_host_between_pieces(tmp_path: Path) -> N
     assert stats.refused == ()
     assert stats.buckets[0].pieces == 2
     assert any("runs on the host: cumsum" in remark for remark in program.remarks)
+
+
+@pytest.mark.parametrize("close_after", [1, 3, 30])
+def test_a_program_that_is_closed_while_others_replay_is_right_or_says_so(close_after: int, tmp_path: Path) -> None:
+    with meanings(), gpu_arrays(), patch.object(device, "FIRST_FRAMING", 8):
+        program = recorded(block(), fake_device(tmp_path), mode="full", dynamic={"B": (1, 8)}, buckets={"B": [4]})
+        expected = EagerExecutor().compile(block()).run({"x": rows(4)})["y"]
+        served, ends = Counter[str](), list[str]()
+
+        def replay(name: str) -> None:
+            try:
+                while True:
+                    np.testing.assert_allclose(program.run({"x": GpuArray(rows(4))})["y"].content, expected, rtol=1e-5)
+                    served[name] += 1
+            except ExecutionError as error:
+                ends.append(error.message)
+
+        threads = [Thread(target=replay, args=(name,)) for name in "ab"]
+        for thread in threads:
+            thread.start()
+        deadline = monotonic() + 30
+        while min(served["a"], served["b"]) < close_after and monotonic() < deadline:
+            sleep(0.001)
+        program.close()
+        for thread in threads:
+            thread.join(30)
+    assert ends == ["the program is closed"] * 2
+    assert min(served.values()) >= close_after
 
 
 def test_a_lost_device_is_told_again_and_again(tmp_path: Path) -> None:

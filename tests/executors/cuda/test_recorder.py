@@ -131,8 +131,9 @@ def test_what_fails_leaves_a_plan_that_can_be_recorded(tmp_path: Path) -> None:
             raise FakeFailure("not while a stream is captured")
 
         bound._calls[first.index] = (refuse,)
-        with pytest.raises(CaptureError, match="add cannot be recorded: the fake GPU refused: not while"):
+        with pytest.raises(CaptureError, match="add cannot be recorded: the fake GPU refused: not while") as raised:
             record(bound, bound.plan.segments[0])
+        assert raised.value.remedy == 'keep it outside of recordings: capture={"keep_outside": ["add"]}'
         assert not bound.is_recording
         bound._calls.clear()
         assert len(record(bound, bound.plan.segments[0])) == 3

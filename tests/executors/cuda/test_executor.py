@@ -1,0 +1,69 @@
+"""A device is opened with the libraries that there are; steps that others would do say so."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from capgraph.executors.cuda import executor, lowering
+from capgraph.executors.cuda.cache import KernelCache
+from capgraph.executors.cuda.executor import open_device
+from capgraph.executors.cuda.launch import Candidate, LibraryCall, Task
+from capgraph.executors.cuda.memory import Constants
+from capgraph.ir.errors import MissingPackageError
+
+from tests.executors.cuda.fake import FakeCompiler, FakeDriver, MeaningLibrary, fake_device, through_meaning
+from tests.executors.cuda.test_executable import recorded
+from tests.executors.replay.programs import block, rows
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeDriver]:
+    made = FakeDriver()
+    monkeypatch.setattr(executor, "_driver", lambda _index: made)
+    monkeypatch.setattr(executor, "_constants", lambda _index: Constants(made))
+    monkeypatch.setattr(executor, "_compiler", lambda arch: FakeCompiler(arch, KernelCache(tmp_path)))
+    executor._libraries.cache_clear()
+    yield made
+    executor._libraries.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            MissingPackageError("convolutions need cudnn", remedy="pip install it"),
+            "convolutions need cudnn: pip install it",
+        ),
+        (ImportError("libcudnn.so.9: cannot open shared object file"), "libcudnn.so.9: cannot open shared object file"),
+    ],
+    ids=["package", "shared object"],
+)
+def test_a_library_that_is_not_there_is_named(
+    error: Exception, said: str, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(name: str, _index: int) -> Any:
+        if name == "cudnn":
+            raise error
+        return MeaningLibrary(driver)
+
+    monkeypatch.setattr(executor, "open_library", opened)
+    device = open_device(0)
+    assert device.backend.libraries == {"cublaslt"}
+    assert device.missing_libraries == {"cudnn": said}
+
+
+def test_steps_that_a_library_would_do_say_that_it_is_not_there(tmp_path: Path) -> None:
+    gpu = fake_device(tmp_path)
+    gpu.missing_libraries = {"other": "install it"}
+
+    def ways(task: Task) -> Iterator[Candidate]:
+        if task.node.op.name == "softmax":
+            yield Candidate("other", (LibraryCall("other", None, {}, 0),))
+        yield from through_meaning(task)
+
+    with patch.object(lowering, "families_of", lambda _op: (ways,)):
+        program = recorded(block(), gpu)
+        program.run({"x": rows(4)})
+    assert [line for line in program.remarks if "without" in line] == ["1 steps: without other: install it"]
