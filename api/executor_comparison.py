@@ -96,6 +96,7 @@ def compare(
 ) -> ExecutorComparison:
     """Runs `model` in each of `executors` (default: all that can run here) and in the reference evaluator.
 
+    A PyTorch module is exported before: `torch.export.export(module, args)` is a model.
     An executor is named as in `optimize`, followed by "@" and a device where that is not "auto": "ort@cuda".
     `inputs` are sets of NumPy arrays by name; by default `draws` sets are drawn, for which `sizes` gives symbolic dims
     (others are small). The runs that are timed take turns, so that all executors meet the same state of the machine.
@@ -104,8 +105,7 @@ def compare(
     Raises `InputError` when there is nothing to run on, `UnsupportedError` for a model that draws random numbers, and
     what the reference raises when it cannot run the model on these inputs.
     """
-    if runs < 1 or draws < 1:
-        raise InputError("there must be at least one run and one set of inputs")
+    _check_arguments(executors, inputs, draws, runs)
     graph = load_model(model).graph
     bound = {**draw_sizes(graph), **(sizes or {})} if inputs is None else {}
     given = [_drawn(graph, bound, seed) for seed in range(draws)] if inputs is None else [dict(each) for each in inputs]
@@ -128,6 +128,15 @@ def compare(
         runs,
         tuple(trial.finish() for trial in trials),
     )
+
+
+def _check_arguments(executors: object, inputs: object, draws: int, runs: int) -> None:
+    if isinstance(executors, str):
+        raise InputError(f"executors={executors!r} is no list of names", remedy=f"pass {executors.split(',')!r}")
+    if isinstance(inputs, Mapping):
+        raise InputError("inputs are a list of sets, not one of them", remedy="pass [inputs]")
+    if runs < 1 or draws < 1:
+        raise InputError("there must be at least one run and one set of inputs")
 
 
 def _name(target: Target) -> str:

@@ -83,6 +83,8 @@ def test_inputs_may_be_given_and_defaults_left_out() -> None:
     ("options", "message"),
     [
         ({"inputs": []}, "no set of inputs"),
+        ({"inputs": {"x": np.ones((2, 3), F32)}}, "a list of sets"),
+        ({"executors": "eager,ort"}, "no list of names"),
         ({"inputs": [{}]}, "input 'x' is missing"),
         ({"runs": 0}, "at least one run"),
         ({"draws": 0}, "at least one run"),
