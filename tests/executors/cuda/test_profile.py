@@ -45,7 +45,8 @@ def test_a_launch_is_held_against_what_bounds_it() -> None:
     lines = str(found).splitlines()
     assert lines[2].split() == ["1", "4.00", "0", "25.00", "25.0%", "matmul,", "tiles,", "layer.3"]
     assert "host" in lines[3]
-    assert lines[-1] == "3 launches, 6.0 us one by one; a call takes 5.0 us"
+    assert lines[-2] == "3 launches, 6.0 us one by one; a call takes 5.0 us"
+    assert lines[-1] == "best: 1.00 TB/s, 100 TFLOP/s"
 
 
 def test_programs_on_the_host_have_no_launches() -> None:
