@@ -76,7 +76,7 @@ def _problem(views: Sequence[View]) -> str:
 
 
 class PieceLibrary:
-    """Calls sessions: a `Library`. `join` and `leave` order the stream of the sessions behind and before another."""
+    """Calls sessions: a `Library`. `enter` and `leave` order the stream of the sessions behind and before another."""
 
     failures: tuple[type[BaseException], ...] = ()
 

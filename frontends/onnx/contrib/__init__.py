@@ -4,9 +4,7 @@ A rule looks at the last node of a group and gives the group, or None. The graph
 what its nodes mean, and where the operator is not there, they are written one by one.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import chain
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from ....ir.graph import Graph, Node
@@ -15,10 +13,13 @@ from .group import Group, Operator, order_of
 
 Rule = Callable[[Node, Collection[Operator], Mapping[Node, int]], Group | None]
 
+_FAMILIES = (caches, attention, rotary, norms, activations, convolutions, products)
+"""In the order in which rules are tried where those of several families look at the same op."""
+
 
 def _gathered() -> Mapping[str, tuple[Rule, ...]]:
     found: dict[str, tuple[Rule, ...]] = {}
-    for family in (caches, attention, rotary, norms, activations, convolutions, products):
+    for family in _FAMILIES:
         for name, rules in family.RULES.items():
             found[name] = (*found.get(name, ()), *rules)
     return MappingProxyType(found)
@@ -27,11 +28,7 @@ def _gathered() -> Mapping[str, tuple[Rule, ...]]:
 RULES = _gathered()
 """The rules by the op of a group's last node, in the order in which they are tried."""
 
-OPERATORS: frozenset[Operator] = frozenset(
-    chain.from_iterable(
-        family.OPERATORS for family in (attention, norms, activations, products, convolutions, caches, rotary)
-    )
-)
+OPERATORS: frozenset[Operator] = frozenset[Operator]().union(*(family.OPERATORS for family in _FAMILIES))
 """All operators that rules write: by name, with the element types for which ONNX Runtime 1.31 has a kernel, in f32 on
 the CPU."""
 
@@ -66,9 +63,8 @@ def find_groups(graph: Graph, available: Collection[Operator]) -> Mapping[Node, 
 def _first(
     rules: Sequence[Rule], node: Node, available: Collection[Operator], order: Mapping[Node, int]
 ) -> Group | None:
-    tried: Iterator[Group | None] = map(partial(_applied, node, available, order), rules)
-    return next((group for group in tried if group is not None), None)
-
-
-def _applied(node: Node, available: Collection[Operator], order: Mapping[Node, int], rule: Rule) -> Group | None:
-    return rule(node, available, order)
+    for rule in rules:
+        group = rule(node, available, order)
+        if group is not None:
+            return group
+    return None

@@ -5,8 +5,9 @@ position for each sample; that operator gives back what lies behind the last ent
 buffer, which is what a state is: whoever runs the model binds input and output to the same memory.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -41,43 +42,61 @@ class _Write:
     positions: Value | None = None
 
 
+@dataclass(frozen=True)
+class _Step:
+    """Attention of one query for each sample, over caches that its key and its value have just been added to."""
+
+    attention: Node
+    k: _Write
+    v: _Write
+
+    @property
+    def kind(self) -> str:
+        """The kind of operator that does it."""
+        return GROWING if self.k.positions is None else ""
+
+
 def group_query_attention(node: Node, available: Collection[Operator], order: Mapping[Node, int]) -> Group | None:
     """GroupQueryAttention: both caches are written, and one query for each sample attends to what is in them."""
+    step = _step_before(node)
+    if step is None or Operator(_NAME, node.output.tensor.dtype, step.kind) not in available:
+        return None
+    if any(_is_read_before(each.node, step.attention, node, order) for each in (step.k, step.v)):
+        return None
+    entries = [_side_by_side(value) for value in (step.attention.operands[0], step.k.entry, step.v.entry)]
+    inner = {step.attention, step.k.node, step.v.node, *(entry.made for entry in entries if entry.made is not None)}
+    results = (node.output, step.k.node.output, step.v.node.output)
+    return Group(node, frozenset(inner), results, partial(_write, step, entries, results))
+
+
+def _write(step: _Step, entries: Sequence["_Entry"], results: Sequence[Value], ctx: ExportContext) -> None:
+    attrs, (q, keys, *_, lengths) = step.attention.attrs, step.attention.inputs
+    assert q is not None
+    assert keys is not None
+    given = [entry.write(ctx) for entry in entries]
+    past, total = _lengths_of(ctx, step.k, lengths)
+    ctx.emit(
+        _NAME, (*given, step.k.past, step.v.past, past, total), results, domain=DOMAIN,
+        num_heads=q.shape[1], kv_num_heads=keys.shape[1], scale=attrs["scale"], softcap=attrs["softcap"] or None,
+    )  # fmt: skip
+
+
+def _step_before(node: Node) -> _Step | None:
+    """The step whose heads `node` puts side by side."""
     attention = sole_producer(node.operands[0], "attention")
     if attention is None:
         return None
-    q, keys, values, mask, lengths = attention.inputs
-    if q is None or keys is None or values is None or mask is not None or not _is_step(attention, node):
+    _, keys, values, mask, lengths = attention.inputs
+    if keys is None or values is None or keys is values or mask is not None or not _is_single(attention, node):
         return None
-    writes = _written(keys), _written(values)
-    if writes[0] is None or writes[1] is None or keys is values:
+    k, v = _written(keys), _written(values)
+    if k is None or v is None or k.positions is not v.positions:
         return None
-    k, v = writes[0], writes[1]
-    if Operator(_NAME, node.output.tensor.dtype, GROWING if k.positions is None else "") not in available:
-        return None
-    if k.positions is not v.positions or any(_is_read_before(each.node, attention, node, order) for each in (k, v)):
-        return None
-    if not (_counts_all(attention, lengths, keys) if k.positions is None else _ends_at(lengths, k.positions)):
-        return None
-    entries = [_side_by_side(value) for value in (q, k.entry, v.entry)]
-
-    def write(ctx: ExportContext) -> None:
-        given = [
-            ctx.emit_value("Reshape", (value, ctx.ints((0, 1, -1)))) if flat is None else flat
-            for value, (flat, _) in zip((q, k.entry, v.entry), entries, strict=True)
-        ]
-        past, total = _lengths_of(ctx, k, lengths)
-        ctx.emit(
-            _NAME, (*given, k.past, v.past, past, total), (node.output, keys, values), domain=DOMAIN,
-            num_heads=q.shape[1], kv_num_heads=keys.shape[1], scale=attention.attrs["scale"],
-            softcap=attention.attrs["softcap"] or None,
-        )  # fmt: skip
-
-    inner = {attention, k.node, v.node, *(made for _, made in entries if made is not None)}
-    return Group(node, frozenset(inner), (node.output, keys, values), write)
+    is_whole = _counts_all(attention, lengths, keys) if k.positions is None else _ends_at(lengths, k.positions)
+    return _Step(attention, k, v) if is_whole else None
 
 
-def _is_step(attention: Node, joined: Node) -> bool:
+def _is_single(attention: Node, joined: Node) -> bool:
     """Whether attention is of one query for each sample, whose heads `joined` puts side by side."""
     q, keys, values = attention.operands[:3]
     if q.tensor.rank != 4 or joined.output.tensor.rank != 3 or q.shape[2] != 1 or joined.output.shape[1] != 1:
@@ -143,17 +162,31 @@ def _ends_at(lengths: Value | None, positions: Value) -> bool:
     return scalar_of(second if first is positions else first) == 1
 
 
-def _side_by_side(value: Value) -> tuple[Value | None, Node | None]:
-    """What [B, H, 1, D] is made of as [B, 1, H D], and the node that is not needed then."""
+@dataclass(frozen=True)
+class _Entry:
+    """What one position brings, [B, H, 1, D]: `flat` is what it was made of, [B, 1, H D], by `made` for nothing else."""
+
+    value: Value
+    flat: Value | None = None
+    made: Node | None = None
+
+    def write(self, ctx: ExportContext) -> Operand:
+        """It as [B, 1, H D]."""
+        if self.flat is not None:
+            return self.flat
+        return ctx.emit_value("Reshape", (self.value, ctx.ints((0, 1, -1))))
+
+
+def _side_by_side(value: Value) -> _Entry:
     made = value.producer
     if made is None or made.op.name != "reshape":
-        return None, None
+        return _Entry(value)
     flat, (batch, heads, _, size) = made.operands[0], value.shape
     if flat.tensor.rank != 3 or flat.shape[1] != 1 or compare(flat.shape[0], batch) is not Truth.YES:
-        return None, None
+        return _Entry(value)
     if compare(flat.shape[2], heads * size) is not Truth.YES:
-        return None, None
-    return flat, made if sole_producer(value, "reshape") is made else None
+        return _Entry(value)
+    return _Entry(value, flat, sole_producer(value, "reshape"))
 
 
 def _lengths_of(ctx: ExportContext, write: _Write, lengths: Value | None) -> tuple[Operand, Operand]:
