@@ -164,7 +164,7 @@ def _ends_at(lengths: Value | None, positions: Value) -> bool:
 
 @dataclass(frozen=True)
 class _Entry:
-    """What one position brings, [B, H, 1, D]: `flat` is what it was made of, [B, 1, H D], by `made` for nothing else."""
+    """What one position brings, [B, H, 1, D]: `flat` is what it was made of, [B, 1, H D], by `made` for it alone."""
 
     value: Value
     flat: Value | None = None
