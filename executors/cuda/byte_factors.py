@@ -2,8 +2,8 @@
 
 from ...ir.errors import UnsupportedError
 from .codegen.copies import copied
+from .factors import Factors, factors_of, packed_weight, transposed
 from .launch import Launch, Place
-from .products import Factors, factors_of, packed_weight, transposed
 from .regions import Source, view_of
 from .rewritten_regions import Scratch
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from ...ir.ops.linear import einsum_subscripts
 from ...ir.types import DType
 from .codegen.types import computed, stored
+from .cublaslt_calls import cublaslt_calls
+from .epilogues import Epilogue
+from .factors import factors_of
 from .indexing import index_type, offset_code, split_index_code
 from .launch import Candidate, Kernel, KernelLaunch, Lowering, Task
-from .products import Epilogue, cublaslt_calls, factors_of
 from .regions import Source, source_of
 from .strided_products import strided_product
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ...ir.plan import element_bytes
 from ...ir.types import DType
 from .codegen.types import number, stored
+from .factors import Factors, factors_of, packed_weight, product_operands
 from .launch import Candidate, Chip, Kernel, KernelLaunch, Lowering
-from .products import Factors, factors_of, packed_weight, product_operands
 from .regions import Region, Source, source_of
 from .split_products import fits, split_product, tilings
 from .staged_products import staged_product

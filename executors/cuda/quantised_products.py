@@ -10,8 +10,10 @@ from ...ir.plan import contiguous_strides
 from ...ir.types import DType
 from .byte_factors import PIECE, byte_factors, is_in_pieces
 from .codegen.fused import lower_fused
+from .cublaslt_calls import cublaslt_calls
+from .epilogues import Epilogue
+from .factors import Factors
 from .launch import Candidate, Kernel, KernelLaunch, Launch, LibraryCall, Lowering, Packed, Task
-from .products import Epilogue, Factors, cublaslt_calls
 from .quantisation import Quantisation
 from .regions import Source, region_of, source_of
 from .rewritten_regions import Scratch, quantised_again, signed_bytes, within_scratch

@@ -14,9 +14,10 @@ from ...ir.plan import View, contiguous_strides, element_bytes
 from ...ir.types import DType, TensorType
 from .codegen.types import computed
 from .launch import Candidate, Launch, Lowering, Place, Task
+from .products import lower_product
 from .recurrent_cells import Cell, activation_code, cell_of
 from .recurrent_kernels import Recurrence, first_states, sole_launch, step_launches
-from .regions import Source, aligned, scratch_behind, source_of
+from .regions import Source, aligned, permuted, scratch_behind, source_of
 
 MOST_LAUNCHES = 4096
 """How many launches the steps of one recurrence may take; beyond, one block goes through all of them."""
@@ -100,8 +101,8 @@ def _recurrence_of(task: Task, memory: _Memory) -> Recurrence:
     assert r is not None
     by_sample = bool(attrs["layout"])
     every, *last = (source_of(view) for view in task.results)
-    every = _permuted(every, (1, 2, 0, 3)) if by_sample else every
-    initial = tuple(_permuted(each, (1, 0, 2)) if each and by_sample else each for each in states[: len(last)])
+    every = permuted(every, (1, 2, 0, 3)) if by_sample else every
+    initial = tuple(permuted(each, (1, 0, 2)) if each and by_sample else each for each in states[: len(last)])
     strides = [stride // element_bytes(memory.dtype) for stride in memory.projected.strides[:2]]
     step, row = reversed(strides) if by_sample else strides
     reverse = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[attrs["direction"]]
@@ -116,7 +117,7 @@ def _recurrence_of(task: Task, memory: _Memory) -> Recurrence:
         lengths=lengths,
         initial=initial,
         every=every,
-        last=tuple(_permuted(each, (1, 0, 2)) if by_sample else each for each in last),
+        last=tuple(permuted(each, (1, 0, 2)) if by_sample else each for each in last),
         projected=Place(memory.projected.buffer, memory.projected.offset) if x.shape[2] else None,
         projected_strides=(step, row),
         states=memory.states,
@@ -127,14 +128,6 @@ def _recurrence_of(task: Task, memory: _Memory) -> Recurrence:
 def _source(task: Task, index: int) -> Source | None:
     view = task.operands[index]
     return None if view is None else source_of(view, task.constants.get(index))
-
-
-def _permuted(source: Source, order: Sequence[int]) -> Source:
-    return replace(
-        source,
-        shape=tuple(source.shape[axis] for axis in order),
-        strides=tuple(source.strides[axis] for axis in order),
-    )
 
 
 # ---- the product of all inputs
@@ -155,8 +148,6 @@ def _projections(task: Task, memory: _Memory) -> Iterator[tuple[str, Sequence[La
 
 
 def _product_ways(task: Task, used: int) -> Iterator[Candidate]:
-    from .products import lower_product
-
     scratch, room = scratch_behind(task, used)
     return lower_product(replace(task, scratch=scratch, scratch_bytes=room))
 

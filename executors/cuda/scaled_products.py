@@ -13,18 +13,11 @@ from ...ir.graph import Node, Value
 from ...ir.types import DType
 from .byte_factors import PIECE, byte_factors, is_in_pieces
 from .codegen.fused import lower_fused
+from .cublaslt_calls import cublaslt_calls
+from .epilogues import EPILOGUE_STEPS, Epilogue, epilogue_of, gemm_fits, lengthened
+from .factors import Factors, product_operands
 from .launch import Argument, Candidate, Launch, Packed
-from .products import (
-    EPILOGUE_STEPS,
-    Epilogue,
-    Factors,
-    cublaslt_calls,
-    epilogue_of,
-    gemm_fits,
-    lengthened,
-    lower_product,
-    product_operands,
-)
+from .products import lower_product
 from .regions import Region, Source, completed, made_in, next_step, static_shape
 from .rewritten_regions import Scratch, scale_in_f32, within_scratch, without_factors, without_product
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...ir.types import DType
+from .factors import Factors
 from .launch import Chip, Kernel, KernelLaunch
-from .products import Factors
 from .tails import Tail
 
 MAX_ROWS = 512

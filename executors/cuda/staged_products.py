@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ...ir.types import DType
+from .factors import Factors
 from .launch import Chip, Kernel, KernelLaunch
-from .products import Factors
 from .regions import Source
 from .split_products import fits
 from .tails import Element, Tail

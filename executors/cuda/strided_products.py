@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from ...ir.types import DType
 from .codegen.types import computed, stored
+from .factors import Factors
 from .indexing import index_type, offset_code, split_index_code
 from .launch import Chip, Kernel, KernelLaunch
-from .products import Factors
 from .quantisation import Quantisation
 from .regions import Source
 from .tails import offset_at
