@@ -16,8 +16,8 @@ from capgraph.passes.pipeline import Pipeline
 
 from tests.executors.cuda.compiling import compile_problems
 from tests.executors.cuda.emulator import HAS_COMPILER, kernels_of
+from tests.executors.cuda.product_cases import drawn
 from tests.executors.cuda.solving import Setting, constant, setting
-from tests.executors.cuda.test_products import drawn
 
 _LOAD = re.compile(r'asm volatile\("ld\.global.*?: "l"\(at\)\);', re.DOTALL)
 

@@ -1,0 +1,82 @@
+"""What one call of cuBLASLt takes along, and what is left to a kernel behind it."""
+
+import pytest
+from capgraph.executors.cuda.launch import KernelLaunch, LibraryCall
+from capgraph.executors.cuda.products import lower_product
+from capgraph.ir.graph import Graph
+from capgraph.ir.ops import native
+from capgraph.ir.types import DType, TensorType
+
+from tests.executors.cuda.product_cases import by_cublaslt, drawn, is_right, linear
+from tests.executors.cuda.solving import constant, setting
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        ("bias",),
+        ("residual",),
+        ("bias", "residual"),
+        ("residual", "bias"),
+        ("bias", "relu"),
+        ("bias", "residual", "relu"),
+        ("gelu-tanh",),
+        ("bias", "gelu-tanh"),
+    ],
+)
+@pytest.mark.parametrize("rows", [1, 5])
+def test_what_the_library_takes_along_is_one_call(tail: tuple[str, ...], rows: int) -> None:
+    made = linear(rows, 8, 16, *tail)
+    candidate = by_cublaslt(made)
+    assert len(candidate.launches) == 1
+    assert is_right(made, candidate)
+
+
+@pytest.mark.parametrize("tail", [("gelu",), ("relu", "bias"), ("bias", "silu", "gate"), ("bias", "bias")])
+def test_the_rest_is_a_kernel_behind_the_call(tail: tuple[str, ...]) -> None:
+    candidate = by_cublaslt(linear(5, 8, 16, *tail))
+    kinds = [type(launch) for launch in candidate.launches]
+    assert kinds == [LibraryCall, KernelLaunch] or (tail == ("bias", "bias") and kinds == [LibraryCall])
+
+
+def test_an_exact_gelu_is_never_the_librarys() -> None:
+    candidate = by_cublaslt(linear(5, 8, 16, "bias", "gelu"))
+    call = candidate.launches[0]
+    assert isinstance(call, LibraryCall)
+    assert call.problem.activation == ""
+    assert candidate.scratch_bytes >= 5 * 16 * 4
+
+
+def test_two_results_of_a_region_are_both_written() -> None:
+    graph = Graph()
+    x, w = drawn((6, 8)), drawn((8, 16), seed=1)
+    product = graph.append(native("matmul"), [graph.add_input("x", TensorType(DType.F32, x.shape)), constant(graph, w)])
+    positive = graph.append(native("relu"), [product.output])
+    graph.set_outputs([product.output, positive.output])
+    made = setting(graph, {"x": x})
+    candidate = by_cublaslt(made)
+    assert [type(launch) for launch in candidate.launches] == [LibraryCall, KernelLaunch]
+    assert candidate.scratch_bytes == candidate.launches[0].workspace_bytes  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize(("c", "beta"), [(None, 1.0), ((6,), 1.0), ((4, 6), 0.5), ((1, 6), 1.0)])
+def test_gemm(trans_a: bool, trans_b: bool, c: tuple[int, ...] | None, beta: float) -> None:
+    arrays = {"a": drawn((3, 4) if trans_a else (4, 3)), "b": drawn((6, 3) if trans_b else (3, 6), seed=1)}
+    if c is not None:
+        arrays["c"] = drawn(c, seed=2)
+    graph = Graph()
+    values = [graph.add_input(name, TensorType(DType.F32, array.shape)) for name, array in arrays.items()]
+    attrs = {"alpha": 0.5, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
+    graph.set_outputs([graph.append(native("gemm"), [*values, *[None] * (3 - len(values))], attrs).output])
+    made = setting(graph, arrays)
+    assert is_right(made, by_cublaslt(made))
+
+
+def test_an_addend_that_repeats_along_rows_is_left_to_the_kernel_by_strides() -> None:
+    arrays = {"a": drawn((4, 3)), "b": drawn((3, 6)), "c": drawn((4, 1))}
+    graph = Graph()
+    values = [graph.add_input(name, TensorType(DType.F32, array.shape)) for name, array in arrays.items()]
+    graph.set_outputs([graph.append(native("gemm"), values).output])
+    assert [each.name for each in lower_product(setting(graph, arrays).task)] == ["strided"]
