@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...ir.constant import Constant
-from ...ir.errors import CapgraphError, InputError, UnsupportedError
+from ...ir.errors import CapgraphError, InputError, ResourceError, UnsupportedError
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.plan import Step, View
@@ -75,9 +75,13 @@ class Choices:
 
     def keep(self, key: str, choice: Choice) -> None:
         """Keeps a choice, in memory where the folder cannot be written."""
-        self._known[key] = choice
+        self.remember(key, choice)
         text = json.dumps(choice.as_json(), indent=1)
         write_file(self.folder / f"{key}.json", text.encode())
+
+    def remember(self, key: str, choice: Choice) -> None:
+        """Keeps a choice in this process alone."""
+        self._known[key] = choice
 
     def read_all(self) -> int:
         """Takes note of every choice in the folder; how many there are."""
@@ -92,7 +96,7 @@ class Choices:
         """Keeps what `export` gave elsewhere; how many. Raises `InputError` for another text."""
         try:
             parts = {key: _choice_in(json.dumps(each).encode()) for key, each in json.loads(exported).items()}
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, RecursionError) as error:
             raise InputError(
                 f"these are no exported choices: {error}", remedy="pass the text that export gave"
             ) from error
@@ -107,7 +111,7 @@ def _choice_in(content: bytes) -> Choice | None:
         found = json.loads(content)
         seconds = {str(name): float(each) for name, each in found["seconds"].items()}
         return Choice(str(found["name"]), found["algorithm"], seconds)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
@@ -119,6 +123,8 @@ class Selector:
         self.measured = 0
         self._device = device
         self._tunes = tunes
+        self._lacked_memory = False
+        """Whether some way of the latest problem could not be measured for lack of memory, which others may have."""
 
     def ordered(self, ways: Ways) -> Ways:
         """The ways of a step, the one that was chosen for it first."""
@@ -134,7 +140,8 @@ class Selector:
             choice = self._measured(ways.step, task, measurable)
             if choice is None:
                 return ways
-            self.choices.keep(key, choice)
+            keep = self.choices.remember if self._lacked_memory else self.choices.keep
+            keep(key, choice)
         first = [_with_algorithm(each, choice.algorithm) for each in measurable if each.name == choice.name]
         return replace(ways, candidates=(*first, *ways.candidates))
 
@@ -162,6 +169,7 @@ class Selector:
         """The fastest of `candidates`; None when none could be measured."""
         device = self._device
         self.measured += 1
+        self._lacked_memory = False
         device.compiler.compile(kernel.kernel for each in candidates for kernel in _kernel_launches(each))
         seconds: dict[str, float] = {}
         best: tuple[float, str, Any] | None = None
@@ -190,8 +198,9 @@ class Selector:
         try:
             return Measurement(self._device, task, candidate).seconds()
         except refusals as error:
-            self._device.driver.explained(error)  # remembers a lost device
+            explained = self._device.driver.explained(error)  # remembers a lost device
             self._device.driver.check()
+            self._lacked_memory |= isinstance(explained, ResourceError)
             return None
 
 

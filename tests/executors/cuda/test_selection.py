@@ -11,7 +11,7 @@ from capgraph.executors.cuda import lowering, selection
 from capgraph.executors.cuda.launch import Candidate, Kernel, KernelLaunch, Task
 from capgraph.executors.cuda.selection import Choice, Choices, Selector, problem_key
 from capgraph.executors.eager import EagerExecutor
-from capgraph.ir.errors import InputError
+from capgraph.ir.errors import InputError, ResourceError
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
 from capgraph.ir.plan import View
@@ -88,7 +88,7 @@ def test_choices_travel(tmp_path: Path) -> None:
     assert there.take_over(here.export()) == 1
     assert Choices(tmp_path / "there").find("a" * 40) == Choice("quick", None, {"quick": 1e-6, "slow": 2e-6})
     assert there.export() == here.export()
-    for broken in ("no json", "[1]", '"text"'):
+    for broken in ("no json", "[1]", '"text"', "[" * 100_000):
         with pytest.raises(InputError, match="no exported choices"):
             there.take_over(broken)
 
@@ -143,6 +143,28 @@ def product_case() -> Task:
 def moved(view: View | None, nbytes: int) -> View:
     assert view is not None
     return replace(view, offset=view.offset + nbytes)
+
+
+def test_where_memory_was_short_the_choice_is_of_this_process_alone(tmp_path: Path) -> None:
+    class Measured:
+        def __init__(self, _device: object, _task: object, candidate: Candidate) -> None:
+            if candidate.name == "quick":
+                raise ResourceError("no memory")
+
+        def seconds(self) -> float:
+            return 2e-6
+
+    gpu = fake_device(tmp_path)
+    gpu.selector = Selector(gpu, Choices(tmp_path / "choices"))
+    with (
+        patch.object(lowering, "families_of", lambda _op: (two_ways,)),
+        patch.object(selection, "Measurement", Measured),
+    ):
+        for _ in range(2):
+            recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]}).run({"x": rows(4)})
+    assert gpu.selector.measured == 1
+    assert [choice.name for choice in gpu.selector.choices._known.values()] == ["slow"]
+    assert Choices(tmp_path / "choices").read_all() == 0
 
 
 def broken_and_whole(task: Task) -> Iterator[Candidate]:
