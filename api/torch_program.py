@@ -65,6 +65,8 @@ class TorchProgram(Program):
         self._given_states = {name: tensor for name, tensor in model.states.items() if name not in stored}
         self._written_inputs = [name for name in model.state_outputs if name not in model.states]
         self._ranged = _ranged_axes(self)
+        self._told = _told_sizes(self)
+        self._guards = [guard for guard in model.guards if guard.symbols <= self._told.keys()]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The module's result for its arguments. Raises `InputError` for others than it was exported with."""
@@ -113,9 +115,16 @@ class TorchProgram(Program):
         Inputs that are tensors are written to as by the module; of an input that is an array, the new content
         is one more output.
         """
-        inputs = inputs or {}
+        inputs = {} if inputs is None else inputs
+        if not isinstance(inputs, Mapping):
+            raise InputError(
+                f"run takes its inputs by name, not a {type(inputs).__name__}",
+                remedy="call the program as the module, program(x), or program.run({name: x})",
+            )
         given = dict(inputs)
         self._check_ranges(given)
+        if self._guards:
+            self._check_guards(given)
         speaks_torch = any(isinstance(value, torch.Tensor) for value in given.values())
         if self._on_gpu and not speaks_torch and self._model.states:
             torch.cuda.synchronize()  # the call runs on another stream than what torch did to the states
@@ -150,13 +159,26 @@ class TorchProgram(Program):
 
     def _check_ranges(self, given: Mapping[str, Any]) -> None:
         for name, axis, symbol, low, high in self._ranged:
-            shape = getattr(given.get(name), "shape", ())
+            shape = _shape_of(given.get(name))
             if len(shape) > axis and not low <= shape[axis] <= (shape[axis] if high is None else high):
                 wanted = f"{low} to {high}" if high is not None else f"at least {low}"
                 raise InputError(
                     f"input {name!r}: {symbol} is {shape[axis]}, but the module was exported for {wanted}",
                     remedy="export it with a wider range in dynamic_shapes, as far as the module allows",
                 )
+
+    def _check_guards(self, given: Mapping[str, Any]) -> None:
+        places = self._told.items()
+        if any(axis >= len(_shape_of(given.get(name))) for _, (name, axis) in places):
+            return  # what is wrong with the inputs is said where their types are checked
+        sizes = {symbol: int(given[name].shape[axis]) for symbol, (name, axis) in places}
+        broken = next((guard for guard in self._guards if not guard.holds(sizes)), None)
+        if broken is not None:
+            named = ", ".join(f"{symbol} = {sizes[symbol]}" for symbol in sorted(broken.symbols))
+            raise InputError(
+                f"the module was exported for sizes with {broken}, but {named}",
+                remedy="export it on examples with these sizes as well, and call the program that fits",
+            )
 
 
 def _spec_text(spec: Any) -> str:
@@ -194,6 +216,21 @@ def as_tensor(value: Any) -> Any:
 def _write_back(tensor: Any, content: Any) -> None:
     with torch.no_grad():
         tensor.copy_(as_tensor(content))
+
+
+def _shape_of(value: Any) -> Sequence[int]:
+    """The shape of a tensor or an array; none of anything else."""
+    return () if getattr(value, "is_nested", False) else getattr(value, "shape", ())
+
+
+def _told_sizes(program: TorchProgram) -> dict[str, tuple[str, int]]:
+    """The input, and the axis of its shape, that tell a symbolic size."""
+    return {
+        str(dim): (name, axis)
+        for name, ty in program.inputs.items()
+        for axis, dim in enumerate(getattr(ty, "shape", None) or ())
+        if isinstance(dim, SymDim) and str(dim) in dim.symbols
+    }
 
 
 def _ranged_axes(program: TorchProgram) -> list[tuple[str, int, str, int, int | None]]:

@@ -133,7 +133,7 @@ class _AotImport:
         names: list[str] = []
         views = self._views()
         self.result.views = views
-        for index, result in enumerate(results):
+        for index, (node, result) in enumerate(zip(self._output_nodes(), results, strict=True)):
             if index in views:
                 model.outputs.append(None)
                 model.plain.append(None)
@@ -144,6 +144,8 @@ class _AotImport:
                 continue
             names.append(f"out{index}")
             values.append(output_value(call, model, names[-1], result))
+            if isinstance(node.meta["val"], torch.SymInt | torch.SymFloat | torch.SymBool):
+                model.numbers.add(names[-1])
             model.outputs.append(names[-1])
             model.plain.append(None)
         pairs = []
@@ -158,6 +160,11 @@ class _AotImport:
         self.graph.set_outputs(values, names)
         self.graph.set_states(pairs)
 
+    def _output_nodes(self) -> Sequence[Any]:
+        """What the graph returns: nodes, and plain values."""
+        output = next(node for node in self.module.graph.nodes if node.op == "output")
+        return tuple(output.args[0])
+
     def _views(self) -> dict[int, InputView]:
         """The results whose fake tensor lies in the memory of that of an argument."""
         memory = {
@@ -165,9 +172,8 @@ class _AotImport:
             for position, node in enumerate(self.placeholders)
             if isinstance(node.meta.get("val"), torch.Tensor)
         }
-        output = next(node for node in self.module.graph.nodes if node.op == "output")
         found: dict[int, InputView] = {}
-        for index, node in enumerate(output.args[0]):
+        for index, node in enumerate(self._output_nodes()):
             value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
             if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
                 continue

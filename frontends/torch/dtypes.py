@@ -43,9 +43,8 @@ def dtype_of(torch_dtype: Any) -> DType:
     """The `DType` of a `torch.dtype`. Raises `UnsupportedError` for one that the IR does not have (quantised ones)."""
     found = _DTYPES.get(torch_dtype)
     if found is None:
-        raise UnsupportedError(
-            f"tensors of {torch_dtype} cannot be imported", remedy="keep quantised tensors as integers and scales"
-        )
+        remedy = "use complex64" if torch_dtype is torch.complex32 else "keep such numbers as integers and scales"
+        raise UnsupportedError(f"tensors of {torch_dtype} cannot be imported", remedy=remedy)
     return found
 
 

@@ -17,12 +17,16 @@ from .call import Call
 from .complex_numbers import PART_TYPES, Pairs
 from .decompositions import decompositions
 from .dtypes import dtype_of
+from .dynamic_shapes import symbol_names, with_dims
+from .guards import guards_of
 from .importer import FxImporter
 from .model import TorchModel
+from .refusals import refused
 from .sizes import Sizes
 from .tensors import SharedConstants
 
 _Input, _Output = graph_signature.InputKind, graph_signature.OutputKind
+_NUMBERS = (graph_signature.SymIntArgument, graph_signature.SymFloatArgument, graph_signature.SymBoolArgument)
 
 
 def from_torch(
@@ -38,81 +42,33 @@ def from_torch(
     `dynamic_shapes` is that of torch.export, in which a name may stand for a `Dim` of that name. Raises
     `UnsupportedError` where torch.export refuses the module, with PyTorch's error as cause.
     """
-    dims = _with_dims(dynamic_shapes)
+    dims = with_dims(dynamic_shapes)
     try:
         with torch.no_grad(), quiet():
-            program = torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dims, strict=strict)
+            given, named = _each_its_own(args, kwargs or {})
+            program = torch.export.export(module, given, named, dynamic_shapes=dims, strict=strict)
     except CapgraphError:
         raise
     except Exception as error:  # torch.export raises errors of many kinds, RuntimeError not a base of all
-        raise _refused(type(module).__name__, error) from error
-    return from_exported(program, names=_symbol_names(program, dynamic_shapes), name=type(module).__name__)
+        raise refused(type(module).__name__, error) from error
+    return from_exported(program, names=symbol_names(program, dynamic_shapes), name=type(module).__name__)
 
 
-def _refused(name: str, error: BaseException) -> UnsupportedError:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return UnsupportedError(
-        f"torch.export refuses {name}: {lines[0]}",
-        remedy="the cause above names the line; write branches on data with torch.cond, and sizes that vary as "
-        "dynamic_shapes within their range",
-    )
+def _each_its_own(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments, a tensor that comes a second time copied: PyTorch would take both for one in every call."""
+    seen: set[int] = set()
 
+    def own(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or id(leaf) not in seen:
+            seen.add(id(leaf))
+            return leaf
+        return leaf.clone()
 
-def _with_dims(spec: Any) -> Any:
-    """`dynamic_shapes` with a dynamic dim for each name: its range comes from the module."""
-    if isinstance(spec, str):
-        return torch.export.Dim.DYNAMIC
-    if isinstance(spec, Mapping):
-        return {key: _with_dims(item) for key, item in spec.items()}
-    if isinstance(spec, list | tuple):
-        return type(spec)(_with_dims(item) for item in spec)
-    return spec
-
-
-def _symbol_names(program: Any, spec: Any) -> dict[str, str]:
-    """What the user calls PyTorch's symbols, from the dims of `dynamic_shapes`."""
-    if spec is None:
-        return {}
-    tensors = [node.meta["val"] for node in _user_placeholders(program)]
-    names: dict[str, str] = {}
-    for tensor, dims in zip(tensors, _leaf_specs(program, spec), strict=False):
-        if not isinstance(tensor, torch.Tensor) or not dims:
-            continue
-        named = dims.items() if isinstance(dims, Mapping) else enumerate(dims)
-        for axis, dim in named:
-            size, name = tensor.shape[axis], dim if isinstance(dim, str) else getattr(dim, "__name__", None)
-            if name and name.isidentifier() and isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                names.setdefault(size.node.expr.name, name)
-    return names
-
-
-def _leaf_specs(program: Any, spec: Any) -> list[Any]:
-    """The dims of each leaf of (args, kwargs), as `dynamic_shapes` gives them."""
-    from torch.export.dynamic_shapes import _combine_args
-
-    args, kwargs = program.example_inputs or ((), {})
-    combined = _combine_args(program.module(), args, kwargs)
-    given = spec if isinstance(spec, Mapping) else dict(zip(combined, spec, strict=False))
-    return list(_leaves(combined, given))
-
-
-def _leaves(tree: Any, spec: Any) -> Iterator[Any]:
-    """For every leaf of `tree` what `spec` has for it, None where it has nothing."""
-    if isinstance(tree, Mapping):
-        for key, item in tree.items():
-            yield from _leaves(item, spec.get(key) if isinstance(spec, Mapping) else None)
-    elif isinstance(tree, list | tuple):
-        listed = spec if isinstance(spec, list | tuple) else [None] * len(tree)
-        for item, dims in zip(tree, listed, strict=True):
-            yield from _leaves(item, dims)
-    else:
-        yield spec
-
-
-def _user_placeholders(program: Any) -> list[Any]:
-    kinds = {spec.arg.name: spec.kind for spec in program.graph_signature.input_specs}
-    nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
-    return [node for node in nodes if kinds[node.name] is _Input.USER_INPUT]
+    leaves, structure = torch.utils._pytree.tree_flatten((tuple(args), dict(kwargs)))
+    owned = [own(leaf) for leaf in leaves]
+    if all(leaf is other for leaf, other in zip(leaves, owned, strict=True)):
+        return tuple(args), dict(kwargs)
+    return torch.utils._pytree.tree_unflatten(owned, structure)  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -140,8 +96,18 @@ def from_exported(program: Any, *, names: Mapping[str, str] | None = None, name:
     except CapgraphError:
         raise
     except Exception as error:
-        raise _refused(name, error) from error
+        raise _not_decomposed(program, name, error) from error
     return _Importing(core, Sizes(names), name).model()
+
+
+def _not_decomposed(program: Any, name: str, error: BaseException) -> UnsupportedError:
+    regions = (node for node in program.graph.nodes if str(node.target) == "wrap_with_set_grad_enabled")
+    if any(node.args[0] for node in regions):
+        return UnsupportedError(
+            f"capgraph is for inference, but {name} turns gradients on",
+            remedy="leave torch.enable_grad out of forward, or call module.requires_grad_(False)",
+        )
+    return refused(name, error)
 
 
 class _Importing:
@@ -165,6 +131,7 @@ class _Importing:
     def model(self) -> TorchModel:
         """The finished model."""
         self._add_inputs()
+        self._add_guards()
         outputs = self.importer.import_module(self.program.graph_module, self._placeholders())
         self._set_outputs(outputs)
         self.model_.ranges = self._ranges()
@@ -176,6 +143,10 @@ class _Importing:
     def _add_inputs(self) -> None:
         in_spec = self.program.call_spec.in_spec
         self.model_.in_spec, self.model_.out_spec = in_spec, self.program.call_spec.out_spec
+
+    def _add_guards(self) -> None:
+        self.model_.guards, unchecked = guards_of(self.program, self.sizes)
+        self.model_.notes += [f"PyTorch traced it for {words}, which calls are not checked for" for words in unchecked]
 
     def _placeholders(self) -> list[Any]:
         nodes = [node for node in self.program.graph.nodes if node.op == "placeholder"]
@@ -249,6 +220,8 @@ class _Importing:
             else:
                 self.model_.outputs.append(name)
                 self.model_.plain.append(None)
+                if isinstance(spec.arg, _NUMBERS):
+                    self.model_.numbers.add(name)
             values.append(output_value(call, self.model_, name, output))
             names.append(name)
         self.graph.set_outputs(values, names)
@@ -290,7 +263,11 @@ def parts_of(given: Value | Pairs) -> Value:
 
 def add_input(importer: FxImporter, name: str, tensor: Any) -> Value | Pairs:
     """A new input for a tensor, of which `tensor` is PyTorch's fake; a complex one has its parts along a last axis."""
-    dtype, shape = dtype_of(tensor.dtype), importer.sizes.dims(tensor.shape)
+    try:
+        dtype, shape = dtype_of(tensor.dtype), importer.sizes.dims(tensor.shape)
+    except UnsupportedError as error:
+        error.located(f"input {name}")
+        raise
     if dtype in PART_TYPES:
         return Pairs(importer.graph.add_input(name, TensorType(PART_TYPES[dtype], (*shape, 2))))
     return importer.graph.add_input(name, TensorType(dtype, shape))

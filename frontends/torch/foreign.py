@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ...ir.dims import Dim, SymDim
-from ...ir.errors import ExecutionError, UnsupportedError
+from ...ir.errors import UnsupportedError
 from ...ir.foreign import register_meaning
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import FRESH
@@ -108,15 +108,12 @@ def real_value(graph: Graph, value: Value) -> Value:
 
 
 def run_foreign(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
-    """The results of a foreign node. Raises `ExecutionError` when PyTorch refuses its operands."""
+    """The results of a foreign node; what PyTorch raises for its operands passes through."""
     target = _operator(node.op.name)
     given = iter(operands)
     arguments = {name: _argument(value, given) for name, value in node.attrs.items()}
-    try:
-        with torch.no_grad():
-            results = target(**arguments)
-    except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as error:
-        raise ExecutionError(f"PyTorch's {node.op.name} failed: {error}", where=node.where()) from error
+    with torch.no_grad():
+        results = target(**arguments)
     listed = results if isinstance(results, list | tuple) else [results]
     return [_result(value, result) for value, result in zip(node.outputs, listed, strict=True)]
 

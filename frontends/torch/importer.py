@@ -84,7 +84,8 @@ class FxImporter:
         try:
             return self._import_node(module, node)
         except CapgraphError as error:
-            raise error.located(str(origin_of(node))) from error
+            error.located(str(origin_of(node)))
+            raise
 
     def _import_node(self, module: Any, node: Any) -> Any:
         if node.op == "get_attr":
@@ -117,6 +118,8 @@ class FxImporter:
         self, node: Any, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]
     ) -> Any:
         """What the operator `target` gives for imported arguments; `results` are PyTorch's fake tensors for it."""
+        if not isinstance(target, torch._ops.OpOverload):
+            raise _higher_order(target, args)
         call = Call(self.graph, self.sizes, str(target), results, origin_of(node), _unread(node), _fakes(node, target))
         arguments = bound_arguments(target, args, kwargs)
         is_complex = any(each is not None and each.is_complex() for each in results) or _holds_pairs(arguments)
@@ -163,6 +166,19 @@ class FxImporter:
                 f"{call.name} was imported as {ty}, but PyTorch gives {wanted}",
                 remedy="please report it; until then, keep the operator out of the model",
             )
+
+
+def _higher_order(target: Any, args: Sequence[Any]) -> UnsupportedError:
+    """The error for an operator that takes functions or operators, and has no rule of its own."""
+    if str(target).startswith("auto_functionalized"):
+        return UnsupportedError(
+            f"{args[0]} writes to its arguments, which a custom operator may not do here",
+            remedy="let it give the new content as a result, and copy that: cache.copy_(operator(cache, x))",
+        )
+    return UnsupportedError(
+        f"the higher-order operator {target} cannot be imported",
+        remedy="write it with torch.cond, while_loop, scan or map, or without an operator that takes functions",
+    )
 
 
 def _holds_pairs(given: Any) -> bool:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir.graph import Graph
+from .guards import Guard
 
 
 @dataclass
@@ -16,6 +17,8 @@ class TorchModel:
     `numbers` are Python numbers. Inputs and outputs in `pairs` are complex, with their parts along a
     last axis. `states` are tensors of the module
     by the name of the input that holds their old content; `state_outputs` names the outputs with the new content.
+    `ranges` are those of single sizes, least and greatest (None: no limit), `guards` other relations that every call
+    has to keep.
     """
 
     graph: Graph
@@ -30,4 +33,5 @@ class TorchModel:
     states: dict[str, Any] = field(default_factory=dict)
     state_outputs: dict[str, str] = field(default_factory=dict)
     ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    guards: list[Guard] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -10,7 +10,7 @@ _FRAME = re.compile(r'File "([^"]*)", line (\d+), in (\S+)')
 
 def origin_of(node: Any) -> Origin:
     """The origin of an fx node: its name, the path of its module, and the line of Python that called for it."""
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    frames = [frame for frame in _FRAME.findall(node.meta.get("stack_trace") or "") if not frame[0].startswith("<")]
     line = "{}:{} in {}".format(*frames[-1]) if frames else ""
     path = _module_path(node)
     source = f"{path}, {line}" if path and line else path or line

@@ -18,6 +18,8 @@ from .dtypes import NUMPY_LACKS, dtype_of, torch_dtype_of
 def array_of(tensor: Any) -> Array:
     """A NumPy array over the memory of a dense tensor; of one on another device a copy in main memory."""
     plain = tensor.detach()
+    if plain.is_nested:
+        raise UnsupportedError("a nested tensor has no array", remedy="pad it: .to_padded_tensor(0.0)")
     if plain.layout is not torch.strided:
         raise UnsupportedError(f"a tensor of layout {plain.layout} has no array", remedy="call .to_dense() first")
     if plain.device.type != "cpu":

@@ -86,3 +86,14 @@ def test_control_flow(name: str) -> None:
     assert not foreign_nodes(program.graph)
     for given in calls:
         torch.testing.assert_close(program(*given), module(*given), rtol=1e-4, atol=1e-5)
+
+
+def test_other_operators_that_take_functions_are_refused() -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    class Flexible(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return flex_attention(x, x, x)
+
+    with pytest.raises(capgraph.UnsupportedError, match=r"(?s)operator flex_attention cannot be imported.*torch\.cond"):
+        capgraph.optimize(Flexible(), args=(torch.zeros(1, 2, 16, 8),), executor="eager")

@@ -146,3 +146,51 @@ def test_weights_that_have_no_content_yet() -> None:
     model = from_exported(torch.export.export(module, (given,)))
     with pytest.raises(UnsupportedError, match="has no content"):
         capgraph.ir.evaluate.evaluate_graph(model.graph, [np.zeros((3, 4), np.float32)])
+
+
+def test_one_tensor_for_two_arguments_is_only_an_example() -> None:
+    class Difference(nn.Module):
+        def forward(self, x: Any, others: Any) -> Any:
+            return x - 2 * others[0]
+
+    x = torch.zeros(3)
+    program = capgraph.optimize(Difference(), args=(x, [x]), executor="eager")
+    assert program(torch.ones(3), [torch.full((3,), 4.0)]).tolist() == [-7.0] * 3
+
+
+def test_numbers_read_from_tensors_are_numbers() -> None:
+    class Numbers(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.sum().item(), (x > 0).sum().item(), (x > 0).any().item(), x + 1
+
+    x = torch.tensor([1.5, -1.0, 2.0])
+    found = capgraph.optimize(Numbers(), args=(x,), executor="eager")(x)
+    assert found[:3] == (2.5, 2, True)
+    assert [type(each) for each in found[:3]] == [float, int, bool]
+
+
+def test_gradients_that_a_module_turns_on() -> None:
+    class Enables(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, x: Any) -> Any:
+            with torch.enable_grad():
+                return self.layer(x)
+
+    module, x = Enables(), torch.ones(3, 4)
+    with pytest.raises(UnsupportedError, match=r"(?s)Enables turns gradients on.*requires_grad_\(False\)"):
+        from_torch(module, (x,))
+    module.requires_grad_(False)
+    torch.testing.assert_close(capgraph.optimize(module, args=(x,), executor="eager")(x), module(x))
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+def test_dtypes_that_there_are_not() -> None:
+    class Twice(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * 2
+
+    with pytest.raises(UnsupportedError, match=r"(?s)complex32 cannot be imported\n  at input x\n  try: use complex64"):
+        from_torch(Twice(), (torch.zeros(2, dtype=torch.complex32),))

@@ -126,10 +126,38 @@ def test_recorded(name: str) -> None:
     assert [buffer.data_ptr() for buffer in module.buffers()] == memory
 
 
-def test_tied_weights_are_one_constant() -> None:
+def _exported_program(module: Any, x: Any) -> capgraph.Program:
+    return capgraph.optimize(module, args=(x,), executor="eager", level=0)
+
+
+def _compiled_program(module: Any, x: Any) -> capgraph.Program:
+    from capgraph.torch_backend import live_programs
+
+    torch._dynamo.reset()
+    before = live_programs()
+    compiled = torch.compile(module, backend="capgraph", options={"executor": "eager", "level": 0})
+    with torch.no_grad():
+        compiled(x)
+    (program,) = [each for each in live_programs() if not any(each is other for other in before)]
+    return program
+
+
+@pytest.mark.parametrize("way", [_exported_program, _compiled_program])
+def test_tied_weights_are_one_constant(way: Any) -> None:
     module = Tied().requires_grad_(False)
-    program = capgraph.optimize(module, args=(torch.randn(4, 8),), executor="eager", level=0)
+    program = way(module, torch.randn(4, 8))
     constants = [node.attrs["value"] for node in program.graph.nodes if node.op.name == "constant"]
     weights = [constant for constant in constants if constant.shape == (20, 8)]
     assert len(weights) == 1
     assert weights[0].array.__array_interface__["data"][0] == module.head.weight.data_ptr(), "and it is not copied"
+
+
+def test_tied_weights_that_change_are_seen_by_what_torch_compiles() -> None:
+    torch._dynamo.reset()
+    module = Tied().requires_grad_(False)
+    compiled = torch.compile(module, backend="capgraph")
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        compiled(x)
+        module.embedding.weight.mul_(2)
+        torch.testing.assert_close(compiled(x), module(x))

@@ -65,6 +65,8 @@ def test_weights_without_content_fail_when_they_are_read() -> None:
 def test_what_has_no_array() -> None:
     with pytest.raises(UnsupportedError, match="layout"):
         array_of(torch.eye(2).to_sparse())
+    with pytest.raises(UnsupportedError, match="nested"):
+        array_of(torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged))
     with pytest.raises(UnsupportedError, match="quint8"):
         dtype_of(torch.quint8)
     with pytest.raises(UnsupportedError, match="string"):

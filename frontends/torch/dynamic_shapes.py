@@ -1,0 +1,92 @@
+"""`dynamic_shapes` of torch.export, in which a name may stand for a dim, and the names that it gives to sizes."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.export import graph_signature
+
+from ...ir.errors import InputError
+
+
+def with_dims(spec: Any) -> Any:
+    """`dynamic_shapes` with a dynamic dim for each name: its range comes from the module."""
+    if isinstance(spec, str):
+        return torch.export.Dim.DYNAMIC
+    if isinstance(spec, Mapping):
+        return {key: with_dims(item) for key, item in spec.items()}
+    if isinstance(spec, list | tuple):
+        return type(spec)(with_dims(item) for item in spec)
+    return spec
+
+
+def symbol_names(program: Any, spec: Any) -> dict[str, str]:
+    """What the user calls PyTorch's symbols, from the dims of `dynamic_shapes`.
+
+    Raises `InputError` for an axis that a tensor does not have, for what is no name, and for one name of sizes that
+    differ in the examples.
+    """
+    if spec is None:
+        return {}
+    tensors = [node.meta["val"] for node in _user_placeholders(program)]
+    names: dict[str, str] = {}
+    examples: dict[str, int] = {}
+    for tensor, dims in zip(tensors, _leaf_specs(program, spec), strict=False):
+        if not isinstance(tensor, torch.Tensor) or not dims:
+            continue
+        named = dims.items() if isinstance(dims, Mapping) else enumerate(dims)
+        for axis, dim in named:
+            size, name = _size_at(tensor, axis), dim if isinstance(dim, str) else getattr(dim, "__name__", None)
+            if name and isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                _check_name(name, size.node.hint, examples)
+                names.setdefault(size.node.expr.name, name)
+    return names
+
+
+def _size_at(tensor: Any, axis: int) -> Any:
+    if not 0 <= axis < tensor.dim():  # PyTorch ignores it
+        raise InputError(
+            f"dynamic_shapes speaks of axis {axis} of a tensor of rank {tensor.dim()}",
+            remedy=f"count axes from 0 to {tensor.dim() - 1}",
+        )
+    return tensor.shape[axis]
+
+
+def _check_name(name: str, example: int, examples: dict[str, int]) -> None:
+    """Refuses what is no name, and a name for sizes that differ already in the examples."""
+    if not name.isidentifier():
+        raise InputError(f"dynamic_shapes calls a size {name!r}, which is no name", remedy='such as "batch"')
+    if examples.setdefault(name, example) != example:
+        raise InputError(
+            f"dynamic_shapes calls sizes {name!r} of which one is {examples[name]} in the examples, another {example}",
+            remedy="sizes with one name are equal in every call: use two names, or other examples",
+        )
+
+
+def _leaf_specs(program: Any, spec: Any) -> list[Any]:
+    """The dims of each leaf of (args, kwargs), as `dynamic_shapes` gives them."""
+    from torch.export.dynamic_shapes import _combine_args
+
+    args, kwargs = program.example_inputs or ((), {})
+    combined = _combine_args(program.module(), args, kwargs)
+    given = spec if isinstance(spec, Mapping) else dict(zip(combined, spec, strict=False))
+    return list(_leaves(combined, given))
+
+
+def _leaves(tree: Any, spec: Any) -> Iterator[Any]:
+    """For every leaf of `tree` what `spec` has for it, None where it has nothing."""
+    if isinstance(tree, Mapping):
+        for key, item in tree.items():
+            yield from _leaves(item, spec.get(key) if isinstance(spec, Mapping) else None)
+    elif isinstance(tree, list | tuple):
+        listed = spec if isinstance(spec, list | tuple) else [None] * len(tree)
+        for item, dims in zip(tree, listed, strict=True):
+            yield from _leaves(item, dims)
+    else:
+        yield spec
+
+
+def _user_placeholders(program: Any) -> list[Any]:
+    kinds = {spec.arg.name: spec.kind for spec in program.graph_signature.input_specs}
+    nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
+    return [node for node in nodes if kinds[node.name] is graph_signature.InputKind.USER_INPUT]

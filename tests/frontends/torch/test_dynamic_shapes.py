@@ -1,0 +1,46 @@
+"""Names for sizes in `dynamic_shapes`."""
+
+from typing import Any
+
+import pytest
+import torch
+from capgraph.frontends.torch.dynamic_shapes import with_dims
+from capgraph.frontends.torch.exported import from_torch
+from capgraph.ir.errors import InputError
+
+
+class Both(torch.nn.Module):
+    def forward(self, x: Any, y: Any) -> Any:
+        return x.sum(0), y["rows"].sum(0)
+
+
+def _inputs(rows: int, others: int, dynamic_shapes: Any) -> list[str]:
+    args = (torch.zeros(rows, 2), {"rows": torch.zeros(others, 3)})
+    return [str(value.type) for value in from_torch(Both(), args, dynamic_shapes=dynamic_shapes).graph.inputs]
+
+
+def test_names_stand_for_dims_of_any_range() -> None:
+    dynamic = torch.export.Dim.DYNAMIC
+    assert with_dims(({0: "n"}, None, {"a": ("n", 3)})) == ({0: dynamic}, None, {"a": (dynamic, 3)})
+
+
+def test_names_in_every_structure() -> None:
+    assert _inputs(3, 4, ({0: "n"}, {"rows": {0: "m"}})) == ["f32[n, 2]", "f32[m, 3]"]
+    assert _inputs(3, 4, {"x": ("n", None), "y": {"rows": None}}) == ["f32[n, 2]", "f32[4, 3]"]
+    assert _inputs(3, 3, {"x": {0: "n"}, "y": {"rows": {0: "n"}}}) == ["f32[n, 2]", "f32[n, 3]"]
+
+
+def test_one_name_for_sizes_that_differ() -> None:
+    with pytest.raises(InputError, match=r"(?s)sizes 'n' of which one is 3 .* another 4.*use two names"):
+        _inputs(3, 4, ({0: "n"}, {"rows": {0: "n"}}))
+
+
+def test_what_is_no_name() -> None:
+    with pytest.raises(InputError, match="'the batch', which is no name"):
+        _inputs(3, 4, ({0: "the batch"}, {"rows": None}))
+
+
+@pytest.mark.parametrize("axis", [2, -1])
+def test_axes_that_there_are_not(axis: int) -> None:
+    with pytest.raises(InputError, match=rf"(?s)axis {axis} of a tensor of rank 2.*from 0 to 1"):
+        _inputs(3, 4, ({axis: "n"}, {"rows": None}))

@@ -1,0 +1,107 @@
+"""Relations of sizes that PyTorch took for granted: known from the trace, and kept by every call."""
+
+import io
+from typing import Any
+
+import capgraph
+import pytest
+import torch
+from capgraph.frontends.torch.exported import from_torch
+from capgraph.frontends.torch.guards import Guard
+from capgraph.ir.dims import symbol
+from capgraph.ir.errors import InputError
+
+B, C = symbol("b"), symbol("c")
+
+
+class Even(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x * 2 if x.shape[0] % 2 == 0 else x * 3
+
+
+class Longer(torch.nn.Module):
+    def forward(self, x: Any, y: Any) -> Any:
+        return x.sum() if x.shape[0] > y.shape[0] else y.sum()
+
+
+class Apart(torch.nn.Module):
+    def forward(self, x: Any, y: Any) -> Any:
+        return x.sum() - y.sum() if x.shape[0] != y.shape[0] else x - y
+
+
+class Checked(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        torch._check(x.shape[0] % 3 == 0)
+        return x + 1
+
+
+CASES: dict[str, tuple[Any, tuple[int, ...], str, list[tuple[int, ...]], list[tuple[int, ...]]]] = {
+    "even": (Even(), (4,), r"b - 2\*\(b//2\) == 0", [(2,), (8,)], [(1,), (5,)]),
+    "odd": (Even(), (5,), r"b - 2\*\(b//2\) != 0", [(1,), (3,)], [(4,)]),
+    "longer": (Longer(), (5, 3), "b > c", [(6, 2), (4, 3)], [(3, 3), (4, 6)]),
+    "not longer": (Longer(), (3, 5), "b <= c", [(2, 6), (3, 3)], [(6, 2)]),
+    "apart": (Apart(), (3, 5), "b != c", [(5, 3)], [(4, 4)]),
+    "checked": (Checked(), (6,), r"b - 3\*\(b//3\) == 0", [(3,)], [(4,)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_call_that_would_take_another_branch_is_refused(name: str) -> None:
+    module, traced, words, good, bad = CASES[name]
+    args = tuple(torch.randn(size, 2) for size in traced)
+    dynamic = tuple({0: each} for each, _ in zip("bc", args, strict=False))
+    program = capgraph.optimize(module, args=args, dynamic_shapes=dynamic, executor="eager")
+    for sizes in good:
+        given = tuple(torch.randn(size, 2) for size in sizes)
+        torch.testing.assert_close(program(*given), module(*given))
+    for sizes in bad:
+        with pytest.raises(InputError, match=rf"(?s)for sizes with {words}, but b = {sizes[0]}.*try: export it"):
+            program(*(torch.randn(size, 2) for size in sizes))
+
+
+def test_what_a_guard_says() -> None:
+    guard = Guard(B * C, ">", 20)
+    assert str(guard) == "b*c > 20"
+    assert guard.symbols == {"b", "c"}
+    assert guard.holds({"b": 3, "c": 7})
+    assert not guard.holds({"b": 4, "c": 5})
+
+
+def test_sizes_of_0_and_1_are_no_guards() -> None:
+    class Rest(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x[1:].contiguous().view(-1) + 1
+
+    model = from_torch(Rest(), (torch.zeros(4, 2),), dynamic_shapes=({0: "b"},))
+    assert model.guards == []
+    program = capgraph.optimize(Rest(), args=(torch.zeros(4, 2),), dynamic_shapes=({0: "b"},), executor="eager")
+    assert program(torch.ones(2, 2)).shape == (2,)
+
+
+def test_a_program_from_a_file_keeps_its_guards() -> None:
+    exported = torch.export.export(Even(), (torch.zeros(4, 2),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    file = io.BytesIO()
+    torch.export.save(exported, file)
+    file.seek(0)
+    program = capgraph.optimize(torch.export.load(file), executor="eager")
+    assert program(torch.ones(2, 2)).tolist() == [[2.0, 2.0], [2.0, 2.0]]
+    with pytest.raises(InputError, match="== 0"):
+        program(torch.ones(3, 2))
+
+
+class Ratio(torch.nn.Module):
+    def forward(self, x: Any, y: Any) -> Any:
+        return x * 2 if x.shape[0] / y.shape[0] > 1.5 else x - y.sum()
+
+
+def test_guards_that_no_dim_can_say_are_noted() -> None:
+    args = (torch.zeros(4, 2), torch.zeros(2, 2))
+    program = capgraph.optimize(Ratio(), args=args, dynamic_shapes=({0: "b"}, {0: "c"}), executor="eager")
+    assert "note: PyTorch traced it for" in program.explain()
+    assert "1.5" in program.explain()
+
+
+def test_inputs_of_another_rank_are_refused_as_such() -> None:
+    program = capgraph.optimize(Even(), args=(torch.zeros(4, 2),), dynamic_shapes=({0: "b"},), executor="eager")
+    with pytest.raises(InputError, match="input 'x'"):
+        program(torch.tensor(1.0))
