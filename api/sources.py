@@ -64,6 +64,11 @@ def load_model(
     """
     if not isinstance(model, str | Path | bytes | Graph) and _comes_from(model, "torch"):
         return _load_torch(model, examples)
+    if callable(model):
+        raise InputError(
+            f"a model cannot be the {'class' if isinstance(model, type) else 'function'} {_name_of(model)}",
+            remedy="pass an instance of torch.nn.Module; capgraph.compile takes functions and classes of modules",
+        )
     if examples.are_given:
         raise InputError("args are example inputs of a PyTorch module; this model needs none", remedy="leave args out")
     if isinstance(model, Graph):
@@ -74,6 +79,10 @@ def load_model(
         f"a model cannot be a {type(model).__module__}.{type(model).__qualname__}",
         remedy="pass a path, the bytes of an ONNX file, an onnx.ModelProto, a PyTorch module or a capgraph graph",
     )
+
+
+def _name_of(model: Any) -> str:
+    return str(getattr(model, "__qualname__", type(model).__qualname__))
 
 
 def _comes_from(model: Any, package: str) -> bool:
@@ -103,7 +112,12 @@ def _load_torch(model: Any, examples: Examples) -> LoadedModel:
     from .frontends.torch.exported import from_exported, from_torch
     from .frontends.torch.fx import from_fx
 
+    _check_examples(examples)
     if hasattr(model, "run_decompositions"):  # an exported program has its inputs already
+        if examples.dynamic_shapes is not None:
+            raise InputError(
+                "which sizes of an exported program vary is fixed", remedy="give dynamic_shapes to torch.export.export"
+            )
         given = from_exported(model)
     elif _is_fx(model):
         given = from_fx(model, examples.args, examples.kwargs, dynamic_shapes=examples.dynamic_shapes)
@@ -115,6 +129,17 @@ def _load_torch(model: Any, examples: Examples) -> LoadedModel:
             remedy="pass args=(tensor, ...), and kwargs={...} where it takes some",
         )
     return LoadedModel(given.graph, given.notes, given)
+
+
+def _check_examples(examples: Examples) -> None:
+    if not isinstance(examples.args, Sequence | None) or isinstance(examples.args, str):
+        raise InputError(
+            f"args is a {type(examples.args).__name__}, not the arguments in a tuple", remedy="pass args=(tensor, ...)"
+        )
+    if not isinstance(examples.kwargs, Mapping | None):
+        raise InputError(
+            f"kwargs is a {type(examples.kwargs).__name__}, not arguments by name", remedy='pass kwargs={"name": ...}'
+        )
 
 
 def _is_fx(model: Any) -> bool:

@@ -84,20 +84,41 @@ class BackendChoices:
         given = dict(self._options)
         if is_cuda(device):
             given = {"device": device, "executor": "graph", **given}
-        varying = sorted(_input_symbols(model))
-        buckets, dynamic = given.pop("buckets", None), given.pop("dynamic", None)
-        if buckets is not None and not isinstance(buckets, Mapping):
-            sizes = list(buckets)
-            buckets = dict.fromkeys(varying, sizes)
-            dynamic = dynamic or (min(sizes), max(sizes))
-        if dynamic is not None and not isinstance(dynamic, Mapping):
-            dynamic = {name: tuple(dynamic) for name in varying}
-        if given.get("executor") == "graph":
-            given |= {"buckets": buckets, "dynamic": dynamic}
-            given.setdefault("capture", {"beyond": "exact"} if dynamic is None else None)
+        if _records(given):
+            given |= _for_every_size(given, sorted(_input_symbols(model)))
         chosen = Choices(**given)
         chosen.check()
         return chosen
+
+
+def _records(options: Mapping[str, Any]) -> bool:
+    executor = options.get("executor")
+    return executor == "graph" or (executor == "ort" and is_cuda(options.get("device", "auto")))
+
+
+def _for_every_size(options: Mapping[str, Any], varying: Sequence[str]) -> dict[str, Any]:
+    """`buckets`, `dynamic` and `capture`, where the former without names hold for each size that varies."""
+    buckets, dynamic = options.get("buckets"), options.get("dynamic")
+    if buckets is not None and not isinstance(buckets, Mapping):
+        sizes = _integers("buckets", buckets)
+        buckets = dict.fromkeys(varying, sizes)
+        dynamic = dynamic or (min(sizes), max(sizes))
+    if dynamic is not None and not isinstance(dynamic, Mapping):
+        dynamic = dict.fromkeys(varying, _integers("dynamic", dynamic))
+    capture = options.get("capture")
+    if capture is None and dynamic is None and options["executor"] == "graph":
+        capture = {"beyond": "exact"}
+    return {"buckets": buckets, "dynamic": dynamic, "capture": capture}
+
+
+def _integers(name: str, given: Any) -> tuple[int, ...]:
+    """The sizes of an option without names."""
+    found = tuple(given) if isinstance(given, Sequence | range) else ()
+    is_range = name == "buckets" or len(found) == 2
+    if not found or not is_range or any(isinstance(each, bool) or not isinstance(each, int) for each in found):
+        example = {"buckets": "buckets=[1, 2, 4, 8]", "dynamic": "dynamic=(1, 64), the least and the greatest size"}
+        raise UnsupportedError(f"{name}={given!r} lists no sizes", remedy=f"{example[name]}, or a dict by dim")
+    return found
 
 
 def _input_symbols(model: AotModel) -> frozenset[str]:
@@ -229,6 +250,11 @@ def compile_with(target: Any = None, **options: Any) -> Any:
     settings = {**compiler, "dynamic": dynamic, "backend": backend, "options": options}
     if isinstance(target, type):
         return _compiled_class(target, settings)
+    if not callable(target):
+        raise UnsupportedError(
+            f"capgraph.compile takes a function or a module, not a {type(target).__name__}",
+            remedy="capgraph.optimize makes programs of ONNX models",
+        )
     return torch.compile(target, **settings)
 
 

@@ -53,6 +53,37 @@ def test_unknown_options(given: dict[str, Any]) -> None:
         torch.compile(lambda x: x + 1, backend="capgraph", **given)(torch.ones(2))
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"buckets": [1, 2]}, "buckets=\\[1, 2\\] is for programs that record"),
+        ({"dynamic": (1, 2), "executor": "eager"}, "dynamic=\\(1, 2\\) is for programs that record"),
+        ({"executor": "graph", "buckets": []}, "lists no sizes"),
+        ({"executor": "graph", "buckets": 4}, "lists no sizes"),
+        ({"executor": "graph", "buckets": [2, "4"]}, "lists no sizes"),
+        ({"executor": "graph", "dynamic": True}, "dynamic=True lists no sizes"),
+        ({"executor": "graph", "dynamic": (1, 2, 3)}, "lists no sizes"),
+    ],
+)
+def test_sizes_that_are_none(options: dict[str, Any], message: str) -> None:
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=f"UnsupportedError: .*{message}"):
+        torch.compile(lambda x: x + 1, backend="capgraph", options=options, dynamic=True)(torch.ones(2))
+
+
+@torch._dynamo.config.patch(capture_scalar_outputs=True)
+def test_numbers_read_from_tensors_are_numbers(made: list[CompiledFunction]) -> None:
+    def function(x: Any) -> Any:
+        return (x > 0).sum().item(), (x > 0).any().item(), x.sum().item(), x * 2
+
+    compiled = torch.compile(function, backend="capgraph", fullgraph=True, options={"executor": "eager"})
+    for x in (torch.tensor([1.5, -1.0]), torch.tensor([-2.0, -1.0])):
+        found, wanted = compiled(x), function(x)
+        assert found[:3] == wanted[:3]
+        assert [type(each) for each in found[:3]] == [int, bool, float]
+    assert made
+
+
 def test_gradients_are_refused() -> None:
     torch._dynamo.reset()
     layer = torch.compile(nn.Linear(2, 2), backend="capgraph")
@@ -163,3 +194,5 @@ def test_the_decorator_on_classes_and_modules(made: list[CompiledFunction]) -> N
         torch.testing.assert_close(capgraph.compile(net.layer)(x), net.layer(x))
     with pytest.raises(capgraph.UnsupportedError, match="no class of modules"):
         capgraph.compile(int)
+    with pytest.raises(capgraph.UnsupportedError, match="takes a function or a module, not a str"):
+        capgraph.compile("model.onnx")

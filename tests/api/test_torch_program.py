@@ -90,6 +90,27 @@ def test_a_module_needs_examples_and_other_models_none() -> None:
         capgraph.optimize(b"", args=(torch.zeros(1),))
 
 
+@pytest.mark.parametrize("model", [nn.Linear, torch.sin, lambda x: x])
+def test_classes_and_functions_are_no_models(model: Any) -> None:
+    with pytest.raises(InputError, match=r"(?s)a model cannot be the (class|function).*instance of torch\.nn\.Module"):
+        capgraph.optimize(model, args=(torch.zeros(1),))
+
+
+def test_examples_of_another_kind(module: Heads) -> None:
+    with pytest.raises(InputError, match="args is a Tensor, not the arguments in a tuple"):
+        capgraph.optimize(module, args=torch.zeros(3, 4))
+    with pytest.raises(InputError, match="kwargs is a list, not arguments by name"):
+        capgraph.optimize(module, args=(torch.zeros(3, 4),), kwargs=[torch.zeros(2)])  # type: ignore[arg-type]
+    exported = torch.export.export(nn.ReLU(), (torch.zeros(2),))
+    with pytest.raises(InputError, match=r"(?s)of an exported program vary is fixed.*torch\.export\.export"):
+        capgraph.optimize(exported, dynamic_shapes=({0: "n"},))
+
+
+def test_run_takes_names(program: capgraph.TorchProgram) -> None:
+    with pytest.raises(InputError, match="run takes its inputs by name, not a Tensor"):
+        program.run(torch.zeros(3, 4))  # type: ignore[arg-type]
+
+
 class Counter(nn.Module):
     def __init__(self) -> None:
         super().__init__()
