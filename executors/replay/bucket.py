@@ -6,6 +6,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from ...ir.analysis import all_nodes
 from ...ir.errors import CaptureError
 from ...ir.graph import Node
@@ -72,6 +74,15 @@ class Bucket:
         for action in self._actions:
             action()
         self.calls += 1
+
+    def apart(self, values: Sequence[Any]) -> list[Any]:
+        """The inputs, with copies of those in the arena, such as the last results: steps and other inputs go there."""
+        bound, arena = self.bound, self.bound.arena
+        first, behind = arena.address, arena.address + arena.nbytes
+        return [
+            each.copy() if isinstance(each, np.ndarray) and first <= bound.address_of(each) < behind else each
+            for each in values
+        ]
 
     def results(self, shapes: Mapping[int, Cut | None], *, copies: bool) -> list[Any]:
         """Outputs of `run` by index, cut to `shapes`: copies, or where they lie but for those that lie in a state.

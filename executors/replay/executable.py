@@ -111,7 +111,7 @@ class ReplayExecutable:
     def _served(self, served: Served, inputs: Mapping[str, Any], values: Sequence[Any]) -> list[Any]:
         bucket, route = served.bucket, served.route
         try:
-            bucket.run(values)
+            bucket.run(values if self._options.copy_outputs else bucket.apart(values))
         except (ExecutionError, ResourceError, CaptureError) as error:
             assert route.key is not None  # it has a bucket
             return self._after_failure(inputs, route.key, error)

@@ -3,6 +3,7 @@
 import gc
 import threading
 import tracemalloc
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -256,3 +257,26 @@ def test_sizes_that_the_shapes_do_not_tell_run_eagerly() -> None:
     program = compiled(graph, dynamic={"A": (1, 4), "B": (1, 4)}, beyond="exact")
     assert program.run({"x": np.zeros(6, F32)})["y"].tolist() == [-1] * 6
     assert list(program.stats().counters.eager_reasons) == ["the shapes of the inputs do not tell A"]
+
+
+@pytest.mark.parametrize("policy", ["copy", "repoint", "auto"])
+@pytest.mark.parametrize(
+    "seen", [lambda y: y, lambda y: y.T, lambda y: y[::-1]], ids=["as it is", "turned", "reversed"]
+)
+@pytest.mark.parametrize("fed", ["x", "y"])
+def test_a_static_result_may_be_an_input_of_the_next_call(
+    fed: str, seen: Callable[[np.ndarray], np.ndarray], policy: str
+) -> None:
+    b = Builder()
+    x, y = b.input("x", "f32[8, 8]"), b.input("y", "f32[8, 8]")
+    h = b.op("softmax", b.op("matmul", x, y))
+    graph = b.finish({"h": b.op("softmax", b.op("matmul", h, h))})  # may lie where x was
+    program = compiled(graph, mode="full", inputs={"": policy}, copy_outputs=False)
+    back = rows(8, 0, 8)
+    for call in range(6):
+        (other,) = {"x", "y"} - {fed}
+        inputs = {fed: back, other: rows(8, call + 10, 8)}
+        expected = eager(graph, **{name: each.copy() for name, each in inputs.items()})
+        result = program.run(inputs)["h"]
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+        back = seen(result)
