@@ -1,7 +1,13 @@
-"""What every test shares: how hard Hypothesis tries, chosen by the variable HYPOTHESIS_PROFILE."""
+"""What tests share: how hard Hypothesis tries (the variable HYPOTHESIS_PROFILE), and the generation example."""
 
+import importlib
 import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import pytest
 from capgraph.passes.planning import planner
 from hypothesis import HealthCheck, settings
 
@@ -26,3 +32,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # Every plan that any test makes is checked by code that shares nothing with the planner.
 planner.checks_plans = True
+
+
+@pytest.fixture(scope="module")
+def example() -> Iterator[Any]:
+    """The module `generate` of the examples, found as it is when it runs as a script."""
+    import torch
+
+    folder = str(Path(__file__).parents[1] / "examples")
+    sys.path.insert(0, folder)
+    torch.set_num_threads(1)
+    yield importlib.import_module("generate")
+    sys.path.remove(folder)

@@ -1,9 +1,6 @@
 """The generation example: prefill and decode over one cache, equal to transformers' own generate."""
 
 import importlib
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,17 +9,7 @@ from capgraph.ir.plan import Place, StepKind
 from capgraph.ir.target import HOST
 from capgraph.passes.planning.planner import make_plan
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4}
-
-
-@pytest.fixture(scope="module")
-def example() -> Iterator[Any]:
-    """The module `generate`, found as it is when it runs as a script."""
-    sys.path.insert(0, str(EXAMPLES))
-    torch.set_num_threads(1)
-    yield importlib.import_module("generate")
-    sys.path.remove(str(EXAMPLES))
 
 
 @pytest.fixture(scope="module")

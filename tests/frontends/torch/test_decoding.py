@@ -1,9 +1,5 @@
 """Models of transformers that decode on a GPU, as they are planned there: one recording, on the device alone."""
 
-import importlib
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,18 +14,8 @@ from capgraph.optimization import pipeline_for
 from capgraph.passes.planning.partition import CapturePolicy
 from capgraph.sources import Examples, load_model
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
 BACKEND = Backend(libraries=frozenset({"cublaslt", "cudnn"}))
 SIZES = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2}
-
-
-@pytest.fixture(scope="module")
-def example() -> Iterator[Any]:
-    """The module `generate`, found as it is when it runs as a script."""
-    sys.path.insert(0, str(EXAMPLES))
-    torch.set_num_threads(1)
-    yield importlib.import_module("generate")
-    sys.path.remove(str(EXAMPLES))
 
 
 def planned(example: Any, model: Any, batch: int) -> Plan:
