@@ -122,8 +122,10 @@ class CudaExecutable:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Lines for `explain()`."""
-        self._count()
-        return (*getattr(self._inner, "remarks", ()), *self._device.remarks())
+        with self._lock:
+            self._count()
+            own = () if self._shortcut is None else tuple(self._shortcut.remarks())
+            return (*getattr(self._inner, "remarks", ()), *own, *self._device.remarks())
 
     def stats(self) -> Stats:
         """See `Counting.stats`. Raises `UnsupportedError` for a program that records nothing."""

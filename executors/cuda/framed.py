@@ -109,6 +109,11 @@ class Framed:
         self._launch(stream)
         return results
 
+    @property
+    def nbytes(self) -> int:
+        """What the graph takes on the device, as far as that can be seen."""
+        return self._graph.nbytes
+
     def close(self) -> None:
         """Gives the graph back, which must not be running."""
         self._graph.close()

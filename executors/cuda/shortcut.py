@@ -6,12 +6,13 @@ the long way, which finds what is wrong or makes another shortcut. After some ca
 (`framed.py`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 from ...ir.errors import CapgraphError
 from ...ir.plan import Place as Home
+from ..memory import size_text
 from ..replay.executable import ReplayExecutable, Served
 from ..replay.modes import InputPolicy
 from ..replay.recorder import Recording
@@ -128,6 +129,11 @@ class Shortcut:
         times, self._uncounted = self._uncounted, 0
         if times:
             self._replay.count_again(self._served, times)
+
+    def remarks(self) -> Iterator[str]:
+        """Lines for `explain()`."""
+        if self._framed is not None:
+            yield f"calls like the last are copied to and from within one graph: {size_text(self._framed.nbytes)} more"
 
     def close(self) -> None:
         """Counts, and gives back what it has recorded, once that has run."""

@@ -71,6 +71,7 @@ def test_a_replay_is_one_launch_and_asks_nothing_else_of_the_driver(tmp_path: Pa
         x = GpuArray(rows(4))
         for _ in range(WARM):
             program.run({"x": x})
+        assert [line for line in program.remarks if "within one graph: 0 B more" in line]
         driver.asked.clear()
         before = driver.launches, driver.copies
         for _ in range(10):
