@@ -3,6 +3,9 @@
 A node `aten.foo.default` has as operands the tensors among the operator's arguments, in order, and sizes as tensors of
 rank 0. All other arguments are attributes of the same name; a list with tensors in it says with a string where these
 stand. The meaning of the domain calls PyTorch on the CPU, without gradients.
+
+An operator that writes to its arguments is one that gives their new content: behind its results stand the tensors of
+the attribute `_all_bases`, which it writes to, whole or in part, as PyTorch's `auto_functionalized_v2` describes it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +46,26 @@ def import_foreign(
         for name, given in arguments.items()
         if name not in _DROPPED and (given is not None or name in needed)
     }
+    node = _append(importer, call, target, operands, attrs)
+    returns_list = len(target._schema.returns) != 1 or str(target._schema.returns[0].type) != "Tensor"
+    return list(node.outputs) if returns_list else node.output
+
+
+def import_writing(
+    importer: "FxImporter", call: Call, target: Any, arguments: Mapping[str, Any]
+) -> Sequence[Value | None]:
+    """The results of an operator that writes to its arguments, then their new content.
+
+    `arguments` are those of `auto_functionalized_v2` by name. Raises as `import_foreign`.
+    """
+    operands: list[Value] = []
+    attrs = {name: _attribute(call, given, operands) for name, given in arguments.items()}
+    return _append(importer, call, target, operands, attrs).outputs
+
+
+def _append(
+    importer: "FxImporter", call: Call, target: Any, operands: Sequence[Value], attrs: Mapping[str, Any]
+) -> Node:
     types = [
         _result_type(call.sizes, result, call.wants(index))
         for index, result in enumerate(call.results)
@@ -52,9 +75,7 @@ def import_foreign(
         raise UnsupportedError(f"{call.name} gives results that are no tensors", where=str(call.origin))
     name = target.name().replace("::", ".") if "." in target.name() else f"{target.name().replace('::', '.')}.default"
     register_meaning(name.partition(".")[0], run_foreign)
-    node = importer.graph.append(foreign_op(name), operands, attrs, types=types, origin=call.origin)
-    returns_list = len(target._schema.returns) != 1 or str(target._schema.returns[0].type) != "Tensor"
-    return list(node.outputs) if returns_list else node.output
+    return importer.graph.append(foreign_op(name), operands, attrs, types=types, origin=call.origin)
 
 
 def _attribute(call: Call, given: Any, operands: list[Value]) -> Any:
@@ -113,9 +134,16 @@ def run_foreign(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
     given = iter(operands)
     arguments = {name: _argument(value, given) for name, value in node.attrs.items()}
     with torch.no_grad():
-        results = target(**arguments)
+        results = _new_content(target, arguments) if "_all_bases" in arguments else target(**arguments)
     listed = results if isinstance(results, list | tuple) else [results]
     return [_result(value, result) for value, result in zip(node.outputs, listed, strict=True)]
+
+
+def _new_content(target: Any, arguments: Mapping[str, Any]) -> list[Any]:
+    """The results of an operator that writes, made to write to copies, and these."""
+    bases = [base.contiguous() for base in arguments["_all_bases"]]  # parts are told by strides of such
+    results = torch.ops.higher_order.auto_functionalized_v2(target, **{**arguments, "_all_bases": bases})
+    return [result for result in results if result is not None]
 
 
 def _argument(value: Any, operands: Iterator[Any]) -> Any:

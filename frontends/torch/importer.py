@@ -118,8 +118,13 @@ class FxImporter:
         self, node: Any, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]
     ) -> Any:
         """What the operator `target` gives for imported arguments; `results` are PyTorch's fake tensors for it."""
+        if str(target) == "auto_functionalized_v2":
+            return self._writing_operator(node, args[0], kwargs)
         if not isinstance(target, torch._ops.OpOverload):
-            raise _higher_order(target, args)
+            raise UnsupportedError(
+                f"the higher-order operator {target} cannot be imported",
+                remedy="write it with torch.cond, while_loop, scan or map, or without an operator that takes functions",
+            )
         call = Call(self.graph, self.sizes, str(target), results, origin_of(node), _unread(node), _fakes(node, target))
         arguments = bound_arguments(target, args, kwargs)
         is_complex = any(each is not None and each.is_complex() for each in results) or _holds_pairs(arguments)
@@ -135,6 +140,18 @@ class FxImporter:
                 return self._checked(call, given)
         given = foreign.import_foreign(self, call, target, _without_pairs(self, call, arguments))
         return self._checked(call, _with_pairs(self, call, given))
+
+    def _writing_operator(self, node: Any, target: Any, arguments: Mapping[str, Any]) -> list[Any]:
+        """What a custom operator gives that writes to its arguments, and their new content."""
+        metas = node.meta["val"]
+        bases = metas[len(metas) - len(arguments["_all_bases"]) :]
+        if any(name.endswith("_stride") for name in arguments) and not all(base.is_contiguous() for base in bases):
+            raise UnsupportedError(
+                f"{target} writes to a part of a tensor that is not contiguous", remedy="make it .contiguous() first"
+            )
+        call = Call(self.graph, self.sizes, str(target), [each for each in metas if each is not None], origin_of(node))
+        values = iter(self._checked(call, list(foreign.import_writing(self, call, target, arguments))))
+        return [None if each is None else next(values) for each in metas]
 
     def _take_back(self, mark: Node | None) -> None:
         for node in self.graph.reversed_nodes:
@@ -166,19 +183,6 @@ class FxImporter:
                 f"{call.name} was imported as {ty}, but PyTorch gives {wanted}",
                 remedy="please report it; until then, keep the operator out of the model",
             )
-
-
-def _higher_order(target: Any, args: Sequence[Any]) -> UnsupportedError:
-    """The error for an operator that takes functions or operators, and has no rule of its own."""
-    if str(target).startswith("auto_functionalized"):
-        return UnsupportedError(
-            f"{args[0]} writes to its arguments, which a custom operator may not do here",
-            remedy="let it give the new content as a result, and copy that: cache.copy_(operator(cache, x))",
-        )
-    return UnsupportedError(
-        f"the higher-order operator {target} cannot be imported",
-        remedy="write it with torch.cond, while_loop, scan or map, or without an operator that takes functions",
-    )
 
 
 def _holds_pairs(given: Any) -> bool:

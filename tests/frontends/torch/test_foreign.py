@@ -1,5 +1,6 @@
 """Operators that the IR does not know run in PyTorch, between native nodes."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import capgraph
@@ -122,17 +123,80 @@ def test_custom_operators_through_torch_compile_run_between_recorded_pieces() ->
     assert f"test_foreign.py:{line + 1} in forward" in told
 
 
-def test_operators_that_write_to_their_arguments_are_refused() -> None:
-    with torch.library._scoped_library("capgraph_writes", "DEF") as library:
-        library.define("put(Tensor(a!) cache, Tensor x) -> ()")
-        library.impl("put", lambda cache, x: cache.copy_(x), "CompositeExplicitAutograd")
-        torch.library.register_fake("capgraph_writes::put", lambda _cache, _x: None, lib=library)
+class Keeps(torch.nn.Module):
+    """A buffer that an operator of the user writes to: whole, a row and some columns, with and without a result."""
 
-        class Writes(torch.nn.Module):
-            def forward(self, x: Any) -> Any:
-                cache = torch.zeros_like(x)
-                torch.ops.capgraph_writes.put(cache, x)
-                return cache
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(3, 4))
 
-        with pytest.raises(UnsupportedError, match=r"(?s)capgraph_writes\.put\S* writes to its arguments.*result"):
-            from_torch(Writes(), (torch.ones(2),))
+    def forward(self, x: Any) -> Any:
+        torch.ops.capgraph_keeps.add(self.seen, x)
+        first = torch.ops.capgraph_keeps.put(self.seen[1], x[0])
+        second = torch.ops.capgraph_keeps.put(self.seen[:, 1:3], x[:, :2])
+        return self.seen.sum(0), first, second
+
+
+class Transposed(Keeps):
+    """Its buffer lies in memory by columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = torch.zeros(4, 3).T
+
+
+@pytest.fixture
+def keeps() -> Iterator[None]:
+    """The operators that `Keeps` calls."""
+    with torch.library._scoped_library("capgraph_keeps", "DEF") as library:
+        library.define("add(Tensor(a!) cache, Tensor x) -> ()")
+        library.define("put(Tensor(a!) cache, Tensor x, float scale=2.0) -> Tensor")
+        library.impl("add", _add, "CompositeExplicitAutograd")
+        library.impl("put", _put, "CompositeExplicitAutograd")
+        torch.library.register_fake("capgraph_keeps::add", lambda _cache, _x: None, lib=library)
+        torch.library.register_fake("capgraph_keeps::put", lambda cache, _x, scale=2.0: cache.new_empty(2), lib=library)
+        yield
+
+
+def _exported(module: Any, x: Any, executor: str) -> Any:
+    return capgraph.optimize(module, args=(x,), executor=executor)
+
+
+def _compiled(module: Any, _x: Any, executor: str) -> Any:
+    torch._dynamo.reset()
+    return torch.compile(module, backend="capgraph", fullgraph=True, options={"executor": executor})
+
+
+@pytest.mark.usefixtures("keeps")
+@pytest.mark.parametrize("executor", ["eager", "graph", "ort"])
+@pytest.mark.parametrize("way", [_exported, _compiled])
+def test_operators_that_write_to_their_arguments(way: Any, executor: str) -> None:
+    module, twin = Keeps(), Keeps()
+    call = way(module, torch.zeros(3, 4), executor)
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(3, 4)
+            torch.testing.assert_close(call(x), twin(x))
+            torch.testing.assert_close(module.seen, twin.seen)
+
+
+@pytest.mark.usefixtures("keeps")
+def test_what_writes_reads_back_from_its_text() -> None:
+    graph = from_torch(Keeps(), (torch.zeros(3, 4),)).graph
+    assert print_graph(parse(print_graph(graph))) == print_graph(graph)
+    assert graph.states, "the buffer is updated in place"
+
+
+@pytest.mark.usefixtures("keeps")
+def test_parts_of_tensors_that_are_not_contiguous_are_not_written_to() -> None:
+    with pytest.raises(UnsupportedError, match=r"(?s)capgraph_keeps\.put\S* writes to a part.*contiguous\(\) first"):
+        from_torch(Transposed(), (torch.zeros(3, 4),))
+
+
+def _add(cache: Any, x: Any) -> None:
+    cache.add_(x)
+
+
+def _put(cache: Any, x: Any, scale: float = 2.0) -> Any:
+    cache.copy_(x * scale)
+    return torch.stack([cache.sum(), x.sum()])
