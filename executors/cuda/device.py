@@ -12,10 +12,11 @@ from ...ir.constant import Array, Constant
 from ...ir.errors import UnsupportedError
 from ...ir.plan import Plan, Step, contiguous_strides
 from ..replay.recorder import Arena
-from .arrays import HOST_ARRAYS, DeviceArray, Framework, open_framework
+from .arrays import DeviceArray, Framework
 from .bound_plan import CudaPlan
 from .compiler import Compiled, Compiler, Failed
 from .driver import Driver, Enqueue, KernelCall, Memory
+from .frameworks import HOST_ARRAYS, open_framework
 from .hand_over import handed_over
 from .launch import Argument, Candidate, HostCall, KernelLaunch, LibraryCall, Scalar
 from .libraries import Library

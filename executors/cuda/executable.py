@@ -11,9 +11,10 @@ from ..base import Executable
 from ..replay.counters import Counting, Stats
 from ..replay.executable import ReplayExecutable
 from ..replay.options import ReplayOptions
-from .arrays import HOST_ARRAYS, DeviceArray, framework_of
+from .arrays import DeviceArray
 from .device import CudaDevice
 from .eager import CudaEagerExecutable
+from .frameworks import HOST_ARRAYS, framework_of
 from .profile import Profile
 from .profiling import profile
 from .shortcut import Shortcut, shortcut_for

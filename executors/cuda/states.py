@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...ir.constant import Array
-from .arrays import DeviceArray, TorchArrays
+from .arrays import DeviceArray
+from .torch_arrays import TorchArrays
 
 ALIGNMENT = 256
 """What kernels count on where a state begins."""

@@ -11,8 +11,9 @@ import pytest
 import torch
 from capgraph import cuda_programs, torch_backend
 from capgraph.cuda_programs import graphs_on
-from capgraph.executors.cuda import arrays, states
-from capgraph.executors.cuda.arrays import DeviceArray, TorchArrays
+from capgraph.executors.cuda import frameworks, states
+from capgraph.executors.cuda.arrays import DeviceArray
+from capgraph.executors.cuda.torch_arrays import TorchArrays
 from capgraph.frontends.torch import tensors
 from capgraph.frontends.torch.tensors import array_of, type_of
 from capgraph.ir.constant import Constant, Residence
@@ -64,7 +65,7 @@ def gpu(tmp_path: Path) -> Iterator[FakeDriver]:
         return graphs_on(fake_device(tmp_path, driver), device, options, policy, level)
 
     with (
-        patch.object(arrays, "_FRAMEWORKS", {"torch": CpuTensors}),
+        patch.object(frameworks, "_FRAMEWORKS", {"torch": CpuTensors}),
         patch.object(states, "TorchArrays", CpuTensors),
         patch.object(states, "is_state", lambda tensor: tensor.is_contiguous()),
         patch.object(states, "waited", no_wait),

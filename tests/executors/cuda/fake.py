@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from capgraph.executors.cuda import arrays, lowering
+from capgraph.executors.cuda import frameworks, lowering
 from capgraph.executors.cuda.arrays import DeviceArray
 from capgraph.executors.cuda.cache import KernelCache, Module
 from capgraph.executors.cuda.compiler import Compiled, Compiler, Failed
@@ -392,5 +392,5 @@ class FakeArrays:
 @contextmanager
 def gpu_arrays() -> Iterator[None]:
     """Within it, `GpuArray`s are the arrays on the device."""
-    with patch.object(arrays, "_FRAMEWORKS", {"cupy": FakeArrays}):
+    with patch.object(frameworks, "_FRAMEWORKS", {"cupy": FakeArrays}):
         yield

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda import arrays, device
+from capgraph.executors.cuda import device, frameworks
 from capgraph.executors.cuda.arrays import DeviceArray
 from capgraph.executors.cuda.cupy_driver import CupyDriver
 from capgraph.executors.cuda.driver import Driver
@@ -167,7 +167,7 @@ def test_what_a_framework_raises_is_put_into_words(asked: str, before: int, tmp_
     with (
         patch.object(device, "FIRST_FRAMING", 3),
         meanings(),
-        patch.object(arrays, "_FRAMEWORKS", {"cupy": FailingArrays}),
+        patch.object(frameworks, "_FRAMEWORKS", {"cupy": FailingArrays}),
     ):
         gpu = fake_device(tmp_path)
         program = recorded(block(), gpu, mode="full", dynamic={"B": (1, 8)}, buckets={"B": [4]}, **COPIED)

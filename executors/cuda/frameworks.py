@@ -1,0 +1,44 @@
+"""Which framework an array is of: torch, CuPy for all that it can read, or NumPy for what lies in main memory.
+
+A call speaks one framework: that of its first array that is not NumPy's. Its stream is the one that the framework
+works on at the time, so nothing has to wait for anything.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from ...ir.constant import Array
+from .arrays import DeviceArray, Framework
+from .cupy_arrays import CupyArrays, is_exchanged, lies_on_gpu
+from .torch_arrays import TorchArrays
+
+HOST_ARRAYS = "numpy"
+
+
+def framework_of(given: Any) -> str:
+    """The framework of an array: "numpy" for everything that lies in main memory, "cupy" for what CuPy can read."""
+    kind: Any = type(given)  # which mypy does not take for hashable
+    found = _framework_of_kind(kind)
+    if found:
+        return found
+    return "cupy" if lies_on_gpu(given) else HOST_ARRAYS
+
+
+@cache
+def _framework_of_kind(kind: type) -> str:
+    """That of all arrays of a class; "" where they lie here or there."""
+    names = {base.__module__.partition(".")[0] for base in kind.__mro__}
+    if "torch" in names:
+        return "torch"
+    if "cupy" in names or hasattr(kind, "__cuda_array_interface__"):
+        return "cupy"
+    return "" if HOST_ARRAYS not in names and is_exchanged(kind) else HOST_ARRAYS
+
+
+_FRAMEWORKS: Mapping[str, type[TorchArrays] | type[CupyArrays]] = {"torch": TorchArrays, "cupy": CupyArrays}
+
+
+def open_framework(name: str, index: int, download: Callable[[DeviceArray], Array]) -> Framework:
+    """The framework of that name on a device."""
+    return _FRAMEWORKS[name](index, download)
