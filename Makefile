@@ -4,7 +4,7 @@
 #   make test          lint, then every test that needs no GPU
 #   make lint          format, ruff, mypy, pyright (make -k lint: all four, also when one fails)
 #   make test-ops      all of PyTorch's own operator samples through torch.compile -> docs/torch-operators.md
-#   make conformance   the whole ONNX backend suite, also through ONNX Runtime -> build/conformance*.json
+#   make conformance   the whole ONNX backend suite, also in each executor -> build/conformance*.json
 #   make bench         every benchmark, or BENCH="benchmarks/one.py"
 #   make gpu-test      tests/gpu, on a machine with an NVIDIA GPU
 #   make fuzz          property tests with fresh seeds for FUZZ_MINUTES (60)
@@ -94,7 +94,7 @@ test-ops: environment
 conformance: environment
 	@mkdir -p build
 	$(VENV)/python -m capgraph.frontends.onnx.conformance --out build/conformance.json
-	$(VENV)/python -m capgraph.conformance --executor ort --out build/conformance-ort.json
+	$(VENV)/python -m capgraph.conformance --executor eager,graph,ort --out build/conformance-executors.json
 
 # Half of the time goes to passes: graphs that break one are kept in tests/passes/regressions, which `make test` replays.
 # In the other half each round of Hypothesis draws new examples from a seed, which brings a failure back:

@@ -1,6 +1,6 @@
-"""Runs the ONNX backend suite of the installed onnx through an executor.
+"""Runs the ONNX backend suite of the installed onnx through executors: one report.
 
-    python -m capgraph.conformance --executor ort [--out FILE] [-k PATTERN] [-j 2] [--level 2]
+    python -m capgraph.conformance --executor eager,graph,ort [--out FILE] [-k PATTERN] [-j 2] [--level 2]
 
 What fails is run again by ONNX Runtime alone, on the model as it came: only what that can do, or what it gets as wrong
 in another way than we do, is a fault of ours. Cases in which a part of the model ran eagerly are counted.
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from .frontends.onnx.conformance import Case, Outcome, cases, run_case, run_mode
 from .frontends.onnx.importer import ImportedModel
 from .ir.errors import ExecutionError, UnsupportedError
 from .optimization import optimize
+from .selection import choose_executor
 
 KNOWN_FAULTS = {
     "test_attention_4d_causal_fp16_expanded_cpu": "wants softmax rounded to f16 after every step, not once at the end, "
@@ -48,11 +49,12 @@ class Way:
 
 
 class ProgramRep(CapgraphBackendRep):
-    """An imported model as a program."""
+    """An imported model as a program. One that records is called twice: results are those of a replay."""
 
     def __init__(self, imported: ImportedModel, way: Way) -> None:
         super().__init__(imported)
         self._program = optimize(imported.graph, executor=way.executor, level=way.level)
+        self._calls = 2 if self._program.target.captures else 1
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -60,7 +62,8 @@ class ProgramRep(CapgraphBackendRep):
 
     def evaluate(self, values: list[Any]) -> Sequence[Any]:
         names = [value.name for value in self.imported.graph.inputs]
-        return list(self._program.run(dict(zip(names, values, strict=True))).values())
+        given = dict(zip(names, values, strict=True))
+        return [list(self._program.run(given).values()) for _ in range(self._calls)][-1]
 
 
 class PlainRep(CapgraphBackendRep):
@@ -97,7 +100,7 @@ def faults(outcomes: Sequence[Outcome], found: Sequence[Case]) -> list[Outcome]:
 
 
 def piece_counts(outcomes: Sequence[Outcome]) -> Counter[str]:
-    """How many of the cases that passed ran as a whole, in pieces, and without any session."""
+    """How many of the cases that passed in ONNX Runtime did so as a whole, in pieces, and without any session."""
     return Counter(_kind(outcome.remarks) for outcome in outcomes if outcome.status == "passed")
 
 
@@ -107,32 +110,73 @@ def _kind(remarks: Sequence[str]) -> str:
     return "eager" if any(remark.startswith("0 sessions") for remark in remarks) else "pieces"
 
 
+@dataclass(frozen=True)
+class Finding:
+    """What the suite gave in one executor; `ours` are the failures that ONNX Runtime alone does not have."""
+
+    outcomes: list[Outcome]
+    ours: list[Outcome]
+
+    @property
+    def is_surprising(self) -> bool:
+        """Whether a failure is ours and not a known one."""
+        return any(outcome.name not in KNOWN_FAULTS for outcome in self.ours)
+
+
+def report(found: Mapping[str, Finding]) -> str:
+    """A line for each failure, and a table for each executor."""
+    lines: list[str] = []
+    for executor, finding in found.items():
+        for outcome in finding.outcomes:
+            if outcome.status == "failed":
+                whose = "ours" if outcome in finding.ours else "ONNX Runtime's too"
+                lines.append(f"{executor}: {outcome.name} ({whose}): {outcome.error[:300]}")
+    for executor, finding in found.items():
+        lines += ["", f"{executor}:", table(finding.outcomes)]
+        if executor == "ort":
+            counts = piece_counts(finding.outcomes).most_common()
+            lines.append(f"passed: {', '.join(f'{count} {kind}' for kind, count in counts)}")
+    return "\n".join(lines)
+
+
+def run(executors: Sequence[str], level: int, pattern: str, jobs: int) -> dict[str, Finding]:
+    """The suite in each of `executors`, and what fails in ONNX Runtime alone."""
+    outcomes: dict[str, list[Outcome]] = {}
+    try:
+        for executor in executors:  # all of them first: processes must not be forked where sessions have been
+            run_models_by(Way(executor, level))
+            outcomes[executor] = run_suite(pattern, jobs, lambda _done, _total: None)
+        chosen = cases(pattern)
+        return {executor: Finding(found, faults(found, chosen)) for executor, found in outcomes.items()}
+    finally:
+        run_models_by(None)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; gives 1 when a case failed that ONNX Runtime alone passes."""
     parser = argparse.ArgumentParser(prog="python -m capgraph.conformance", description=__doc__)
-    parser.add_argument("--executor", default="ort", help="what runs the models (default ort)")
+    parser.add_argument("--executor", default="ort", help="what runs the models, separated by commas (default ort)")
     parser.add_argument("--level", type=int, choices=LEVELS, default=DEFAULT_LEVEL, help="of passes (default 2)")
-    parser.add_argument("--out", type=Path, help="write the outcome of every case as JSON")
+    parser.add_argument("--out", type=Path, help="write the outcome of every case as JSON, by executor")
     parser.add_argument("-k", dest="pattern", default="", help="run only cases whose names match")
     parser.add_argument("-j", dest="jobs", type=int, default=2, help="number of processes")
     options = parser.parse_args(arguments)
+    executors = options.executor.split(",")
+    try:
+        for name in executors:
+            choose_executor(name, "host")
+    except UnsupportedError as error:
+        parser.error(str(error))
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as home:
         os.environ["ONNX_HOME"] = home  # where the suite writes the data of its light models
-        run_models_by(Way(options.executor, options.level))
-        outcomes = run_suite(options.pattern, options.jobs, lambda _done, _total: None)
-        ours = faults(outcomes, cases(options.pattern))
-    run_models_by(None)
-    for outcome in outcomes:
-        if outcome.status == "failed":
-            whose = "ours" if outcome in ours else "ONNX Runtime's too"
-            sys.stdout.write(f"{outcome.name} ({whose}): {outcome.error[:300]}\n")
-    counts = ", ".join(f"{count} {kind}" for kind, count in piece_counts(outcomes).most_common())
-    sys.stdout.write(f"\n{table(outcomes)}\npassed: {counts}\n{time.perf_counter() - started:.1f} s\n")
+        found = run(executors, options.level, options.pattern, options.jobs)
+    sys.stdout.write(f"{report(found)}\n{time.perf_counter() - started:.1f} s\n")
     if options.out:
+        content = {executor: [asdict(outcome) for outcome in finding.outcomes] for executor, finding in found.items()}
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1) + "\n")
-    return 1 if any(outcome.name not in KNOWN_FAULTS for outcome in ours) else 0
+        options.out.write_text(json.dumps(content, indent=1) + "\n")
+    return int(any(finding.is_surprising for finding in found.values()))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,17 @@
 import json
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import capgraph
 import numpy as np
 import onnx
 import pytest
 from capgraph import conformance, optimize
-from capgraph.conformance import KNOWN_FAULTS, PlainRep, Way, faults, main, piece_counts
+from capgraph.conformance import KNOWN_FAULTS, Finding, PlainRep, Way, faults, main, piece_counts, report
 from capgraph.frontends.onnx.conformance import Case, Outcome, cases, run_case, run_models_by
 from capgraph.ir.ops.attention import attention
 from onnx.backend.test.loader import load_model_tests
@@ -125,4 +128,37 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert main(["--executor", "ort", "-k", "test_(abs|adagrad)_cpu", "-j", "1", "--out", str(out)]) == 0
     text = capsys.readouterr().out
     assert "passed: 1 whole, 1 eager" in text
-    assert [outcome["status"] for outcome in json.loads(out.read_text())] == ["passed", "passed"]
+    assert [outcome["status"] for outcome in json.loads(out.read_text())["ort"]] == ["passed", "passed"]
+
+
+def test_every_executor_in_one_report(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ONNX_HOME", raising=False)
+    calls = Counter[str]()
+    call = capgraph.Program.run
+
+    def counted(self: capgraph.Program, inputs: Any) -> dict[str, Any]:
+        calls[self.target.executor] += 1
+        return call(self, inputs)
+
+    monkeypatch.setattr(capgraph.Program, "run", counted)
+    assert main(["--executor", "eager,graph,ort", "-k", "test_abs_cpu", "-j", "1"]) == 0
+    text = capsys.readouterr().out
+    assert [line for line in text.splitlines() if line.endswith(":")] == ["eager:", "graph:", "ort:"]
+    assert calls == {"eager": 1, "graph": 2, "ort": 1}  # what records is called until it replays
+
+
+def test_failures_say_whose_they_are() -> None:
+    failed = [Outcome(name, "Node", "failed", error="wrong") for name in ("mine", "theirs")]
+    finding = Finding(failed, failed[:1])
+    assert finding.is_surprising
+    assert report({"eager": finding}).splitlines()[:2] == [
+        "eager: mine (ours): wrong",
+        "eager: theirs (ONNX Runtime's too): wrong",
+    ]
+    assert not Finding(failed, []).is_surprising
+
+
+def test_an_executor_that_is_not_there_makes_no_sense(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--executor", "eager,moon"])
+    assert "there is no executor 'moon'" in capsys.readouterr().err
