@@ -34,6 +34,8 @@ class Fallbacks:
     kernels: Counter[str] = field(default_factory=Counter[str])
     libraries: Counter[str] = field(default_factory=Counter[str])
     host_steps: dict[str, str] = field(default_factory=dict[str, str])
+    host_counts: Counter[str] = field(default_factory=Counter[str])
+    """How many steps of the same name a plan has at most."""
     missed: Counter[str] = field(default_factory=Counter[str])
     """Why steps are not done in a better way that there is for their op, and how many."""
 
@@ -182,6 +184,7 @@ class CudaDevice:
                 picked[index] = next(chosen[index], None)
         for each, candidate in zip(ways, picked, strict=True):
             self._note(each, candidate)
+        self._note_host_steps(ways, picked)
         final = handed_over(picked)
         self.compiler.compile(kernel for candidate in final for kernel in _kernels(candidate))
         return final
@@ -235,11 +238,18 @@ class CudaDevice:
             self.fallbacks.missed[f"without {name}: {self.missing_libraries.get(name, 'it is not there')}"] += 1
         if candidate is not None and candidate.remark:
             self.fallbacks.missed[candidate.remark] += 1
-        for launch in () if candidate is None else candidate.launches:
-            if isinstance(launch, HostCall):
-                node = ways.step.node
-                where = f" ({node.origin})" if node.origin is not None else ""
-                self.fallbacks.host_steps[f"{node.op.name}{where}"] = launch.reason
+
+    def _note_host_steps(self, ways: Sequence[Ways], picked: Sequence[Candidate | None]) -> None:
+        """The steps of one plan that the host does, by name and origin; plans of a program are alike."""
+        counts = Counter[str]()
+        for each, candidate in zip(ways, picked, strict=True):
+            for launch in () if candidate is None else candidate.launches:
+                if isinstance(launch, HostCall):
+                    node = each.step.node
+                    name = node.op.name if node.origin is None else f"{node.op.name} ({node.origin})"
+                    self.fallbacks.host_steps[name] = launch.reason
+                    counts[name] += 1
+        self.fallbacks.host_counts |= counts
 
     def close(self) -> None:
         """Waits for what is under way, and gives back what only this program uses."""
@@ -260,7 +270,8 @@ class CudaDevice:
         if self.selector is not None:
             yield f"choices: {self.selector.measured} problems measured"
         for name, reason in self.fallbacks.host_steps.items():
-            yield f"runs on the host: {name}: {reason}"
+            count = self.fallbacks.host_counts[name]
+            yield f"runs on the host: {name}{f', {count} steps' if count > 1 else ''}: {reason}"
         for what, count in chain(self.fallbacks.kernels.items(), self.fallbacks.libraries.items()):
             yield f"fell back {count} times: {what}"
         for why, count in self.fallbacks.missed.items():

@@ -218,6 +218,20 @@ def test_what_has_no_kernel_runs_on_the_host_between_pieces(tmp_path: Path) -> N
     assert any("runs on the host: cumsum" in remark for remark in program.remarks)
 
 
+def test_steps_on_the_host_are_counted_where_they_are_called_alike(tmp_path: Path) -> None:
+    b = Builder()
+    x = b.input("x", "f32[B, 4]")
+    for _ in range(3):
+        x = b.op("cumsum", x, axis=1)
+    graph = b.finish({"y": x})
+    with meanings(), patch.object(lowering, "families_of", lambda _op: ()):
+        program = recorded(graph, fake_device(tmp_path), dynamic={"B": (1, 8)}, buckets={"B": [4, 8]})
+        for count in (4, 8, 4):
+            program.run({"x": rows(count)})
+        (line,) = [line for line in program.remarks if line.startswith("runs on the host")]
+    assert line == "runs on the host: cumsum, 3 steps: there is no kernel for this op"
+
+
 @pytest.mark.parametrize("close_after", [1, 3, 30])
 def test_a_program_that_is_closed_while_others_replay_is_right_or_says_so(close_after: int, tmp_path: Path) -> None:
     with meanings(), gpu_arrays(), patch.object(device, "FIRST_FRAMING", 8):
