@@ -62,8 +62,9 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     `level` bounds what passes may do: 0 nothing, 1 not a bit of any result changes, 2 sums may be re-associated, 3
     approximations, such as TF32 for products in f32 on a GPU. `verify="structure"` checks the graph as it comes and
     after every pass, "numeric" compares what it gives on drawn inputs as well, "none" does neither. `strict` raises
-    where a recorded program would fall back. `freeze_initializers` makes initializers that are also inputs constants
-    (None: as the ONNX version of the model means it).
+    where a recorded program would fall back, and where ONNX Runtime on the CPU does not run the whole graph.
+    `freeze_initializers` makes initializers that are also inputs constants (None: as the ONNX version of the model
+    means it).
 
     Raises `ModelError` for a broken model, `InternalError` naming the pass when one fails or is found to be wrong,
     `UnsupportedError` for a value that is unknown or that the executor does not support (only "graph" records), and for
@@ -149,7 +150,7 @@ class Choices:
     def executor_with(self, options: ReplayOptions | None) -> Executor:
         """The executor, with these options where it records."""
         if options is None:
-            return choose_executor(self.executor, self.device, self.level, self.tune)
+            return choose_executor(self.executor, self.device, self.level, self.tune, strict=self.strict)
         if self._is_ort_on_gpu:
             return ort_executor_on_gpu(self.device, options, self.level)
         return graph_executor(self.device, options, self.level, self.tune)

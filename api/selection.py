@@ -7,27 +7,27 @@ from .ir.errors import UnsupportedError
 from .ir.target import Target
 
 
-def _eager() -> Executor:
+def _eager(_strict: bool) -> Executor:
     from .executors.eager import EagerExecutor
 
     return EagerExecutor()
 
 
-def _ort() -> Executor:
+def _ort(strict: bool) -> Executor:
     from .executors.ort.executor import OrtExecutor
 
-    return OrtExecutor()
+    return OrtExecutor(strict=strict)
 
 
-def _graph() -> Executor:
+def _graph(_strict: bool) -> Executor:
     from .executors.replay.options import ReplayOptions
     from .recording import graph_executor
 
     return graph_executor("host", ReplayOptions())
 
 
-# In the order in which "auto" tries them.
-_EXECUTORS: dict[str, Callable[[], Executor]] = {"ort": _ort, "eager": _eager, "graph": _graph}
+# In the order in which "auto" tries them; each is told whether it must be strict.
+_EXECUTORS: dict[str, Callable[[bool], Executor]] = {"ort": _ort, "eager": _eager, "graph": _graph}
 
 _HOST_NAMES = ("auto", "host")
 
@@ -48,14 +48,16 @@ def targets() -> list[Target]:
     from .cuda_programs import cuda_target
     from .executors.ort.gpu.target import ort_on_cuda_target
 
-    return [*(make().target() for make in _EXECUTORS.values()), ort_on_cuda_target(), cuda_target()]
+    return [*(make(False).target() for make in _EXECUTORS.values()), ort_on_cuda_target(), cuda_target()]
 
 
 def _first_available() -> str:
-    return next(name for name, make in _EXECUTORS.items() if make().target().is_available)
+    return next(name for name, make in _EXECUTORS.items() if make(False).target().is_available)
 
 
-def choose_executor(executor: str, device: str, level: int = 2, tune: bool | None = None) -> Executor:
+def choose_executor(
+    executor: str, device: str, level: int = 2, tune: bool | None = None, *, strict: bool = False
+) -> Executor:
     """The executor for these options of `optimize`. Raises `UnsupportedError` for what cannot run here."""
     check_device(device)
     if is_cuda(device):
@@ -64,7 +66,7 @@ def choose_executor(executor: str, device: str, level: int = 2, tune: bool | Non
     if name not in _EXECUTORS:
         known = ", ".join(["auto", *_EXECUTORS])
         raise UnsupportedError(f"there is no executor {executor!r}", remedy=f"one of {known}")
-    chosen = _EXECUTORS[name]()
+    chosen = _EXECUTORS[name](strict)
     target = chosen.target()
     if not target.is_available:
         raise UnsupportedError(f"executor={name!r} cannot run here: {target.problem}", remedy=target.remedy)

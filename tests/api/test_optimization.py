@@ -10,7 +10,7 @@ from capgraph.passes.base import Pass
 from capgraph.passes.pipeline import Pipeline
 from capgraph.passes.rewriter import Rewriter
 
-from tests.api.models import affine, with_default
+from tests.api.models import affine, model, with_default
 
 
 def test_a_model_runs() -> None:
@@ -120,3 +120,10 @@ def test_the_callers_graph_may_be_edited_afterwards() -> None:
     program = capgraph.optimize(graph)
     graph.set_outputs([x])
     assert program.run({"x": np.zeros(2, np.float32)})["y"].tolist() == [1, 1]
+
+
+def test_strict_refuses_a_model_that_onnxruntime_does_not_run_whole() -> None:
+    greatest = model("main (float[4] x) => (int64[1] y) { y = ArgMax(x) }")
+    assert "run eagerly" in capgraph.optimize(greatest, executor="ort").explain()
+    with pytest.raises(capgraph.UnsupportedError, match="cannot run the whole graph"):
+        capgraph.optimize(greatest, executor="ort", strict=True)
