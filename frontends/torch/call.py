@@ -10,7 +10,7 @@ from ...ir.dims import Dim, SymDim, product, symbols
 from ...ir.graph import Graph, Origin, Value
 from ...ir.ops import native
 from ...ir.types import DType, Kind, TensorType, type_symbols
-from .dtypes import dtype_of
+from .dtypes import cast_attrs, dtype_of
 from .sizes import Sizes, UnknownSizeError
 
 Number: TypeAlias = bool | int | float | complex
@@ -122,7 +122,7 @@ class Call:
 
     def cast(self, x: Value, dtype: DType) -> Value:
         """`x` in another dtype; itself if it has that already."""
-        return x if x.tensor.dtype is dtype else self.op("cast", x, to=dtype)
+        return x if x.tensor.dtype is dtype else self.op("cast", x, to=dtype, **cast_attrs(dtype))
 
     def reshape(self, x: Value, shape: Sequence[Dim]) -> Value:
         """`x` in another shape; itself if it has that already."""

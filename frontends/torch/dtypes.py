@@ -1,5 +1,7 @@
 """Element types and scalars of PyTorch in terms of the IR."""
 
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -54,3 +56,18 @@ def torch_dtype_of(dtype: DType) -> Any:
     if found is None:
         raise UnsupportedError(f"PyTorch has no tensors of {dtype}")
     return found
+
+
+@cache
+def cast_attrs(dtype: DType) -> Mapping[str, Any]:
+    """How PyTorch casts to a dtype, as attributes of `cast`.
+
+    What is out of range of an 8-bit float becomes the largest number, infinity or NaN, by dtype and by version of
+    PyTorch, so it is asked. Powers of two are the nearest, 0 the least of them; of infinity, which is NaN in PyTorch,
+    the greatest.
+    """
+    if dtype is DType.F8E8M0:
+        return {"round_mode": "nearest"}
+    if not dtype.is_float or dtype.bits != 8:
+        return {}
+    return {"saturate": bool(torch.tensor(float("inf")).to(torch_dtype_of(dtype)).float().isfinite())}

@@ -79,3 +79,20 @@ def test_a_product_of_bytes_is_summed_in_i32() -> None:
     given = program(*inputs)
     assert given.dtype == torch.int32
     assert np.array_equal(given.numpy(), Bytes()(*inputs).numpy())
+
+
+FLOATS_OF_8_BITS = [E4M3, E5M2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu]
+
+
+@pytest.mark.parametrize("source", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", FLOATS_OF_8_BITS, ids=str)
+def test_casts_give_what_pytorch_gives_out_of_range_too(dtype: Any, source: Any) -> None:
+    class Casts(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.to(dtype).float()
+
+    numbers = [0.0, 0.3, 0.375, 0.75, 1.4, 1.5, -3.0, 240.0, 247.0, 449.0, 465.0, 6e4, 61440.0, 1e6, -1e6, 1e38]
+    infinities = [] if dtype is torch.float8_e8m0fnu else [float("inf"), -float("inf")]
+    x = torch.tensor([*numbers, *infinities, float("nan"), 2.0**-10, 1e-8]).to(source)
+    program = capgraph.optimize(Casts(), args=(x,), executor="eager")
+    torch.testing.assert_close(program(x), Casts()(x), rtol=0, atol=0, equal_nan=True)
