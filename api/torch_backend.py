@@ -247,7 +247,7 @@ def compile_with(target: Any = None, **options: Any) -> Any:
         return lambda given: compile_with(given, **options)
     compiler = {name: options.pop(name) for name in ("fullgraph",) if name in options}
     dynamic = options.pop("dynamic_shapes", None)
-    settings = {**compiler, "dynamic": dynamic, "backend": backend, "options": options}
+    settings = {**compiler, "dynamic": dynamic, "backend": "capgraph", "options": options}
     if isinstance(target, type):
         return _compiled_class(target, settings)
     if not callable(target):

@@ -86,9 +86,11 @@ def test_numbers_read_from_tensors_are_numbers(made: list[CompiledFunction]) -> 
 
 def test_gradients_are_refused() -> None:
     torch._dynamo.reset()
-    layer = torch.compile(nn.Linear(2, 2), backend="capgraph")
-    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="capgraph is for inference") as caught:
+    layer = capgraph.compile(nn.Linear(2, 2))
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="backend='capgraph' raised") as caught:
         layer(torch.ones(1, 2))
+    assert isinstance(caught.value.inner_exception, capgraph.UnsupportedError)
+    assert "capgraph is for inference" in str(caught.value)
     assert "torch.no_grad()" in str(caught.value)
     with torch.no_grad():
         assert layer(torch.ones(1, 2)).shape == (1, 2)
