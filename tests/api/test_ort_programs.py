@@ -14,6 +14,7 @@ from tests.api.models import affine
 
 def packages(monkeypatch: pytest.MonkeyPatch, *installed: str) -> None:
     """Makes the environment look as if only these were installed."""
+    modules = {name.removesuffix("-gpu") for name in installed}
 
     def version(name: str) -> str:
         if name not in installed:
@@ -21,6 +22,7 @@ def packages(monkeypatch: pytest.MonkeyPatch, *installed: str) -> None:
         return "1.0"
 
     monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.setattr(library, "_is_found", modules.__contains__)
 
 
 @pytest.mark.parametrize(
