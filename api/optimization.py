@@ -12,7 +12,7 @@ from .passes.catalog import launch_pipeline, level_pipeline
 from .passes.pipeline import CHECKS, Pipeline
 from .program import Program
 from .recording import graph_executor, ort_executor_on_gpu, replay_options
-from .selection import choose_executor, is_cuda
+from .selection import HostOptions, check_threads, choose_executor, is_cuda
 from .sources import Examples, LoadedModel, Model, load_model
 
 _MODES = ("none", "full", "piecewise", "full_and_piecewise")
@@ -35,6 +35,7 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     tune: bool | None = None,
     verify: str = "structure",
     strict: bool = False,
+    threads: int | None = None,
     freeze_initializers: bool | None = None,
 ) -> Program:
     """A program that runs `model`.
@@ -62,7 +63,8 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     `level` bounds what passes may do: 0 nothing, 1 not a bit of any result changes, 2 sums may be re-associated, 3
     approximations, such as TF32 for products in f32 on a GPU. `verify="structure"` checks the graph as it comes and
     after every pass, "numeric" compares what it gives on drawn inputs as well, "none" does neither. `strict` raises
-    where a recorded program would fall back, and where ONNX Runtime on the CPU does not run the whole graph.
+    where a recorded program would fall back, and where ONNX Runtime on the CPU does not run the whole graph. `threads`
+    is how many threads one operator of ONNX Runtime takes on the CPU (None: one for each core).
     `freeze_initializers` makes initializers that are also inputs constants (None: as the ONNX version of the model
     means it).
 
@@ -81,6 +83,7 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
         tune=tune,
         verify=verify,
         strict=strict,
+        threads=threads,
     )
     choices.check()
     examples = Examples(args, kwargs, dynamic_shapes)
@@ -101,6 +104,7 @@ class Choices:
     tune: bool | None = None
     verify: str = "structure"
     strict: bool = False
+    threads: int | None = None
 
     def check(self) -> None:
         """Raises what `optimize` raises for options that are unknown or do not go together."""
@@ -109,6 +113,7 @@ class Choices:
         level = self.level
         if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= _HIGHEST_LEVEL:
             raise UnsupportedError(f"level={level!r} is not known", remedy=f"an integer from 0 to {_HIGHEST_LEVEL}")
+        check_threads(self.threads, self.executor, self.device)
         self.executor_with(self._options())
 
     def program(self, loaded: LoadedModel) -> Program:
@@ -150,7 +155,8 @@ class Choices:
     def executor_with(self, options: ReplayOptions | None) -> Executor:
         """The executor, with these options where it records."""
         if options is None:
-            return choose_executor(self.executor, self.device, self.level, self.tune, strict=self.strict)
+            host = HostOptions(self.strict, self.threads)
+            return choose_executor(self.executor, self.device, self.level, self.tune, host)
         if self._is_ort_on_gpu:
             return ort_executor_on_gpu(self.device, options, self.level)
         return graph_executor(self.device, options, self.level, self.tune)

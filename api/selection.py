@@ -1,33 +1,41 @@
 """Which executors there are, which of them can run here, and which one a program gets."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from .executors.base import Executor
 from .ir.errors import UnsupportedError
 from .ir.target import Target
 
 
-def _eager(_strict: bool) -> Executor:
+class HostOptions(NamedTuple):
+    """What executors on the host are told: `strict` and `threads` as `optimize` has them."""
+
+    strict: bool = False
+    threads: int | None = None
+
+
+def _eager(_options: HostOptions) -> Executor:
     from .executors.eager import EagerExecutor
 
     return EagerExecutor()
 
 
-def _ort(strict: bool) -> Executor:
+def _ort(options: HostOptions) -> Executor:
     from .executors.ort.executor import OrtExecutor
 
-    return OrtExecutor(strict=strict)
+    return OrtExecutor(strict=options.strict, threads=options.threads)
 
 
-def _graph(_strict: bool) -> Executor:
+def _graph(_options: HostOptions) -> Executor:
     from .executors.replay.options import ReplayOptions
     from .recording import graph_executor
 
     return graph_executor("host", ReplayOptions())
 
 
-# In the order in which "auto" tries them; each is told whether it must be strict.
-_EXECUTORS: dict[str, Callable[[bool], Executor]] = {"ort": _ort, "eager": _eager, "graph": _graph}
+# In the order in which "auto" tries them.
+_EXECUTORS: dict[str, Callable[[HostOptions], Executor]] = {"ort": _ort, "eager": _eager, "graph": _graph}
 
 _HOST_NAMES = ("auto", "host")
 
@@ -43,20 +51,37 @@ def check_device(device: str) -> None:
         raise UnsupportedError(f"device={device!r} is not known", remedy='use device="host" (or "auto"), or "cuda"')
 
 
+def check_threads(threads: int | None, executor: str, device: str) -> None:
+    """Raises `UnsupportedError` for what is no number of threads, and where no executor takes one."""
+    if threads is None:
+        return
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise UnsupportedError(f"threads={threads!r} is no number of threads", remedy="an integer from 1 on, or None")
+    if executor not in ("auto", "ort") or is_cuda(device):
+        raise UnsupportedError(
+            f"threads={threads} is for ONNX Runtime on the CPU, not for executor={executor!r} on device={device!r}",
+            remedy='use executor="ort" on the host, or leave threads out',
+        )
+
+
 def targets() -> list[Target]:
     """Every executor, in the order in which "auto" tries them: where it runs, or why it cannot; then those on a GPU."""
     from .cuda_programs import cuda_target
     from .executors.ort.gpu.target import ort_on_cuda_target
 
-    return [*(make(False).target() for make in _EXECUTORS.values()), ort_on_cuda_target(), cuda_target()]
+    return [*(make(HostOptions()).target() for make in _EXECUTORS.values()), ort_on_cuda_target(), cuda_target()]
 
 
 def _first_available() -> str:
-    return next(name for name, make in _EXECUTORS.items() if make(False).target().is_available)
+    return next(name for name, make in _EXECUTORS.items() if make(HostOptions()).target().is_available)
 
 
 def choose_executor(
-    executor: str, device: str, level: int = 2, tune: bool | None = None, *, strict: bool = False
+    executor: str,
+    device: str,
+    level: int = 2,
+    tune: bool | None = None,
+    options: HostOptions = HostOptions(),  # noqa: B008  # immutable
 ) -> Executor:
     """The executor for these options of `optimize`. Raises `UnsupportedError` for what cannot run here."""
     check_device(device)
@@ -66,7 +91,8 @@ def choose_executor(
     if name not in _EXECUTORS:
         known = ", ".join(["auto", *_EXECUTORS])
         raise UnsupportedError(f"there is no executor {executor!r}", remedy=f"one of {known}")
-    chosen = _EXECUTORS[name](strict)
+    check_threads(options.threads, name, device)
+    chosen = _EXECUTORS[name](options)
     target = chosen.target()
     if not target.is_available:
         raise UnsupportedError(f"executor={name!r} cannot run here: {target.problem}", remedy=target.remedy)

@@ -20,7 +20,7 @@ from .selection import is_cuda
 from .sources import LoadedModel
 from .torch_program import TorchProgram, as_tensor
 
-OPTIONS = ("executor", "device", "mode", "buckets", "dynamic", "level", "verify", "capture", "tune", "strict")
+OPTIONS = tuple(Choices.__dataclass_fields__)
 """What `torch.compile(..., options={...})` takes: the options of `capgraph.optimize`."""
 
 _GRADIENTS = (

@@ -29,6 +29,7 @@ def test_a_model_runs() -> None:
         {"verify": "none"},
         {"verify": "numeric"},
         {"strict": True},
+        {"threads": 1},
         {"executor": "graph"},
         {"freeze_initializers": True},
     ],
@@ -53,6 +54,10 @@ def test_options_that_are_there(options: dict[str, Any]) -> None:
         ({"level": "2"}, "level='2' is not known"),
         ({"level": True}, "level=True is not known"),
         ({"verify": "yes"}, "verify='yes' is not known"),
+        ({"threads": 0}, "threads=0 is no number of threads"),
+        ({"threads": True}, "threads=True is no number of threads"),
+        ({"threads": 2, "executor": "graph"}, "threads=2 is for ONNX Runtime on the CPU, not for executor='graph'"),
+        ({"threads": 2, "executor": "ort", "device": "cuda"}, "on device='cuda'"),
     ],
 )
 def test_options_that_are_not_there_are_refused(options: dict[str, Any], message: str) -> None:

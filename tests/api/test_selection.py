@@ -2,7 +2,7 @@ import pytest
 from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.ort.executor import OrtExecutor
 from capgraph.ir.errors import UnsupportedError
-from capgraph.selection import choose_executor, targets
+from capgraph.selection import HostOptions, choose_executor, targets
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,16 @@ def test_the_best_that_is_here_is_chosen(executor: str, device: str, chosen: typ
 def test_without_onnxruntime_eager_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("capgraph.executors.ort.executor.problem_here", lambda: ("not installed", "install it"))
     assert isinstance(choose_executor("auto", "auto"), EagerExecutor)
+    with pytest.raises(UnsupportedError, match="threads=1 is for ONNX Runtime on the CPU, not for executor='eager'"):
+        choose_executor("auto", "auto", options=HostOptions(threads=1))
     with pytest.raises(UnsupportedError, match="install it"):
         choose_executor("ort", "host")
+
+
+def test_onnxruntime_is_told_how_many_threads_to_take() -> None:
+    chosen = choose_executor("auto", "host", options=HostOptions(threads=1))
+    assert isinstance(chosen, OrtExecutor)
+    assert chosen.threads == 1
 
 
 @pytest.mark.parametrize(("executor", "device"), [("", "auto"), ("auto", "cuda")])
