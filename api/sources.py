@@ -126,7 +126,7 @@ def _load_torch(model: Any, examples: Examples) -> LoadedModel:
     else:
         raise InputError(
             f"{type(model).__name__} is a PyTorch module, which is traced on example inputs",
-            remedy="pass args=(tensor, ...), and kwargs={...} where it takes some, to capgraph.optimize; elsewhere give "
+            remedy="give capgraph.optimize args=(tensor, ...), and kwargs={...} where it takes some; elsewhere pass "
             "torch.export.export(module, (tensor, ...))",
         )
     return LoadedModel(given.graph, given.notes, given)
