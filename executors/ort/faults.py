@@ -25,6 +25,9 @@ _ALSO_TAKE_NOTHING = frozenset(
 _ENDS_PROCESS = frozenset(("gru", "instance_norm", "lstm", "rnn", "scan", "unique"))
 """Ops that end the process for empty operands. The others give results that are wrong or have other sizes."""
 
+_WITHOUT_SATURATION = frozenset((DType.F8E4M3FN, DType.F8E5M2))
+"""Types to which it casts 480 as 448 and 61440 as NaN, instead of NaN and infinity."""
+
 _INTEGERS = frozenset((DType.I32, DType.I64))
 _MATRIX = 2  # axes
 
@@ -97,9 +100,15 @@ def _narrow(node: Node) -> str:
     return f"ONNX Runtime computes it in f32, which is too little for {dtype}" if dtype in _WIDE else ""
 
 
-def _named_truth(node: Node) -> str:
-    is_bool = node.operands[0].tensor.dtype is DType.BOOL
-    return "ONNX Runtime writes 0 and 1" if is_bool and node.attrs["to"] is DType.STRING else ""
+def _cast(node: Node) -> str:
+    to = node.attrs["to"]
+    if to is DType.STRING and node.operands[0].tensor.dtype is DType.BOOL:
+        return "ONNX Runtime writes 0 and 1"
+    if to is DType.F8E8M0:
+        return "ONNX Runtime does not take the magnitude of negative numbers"
+    if to in _WITHOUT_SATURATION and not node.attrs["saturate"]:
+        return "ONNX Runtime gives other numbers than the standard just above the greatest"
+    return ""
 
 
 def _scalar(node: Node) -> str:
@@ -129,7 +138,7 @@ def _inexact(_node: Node) -> str:
 _FAULTS: dict[str, Callable[[Node], str]] = {
     "argmax": _unordered,
     "argmin": _unordered,
-    "cast": _named_truth,
+    "cast": _cast,
     "dft": _inexact,
     "gather": _string_rows,
     "gelu": _narrow,

@@ -2,6 +2,7 @@ import capgraph
 import numpy as np
 import pytest
 from capgraph.executors.ort.faults import dims_to_watch, known_fault, wrong_optimizers
+from capgraph.ir.builder import Builder
 from capgraph.ir.dims import symbol
 from capgraph.ir.parser import parse
 
@@ -21,6 +22,8 @@ STFT = "%y: f32[1, 10, 5, 2] = stft(%x, _) {frame_step = 9, frame_length = 9} re
         ("graph @main(%x: f32[2]) { %y: f32[2] = gelu(%x) return %y }", ""),
         ("graph @main(%x: bool[2]) { %y: string[2] = cast(%x) {to = string} return %y }", "0 and 1"),
         ("graph @main(%x: f32[2]) { %y: string[2] = cast(%x) {to = string} return %y }", ""),
+        ("graph @main(%x: f32[2]) { %y: f8e8m0fnu[2] = cast(%x) {to = f8e8m0fnu} return %y }", "negative"),
+        ("graph @main(%x: f32[2]) { %y: f8e5m2[2] = cast(%x) {to = f8e5m2} return %y }", ""),
         ("graph @main(%x: f32[0, 2], %y: f32[B, 2]) { %z: f32[B, 2] = concat(%x, %y) {axis = 0} return %z }", ""),
         ("graph @main(%x: f32[0, 2]) { %y: f32[0, 2] = relu(%x) return %y }", ""),
         ("graph @main(%x: f32[0, 2]) { %y: f32[1, 2] = reduce_sum(%x) {axes = [0]} return %y }", "without elements"),
@@ -44,6 +47,19 @@ def test_known_faults(text: str, fault: str) -> None:
     (node,) = parse(text).nodes
     assert fault in known_fault(node)
     assert bool(fault) is bool(known_fault(node))
+
+
+@pytest.mark.parametrize("saturate", [False, True])
+@pytest.mark.parametrize("dtype", ["f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f8e8m0fnu"])
+def test_every_half_becomes_the_eight_bits_that_it_means(dtype: str, saturate: bool) -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    b = Builder()
+    eight = b.op("cast", b.input("x", f"f16[{halves.size}]"), to=dtype, saturate=saturate)
+    graph = b.finish({"y": b.op("cast", eight, to="f32")})
+    found, expected = (
+        capgraph.optimize(graph, level=0, executor=executor).run({"x": halves})["y"] for executor in ("ort", "eager")
+    )
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(("given", "fault"), [(", activation_alpha = [0.5]", "parameters"), ("", "")])
