@@ -1,5 +1,6 @@
-"""Gather, GatherElements, GatherND, ScatterElements, ScatterND, TensorScatter, OneHot, Trilu."""
+"""Gather, GatherElements, GatherND, ScatterElements, ScatterND, TensorScatter, OneHot, Trilu; ArrayFeatureExtractor."""
 
+from ....ir.dims import product
 from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
 from ....ir.types import DType
@@ -29,6 +30,13 @@ def import_trilu(ctx: ImportContext) -> Value:
     return ctx.op("trilu", x, upper=upper, diagonal=diagonal[0])
 
 
+def import_array_feature_extractor(ctx: ImportContext) -> Value:
+    """ArrayFeatureExtractor: the columns of the last axis at all indices, in a row; a vector is one row."""
+    x, rank, sizes = ctx.input(0), ctx.tensor(0).rank, ctx.tensor(1).dims
+    indices = ctx.op("reshape", ctx.input(1), shape=(product(sizes),))
+    return ctx.op("gather", x if rank > 1 else ctx.op("unsqueeze", x, axes=(0,)), indices, axis=-1)
+
+
 IMPORTS = {
     "Gather": import_as("gather", "axis"),
     "GatherElements": import_as("gather_elements", "axis"),
@@ -39,6 +47,7 @@ IMPORTS = {
     "ScatterND": import_as("scatter_nd", "reduction"),
     "TensorScatter": import_as("tensor_scatter", "axis", "mode"),
     "Trilu": import_trilu,
+    "ai.onnx.ml.ArrayFeatureExtractor": import_array_feature_extractor,
 }
 
 # ---- export

@@ -6,7 +6,7 @@ from capgraph.frontends.onnx.exporter import export_model
 from capgraph.ir.builder import Builder
 
 from tests.frontends.onnx.ops.operator_cases import Case, hold, ints, model_of, number, numbered
-from tests.frontends.onnx.ops.there_and_back import compare, evaluated, imported, runtime_of
+from tests.frontends.onnx.ops.there_and_back import check, compare, evaluated, imported, runtime_of, with_symbols
 
 X = numbered(3, 4)
 AT = np.array([[0, -1], [2, 1]])
@@ -55,6 +55,18 @@ def test_the_cache_write(mode: str) -> None:
     exported = export_model(graph)
     assert [node.op_type for node in exported.graph.node] == ["TensorScatter"]
     compare(evaluated(imported(exported), feeds), [expected])
+
+
+@pytest.mark.parametrize("x", [numbered(4), numbered(3, 4), numbered(2, 3, 4)])
+@pytest.mark.parametrize("at", [ints(2), ints(3, 0, 3), np.array([[1], [2]])])
+def test_columns_at_indices(x: np.ndarray, at: np.ndarray) -> None:
+    model = model_of(Case("ArrayFeatureExtractor", 9, (x, at), ()))
+    model.graph.node[0].domain = "ai.onnx.ml"
+    model.opset_import.add(domain="ai.onnx.ml", version=1)
+    feeds = {"x0": x, "x1": at}
+    wanted = runtime_of(model, feeds)
+    check(model, feeds, wanted)
+    check(with_symbols(model), feeds, wanted)
 
 
 @pytest.mark.parametrize("name", ["one_hot", "dynamic_one_hot"])
