@@ -1,7 +1,8 @@
 """Foreign ONNX operators: how they run.
 
-Control flow and optionals are run here, over graphs; everything else by onnx's reference implementation. Sequences are
-lists, an empty optional is None and a full one its element, strings are arrays of objects.
+Control flow and optionals are run here, over graphs, and ZipMap, which onnx does not implement; everything else by
+onnx's reference implementation. Sequences are lists, maps are dicts, an empty optional is None and a full one its
+element, strings are arrays of objects.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ def run_foreign(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
     return own(node, operands)
 
 
-# ---- control flow and optionals
+# ---- control flow, optionals and maps
 
 
 def _run_if(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
@@ -92,6 +93,15 @@ def _run_get_element(_node: Node, operands: Sequence[Any]) -> Sequence[Any]:
     return [operands[0]]
 
 
+def _run_zip_map(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    """A map from labels to scores for each row f32[N, C]; a vector is one row."""
+    labels = node.attrs.get("classlabels_strings") or node.attrs.get("classlabels_int64s", ())
+    rows = np.atleast_2d(operands[0])
+    if rows.shape[1] != len(labels):
+        raise ExecutionError(f"ZipMap has {len(labels)} labels for {rows.shape[1]} scores")
+    return [[dict(zip(labels, row, strict=True)) for row in rows.tolist()]]
+
+
 def _chosen(node: Node, results: Sequence[Any]) -> list[Any]:
     """The results that the node has, when the model leaves some out."""
     return [results[place] for place, value in enumerate(results_in_place(node)) if value is not None]
@@ -103,6 +113,7 @@ _OWN: dict[str, Callable[[Node, Sequence[Any]], Sequence[Any]]] = {
     "onnx.Optional": _run_optional,
     "onnx.OptionalHasElement": _run_has_element,
     "onnx.OptionalGetElement": _run_get_element,
+    "ai.onnx.ml.ZipMap": _run_zip_map,
 }
 
 

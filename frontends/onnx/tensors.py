@@ -100,8 +100,18 @@ def type_from_proto(proto: TypeProto, dim_of: Callable[[str], Dim] = symbol) -> 
         element = type_from_proto(proto.optional_type.elem_type, dim_of)
         return OptionalType(element) if element is not None else None
     if kind in ("map_type", "opaque_type", "sparse_tensor_type"):
-        return OpaqueType(proto.SerializeToString(deterministic=True).hex())
+        return OpaqueType(_without_map_shapes(proto).SerializeToString(deterministic=True).hex())
     return None
+
+
+def _without_map_shapes(proto: TypeProto) -> TypeProto:
+    """A map without the shape of its values: they are scalars, which models state as [1] and onnx infers as []."""
+    if proto.WhichOneof("value") != "map_type":
+        return proto
+    plain = TypeProto()
+    plain.CopyFrom(proto)
+    plain.map_type.value_type.tensor_type.ClearField("shape")
+    return plain
 
 
 def _shape_from_proto(tensor: TypeProto.Tensor, dim_of: Callable[[str], Dim]) -> tuple[Dim, ...] | None:

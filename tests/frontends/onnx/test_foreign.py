@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.frontends.onnx.importer import import_model
@@ -97,6 +98,35 @@ def test_text_in_constants():
     model.graph.initializer.append(onnx.helper.make_tensor("end", onnx.TensorProto.STRING, [1], [b"!"]))
     (c,) = run(import_model(model).graph, np.array(["a", "b"], object))
     assert c.tolist() == ["a!", "b!"]
+
+
+ZIP_MAP = """<ir_version: 8, opset_import: ["": 9, "ai.onnx.ml": 1]>
+net (float[N, 2] x) => (seq(map(LABEL, float)) y) { y = ai.onnx.ml.ZipMap <LABELS> (x) }"""
+
+
+@pytest.mark.parametrize(
+    ("label", "labels", "names"),
+    [("string", 'classlabels_strings = ["a", "é"]', ["a", "é"]), ("int64", "classlabels_int64s = [7, -1]", [7, -1])],
+)
+def test_maps_are_dicts(label, labels, names):
+    text = ZIP_MAP.replace("LABELS", labels).replace("LABEL", label)
+    graph = graph_of(text)
+    x = np.array([[0.25, 0.5], [1, 2]], F32)
+    (y,) = run(graph, x)
+    assert y == [dict(zip(names, row, strict=True)) for row in x.tolist()]
+    session = onnxruntime.InferenceSession(parsed(text).SerializeToString(), providers=["CPUExecutionProvider"])
+    assert session.run(None, {"x": x}) == [y]
+
+
+def test_a_vector_of_scores_is_one_map():
+    text = ZIP_MAP.replace("LABELS", "classlabels_int64s = [7, 8]").replace("LABEL", "int64").replace("[N, 2]", "[2]")
+    assert run(graph_of(text), np.array([0.5, 1], F32)) == ([{7: 0.5, 8: 1.0}],)
+
+
+def test_labels_and_scores_are_as_many():
+    text = ZIP_MAP.replace("LABELS", "classlabels_int64s = [7]").replace("LABEL", "int64")
+    with pytest.raises(ExecutionError, match="1 labels for 2 scores"):
+        run(import_model(parsed(text)).graph, np.ones((1, 2), F32))
 
 
 def test_a_type_attribute():

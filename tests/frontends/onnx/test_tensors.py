@@ -123,6 +123,9 @@ def test_a_map_is_opaque_and_comes_back():
     ty = type_from_proto(proto)
     assert isinstance(ty, OpaqueType)
     assert type_to_proto(ty) == proto
+    value.tensor_type.shape.dim.add(dim_value=1)
+    shaped = onnx.TypeProto(map_type=onnx.TypeProto.Map(key_type=7, value_type=value))
+    assert type_from_proto(shaped) == ty
 
 
 def test_missing_and_negative_sizes_are_new_ones():
