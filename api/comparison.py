@@ -77,7 +77,26 @@ def compare(graph: Graph, raw: Path, optimised: Path, *, count: int, sizes: Mapp
 
 
 def output_error(name: str, expected: Any, given: Any) -> OutputError:
-    """How far `given` is from `expected`."""
+    """How far `given` is from `expected`; of a sequence or a map in what is furthest apart."""
+    errors = (_error(name, old, new) for old, new in pairs(expected, given))
+    return max(errors, key=lambda error: error.relative, default=_equal_or_not(name, True))
+
+
+def pairs(expected: Any, given: Any) -> list[tuple[Any, Any]]:
+    """What is to be compared: the elements of a sequence, the values of a map as an array, else the two as they are."""
+    if isinstance(expected, list) and isinstance(given, list) and len(expected) == len(given):
+        return [pair for old, new in zip(expected, given, strict=True) for pair in pairs(old, new)]
+    if isinstance(expected, dict) and isinstance(given, dict) and expected.keys() == given.keys():
+        return [(_values(expected), _values({key: given[key] for key in expected}))]
+    return [(expected, given)]
+
+
+def _values(found: Mapping[Any, Any]) -> Array:
+    """The values of an ONNX map, which are f32 wherever a model gives one (ZipMap)."""
+    return np.array(list(found.values()), np.float32)
+
+
+def _error(name: str, expected: Any, given: Any) -> OutputError:
     if not isinstance(expected, np.ndarray) or not isinstance(given, np.ndarray) or expected.dtype.hasobject:
         return _equal_or_not(name, repr(expected) == repr(given))
     if expected.dtype != given.dtype or expected.shape != given.shape:

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .comparison import output_error
+from .comparison import output_error, pairs
 from .executors.memory import resident_bytes
 from .inputs import gather_inputs
 from .ir.constant import Array, is_array
@@ -259,7 +259,12 @@ def _refuse_random(graph: Graph, inputs: Mapping[str, Any], expected: Sequence[A
 
 
 def accuracy(name: str, expected: Any, given: Any, inputs: int = 0) -> OutputAccuracy:
-    """How far `given` is from `expected`."""
+    """How far `given` is from `expected`; of a sequence or a map in what is furthest apart."""
+    found = (_accuracy(name, old, new, inputs) for old, new in pairs(expected, given))
+    return max(found, key=_badness, default=OutputAccuracy(name, 0.0, 0.0, None, inputs, True))
+
+
+def _accuracy(name: str, expected: Any, given: Any, inputs: int) -> OutputAccuracy:
     close = output_error(name, expected, given)
     if close.largest == INFINITE or not is_array(expected) or expected.dtype.hasobject:
         return OutputAccuracy(name, close.largest, close.relative, None, inputs, close.is_close)

@@ -51,7 +51,8 @@ def _plain(item: Any) -> Any:
 def save_outputs(outputs: Mapping[str, Any], folder: Path) -> list[Path]:
     """Writes each array as `NAME.npy` below `folder`, which is made; those of a sequence as `NAME_0.npy` and so on.
 
-    Characters that do not belong into file names become `_`. Raises `ResourceError` when writing fails.
+    A map is written as `NAME_keys.npy` and `NAME_values.npy`. Characters that do not belong into file names become `_`.
+    Raises `ResourceError` when writing fails.
     """
     written: list[Path] = []
     try:
@@ -71,6 +72,8 @@ def _arrays(name: str, value: Any) -> list[tuple[str, Array]]:
         return [(name, value)]
     if isinstance(value, list | tuple):
         return [pair for index, item in enumerate(value) for pair in _arrays(f"{name}_{index}", item)]
+    if isinstance(value, dict):
+        return [(f"{name}_keys", np.array(list(value))), (f"{name}_values", np.array(list(value.values())))]
     return []
 
 

@@ -32,6 +32,13 @@ def test_errors_are_absolute_and_relative() -> None:
         (np.array(["a"], object), np.array(["a"], object), True),
         (np.array(["a"], object), np.array(["b"], object), False),
         ([1, 2], [1, 2], True),
+        ([], [], True),
+        ([np.ones(1, F32)], [np.ones(1, F32) + 1e-6], True),
+        ([np.ones(1, F32), np.ones(1, F32)], [np.ones(1, F32), np.zeros(1, F32)], False),
+        ([np.ones(1, F32)], [np.ones(1, F32), np.ones(1, F32)], False),
+        ([{"a": 0.5, "b": 1.0}], [{"b": 1.0 + 1e-6, "a": 0.5}], True),
+        ([{"a": 0.5}], [{"a": 0.4}], False),
+        ([{"a": 0.5}], [{"b": 0.5}], False),
     ],
 )
 def test_what_is_close(old: object, new: object, is_close: bool) -> None:

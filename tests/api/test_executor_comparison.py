@@ -124,6 +124,11 @@ def test_models_that_cannot_be_held_to_anything_are_refused(tmp_path: Path) -> N
         (np.array([1], F32), np.array([np.nan], F32), INFINITE, None),
         (np.array([1], F32), np.array([1], np.float64), INFINITE, None),
         (np.array(["a"], object), np.array(["b"], object), INFINITE, None),
+        ([np.ones(2, F32), np.array([1, 2], F32)], [np.ones(2, F32), np.array([1, 2 + 2**-22], F32)], 1, (1,)),
+        ([], [], 0, None),
+        ([np.ones(2, F32)], [], INFINITE, None),
+        ([{"a": 0.5, "b": 1.0}], [{"b": 1 + 2**-23, "a": 0.5}], 1, (1,)),
+        ([{"a": 0.5}], [{"b": 0.5}], INFINITE, None),
     ],
 )
 def test_distances(old: Any, new: Any, ulps: float, position: tuple[int, ...] | None) -> None:

@@ -49,6 +49,12 @@ def test_outputs_are_written_and_read_back(tmp_path: Path) -> None:
     assert np.load(written[1]).tolist() == ["a", "bc"]
 
 
+def test_a_map_is_written_as_its_keys_and_values(tmp_path: Path) -> None:
+    written = save_outputs({"scores": [{"a": 0.25, "bc": 0.5}]}, tmp_path)
+    assert [path.name for path in written] == ["scores_0_keys.npy", "scores_0_values.npy"]
+    assert [np.load(path).tolist() for path in written] == [["a", "bc"], [0.25, 0.5]]
+
+
 def test_names_stay_inside_the_folder_and_apart(tmp_path: Path) -> None:
     outputs: dict[str, Any] = {name: np.zeros(1) for name in ("../../escape", "/etc/x", "a/b", "a_b", "a:b", "", "..")}
     outputs["list"] = [np.zeros(1), np.zeros(2)]
