@@ -54,7 +54,10 @@ def _import_scaled(ctx: ImportContext, *, function: str) -> Value:
 
 
 def import_crop(ctx: ImportContext) -> Value:
-    """Crop: x [N, C, H, W] without its borders, or as much of it as `scale` says from the left and top border on."""
+    """Crop: x [N, C, H, W] without its borders, or as much of it as `scale` says from the left and top border on.
+
+    Where only running tells the sizes it takes what is there, as slices do; ONNX Runtime refuses what is too small.
+    """
     border, scale = ctx.attr("border"), ctx.attr("scale", ())
     if len(border) != 4 or len(scale) not in (0, 2) or min(*border, *scale) < 0:
         raise ModelError(
@@ -62,7 +65,7 @@ def import_crop(ctx: ImportContext) -> Value:
         )
     left, top, right, bottom = border
     height, width = _image_dims(ctx)[2:]
-    ends = (top + scale[0], left + scale[1]) if scale else (height - bottom, width - right)
+    ends = (top + scale[0], left + scale[1]) if scale else (-bottom or height, -right or width)
     needed = ends if scale else (top + bottom, left + right)
     for size, least in ((height, needed[0]), (width, needed[1])):
         if is_at_least(size, least) is Truth.NO:

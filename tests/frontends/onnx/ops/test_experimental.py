@@ -4,11 +4,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from capgraph.frontends.onnx.dialect import Dialect
+from capgraph.frontends.onnx.exporter import export_model
 from capgraph.frontends.onnx.importer import import_model
 from capgraph.frontends.onnx.ops.experimental import IMPORTS
 from capgraph.ir.errors import ModelError, UnsupportedError
 
-from tests.frontends.onnx.ops.there_and_back import check, evaluated, feeds_of, imported, op_names, with_symbols
+from tests.frontends.onnx.ops.there_and_back import (
+    check,
+    evaluated,
+    feeds_of,
+    imported,
+    op_names,
+    runtime_of,
+    with_symbols,
+)
 from tests.ir.ops.onnx_oracle import one_node, random, runtime
 
 X = random(1, 2, 3, 5, 6) * 4
@@ -81,6 +91,16 @@ def test_what_onnx_runtime_refuses_is_an_error_in_the_model(operator: str, attrs
         runtime(operator, X, opset=9, **attrs)
     with pytest.raises(ModelError, match=words):
         import_model(model_of(operator, attrs))
+
+
+@pytest.mark.parametrize("size", [2, 4, 5])
+def test_borders_that_meet_leave_nothing(size: int) -> None:
+    x = random(1, 1, 1, size, 7)
+    graph = imported(with_symbols(model_of("Crop", {"border": [0, 1, 1, 5]}, x=x)))
+    (found,) = evaluated(graph, feeds_of(x))
+    assert found.shape == (1, 1, 0, 6)
+    (exported,) = runtime_of(export_model(graph, dialect=Dialect.STANDARD), feeds_of(x))
+    assert exported.shape == (1, 1, 0, 6)
 
 
 @pytest.mark.parametrize(("operator", "attrs"), [("ImageScaler", {"bias": BIASES}), ("Crop", {"border": [0] * 4})])
