@@ -112,7 +112,15 @@ class Samples:
 
 @_silent
 def difference(old: Any, new: Any, exactness: Exactness, terms: int = 1, response: float = 0.0) -> str:
-    """How `new` differs from `old` by more than `exactness` allows, in words; empty when it does not."""
+    """How `new` differs from `old` by more than `exactness` allows, in words; empty when it does not.
+
+    Sequences are lists, and maps are dicts of f32 values.
+    """
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        found = (difference(*pair, exactness, terms, response) for pair in zip(old, new, strict=True))
+        return next((f"in element {index} {words}" for index, words in enumerate(found) if words), "")
+    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
+        old, new = (np.array([each[key] for key in old], np.float32) for each in (old, new))
     if not is_array(old) or not is_array(new):
         return "" if repr(old) == repr(new) else f"is {new!r} instead of {old!r}"
     if exactness is not Exactness.EXACT and response == inf and old.dtype == new.dtype:

@@ -201,15 +201,15 @@ def dynamic_arange_type(start: TensorType, limit: TensorType, step: TensorType) 
 
 
 def dynamic_arange(start: Array, limit: Array, step: Array) -> Array:
-    """max(ceil((limit - start)/step), 0) elements start + i*step (ONNX Range); small floats are computed in f32."""
+    """max(ceil((limit - start)/step), 0) elements (counted in f64) start + i*step, small floats in f32 (ONNX Range)."""
     if not step:
         raise ExecutionError("the step of a range cannot be 0")
     dtype = start.dtype
     if dtype.kind in "iu":
         return np.array(range(int(start), int(limit), int(step)), dtype=dtype)
     wide: Any = np.float64 if dtype == np.float64 else np.float32
-    first, last, stride = (wide(bound) for bound in (start, limit, step))
-    count = max(math.ceil((last - first) / stride), 0)
+    count = max(math.ceil((float(limit) - float(start)) / float(step)), 0)
+    first, stride = wide(start), wide(step)
     return np.asarray(first + np.arange(count, dtype=np.int64).astype(wide) * stride).astype(dtype)
 
 

@@ -33,6 +33,7 @@ def graph(text: str) -> Graph:
         (np.array(["a"], object), np.array(["a"], object)),
         (np.zeros((0, 3), F32), np.zeros((0, 3), F32)),
         ([np.zeros(2)], [np.zeros(2)]),
+        ([{"a": 1.0, "b": 2.0}], [{"b": 2.0, "a": 1.0}]),
     ],
 )
 def test_what_is_the_same_to_every_pass(old: object, new: object) -> None:
@@ -56,10 +57,20 @@ def test_what_is_the_same_to_every_pass(old: object, new: object) -> None:
         (np.array([1], F32), np.array([1], np.float64), r"is float64\[1\] instead of float32\[1\]"),
         (np.array([1, 2], F32), np.array([[1, 2]], F32), r"is float32\[1, 2\] instead of float32\[2\]"),
         (np.array(["a"], object), np.array(["b"], object), "has other strings"),
+        ([np.zeros(2), np.zeros(2)], [np.zeros(2), np.array([0, 3.0])], r"in element 1 at \[1\] is 3.0 instead of 0.0"),
+        ([np.zeros(2)], [], r"is \[\] instead of"),
+        ([{"a": 1.0}], [{"a": 2.0}], r"in element 0 at \[0\] is 2.0 instead of 1.0"),
+        ([{"a": 1.0}], [{"b": 1.0}], "in element 0 is {'b': 1.0} instead of {'a': 1.0}"),
     ],
 )
 def test_exact_passes_may_not_move_anything(old: object, new: object, words: str) -> None:
     assert re.search(words, difference(old, new, EXACT))
+
+
+def test_a_last_bit_in_a_sequence_or_a_map_is_rounding() -> None:
+    above = float(np.nextafter(F32(1), F32(2)))
+    assert difference([np.array([1.0], F32)], [np.array([above], F32)], ROUNDING) == ""
+    assert difference([{1: 1.0, 2: 5.0}], [{2: 5.0, 1: above}], ROUNDING) == ""
 
 
 def test_rounding_is_for_floats_alone() -> None:

@@ -120,6 +120,11 @@ def test_dynamic_arange_of_floats_is_as_onnx(start: float, limit: float, step: f
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
+def test_the_elements_of_a_range_are_counted_in_f64() -> None:
+    start, one = np.float32(-(2.0**-24)), np.float32(1)  # in f32, one - start is one
+    assert only("dynamic_arange", np.array(start), np.array(one), np.array(one)).tolist() == [start, one + start]
+
+
 def test_a_range_of_small_floats_rounds_each_element_once() -> None:
     operands = [np.array(value, dtype=ml_dtypes.bfloat16) for value in (0, 4, 0.1)]
     found = only("dynamic_arange", *operands)
