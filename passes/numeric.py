@@ -9,7 +9,7 @@ by one rounding, which is measured by evaluating it that way.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod, sqrt
-from typing import Any
+from typing import Any, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -116,11 +116,10 @@ def difference(old: Any, new: Any, exactness: Exactness, terms: int = 1, respons
 
     Sequences are lists, and maps are dicts of f32 values.
     """
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        found = (difference(*pair, exactness, terms, response) for pair in zip(old, new, strict=True))
-        return next((f"in element {index} {words}" for index, words in enumerate(found) if words), "")
-    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
-        old, new = (np.array([each[key] for key in old], np.float32) for each in (old, new))
+    if _is_sequence(old) and _is_sequence(new):
+        return _difference_of_sequences(old, new, exactness, terms, response)
+    if _is_map(old) and _is_map(new):
+        old, new = _aligned(old, new)
     if not is_array(old) or not is_array(new):
         return "" if repr(old) == repr(new) else f"is {new!r} instead of {old!r}"
     if exactness is not Exactness.EXACT and response == inf and old.dtype == new.dtype:
@@ -140,6 +139,28 @@ def difference(old: Any, new: Any, exactness: Exactness, terms: int = 1, respons
         return ""
     where = tuple(int(index) for index in wrong[0])
     return f"at {list(where)} is {new[where]!s} instead of {old[where]!s} ({len(wrong)} of {old.size} differ)"
+
+
+def _is_sequence(value: Any) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def _is_map(value: Any) -> TypeGuard[dict[Any, Any]]:
+    return isinstance(value, dict)
+
+
+def _difference_of_sequences(old: list[Any], new: list[Any], exactness: Exactness, terms: int, response: float) -> str:
+    if len(old) != len(new):
+        return f"has {len(new)} elements instead of {len(old)}"
+    found = (difference(before, after, exactness, terms, response) for before, after in zip(old, new, strict=True))
+    return next((f"in element {index} {words}" for index, words in enumerate(found) if words), "")
+
+
+def _aligned(old: dict[Any, Any], new: dict[Any, Any]) -> tuple[Any, Any]:
+    """The values of two maps in one order of keys; the maps themselves where their keys differ."""
+    if old.keys() != new.keys():
+        return old, new
+    return np.array(list(old.values()), np.float32), np.array([new[key] for key in old], np.float32)
 
 
 def tolerance(expected: Array, dtype: DType, exactness: Exactness, terms: int, response: float) -> float:
