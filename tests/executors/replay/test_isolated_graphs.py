@@ -25,8 +25,8 @@ STREAMED_BYTES = 1 << 18
 COLD_SECONDS = 20e-6
 """A call that streams so much through the caches finds its own way cold, and replay's is longer (82 Python calls for a
 cast beside eager's 51). With 4 MiB read before each call, a tiny graph took 47 us and 39 us; other work beside it makes
-it colder. A needless copy takes 17 us for 512 KiB and 63 us for 1 MiB: with one of all inputs in every call, 20 of the 26 graphs
-fail here."""
+it colder. A needless copy takes 17 us for 512 KiB and 63 us for 1 MiB: with one of all inputs in every call, 20 of
+the 26 graphs fail here."""
 
 PAIRS = 40
 ATTEMPTS = 6
