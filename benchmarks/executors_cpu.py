@@ -1,12 +1,14 @@
 """`capgraph.optimize` on a machine without a GPU beside a plain ONNX Runtime session on the raw model.
 
-    python benchmarks/executors_cpu.py [--models NAME ...] [--fixed | --dynamic] [--rounds N] [--json OUT]
+    python benchmarks/executors_cpu.py [--models NAME ...] [--fixed | --dynamic] [--rounds N]
+                                       [--processes N] [--json OUT]
 
-In each round both run a few calls one behind the other, in a drawn order, the first call of each uncounted and a pause
-before it in which the threads of the other stop spinning. A ratio is the median over the rounds of the plain session's
-time to ours (above 1: we are faster). `never slower` holds where the median of the paired differences is at most 2%
-of the plain time, or 20 us. The overhead is what `Program.run` takes beside `session.run` of the session that it
-holds, on a model of one addition.
+The rounds of a model are spread over several fresh processes, since where the memory of one happens to lie makes a
+model some percent quicker or slower for all of its life. In each round both run a few calls one behind the other, in a
+drawn order, the first call of each uncounted and a pause before it in which the threads of the other stop spinning. A
+ratio is the median over the rounds of the plain session's time to ours (above 1: we are faster). `never slower` holds
+where the median of the paired differences is at most 2% of the plain time, or 20 us. The overhead is what `Program.run`
+takes beside `session.run` of the session that it holds, on a model of one addition.
 
 The models are those of benchmarks/models.py, exported before: `python benchmarks/models.py`.
 """
@@ -14,6 +16,7 @@ The models are those of benchmarks/models.py, exported before: `python benchmark
 import argparse
 import datetime
 import json
+import multiprocessing
 import os
 import platform
 import random
@@ -21,6 +24,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -48,6 +52,7 @@ class Row:
     ours_ms: float
     ratio: float
     quartiles: tuple[float, float]
+    ratio_by_process: tuple[float, ...]
     slower_by_us: float
     is_never_slower: bool
     is_faster: bool
@@ -62,9 +67,9 @@ def plain_session(path: Path) -> Any:
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def times(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+def times(calls: dict[str, Callable[[], Any]], rounds: int, process: int) -> dict[str, list[float]]:
     """Seconds of a call in each round, by name."""
-    generator = random.Random(models.SEED)
+    generator = random.Random(models.SEED + process)
     order = list(calls)
     found: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
@@ -83,34 +88,64 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def measure(name: str, variant: models.Variant, rounds: int) -> Row:
-    """The row of one model."""
+@dataclass(frozen=True)
+class Sample:
+    """What one process found: paired seconds of the plain session and of ours, by rounds."""
+
+    plain: list[float]
+    ours: list[float]
+    executor: str
+    largest_error: float
+    remarks: tuple[str, ...]
+
+
+def sample(name: str, variant: models.Variant, rounds: int, process: int) -> Sample:
+    """Runs one model in this process; whose session is made first depends on the number of the process."""
     path = models.ensure(name, variant)
     feeds = models.inputs(name)
-    plain = plain_session(path)
+    plain = plain_session(path) if process % 2 == 0 else None
     with capgraph.optimize(path) as program:
+        plain = plain or plain_session(path)
         expected, found = plain.run(None, feeds), list(program.run(feeds).values())
         error = max(_error(*pair) for pair in zip(expected, found, strict=True))
-        measured = times({"plain": lambda: plain.run(None, feeds), "ours": lambda: program.run(feeds)}, rounds)
-        pairs = list(zip(measured["plain"], measured["ours"], strict=True))
-        ratios = [old / new for old, new in pairs]
-        slower = statistics.median(new - old for old, new in pairs)
-        plain_time = statistics.median(measured["plain"])
-        low, high = np.quantile(ratios, [0.25, 0.75])
-        return Row(
-            model=name,
-            variant=variant,
+        calls = {"plain": lambda: plain.run(None, feeds), "ours": lambda: program.run(feeds)}
+        return Sample(
+            **times(calls, rounds, process),
             executor=program.target.executor,
-            plain_ms=1e3 * plain_time,
-            ours_ms=1e3 * statistics.median(measured["ours"]),
-            ratio=statistics.median(ratios),
-            quartiles=(float(low), float(high)),
-            slower_by_us=1e6 * slower,
-            is_never_slower=slower <= max((SLOWER_BY - 1) * plain_time, SLOWER_SECONDS),
-            is_faster=statistics.median(ratios) >= FASTER_BY,
             largest_error=error,
             remarks=program.remarks,
         )
+
+
+def measure(name: str, variant: models.Variant, rounds: int, processes: int) -> Row:
+    """The row of one model."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context, max_tasks_per_child=1) as pool:
+        samples = [pool.submit(sample, name, variant, rounds, process).result() for process in range(processes)]
+    plain = [seconds for each in samples for seconds in each.plain]
+    ours = [seconds for each in samples for seconds in each.ours]
+    ratios = [old / new for old, new in zip(plain, ours, strict=True)]
+    slower = statistics.median(new - old for old, new in zip(plain, ours, strict=True))
+    low, high = np.quantile(ratios, [0.25, 0.75])
+    return Row(
+        model=name,
+        variant=variant,
+        executor=samples[0].executor,
+        plain_ms=1e3 * statistics.median(plain),
+        ours_ms=1e3 * statistics.median(ours),
+        ratio=statistics.median(ratios),
+        quartiles=(float(low), float(high)),
+        ratio_by_process=tuple(statistics.median(_ratios(each)) for each in samples),
+        slower_by_us=1e6 * slower,
+        is_never_slower=slower <= max((SLOWER_BY - 1) * statistics.median(plain), SLOWER_SECONDS),
+        is_faster=statistics.median(ratios) >= FASTER_BY,
+        largest_error=max(each.largest_error for each in samples),
+        remarks=samples[0].remarks,
+    )
+
+
+def _ratios(found: Sample) -> list[float]:
+    return [old / new for old, new in zip(found.plain, found.ours, strict=True)]
 
 
 def _error(expected: np.ndarray, found: np.ndarray) -> float:
@@ -141,18 +176,20 @@ def main() -> int:
     """Measures, prints, and writes the results."""
     parser = argparse.ArgumentParser()
     models.add_choices(parser)
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=20, help="rounds in each process")
+    parser.add_argument("--processes", type=int, default=3, help="processes that each run so many rounds")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    overhead = overhead_us(arguments.rounds)
+    overhead = overhead_us(arguments.rounds * arguments.processes)
     print(f"overhead of Program.run beside session.run: {overhead:.1f} us", flush=True)
     rows: list[Row] = []
     for name in arguments.models:
         for variant in arguments.variants:
-            rows.append(measure(name, variant, arguments.rounds))
+            rows.append(measure(name, variant, arguments.rounds, arguments.processes))
             print(_line(rows[-1]), flush=True)
     if arguments.json is not None:
-        content = {**_circumstances(), "overhead_us": overhead, "rows": [asdict(row) for row in rows]}
+        counts = {"rounds": arguments.rounds, "processes": arguments.processes}
+        content = {**_circumstances(), **counts, "overhead_us": overhead, "rows": [asdict(row) for row in rows]}
         arguments.json.write_text(json.dumps(content, indent=1) + "\n")
     faster = sum(row.is_faster for row in rows)
     print(f"{faster} of {len(rows)} at least {FASTER_BY}x faster; overhead {overhead:.1f} us")

@@ -30,16 +30,16 @@ class CudaExecutable:
         self._inner = inner
         self._eager = eager
         self._device = device
+        self._driver = device.driver
         self._shortcut: Shortcut | None = None
         self._lock = threading.RLock()
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """See `Executable.run`."""
         with self._lock:
-            driver = self._device.driver
-            if driver.is_active():
+            if self._driver.is_active():
                 return self._run(inputs)
-            with driver.active:
+            with self._driver.active:
                 return self._run(inputs)
 
     def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
