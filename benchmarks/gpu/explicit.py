@@ -20,6 +20,7 @@ from capgraph.executors.cuda.executor import open_device
 from capgraph.executors.cuda.launch import Kernel, KernelLaunch, Scalar
 
 from .findings import Findings
+from .peers import environment
 
 ADD = """extern "C" __global__ void NAME(float* r, const float* x, float c) {
   begin();
@@ -89,6 +90,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("build") / "benchmarks")
     options = parser.parse_args()
     findings = Findings(options.out / "explicit.json")
+    findings.stage("environment", environment)
     for count in options.kernels:
         findings.stage(f"{count} kernels", lambda count=count: chain_times(count))  # type: ignore[misc]
     return 1 if findings.failed else 0

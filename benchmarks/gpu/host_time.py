@@ -26,6 +26,7 @@ from cuda.bindings import driver
 
 from .findings import Findings
 from .models import mlp
+from .peers import environment
 from .subjects import Subject
 
 IN_PLACE = {"inputs": {"": "refuse"}, "copy_outputs": False, "progress": None}
@@ -182,6 +183,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("build") / "benchmarks")
     options = parser.parse_args()
     findings = Findings(options.out / "host_time.json")
+    findings.stage("environment", environment)
     for name in options.models:
         findings.stage(f"{name} {options.dtype}", lambda name=name: subject_times(name, options.dtype))  # type: ignore[misc]
     return 1 if findings.failed else 0

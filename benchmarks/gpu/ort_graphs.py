@@ -14,6 +14,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    machine = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "onnxruntime": ort.__version__}
+    versions = {"torch": torch.__version__, "onnxruntime": ort.__version__}
+    machine = {"date": datetime.now(UTC).date().isoformat(), "gpu": torch.cuda.get_device_name(), **versions}
     print(machine, flush=True)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
