@@ -18,7 +18,7 @@ import numpy as np
 from ..ir.attrs import AttrValue
 from ..ir.constant import Constant
 from ..ir.dims import SymDim, evaluate
-from ..ir.errors import CapgraphError, ResourceError
+from ..ir.errors import CapgraphError, ResourceError, cause_of
 from ..ir.evaluate import FAILURES, Region, Sizes, as_results, bind_inputs, bound_attrs, checked, evaluate_node, failure
 from ..ir.foreign import meaning_of
 from ..ir.graph import Graph, Node, Value
@@ -108,7 +108,7 @@ class Steps:
                 else:
                     _store(node, given, sizes, slots, writes)
             except FAILURES as error:
-                raise failure(node, error) from error
+                raise failure(node, error) from cause_of(error)
             given = None  # else a large result would outlive its last use by one step
             for slot in frees:
                 slots[slot] = None
@@ -288,7 +288,8 @@ def _bound(step: _Step, extents: _Extents) -> _BoundStep:
             shape = extents.shape(node.outputs[0].type)
             dtype = node.outputs[0].tensor.dtype.numpy
     except CapgraphError as error:
-        raise error.located(node.where()) from error
+        error.located(node.where())
+        raise
     return _BoundStep(node, call, step.reads, step.writes, step.frees, dtype, shape)
 
 

@@ -32,7 +32,7 @@ class CapgraphError(Exception):
         return (_rebuild, (type(self), self.message, self.where, self.remedy))
 
     def located(self, where: str) -> "CapgraphError":
-        """The same error with a place, unless it already has one; for `raise error.located(...) from error`."""
+        """The same error with a place, unless it already has one; a bare `raise` sends it on."""
         if self.where is None:
             self.where = where
         return self
@@ -43,6 +43,14 @@ class CapgraphError(Exception):
         self.where = f"{self.where} of {model}" if self.where else model
         self.remedy = self.remedy or remedy
         return self
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """What an error is raised from that stands for `error`: it, or the cause that it has when it is one for users.
+
+    That one is sent on itself, with a place; as its own cause it would hide the one that it had.
+    """
+    return error.__cause__ if isinstance(error, CapgraphError) else error
 
 
 def _rebuild(cls: type[CapgraphError], message: str, where: str | None, remedy: str | None) -> CapgraphError:

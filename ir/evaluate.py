@@ -14,7 +14,7 @@ from .attrs import is_tuple
 from .binding import inside
 from .constant import is_array
 from .dims import SymDim, Truth, compare, evaluate, solve
-from .errors import CapgraphError, ExecutionError, InputError, ResourceError
+from .errors import CapgraphError, ExecutionError, InputError, ResourceError, cause_of
 from .foreign import meaning_of
 from .graph import Graph, Node, Value
 from .types import DType, OpaqueType, OptionalType, SequenceType, TensorType, Type, bind_type
@@ -76,7 +76,10 @@ FAILURES = (
 
 
 def failure(node: Node, error: BaseException) -> CapgraphError:
-    """One of FAILURES, raised by the meaning of `node`, as the error for users: it names the node and its origin."""
+    """One of FAILURES, raised by the meaning of `node`, as the error for users: it names the node and its origin.
+
+    To be raised from `cause_of(error)`, as it may be `error` itself.
+    """
     if isinstance(error, CapgraphError):
         return error.located(node.where())
     if isinstance(error, MemoryError):
@@ -90,7 +93,7 @@ def evaluate_node(node: Node, operands: Sequence[Any], env: Sizes) -> tuple[Any,
     try:
         results = run_meaning(node, operands, env)
     except FAILURES as error:
-        raise failure(node, error) from error
+        raise failure(node, error) from cause_of(error)
     return tuple(checked(value, result, env) for value, result in zip(node.outputs, results, strict=True))
 
 

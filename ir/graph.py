@@ -279,7 +279,8 @@ class Graph:
         try:
             inferred = node.op.result_types([v.type if v is not None else None for v in node.inputs], node.attrs)
         except CapgraphError as error:
-            raise error.located(node.where()) from None
+            error.located(node.where())
+            raise
         if declared is not None:
             _check_declared(node, declared, inferred)
         return tuple(self._named_dims(ty) for ty in (inferred if declared is None else declared))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from operator import length_hint
 from typing import Any
 
+from ...ir.errors import cause_of
 from ...ir.evaluate import FAILURES, failure
 from ...ir.plan import Step
 
@@ -35,7 +36,7 @@ class CallList:
                 call()
         except FAILURES as error:
             failed = self._owners[len(self._calls) - length_hint(remaining) - 1]
-            raise failure(failed.node, error) from error
+            raise failure(failed.node, error) from cause_of(error)
 
     def remake(self, steps: Collection[int]) -> None:
         """Makes the calls of these steps anew, as many for each as before."""

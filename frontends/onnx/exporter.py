@@ -366,7 +366,8 @@ class GraphWriter:
         try:
             rule(node)
         except CapgraphError as error:
-            raise error.located(node.where()) from error
+            error.located(node.where())
+            raise
         for value in results:
             self.dims.bind(value, self._names[value])
             if self.model.value_info:

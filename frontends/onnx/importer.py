@@ -237,7 +237,8 @@ class Scope:
         try:
             results = self._import_node(node, origin)
         except CapgraphError as error:
-            raise error.located(_place(node, origin)) from error
+            error.located(_place(node, origin))
+            raise
         for name, value in zip(node.output, results, strict=False):
             if name and value is not None:
                 known = self._with_known_content(value, origin)

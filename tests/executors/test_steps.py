@@ -21,6 +21,8 @@ from capgraph.ir.types import DType, TensorType
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.causes import causes
+
 F32 = np.float32
 
 
@@ -271,6 +273,7 @@ def test_a_foreign_op_is_held_to_its_types(
     with pytest.raises(ExecutionError, match=message) as caught:
         run(b.finish({"y": y}), np.zeros(2, F32))
     assert "probe.bad(%x)" in str(caught.value)
+    assert causes(caught.value) == []
 
 
 def test_an_unknown_foreign_op_matters_only_when_it_runs() -> None:
@@ -343,8 +346,9 @@ def test_sizes_that_an_attribute_cannot_take_name_the_node() -> None:
     graph.add_input("x", TensorType(DType.F32, (symbol("N"), symbol("M"))))
     made = graph.append(native("dim"), [], {"value": symbol("N") // symbol("M")})
     graph.set_outputs([made.output])
-    with pytest.raises(ShapeError, match=r"(?s)division by zero.*= dim\(\)"):
+    with pytest.raises(ShapeError, match=r"(?s)division by zero.*= dim\(\)") as caught:
         run(graph, np.zeros((3, 0), F32))
+    assert causes(caught.value) == []
 
 
 def test_errors_are_for_users(probes: list[tuple[Node, list[Any]]]) -> None:
@@ -354,5 +358,7 @@ def test_errors_are_for_users(probes: list[tuple[Node, list[Any]]]) -> None:
     foreign._meanings["probe"] = meaning
     b = Builder()
     (y,) = b.foreign("probe.bad", [b.input("x", "f32[2]")], ["f32[2]"])
-    with pytest.raises(CapgraphError, match=r"(?s)probe.bad failed: the library failed.*probe.bad\(%x\)"):
+    with pytest.raises(CapgraphError, match=r"(?s)probe.bad failed: the library failed.*probe.bad\(%x\)") as caught:
         run(b.finish({"y": y}), np.zeros(2, F32))
+    (cause,) = causes(caught.value)
+    assert str(cause) == "the library failed"

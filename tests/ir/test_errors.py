@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 from capgraph.ir import errors
-from capgraph.ir.errors import CapgraphError, ShapeError
+from capgraph.ir.errors import CapgraphError, ShapeError, cause_of
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, CapgraphError)]
 
@@ -30,6 +30,15 @@ def test_the_first_place_is_kept() -> None:
     assert error.located("first") is error
     error.located("second")
     assert error.where == "first"
+
+
+def test_an_error_is_never_its_own_cause() -> None:
+    cause = ValueError("bad")
+    assert cause_of(cause) is cause
+    with pytest.raises(ShapeError) as caught:
+        raise ShapeError("sizes differ") from cause
+    assert cause_of(caught.value) is cause, "it is sent on with the cause that it had"
+    assert cause_of(ShapeError("sizes differ")) is None
 
 
 def test_the_model_stands_behind_the_place() -> None:

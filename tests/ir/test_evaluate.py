@@ -13,6 +13,8 @@ from capgraph.ir.foreign import register_meaning
 from capgraph.ir.graph import Node
 from capgraph.ir.parser import parse, parse_type
 
+from tests.causes import causes
+
 F32 = np.float32
 Run = Callable[..., Any]
 
@@ -172,6 +174,23 @@ def test_a_failure_names_the_node_and_its_origin(
         evaluate(ONE, ones(2))
     assert problem in caught.value.message
     assert caught.value.where == "%y = test.Foo(%x, _) from layer 1"
+    causes(caught.value)
+
+
+def test_a_failure_keeps_its_cause(foreign: Callable[[Run], None]) -> None:
+    first = ValueError("bad")
+    foreign(raising(first))
+    with pytest.raises(ExecutionError) as caught:
+        evaluate(ONE, ones(2))
+    assert causes(caught.value) == [first]
+
+    def explain(*_: Any) -> Any:
+        raise UnsupportedError("not here") from first
+
+    foreign(explain)
+    with pytest.raises(UnsupportedError) as explained:
+        evaluate(ONE, ones(2))
+    assert causes(explained.value) == [first], "an error for users stays itself"
 
 
 def test_faults_of_the_program_around_it_pass_through(foreign: Callable[[Run], None]) -> None:

@@ -6,6 +6,7 @@ from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph
 from capgraph.ir.parser import parse
 
+from tests.causes import causes
 from tests.executors.host.running import host_plan, run_plan
 
 F32 = np.float32
@@ -88,4 +89,5 @@ def test_a_kernel_that_fails_is_named_and_the_next_run_works() -> None:
     with pytest.raises(ExecutionError, match="index 7 is out of range") as caught:
         run_plan(bound, [x, np.array([0, 7])])
     assert "gather" in str(caught.value)
+    causes(caught.value)
     assert run_plan(bound, [x, np.array([0, 2])])[0].tolist() == [-0.0, -4.0]

@@ -18,6 +18,7 @@ from capgraph.ir.parser import parse
 from capgraph.ir.types import DType, TensorType
 from onnx.backend.test.loader import load_model_tests
 
+from tests.causes import causes
 from tests.frontends.onnx import sample_models
 from tests.frontends.onnx.sample_models import parsed
 
@@ -235,8 +236,10 @@ def test_a_newer_opset_is_taken_where_an_operator_needs_it_and_the_reason_kept()
 
 def test_an_opset_that_is_too_old_is_refused_with_the_one_that_is_needed():
     graph = parse("graph @net(%x: bf16[2]) { %y: bf16[2] = neg(%x)  return %y }")
-    with pytest.raises(UnsupportedError, match=r"(?s)Neg.*bfloat16.*opset=13"):
+    with pytest.raises(UnsupportedError, match=r"(?s)Neg.*bfloat16.*opset=13") as caught:
         export_model(graph, opset=12)
+    (cause,) = causes(caught.value)
+    assert "Neg takes no tensor(bfloat16) as X" in str(cause)
 
 
 def test_attributes_that_an_older_version_lacks_are_left_out_where_they_say_nothing():

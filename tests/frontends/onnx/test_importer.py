@@ -10,6 +10,7 @@ from capgraph.ir.printer import print_graph
 from capgraph.ir.types import DType, TensorType
 from capgraph.ir.verify import verify
 
+from tests.causes import causes
 from tests.frontends.onnx import sample_models
 from tests.frontends.onnx.ops.there_and_back import runtime_of
 from tests.frontends.onnx.sample_models import parsed
@@ -316,6 +317,7 @@ def test_errors_name_the_node_the_model_and_what_to_do(nodes: str, place: str):
         import_model(parsed(f"net (float[3, 4] x) => (float[3, 4] y) {{ {nodes} }}"))
     assert caught.value.where == place
     assert caught.value.remedy
+    causes(caught.value)
 
 
 def test_the_text_form_of_an_imported_model():
