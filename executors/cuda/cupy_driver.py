@@ -208,6 +208,16 @@ class CupyDriver:
             into, given = (self._array(address, shape, strides, itemsize) for address, strides in (target, source))
             into[...] = given
 
+    def non_zero(
+        self, address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any], stream: int
+    ) -> Array:
+        """See `Driver.non_zero`: CuPy's own, in memory that no pool keeps."""
+        cupy = self._cupy
+        with _stream_object(stream), cupy.cuda.using_allocator(None):
+            given = self._array(address, shape, strides, dtype.itemsize).view(dtype)
+            found: Array = cupy.asnumpy(cupy.stack(cupy.nonzero(given)))
+        return found
+
     def _array(self, address: int, shape: Sequence[int], strides: Sequence[int], itemsize: int) -> Any:
         cupy = self._cupy
         memory = cupy.cuda.UnownedMemory(address, 0, None, self.index)

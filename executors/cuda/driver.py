@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from ...ir.constant import Array
+from .arrays import Shape
 from .compiler import Compiled
 from .launch import Chip, KernelLaunch, Scalar
 
@@ -126,6 +129,13 @@ class Driver(Protocol):
         stream: int,
     ) -> None:
         """Copies elements one by one; places are an address and strides in bytes."""
+        ...
+
+    def non_zero(self, address: int, shape: Shape, strides: Shape, dtype: np.dtype[Any], stream: int) -> Array:
+        """The indices of the elements that are not zero, i64[rank, count] on the host, in row-major order.
+
+        Strides are in bytes, of at least one axis; dtypes are NumPy's own. It waits for the stream.
+        """
         ...
 
     def fill(self, target: int, byte: int, nbytes: int, stream: int) -> None:

@@ -1,6 +1,7 @@
 """Steps that no kernel does: operands are copied down, the op's NumPy meaning runs, results are copied up.
 
-Values whose size only running tells, or that are no tensors of numbers, stay on the host between such steps.
+Values whose size only running tells, or that are no tensors of numbers, stay on the host between such steps. Elements
+that are not zero are searched for where they lie: only what is found is copied down.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...ir.constant import Array
 from ...ir.errors import CaptureError
 from ...ir.evaluate import FAILURES, Region, Sizes, as_results, bound_attrs, checked, failure, run_meaning
 from ...ir.graph import Graph, Node, Value
 from ...ir.plan import Plan, Step
 from ..steps import CompiledRegion, Steps
 from .failures import kept_outside
+from .lowering import is_searched
 
 if TYPE_CHECKING:
     from .bound_plan import CudaPlan
@@ -42,12 +45,7 @@ class HostSteps:
                 where=node.where(),
                 remedy=kept_outside(node.op.name),
             )
-        operands = [None if value is None else self._value(value) for value in node.inputs]
-        try:
-            with np.errstate(all="ignore"):
-                results = self._meant(node, operands)
-        except FAILURES as error:
-            raise failure(node, error) from error
+        results = self._searched(node) if is_searched(self._bound.plan, node) else self._computed(node)
         for value, result in zip(node.outputs, results, strict=True):
             self._keep(value, checked(value, result, self._sizes))
 
@@ -55,6 +53,19 @@ class HostSteps:
         """Lets go of the values that end with a step."""
         for value in self._ends.get(step.index, ()):
             self.values.pop(value, None)
+
+    def _searched(self, node: Node) -> tuple[Array]:
+        view = self._bound.plan.views[node.operands[0]]
+        device, start = self._bound.device, self._bound.placement.start_of(view)
+        return (device.driver.non_zero(start, view.shape, view.strides, view.dtype.numpy, device.stream),)
+
+    def _computed(self, node: Node) -> tuple[Any, ...]:
+        operands = [None if value is None else self._value(value) for value in node.inputs]
+        try:
+            with np.errstate(all="ignore"):
+                return self._meant(node, operands)
+        except FAILURES as error:
+            raise failure(node, error) from error
 
     def _meant(self, node: Node, operands: Sequence[Any]) -> tuple[Any, ...]:
         if not node.regions:

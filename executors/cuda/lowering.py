@@ -143,11 +143,23 @@ def _on_host(reason: str) -> Candidate:
 
 def host_reason(plan: Plan, node: Node) -> str:
     """Why no kernel can do a node whatever its op: empty where one might."""
+    if is_searched(plan, node):
+        return "its size depends on values: the device finds them, the host reads what was found"
     if node.op.has(_ON_HOST):
         return "its sizes, regions or launches depend on values"
     if any(value not in plan.views for value in (*node.operands, *node.outputs)):
         return "it has values of unknown size"
     return ""
+
+
+def is_searched(plan: Plan, node: Node) -> bool:
+    """Whether the device finds what a step looks for: elements on it, of a dtype of NumPy's own, that are not zero."""
+    if node.op.name != "non_zero":
+        return False
+    view = plan.views.get(node.operands[0])
+    if view is None or not view.shape or 0 in view.shape:
+        return False
+    return view.dtype.numpy.isbuiltin == 1 and not view.dtype.numpy.hasobject
 
 
 # ---- tasks

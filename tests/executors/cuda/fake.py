@@ -126,6 +126,7 @@ class FakeDriver:
         self.launches = 0
         self.copies = 0
         self.waits = 0
+        self.searches = 0
         self.ordered: list[tuple[int, int]] = []
         self.graphs: list[FakeGraph] = []
         self.is_lost = False
@@ -183,6 +184,13 @@ class FakeDriver:
             into[...] = given
 
         self.submit(stream, work)
+
+    def non_zero(
+        self, address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any], stream: int
+    ) -> Array:
+        assert stream not in self._recorded, "the host waits for a stream that is captured"
+        self.searches += 1
+        return np.array(np.nonzero(array_over(address, shape, strides, dtype)), dtype=np.int64)
 
     def fill(self, target: int, byte: int, nbytes: int, stream: int) -> None:
         self.submit(stream, lambda: ctypes.memset(target, byte, nbytes) and None)
