@@ -4,12 +4,14 @@ Tensor contents are referenced where the proto allows it: external data is memor
 """
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, TypeProto
 
 from ...ir.constant import Array, Constant
@@ -58,6 +60,8 @@ _LATER = {
 _ELEMENT_TYPES |= {getattr(TensorProto, name): dtype for name, dtype in _LATER.items() if hasattr(TensorProto, name)}
 _ELEMENT_NUMBERS = {dtype: number for number, dtype in _ELEMENT_TYPES.items()}
 
+_MAP = re.compile(r"map\((\w+), (\w+)\)")
+
 # The typed field of TensorProto that holds each element type, and what its integers are.
 _TYPED_FIELDS: dict[DType, tuple[str, Any]] = {
     DType.F32: ("float_data", np.float32),
@@ -100,13 +104,41 @@ def type_from_proto(proto: TypeProto, dim_of: Callable[[str], Dim] = symbol) -> 
         element = type_from_proto(proto.optional_type.elem_type, dim_of)
         return OptionalType(element) if element is not None else None
     if kind in ("map_type", "opaque_type", "sparse_tensor_type"):
-        return OpaqueType(_without_map_shapes(proto).SerializeToString(deterministic=True).hex())
+        return OpaqueType(_opaque_name(_without_map_shapes(proto)))
     return None
+
+
+def _opaque_name(proto: TypeProto) -> str:
+    """`map(i64, f32)` for a map of numbers or strings; other types have no words that come back, and are bytes in hex.
+
+    Those are sparse tensors, types of a domain, and maps of what is no tensor.
+    """
+    key = _ELEMENT_TYPES.get(proto.map_type.key_type)
+    element = _ELEMENT_TYPES.get(proto.map_type.value_type.tensor_type.elem_type)
+    if key and element and _map_type(key, element) == proto:
+        return f"map({key}, {element})"
+    return proto.SerializeToString(deterministic=True).hex()
+
+
+def _opaque_to_proto(ty: OpaqueType) -> TypeProto:
+    named = _MAP.fullmatch(ty.name)
+    try:
+        if named:
+            return _map_type(DType(named[1]), DType(named[2]))
+        opaque: TypeProto = TypeProto.FromString(bytes.fromhex(ty.name))
+    except (ValueError, DecodeError) as error:
+        raise UnsupportedError(f"{ty} is no type of ONNX") from error
+    return opaque
+
+
+def _map_type(key: DType, element: DType) -> TypeProto:
+    value = TypeProto(tensor_type=TypeProto.Tensor(elem_type=element_number(element)))
+    return TypeProto(map_type=TypeProto.Map(key_type=element_number(key), value_type=value))
 
 
 def _without_map_shapes(proto: TypeProto) -> TypeProto:
     """A map without the shape of its values: they are scalars, which models state as [1] and onnx infers as []."""
-    if proto.WhichOneof("value") != "map_type":
+    if not proto.map_type.value_type.tensor_type.HasField("shape"):
         return proto
     plain = TypeProto()
     plain.CopyFrom(proto)
@@ -136,8 +168,7 @@ def type_to_proto(ty: Type) -> TypeProto:
     if isinstance(ty, OptionalType):
         return onnx.helper.make_optional_type_proto(type_to_proto(ty.element))
     if isinstance(ty, OpaqueType):
-        opaque: TypeProto = TypeProto.FromString(bytes.fromhex(ty.name))
-        return opaque
+        return _opaque_to_proto(ty)
     shape = None if ty.shape is None else [_dim_to_proto(dim) for dim in ty.shape]
     return onnx.helper.make_tensor_type_proto(element_number(ty.dtype), shape)
 

@@ -2,6 +2,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import capgraph
 import numpy as np
+import onnx
 import pytest
 
 from tests.api.models import affine, model, with_default, with_foreign_node
@@ -64,6 +65,14 @@ def test_explain_says_what_there_is() -> None:
     assert "output: y: f32[3]" in text
     assert "executor: ort on host" in text
     assert "foreign ops: none" in text
+
+
+def test_explain_names_maps_in_words() -> None:
+    text = """<ir_version: 8, opset_import: ["": 9, "ai.onnx.ml": 1]>
+    net (float[N, 2] x) => (seq(map(string, float)) y) {
+      y = ai.onnx.ml.ZipMap <classlabels_strings = ["a", "b"]> (x)
+    }"""
+    assert "output: y: seq(opaque('map(string, f32)'))" in capgraph.optimize(onnx.parser.parse_model(text)).explain()
 
 
 def test_explain_lists_the_passes() -> None:

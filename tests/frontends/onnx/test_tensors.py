@@ -19,11 +19,13 @@ from capgraph.ir.constant import Constant
 from capgraph.ir.dims import symbol
 from capgraph.ir.errors import CapgraphError, ModelError, UnsupportedError
 from capgraph.ir.op import FRESH
+from capgraph.ir.parser import parse_type
 from capgraph.ir.types import DType, OpaqueType, OptionalType, SequenceType, TensorType
 from hypothesis import example, given
 from hypothesis import strategies as st
 from onnx import TensorProto, numpy_helper
 
+MAP = onnx.helper.make_map_type_proto(7, onnx.helper.make_tensor_type_proto(1, None))
 WITH_NUMBER = [dtype for dtype in DType if dtype is not DType.STRING]
 
 
@@ -118,14 +120,35 @@ def test_types_both_ways(ty, text):
 
 
 def test_a_map_is_opaque_and_comes_back():
-    value = onnx.TypeProto(tensor_type=onnx.TypeProto.Tensor(elem_type=1))
-    proto = onnx.TypeProto(map_type=onnx.TypeProto.Map(key_type=7, value_type=value))
+    ty = type_from_proto(MAP)
+    assert ty == OpaqueType("map(i64, f32)")
+    assert type_to_proto(ty) == MAP
+    shaped = onnx.helper.make_map_type_proto(7, onnx.helper.make_tensor_type_proto(1, [1]))
+    assert type_from_proto(shaped) == ty
+
+
+@pytest.mark.parametrize(
+    "proto",
+    [
+        onnx.helper.make_map_type_proto(7, MAP),
+        onnx.helper.make_map_type_proto(7, onnx.helper.make_sequence_type_proto(MAP)),
+        onnx.helper.make_map_type_proto(99, onnx.helper.make_tensor_type_proto(1, None)),
+        onnx.helper.make_sparse_tensor_type_proto(1, [3, "N"]),
+        onnx.TypeProto(opaque_type=onnx.TypeProto.Opaque(domain="my", name="Tree")),
+        onnx.TypeProto(map_type=MAP.map_type, denotation="IMAGE"),
+    ],
+)
+def test_other_opaque_types_come_back(proto):
     ty = type_from_proto(proto)
     assert isinstance(ty, OpaqueType)
     assert type_to_proto(ty) == proto
-    value.tensor_type.shape.dim.add(dim_value=1)
-    shaped = onnx.TypeProto(map_type=onnx.TypeProto.Map(key_type=7, value_type=value))
-    assert type_from_proto(shaped) == ty
+    assert parse_type(str(ty)) == ty
+
+
+@pytest.mark.parametrize("name", ["map", "map(i64, number)", "ff"])
+def test_an_opaque_type_of_another_ecosystem_is_refused(name):
+    with pytest.raises(UnsupportedError, match="is no type of ONNX"):
+        type_to_proto(OpaqueType(name))
 
 
 def test_missing_and_negative_sizes_are_new_ones():
