@@ -15,14 +15,14 @@ from tests.frontends.onnx.ops.every_version import every_version, of_onnx_runtim
 from tests.frontends.onnx.ops.reference_only import check_in_reference
 from tests.frontends.onnx.ops.there_and_back import (
     check,
+    check_in_runtime,
     evaluated,
     feeds_of,
     imported,
     op_names,
     runtime_of,
-    with_symbols,
 )
-from tests.ir.ops.onnx_oracle import one_node, random, runtime
+from tests.ir.ops.onnx_oracle import one_node, random
 
 X = np.array([-1.5, 0, 2.5, 300, 1e6], np.float32)
 
@@ -35,9 +35,7 @@ def test_every_op_goes_out():
 @every_version(["Cast"])
 def test_every_version_of_cast(operator, opset, to):
     attrs = {"to": element_number(to)}
-    check(
-        with_symbols(one_node(operator, [X], 1, opset, attrs)), feeds_of(X), runtime(operator, X, opset=opset, **attrs)
-    )
+    check_in_runtime(operator, X, opset=opset, attrs=attrs, symbols=["x0"])
 
 
 @pytest.mark.parametrize("saturate", [0, 1])
@@ -85,12 +83,7 @@ def parameters(shape):
 def test_every_version_of_quantisation(operator, opset, shape):
     shape = shape if opset >= 13 else ()
     x = random(1, 2, 3) * 50
-    inputs = [x, *parameters(shape)]
-    check(
-        with_symbols(one_node(operator, inputs, 1, opset, {}), ["x0"]),
-        feeds_of(*inputs),
-        runtime(operator, *inputs, opset=opset),
-    )
+    check_in_runtime(operator, x, *parameters(shape), opset=opset, symbols=["x0"])
 
 
 @pytest.mark.parametrize("shape", [(), (3,)])
@@ -98,8 +91,7 @@ def test_every_version_of_quantisation(operator, opset, shape):
 def test_every_version_of_dequantisation(operator, opset, shape):
     shape = shape if opset >= 13 else ()
     x = np.arange(-3, 3, dtype=np.int8).reshape(2, 3)
-    inputs = [x, *parameters(shape)]
-    check(one_node(operator, inputs, 1, opset, {}), feeds_of(*inputs), runtime(operator, *inputs, opset=opset))
+    check_in_runtime(operator, x, *parameters(shape), opset=opset)
 
 
 @pytest.mark.parametrize("to", [DType.I4, DType.U2, DType.F8E4M3FN, DType.F4E2M1, DType.I16], ids=str)
@@ -160,7 +152,4 @@ def test_two_types_that_contradict_are_refused():
 
 
 def test_dynamic_quantisation():
-    x = random(1, 3, 4)
-    check(
-        one_node("DynamicQuantizeLinear", [x], 3, 11, {}), feeds_of(x), runtime("DynamicQuantizeLinear", x, outputs=3)
-    )
+    check_in_runtime("DynamicQuantizeLinear", random(1, 3, 4), opset=11, outputs=3)

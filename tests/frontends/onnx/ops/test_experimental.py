@@ -11,7 +11,7 @@ from capgraph.frontends.onnx.ops.experimental import IMPORTS
 from capgraph.ir.errors import ModelError, UnsupportedError
 
 from tests.frontends.onnx.ops.there_and_back import (
-    check,
+    check_in_runtime,
     evaluated,
     feeds_of,
     imported,
@@ -44,10 +44,6 @@ CASES = [
 ]
 
 
-def model_of(operator: str, attrs: dict[str, Any], opset: int = 9, x: Any = X) -> Any:
-    return one_node(operator, [x], 1, opset, attrs)
-
-
 def test_every_operator_has_cases() -> None:
     assert {operator for operator, _, _ in CASES} == IMPORTS.keys()
 
@@ -55,15 +51,14 @@ def test_every_operator_has_cases() -> None:
 @pytest.mark.parametrize("opset", [7, 9])
 @pytest.mark.parametrize(("operator", "attrs", "ops"), CASES)
 def test_operators(operator: str, attrs: dict[str, Any], ops: list[str], opset: int) -> None:
-    wanted = runtime(operator, X, opset=opset, **attrs)
-    assert op_names(check(model_of(operator, attrs, opset), feeds_of(X), wanted)) == ops
-    check(with_symbols(model_of(operator, attrs, opset)), feeds_of(X), wanted)
+    assert op_names(check_in_runtime(operator, X, opset=opset, attrs=attrs)) == ops
+    check_in_runtime(operator, X, opset=opset, attrs=attrs, symbols=["x0"])
 
 
 @pytest.mark.parametrize(("operator", "attrs"), [(operator, attrs) for operator, attrs, _ in CASES])
 def test_half_precision(operator: str, attrs: dict[str, Any]) -> None:
     x = X.astype(np.float16)
-    (found,) = evaluated(imported(model_of(operator, attrs, x=x)), feeds_of(x))
+    (found,) = evaluated(imported(one_node(operator, [x], 1, 9, attrs)), feeds_of(x))
     (wanted,) = runtime(operator, x, opset=9, **attrs)
     assert found.dtype == wanted.dtype
     np.testing.assert_allclose(found, wanted, rtol=5e-3, atol=5e-3)
@@ -90,13 +85,13 @@ def test_what_onnx_runtime_refuses_is_an_error_in_the_model(operator: str, attrs
     with pytest.raises(Exception, match="ONNXRuntimeError"):
         runtime(operator, X, opset=9, **attrs)
     with pytest.raises(ModelError, match=words):
-        import_model(model_of(operator, attrs))
+        import_model(one_node(operator, [X], 1, 9, attrs))
 
 
 @pytest.mark.parametrize("size", [2, 4, 5])
 def test_borders_that_meet_leave_nothing(size: int) -> None:
     x = random(1, 1, 1, size, 7)
-    graph = imported(with_symbols(model_of("Crop", {"border": [0, 1, 1, 5]}, x=x)))
+    graph = imported(with_symbols(one_node("Crop", [x], 1, 9, {"border": [0, 1, 1, 5]})))
     (found,) = evaluated(graph, feeds_of(x))
     assert found.shape == (1, 1, 0, 6)
     (exported,) = runtime_of(export_model(graph, dialect=Dialect.STANDARD), feeds_of(x))
@@ -106,11 +101,11 @@ def test_borders_that_meet_leave_nothing(size: int) -> None:
 @pytest.mark.parametrize(("operator", "attrs"), [("ImageScaler", {"bias": BIASES}), ("Crop", {"border": [0] * 4})])
 def test_pictures_have_rank_four(operator: str, attrs: dict[str, Any]) -> None:
     with pytest.raises(ModelError, match="rank 4"):
-        import_model(model_of(operator, attrs, x=X[0]))
+        import_model(one_node(operator, [X[0]], 1, 9, attrs))
 
 
 @pytest.mark.parametrize("operator", IMPORTS)
 def test_from_opset_10_on_they_do_not_exist(operator: str) -> None:
     attrs = next(attrs for name, attrs, _ in CASES if name == operator)
     with pytest.raises(UnsupportedError, match="nothing is known"):
-        import_model(model_of(operator, attrs, opset=10))
+        import_model(one_node(operator, [X], 1, 10, attrs))

@@ -10,7 +10,15 @@ from capgraph.ir.ops.reduction import OPS
 
 from tests.frontends.onnx.ops.every_version import every_version
 from tests.frontends.onnx.ops.reference_only import check_in_reference
-from tests.frontends.onnx.ops.there_and_back import check, evaluated, feeds_of, imported, op_names, with_symbols
+from tests.frontends.onnx.ops.there_and_back import (
+    check,
+    check_in_runtime,
+    evaluated,
+    feeds_of,
+    imported,
+    op_names,
+    with_symbols,
+)
 from tests.ir.ops.onnx_oracle import assert_close, one_node, reference, runtime
 
 REDUCTIONS = [operator for operator in IMPORTS if operator.startswith("Reduce")]
@@ -88,10 +96,7 @@ def test_axes_go_out_as_the_opset_has_them(operator, opset):
 @pytest.mark.parametrize("keepdims", [0, 1])
 @pytest.mark.parametrize("operator", REDUCTIONS)
 def test_axes_known_only_at_run_time(operator, keepdims):
-    axes = np.array([2, 0])
-    model = one_node(operator, [X, axes], 1, 18, {"keepdims": keepdims})
-    expected = runtime(operator, X, axes, opset=18, keepdims=keepdims)
-    graph = check(model, feeds_of(X, axes), expected)
+    graph = check_in_runtime(operator, X, np.array([2, 0]), opset=18, attrs={"keepdims": keepdims})
     assert op_names(graph) == ["dynamic_reduce"]
 
 
@@ -107,8 +112,7 @@ def test_indices_of_extrema(operator, opset, attrs):
     x = np.array([[1, 3, 3], [2, 1, 1]], np.float32)
     if opset < 12:
         attrs = {name: value % 2 for name, value in attrs.items() if name != "select_last_index"}
-    expected = runtime(operator, x, opset=opset, **attrs)
-    check(with_symbols(one_node(operator, [x], 1, opset, attrs)), feeds_of(x), expected)
+    check_in_runtime(operator, x, opset=opset, attrs=attrs, symbols=["x0"])
 
 
 @pytest.mark.parametrize("attrs", [{}, {"exclusive": 1}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}])

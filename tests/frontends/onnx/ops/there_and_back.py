@@ -1,6 +1,7 @@
 """Models through the importer and the exporter, each step held to an independent meaning."""
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from capgraph.ir.graph import Graph
 from capgraph.ir.verify import verify
 from onnx.reference import ReferenceEvaluator
 
-from tests.ir.ops.onnx_oracle import Array, assert_close
+from tests.ir.ops.onnx_oracle import Array, assert_close, one_node, runtime
 
 TOLERANCE = 1e-4
 
@@ -41,6 +42,20 @@ def check(
     compare(runtime_of(exported, feeds), wanted)
     compare(evaluated(imported(exported, native=native), feeds), wanted)
     return graph
+
+
+def check_in_runtime(
+    operator: str,
+    *inputs: Array,
+    opset: int,
+    attrs: Mapping[str, Any] = MappingProxyType({}),
+    outputs: int = 1,
+    symbols: Collection[str] = (),
+) -> Graph:
+    """Holds one operator, there and back, to ONNX Runtime; each size of the inputs in `symbols` is a symbol."""
+    model = one_node(operator, inputs, outputs, opset, dict(attrs))
+    expected = runtime(operator, *inputs, outputs=outputs, opset=opset, **attrs)
+    return check(with_symbols(model, symbols) if symbols else model, feeds_of(*inputs), expected)
 
 
 def evaluated(graph: Graph, feeds: Mapping[str, Array]) -> tuple[Any, ...]:
