@@ -66,7 +66,8 @@ def cut(graph: Graph, refused: Mapping[Node, str], *, threads: int | None = None
     problems = {node: "" if is_free(node) else support.problem(node) for node in graph.nodes}
     turns = in_turns(graph, {node for node, problem in problems.items() if problem})
     wanted = set(graph.outputs)
-    maker = _Maker(graph, problems, threads)
+    sessions = [turn for turn in turns if any(not is_free(node) and not problems[node] for node in turn)]
+    maker = _Maker(graph, problems, threads, spins=len(sessions) == 1)
     pieces: list[Piece] = []
     for turn in reversed(turns):
         nodes = [node for node in turn if not is_free(node) or any(value.is_graph_output for value in node.outputs)]
@@ -78,10 +79,11 @@ def cut(graph: Graph, refused: Mapping[Node, str], *, threads: int | None = None
 
 
 class _Maker:
-    def __init__(self, graph: Graph, problems: Mapping[Node, str], threads: int | None) -> None:
+    def __init__(self, graph: Graph, problems: Mapping[Node, str], threads: int | None, *, spins: bool) -> None:
         self._graph = graph
         self._problems = problems
         self._threads = threads
+        self._spins = spins
         self._symbols = frozenset(input_symbols(graph))
 
     def piece(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> Piece:
@@ -96,7 +98,7 @@ class _Maker:
         session = None
         if not reasons:
             try:
-                session = Session(part, threads=self._threads)
+                session = Session(part, threads=self._threads, spins=self._spins)
             except CapgraphError as error:  # each node can run alone, but not all of them together
                 reasons = tuple(f"{node.where()}: {error.message}" for node in nodes)
         sized = tuple(at for at, value in enumerate(outputs) if not type_symbols(value.type) <= self._symbols)

@@ -25,6 +25,8 @@ DISABLED_OPTIMIZERS = ("SkipLayerNormFusion",)
 GPT-2 0.93, ViT 0.98 (one thread, paired medians). Of the options in benchmarks/ort_options.py no other is worth more
 than the noise."""
 
+SPINNING = "session.intra_op.allow_spinning"
+
 _DTYPES = frozenset(
     {DType.BOOL, DType.U8, DType.U16, DType.U32, DType.U64, DType.I8, DType.I16, DType.I32, DType.I64}
     | {DType.F16, DType.F32, DType.F64, DType.STRING}
@@ -54,14 +56,18 @@ class RunFailure(ExecutionError):
 
 
 class Session:
-    """A graph that ONNX Runtime runs on the CPU. Raises `UnsupportedError` when it cannot be exported or is refused."""
+    """A graph that ONNX Runtime runs on the CPU. Raises `UnsupportedError` when it cannot be exported or is refused.
 
-    def __init__(self, graph: Graph, *, threads: int | None = None) -> None:
+    `spins`: its threads wait for work by looking for it all the time. That is quickest for a session alone, and takes
+    the cores from others where sessions take turns.
+    """
+
+    def __init__(self, graph: Graph, *, threads: int | None = None, spins: bool = True) -> None:
         _check_interface(graph)
         self._graph_name = graph.name
         self._inputs = [value.name for value in graph.inputs]
         self._outputs = list(graph.output_names)
-        self._session = opened(graph, _options(threads), [_CPU_PROVIDER], disabled=DISABLED_OPTIMIZERS)
+        self._session = opened(graph, _options(threads, spins=spins), [_CPU_PROVIDER], disabled=DISABLED_OPTIMIZERS)
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """The outputs for inputs in the graph's order, as arrays that belong to the caller. Raises `RunFailure`."""
@@ -95,11 +101,13 @@ def _check_interface(graph: Graph) -> None:
             raise UnsupportedError(f"%{value.name} {interface_problem(value.type)}")
 
 
-def _options(threads: int | None) -> Any:
+def _options(threads: int | None, *, spins: bool = True) -> Any:
     options = onnxruntime().SessionOptions()
     options.log_severity_level = 4  # what fails is raised; warnings are of use only to ONNX Runtime's own developers
     if threads is not None:
         options.intra_op_num_threads = threads
+    if not spins:
+        options.add_session_config_entry(SPINNING, "0")
     return options
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from capgraph.executors.ort import pieces as module
 from capgraph.executors.ort.pieces import Piece, cut, whole
+from capgraph.executors.ort.session import SPINNING, Session
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.evaluate import bind_inputs
 from capgraph.ir.graph import Graph
@@ -62,6 +63,29 @@ def test_the_order_has_as_few_pieces_as_it_can() -> None:
     pieces = refused(graph, "a", "c")
     assert kinds(pieces) == "es"
     assert [result.tolist() for result in run(graph, pieces, np.ones(2, F32), -np.ones(2, F32))] == [[0, 0], [1, 1]]
+
+
+@pytest.mark.parametrize(("kept_out", "expected"), [("b", ["0", None, "0"]), ("c", ["", None])])
+def test_threads_of_sessions_that_take_turns_do_not_spin(kept_out: str, expected: list[str | None]) -> None:
+    graph = parse(
+        """graph @main(%x: f32[2]) {
+  %a: f32[2] = relu(%x)
+  %b: f32[2] = neg(%a)
+  %c: f32[2] = relu(%b)
+  return %c
+}"""
+    )
+    sessions = [piece.session for piece in refused(graph, kept_out)]
+    assert [None if each is None else spinning(each) for each in sessions] == expected
+
+
+def spinning(session: Session) -> str:
+    """What ONNX Runtime was told of it, empty where nothing."""
+    options = session._session.get_session_options()
+    try:
+        return str(options.get_session_config_entry(SPINNING))
+    except RuntimeError:  # as ONNX Runtime says that it has no such entry
+        return ""
 
 
 def test_a_size_that_no_operand_has_comes_from_an_input() -> None:
@@ -126,7 +150,7 @@ def test_nodes_that_nobody_reads_are_in_no_piece() -> None:
 
 
 def test_sessions_that_cannot_be_made_of_nodes_that_can_become_eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(graph: Graph, *, threads: int | None) -> None:
+    def refuse(graph: Graph, **_options: Any) -> None:
         raise UnsupportedError(f"{len(graph)} nodes are too many")
 
     monkeypatch.setattr(module, "Session", refuse)
