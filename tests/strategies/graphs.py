@@ -11,6 +11,7 @@ graphs a second. How the operands of an op are drawn stands in `tests/strategies
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -159,8 +160,7 @@ class _Grower:
     """Adds nodes of given ops; control flow only where it is not too deep."""
 
     def __init__(self, ops: Sequence[str]) -> None:
-        self._ops = tuple(OPS[name] for name in ops)
-        self._flat = tuple(op for op in self._ops if not _has_body(op)) or (OPS["neg"],)
+        self._ops, self._flat = _ops_of(tuple(ops))
 
     def __call__(self, d: GraphDraw) -> None:
         for _ in range(ATTEMPTS):
@@ -195,6 +195,13 @@ def _shows(node: Node, subject: Subject) -> bool:
     operands = [(node.op.operand_at(at).name, value) for at, value in enumerate(node.inputs) if value is not None]
     found = [value.tensor.dtype for name, value in operands if name == subject.operand]
     return subject.dtype is None or subject.dtype in found
+
+
+@cache
+def _ops_of(names: tuple[str, ...]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+    """The ops of these names, and those of them without a body; once for all graphs, as there are thousands."""
+    ops = tuple(OPS[name] for name in names)
+    return ops, tuple(op for op in ops if not _has_body(op)) or (OPS["neg"],)
 
 
 def _has_body(op: Op) -> bool:
