@@ -117,7 +117,8 @@ def _opaque_name(proto: TypeProto) -> str:
     element = _ELEMENT_TYPES.get(proto.map_type.value_type.tensor_type.elem_type)
     if key and element and _map_type(key, element) == proto:
         return f"map({key}, {element})"
-    return proto.SerializeToString(deterministic=True).hex()
+    data: bytes = proto.SerializeToString(deterministic=True)
+    return data.hex()
 
 
 def _opaque_to_proto(ty: OpaqueType) -> TypeProto:
