@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ir.constant import Array
-from ...ir.errors import CaptureError
+from ...ir.errors import CaptureError, cause_of
 from ...ir.evaluate import FAILURES, Region, Sizes, as_results, bound_attrs, checked, failure, run_meaning
 from ...ir.graph import Graph, Node, Value
 from ...ir.plan import Plan, Step
@@ -65,7 +65,7 @@ class HostSteps:
             with np.errstate(all="ignore"):
                 return self._meant(node, operands)
         except FAILURES as error:
-            raise failure(node, error) from error
+            raise failure(node, error) from cause_of(error)
 
     def _meant(self, node: Node, operands: Sequence[Any]) -> tuple[Any, ...]:
         if not node.regions:

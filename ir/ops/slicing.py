@@ -161,10 +161,11 @@ def slice_type(
 
 def slice_(x: Array, *, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int], steps: Sequence[int]) -> Array:
     """`x[start:end:step]` along each of `axes`, with NumPy's meaning of negative and far bounds."""
-    index = [slice(None)] * x.ndim
+    index: list[Any] = [slice(None)] * x.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         index[axis] = slice(start, end, step)
-    return np.asarray(x[tuple(index)])
+    found: Array = x[(*index, ...)]  # without the dots a scalar comes out, which of strings is no array of objects
+    return found
 
 
 def dynamic_slice_type(

@@ -154,6 +154,11 @@ def test_dynamic_slice_without_axes_means_the_first() -> None:
     assert types("dynamic_slice", f32(B, T), bound, bound, None, None) == [(FRESH, T)]
 
 
+def test_a_slice_of_one_string_is_an_array_of_objects() -> None:
+    found = only("slice", np.array("abc", dtype=object), axes=(), starts=(), ends=(), steps=())
+    assert (found.dtype, found.shape, found.item()) == (np.dtype(object), (), "abc")
+
+
 def test_a_slice_needs_matching_bounds_and_a_step() -> None:
     with pytest.raises(ShapeError, match="one start, end and step"):
         types("slice", f32(3), axes=(0,), starts=(0, 1), ends=(1,), steps=(1,))
