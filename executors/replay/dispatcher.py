@@ -98,9 +98,18 @@ class Dispatcher:
         self._note_refusal(key, str(error.message if isinstance(error, CapgraphError) else error) or "out of memory")
         self._drop(key)
         if self._options.strict:
-            raise CaptureError(
-                f"bucket {key_text(key)} is refused: {self.refused[key]}", remedy="strict=False runs it eagerly"
-            ) from error
+            raise self._refusal(key) from error
+
+    def refusal_of(self, key: BucketKey) -> str | None:
+        """Why a bucket was refused, None when it was not. Raises `CaptureError` instead in a strict program."""
+        why = self.refused.get(key)
+        if why is not None and self._options.strict:
+            raise self._refusal(key)
+        return why
+
+    def _refusal(self, key: BucketKey) -> CaptureError:
+        why = f"bucket {key_text(key)} is refused: {self.refused[key]}"
+        return CaptureError(why, remedy="strict=False runs it eagerly")
 
     def _note_refusal(self, key: BucketKey, why: str) -> None:
         if key in self.refused:

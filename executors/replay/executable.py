@@ -159,7 +159,7 @@ class ReplayExecutable:
 
     def _first_call(self, inputs: Mapping[str, Any], values: Sequence[Any], key: BucketKey) -> list[Any]:
         """Eager gives the results, so that nothing which goes wrong while capturing can harm the call."""
-        refusal = self._dispatcher.refused.get(key)
+        refusal = self._dispatcher.refusal_of(key)
         if refusal is not None:
             return self._states.keep(self._eager(inputs, f"its bucket was refused: {refusal}"))
         results = self._eager(inputs, "first call of its bucket")
@@ -230,7 +230,7 @@ class ReplayExecutable:
             self._options.progress(done, total, what)
 
     def _capture_drawn(self, key: BucketKey) -> None:
-        if self._dispatcher.find(key) is not None or key in self._dispatcher.refused:
+        if self._dispatcher.find(key) is not None or self._dispatcher.refusal_of(key) is not None:
             return
         values = [_drawn(value.type, dict(key)) for value in self._graph.inputs]
         if any(value is None for value in values):
