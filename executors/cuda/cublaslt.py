@@ -51,18 +51,31 @@ _ALIGNMENT = 16
 
 
 def open_library(device: int) -> "CublasLt":
-    """The library on the current CUDA device. Raises `MissingPackageError` without nvmath-python."""
+    """The library on the current CUDA device.
+
+    Raises `MissingPackageError` without nvmath-python, `UnsupportedError` where the library itself cannot be opened.
+    """
     try:
         from nvmath.bindings import cublasLt as bindings
     except ImportError as error:
         raise MissingPackageError(
-            "products on the GPU need nvmath-python", remedy="pip install nvmath-python, or capgraph[cuda13]"
+            f"products on the GPU need nvmath-python, which cannot be imported: {error}",
+            remedy='pip install "capgraph[cuda13]" (or cuda12)',
         ) from error
-    return CublasLt(bindings, device)
+    try:
+        return CublasLt(bindings, device)
+    except (RuntimeError, bindings.cuBLASLtError) as error:  # the bindings look for the library when it is first needed
+        raise UnsupportedError(
+            f"cuBLASLt cannot be opened: {error}",
+            remedy='pip install "capgraph[cuda13]" (or cuda12), which brings the library; it must fit the driver',
+        ) from error
 
 
 class CublasLt:
-    """A handle, and the products prepared with it."""
+    """A handle, and the products prepared with it.
+
+    Threads may share the handle: calls name their stream, and each prepared product has descriptors of its own.
+    """
 
     def __init__(self, bindings: Any, device: int) -> None:
         self.bindings = bindings

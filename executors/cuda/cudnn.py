@@ -4,6 +4,7 @@ A problem becomes a graph of operations whose tensors are known by number, an en
 and addresses are given as integers when it is enqueued. https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/
 """
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,21 +24,34 @@ MAX_ALGORITHMS = 6
 
 
 def open_library(_device: int) -> "Cudnn":
-    """The library on the current CUDA device. Raises `MissingPackageError` without its frontend."""
+    """The library on the current CUDA device.
+
+    Raises `MissingPackageError` without its frontend, `UnsupportedError` where the library itself cannot be opened.
+    """
     try:
         import cudnn
     except ImportError as error:
         raise MissingPackageError(
-            "convolutions on the GPU need nvidia-cudnn-frontend",
-            remedy='pip install "nvidia-cudnn-frontend>=1.22,<1.29", or capgraph[cuda13]',
+            f"convolutions on the GPU need nvidia-cudnn-frontend, which cannot be imported: {error}",
+            remedy='pip install "capgraph[cudnn]"',
         ) from error
-    return Cudnn(cudnn)
+    try:
+        return Cudnn(cudnn)
+    except RuntimeError as error:  # the frontend looks for the library when it is first needed
+        raise UnsupportedError(
+            f"cuDNN cannot be opened: {error}",
+            remedy="pip install nvidia-cudnn-cu13 (nvidia-cudnn-cu12 with CUDA 12): the frontend comes without it",
+        ) from error
 
 
 class Cudnn:
-    """A handle, and the plans built with it; equal problems share one."""
+    """A handle, and the plans built with it; equal problems share one.
+
+    All programs of a process share the handle, and calls are enqueued on the stream that was set last: one at a time.
+    """
 
     def __init__(self, frontend: Any) -> None:
+        self._lock = threading.Lock()
         self.frontend = frontend
         self.handle = frontend.create_handle()
         self.failures: tuple[type[BaseException], ...] = (RuntimeError,)
@@ -47,15 +61,17 @@ class Cudnn:
     def prepare(self, call: LibraryCall) -> Enqueue:
         """Builds the plan of a call."""
         key = (call.problem, call.workspace_bytes, repr(call.algorithm))
-        if key not in self._built:
-            self._built[key] = self._build(call)
-        return self._built[key]
+        with self._lock:
+            if key not in self._built:
+                self._built[key] = self._build(call)
+            return self._built[key]
 
     def algorithms(self, call: LibraryCall) -> Sequence[Any]:
         """The heuristic's plans, best first, as {"version", "engine", "knobs"}."""
-        graph = _Graph(self.frontend, self.handle, call.problem)
-        graph.plan()
-        return [{"version": self.version, **choice} for choice in graph.choices(MAX_ALGORITHMS)]
+        with self._lock:
+            graph = _Graph(self.frontend, self.handle, call.problem)
+            graph.plan()
+            return [{"version": self.version, **choice} for choice in graph.choices(MAX_ALGORITHMS)]
 
     def _build(self, call: LibraryCall) -> Enqueue:
         graph = _Graph(self.frontend, self.handle, call.problem)
@@ -68,12 +84,14 @@ class Cudnn:
         else:
             graph.plan()
             index = graph.first(call.workspace_bytes)
-        numbers = graph.numbers
+        numbers, lock = graph.numbers, self._lock
         execute, set_stream, handle = graph.graph.execute_plan_at_index, self.frontend.set_stream, self.handle
 
         def enqueue(stream: int, addresses: Mapping[str, int], workspace: int) -> None:
-            set_stream(handle, stream)
-            execute({numbers[role]: address for role, address in addresses.items()}, workspace, index, handle)
+            given = {numbers[role]: address for role, address in addresses.items()}
+            with lock:
+                set_stream(handle, stream)
+                execute(given, workspace, index, handle)
 
         return enqueue
 

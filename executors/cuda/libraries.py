@@ -36,6 +36,9 @@ class Library(Protocol):
 
 
 def open_library(name: str, device: int) -> Library:
-    """The library `name` on the CUDA device of that index. Raises `MissingPackageError` when it is not installed."""
+    """The library `name` on the CUDA device of that index.
+
+    Raises `MissingPackageError` when it is not installed, `UnsupportedError` when it cannot be opened.
+    """
     opened: Library = importlib.import_module(LIBRARIES[name], __package__).open_library(device)
     return opened

@@ -1,21 +1,23 @@
 """What cuBLASLt is told, by bindings that multiply as the library documents: column-major, flags, scales, epilogues."""
 
 import ctypes
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.cublaslt import CublasLt
+from capgraph.executors.cuda.cublaslt import CublasLt, open_library
 from capgraph.executors.cuda.launch import Candidate, LibraryCall, Packed, Place
 from capgraph.executors.cuda.packing import packed_bytes
 from capgraph.executors.cuda.products import lower_product
 from capgraph.executors.cuda.quantised_products import lower_matmul_integer
 from capgraph.ir.constant import Array
-from capgraph.ir.errors import UnsupportedError
+from capgraph.ir.errors import MissingPackageError, UnsupportedError
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
 from capgraph.ir.ops.activation import gelu
@@ -301,3 +303,25 @@ def test_what_was_prepared_is_given_back() -> None:
     made, bindings = Product(tail=("bias",)).setting(), Bindings()
     run(made, first_way(made, "fp8"), bindings)
     assert not bindings.objects
+
+
+def test_without_the_bindings_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nvmath", None)
+    with pytest.raises(MissingPackageError, match="nvmath-python") as told:
+        open_library(0)
+    assert "capgraph[cuda13]" in (told.value.remedy or "")
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, Bindings.cuBLASLtError])
+def test_bindings_without_the_library_say_what_to_install(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def create() -> int:
+        raise kind("CUDA driver is not found")
+
+    bindings = SimpleNamespace(create=create, cuBLASLtError=Bindings.cuBLASLtError)
+    monkeypatch.setitem(sys.modules, "nvmath", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "nvmath.bindings", SimpleNamespace(cublasLt=bindings))
+    with pytest.raises(UnsupportedError, match="cuBLASLt cannot be opened: CUDA driver is not found") as told:
+        open_library(0)
+    assert "capgraph[cuda13]" in (told.value.remedy or "")

@@ -1,14 +1,16 @@
-"""Plans of cuDNN that were chosen before: on a library that is played."""
+"""cuDNN opened, shared by threads, and its plans that were chosen before: on a library that is played."""
 
+import sys
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from capgraph.executors.cuda.cudnn import Cudnn
+from capgraph.executors.cuda.cudnn import Cudnn, open_library
 from capgraph.executors.cuda.launch import LibraryCall, Place
 from capgraph.executors.cuda.problems import ConvProblem, Tensor
-from capgraph.ir.errors import UnsupportedError
+from capgraph.ir.errors import MissingPackageError, UnsupportedError
 from capgraph.ir.types import DType
 
 VERSION = 91900
@@ -65,3 +67,57 @@ def test_what_is_no_choice_is_refused(parts: dict[str, Any], frontend: Any) -> N
 def test_a_plan_that_wants_more_workspace_than_there_is_is_refused(frontend: Any) -> None:
     with pytest.raises(UnsupportedError, match="engine 7 wants 512 bytes"):
         Cudnn(frontend).prepare(call({"version": VERSION, "engine": 7, "knobs": {}}, workspace_bytes=256))
+
+
+def test_without_the_frontend_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    with pytest.raises(MissingPackageError, match="nvidia-cudnn-frontend") as told:
+        open_library(0)
+    assert told.value.remedy == 'pip install "capgraph[cudnn]"'
+
+
+@pytest.mark.parametrize("asked", ["create_handle", "backend_version"])
+def test_a_frontend_without_the_library_says_what_to_install(
+    asked: str, frontend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    getattr(frontend, asked).side_effect = RuntimeError("Unable to find symbol cudnnCreate")
+    monkeypatch.setitem(sys.modules, "cudnn", frontend)
+    with pytest.raises(UnsupportedError, match="cuDNN cannot be opened: Unable to find symbol cudnnCreate") as told:
+        open_library(0)
+    assert "pip install nvidia-cudnn-cu13" in (told.value.remedy or "")
+
+
+def test_a_call_runs_on_its_stream_while_another_thread_enqueues(frontend: Any) -> None:
+    on, ran = list[int](), list[tuple[int, ...]]()
+
+    def set_stream(_handle: Any, stream: int) -> None:
+        on[:] = [stream]
+        if stream == 1:
+            other.start()
+            other.join(0.1)  # it waits for its turn
+
+    def execute(addresses: dict[int, int], *_others: Any) -> None:
+        ran.append((on[0], *addresses.values()))
+
+    frontend.set_stream = set_stream
+    frontend.pygraph.return_value.execute_plan_at_index = execute
+    enqueue = Cudnn(frontend).prepare(call(None))
+    other = Thread(target=enqueue, args=(2, {"x": 2}, 0))
+    enqueue(1, {"x": 1}, 0)
+    other.join(10)
+    assert ran == [(1, 1), (2, 2)]
+
+
+def test_threads_build_a_plan_once(frontend: Any) -> None:
+    library = Cudnn(frontend)
+    other = Thread(target=library.prepare, args=(call(None),))
+
+    def build(_index: int) -> None:
+        if other.ident is None:
+            other.start()
+            other.join(0.1)  # it waits for its turn
+
+    frontend.pygraph.return_value.build_plan_at_index.side_effect = build
+    library.prepare(call(None))
+    other.join(10)
+    frontend.pygraph.assert_called_once()

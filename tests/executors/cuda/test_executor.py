@@ -1,7 +1,9 @@
 """A device is opened with the libraries that there are; steps that others would do say so."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -52,6 +54,20 @@ def test_a_library_that_is_not_there_is_named(
     device = open_device(0)
     assert device.backend.libraries == {"cublaslt"}
     assert device.missing_libraries == {"cudnn": said}
+
+
+def test_libraries_that_cannot_be_opened_are_missing(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> Any:
+        raise RuntimeError("no such shared object")
+
+    lt = SimpleNamespace(create=refuse, cuBLASLtError=type("cuBLASLtError", (Exception,), {}))
+    monkeypatch.setitem(sys.modules, "nvmath", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "nvmath.bindings", SimpleNamespace(cublasLt=lt))
+    monkeypatch.setitem(sys.modules, "cudnn", SimpleNamespace(create_handle=refuse))
+    device = open_device(0)
+    assert device.backend.libraries == set()
+    for name, library in (("cublaslt", "cuBLASLt"), ("cudnn", "cuDNN")):
+        assert device.missing_libraries[name].startswith(f"{library} cannot be opened: no such shared object: pip")
 
 
 def test_steps_that_a_library_would_do_say_that_it_is_not_there(tmp_path: Path) -> None:
