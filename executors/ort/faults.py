@@ -11,6 +11,7 @@ from ...ir.dims import Dim, symbols
 from ...ir.graph import Graph, Node
 from ...ir.op import Trait
 from ...ir.types import DType, TensorType, Type
+from .divisions import may_trap
 
 _WIDE = frozenset((DType.F64, DType.I64, DType.U64, DType.I32, DType.U32))
 _TAKES_NOTHING = Trait.ELEMENTWISE | Trait.VIEW
@@ -39,6 +40,8 @@ def known_fault(node: Node) -> str:
         return "it has an operand without elements"
     if node.op.name in _ENDS_PROCESS and not _are_told(node, dims):
         return "it may have an operand without elements, which only running tells"
+    if may_trap(node):
+        return "it may divide the least integer by -1, which ends the process in ONNX Runtime"
     check = _FAULTS.get(node.op.name)
     return check(node) if check is not None else ""
 
