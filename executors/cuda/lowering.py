@@ -6,6 +6,7 @@ decline, the step runs on the host by its op's NumPy meaning, for a reason that 
 
 import importlib
 import importlib.util
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -16,7 +17,7 @@ from ...ir.op import Trait
 from ...ir.plan import Place as Home
 from ...ir.plan import Plan, Step, StepKind, View, contiguous_strides, element_bytes
 from ...ir.types import TensorType
-from .launch import Candidate, Chip, HostCall, LibraryCall, Lowering, Place, Task
+from .launch import Candidate, Chip, HostCall, Kernel, KernelLaunch, LibraryCall, Lowering, Place, Task
 
 FAMILIES = (
     ".products",
@@ -33,6 +34,11 @@ FAMILIES = (
 
 MOST_SCRATCH = 1 << 30
 """How much scratch is offered while a step's memory is not planned yet."""
+
+_MOST_BLOCKS = (2**31 - 1, 65535, 65535)
+_MOST_THREADS = (1024, 1024, 64)
+_MOST_THREADS_OF_A_BLOCK = 1024
+_MOST_BLOCKS_OF_A_CLUSTER = 8
 
 _ON_HOST = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW | Trait.FOREIGN
 
@@ -104,8 +110,8 @@ class Backend:
         if all(0 in view.shape for view in task.results):
             return Ways(step)
         known = families_of(step.node.op.name)
-        why = "no kernel fits its dtypes or layouts" if known else "there is no kernel for this op"
         found = list(_that_fit(task))
+        why = _why_on_host(bool(known), bool(found))
         missing = frozenset(name for each in found for name in _libraries_of(each)) - self.libraries
         return Ways(step, (*filter(self._has_libraries, found), _on_host(why)), task, missing)
 
@@ -120,11 +126,32 @@ class Backend:
 
 
 def _that_fit(task: Task) -> Iterator[Candidate]:
-    """What families propose for the scratch memory that there is."""
+    """What families propose for the scratch memory that there is, of kernels that the device can launch."""
     for lowering in families_of(task.node.op.name):
         for candidate in lowering(task):
-            if candidate.scratch_bytes <= task.scratch_bytes:
+            if candidate.scratch_bytes <= task.scratch_bytes and _can_be_launched(candidate, task.chip):
                 yield candidate
+
+
+def _can_be_launched(candidate: Candidate, chip: Chip) -> bool:
+    return all(is_within_limits(each.kernel, chip) for each in candidate.launches if isinstance(each, KernelLaunch))
+
+
+def is_within_limits(kernel: Kernel, chip: Chip) -> bool:
+    """Whether CUDA launches such a grid, such blocks, and as much dynamic shared memory (CUDA C++ Guide, 20.2)."""
+    sizes = zip((*kernel.grid, *kernel.block), (*_MOST_BLOCKS, *_MOST_THREADS), strict=True)
+    return (
+        all(1 <= size <= most for size, most in sizes)
+        and math.prod(kernel.block) <= _MOST_THREADS_OF_A_BLOCK
+        and math.prod(kernel.cluster) <= _MOST_BLOCKS_OF_A_CLUSTER
+        and kernel.shared_bytes <= chip.shared_bytes
+    )
+
+
+def _why_on_host(is_known: bool, has_ways: bool) -> str:
+    if not is_known:
+        return "there is no kernel for this op"
+    return "none of its kernels runs here" if has_ways else "no kernel fits its dtypes, layouts or sizes"
 
 
 def _libraries_of(candidate: Candidate) -> set[str]:

@@ -1,14 +1,16 @@
 """Lowering: which ways a step has, what planning is told, and when the host is all that is left."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 from capgraph.cuda_programs import CudaPlanner
 from capgraph.executors.cuda import lowering
-from capgraph.executors.cuda.launch import Candidate, HostCall, Kernel, KernelLaunch, LibraryCall, Place, Task
-from capgraph.executors.cuda.lowering import FAMILIES, Backend, families_of
+from capgraph.executors.cuda.launch import Candidate, Chip, HostCall, Kernel, KernelLaunch, LibraryCall, Place, Task
+from capgraph.executors.cuda.lowering import FAMILIES, Backend, families_of, is_within_limits
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.builder import Builder
@@ -32,6 +34,13 @@ def by_library(task: Task) -> Iterator[Candidate]:
 def over_scratch(task: Task) -> Iterator[Candidate]:
     yield Candidate("much", (KernelLaunch(EMPTY, (), 0),), scratch_bytes=5000)
     yield Candidate("little", (KernelLaunch(EMPTY, (), 0),), scratch_bytes=1000)
+
+
+WIDE = Kernel("wide", (1, 1, 65536), (1, 1, 1))
+
+
+def too_wide(task: Task) -> Iterator[Candidate]:
+    yield Candidate("wide", (KernelLaunch(WIDE, (), 0),))
 
 
 def chain() -> Graph:
@@ -71,6 +80,43 @@ def test_ways_of_libraries_that_are_not_installed_are_left_out() -> None:
         plan = planned(chain(), without)
         assert [each.name for each in without.lower(plan)[0].candidates] == ["one", "host"]
         assert [each.name for each in having.lower(plan)[0].candidates] == ["library", "one", "host"]
+
+
+def test_ways_beyond_what_cuda_launches_are_left_out() -> None:
+    with patch.object(lowering, "families_of", lambda _op: (too_wide, one_way)):
+        backend = Backend()
+        ways = backend.lower(planned(chain(), backend))
+    assert [[candidate.name for candidate in each.candidates] for each in ways] == [["one", "host"]] * 3
+
+
+def test_a_step_whose_kernels_are_all_too_wide_is_planned_for_the_host() -> None:
+    with patch.object(lowering, "families_of", lambda op: (too_wide,) if op == "softmax" else (one_way,)):
+        backend = Backend()
+        plan = planned(chain(), backend)
+        (last,) = backend.lower(plan)[-1].candidates
+    assert last.launches == (HostCall("no kernel fits its dtypes, layouts or sizes"),)
+    assert [segment.is_captured for segment in plan.segments] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("change", "is_within"),
+    [
+        ({}, True),
+        ({"grid": (2**31 - 1, 65535, 65535)}, True),
+        ({"grid": (2**31, 1, 1)}, False),
+        ({"grid": (1, 65536, 1)}, False),
+        ({"grid": (0, 1, 1)}, False),
+        ({"block": (32, 4, 8)}, True),
+        ({"block": (32, 4, 9)}, False),
+        ({"block": (1, 1, 65)}, False),
+        ({"cluster": (8, 1, 1)}, True),
+        ({"cluster": (8, 2, 1)}, False),
+        ({"shared_bytes": 1024}, True),
+        ({"shared_bytes": 1025}, False),
+    ],
+)
+def test_the_limits_of_a_launch(change: dict[str, Any], is_within: bool) -> None:
+    assert is_within_limits(replace(EMPTY, **change), Chip(shared_bytes=1024)) is is_within
 
 
 def test_the_most_scratch_that_a_way_takes_is_planned() -> None:
