@@ -1,4 +1,4 @@
-"""What kernels of attention have in common: parameters, and the score of one query and key with all that hides it."""
+"""What kernels of attention have in common: parameters, the place of a block, the score of a query and a key."""
 
 import math
 
@@ -14,6 +14,20 @@ def parameters(attention: Attention) -> str:
     names += [("lengths", attention.lengths)] if attention.lengths is not None else []
     read = [f"const {stored(source.dtype)}* {name}" for name, source in names if source is not None]
     return ", ".join([*read, f"{stored(attention.o.dtype)}* o"])
+
+
+def tiles(attention: Attention, rows: int) -> int:
+    """How many blocks of `rows` rows the queries take that share a head of k and v."""
+    return -(-attention.shared * attention.steps // rows)
+
+
+def block_code(attention: Attention, rows: int) -> str:
+    """Statements that name `tile`, `kv_head` and `sample` of a block, all in the grid's x: y and z end at 65,535."""
+    count = tiles(attention, rows)
+    return (
+        f"const int tile = blockIdx.x % {count}u, kv_head = blockIdx.x / {count}u % {attention.kv_heads}u, "
+        f"sample = blockIdx.x / {count * attention.kv_heads}u;"
+    )
 
 
 def length_code(attention: Attention, sample: str) -> str:

@@ -5,7 +5,7 @@ scores are summed, and columns of the result while values are.
 """
 
 from .attention import SCORE_DTYPES, Attention
-from .attention_code import length_code, parameters, score_code
+from .attention_code import block_code, length_code, parameters, score_code, tiles
 from .codegen.types import computed
 from .indexing import index_type
 from .launch import Chip, Kernel, KernelLaunch
@@ -28,8 +28,7 @@ def _shared_bytes(attention: Attention) -> int:
 
 def launch(attention: Attention) -> KernelLaunch:
     """The launch of the one kernel there is."""
-    rows = attention.shared * attention.steps
-    grid = (-(-rows // _ROWS), attention.kv_heads, attention.batch)
+    grid = (tiles(attention, _ROWS) * attention.kv_heads * attention.batch, 1, 1)
     kernel = Kernel(_text(attention), grid, (32 * _WARPS, 1, 1), shared_bytes=_shared_bytes(attention))
     arguments = tuple(source.argument for source in attention.sources)
     return KernelLaunch(kernel, arguments, attention.nbytes, attention.flops, may_overlap=True)
@@ -50,8 +49,9 @@ extern "C" __global__ void __launch_bounds__({32 * _WARPS}) NAME({parameters(att
   {number}* const queries = memory;
   {number}* const keys = queries + {_ROWS * depth};
   {number}* const values = keys + {_KEYS * (depth + 1)};
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, sample = blockIdx.z, kv_head = blockIdx.y;
-  const int first = blockIdx.x * {_ROWS};
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  {block_code(attention, _ROWS)}
+  const int first = tile * {_ROWS};
   const {index} first_key = ({index})sample * {k[0]} + ({index})kv_head * {k[1]};
   const {index} first_value = ({index})sample * {v[0]} + ({index})kv_head * {v[1]};
   {length_code(attention, "sample")}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ...ir.types import DType
 from .attention import Attention
-from .attention_code import length_code, parameters, score_code
+from .attention_code import block_code, length_code, parameters, score_code, tiles
 from .launch import Chip, Kernel, KernelLaunch
 from .regions import Source
 
@@ -59,16 +59,14 @@ def _lies_in_pieces(source: Source) -> bool:
 
 def shapes(attention: Attention, chip: Chip) -> Iterator[Shape]:
     """Shapes that are worth trying, best guess first."""
-    rows = attention.shared * attention.steps
-    heads = attention.batch * attention.kv_heads
-    tiles = -(-rows // 16) * heads
-    if tiles >= 8 * chip.multiprocessors:
+    blocks = tiles(attention, 16) * attention.kv_heads * attention.batch
+    if blocks >= 8 * chip.multiprocessors:
         yield Shape(4, 1)
         yield Shape(2, 2)
         return
     by_keys = 8 if attention.keys >= 8 * _KEYS and attention.width <= 64 else 4
     splits = 1
-    while chip.arch >= 90 and splits < MAX_SPLITS and 2 * splits * tiles <= 2 * chip.multiprocessors:
+    while chip.arch >= 90 and splits < MAX_SPLITS and 2 * splits * blocks <= 2 * chip.multiprocessors:
         if attention.keys < 2 * splits * by_keys * _KEYS:
             break
         splits *= 2
@@ -81,12 +79,10 @@ def shapes(attention: Attention, chip: Chip) -> Iterator[Shape]:
 
 def launch(attention: Attention, shape: Shape) -> KernelLaunch:
     """The launch of one shape."""
-    rows = attention.shared * attention.steps
-    tiles = -(-rows // (16 * shape.by_rows))
     warps = shape.by_rows * shape.by_keys
     kernel = Kernel(
         _text(attention, shape),
-        (tiles, attention.kv_heads, attention.batch * shape.splits),
+        (tiles(attention, 16 * shape.by_rows) * attention.kv_heads * attention.batch, 1, shape.splits),
         (32 * warps, 1, 1),
         shared_bytes=4 * (warps * 16 * (_columns(attention) + 4 + 2) + 16 * shape.by_rows * 2),
         cluster=(1, 1, shape.splits),
@@ -155,10 +151,11 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({parameters(atte
   float* const of_block = totals + {warps * 16};
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4;
   const int by_row = warp / {shape.by_keys}, by_key = warp % {shape.by_keys};
-  const int split = blockIdx.z % {shape.splits}, sample = blockIdx.z / {shape.splits}, kv_head = blockIdx.y;
+  const int split = blockIdx.z % {shape.splits};  // the compiler sees that one split is split 0
+  {block_code(attention, 16 * shape.by_rows)}
   {length_code(attention, "sample")}
   {score_code(attention)}
-  const int first = (blockIdx.x * {shape.by_rows} + by_row) * 16;
+  const int first = (tile * {shape.by_rows} + by_row) * 16;
   int heads[2], times[2];
   NAME_piece query[PIECES][2];
 #pragma unroll
@@ -351,7 +348,7 @@ def _write(attention: Attention, shape: Shape, pitch: int, o: tuple[int, ...]) -
     return f"""
   for (int e = {begin}; e < {16 * shape.by_rows * width // 8}; e += {step}) {{
     const int row = e / {width // 8}, piece = e % {width // 8};
-    const int query_row = blockIdx.x * {16 * shape.by_rows} + row;
+    const int query_row = tile * {16 * shape.by_rows} + row;
     if (query_row >= {rows}) continue;
     {_weights(shape, count, largest, totals)}
     float sum[8] = {{}};

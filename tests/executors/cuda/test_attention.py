@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from capgraph.executors.cuda.attention import attention_of, lower_attention
 from capgraph.executors.cuda.launch import Chip, KernelLaunch, LibraryCall
+from capgraph.executors.cuda.lowering import is_within_limits
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
@@ -99,6 +100,15 @@ def test_few_queries_of_long_caches_are_split_over_a_cluster_from_hopper_on() ->
     assert all(each.name.endswith("x1") or each.name == "multiply-adds" for each in lower_attention(older.task))
 
 
+@pytest.mark.parametrize("dtype", [DType.F16, DType.F32])
+def test_more_samples_than_y_and_z_of_a_grid_take_have_all_their_kernels(dtype: DType) -> None:
+    many = attended(70_000, 2, 1, 8, dtype=dtype, keys=2)
+    candidates = list(lower_attention(many.task))
+    launches = [each for candidate in candidates for each in candidate.launches if isinstance(each, KernelLaunch)]
+    assert launches
+    assert all(is_within_limits(launch.kernel, many.task.chip) for launch in launches)
+
+
 @pytest.mark.parametrize("layout", [None, heads_inside])
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_librarys_problem_says_what_the_node_means(layout: Layout | None, causal: bool) -> None:
@@ -143,5 +153,15 @@ ADDED = np.where(SOME, np.random.default_rng(8).standard_normal(SOME.shape), -np
 def test_multiply_adds_emulated(options: dict[str, Any], tmp_path: Path) -> None:
     made = attended(2, 4, 5, 12, keys=40, dtype=DType.F32, **options)
     (candidate,) = lower_attention(made.task)
+    (found,) = made.found(candidate, tmp_path)
+    assert np.allclose(found, made.expected[0], atol=1e-5)
+
+
+def test_every_block_finds_its_rows_its_head_and_its_sample(tmp_path: Path) -> None:
+    made = attended(3, 4, 20, 4, kv_heads=2, dtype=DType.F32)
+    (candidate,) = lower_attention(made.task)
+    (launch,) = candidate.launches
+    assert isinstance(launch, KernelLaunch)
+    assert launch.kernel.grid == (3 * 2 * 3, 1, 1)  # 40 rows are 3 tiles, of 2 heads, of 3 samples
     (found,) = made.found(candidate, tmp_path)
     assert np.allclose(found, made.expected[0], atol=1e-5)
