@@ -1,14 +1,16 @@
 """The executor: one session for the whole graph, or pieces where ONNX Runtime cannot run all of it."""
 
+import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...ir.dims import evaluate
-from ...ir.errors import ExecutionError
+from ...ir.errors import ExecutionError, UnsupportedError
 from ...ir.evaluate import Sizes
-from ...ir.graph import Graph, Value
+from ...ir.graph import Graph, Node, Value
 from ...ir.target import Target
 from ..ownership import owned
 from ..signature import Signature
@@ -29,8 +31,9 @@ WHOLE = "one session of ONNX Runtime runs the whole graph"
 class OrtExecutor:
     """Runs graphs through ONNX Runtime on the CPU.
 
-    `strict` refuses a graph that ONNX Runtime cannot run as a whole; otherwise such nodes run eagerly between sessions,
-    counted and named in the executable's `remarks`. `threads` bounds the threads within one operator (None: all cores).
+    `strict` refuses a graph or a call that ONNX Runtime cannot run as a whole; otherwise such nodes run eagerly between
+    sessions and such calls by NumPy, counted and named in the executable's `remarks`. `threads` bounds the threads
+    within one operator (None: all cores).
     """
 
     def __init__(self, *, strict: bool = False, threads: int | None = None) -> None:
@@ -63,45 +66,66 @@ class OrtExecutable:
         self._partition: Partition | None = partition
         self._names = graph.output_names
         self._watched = dims_to_watch(graph)
-        self._empty: dict[tuple[int, ...], bool] = {}
+        self._troubled: dict[tuple[int, ...], Node | None] = {}
+        self._by_numpy = Counter[Node]()
+        self._lock = threading.Lock()
         self._eager: Steps | None = None
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """How many sessions and eager pieces there are now, and each node that runs eagerly, with the reason."""
+        """How many sessions and eager pieces there are now, and each node that runs eagerly, with the reason.
+
+        Then how many calls ran by NumPy altogether.
+        """
         if self._partition is None:
             return ("the program is closed",)
-        return _remarks(self._partition.pieces, self._partition.why)
+        with self._lock:
+            calls = tuple(_call_remark(node, count) for node, count in self._by_numpy.items())
+        return (*_remarks(self._partition.pieces, self._partition.why), *calls)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """See `Executable.run`.
 
         A node at which a session fails runs eagerly from then on; where NumPy fails as well, it is the fault of the
-        inputs, and its error is raised.
+        inputs, and its error is raised. Raises `UnsupportedError` under `strict` for sizes of 0 that ONNX Runtime gets
+        wrong.
         """
         partition = self._partition
         if partition is None:
             raise ExecutionError("the program is closed", remedy="call capgraph.optimize again")
         values, sizes = self._signature.bind(inputs)
-        if self._watched and self._has_nothing(sizes):
-            results: Sequence[Any] = owned(self._all_eagerly(values, sizes), values)
-        else:
+        troubled = self._troubled_node(sizes) if self._watched else None
+        if troubled is None:
             results = self._in_pieces(partition, values, sizes)
+        else:
+            self._keep_out(troubled, is_strict=partition.is_strict)
+            results = owned(self._all_eagerly(values, sizes), values)
         return dict(zip(self._names, results, strict=True))
 
     def close(self) -> None:
         """Gives back the sessions and their memory."""
         self._partition, self._eager = None, None
 
-    def _has_nothing(self, sizes: Sizes) -> bool:
-        """Whether one of the watched sizes is 0. The answer is remembered: there are more of them than time."""
+    def _troubled_node(self, sizes: Sizes) -> Node | None:
+        """A node of which one of the watched sizes is 0. The answer is remembered: there are more of them than time."""
         key = tuple(sizes.values())
-        found = self._empty.get(key)
-        if found is None:
-            found = any(evaluate(dim, sizes) <= 0 for dim in self._watched)
-            if len(self._empty) < _KEPT_SIZES:
-                self._empty[key] = found
+        if key in self._troubled:
+            return self._troubled[key]
+        found = next((node for dim, node in self._watched.items() if evaluate(dim, sizes) <= 0), None)
+        if len(self._troubled) < _KEPT_SIZES:
+            self._troubled[key] = found
         return found
+
+    def _keep_out(self, node: Node, *, is_strict: bool) -> None:
+        """Counts a call that is kept out of ONNX Runtime because of a node."""
+        if is_strict:
+            raise UnsupportedError(
+                "ONNX Runtime gets operands without elements wrong, and NumPy would run this call",
+                where=node.where(),
+                remedy="leave strict out",
+            )
+        with self._lock:
+            self._by_numpy[node] += 1
 
     def _in_pieces(self, partition: "Partition", values: list[Any], sizes: Sizes) -> Sequence[Any]:
         pieces = partition.pieces
@@ -149,6 +173,10 @@ def _remarks(pieces: "tuple[Piece, ...]", why: str) -> tuple[str, ...]:
         f"{_counted(count, 'node')} of {sum(len(piece.nodes) for piece in pieces):,} run eagerly:",
     ]
     return (*lines, *(f"  {reason}" for piece in eager for reason in piece.reasons))
+
+
+def _call_remark(node: Node, count: int) -> str:
+    return f"{_counted(count, 'call')} by NumPy: an operand is without elements, which goes wrong at {node.where()}"
 
 
 def _counted(count: int, noun: str) -> str:

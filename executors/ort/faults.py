@@ -46,11 +46,15 @@ def known_fault(node: Node) -> str:
     return check(node) if check is not None else ""
 
 
-def dims_to_watch(graph: Graph) -> tuple[Dim, ...]:
-    """Sizes of `graph` which, where one is 0, must keep a whole call out of ONNX Runtime."""
+def dims_to_watch(graph: Graph) -> dict[Dim, Node]:
+    """Sizes of `graph` which, where one is 0, must keep a whole call out of ONNX Runtime; each with its first node."""
     told = frozenset(input_symbols(graph))
-    dims = dict.fromkeys(dim for node in graph.nodes for dim in _risky_dims(node))
-    return tuple(dim for dim in dims if symbols(dim) and symbols(dim) <= told)
+    found: dict[Dim, Node] = {}
+    for node in graph.nodes:
+        for dim in _risky_dims(node):
+            if symbols(dim) and symbols(dim) <= told:
+                found.setdefault(dim, node)
+    return found
 
 
 def wrong_optimizers(graph: Graph) -> tuple[str, ...]:

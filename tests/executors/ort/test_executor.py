@@ -291,13 +291,13 @@ def test_outputs_of_eager_pieces_are_the_caller_s_own() -> None:
 
 
 def test_a_node_that_fails_at_run_time_runs_eagerly_from_then_on() -> None:
-    text = """graph @main(%x: i32[2], %y: i32[2]) {
-  %a: i32[2] = neg(%x)
-  %q: i32[2] = div(%a, %y)
-  %b: i32[2] = neg(%q)
+    text = """graph @main(%x: i16[2], %y: i16[2]) {
+  %a: i16[2] = neg(%x)
+  %q: i16[2] = div(%a, %y)
+  %b: i16[2] = neg(%q)
   return %b
 }"""
-    executable, inputs = compiled(text), {"x": np.array([6, 7], np.int32), "y": np.array([2, 0], np.int32)}
+    executable, inputs = compiled(text), {"x": np.array([6, 7], np.int16), "y": np.array([2, 0], np.int16)}
     assert executable.remarks == (WHOLE,)
     expected = evaluate_graph(parse(text), list(inputs.values()))[0]
     assert np.array_equal(executable.run(inputs)["b"], expected)
@@ -306,6 +306,23 @@ def test_a_node_that_fails_at_run_time_runs_eagerly_from_then_on() -> None:
     assert np.array_equal(executable.run(inputs)["b"], expected)
     with pytest.raises(ExecutionError, match="division by zero"):
         compiled(text, strict=True).run(inputs)
+
+
+def test_calls_without_elements_are_counted_and_named_and_refused_under_strict() -> None:
+    text = "graph @main(%x: f32[B, 3]) { %y: f32[3] = reduce_sum(%x) {axes = [0], keep_dims = false} return %y }"
+    executable = compiled(text)
+    for rows in (2, 0, 0):
+        assert executable.run({"x": np.ones((rows, 3), F32)})["y"].tolist() == [rows] * 3
+    whole, calls = executable.remarks
+    assert whole == WHOLE
+    assert calls.startswith("2 calls by NumPy")
+    assert "%y = reduce_sum(%x)" in calls
+    strict = compiled(text, strict=True)
+    assert strict.run({"x": np.ones((2, 3), F32)})["y"].tolist() == [2, 2, 2]
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match="without elements") as caught:
+            strict.run({"x": np.ones((0, 3), F32)})
+        assert "reduce_sum" in (caught.value.where or "")
 
 
 def test_what_numpy_cannot_do_either_is_the_inputs_fault() -> None:
