@@ -85,6 +85,7 @@ def ort_graph_executor(device: str, options: ReplayOptions, level: int) -> Execu
 def sessions_on(gpu: OrtDevice, provider: Provider, device: str, options: ReplayOptions) -> Executor:
     """The executor "ort" on an opened GPU."""
     options = replace(options, inputs=_policies(options))
+    gpu.is_strict = options.strict
     planner = SessionPlanner(gpu, provider, options)
     fallback = CudaEagerExecutor(gpu, Target("eager", device), planner.eagerly_of)
     analysis = Analysis(padding_safety, mask_padding, real_size_input)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...ir.constant import Array, Constant
 from ...ir.errors import UnsupportedError
+from ...ir.graph import Node
 from ...ir.plan import Plan, Step, contiguous_strides
 from ..replay.recorder import Arena
 from .arrays import DeviceArray, Framework
@@ -25,6 +26,9 @@ from .memory import Arenas, Constants, DeviceArena, Staging
 from .selection import Selector
 
 FIRST_FRAMING = 16
+
+SHOWN_NODES = 8
+"""How many nodes of one step reports name."""
 
 
 @dataclass
@@ -245,8 +249,7 @@ class CudaDevice:
         for each, candidate in zip(ways, picked, strict=True):
             for launch in () if candidate is None else candidate.launches:
                 if isinstance(launch, HostCall):
-                    node = each.step.node
-                    name = node.op.name if node.origin is None else f"{node.op.name} ({node.origin})"
+                    name = step_name(each.step.node)
                     self.fallbacks.host_steps[name] = launch.reason
                     counts[name] += 1
         self.fallbacks.host_counts |= counts
@@ -276,6 +279,15 @@ class CudaDevice:
             yield f"fell back {count} times: {what}"
         for why, count in self.fallbacks.missed.items():
             yield f"{count} steps: {why}"
+
+
+def step_name(node: Node) -> str:
+    """A step for reports: its op and origin, or those of the nodes that it joins."""
+    if node.op.name != "fused":
+        return node.op.name if node.origin is None else f"{node.op.name} ({node.origin})"
+    names = [step_name(each) for each in node.attrs["body"].nodes if each.inputs]
+    more = f" and {len(names) - SHOWN_NODES:,} more" if len(names) > SHOWN_NODES else ""
+    return f"{', '.join(names[:SHOWN_NODES])}{more}"
 
 
 def _kernels(candidate: Candidate | None) -> list[Any]:

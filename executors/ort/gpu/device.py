@@ -7,7 +7,7 @@ from typing import Any
 from ....ir.errors import CaptureError, ExecutionError, UnsupportedError
 from ....ir.plan import Plan, Segment, Step
 from ...cuda.bound_plan import CudaPlan
-from ...cuda.device import CudaDevice
+from ...cuda.device import CudaDevice, step_name
 from ...cuda.driver import Enqueue
 from ...cuda.launch import Launch, LibraryCall
 from ...cuda.memory import DeviceArena
@@ -21,7 +21,12 @@ RECORDING_BYTES = 64 << 10
 
 
 class OrtDevice(CudaDevice):
-    """One GPU, for one program: a `Device`. `sessions` are those of its pieces; more may be added."""
+    """One GPU, for one program: a `Device`. `sessions` are those of its pieces; more may be added.
+
+    Where `is_strict`, a session that fails raises in each call, also where the host could take its piece over.
+    """
+
+    is_strict = False
 
     def __init__(self, opened: CudaDevice) -> None:
         sessions: dict[str, PieceSession] = {}
@@ -65,17 +70,20 @@ class OrtPlan(CudaPlan):
 
     def _run_piece(self, step: Step, session: PieceSession, enqueue: Enqueue, stream: int) -> None:
         """Runs a piece, on the host where its session fails and NumPy does not: then the fault is not in the inputs."""
-        if not session.failure:
-            try:
-                enqueue(stream)
-                return
-            except ExecutionError as error:
-                failure = error.message
+        if session.failure:
             self._host.run(step, stream)
-            session.failure = failure
-            self.device.fallbacks.host_steps[step.node.attrs["body"].name] = failure
             return
+        try:
+            enqueue(stream)
+            return
+        except ExecutionError as error:
+            failure = error
         self._host.run(step, stream)
+        name = step_name(step.node)
+        if self.device.is_strict:
+            raise ExecutionError(failure.message, where=name, remedy="strict=False runs it on the host") from failure
+        session.failure = failure.message
+        self.device.fallbacks.host_steps[name] = failure.message
 
     def recorder(self) -> "OrtRecorder":
         """See `BoundPlan.recorder`."""

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ....ir.errors import ExecutionError
+from ....ir.errors import ExecutionError, InputError
 from ....ir.graph import Graph
 from ....ir.target import Target
 from ...base import Executable, Executor
@@ -12,7 +12,7 @@ from ...replay.counters import Counting, Stats
 
 
 class OneThread:
-    """Calls of `inner` from the thread that calls first.
+    """Calls of `inner` from the thread whose inputs are the first to be accepted.
 
     ONNX Runtime keeps its recordings by thread: another would warm up, record and take memory anew, in the middle of a
     call. `notes` is asked for what there is to say of the sessions.
@@ -22,27 +22,34 @@ class OneThread:
         self._inner = inner
         self._notes = notes
         self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """See `Executable.run`. Raises `ExecutionError` in another thread than that of the first call."""
-        here = threading.current_thread()
-        if self._thread is not here:
-            self._check(here)
-        return self._inner.run(inputs)
+        if self._thread is threading.current_thread():
+            return self._inner.run(inputs)
+        with self._lock:  # until a thread is found calls wait for each other
+            self._check()
+            self.belong_here()
+            try:
+                return self._inner.run(inputs)
+            except InputError:  # nothing ran, so nothing is recorded for this thread
+                self._thread = None
+                raise
 
     def belong_here(self) -> None:
         """Makes the program that of the present thread."""
         self._thread = threading.current_thread()
 
-    def _check(self, here: threading.Thread) -> None:
+    def _check(self) -> None:
         if self._thread is not None:
+            here = threading.current_thread()
             raise ExecutionError(
                 f"this program is called in thread {here.name!r}, but belongs to {self._thread.name!r}: ONNX Runtime "
                 "keeps what it records for one thread",
                 remedy="make all calls in one thread, such as a concurrent.futures.ThreadPoolExecutor(1), or a program "
                 'for each thread; executor="graph" has no such limit',
             )
-        self._thread = here
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.ort.gpu.graph_ids import EAGER
+from capgraph.executors.ort.gpu.session import Binding, PieceSession
 from capgraph.executors.replay.routing import input_symbols
 from capgraph.ir import foreign
-from capgraph.ir.errors import CapgraphError
+from capgraph.ir.errors import CapgraphError, CaptureError, ExecutionError
 from capgraph.ir.graph import Graph
 from capgraph.ir.op import Trait
 from capgraph.ir.parser import parse
@@ -155,6 +157,49 @@ graph @cells(%x: f64[T, B, 3], %w: f64[1, 12, 3], %r: f64[1, 12, 4]) {
     made = check(parse(text), tmp_path, [2, 2, 2], dynamic={"T": (2, 2), "B": (2, 2)})
     assert made.stats().counters.replayed_calls == 0
     assert any("double" in line for line in made.remarks)
+
+
+def _fail(_session: PieceSession, _binding: object, _number: int) -> None:
+    raise ExecutionError("ONNX Runtime failed: it never works")
+
+
+def test_a_session_that_always_fails_is_named_by_its_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(PieceSession, "_run", _fail)
+    graph = parse(WHOLE.replace("gelu(%s)", 'gelu(%s) loc("act", "net.py:7")'))
+    made = check(graph, tmp_path, [4, 4], dynamic={"B": (4, 4)})
+    lines = [line for line in made.remarks if "runs on the host" in line]
+    nodes = "matmul, add, gelu (act (net.py:7)), add, layer_norm"
+    assert lines == [f"runs on the host: {nodes}: ONNX Runtime failed: it never works"]
+
+
+def test_a_session_that_always_fails_raises_in_each_call_of_a_strict_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(PieceSession, "_run", _fail)
+    graph = parse(WHOLE)
+    with played():
+        made = program(graph, tmp_path, dynamic={"B": (4, 4)}, strict=True)
+        for call in range(3):
+            with pytest.raises(ExecutionError, match="it never works") as caught:
+                made.run(inputs(graph, 4, call))
+            assert caught.value.where == "matmul, add, gelu, add, layer_norm"
+
+
+def test_a_session_that_fails_while_it_records_raises_in_each_call_of_a_strict_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run = PieceSession._run
+
+    def fail(session: PieceSession, binding: Binding, number: int) -> None:
+        (run if number == EAGER else _fail)(session, binding, number)
+
+    monkeypatch.setattr(PieceSession, "_run", fail)
+    graph = parse(WHOLE)
+    with played():
+        made = program(graph, tmp_path, dynamic={"B": (4, 4)}, strict=True)
+        for call in range(3):
+            with pytest.raises(CaptureError, match="it never works"):
+                made.run(inputs(graph, 4, call))
 
 
 def test_a_program_that_was_closed_says_so(tmp_path: Path):

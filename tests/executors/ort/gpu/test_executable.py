@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from capgraph.executors.ort.gpu.executable import OneThread, OneThreadExecutor
-from capgraph.ir.errors import ExecutionError
+from capgraph.ir.errors import CapgraphError, ExecutionError, InputError
 from capgraph.ir.parser import parse
 from capgraph.ir.target import Target
 
@@ -21,6 +21,8 @@ class Inner:
         self.is_closed = False
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        if "wrong" in inputs:
+            raise InputError("there is no input 'wrong'")
         self.calls += 1
         return dict(inputs)
 
@@ -34,14 +36,14 @@ class Inner:
         return self
 
 
-def elsewhere(program: OneThread) -> BaseException | None:
+def elsewhere(program: OneThread, inputs: Mapping[str, Any] | None = None) -> BaseException | None:
     """What a call raises in a thread called `elsewhere`."""
     raised: list[BaseException] = []
 
     def call() -> None:
         try:
-            program.run({})
-        except ExecutionError as error:
+            program.run(inputs or {})
+        except CapgraphError as error:
             raised.append(error)
 
     thread = threading.Thread(target=call, name="elsewhere")
@@ -68,6 +70,36 @@ def test_a_program_that_nobody_has_called_belongs_to_nobody():
     assert elsewhere(program) is None
     with pytest.raises(ExecutionError):
         program.run({})
+
+
+def test_a_call_with_wrong_inputs_decides_nothing():
+    program = OneThread(Inner(), [])
+    assert isinstance(elsewhere(program, {"wrong": 1}), InputError)
+    program.run({})
+    assert isinstance(elsewhere(program), ExecutionError)
+
+
+def test_of_calls_that_come_first_at_once_one_decides():
+    entered, goes_on, raised = threading.Event(), threading.Event(), []
+
+    class Slow(Inner):
+        def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+            entered.set()
+            goes_on.wait(10)
+            return super().run(inputs)
+
+    inner = Slow()
+    program = OneThread(inner, [])
+    first = threading.Thread(target=program.run, args=({},))
+    first.start()
+    entered.wait(10)
+    second = threading.Thread(target=lambda: raised.append(elsewhere(program)))
+    second.start()
+    goes_on.set()
+    first.join()
+    second.join()
+    assert isinstance(raised[0], ExecutionError)
+    assert inner.calls == 1
 
 
 @pytest.mark.parametrize("at_once", [True, False])
