@@ -2,10 +2,16 @@
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..ir.errors import InputError
 from ..tables import json_text
 from .base import Command
+
+if TYPE_CHECKING:
+    from ..executors.cuda.selection import Choices
+
+_REMEDY = "name a file that --export has written"
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -21,7 +27,7 @@ def run(arguments: Namespace) -> None:
     from ..executors.cuda.selection import Choices
 
     choices = Choices(cache_folder() / "choices")
-    taken = choices.take_over(_read(arguments.given)) if arguments.given is not None else 0
+    taken = _taken_over(choices, arguments.given) if arguments.given is not None else 0
     kept = choices.read_all()
     if arguments.export is not None:
         _write(arguments.export, choices.export())
@@ -29,11 +35,19 @@ def run(arguments: Namespace) -> None:
     print(json_text(report) if arguments.json else f"{kept} choices in {choices.folder}, {taken} of them imported")
 
 
+def _taken_over(choices: "Choices", path: Path) -> int:
+    text = _read(path)
+    try:
+        return choices.take_over(text)
+    except InputError as error:
+        raise InputError(f"{path} cannot be imported: {error.message}", remedy=_REMEDY) from error
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}", remedy="name a file that --export has written") from error
+        raise InputError(f"{path} cannot be read: {error}", remedy=_REMEDY) from error
 
 
 def _write(path: Path, text: str) -> None:

@@ -93,17 +93,22 @@ class Choices:
         return json.dumps({key: each.as_json() for key, each in sorted(self._known.items())}, indent=1)
 
     def take_over(self, exported: str) -> int:
-        """Keeps what `export` gave elsewhere; how many. Raises `InputError` for another text."""
+        """Keeps what `export` gave elsewhere; how many. Raises `InputError` for another text: all or nothing."""
         try:
             parts = {key: _choice_in(json.dumps(each).encode()) for key, each in json.loads(exported).items()}
         except (ValueError, AttributeError, RecursionError) as error:
-            raise InputError(
-                f"these are no exported choices: {error}", remedy="pass the text that export gave"
-            ) from error
+            raise _no_choices(str(error)) from error
         found = {key: choice for key, choice in parts.items() if choice is not None and _KEY.fullmatch(key)}
+        strange = next((key for key in parts if key not in found), None)
+        if strange is not None:
+            raise _no_choices(f"the entry {strange[:80]!r} is none")
         for key, choice in found.items():
             self.keep(key, choice)
         return len(found)
+
+
+def _no_choices(why: str) -> InputError:
+    return InputError(f"these are no exported choices: {why}", remedy="pass the text that export gave")
 
 
 def _choice_in(content: bytes) -> Choice | None:
@@ -125,6 +130,8 @@ class Selector:
         self._tunes = tunes
         self._lacked_memory = False
         """Whether some way of the latest problem could not be measured for lack of memory, which others may have."""
+        self._refused: dict[str, str] = {}
+        """The ways of the latest problem that the device refuses to run, memory or not, and what was said."""
 
     def ordered(self, ways: Ways) -> Ways:
         """The ways of a step, the one that was chosen for it first."""
@@ -139,11 +146,17 @@ class Selector:
         if choice is None:
             choice = self._measured(ways.step, task, measurable)
             if choice is None:
-                return ways
+                return self._without_refused(ways)
             keep = self.choices.remember if self._lacked_memory else self.choices.keep
             keep(key, choice)
         first = [_with_algorithm(each, choice.algorithm) for each in measurable if each.name == choice.name]
         return replace(ways, candidates=(*first, *ways.candidates))
+
+    def _without_refused(self, ways: Ways) -> Ways:
+        """Ways of which none could be measured, less those that would fail in every call; these are counted."""
+        for name, said in self._refused.items():
+            self._device.fallbacks.kernels[f"{ways.step.node.op.name}, {name}: {said}"] += 1
+        return replace(ways, candidates=tuple(each for each in ways.candidates if each.name not in self._refused))
 
     def _is_tuned(self, node: Node) -> bool:
         if self._tunes is not None:
@@ -170,21 +183,34 @@ class Selector:
         device = self._device
         self.measured += 1
         self._lacked_memory = False
+        self._refused = {}
         device.compiler.compile(kernel.kernel for each in candidates for kernel in _kernel_launches(each))
         seconds: dict[str, float] = {}
         best: tuple[float, str, Any] | None = None
         for candidate in candidates:
             if device.fails_to_compile(step, candidate):
                 continue
-            for algorithm, variant in self._tried(candidate):
-                found = self._seconds(task, variant)
-                if found is None:
-                    continue
+            for algorithm, found in self._times(task, candidate):
                 label = candidate.name if algorithm is None else f"{candidate.name} {json.dumps(algorithm)}"
                 seconds[label] = found
                 if best is None or found < best[0]:
                     best = found, candidate.name, algorithm
         return None if best is None else Choice(best[1], best[2], seconds)
+
+    def _times(self, task: Task, candidate: Candidate) -> Iterator[tuple[Any, float]]:
+        """The seconds that a candidate takes by each algorithm that can be run."""
+        refusals: list[Exception] = []
+        tried = self._tried(candidate)
+        for algorithm, variant in tried:
+            found = self._seconds(task, variant)
+            if isinstance(found, Exception):
+                refusals.append(found)
+            else:
+                yield algorithm, found
+        lacked_memory = any(isinstance(each, ResourceError) for each in refusals)
+        self._lacked_memory |= lacked_memory
+        if refusals and len(refusals) == len(tried) and not lacked_memory:
+            self._refused[candidate.name] = str(refusals[0]).partition("\n")[0]
 
     def _tried(self, candidate: Candidate) -> list[tuple[Any, Candidate]]:
         try:
@@ -192,16 +218,15 @@ class Selector:
         except UnsupportedError:
             return []  # the library has nothing for it
 
-    def _seconds(self, task: Task, candidate: Candidate) -> float | None:
-        """What a candidate takes, None if it cannot be run."""
+    def _seconds(self, task: Task, candidate: Candidate) -> float | Exception:
+        """What a candidate takes, or why it cannot be run."""
         refusals: tuple[type[BaseException], ...] = (*self._device.failures, CapgraphError)
         try:
             return Measurement(self._device, task, candidate).seconds()
         except refusals as error:
             explained = self._device.driver.explained(error)  # remembers a lost device
             self._device.driver.check()
-            self._lacked_memory |= isinstance(explained, ResourceError)
-            return None
+            return explained
 
 
 class Measurement:

@@ -40,11 +40,17 @@ def test_the_same_in_words(kept: Choices, capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == f"1 choices in {kept.folder}, 0 of them imported\n"
 
 
-def test_nothing_is_written_outside_of_the_folder(kept: Choices, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [{"../evil": CHOICE.as_json()}, {"a": 1}, [1]])
+def test_what_is_no_export_is_refused_and_nothing_is_written(
+    kept: Choices, content: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "choices.json"
-    file.write_text(json.dumps({"../evil": CHOICE.as_json()}))
-    assert main(["choices", "--import", str(file)]) == 0
-    assert not (kept.folder.parent / "evil.json").exists()
+    file.write_text(json.dumps(content))
+    assert main(["choices", "--import", str(file)]) == 1
+    said = capsys.readouterr().err
+    assert f"{file} cannot be imported: these are no exported choices" in said
+    assert "--export" in said
+    assert not kept.folder.parent.exists()
 
 
 @pytest.mark.parametrize("arguments", [["--import"], ["--export"]])

@@ -1,5 +1,6 @@
 """Choices between the ways of a step: measured once, kept, exported, and robust to damaged files."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from capgraph.ir.ops import native
 from capgraph.ir.plan import View
 from capgraph.ir.types import DType, TensorType
 
-from tests.executors.cuda.fake import fake_device, meanings, through_meaning
+from tests.executors.cuda.fake import FakeFailure, fake_device, meanings, through_meaning
 from tests.executors.cuda.solving import setting
 from tests.executors.cuda.test_executable import recorded
 from tests.executors.replay.programs import block, rows
@@ -88,9 +89,18 @@ def test_choices_travel(tmp_path: Path) -> None:
     assert there.take_over(here.export()) == 1
     assert Choices(tmp_path / "there").find("a" * 40) == Choice("quick", None, {"quick": 1e-6, "slow": 2e-6})
     assert there.export() == here.export()
-    for broken in ("no json", "[1]", '"text"', "[" * 100_000):
+
+
+def test_a_text_that_is_no_export_is_refused_as_a_whole(tmp_path: Path) -> None:
+    here, there = Choices(tmp_path / "here"), Choices(tmp_path / "there")
+    here.keep("a" * 40, Choice("quick", None, {"quick": 1e-6}))
+    whole = json.loads(here.export())
+    others = ({"a": 1}, {**whole, "../../a": whole["a" * 40]}, {**whole, "b" * 40: {"name": "quick"}})
+    for broken in ("no json", "[1]", '"text"', "[" * 100_000, *map(json.dumps, others)):
         with pytest.raises(InputError, match="no exported choices"):
             there.take_over(broken)
+    assert there.read_all() == 0
+    assert there.take_over("{}") == 0
 
 
 @pytest.mark.parametrize(
@@ -182,3 +192,37 @@ def test_a_way_that_does_not_compile_is_not_measured_but_counted(tmp_path: Path)
     assert gpu.fallbacks.kernels["fused, broken: error: broken"] == 1, gpu.fallbacks
     (choice,) = gpu.selector.choices._known.values()
     assert choice.seconds.keys() == {"slow", "quick"}
+
+
+@pytest.mark.parametrize("error", [InputError("no such launch"), FakeFailure("invalid argument")])
+def test_ways_that_the_device_refuses_leave_the_step_to_the_host(error: Exception, tmp_path: Path) -> None:
+    class Refused:
+        def __init__(self, _device: object, _task: object, _candidate: Candidate) -> None:
+            raise error
+
+    gpu = fake_device(tmp_path)
+    gpu.selector = Selector(gpu, Choices(tmp_path / "choices"))
+    with (
+        patch.object(lowering, "families_of", lambda _op: (two_ways,)),
+        patch.object(selection, "Measurement", Refused),
+    ):
+        program = recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]})
+        expected = EagerExecutor().compile(block()).run({"x": rows(4)})["y"]
+        np.testing.assert_allclose(program.run({"x": rows(4)})["y"], expected, rtol=1e-5)
+    fallbacks = [name for name in gpu.fallbacks.kernels if str(error) in name]
+    assert [name.partition(":")[0] for name in fallbacks] == ["fused, slow", "fused, quick"]
+    assert "none of its kernels runs here" in gpu.fallbacks.host_steps.values()
+    assert Choices(tmp_path / "choices").read_all() == 0
+
+
+def test_ways_that_nobody_had_memory_to_measure_stay_as_they_are(tmp_path: Path) -> None:
+    class Short:
+        def __init__(self, _device: object, _task: object, _candidate: Candidate) -> None:
+            raise ResourceError("no memory")
+
+    gpu = fake_device(tmp_path)
+    gpu.selector = Selector(gpu, Choices(tmp_path / "choices"))
+    with patch.object(lowering, "families_of", lambda _op: (two_ways,)), patch.object(selection, "Measurement", Short):
+        recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]}).run({"x": rows(4)})
+    assert not gpu.fallbacks.kernels
+    assert not gpu.fallbacks.host_steps
