@@ -44,11 +44,49 @@ def test_a_case_passes(suite: list[Case], name: str, executor: str) -> None:
     assert bool(outcome.remarks) is (executor == "ort")
 
 
-def test_what_onnxruntime_alone_passes_is_our_fault(suite: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = [case(suite, "test_add_cpu"), case(suite, "test_adagrad_cpu")]
-    outcomes = [Outcome(each.name, each.kind, "failed", error="wrong") for each in chosen]
-    assert [outcome.name for outcome in faults(outcomes, chosen)] == ["test_add_cpu"]
-    assert faults([Outcome("test_add_cpu", "Node", "passed")], chosen) == []
+WRONG = "AssertionError: Not equal to tolerance"
+PIECES = "1 session and 1 eager piece; 1 node of 2 run eagerly:"
+NO_SESSION = "0 sessions and 1 eager piece; 1 node of 1 run eagerly:"
+REFUSED, WRONG_BY_ITSELF = "test_adagrad_cpu", "test_maxunpool_export_with_output_shape_cpu"
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "remark", "is_ours"),
+    [
+        ("test_add_cpu", WRONG, conformance.WHOLE, True),  # ONNX Runtime alone passes it
+        (REFUSED, WRONG, conformance.WHOLE, True),  # the numbers are not its own
+        (REFUSED, WRONG, NO_SESSION, True),
+        (WRONG_BY_ITSELF, WRONG, conformance.WHOLE, False),
+        (WRONG_BY_ITSELF, WRONG, PIECES, False),
+        (WRONG_BY_ITSELF, WRONG, NO_SESSION, True),
+        (WRONG_BY_ITSELF, WRONG, "", True),  # another executor
+        (WRONG_BY_ITSELF, "ExecutionError: it broke", conformance.WHOLE, True),
+    ],
+)
+def test_only_wrong_numbers_of_onnxruntime_itself_are_its_own(
+    suite: list[Case], name: str, error: str, remark: str, is_ours: bool
+) -> None:
+    chosen = case(suite, name)
+    outcome = Outcome(name, chosen.kind, "failed", error=error, remarks=(remark,))
+    assert faults([outcome], [chosen]) == [outcome] * is_ours
+
+
+def test_what_passes_is_no_fault(suite: list[Case]) -> None:
+    assert faults([Outcome("test_add_cpu", "Node", "passed")], [case(suite, "test_add_cpu")]) == []
+
+
+@pytest.mark.parametrize("executor", ["ort", "auto", "eager"])
+def test_wrong_numbers_where_onnxruntime_refuses_fail_the_run(
+    executor: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = conformance.ProgramRep.evaluate
+
+    def off_by_one(self: conformance.ProgramRep, values: list[Any]) -> list[Any]:
+        return [result + 1 for result in right(self, values)]
+
+    monkeypatch.setattr(conformance.ProgramRep, "evaluate", off_by_one)
+    assert main(["--executor", executor, "-k", "test_(adagrad|momentum)_cpu", "-j", "1"]) == 1
+    assert capsys.readouterr().out.count("(ours)") == 2
 
 
 def test_onnxruntime_alone_runs_models_as_they_came(suite: list[Case]) -> None:
@@ -65,6 +103,7 @@ def test_pieces_are_counted() -> None:
         Outcome("b", "Node", "passed", remarks=("why", "0 sessions and 1 eager piece; 1 node of 1 run eagerly:")),
         Outcome("c", "Node", "passed", remarks=("why", "2 sessions and 1 eager piece; 1 node of 3 run eagerly:")),
         Outcome("d", "Node", "failed"),
+        Outcome("e", "Node", "passed", remarks=("3 calls: 2 replayed",)),  # another executor
     ]
     assert piece_counts(outcomes) == {"whole": 1, "eager": 1, "pieces": 1}
 
@@ -122,13 +161,16 @@ def test_no_case_gives_wrong_numbers_that_onnxruntime_alone_does_not_give(
     assert counts["eager"] + counts["pieces"] > 5  # what ONNX Runtime cannot run, counted
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("executor", ["ort", "auto"])
+def test_the_command(
+    executor: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("ONNX_HOME", raising=False)
     out = tmp_path / "found" / "conformance.json"
-    assert main(["--executor", "ort", "-k", "test_(abs|adagrad)_cpu", "-j", "1", "--out", str(out)]) == 0
+    assert main(["--executor", executor, "-k", "test_(abs|adagrad)_cpu", "-j", "1", "--out", str(out)]) == 0
     text = capsys.readouterr().out
     assert "passed: 1 whole, 1 eager" in text
-    assert [outcome["status"] for outcome in json.loads(out.read_text())["ort"]] == ["passed", "passed"]
+    assert [outcome["status"] for outcome in json.loads(out.read_text())[executor]] == ["passed", "passed"]
 
 
 def test_every_executor_in_one_report(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
