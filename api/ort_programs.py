@@ -1,6 +1,6 @@
 """Programs on a GPU through ONNX Runtime for `capgraph.optimize`: sessions as pieces, planned and recorded like all."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -20,36 +20,44 @@ from .executors.replay.modes import CaptureMode, InputPolicy
 from .executors.replay.options import ReplayOptions
 from .executors.replay.safety import Analysis
 from .ir.errors import UnsupportedError
-from .ir.graph import Graph, Node
+from .ir.graph import Graph
 from .ir.plan import Plan
 from .ir.target import Target
 from .passes.planning.padding import mask_padding, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
+from .recording import capture_policy
+
+KEPT_OUTSIDE = "the policy keeps it outside of recorded graphs"
+"""The remark on nodes that the user wants outside."""
 
 
 class SessionPlanner:
-    """Plans graphs whose pieces are sessions on `provider`. A graph is cut once, for all sizes."""
+    """Plans graphs whose pieces are sessions on `provider`.
+
+    A graph is cut once for each set of ops that is kept outside, whatever its sizes; each cut has sessions of its own.
+    """
 
     def __init__(self, device: OrtDevice, provider: Provider, options: ReplayOptions) -> None:
         self.remarks: list[str] = []
         self._device = device
         self._provider = provider
         self._options = options
-        self._cut: dict[Graph, Graph] = {}
+        self._cuts: dict[tuple[Graph, frozenset[str]], Graph] = {}
 
     def of(self, graph: Graph) -> Planner:
         """The planner of one graph."""
         return partial(self._plan, graph)
 
     def eagerly_of(self, graph: Graph) -> SizedPlanner:
-        """The planner of one graph with nothing recorded."""
+        """The planner of one graph with nothing recorded, in the same pieces as with recordings at these sizes."""
         return lambda sizes: self._plan(graph, sizes, CaptureMode.NONE)
 
     def _plan(self, graph: Graph, sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
         backend = self._device.backend
+        policy = capture_policy(self._options, self._options.mode, sizes)
         return make_plan(
-            self._in_pieces(graph),
+            self._in_pieces(graph, policy.keep_outside),
             sizes,
             ORT_ON_CUDA,
             CapturePolicy(captures=mode is not CaptureMode.NONE, min_kernels=0),
@@ -58,20 +66,21 @@ class SessionPlanner:
             captures=backend.captures,
         )
 
-    def _in_pieces(self, graph: Graph) -> Graph:
-        found = self._cut.get(graph)
+    def _in_pieces(self, graph: Graph, outside: frozenset[str]) -> Graph:
+        kept = {node: KEPT_OUTSIDE for node in graph.nodes if node.op.name in outside}
+        names = frozenset(node.op.name for node in kept)
+        found = self._cuts.get((graph, names))
         if found is None:
-            program = in_sessions(graph, self._provider, _kept(graph, self._options))
+            program = in_sessions(graph, self._provider, kept)
             self._device.sessions.update(program.sessions)
-            self.remarks += [line for line in program.remarks if line not in self.remarks]
-            found = self._cut[graph] = program.graph
+            self._note(program.remarks, names)
+            found = self._cuts[graph, names] = program.graph
         return found
 
-
-def _kept(graph: Graph, options: ReplayOptions) -> dict[Node, str]:
-    """The nodes that the user wants outside; at all sizes, for pieces serve all."""
-    names = options.keep_outside or ()
-    return {node: "the policy keeps it outside of recorded graphs" for node in graph.nodes if node.op.name in names}
+    def _note(self, remarks: Sequence[str], outside: frozenset[str]) -> None:
+        head, *lines = remarks
+        head = f"with {', '.join(sorted(outside))} kept outside: {head}" if outside else head
+        self.remarks += [line for line in (head, *lines) if line not in self.remarks]
 
 
 def ort_graph_executor(device: str, options: ReplayOptions, level: int) -> Executor:

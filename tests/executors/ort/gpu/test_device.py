@@ -19,7 +19,7 @@ from capgraph.passes.numeric import difference
 
 from tests.executors.cuda.fake import GpuArray
 from tests.executors.ort.gpu.on_host import inputs, played, program
-from tests.executors.ort.gpu.texts import LOOPED, SPARSE, UNKNOWN, WHOLE
+from tests.executors.ort.gpu.texts import ATTENTION, LOOPED, SPARSE, UNKNOWN, WHOLE
 from tests.strategies.graphs import random_graph, random_inputs
 
 
@@ -144,6 +144,26 @@ def test_ops_that_the_user_keeps_outside_cut_a_graph(tmp_path: Path):
     made = check(parse(WHOLE), tmp_path, [4, 4], dynamic={"B": (4, 4)}, keep_outside=["gelu"])
     assert made.stats().buckets[0].pieces == 2
     assert any("gelu" in line and "policy" in line for line in made.remarks)
+
+
+def test_ops_are_kept_outside_at_the_sizes_for_which_their_condition_holds(tmp_path: Path):
+    keep = {"gelu": lambda sizes: sizes["B"] > 4, "layer_norm": lambda sizes: sizes["B"] > 100}
+    options = {"dynamic": {"B": (1, 8)}, "buckets": {"B": [2, 4, 8]}, "keep_outside": keep}
+    made = check(parse(WHOLE), tmp_path, [8, 8, 4, 4, 2, 2], **options)
+    assert {bucket.sizes[0][1]: bucket.pieces for bucket in made.stats().buckets} == {2: 1, 4: 1, 8: 2}
+    assert made.stats().counters.replayed_calls == 3
+    assert "1 piece in sessions of ONNX Runtime; 0 nodes outside" in made.remarks
+    assert "with gelu kept outside: 2 pieces in sessions of ONNX Runtime; 1 nodes outside" in made.remarks
+    assert len(made._inner._device.sessions) == 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("mode", "pieces", "outside"), [("full", 1, 0), ("full_and_piecewise", 1, 0), ("piecewise", 2, 1)]
+)
+def test_attention_stays_outside_in_mode_piecewise_alone(mode: str, pieces: int, outside: int, tmp_path: Path):
+    made = check(parse(ATTENTION), tmp_path, [4, 4], mode=mode, dynamic={"B": (4, 4)})
+    assert made.stats().buckets[0].pieces == pieces
+    assert sum("attention" in line and "policy" in line for line in made.remarks) == outside
 
 
 def test_a_session_that_fails_where_numpy_does_not_is_not_used_again(tmp_path: Path):

@@ -55,3 +55,11 @@ graph @lacking(%x: f32[B, 8]) {
   return %y
 }
 """
+ATTENTION = """
+graph @attention(%q: f32[B, 2, 4, 8], %k: f32[B, 2, 4, 8], %v: f32[B, 2, 4, 8]) {
+  %r: f32[B, 2, 4, 8] = relu(%q)
+  %s: f32[B, 2, 4, 8] = attention(%r, %k, %v, _, _) {scale = 0.5}
+  %y: f32[B, 2, 4, 8] = relu(%s)
+  return %y
+}
+"""
