@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .capture_options import replay_options
 from .executors.base import Executor
 from .executors.replay.options import ReplayOptions
 from .ir.errors import UnsupportedError
@@ -11,8 +12,8 @@ from .ir.verify import verify as verify_graph
 from .passes.catalog import launch_pipeline, level_pipeline
 from .passes.pipeline import CHECKS, Pipeline
 from .program import Program
-from .recording import graph_executor, ort_executor_on_gpu, replay_options
-from .selection import HostOptions, check_threads, choose_executor, is_cuda
+from .recording import graph_executor, ort_executor_on_gpu
+from .selection import HostOptions, check_names, check_threads, choose_executor, is_cuda
 from .sources import Examples, LoadedModel, Model, load_model
 
 _MODES = ("none", "full", "piecewise", "full_and_piecewise")
@@ -113,6 +114,9 @@ class Choices:
         level = self.level
         if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= _HIGHEST_LEVEL:
             raise UnsupportedError(f"level={level!r} is not known", remedy=f"an integer from 0 to {_HIGHEST_LEVEL}")
+        if self.tune is not None and not isinstance(self.tune, bool):
+            raise UnsupportedError(f"tune={self.tune!r} is not known", remedy="True, False, or None")
+        check_names(self.executor, self.device)
         check_threads(self.threads, self.executor, self.device)
         self.executor_with(self._options())
 

@@ -1,9 +1,8 @@
 """The executor "graph" for `capgraph.optimize`: planning, padding proofs and a device, put together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from .executors.base import Executor
 from .executors.eager import EagerExecutor
@@ -12,18 +11,16 @@ from .executors.host.kernels import scratch_bytes
 from .executors.host.moving import FRESH_BYTES
 from .executors.replay.dispatcher import Planner
 from .executors.replay.executor import ReplayExecutor
-from .executors.replay.modes import Beyond, CaptureMode, InputPolicy
-from .executors.replay.options import ReplayOptions, SizeCondition, at_all_sizes
+from .executors.replay.modes import CaptureMode
+from .executors.replay.options import ReplayOptions, SizeCondition
 from .executors.replay.safety import Analysis
 from .ir.errors import InputError, UnsupportedError
 from .ir.graph import Graph
-from .ir.ops import OPS
 from .ir.plan import Plan
 from .ir.target import HOST, Target
 from .passes.planning.padding import mask_padding, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
-from .progress import Progress
 from .selection import check_device, is_cuda
 
 _PIECEWISE = CapturePolicy(keep_outside=frozenset({"attention"}))
@@ -91,71 +88,3 @@ def _outside(conditions: Mapping[str, SizeCondition], sizes: Mapping[str, int]) 
     except KeyError as error:
         known = ", ".join(sizes) or "none"
         raise InputError(f"keep_outside asks for the size {error}", remedy=f"the dims are: {known}") from None
-
-
-def replay_options(
-    *,
-    mode: str,
-    dynamic: Mapping[str, tuple[int, int]] | None,
-    buckets: Mapping[Any, Sequence[Any]] | None,
-    strict: bool,
-    capture: Mapping[str, Any] | None,
-) -> ReplayOptions:
-    """The options of `optimize` as the executor takes them. Raises `UnsupportedError` for one that is unknown."""
-    given = {"progress": CaptureLine(), **(capture or {})}
-    known = ReplayOptions.__dataclass_fields__.keys() - {"mode", "dynamic", "buckets", "strict"}
-    for name in given:
-        if name not in known:
-            raise UnsupportedError(
-                f"capture has no option {name!r}", remedy=f"its options are: {', '.join(sorted(known))}"
-            )
-    if "beyond" in given:
-        given["beyond"] = _member(Beyond, "beyond", given["beyond"])
-    if "inputs" in given:
-        given["inputs"] = {name: _member(InputPolicy, name, policy) for name, policy in given["inputs"].items()}
-    if given.get("keep_outside") is not None:
-        given["keep_outside"] = _conditions(given["keep_outside"])
-    return ReplayOptions(
-        mode=_member(CaptureMode, "mode", mode), dynamic=dynamic or {}, buckets=buckets or {}, strict=strict, **given
-    )
-
-
-def _conditions(given: Any) -> dict[str, SizeCondition]:
-    """What `keep_outside` says: names, or names with functions of the sizes."""
-    if isinstance(given, str):
-        given = [given]
-    found: dict[str, SizeCondition] = dict(given) if isinstance(given, Mapping) else dict.fromkeys(given, at_all_sizes)
-    for name, holds in found.items():
-        if not isinstance(name, str) or name not in OPS:
-            raise UnsupportedError(f"keep_outside names {name!r}, which is no op", remedy="name ops, such as attention")
-        if not callable(holds):
-            raise UnsupportedError(
-                f"keep_outside has {holds!r} for {name}", remedy="a function of the sizes: lambda sizes: sizes['T'] > 1"
-            )
-    return found
-
-
-class CaptureLine:
-    """A line on the terminal that counts the buckets which are captured up front."""
-
-    def __init__(self) -> None:
-        self._line: Progress | None = None
-
-    def __call__(self, done: int, total: int, what: str) -> None:
-        """See `ReplayOptions.progress`."""
-        if self._line is None:
-            self._line = Progress("capturing", total)
-            self._line.__enter__()
-        elif done < total:
-            self._line.advance(f"capturing {what}")
-        if done == total:
-            self._line.__exit__(None, None, None)
-            self._line = None
-
-
-def _member(choices: Any, name: str, value: Any) -> Any:
-    try:
-        return choices(value)
-    except ValueError:
-        known = ", ".join(repr(each.value) for each in choices)
-        raise UnsupportedError(f"{name}={value!r} is not known", remedy=f"one of {known}") from None

@@ -1,8 +1,9 @@
 """The executor "graph": plans, records and replays, on whatever device it is given."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from ...ir.errors import InputError
 from ...ir.graph import Graph
 from ...ir.target import Target
 from ..base import Executor
@@ -44,6 +45,7 @@ class ReplayExecutor:
         symbols = input_symbols(graph)
         ranges = checked_ranges(self._options.dynamic, symbols)
         padded = padded_graph(graph, dims_between(make_buckets(ranges, self._options.buckets), ranges), self._analysis)
+        _check_names(self._options.inputs, graph)
         options = replace(self._options, inputs={**self._options.inputs, **_copied(padded)})
         router = Router(padded, symbols, options)
         states = StoredStates(graph, checked_store(graph, options.states))
@@ -52,6 +54,17 @@ class ReplayExecutor:
         if options.up_front:
             made.capture_all()
         return made
+
+
+def _check_names(policies: Mapping[str, InputPolicy], graph: Graph) -> None:
+    names = [value.name for value in graph.inputs]
+    unknown = [name for name in policies if name and name not in names]
+    if unknown:
+        raise InputError(
+            f"capture gives a policy for the input {unknown[0]!r}, which there is not",
+            where=f"graph {graph.name}",
+            remedy=f'the inputs are: {", ".join(names) or "none"}; "" stands for all others',
+        )
 
 
 def _copied(padded: PaddedGraph) -> dict[str, InputPolicy]:

@@ -1,9 +1,6 @@
-import io
-
 import capgraph
 import numpy as np
 import pytest
-from capgraph.recording import CaptureLine, replay_options
 
 from tests.api.models import affine
 
@@ -38,40 +35,8 @@ def test_a_dim_that_is_not_there_is_refused() -> None:
         capgraph.optimize(affine(), executor="graph", dynamic={"nope": (1, 2)})
 
 
-def test_options_of_capture_are_checked() -> None:
-    made = replay_options(
-        mode="piecewise", dynamic=None, buckets=None, strict=True, capture={"beyond": "exact", "inputs": {"x": "copy"}}
-    )
-    assert (made.mode.value, made.beyond.value, made.inputs["x"].value) == ("piecewise", "exact", "copy")
-    assert made.strict
-    for capture in ({"beyond": "later"}, {"inputs": {"x": "teleport"}}, {"size": 1}):
-        with pytest.raises(capgraph.UnsupportedError):
-            replay_options(mode="full", dynamic=None, buckets=None, strict=False, capture=capture)
-
-
-def test_ops_are_kept_outside_by_name_or_by_size() -> None:
-    made = replay_options(mode="full", dynamic=None, buckets=None, strict=False, capture={"keep_outside": ["add"]})
-    assert made.keep_outside is not None
-    assert made.keep_outside["add"]({})
-    for wrong in ("no_such_op", {"add": True}, [3]):
-        with pytest.raises(capgraph.UnsupportedError, match="keep_outside"):
-            replay_options(mode="full", dynamic=None, buckets=None, strict=False, capture={"keep_outside": wrong})
-
-
 def test_a_condition_on_a_size_that_is_not_there_is_an_error_that_names_it() -> None:
     capture = {"keep_outside": {"add": lambda sizes: sizes["nope"] > 1}}
     program = capgraph.optimize(affine(), executor="graph", dynamic=affine_dims(), capture=capture)
     program.run({"x": np.ones((3, 3), np.float32)})
     assert "keep_outside asks for the size 'nope'" in program.stats().refused[0]
-
-
-def test_capturing_up_front_counts_on_the_terminal() -> None:
-    line = CaptureLine()
-    shown = io.StringIO()
-    shown.isatty = lambda: True  # type: ignore[method-assign]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.stderr", shown)
-        for done, what in enumerate(["B = 4", "B = 2", ""]):
-            line(done, 2, what)
-    assert "capturing B = 2 1/2" in shown.getvalue()
-    assert shown.getvalue().endswith("\r\x1b[2K")

@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from capgraph.capture_options import replay_options
 from capgraph.cuda_programs import eager_on, graphs_on
 from capgraph.executors.cuda import device, lowering
 from capgraph.executors.cuda.device import CudaDevice
@@ -24,7 +25,7 @@ from capgraph.ir.graph import Graph
 from capgraph.ir.op import Trait
 from capgraph.passes.exactness import Exactness
 from capgraph.passes.numeric import difference
-from capgraph.recording import capture_policy, replay_options
+from capgraph.recording import capture_policy
 
 from tests.executors.cuda.fake import (
     FakeArrays,

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from capgraph.capture_options import replay_options
 from capgraph.cuda_programs import graphs_on
 from capgraph.executors.cuda.arrays import DeviceArray
 from capgraph.executors.cuda.executable import CudaExecutable
@@ -15,7 +16,7 @@ from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Array
 from capgraph.ir.errors import InputError
 from capgraph.ir.graph import Graph
-from capgraph.recording import capture_policy, replay_options
+from capgraph.recording import capture_policy
 
 from tests.executors.cuda.fake import FakeDriver, GpuArray, fake_device, gpu_arrays, meanings
 

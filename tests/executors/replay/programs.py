@@ -3,10 +3,11 @@
 from typing import Any
 
 import numpy as np
+from capgraph.capture_options import replay_options
 from capgraph.executors.replay.executable import ReplayExecutable
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
-from capgraph.recording import graph_executor, replay_options
+from capgraph.recording import graph_executor
 
 F32 = np.float32
 

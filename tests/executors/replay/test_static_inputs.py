@@ -67,6 +67,12 @@ def test_a_new_address_is_refused_on_request() -> None:
     assert made.stats().counters.input_refusals == 2
 
 
+def test_a_policy_for_an_input_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InputError, match="a policy for the input 'nope'") as caught:
+        compiled(weighted(), dynamic={"B": (1, 4)}, inputs={"nope": "copy", "": "copy"})
+    assert "x, w" in (caught.value.remedy or "")
+
+
 def test_a_padded_call_cannot_be_read_in_place() -> None:
     made = program("refuse")
     w = rows(4, 9)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from capgraph.capture_options import replay_options
 from capgraph.executors.ort.gpu.device import OrtDevice
 from capgraph.executors.ort.gpu.executable import OneThread
 from capgraph.executors.ort.gpu.provider import Provider
 from capgraph.ir.graph import Graph
 from capgraph.ort_programs import sessions_on
-from capgraph.recording import replay_options
 
 from tests.executors.cuda.fake import fake_device, gpu_arrays, meanings
 
