@@ -40,6 +40,15 @@ _EXECUTORS: dict[str, Callable[[HostOptions], Executor]] = {"ort": _ort, "eager"
 _HOST_NAMES = ("auto", "host")
 
 
+def check_names(executor: str, device: str) -> None:
+    """Raises `UnsupportedError` for an executor or a device that is given by something else than its name."""
+    for option, value in {"executor": executor, "device": device}.items():
+        if not isinstance(value, str):
+            raise UnsupportedError(
+                f"{option}={value!r} is no name", remedy=f'pass the name: {option}="auto", or str() of a torch.device'
+            )
+
+
 def is_cuda(device: str) -> bool:
     """Whether a device's name means a GPU."""
     return device == "cuda" or device.startswith("cuda:")
