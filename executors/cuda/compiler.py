@@ -69,8 +69,8 @@ class Compiler:
 
     def _find(self, text: str) -> bool:
         module = self._kept.find(self._key(text))
-        if module is None:
-            return False
+        if module is None or symbol_of(text).encode() not in module.code:
+            return False  # a module that is whole, but another one than the kernel's, would never be made again
         self.counters.found += 1
         self._done[text] = Compiled(module, symbol_of(text))
         return True

@@ -76,6 +76,19 @@ def test_one_that_fails_does_not_take_its_group_along(tmp_path: Path) -> None:
     assert all(isinstance(made[kernel.text], Compiled) for kernel in (kernels[0], kernels[2]))
 
 
+def test_a_kernel_that_names_another_ones_module_is_made_again(tmp_path: Path) -> None:
+    for factor in (1, 2):
+        Compiler(90, KernelCache(tmp_path)).compile([scaling(factor)])
+    first, second = (tmp_path / "kernels").iterdir()
+    first.write_bytes(second.read_bytes())
+    for compiled in (1, 0):
+        again = Compiler(90, KernelCache(tmp_path))
+        for made in again.compile([scaling(1), scaling(2)]).values():
+            assert isinstance(made, Compiled)
+            assert made.symbol.encode() in made.module.code
+        assert (again.counters.compiled, again.counters.found) == (compiled, 2 - compiled)
+
+
 def test_damage_on_disk_is_repaired(tmp_path: Path) -> None:
     Compiler(90, KernelCache(tmp_path)).compile([scaling(1)])
     (entry,) = (tmp_path / "modules").iterdir()
