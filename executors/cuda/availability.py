@@ -1,11 +1,14 @@
 """Whether CUDA can be used here, and what is in the way: packages, driver, device."""
 
+import re
 from functools import cache
 from typing import NamedTuple
 
 from ...ir.errors import UnsupportedError
 
 _INSTALL = 'pip install "capgraph[cuda13]" (or cuda12)'
+
+_NAME = re.compile(r"cuda(:(?P<index>[0-9]{1,9}))?")
 
 
 class Problem(NamedTuple):
@@ -66,8 +69,9 @@ def checked_index(device: str) -> int:
         raise UnsupportedError(f"device={device!r} cannot be used: {problem.text}", remedy=problem.remedy)
     import cupy
 
-    _, _, number = device.partition(":")
+    found = _NAME.fullmatch(device)
+    index = int(found["index"] or 0) if found else -1
     count = cupy.cuda.runtime.getDeviceCount()
-    if (number and not number.isdigit()) or int(number or 0) >= count:
+    if not 0 <= index < count:
         raise UnsupportedError(f"there is no {device!r}", remedy=f"the devices are cuda:0 to cuda:{count - 1}")
-    return int(number or 0)
+    return index

@@ -19,16 +19,25 @@ from pathlib import Path
 FOLDER_VARIABLE = "CAPGRAPH_CACHE"
 """The environment variable that names the folder of all caches."""
 
+NOWHERE = Path(os.devnull) / "capgraph"
+"""What cannot become a folder: nothing is kept there, and nothing is found."""
+
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def cache_folder() -> Path:
-    """Where caches are kept: `$CAPGRAPH_CACHE`, else `capgraph` in the user's folder for caches."""
+    """Where caches are kept: `$CAPGRAPH_CACHE`, else `capgraph` in the user's folder for caches.
+
+    `NOWHERE` for users without a home: in a folder that others may write to, kernels could be somebody else's.
+    """
     given = os.environ.get(FOLDER_VARIABLE)
     if given:
         return Path(given)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "capgraph"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "capgraph"
+    except RuntimeError:  # neither $HOME nor an entry of the user
+        return NOWHERE
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """What is said where there is no GPU."""
 
+import re
 import sys
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
@@ -110,7 +111,7 @@ def test_what_is_in_the_way_is_said_before_a_program_is_made(
 def test_devices_are_numbered_from_0(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", played(13010, 13000, 2))
     assert [checked_index(name) for name in ("cuda", "cuda:0", "cuda:1")] == [0, 0, 1]
-    for name in ("cuda:2", "cuda:x", "cuda:-1"):
-        with pytest.raises(UnsupportedError, match=f"there is no '{name}'") as raised:
+    for name in ("cuda:2", "cuda:x", "cuda:-1", "cuda:\u00b2", "cuda0", "cuda:", "cuda:0:1", f"cuda:{'9' * 5000}"):
+        with pytest.raises(UnsupportedError, match=re.escape(f"there is no {name!r}")) as raised:
             checked_index(name)
         assert "cuda:0 to cuda:1" in str(raised.value)

@@ -6,7 +6,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from capgraph.executors.cuda.cache import KernelCache, Module, cache_folder, write_file
+from capgraph.executors.cuda.cache import NOWHERE, KernelCache, Module, cache_folder, write_file
+from capgraph.executors.cuda.selection import Choice, Choices
 
 KEYS = [f"{index:064x}" for index in range(3)]
 
@@ -101,3 +102,20 @@ def test_the_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.delenv("CAPGRAPH_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "capgraph"
+
+
+def test_who_has_no_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CAPGRAPH_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with patch.object(Path, "home", side_effect=RuntimeError("Could not determine home directory.")):
+        folder = cache_folder()
+        monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
+        assert cache_folder() == Path("/elsewhere/capgraph")
+    assert folder == NOWHERE
+    cache, choices = KernelCache(folder / "kernels"), Choices(folder / "choices")
+    cache.keep(KEYS, Module.of(b"code"))
+    assert cache.find(KEYS[0]) is None
+    assert cache.damaged == 0
+    choices.keep("a" * 40, Choice("quick", None, {}))
+    assert choices.find("a" * 40) is not None, "what was measured is known to the process"
+    assert Choices(folder / "choices").read_all() == 0
