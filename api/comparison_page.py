@@ -35,6 +35,7 @@ def page(found: ExecutorComparison) -> str:
         "<h2>Outputs</h2>",
         _output_table(found.results),
         _remark_lists(found.results),
+        _skipped_list(found.skipped),
     )
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
     return f'<!doctype html>\n<html lang="en">\n<head>{head}</head>\n<body>\n{"".join(parts)}\n</body>\n</html>\n'
@@ -100,6 +101,13 @@ def _remark_lists(results: Iterable[ExecutorResult]) -> str:
             lines = "".join(f"<li>{escape(remark)}</li>" for remark in result.remarks)
             parts.append(f"<h2>{escape(result.executor)}</h2><ul>{lines}</ul>")
     return "".join(parts)
+
+
+def _skipped_list(skipped: Sequence[ExecutorResult]) -> str:
+    if not skipped:
+        return ""
+    lines = (f"{each.executor}: {each.problem}{f' (try: {each.remedy})' if each.remedy else ''}" for each in skipped)
+    return f"<h2>Skipped</h2><ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:

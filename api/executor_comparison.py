@@ -75,13 +75,17 @@ class ExecutorResult:
 
 @dataclass(frozen=True)
 class ExecutorComparison:
-    """What `compare` found, in the order in which executors were asked for; `sizes` has the largest of each symbol."""
+    """What `compare` found, in the order in which executors were asked for; `sizes` has the largest of each symbol.
+
+    `skipped` are the executors that nobody asked for and that cannot run here, each with its problem and remedy.
+    """
 
     model: str
     sizes: dict[str, int]
     inputs: int
     runs: int
     results: tuple[ExecutorResult, ...] = field(default_factory=tuple)
+    skipped: tuple[ExecutorResult, ...] = ()
 
 
 def compare(
@@ -100,7 +104,7 @@ def compare(
     An executor is named as in `optimize`, followed by "@" and a device where that is not "auto": "ort@cuda".
     `inputs` are sets of NumPy arrays by name; by default `draws` sets are drawn, for which `sizes` gives symbolic dims
     (others are small). The runs that are timed take turns, so that all executors meet the same state of the machine.
-    An executor that cannot run is a result with its problem.
+    An executor that was asked for and cannot run is a result with its problem; others that cannot are `skipped`.
 
     Raises `InputError` when there is nothing to run on, `UnsupportedError` for a model that draws random numbers, and
     what the reference raises when it cannot run the model on these inputs.
@@ -113,7 +117,8 @@ def compare(
         raise InputError("there is no set of inputs", remedy="leave inputs out to draw some")
     expected = [_reference(graph, each) for each in given]
     _refuse_random(graph, given[0], expected[0])
-    names = executors or [_name(target) for target in targets() if target.is_available]
+    known = [] if executors else targets()
+    names = executors or [_name(target) for target in known if target.is_available]
     ranges = _ranges(graph, given)
     trials = [_Trial(name, model, level, ranges if _records(name) else None) for name in names]
     for trial in trials:
@@ -127,6 +132,7 @@ def compare(
         len(given),
         runs,
         tuple(trial.finish() for trial in trials),
+        tuple(_skipped(target) for target in known if not target.is_available),
     )
 
 
@@ -141,6 +147,10 @@ def _check_arguments(executors: object, inputs: object, draws: int, runs: int) -
 
 def _name(target: Target) -> str:
     return target.executor if target.device == HOST.device else f"{target.executor}@{target.device}"
+
+
+def _skipped(target: Target) -> ExecutorResult:
+    return ExecutorResult(_name(target), target.device, target.problem, target.remedy)
 
 
 def _records(executor: str) -> bool:

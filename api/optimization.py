@@ -13,7 +13,7 @@ from .passes.catalog import launch_pipeline, level_pipeline
 from .passes.pipeline import CHECKS, Pipeline
 from .program import Program
 from .recording import graph_executor, ort_executor_on_gpu
-from .selection import HostOptions, check_names, check_threads, choose_executor, is_cuda
+from .selection import HostOptions, check_names, check_threads, choose_executor, is_cuda, passed_over
 from .sources import Examples, LoadedModel, Model, load_model
 
 _MODES = ("none", "full", "piecewise", "full_and_piecewise")
@@ -132,12 +132,13 @@ class Choices:
             verify_graph(loaded.graph)
         passes = pipeline_for(self.level, "host" if self._is_ort_on_gpu else self.device)
         report = passes.run(loaded.graph, check=self.verify)
-        facts: dict[str, Any] = {"level": self.level, "strict": self.strict, "report": report}
+        notes = (*loaded.notes, *passed_over(self.executor, self.device))
+        facts: dict[str, Any] = {"level": self.level, "strict": self.strict, "notes": notes, "report": report}
         if loaded.torch is not None:
             from .torch_program import TorchProgram
 
             return TorchProgram(loaded.torch, chosen, **facts)
-        return Program(loaded.graph, chosen, notes=loaded.notes, **facts)
+        return Program(loaded.graph, chosen, **facts)
 
     @property
     def _is_ort_on_gpu(self) -> bool:

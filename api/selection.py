@@ -1,6 +1,7 @@
 """Which executors there are, which of them can run here, and which one a program gets."""
 
 from collections.abc import Callable
+from itertools import takewhile
 from typing import NamedTuple
 
 from .executors.base import Executor
@@ -83,6 +84,17 @@ def targets() -> list[Target]:
 
 def _first_available() -> str:
     return next(name for name, make in _EXECUTORS.items() if make(HostOptions()).target().is_available)
+
+
+def passed_over(executor: str, device: str) -> tuple[str, ...]:
+    """What kept "auto" from the executors that it would rather have taken, with remedies; empty for other choices."""
+    if executor != "auto" or is_cuda(device):
+        return ()
+    tried = (make(HostOptions()).target() for make in _EXECUTORS.values())
+    better = takewhile(lambda target: not target.is_available, tried)
+    return tuple(
+        f'executor="auto" passed over {target.executor!r}: {target.problem} (try: {target.remedy})' for target in better
+    )
 
 
 def choose_executor(

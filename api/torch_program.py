@@ -55,9 +55,10 @@ class TorchProgram(Program):
         *,
         level: int = 0,
         strict: bool = False,
+        notes: Sequence[str] = (),
         report: PipelineReport | None = None,
     ) -> None:
-        super().__init__(model.graph, executor, level=level, strict=strict, notes=model.notes, report=report)
+        super().__init__(model.graph, executor, level=level, strict=strict, notes=notes, report=report)
         self._model = model
         self._on_gpu = is_cuda(self.target.device)
         held = getattr(self._executable, "options", None)

@@ -117,6 +117,8 @@ def comparison_text(found: "ExecutorComparison") -> str:
     parts += [
         f"{result.executor} cannot run: {result.problem}{_remedy(result)}" for result in found.results if result.problem
     ]
+    if found.skipped:
+        parts.append("\n".join(f"skipped {each.executor}: {each.problem}{_remedy(each)}" for each in found.skipped))
     return "\n\n".join(parts)
 
 

@@ -29,7 +29,10 @@ def test_no_executor_that_ran_is_no_bar() -> None:
 
 
 def test_the_page_stands_alone_and_escapes_names() -> None:
-    text = page(ExecutorComparison("<net>", {"batch": 3}, 2, 20, RESULTS))
+    skipped = ExecutorResult("ort", "host", "not <there>", "install it")
+    text = page(ExecutorComparison("<net>", {"batch": 3}, 2, 20, RESULTS, (skipped,)))
+    assert "<li>ort: not &lt;there&gt; (try: install it)</li>" in text
+    assert "Skipped" not in page(ExecutorComparison("net", {}, 2, 20, RESULTS))
     assert "<h1>Executors on &lt;net&gt;</h1>" in text
     assert "cannot run: no &lt;GPU&gt;" in text
     assert "y&lt;1&gt;" in text

@@ -48,6 +48,15 @@ def test_an_executor_that_cannot_run_is_a_result() -> None:
     assert eager.is_close
 
 
+def test_executors_that_nobody_asked_for_and_that_cannot_run_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capgraph.executors.ort.executor.problem_here", lambda: ("both are installed", "choose one"))
+    found = capgraph.compare(affine(), runs=1)
+    assert [result.executor for result in found.results][:2] == ["eager", "graph"]
+    first = found.skipped[0]
+    assert (first.executor, first.problem, first.remedy) == ("ort", "both are installed", "choose one")
+    assert capgraph.compare(affine(), ["eager"], runs=1).skipped == ()
+
+
 def test_an_executor_that_fails_while_running_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_self: Any, _inputs: Any) -> dict[str, Any]:
         raise capgraph.ExecutionError("it broke", where="%y", remedy="mend it")

@@ -1,8 +1,10 @@
 import pytest
+from capgraph import optimize
 from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.ort.executor import OrtExecutor
 from capgraph.ir.errors import UnsupportedError
-from capgraph.selection import HostOptions, choose_executor, targets
+from capgraph.ir.parser import parse
+from capgraph.selection import HostOptions, choose_executor, passed_over, targets
 
 
 @pytest.mark.parametrize(
@@ -20,6 +22,17 @@ def test_without_onnxruntime_eager_is_chosen(monkeypatch: pytest.MonkeyPatch) ->
         choose_executor("auto", "auto", options=HostOptions(threads=1))
     with pytest.raises(UnsupportedError, match="install it"):
         choose_executor("ort", "host")
+
+
+def test_what_auto_passed_over_is_told_by_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = parse("graph @main(%x: f32[2]) { %y: f32[2] = relu(%x) return %y }")
+    assert "passed over" not in optimize(graph).explain()
+    monkeypatch.setattr("capgraph.executors.ort.executor.problem_here", lambda: ("not installed", "install it"))
+    note = "executor=\"auto\" passed over 'ort': not installed (try: install it)"
+    assert f"note: {note}" in optimize(graph).explain()
+    assert passed_over("auto", "host") == (note,)
+    assert passed_over("eager", "host") == ()  # that is what was asked for
+    assert passed_over("auto", "cuda") == ()
 
 
 def test_onnxruntime_is_told_how_many_threads_to_take() -> None:

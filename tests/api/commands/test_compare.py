@@ -32,6 +32,14 @@ def test_an_executor_that_cannot_run_fails_the_command_after_the_others(
     assert "cannot run: moon, ort@cuda:99" in captured.err
 
 
+def test_what_is_skipped_is_listed_and_fails_nothing(
+    path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("capgraph.executors.ort.executor.problem_here", lambda: ("both are installed", "choose one"))
+    assert main(["compare", path, "--runs", "1"]) == 0
+    assert "skipped ort: both are installed (try: choose one)" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("names", ["", ",", "eager,,ort"])
 def test_names_that_are_empty_make_no_sense(names: str, path: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
