@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,16 +39,35 @@ class Signature:
         self._defaults = dict(graph.defaults)
         self._is_static = all(isinstance(v.type, TensorType) and v.type.is_static for v in graph.inputs)
         self._plain = _plain_inputs(graph)
+        self._latest: _Latest | None = None
 
     def bind(self, given: Mapping[str, Any]) -> tuple[list[Any], Sizes]:
         """The inputs in the order of the graph's, and the sizes of the symbols that their shapes determine.
 
         Raises `InputError` for one that is missing, not asked for, or of another type.
         """
-        return self._bind_plainly(given) or self._bind_carefully(given)
+        return self._bind_as_before(given) or self._bind_plainly(given) or self._bind_carefully(given)
+
+    def _bind_as_before(self, given: Mapping[str, Any]) -> tuple[list[Any], Sizes] | None:
+        """`bind` for arrays of the shapes of the latest plain call, whose sizes are known; None for anything else."""
+        latest = self._latest
+        if latest is None or type(given) is not dict or len(given) != len(latest.arrays):
+            return None
+        values: list[Any] = []
+        for name, dtype, shape in latest.arrays:
+            array = given.get(name)
+            if type(array) is not np.ndarray and not isinstance(array, ForeignArray):
+                return None
+            if array.dtype is not dtype or array.shape != shape:
+                return None
+            values.append(array)
+        return values, dict(latest.sizes)
 
     def _bind_plainly(self, given: Mapping[str, Any]) -> tuple[list[Any], Sizes] | None:
-        """`bind` for what nearly every call brings, an array that fits for every input; None for anything else."""
+        """`bind` for what nearly every call brings, an array that fits for every input; None for anything else.
+
+        What it finds is remembered, for calls are often like the one before.
+        """
         plain = self._plain
         if plain is None or type(given) is not dict or len(given) != len(plain):
             return None
@@ -64,6 +83,8 @@ class Signature:
             if not (shape == dims if is_static else _fits(dims, shape, sizes)):
                 return None
             values.append(array)
+        arrays = [(each[0], each[1], array.shape) for each, array in zip(plain, values, strict=True)]
+        self._latest = _Latest(arrays, dict(sizes))
         return values, sizes
 
     def _bind_carefully(self, given: Mapping[str, Any]) -> tuple[list[Any], Sizes]:
@@ -97,6 +118,13 @@ class Signature:
         if value.name not in given:
             return self._defaults[value.name].array
         return _converted(value.name, value.type, given[value.name])
+
+
+class _Latest(NamedTuple):
+    """A call: name, dtype and shape of each array, and the sizes that these determine."""
+
+    arrays: list[tuple[str, np.dtype[Any], tuple[int, ...]]]
+    sizes: Sizes
 
 
 _Plain = tuple[str, np.dtype[Any], tuple[int | str, ...], bool]
@@ -164,7 +192,7 @@ def _tensor(name: str, ty: TensorType, given: Any) -> Any:
     else:
         raise InputError(
             f"input {name!r} is a {type(given).__module__}.{type(given).__qualname__}, not a NumPy array",
-            remedy="pass numpy.asarray(...) of it",
+            remedy=f"pass numpy.{_reader_of(given)}(...) of it",
         )
     if ty.dtype is DType.STRING and array.dtype.kind in "OSTU":
         return _strings(name, array)
@@ -176,6 +204,11 @@ def _tensor(name: str, ty: TensorType, given: Any) -> Any:
             remedy=f"cast it: {name_for_code(name)}.astype({_numpy_name(ty.dtype)})",
         )
     return array
+
+
+def _reader_of(given: Any) -> str:
+    """NumPy's function for somebody else's array: of what knows DLPack alone `asarray` makes an object."""
+    return "from_dlpack" if hasattr(given, "__dlpack__") and not hasattr(given, "__array__") else "asarray"
 
 
 def _strings(name: str, array: Array) -> Array:

@@ -55,6 +55,19 @@ def test_foreign_byte_order_is_converted() -> None:
     assert values[0].tolist() == [1, 2]
 
 
+def test_the_remedy_reads_somebody_elses_array() -> None:
+    class Exchanged:
+        def __dlpack__(self) -> Any: ...
+
+    class Converted(Exchanged):
+        def __array__(self) -> Any: ...
+
+    for given, remedy in ((Exchanged(), "from_dlpack"), (Converted(), "asarray"), (object(), "asarray")):
+        with pytest.raises(InputError, match="not a NumPy array") as told:
+            signature(x=f32(2)).bind({"x": given})
+        assert told.value.remedy == f"pass numpy.{remedy}(...) of it"
+
+
 def test_an_input_with_a_default_may_be_left_out() -> None:
     graph = Graph()
     graph.add_input("x", f32(1))
@@ -193,6 +206,37 @@ def test_the_quick_way_says_the_same_as_the_careful_one(types: Any, arrays: Any)
     assert quick is not None
     assert quick[1] == careful[1]
     assert all(a is b for a, b in zip(quick[0], careful[0], strict=True))
+
+
+def test_a_call_like_the_one_before_takes_its_sizes() -> None:
+    bound = signature(x=f32(B, T), y=f32(B))
+    x, y = np.zeros((2, 3), np.float32), np.zeros(2, np.float32)
+    assert bound._bind_as_before({"x": x, "y": y}) is None
+    _, sizes = bound.bind({"x": x, "y": y})
+    sizes["found"] = 7  # the sizes are the caller's, who may add to them
+    again = bound._bind_as_before({"y": y, "x": x})
+    assert again is not None
+    assert again[0][0] is x
+    assert again[0][1] is y
+    assert again[1] == {"B": 2, "T": 3}
+    assert bound.bind({"x": x[:1], "y": y[:1]})[1] == {"B": 1, "T": 3}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"x": np.zeros(2)}, "dtype float64"),
+        ({"x": np.zeros((2, 1), np.float32)}, r"\[2, 1\]"),
+        ({"x": [1, "a"]}, "dtype <U21"),
+        ({"y": np.zeros(2, np.float32)}, "missing"),
+        ({"x": np.zeros(2, np.float32), "y": 1}, "no input 'y'"),
+    ],
+)
+def test_a_call_unlike_the_one_before_is_checked_as_ever(inputs: dict[str, Any], message: str) -> None:
+    bound = signature(x=f32(B))
+    bound.bind({"x": np.zeros(2, np.float32)})
+    with pytest.raises(InputError, match=message):
+        bound.bind(inputs)
 
 
 def test_the_quick_way_leaves_what_is_unusual_to_the_careful_one() -> None:
