@@ -1,11 +1,14 @@
 """Whatever fails, whenever it fails: one clear error, and a program that is usable or says that it is not."""
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
+from capgraph.executors.base import Executable
 from capgraph.executors.cuda import device, frameworks
 from capgraph.executors.cuda.arrays import DeviceArray
 from capgraph.executors.cuda.cupy_driver import CupyDriver
@@ -14,15 +17,21 @@ from capgraph.executors.cuda.executable import CudaExecutable
 from capgraph.executors.cuda.executor import CudaExecutor
 from capgraph.executors.cuda.failures import explanation, is_loss
 from capgraph.executors.eager import EagerExecutor
+from capgraph.ir.builder import Builder
 from capgraph.ir.errors import CapgraphError, CaptureError, ExecutionError, InputError, ResourceError
+from capgraph.ir.graph import Graph
 
 from tests.executors.cuda.fake import (
     FakeArrays,
+    FakeChain,
     FakeDriver,
     FakeFailure,
+    FakeFramed,
     FakeFrameworkFailure,
+    FakeGraph,
     FakeMemory,
     GpuArray,
+    MeaningLibrary,
     fake_device,
     gpu_arrays,
     meanings,
@@ -38,6 +47,15 @@ FALLIBLE = {name for name in vars(Driver) if not name.startswith("_") and callab
     "explained",
     "is_active",
 }
+
+BESIDE_THE_DRIVER = (
+    (FakeGraph, "launch"),
+    (FakeChain, "update"),
+    (FakeFramed, "read_from"),
+    (FakeFramed, "write_to"),
+    (MeaningLibrary, "prepare"),
+)
+"""What is asked of graphs and libraries, which have a driver."""
 
 COPIED = {"inputs": {"": "copy"}}
 IN_PLACE = {"inputs": {"": "refuse"}, "copy_outputs": False}
@@ -60,30 +78,57 @@ class FailingDriver(FakeDriver):
             return found
 
         def call(*given: Any, **named: Any) -> Any:
-            self._tick(name)
+            self.tick(name)
             return found(*given, **named)
 
         return call
 
-    def _tick(self, name: str) -> None:
+    def tick(self, name: str) -> None:
+        """One more request: it fails if it is its turn."""
         self.asked += 1
         if self.asked == self.at or (self.failed and self.how == "lost"):
             self.failed = self.failed or name
             raise FakeFailure(f"{self.how}: {name}")
 
 
-def made(folder: Path, driver: FailingDriver, options: dict[str, Any]) -> CudaExecutable | None:
+@contextmanager
+def all_counted() -> Iterator[None]:
+    """Within it, what graphs and libraries are asked counts as asked of their driver."""
+    with ExitStack() as stack:
+        for owner, name in BESIDE_THE_DRIVER:
+            stack.enter_context(patch.object(owner, name, counted(getattr(owner, name))))
+        yield
+
+
+def counted(method: Callable[..., Any]) -> Callable[..., Any]:
+    def call(self: Any, *given: Any) -> Any:
+        self._driver.tick(method.__name__)
+        return method(self, *given)
+
+    return call
+
+
+def of_kernels() -> Graph:
+    """f32[B, 4] to f32[B, 4] without a library's call: its recordings are explicit graphs where inputs move."""
+    b = Builder()
+    x, weight = b.input("x", "f32[B, 4]"), b.constant(rows(4, 7))
+    return b.finish({"y": b.op("tanh", b.op("matmul", x, weight))})
+
+
+def made(graph: Graph, folder: Path, driver: FailingDriver, options: dict[str, Any]) -> CudaExecutable | None:
     """A program, None where the device fails before there is one."""
     try:
         gpu = fake_device(folder, driver)
     except FakeFailure:
         return None
-    return recorded(block(), gpu, mode="full", dynamic={"B": (1, 8)}, buckets={"B": [4, 8]}, **options)
+    return recorded(graph, gpu, mode="full", dynamic={"B": (1, 8)}, buckets={"B": [4, 8]}, **options)
 
 
-def told_and_wrong(program: CudaExecutable, is_native: bool, is_placed: bool) -> tuple[list[bool], list[int]]:
+def told_and_wrong(
+    program: CudaExecutable, oracle: Executable, is_native: bool, is_placed: bool
+) -> tuple[list[bool], list[int]]:
     """For each call whether it was told to have failed; and the calls with other results than those expected."""
-    oracle, placed = EagerExecutor().compile(block()), GpuArray(rows(4))
+    placed = GpuArray(rows(4))
     told, wrong = [], []
     for call, count in enumerate(CALLS):
         content = rows(4 if is_placed else count, call)
@@ -104,20 +149,29 @@ def told_and_wrong(program: CudaExecutable, is_native: bool, is_placed: bool) ->
 
 @pytest.mark.parametrize("how", ["once", "lost"])
 @pytest.mark.parametrize(
-    ("options", "is_native"),
-    [(COPIED, True), (STATIC, True), (IN_PLACE, True), (MOVING, True), (COPIED, False)],
-    ids=["copied", "static", "in place", "moving", "numpy"],
+    ("graph", "options", "is_native", "beside"),
+    [
+        (block(), COPIED, True, {"launch", "prepare", "read_from", "write_to"}),
+        (block(), STATIC, True, {"launch", "prepare", "read_from"}),
+        (block(), IN_PLACE, True, {"launch", "prepare"}),
+        (block(), MOVING, True, {"launch", "prepare"}),
+        (of_kernels(), MOVING, True, {"launch", "update"}),
+        (block(), COPIED, False, {"launch", "prepare"}),
+    ],
+    ids=["copied", "static", "in place", "moving", "explicit", "numpy"],
 )
 def test_a_failure_at_any_moment_is_told_and_leaves_the_program_usable_or_says_so(
-    options: dict[str, Any], is_native: bool, how: str, tmp_path: Path
+    graph: Graph, options: dict[str, Any], is_native: bool, beside: set[str], how: str, tmp_path: Path
 ) -> None:
-    with patch.object(device, "FIRST_FRAMING", 3), meanings(), gpu_arrays():
+    failed = set()
+    oracle = EagerExecutor().compile(graph)
+    with patch.object(device, "FIRST_FRAMING", 3), meanings(), gpu_arrays(), all_counted():
         for at in range(1, 1000):
             driver = FailingDriver(at, how)
-            program = made(tmp_path, driver, options)
+            program = made(graph, tmp_path, driver, options)
             if program is None:
                 continue
-            told, wrong = told_and_wrong(program, is_native, options is IN_PLACE)
+            told, wrong = told_and_wrong(program, oracle, is_native, options is IN_PLACE)
             where = f"{driver.failed}, which is request {at}"
             assert not wrong, f"wrong results after {where}: calls {wrong}"
             if how == "once":
@@ -125,12 +179,14 @@ def test_a_failure_at_any_moment_is_told_and_leaves_the_program_usable_or_says_s
             elif True in told:
                 assert all(told[told.index(True) :]), f"some call is answered after {where}: {told}"
             program.close()
+            failed.add(driver.failed)
             if not driver.failed:
                 break
         else:
             pytest.fail("there is no end to it")
-        assert at > 30
-        assert not any(told)
+    assert at > 30
+    assert not any(told)
+    assert failed & {name for _, name in BESIDE_THE_DRIVER} == beside
 
 
 def test_a_closed_program_says_so(tmp_path: Path) -> None:
