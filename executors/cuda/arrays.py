@@ -94,9 +94,14 @@ class _Typed:
 
 
 class Framework(Protocol):
-    """One kind of arrays on the device. `failures` is what it raises besides what the driver does."""
+    """One kind of arrays on the device. `failures` is what it raises besides what the driver does.
+
+    Without `has_device` it can have arrays in main memory only, as a torch without CUDA: of its methods `wrap` and
+    `from_host` can be called, and the latter gives an array there.
+    """
 
     failures: tuple[type[BaseException], ...]
+    has_device: bool
 
     def wrap(self, given: Any) -> Any:
         """An array of this kind as a `DeviceArray`; one in main memory as a NumPy array."""

@@ -16,6 +16,7 @@ class CupyArrays:
     """Arrays of CuPy, and what CuPy can read without a copy, on the CUDA device `index`: a `Framework`."""
 
     failures: tuple[type[BaseException], ...] = ()
+    has_device = True
 
     def __init__(self, index: int, download: Callable[[DeviceArray], Array]) -> None:
         import cupy
@@ -37,11 +38,21 @@ class CupyArrays:
         return self._wrapped(array)
 
     def _read(self, given: Any) -> Any:
+        try:
+            return self._taken(given)
+        except self._cupy.cuda.runtime.CUDARuntimeError:  # a RuntimeError, but no fault of the array
+            raise
+        except _REFUSALS as error:
+            raise _refusal(given, error) from error
+
+    def _taken(self, given: Any) -> Any:
         if hasattr(given, "__cuda_array_interface__"):  # a property, which fails for one in main memory
             return self._cupy.asarray(given)
         if is_exchanged(type(given)) and lies_on_gpu(given):
             return self._cupy.from_dlpack(given)  # has the present stream wait for who writes there
-        return np.asarray(given)
+        if hasattr(given, "__array__") or not is_exchanged(type(given)):
+            return np.asarray(given)
+        return np.from_dlpack(given)
 
     def _wrapped(self, array: Any) -> DeviceArray:
         dtype = np.dtype(array.dtype)
@@ -87,5 +98,20 @@ def is_exchanged(kind: type) -> bool:
 
 
 def lies_on_gpu(given: Any) -> bool:
-    """Where an array lies that is exchanged by DLPack."""
-    return given.__dlpack_device__()[0] in _GPUS
+    """Where an array lies that is exchanged by DLPack. Raises `InputError` for one that does not say so."""
+    try:
+        return given.__dlpack_device__()[0] in _GPUS
+    except _REFUSALS as error:
+        raise _refusal(given, error) from error
+
+
+_REFUSALS = (TypeError, ValueError, BufferError, RuntimeError)
+"""What DLPack and `__cuda_array_interface__` raise: other dtypes, versions and devices, arrays in several places."""
+
+
+def _refusal(given: Any, error: Exception) -> InputError:
+    kind = type(given)
+    return InputError(
+        f"a {kind.__module__}.{kind.__qualname__} cannot be read where it lies: {error}",
+        remedy="pass an array of torch or CuPy on the same device, or a NumPy array",
+    )

@@ -66,6 +66,9 @@ class CudaDevice:
         self.capture_stream = driver.make_stream()
         self.stream = self.own_stream
         self.framework: Framework | None = None
+        """Whose arrays on the device the call gives; None for arrays in main memory."""
+        self.followed: set[Framework] = set()
+        """Other frameworks whose arrays the call reads."""
         self.selector: Selector | None = None
         """Measures which way is the fastest; None takes the first that fits."""
         self.calls_before_framing = FIRST_FRAMING
@@ -101,14 +104,30 @@ class CudaDevice:
 
     # ---- a call
 
-    def enter(self, name: str) -> None:
-        """Begins a call with arrays of that framework: it runs on the framework's stream, behind the call before."""
-        if name == HOST_ARRAYS:
-            self.framework, stream = None, self.own_stream
-        else:
-            self.framework = self.framework_named(name)
-            stream = self.framework.stream()
-        self.use_stream(stream)
+    def enter(self, name: str) -> Framework | None:
+        """Begins a call with arrays of that framework, which is given: None for "numpy".
+
+        It runs on the framework's stream, behind the call before; on its own where the arrays lie in main memory.
+        """
+        self.followed.clear()
+        speaker = None if name == HOST_ARRAYS else self.framework_named(name)
+        self.framework = speaker if speaker is not None and speaker.has_device else None
+        self.use_stream(self.own_stream if self.framework is None else self.framework.stream())
+        return speaker
+
+    def follow(self, framework: Framework) -> None:
+        """Lets the call wait for what another framework has enqueued by now, whose array it is to read."""
+        self.followed.add(framework)
+        stream = framework.stream()
+        if stream != self.stream:
+            self.driver.order(stream, self.stream)
+
+    def leave(self) -> None:
+        """Ends a call: frameworks that it followed write to and free what it read behind it only."""
+        for framework in self.followed:
+            stream = framework.stream()
+            if stream != self.stream:
+                self.driver.order(self.stream, stream)
 
     def use_stream(self, stream: int) -> None:
         """Goes on working on that stream, behind what is under way."""

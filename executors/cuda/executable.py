@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.errors import UnsupportedError
+from ...ir.errors import InputError, UnsupportedError
 from ..base import Executable
 from ..replay.counters import Counting, Stats
 from ..replay.executable import ReplayExecutable
 from ..replay.options import ReplayOptions
-from .arrays import DeviceArray
+from .arrays import DeviceArray, Framework
 from .device import CudaDevice
 from .eager import CudaEagerExecutable
-from .frameworks import HOST_ARRAYS, framework_of
+from .frameworks import HOST_ARRAYS, framework_of, framework_of_call
 from .profile import Profile
 from .profiling import profile
 from .shortcut import Shortcut, shortcut_for
@@ -56,47 +56,42 @@ class CudaExecutable:
         device = self._device
         self._drop_shortcut()
         device.driver.check()
-        name = self._framework(inputs)
-        device.enter(name)
-        if name == HOST_ARRAYS:
+        speaker = device.enter(framework_of_call(inputs))
+        if speaker is None:
             return self._inner.run(inputs)
         wrapped = self._wrapped(inputs)
         results = self._inner.run(wrapped)
-        if isinstance(self._inner, ReplayExecutable):
+        device.leave()
+        if isinstance(self._inner, ReplayExecutable) and not device.followed:
             self._shortcut = shortcut_for(self._inner, device, wrapped, tuple(results))
-        return {key: self._native(each) for key, each in results.items()}
+        return {key: _native(each, speaker) for key, each in results.items()}
 
     def _drop_shortcut(self) -> None:
         if self._shortcut is not None:
             self._shortcut.close()
         self._shortcut = None
 
-    def _framework(self, inputs: Mapping[str, Any]) -> str:
-        """That of the first array which is not NumPy's."""
-        for given in inputs.values() if isinstance(inputs, Mapping) else ():
-            name = framework_of(given)
-            if name != HOST_ARRAYS:
-                return name
-        return HOST_ARRAYS
-
     def _wrapped(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: self._wrapped_one(given) for name, given in inputs.items()}
+        found: dict[str, Any] = {}
+        for name, given in inputs.items():
+            try:
+                found[name] = self._wrapped_one(given)
+            except InputError as error:
+                error.located(f"input {name!r}")
+                raise
+        return found
 
     def _wrapped_one(self, given: Any) -> Any:
-        name = framework_of(given)
+        name, device = framework_of(given), self._device
         if name == HOST_ARRAYS:
             return given
-        framework = self._device.framework_named(name)
+        framework = device.framework_named(name)
         wrapped = framework.wrap(given)
-        return self._device.apart(wrapped, framework) if isinstance(wrapped, DeviceArray) else wrapped
-
-    def _native(self, result: Any) -> Any:
-        if isinstance(result, DeviceArray):
-            return result.native
-        framework = self._device.framework
-        if framework is not None and isinstance(result, np.ndarray) and not result.dtype.hasobject:
-            return framework.from_host(result)
-        return result
+        if not isinstance(wrapped, DeviceArray):
+            return wrapped
+        if framework is not device.framework:
+            device.follow(framework)
+        return device.apart(wrapped, framework)
 
     @property
     def options(self) -> ReplayOptions | None:
@@ -112,11 +107,13 @@ class CudaExecutable:
             try:
                 self._drop_shortcut()
                 device.driver.check()
-                device.enter(self._framework(inputs))
+                device.enter(framework_of_call(inputs))
                 given = self._inner.complete(inputs) if isinstance(self._inner, ReplayExecutable) else inputs
-                wrapped = self._wrapped(given)
+                wrapped = self._wrapped(given) if isinstance(given, Mapping) else given
                 self._eager.run(wrapped)
-                return profile(self._eager.bound_for(wrapped))
+                found = profile(self._eager.bound_for(wrapped))
+                device.leave()
+                return found
             except device.failures as error:
                 raise device.driver.explained(error) from error
 
@@ -147,3 +144,12 @@ class CudaExecutable:
             self._inner.close()
             self._eager.close()
             self._device.close()
+
+
+def _native(result: Any, speaker: Framework) -> Any:
+    """A result as an array of the framework that the call speaks."""
+    if isinstance(result, DeviceArray):
+        return result.native
+    if isinstance(result, np.ndarray) and not result.dtype.hasobject:
+        return speaker.from_host(result)
+    return result

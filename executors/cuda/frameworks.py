@@ -1,7 +1,8 @@
 """Which framework an array is of: torch, CuPy for all that it can read, or NumPy for what lies in main memory.
 
-A call speaks one framework: that of its first array that is not NumPy's. Its stream is the one that the framework
-works on at the time, so nothing has to wait for anything.
+A call speaks one framework: that of its first array on a device. It runs on the stream that this framework works on at
+the time, so nothing has to wait for anything. Where a call also brings arrays of another framework it waits for what
+that one has enqueued by then, and what that one enqueues afterwards waits for the call.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from ...ir.constant import Array
+from ...ir.errors import InputError
 from .arrays import DeviceArray, Framework
 from .cupy_arrays import CupyArrays, is_exchanged, lies_on_gpu
 from .torch_arrays import TorchArrays
@@ -23,6 +25,24 @@ def framework_of(given: Any) -> str:
     if found:
         return found
     return "cupy" if lies_on_gpu(given) else HOST_ARRAYS
+
+
+def framework_of_call(inputs: Any) -> str:
+    """That of a call: of its first array on a device, else of the first that is not NumPy's.
+
+    What is no mapping is taken for "numpy". Raises `InputError` naming an input that does not say where it lies.
+    """
+    found = HOST_ARRAYS
+    for input_name, given in inputs.items() if isinstance(inputs, Mapping) else ():
+        try:
+            name = framework_of(given)
+        except InputError as error:
+            error.located(f"input {input_name!r}")
+            raise
+        if name != HOST_ARRAYS and not getattr(given, "is_cpu", False):  # as torch says of tensors in main memory
+            return name
+        found = name if found == HOST_ARRAYS else found
+    return found
 
 
 @cache

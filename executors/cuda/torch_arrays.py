@@ -22,7 +22,8 @@ class TorchArrays:
         self._torch = torch
         self._empty_like = torch.empty_like
         self._index = index
-        self._device = torch.device("cuda", index)
+        self.has_device: bool = torch.cuda.is_available()
+        self._device = torch.device("cuda", index) if self.has_device else torch.device("cpu")
         self._download = download
         self._dtypes = _torch_dtypes(torch)
         self._torch_dtypes = {dtype: each for each, dtype in self._dtypes.items()}

@@ -62,9 +62,9 @@ def test_the_remedy_reads_somebody_elses_array() -> None:
     class Converted(Exchanged):
         def __array__(self) -> Any: ...
 
-    for given, remedy in ((Exchanged(), "from_dlpack"), (Converted(), "asarray"), (object(), "asarray")):
+    for array, remedy in ((Exchanged(), "from_dlpack"), (Converted(), "asarray"), (object(), "asarray")):
         with pytest.raises(InputError, match="not a NumPy array") as told:
-            signature(x=f32(2)).bind({"x": given})
+            signature(x=f32(2)).bind({"x": array})
         assert told.value.remedy == f"pass numpy.{remedy}(...) of it"
 
 

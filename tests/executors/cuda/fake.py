@@ -362,6 +362,7 @@ class FakeArrays:
     """A `Framework`; its stream can be chosen."""
 
     current = 7
+    has_device = True
     failures: tuple[type[BaseException], ...] = (FakeFrameworkFailure,)
 
     def __init__(self, _index: int, download: Callable[[DeviceArray], Array]) -> None:

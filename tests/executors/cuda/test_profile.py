@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from capgraph.executors.cuda.profile import LaunchTime, Profile, Profiling, Rates
-from capgraph.ir.errors import UnsupportedError
+from capgraph.ir.errors import InputError, UnsupportedError
 from capgraph.program import Program
 from capgraph.selection import choose_executor
 
@@ -29,6 +29,15 @@ def test_every_launch_is_timed(tmp_path: Path) -> None:
     assert found.launches
     assert all(each.seconds for each in found.launches)
     assert np.isfinite(again).all()
+
+
+@pytest.mark.parametrize("inputs", [None, [1], {}, {"z": 1}])
+def test_inputs_that_are_none_are_refused_as_by_a_call(inputs: Any, tmp_path: Path) -> None:
+    with meanings():
+        program = recorded(block(), fake_device(tmp_path))
+        for call in (program.run, program.profile):
+            with pytest.raises(InputError):
+                call(inputs)
 
 
 def test_a_launch_is_held_against_what_bounds_it() -> None:
