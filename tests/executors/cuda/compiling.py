@@ -1,8 +1,9 @@
 """Many kernels through NVRTC at once, for every architecture that matters: groups share the time of the prelude.
 
 Every source goes through the compiler for every architecture. Most of the time goes to the optimiser and the assembler:
-one of each kind of sources goes through these, where those that differ in numbers alone are of one kind. For one
-architecture they are compiled as programs do it, for the others with fewer optimisations, in two thirds of the time.
+one of each kind of sources goes through these, where those that differ in numbers alone are of one kind, but for sizes
+of shared memory, which the assembler alone refuses. (It takes any `__launch_bounds__`.) For one architecture they are
+compiled as programs do it, for the others with fewer optimisations, in two thirds of the time.
 """
 
 import re
@@ -17,6 +18,9 @@ AS_IN_PROGRAMS = arch_name(90)
 GROUP = 64
 
 _NUMBER = re.compile(r"(?<![\w.%])\d[\d.]*(?:e[+-]?\d+)?(?:u|ull|ll|f)?\b")
+
+_ASSEMBLED = re.compile(r"\basm\b|\b__shared__\b")
+"""What lines hold whose numbers the assembler may refuse: instructions, shared memory."""
 
 
 def compile_problems(kernels: Iterable[Kernel], architectures: Iterable[int] = ARCHITECTURES) -> list[str]:
@@ -35,8 +39,8 @@ def compile_problems(kernels: Iterable[Kernel], architectures: Iterable[int] = A
 
 
 def _kind_of(text: str) -> str:
-    """The text without its numbers, those in instructions excepted."""
-    return "\n".join(line if "asm" in line else _NUMBER.sub("#", line) for line in text.splitlines())
+    """The text without its numbers, those excepted that the assembler may refuse."""
+    return "\n".join(line if _ASSEMBLED.search(line) else _NUMBER.sub("#", line) for line in text.splitlines())
 
 
 def _group_problems(texts: Sequence[str], target: str) -> list[str]:

@@ -29,6 +29,14 @@ def test_what_is_wrong_is_told_of_the_source_that_has_it(arch: int, body: str, w
     assert wrong.text in problem
 
 
+def test_sizes_that_the_assembler_refuses_are_found_beside_the_same_source_of_others() -> None:
+    """Of each kind of sources the last one by its text goes through the assembler: it would be the one with 200."""
+    text = "__shared__ float x[{}]; x[threadIdx.x] = y[0]; __syncthreads(); y[1] = x[5];"
+    kernels = [kernel(text.format(size)) for size in (200, 100_000)]
+    (problem,) = compile_problems(kernels, [90])
+    assert kernels[1].text in problem
+
+
 @pytest.mark.parametrize(
     ("instruction", "archs"), [("wgmma.fence.sync.aligned;", [90]), ("griddepcontrol.wait;", [90, 100])]
 )
