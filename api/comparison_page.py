@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from .executor_comparison import ExecutorComparison, ExecutorResult
+from .executor_comparison import COLUMNS, ExecutorComparison, ExecutorResult, table_row
 from .tables import Cell, cell_text
 
 _BAR, _GAP, _NAMES, _WIDTH, _NUMBERS = 26, 12, 110, 460, 120  # pixels
@@ -66,16 +66,12 @@ def _bar(result: ExecutorResult, index: int, longest: float) -> str:
 
 
 def _executor_table(results: Sequence[ExecutorResult]) -> str:
-    columns = ("executor", "device", "latency ms", "set-up s", "memory MiB", "nodes", "close to the reference")
-    return _table(columns, (_executor_row(result) for result in results))
+    return _table(COLUMNS, (_executor_row(result) for result in results))
 
 
 def _executor_row(result: ExecutorResult) -> Sequence[Cell]:
-    if result.problem:
-        return (result.executor, None, None, None, None, None, f"cannot run: {result.problem}")
-    memory = None if result.memory_bytes is None else result.memory_bytes / 2**20
-    times = (result.latency_seconds * 1e3, result.setup_seconds)
-    return (result.executor, result.device, *times, memory, result.nodes, result.is_close)
+    row = table_row(result)
+    return (*row[:-1], f"cannot run: {result.problem}") if result.problem else row
 
 
 def _output_table(results: Iterable[ExecutorResult]) -> str:

@@ -22,8 +22,10 @@ from .ir.types import DType
 from .optimization import optimize
 from .passes.numeric import draw_sizes
 from .program import Program
-from .selection import targets
+from .selection import is_cuda, targets
 from .sources import Model, load_model
+from .tables import Cell
+from .whole_numbers import whole_number
 
 INFINITE = float("inf")
 _RECORDING = ("graph", "ort@cuda")  # executors that want to know the range of every size
@@ -51,9 +53,12 @@ class OutputAccuracy:
 class ExecutorResult:
     """One executor. `problem` says why it could not run, empty when it did; the rest is then as it was found.
 
-    `setup_seconds` is the time from the model to a program that is ready, `latency_seconds` the median of the runs on
-    the first set of inputs, `memory_bytes` by how much the process has grown, which for the first executor that needs
-    a package contains that package (None where the system does not say).
+    `setup_seconds` is the time from the model to the end of the first call, in which recorded programs record,
+    `latency_seconds` the median of the runs on the first set of inputs. `memory_bytes` is by how much the process has
+    grown, which for the first executor that needs a package contains that package (None where the system does not say),
+    and on a GPU the arena and the recordings there, without weights. `pieces` counts the recordings or sessions of a
+    timed run, `fallbacks` the nodes that ran outside of them or on the host; both are None for an executor that runs
+    node by node anyway. `nodes` is what passes have left.
     """
 
     executor: str
@@ -64,6 +69,8 @@ class ExecutorResult:
     latency_seconds: float = 0.0
     memory_bytes: int | None = None
     nodes: int = 0
+    pieces: int | None = None
+    fallbacks: int | None = None
     remarks: tuple[str, ...] = ()
     outputs: tuple[OutputAccuracy, ...] = ()
 
@@ -71,6 +78,36 @@ class ExecutorResult:
     def is_close(self) -> bool:
         """Whether it ran and every output is close to the reference."""
         return not self.problem and all(output.is_close for output in self.outputs)
+
+    @property
+    def error(self) -> float:
+        """The largest relative error of an output."""
+        return max((output.relative for output in self.outputs), default=0.0)
+
+
+COLUMNS = (
+    *("executor", "device", "error", "latency ms", "set-up s", "memory MiB", "pieces", "fallbacks", "nodes"),
+    "close",
+)
+"""What tables of executors show."""
+
+
+def table_row(result: ExecutorResult) -> tuple[Cell, ...]:
+    """An executor in `COLUMNS`; of one that cannot run its name and that alone."""
+    if result.problem:
+        return (result.executor, *(None,) * (len(COLUMNS) - 2), "cannot run")
+    return (
+        result.executor,
+        result.device,
+        result.error,
+        result.latency_seconds * 1e3,
+        result.setup_seconds,
+        None if result.memory_bytes is None else result.memory_bytes / 2**20,
+        result.pieces,
+        result.fallbacks,
+        result.nodes,
+        result.is_close,
+    )
 
 
 @dataclass(frozen=True)
@@ -106,12 +143,15 @@ def compare(
     (others are small). The runs that are timed take turns, so that all executors meet the same state of the machine.
     An executor that was asked for and cannot run is a result with its problem; others that cannot are `skipped`.
 
-    Raises `InputError` when there is nothing to run on, `UnsupportedError` for a model that draws random numbers, and
-    what the reference raises when it cannot run the model on these inputs.
+    Raises `InputError` when there is nothing to run on and for arguments of another type, `UnsupportedError` for a
+    model that draws random numbers, and what the reference raises when it cannot run the model on these inputs.
     """
-    _check_arguments(executors, inputs, draws, runs)
+    _check_executors(executors)
+    _check_inputs(inputs)
+    draws, runs = _checked_count("draws", draws), _checked_count("runs", runs)
+    sizes = _checked_sizes(sizes)
     graph = load_model(model).graph
-    bound = {**draw_sizes(graph), **(sizes or {})} if inputs is None else {}
+    bound = {**draw_sizes(graph), **sizes} if inputs is None else {}
     given = [_drawn(graph, bound, seed) for seed in range(draws)] if inputs is None else [dict(each) for each in inputs]
     if not given:
         raise InputError("there is no set of inputs", remedy="leave inputs out to draw some")
@@ -136,13 +176,40 @@ def compare(
     )
 
 
-def _check_arguments(executors: object, inputs: object, draws: int, runs: int) -> None:
+def _check_executors(executors: object) -> None:
     if isinstance(executors, str):
         raise InputError(f"executors={executors!r} is no list of names", remedy=f"pass {executors.split(',')!r}")
+    if executors is None or (isinstance(executors, Sequence) and all(isinstance(name, str) for name in executors)):
+        return
+    raise InputError(f"executors={executors!r} is no list of names", remedy='pass names, such as ["eager", "ort"]')
+
+
+def _check_inputs(inputs: object) -> None:
     if isinstance(inputs, Mapping):
         raise InputError("inputs are a list of sets, not one of them", remedy="pass [inputs]")
-    if runs < 1 or draws < 1:
-        raise InputError("there must be at least one run and one set of inputs")
+    if inputs is None or (isinstance(inputs, Sequence) and all(isinstance(each, Mapping) for each in inputs)):
+        return
+    remedy = "a set is a mapping from names to arrays: [{'x': array}]"
+    raise InputError(f"inputs are a list of sets, not {inputs!r:.80}", remedy=remedy)
+
+
+def _checked_count(name: str, given: object) -> int:
+    count = whole_number(given)
+    if count is None or count < 1:
+        raise InputError(f"{name}={given!r}, but there must be at least one", remedy="an integer from 1 on")
+    return count
+
+
+def _checked_sizes(sizes: object) -> dict[str, int]:
+    if sizes is None:
+        return {}
+    if not isinstance(sizes, Mapping):
+        raise InputError(f"sizes={sizes!r} is no mapping", remedy='pass a size by name: {"batch": 4}')
+    found = {name: whole_number(size) for name, size in sizes.items()}
+    for name, size in found.items():
+        if size is None or size < 0:
+            raise InputError(f"the size of {name!r} is {sizes[name]!r}", remedy="an integer from 0 on")
+    return {name: size for name, size in found.items() if size is not None}
 
 
 def _name(target: Target) -> str:
@@ -181,18 +248,27 @@ class _Trial:
         )
 
     def check(self, given: Sequence[Any], expected: Sequence[Sequence[Any]], names: Sequence[str]) -> None:
-        """Runs each set of inputs once."""
+        """Runs each set of inputs once. The first call still belongs to setting up: it may record."""
         worst: dict[str, OutputAccuracy] = {}
         for index, (inputs, wanted) in enumerate(zip(given, expected, strict=True)):
+            start = time.perf_counter()
             outputs = self._run(inputs)
             if outputs is None:
                 return
+            if index == 0:
+                seconds = self._result.setup_seconds + time.perf_counter() - start
+                self._result = replace(self._result, setup_seconds=seconds)
             for name, old in zip(names, wanted, strict=True):
                 found = accuracy(name, old, outputs[name], index)
                 worst[name] = max(worst.get(name, found), found, key=_badness)
+        self._result = replace(self._result, outputs=tuple(worst.values()), memory_bytes=self._taken_bytes())
+
+    def _taken_bytes(self) -> int | None:
+        """By how much this process has grown, and what the program has on a GPU."""
         after = resident_bytes()
-        grown = None if after is None or self._memory is None else max(0, after - self._memory)
-        self._result = replace(self._result, outputs=tuple(worst.values()), memory_bytes=grown)
+        if after is None or self._memory is None or self._program is None:
+            return None
+        return max(0, after - self._memory) + device_bytes(self._program)
 
     def time(self, inputs: Mapping[str, Any]) -> None:
         """One run that counts."""
@@ -204,10 +280,11 @@ class _Trial:
         """The result; the program is closed."""
         if self._program is None:
             return self._result
-        remarks = tuple(self._program.remarks)
+        pieces, fallbacks = self._program.coverage or (None, None)
+        found = replace(self._result, pieces=pieces, fallbacks=fallbacks, remarks=tuple(self._program.remarks))
         self._program.close()
         self._program = None
-        return replace(self._result, latency_seconds=statistics.median(self._times), remarks=remarks)
+        return replace(found, latency_seconds=statistics.median(self._times))
 
     def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
         if self._program is None:
@@ -223,6 +300,17 @@ class _Trial:
     def _fail(self, error: CapgraphError) -> None:
         where = f" at {error.where}" if error.where else ""
         self._result = replace(self._result, problem=f"{error.message}{where}", remedy=error.remedy or "")
+
+
+def device_bytes(program: Program) -> int:
+    """The arena and the recordings of a program on a GPU; 0 for one that records nothing."""
+    if not is_cuda(program.target.device):
+        return 0
+    try:
+        stats = program.stats()
+    except UnsupportedError:
+        return 0
+    return stats.arena_bytes + stats.recording_bytes
 
 
 def _badness(found: OutputAccuracy) -> tuple[bool, float, float]:

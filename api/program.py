@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from .executors.base import Executor
+from .executors.base import Coverage, Covered, Executor
 from .executors.cuda.profile import Profile, Profiling
 from .executors.memory import size_text
 from .executors.replay.counters import Counting, Stats
@@ -84,6 +84,11 @@ class Program:
     def remarks(self) -> tuple[str, ...]:
         """What the executor has to say of how the program runs, such as pieces and the reasons for them."""
         return tuple(getattr(self._executable, "remarks", ()))
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """In how many pieces the latest call ran, and how many nodes outside; None where there are no pieces."""
+        return self._executable.coverage() if isinstance(self._executable, Covered) else None
 
     def explain(self) -> str:
         """What the program is, how it runs, what the import had to say, and which ops it does not know natively."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from .executors.base import Executor
 from .ir.errors import UnsupportedError
 from .ir.target import Target
+from .whole_numbers import whole_number
 
 
 class HostOptions(NamedTuple):
@@ -25,7 +26,7 @@ def _eager(_options: HostOptions) -> Executor:
 def _ort(options: HostOptions) -> Executor:
     from .executors.ort.executor import OrtExecutor
 
-    return OrtExecutor(strict=options.strict, threads=options.threads)
+    return OrtExecutor(strict=options.strict, threads=whole_number(options.threads))
 
 
 def _graph(_options: HostOptions) -> Executor:
@@ -61,12 +62,17 @@ def check_device(device: str) -> None:
         raise UnsupportedError(f"device={device!r} is not known", remedy='use device="host" (or "auto"), or "cuda"')
 
 
+MOST_THREADS = 4096
+"""More than any machine has cores; each thread takes memory."""
+
+
 def check_threads(threads: int | None, executor: str, device: str) -> None:
     """Raises `UnsupportedError` for what is no number of threads, and where no executor takes one."""
     if threads is None:
         return
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise UnsupportedError(f"threads={threads!r} is no number of threads", remedy="an integer from 1 on, or None")
+    if not 1 <= (whole_number(threads) or 0) <= MOST_THREADS:
+        remedy = f"an integer from 1 to {MOST_THREADS:,}, or None"
+        raise UnsupportedError(f"threads={threads!r} is no number of threads", remedy=remedy)
     if executor not in ("auto", "ort") or is_cuda(device):
         raise UnsupportedError(
             f"threads={threads} is for ONNX Runtime on the CPU, not for executor={executor!r} on device={device!r}",

@@ -5,7 +5,7 @@ single plan on a device is a `Device` (executors/replay/device.py).
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ..ir.graph import Graph
 from ..ir.target import Target
@@ -24,6 +24,22 @@ class Executable(Protocol):
 
     def close(self) -> None:
         """Gives back what the executable holds. It must not run afterwards; closing twice is allowed."""
+        ...
+
+
+class Coverage(NamedTuple):
+    """How a call ran: in `pieces`, recordings or sessions, with `fallbacks` nodes outside of them or on the host."""
+
+    pieces: int
+    fallbacks: int
+
+
+@runtime_checkable
+class Covered(Protocol):
+    """An executable that runs graphs in pieces, or on a device with the host behind it."""
+
+    def coverage(self) -> Coverage:
+        """How the latest call ran."""
         ...
 
 

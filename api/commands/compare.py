@@ -104,11 +104,13 @@ def _write_page(path: Path, found: "ExecutorComparison") -> None:
 
 def comparison_text(found: "ExecutorComparison") -> str:
     """The tables: executors, then the outputs of each, then what they have to say."""
+    from ..executor_comparison import COLUMNS, table_row
+
     many = "s" if found.inputs > 1 else ""
     ran = [result for result in found.results if not result.problem]
     parts = [
         f"{found.model}: {found.inputs} set{many} of inputs against the reference evaluator, {found.runs} timed runs",
-        Table(("executor", "device", "latency ms", "set-up s", "memory MiB", "nodes", "close"), _rows(found)).text(),
+        Table(COLUMNS, [table_row(result) for result in found.results]).text(),
     ]
     outputs = [_output_row(result, at) for result in ran for at in range(min(len(result.outputs), _SHOWN_OUTPUTS))]
     if outputs:
@@ -120,23 +122,6 @@ def comparison_text(found: "ExecutorComparison") -> str:
     if found.skipped:
         parts.append("\n".join(f"skipped {each.executor}: {each.problem}{_remedy(each)}" for each in found.skipped))
     return "\n\n".join(parts)
-
-
-def _rows(found: "ExecutorComparison") -> list[Sequence[Cell]]:
-    return [
-        (result.executor, result.device, None, None, None, None, "cannot run")
-        if result.problem
-        else (
-            result.executor,
-            result.device,
-            result.latency_seconds * 1e3,
-            result.setup_seconds,
-            None if result.memory_bytes is None else result.memory_bytes / 2**20,
-            result.nodes,
-            result.is_close,
-        )
-        for result in found.results
-    ]
 
 
 def _output_row(result: "ExecutorResult", at: int) -> Sequence[Cell]:
@@ -155,4 +140,6 @@ def _remedy(result: "ExecutorResult") -> str:
     return f" (try: {result.remedy})" if result.remedy else ""
 
 
-COMMAND = Command("compare", "Run a model in several executors: errors, times, memory.", configure, run)
+COMMAND = Command(
+    "compare", "Run a model in several executors: errors, times, memory, pieces, fallbacks.", configure, run
+)

@@ -7,6 +7,7 @@ from typing import Any
 from ...ir.errors import ExecutionError, ShapeError, UnsupportedError
 from ...ir.graph import Graph
 from ...ir.plan import Plan
+from ..base import Coverage
 from ..eager import EagerExecutable
 from ..signature import Signature
 from .bound_plan import CudaPlan
@@ -82,6 +83,11 @@ class CudaEagerExecutable:
         if self._host is None:
             self._host = EagerExecutable(self._graph)
         return self._host.run(inputs)
+
+    def coverage(self) -> Coverage:
+        """See `Covered.coverage`: nothing is recorded, but steps may run on the host."""
+        whole = sum(bool(node.inputs) for node in self._graph.nodes) if self._host is not None else 0
+        return Coverage(0, whole or self._device.fallbacks.host_counts.total())
 
     @property
     def remarks(self) -> tuple[str, ...]:

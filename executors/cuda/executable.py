@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.errors import InputError, UnsupportedError
-from ..base import Executable
+from ..base import Coverage, Covered, Executable
 from ..replay.counters import Counting, Stats
 from ..replay.executable import ReplayExecutable
 from ..replay.options import ReplayOptions
@@ -131,6 +131,11 @@ class CudaExecutable:
             raise UnsupportedError("eager execution counts nothing", remedy='use executor="graph"')
         self._count()
         return self._inner.stats()
+
+    def coverage(self) -> Coverage:
+        """See `Covered.coverage`."""
+        assert isinstance(self._inner, Covered)  # recorded or eager, it is one
+        return self._inner.coverage()
 
     def _count(self) -> None:
         with self._lock:

@@ -12,6 +12,7 @@ from ...ir.errors import ExecutionError, UnsupportedError
 from ...ir.evaluate import Sizes
 from ...ir.graph import Graph, Node, Value
 from ...ir.target import Target
+from ..base import Coverage
 from ..ownership import owned
 from ..signature import Signature
 from ..steps import Steps
@@ -82,6 +83,12 @@ class OrtExecutable:
         with self._lock:
             calls = tuple(_call_remark(node, count) for node, count in self._by_numpy.items())
         return (*_remarks(self._partition.pieces, self._partition.why), *calls)
+
+    def coverage(self) -> Coverage:
+        """See `Covered.coverage`: sessions, and nodes between them."""
+        pieces = () if self._partition is None else self._partition.pieces
+        outside = [piece for piece in pieces if piece.session is None]
+        return Coverage(len(pieces) - len(outside), sum(len(piece.reasons) for piece in outside))
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """See `Executable.run`.

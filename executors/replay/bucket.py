@@ -12,7 +12,7 @@ from ...ir.analysis import all_nodes
 from ...ir.errors import CaptureError
 from ...ir.graph import Node
 from ...ir.op import Trait
-from ...ir.plan import Place, Plan, Segment
+from ...ir.plan import Place, Plan, Segment, Step, StepKind
 from .capture import record
 from .counters import BucketReport, Counters
 from .modes import InputPolicy
@@ -216,12 +216,14 @@ class Bucket:
         """The bucket for `stats()`."""
         plan: Plan = self.bound.plan
         names = [value.name for value in plan.graph.inputs]
+        eager = [piece for piece in self._pieces if piece.recording is None]
         cuts = [(plan.steps[cut.step].node, cut.reason) for segment in plan.segments for cut in segment.cuts]
         return BucketReport(
             sizes=tuple(plan.sizes.items()),
             nbytes=self.nbytes,
             pieces=len(self.recordings),
             eager_segments=len(self._pieces) - len(self.recordings),
+            eager_steps=sum(_does_work(step) for piece in eager for step in plan.steps_of(piece.segment)),
             kernels=sum(map(len, self.recordings)),
             calls=self.calls,
             seconds=self._seconds,
@@ -242,6 +244,10 @@ class Bucket:
 def is_random(plan: Plan) -> bool:
     """Whether two runs of the plan may differ, so that it cannot be compared with eager."""
     return any(node.op.has(Trait.IMPURE) for node in all_nodes(plan.graph))
+
+
+def _does_work(step: Step) -> bool:
+    return step.kind is StepKind.COMPUTE and bool(step.node.inputs)
 
 
 def _named(node: Node) -> str:

@@ -43,13 +43,15 @@ class Counters:
 class BucketReport:
     """One captured bucket: its sizes, what its memory is besides the shared arena, pieces and calls.
 
-    `refusals` says which pieces run eagerly after all, and why; `verified` whether it was held against eager.
+    `eager_steps` run in none of the pieces, in `eager_segments`. `refusals` says which pieces run eagerly after all,
+    and why; `verified` whether it was held against eager.
     """
 
     sizes: tuple[tuple[str, int], ...]
     nbytes: int
     pieces: int
     eager_segments: int
+    eager_steps: int
     kernels: int
     calls: int
     seconds: float

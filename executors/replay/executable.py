@@ -11,7 +11,7 @@ from ...ir.dims import evaluate, symbols
 from ...ir.errors import CapgraphError, CaptureError, ExecutionError, ResourceError
 from ...ir.graph import Graph
 from ...ir.types import TensorType, Type
-from ..base import Executable
+from ..base import Coverage, Executable
 from ..signature import Signature
 from .bucket import Bucket
 from .counters import Counters, Stats
@@ -267,6 +267,14 @@ class ReplayExecutable:
                 self._padded.lines(),
                 refused,
             )
+
+    def coverage(self) -> Coverage:
+        """See `Covered.coverage`: recordings, and steps between them; all nodes of a call that no bucket served."""
+        with self._lock:
+            if self.latest is None:
+                return Coverage(0, sum(bool(node.inputs) for node in self._graph.nodes))
+            report = self.latest.bucket.report()
+        return Coverage(report.pieces, report.eager_steps)
 
     @property
     def remarks(self) -> tuple[str, ...]:

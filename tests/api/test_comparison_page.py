@@ -1,13 +1,20 @@
 from xml.etree import ElementTree
 
 from capgraph.comparison_page import latency_picture, page
-from capgraph.executor_comparison import ExecutorComparison, ExecutorResult, OutputAccuracy
+from capgraph.executor_comparison import COLUMNS, ExecutorComparison, ExecutorResult, OutputAccuracy
 
 
 def result(name: str, latency: float, *, is_close: bool = True) -> ExecutorResult:
     output = OutputAccuracy("y<1>", 3.0, 1e-7, (0, 2), 1, is_close)
     return ExecutorResult(
-        name, "host", latency_seconds=latency, outputs=(output,), remarks=("a < b",), memory_bytes=2**20
+        name,
+        "host",
+        latency_seconds=latency,
+        outputs=(output,),
+        remarks=("a < b",),
+        memory_bytes=2**20,
+        pieces=3,
+        fallbacks=17,
     )
 
 
@@ -37,5 +44,7 @@ def test_the_page_stands_alone_and_escapes_names() -> None:
     assert "cannot run: no &lt;GPU&gt;" in text
     assert "y&lt;1&gt;" in text
     assert "[0, 2] of set 1" in text
+    assert '<td class="number">3</td><td class="number">17</td>' in text
+    assert all(f"<th>{name}</th>" in text for name in COLUMNS)
     assert "batch = 3" in text
     assert [part for part in ("http", "src=", "href=", "<script") if part in text] == []

@@ -1,17 +1,28 @@
+from functools import partial
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import capgraph
 import numpy as np
 import pytest
 from capgraph import executor_comparison as module
+from capgraph.capture_options import replay_options
+from capgraph.cuda_programs import eager_on, graphs_on
 from capgraph.executor_comparison import INFINITE, accuracy
+from capgraph.executors.eager import EagerExecutor
+from capgraph.ir.parser import parse
+from capgraph.recording import capture_policy
 from capgraph.selection import targets
 from ml_dtypes import bfloat16
 
 from tests.api.models import affine, model, save, with_default, with_foreign_node
+from tests.executors.cuda.fake import fake_device, meanings
+from tests.executors.ort.gpu.texts import LOOPED
+from tests.executors.replay.programs import block
 
 F32 = np.float32
+LOOPED_INPUTS = {"x": np.ones((2, 8), F32), "n": np.array(3)}
 
 
 def test_every_executor_is_held_to_the_reference() -> None:
@@ -95,14 +106,73 @@ def test_inputs_may_be_given_and_defaults_left_out() -> None:
         ({"inputs": {"x": np.ones((2, 3), F32)}}, "a list of sets"),
         ({"executors": "eager,ort"}, "no list of names"),
         ({"inputs": [{}]}, "input 'x' is missing"),
-        ({"runs": 0}, "at least one run"),
-        ({"draws": 0}, "at least one run"),
+        ({"inputs": [None]}, "a list of sets, not"),
+        ({"inputs": 3}, "a list of sets, not 3"),
+        ({"executors": [3]}, "no list of names"),
+        ({"executors": 3}, "no list of names"),
+        ({"runs": 0}, "runs=0, but there must be at least one"),
+        ({"runs": "a"}, "runs='a', but"),
+        ({"runs": 1.5}, "runs=1.5, but"),
+        ({"draws": 0}, "draws=0, but there must be at least one"),
+        ({"draws": None}, "draws=None, but"),
         ({"sizes": {"depth": 3}}, "no dim 'depth'"),
+        ({"sizes": {"batch": "a"}}, "the size of 'batch' is 'a'"),
+        ({"sizes": {"batch": -1}}, "the size of 'batch' is -1"),
+        ({"sizes": 3}, "sizes=3 is no mapping"),
     ],
 )
 def test_bad_arguments_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(capgraph.InputError, match=message):
         capgraph.compare(affine(), **options)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    found = capgraph.compare(affine(), ["eager"], runs=np.int64(2), draws=np.int64(1), sizes={"batch": np.int64(4)})
+    assert (type(found.runs), found.runs, found.inputs, found.sizes) == (int, 2, 1, {"batch": 4})
+
+
+def test_pieces_and_fallbacks_are_counted() -> None:
+    executors = ["eager", "ort", "graph"]
+    eager, ort, graph = capgraph.compare(parse(LOOPED), executors, inputs=[LOOPED_INPUTS], runs=2).results
+    assert (eager.pieces, eager.fallbacks) == (None, None)
+    assert (ort.pieces, ort.fallbacks) == (1, 0)
+    assert graph.pieces == 2
+    assert graph.fallbacks == 1
+    assert all(result.is_close for result in (eager, ort, graph))
+    assert ort.error == max(output.relative for output in ort.outputs)
+
+
+def test_set_up_ends_with_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, calls = capgraph.Program.run, []
+
+    def slow_at_first(self: Any, inputs: Any) -> dict[str, Any]:
+        if not calls:
+            sleep(0.25)
+        calls.append(inputs)
+        return run(self, inputs)
+
+    monkeypatch.setattr(capgraph.Program, "run", slow_at_first)
+    (result,) = capgraph.compare(affine(), ["eager"], runs=1).results
+    assert result.setup_seconds >= 0.25
+    assert result.latency_seconds < 0.25
+
+
+def test_what_lies_on_a_gpu_counts_as_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with meanings():
+        options = replay_options(mode="full", dynamic={"B": (1, 4)}, buckets=None, strict=False, capture=None)
+        gpu = fake_device(tmp_path)
+        executor = graphs_on(gpu, "cuda", options, partial(capture_policy, options), 2)
+        with capgraph.Program(block(), executor) as program:
+            program.run({"x": np.ones((4, 4), F32)})
+            stats = program.stats()
+            assert module.device_bytes(program) == stats.arena_bytes + stats.recording_bytes > 0
+        with capgraph.Program(block(), eager_on(fake_device(tmp_path), "cuda", 2)) as program:
+            assert module.device_bytes(program) == 0
+    with capgraph.Program(block(), EagerExecutor()) as program:
+        assert module.device_bytes(program) == 0
+    monkeypatch.setattr(module, "device_bytes", lambda _program: 2**40)
+    (result,) = capgraph.compare(affine(), ["eager"], runs=1).results
+    assert result.memory_bytes is None or result.memory_bytes >= 2**40
 
 
 def test_models_that_cannot_be_held_to_anything_are_refused(tmp_path: Path) -> None:

@@ -61,6 +61,8 @@ def test_options_that_are_there(options: dict[str, Any]) -> None:
         ({"verify": "yes"}, "verify='yes' is not known"),
         ({"threads": 0}, "threads=0 is no number of threads"),
         ({"threads": True}, "threads=True is no number of threads"),
+        ({"threads": 2**31}, "threads=2147483648 is no number of threads"),
+        ({"threads": 2.0}, "threads=2.0 is no number of threads"),
         ({"threads": 2, "executor": "graph"}, "threads=2 is for ONNX Runtime on the CPU, not for executor='graph'"),
         ({"threads": 2, "executor": "ort", "device": "cuda"}, "on device='cuda'"),
     ],

@@ -1,3 +1,6 @@
+from typing import Any
+
+import numpy as np
 import pytest
 from capgraph import optimize
 from capgraph.executors.eager import EagerExecutor
@@ -33,6 +36,12 @@ def test_what_auto_passed_over_is_told_by_the_program(monkeypatch: pytest.Monkey
     assert passed_over("auto", "host") == (note,)
     assert passed_over("eager", "host") == ()  # that is what was asked for
     assert passed_over("auto", "cuda") == ()
+
+
+def test_numbers_of_numpy_are_numbers_of_threads() -> None:
+    graph = parse("graph @main(%x: f32[2]) { %y: f32[2] = relu(%x) return %y }")
+    threads: Any = np.int64(2)
+    assert optimize(graph, executor="ort", threads=threads).run({"x": np.ones(2, np.float32)})["y"].tolist() == [1, 1]
 
 
 def test_onnxruntime_is_told_how_many_threads_to_take() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from ....ir.errors import ExecutionError, InputError
 from ....ir.graph import Graph
 from ....ir.target import Target
-from ...base import Executable, Executor
+from ...base import Coverage, Covered, Executable, Executor
 from ...replay.counters import Counting, Stats
 
 
@@ -60,6 +60,11 @@ class OneThread:
         """See `Counting.stats`."""
         assert isinstance(self._inner, Counting)  # a recorded program is one
         return self._inner.stats()
+
+    def coverage(self) -> Coverage:
+        """See `Covered.coverage`."""
+        assert isinstance(self._inner, Covered)  # what runs on a GPU is one
+        return self._inner.coverage()
 
     def close(self) -> None:
         """See `Executable.close`."""

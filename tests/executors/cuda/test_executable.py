@@ -215,7 +215,7 @@ def test_what_has_no_kernel_runs_on_the_host_between_pieces(tmp_path: Path) -> N
             np.testing.assert_allclose(given, EagerExecutor().compile(graph).run({"x": rows(4)})["y"], rtol=1e-4)
             stats = program.stats()
     assert stats.refused == ()
-    assert stats.buckets[0].pieces == 2
+    assert program.coverage() == (stats.buckets[0].pieces, stats.buckets[0].eager_steps) == (2, 1)
     assert any("runs on the host: cumsum" in remark for remark in program.remarks)
 
 
@@ -230,7 +230,10 @@ def test_steps_on_the_host_are_counted_where_they_are_called_alike(tmp_path: Pat
         for count in (4, 8, 4):
             program.run({"x": rows(count)})
         (line,) = [line for line in program.remarks if line.startswith("runs on the host")]
+        eager = eager_on(fake_device(tmp_path), "cuda", 2).compile(graph)
+        eager.run({"x": rows(4)})
     assert line == "runs on the host: cumsum, 3 steps: there is no kernel for this op"
+    assert eager.coverage() == (0, 3)
 
 
 @pytest.mark.parametrize("close_after", [1, 3, 30])

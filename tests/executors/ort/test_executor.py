@@ -268,6 +268,7 @@ def test_a_foreign_node_runs_between_sessions(known_domain: None) -> None:
     assert count == "2 sessions and 1 eager piece; 1 node of 3 run eagerly:"
     assert len(reasons) == 1
     assert "%b = example.double(%a)" in reasons[0]
+    assert executable.coverage() == (2, 1)
     with pytest.raises(UnsupportedError, match="whole graph"):
         compiled(text, strict=True)
 
@@ -313,6 +314,7 @@ def test_calls_without_elements_are_counted_and_named_and_refused_under_strict()
     executable = compiled(text)
     for rows in (2, 0, 0):
         assert executable.run({"x": np.ones((rows, 3), F32)})["y"].tolist() == [rows] * 3
+    assert executable.coverage() == (1, 0)
     whole, calls = executable.remarks
     assert whole == WHOLE
     assert calls.startswith("2 calls by NumPy")

@@ -101,12 +101,14 @@ def test_a_foreign_op_in_the_middle() -> None:
     bucket = served(graph)
     assert (bucket.pieces, bucket.eager_segments) == (2, 1)
     assert bucket.cuts == ("elsewhere.Halve: it runs through another framework",)
+    assert bucket.eager_steps == 1
     program = compiled(graph, dynamic={"B": (3, 3)}, mode="full")
     for call in range(2):
         program.run({"x": rows(3, call)})
     stats = program.stats()
     assert stats.counters.replayed_calls == 0
     assert "cannot be captured whole: it runs through another framework" in stats.refused[0]
+    assert program.coverage() == (0, sum(bool(node.inputs) for node in graph.nodes))
     with pytest.raises(CaptureError, match="cannot be captured whole"):
         compiled(graph, dynamic={"B": (3, 3)}, mode="full", strict=True).run({"x": rows(3)})
 

@@ -62,6 +62,8 @@ def test_what_it_does_not_record_runs_between_pieces(text: str, tmp_path: Path):
     assert bucket.eager_segments >= 1
     assert bucket.refusals == ()
     assert made.stats().counters.replayed_calls == 2
+    assert made.coverage() == (bucket.pieces, bucket.eager_steps)
+    assert bucket.eager_steps >= 1
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
@@ -176,6 +178,7 @@ graph @cells(%x: f64[T, B, 3], %w: f64[1, 12, 3], %r: f64[1, 12, 4]) {
 """
     made = check(parse(text), tmp_path, [2, 2, 2], dynamic={"T": (2, 2), "B": (2, 2)})
     assert made.stats().counters.replayed_calls == 0
+    assert made.coverage() == (0, 1)
     assert any("double" in line for line in made.remarks)
 
 
