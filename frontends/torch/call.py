@@ -1,13 +1,16 @@
 """What a lowering sees of the call that it turns into native nodes, and how it makes them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from ...ir.constant import Constant
-from ...ir.dims import Dim, SymDim, product, symbols
-from ...ir.graph import Graph, Origin, Value
+from ...ir.dim_atoms import Symbol, atoms_of, only_atom
+from ...ir.dims import Dim, SymDim, product, symbol, symbols
+from ...ir.errors import UnsupportedError
+from ...ir.graph import Graph, Node, Origin, Value
+from ...ir.op import FRESH
 from ...ir.ops import native
 from ...ir.types import DType, Kind, TensorType, type_symbols
 from .dtypes import cast_attrs, dtype_of
@@ -19,8 +22,11 @@ Operand: TypeAlias = Value | Scalar
 """What PyTorch takes where a tensor or a number may stand; a symbolic size is a number as well."""
 
 
-class NotNative(Exception):  # no error: the call becomes a foreign node
-    """A call that native ops cannot express."""
+class NotNative(UnsupportedError):
+    """A call that native ops cannot express: no error in a lowering, which gives way to a foreign node."""
+
+
+_UNKNOWN_REMEDY = "compute with tensors of the whole size and a mask, instead of the selected elements"
 
 
 class Call:
@@ -75,12 +81,12 @@ class Call:
     # ---- nodes
 
     def op(self, name: str, *inputs: Value | None, **attrs: Any) -> Value:
-        """A new native node with one result."""
-        return self.graph.append(native(name), inputs, attrs, origin=self.origin).output
+        """A new native node with one result. Raises `NotNative` where `attrs` mention what only running tells."""
+        return self._append(name, inputs, attrs).output
 
     def ops(self, name: str, *inputs: Value | None, **attrs: Any) -> tuple[Value, ...]:
-        """A new native node with its results."""
-        return self.graph.append(native(name), inputs, attrs, origin=self.origin).outputs
+        """As `op`, with several results."""
+        return self._append(name, inputs, attrs).outputs
 
     def declared(self, name: str, *inputs: Value | None, **attrs: Any) -> Value:
         """A native node that gives the first result, in the shape that PyTorch has found for it.
@@ -91,7 +97,19 @@ class Call:
             types = [TensorType(self.dtype, self.shape)]
         except UnknownSizeError:
             return self.op(name, *inputs, **attrs)
-        return self.graph.append(native(name), inputs, attrs, types=types, origin=self.origin).output
+        return self._append(name, inputs, attrs, types).output
+
+    def _append(
+        self,
+        name: str,
+        inputs: Sequence[Value | None],
+        attrs: Mapping[str, Any],
+        types: Sequence[TensorType] | None = None,
+    ) -> Node:
+        mentioned = [dim for given in attrs.values() for dim in _dims_in(given)]
+        if mentioned and not self.may_mention(mentioned, *(value for value in inputs if value is not None)):
+            raise NotNative(f"{name} takes a size that only running tells", remedy=_UNKNOWN_REMEDY)
+        return self.graph.append(native(name), inputs, attrs, types=types, origin=self.origin)
 
     def constant(self, content: Any, dtype: DType | None = None) -> Value:
         """A constant of an array, a number, or a `Constant`."""
@@ -113,12 +131,36 @@ class Call:
         return self.constant(_in_dtype(operand, dtype), dtype)
 
     def _size(self, dim: SymDim) -> Value:
-        """A size as a value i64[]."""
+        """A size as a value i64[]: as the axis of a value that has it, or computed from its symbols."""
         teller = self.sizes.teller(dim)
         if teller is None or teller[0].graph is not self.graph:
-            return self.op("dim", value=dim)
+            if self.may_mention((dim,)):
+                return self.op("dim", value=dim)
+            teller = self._value_with(dim)
+        if teller is None:
+            return self._computed_size(dim)
         value, axis = teller
         return self.reshape(self.op("shape", value, start=axis, end=axis + 1), ())
+
+    def _computed_size(self, dim: SymDim) -> Value:
+        """A polynomial over sizes of values. Raises `NotNative` for another dim."""
+        if only_atom(dim) is not None or not all(isinstance(atom, Symbol) for atom in atoms_of(dim)):
+            raise NotNative(f"the size {dim}, which only running tells, cannot be imported", remedy=_UNKNOWN_REMEDY)
+        total = self.constant(dim.constant, DType.I64)
+        for monomial, coefficient in dim.terms:
+            term = self.constant(coefficient, DType.I64)
+            for atom in cast(tuple[Symbol, ...], monomial):
+                term = self.op("mul", term, self._size(symbol(atom.name)))
+            total = self.op("add", total, term)
+        return total
+
+    def _value_with(self, dim: SymDim) -> tuple[Value, int] | None:
+        """A value that has `dim` as a size, and at which axis."""
+        for node in self.graph.reversed_nodes:
+            for value in node.outputs:
+                if isinstance(value.type, TensorType) and dim in value.shape:
+                    return value, value.shape.index(dim)
+        return None
 
     def cast(self, x: Value, dtype: DType) -> Value:
         """`x` in another dtype; itself if it has that already."""
@@ -130,7 +172,13 @@ class Call:
 
     def expand(self, x: Value, shape: Sequence[Dim]) -> Value:
         """`x` broadcast to exactly `shape`; itself if it has that already."""
-        return x if x.shape == tuple(shape) else self.op("expand", x, shape=tuple(shape))
+        if x.shape == tuple(shape):
+            return x
+        if self.may_mention(shape, x):
+            return self.op("expand", x, shape=tuple(shape))
+        sizes = self.op("concat", *(self.reshape(self.value(dim, DType.I64), (1,)) for dim in shape), axis=0)
+        known = [dim if self.may_mention((dim,), x) else FRESH for dim in shape]
+        return self._append("dynamic_expand", (x, sizes), {}, [x.tensor.with_shape(tuple(known))]).output
 
     def transpose(self, x: Value, perm: Sequence[int]) -> Value:
         """`x` with its axes reordered; itself if they stay."""
@@ -167,6 +215,12 @@ class Call:
         mentioned = frozenset[str]().union(*(symbols(dim) for dim in dims))
         known = frozenset[str]().union(*(type_symbols(value.type) for value in (*self.graph.inputs, *operands)))
         return mentioned <= known
+
+
+def _dims_in(given: Any) -> list[SymDim]:
+    """The symbolic dims of an attribute: itself, or those in a list."""
+    listed = given if isinstance(given, list | tuple) else (given,)
+    return [each for each in listed if isinstance(each, SymDim)]
 
 
 def _in_dtype(number: Number, dtype: DType) -> Any:

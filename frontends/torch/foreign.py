@@ -23,7 +23,7 @@ from ...ir.op import foreign as foreign_op
 from ...ir.types import DType, TensorType
 from .call import Call
 from .dtypes import dtype_of, torch_dtype_of
-from .sizes import Sizes, UnknownSizeError
+from .sizes import UnknownSizeError
 from .tensors import array_of, tensor_of
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _append(
     importer: "FxImporter", call: Call, target: Any, operands: Sequence[Value], attrs: Mapping[str, Any]
 ) -> Node:
     types = [
-        _result_type(call.sizes, result, call.wants(index))
+        _result_type(call, result, call.wants(index), operands)
         for index, result in enumerate(call.results)
         if result is not None
     ]
@@ -96,17 +96,18 @@ def _attribute(call: Call, given: Any, operands: list[Value]) -> Any:
     )
 
 
-def _result_type(sizes: Sizes, result: Any, is_wanted: bool) -> TensorType:
+def _result_type(call: Call, result: Any, is_wanted: bool, operands: Sequence[Value]) -> TensorType:
     """The type of a result. One that nothing reads may come in another shape than tracing has found."""
-    dims = [_result_dim(sizes, size) if is_wanted else FRESH for size in result.shape]
+    dims = [_result_dim(call, size, operands) if is_wanted else FRESH for size in result.shape]
     return TensorType(dtype_of(result.dtype), tuple(dims))
 
 
-def _result_dim(sizes: Sizes, size: Any) -> Dim:
+def _result_dim(call: Call, size: Any, operands: Sequence[Value]) -> Dim:
     try:
-        return sizes.dim(size)
+        dim = call.sizes.dim(size)
     except (UnknownSizeError, UnsupportedError):
         return FRESH
+    return dim if call.may_mention((dim,), *operands) else FRESH
 
 
 def complex_value(graph: Graph, pairs: Value) -> Value:

@@ -112,6 +112,14 @@ def _nonzero(c: Call, x: Value) -> Value:
     return c.swap(c.op("non_zero", x), 0, 1)
 
 
+def _where_true(c: Call, condition: Value) -> list[Value]:
+    """The places where a tensor is not 0, an index tensor for each axis."""
+    if not condition.tensor.rank:
+        raise NotNative("places in a scalar")
+    places = c.op("non_zero", condition)
+    return [c.select(places, 0, axis) for axis in range(condition.tensor.rank)]
+
+
 def _one_hot(c: Call, x: Value, classes: int = -1) -> Value:
     if classes < 0:
         raise NotNative("a number of classes that running tells")
@@ -127,5 +135,6 @@ TABLE: dict[str, Lowering] = {
     "aten._unsafe_index.Tensor": _index,
     "aten.masked_select": _masked_select,
     "aten.nonzero": _nonzero,
+    "aten.where.default": _where_true,
     "aten.one_hot": _one_hot,
 }

@@ -189,6 +189,48 @@ class Selects(nn.Module):
         return found, x[x > 0], x[x > 0].sum(), torch.masked_select(x, x < 0) * 2
 
 
+class MaskedWrites(nn.Module):
+    """Writes at places that only running tells, of as many values."""
+
+    def forward(self, x: Any) -> Any:
+        rows, doubled, negated, cleared, kept = x[:, 0] > 0, x.clone(), x.clone(), x.clone(), torch.zeros_like(x)
+        doubled[rows] = doubled[rows] * 2
+        doubled[rows] += 1
+        negated[x > 0] = -negated[x > 0]
+        cleared[:, x[0] > 0] = 0
+        kept[rows] = x[rows] @ torch.eye(8, dtype=x.dtype)
+        row, column = torch.where(x > 0)
+        kept[row, torch.tensor([0])] = 3
+        return doubled, negated, cleared, kept, x[row, torch.tensor([0])], x.index_fill(0, row, 2.0), column
+
+
+class Experts(nn.Module):
+    """A mixture of experts, each of which computes the rows that chose it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: Any) -> Any:
+        weights, chosen = x[:, :3].topk(2)
+        total = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            row, place = torch.where(chosen == number)
+            total.index_add_(0, row, expert(x[row]) * weights[row, place, None])
+        return total
+
+
+class SelectedSizes(nn.Module):
+    """Tensors made to the size of what was selected."""
+
+    def forward(self, x: Any) -> Any:
+        some = x[x[:, 0] > 0]
+        count = some.shape[0]
+        made = torch.full((count * 2, 3), 5.0), torch.arange(count * 2), some.new_zeros(count, 2)
+        added = torch.cat([some, some]).index_add(0, made[1], torch.ones(count * 2, 8, dtype=x.dtype))
+        return *made, added, some.reshape(-1).expand(3, -1), x[:count], count * 4 + 1
+
+
 class Counts(nn.Module):
     def forward(self, x: Any) -> Any:
         return x * (x > 0).sum().item()
@@ -251,5 +293,7 @@ MODULES = {
     "products": ModuleCase(Products),
     "complex_numbers": ModuleCase(ComplexNumbers),
     "selects": ModuleCase(Selects, is_whole=False),
+    "masked_writes": ModuleCase(MaskedWrites, is_whole=False),
+    "experts": ModuleCase(Experts, is_whole=False),
     "counts": ModuleCase(Counts, is_whole=False),
 }

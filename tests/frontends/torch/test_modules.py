@@ -8,7 +8,7 @@ import pytest
 import torch
 from capgraph.program import foreign_nodes
 
-from tests.frontends.torch.modules import MODULES, Tied
+from tests.frontends.torch.modules import MODULES, SelectedSizes, Tied
 
 torch.set_num_threads(1)
 
@@ -110,6 +110,46 @@ def test_compiled_in_bfloat16(name: str) -> None:
         module, backend="capgraph", options={"executor": "eager"}, dynamic=True, fullgraph=MODULES[name].is_whole
     )
     _assert_same_by_norm(name, compiled, twin, (4, 3))
+
+
+@pytest.mark.parametrize("executor", ["graph", "ort"])
+@pytest.mark.parametrize("name", ["masked_writes", "experts"])
+def test_places_that_only_running_tells(name: str, executor: Any) -> None:
+    for dynamic in (({0: "batch"},), None):
+        module, twin = _made(name)
+        sizes = {"batch": (1, 8)} if dynamic and executor == "graph" else None
+        program = capgraph.optimize(
+            module, args=MODULES[name].inputs(4), dynamic_shapes=dynamic, executor=executor, dynamic=sizes
+        )
+        _assert_same(name, program, module, twin, (4, 5, 4) if dynamic else (4, 4))
+    torch._dynamo.reset()
+    module, twin = _made(name)
+    compiled = torch.compile(module, backend="capgraph", options={"executor": executor})
+    _assert_same(name, compiled, module, twin, (4, 5))
+
+
+def test_one_row_written_to_all_that_a_mask_selects() -> None:
+    """Its size is known when it runs, as is how many places there are."""
+
+    class Writes(torch.nn.Module):
+        def forward(self, x: Any, places: Any, source: Any) -> Any:
+            x = x.clone()
+            x[places] = x[source]
+            return x
+
+    x, one = torch.randn(4, 3), torch.tensor([False, True, False, False])
+    program = capgraph.optimize(Writes(), args=(x, x[:, 0] < 9, x[:, 0] < 9), executor="eager")
+    expected = x.clone()
+    expected[:3] = x[one]
+    torch.testing.assert_close(program(x, torch.tensor([True, True, True, False]), one), expected)
+
+
+def test_sizes_of_what_is_selected() -> None:
+    torch.manual_seed(0)
+    x, module = torch.randn(5, 8), SelectedSizes()
+    program = capgraph.optimize(module, args=(x,), dynamic_shapes=({0: "batch"},), executor="eager")
+    for given in (x, torch.randn(7, 8), -x.abs()):
+        _assert_close(program(given), module(given), 1e-5)
 
 
 @pytest.mark.parametrize("name", ["statistics", "ring", "unet", "structures", "lstm", "complex_numbers"])
