@@ -218,6 +218,8 @@ def _with_moved(made: Composition, x: Value, perm: tuple[int, ...]) -> Value:
 
 
 def _reduced(made: Composition, x: Value, _perm: tuple[int, ...]) -> Value:
+    if not x.tensor.rank:
+        raise CapgraphError("no axis is left")
     op = made.choose.pick(("reduce_mean", "reduce_sum", "reduce_max"))
     return made.emit(op, x, axes=made.draw.axes(x.tensor.rank, 1), keep_dims=made.choose.chance(70))
 
