@@ -63,15 +63,21 @@ class Cudnn:
         key = (call.problem, call.workspace_bytes, repr(call.algorithm))
         with self._lock:
             if key not in self._built:
+                self._leave_stream()
                 self._built[key] = self._build(call)
             return self._built[key]
 
     def algorithms(self, call: LibraryCall) -> Sequence[Any]:
         """The heuristic's plans, best first, as {"version", "engine", "knobs"}."""
         with self._lock:
+            self._leave_stream()
             graph = _Graph(self.frontend, self.handle, call.problem)
             graph.plan()
             return [{"version": self.version, **choice} for choice in graph.choices(MAX_ALGORITHMS)]
+
+    def _leave_stream(self) -> None:
+        """Goes back to the default stream: that of the latest call may have been given back with its program."""
+        self.frontend.set_stream(self.handle, 0)
 
     def _build(self, call: LibraryCall) -> Enqueue:
         graph = _Graph(self.frontend, self.handle, call.problem)

@@ -119,7 +119,7 @@ class CupyDriver:
         self.index = index
         self.failures = _failures(cupy)
         self._lost = ""
-        self._streams: list[Any] = []
+        self._streams: dict[int, Any] = {}
         self._events: dict[int, int] = {}
         self._modules: dict[str, Any] = {}
         self._kernels: dict[tuple[str, int], Any] = {}
@@ -233,8 +233,19 @@ class CupyDriver:
     def make_stream(self) -> int:
         """See `Driver.make_stream`."""
         made = self._cupy.cuda.Stream(non_blocking=True)
-        self._streams.append(made)
+        self._streams[int(made.ptr)] = made
         return int(made.ptr)
+
+    def release_stream(self, stream: int) -> None:
+        """See `Driver.release_stream`. Its address may become that of another stream, on any device."""
+        if self._lost:
+            return  # CUDA would refuse
+        event = self._events.pop(stream, None)
+        if event is not None:
+            self._runtime.eventDestroy(event)
+        self._streams.pop(stream, None)
+        _stream_object.cache_clear()
+        _core_stream.cache_clear()
 
     def synchronize(self, stream: int) -> None:
         """See `Driver.synchronize`."""
@@ -269,7 +280,7 @@ class CupyDriver:
             self._stream(stream).end_capture()
 
     def _stream(self, stream: int) -> Any:
-        return next((each for each in self._streams if each.ptr == stream), None) or _stream_object(stream)
+        return self._streams.get(stream) or _stream_object(stream)
 
     # ---- kernels
 
@@ -291,9 +302,9 @@ class CupyDriver:
         for each in prepared:
             nodes.append((nodes[-1] if nodes else definition).launch(*each))
         graph = definition.instantiate()
-        stream = self._streams[-1].ptr
-        graph.upload(_core_stream(stream))
-        self._runtime.streamSynchronize(stream)
+        stream = list(self._streams.values())[-1]  # held, as its program may be closed in another thread
+        graph.upload(_core_stream(stream.ptr))
+        self._runtime.streamSynchronize(stream.ptr)
         return CoreGraph(graph, nodes, prepared, max(0, free - self._runtime.memGetInfo()[0]))
 
     def frame(
@@ -359,15 +370,15 @@ class CupyDriver:
 
     def timer(self) -> tuple[Enqueue, Enqueue, Callable[[], float]]:
         """See `Driver.timer`."""
-        runtime = self._runtime
-        first, last = runtime.eventCreate(), runtime.eventCreate()
+        runtime, first, last = self._runtime, self._cupy.cuda.Event(), self._cupy.cuda.Event()
 
         def seconds() -> float:
-            runtime.eventSynchronize(last)
-            found: float = runtime.eventElapsedTime(first, last) / 1e3
+            runtime.eventSynchronize(last.ptr)
+            found: float = runtime.eventElapsedTime(first.ptr, last.ptr) / 1e3
             return found
 
-        return partial(runtime.eventRecord, first), partial(runtime.eventRecord, last), seconds
+        begin, end = (lambda stream, event=event: runtime.eventRecord(event.ptr, stream) for event in (first, last))
+        return begin, end, seconds
 
 
 _ANY_DIRECTION = 4  # cudaMemcpyDefault: CUDA sees from the addresses where they lie

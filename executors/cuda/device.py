@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 
@@ -26,6 +28,9 @@ from .memory import Arenas, Constants, DeviceArena, Staging
 from .selection import Selector
 
 FIRST_FRAMING = 16
+
+DEFAULT_STREAM = 0
+"""The one that is always there."""
 
 SHOWN_NODES = 8
 """How many nodes of one step reports name."""
@@ -65,6 +70,9 @@ class CudaDevice:
         self.own_stream = driver.make_stream()
         self.capture_stream = driver.make_stream()
         self.stream = self.own_stream
+        self.release_streams = finalize(self, _release, driver, (self.own_stream, self.capture_stream))
+        """Gives back the device's own streams: called by `close`, or when nobody holds the device any more."""
+        self.release_streams.atexit = False
         self.framework: Framework | None = None
         """Whose arrays on the device the call gives; None for arrays in main memory."""
         self.followed: set[Framework] = set()
@@ -279,6 +287,8 @@ class CudaDevice:
             self.driver.synchronize(self.stream)
         except self.failures as error:
             self.driver.explained(error)  # remembers a lost device; closing still succeeds
+        self.release_streams()
+        self.stream = self.own_stream = self.capture_stream = DEFAULT_STREAM
         self._shared.clear()
         self._templates.clear()
 
@@ -307,6 +317,12 @@ def step_name(node: Node) -> str:
     names = [step_name(each) for each in node.attrs["body"].nodes if each.inputs]
     more = f" and {len(names) - SHOWN_NODES:,} more" if len(names) > SHOWN_NODES else ""
     return f"{', '.join(names[:SHOWN_NODES])}{more}"
+
+
+def _release(driver: Driver, streams: Sequence[int]) -> None:
+    for stream in streams:
+        with suppress(*driver.failures):
+            driver.release_stream(stream)
 
 
 def _kernels(candidate: Candidate | None) -> list[Any]:

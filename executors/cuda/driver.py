@@ -148,6 +148,10 @@ class Driver(Protocol):
         """A stream of its own, which does not wait for the default stream."""
         ...
 
+    def release_stream(self, stream: int) -> None:
+        """Gives back a stream that `make_stream` made; what is enqueued there is still done."""
+        ...
+
     def synchronize(self, stream: int) -> None:
         """Waits until all that was enqueued is done; raises what went wrong on the device."""
         ...

@@ -38,6 +38,7 @@ class OrtDevice(CudaDevice):
             sessions=sessions,
         )
         super().__init__(opened.driver, opened.compiler, backend, opened.constants, libraries)
+        self.release_streams.detach()  # sessions work on one, and may be held for longer than the device
         self.pieces = PieceLibrary(sessions, self.driver.order, self.own_stream)
         self.sessions = sessions
         libraries[LIBRARY] = self.pieces

@@ -130,10 +130,12 @@ class FakeDriver:
         self.ordered: list[tuple[int, int]] = []
         self.graphs: list[FakeGraph] = []
         self.is_lost = False
+        self.released: list[int] = []
         self._streams = 0
         self._recorded: dict[int, list[Callable[[], None]]] = {}
 
     def submit(self, stream: int, call: Callable[[], None]) -> None:
+        assert stream not in self.released, "work goes to a stream that was given back"
         recorded = self._recorded.get(stream)
         if recorded is not None:
             recorded.append(call)
@@ -199,11 +201,16 @@ class FakeDriver:
         self._streams += 1
         return self._streams
 
+    def release_stream(self, stream: int) -> None:
+        self.released.append(stream)
+
     def synchronize(self, stream: int) -> None:
+        assert stream not in self.released, "the host waits for a stream that was given back"
         assert stream not in self._recorded, "the host waits for a stream that is captured"
         self.waits += 1
 
     def order(self, first: int, then: int) -> None:
+        assert {first, then}.isdisjoint(self.released), "a stream is ordered that was given back"
         self.ordered.append((first, then))
 
     def begin_capture(self, stream: int) -> None:

@@ -121,3 +121,12 @@ def test_threads_build_a_plan_once(frontend: Any) -> None:
     library.prepare(call(None))
     other.join(10)
     frontend.pygraph.assert_called_once()
+
+
+def test_plans_are_built_on_the_default_stream(frontend: Any) -> None:
+    library, streams = Cudnn(frontend), list[int]()
+    frontend.set_stream = lambda _handle, stream: streams.append(stream)
+    library.prepare(call(None))(7, {}, 0)
+    library.prepare(call(None, workspace_bytes=2048))
+    library.algorithms(call(None))
+    assert streams == [0, 7, 0, 0], "stream 7 may be gone by the time of the next plan"

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.ort.gpu.device import OrtDevice
 from capgraph.executors.ort.gpu.graph_ids import EAGER
 from capgraph.executors.ort.gpu.session import Binding, PieceSession
 from capgraph.executors.replay.routing import input_symbols
@@ -17,7 +18,7 @@ from capgraph.ir.parser import parse
 from capgraph.passes.exactness import Exactness
 from capgraph.passes.numeric import difference
 
-from tests.executors.cuda.fake import GpuArray
+from tests.executors.cuda.fake import GpuArray, fake_device
 from tests.executors.ort.gpu.on_host import inputs, played, program
 from tests.executors.ort.gpu.texts import ATTENTION, LOOPED, SPARSE, UNKNOWN, WHOLE
 from tests.strategies.graphs import random_graph, random_inputs
@@ -234,6 +235,13 @@ def test_a_program_that_was_closed_says_so(tmp_path: Path):
         made.close()
         with pytest.raises(CapgraphError, match="closed"):
             made.run(inputs(graph, 4, 0))
+
+
+def test_the_streams_of_sessions_stay(tmp_path: Path):
+    gpu = OrtDevice(fake_device(tmp_path))
+    streams = {gpu.own_stream, gpu.capture_stream}
+    gpu.close()
+    assert streams.isdisjoint(gpu.driver.released)
 
 
 def test_recordings_cannot_follow_inputs(tmp_path: Path):
