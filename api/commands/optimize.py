@@ -79,8 +79,7 @@ def run(arguments: Namespace) -> None:
         after = _costs(source.graph, sizes)
         progress.advance(f"writing {arguments.output.name}")
         with _timed(seconds, "write"):
-            model, comparison = _write(source.graph, arguments, sizes)
-            options = _write_options(source.graph, arguments) if arguments.session_options else None
+            model, comparison, options = _write(source.graph, arguments, sizes)
     operators = operator_counts(model)
     facts: dict[str, Any] = {
         "model": str(arguments.model),
@@ -143,37 +142,52 @@ def _target_notes(target: str, operators: Mapping[str, int], model: "ModelProto"
 # ---- writing
 
 
-def _write(graph: "Graph", arguments: Namespace, sizes: Mapping[str, int]) -> tuple["ModelProto", "Comparison | None"]:
-    """Writes the model, after comparing it where that is asked for: one that differs is not put in place."""
+def _write(
+    graph: "Graph", arguments: Namespace, sizes: Mapping[str, int]
+) -> tuple["ModelProto", "Comparison | None", Path | None]:
+    """Writes the model, its comparison where that is asked for, and where the options of its sessions are.
+
+    Nothing is put in place before all of it is there and the model was found to mean the same.
+    """
     from ..frontends.onnx.dialect import Dialect
     from ..frontends.onnx.saving import save_model
-    from ..ir.errors import ExecutionError
+    from ..ir.errors import ResourceError
 
     output, dialect = arguments.output, Dialect(arguments.target)
-    if not arguments.check:
-        return save_model(graph, output, dialect=dialect), None
+    if not arguments.check and not arguments.session_options:
+        return save_model(graph, output, dialect=dialect), None, None
+    try:
+        with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
+            draft = Path(folder) / output.name
+            model = save_model(graph, draft, dialect=dialect)
+            found = _compared(graph, arguments, draft, sizes) if arguments.check else None
+            options = _write_options(graph, model, arguments, draft) if arguments.session_options else None
+            for part in sorted(Path(folder).iterdir(), key=lambda part: part == draft):  # the model last
+                part.replace(output.parent / part.name)
+    except OSError as error:
+        raise ResourceError(f"{output} cannot be written: {error}", remedy="check the disk and the folder") from error
+    return model, found, None if options is None else output.parent / options.name
+
+
+def _compared(graph: "Graph", arguments: Namespace, draft: Path, sizes: Mapping[str, int]) -> "Comparison":
     from ..comparison import compare
+    from ..ir.errors import ExecutionError
 
-    with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
-        draft = Path(folder) / output.name
-        model = save_model(graph, draft, dialect=dialect)
-        found = compare(graph, arguments.model, draft, count=arguments.check, sizes=sizes)
-        if not found.is_close:
-            worst = found.outputs[0]
-            raise ExecutionError(
-                f"output {worst.name} of the optimised model differs by {worst.relative:.3g} of its largest value",
-                remedy=f"nothing was written; find the guilty rewrite with: capgraph bisect {arguments.model}",
-            )
-        for part in sorted(Path(folder).iterdir(), key=lambda part: part == draft):  # the model last
-            part.replace(output.parent / part.name)
-    return model, found
+    found = compare(graph, arguments.model, draft, count=arguments.check, sizes=sizes)
+    if not found.is_close:
+        worst = found.outputs[0]
+        raise ExecutionError(
+            f"output {worst.name} of the optimised model differs by {worst.relative:.3g} of its largest value",
+            remedy=f"nothing was written; find the guilty rewrite with: capgraph bisect {arguments.model}",
+        )
+    return found
 
 
-def _write_options(graph: "Graph", arguments: Namespace) -> Path:
+def _write_options(graph: "Graph", model: "ModelProto", arguments: Namespace, path: Path) -> Path:
     from ..executors.ort.session_options import session_options, write_session_options
 
     level = DEFAULT_LEVEL if arguments.level is None else arguments.level
-    return write_session_options(session_options(graph, level), arguments.output)
+    return write_session_options(session_options(graph, model, level), path)
 
 
 # ---- the text

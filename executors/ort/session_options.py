@@ -1,21 +1,28 @@
 """The options of sessions that belong to an optimised model, kept beside it as JSON, so that others can serve it.
 
-    {"disabled_optimizers": {"CPUExecutionProvider": [...]}, "providers": {"CUDAExecutionProvider": {...}, ...}}
+    {"model": {"sha256": "...", "bytes": 123},
+     "disabled_optimizers": {"CPUExecutionProvider": [...]}, "providers": {"CUDAExecutionProvider": {...}, ...}}
 
-`providers` has the options of each provider. What belongs to a machine (threads, memory, streams) is not among them.
+`model` is the file that they belong to. `providers` has the options of each provider that the model is for. What
+belongs to a machine (threads, memory, streams) is not among them.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from onnx import ModelProto
+
+from ...frontends.onnx.contrib.convolutions import activations_for_cpu
 from ...ir.errors import ModelError, ResourceError, UnsupportedError
 from ...ir.graph import Graph
 from ...ir.types import TensorType
+from .cuda_kernels import has_kernels
 from .faults import wrong_optimizers
 from .gpu.partition import evident_problem
-from .gpu.provider import CUDA, cuda_provider
+from .gpu.provider import CHANNELS_LAST, CUDA, Provider, cuda_provider
 from .library import failures, onnxruntime
 from .session import DISABLED_OPTIMIZERS, first_line
 
@@ -28,34 +35,53 @@ def options_path(model: Path) -> Path:
     return model.with_name(f"{model.name}.options.json")
 
 
-def session_options(graph: Graph, level: int = 2) -> dict[str, Any]:
-    """The options for sessions of an optimised graph. Graph mode is among them where one recording serves all calls."""
-    provider, wrong = cuda_provider(0, 0, level).suited_to(graph), wrong_optimizers(graph)
-    on_gpu = provider.recording().options if _is_recordable(graph) else provider.options
-    return {
-        "disabled_optimizers": {CPU: [*DISABLED_OPTIMIZERS, *wrong], **({CUDA: [*wrong]} if wrong else {})},
-        "providers": {CPU: {}, CUDA: {key: on_gpu[key] for key in on_gpu if key not in _OF_THE_MACHINE}},
-    }
+def session_options(graph: Graph, model: ModelProto, level: int = 2) -> dict[str, Any]:
+    """The options for sessions of `model`, as which the optimised `graph` was written at that level of passes.
+
+    Graph mode is among them where one recording serves all calls and CUDA is known to have a kernel for every node.
+    A model with operators that only the CPU has gets no options for CUDA.
+    """
+    wrong = wrong_optimizers(graph)
+    disabled, providers = {CPU: [*DISABLED_OPTIMIZERS, *wrong]}, {CPU: dict[str, str]()}
+    if not activations_for_cpu(model):
+        provider = cuda_provider(0, 0, level).suited_to(graph)
+        on_gpu = provider.recording().options if _is_recordable(graph, model, provider) else provider.options
+        providers[CUDA] = {key: on_gpu[key] for key in on_gpu if key not in _OF_THE_MACHINE}
+        if wrong:
+            disabled[CUDA] = [*wrong]
+    return {"disabled_optimizers": disabled, "providers": providers}
 
 
-def _is_recordable(graph: Graph) -> bool:
-    """Whether graph mode takes a graph as a whole; a recording is replayed whatever the sizes of a call are."""
+def _is_recordable(graph: Graph, model: ModelProto, provider: Provider) -> bool:
+    """Whether graph mode takes a model as a whole; a recording is replayed whatever the sizes of a call are."""
+    if CHANNELS_LAST in provider.options:
+        return False  # ONNX Runtime adds transposes, for which no kernel is known at the opset that is written
     is_fixed = all(isinstance(value.type, TensorType) and value.type.is_static for value in graph.inputs)
-    return is_fixed and not any(evident_problem(node, frozenset()) for node in graph.nodes)
+    is_evident = any(evident_problem(node, frozenset()) for node in graph.nodes)
+    return is_fixed and not is_evident and has_kernels(model)
 
 
 def write_session_options(options: Mapping[str, Any], model: Path) -> Path:
-    """Writes options beside a model. Raises `ResourceError` where that cannot be done."""
+    """Writes options beside a model file, bound to its content. Raises `ResourceError` where that cannot be done."""
     path = options_path(model)
     try:
-        path.write_text(json.dumps(options, indent=1) + "\n", encoding="utf-8")
+        bound = {"model": _identity(model), **options}
+        path.write_text(json.dumps(bound, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise ResourceError(f"{path} cannot be written: {error}", remedy="check the disk and the folder") from error
     return path
 
 
+def _identity(model: Path) -> dict[str, str | int]:
+    with model.open("rb") as file:
+        return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "bytes": model.stat().st_size}
+
+
 def read_session_options(model: Path) -> dict[str, Any]:
-    """The options beside a model. Raises `ModelError` where there are none, or none that can be read."""
+    """The options beside a model file.
+
+    Raises `ModelError` where there are none, none that can be read, or those of another model.
+    """
     path = options_path(model)
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -68,7 +94,20 @@ def read_session_options(model: Path) -> dict[str, Any]:
         part = found.get(key) if isinstance(found, dict) else None
         if not isinstance(part, dict) or not all(isinstance(each, inner) for each in part.values()):
             raise ModelError(f"{path} has no options of sessions: {key} has no {inner.__name__} for each provider")
+    _check_identity(found, model)
     return cast("dict[str, Any]", found)
+
+
+def _check_identity(found: Mapping[str, Any], model: Path) -> None:
+    try:
+        is_same = found.get("model") == _identity(model)
+    except OSError as error:
+        raise ModelError(f"{model} cannot be read: {error}", remedy="check the path") from error
+    if not is_same:
+        raise ModelError(
+            f"{options_path(model).name} belongs to another model than {model.name}, which was written after it",
+            remedy=f"capgraph optimize MODEL -o {model.name} --session-options writes both; or remove the options",
+        )
 
 
 _PARTS = {"providers": dict, "disabled_optimizers": list}
@@ -84,6 +123,11 @@ def open_session(model: str | Path, provider: str = CPU, **own: str) -> Any:
     if not path.is_file():
         raise ModelError(f"there is no model file {path}", remedy="check the path")
     found = read_session_options(path)
+    if provider == CUDA and provider not in found["providers"]:
+        raise UnsupportedError(
+            f"{path.name} has operators that ONNX Runtime has on the CPU alone",
+            remedy="capgraph optimize --for standard writes it for every provider",
+        )
     options = onnxruntime().SessionOptions()
     chosen = {**found["providers"].get(provider, {}), **own}
     disabled = {str(name) for name in found["disabled_optimizers"].get(provider, ())}

@@ -12,6 +12,7 @@ TF32_LEVEL = 3
 FLASH_OR_EFFICIENT = "3"
 """ONNX Runtime's kernels for attention, as a set of bits: FlashAttention and CUTLASS's."""
 
+CHANNELS_LAST = "prefer_nhwc"
 _HALF = (DType.F16, DType.BF16)
 _PRODUCTS = ("attention", "conv", "conv_transpose", "einsum", "gemm", "matmul")
 
@@ -46,7 +47,7 @@ class Provider:
             return self
         options = dict(self.options)
         if not _dtypes_of(graph, ("conv",)).isdisjoint(_HALF):
-            options["prefer_nhwc"] = "1"
+            options[CHANNELS_LAST] = "1"
         if not self.allows_tf32 and DType.F32 in _dtypes_of(graph, _PRODUCTS):
             options["use_tf32"] = "0"
         return replace(self, options=options)
