@@ -6,12 +6,12 @@ A branch in Python on `x.shape[0] % 2 == 0` leaves one side in the graph, and th
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._sympy.functions import Mod, PythonMod
 
-from ...ir.dims import Dim, evaluate, symbols
+from ...ir.dims import Dim, evaluate, solve, symbols
 from ...ir.errors import UnsupportedError
 from .sizes import Sizes, UnknownSizeError
 
@@ -49,13 +49,16 @@ class Guard:
 def guards_of(program: Any, sizes: Sizes) -> tuple[list[Guard], list[str]]:
     """The guards of an exported and decomposed program, and in PyTorch's words those that cannot be checked.
 
-    Ranges of single sizes are no guards, nor is that a size which PyTorch traced as 2 or more is not 0 or 1.
+    Ranges of single sizes are no guards, nor is that a size which PyTorch traced as 2 or more is not 0 or 1. Symbols
+    that are known by others, as those of derived dims, are written by these.
     """
     environment = _environment(program)
     relations = list(_relations(environment)) if environment is not None else []
     guards: list[Guard] = []
     unchecked: list[str] = []
-    for expr in relations:
+    for expr, is_of_tensors in relations:
+        if expr.is_Boolean and not expr.args:  # true of all sizes
+            continue
         try:
             guard = Guard(sizes.dim_of(expr.lhs), expr.rel_op, sizes.dim_of(expr.rhs))
         except UnknownSizeError:  # of sizes that only running tells
@@ -63,7 +66,7 @@ def guards_of(program: Any, sizes: Sizes) -> tuple[list[Guard], list[str]]:
         except (AttributeError, UnsupportedError):
             unchecked.append(str(expr))
             continue
-        if guard.symbols and not _is_of_small_sizes(guard, expr):
+        if guard.symbols and not _is_of_small_sizes(guard, is_of_tensors):
             guards.append(guard)
     return list(dict.fromkeys(guards)), unchecked
 
@@ -74,13 +77,34 @@ def _environment(program: Any) -> Any:
     return next((fake.fake_mode.shape_env for fake in fakes), None)
 
 
-def _relations(environment: Any) -> Iterator[Any]:
-    """What holds of sizes, as sympy's relations."""
-    yield from (guard.expr for guard in environment.guards)
-    yield from (each.expr for found in environment.deferred_runtime_asserts.values() for each in found)
+def _relations(environment: Any) -> Iterator[tuple[Any, bool]]:
+    """What holds of sizes, as sympy's relations, and whether PyTorch asked it for itself, of the shape of a tensor."""
+    for guard in environment.guards:
+        yield from ((each, _is_asked_by_torch(guard)) for each in _conjuncts(environment.replace(guard.expr)))
+    for found in environment.deferred_runtime_asserts.values():
+        yield from ((part, False) for each in found for part in _conjuncts(environment.replace(each.expr)))
 
 
-def _is_of_small_sizes(guard: Guard, expr: Any) -> bool:
-    """Whether it says of one size that something made of it is not 0 or 1, where tensors broadcast or are empty."""
-    is_remainder = bool(expr.atoms(Mod, PythonMod))
-    return guard.relation == "!=" and guard.right in (0, 1) and len(guard.symbols) == 1 and not is_remainder
+def _conjuncts(expr: Any) -> tuple[Any, ...]:
+    return tuple(expr.args) if type(expr).__name__ == "And" else (expr,)
+
+
+_TORCH = Path(torch.__file__).parent
+_BRANCH = "evaluate_expr"  # where Dynamo decides a branch of the user's
+
+
+def _is_asked_by_torch(guard: Any) -> bool:
+    frame = guard.sloc.framework_loc
+    name = getattr(frame, "filename", None)
+    return name is not None and _TORCH in Path(name).parents and frame.name != _BRANCH
+
+
+def _is_of_small_sizes(guard: Guard, is_of_tensors: bool) -> bool:
+    """Whether it says that a size is not 0 or 1, where tensors broadcast or are empty, and nothing of other sizes.
+
+    `b - 1 != 1` of a tensor's shape is one, but of a branch in Python, or of a quotient, it tells apart more.
+    """
+    if guard.relation != "!=" or guard.right not in (0, 1) or not isinstance(guard.right, int):
+        return False
+    solved = solve(guard.left, guard.right, {})
+    return solved is not None and (is_of_tensors or solved[1] < 2)

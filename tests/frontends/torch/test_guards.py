@@ -105,3 +105,46 @@ def test_inputs_of_another_rank_are_refused_as_such() -> None:
     program = capgraph.optimize(Even(), args=(torch.zeros(4, 2),), dynamic_shapes=({0: "b"},), executor="eager")
     with pytest.raises(InputError, match="input 'x'"):
         program(torch.tensor(1.0))
+
+
+class Eighths(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x * 100 if x.shape[0] // 8 == 0 else x * 1
+
+
+class Fours(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x * 100 if (x.shape[0] + 1) // 4 == 1 else x * 1
+
+
+class Second(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x * 100 if x.shape[0] - 1 == 1 else x * 1
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "good", "bad"),
+    [
+        (Eighths(), "b//8 != 0", (8, 9), (3, 7)),
+        (Fours(), ".*//4 != 1", (2, 7), (3, 6)),
+        (Second(), "b - 1 != 1", (3,), (2,)),
+    ],
+)
+def test_branches_on_what_is_made_of_a_size(module: Any, words: str, good: Any, bad: Any) -> None:
+    program = capgraph.optimize(module, args=(torch.ones(16),), dynamic_shapes=({0: "b"},), executor="eager")
+    for size in good:
+        torch.testing.assert_close(program(torch.ones(size)), module(torch.ones(size)))
+    for size in bad:
+        with pytest.raises(InputError, match=f"for sizes with {words}, but b = {size}"):
+            program(torch.ones(size))
+
+
+class Between(torch.nn.Module):
+    def forward(self, x: Any, count: int) -> Any:
+        return x[:count] * 2
+
+
+def test_relations_that_hold_together_are_checked_each() -> None:
+    model = from_torch(Between(), (torch.zeros(6), 3), dynamic_shapes=({0: "b"}, torch.export.Dim.DYNAMIC))
+    assert model.notes == []
+    assert any(guard.relation == "<=" and "b" in guard.symbols for guard in model.guards)
