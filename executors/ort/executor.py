@@ -50,7 +50,8 @@ class OrtExecutor:
         """`graph` in a session or in pieces.
 
         Raises `MissingPackageError` without onnxruntime or onnx, `UnsupportedError` when two builds of it are
-        installed, or when `strict` and not all of the graph can run.
+        installed, or when `strict` and not all of the graph can run, `ResourceError` when there is no place for the
+        files through which a model over 2 GB goes.
         """
         onnxruntime()
         from .partition import Partition  # imports onnx, which asking for the target must not

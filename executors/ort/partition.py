@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterable
 
-from ...ir.errors import CapgraphError, UnsupportedError
+from ...ir.errors import CapgraphError, ResourceError, UnsupportedError
 from ...ir.graph import Graph, Node
 from .faults import known_fault
 from .pieces import Piece, cut, whole
@@ -13,7 +13,8 @@ from .session import RunFailure
 class Partition:
     """The pieces of a graph, and why it is not one (`why`, empty when it is).
 
-    With `strict`, raises `UnsupportedError` when not all of the graph can run in one session.
+    With `strict`, raises `UnsupportedError` when not all of the graph can run in one session; in any case
+    `ResourceError` when memory or the disk does not suffice for one.
     """
 
     def __init__(self, graph: Graph, *, threads: int | None, strict: bool) -> None:
@@ -43,6 +44,8 @@ class Partition:
         try:
             _check_faults(self._graph)
             return (whole(self._graph, threads=self._threads),)
+        except ResourceError:  # of this machine: smaller sessions are no remedy
+            raise
         except CapgraphError as error:
             if self.is_strict:
                 raise UnsupportedError(

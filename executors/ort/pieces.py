@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.analysis import input_symbols
-from ...ir.errors import CapgraphError
+from ...ir.errors import CapgraphError, ResourceError
 from ...ir.evaluate import Sizes, match_type
 from ...ir.extract import part_of
 from ...ir.graph import Graph, Node, Value
@@ -99,6 +99,8 @@ class _Maker:
         if not reasons:
             try:
                 session = Session(part, threads=self._threads, spins=self._spins)
+            except ResourceError:
+                raise
             except CapgraphError as error:  # each node can run alone, but not all of them together
                 reasons = tuple(f"{node.where()}: {error.message}" for node in nodes)
         sized = tuple(at for at, value in enumerate(outputs) if not type_symbols(value.type) <= self._symbols)

@@ -7,14 +7,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+
 from ...frontends.onnx.contrib.group import Operator
 from ...frontends.onnx.dialect import Dialect
 from ...frontends.onnx.exporter import MAX_INLINE_BYTES, export_model
 from ...frontends.onnx.saving import save_model
 from ...ir.analysis import parameter_bytes
-from ...ir.errors import ExecutionError, UnsupportedError
+from ...ir.errors import ExecutionError, ResourceError, UnsupportedError
 from ...ir.graph import Graph
 from ...ir.types import DType, TensorType, Type
+from ..memory import size_text
 from .faults import wrong_optimizers
 from .library import failures, onnxruntime
 
@@ -121,7 +124,8 @@ def opened(
 ) -> Any:
     """ONNX Runtime's session of `graph`, without its own optimizers called `disabled` and those that would be wrong.
 
-    Raises `UnsupportedError` when it refuses; it never takes another provider instead.
+    Raises `UnsupportedError` when it refuses; it never takes another provider instead. Raises `ResourceError` for a
+    large model when there is no place for its files.
     """
     disabled = (*disabled, *wrong_optimizers(graph))
     if parameter_bytes(graph) >= MAX_INLINE_BYTES:
@@ -129,15 +133,36 @@ def opened(
     model = export_model(
         graph, check=False, value_info=False, opset=written.opset, dialect=written.dialect, operators=written.operators
     )
-    return _made(model.SerializeToString(), options, providers, disabled)
+    return _made(_serialized(model), options, providers, disabled)
+
+
+def _serialized(model: Any) -> bytes:
+    try:
+        data: bytes = model.SerializeToString()
+    except EncodeError as error:
+        raise ResourceError(
+            f"the model cannot be handed to ONNX Runtime, as one of over 2 GB beside its weights: {error}",
+            remedy='executor="eager" or "graph" runs it',
+        ) from error
+    return data
 
 
 def _large(graph: Graph, options: Any, providers: Sequence[Any], written: Written, disabled: Collection[str]) -> Any:
     """Over 2 GB, through files: the weights are read from there and the files are gone afterwards."""
-    with TemporaryDirectory(prefix="capgraph-") as folder:
+    with _temporary_folder(parameter_bytes(graph)) as folder:
         path = Path(folder) / "model.onnx"
         save_model(graph, path, opset=written.opset, dialect=written.dialect, operators=written.operators)
         return _made(str(path), options, providers, disabled)
+
+
+def _temporary_folder(needed: int) -> TemporaryDirectory[str]:
+    try:
+        return TemporaryDirectory(prefix="capgraph-")
+    except OSError as error:
+        raise ResourceError(
+            f"a model over 2 GB goes to ONNX Runtime through files, for which there is no temporary folder: {error}",
+            remedy=f"set TMPDIR to a folder that can be written to, with {size_text(needed)} free",
+        ) from error
 
 
 def _made(model: bytes | str, options: Any, providers: Sequence[Any], disabled: Collection[str]) -> Any:

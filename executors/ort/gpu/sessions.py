@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ....frontends.onnx.contrib import ON_CUDA
-from ....ir.errors import CapgraphError, UnsupportedError
+from ....ir.errors import CapgraphError, ResourceError, UnsupportedError
 from ....ir.graph import Graph, Node
 from ..partition import named
 from ..session import Written
@@ -65,6 +65,8 @@ def _opened(pieces: Pieces, provider: Provider, found: Capturable) -> dict[str, 
         suited, written = provider.suited_to(body), Written(found.opset, ON_CUDA)
         try:
             sessions[name] = PieceSession(body, suited, is_recorded=True, written=written)
+        except ResourceError:
+            raise
         except CapgraphError as error:
             raise _RefusedPiece(body, suited, written, error) from error
     return sessions

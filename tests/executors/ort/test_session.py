@@ -3,9 +3,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from capgraph.executors.ort import session as module
+from capgraph.executors.ort.executor import OrtExecutor
 from capgraph.executors.ort.session import RunFailure, Session, first_line
-from capgraph.ir.errors import UnsupportedError
+from capgraph.ir.errors import ResourceError, UnsupportedError
 from capgraph.ir.parser import parse
+from google.protobuf.message import EncodeError
 
 F32 = np.float32
 AFFINE = """graph @main(%x: f32[B, 2]) {
@@ -13,6 +15,8 @@ AFFINE = """graph @main(%x: f32[B, 2]) {
   %y: f32[B, 2] = matmul(%x, %w)
   return %y
 }"""
+LOST = "{\n  %a: f32[B, 2] = example.double(%x)\n"
+"""A node that no session runs, so that others are in pieces."""
 
 
 def test_inputs_and_outputs_have_the_order_of_the_graph() -> None:
@@ -43,6 +47,28 @@ def test_a_model_over_the_limit_goes_through_a_file(monkeypatch: pytest.MonkeyPa
     session = Session(parse(AFFINE))
     assert list(tmp_path.iterdir()) == []
     assert session.run([np.ones((3, 2), F32)])[0].tolist() == [[4, 6]] * 3
+
+
+@pytest.mark.parametrize("text", [AFFINE, AFFINE.replace("matmul(%x, %w)", "matmul(%a, %w)").replace("{\n", LOST, 1)])
+def test_without_a_temporary_folder_a_model_over_the_limit_is_not_run_by_numpy_in_silence(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_INLINE_BYTES", 8)
+    monkeypatch.setattr("tempfile.tempdir", "/nonexistent")
+    with pytest.raises(ResourceError, match="no temporary folder") as caught:
+        OrtExecutor().compile(parse(text))
+    assert "TMPDIR" in (caught.value.remedy or "")
+    assert "16 B" in (caught.value.remedy or "")
+
+
+def test_a_model_over_two_gigabytes_beside_its_weights_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class TooLarge:
+        def SerializeToString(self) -> bytes:
+            raise EncodeError("Failed to serialize proto")
+
+    monkeypatch.setattr(module, "export_model", lambda *_args, **_options: TooLarge())
+    with pytest.raises(ResourceError, match="over 2 GB beside its weights"):
+        Session(parse(AFFINE))
 
 
 def test_types_that_its_interface_lacks_are_refused() -> None:
