@@ -207,6 +207,8 @@ class _Importing:
         pairs: list[tuple[int, int]] = []
         call = Call(self.graph, self.sizes, "output", (), None)
         for spec, output in zip(self.signature.output_specs, outputs, strict=True):
+            if spec.kind is _Output.TOKEN:  # it only keeps operators with effects in order
+                continue
             is_state = spec.arg.name in self.mutated and spec.kind is not _Output.USER_OUTPUT
             if not is_state and not isinstance(output, RESULTS):
                 self.model_.outputs.append(None)

@@ -194,3 +194,16 @@ def test_dtypes_that_there_are_not() -> None:
 
     with pytest.raises(UnsupportedError, match=r"(?s)complex32 cannot be imported\n  at input x\n  try: use complex64"):
         from_torch(Twice(), (torch.zeros(2, dtype=torch.complex32),))
+
+
+def test_what_keeps_operators_in_order_is_no_result() -> None:
+    """torch.linalg.inv checks its operand, an effect, whose token the graph gives beside the results."""
+
+    class Solves(nn.Module):
+        def forward(self, a: Any, b: Any) -> Any:
+            return a.inverse(), {"solved": torch.linalg.solve(a, b)}, torch.linalg.cholesky(a @ a.mT)
+
+    torch.manual_seed(0)
+    a, b = torch.randn(2, 3, 3) + 3 * torch.eye(3), torch.randn(2, 3, 1)
+    found, wanted = capgraph.optimize(Solves(), args=(a, b), executor="eager")(a, b), Solves()(a, b)
+    torch.testing.assert_close(found, wanted)
