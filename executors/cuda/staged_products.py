@@ -336,21 +336,22 @@ def _tail_code(work: Work, tiling: StagedTiling) -> tuple[str, str]:
             f"at[part * {tiling.rows * pitch}]",
         )
     )
-    early: list[str] = []
-    late: list[str] = []
-    for index in range(rounds):
-        before, element = work.element(f"row{index}", f"column{index}", str(index))
-        early.append(
-            f"const int e{index} = threadIdx.x + ({index} * SPLITS + split) * {threads}; "
-            f"const int row{index} = first_row + e{index} / {tiling.columns}; "
-            f"const int column{index} = first_column + e{index} % {tiling.columns}; "
-            f"const bool is_there{index} = row{index} < {rows} && column{index} < {columns}; "
-            f"{before} {element.declarations} if (is_there{index}) {{ {element.constants} {element.others} }}"
-        )
-        late.append(
-            f"if (is_there{index}) {{ "
-            f"const float* at = partial + e{index} / {tiling.columns} * {pitch} + e{index} % {tiling.columns}; "
-            f"float total = 0;\n#pragma unroll\nfor (int part = 0; part < {parts}; part++) total += {part}; "
-            f"{element.finish('total')} }}"
-        )
-    return "\n  ".join(early), "\n  ".join(late)
+    before, element = work.element("row@", "column@", "@")  # @ stands for the number of an element
+    early = (
+        f"const int e@ = threadIdx.x + (@ * SPLITS + split) * {threads}; "
+        f"const int row@ = first_row + e@ / {tiling.columns}; "
+        f"const int column@ = first_column + e@ % {tiling.columns}; "
+        f"const bool is_there@ = row@ < {rows} && column@ < {columns}; "
+        f"{before} {element.declarations} if (is_there@) {{ {element.constants} {element.others} }}"
+    )
+    late = (
+        f"if (is_there@) {{ "
+        f"const float* at = partial + e@ / {tiling.columns} * {pitch} + e@ % {tiling.columns}; "
+        f"float total = 0;\n#pragma unroll\nfor (int part = 0; part < {parts}; part++) total += {part}; "
+        f"{element.finish('total')} }}"
+    )
+    return _repeated(early, rounds), _repeated(late, rounds)
+
+
+def _repeated(code: str, rounds: int) -> str:
+    return "\n  ".join(code.replace("@", str(index)) for index in range(rounds))
