@@ -95,7 +95,7 @@ class Program:
         graph = self.graph
         parameters = f"{_counted(parameter_count(graph), 'parameter')} ({size_text(parameter_bytes(graph))})"
         lines = [f"program {graph.name}: {_counted(len(graph), 'node')}, {parameters}", *_io_lines(self)]
-        lines.append(f"executor: {self.target.executor} on {self.target.device}, {_CAPTURES[self.target.captures]}")
+        lines.append(f"executor: {self.target.executor} on {self.target.device}, {_manner(self)}")
         lines += [f"  {remark}" for remark in self.remarks]
         lines += _pass_lines(self.level, self.report)
         lines += _foreign_lines(graph)
@@ -136,7 +136,11 @@ class Program:
         self.close()
 
 
-_CAPTURES = {False: "one node after another: it captures nothing", True: "recorded and replayed"}
+def _manner(program: Program) -> str:
+    if program.target.captures:
+        return "recorded and replayed"
+    coverage = program.coverage
+    return "in sessions" if coverage is not None and coverage.pieces else "one node after another: it captures nothing"
 
 
 def _counted(count: int, noun: str) -> str:

@@ -67,6 +67,18 @@ def test_explain_says_what_there_is() -> None:
     assert "foreign ops: none" in text
 
 
+@pytest.mark.parametrize(
+    ("executor", "manner"),
+    [
+        ("eager", "eager on host, one node after another: it captures nothing"),
+        ("ort", "ort on host, in sessions"),
+        ("graph", "graph on host, recorded and replayed"),
+    ],
+)
+def test_explain_says_in_which_manner_nodes_run(executor: str, manner: str) -> None:
+    assert f"executor: {manner}" in capgraph.optimize(affine(), executor=executor).explain().splitlines()
+
+
 def test_explain_names_maps_in_words() -> None:
     text = """<ir_version: 8, opset_import: ["": 9, "ai.onnx.ml": 1]>
     net (float[N, 2] x) => (seq(map(string, float)) y) {
