@@ -13,6 +13,7 @@ from ...ir.shape_values import ShapeValues
 from ...ir.types import DType, Kind
 
 _DIVISIONS = frozenset(("div", "mod"))  # not fmod: it is computed in floats
+_FILLS = frozenset(("constant", "dynamic_full", "full"))
 _TRAPPING = frozenset((DType.I32, DType.I64))
 
 
@@ -42,7 +43,7 @@ def _may_hold(value: Value, number: int, known: ShapeValues) -> bool:
     if node is None:
         return True
     content = node.attrs.get("value")
-    if node.op.name == "constant" and isinstance(content, Constant):
+    if node.op.name in _FILLS and isinstance(content, Constant):
         return bool((content.array == number).any())
     if node.op.has(Trait.VIEW) or node.op.name == "gather":
         return _may_hold(node.operands[0], number, known)

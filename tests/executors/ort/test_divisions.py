@@ -9,6 +9,13 @@ from capgraph.ir.parser import parse
 GIVEN = "graph @main(%x: i64[2], %d: i64[2]) { %y: i64[2] = div(%x, %d) return %y }"
 
 
+FILLED = """graph @main(%x: i64[N]) {
+  %d: i64[N] = full() {shape = [N], value = dense<i64[]: 2>}
+  %y: i64[N] = div(%x, %d)
+  return %y
+}"""
+
+
 def by(content: str, dtype: str = "i64", op: str = "div") -> str:
     """A division of an input by a constant."""
     return f"""graph @main(%x: {dtype}[2]) {{
@@ -28,6 +35,7 @@ def of(dividend: str, types: str) -> str:
     [
         GIVEN,
         GIVEN.replace("i64", "i32").replace("div", "mod"),
+        FILLED.replace(": 2>", ": -1>"),
         by("3, -1"),
         by("-1, -1", "i32", "mod"),
         of("%a: i64[2] = constant() {value = dense<i64[2]: [5, -9223372036854775808]>}", "%x: i64[2]"),
@@ -46,6 +54,7 @@ def test_the_least_number_by_minus_one_is_possible(text: str) -> None:
     [
         by("3, -2"),
         by("64, 0", "i32", "mod"),
+        FILLED,
         *(GIVEN.replace("i64", dtype) for dtype in ("i8", "i16", "u64", "f32")),
         GIVEN.replace("div", "fmod"),
         of("%a: i64[2] = shape(%x)", "%x: f32[N, M]"),
