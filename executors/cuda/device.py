@@ -12,9 +12,9 @@ import numpy as np
 
 from ...ir.constant import Array, Constant
 from ...ir.errors import UnsupportedError
-from ...ir.graph import Node
 from ...ir.plan import Plan, Step, contiguous_strides
 from ..replay.recorder import Arena
+from ..step_names import step_name
 from .arrays import DeviceArray, Framework
 from .bound_plan import CudaPlan
 from .compiler import Compiled, Compiler, Failed
@@ -31,9 +31,6 @@ FIRST_FRAMING = 16
 
 DEFAULT_STREAM = 0
 """The one that is always there."""
-
-SHOWN_NODES = 8
-"""How many nodes of one step reports name."""
 
 
 @dataclass
@@ -308,15 +305,6 @@ class CudaDevice:
             yield f"fell back {count} times: {what}"
         for why, count in self.fallbacks.missed.items():
             yield f"{count} steps: {why}"
-
-
-def step_name(node: Node) -> str:
-    """A step for reports: its op and origin, or those of the nodes that it joins."""
-    if node.op.name != "fused":
-        return node.op.name if node.origin is None else f"{node.op.name} ({node.origin})"
-    names = [step_name(each) for each in node.attrs["body"].nodes if each.inputs]
-    more = f" and {len(names) - SHOWN_NODES:,} more" if len(names) > SHOWN_NODES else ""
-    return f"{', '.join(names[:SHOWN_NODES])}{more}"
 
 
 def _release(driver: Driver, streams: Sequence[int]) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 
 from ...ir.analysis import all_nodes
 from ...ir.errors import CaptureError
-from ...ir.graph import Node
 from ...ir.op import Trait
 from ...ir.plan import Place, Plan, Segment, Step, StepKind
+from ..step_names import step_name
 from .capture import record
 from .counters import BucketReport, Counters
 from .modes import InputPolicy
@@ -229,7 +229,7 @@ class Bucket:
             seconds=self._seconds,
             verified=self.is_verified,
             refusals=self.refusals,
-            cuts=tuple(f"{_named(node)}: {reason.value}" for node, reason in cuts),
+            cuts=tuple(f"{step_name(node)}: {reason.value}" for node, reason in cuts),
             policies=tuple(zip(names, (policy.value for policy in self._inputs.policies), strict=True)),
         )
 
@@ -248,7 +248,3 @@ def is_random(plan: Plan) -> bool:
 
 def _does_work(step: Step) -> bool:
     return step.kind is StepKind.COMPUTE and bool(step.node.inputs)
-
-
-def _named(node: Node) -> str:
-    return f"{node.op.name} ({node.origin})" if node.origin is not None else node.op.name

@@ -7,12 +7,13 @@ from typing import Any
 from ....ir.errors import CaptureError, ExecutionError, UnsupportedError
 from ....ir.plan import Plan, Segment, Step
 from ...cuda.bound_plan import CudaPlan
-from ...cuda.device import CudaDevice, step_name
+from ...cuda.device import CudaDevice
 from ...cuda.driver import Enqueue
 from ...cuda.launch import Launch, LibraryCall
 from ...cuda.memory import DeviceArena
 from ...cuda.recorder import pointers_of
 from ...replay.recorder import Arena, Pointer
+from ...step_names import step_name
 from .library import LIBRARY, PieceBackend, PieceLibrary
 from .session import Binding, PieceSession
 

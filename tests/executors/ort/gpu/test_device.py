@@ -194,6 +194,7 @@ def test_a_session_that_always_fails_is_named_by_its_nodes(tmp_path: Path, monke
     lines = [line for line in made.remarks if "runs on the host" in line]
     nodes = "matmul, add, gelu (act (net.py:7)), add, layer_norm"
     assert lines == [f"runs on the host: {nodes}: ONNX Runtime failed: it never works"]
+    assert made.stats().buckets[0].cuts == (f"{nodes}: the target cannot capture its kernel",)
 
 
 def test_a_session_that_always_fails_raises_in_each_call_of_a_strict_program(
