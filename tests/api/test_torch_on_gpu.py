@@ -30,6 +30,7 @@ class CpuTensors(TorchArrays):
 
     def __init__(self, index: int, download: Any) -> None:
         super().__init__(index, download)
+        self.has_device = True
         self._device = torch.device("cpu")
         self.stream = lambda: 7
 
