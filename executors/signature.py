@@ -46,10 +46,27 @@ class Signature:
 
         Raises `InputError` for one that is missing, not asked for, or of another type.
         """
-        return self._bind_as_before(given) or self._bind_plainly(given) or self._bind_carefully(given)
+        found = self._bind_as_before(given)
+        if found is None:
+            found = self._bind_plainly(given) or self._bind_carefully(given)
+            self._latest = self._remembered(given, *found)
+        return found
+
+    def _remembered(self, given: Mapping[str, Any], values: Sequence[Any], sizes: Sizes) -> "_Latest | None":
+        """What lets the next call take the sizes of this one; None where more than shapes is to be looked at."""
+        if type(given) is not dict or len(given) != len(values):
+            return None
+        arrays: list[tuple[str, np.dtype[Any], tuple[int, ...]]] = []
+        for wanted, array in zip(self._inputs, values, strict=True):
+            if not isinstance(wanted.type, TensorType) or wanted.type.dtype is DType.STRING:
+                return None
+            if array is None or given.get(wanted.name) is not array:  # it was converted
+                return None
+            arrays.append((wanted.name, wanted.type.dtype.numpy, array.shape))
+        return _Latest(arrays, dict(sizes))
 
     def _bind_as_before(self, given: Mapping[str, Any]) -> tuple[list[Any], Sizes] | None:
-        """`bind` for arrays of the shapes of the latest plain call, whose sizes are known; None for anything else."""
+        """`bind` for arrays of the shapes of the latest call, whose sizes are known; None for anything else."""
         latest = self._latest
         if latest is None or type(given) is not dict or len(given) != len(latest.arrays):
             return None
@@ -64,10 +81,7 @@ class Signature:
         return values, dict(latest.sizes)
 
     def _bind_plainly(self, given: Mapping[str, Any]) -> tuple[list[Any], Sizes] | None:
-        """`bind` for what nearly every call brings, an array that fits for every input; None for anything else.
-
-        What it finds is remembered, for calls are often like the one before.
-        """
+        """`bind` for what nearly every call brings, an array that fits for every input; None for anything else."""
         plain = self._plain
         if plain is None or type(given) is not dict or len(given) != len(plain):
             return None
@@ -83,8 +97,6 @@ class Signature:
             if not (shape == dims if is_static else _fits(dims, shape, sizes)):
                 return None
             values.append(array)
-        arrays = [(each[0], each[1], array.shape) for each, array in zip(plain, values, strict=True)]
-        self._latest = _Latest(arrays, dict(sizes))
         return values, sizes
 
     def _bind_carefully(self, given: Mapping[str, Any]) -> tuple[list[Any], Sizes]:

@@ -222,6 +222,28 @@ def test_a_call_like_the_one_before_takes_its_sizes() -> None:
     assert bound.bind({"x": x[:1], "y": y[:1]})[1] == {"B": 1, "T": 3}
 
 
+def test_sizes_that_a_sum_determines_are_remembered_too() -> None:
+    bound = signature(x=f32(T), mask=f32(T + 1))
+    arrays = {"x": np.zeros(2, np.float32), "mask": np.zeros(3, np.float32)}
+    assert bound.bind(arrays)[1] == {"T": 2}
+    again = bound._bind_as_before(arrays)
+    assert again is not None
+    assert again[1] == {"T": 2}
+    with pytest.raises(InputError, match="instead of"):
+        bound.bind({"x": np.zeros(3, np.float32), "mask": np.zeros(3, np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("ty", "array"),
+    [(f32(2), [1, 2]), (f32(2), np.zeros(2, ">f4")), (TensorType(DType.STRING, (1,)), np.array(["a"], object))],
+)
+def test_what_has_to_be_looked_at_in_each_call_is_not_remembered(ty: Type, array: Any) -> None:
+    bound = signature(x=ty)
+    bound.bind({"x": array})
+    assert bound._bind_as_before({"x": array}) is None
+    assert bound._latest is None
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
