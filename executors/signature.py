@@ -60,7 +60,7 @@ class Signature:
         for wanted, array in zip(self._inputs, values, strict=True):
             if not isinstance(wanted.type, TensorType) or wanted.type.dtype is DType.STRING:
                 return None
-            if array is None or given.get(wanted.name) is not array:  # it was converted
+            if wanted.name not in given or given[wanted.name] is not array:  # it was converted
                 return None
             arrays.append((wanted.name, wanted.type.dtype.numpy, array.shape))
         return _Latest(arrays, dict(sizes))
