@@ -27,6 +27,10 @@ _GRADIENTS = (
     "capgraph is for inference, but gradients would be recorded here",
     "call the compiled function under torch.no_grad() or torch.inference_mode()",
 )
+_TURNED_ON = (
+    "capgraph is for inference, but the function turns gradients on",
+    "leave torch.enable_grad out of what is compiled, or call requires_grad_(False)",
+)
 
 
 def backend(module: Any, examples: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: Any = None) -> Any:
@@ -35,8 +39,8 @@ def backend(module: Any, examples: Sequence[Any], *, options: Mapping[str, Any] 
     Raises `UnsupportedError` where gradients are to be recorded, and for an unknown option.
     """
     choices = _choices(options or {}, mode)
-    if torch.is_grad_enabled() and any(_wants_gradient(example) for example in examples):
-        raise UnsupportedError(_GRADIENTS[0], remedy=_GRADIENTS[1])
+    _refuse_gradients(module, examples)
+    _fix_negative_numbers(examples)
     fixed = _fixed_arguments(module, examples)
 
     def compile_forward(forward: Any, arguments: Sequence[Any]) -> Any:
@@ -51,8 +55,24 @@ def backend(module: Any, examples: Sequence[Any], *, options: Mapping[str, Any] 
         return compiler(module, examples)
 
 
+def _refuse_gradients(module: Any, examples: Sequence[Any]) -> None:
+    if not any(_wants_gradient(example) for example in examples):
+        return
+    if torch.is_grad_enabled():
+        raise UnsupportedError(_GRADIENTS[0], remedy=_GRADIENTS[1])
+    if any(node.target is torch._C._set_grad_enabled and node.args[0] for node in module.graph.nodes):
+        raise UnsupportedError(_TURNED_ON[0], remedy=_TURNED_ON[1])
+
+
 def _wants_gradient(example: Any) -> bool:
     return isinstance(example, torch.Tensor) and example.requires_grad
+
+
+def _fix_negative_numbers(examples: Sequence[Any]) -> None:
+    """Makes PyTorch compile anew for each number below 0 among the arguments: a dim, which others become, is none."""
+    for example in examples:
+        if isinstance(example, torch.SymInt) and example.node.has_hint() and not example >= 0:
+            int(example)
 
 
 def _choices(options: Mapping[str, Any], mode: Any) -> "BackendChoices":
@@ -167,11 +187,7 @@ class CompiledFunction:
             for position, name in enumerate(model.inputs)
             if name is not None and name not in model.states
         ]
-        constants = [
-            position
-            for position, tensor in self._fixed.items()
-            if model.inputs[position] is None and not tensor.is_inference()
-        ]
+        constants = [position for position in self._fixed if model.inputs[position] is None]
         self._positions = list(dict.fromkeys([*constants, *self._fixed]))  # those with a version first
         self._versions = [_VERSION(self._fixed[position]) for position in constants]
         self._addresses = [_ADDRESS(self._fixed[position]) for position in self._positions]
@@ -197,7 +213,7 @@ class CompiledFunction:
 
     def _set_views(self, results: list[Any], arguments: Sequence[Any]) -> None:
         """Puts views of the arguments where the function gives such."""
-        sizes = {name: arguments[place].shape[axis] for name, (place, axis) in self._imported.sizes.items()}
+        sizes = {name: _size(arguments[place], axis) for name, (place, axis) in self._imported.sizes.items()}
         for index, view in self._imported.views.items():
             shape, strides = ([evaluate(dim, sizes) for dim in dims] for dims in (view.shape, view.strides))
             results[index] = arguments[view.argument].as_strided(shape, strides, evaluate(view.offset, sizes))
@@ -220,6 +236,11 @@ _ADDRESS = torch.Tensor.data_ptr
 """Where a tensor lies."""
 
 
+def _size(argument: Any, axis: int | None) -> int:
+    """The size of an axis; a number, which has none, is a size itself."""
+    return int(argument if axis is None else argument.shape[axis])
+
+
 def _device_of(forward: Any) -> str:
     """Where the tensors of a captured graph lie: its GPU if one of them does."""
     values = (node.meta.get("val") for node in forward.graph.nodes if node.op == "placeholder")
@@ -231,6 +252,10 @@ def _input(argument: Any) -> Any:
     return np.broadcast_to(np.zeros((), np.bool_), (int(argument),)) if isinstance(argument, int) else argument
 
 
+_OF_TORCH = ("fullgraph", "dynamic_shapes")
+"""The options of torch.compile itself that the decorator takes."""
+
+
 def compile_with(target: Any = None, **options: Any) -> Any:
     """`torch.compile` with this backend, for a function, a module, or a class of modules; also as a decorator.
 
@@ -240,9 +265,11 @@ def compile_with(target: Any = None, **options: Any) -> Any:
         @capgraph.compile(executor="graph", buckets=[1, 2, 4, 8])
         def step(x): ...
 
-    The options are those of the backend, and `dynamic_shapes` and `fullgraph` of torch.compile. Inference only: call
-    what was compiled under `torch.no_grad()`.
+    The options are those of the backend, and `dynamic_shapes` and `fullgraph` of torch.compile. Classes that derive
+    from a compiled class are compiled as it is. Inference only: call what was compiled under `torch.no_grad()`. Raises
+    `UnsupportedError` for an unknown option, and for what cannot be compiled.
     """
+    _choices({name: given for name, given in options.items() if name not in _OF_TORCH}, None)
     if target is None:
         return lambda given: compile_with(given, **options)
     compiler = {name: options.pop(name) for name in ("fullgraph",) if name in options}
@@ -268,8 +295,7 @@ def _compiled_class(target: Any, settings: Mapping[str, Any]) -> Any:
 
     def initialise_and_compile(self: Any, *args: Any, **kwargs: Any) -> None:
         initialise(self, *args, **kwargs)
-        if type(self) is target:
-            self.compile(**settings)
+        self.compile(**settings)
 
     target.__init__ = initialise_and_compile
     return target

@@ -26,13 +26,14 @@ class AotModel:
     `model.inputs` has the name of each argument, None for one that is not asked for: a weight, or a size that other
     arguments tell. `written` are the arguments that the function writes to, by the name of the output that is their new
     content; `model.states` are those among them that are always the same tensor. `views` are the results, by position,
-    that are views of arguments; `sizes` says for each symbol which argument's shape tells it, and at which axis.
+    that are views of arguments; `sizes` says for each symbol which argument's shape tells it, and at which axis (None:
+    the argument is a number, and tells it itself).
     """
 
     model: TorchModel
     written: dict[str, int] = field(default_factory=dict)
     views: dict[int, "InputView"] = field(default_factory=dict)
-    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    sizes: dict[str, tuple[int, int | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,11 @@ class _AotImport:
             model.inputs.append(None)
             return self.sizes.dim(value) if isinstance(value, int | torch.SymInt) else value
         tensor = self.fixed.get(position)
-        if tensor is not None and node not in self.written:
+        if tensor is not None and node not in self.written and not tensor.is_inference():
             model.inputs.append(None)
             return self.importer.constant(tensor, node.name)
         model.inputs.append(node.name)
-        if tensor is not None:
+        if node in self.written and tensor is not None:
             model.states[node.name] = tensor
         given = add_input(self.importer, node.name, value)
         if isinstance(given, Pairs):
@@ -111,8 +112,9 @@ class _AotImport:
         return given
 
     def _learn_sizes(self, position: int, value: Any) -> None:
-        for axis, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
-            dim = self.sizes.dim(size)
+        told = enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]
+        for axis, size in told:
+            dim = self.sizes.dim(size) if isinstance(size, int | torch.SymInt) else None
             if isinstance(dim, SymDim) and str(dim) in dim.symbols:
                 self.result.sizes.setdefault(str(dim), (position, axis))
 
@@ -166,9 +168,9 @@ class _AotImport:
         return tuple(output.args[0])
 
     def _views(self) -> dict[int, InputView]:
-        """The results whose fake tensor lies in the memory of that of an argument."""
+        """The results whose fake tensor lies in the memory of that of an argument, and reads it alike."""
         memory = {
-            node.meta["val"].untyped_storage()._cdata: position
+            node.meta["val"].untyped_storage()._cdata: (position, node.meta["val"])
             for position, node in enumerate(self.placeholders)
             if isinstance(node.meta.get("val"), torch.Tensor)
         }
@@ -177,8 +179,8 @@ class _AotImport:
             value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
             if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
                 continue
-            position = memory.get(value.untyped_storage()._cdata)
-            if position is not None:
+            position, argument = memory.get(value.untyped_storage()._cdata, (0, None))
+            if argument is not None and _reads_alike(value, argument):
                 dims = self.sizes.dims
                 offset = self.sizes.dim(value.storage_offset())
                 found[index] = InputView(position, dims(value.shape), dims(value.stride()), offset)
@@ -191,6 +193,11 @@ class _AotImport:
         if isinstance(self.importer.known[target], Pairs):
             content = pairs_of(call, content, held.tensor.dtype).value
         return call.expand(call.value(content, held.tensor.dtype), held.shape)
+
+
+def _reads_alike(view: Any, base: Any) -> bool:
+    """Whether strides alone make one tensor of the other: not a view of parts, of other bits, or conjugated."""
+    return (view.dtype, view.is_conj(), view.is_neg()) == (base.dtype, base.is_conj(), base.is_neg())
 
 
 def _is_token(node: Any) -> bool:

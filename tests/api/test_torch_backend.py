@@ -1,5 +1,6 @@
 """`torch.compile(..., backend="capgraph")`: options, weights that change, errors, and the decorator."""
 
+import copy
 from typing import Any
 
 import capgraph
@@ -96,6 +97,21 @@ def test_gradients_are_refused() -> None:
         assert layer(torch.ones(1, 2)).shape == (1, 2)
 
 
+def test_gradients_that_a_function_turns_on_are_refused() -> None:
+    torch._dynamo.reset()
+    layer, x = nn.Linear(2, 2), torch.ones(3, 2)
+
+    def enables(x: Any) -> Any:
+        with torch.enable_grad():
+            return layer(x)
+
+    with torch.no_grad():
+        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="the function turns gradients on"):
+            torch.compile(enables, backend="capgraph")(x)
+        layer.requires_grad_(False)
+        torch.testing.assert_close(torch.compile(enables, backend="capgraph")(x), layer(x))
+
+
 def test_inference_mode(made: list[CompiledFunction]) -> None:
     layer = nn.Linear(3, 2)
     compiled = torch.compile(layer, backend="capgraph")
@@ -126,6 +142,22 @@ def test_weights_that_change_are_seen(made: list[CompiledFunction]) -> None:
     torch.testing.assert_close(compiled(x), layer(x))
 
 
+@pytest.mark.parametrize("executor", ["eager", "graph", "ort"])
+def test_weights_made_in_inference_mode_that_change_are_seen(executor: str, made: list[CompiledFunction]) -> None:
+    """PyTorch does not count what is written to them."""
+    with torch.inference_mode():
+        layers = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+        twin = copy.deepcopy(layers)
+        compiled = torch.compile(layers, backend="capgraph", options={"executor": executor})
+        for _ in range(3):
+            x = torch.randn(4, 3)
+            torch.testing.assert_close(compiled(x), twin(x))
+            torch.testing.assert_close(list(layers.buffers()), list(twin.buffers()))
+            for each in (layers, twin):
+                each[0].weight.mul_(2)
+    assert len(made) == 1
+
+
 def test_graph_breaks_leave_pieces(made: list[CompiledFunction]) -> None:
     def function(x: Any) -> Any:
         y = x * 2
@@ -148,6 +180,41 @@ def test_integers_as_arguments(made: list[CompiledFunction]) -> None:
     for count, factor in ((2, 0.5), (3, 0.5), (7, 2.0)):
         found, wanted = compiled(torch.ones(3), count, factor), function(torch.ones(3), count, factor)
         torch.testing.assert_close(found, wanted)
+    assert made
+
+
+@pytest.mark.parametrize("executor", ["eager", "graph", "ort"])
+def test_integers_below_zero(executor: str, made: list[CompiledFunction]) -> None:
+    compiled = torch.compile(lambda x, n: (x + n, -n, n - 5), backend="capgraph", options={"executor": executor})
+    for number in (2, 3, -4, 4, 5, -6, 0):
+        found = compiled(torch.ones(2), number)
+        torch.testing.assert_close(found[0], torch.full((2,), 1.0 + number))
+        assert found[1:] == (-number, number - 5)
+    assert len(made) <= 5  # for 2, for those from 0 on, for each below
+
+
+@pytest.mark.parametrize("function", [lambda x, n: x[:n], lambda x, n: x.view(n, -1), lambda x, n: (x[n:], x * n, n)])
+def test_views_of_a_size_that_is_an_argument(function: Any, made: list[CompiledFunction]) -> None:
+    compiled = torch.compile(function, backend="capgraph", options={"executor": "eager"})
+    x = torch.arange(6.0)
+    for size in (2, 3, 6, 1):
+        torch.testing.assert_close(compiled(x, size), function(x, size))
+    assert made
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda z: (torch.view_as_real(z),),
+        lambda z: (z.abs(), z.real, z.imag, z.conj()),
+        lambda z: (z.abs(), torch.view_as_real(z).view(torch.int32)),
+        lambda z: (torch.view_as_real(z) + 1, torch.view_as_real(z).view(torch.int16)),
+    ],
+)
+def test_views_that_read_an_argument_otherwise(function: Any, made: list[CompiledFunction]) -> None:
+    z = torch.randn(3, 4, dtype=torch.complex64)
+    found, wanted = torch.compile(function, backend="capgraph", options={"executor": "eager"})(z), function(z)
+    torch.testing.assert_close([each.resolve_conj() for each in found], [each.resolve_conj() for each in wanted])
     assert made
 
 
@@ -175,6 +242,31 @@ def test_the_decorator_on_functions() -> None:
         x = torch.randn(rows, 2)
         torch.testing.assert_close(plain(x), torch.sin(x))
         torch.testing.assert_close(recorded(x), torch.cos(x))
+
+
+def test_classes_that_derive_from_a_compiled_one_are_compiled(made: list[CompiledFunction]) -> None:
+    @capgraph.compile
+    class Net(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + 1
+
+    class Doubled(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor = 2
+
+        def forward(self, x: Any) -> Any:
+            return super().forward(x) * self.factor
+
+    torch.testing.assert_close(Doubled()(torch.ones(3)), torch.full((3,), 4.0))
+    assert len(made) == 1
+
+
+def test_the_decorator_checks_its_options_at_once() -> None:
+    with pytest.raises(capgraph.UnsupportedError, match="no option 'speed'"):
+        capgraph.compile(speed=11)
+    with pytest.raises(capgraph.UnsupportedError, match="no option 'speed'"):
+        capgraph.compile(nn.Linear(2, 2), speed=11)
 
 
 def test_the_decorator_on_classes_and_modules(made: list[CompiledFunction]) -> None:
