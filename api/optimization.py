@@ -116,6 +116,8 @@ class Choices:
             raise UnsupportedError(f"level={level!r} is not known", remedy=f"an integer from 0 to {_HIGHEST_LEVEL}")
         if self.tune is not None and not isinstance(self.tune, bool):
             raise UnsupportedError(f"tune={self.tune!r} is not known", remedy="True, False, or None")
+        if not isinstance(self.strict, bool):
+            raise UnsupportedError(f"strict={self.strict!r} is not known", remedy="True or False")
         check_names(self.executor, self.device)
         check_threads(self.threads, self.executor, self.device)
         self.executor_with(self._options())

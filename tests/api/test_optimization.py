@@ -54,6 +54,7 @@ def test_options_that_are_there(options: dict[str, Any]) -> None:
         ({"device": None}, "device=None is no name"),
         ({"executor": 3, "device": "cuda"}, "executor=3 is no name"),
         ({"tune": "yes"}, "tune='yes' is not known"),
+        ({"strict": "x"}, "strict='x' is not known"),
         ({"executor": "graph", "capture": {"inputs": "copy"}}, "inputs='copy' is not known"),
         ({"level": 7}, "level=7 is not known"),
         ({"level": "2"}, "level='2' is not known"),
