@@ -1,8 +1,8 @@
 """Foreign nodes: operators that the IR does not know run in PyTorch.
 
 A node `aten.foo.default` has as operands the tensors among the operator's arguments, in order, and sizes as tensors of
-rank 0. All other arguments are attributes of the same name; a list with tensors in it says with a string where these
-stand. The meaning of the domain calls PyTorch on the CPU, without gradients.
+rank 0. All other arguments are attributes of the same name; a string says where the operands stand, also in lists.
+The meaning of the domain calls PyTorch on the CPU, without gradients.
 
 An operator that writes to its arguments is one that gives their new content: behind its results stand the tensors of
 the attribute `_all_bases`, which it writes to, whole or in part, as PyTorch's `auto_functionalized_v2` describes it.
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _TENSOR, _NUMBER = "tensor", "number"
 """What stands in an attribute in the place of an operand: a tensor, or a number that is computed."""
+_QUOTE = "'"
+"""What a string of the model begins with that could be taken for one of these."""
 _DROPPED = ("device", "layout", "pin_memory", "memory_format", "generator")
 """Arguments that say where a result lies: here that is up to the plan."""
 
@@ -89,7 +91,9 @@ def _attribute(call: Call, given: Any, operands: list[Value]) -> Any:
         return tuple(_attribute(call, item, operands) for item in given)
     if isinstance(given, torch.dtype):
         return dtype_of(given)
-    if isinstance(given, bool | int | float | str) or given is None:
+    if isinstance(given, str):
+        return _QUOTE + given if given in (_TENSOR, _NUMBER) or given.startswith(_QUOTE) else given
+    if isinstance(given, bool | int | float) or given is None:
         return given
     raise UnsupportedError(
         f"{call.name} has an argument {given!r} that cannot be imported", remedy="keep the operator out of the model"
@@ -148,13 +152,17 @@ def _new_content(target: Any, arguments: Mapping[str, Any]) -> list[Any]:
 
 
 def _argument(value: Any, operands: Iterator[Any]) -> Any:
-    if value == _TENSOR and isinstance(value, str):
-        return tensor_of(np.asarray(next(operands)))
-    if value == _NUMBER and isinstance(value, str):
-        return np.asarray(next(operands)).item()
+    if isinstance(value, str):
+        return _string_argument(value, operands)
     if isinstance(value, tuple):
         return [_argument(item, operands) for item in value]
     return torch_dtype_of(value) if isinstance(value, DType) else value
+
+
+def _string_argument(value: str, operands: Iterator[Any]) -> Any:
+    if value == _TENSOR:
+        return tensor_of(np.asarray(next(operands)))
+    return np.asarray(next(operands)).item() if value == _NUMBER else value.removeprefix(_QUOTE)
 
 
 def _operator(name: str) -> Any:

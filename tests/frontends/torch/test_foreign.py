@@ -83,6 +83,25 @@ def test_custom_operators() -> None:
             torch.testing.assert_close(program(rows), rows * rows.shape[0])
 
 
+@pytest.mark.parametrize("word", ["tensor", "number", "'tensor", "'", ""])
+def test_strings_of_custom_operators_are_never_operands(word: str) -> None:
+    with torch.library._scoped_library("capgraph_words", "DEF") as library:
+        library.define("count(Tensor x, str how, Tensor y, str[] hows) -> Tensor")
+
+        def count(x: Any, how: str, y: Any, hows: list[str]) -> Any:
+            return x + y * (len(how) if [how] == hows else -1)
+
+        library.impl("count", count, "CompositeExplicitAutograd")
+        torch.library.register_fake("capgraph_words::count", lambda x, *_: torch.empty_like(x), lib=library)
+
+        class Counts(torch.nn.Module):
+            def forward(self, x: Any) -> Any:
+                return torch.ops.capgraph_words.count(x, word, x * 2, [word])
+
+        program = capgraph.optimize(Counts(), args=(torch.ones(3),), executor="eager")
+        torch.testing.assert_close(program(torch.ones(3)), torch.full((3,), 1.0 + 2 * len(word)))
+
+
 class Spins(torch.nn.Module):
     """An operator that only PyTorch knows, twice, between layers."""
 
