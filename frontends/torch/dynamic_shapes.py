@@ -26,21 +26,55 @@ def symbol_names(program: Any, spec: Any) -> dict[str, str]:
     Raises `InputError` for an axis that a tensor does not have, for what is no name, and for one name of sizes that
     differ in the examples.
     """
-    if spec is None:
-        return {}
-    tensors = [node.meta["val"] for node in _user_placeholders(program)]
     names: dict[str, str] = {}
     examples: dict[str, int] = {}
-    for tensor, dims in zip(tensors, _leaf_specs(program, spec), strict=False):
-        if not isinstance(tensor, torch.Tensor) or not dims:
+    for size, given in _stated(program, spec):
+        root = getattr(given, "root", given)  # of 2*Dim("b") the dim b
+        name = root if isinstance(root, str) else getattr(root, "__name__", None)
+        if not name:
             continue
-        named = dims.items() if isinstance(dims, Mapping) else enumerate(dims)
-        for axis, dim in named:
-            size, name = _size_at(tensor, axis), dim if isinstance(dim, str) else getattr(dim, "__name__", None)
-            if name and isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                _check_name(name, size.node.hint, examples)
-                names.setdefault(size.node.expr.name, name)
+        if root is given:
+            _check_name(name, size.node.hint, examples)
+        names.setdefault(_symbol_of(size), name)
     return names
+
+
+def stated_least(program: Any, spec: Any) -> dict[str, int]:
+    """The minimum of PyTorch's symbols where the dims of `dynamic_shapes` state one."""
+    stated = (
+        (_symbol_of(size), getattr(getattr(dim, "root", dim), "min", None)) for size, dim in _stated(program, spec)
+    )
+    return {symbol: least for symbol, least in stated if least}
+
+
+def _stated(program: Any, spec: Any) -> Iterator[tuple[Any, Any]]:
+    """The sizes that vary by a symbol, of tensors and as arguments, and what `dynamic_shapes` has for each."""
+    if spec is None:
+        return
+    arguments = [node.meta.get("val") for node in _user_placeholders(program)]
+    for argument, dims in zip(arguments, _leaf_specs(program, spec), strict=False):
+        for size, dim in _sizes_of(argument, dims):
+            if dim is not None and isinstance(size, torch.SymInt) and _tells_symbol(size.node.expr, dim):
+                yield size, dim
+
+
+def _tells_symbol(expr: Any, dim: Any) -> bool:
+    """Whether a size is a symbol, or made of one by a dim that is made of another."""
+    return bool(expr.is_Symbol) or (hasattr(dim, "root") and len(expr.free_symbols) == 1)
+
+
+def _sizes_of(argument: Any, dims: Any) -> list[tuple[Any, Any]]:
+    if isinstance(argument, torch.SymInt):
+        return [(argument, dims)]
+    if not isinstance(argument, torch.Tensor) or not dims:
+        return []
+    named = dims.items() if isinstance(dims, Mapping) else enumerate(dims)
+    return [(_size_at(argument, axis), dim) for axis, dim in named]
+
+
+def _symbol_of(size: Any) -> str:
+    (found,) = size.node.expr.free_symbols
+    return str(found)
 
 
 def _size_at(tensor: Any, axis: int) -> Any:

@@ -1,5 +1,6 @@
 """From modules and exported programs to graphs, through torch.export."""
 
+import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from .call import Call
 from .complex_numbers import PART_TYPES, Pairs
 from .decompositions import decompositions
 from .dtypes import dtype_of
-from .dynamic_shapes import symbol_names, with_dims
+from .dynamic_shapes import stated_least, symbol_names, with_dims
 from .guards import guards_of
 from .importer import FxImporter
 from .model import TorchModel
@@ -51,7 +52,14 @@ def from_torch(
         raise
     except Exception as error:  # torch.export raises errors of many kinds, RuntimeError not a base of all
         raise refused(type(module).__name__, error) from error
-    return from_exported(program, names=symbol_names(program, dynamic_shapes), name=type(module).__name__)
+    model = from_exported(
+        program,
+        names=symbol_names(program, dynamic_shapes),
+        least=stated_least(program, dynamic_shapes),
+        name=type(module).__name__,
+    )
+    model.signature = inspect.signature(module.forward)
+    return model
 
 
 def _each_its_own(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -84,9 +92,16 @@ def quiet() -> Iterator[None]:
 # ---- exported programs
 
 
-def from_exported(program: Any, *, names: Mapping[str, str] | None = None, name: str = "exported") -> TorchModel:
-    """Imports an `ExportedProgram` as a graph called `name`; `names` renames its symbolic sizes.
+def from_exported(
+    program: Any,
+    *,
+    names: Mapping[str, str] | None = None,
+    least: Mapping[str, int] | None = None,
+    name: str = "exported",
+) -> TorchModel:
+    """Imports an `ExportedProgram` as a graph called `name`.
 
+    `names` renames its symbolic sizes; `least` gives, by PyTorch's names, those whose minimum the user has stated.
     Weights become constants over the same memory. Buffers, and inputs, that the module writes to become states. Raises
     `ModelError` for a program that is not functional, `UnsupportedError` for what cannot be imported.
     """
@@ -97,7 +112,7 @@ def from_exported(program: Any, *, names: Mapping[str, str] | None = None, name:
         raise
     except Exception as error:
         raise _not_decomposed(program, name, error) from error
-    return _Importing(core, Sizes(names), name).model()
+    return _Importing(core, Sizes(names), least or {}, name).model()
 
 
 def _not_decomposed(program: Any, name: str, error: BaseException) -> UnsupportedError:
@@ -110,11 +125,21 @@ def _not_decomposed(program: Any, name: str, error: BaseException) -> Unsupporte
     return refused(name, error)
 
 
+def _signature_of(program: Any) -> inspect.Signature | None:
+    """How an exported program is called, without defaults; None where it does not tell."""
+    calls = program.module_call_graph
+    names = getattr(calls[0].signature, "forward_arg_names", None) if calls else None
+    if not names or not all(name.isidentifier() for name in names):
+        return None
+    return inspect.Signature([inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names])
+
+
 class _Importing:
     """One import of a program of core ATen operators."""
 
-    def __init__(self, program: Any, sizes: Sizes, name: str) -> None:
+    def __init__(self, program: Any, sizes: Sizes, least: Mapping[str, int], name: str) -> None:
         self.program = program
+        self.least = least
         self.signature = program.graph_signature
         self.sizes = sizes
         self.graph = Graph(name)
@@ -143,6 +168,7 @@ class _Importing:
     def _add_inputs(self) -> None:
         in_spec = self.program.call_spec.in_spec
         self.model_.in_spec, self.model_.out_spec = in_spec, self.program.call_spec.out_spec
+        self.model_.signature = _signature_of(self.program)
 
     def _add_guards(self) -> None:
         self.model_.guards, unchecked = guards_of(self.program, self.sizes)
@@ -187,10 +213,12 @@ class _Importing:
             name = _plain_name(node.name)
             self.model_.inputs.append(name)
             self.model_.fixed.append(None)
+            self.model_.sizes.add(name)
             return _size_input(self.importer, name, value)
+        fixed = int(value) if isinstance(value, torch.SymInt) else getattr(spec.arg, "value", value)
         self.model_.inputs.append(None)
-        self.model_.fixed.append(getattr(spec.arg, "value", value))
-        return getattr(spec.arg, "value", value)
+        self.model_.fixed.append(fixed)
+        return fixed
 
     def _input(self, name: str, tensor: Any) -> Value | Pairs:
         _check_plain(name, tensor)
@@ -233,7 +261,8 @@ class _Importing:
         found: dict[str, tuple[int, int | None]] = {}
         for expr, bounds in self.program.range_constraints.items():
             if expr.is_Symbol and not expr.name.startswith("u"):
-                found[self.sizes.name_of(expr.name)] = (_least(bounds.lower), _bound(bounds.upper))
+                least = max(_least(bounds.lower), self.least.get(expr.name, 0))
+                found[self.sizes.name_of(expr.name)] = (least, _bound(bounds.upper))
         return found
 
 

@@ -1,6 +1,7 @@
 """What an import from PyTorch gives: a graph, and how it stands for a module."""
 
 from dataclasses import dataclass, field
+from inspect import Signature
 from typing import Any
 
 from ...ir.graph import Graph
@@ -18,7 +19,8 @@ class TorchModel:
     last axis. `states` are tensors of the module
     by the name of the input that holds their old content; `state_outputs` names the outputs with the new content.
     `ranges` are those of single sizes, least and greatest (None: no limit), `guards` other relations that every call
-    has to keep.
+    has to keep. `sizes` are inputs that stand for a size: nothing but their length counts. `signature` says how the
+    module's forward is called, None where that is not known.
     """
 
     graph: Graph
@@ -30,6 +32,8 @@ class TorchModel:
     plain: list[Any] = field(default_factory=list)
     numbers: set[str] = field(default_factory=set)
     pairs: set[str] = field(default_factory=set)
+    sizes: set[str] = field(default_factory=set)
+    signature: Signature | None = None
     states: dict[str, Any] = field(default_factory=dict)
     state_outputs: dict[str, str] = field(default_factory=dict)
     ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)

@@ -44,3 +44,38 @@ def test_what_is_no_name() -> None:
 def test_axes_that_there_are_not(axis: int) -> None:
     with pytest.raises(InputError, match=rf"(?s)axis {axis} of a tensor of rank 2.*from 0 to 1"):
         _inputs(3, 4, ({axis: "n"}, {"rows": None}))
+
+
+class First(torch.nn.Module):
+    def forward(self, x: Any, count: int) -> Any:
+        return x[:count] * 2
+
+
+def test_a_number_has_its_name() -> None:
+    model = from_torch(First(), (torch.ones(6), 3), dynamic_shapes=({0: "b"}, "n"))
+    assert [str(value.type) for value in model.graph.inputs] == ["f32[b]", "bool[n]"]
+
+
+def test_dims_that_are_made_of_others_have_their_names() -> None:
+    half = torch.export.Dim("half", min=3, max=9)
+    model = from_torch(
+        Both(), (torch.zeros(8, 2), {"rows": torch.zeros(9, 3)}), dynamic_shapes=({0: 2 * half}, {"rows": None})
+    )
+    assert str(model.graph.inputs[0].type) == "f32[2*half, 2]"
+    assert model.ranges == {"half": (3, 9)}
+
+
+@pytest.mark.parametrize(
+    ("dim", "least"),
+    [
+        (torch.export.Dim("n", min=2, max=9), 2),
+        (torch.export.Dim("n", max=9), 0),
+        (torch.export.Dim.DYNAMIC(min=2, max=9), 2),
+        (torch.export.Dim.DYNAMIC(max=9), 0),
+    ],
+)
+def test_a_minimum_that_is_stated_is_kept(dim: Any, least: int) -> None:
+    model = from_torch(
+        Both(), (torch.zeros(8, 2), {"rows": torch.zeros(9, 3)}), dynamic_shapes=({0: dim}, {"rows": None})
+    )
+    assert list(model.ranges.values()) == [(least, 9)]
