@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,18 @@ import torch
 from .executors.base import Executor
 from .executors.replay.options import ReplayOptions
 from .executors.replay.states import StateStore
+from .executors.signature import name_for_code
 from .frontends.torch.complex_numbers import content_pairs
+from .frontends.torch.dtypes import torch_dtype_of
 from .frontends.torch.model import TorchModel
 from .frontends.torch.tensors import array_of, tensor_of
-from .ir.dims import SymDim
-from .ir.errors import InputError
+from .ir.errors import InputError, UnsupportedError
+from .ir.types import TensorType
 from .passes.pipeline import PipelineReport
 from .program import Program
 from .selection import is_cuda
+from .torch_arguments import Arguments
+from .torch_sizes import SizeChecks
 
 
 def with_states(options: ReplayOptions, model: TorchModel, device: str) -> ReplayOptions:
@@ -58,52 +63,32 @@ class TorchProgram(Program):
         notes: Sequence[str] = (),
         report: PipelineReport | None = None,
     ) -> None:
-        super().__init__(model.graph, executor, level=level, strict=strict, notes=notes, report=report)
+        self._sizes = SizeChecks(model)
+        said = (*notes, *self._sizes.notes)
+        super().__init__(model.graph, executor, level=level, strict=strict, notes=said, report=report)
         self._model = model
         self._on_gpu = is_cuda(self.target.device)
         held = getattr(self._executable, "options", None)
         stored = held.states.names if held is not None and held.states is not None else ()
         self._given_states = {name: tensor for name, tensor in model.states.items() if name not in stored}
         self._written_inputs = [name for name in model.state_outputs if name not in model.states]
-        self._ranged = _ranged_axes(self)
-        self._told = _told_sizes(self)
-        self._guards = [guard for guard in model.guards if guard.symbols <= self._told.keys()]
+        self._dtypes = _dtypes(model)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's result for its arguments. Raises `InputError` for others than it was exported with."""
-        leaves = self._leaves(args, kwargs)
-        given = {
-            name: _size_carrier(leaf) if isinstance(leaf, int) else leaf
-            for name, leaf in zip(self._model.inputs, leaves, strict=True)
-            if name is not None
-        }
-        self._check_fixed(leaves)
-        results = self.run(given)
+        """The module's result for its arguments, in tensors.
+
+        Raises `InputError` for others than it was exported with, `UnsupportedError` where gradients would be recorded.
+        """
+        results = self.run(self._arguments.inputs(args, kwargs))
         flat = [
-            plain if name is None else results[name].item() if name in self._model.numbers else results[name]
+            plain if name is None else results[name].item() if name in self._model.numbers else as_tensor(results[name])
             for name, plain in zip(self._model.outputs, self._model.plain, strict=True)
         ]
         return torch.utils._pytree.tree_unflatten(flat, self._model.out_spec)
 
-    def _leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        spec = self._model.in_spec
-        expected = spec.children()[1].context if spec.children()[1].num_leaves else []
-        ordered = {name: kwargs[name] for name in expected if name in kwargs}
-        leaves, found = torch.utils._pytree.tree_flatten((tuple(args), {**ordered, **kwargs}))
-        if found != spec:
-            raise InputError(
-                f"{self.graph.name} is called with {_spec_text(found)}, but was exported with {_spec_text(spec)}",
-                remedy="pass arguments as at the export: by position or by name, with the same structure",
-            )
-        return list(leaves)
-
-    def _check_fixed(self, leaves: Sequence[Any]) -> None:
-        for name, fixed, leaf in zip(self._model.inputs, self._model.fixed, leaves, strict=True):
-            if name is None and not isinstance(leaf, torch.Tensor) and leaf != fixed:
-                raise InputError(
-                    f"an argument is {leaf!r}, but the module was exported with {fixed!r}",
-                    remedy="what is no tensor is fixed when a module is exported: export it again",
-                )
+    @cached_property
+    def _arguments(self) -> Arguments:
+        return Arguments(self._model)
 
     @property
     def states(self) -> Mapping[str, Any]:
@@ -114,7 +99,7 @@ class TorchProgram(Program):
         """As `Program.run`, for tensors as well: then the outputs are tensors.
 
         Inputs that are tensors are written to as by the module; of an input that is an array, the new content
-        is one more output.
+        is one more output. Raises `UnsupportedError` for a tensor that needs gradients while these are recorded.
         """
         inputs = {} if inputs is None else inputs
         if not isinstance(inputs, Mapping):
@@ -123,10 +108,10 @@ class TorchProgram(Program):
                 remedy="call the program as the module, program(x), or program.run({name: x})",
             )
         given = dict(inputs)
-        self._check_ranges(given)
-        if self._guards:
-            self._check_guards(given)
-        speaks_torch = any(isinstance(value, torch.Tensor) for value in given.values())
+        self._sizes.check(given)
+        tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
+        self._check_tensors(tensors)
+        speaks_torch = bool(tensors)
         if self._on_gpu and not speaks_torch and self._model.states:
             torch.cuda.synchronize()  # the call runs on another stream than what torch did to the states
         for name in self._model.pairs & given.keys():
@@ -158,39 +143,22 @@ class TorchProgram(Program):
     def _state(self, tensor: Any) -> Any:
         return as_parts(tensor) if self._on_gpu else array_of(as_parts(tensor))
 
-    def _check_ranges(self, given: Mapping[str, Any]) -> None:
-        for name, axis, symbol, low, high in self._ranged:
-            shape = _shape_of(given.get(name))
-            if len(shape) > axis and not low <= shape[axis] <= (shape[axis] if high is None else high):
-                wanted = f"{low} to {high}" if high is not None else f"at least {low}"
+    def _check_tensors(self, tensors: Mapping[str, Any]) -> None:
+        """What of tensors is told in PyTorch's words, or is told nowhere else."""
+        if torch.is_grad_enabled():
+            for name, tensor in tensors.items():
+                if tensor.requires_grad:
+                    raise UnsupportedError(
+                        f"capgraph is for inference, but input {name!r} needs gradients",
+                        remedy=f"call the program under torch.no_grad(), or with {name_for_code(name)}.detach()",
+                    )
+        for name, tensor in tensors.items():
+            wanted = self._dtypes.get(name, tensor.dtype)
+            if tensor.dtype is not wanted:
                 raise InputError(
-                    f"input {name!r}: {symbol} is {shape[axis]}, but the module was exported for {wanted}",
-                    remedy="export it with a wider range in dynamic_shapes, as far as the module allows",
+                    f"input {name!r} is a tensor of {tensor.dtype}, but the module was exported with {wanted}",
+                    remedy=f"cast it: {name_for_code(name)}.to({wanted})",
                 )
-
-    def _check_guards(self, given: Mapping[str, Any]) -> None:
-        places = self._told.items()
-        if any(axis >= len(_shape_of(given.get(name))) for _, (name, axis) in places):
-            return  # what is wrong with the inputs is said where their types are checked
-        sizes = {symbol: int(given[name].shape[axis]) for symbol, (name, axis) in places}
-        broken = next((guard for guard in self._guards if not guard.holds(sizes)), None)
-        if broken is not None:
-            named = ", ".join(f"{symbol} = {sizes[symbol]}" for symbol in sorted(broken.symbols))
-            raise InputError(
-                f"the module was exported for sizes with {broken}, but {named}",
-                remedy="export it on examples with these sizes as well, and call the program that fits",
-            )
-
-
-def _spec_text(spec: Any) -> str:
-    args, kwargs = spec.children()
-    names = ", ".join(map(str, kwargs.context)) if kwargs.num_leaves or kwargs.context else "none"
-    return f"{len(args.children())} arguments by position and by name {names} ({spec.num_leaves} values)"
-
-
-def _size_carrier(size: int) -> Any:
-    """A size as an input of which nothing but its length counts."""
-    return np.broadcast_to(np.zeros((), np.bool_), (size,))
 
 
 def as_parts(value: Any) -> Any:
@@ -219,27 +187,8 @@ def _write_back(tensor: Any, content: Any) -> None:
         tensor.copy_(as_tensor(content))
 
 
-def _shape_of(value: Any) -> Sequence[int]:
-    """The shape of a tensor or an array; none of anything else."""
-    return () if getattr(value, "is_nested", False) else getattr(value, "shape", ())
-
-
-def _told_sizes(program: TorchProgram) -> dict[str, tuple[str, int]]:
-    """The input, and the axis of its shape, that tell a symbolic size."""
-    return {
-        str(dim): (name, axis)
-        for name, ty in program.inputs.items()
-        for axis, dim in enumerate(getattr(ty, "shape", None) or ())
-        if isinstance(dim, SymDim) and str(dim) in dim.symbols
-    }
-
-
-def _ranged_axes(program: TorchProgram) -> list[tuple[str, int, str, int, int | None]]:
-    """Where an input's size is a symbol whose range says something: input, axis, symbol, least, greatest."""
-    ranges = {name: limits for name, limits in program._model.ranges.items() if limits != (0, None)}
-    return [
-        (name, axis, str(dim), *ranges[str(dim)])
-        for name, ty in program.inputs.items()
-        for axis, dim in enumerate(getattr(ty, "shape", None) or ())
-        if isinstance(dim, SymDim) and str(dim) in ranges
-    ]
+def _dtypes(model: TorchModel) -> dict[str, Any]:
+    """PyTorch's dtypes of the inputs, of complex ones those that they have before their parts are taken."""
+    types = {each.name: each.type for each in model.graph.inputs}
+    plain = {name: torch_dtype_of(ty.dtype) for name, ty in types.items() if isinstance(ty, TensorType)}
+    return {name: dtype.to_complex() if name in model.pairs else dtype for name, dtype in plain.items()}

@@ -6,7 +6,7 @@ import capgraph
 import numpy as np
 import pytest
 import torch
-from capgraph.ir.errors import InputError
+from capgraph.ir.errors import InputError, UnsupportedError
 from torch import nn
 
 torch.set_num_threads(1)
@@ -47,6 +47,8 @@ def test_called_as_the_module_is(module: Heads, program: capgraph.TorchProgram) 
         torch.testing.assert_close(found, wanted)
         assert found[1]["rows"] == batch
         torch.testing.assert_close(program(x, double=True, offset=offset), wanted)
+        torch.testing.assert_close(program(offset=offset, x=x), wanted)
+        torch.testing.assert_close(program(x.numpy(), offset=offset.numpy()), wanted)
 
 
 def test_by_name_tensors_give_tensors_and_arrays_give_arrays(module: Heads, program: capgraph.TorchProgram) -> None:
@@ -60,21 +62,27 @@ def test_by_name_tensors_give_tensors_and_arrays_give_arrays(module: Heads, prog
     np.testing.assert_allclose(arrays[first], wanted.numpy(), rtol=1e-6)
 
 
-def test_inputs_that_need_gradients_are_only_read(program: capgraph.TorchProgram) -> None:
-    found = program(torch.randn(3, 4, requires_grad=True), offset=torch.zeros(2), double=True)
-    assert not found[0].requires_grad
+def test_inputs_that_need_gradients(program: capgraph.TorchProgram) -> None:
+    x, offset = torch.randn(3, 4, requires_grad=True), torch.zeros(2)
+    with pytest.raises(UnsupportedError, match=r"(?s)'x' needs gradients.*try: .*no_grad\(\), or with x\.detach\(\)"):
+        program(x, offset=offset, double=True)
+    with pytest.raises(UnsupportedError, match="'x' needs gradients"):
+        program.run({"x": x, "offset": offset})
+    with torch.no_grad():
+        assert not program(x, offset=offset, double=True)[0].requires_grad
+    assert not program(x.detach(), offset=offset, double=True)[0].requires_grad
 
 
 @pytest.mark.parametrize(
     ("args", "kwargs", "message"),
     [
-        ((torch.zeros(3, 4),), {}, "exported with 1 arguments by position and by name offset, double"),
-        ((torch.zeros(3, 4), 1), {"offset": torch.zeros(2), "double": True}, "is called with 2 arguments"),
+        ((torch.zeros(3, 4),), {}, "missing a required argument: 'offset'"),
+        ((torch.zeros(3, 4), 1), {"offset": torch.zeros(2), "double": True}, "too many positional arguments"),
         ((torch.zeros(3, 4),), {"offset": torch.zeros(2), "double": False}, "exported with True"),
         ((torch.zeros(2, 4),), {"offset": torch.zeros(2), "double": True}, "batch is 2, but .* exported for 3 to 8"),
         ((torch.zeros(9, 4),), {"offset": torch.zeros(2), "double": True}, "batch is 9, but .* exported for 3 to 8"),
         ((torch.zeros(3, 5),), {"offset": torch.zeros(2), "double": True}, "input 'x'"),
-        ((torch.zeros(3, 4).half(),), {"offset": torch.zeros(2), "double": True}, "float16"),
+        ((torch.zeros(3, 4).half(),), {"offset": torch.zeros(2), "double": True}, r"(?s)torch.float16.*\.to\("),
         ((torch.zeros(3, 4, device="meta"),), {"offset": torch.zeros(2), "double": True}, "is on meta"),
     ],
 )
@@ -109,6 +117,33 @@ def test_examples_of_another_kind(module: Heads) -> None:
 def test_run_takes_names(program: capgraph.TorchProgram) -> None:
     with pytest.raises(InputError, match="run takes its inputs by name, not a Tensor"):
         program.run(torch.zeros(3, 4))  # type: ignore[arg-type]
+
+
+class Counts(nn.Module):
+    def forward(self) -> Any:
+        return torch.arange(3) * 2
+
+
+def test_without_tensors_the_results_are_tensors() -> None:
+    program = capgraph.optimize(Counts(), args=(), executor="eager")
+    assert isinstance(program, capgraph.TorchProgram)
+    found = program()
+    assert isinstance(found, torch.Tensor)
+    assert found.tolist() == [0, 2, 4]
+    assert all(isinstance(each, np.ndarray) for each in program.run({}).values())
+
+
+class Doubles(nn.Module):
+    def forward(self, x: Any) -> Any:
+        x.mul_(2)
+        return x + 1
+
+
+def test_an_array_is_written_to_as_the_module_does() -> None:
+    program = capgraph.optimize(Doubles(), args=(torch.zeros(2),), executor="eager")
+    x = np.ones(2, np.float32)
+    assert program(x).tolist() == [3.0, 3.0]
+    assert x.tolist() == [2.0, 2.0]
 
 
 class Counter(nn.Module):
