@@ -196,7 +196,7 @@ def _check_inputs(inputs: object) -> None:
 def _checked_count(name: str, given: object) -> int:
     count = whole_number(given)
     if count is None or count < 1:
-        raise InputError(f"{name}={given!r}, but there must be at least one", remedy="an integer from 1 on")
+        raise InputError(f"{name}={given!r} is no whole number from 1 on", remedy=f"{name}=5")
     return count
 
 
