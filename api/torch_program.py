@@ -112,7 +112,7 @@ class TorchProgram(Program):
         tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
         self._check_tensors(tensors)
         speaks_torch = bool(tensors)
-        if self._on_gpu and not speaks_torch and self._model.states:
+        if self._on_gpu and not speaks_torch and any(state.is_cuda for state in self._model.states.values()):
             torch.cuda.synchronize()  # the call runs on another stream than what torch did to the states
         for name in self._model.pairs & given.keys():
             given[name] = as_parts(given[name])

@@ -1,13 +1,19 @@
 """Programs of PyTorch modules: how they are called, and what is wrong with a call."""
 
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import capgraph
 import numpy as np
 import pytest
 import torch
+from capgraph import cuda_programs
+from capgraph.cuda_programs import graphs_on
 from capgraph.ir.errors import InputError, UnsupportedError
 from torch import nn
+
+from tests.executors.cuda.fake import fake_device, meanings
 
 torch.set_num_threads(1)
 
@@ -171,6 +177,24 @@ def test_buffers_are_updated_in_place_by_every_executor(executor: str) -> None:
     assert found.tolist() == [[12.0, 12.0]] * 3
     module.seen.zero_()
     assert program(torch.ones(3, 2)).tolist() == [[3.0, 3.0]] * 3, "what the user writes is seen"
+
+
+def test_a_program_on_a_gpu_updates_buffers_in_main_memory_without_a_torch_for_cuda(tmp_path: Path) -> None:
+    module = Counter()
+
+    def executor(device: str, options: Any, policy: Any, level: int, _tune: Any) -> Any:
+        return graphs_on(fake_device(tmp_path), device, options, policy, level)
+
+    with (
+        meanings(),
+        patch.object(torch.cuda, "is_available", lambda: False),
+        patch.object(cuda_programs, "cuda_graph_executor", executor),
+    ):
+        program = capgraph.optimize(module, args=(torch.zeros(3, 2),), executor="graph", device="cuda")
+        (name,) = program.inputs.keys() - program.states.keys()
+        for _ in range(3):
+            program.run({name: np.ones((3, 2), np.float32)})
+    assert module.seen.tolist() == [9.0, 9.0]
 
 
 def test_programs_of_one_module_share_its_buffers() -> None:
