@@ -1,8 +1,17 @@
-"""A decoder with a static cache: what `generate.py` compiles. Works for any decoder-only model of transformers."""
+"""A decoder with a static cache: what `generate.py` compiles, of a decoder-only model of transformers.
 
+The model must take `position_ids` and a mask of its attention, and keep keys and values, and nothing else, in its
+cache. `Decoder` refuses others, and those that compute otherwise over this cache than over their own.
+"""
+
+import inspect
 from typing import Any
 
 import torch
+from capgraph import UnsupportedError
+
+_TAKEN = ("input_ids", "attention_mask", "position_ids", "past_key_values")
+_OTHERS = "generate with transformers itself, or take a decoder-only model such as Llama, Mistral, Gemma, Qwen or GPT-2"
 
 
 class SlotCache:
@@ -17,9 +26,8 @@ class SlotCache:
 
     def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
         """Writes the new keys and values [batch, heads, tokens, size] of a layer and gives those of all positions."""
-        places = self._positions.expand(keys.shape)
         for cache, new in ((self._keys[layer], keys), (self._values[layer], values)):
-            cache.scatter_(2, places, new)
+            cache.scatter_(2, self._positions.expand(new.shape), new)
         batch = keys.shape[0]
         return self._keys[layer].narrow(0, 0, batch), self._values[layer].narrow(0, 0, batch)
 
@@ -32,49 +40,140 @@ class Decoder(torch.nn.Module):
     """Tokens in, next tokens out, by a causal language model of transformers over a cache of fixed size.
 
     `tokens` and `positions` are i64[batch, tokens]; `last` i64[batch] says which token of each row is its last one.
-    Sampling is in the graph: `temperature` f32[batch] (0 is greedy), `top_k` i64[batch] (0 is no limit), `top_p`
-    f32[batch] (1 is no limit), and one number `chance` f32[batch] in [0, 1) a row, which decides.
+    `temperature`, `top_k`, `top_p` and `chance` are as in `sampled`: sampling is in the graph. Raises
+    `UnsupportedError` for a model that cannot be run over such a cache, or not with the same results.
     """
 
     def __init__(self, model: Any, slots: int, length: int) -> None:
         super().__init__()
+        _check_arguments(model)
         self.model = model.eval()
-        config = model.config
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        self.layers, self.slots, self.length = config.num_hidden_layers, slots, length
-        for layer in range(self.layers):
-            for name in ("keys", "values"):
-                content = torch.zeros(slots, heads, length, size, dtype=model.dtype, device=model.device)
-                self.register_buffer(f"{name}_{layer}", content, persistent=False)
+        self.config = model.config.get_text_config(decoder=True)
+        self.length = length
+        self.attention = _attention_kinds(type(model).__name__, self.config)
+        contents = _cache_of_one_token(model)
+        self.layers = len(contents)
+        for layer, (keys, values) in enumerate(contents):
+            for name, content in (("keys", keys), ("values", values)):
+                _, heads, _, size = content.shape
+                cache = content.new_zeros(slots, heads, length, size)
+                self.register_buffer(f"{name}_{layer}", cache, persistent=False)
+        self._check_results()
 
     def forward(
         self, tokens: Any, positions: Any, last: Any, temperature: Any, top_k: Any, top_p: Any, chance: Any
     ) -> Any:
         """The next token of each row, i64[batch]."""
+        rows = torch.arange(tokens.shape[0], device=tokens.device)
+        logits = self._logits(tokens, positions)[rows, last]
+        return sampled(logits.float(), temperature, top_k, top_p, chance)
+
+    def _logits(self, tokens: Any, positions: Any) -> Any:
+        """What the model says after each of the tokens [batch, tokens]: [batch, tokens, vocabulary]."""
         keys, values = ([getattr(self, f"{name}_{i}") for i in range(self.layers)] for name in ("keys", "values"))
-        seen = torch.arange(self.length, device=tokens.device)
-        mask = seen[None, None, None, :] <= positions[:, None, :, None]
-        result = self.model(
+        return self.model(
             input_ids=tokens,
-            attention_mask=mask,
+            attention_mask=self._masks(positions),
             position_ids=positions,
             past_key_values=SlotCache(keys, values, positions),
             use_cache=True,
+        ).logits
+
+    def _masks(self, positions: Any) -> Any:
+        """The mask of the attention; where layers attend in different ways, one for each of these."""
+        masks = {kind: self._mask(kind, positions[:, None, :, None]) for kind in self.attention}
+        return masks if len(masks) > 1 else next(iter(masks.values()))
+
+    def _mask(self, kind: str, query: Any) -> Any:
+        """What tokens at the positions `query` [batch, 1, tokens, 1] see of the cache: [batch, 1, tokens, length]."""
+        key = torch.arange(self.length, device=query.device)[None, None, None, :]
+        seen = key <= query
+        if kind == "sliding_attention":
+            seen = seen & (key > query - self.config.sliding_window)
+        if kind == "chunked_attention":
+            size = self.config.attention_chunk_size
+            seen = seen & (key // size == query // size)
+        if self.config._attn_implementation != "eager":
+            return seen
+        hidden = torch.finfo(self.model.dtype).min  # PyTorch's attention takes booleans, transformers' adds the mask
+        return torch.zeros(seen.shape, dtype=self.model.dtype, device=seen.device).masked_fill(~seen, hidden)
+
+    @torch.no_grad()
+    def _check_results(self) -> None:
+        """Compares with the model over its own cache: all but one of the tokens that have room, then that one."""
+        name = type(self.model).__name__
+        count = min(self.length, getattr(self.config, "max_position_embeddings", None) or self.length)
+        positions = torch.arange(count, device=self.model.device)[None]
+        tokens = (positions * 7 + 1) % self.config.vocab_size
+        wanted = self.model(input_ids=tokens).logits[:, -2:].float()
+        try:
+            prefilled = self._logits(tokens[:, :-1], positions[:, :-1])[:, -1:]
+            found = torch.cat([prefilled, self._logits(tokens[:, -1:], positions[:, -1:])], 1).float()
+        except Exception as error:  # a model's own code may raise anything over a cache that it does not expect
+            raise UnsupportedError(f"{name} does not run over a static cache: {error}", remedy=_OTHERS) from error
+        difference = ((found - wanted).norm() / wanted.norm()).item()
+        if not difference <= (1e-3 if self.model.dtype == torch.float32 else 0.1):
+            raise UnsupportedError(
+                f"{name} gives other numbers over a static cache, by {difference:.2g} of them: a part of its attention "
+                "is neither causal nor of the windows that its config names, or it reads its cache by itself",
+                remedy=_OTHERS,
+            )
+
+
+def _check_arguments(model: Any) -> None:
+    """Refuses a model whose `forward` lacks what the cache needs: positions come from them, not from the cache."""
+    missing = [name for name in _TAKEN if name not in inspect.signature(model.forward).parameters]
+    if missing:
+        raise UnsupportedError(
+            f"{type(model).__name__} has no static cache here: its forward takes no {' and no '.join(missing)}",
+            remedy=_OTHERS,
         )
-        rows = torch.arange(tokens.shape[0], device=tokens.device)
-        return sampled(result.logits[rows, last].float(), temperature, top_k, top_p, chance)
+
+
+def _attention_kinds(name: str, config: Any) -> list[str]:
+    """The ways in which the layers attend, in the words of transformers' configs. Raises for those without a mask."""
+    kinds = sorted(set(getattr(config, "layer_types", None) or [_only_kind(config)]))
+    unknown = [kind for kind in kinds if kind not in ("full_attention", "sliding_attention", "chunked_attention")]
+    if unknown:
+        raise UnsupportedError(f"{name} has layers of {' and '.join(unknown)}: they keep other state", remedy=_OTHERS)
+    return kinds
+
+
+def _only_kind(config: Any) -> str:
+    """How all layers of a model attend whose config names no kinds."""
+    if getattr(config, "sliding_window", None) is not None:
+        return "sliding_attention"
+    return "full_attention" if getattr(config, "attention_chunk_size", None) is None else "chunked_attention"
+
+
+@torch.no_grad()
+def _cache_of_one_token(model: Any) -> list[tuple[Any, Any]]:
+    """What each layer of a model keeps of one token, keys and values [1, heads, 1, size]: not all configs tell."""
+    token = torch.zeros(1, 1, dtype=torch.int64, device=model.device)
+    cache = model(input_ids=token, use_cache=True).past_key_values
+    contents = [
+        (getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in getattr(cache, "layers", ())
+    ]
+    if not contents or any(keys is None or values is None for keys, values in contents):
+        raise UnsupportedError(f"{type(model).__name__} keeps other state than keys and values", remedy=_OTHERS)
+    return contents
 
 
 def sampled(logits: Any, temperature: Any, top_k: Any, top_p: Any, chance: Any) -> Any:
-    """One token a row of logits f32[batch, vocabulary], drawn by the inverse of the cumulated probabilities."""
+    """One token a row, i64[batch], of logits f32[batch, vocabulary]: by the inverse of the cumulated probabilities.
+
+    `temperature` f32[batch] divides the logits; at 0 or less the likeliest token is taken. Of the others the `top_k`
+    i64[batch] likeliest are kept (all at 0 or less), and of these as many as it takes to reach the probability `top_p`
+    f32[batch], the likeliest always. One number `chance` f32[batch] in [0, 1) a row decides.
+    """
     heat = torch.where(temperature > 0, temperature, 1.0)
     ordered, places = torch.sort(logits / heat[:, None], dim=-1, descending=True)
     weights = torch.softmax(ordered, dim=-1)
     rank = torch.arange(logits.shape[-1], device=logits.device)
-    within = (rank[None] < top_k[:, None]) | (top_k[:, None] == 0)
+    within = (rank[None] < top_k[:, None]) | (top_k[:, None] <= 0)
     before = torch.cumsum(weights, dim=-1) - weights
-    kept = torch.where(within & (before < top_p[:, None]), weights, 0.0)
+    needed = (before < top_p[:, None]) | (rank[None] == 0)
+    kept = torch.where(within & needed, weights, 0.0)
     reached = torch.cumsum(kept, dim=-1)
     wanted = chance * reached[:, -1]
     drawn = torch.clamp((reached <= wanted[:, None]).sum(-1), max=logits.shape[-1] - 1)
