@@ -1,25 +1,32 @@
 """Text generation with a static cache: prefill and decode as recorded programs, sampling inside the graph.
 
-    python examples/generate.py [--model llama|gpt2] [--tokens 64] [--batch 2] [--temperature 0.8 --top-k 40] [--json]
+    python examples/generate.py [--model llama|gpt2|FOLDER] [--tokens 64] [--batch 2 | --prompt "TEXT" --prompt ...]
+                                [--temperature 0.8 --top-k 40 --top-p 0.9 --seed 1] [--json]
 
-The models have random weights, so what they write means nothing; that it is, token by token, what transformers' own
-`generate` writes (greedily) does, and is checked. Prompts are padded to a bucket of lengths, batches to a bucket of
-sizes. Both programs update one cache in place, and one recording serves every position. Needs torch and transformers.
-Exits with 1 when a token differs.
+FOLDER is what `model.save_pretrained` of transformers has written, weights as safetensors; nothing is downloaded. With
+a tokenizer in it prompts and results are text, otherwise token ids ("3 1 4"). The models llama and gpt2 have random
+weights, so what they write means nothing; that it is, token by token, what transformers' own `generate` writes
+(greedily) does, and is checked. Prompts are padded to a bucket of lengths, batches to a bucket of sizes. Both programs
+update one cache in place, and one recording serves every position. Needs torch and transformers.
+Exits with 1 when a token differs, with 2 when it cannot do what is asked.
 """
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import capgraph
 import torch
+from capgraph import CapgraphError, InputError, ModelError
 from capgraph.progress import Progress
 from capgraph.tables import json_text
 from decoder import Decoder
+from safetensors import SafetensorError
 
 LENGTHS = (16, 32, 64, 128)
 BATCHES = (1, 2, 4, 8)
@@ -27,16 +34,31 @@ BATCHES = (1, 2, 4, 8)
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn: greedily at temperature 0; 0 and 1 switch `top_k` and `top_p` off."""
+    """How tokens are drawn: greedily at temperature 0; 0 and 1 switch `top_k` and `top_p` off.
+
+    Raises `InputError` for a temperature or `top_k` below 0, and for a `top_p` that is not from 0 to 1.
+    """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < math.inf:
+            raise InputError(f"temperature {self.temperature} is below 0 or no number", remedy="0 is greedy")
+        if self.top_k < 0:
+            raise InputError(f"top_k {self.top_k} is below 0", remedy="0 is no limit")
+        if not 0 <= self.top_p <= 1:
+            raise InputError(f"top_p {self.top_p} is no probability", remedy="take one from 0 to 1; 1 is no limit")
+
 
 class Generator:
-    """A causal language model of transformers, compiled for generation over a cache of `length` positions."""
+    """A causal language model of transformers, compiled for generation over a cache of `length` positions.
+
+    Raises `UnsupportedError` for a model that `Decoder` refuses, `InputError` for a cache of more positions than the
+    model has and for a device that PyTorch does not have.
+    """
 
     def __init__(
         self,
@@ -49,11 +71,14 @@ class Generator:
         device: str = "host",
     ) -> None:
         slots = max(3, *batches)  # from 2 to 2 would be no range, and PyTorch takes sizes that vary to be 2 or more
-        self.place = torch.device(device if device.startswith("cuda") else "cpu")
+        self.place = _place(device)
+        _check_length(model, length)
         self.decoder = Decoder(model.to(self.place), slots=slots, length=length).requires_grad_(False)
         self.length = length
         self.batches = sorted(batches)
-        self.lengths = sorted(min(size, length) for size in lengths)
+        self.lengths = sorted({min(size, length) for size in lengths})
+        self.vocabulary = self.decoder.config.vocab_size
+        self.ends = ends(model)
         prompt, single = {0: "batch", 1: "length"}, {0: "batch"}
         self.prefill = self._program(prompt, {"batch": self.batches, "length": self.lengths}, executor, device)
         self.decode = self._program(single, {"batch": self.batches}, executor, device)
@@ -92,10 +117,12 @@ class Generator:
     def __call__(
         self, prompts: Sequence[Sequence[int]], count: int, sampling: Sampling = Sampling()
     ) -> list[list[int]]:
-        """`count` new tokens for each prompt. Raises `ValueError` for more than the cache has room for."""
+        """`count` new tokens for each prompt, or fewer where one of `ends` ends its text.
+
+        Raises `InputError` for no or empty prompts, numbers that are no tokens, and more than there is room for.
+        """
+        self._check(prompts, count)
         sizes = [len(prompt) for prompt in prompts]
-        if len(prompts) > self.batches[-1] or max(sizes) > self.lengths[-1] or max(sizes) + count > self.length:
-            raise ValueError(f"{len(prompts)} prompts of up to {max(sizes)} tokens, and {count} more, do not fit")
         draw = torch.Generator().manual_seed(sampling.seed)
         batch = next(size for size in self.batches if size >= len(prompts))
         width = next(size for size in self.lengths if size >= max(sizes))
@@ -114,7 +141,39 @@ class Generator:
                 written.append(token)
                 tokens, first, last, program = token[:, None], ends + step, None, self.decode
                 progress.advance(f"token {step + 1}")
-        return torch.stack(written, 1)[: len(prompts)].tolist()
+        return [self._until_end(row) for row in torch.stack(written, 1)[: len(prompts)].tolist()]
+
+    def _check(self, prompts: Sequence[Sequence[int]], count: int) -> None:
+        if not prompts or not all(prompts) or count < 1:
+            raise InputError("nothing to generate", remedy="give prompts of one token or more, and 1 or more to add")
+        strange = next((token for row in prompts for token in row if not 0 <= token < self.vocabulary), None)
+        if strange is not None:
+            raise InputError(f"{strange} is no token of the model", remedy=f"tokens are 0 to {self.vocabulary - 1}")
+        longest = max(map(len, prompts))
+        if len(prompts) > self.batches[-1] or longest > self.lengths[-1] or longest + count > self.length:
+            raise InputError(
+                f"{len(prompts)} prompts of up to {longest} tokens, and {count} more, do not fit",
+                remedy=f"give at most {self.batches[-1]} prompts of {self.lengths[-1]} tokens, {self.length} in all",
+            )
+
+    def _until_end(self, tokens: list[int]) -> list[int]:
+        """The tokens up to the first that ends a text, with it."""
+        end = next((index for index, token in enumerate(tokens) if token in self.ends), len(tokens))
+        return tokens[: end + 1]
+
+
+def _place(device: str) -> Any:
+    """Where PyTorch keeps the weights for a device of capgraph."""
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError(f"PyTorch finds no GPU for device {device!r}", remedy='take device "host"')
+    return torch.device(device if device.startswith("cuda") else "cpu")
+
+
+def _check_length(model: Any, length: int) -> None:
+    """Refuses a cache of more positions than the model knows."""
+    known = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
+    if known is not None and length > known:
+        raise InputError(f"{type(model).__name__} has {known} positions, not {length}", remedy="ask for fewer tokens")
 
 
 # ---- the models
@@ -141,6 +200,37 @@ def gpt2(**settings: Any) -> Any:
 
 
 MODELS = {"llama": llama, "gpt2": gpt2}
+_SAVED = "a folder that model.save_pretrained(folder) has written"
+
+
+def given(folder: Path) -> tuple[Any, Any]:
+    """The model that `save_pretrained` has written to a folder, and its tokenizer, None where there is none.
+
+    Raises `ModelError` for a folder that transformers cannot read. What it says of sampling is left out: options do.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+    local = {"local_files_only": True, "trust_remote_code": False}
+    if not (folder / "config.json").is_file():
+        raise ModelError("there is no model", where=str(folder), remedy=f"name {', '.join(MODELS)}, or {_SAVED}")
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, **local, use_safetensors=True)
+        is_text = (folder / "tokenizer_config.json").exists()
+        tokenizer = AutoTokenizer.from_pretrained(folder, **local) if is_text else None
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise ModelError(
+            f"transformers cannot read the model: {type(error).__name__}: {error}".splitlines()[0],
+            where=str(folder),
+            remedy=f"name {_SAVED}",
+        ) from error
+    model.generation_config = GenerationConfig(eos_token_id=model.generation_config.eos_token_id)
+    return model.eval(), tokenizer
+
+
+def ends(model: Any) -> set[int]:
+    """The tokens that end a text."""
+    tokens = model.generation_config.eos_token_id
+    return set(tokens) if isinstance(tokens, list) else {tokens} - {None}
 
 
 def reference(model: Any, prompt: Sequence[int], count: int) -> list[int]:
@@ -151,57 +241,87 @@ def reference(model: Any, prompt: Sequence[int], count: int) -> list[int]:
             tokens,
             attention_mask=torch.ones_like(tokens),
             max_new_tokens=count,
-            min_new_tokens=count,
             do_sample=False,
             pad_token_id=0,
         )
     return found[0, len(prompt) :].tolist()  # type: ignore[no-any-return]
 
 
-def main() -> int:
-    options = _options()
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(arguments)
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    model = MODELS[options.model]()
+    try:
+        return _run(options)
+    except CapgraphError as error:
+        print(f"generate.py: {'; '.join(line.strip() for line in str(error).splitlines())}", file=sys.stderr)
+        return 2
+
+
+def _run(options: argparse.Namespace) -> int:
+    sampling = Sampling(options.temperature, options.top_k, options.top_p, options.seed)
+    model, tokenizer = (MODELS[options.model](), None) if options.model in MODELS else given(Path(options.model))
+    prompts = _prompts(options, tokenizer, model)
+    if len(prompts) > BATCHES[-1]:
+        raise InputError(f"{len(prompts)} prompts are too many for one batch", remedy=f"give {BATCHES[-1]} or fewer")
+    length = max(LENGTHS[0], max(map(len, prompts)) + options.tokens)
     begin = time.perf_counter()
-    generator = Generator(model, length=256, executor=options.executor, device=options.device)
+    generator = Generator(model, length=length, executor=options.executor, device=options.device)
     compiled = time.perf_counter() - begin
-    prompts = [torch.randint(1, 1024, (5 + 3 * row,)).tolist() for row in range(options.batch)]
-    sampling = Sampling(options.temperature, options.top_k, options.top_p)
-    generator(prompts, 4, sampling)  # records the buckets
+    generator(prompts, min(4, options.tokens), sampling)  # records the buckets
     begin = time.perf_counter()
     written = generator(prompts, options.tokens, sampling)
     seconds = time.perf_counter() - begin
     is_greedy = sampling.temperature == 0
-    same = all(
-        not is_greedy or tokens == reference(model, prompt, options.tokens)
-        for prompt, tokens in zip(prompts, written, strict=True)
-    )
+    same = not is_greedy or written == [reference(model, prompt, options.tokens) for prompt in prompts]
     rate = options.tokens * len(prompts) / seconds
+    texts = [tokenizer.decode(tokens) for tokens in written] if tokenizer else []
     if options.json:
-        print(json_text({"tokens": written, "tokens_per_second": rate, "compile_seconds": compiled, "same": same}))
-    else:
-        for prompt, tokens in zip(prompts, written, strict=True):
-            print(f"after {len(prompt)} tokens: {' '.join(map(str, tokens[:16]))} ...")
-        verdict = (
-            ("the same as transformers' generate" if same else "NOT what transformers writes") if is_greedy else ""
-        )
-        print(f"compiled in {compiled:.1f} s, {rate:.1f} tokens a second {verdict}")
+        found = {"tokens": written, "texts": texts, "tokens_per_second": rate, "compile_seconds": compiled}
+        print(json_text({**found, "same": same}))
+        return 0 if same else 1
+    shown = texts or [f"{' '.join(map(str, tokens[:16]))} ..." for tokens in written]
+    for prompt, text in zip(prompts, shown, strict=True):
+        print(f"after {len(prompt)} tokens: {text}")
+    verdict = ("the same as transformers' generate" if same else "NOT what transformers writes") if is_greedy else ""
+    print(f"compiled in {compiled:.1f} s, {rate:.1f} tokens a second {verdict}")
     return 0 if same else 1
 
 
-def _options() -> argparse.Namespace:
+def _prompts(options: argparse.Namespace, tokenizer: Any, model: Any) -> list[list[int]]:
+    """The tokens of the prompts that are given, or of as many random ones as the batch has rows."""
+    if not options.prompt:
+        vocabulary = model.config.get_text_config(decoder=True).vocab_size
+        return [torch.randint(1, vocabulary, (5 + 3 * row,)).tolist() for row in range(options.batch or 2)]
+    if tokenizer is not None:
+        return [tokenizer(text)["input_ids"] for text in options.prompt]
+    try:
+        return [[int(token) for token in text.split()] for text in options.prompt]
+    except ValueError:
+        raise InputError("a prompt is text, and the model has no tokenizer", remedy='token ids: "3 1 4"') from None
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=MODELS, default="llama")
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--model", default="llama", help="llama, gpt2, or the folder of a saved model")
+    parser.add_argument("--tokens", type=_positive, default=64)
+    rows = parser.add_mutually_exclusive_group()
+    rows.add_argument("--batch", type=_positive, help="how many random prompts, 2 where none are given")
+    rows.add_argument("--prompt", action="append", help="text, or token ids for a model without a tokenizer")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--top-k", type=int, default=0)
     parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--executor", default="graph")
     parser.add_argument("--device", default="host")
     parser.add_argument("--json", action="store_true")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 1 or more")
+    return int(text)
 
 
 if __name__ == "__main__":

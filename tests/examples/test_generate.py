@@ -1,13 +1,21 @@
 """The generation example: prefill and decode over one cache, equal to transformers' own generate."""
 
 import importlib
+import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers
+from capgraph import InputError, UnsupportedError
 from capgraph.ir.plan import Place, StepKind
 from capgraph.ir.target import HOST
 from capgraph.passes.planning.planner import make_plan
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 SMALL = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4}
 
@@ -84,6 +92,8 @@ def test_sampling_draws_from_what_top_k_and_top_p_leave(example: Any) -> None:
     assert drawn(1.0, 2, 1.0) == pytest.approx([0, 571, 0, 429], abs=2)
     assert drawn(1.0, 0, 0.65) == pytest.approx([0, 571, 0, 429], abs=2)
     assert drawn(0.5, 0, 1.0) == pytest.approx([33, 533, 133, 300], abs=2)
+    assert drawn(1.0, 0, 0.0) == [0, 1000, 0, 0], "the likeliest token is always kept"
+    assert drawn(1.0, -1, 1.0) == drawn(1.0, 0, 1.0), "0 or less is no limit"
 
 
 def test_generation_with_sampling_repeats_with_its_seed(example: Any, llama: tuple[Any, Any]) -> None:
@@ -93,7 +103,190 @@ def test_generation_with_sampling_repeats_with_its_seed(example: Any, llama: tup
     assert first == again != other
 
 
-def test_too_long_is_refused(llama: tuple[Any, Any]) -> None:
+@pytest.mark.parametrize(
+    ("prompts", "count", "reason"),
+    [
+        ([[1] * 8], 300, "300 more, do not fit"),
+        ([[1]] * 3, 1, "3 prompts of up to 1 tokens"),
+        ([[1] * 17], 1, "up to 17 tokens"),
+        ([], 1, "nothing to generate"),
+        ([[1], []], 1, "nothing to generate"),
+        ([[1]], 0, "nothing to generate"),
+        ([[1, 64]], 1, "64 is no token"),
+        ([[-1]], 1, "-1 is no token"),
+    ],
+)
+def test_what_cannot_be_generated_is_refused(llama: tuple[Any, Any], prompts: Any, count: int, reason: str) -> None:
     _, generator = llama
-    with pytest.raises(ValueError, match="do not fit"):
-        generator([[1] * 8], 300)
+    with pytest.raises(InputError, match=reason) as caught:
+        generator(prompts, count)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "settings", [{"temperature": -1.0}, {"temperature": float("nan")}, {"top_k": -1}, {"top_p": -0.1}, {"top_p": 1.5}]
+)
+def test_sampling_that_means_nothing_is_refused(example: Any, settings: Any) -> None:
+    with pytest.raises(InputError, match=next(iter(settings))):
+        example.Sampling(**settings)
+
+
+# ---- other models, their weights so large that what a token sees of the text decides
+
+WIDE = {**SMALL, "vocab_size": 64, "num_key_value_heads": 2, "initializer_range": 0.2}
+ENDLESS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0, "max_position_embeddings": 128}
+MIXED = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4, "head_dim": 8}
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "settings"),
+    [
+        ("MistralForCausalLM", "MistralConfig", {"sliding_window": 4, "num_hidden_layers": 1}),
+        ("Gemma3ForCausalLM", "Gemma3TextConfig", MIXED),
+    ],
+)
+def test_layers_see_what_their_windows_show(example: Any, name: str, config: str, settings: Any) -> None:
+    torch.manual_seed(0)
+    model = getattr(transformers, name)(getattr(transformers, config)(**{**WIDE, **ENDLESS, **settings})).eval()
+    generator = example.Generator(model, length=32, batches=(1,), lengths=(8,), executor="eager")
+    prompt = [3, 1, 4, 1, 5, 9]
+    assert generator([prompt], 20)[0] == example.reference(model, prompt, 20)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "settings"),
+    [
+        ("LlamaForCausalLM", "LlamaConfig", {}),
+        ("MixtralForCausalLM", "MixtralConfig", {"sliding_window": 4, "num_local_experts": 2}),
+        ("GptOssForCausalLM", "GptOssConfig", {**MIXED, "num_local_experts": 2, "num_experts_per_tok": 1}),
+        ("Phi3ForCausalLM", "Phi3Config", {"sliding_window": 4}),
+        ("Llama4ForCausalLM", "Llama4TextConfig", {"attention_chunk_size": 4, "head_dim": 8, "num_local_experts": 2}),
+        ("Gemma2ForCausalLM", "Gemma2Config", MIXED),
+        ("GPTJForCausalLM", "GPTJConfig", {"rotary_dim": 4}),
+        ("FalconForCausalLM", "FalconConfig", {}),
+        ("OPTForCausalLM", "OPTConfig", {}),
+    ],
+)
+def test_decoders_give_the_numbers_of_the_model(example: Any, name: str, config: str, settings: Any) -> None:
+    """A `Decoder` compares itself with its model."""
+    torch.manual_seed(0)
+    model = getattr(transformers, name)(getattr(transformers, config)(**{**WIDE, **ENDLESS, **settings}))
+    assert example.Decoder(model, slots=2, length=32).layers == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "settings", "reason"),
+    [
+        ("BloomForCausalLM", "BloomConfig", {}, "BloomForCausalLM .* takes no position_ids"),
+        ("MambaForCausalLM", "MambaConfig", {}, "takes no position_ids and no past_key_values"),
+        ("Lfm2ForCausalLM", "Lfm2Config", {"layer_types": ["conv", "full_attention"]}, "layers of conv"),
+        ("FalconForCausalLM", "FalconConfig", {"alibi": True}, "does not run over a static cache: too many values"),
+        (
+            *("GPTNeoForCausalLM", "GPTNeoConfig"),
+            {"attention_types": [[["global", "local"], 1]], "num_layers": 2, "num_heads": 4, "window_size": 4},
+            "other numbers over a static cache",
+        ),
+    ],
+)
+def test_decoders_of_other_models_are_refused(example: Any, name: str, config: str, settings: Any, reason: str) -> None:
+    torch.manual_seed(0)
+    model = getattr(transformers, name)(getattr(transformers, config)(**{**WIDE, **ENDLESS, **settings}))
+    with pytest.raises(UnsupportedError, match=reason) as caught:
+        example.Decoder(model, slots=2, length=32)
+    assert "Llama" in str(caught.value.remedy)
+
+
+# ---- the command line
+
+
+@pytest.fixture(scope="module")
+def folder(example: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved model whose text ends at the third token that it writes after 3 1 4."""
+    torch.manual_seed(0)
+    model = example.llama(vocab_size=64, **SMALL, num_key_value_heads=2, max_position_embeddings=64)
+    model.generation_config.eos_token_id = example.reference(model, [3, 1, 4], 3)[-1]
+    path = tmp_path_factory.mktemp("saved")
+    model.save_pretrained(path)
+    return path
+
+
+def _run(example: Any, capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """What the example writes with --json, run with the fastest executor to compile for."""
+    assert example.main([*arguments, "--executor", "eager", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_given_model_writes_until_its_end(example: Any, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = _run(example, capsys, "--model", str(folder), "--tokens", "8", "--prompt", "3 1 4", "--prompt", "2 7")
+    model, tokenizer = example.given(folder)
+    assert found["same"]
+    assert found["tokens"] == [example.reference(model, prompt, 8) for prompt in ([3, 1, 4], [2, 7])]
+    assert len(found["tokens"][0]) == 3
+    assert found["texts"] == []
+    assert tokenizer is None
+
+
+def test_a_given_tokenizer_reads_and_writes(
+    example: Any,
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def not_compiled(model: Any, **_: Any) -> Any:
+        return lambda prompts, count, _sampling: [example.reference(model, prompt, count) for prompt in prompts]
+
+    monkeypatch.setattr(example, "Generator", not_compiled)
+    words = WordLevel({f"w{index}": index for index in range(64)}, unk_token="w0")
+    tokenizer = Tokenizer(words)
+    tokenizer.pre_tokenizer = Whitespace()
+    shutil.copytree(folder, tmp_path / "model")
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path / "model")
+    model = str(tmp_path / "model")
+    found = _run(example, capsys, "--model", model, "--tokens", "8", "--prompt", "w3 w1 w4")
+    assert found["tokens"] == [example.reference(example.given(folder)[0], [3, 1, 4], 8)]
+    assert found["texts"] == [" ".join(f"w{token}" for token in found["tokens"][0])]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--device", "cuda"], "PyTorch finds no GPU for device 'cuda'"),
+        (["--tokens", "600"], "has 512 positions, not 608"),
+        (["--batch", "9"], "9 prompts are too many for one batch; try: give 8 or fewer"),
+        (["--temperature", "-1"], "temperature -1.0 is below 0"),
+        (["--top-p", "2"], "top_p 2.0 is no probability"),
+        (["--top-k", "-1"], "top_k -1 is below 0"),
+        (["--prompt", "hello"], "no tokenizer"),
+        (["--executor", "none"], "no executor 'none'"),
+        (["--model", "/nowhere"], "there is no model; at /nowhere; try: name llama, gpt2, or a folder"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    example: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    reason: str,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert example.main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("generate.py: ")
+    assert reason in line
+
+
+def test_a_folder_that_transformers_cannot_read(
+    example: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    assert example.main(["--model", str(tmp_path)]) == 2
+    assert "transformers cannot read the model: ValueError: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--tokens", "0"], ["--batch", "0"], ["--batch", "2", "--prompt", "1"]])
+def test_arguments_without_sense(example: Any, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        example.main(arguments)
+    assert caught.value.code == 2
+    assert "error: argument" in capsys.readouterr().err
