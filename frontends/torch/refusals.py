@@ -12,6 +12,11 @@ from ...ir.errors import UnsupportedError
 
 _REMEDIES = (
     (
+        r"'(_DimHint|Dim)' has no len",
+        'give dynamic_shapes a tuple, or a dict by name, with an item for each argument: ({0: "batch"},) or '
+        '{"tokens": {0: "batch"}}',
+    ),
+    (
         r"data-dependent",
         "decide on data with torch.cond or torch.where, and bound what .item() reads with torch._check; or use "
         'torch.compile(module, backend="capgraph"), for which Python decides',

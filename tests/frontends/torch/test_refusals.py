@@ -89,6 +89,8 @@ CALLS: dict[str, tuple[tuple[Any, ...], Any, str, str]] = {
     "too many": ((torch.ones(3, 4), 1, 2), None, "too many positional", "can be called"),
     "an array": ((np.ones((3, 4), np.float32),), None, "Unsupported input type", "torch.from_numpy"),
     "another device": ((torch.ones(3, 4, device="meta"),), None, "same device", "to one device"),
+    "a name for all": ((torch.ones(3, 4),), "b", "_DimHint", '({0: "batch"},)'),
+    "one dim for all": ((torch.ones(3, 4),), torch.export.Dim("n"), "type 'Dim'", '({0: "batch"},)'),
     "another name": ((torch.ones(3, 4),), {"y": {0: "n"}}, "top-level keys", "correct dynamic_shapes"),
     "a size that is fixed": ((torch.ones(3, 4),), ({1: "n"},), r"constant \(4\)", "correct dynamic_shapes"),
     "an example of 1": ((torch.ones(1, 4),), ({0: "n"},), "hint of 1", "examples of 2 or more"),
