@@ -37,6 +37,20 @@ def test_exported(name: str) -> None:
             _assert_equal(program(**given), model(**given))
 
 
+@pytest.mark.parametrize("name", ["bert", "llama", "t5"])
+def test_exported_for_onnx_runtime(name: str) -> None:
+    torch.manual_seed(0)
+    case = CASES[name]
+    model = case.make()
+    dynamic = {**case.dynamic, **dict.fromkeys(case.fixed)}
+    examples = {**case.inputs(*case.sizes[0]), **case.fixed}
+    program = capgraph.optimize(model, kwargs=examples, dynamic_shapes=dynamic, executor="ort", device="host")
+    for sizes in (*case.sizes, (1, 7)):
+        given = {**case.inputs(*sizes), **case.fixed}
+        with torch.no_grad():
+            _assert_equal(program(**given), model(**given))
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_exported_in_bfloat16(name: str) -> None:
     torch.manual_seed(0)
