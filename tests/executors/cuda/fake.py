@@ -44,6 +44,10 @@ class FakeMemory:
         self.nbytes = nbytes
         self.address = int(self._bytes.ctypes.data) + -int(self._bytes.ctypes.data) % 256
 
+    def array(self, address: int, like: Array) -> Array:
+        """This memory as an array that begins at an address."""
+        return np.ndarray(like.shape, like.dtype, self._bytes, address - int(self._bytes.ctypes.data), like.strides)
+
 
 class FakeGraph:
     nbytes = 0
@@ -251,12 +255,19 @@ class FakeDriver:
 
 def array_over(address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]) -> Array:
     """The array at an address; strides may be negative."""
-    reaches = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
     if 0 in shape:
         return np.empty(tuple(shape), dtype)
-    low, high = sum(r for r in reaches if r < 0), sum(r for r in reaches if r > 0) + dtype.itemsize
+    low, high = reach_of(shape, strides, dtype)
     memory = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(address + low))
     return np.ndarray(tuple(shape), dtype, memory, -low, tuple(strides))
+
+
+def reach_of(shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Where the bytes of an array begin and end, from its first element."""
+    reaches = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    if 0 in shape:
+        return 0, 0
+    return sum(each for each in reaches if each < 0), sum(each for each in reaches if each > 0) + dtype.itemsize
 
 
 # ---- the library of meanings
@@ -359,10 +370,11 @@ class GpuArray:
     __cuda_array_interface__: Mapping[str, Any] = {}
 
     def __init__(self, content: Array) -> None:
-        self._memory = FakeMemory(content.nbytes)
-        self.content = array_over(self._memory.address, content.shape, content.strides, content.dtype)
+        low, high = reach_of(content.shape, content.strides, content.dtype)
+        self._memory = FakeMemory(high - low)
+        self.address = self._memory.address - low
+        self.content = self._memory.array(self.address, content)  # keeps the memory, also when nobody has this object
         self.content[...] = content
-        self.address = self._memory.address
 
 
 class FakeArrays:
