@@ -105,7 +105,7 @@ class StoredStates:
 
     def with_inputs(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """The inputs of a call and what the store holds. Raises `InputError` for a stored state that is given."""
-        if not self.arrays:
+        if not self.arrays or not isinstance(given, Mapping):  # where inputs are bound, what is no mapping is refused
             return given
         for name in self.arrays:
             if name in given:

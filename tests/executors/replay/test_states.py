@@ -105,6 +105,13 @@ def test_a_stored_state_is_not_given_with_a_call() -> None:
         add.run({"y": np.ones(4, F32), "cache": rows(SLOTS)})
 
 
+@pytest.mark.parametrize("given", [None, [1], 3])
+def test_what_is_no_mapping_is_refused_beside_a_store(given: Any) -> None:
+    _, add = sharing(fresh())
+    with pytest.raises(InputError):
+        add.run(given)
+
+
 def test_a_store_that_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match="the store holds no state of summer"):
         compiled(summer(), states=StateStore({"kv": rows(2)}))
