@@ -149,7 +149,7 @@ def _reshape(known: _Operands) -> Static:
 
 def _is_same_without_elements(given: Sequence[Dim], requested: Sequence[Dim], shape: Sequence[Dim]) -> bool:
     """Whether `shape` is requested also where symbols are 0, and a size that becomes 0 copies one of `given`."""
-    names = sorted(frozenset[str]().union(*map(symbols, requested)))
+    names = sorted(frozenset[str]().union(*map(symbols, (*given, *requested))))  # a literal 0 copies symbols too
     if len(names) > MAX_SYMBOLS:
         return False
     subsets = (zero for count in range(len(names) + 1) for zero in combinations(names, count))

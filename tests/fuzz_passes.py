@@ -14,8 +14,10 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from capgraph.ir.errors import CapgraphError
 from capgraph.ir.extract import extract
 from capgraph.ir.graph import Graph
+from capgraph.ir.verify import verify
 from capgraph.passes.pipeline import Pipeline
 
 from tests.passes.regressions import keep, text_of
@@ -71,14 +73,25 @@ def shrunk(graph: Graph, seed: int, name: str, pipeline: Pipeline) -> Graph:
 
 
 def _smaller(graph: Graph) -> list[Graph]:
-    """Graphs with one output, and graphs in which the results of one node have become inputs."""
+    """Graphs with one output, and graphs in which the results of one node have become inputs, where they verify.
+
+    A part whose inputs no longer bind a symbol that it mentions would fail by itself.
+    """
     parts: list[Graph] = []
     if len(graph.outputs) > 1:
         parts += [extract(graph, [value], ())[0] for value in graph.outputs]
     for node in graph.reversed_nodes:
         if not any(value.is_graph_output for value in node.outputs):
             parts.append(extract(graph, graph.outputs, set(node.outputs))[0])
-    return parts
+    return [part for part in parts if _verifies(part)]
+
+
+def _verifies(graph: Graph) -> bool:
+    try:
+        verify(graph)
+    except CapgraphError:
+        return False
+    return True
 
 
 def _arguments() -> argparse.ArgumentParser:

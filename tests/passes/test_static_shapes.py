@@ -127,6 +127,7 @@ def test_ranges() -> None:
         ("B, T", "B*T, 1", "", True),
         ("B, T, 3", "B*T, -1", "", False),  # [B, 0] for T = 0
         ("B + 1, T, 5", "1, B*T + T, -1", "", False),  # [1, 0, 5*B + 5] for T = 0
+        ("4, B, 1, T", "2, 2, B, 0", "", False),  # [2, 2, 1, 0] for B = T = 0: the literal 0 copies T
         ("B, T, 3", "B*T, -1", "{allow_zero = true}", True),  # nothing is defined for T = 0
     ],
 )
