@@ -1,7 +1,7 @@
 """The only way for a pass to change a graph: it notes every edit, so that "changed" is seen and never claimed."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -210,8 +210,8 @@ class Rewriter:
         self.graph.move_before(node, anchor)
         self._note(node)
 
-    def erase(self, node: Node) -> None:
-        """Removes an unused node, and then the producers of its operands that are left unused."""
+    def erase(self, node: Node, kept: Collection[Value | None] = ()) -> None:
+        """Removes an unused node, then the producers of its operands that are left unused and not of `kept` values."""
         pending = [node]
         while pending:
             current = pending.pop()
@@ -219,7 +219,7 @@ class Rewriter:
             self.graph.erase(current)
             self.edits += 1
             self.touched.pop(current, None)
-            pending += [producer for producer in producers if not producer.has_uses]
+            pending += [each for each in producers if not each.has_uses and not set(each.outputs) & set(kept)]
             self._touch_last_users(current)
 
     def _drop_unused(self, value: Value | None) -> None:

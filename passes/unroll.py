@@ -4,7 +4,7 @@ Carried values go from copy to copy, iteration numbers are constants, and what t
 at the end. Meanings are those of `ir.ops.control`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -61,26 +61,26 @@ def unroll_loop(node: Node, trips: int, rewriter: Rewriter) -> tuple[Value | Non
     values = tuple(value for value in node.inputs[2:] if value is not None)
     state, captured = values[:carried], values[carried:]
     gathered: list[tuple[Value, ...]] = []
+    of_control: list[Value] = []
     for number in range(trips):
         begin = rewriter.constant(number, DType.I64), rewriter.constant(True, DType.BOOL)
         results = rewriter.inline(body, (*begin, *state, *captured))
-        _erase_unread((*begin, results[0]), results[1:], rewriter)
+        of_control += (*begin, results[0])
         state = results[1 : 1 + carried]
         gathered.append(results[1 + carried :])
     scanned = node.outputs[carried:]
     columns = list(zip(*gathered, strict=True)) if gathered else [()] * len(scanned)
-    return (*state, *(_joined(old, parts, 0, rewriter) for old, parts in zip(scanned, columns, strict=True)))
+    made = (*state, *(_joined(old, parts, 0, rewriter) for old, parts in zip(scanned, columns, strict=True)))
+    _erase_unread(of_control, made, rewriter)
+    return made
 
 
-def _erase_unread(values: Sequence[Value], kept: Sequence[Value], rewriter: Rewriter) -> None:
+def _erase_unread(values: Sequence[Value], kept: Collection[Value | None], rewriter: Rewriter) -> None:
+    """Erases iteration numbers and conditions that nothing reads; `kept` are results, whose readers come later."""
     for value in dict.fromkeys(values):
-        if value.producer is not None and value.producer.graph is not None and value not in kept:
-            _erase_if_unused(value.producer, kept, rewriter)
-
-
-def _erase_if_unused(node: Node, kept: Sequence[Value], rewriter: Rewriter) -> None:
-    if not node.has_uses and not any(value in kept for value in node.outputs):
-        rewriter.erase(node)
+        node = value.producer
+        if node is not None and node.graph is not None and not node.has_uses and not set(node.outputs) & set(kept):
+            rewriter.erase(node, kept)
 
 
 def unroll_scan(node: Node, trips: int, rewriter: Rewriter) -> tuple[Value | None, ...]:

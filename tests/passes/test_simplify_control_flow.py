@@ -333,6 +333,37 @@ def test_numbers_of_iterations_are_constants_and_sizes_grow() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("body", "after"),
+    [
+        (
+            "%k = cast(%i) {to = bool} return %k, %i, %i",
+            """%p = constant() {value = dense<i64[]: 0>}
+               %y = constant() {value = dense<i64[]: 1>}
+               %q = unsqueeze(%p) {axes = [0]}
+               %r = unsqueeze(%y) {axes = [0]}""",
+        ),
+        (
+            "%k = cast(%a) {to = bool} %b = constant() {value = dense<i64[]: 3>} return %k, %b, %b",
+            """%p = constant() {value = dense<i64[]: 3>}
+               %y = constant() {value = dense<i64[]: 3>}
+               %q = unsqueeze(%p) {axes = [0]}
+               %r = unsqueeze(%y) {axes = [0]}""",
+        ),
+    ],
+)
+def test_an_unread_condition_goes_without_what_is_handed_on(body: str, after: str) -> None:
+    check(
+        f"""graph @main(%x: i64[]) {{
+          {TRIPS.format(2)}
+          %y, %s = loop(%n, _, %x) {{body = @body, carried = 1}}
+          return %y, %s
+        }}
+        graph @body(%i: i64[], %c: bool[], %a: i64[]) {{ {body} }}""",
+        f"graph @main(%x: i64[]) {{ {after} %s = concat(%q, %r) {{axis = 0}} return %y, %s }}",
+    )
+
+
 def test_loops_within_loops() -> None:
     """The inner one runs as often as the outer one's iteration says."""
     check(
