@@ -93,6 +93,13 @@ def _scalar(value: Value | None) -> float | int | None:
     return int(number) if content.dtype.is_integer else float(number)
 
 
+def _base(_rewriter: Rewriter, found: Found) -> Value | None:
+    """The base of a power of one. A float exponent takes integers through f64, which not all of 64 bits survive."""
+    base, exponent = (value.tensor.dtype for value in found.root.operands)
+    is_rounded = base.is_integer and base.itemsize == 8 and not exponent.is_integer
+    return found["x"] if not is_rounded and has_type_of(found["x"], found.root) else None
+
+
 _INVOLUTIONS = ("neg", "logical_not", "bitwise_not")
 _IDEMPOTENT = ("relu", "abs", "floor", "ceil", "round", "sign")
 
@@ -101,7 +108,7 @@ RULES: tuple[Rule, ...] = (
     Rule("divide-by-one", Match("div", _X, Literal(value=1.0)), _operand("x")),
     Rule("add-zero", Match("add", _X, Literal(where=_small(_is_exact_zero))), _operand("x")),
     Rule("subtract-zero", Match("sub", _X, Literal(where=_small(_is_positive_zero))), _operand("x")),
-    Rule("power-of-one", Match("pow", _X, Literal(value=1.0)), _operand("x")),
+    Rule("power-of-one", Match("pow", _X, Literal(value=1.0)), _base),
     Rule("and-true", Match("logical_and", _X, Literal(where=_small(_is_true))), _operand("x")),
     Rule("or-false", Match("logical_or", _X, Literal(where=_small(_is_false))), _operand("x")),
     Rule("and-same", Match(("logical_and", "logical_or", "bitwise_and", "bitwise_or"), _X, _X), _operand("x")),

@@ -60,6 +60,12 @@ def test_integers_have_one_zero() -> None:
     becomes_x(f"{constant('i64[]: 0')} %y = add(%x, %c)", x="i64[4]")
 
 
+def test_a_float_exponent_takes_integers_through_f64() -> None:
+    becomes_x(f"{constant('i64[]: 1')} %y = pow(%x, %c)", x="i64[4]")
+    becomes_x(f"{constant('bf16[]: 1.0')} %y = pow(%x, %c)", x="i32[4]")
+    stays(f"{constant('bf16[]: 1.0')} %y = pow(%x, %c)", x="i64[4]")  # 2**53 + 1 does not survive
+
+
 def test_an_axis_of_one_may_still_be_broadcast() -> None:
     stays(f"{constant('f32[1, 4]: [1.0, 1.0, 1.0, 1.0]')} %y = mul(%x, %c)", x="f32[B, 1]")
 
