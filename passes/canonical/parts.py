@@ -14,7 +14,7 @@ _FAR = (1 << 31) - 1  # exporters write the largest int32 or int64 for "to the e
 
 
 class Span(NamedTuple):
-    """Elements `start` to `end` of `x` along one axis, both bounds counted from the front and within the axis."""
+    """Elements `start` to `end` of `x` along one axis, with `0 <= start <= end <= size`."""
 
     x: Value
     axis: int
@@ -31,7 +31,11 @@ def span_of(value: Value) -> Span | None:
     axis = normal_axis(node.attrs["axes"][0], x.tensor.rank)
     size = x.shape[axis]
     start, end = (_from_front(node.attrs[name][0], size) for name in ("starts", "ends"))
-    return Span(x, axis, start, end) if start is not None and end is not None else None
+    if start is None or end is None:
+        return None
+    if isinstance(start, int) and isinstance(end, int):
+        end = max(start, end)
+    return Span(x, axis, start, end) if is_at_least(end, start) is Truth.YES else None
 
 
 def _from_front(bound: Dim, size: Dim) -> Dim | None:

@@ -88,6 +88,32 @@ def test_slices_joined_again() -> None:
     )
 
 
+def test_a_slice_that_ends_before_it_starts_is_empty() -> None:
+    check(
+        "%x: f32[6]",
+        f"""
+        %a = slice(%x) {one(3, 1)}
+        %b = slice(%x) {one(1, 5)}
+        %c = slice(%x) {one(3, 5)}
+        %y = concat(%a, %b) {{axis = 0}}
+        %z = concat(%a, %c) {{axis = 0}}
+        return %y, %z
+        """,
+        f"""
+        %a = slice(%x) {one(3, 1)}
+        %b = slice(%x) {one(1, 5)}
+        %y = concat(%a, %b) {{axis = 0}}
+        %z = slice(%x) {one(3, 5)}
+        return %y, %z
+        """,
+    )
+    check(
+        "%x: f32[3], %y: f32[5]",
+        f"%c = concat(%x, %y) {{axis = 0}} %d = slice(%c) {one(5, 3)} return %d",
+        f"%d = slice(%y) {one(2, 2)} return %d",
+    )
+
+
 @pytest.mark.parametrize(("size", "cut", "shift"), [(7, 2, 5), ("T + 3", 3, -3), ("T + 3", "T", 3)])
 def test_the_end_before_the_beginning_is_a_roll(size: object, cut: object, shift: int) -> None:
     check(
@@ -130,6 +156,7 @@ def test_pads_add_up() -> None:
         f"%a = slice(%x) {one(0, 3)} %b = slice(%x) {one(3, 6)} %c = concat(%a, %b) {{axis = 0}} return %c",
         f"%a = slice(%y) {one(0, 3)} %b = slice(%y) {one(4, 7)} %c = concat(%a, %b) {{axis = 0}} return %c",
         f"%a = slice(%y) {one(2, 7)} %b = slice(%y) {one(0, 2)} %c = concat(%a, %b) {{axis = 0}} return %c, %a",
+        f"%a = slice(%z) {one('T', 'K')} %b = slice(%z) {one('K', 'T + K')} %c = concat(%a, %b) {{axis = 0}} return %c",
         f"%c = concat(%x, %y) {{axis = 0}} %d = slice(%c) {one(2, 3)} return %d",
         f"%c = concat(%y, %y) {{axis = 0}} %d = slice(%c) {one(5, 9)} return %d",  # across the seam
         "%i = constant() {value = dense<i64[3]: [3, 2, 1]>} %d = gather(%y, %i) {axis = 0} return %d",
@@ -138,4 +165,4 @@ def test_pads_add_up() -> None:
     ],
 )  # fmt: skip
 def test_stays(body: str) -> None:
-    check("%x: f32[N], %y: f32[7], %v: f32[]", body, None)
+    check("%x: f32[N], %y: f32[7], %z: f32[T + K], %t: f32[T], %k: f32[K], %v: f32[]", body, None)
