@@ -56,8 +56,10 @@ def _sum_as_gemm(rewriter: Rewriter, found: Found) -> Value | None:
 
 
 def _transposed_operand(rewriter: Rewriter, found: Found) -> Value | None:
-    """Operands that a transpose turned round are read the other way."""
+    """Operands that a transpose turned round are read the other way. Few backends have a gemm of integers."""
     root = found.root
+    if not root.output.tensor.dtype.is_float:
+        return None
     attrs = dict(root.attrs) or dict(_PLAIN)
     inputs = list(root.inputs)[:2]
     for side, name in enumerate(("trans_a", "trans_b")):

@@ -95,3 +95,13 @@ def test_a_sum_that_may_broadcast_the_product_stays() -> None:
     body = "%p = matmul(%x, %w) %y = add(%p, %c) return %y"
     text = f"graph @main(%x: f32[N, 4], %w: f32[4, 3], %c: f32[M, 3]) {{ {body} }}"
     check_pass(ProductForms(), text, None, numeric=False)
+
+
+@pytest.mark.parametrize("dtype", ["i32", "i64", "u32", "u64"])
+def test_products_of_integers_stay(dtype: str) -> None:
+    """ONNX Runtime multiplies matrices of integers only with MatMul."""
+    check(
+        f"%x: {dtype}[4, N], %w: {dtype}[4, 3], %b: {dtype}[3]",
+        "%t = transpose(%x) {perm = [1, 0]} %p = matmul(%t, %w) %y = add(%p, %b) return %y",
+        None,
+    )
