@@ -25,7 +25,11 @@ from .numeric import Samples
 from .rewriter import Rewrite, Rewriter
 
 MAX_ROUNDS = 32
-"""A stage that still changes the graph after this many rounds contains passes that undo each other."""
+"""A stage that changes the graph this many rounds in a row, and never to fewer nodes than ever before, has no end.
+
+Rounds that do reach fewer nodes come to an end by themselves: long chains, each link decided by the one before, may
+take as many as they have links.
+"""
 
 CHECKS = ("none", "structure", "numeric")
 
@@ -172,12 +176,18 @@ class _Run:
             self.samples = Samples.drawn(graph)
 
     def stage(self, stage: Sequence[Pass]) -> None:
-        for _ in range(MAX_ROUNDS):
+        fewest, rounds = _count(self.graph), 0
+        while rounds < MAX_ROUNDS:
             changed = [self._run_if_due(each) for each in stage]
             if True not in changed:
                 return
+            nodes = _count(self.graph)
+            fewest, rounds = (nodes, 0) if nodes < fewest else (fewest, rounds + 1)
         names = ", ".join(each.name for each in stage)
-        raise InternalError(f"passes {names} still change the graph after {MAX_ROUNDS} rounds", remedy="run them alone")
+        raise InternalError(
+            f"passes {names} still change the graph after {MAX_ROUNDS} rounds that made it no smaller",
+            remedy="run them alone",
+        )
 
     def _run_if_due(self, each: Pass) -> bool:
         """Runs a pass unless it found nothing the last time and no other has changed anything since."""

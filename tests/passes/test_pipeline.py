@@ -12,13 +12,14 @@ from capgraph.ir.graph import Graph
 from capgraph.ir.parser import parse
 from capgraph.ir.printer import print_graph
 from capgraph.passes.base import Pass
+from capgraph.passes.canonicalise import Canonicalise
 from capgraph.passes.catalog import pipeline
 from capgraph.passes.cse import Cse
 from capgraph.passes.eliminate_dead_code import EliminateDeadCode
 from capgraph.passes.exactness import Exactness
 from capgraph.passes.fold_constants import FoldConstants
 from capgraph.passes.numeric import Samples
-from capgraph.passes.pipeline import Pipeline, PipelineReport, innermost_first
+from capgraph.passes.pipeline import MAX_ROUNDS, Pipeline, PipelineReport, innermost_first
 from capgraph.passes.rewriter import Rewriter
 
 TEXT = """
@@ -163,6 +164,17 @@ def test_rules_that_undo_each_other_over_passes_are_named(graph: Graph) -> None:
     stage = (Replace(), Replace("tanh", "exp"))
     with pytest.raises(InternalError, match="passes replace, replace still change the graph after 32 rounds"):
         Pipeline((stage,)).run(graph)
+
+
+def test_a_chain_of_which_each_link_decides_the_next_takes_as_many_rounds_as_it_has_links() -> None:
+    """The two sines of a link are duplicates once the `where` before it is gone, and then its own has no choice."""
+    lines = ["graph @main(%c: bool[3], %x: f32[3]) {", "%y0 = neg(%x)", "%z0 = neg(%x)"]
+    for k in range(MAX_ROUNDS + 8):
+        lines += [f"%a{k} = sin(%y{k})", f"%z{k + 1} = sin(%z{k})", f"%y{k + 1} = where(%c, %a{k}, %z{k + 1})"]
+    chain = parse("\n".join([*lines, f"return %y{MAX_ROUNDS + 8}", "}"]))
+    report = Pipeline(((Cse(), Canonicalise(), EliminateDeadCode()),)).run(chain)
+    assert len([run for run in report.runs if run.name == "cse" and run.changed]) > MAX_ROUNDS
+    assert len(chain) == 1 + MAX_ROUNDS + 8
 
 
 def test_regions_come_before_what_is_around_them() -> None:
