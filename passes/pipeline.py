@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..ir.errors import CapgraphError, InternalError, UnsupportedError
+from ..ir.errors import CapgraphError, InternalError, ResourceError, UnsupportedError
 from ..ir.graph import Graph, Node
 from ..ir.op import Trait
 from ..ir.printer import print_graph
@@ -137,7 +137,7 @@ class Pipeline:
         `check` is one of `CHECKS`; `samples` are the inputs for numeric checking (drawn when None). `dump` names a
         folder for the text form before and after every pass that changed something. `budget` bounds the rewrites. A
         given `report` is filled in, and so tells of a failure what came before. Raises `InternalError` naming the pass
-        when a pass breaks its contract.
+        when a pass breaks its contract, `ResourceError` when a dump cannot be written.
         """
         if check not in CHECKS:
             raise UnsupportedError(f"check={check!r} is not known", remedy=f"one of {', '.join(CHECKS)}")
@@ -232,10 +232,18 @@ class _Run:
     def _dump(self, each: Pass, before: str) -> None:
         if self.dump is None:
             return
-        self.dump.mkdir(parents=True, exist_ok=True)
         stem = f"{len(self.report.runs) + 1:03}-{each.name}"
-        (self.dump / f"{stem}-before.txt").write_text(before)
-        (self.dump / f"{stem}-after.txt").write_text(print_graph(self.graph))
+        after = print_graph(self.graph)
+        try:
+            self.dump.mkdir(parents=True, exist_ok=True)
+            (self.dump / f"{stem}-before.txt").write_text(before)
+            (self.dump / f"{stem}-after.txt").write_text(after)
+        except (OSError, ValueError) as error:  # a path with a NUL in it is a ValueError
+            raise ResourceError(
+                f"the dump of pass {each.name} cannot be written: {error}",
+                where=str(self.dump),
+                remedy="name a folder that can be made and written",
+            ) from error
 
 
 class PassRun:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 from capgraph.ir.equality import first_difference
-from capgraph.ir.errors import CapgraphError, InternalError, UnsupportedError
+from capgraph.ir.errors import CapgraphError, InternalError, ResourceError, UnsupportedError
 from capgraph.ir.graph import Graph
 from capgraph.ir.parser import parse
 from capgraph.ir.printer import print_graph
@@ -311,6 +311,17 @@ def test_a_pass_that_breaks_the_graph_is_dumped_too(graph: Graph, tmp_path: Path
     with pytest.raises(CapgraphError):
         Pipeline(((Replace(),),)).run(graph, dump=tmp_path, check="numeric")
     assert "tanh" in (tmp_path / "001-replace-after.txt").read_text()
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "n" * 300, "a\0b"])
+def test_a_dump_that_cannot_be_written_says_where(graph: Graph, tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("kept")
+    before = print_graph(graph)
+    with pytest.raises(ResourceError, match="the dump of pass cse cannot be written: ") as caught:
+        Pipeline(((Cse(),),)).run(graph, dump=tmp_path / name)
+    assert caught.value.where == str(tmp_path / name)
+    assert caught.value.remedy
+    assert (print_graph(graph), (tmp_path / "file").read_text()) == (before, "kept")
 
 
 def test_progress_names_the_passes(graph: Graph) -> None:
