@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..constraints import require_equal
-from ..dims import Dim, Truth, compare
+from ..dims import Dim, SymDim, Truth, compare, dim_min, upper_bound
 from ..errors import ShapeError, TypeRuleError
 from ..types import DType, TensorType
 
@@ -29,7 +29,7 @@ def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     """The NumPy broadcast of symbolic shapes. Raises `ShapeError` for sizes that cannot meet.
 
     A symbol against a size other than 1 is taken to be that size, under a constraint: a model that relies on a symbol
-    being 1 at run time must say so in its shapes.
+    being 1 at run time must say so in its shapes, as `min(1, N)` does, the size of `x[:1]`.
     """
     if len(shapes) == 1 or all(shape == shapes[0] for shape in shapes[1:]):
         return tuple(shapes[0])
@@ -39,12 +39,30 @@ def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def _broadcast_dims(dims: tuple[Dim, ...]) -> Dim:
-    result: Dim = 1
+    reason = "broadcast sizes must be equal or 1"
+    free = [dim for dim in dims if dim != 1 and not _is_at_most_one(dim)]
+    result = free[0] if free else max(dims, key=lambda dim: dim != 1)
     for dim in dims:
-        if dim == 1:
-            continue
-        result = dim if result == 1 else require_equal(result, dim, "broadcast sizes must be equal or 1")
+        if dim in free:
+            result = require_equal(result, dim, reason)
+        else:
+            _require_one_or(result, dim, reason)
     return result
+
+
+def _is_at_most_one(dim: Dim) -> bool:
+    bound = upper_bound(dim) if isinstance(dim, SymDim) else None
+    return bound is not None and bound <= 1
+
+
+def _require_one_or(size: Dim, dim: Dim, reason: str) -> None:
+    """`dim` is `size`, or it is 1 wherever `size` is not 0."""
+    if dim == 1:
+        return
+    if not _is_at_most_one(dim):
+        require_equal(size, dim, reason)
+    elif compare(dim, size) is not Truth.YES and compare(dim, dim_min(1, size)) is not Truth.YES:
+        require_equal(dim, 1, reason)
 
 
 def require_broadcast(dims: Sequence[Dim], target: Sequence[Dim], what: str) -> None:
@@ -52,8 +70,7 @@ def require_broadcast(dims: Sequence[Dim], target: Sequence[Dim], what: str) -> 
     if len(dims) > len(target):
         raise ShapeError(f"{what} has rank {len(dims)}, but what it broadcasts to has {len(target)}")
     for dim, size in zip(reversed(dims), reversed(target), strict=False):
-        if dim != 1:
-            require_equal(size, dim, f"{what} must broadcast to the shape [{', '.join(map(str, target))}]")
+        _require_one_or(size, dim, f"{what} must broadcast to the shape [{', '.join(map(str, target))}]")
 
 
 def normal_axis(axis: int, rank: int) -> int:
