@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .frontends.onnx.output_files import file_to_write
 from .ir.errors import InputError
 from .ir.graph import Graph
 from .sources import load_model, needs_onnx
@@ -32,11 +33,17 @@ def read_onnx_file(path: Path) -> OnnxFile:
 
 
 def refuse_overwriting(files: Sequence[Path], target: Path) -> None:
-    """Raises `InputError` when writing to `target` would change one of `files`, also through a link."""
+    """Raises `InputError` when writing to `target` would change one of `files`, also through a link, or cannot be."""
+    written = file_to_write(target)
     for file in files:
-        if target.exists() and file.exists() and target.samefile(file):
+        if _is_same(file, written):
             raise InputError(f"{target} is the model itself, {file}", remedy="write to another file")
-    if target.is_dir():
-        raise InputError(f"{target} is a folder", remedy="name the file to write")
-    if not target.parent.is_dir():
-        raise InputError(f"there is no folder {target.parent}", remedy="make it, or write elsewhere")
+    if not written.parent.is_dir():
+        raise InputError(f"there is no folder {written.parent}", remedy="make it, or write elsewhere")
+
+
+def _is_same(file: Path, written: Path) -> bool:
+    try:
+        return written.samefile(file)
+    except (OSError, ValueError):  # one of them is not there, or cannot be
+        return False

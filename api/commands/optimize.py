@@ -1,5 +1,6 @@
 """`capgraph optimize`: a smaller and faster ONNX model that means the same."""
 
+import shutil
 import tempfile
 import time
 from argparse import ArgumentParser, Namespace
@@ -147,26 +148,29 @@ def _write(
 ) -> tuple["ModelProto", "Comparison | None", Path | None]:
     """Writes the model, its comparison where that is asked for, and where the options of its sessions are.
 
-    Nothing is put in place before all of it is there and the model was found to mean the same.
+    Nothing is put in place before all of it is there and the model was found to mean the same. A link is followed.
     """
     from ..frontends.onnx.dialect import Dialect
+    from ..frontends.onnx.output_files import file_to_write, part_prefix
     from ..frontends.onnx.saving import save_model
     from ..ir.errors import ResourceError
 
-    output, dialect = arguments.output, Dialect(arguments.target)
+    output, dialect = file_to_write(arguments.output), Dialect(arguments.target)
     if not arguments.check and not arguments.session_options:
         return save_model(graph, output, dialect=dialect), None, None
+    options = _options_path(arguments.output) if arguments.session_options else None
     try:
-        with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
+        with tempfile.TemporaryDirectory(dir=output.parent, prefix=part_prefix(output)) as folder:
             draft = Path(folder) / output.name
             model = save_model(graph, draft, dialect=dialect)
             found = _compared(graph, arguments, draft, sizes) if arguments.check else None
-            options = _write_options(graph, model, arguments, draft) if arguments.session_options else None
+            if options is not None:  # they go beside OUT, which may be a link to another disk
+                shutil.move(_write_options(graph, model, arguments, draft), file_to_write(options))
             for part in sorted(Path(folder).iterdir(), key=lambda part: part == draft):  # the model last
                 part.replace(output.parent / part.name)
     except OSError as error:
         raise ResourceError(f"{output} cannot be written: {error}", remedy="check the disk and the folder") from error
-    return model, found, None if options is None else output.parent / options.name
+    return model, found, options
 
 
 def _compared(graph: "Graph", arguments: Namespace, draft: Path, sizes: Mapping[str, int]) -> "Comparison":
@@ -181,6 +185,12 @@ def _compared(graph: "Graph", arguments: Namespace, draft: Path, sizes: Mapping[
             remedy=f"nothing was written; find the guilty rewrite with: capgraph bisect {arguments.model}",
         )
     return found
+
+
+def _options_path(output: Path) -> Path:
+    from ..executors.ort.session_options import options_path
+
+    return options_path(output)
 
 
 def _write_options(graph: "Graph", model: "ModelProto", arguments: Namespace, path: Path) -> Path:

@@ -19,6 +19,7 @@ from .contrib import IN_FILES
 from .contrib.group import Operator
 from .dialect import Dialect
 from .exporter import MAX_INLINE_BYTES, all_nodes, export_model
+from .output_files import file_to_write, part_prefix
 from .tensors import constant_to_proto, element_number, packed_bytes
 
 _ALIGNMENT = 4096  # so that readers can map a tensor straight from the file
@@ -44,9 +45,10 @@ def save_model(
     `<model>.<content hash>.data`, and are never all in memory. The model refers to it by name, so that the two belong
     together: an interrupted call leaves whatever stood at `path` before intact, with its own data.
 
-    Raises `ResourceError` when the disk is full or the folder cannot be written to.
+    Where `path` is a link, the file that it leads to is written, with its data beside it. Raises `InputError` when
+    `path` is no regular file, `ResourceError` when the disk is full or the folder cannot be written to.
     """
-    target = Path(path)
+    target = file_to_write(Path(path))
     try:
         if _constant_bytes(graph) <= external_over:
             model = export_model(
@@ -91,7 +93,7 @@ def _write_model(model: ModelProto, target: Path) -> None:
 @contextmanager
 def _replacing(target: Path) -> Iterator[IO[bytes]]:
     """A new file that takes the place of `target` when the block ends well, and is removed otherwise."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=part_prefix(target), suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -125,7 +127,7 @@ class _DataFile:
         self._part: Path | None = None
 
     def __enter__(self) -> "_DataFile":
-        handle, name = tempfile.mkstemp(dir=self._model.parent, prefix=f".{self._model.name}.", suffix=".part")
+        handle, name = tempfile.mkstemp(dir=self._model.parent, prefix=part_prefix(self._model), suffix=".part")
         self._file, self._part = os.fdopen(handle, "wb"), Path(name)
         return self
 

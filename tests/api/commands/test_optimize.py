@@ -162,6 +162,49 @@ def test_places_that_cannot_be_written(source: Path, tmp_path: Path, capsys: pyt
     assert "there is no folder" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("options", [[], ["--check", "1"], ["--session-options"]])
+def test_a_fifo_is_never_replaced(
+    source: Path, tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    assert optimize(source, fifo, *options) == 1
+    assert "fifo is a FIFO\n  try: name the file to write" in capsys.readouterr().err
+    assert fifo.is_fifo()
+
+
+@pytest.mark.parametrize("options", [[], ["--check", "1"]])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_link_is_followed(source: Path, tmp_path: Path, options: list[str], is_there: bool) -> None:
+    folder, link = tmp_path / "folder", tmp_path / "link.onnx"
+    folder.mkdir()
+    if is_there:
+        (folder / "out.onnx").write_bytes(b"earlier")
+    link.symlink_to(folder / "out.onnx")
+    assert optimize(source, link, *options) == 0
+    assert link.is_symlink()
+    assert [path.name for path in folder.iterdir()] == ["out.onnx"]
+    assert operators(link) == ["Mul", "Add"]
+
+
+def test_options_of_sessions_lie_beside_the_link(source: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link.onnx").symlink_to(tmp_path / "folder" / "out.onnx")
+    assert optimize(source, tmp_path / "link.onnx", "--session-options") == 0
+    assert (tmp_path / "link.onnx.options.json").is_file()
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["out.onnx"]
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "a\0b"])
+@pytest.mark.parametrize("option", [[], ["--check", "1"]])
+def test_names_that_no_file_can_have(
+    source: Path, name: str, option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert optimize(source, source.with_name(name), *option) == 1
+    assert "capgraph optimize: InputError" in capsys.readouterr().err
+
+
 def test_a_model_that_differs_is_not_put_in_place(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,3 +1,4 @@
+import os
 import stat
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from capgraph.frontends.onnx.importer import import_model
 from capgraph.frontends.onnx.saving import save_model
 from capgraph.ir.constant import Constant
 from capgraph.ir.equality import assert_equal
-from capgraph.ir.errors import ResourceError
+from capgraph.ir.errors import InputError, ResourceError
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
 from capgraph.ir.types import DType, TensorType
@@ -126,3 +127,31 @@ def test_files_have_the_permissions_of_any_new_file(tmp_path: Path):
     (tmp_path / "plain").write_bytes(b"")
     save_model(LARGE, tmp_path / "m.onnx", external_over=1_000)
     assert len({stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}) == 1
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_link_is_followed_and_stays(tmp_path: Path, is_there: bool):
+    folder, link = tmp_path / "folder", tmp_path / "link.onnx"
+    folder.mkdir()
+    if is_there:
+        (folder / "m.onnx").write_bytes(b"earlier")
+    link.symlink_to(folder / "m.onnx")
+    save_model(LARGE, link, external_over=1_000)
+    assert link.is_symlink()
+    assert sorted(path.suffix for path in folder.iterdir()) == [".data", ".onnx"]
+    assert_equal(import_model(folder / "m.onnx").graph, import_model(save_model(LARGE, tmp_path / "n.onnx")).graph)
+
+
+def test_what_is_no_regular_file_stays(tmp_path: Path):
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(InputError, match="is a FIFO"):
+        save_model(LARGE, tmp_path / "fifo")
+    assert (tmp_path / "fifo").is_fifo()
+
+
+def test_a_name_of_full_length(tmp_path: Path):
+    path = tmp_path / f"{'n' * 250}.onnx"
+    save_model(LARGE, path)
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    with pytest.raises(InputError, match="File name too long"):
+        save_model(LARGE, tmp_path / ("n" * 256))
