@@ -5,6 +5,7 @@ pairs (-x[1], x[0]) joined by a concat and a reshape. The slices may be a split 
 repeat each angle for both of its features (see `passes.recognition.tables`), broadcast over heads, and have the dtype
 of x; the op takes each angle once. Besides:
 
+* a part of a head may be rotated by halves (or neighbours) that are slices of the whole head, not of the part
 * a head of which only the first part is rotated, concat(rotary(x[:r]), x[r:]), becomes one op with `rotary_dim`
 * heads that are parted from a hidden axis by reshape and transpose are rotated before they are parted
 
@@ -12,7 +13,7 @@ The tables are expanded to the batch where they are one for all samples, as ONNX
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..ir.dims import Dim, Truth, compare
@@ -21,7 +22,7 @@ from ..ir.ops.rules import normal_axes, normal_axis
 from .base import PatternPass
 from .canonical.neutral import has_type_of
 from .exactness import Exactness
-from .pattern import Capture, Found, Match, Rule
+from .pattern import Capture, Found, Match, Pattern, Rule
 from .recognition.tables import Plan, half_of
 from .rewriter import Rewriter
 
@@ -37,6 +38,31 @@ def _rotary(rewriter: Rewriter, found: Found) -> Value | None:
 
 def _interleaved(rewriter: Rewriter, found: Found) -> Value | None:
     return _embedded(rewriter, found, interleaved=True) if _has_neighbours(found) else None
+
+
+def _rotary_of_part(rewriter: Rewriter, found: Found) -> Value | None:
+    """The part and its halves are all slices of the head: canonicalise leaves no slice of a slice."""
+    covered = _covered(found.node("part"))
+    if not covered or len(covered) % 2 or not _is_last(found.node("joined").attrs["axis"], found["x"]):
+        return None
+    half = len(covered) // 2
+    if not _has_covered(found, covered[:half], covered[half:]):
+        return None
+    return _embedded(rewriter, _seen_from_part(found), interleaved=False)
+
+
+def _interleaved_of_part(rewriter: Rewriter, found: Found) -> Value | None:
+    covered, part = _covered(found.node("part")), found.node("part").output
+    if not covered or len(covered) % 2 or not _joins_pairs(found, part, len(covered)):
+        return None
+    if not _has_covered(found, covered[::2], covered[1::2]):
+        return None
+    return _embedded(rewriter, _seen_from_part(found), interleaved=True)
+
+
+def _seen_from_part(found: Found) -> Found:
+    """The same match with the part as x."""
+    return replace(found, values={**found.values, "x": found.node("part").output})
 
 
 def _embedded(rewriter: Rewriter, found: Found, *, interleaved: bool) -> Value | None:
@@ -78,7 +104,7 @@ def _has_halves(found: Found) -> bool:
     if found.has("split"):
         split = found.node("split")
         return _is_last(split.attrs["axis"], x) and split.attrs["sizes"] == (size // 2, size // 2)
-    return _is_part(found.node("first"), 0, size // 2) and _is_part(found.node("second"), size // 2, size)
+    return _has_covered(found, range(size // 2), range(size // 2, size))
 
 
 def _has_neighbours(found: Found) -> bool:
@@ -86,7 +112,7 @@ def _has_neighbours(found: Found) -> bool:
     size = x.shape[-1] if x.shape else 0
     if not isinstance(size, int) or not size or size % 2 or not _joins_pairs(found, x, size):
         return False
-    return _is_part(found.node("first"), 0, size, 2) and _is_part(found.node("second"), 1, size, 2)
+    return _has_covered(found, range(0, size, 2), range(1, size, 2))
 
 
 def _joins_pairs(found: Found, x: Value, size: int) -> bool:
@@ -100,14 +126,20 @@ def _is_last(axis: int, value: Value) -> bool:
     return normal_axis(axis, value.tensor.rank) == value.tensor.rank - 1
 
 
-def _is_part(node: Node, start: int, end: int, step: int = 1) -> bool:
-    """Whether a slice takes `start` to `end` of the last axis; an end beyond it is the end."""
+def _has_covered(found: Found, first: range, second: range) -> bool:
+    return (_covered(found.node("first")), _covered(found.node("second"))) == (first, second)
+
+
+def _covered(node: Node) -> range | None:
+    """Which elements of the last axis a slice takes, forwards, from a tensor that it leaves whole otherwise."""
     value, attrs = node.operands[0], node.attrs
     size = value.shape[-1]
     if normal_axes(attrs["axes"], value.tensor.rank) != (value.tensor.rank - 1,) or not isinstance(size, int):
-        return False
+        return None
     first, last = (_bound(attrs[name][0], size) for name in ("starts", "ends"))
-    return (first, attrs["steps"][0]) == (start, step) and last == end
+    if first is None or last is None or attrs["steps"][0] < 1:
+        return None
+    return range(first, last, attrs["steps"][0])
 
 
 def _bound(bound: Dim, size: int) -> int | None:
@@ -117,6 +149,7 @@ def _bound(bound: Dim, size: int) -> int | None:
 
 
 _FIRST, _SECOND = Match("slice", _X, name="first"), Match("slice", _X, name="second")
+_PART = Match("slice", _X, name="part")
 _FIRST_PART = Match("split", _X, name="split")
 _SECOND_PART = Match("split", _X, name="split", result=1)
 
@@ -137,8 +170,8 @@ _NEIGHBOURS = Match(
 )
 
 
-def _rotated(turned: Match) -> Match:
-    return Match("add", Match("mul", _X, Capture("cos")), Match("mul", turned, Capture("sin")))
+def _rotated(turned: Match, x: Pattern = _X) -> Match:
+    return Match("add", Match("mul", x, Capture("cos")), Match("mul", turned, Capture("sin")))
 
 
 # ---- around it
@@ -150,9 +183,7 @@ def _partial(rewriter: Rewriter, found: Found) -> Value | None:
     size, rotated = x.shape[-1], node.output.shape[-1]
     if not isinstance(size, int) or not isinstance(rotated, int) or not _is_last(found.root.attrs["axis"], x):
         return None
-    if node.attrs["rotary_dim"] or not _is_part(found.node("first"), 0, rotated):
-        return None
-    if not _is_part(found.node("second"), rotated, size):
+    if node.attrs["rotary_dim"] or not _has_covered(found, range(rotated), range(rotated, size)):
         return None
     return rewriter.op("rotary_embedding", x, *node.inputs[1:], **{**dict(node.attrs), "rotary_dim": rotated})
 
@@ -185,6 +216,8 @@ _RULES: tuple[Rule, ...] = (
     Rule("rotary", _rotated(_joined(_FIRST, _SECOND)), _rotary),
     Rule("rotary-of-split", _rotated(_joined(_FIRST_PART, _SECOND_PART)), _rotary),
     Rule("rotary-interleaved", _rotated(_NEIGHBOURS), _interleaved),
+    Rule("rotary-of-part", _rotated(_joined(_FIRST, _SECOND), _PART), _rotary_of_part),
+    Rule("rotary-of-part-interleaved", _rotated(_NEIGHBOURS, _PART), _interleaved_of_part),
     Rule("rotary-part", Match("concat", _rotary_of(_FIRST), _SECOND), _partial),
     Rule("rotary-before-heads", _rotary_of(Match("transpose", _X, name="transpose", only_user=True)), _before_heads),
 )

@@ -165,3 +165,89 @@ def test_heads_are_rotated_before_they_are_parted():
 )
 def test_what_only_looks_like_rotary_embedding_stays(inputs, lines):
     check_pass(RecogniseRotary(), graph(inputs, *lines), None)
+
+
+# ---- a part of a head, whose halves are slices of the head
+
+
+def part(first: str, second: str, *, read_from: str = "%x", interleaved: bool = False) -> tuple[str, ...]:
+    """Features 0 to 4 of 6, rotated by halves that are slices as given."""
+    pairs = (
+        "%n1: f32[B, 2, T, 2, 1] = reshape(%n) {shape = [B, 2, T, 2, 1]}",
+        "%a1: f32[B, 2, T, 2, 1] = reshape(%a) {shape = [B, 2, T, 2, 1]}",
+        "%j: f32[B, 2, T, 2, 2] = concat(%n1, %a1) {axis = -1}",
+        "%r: f32[B, 2, T, 4] = reshape(%j) {shape = [B, 2, T, 4]}",
+    )
+    return (
+        "%p: f32[B, 2, T, 4] = slice(%x) {axes = [3], starts = [0], ends = [4], steps = [1]}",
+        f"%a: f32[B, 2, T, 2] = slice(%x) {{axes = [-1], {first}}}",
+        f"%b: f32[B, 2, T, 2] = slice({read_from}) {{axes = [3], {second}}}",
+        "%n: f32[B, 2, T, 2] = neg(%b)",
+        *(pairs if interleaved else ("%r: f32[B, 2, T, 4] = concat(%n, %a) {axis = -1}",)),
+        "%xc: f32[B, 2, T, 4] = mul(%p, %c)",
+        "%rs: f32[B, 2, T, 4] = mul(%r, %s)",
+        "%z: f32[B, 2, T, 4] = add(%xc, %rs)",
+        "%o: f32[B, 2, T, 2] = slice(%x) {axes = [3], starts = [4], ends = [6], steps = [1]}",
+        "%y: f32[B, 2, T, 6] = concat(%z, %o) {axis = -1}",
+    )
+
+
+PART_INPUTS = "%x: f32[B, 2, T, 6], %w: f32[B, 2, T, 6], %f: f32[B, T, 2]"
+FIRST_HALF, SECOND_HALF = "starts = [0], ends = [2], steps = [1]", "starts = [-4], ends = [4], steps = [1]"
+
+
+def test_halves_that_are_slices_of_the_whole_head():
+    """What canonicalise makes of Phi's slices of a slice."""
+    after = (
+        "%p: f32[B, T, 2] = cos(%f)",
+        "%p1: f32[B, 1, T, 2] = reshape(%p) {shape = [B, 1, T, 2]}",
+        "%hc: f32[B, T, 2] = reshape(%p1) {shape = [B, T, 2]}",
+        "%q: f32[B, T, 2] = sin(%f)",
+        "%q1: f32[B, 1, T, 2] = reshape(%q) {shape = [B, 1, T, 2]}",
+        "%hs: f32[B, T, 2] = reshape(%q1) {shape = [B, T, 2]}",
+        "%y: f32[B, 2, T, 6] = rotary_embedding(%x, %hc, %hs, _) {rotary_dim = 4}",
+    )
+    before = graph(PART_INPUTS, *ANGLES, *part(FIRST_HALF, SECOND_HALF))
+    check_pass(RecogniseRotary(), before, graph(PART_INPUTS, *after))
+
+
+PAIRS_IN_PART = ("starts = [0], ends = [3], steps = [2]", "starts = [1], ends = [4], steps = [2]")
+REPEATED_PAIRS = (
+    "%g: f32[B, T, 2, 1] = reshape(%f) {shape = [B, T, 2, 1]}",
+    "%pairs: f32[B, T, 2, 2] = expand(%g) {shape = [B, T, 2, 2]}",
+    "%c: f32[B, 1, T, 4] = reshape(%pairs) {shape = [B, 1, T, 4]}",
+    "%s: f32[B, 1, T, 4] = neg(%c)",
+)
+
+
+def test_neighbours_that_are_slices_of_the_whole_head():
+    after = (
+        "%g: f32[B, T, 2, 1] = reshape(%f) {shape = [B, T, 2, 1]}",
+        "%c: f32[B, 1, T, 2] = reshape(%g) {shape = [B, 1, T, 2]}",
+        "%hc: f32[B, T, 2] = reshape(%c) {shape = [B, T, 2]}",
+        "%d: f32[B, 1, T, 2] = reshape(%g) {shape = [B, 1, T, 2]}",
+        "%s: f32[B, 1, T, 2] = neg(%d)",
+        "%hs: f32[B, T, 2] = reshape(%s) {shape = [B, T, 2]}",
+        "%y: f32[B, 2, T, 6] = rotary_embedding(%x, %hc, %hs, _) {interleaved = true, rotary_dim = 4}",
+    )
+    before = graph(PART_INPUTS, *REPEATED_PAIRS, *part(*PAIRS_IN_PART, interleaved=True))
+    check_pass(RecogniseRotary(), before, graph(PART_INPUTS, *after))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        # a half from outside the part
+        (*ANGLES, *part(FIRST_HALF, "starts = [3], ends = [5], steps = [1]")),
+        # the halves swapped
+        (*ANGLES, *part(SECOND_HALF, FIRST_HALF)),
+        # neighbours in the place of halves, and halves in that of neighbours
+        (*ANGLES, *part(*PAIRS_IN_PART)),
+        (*REPEATED_PAIRS, *part(FIRST_HALF, SECOND_HALF, interleaved=True)),
+        # a half of another tensor
+        (*ANGLES, *part(FIRST_HALF, SECOND_HALF, read_from="%w")),
+    ],
+    ids=["outside", "swapped", "neighbours", "halves", "another"],
+)
+def test_what_is_not_made_of_the_halves_of_the_part_stays(lines):
+    check_pass(RecogniseRotary(), graph(PART_INPUTS, *lines), None)
