@@ -118,7 +118,7 @@ def _distribution(dtype: DType) -> str:
 
 
 def _from_file(name: str, path: Path, ty: Type, sizes: Mapping[str, int]) -> GivenInput:
-    if not path.is_file():
+    if not _is_file(name, path):
         raise InputError(f"input {name!r}: there is no file {path}", remedy=f'"{RANDOM}" draws one')
     if not isinstance(ty, TensorType):
         raise UnsupportedError(
@@ -132,6 +132,13 @@ def _from_file(name: str, path: Path, ty: Type, sizes: Mapping[str, int]) -> Giv
         f"input {name!r}: {path.name} is neither a .npy file nor a picture",
         remedy=f"numpy.save writes .npy; pictures end in {', '.join(_PICTURES)}",
     )
+
+
+def _is_file(name: str, path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError as error:  # the name is too long, or a folder may not be searched
+        raise InputError(f"input {name!r}: {path} cannot be read: {error.strerror}", remedy="check the path") from error
 
 
 def _read_array(name: str, path: Path, ty: TensorType) -> Array:

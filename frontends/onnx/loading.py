@@ -24,9 +24,16 @@ def load_proto(source: str | Path | bytes | ModelProto) -> tuple[ModelProto, Pat
     if isinstance(source, bytes):
         return _checked(_decode(source, "the given bytes"), "the given bytes"), None
     path = Path(source)
-    if not path.is_file():
+    if not _is_file(path):
         raise ModelError(f"there is no model file {path}", remedy="check the path")
     return _checked(_read(path), str(path)), path.parent
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError as error:  # the name is too long, or a folder may not be searched
+        raise ModelError(f"{path} cannot be read: {error.strerror}", remedy="check the path") from error
 
 
 def _read(path: Path) -> ModelProto:

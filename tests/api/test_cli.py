@@ -62,6 +62,12 @@ def test_a_failure_is_one_message_and_exit_code_1(capsys: pytest.CaptureFixture[
     assert captured.err.startswith("capgraph run: ModelError: there is no model file missing.onnx\n  try: ")
 
 
+@pytest.mark.parametrize("command", ["run", "show", "bisect", "compare", "optimize"])
+def test_a_name_that_no_file_can_have_is_one_message(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "n" * 300, *(["-o", "out.onnx"] if command == "optimize" else [])]) == 1
+    assert "cannot be read: File name too long\n  try: check the path" in capsys.readouterr().err
+
+
 def test_debug_shows_the_traceback() -> None:
     command = [sys.executable, "-m", "capgraph.cli", "run", "missing.onnx", "--debug"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -132,6 +132,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
         (graph_of(x="f32[2, 2]"), {"y": path}, {}, "no input 'y'"),
         (graph_of(x="f32[N]"), {}, {"M": 2}, r"no dim 'M'\n.*N"),
         (graph_of(x="f32[2]"), {"x": "gone.npy"}, {}, "no file gone.npy"),
+        (graph_of(x="f32[2]"), {"x": "n" * 300 + ".npy"}, {}, "cannot be read: File name too long"),
         (graph_of(x="f32[2]"), {"x": __file__}, {}, "neither a .npy file nor a picture"),
     ):
         with pytest.raises(InputError, match=message):
