@@ -121,8 +121,15 @@ _SIGMOID: tuple[Rule, ...] = (
 
 _ROOT_TWO_OVER_PI = math.sqrt(2 / math.pi)
 _ERF = Match("erf", OneOf(Match("mul", _X, about(math.sqrt(0.5))), Match("div", _X, about(math.sqrt(2)))))
-_CUBIC = Match("add", _X, Match("mul", cube(_X), about(0.044715)))
-_SQUARED = Match("add", Match("mul", square(_X), about(0.044715)), _ONE)
+_PART = about(0.044715)
+_PART_OF_SQUARE = OneOf(Match("mul", square(_X), _PART), Match("mul", Match("mul", _X, _PART), _X))
+_PART_OF_CUBE = OneOf(
+    Match("mul", cube(_X), _PART),
+    Match("mul", _PART_OF_SQUARE, _X),
+    Match("mul", Match("mul", _X, _PART), square(_X)),
+)
+_CUBIC = Match("add", _X, _PART_OF_CUBE)
+_SQUARED = Match("add", _PART_OF_SQUARE, _ONE)
 _CURVE = OneOf(Match("mul", _CUBIC, about(_ROOT_TWO_OVER_PI)), *products(_X, _SQUARED, about(_ROOT_TWO_OVER_PI)))
 
 

@@ -53,6 +53,17 @@ TANH_FACTORED = (
     "t = tanh(%s)",
     "u = add(%t, %one)",
 )
+
+
+def by_parts(*polynomial: str, part: float = 0.044715) -> tuple[str, ...]:
+    """The tanh approximation around a polynomial %s that is built from %p = 0.044715 x and %k = 0.79788456."""
+    start = (number("c", part), number("k", 0.7978846), ONE, HALF, "p = mul(%x, %c)")
+    return (*start, *polynomial, "t = tanh(%s)", "u = add(%t, %one)", "h = mul(%x, %half)", "y = mul(%h, %u)")
+
+
+BY_SQUARE = ("m = mul(%p, %x)", "a = add(%m, %one)", "r = mul(%x, %k)", "s = mul(%r, %a)")
+BY_CUBE = ("m = mul(%p, %x)", "n = mul(%m, %x)", "a = add(%n, %x)", "s = mul(%a, %k)")
+BY_PART_AND_SQUARE = ("q = mul(%x, %x)", "n = mul(%p, %q)", "a = add(%n, %x)", "s = mul(%a, %k)")
 GELU, GELU_TANH = "y = gelu(%x)", 'y = gelu(%x) {approximate = "tanh"}'
 SIX = (number("three", 3.0), number("zero", 0.0), number("six", 6.0), "a = add(%x, %three)")
 
@@ -68,6 +79,10 @@ SIX = (number("three", 3.0), number("zero", 0.0), number("six", 6.0), "a = add(%
         # HF's gelu_new through dynamo: the cube as a power
         ((*TANH, HALF, "h = mul(%x, %half)", "y = mul(%h, %u)"), GELU_TANH),
         ((*TANH_FACTORED, HALF, "h = mul(%u, %half)", "y = mul(%x, %h)"), GELU_TANH),
+        # HF's gelu_fast and Bloom, and the same as a cube
+        (by_parts(*BY_SQUARE), GELU_TANH),
+        (by_parts(*BY_CUBE), GELU_TANH),
+        (by_parts(*BY_PART_AND_SQUARE), GELU_TANH),
         (("s = sigmoid(%x)", "y = mul(%x, %s)"), "y = silu(%x)"),
         ((number("a", 1.702), "m = mul(%x, %a)", "s = sigmoid(%m)", "y = mul(%s, %x)"), "y = silu(%x) {alpha = 1.702}"),
         ((ONE, "n = neg(%x)", "e = exp(%n)", "d = add(%e, %one)", "y = div(%x, %d)"), "y = silu(%x)"),
@@ -147,6 +162,10 @@ def test_f16_constants_count_as_what_they_round():
             "a = mul(%x, %u)",
             "y = mul(%a, %half)",
         ),
+        by_parts(*BY_SQUARE, part=0.0447),
+        by_parts("m = mul(%p, %k)", *BY_SQUARE[1:]),
+        by_parts("m = mul(%p, %x)", "a = add(%m, %x)", "s = mul(%a, %k)"),
+        by_parts("m = mul(%p, %p)", *BY_CUBE[1:]),
         ("z = abs(%x)", "s = sigmoid(%z)", "y = mul(%x, %s)"),
         (number("a", 2.0), "m = mul(%x, %a)", "y = max(%x, %m)"),
         (
