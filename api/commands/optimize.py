@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..comparison import Comparison
     from ..ir.graph import Graph
+    from ..passes.numeric import Samples
 
 _SHOWN_OPERATORS = 12
 _SHOWN_OUTPUTS = 8
@@ -39,7 +40,8 @@ def configure(parser: ArgumentParser) -> None:
         dest="target",
         choices=("standard", "ort"),
         default="standard",
-        help="standard: only standard operators (default); ort: ONNX Runtime's own as well",
+        help="standard: no operators but standard ones and those of IN without a standard form (default); "
+        "ort: ONNX Runtime's own as well",
     )
     parser.add_argument(
         "--session-options",
@@ -61,7 +63,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> None:
     """Optimises the model, writes it, and says what became of it."""
-    from ..frontends.onnx.operator_counts import operator_counts
+    from ..frontends.onnx.operator_counts import not_standard, operator_counts
     from ..onnx_files import read_onnx_file, refuse_overwriting
 
     pipeline, sizes = chosen_pipeline(arguments), dict(arguments.dim)
@@ -89,6 +91,7 @@ def run(arguments: Namespace) -> None:
         "pipeline": str(pipeline),
         "nodes": {"before": source.operators.total(), "after": operators.total()},
         "operators": {"before": dict(source.operators), "after": dict(operators)},
+        "not_standard": not_standard(operators),
         "costs": {"before": before, "after": after},
         "passes": [asdict(each) for each in report.totals()],
         "rewrites": dict(sum((run.rewrites for run in report.runs), Counter[str]()).most_common()),
@@ -107,7 +110,7 @@ def _timed(seconds: dict[str, float], what: str) -> Iterator[None]:
     seconds[what] = time.perf_counter() - start
 
 
-def _samples(graph: "Graph", sizes: Mapping[str, int]) -> Any:
+def _samples(graph: "Graph", sizes: Mapping[str, int]) -> "Samples":
     from ..passes.numeric import Samples
 
     return Samples.drawn(graph, sizes=sizes)
@@ -130,7 +133,7 @@ def _target_notes(target: str, operators: Mapping[str, int], model: "ModelProto"
     from ..frontends.onnx.contrib.convolutions import activations_for_cpu
 
     if target == "standard":
-        return []
+        return _not_standard_notes(operators)
     activations = activations_for_cpu(model)
     if activations:
         names = ", ".join(sorted(activations))
@@ -138,6 +141,13 @@ def _target_notes(target: str, operators: Mapping[str, int], model: "ModelProto"
     if any(name.startswith(_CONTRIB_DOMAIN) for name in operators):
         return []
     return ["--for ort: standard operators say it all; none of ONNX Runtime's own does several of its nodes at once"]
+
+
+def _not_standard_notes(operators: Mapping[str, int]) -> list[str]:
+    from ..frontends.onnx.operator_counts import not_standard
+
+    kept = ", ".join(f"{name} ({number})" for name, number in sorted(not_standard(operators).items()))
+    return [f"--for standard: kept, for they are not standard and have no standard form here: {kept}"] if kept else []
 
 
 # ---- writing
@@ -206,7 +216,7 @@ def _write_options(graph: "Graph", model: "ModelProto", arguments: Namespace, pa
 def _text(facts: Mapping[str, Any]) -> str:
     seconds = facts["seconds"]
     parts = [
-        f"{facts['model']} -> {facts['output']}, {_target_text(facts['for'])}",
+        f"{facts['model']} -> {facts['output']}, {_target_text(facts)}",
         _operator_table(facts).text(),
         _cost_table(facts["costs"]).text(),
         _pass_table(facts["passes"]).text() if facts["passes"] else "no passes were asked for",
@@ -222,8 +232,10 @@ def _text(facts: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _target_text(target: str) -> str:
-    return "standard operators only" if target == "standard" else "for ONNX Runtime"
+def _target_text(facts: Mapping[str, Any]) -> str:
+    if facts["for"] == "ort":
+        return "for ONNX Runtime"
+    return "standard operators, and others (see the note)" if facts["not_standard"] else "standard operators only"
 
 
 def _operator_table(facts: Mapping[str, Any]) -> Table:

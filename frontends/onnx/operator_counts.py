@@ -1,10 +1,11 @@
 """How many nodes of each operator a model has."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from onnx import AttributeProto, ModelProto, NodeProto
+from onnx import AttributeProto, ModelProto, NodeProto, defs
 
+_STANDARD_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview.training")
 _WITH_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
@@ -40,3 +41,13 @@ def operator_counts(model: ModelProto) -> Counter[str]:
 
 def _name(node: NodeProto) -> str:
     return f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+
+
+def not_standard(operators: Mapping[str, int]) -> dict[str, int]:
+    """Those of `operator_counts` that the ONNX standard does not have."""
+    return {name: number for name, number in operators.items() if not _is_standard(name)}
+
+
+def _is_standard(name: str) -> bool:
+    domain, _, operator = name.rpartition(".")
+    return domain in _STANDARD_DOMAINS and defs.has(operator, domain)

@@ -118,6 +118,21 @@ net (float[1, 2, 4, 4] x, float[3, 2, 1, 1] w) => (float[1, 3, 4, 4] y) {{ c = C
     assert [node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node] == ["FusedConv"]
 
 
+def test_operators_that_are_not_standard_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """<ir_version: 10, opset_import: ["": 20, "com.microsoft": 1, "my": 1]>
+net (float[3, 3] x) => (float[3, 3] y) <float[3, 3] a, float[3, 3] b, float[3, 3] c> {
+  a = com.microsoft.FusedMatMul<transB = 1>(x, x)  b = my.Foo(a)  c = my.Foo(b)  y = Relu(c) }"""
+    path = tmp_path / "in.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    assert optimize(path, tmp_path / "out.onnx") == 0
+    found = capsys.readouterr().out
+    assert "standard operators only" not in found
+    assert "out.onnx, standard operators, and others (see the note)" in found
+    assert "no standard form here: com.microsoft.FusedMatMul (1), my.Foo (2)\n" in found
+    assert optimize(path, tmp_path / "out.onnx", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["not_standard"] == {"com.microsoft.FusedMatMul": 1, "my.Foo": 2}
+
+
 @pytest.mark.parametrize("link", ["same", "symbolic", "hard"])
 def test_the_input_is_never_overwritten(
     source: Path, tmp_path: Path, link: str, capsys: pytest.CaptureFixture[str]

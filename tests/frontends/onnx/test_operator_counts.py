@@ -1,4 +1,4 @@
-from capgraph.frontends.onnx.operator_counts import operator_counts
+from capgraph.frontends.onnx.operator_counts import not_standard, operator_counts
 from onnx import parser
 
 HEAD = '<ir_version: 10, opset_import: ["" : 22, "local" : 1]>'
@@ -23,3 +23,8 @@ def test_a_function_that_calls_itself_counts_once() -> None:
     <domain: "local", opset_import: ["" : 22, "local" : 1]> endless (x) => (y) {{ z = Neg(x)  y = local.endless(z) }}
     """)
     assert operator_counts(model) == {"Neg": 1, "local.endless": 1}
+
+
+def test_operators_that_the_standard_does_not_have() -> None:
+    counts = {"Relu": 3, "Upsample": 1, "ai.onnx.ml.ZipMap": 1, "com.microsoft.Gelu": 2, "my.own.Relu": 1, "Mystery": 4}
+    assert not_standard(counts) == {"com.microsoft.Gelu": 2, "my.own.Relu": 1, "Mystery": 4}
