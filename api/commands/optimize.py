@@ -64,15 +64,15 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> None:
     """Optimises the model, writes it, and says what became of it."""
     from ..frontends.onnx.operator_counts import not_standard, operator_counts
-    from ..onnx_files import read_onnx_file, refuse_overwriting
+    from ..onnx_files import read_onnx_file
 
     pipeline, sizes = chosen_pipeline(arguments), dict(arguments.dim)
-    refuse_overwriting([arguments.model], arguments.output)
+    _refuse_overwriting([arguments.model], arguments)
     seconds: dict[str, float] = {}
     with Progress(f"reading {arguments.model.name}") as progress:
         with _timed(seconds, "read"):
             source = read_onnx_file(arguments.model)
-        refuse_overwriting(source.files, arguments.output)
+        _refuse_overwriting(source.files, arguments)
         before = _costs(source.graph, sizes)
         with _timed(seconds, "optimise"):
             samples = _samples(source.graph, sizes) if arguments.verify == "numeric" else None
@@ -101,6 +101,14 @@ def run(arguments: Namespace) -> None:
         "notes": [*source.notes, *_target_notes(arguments.target, operators, model)],
     }
     print(json_text(facts) if arguments.json else _text(facts))
+
+
+def _refuse_overwriting(files: Sequence[Path], arguments: Namespace) -> None:
+    from ..onnx_files import refuse_overwriting
+
+    refuse_overwriting(files, arguments.output)
+    if arguments.session_options:
+        refuse_overwriting([*files, arguments.output], _options_path(arguments.output))
 
 
 @contextmanager
@@ -198,8 +206,10 @@ def _compared(graph: "Graph", arguments: Namespace, draft: Path, sizes: Mapping[
 
 
 def _options_path(output: Path) -> Path:
-    from ..executors.ort.session_options import options_path
+    from ..sources import needs_onnx
 
+    with needs_onnx():
+        from ..executors.ort.session_options import options_path
     return options_path(output)
 
 

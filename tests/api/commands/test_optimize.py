@@ -162,6 +162,35 @@ def test_external_data_is_never_overwritten(tmp_path: Path, capsys: pytest.Captu
     assert optimize(source, tmp_path / "out.onnx", "--check", "1") == 0
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_options_of_sessions_never_overwrite_the_input(
+    tmp_path: Path, is_link: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = model("main (float[300] x) => (float[300] y) <float[300] w> { y = Add(x, w) }")
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(300, np.float32), "w"))
+    source, out, data = tmp_path / "in.onnx", tmp_path / "out.onnx", tmp_path / "out.onnx.options.json"
+    location = "in.data" if is_link else data.name
+    onnx.save(made, source, save_as_external_data=True, location=location, size_threshold=0)
+    if is_link:
+        data.symlink_to("in.data")
+    before = data.read_bytes()
+    assert optimize(source, out, "--session-options") == 1
+    assert f"{data} is the model itself" in capsys.readouterr().err
+    assert data.read_bytes() == before
+    assert not out.exists()
+
+
+def test_options_of_sessions_never_overwrite_the_output(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, options = tmp_path / "out.onnx", tmp_path / "out.onnx.options.json"
+    options.write_bytes(b"earlier")
+    out.symlink_to(options)
+    assert optimize(source, out, "--session-options") == 1
+    assert f"{options} is the model itself, {out}" in capsys.readouterr().err
+    assert options.read_bytes() == b"earlier"
+
+
 def test_a_broken_model_leaves_the_output_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.onnx").write_bytes(b"no model")
     (tmp_path / "out.onnx").write_bytes(b"earlier")
