@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,13 +32,19 @@ class GivenInput:
 
 
 def gather_inputs(
-    graph: Graph, sources: Mapping[str, str], sizes: Mapping[str, int], seed: int
+    graph: Graph,
+    sources: Mapping[str, str],
+    sizes: Mapping[str, int],
+    seed: int,
+    *,
+    otherwise: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, GivenInput]:
     """A value for every input of `graph` that has no default, and for those in `sources`.
 
     `sources` says per input "random" or a file; what it leaves out is random. `sizes` gives symbols of the inputs'
-    shapes; others come from the files, and are 1 where those do not tell. The same `seed` gives the same random input,
-    whatever the other inputs are. Raises `InputError` for an unknown name, an unreadable file or one that does not fit.
+    shapes; others come from the files, then from `otherwise`, and are 1 where none of these tells. The same `seed`
+    gives the same random input, whatever the other inputs are. Raises `InputError` for an unknown name, an unreadable
+    file or one that does not fit.
     """
     types = {value.name: value.type for value in graph.inputs}
     _check_known("input", sources, types)
@@ -49,6 +56,7 @@ def gather_inputs(
     for name, path in sorted(files.items(), key=lambda item: item[1].suffix.lower() in _PICTURES):  # arrays first
         given[name] = _from_file(name, path, types[name], bound)
         _fit(name, types[name], given[name].value, bound)
+    bound = {**otherwise, **bound}
     for name in wanted:
         if name not in given:
             given[name] = _from_random(name, types[name], bound, seed)

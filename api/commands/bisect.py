@@ -62,11 +62,11 @@ def _samples(graph: "Graph", arguments: Namespace) -> "Samples":
     from ..inputs import gather_inputs
     from ..passes.numeric import Samples, draw_sizes
 
-    sizes = {**draw_sizes(graph), **dict(arguments.dim)}
+    sources, sizes, otherwise = dict(arguments.input), dict(arguments.dim), draw_sizes(graph)
     defaults = {name: content.array for name, content in graph.defaults.items()}
     drawn: list[list[Any]] = []
     for seed in range(arguments.draws):
-        given = gather_inputs(graph, dict(arguments.input), sizes, seed)
+        given = gather_inputs(graph, sources, sizes, seed, otherwise=otherwise)
         values = {**defaults, **{name: each.value for name, each in given.items()}}
         drawn.append([values[value.name] for value in graph.inputs])
     return Samples.of(graph, drawn)

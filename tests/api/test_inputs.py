@@ -83,6 +83,13 @@ def test_sizes_below_zero_are_refused() -> None:
         gather_inputs(graph_of(x="f32[N - 3]"), {}, {"N": 1}, 0)
 
 
+def test_sizes_come_from_the_caller_then_files_then_what_is_left(tmp_path: Path) -> None:
+    graph = graph_of(x="f32[N, M]", y="f32[N, M, K, L, R]")
+    x = save_array(tmp_path, np.zeros((2, 5), np.float32))
+    found = gather_inputs(graph, {"x": x}, {"K": 3}, 0, otherwise={"N": 7, "K": 7, "L": 4})
+    assert found["y"].value.shape == (2, 5, 3, 4, 1)
+
+
 # ---- arrays
 
 

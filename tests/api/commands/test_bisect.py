@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from capgraph.cli import main
 from capgraph.ir.parser import parse
@@ -50,6 +51,16 @@ def test_the_culprit_as_json(path: str, capsys: pytest.CaptureFixture[str]) -> N
     assert (found["pass"], found["rewrite"], found["number"]) == ("wrong-algebra", "divide-as-multiply", 2)
     assert "div(" in found["before"]
     assert "mul(" in found["after"]
+
+
+def test_a_file_decides_the_sizes_that_it_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "main (float[batch, 3] x, float[length, 3] b) => (float[batch, 3] y) { s = ReduceSum(b)  y = Add(x, s) }"
+    path, file = str(save(model(text), tmp_path)), tmp_path / "x.npy"
+    np.save(file, np.ones((7, 3), np.float32))
+    assert main(["bisect", path, "--input", f"x={file}"]) == 0
+    assert "changes what the model means" in capsys.readouterr().out
+    assert main(["bisect", path, "--input", f"x={file}", "--dim", "batch=2"]) == 1
+    assert "got shape [7, 3] instead of f32[batch, 3] with batch=2" in capsys.readouterr().err
 
 
 def test_a_model_that_cannot_be_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
