@@ -6,7 +6,8 @@ these also when the value reaches the factor through reshapes, transposes and pr
 that cannot be done; nothing is made before the plan is carried out.
 
 Scale and shift have the rank of the value and at each axis its size or 1. Weights are multiplied in their own dtype, at
-least f32, so each moves by at most one rounding.
+least f32, so each moves by at most one rounding; products that would be subnormal numbers are where `scaled_weight` and
+`scaled_factor` draw the line.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ..ir.constant import Array, Constant
@@ -84,7 +86,10 @@ def absorbed(value: Value, change: Affine) -> Plan | None:
 
 
 def scaled_constant(content: Constant, scale: Array | None, shift: Array | None = None) -> Constant | None:
-    """`content * scale + shift` in the dtype of `content`; None if that overflows or grows by broadcasting."""
+    """`content * scale + shift` in the dtype of `content`; None if that overflows or grows by broadcasting.
+
+    For addends: one that loses digits as a subnormal number moves the sum by no more than a rounding.
+    """
     array = wide(content.array)
     with np.errstate(all="ignore"):
         result = array if scale is None else array * scale.astype(array.dtype, copy=False)
@@ -94,6 +99,39 @@ def scaled_constant(content: Constant, scale: Array | None, shift: Array | None 
     if made.size > largest or np.isfinite(made.array).sum() * content.size != np.isfinite(array).sum() * made.size:
         return None
     return made
+
+
+def scaled_weight(content: Constant, scale: Array, summed: Sequence[int]) -> Constant | None:
+    """Factors `content * scale` of terms that are added up along the axes `summed`; None also if sums lose digits.
+
+    Sums may that vanish beside a rounding of the largest factor of all, as dead channels of real networks do.
+    """
+    made = scaled_constant(content, scale)
+    if made is None or np.abs(wide(made.array)).max(initial=0) * _epsilon(made.dtype) >= smallest_normal(made.dtype):
+        return made
+    return scaled_factor(content, scale, summed)
+
+
+def scaled_factor(content: Constant, scale: Array, alike: Sequence[int] = ()) -> Constant | None:
+    """Factors `content * scale`; None also if digits are lost.
+
+    The largest along the axes `alike` has to be a normal number: then none errs by more than that one is rounded by.
+    """
+    made = scaled_constant(content, scale)
+    if made is None or not made.size:
+        return made
+    is_small = np.abs(wide(made.array)).max(axis=tuple(alike)) < smallest_normal(made.dtype)
+    is_meant = ((content.array != 0) & (scale != 0)).any(axis=tuple(alike))  # zeros that underflow makes are not
+    return None if (is_small & is_meant).any() else made
+
+
+def smallest_normal(dtype: DType) -> float:
+    """The smallest positive number of a float dtype that has all digits."""
+    return float(ml_dtypes.finfo(dtype.numpy).tiny)  # type: ignore[no-untyped-call]
+
+
+def _epsilon(dtype: DType) -> float:
+    return float(ml_dtypes.finfo(dtype.numpy).eps)  # type: ignore[no-untyped-call]
 
 
 def own_weight(value: Value | None) -> Constant | None:
@@ -159,7 +197,7 @@ def _conv(node: Node, change: Affine) -> Plan | None:
     weight, bias = own_weight(node.inputs[1]), node.inputs[2]
     if weight is None or not change.along(1) or not _bias_is_known(bias):
         return None
-    return _with_weight(node, weight, weight.shape[0], (-1, *[1] * (len(weight.shape) - 1)), change)
+    return _with_weight(node, weight, 0, weight.shape[0], change)
 
 
 def _conv_transpose(node: Node, change: Affine) -> Plan | None:
@@ -170,15 +208,17 @@ def _conv_transpose(node: Node, change: Affine) -> Plan | None:
     groups: int = node.attrs["groups"]
     if groups != 1 and not change.along():
         return None
-    return _with_weight(node, weight, weight.shape[1] * groups, (1, -1, *[1] * (len(weight.shape) - 2)), change)
+    return _with_weight(node, weight, 1, weight.shape[1] * groups, change)
 
 
-def _with_weight(node: Node, weight: Constant, channels: int, layout: tuple[int, ...], change: Affine) -> Plan | None:
+def _with_weight(node: Node, weight: Constant, axis: int, channels: int, change: Affine) -> Plan | None:
+    """`axis` is that of the output channels in the weight."""
     scale, shift = _vector(change.scale, 1, channels), _vector(change.shift, 1, channels)
-    if change.scale is not None and change.along():
-        new_weight = scaled_constant(weight, change.scale.reshape((1,) * len(weight.shape)))
-    else:
-        new_weight = scaled_constant(weight, scale.reshape(layout)) if scale is not None else weight
+    new_weight: Constant | None = weight
+    if change.scale is not None:
+        summed = [each for each in range(len(weight.shape)) if each != axis]
+        factor = np.expand_dims(change.scale.reshape(-1), summed)
+        new_weight = scaled_weight(weight, factor, summed)
     new_bias = _new_bias(node.inputs[2], scale, shift, weight.dtype)
     if new_weight is None or (new_bias is None and (node.inputs[2] is not None or shift is not None)):
         return None
@@ -212,11 +252,20 @@ def _gemm_product(node: Node, scale: Array | None) -> tuple[dict[int, Constant |
     alpha: float = node.attrs["alpha"]
     if scale is None:
         return {}, alpha
-    if scale.size == 1:
-        return {}, alpha * float(scale.reshape(()))
+    if scale.size == 1 and _is_attribute(number := alpha * float(scale.reshape(())), node.output.tensor.dtype):
+        return {}, number
     weight = own_weight(node.inputs[1])
-    scaled = scaled_constant(weight, scale.T if node.attrs["trans_b"] else scale) if weight is not None else None
+    if weight is None:
+        return None
+    scaled = scaled_weight(weight, scale.T, (1,)) if node.attrs["trans_b"] else scaled_weight(weight, scale, (0,))
     return None if scaled is None else ({1: scaled}, alpha)
+
+
+def _is_attribute(number: float, dtype: DType) -> bool:
+    """Whether a number that values of `dtype` are multiplied with keeps its digits as an f32 attribute."""
+    if dtype is DType.F64 and float(np.float32(number)) != number:
+        return False
+    return number == 0 or smallest_normal(DType.F32) <= abs(number) <= float(np.finfo(np.float32).max)
 
 
 def _matmul(node: Node, change: Affine) -> Plan | None:
@@ -232,7 +281,7 @@ def _matmul(node: Node, change: Affine) -> Plan | None:
 
 
 def _matmul_weight(node: Node, side: int, weight: Constant, scale: Array) -> Plan | None:
-    scaled = scaled_constant(weight, scale.reshape(scale.shape[-2:]))
+    scaled = scaled_weight(weight, scale.reshape(scale.shape[-2:]), (-1 - side,))
     return None if scaled is None else _with_operands(node, {side: scaled})
 
 
@@ -287,7 +336,8 @@ def _norm_parameters(node: Node, scale: Value | None, bias: Value | None, change
         return None
     trailing = change.mapped(lambda part: np.broadcast_to(part.reshape(part.shape[axis:]), sizes))
     assert trailing is not None  # broadcasting loses nothing
-    changes = {1: scaled_constant(content, trailing.scale) if trailing.scale is not None else content}
+    axes = range(len(sizes))
+    changes = {1: scaled_weight(content, trailing.scale, axes) if trailing.scale is not None else content}
     new_bias = _new_bias(bias, trailing.scale, trailing.shift, content.dtype)
     if changes[1] is None or (new_bias is None and (bias is not None or trailing.shift is not None)):
         return None
@@ -299,7 +349,8 @@ def _batch_norm(node: Node, change: Affine) -> Plan | None:
     if scale is None or bias is None or not change.along(1):
         return None
     factor, shift = _vector(change.scale, 1, scale.size), _vector(change.shift, 1, scale.size)
-    changed = {1: scaled_constant(scale, factor), 2: scaled_constant(bias, factor, shift)}
+    gain = scaled_weight(scale, factor, (0,)) if factor is not None else scale
+    changed = {1: gain, 2: scaled_constant(bias, factor, shift)}
     return None if None in changed.values() else _with_operands(node, changed)
 
 
@@ -354,9 +405,9 @@ def _div(node: Node, change: Affine) -> Plan | None:
 
 
 def _product(x: Value, content: Constant, change: Affine) -> Plan | None:
-    if change.shift is not None:
+    if change.shift is not None or change.scale is None:
         return None
-    factor = scaled_constant(content, change.scale)
+    factor = scaled_factor(content, change.scale)
     if factor is None:
         return None
     return lambda rewriter: rewriter.op("mul", x, rewriter.constant(_shortened(factor)))
@@ -368,9 +419,8 @@ def reciprocal(content: Constant) -> Constant | None:
         return None
     with np.errstate(all="ignore"):
         inverse = 1.0 / content.array.astype(np.float64)
-    least = float(np.finfo(np.float32).tiny if content.dtype is not DType.F16 else np.finfo(np.float16).tiny)
     made = Constant(inverse, content.dtype)
-    usable = np.isfinite(made.array).all() and bool((np.abs(inverse) >= least).all())
+    usable = np.isfinite(made.array).all() and bool((np.abs(inverse) >= smallest_normal(content.dtype)).all())
     return made if usable else None
 
 

@@ -4,14 +4,14 @@
 nothing else reads. An addend goes through a convolution only when nothing is padded: zeros are not shifted.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
 
 from ..ir.constant import Array, Constant
 from ..ir.graph import Node, Value
-from .absorb import Affine, Plan, own_weight, scaled_constant, wide
+from .absorb import Affine, Plan, own_weight, scaled_constant, scaled_factor, scaled_weight, wide
 from .pattern import constant_of
 from .rewriter import Rewriter
 
@@ -38,7 +38,21 @@ def _conv(node: Node, x: Value, change: Affine) -> Plan | None:
     shift = _per_weight(change.shift, groups, rows, columns, len(weight.shape))
     array = wide(weight.array)
     added = None if shift is None else (array * shift).sum(axis=tuple(range(1, array.ndim)))
-    return _replaced(node, x, scaled_constant(weight, scale), constant_of(bias) if bias is not None else None, added)
+    window = range(2, array.ndim)
+    changed = _scaled(weight, scale, change, (1, *window), (0, *window) if groups == 1 else window)
+    return _replaced(node, x, changed, constant_of(bias) if bias is not None else None, added)
+
+
+def _scaled(
+    weight: Constant, scale: Array | None, change: Affine, summed: Sequence[int], others: Sequence[int]
+) -> Constant | None:
+    """`weight * scale`, where terms are added up along `summed`, and one input is read along `others`.
+
+    Inputs that have a factor each may differ in magnitude as much: no weight of theirs is small beside another's.
+    """
+    if scale is None:
+        return weight
+    return scaled_weight(weight, scale, summed) if change.along() else scaled_factor(weight, scale, others)
 
 
 def _per_weight(part: Array | None, groups: int, rows: int, columns: int, rank: int) -> Array | None:
@@ -60,7 +74,9 @@ def _gemm(node: Node, x: Value, change: Affine) -> Plan | None:
     array = wide(weight.array).T if attrs["trans_b"] else wide(weight.array)
     added = None if change.shift is None else np.broadcast_to(change.shift, (1, array.shape[0])) @ array
     scale = None if change.scale is None else change.scale if attrs["trans_b"] else change.scale.T
-    return _replaced(node, x, scaled_constant(weight, scale), addend, added)
+    inputs = 1 if attrs["trans_b"] else 0
+    changed = _scaled(weight, scale, change, (inputs,), (1 - inputs,))
+    return _replaced(node, x, changed, addend, added)
 
 
 def _matmul(node: Node, x: Value, change: Affine) -> Plan | None:
@@ -69,7 +85,7 @@ def _matmul(node: Node, x: Value, change: Affine) -> Plan | None:
         return None
     if not change.along(change.rank - 1):
         return None
-    scaled = scaled_constant(weight, change.scale.reshape(-1, 1))
+    scaled = _scaled(weight, change.scale.reshape(-1, 1), change, (-2,), (-1,))
     if scaled is None:
         return None
     return lambda rewriter: rewriter.op("matmul", x, rewriter.constant(scaled))

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..ir.constant import Array, Constant
 from ..ir.graph import Node, Value
-from .absorb import Affine, absorbed
+from .absorb import Affine, absorbed, scaled_factor
 from .absorb_after import absorbed_after
 from .base import PatternPass
 from .exactness import Exactness
@@ -74,7 +74,8 @@ def _as_one_operation(rewriter: Rewriter, found: Found) -> Value | None:
     if does_scale and does_shift:
         return None
     if does_scale:
-        return rewriter.op("mul", found["x"], _constant(rewriter, change.scale, found.root))
+        factor = scaled_factor(Constant(np.ones(1), found.root.outputs[0].tensor.dtype), change.scale[0])
+        return rewriter.op("mul", found["x"], rewriter.constant(factor)) if factor is not None else None
     if does_shift:
         return rewriter.op("add", found["x"], _constant(rewriter, change.shift, found.root))
     return found["x"]

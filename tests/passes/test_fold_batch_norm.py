@@ -173,3 +173,22 @@ def test_stays_where_the_parameters_are_not_known_or_the_weight_is_shared() -> N
         }}""",
         None,
     )
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_stays_where_weights_or_a_factor_would_lose_digits(bias: float) -> None:
+    check_pass(
+        FoldBatchNorm(),
+        f"""
+        graph @main(%x: f16[N, 1, H, W]) {{
+          %scale = constant() {{value = dense<f16[1]: [0.001]>}}
+          %bias = constant() {{value = dense<f16[1]: [{bias}]>}}
+          %mean = constant() {{value = dense<f16[1]: [0.0]>}}
+          %var = constant() {{value = dense<f16[1]: [10000.0]>}}
+          %w = constant() {{value = dense<f16[1, 1, 1, 1]: [0.125]>}}
+          %y = conv(%x, %w, _) {PLAIN}
+          %z = {NORM.format("%y")}
+          return %z
+        }}""",
+        None,
+    )

@@ -240,3 +240,109 @@ def test_division_by_a_constant_is_multiplication_where_the_constant_has_an_inve
           return %a, %b, %d
         }""",
     )
+
+
+@pytest.mark.parametrize(("dtype", "number"), [("f16", 1e-3), ("bf16", 1e-30), ("f32", 1e-30), ("f64", 1e-200)])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%a = mul(%x, %c) %z = mul(%a, %c)",
+        "%a = mul(%x, %c) %z = mul(%a, %columns)",
+        "%a = matmul(%x, %w) %z = mul(%a, %c)",
+        "%a = mul(%x, %c) %z = matmul(%a, %w)",
+        "%a = matmul(%v, %x) %z = mul(%a, %c)",
+        f"%a = gemm(%x, %w, _) {GEMM} %z = mul(%a, %columns)",
+        f"%a = mul(%x, %c) %z = gemm(%a, %w, _) {GEMM}",
+        "%a = rms_norm(%x, %columns) {axis = -1, epsilon = 0.5} %z = mul(%a, %c)",
+    ],
+)
+def test_factors_whose_product_has_fewer_digits_stay(dtype: str, number: float, body: str) -> None:
+    check_pass(
+        FoldScales(),
+        f"""
+        graph @main(%x: {dtype}[2, 2]) {{
+          %c = constant() {{value = dense<{dtype}[]: {number}>}}
+          %columns = constant() {{value = dense<{dtype}[2]: [{number}, {number}]>}}
+          %w = constant() {{value = dense<{dtype}[2, 2]: [{number}, 0.0, 0.0, {number}]>}}
+          %v = constant() {{value = dense<{dtype}[2, 2]: [{number}, 0.0, 0.0, {number}]>}}
+          {body}
+          return %z
+        }}""",
+        None,
+    )
+
+
+def test_convolutions_keep_the_digits_of_their_weights() -> None:
+    check_pass(
+        FoldScales(),
+        f"""
+        graph @main(%x: f16[1, 1, T]) {{
+          %w = constant() {{value = dense<f16[1, 1, 1]: [1e-4]>}}
+          %c = constant() {{value = dense<f16[]: 1e-3>}}
+          %y = conv(%x, %w, _) {CONV}
+          %a = mul(%y, %c)
+          %v = constant() {{value = dense<f16[1, 1, 1]: [1e-4]>}}
+          %b = sigmoid(%a)
+          %s = mul(%b, %c)
+          %z = conv(%s, %v, _) {CONV}
+          return %z
+        }}""",
+        None,
+    )
+
+
+def test_small_weights_may_lose_digits_beside_larger_ones() -> None:
+    """In the first product each sum has a large weight; in the second a whole column vanishes beside the other."""
+    check_pass(
+        FoldScales(),
+        f"""
+        graph @main(%x: f16[B, 2]) {{
+          %half = constant() {{value = dense<f16[]: 0.5>}}
+          %w = constant() {{value = dense<f16[2, 2]: [{2**-10}, {2**-10}, {2**-20}, {2**-10}]>}}
+          %v = constant() {{value = dense<f16[2, 2]: [0.5, {2**-20}, 1.0, {2**-19}]>}}
+          %a = matmul(%x, %w)
+          %p = mul(%a, %half)
+          %b = matmul(%x, %v)
+          %q = mul(%b, %half)
+          return %p, %q
+        }}""",
+        f"""
+        graph @main(%x: f16[B, 2]) {{
+          %w = constant() {{value = dense<f16[2, 2]: [{2**-11}, {2**-11}, {2**-21}, {2**-11}]>}}
+          %p = matmul(%x, %w)
+          %v = constant() {{value = dense<f16[2, 2]: [0.25, {2**-21}, 0.5, {2**-20}]>}}
+          %q = matmul(%x, %v)
+          return %p, %q
+        }}""",
+    )
+
+
+@pytest.mark.parametrize("product", ["matmul(%a, %w)", f"gemm(%a, %w, _) {GEMM}"])
+def test_each_input_that_has_a_factor_keeps_the_digits_of_its_weights(product: str) -> None:
+    check_pass(
+        FoldScales(),
+        f"""
+        graph @main(%x: f32[B, 2]) {{
+          %c = constant() {{value = dense<f32[2]: [1e-30, 1.0]>}}
+          %w = constant() {{value = dense<f32[2, 2]: [1e-10, 1e-10, 1e-10, 1e-10]>}}
+          %a = mul(%x, %c)
+          %z = {product}
+          return %z
+        }}""",
+        None,
+    )
+
+
+@pytest.mark.parametrize(("dtype", "alpha", "factor"), [("f32", 1e-30, 1e-30), ("f32", 1e30, 1e30), ("f64", 1.0, 0.1)])
+def test_a_gemm_keeps_a_factor_that_is_no_f32_number_outside(dtype: str, alpha: float, factor: float) -> None:
+    check_pass(
+        FoldScales(),
+        f"""
+        graph @main(%x: {dtype}[2, 2], %w: {dtype}[2, 2]) {{
+          %c = constant() {{value = dense<{dtype}[]: {factor}>}}
+          %y = gemm(%x, %w, _) {{alpha = {alpha}, beta = 1.0, trans_a = false, trans_b = false}}
+          %z = mul(%y, %c)
+          return %z
+        }}""",
+        None,
+    )
