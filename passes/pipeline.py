@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..ir.errors import CapgraphError, InternalError, ResourceError, UnsupportedError
+from ..ir.errors import CapgraphError, InputError, InternalError, ResourceError, UnsupportedError
 from ..ir.graph import Graph, Node
 from ..ir.op import Trait
 from ..ir.printer import print_graph
@@ -299,18 +299,25 @@ def _count(graph: Graph) -> int:
     return sum(len(each) for each, _ in innermost_first(graph))
 
 
+_NEGATIVE = re.compile(r"-\d.*")
 _PASS = re.compile(r"\s*(?P<name>[a-z0-9-]+)\s*(?:\{(?P<options>[^}]*)\})?\s*")
 
 
 def parse_pipeline(text: str, known: dict[str, type[Pass]]) -> Pipeline:
-    """The pipeline that `text` describes. Raises `UnsupportedError` for an unknown pass or option."""
+    """The pipeline that `text` describes; empty text is the one without passes.
+
+    Raises `UnsupportedError` for an unknown pass or option, `InputError` for a pass without a name, an option that is
+    given twice and one that is negative, for they all bound something.
+    """
     stages = tuple(tuple(_parse_stage(stage, known)) for stage in text.split(";") if stage.strip())
     return Pipeline(stages)
 
 
 def _parse_stage(text: str, known: dict[str, type[Pass]]) -> Iterator[Pass]:
     position = 0
-    while position < len(text):
+    while True:
+        if not text[position:].partition(",")[0].strip():
+            raise InputError(f"a pass without a name in the pipeline {text!r}", remedy="leave the comma out")
         found = _PASS.match(text, position)
         if found is None:
             raise UnsupportedError(
@@ -319,13 +326,23 @@ def _parse_stage(text: str, known: dict[str, type[Pass]]) -> Iterator[Pass]:
         name = found["name"]
         if name not in known:
             raise UnsupportedError(f"there is no pass {name}", remedy=f"the passes: {', '.join(sorted(known))}")
-        yield known[name].from_options(_parse_options(found["options"] or ""))
+        yield known[name].from_options(_parse_options(name, found["options"] or ""))
         position = found.end()
-        if position < len(text) and text[position] != ",":
+        if position == len(text):
+            return
+        if text[position] != ",":
             raise UnsupportedError(f"expected a comma at {text[position:]!r}", remedy="write pass,pass{option=value}")
         position += 1
 
 
-def _parse_options(text: str) -> dict[str, str]:
-    pairs = (part.partition("=") for part in text.split(",") if part.strip())
-    return {name.strip(): value.strip() for name, _, value in pairs}
+def _parse_options(name: str, text: str) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for part in text.split(","):
+        option, _, value = map(str.strip, part.partition("="))
+        if option in options:
+            raise InputError(f"option {option} of pass {name} is given twice", remedy="leave one of them out")
+        if _NEGATIVE.fullmatch(value):
+            raise InputError(f"option {option}={value} of pass {name} is negative", remedy="a number of at least 0")
+        if part.strip():
+            options[option] = value
+    return options

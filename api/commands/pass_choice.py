@@ -29,10 +29,17 @@ def add_passes(parser: ArgumentParser) -> None:
 
 
 def chosen_pipeline(arguments: Namespace) -> "Pipeline":
-    """The pipeline that the arguments ask for. Raises `UnsupportedError` for an unknown pass or option."""
+    """The pipeline that the arguments ask for.
+
+    Raises `UnsupportedError` for an unknown pass or option, `InputError` for text that names no pass.
+    """
+    from ..ir.errors import InputError
     from ..passes.catalog import level_pipeline, pipeline
 
     if arguments.passes is not None:
-        return pipeline(arguments.passes).without(arguments.without)
+        given = pipeline(arguments.passes)
+        if not given.stages:
+            raise InputError(f"--passes {arguments.passes!r} names no pass", remedy="--level 0 runs none")
+        return given.without(arguments.without)
     level = DEFAULT_LEVEL if arguments.level is None else arguments.level
     return level_pipeline(level).without(arguments.without)

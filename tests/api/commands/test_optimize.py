@@ -81,6 +81,9 @@ def test_levels_and_passes(source: Path, tmp_path: Path) -> None:
     [
         (["--passes", "csx"], "there is no pass csx"),
         (["--passes", "cse{limit=1}"], "no option limit"),
+        (["--passes", ""], "--passes '' names no pass\n  try: --level 0"),
+        (["--passes", " ; "], "names no pass"),
+        (["--passes", "cse,"], "a pass without a name"),
         (["--without", "csx"], "the pipeline has no pass csx"),
     ],
 )
