@@ -96,7 +96,7 @@ def _replaced(node: Node, x: Value, weight: Constant | None, bias: Constant | No
     if weight is None:
         return None
     if added is not None:
-        bias = scaled_constant(bias, None, added) if bias is not None else Constant(added, weight.dtype)
+        bias = scaled_constant(bias or Constant(np.zeros(added.shape), weight.dtype), None, added)
     if bias is None and (added is not None or node.inputs[2] is not None):
         return None
 

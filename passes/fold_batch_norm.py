@@ -40,7 +40,8 @@ def _change(node: Node) -> Affine | None:
     with np.errstate(all="ignore"):
         scale = gain / np.sqrt(variance + float(node.attrs["epsilon"]))
         shift = bias - mean * scale
-    if not (np.isfinite(scale).all() and np.isfinite(shift).all()):
+    addend = Constant(shift, node.outputs[0].tensor.dtype).array  # in f16 `mean * scale` overflows soon
+    if not (np.isfinite(scale).all() and np.isfinite(addend).all()):
         return None
     layout = (1, -1, *[1] * (node.outputs[0].tensor.rank - 2))
     return Affine(scale.reshape(layout), shift.reshape(layout))

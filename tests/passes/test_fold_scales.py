@@ -291,6 +291,22 @@ def test_convolutions_keep_the_digits_of_their_weights() -> None:
     )
 
 
+def test_an_addend_stays_where_the_bias_that_it_makes_would_overflow() -> None:
+    check_pass(
+        FoldScales(),
+        f"""
+        graph @main(%x: f16[1, 1, T]) {{
+          %w = constant() {{value = dense<f16[1, 1, 1]: [10.0]>}}
+          %c = constant() {{value = dense<f16[]: 30000.0>}}
+          %y = add(%x, %c)
+          %z = conv(%y, %w, _) {CONV}
+          return %z
+        }}""",
+        None,
+        numeric=False,  # on drawn inputs, around 0, the results overflow
+    )
+
+
 def test_small_weights_may_lose_digits_beside_larger_ones() -> None:
     """In the first product each sum has a large weight; in the second a whole column vanishes beside the other."""
     check_pass(
