@@ -17,6 +17,7 @@ from ...ir.errors import CapgraphError, InternalError, ResourceError, Unsupporte
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import native
 from ...ir.types import DType, Type
+from .attention_masks import safe_content
 from .attributes import attribute_to_proto
 from .contrib import IN_FILES, find_groups
 from .contrib.group import Group, Operator
@@ -376,6 +377,7 @@ class GraphWriter:
     def _write_constant(self, value: Value, content: Constant) -> None:
         if value.has_uses:
             self._names[value] = self.new_name(value.name)
+            content = content if self.model.dialect is Dialect.FAITHFUL else safe_content(value, content)
             self._add_initializer(self._names[value], content)
 
     def _apply_rule(self, node: Node) -> None:

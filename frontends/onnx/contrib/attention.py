@@ -10,6 +10,7 @@ from ....ir.constant import Array, Constant
 from ....ir.dims import Truth, compare
 from ....ir.graph import Node, Value
 from ....ir.types import DType
+from ..attention_masks import safe_mask
 from ..export_context import ExportContext, Operand
 from .group import DOMAIN, Group, Operator, content_of, have_equal_shapes, is_vector, sole_producer
 
@@ -45,7 +46,7 @@ def self_attention(node: Node, available: Collection[Operator], _order: Mapping[
         bias = _joined_bias(ctx, (q, k, v))
         sizes = tuple(part.weight.shape[1] for part in (q, k, v))
         ctx.emit(
-            "Attention", (q.x, weight, bias, None, None, _mask(node)), node.outputs, domain=DOMAIN,
+            "Attention", (q.x, weight, bias, None, None, _mask(ctx, node)), node.outputs, domain=DOMAIN,
             num_heads=node.attrs["heads"], unidirectional=node.attrs["causal"], scale=_scale(node),
             qkv_hidden_sizes=sizes,
         )  # fmt: skip
@@ -68,7 +69,7 @@ def multi_head_attention(node: Node, available: Collection[Operator], _order: Ma
     def write(ctx: ExportContext) -> None:
         written = None if bias is None else ctx.constant(Constant(bias, node.output.tensor.dtype))
         ctx.emit(
-            "MultiHeadAttention", (*given, written, None, _mask(node)), node.outputs, domain=DOMAIN,
+            "MultiHeadAttention", (*given, written, None, _mask(ctx, node)), node.outputs, domain=DOMAIN,
             num_heads=node.attrs["heads"], unidirectional=node.attrs["causal"], scale=_scale(node),
         )  # fmt: skip
 
@@ -104,8 +105,10 @@ def _is_one_or(dim: Any, whole: Any) -> bool:
     return dim == 1 or compare(dim, whole) is Truth.YES
 
 
-def _mask(node: Node) -> Value | None:
-    return node.inputs[3]
+def _mask(ctx: ExportContext, node: Node) -> Operand:
+    """The mask. These operators add the lowest number like any other, except to scores that `causal` hides."""
+    mask = node.inputs[3]
+    return mask if mask is None or not node.attrs["causal"] else safe_mask(ctx, mask)
 
 
 def _scale(node: Node) -> float | None:

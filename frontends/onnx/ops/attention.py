@@ -8,7 +8,9 @@ from ....ir.dims import Dim, Truth, compare
 from ....ir.graph import Node, Value
 from ....ir.padded_attention import padded_attention
 from ....ir.types import DType
+from ..attention_masks import safe_mask
 from ..context import ImportContext, NotNative
+from ..dialect import Dialect
 from ..export_context import ExportContext, Operand
 from ..tensors import dtype_of
 
@@ -130,9 +132,10 @@ def export_attention(ctx: ExportContext, node: Node) -> None:
 def _full_mask(ctx: ExportContext, node: Node, mask: Value) -> Operand:
     """The mask with queries and keys in full: for ONNX one key is a mask that ends early, not one for all keys."""
     full = (node.operands[0].shape[-2], node.operands[1].shape[-2])
+    written = mask if ctx.dialect is Dialect.FAITHFUL else safe_mask(ctx, mask)
     if mask.tensor.rank >= 2 and all(dim != 1 or size == 1 for dim, size in zip(mask.shape[-2:], full, strict=True)):
-        return mask
-    return ctx.emit_value("Expand", (mask, ctx.dims_tensor(full, *node.operands)))
+        return written
+    return ctx.emit_value("Expand", (written, ctx.dims_tensor(full, *node.operands)))
 
 
 def export_rotary_embedding(ctx: ExportContext, node: Node) -> None:
