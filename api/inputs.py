@@ -63,6 +63,12 @@ def gather_inputs(
     return {name: given[name] for name in wanted}
 
 
+def check_dims(graph: Graph, sizes: Mapping[str, int]) -> None:
+    """Raises `InputError` when `sizes` names a dim that neither an input nor a node of `graph` has."""
+    values = (*graph.inputs, *(value for node in graph.nodes for value in node.outputs))
+    _check_known("dim", sizes, sorted(frozenset[str]().union(*(type_symbols(value.type) for value in values))))
+
+
 def _check_known(what: str, names: Mapping[str, Any], known: Sequence[str] | Mapping[str, Any]) -> None:
     for name in names:
         if name not in known:

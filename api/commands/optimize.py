@@ -64,6 +64,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> None:
     """Optimises the model, writes it, and says what became of it."""
     from ..frontends.onnx.operator_counts import not_standard, operator_counts
+    from ..inputs import check_dims
     from ..onnx_files import read_onnx_file
 
     pipeline, sizes = chosen_pipeline(arguments), dict(arguments.dim)
@@ -73,6 +74,7 @@ def run(arguments: Namespace) -> None:
         with _timed(seconds, "read"):
             source = read_onnx_file(arguments.model)
         _refuse_overwriting(source.files, arguments)
+        check_dims(source.graph, sizes)
         before = _costs(source.graph, sizes)
         with _timed(seconds, "optimise"):
             samples = _samples(source.graph, sizes) if arguments.verify == "numeric" else None
@@ -193,9 +195,11 @@ def _write(
 
 def _compared(graph: "Graph", arguments: Namespace, draft: Path, sizes: Mapping[str, int]) -> "Comparison":
     from ..comparison import compare
+    from ..ir.analysis import input_symbols
     from ..ir.errors import ExecutionError
 
-    found = compare(graph, arguments.model, draft, count=arguments.check, sizes=sizes)
+    drawn = {name: size for name, size in sizes.items() if name in input_symbols(graph)}
+    found = compare(graph, arguments.model, draft, count=arguments.check, sizes=drawn)
     if not found.is_close:
         worst = found.outputs[0]
         raise ExecutionError(

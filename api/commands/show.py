@@ -24,9 +24,11 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> None:
     """Writes the text form or the statistics of a model."""
+    from ..inputs import check_dims
     from ..sources import load_model
 
     loaded = load_model(arguments.model)
+    check_dims(loaded.graph, dict(arguments.dim))
     if arguments.stats:
         report = _statistics(loaded.graph, dict(arguments.dim))
         print(json_text(report) if arguments.json else _statistics_text(report))

@@ -95,6 +95,24 @@ def test_unknown_passes(
     assert not (tmp_path / "out.onnx").exists()
 
 
+@pytest.mark.parametrize("options", [[], ["--check", "1"], ["--verify", "numeric"]])
+def test_dims_that_the_model_does_not_have(
+    source: Path, tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert optimize(source, tmp_path / "out.onnx", "--dim", "bacth=3", *options) == 1
+    assert "the model has no dim 'bacth'\n  try: one of batch" in capsys.readouterr().err
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_dims_that_data_decide_may_be_named_as_the_costs_name_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "main (float[batch] x) => (int64[1, found] y) { n = NonZero(x)  y = Neg(n) }"
+    source = save(model(text), tmp_path, "in.onnx")
+    assert optimize(source, tmp_path / "out.onnx", "--json", "--check", "1", "--dim", "u0=5") == 0
+    assert json.loads(capsys.readouterr().out)["check"]["sizes"] == {"batch": 3}
+
+
 @pytest.mark.parametrize("options", [["--level", "4"], ["--level", "2", "--passes", "cse"], ["--for", "tflite"]])
 def test_arguments_that_make_no_sense(source: Path, tmp_path: Path, options: list[str]) -> None:
     with pytest.raises(SystemExit):

@@ -56,6 +56,12 @@ def test_statistics_with_sizes_are_numbers(path: str, capsys: pytest.CaptureFixt
     assert found["symbols"] == ["batch"]
 
 
+@pytest.mark.parametrize("options", [[], ["--stats"]])
+def test_dims_that_the_model_does_not_have(path: str, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", path, "--dim", "bacth=2", *options]) == 1
+    assert "the model has no dim 'bacth'\n  try: one of batch" in capsys.readouterr().err
+
+
 def test_foreign_ops_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = model("main (float[2] x) => (float[2] y) <float[2] b> { b = com.example.Mystery(x)  y = Neg(b) }")
     assert main(["show", str(save(made, tmp_path)), "--stats"]) == 0
