@@ -6,8 +6,9 @@ unit in the last place add up like a random walk - and from how far the graph it
 by one rounding, which is measured by evaluating it that way.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, prod, sqrt
 from typing import Any, TypeGuard
 
@@ -45,12 +46,30 @@ _silent = np.errstate(all="ignore")  # infinities and NaN are compared like any 
 
 
 @dataclass(frozen=True)
+class Response:
+    """How an output answers to operations that err, by one rounding or by an overflow.
+
+    `moved` is the farthest that any element moves; infinite where the output as a whole is open: its shape hangs on a
+    rounding, or it is no array and hangs on an overflow. `is_open` marks elements that may be anything: infinities and
+    NaN, and what hangs on an overflow, after which the order of operations decides; None where there are none.
+    """
+
+    moved: float
+    is_open: Array | None = None
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether any element can be held to anything after a pass that may round."""
+        return self.moved < inf and (self.is_open is None or not self.is_open.all())
+
+
+@dataclass(frozen=True)
 class Sample:
-    """One set of inputs, what the graph gave for it, and how far each output moves when operations err."""
+    """One set of inputs, what the graph gave for it, and how each output answers when operations err."""
 
     inputs: tuple[Any, ...]
     expected: tuple[Any, ...]
-    response: tuple[float, ...]
+    responses: tuple[Response, ...]
 
 
 @dataclass(frozen=True)
@@ -83,6 +102,12 @@ class Samples:
         """The inputs of each sample, in the order of the graph's inputs."""
         return [sample.inputs for sample in self.samples]
 
+    @property
+    def unjudged(self) -> list[int]:
+        """The positions of outputs of which no sample tells anything after a pass that may round."""
+        by_output = zip(*(sample.responses for sample in self.samples), strict=True)
+        return [index for index, each in enumerate(by_output) if not any(one.is_judged for one in each)]
+
     def first_difference(self, graph: Graph, exactness: Exactness) -> str:
         """Where `graph` gives another result than expected: output, position and both values; empty when nowhere."""
         return self.compared(graph, exactness)[0]
@@ -102,12 +127,21 @@ class Samples:
         return "", replace(self, samples=tuple(given))
 
     def _difference(self, graph: Graph, sample: Sample, outputs: Sequence[Any], exactness: Exactness) -> str:
-        rows = zip(graph.output_names, outputs, sample.expected, sample.response, strict=True)
+        rows = zip(graph.output_names, outputs, sample.expected, sample.responses, strict=True)
         for name, new, old, response in rows:
-            problem = difference(old, new, exactness, self.terms, response)
+            pair = (old, new) if exactness is Exactness.EXACT else _closed(old, new, response)
+            problem = difference(*pair, exactness, self.terms, response.moved)
             if problem:
                 return f"output {name} {problem}"
         return ""
+
+
+def _closed(old: Any, new: Any, response: Response) -> tuple[Any, Any]:
+    """Two results with zeros where `response` leaves open what they are."""
+    if response.is_open is None or old.dtype != new.dtype or old.shape != new.shape:
+        return old, new
+    zero: Array = np.zeros((), old.dtype)
+    return np.where(response.is_open, zero, old), np.where(response.is_open, zero, new)
 
 
 @_silent
@@ -220,11 +254,15 @@ def _sample(graph: Graph, inputs: Sequence[Any]) -> Sample:
             where=error.where,
             remedy="pass samples of real inputs, or check='structure'",
         ) from error
-    return Sample(tuple(inputs), expected, _response(graph, inputs, expected))
+    return Sample(tuple(inputs), expected, _responses(graph, inputs, expected))
+
+
+Step = Callable[[Node, Sequence[Any], Sizes], tuple[Any, ...]]
+"""How a node is evaluated: its results from its operands, adding to the sizes."""
 
 
 @_silent
-def _outputs(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def _outputs(graph: Graph, inputs: Sequence[Any], step: Step = evaluate_node) -> tuple[Any, ...]:
     """What `graph` gives, every operation working on contiguous arrays: NumPy adds up others in another order."""
     sizes: Sizes = {}
     bind_inputs(graph, inputs, sizes)
@@ -232,7 +270,7 @@ def _outputs(graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
     last = last_uses(graph)
     for node in graph.nodes:
         operands = [values[value] if value is not None else None for value in node.inputs]
-        results = evaluate_node(node, operands, sizes)
+        results = step(node, operands, sizes)
         try:
             values.update(zip(node.outputs, map(_contiguous, results), strict=True))
         except MemoryError as error:  # of a view, such as an expand to an enormous size
@@ -247,76 +285,118 @@ def _contiguous(value: Any) -> Any:
     return np.ascontiguousarray(value).reshape(value.shape) if is_array(value) else value
 
 
-def _response(graph: Graph, inputs: Sequence[Any], expected: Sequence[Any]) -> tuple[float, ...]:
-    """How far each output moves when inputs, weights and computed floats are off by one rounding.
+# ---- how outputs answer to operations that err
 
-    Infinite where operations overflow, for then their order decides, and where a size depends on a rounding. Errors
-    that cancel by chance in one of many elements do not matter; where there are few, several runs are made, and
-    wherever these cost little, as one row among many can hang on a rounding that no other sees.
+
+_LOST = object()
+"""What stands for the results of a node that fails in a rough evaluation, and for all that is computed from them."""
+
+
+def _responses(graph: Graph, inputs: Sequence[Any], expected: Sequence[Any]) -> tuple[Response, ...]:
+    """How each output answers when inputs, weights and computed floats are off by one rounding, and to overflows.
+
+    Errors that cancel by chance in one of many elements do not matter; where there are few, several runs are made, and
+    wherever these cost little, as one row among many can hang on a rounding that no other sees. What hangs on an
+    overflow shows by moving, to the last bit, when other numbers stand for the infinities and NaN that came about.
     """
     sizes = [value.size for value in (*inputs, *expected) if is_array(value)]
     is_small = sum(sizes) < _LITTLE or any(is_array(value) and value.size < _MANY for value in expected)
-    runs = [_moved(graph, inputs, expected, seed) for seed in range(_RUNS_OF_SMALL if is_small else 1)]
-    return tuple(map(max, *runs)) if len(runs) > 1 else runs[0]
+    nudged = [_nudged_outputs(graph, inputs, seed) for seed in range(_RUNS_OF_SMALL if is_small else 1)]
+    replaced = [_outputs(graph, inputs, partial(_replacing_step, np.random.default_rng(0)))]
+    if any(map(_differs, expected, replaced[0])):
+        replaced += [_outputs(graph, inputs, partial(_replacing_step, np.random.default_rng(seed))) for seed in (1, 2)]
+    return tuple(
+        _response(value, [run[index] for run in nudged], [run[index] for run in replaced])
+        for index, value in enumerate(expected)
+    )
 
 
-def _moved(graph: Graph, inputs: Sequence[Any], expected: Sequence[Any], seed: int) -> tuple[float, ...]:
-    run = _RoughRun(seed)
+@_silent
+def _response(expected: Any, nudged: Sequence[Any], replaced: Sequence[Any]) -> Response:
+    if any(_shape(run) != _shape(expected) for run in (*nudged, *replaced)):
+        return Response(inf)
+    if not is_array(expected) or expected.dtype.hasobject:
+        return Response(inf if any(_differs(expected, run) for run in replaced) else 0.0)
+    wide = _wide(expected)
+    is_open = ~np.isfinite(wide)
+    for run in replaced:
+        is_open |= ~((_wide(run) == wide) | (np.isnan(_wide(run)) & np.isnan(wide)))
+    for run in nudged:
+        is_open |= ~np.isfinite(_wide(run))
+    return Response(max(_distance(expected, run, ~is_open) for run in nudged), is_open if is_open.any() else None)
+
+
+def _shape(value: Any) -> Any:
+    """What an evaluation with errors must not move for its result to be comparable; None where there is no shape."""
+    return _LOST if value is _LOST else getattr(value, "shape", None)
+
+
+def _differs(first: Any, second: Any) -> bool:
+    return second is _LOST or bool(difference(first, second, Exactness.EXACT))
+
+
+def _distance(first: Array, second: Array, where: Array) -> float:
+    apart = np.abs(_wide(first).astype(np.complex128) - _wide(second))[where]
+    return float(np.max(apart, where=np.isfinite(apart), initial=0.0))
+
+
+def _tolerant_step(node: Node, operands: Sequence[Any], sizes: Sizes) -> tuple[Any, ...]:
+    """The results of a node, lost where it fails or an operand is."""
+    if any(operand is _LOST for operand in operands):
+        return (_LOST,) * len(node.outputs)
     try:
-        moved = run.outputs(graph, inputs)
+        return evaluate_node(node, operands, sizes)
     except CapgraphError:
-        return (inf,) * len(expected)
-    overflowed = [value in run.overflowed for value in graph.outputs]
-    return tuple(inf if lost else _distance(*pair) for *pair, lost in zip(expected, moved, overflowed, strict=True))
+        return (_LOST,) * len(node.outputs)
 
 
-class _RoughRun:
-    """An evaluation with an error in every operation; `overflowed` are values in which, or before which, one did."""
+@_silent
+def _nudged_outputs(graph: Graph, inputs: Sequence[Any], seed: int) -> tuple[Any, ...]:
+    random = np.random.default_rng(seed)
+    given = [_nudged(value, random) for value in inputs]
+    return _outputs(graph, given, partial(_nudging_step, random))
 
-    def __init__(self, seed: int) -> None:
-        self.overflowed: set[Value] = set()
-        self._random = np.random.default_rng(seed)
 
-    @_silent
-    def outputs(self, graph: Graph, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        sizes: Sizes = {}
-        bind_inputs(graph, inputs, sizes)
-        values = {value: self._nudged(given) for value, given in zip(graph.inputs, inputs, strict=True)}
-        for node in graph.nodes:
-            operands = [values[value] if value is not None else None for value in node.inputs]
-            before = dict(sizes)
-            results = evaluate_node(node, operands, sizes)
-            if not self.overflowed.isdisjoint(node.operands) or _overflows(node, operands, results, before):
-                self.overflowed.update(node.outputs)
-            if _rounds(node):
-                results = tuple(self._nudged(result) for result in results)
-            values.update(zip(node.outputs, results, strict=True))
-        return tuple(values[value] for value in graph.outputs)
+def _nudging_step(random: np.random.Generator, node: Node, operands: Sequence[Any], sizes: Sizes) -> tuple[Any, ...]:
+    results = _tolerant_step(node, operands, sizes)
+    return tuple(_nudged(result, random) for result in results) if _rounds(node) else results
 
-    def _nudged(self, array: Any) -> Any:
-        """Every float one rounding up or down; the largest number stays finite."""
-        if not _is_float(array):
-            return array
-        step = self._random.choice((-1.0, 1.0), array.shape) * _epsilon(DType.of(array.dtype))
-        moved = np.asarray(array.astype(np.float64) * (1.0 + step), dtype=array.dtype)  # with no axes it is a scalar
-        return np.where(np.isfinite(moved), moved, array)
+
+def _nudged(array: Any, random: np.random.Generator) -> Any:
+    """Every float one rounding up or down; the largest number stays finite."""
+    if not _is_float(array):
+        return array
+    step = random.choice((-1.0, 1.0), array.shape) * _epsilon(DType.of(array.dtype))
+    moved = np.asarray(array.astype(np.float64) * (1.0 + step), dtype=array.dtype)  # with no axes it is a scalar
+    return np.where(np.isfinite(moved), moved, array)
+
+
+def _replacing_step(random: np.random.Generator, node: Node, operands: Sequence[Any], sizes: Sizes) -> tuple[Any, ...]:
+    """The results of a node, with numbers of either sign for the infinities and NaN that came about in it."""
+    before = dict(sizes)
+    results = _tolerant_step(node, operands, sizes)
+    if all(map(_is_finite, results)) or not any(map(_is_float, operands)):
+        return results
+    tame = results if all(map(_is_finite, operands)) else _tame_results(node, operands, before)
+    return tuple(_replaced(result, other, random) for result, other in zip(results, tame, strict=True))
+
+
+def _tame_results(node: Node, operands: Sequence[Any], sizes: Sizes) -> tuple[Any, ...]:
+    """The results of a node to which infinities or NaN were given, where 1 stands for these."""
+    return _tolerant_step(node, [_finite(operand) for operand in operands], sizes)
+
+
+def _replaced(result: Any, tame: Any, random: np.random.Generator) -> Any:
+    """`result` with other numbers where neither it nor `tame` is finite."""
+    if _is_finite(result) or not _is_float(tame) or tame.shape != result.shape:
+        return result
+    shape: tuple[int, ...] = result.shape
+    other = np.asarray(random.choice((-1.0, 1.0), shape) * np.exp2(random.uniform(-3, 3, shape)), dtype=result.dtype)
+    return np.where(np.isfinite(result) | np.isfinite(tame), result, other)
 
 
 def _is_float(array: Any) -> bool:
     return is_array(array) and not array.dtype.hasobject and DType.of(array.dtype).is_float
-
-
-def _overflows(node: Node, operands: Sequence[Any], results: Sequence[Any], sizes: Sizes) -> bool:
-    """Whether infinities or NaN come about in an operation: also where 1 stands for all that were given to it."""
-    if all(map(_is_finite, results)) or not any(map(_is_float, operands)):
-        return False
-    if all(map(_is_finite, operands)):
-        return True
-    try:
-        tame = evaluate_node(node, [_finite(operand) for operand in operands], dict(sizes))
-    except CapgraphError:
-        return False
-    return not all(map(_is_finite, tame))
 
 
 def _is_finite(value: Any) -> bool:
@@ -337,17 +417,6 @@ def _rounds(node: Node) -> bool:
     if node.op.name in _WITHOUT_ROUNDING:
         return False
     return node.op.name == "constant" or node_flops(node) != 0
-
-
-def _distance(first: Any, second: Any) -> float:
-    if not is_array(first) or first.dtype.hasobject:
-        return 0.0
-    if first.shape != second.shape:
-        return inf
-    with np.errstate(all="ignore"):
-        apart = np.abs(_wide(first).astype(np.complex128) - _wide(second))
-    finite = apart[np.isfinite(apart)]
-    return float(finite.max()) if finite.size else 0.0
 
 
 def _most_terms(graph: Graph, inputs: Sequence[Any]) -> int:
