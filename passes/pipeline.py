@@ -20,6 +20,7 @@ from ..ir.op import Trait
 from ..ir.printer import print_graph
 from ..ir.verify import verify
 from .base import Pass
+from .exactness import Exactness
 from .faults import FAULTS, fault
 from .numeric import Samples
 from .rewriter import Rewrite, Rewriter
@@ -30,6 +31,8 @@ MAX_ROUNDS = 32
 Rounds that do reach fewer nodes come to an end by themselves: long chains, each link decided by the one before, may
 take as many as they have links.
 """
+
+UNJUDGED = "on the drawn inputs all of it is inf, NaN or hangs on an overflow, or its shape hangs on a rounding"
 
 CHECKS = ("none", "structure", "numeric")
 
@@ -61,10 +64,11 @@ class PassTotal:
 
 @dataclass
 class PipelineReport:
-    """All runs of all passes, in order, without the one that `failed`, if any did."""
+    """All runs of all passes, in order, without the one that `failed`, if any did; `notes` are what was not checked."""
 
     runs: list[PassReport] = field(default_factory=list[PassReport])
     failed: Pass | None = None
+    notes: list[str] = field(default_factory=list[str])
 
     @property
     def changed(self) -> bool:
@@ -228,6 +232,14 @@ class _Run:
             difference, self.samples = self.samples.compared(self.graph, each.exactness)
             if difference:
                 raise InternalError(f"pass {each.name} changed what the graph means: {difference}")
+            if each.exactness is not Exactness.EXACT:
+                self._note_unjudged(self.samples)
+
+    def _note_unjudged(self, samples: Samples) -> None:
+        for index in samples.unjudged:
+            note = f"output {self.graph.output_names[index]} is not checked after passes that round: {UNJUDGED}"
+            if note not in self.report.notes:
+                self.report.notes.append(note)
 
     def _dump(self, each: Pass, before: str) -> None:
         if self.dump is None:

@@ -294,6 +294,28 @@ def test_numeric_checking_holds_each_pass_to_its_own_promise(graph: Graph) -> No
         Pipeline(((Replace(),),)).run(graph, check="numeric")
 
 
+def test_outputs_that_numeric_checking_cannot_judge_are_noted() -> None:
+    """Both outputs are behind a logarithm of zero, one of them in part only."""
+
+    @dataclass(frozen=True)
+    class Rounds(Replace):
+        exactness: ClassVar[Exactness] = Exactness.ROUNDING
+
+    text = """
+        graph @main(%x: f32[2], %w: f32[2]) {
+          %z = sub(%x, %x)
+          %lost = log(%z)
+          %part = concat(%lost, %w) {axis = 0}
+          %unused = exp(%x)
+          return %lost, %part
+        }"""
+    rounding = Pipeline(((Rounds("exp", "tanh"),),)).run(parse(dedent(text)), check="numeric")
+    assert len(rounding.notes) == 1
+    assert rounding.notes[0].startswith("output lost is not checked after passes that round: ")
+    assert Pipeline(((Cse(), EliminateDeadCode()),)).run(parse(dedent(text)), check="numeric").notes == []
+    assert Pipeline(((Rounds("exp", "tanh"),),)).run(parse(dedent(text))).notes == []
+
+
 def test_checks_that_do_not_exist(graph: Graph) -> None:
     with pytest.raises(UnsupportedError, match="check='fast' is not known"):
         Pipeline(()).run(graph, check="fast")
