@@ -550,9 +550,8 @@ class Graph:
         self._inputs, self._outputs = other._inputs, other._outputs
         self._order = other._order
         self._values, self._next_name, self._next_suffix = other._values, other._next_name, other._next_suffix
-        for index, value in enumerate(self._outputs):
+        for value in dict.fromkeys(self._outputs):
             value._uses = {Use(self, u.index) if u.user is other else u: None for u in value._uses}
-            assert Use(self, index) in value._uses  # outputs are uses
         for value in self._values.values():
             value.graph = self
         for node in self._order:
