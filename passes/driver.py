@@ -53,7 +53,7 @@ def _rewrite(node: Node, rules: Iterable[Rule], rewriter: Rewriter) -> Rule | No
             found = find(rule.pattern, node)
             if found is None:
                 continue
-            rewriter.touched.clear()
+            rewriter.forget_touched()
             if not rewriter.may_rewrite(rule.name, node):
                 return None
             edits = rewriter.edits
@@ -76,8 +76,9 @@ def _commit(rewriter: Rewriter, node: Node, values: Value | Sequence[Value | Non
 def _affected(rewriter: Rewriter, graph: Graph) -> list[Node]:
     """What to look at again: touched nodes, and their users up to a depth that patterns can see."""
     found: dict[Node, None] = dict(rewriter.touched)
-    rewriter.touched.clear()
-    frontier = list(found)
+    # The one reader of a freed result is touched itself; readers of thousands of other results saw no change.
+    frontier = [node for node in found if node not in rewriter.freed or len(node.outputs) <= MANY_USES]
+    rewriter.forget_touched()
     for _ in range(2):
         frontier = [user for node in frontier for user in _near_users(node) if user not in found]
         found.update(dict.fromkeys(frontier))

@@ -35,7 +35,7 @@ class Rewriter:
     A pass asks `may_rewrite(rule, node)` before each self-contained rewrite; the answer is False once `budget` rewrites
     are spent, which is how `bisect` finds the single rewrite that broke a model. New nodes go right before the node
     given to `at` (or `may_rewrite`) and inherit its origin. `touched` collects nodes that the driver should look at
-    again.
+    again; those of them in `freed` were not edited, only one of their results is now read once.
     """
 
     def __init__(self, graph: Graph, *, budget: int | None = None) -> None:
@@ -46,6 +46,7 @@ class Rewriter:
         self.last: Rewrite | None = None
         self._before_last: Rewrite | None = None
         self.touched: dict[Node, None] = {}
+        self.freed: set[Node] = set()
         self._anchor: Node | None = None
         self._origin: Origin | None = None
 
@@ -219,6 +220,7 @@ class Rewriter:
             self.graph.erase(current)
             self.edits += 1
             self.touched.pop(current, None)
+            self.freed.discard(current)
             pending += [each for each in producers if not each.has_uses and not set(each.outputs) & set(kept)]
             self._touch_last_users(current)
 
@@ -231,9 +233,17 @@ class Rewriter:
         for value in node.operands:
             if value.use_count == 1:
                 self.touched.update(dict.fromkeys(value.users))
-                if value.producer is not None:
+                self.freed.difference_update(value.users)
+                if value.producer is not None and value.producer not in self.touched:
                     self.touched[value.producer] = None
+                    self.freed.add(value.producer)
+
+    def forget_touched(self) -> None:
+        """Starts the collection of touched nodes anew."""
+        self.touched.clear()
+        self.freed.clear()
 
     def _note(self, node: Node) -> None:
         self.edits += 1
         self.touched[node] = None
+        self.freed.discard(node)

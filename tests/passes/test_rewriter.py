@@ -214,3 +214,16 @@ def test_an_attempt_that_succeeds_gives_its_values(graph: Graph) -> None:
     assert made is not None
     assert made == (graph.last.output if graph.last is not None else None, None)
     assert rewriter.edits == 1
+
+
+def test_a_producer_with_one_reader_less_is_touched_but_not_edited(graph: Graph) -> None:
+    graph.append(node(graph, "b").op, [graph.value("a")], names=["unused"])
+    rewriter = Rewriter(graph)
+    rewriter.erase(node(graph, "unused"))
+    assert set(rewriter.touched) == {node(graph, "a"), node(graph, "b")}
+    assert rewriter.freed == {node(graph, "a")}
+    rewriter.replace_input(node(graph, "a"), 0, graph.value("y"))
+    assert set(rewriter.touched) == {node(graph, "a"), node(graph, "b")}
+    assert not rewriter.freed
+    rewriter.forget_touched()
+    assert not rewriter.touched
