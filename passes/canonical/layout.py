@@ -1,7 +1,11 @@
 """Shapes and orders: chains of reshapes and transposes, expansions and slices that change nothing, trivial concats."""
 
+from collections import deque
+from collections.abc import Sequence
+
 from ...ir.dims import Dim, Truth, compare
-from ...ir.graph import Value
+from ...ir.graph import Node, Value
+from ...ir.ops import native
 from ...ir.ops.rules import normal_axes
 from ..pattern import Capture, Found, Match, Rule
 from ..rewriter import Rewriter
@@ -52,21 +56,49 @@ def _concat_of_one(_rewriter: Rewriter, found: Found) -> Value | None:
     return found.root.operands[0] if len(found.root.operands) == 1 else None
 
 
-def _concat_of_concats(rewriter: Rewriter, found: Found) -> Value | None:
-    """Operands that are concats along the same axis, read by nothing else, are spread."""
-    root = found.root
-    axis = normal_axes((root.attrs["axis"],), root.outputs[0].tensor.rank)[0]
-    spread: list[Value] = []
+def _concat_of_concats(rewriter: Rewriter, found: Found) -> Value | Sequence[Value | None] | None:
+    """Operands that are concats along the same axis, read by nothing else, are spread, and so is the root where it can.
+
+    A chain of concats would otherwise be built anew at each of its links, with ever more operands.
+    """
+    root, spread = found.root, deque[Value]()
     for value in root.operands:
-        node = value.producer
-        same = node is not None and node.op is root.op and value.use_count == 1
-        if same and node is not None and normal_axes((node.attrs["axis"],), value.tensor.rank)[0] == axis:
-            spread += node.operands
-        else:
-            spread.append(value)
+        spread.extend(value.producer.operands if value.producer and _spreads_into(value.producer, root) else (value,))
     if len(spread) == len(root.operands):
         return None
-    return rewriter.op("concat", *spread, axis=axis)
+    top = _take_in_readers(root, spread)
+    rewriter.at(top)
+    joined = rewriter.op("concat", *spread, axis=_axis_of(root))
+    rewriter.at(root)
+    if top is root:
+        return joined
+    rewriter.replace_value(top.output, joined)
+    rewriter.erase(top, kept=root.outputs)
+    return (None,)
+
+
+def _take_in_readers(concat: Node, spread: deque[Value]) -> Node:
+    """The last of the concats that `concat` spreads into one after another; `spread` gets their other operands.
+
+    One of more operands than were gathered so far is no link of a chain: it would be built anew for each of them.
+    """
+    while (reader := next(iter(concat.output.users), None)) is not None:
+        if not _spreads_into(concat, reader) or len(reader.operands) > len(spread):
+            return concat
+        place = reader.operands.index(concat.output)
+        spread.extendleft(reversed(reader.operands[:place]))
+        spread.extend(reader.operands[place + 1 :])
+        concat = reader
+    return concat
+
+
+def _spreads_into(node: Node, reader: Node) -> bool:
+    both_join = node.op is reader.op is native("concat")
+    return both_join and node.output.use_count == 1 and _axis_of(node) == _axis_of(reader)
+
+
+def _axis_of(node: Node) -> int:
+    return normal_axes((node.attrs["axis"],), node.output.tensor.rank)[0]
 
 
 def _concat_of_split(_rewriter: Rewriter, found: Found) -> Value | None:
