@@ -15,9 +15,10 @@ from capgraph.ir.equality import assert_equal
 from capgraph.ir.parser import parse
 from capgraph.ir.printer import constants_of, print_graph
 from capgraph.ir.verify import verify
+from capgraph.passes.catalog import level_pipeline
 from onnx import ModelProto
 
-from tests.scale.large_models import chain, random_dag, shape_chain
+from tests.scale.large_models import chain, concat_chain, equal_outputs, random_dag, shape_chain, wide
 
 MAX_SECONDS = 10.0
 MAX_GROWTH = 3.0
@@ -71,3 +72,19 @@ def test_steps_are_quick_and_linear(make: Callable[[int], ModelProto], small: in
     assert {step: seconds for step, seconds in many.items() if seconds > MAX_SECONDS} == {}
     growth = {step: (many[step] / large) / (max(few[step], SHORTEST) / small) for step in many}
     assert {step: factor for step, factor in growth.items() if factor > MAX_GROWTH} == {}
+
+
+def optimising_time(model: ModelProto) -> float:
+    graph = import_model(model).graph
+    times: Times = {}
+    with clock(times, "optimise"):
+        level_pipeline(2).run(graph)
+    return times["optimise"]
+
+
+@pytest.mark.parametrize("make", [wide, concat_chain, equal_outputs])
+def test_nodes_of_many_operands_or_results_are_optimised_in_linear_time(make: Callable[[int], ModelProto]) -> None:
+    small, large = 400, 4_000
+    optimising_time(make(WARM_UP))
+    few, many = optimising_time(make(small)), optimising_time(make(large))
+    assert many / large <= MAX_GROWTH * max(few, SHORTEST) / small
