@@ -7,8 +7,8 @@ batch and heads joined. `passes.recognition.scores` lists what may stand in the 
 * factors on q and k, also in front of the reshapes and transposes that part the heads, become the scale
 * k in whatever order of axes: it is transposed back, which mostly cancels
 * keys and values repeated for groups of query heads (reshape, expand, reshape) are read unrepeated
-* a mask of zeros goes; a lower triangle, constant or compared from positions, becomes `causal`, if it hides by -inf or
-  is alone; others become one mask, in their order
+* a mask of zeros goes; a lower triangle, constant or computed as `passes.recognition.triangles` says, becomes `causal`,
+  if it hides by -inf or is alone; others become one mask, in their order
 * heads that are parted only for attention, by reshape and transpose, and joined again after it stay side by side
 
 Batch, heads and sizes must surely agree (the products could broadcast, the op does not). A mask must be bool or of the
@@ -23,8 +23,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
 from ..ir.constant import Constant
 from ..ir.dims import Dim, Truth, compare, product
 from ..ir.graph import Node, Value
@@ -33,7 +31,8 @@ from ..ir.types import DType
 from .base import PatternPass
 from .exactness import Exactness
 from .pattern import Capture, Found, Literal, Match, OneOf, Rule, constant_of
-from .recognition.scores import LARGEST, Mask, Scores, factor_of, hides_nothing, is_causal, is_triangle, read_scores
+from .recognition.scores import HIDDEN, LARGEST, Mask, Scores, factor_of, hides_nothing, read_scores
+from .recognition.triangles import Triangle, triangle_of
 from .rewriter import Rewriter
 
 _HEADS_AND_STEPS = (0, 2, 1, 3)
@@ -246,20 +245,23 @@ def _becomes_causal(masks: Sequence[Mask], at: int, steps: Dim, keys: Dim) -> bo
     It can where it hides by -inf, and nothing after it writes a number over that. One that adds a finite number leaves
     the order of keys that are hidden by others too, which a query that sees no key goes by.
     """
-    mask = masks[at]
-    if not _is_triangle(mask, steps, keys):
+    hidden = _number_of_later_keys(masks[at], steps, keys)
+    if hidden is None:
         return False
     overwritten = any(later.fill not in (None, -math.inf) for later in masks[at + 1 :])
-    return len(masks) == 1 or (_hides_for_good(mask) and not overwritten)
+    return len(masks) == 1 or (hidden == -math.inf and not overwritten)
 
 
-def _hides_for_good(mask: Mask) -> bool:
-    """Whether what a triangle hides gets -inf."""
-    if mask.fill is not None:
-        return mask.fill == -math.inf
-    node = mask.value.producer
-    content = _repeated(node.operands[2] if node is not None and node.op.name == "where" else mask.value)
-    return content is not None and not np.isfinite(content.array.astype(np.float64)[content.array != 0]).any()
+def _number_of_later_keys(mask: Mask, steps: Dim, keys: Dim) -> float | None:
+    """What the scores of later keys become, or what is added to them, if a mask hides these and no others."""
+    triangle = triangle_of(mask.value, steps, keys)
+    if triangle is None:
+        return None
+    if mask.value.tensor.dtype is not DType.BOOL:
+        return triangle.upper if triangle.lower == 0 and triangle.upper <= HIDDEN else None
+    if triangle != (Triangle(0, 1) if mask.is_inverted else Triangle(1, 0)):
+        return None
+    return -math.inf if mask.fill is None else mask.fill
 
 
 def _with_heads(rewriter: Rewriter, mask: Mask, lead: tuple[Dim, Dim]) -> Mask:
@@ -279,13 +281,6 @@ def _repeated(value: Value) -> Constant | None:
     """The content of a constant, before it is expanded."""
     node = value.producer
     return constant_of(node.operands[0] if node is not None and node.op.name == "expand" else value)
-
-
-def _is_triangle(mask: Mask, steps: Dim, keys: Dim) -> bool:
-    if mask.is_inverted:
-        return False
-    content = constant_of(mask.value)
-    return is_triangle(mask.value, steps, keys) if content is None else is_causal(content, steps, keys)
 
 
 def _operand(rewriter: Rewriter, mask: Mask, q: Value) -> Value:
@@ -308,10 +303,9 @@ def _without_known_mask(rewriter: Rewriter, found: Found) -> Value | None:
     """A mask that shows everything goes; one that hides what comes later becomes `causal`."""
     node, mask = found.root, Mask(found["mask"], 4)
     shows_all = _shows_all(mask)
-    is_causal_mask = node.inputs[4] is None and _is_triangle(
-        mask, node.operands[0].shape[-2], node.operands[1].shape[-2]
-    )
-    if not shows_all and not is_causal_mask:
+    steps, keys = (node.operands[index].shape[-2] for index in (0, 1))
+    is_causal = node.inputs[4] is None and _number_of_later_keys(mask, steps, keys) is not None
+    if not shows_all and not is_causal:
         return None
     attrs = dict(node.attrs) if shows_all else {**dict(node.attrs), "causal": True}
     return rewriter.op("attention", *node.inputs[:3], None, node.inputs[4], **attrs)

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...ir.constant import Constant
-from ...ir.dims import Dim, Truth, compare
+from ...ir.dims import Dim
 from ...ir.graph import Node, Value
 from ...ir.types import DType
-from ..affine_values import AffineValues, broadcast
 from ..canonical.casts import holds_every
 from ..pattern import constant_of
 from .forms import number_of
@@ -178,55 +177,3 @@ _READERS = {
 def hides_nothing(content: Constant) -> bool:
     """Whether a constant mask, added or bool, leaves every score as it is."""
     return bool(np.all(content.array)) if content.dtype is DType.BOOL else not np.any(content.array)
-
-
-def is_causal(content: Constant, steps: Dim, keys: Dim) -> bool:
-    """Whether a constant mask shows query i the keys up to i and no others."""
-    array = content.array
-    size = array.shape[-1] if array.ndim else 0
-    square = array.ndim >= 2 and array.shape[-2] == size and all(count == 1 for count in array.shape[:-2])
-    if not square or compare(steps, size) is not Truth.YES or compare(keys, size) is not Truth.YES:
-        return False
-    matrix = array.reshape(size, size)
-    seen = np.tril(np.ones((size, size), bool))
-    if content.dtype is DType.BOOL:
-        return bool(np.array_equal(matrix, seen))
-    numbers = matrix.astype(np.float64)
-    return not numbers[seen].any() and bool(np.all(numbers[~seen] <= HIDDEN))
-
-
-def is_triangle(mask: Value, steps: Dim, keys: Dim) -> bool:
-    """Whether a computed mask, bool or chosen by `where` to be added, shows query i the keys up to i and no others."""
-    if compare(steps, keys) is not Truth.YES:
-        return False
-    if mask.tensor.dtype is DType.BOOL:
-        return _compares_positions(mask, steps)
-    node = mask.producer
-    if node is None or node.op.name != "where":
-        return False
-    seen, hidden = (constant_of(value) for value in node.operands[1:])
-    if seen is None or hidden is None or seen.size != 1 or hidden.size != 1:
-        return False
-    return number_of(seen) == 0 and number_of(hidden) <= HIDDEN and _compares_positions(node.operands[0], steps)
-
-
-_AT_LEAST = {"greater_equal": (1, 0), "less_equal": (-1, 0), "greater": (1, 1), "less": (-1, 1)}
-"""Comparisons as sign * (a - b) >= bound."""
-
-
-def _compares_positions(mask: Value, steps: Dim) -> bool:
-    """Whether a bool tensor is true just where the last coordinate is at most the one before it."""
-    node = mask.producer
-    if node is None or node.op.name not in _AT_LEAST or mask.tensor.rank < 2 or mask.shape[-2:] != (steps, steps):
-        return False
-    values = AffineValues()
-    a, b = (values.of(operand) for operand in node.operands)
-    aligned = [
-        broadcast(affine, operand.shape, mask.shape) for affine, operand in zip((a, b), node.operands, strict=True)
-    ]
-    if aligned[0] is None or aligned[1] is None:
-        return False
-    sign, bound = _AT_LEAST[node.op.name]
-    gap = aligned[0].plus(aligned[1], -1).times(sign)
-    zeros = (0,) * (mask.tensor.rank - 2)
-    return (gap.start - bound, gap.strides) == (0, (*zeros, 1, -1))

@@ -194,6 +194,79 @@ def test_masks_compared_from_positions_become_causal(comparison, is_causal, adde
     check_pass(RecogniseAttention(), before, after if is_causal else None)
 
 
+ONES = ("%one: f32[] = constant() {value = dense<f32[]: 1.0>}", "%ones: f32[T, T] = expand(%one) {shape = [T, T]}")
+BITS = "%bits: bool[T, T] = full() {shape = [T, T], value = dense<bool[]: true>}"
+INFINITIES = "%wide: f32[T, T] = full() {shape = [T, T], value = dense<f32[]: -inf>}"
+UP_TO, LATER = "{upper = false}", "{upper = true, diagonal = 1}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_causal"),
+    [
+        # torch's is_causal in either exporter, and masked_fill by tril == 0
+        (
+            (*ONES, ZERO, LOWEST, f"%l = trilu(%ones) {UP_TO}", "%e = equal(%l, %zero)", "%m = where(%e, %low, %zero)"),
+            True,
+        ),
+        ((*ONES, ZERO, f"%l = trilu(%ones) {UP_TO}", "%e = equal(%l, %zero)", "%m = logical_not(%e)"), True),
+        ((BITS, f"%m = trilu(%bits) {UP_TO}"), True),
+        # generate_square_subsequent_mask, and masked_fill by triu
+        ((INFINITIES, f"%m = trilu(%wide) {LATER}"), True),
+        ((*ONES, f"%l = trilu(%ones) {LATER}", "%e = cast(%l) {to = bool}", "%m = logical_not(%e)"), True),
+        ((*ONES, LOWEST, f"%l = trilu(%ones) {LATER}", "%m = mul(%l, %low)"), True),
+        # the triangle next to it, on either side
+        ((BITS, "%m = trilu(%bits) {upper = false, diagonal = -1}"), False),
+        ((BITS, "%m = trilu(%bits) {upper = false, diagonal = 1}"), False),
+        ((INFINITIES, "%m = trilu(%wide) {upper = true, diagonal = 2}"), False),
+        # what is seen and what is hidden change places
+        ((*ONES, ZERO, f"%l = trilu(%ones) {UP_TO}", "%m = equal(%l, %zero)"), False),
+        ((INFINITIES, f"%m = trilu(%wide) {UP_TO}"), False),
+        # numbers that hide nothing for sure, that shift what is seen, and 0 * -inf
+        ((*ONES, number("c", -1e9), f"%l = trilu(%ones) {LATER}", "%m = mul(%l, %c)"), False),
+        ((number("c", 1.0), INFINITIES, f"%l = trilu(%wide) {LATER}", "%m = add(%l, %c)"), False),
+        ((*ONES, INFINITE, f"%l = trilu(%ones) {LATER}", "%m = mul(%l, %low)"), False),
+    ],
+)
+def test_triangles_of_one_number_become_causal(lines, is_causal):
+    before = graph(SQUARE, *lines, f"%y: {MIXED} = attention(%q, %k, %v, %m, _)")
+    after = graph(SQUARE, f"%y: {MIXED} = attention(%q, %k, %v, _, _) {{causal = true}}")
+    check_pass(RecogniseAttention(), before, after if is_causal else None, numeric=is_causal)
+
+
+def test_a_triangle_of_other_sizes_stays():
+    """Queries fewer than keys: which of the keys `causal` shows is for the op to say."""
+    lines = ("%bits: bool[T, S] = full() {shape = [T, S], value = dense<bool[]: true>}", f"%m = trilu(%bits) {UP_TO}")
+    check_pass(RecogniseAttention(), graph(BY_HEAD, *lines, f"%y: {MIXED} = attention(%q, %k, %v, %m, _)"), None)
+
+
+@pytest.mark.parametrize(("hidden", "is_causal"), [("-inf", True), ("-3.4028235e+38", False)])
+def test_a_triangle_by_where_next_to_another_mask(hidden, is_causal):
+    """The number of later keys stands first in the `where`: -inf is told apart, a finite one is not."""
+    inputs = f"{SQUARE}, %m: f32[T, T]"
+    triangle = (
+        *ONES,
+        ZERO,
+        number("low", hidden),
+        f"%l: f32[T, T] = trilu(%ones) {UP_TO}",
+        "%e: bool[T, T] = equal(%l, %zero)",
+        "%w: f32[T, T] = where(%e, %low, %zero)",
+    )
+    square = SCORES.replace("S]", "T]")
+    before = (
+        *triangle,
+        "%kt: f32[B, 2, 4, T] = transpose(%k) {perm = [0, 1, 3, 2]}",
+        f"%s: {square} = matmul(%q, %kt)",
+        f"%z: {square} = add(%s, %w)",
+        f"%t: {square} = add(%z, %m)",
+        f"%p: {square} = softmax(%t)",
+        f"%y: {MIXED} = matmul(%p, %v)",
+    )
+    made = () if is_causal else (*triangle, "%o = add(%w, %m)")
+    attrs = "causal = true, scale = 1.0" if is_causal else "scale = 1.0"
+    after = (*made, f"%y: {MIXED} = attention(%q, %k, %v, {'%m' if is_causal else '%o'}, _) {{{attrs}}}")
+    check_pass(RecogniseAttention(), graph(inputs, *before), graph(inputs, *after))
+
+
 def test_half_precision_with_the_softmax_in_f32():
     inputs = BY_HEAD.replace("f32", "f16")
     before = (
