@@ -132,7 +132,10 @@ def _wide(array: Array) -> Array:
 
 
 def _arrays(graph: Graph, sizes: Mapping[str, int], seed: int) -> dict[str, Any]:
-    return {name: each.value for name, each in gather_inputs(graph, {}, sizes, seed).items()}
+    try:
+        return {name: each.value for name, each in gather_inputs(graph, {}, sizes, seed).items()}
+    except UnsupportedError as error:
+        raise UnsupportedError(error.message, where=error.where, remedy="leave --check out") from error
 
 
 def _run(run: Run, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> Sequence[Any]:

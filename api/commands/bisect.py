@@ -60,6 +60,7 @@ def run(arguments: Namespace) -> None:
 
 def _samples(graph: "Graph", arguments: Namespace) -> "Samples":
     from ..inputs import gather_inputs
+    from ..ir.errors import UnsupportedError
     from ..passes.numeric import Samples, draw_sizes
 
     sources, sizes, otherwise = dict(arguments.input), dict(arguments.dim), draw_sizes(graph)
@@ -69,7 +70,11 @@ def _samples(graph: "Graph", arguments: Namespace) -> "Samples":
         given = gather_inputs(graph, sources, sizes, seed, otherwise=otherwise)
         values = {**defaults, **{name: each.value for name, each in given.items()}}
         drawn.append([values[value.name] for value in graph.inputs])
-    return Samples.of(graph, drawn)
+    try:
+        return Samples.of(graph, drawn)
+    except UnsupportedError as error:
+        remedy = "a model without random ops, on inputs that it runs on: --input NAME=SOURCE, --dim NAME=N"
+        raise UnsupportedError(error.message, where=error.where, remedy=remedy) from error
 
 
 def _facts(found: "Culprit") -> dict[str, Any]:

@@ -121,9 +121,14 @@ def _timed(seconds: dict[str, float], what: str) -> Iterator[None]:
 
 
 def _samples(graph: "Graph", sizes: Mapping[str, int]) -> "Samples":
+    from ..ir.errors import UnsupportedError
     from ..passes.numeric import Samples
 
-    return Samples.drawn(graph, sizes=sizes)
+    try:
+        return Samples.drawn(graph, sizes=sizes)
+    except UnsupportedError as error:
+        remedy = "leave --verify numeric out, or choose sizes that the model runs on with --dim NAME=N"
+        raise UnsupportedError(error.message, where=error.where, remedy=remedy) from error
 
 
 def _costs(graph: "Graph", sizes: Mapping[str, int]) -> dict[str, int | str | None]:

@@ -285,6 +285,27 @@ def test_a_model_that_differs_is_not_put_in_place(
     assert [path.name for path in tmp_path.iterdir()] == ["in.onnx"]
 
 
+RANDOM = "main (float[4] x) => (float[4] y) { r = RandomNormalLike(x)  y = Add(x, r) }"
+SEQUENCE = "main (seq(float[3]) x) => (float[n, 3] y) { y = ConcatFromSequence<axis = 0, new_axis = 1>(x) }"
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "remedy"),
+    [
+        (RANDOM, ["--verify", "numeric"], "leave --verify numeric out"),
+        (SEQUENCE, ["--verify", "numeric"], "leave --verify numeric out"),
+        (RANDOM, ["--check", "1"], "leave --check out"),
+        (SEQUENCE, ["--check", "1"], "leave --check out"),
+    ],
+)
+def test_remedies_are_options_of_the_command(
+    text: str, options: list[str], remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = save(model(text), tmp_path, "in.onnx")
+    assert optimize(source, tmp_path / "out.onnx", *options) == 1
+    assert f"\n  try: {remedy}" in capsys.readouterr().err
+
+
 def test_dumps_of_every_pass(source: Path, tmp_path: Path) -> None:
     dump = tmp_path / "dump"
     assert optimize(source, tmp_path / "out.onnx", "--dump", str(dump), "--verify", "numeric") == 0
