@@ -84,7 +84,7 @@ def _is_plain(node: Node) -> bool:
     assert k is not None
     if q.tensor.rank != _RANK or attrs["heads"] != attrs["kv_heads"] or attrs["softcap"] or lengths is not None:
         return False
-    if attrs["scale"] == 0:
+    if attrs["scale"] is not None and np.float32(attrs["scale"]) == 0:
         return False  # which to these operators means that none is given
     if attrs["causal"] and compare(q.shape[1], k.shape[1]) is not Truth.YES:
         return False

@@ -115,18 +115,27 @@ IMPORTS = {"Attention": import_attention, "RotaryEmbedding": import_rotary_embed
 
 def export_attention(ctx: ExportContext, node: Node) -> None:
     """Attention in the form of its operands."""
-    q, k, v, mask, lengths = node.inputs
+    _, k, v, mask, lengths = node.inputs
     written = None if mask is None else _full_mask(ctx, node, mask)
+    q, scale = _scaled(ctx, node)
     ctx.emit(
         "Attention",
         (q, k, v, written, None, None, lengths),
         node.outputs,
         is_causal=node.attrs["causal"],
-        scale=node.attrs["scale"],
+        scale=scale,
         softcap=node.attrs["softcap"],
         q_num_heads=node.attrs["heads"] or None,
         kv_num_heads=node.attrs["kv_heads"] or None,
     )
+
+
+def _scaled(ctx: ExportContext, node: Node) -> tuple[Operand, float | None]:
+    """The queries and the scale: ONNX takes the root of it, and ONNX Runtime refuses one that is not above 0."""
+    q, scale = node.operands[0], node.attrs["scale"]
+    if scale is None or 0 < np.float32(scale) < np.inf:
+        return q, scale
+    return ctx.emit_value("Mul", (q, ctx.constant(scale, q.tensor.dtype))), 1.0
 
 
 def _full_mask(ctx: ExportContext, node: Node, mask: Value) -> Operand:

@@ -80,8 +80,9 @@ def test_what_the_operators_do_not_do_stays_standard():
     assert written(longer) == [".MultiHeadAttention"]
 
 
-def test_no_scale_is_not_a_scale_of_zero():
-    assert written(ALONE.replace("kv_heads = 2", "kv_heads = 2, scale = 0.0"), runs=False) == ["Attention"]
+@pytest.mark.parametrize("scale", ["0.0", "1e-50"])
+def test_no_scale_is_not_a_scale_of_zero(scale):
+    assert written(ALONE.replace("kv_heads = 2", f"kv_heads = 2, scale = {scale}")) == ["Mul", "Attention"]
 
 
 def test_a_bias_that_makes_an_operand_wider_stays():

@@ -4,12 +4,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from capgraph.frontends.onnx.dialect import Dialect
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.frontends.onnx.importer import import_model
 from capgraph.ir.builder import Builder
 from capgraph.ir.evaluate import evaluate_graph
 
-from tests.frontends.onnx.ops.there_and_back import check, feeds_of, imported, op_names, reference, with_symbols
+from tests.frontends.onnx.ops.there_and_back import (
+    check,
+    compare,
+    evaluated,
+    feeds_of,
+    imported,
+    op_names,
+    reference,
+    runtime_of,
+    with_symbols,
+)
 from tests.ir.ops.onnx_oracle import Array, assert_close, one_node, random
 
 
@@ -87,6 +98,19 @@ def test_what_the_native_op_has_not_is_left_to_the_function_body(attrs, outputs)
     names = op_names(imported(one_node("Attention", inputs, outputs, opset, attrs), native=False))
     assert "attention" not in names
     assert "onnx.Attention" not in names
+
+
+@pytest.mark.parametrize("scale", [-0.5, 0.0, 1e-50])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_a_scale_whose_root_onnx_cannot_take_is_written_as_a_product(scale: float, dtype: str) -> None:
+    b = Builder()
+    x = b.input("x", f"{dtype}[2, 2, 3, 4]")
+    graph = b.finish({"y": b.op("attention", x, x, x, None, None, scale=scale)})
+    model = export_model(graph, dialect=Dialect.STANDARD)
+    assert [node.op_type for node in model.graph.node] == ["Mul", "Attention"]
+    given = {"x": random(1, 2, 2, 3, 4).astype(x.tensor.dtype.numpy)}
+    compare(runtime_of(model, given), evaluated(graph, given))
+    compare(evaluated(import_model(model).graph, given), evaluated(graph, given))
 
 
 @pytest.mark.parametrize("flat", [False, True])
