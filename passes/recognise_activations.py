@@ -10,6 +10,8 @@ commutative operands and any association of products:
 * hard_sigmoid: clip(x + 3, 0, 6) / 6;  hard_swish: x times that
 * relu: max(x, 0), clip(x, 0);  leaky_relu: where(x > 0, x, a x), for 0 <= a <= 1 also max(x, a x)
 * softmax: exp(x - m) / sum(exp(x - m)) with m = max(x);  log_softmax: log(softmax(x)), x - m - log(sum(exp(x - m)))
+
+Those that ONNX Runtime cannot run in f64 stay as they are there: it has the kernels of their parts.
 """
 
 import math
@@ -17,8 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..ir.graph import Value
+from ..ir.graph import Node, Value
 from ..ir.ops.rules import normal_axes
+from ..ir.types import DType
 from .base import PatternPass
 from .canonical.neutral import has_type_of
 from .exactness import Exactness
@@ -27,13 +30,19 @@ from .recognition.forms import about, cube, number_of, products, scalar, square
 from .rewriter import Rewriter
 
 _X = Capture("x")
+_NOT_IN_F64 = ("softplus", "mish", "softsign", "hard_sigmoid", "hard_swish", "leaky_relu")
+
+
+def _can_be(op: str, x: Value, root: Node) -> bool:
+    """Whether `op` of x can take the place of the root: they have one type, of which runtimes have the op."""
+    return has_type_of(x, root) and not (x.tensor.dtype is DType.F64 and op in _NOT_IN_F64)
 
 
 def _unary(op: str, **attrs: str | float) -> Replacement:
-    """`op` of the captured x, if it has the type of the root."""
+    """`op` of the captured x, if that can take the place of the root."""
 
     def replace(rewriter: Rewriter, found: Found) -> Value | None:
-        return rewriter.op(op, found["x"], **attrs) if has_type_of(found["x"], found.root) else None
+        return rewriter.op(op, found["x"], **attrs) if _can_be(op, found["x"], found.root) else None
 
     return replace
 
@@ -43,7 +52,7 @@ def _with_number(op: str, attr: str, is_allowed: Callable[[float], bool] = math.
 
     def replace(rewriter: Rewriter, found: Found) -> Value | None:
         number = number_of(found.constant("a"))
-        if not is_allowed(number) or not has_type_of(found["x"], found.root):
+        if not is_allowed(number) or not _can_be(op, found["x"], found.root):
             return None
         return rewriter.op(op, found["x"], **{attr: number})
 

@@ -3,7 +3,7 @@
 `rotate` swaps the halves of each head, the second negated - concat(-x[h:], x[:h]) - or, interleaved, the neighbours:
 pairs (-x[1], x[0]) joined by a concat and a reshape. The slices may be a split instead. cos and sin must be seen to
 repeat each angle for both of its features (see `passes.recognition.tables`), broadcast over heads, and have the dtype
-of x; the op takes each angle once. Besides:
+of x, which is not f64: ONNX's operator does not take it. The op takes each angle once. Besides:
 
 * a part of a head may be rotated by halves (or neighbours) that are slices of the whole head, not of the part
 * a head of which only the first part is rotated, concat(rotary(x[:r]), x[r:]), becomes one op with `rotary_dim`
@@ -19,6 +19,7 @@ from typing import ClassVar
 from ..ir.dims import Dim, Truth, compare
 from ..ir.graph import Node, Value
 from ..ir.ops.rules import normal_axes, normal_axis
+from ..ir.types import DType
 from .base import PatternPass
 from .canonical.neutral import has_type_of
 from .exactness import Exactness
@@ -67,7 +68,7 @@ def _seen_from_part(found: Found) -> Found:
 
 def _embedded(rewriter: Rewriter, found: Found, *, interleaved: bool) -> Value | None:
     x = found["x"]
-    if x.tensor.rank != 4 or not has_type_of(x, found.root):
+    if x.tensor.rank != 4 or x.tensor.dtype is DType.F64 or not has_type_of(x, found.root):
         return None
     tables = [_table(found[name], x, interleaved) for name in ("cos", "sin")]
     plans = [plan for plan in tables if plan is not None]

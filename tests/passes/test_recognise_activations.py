@@ -65,6 +65,7 @@ BY_SQUARE = ("m = mul(%p, %x)", "a = add(%m, %one)", "r = mul(%x, %k)", "s = mul
 BY_CUBE = ("m = mul(%p, %x)", "n = mul(%m, %x)", "a = add(%n, %x)", "s = mul(%a, %k)")
 BY_PART_AND_SQUARE = ("q = mul(%x, %x)", "n = mul(%p, %q)", "a = add(%n, %x)", "s = mul(%a, %k)")
 GELU, GELU_TANH = "y = gelu(%x)", 'y = gelu(%x) {approximate = "tanh"}'
+_NUMBERS = {"zero": 0.0, "one": 1.0, "three": 3.0, "six": 6.0}
 SIX = (number("three", 3.0), number("zero", 0.0), number("six", 6.0), "a = add(%x, %three)")
 
 
@@ -181,3 +182,25 @@ def test_f16_constants_count_as_what_they_round():
 )
 def test_near_misses_stay(lines):
     check_pass(RecogniseActivations(), chain(*lines), None)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("one", "e = exp(%x)", "d = add(%one, %e)", "y = log(%d)"),
+        ("one", "a = abs(%x)", "d = add(%one, %a)", "y = div(%x, %d)"),
+        ("three", "zero", "six", "a = add(%x, %three)", "c = clip(%a, %zero, %six)", "y = div(%c, %six)"),
+        ("one", "m = mul(%x, %one)", "y = max(%x, %m)"),
+        ("s = hard_sigmoid(%x) {alpha = 0.16666666666666666, beta = 0.5}", "y = mul(%x, %s)"),
+        ("s = softplus(%x)", "t = tanh(%s)", "y = mul(%x, %t)"),
+    ],
+)
+def test_what_onnx_runtime_has_not_in_f64_stays_there(lines):
+    numbers = {name: number(name, value, "f64[]") for name, value in _NUMBERS.items()}
+    graph = chain(*(numbers.get(line, line) for line in lines), x="%x: f64[B, 4]")
+    check_pass(RecogniseActivations(), graph, None)
+
+
+def test_other_activations_are_seen_in_f64():
+    x = "%x: f64[B, 4]"
+    check_pass(RecogniseActivations(), chain("s = sigmoid(%x)", "y = mul(%x, %s)", x=x), chain("y = silu(%x)", x=x))

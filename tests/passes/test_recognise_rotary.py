@@ -167,6 +167,11 @@ def test_what_only_looks_like_rotary_embedding_stays(inputs, lines):
     check_pass(RecogniseRotary(), graph(inputs, *lines), None)
 
 
+def test_in_f64_it_stays_for_onnx_has_no_operator_for_it():
+    composed = graph(f"{X}, %f: f32[B, T, 2]", *ANGLES, *SLICES, *TURN, *SUM)
+    check_pass(RecogniseRotary(), composed.replace("f32", "f64"), None)
+
+
 # ---- a part of a head, whose halves are slices of the head
 
 
