@@ -6,16 +6,18 @@ batch and heads joined. `passes.recognition.scores` lists what may stand in the 
 * a guard against NaN around the softmax, where(is_nan(p), 0, p), is dropped: the op gives 0 to a query that sees no key
 * factors on q and k, also in front of the reshapes and transposes that part the heads, become the scale
 * k in whatever order of axes: it is transposed back, which mostly cancels
-* keys and values repeated for groups of query heads (reshape, expand, reshape) are read unrepeated
+* keys and values repeated for groups of query heads (reshape, expand, reshape) are read unrepeated, as is the one head
+  of both that the products broadcast
 * a mask of zeros goes; a lower triangle, constant or computed as `passes.recognition.triangles` says, becomes `causal`,
   if it hides by -inf or is alone; others become one mask, in their order
 * heads that are parted only for attention, by reshape and transpose, and joined again after it stay side by side
 
-Batch, heads and sizes must surely agree (the products could broadcast, the op does not). A mask must be bool or of the
-dtype of the scores. Nothing between q, k, v and the result may have another reader. Results move by rounding, except
-that a query for which no key counts - all its scores -inf - gets zeros where softmax without a guard gave NaN, and that
-a NaN or inf among the scores gives NaN where a guard gave 0. A finite number that `where` puts in place of scores is
-added to them, which is the same while they are so small that it swallows them: not for NaN, nor for scores of 1e13.
+Batch, heads and sizes must surely agree (the products could broadcast, the op does that to one head only). A mask must
+be bool or of the dtype of the scores. Nothing between q, k, v and the result may have another reader. Results move by
+rounding, except that a query for which no key counts - all its scores -inf - gets zeros where softmax without a guard
+gave NaN, and that a NaN or inf among the scores gives NaN where a guard gave 0. A finite number that `where` puts in
+place of scores is added to them, which is the same while they are so small that it swallows them: not for NaN, nor for
+scores of 1e13.
 """
 
 import math
@@ -80,8 +82,14 @@ def _fits(scores: Scores, v: Value, root: Node) -> bool:
     if not q.tensor.rank == keys.tensor.rank == v.tensor.rank or q.tensor.dtype is not root.output.tensor.dtype:
         return False
     pairs = [(v.shape[-2], keys.shape[-1]), (q.shape[-1], keys.shape[-2])]
-    pairs += [(dim, other) for side in (keys, v) for dim, other in zip(q.shape[:-2], side.shape[:-2], strict=True)]
+    leading = q.shape[:1] if _share_one_head(q, keys, v) else q.shape[:-2]
+    pairs += [(dim, other) for side in (keys, v) for dim, other in zip(leading, side.shape, strict=False)]
     return all(compare(*pair) is Truth.YES for pair in pairs)
+
+
+def _share_one_head(q: Value, keys: Value, v: Value) -> bool:
+    """Whether the products broadcast the one head of keys and values to those of q: multi-query attention."""
+    return q.tensor.rank == 4 and isinstance(q.shape[1], int) and keys.shape[1] == v.shape[1] == 1
 
 
 def _is_usable(mask: Mask, q: Value) -> bool:
@@ -92,7 +100,8 @@ def _built(rewriter: Rewriter, scores: Scores, v: Value, root: Node) -> Value:
     q, scale = _without_factors(rewriter, scores.q)
     keys, other = _without_factors(rewriter, scores.keys)
     lead = _leading(scores)
-    q, k, v = _with_leading(rewriter, q, lead), *_keys_and_values(rewriter, keys, v, lead)
+    kv_lead = (lead[0], 1) if _share_one_head(q, keys, v) else lead
+    q, k, v = _with_leading(rewriter, q, lead), *_keys_and_values(rewriter, keys, v, kv_lead)
     scores = replace(scores, masks=tuple(_with_heads(rewriter, mask, lead) for mask in scores.masks))
     mask, causal = _mask(rewriter, scores, q, k)
     attrs = {"causal": causal, "scale": _scale(scores.scale * scale * other, q), "softcap": scores.softcap}

@@ -1,8 +1,8 @@
 """Random attention as exporters write it out, and not quite: rules for it look at more than their patterns say.
 
 `attention(seed)` draws queries, keys and values (heads parted from a hidden axis, joined with the batch, or shared by
-groups of queries), perhaps turns queries and keys by rotary embedding, and puts between product and softmax, in any
-order: factors, a soft cap, casts, masks that are added or chosen by `where`, known or not.
+groups of queries, repeated or broadcast), perhaps turns queries and keys by rotary embedding, and puts between product
+and softmax, in any order: factors, a soft cap, casts, masks that are added or chosen by `where`, known or not.
 """
 
 from collections.abc import Callable
@@ -43,6 +43,7 @@ class _Attention:
         self.groups = choose.integer(1, 3)
         self.repeats = choose.integer(2, 3) if choose.chance(25) else 1
         self.is_joined = choose.chance(20)
+        self.is_broadcast = self.groups == 1 and not self.is_joined and choose.chance(50)
         self.is_flat = choose.chance(50)
 
     @property
@@ -75,7 +76,8 @@ class _Attention:
         if weights.tensor.dtype is not v.tensor.dtype:
             weights = self.emit("cast", weights, to=v.tensor.dtype)
         if weights.tensor.rank != v.tensor.rank:
-            weights = self.emit("reshape", weights, shape=(*v.shape[:-2], *weights.shape[-2:]))
+            lead = (self.batch, self.heads) if v.tensor.rank == 4 else v.shape[:1]
+            weights = self.emit("reshape", weights, shape=(*lead, *weights.shape[-2:]))
         result = self.emit("matmul", weights, v)
         if result.tensor.rank == 4 and self.choose.chance(60):
             result = self.emit("transpose", result, perm=(0, 2, 1, 3))
@@ -108,7 +110,7 @@ class _Attention:
         return self.emit("transpose", parted, perm=(0, 2, 1, 3))
 
     def repeated(self, x: Value) -> Value:
-        if self.repeats == 1:
+        if self.repeats == 1 or self.is_broadcast:
             return x
         batch, groups, steps, depth = x.shape
         apart = self.emit("unsqueeze", x, axes=(2,))

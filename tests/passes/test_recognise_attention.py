@@ -334,6 +334,38 @@ def test_keys_and_values_repeated_for_groups_of_heads():
     check_pass(RecogniseAttention(), graph(inputs, *before), graph(inputs, after))
 
 
+ONE_HEAD = "%q: f32[B, 6, T, 4], %k: f32[B, 1, S, 4], %v: f32[B, 1, S, 4]"
+
+
+def shared_head(keys: str = "f32[B, 1, 4, S]") -> tuple[str, ...]:
+    return (
+        f"%kt: {keys} = transpose(%k) {{perm = [0, 1, 3, 2]}}",
+        "%s: f32[B, 6, T, S] = matmul(%q, %kt)",
+        "%p: f32[B, 6, T, S] = softmax(%s)",
+        "%y: f32[B, 6, T, 4] = matmul(%p, %v)",
+    )
+
+
+def test_one_head_of_keys_and_values_that_the_products_broadcast():
+    """Falcon's multi-query attention."""
+    after = "%y: f32[B, 6, T, 4] = attention(%q, %k, %v, _, _) {scale = 1.0}"
+    check_pass(RecogniseAttention(), graph(ONE_HEAD, *shared_head()), graph(ONE_HEAD, after))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "keys"),
+    [
+        # keys of one head, values of as many as the queries, and the other way round
+        (ONE_HEAD.replace("%v: f32[B, 1,", "%v: f32[B, 6,"), "f32[B, 1, 4, S]"),
+        (ONE_HEAD.replace("%k: f32[B, 1,", "%k: f32[B, 6,"), "f32[B, 6, 4, S]"),
+        # one head for the whole batch
+        (ONE_HEAD.replace("%k: f32[B,", "%k: f32[1,"), "f32[1, 1, 4, S]"),
+    ],
+)
+def test_what_else_the_products_broadcast_stays(inputs, keys):
+    check_pass(RecogniseAttention(), graph(inputs, *shared_head(keys)), None)
+
+
 def test_heads_parted_only_for_attention_stay_side_by_side():
     """BERT: projections, heads parted, attention, heads joined; the scale of Whisper in front of it all."""
     inputs = "%q: f32[B, T, 8], %k: f32[B, S, 8], %v: f32[B, S, 8]"
