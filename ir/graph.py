@@ -39,7 +39,9 @@ class Graph:
         self.symbols = symbols or SymbolTable()
         self.metadata: dict[str, str] = {}
         self._inputs: tuple[Value, ...] = ()
-        self._outputs: tuple[Value, ...] = ()
+        self._outputs: list[Value] = []
+        # Made at the first read after an edit: a new tuple at each edit of thousands of outputs takes quadratic time.
+        self._outputs_as_read: tuple[Value, ...] | None = None
         self._output_names: tuple[str, ...] = ()
         self._states: tuple[State, ...] = ()
         self._defaults: dict[str, Constant] = {}
@@ -62,7 +64,9 @@ class Graph:
     @property
     def outputs(self) -> tuple[Value, ...]:
         """The values that the graph returns; one value may stand at several places."""
-        return self._outputs
+        if self._outputs_as_read is None:
+            self._outputs_as_read = tuple(self._outputs)
+        return self._outputs_as_read
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -163,7 +167,7 @@ class Graph:
             raise InvalidGraphError("output names must differ from each other")
         for index, value in enumerate(self._outputs):
             del value._uses[Use(self, index)]
-        self._outputs = tuple(values)
+        self._outputs, self._outputs_as_read = list(values), None
         self._output_names = chosen if names is not None else _distinct(chosen)
         self._states = ()
         for index, value in enumerate(self._outputs):
@@ -443,7 +447,7 @@ class Graph:
             new._uses[use] = None
         if isinstance(use.user, Graph):
             assert new is not None  # an output always has a value
-            self._outputs = (*self._outputs[: use.index], new, *self._outputs[use.index + 1 :])
+            self._outputs[use.index], self._outputs_as_read = new, None
             return
         inputs = use.user.inputs
         use.user.inputs = (*inputs[: use.index], new, *inputs[use.index + 1 :])
@@ -547,7 +551,7 @@ class Graph:
         """Takes over the content of `other`, which must not be used afterwards: how a pipeline commits its clone."""
         self.name, self.symbols, self.metadata = other.name, other.symbols, other.metadata
         self._output_names, self._states, self._defaults = other._output_names, other._states, other._defaults
-        self._inputs, self._outputs = other._inputs, other._outputs
+        self._inputs, self._outputs, self._outputs_as_read = other._inputs, other._outputs, None
         self._order = other._order
         self._values, self._next_name, self._next_suffix = other._values, other._next_name, other._next_suffix
         for value in dict.fromkeys(self._outputs):

@@ -156,7 +156,7 @@ def forgotten_output_use(graph: Graph) -> None:
 
 
 def output_from_elsewhere(graph: Graph) -> None:
-    graph._outputs = (Value(graph, "d", TensorType(DType.F32, ()), None, 0),)
+    graph._outputs, graph._outputs_as_read = [Value(graph, "d", TensorType(DType.F32, ()), None, 0)], None
     graph._output_names = ("d",)
     graph._states = ()
 
