@@ -20,6 +20,7 @@ from .export_context import ExportContext, Operand
 
 _DTYPES = (DType.F32, DType.F16, DType.BF16)  # ONNX Runtime runs attention of f64 as the operator's body, which adds
 _RAISED = 0.9375  # in f16 there must be room below it: the scores are added in f16 too
+_LESS_THAN_HALF = 0.49  # of a limit: a sum of two above that stays above the limit, also once it is rounded
 _MASK = 3  # the operand of attention
 _VIEWS = ("expand", "reshape", "unsqueeze", "squeeze", "transpose")
 _MOVING = (
@@ -37,7 +38,7 @@ _MOVING = (
 def safe_mask(ctx: ExportContext, mask: Value) -> Operand:
     """A mask without the lowest number: itself where that can be seen, else nodes that are written once for all."""
     dtype = mask.tensor.dtype
-    if dtype not in _DTYPES or not _may_hold(mask, _lowest(dtype)):
+    if dtype not in _DTYPES or not _holds_lowest(mask):
         return mask
     return ctx.once((safe_mask, mask), lambda: _written(ctx, mask))
 
@@ -45,7 +46,7 @@ def safe_mask(ctx: ExportContext, mask: Value) -> Operand:
 def _written(ctx: ExportContext, mask: Value) -> str:
     dtype = mask.tensor.dtype
     raised = ctx.constant(_RAISED * _lowest(dtype), dtype)
-    if not _may_hold(mask, -np.inf):
+    if not hides_for_good(mask):
         return ctx.emit_value("Max", (mask, raised))
     is_lowest = ctx.emit_value("Equal", (mask, ctx.constant(_lowest(dtype), dtype)))
     return ctx.emit_value("Where", (is_lowest, raised, mask))
@@ -85,56 +86,65 @@ def _only_hides(value: Value) -> bool:
     return True
 
 
-def _may_hold(mask: Value, number: float) -> bool:
-    """Whether some element of a mask, as it is written, may be that number."""
-    pending, seen = [mask], set[Value]()
+def hides_for_good(mask: Value) -> bool:
+    """Whether some element of a mask may be -inf."""
+    return not _is_above(mask, -np.inf, or_hidden=False)
+
+
+def _holds_lowest(mask: Value) -> bool:
+    """Whether some element of a mask, as it is written, may be the lowest number."""
+    return not _is_above(mask, _lowest(mask.tensor.dtype), or_hidden=True)
+
+
+def _is_above(mask: Value, least: float, *, or_hidden: bool) -> bool:
+    """Whether each element of a mask, as it is written, is known to be above `least` (or -inf)."""
+    pending, seen = [(mask, least)], set[tuple[Value, float]]()
     while pending:
-        value = pending.pop()
-        if value in seen:
+        value, limit = found = pending.pop()
+        if found in seen:
             continue
-        seen.add(value)
+        seen.add(found)
         content = constant_of(value)
-        if content is not None:
-            if _holds(safe_content(value, content), number, mask.tensor.dtype):
-                return True
-            continue
-        sources = _sources(value, number)
-        if sources is None:
-            return True
-        pending += sources
-    return False
+        if content is None:
+            sources = _sources(value, limit, mask.tensor.dtype)
+            if sources is None:
+                return False
+            pending += sources
+        elif not _content_is_above(safe_content(value, content), limit, mask.tensor.dtype, or_hidden):
+            return False
+    return True
 
 
-def _holds(content: Constant, number: float, dtype: DType) -> bool:
-    """Whether a constant has an element that is the number once it is cast to `dtype`."""
-    return bool((Constant(content.array, dtype).array == number).any())
+def _content_is_above(content: Constant, limit: float, dtype: DType, or_hidden: bool) -> bool:
+    """Whether all elements are, once they are cast to `dtype`."""
+    numbers = Constant(content.array, dtype).array
+    return bool(((numbers > limit) | ((numbers == -np.inf) & or_hidden)).all())
 
 
-def _sources(value: Value, number: float) -> Sequence[Value] | None:
-    """The values that every element of `value` is from, as far as it can be `number`; None where that is not known."""
+def _sources(value: Value, limit: float, dtype: DType) -> Sequence[tuple[Value, float]] | None:
+    """The values that `value` is from, and what these must be above; None where that is not known."""
     node = value.producer
     if node is None or not isinstance(value.type, TensorType):
         return None
     if node.op.name in _MOVING:
-        return node.operands[:1]
+        return [(node.operands[0], limit)]
+    if node.op.name == "add":
+        return [(each, max(limit, _lowest(dtype)) * _LESS_THAN_HALF) for each in node.operands]
     if node.op.name == "where":
         condition, *chosen = node.operands
-        return chosen[:1] if _finds(condition, chosen[1], number) else chosen
-    if node.op.name == "max" and any(_is_above(each, number) for each in node.operands):
-        return ()
+        finds = limit == _lowest(dtype) and _is_equal_to(condition, chosen[1], limit)
+        return [(each, limit) for each in (chosen[:1] if finds else chosen)]
+    if node.op.name == "max" and any(number > limit for each in node.operands for number in _numbers(each)):
+        return []
     return None
 
 
-def _finds(condition: Value, value: Value, number: float) -> bool:
-    """Whether a condition is true wherever `value` is the number."""
+def _is_equal_to(condition: Value, value: Value, number: float) -> bool:
+    """Whether a condition says where `value` is the number."""
     node = condition.producer
     if node is None or node.op.name != "equal" or value not in node.operands:
         return False
     return any(number in _numbers(each) for each in node.operands)
-
-
-def _is_above(value: Value, number: float) -> bool:
-    return any(each > number for each in _numbers(value))
 
 
 def _numbers(value: Value) -> Iterator[float]:

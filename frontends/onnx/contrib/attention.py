@@ -10,7 +10,7 @@ from ....ir.constant import Array, Constant
 from ....ir.dims import Truth, compare
 from ....ir.graph import Node, Value
 from ....ir.types import DType
-from ..attention_masks import safe_mask
+from ..attention_masks import hides_for_good, safe_mask
 from ..export_context import ExportContext, Operand
 from .group import DOMAIN, Group, Operator, content_of, have_equal_shapes, is_vector, sole_producer
 
@@ -92,9 +92,9 @@ def _is_plain(node: Node) -> bool:
 
 
 def _is_added(node: Node, mask: Value) -> bool:
-    """Whether a mask is floats [B or 1, H or 1, T, S]."""
+    """Whether a mask is floats [B or 1, H or 1, T, S] without -inf: a query that sees no key would get NaN, not 0."""
     q, k = node.operands[:2]
-    if mask.tensor.dtype is not q.tensor.dtype or mask.tensor.rank != 4:
+    if mask.tensor.dtype is not q.tensor.dtype or mask.tensor.rank != 4 or hides_for_good(mask):
         return False
     batch, heads, steps, keys = mask.shape
     is_whole = compare(steps, q.shape[1]) is Truth.YES and compare(keys, k.shape[1]) is Truth.YES

@@ -11,6 +11,7 @@ from capgraph.ir.graph import Graph, Value
 from capgraph.ir.types import DType
 
 from tests.frontends.onnx.ops.there_and_back import compare, evaluated, reference, runtime_of
+from tests.ir.ops.onnx_oracle import random
 
 LOWEST = float(np.finfo(np.float32).min)
 HIDDEN = np.array([[0, 1, 1], [1, 1, 1], [1, 1, 0]], bool)  # the second query sees nothing
@@ -18,14 +19,14 @@ HIDDEN = np.array([[0, 1, 1], [1, 1, 1], [1, 1, 0]], bool)  # the second query s
 
 def feeds(graph: Graph) -> dict[str, np.ndarray]:
     """Random operands, and in place of a mask which keys are hidden: as bool, or as numbers to add."""
-    random = np.random.default_rng(0)
     found = {}
     for value in graph.inputs:
         dtype = value.tensor.dtype
         if value.name == "mask":
-            found["mask"] = HIDDEN if dtype is DType.BOOL else np.where(HIDDEN, LOWEST, 0).astype(np.float32)
+            hidden = HIDDEN.reshape(value.shape)
+            found["mask"] = hidden if dtype is DType.BOOL else np.where(hidden, LOWEST, 0).astype(np.float32)
         else:
-            found[value.name] = np.asarray(random.standard_normal(value.shape)).astype(dtype.numpy)
+            found[value.name] = random(0, *value.shape).astype(dtype.numpy)
     return found
 
 
@@ -94,12 +95,34 @@ def test_what_was_written_needs_nothing_more_when_it_comes_back():
     assert [node.op_type for node in again.graph.node] == [node.op_type for node in once.graph.node]
 
 
-@pytest.mark.parametrize(("causal", "operators"), [(False, []), (True, ["Equal", "Where"])])
+@pytest.mark.parametrize(("causal", "operators"), [(False, []), (True, ["Max"])])
 def test_onnx_runtime_s_own_attention_needs_it_where_it_is_causal(causal, operators):
     b = Builder()
-    mask = b.op("reshape", b.input("mask", "f32[3, 3]"), shape=(1, 1, 3, 3))
-    graph = b.finish({"y": attention(b, mask, causal=causal)})
-    assert written(graph, Dialect.ORT) == ["Reshape", *operators, "MultiHeadAttention"]
+    lowest = b.constant(LOWEST, DType.F32)
+    chosen = b.op("where", b.input("mask", "bool[1, 1, 3, 3]"), lowest, b.constant(0.0, DType.F32))
+    graph = b.finish({"y": attention(b, chosen, causal=causal), "least": b.op("neg", lowest)})
+    assert [name for name in written(graph, Dialect.ORT) if name != "Neg"] == [
+        "Where",
+        *operators,
+        "MultiHeadAttention",
+    ]
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_it_gives_nan_where_only_infinities_are_added(is_known):
+    b = Builder()
+    mask = b.input("mask", "bool[1, 1, 3, 3]" if is_known else "f32[1, 1, 3, 3]")
+    if is_known:
+        mask = b.op("where", mask, b.constant(-np.inf, DType.F32), b.constant(0.0, DType.F32))
+    assert written(b.finish({"y": attention(b, mask)}), Dialect.ORT)[-1] == "Attention"
+
+
+def test_sums_of_small_numbers_and_infinities_are_written_as_they_are():
+    b = Builder()
+    chosen = b.op("where", b.input("mask", "bool[3, 3]"), b.constant(-np.inf, DType.F32), b.constant(0.0, DType.F32))
+    table = b.constant(random(1, 3, 3) - 100, DType.F32)
+    graph = b.finish({"y": attention(b, b.op("add", table, b.op("add", chosen, table)))})
+    assert written(graph) == ["Where", "Add", "Add", "Attention"]
 
 
 def test_other_masks_are_written_as_they_are():

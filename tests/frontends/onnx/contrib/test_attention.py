@@ -64,8 +64,15 @@ def test_attention_alone(causal):
 
 
 def test_a_mask_is_added():
-    text = ALONE.replace("%v: f32[B, T, 8]", "%v: f32[B, T, 8], %m: f32[B, 1, T, T]").replace("_, _", "%m, _")
-    assert written(text) == [".MultiHeadAttention"]
+    lines = """{
+  %hidden: f32[] = constant() {value = dense<f32[]: -1e9>}
+  %zero: f32[] = constant() {value = dense<f32[]: 0.0>}
+  %m: f32[B, 1, T, T] = where(%c, %zero, %hidden)
+"""
+    text = ALONE.replace("%v: f32[B, T, 8]", "%v: f32[B, T, 8], %c: bool[B, 1, T, T]").replace("_, _", "%m, _")
+    chosen = text.replace("{\n", lines, 1)
+    assert written(chosen) == ["Where", ".MultiHeadAttention"]
+    assert written(chosen.replace("-1e9", "-inf")) == ["Where", "Attention"]  # theirs is NaN where nothing is seen
 
 
 def test_what_the_operators_do_not_do_stays_standard():
