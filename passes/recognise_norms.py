@@ -8,7 +8,7 @@ epsilon one number, finite and not negative. Around a core are then taken in:
 * casts from a narrower float dtype to f32 and back, as the statistics are in f32 anyway
 * a scale and a bias that broadcast over the normalised axes alone (layer norm, RMS norm)
 * a scale and a bias for each channel, where the core runs over all axes from 2 on (instance norm)
-* the reshape to groups of channels and back (group norm)
+* the reshape to groups of channels and back (group norm; its scale may be absent, as a product with ones is dropped)
 
 Scale and bias may be any values, also computed ones. Where the core, or the core with its scale, has other readers, it
 stays apart.
@@ -18,9 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from ..ir.constant import Constant
 from ..ir.dims import Dim, Truth, compare
 from ..ir.graph import Node, Value
 from ..ir.ops.rules import normal_axes, normal_axis
+from ..ir.types import DType
 from .base import PatternPass
 from .canonical.casts import holds_every
 from .canonical.neutral import has_type_of
@@ -181,11 +185,29 @@ def _group_norm(rewriter: Rewriter, found: Found) -> Value | None:
     norm = found.node("norm")
     if not same_batch or _first_axis(norm) != 2:
         return None
-    scale, bias = (_by_channel(found[name], x) for name in ("scale", "bias"))
-    if scale is None or bias is None:
+    given = [found[name] for name in ("scale", "bias") if found.get(name) is not None]
+    if not all(_is_one_number(value, x) or _by_channel(value, x) is not None for value in given):
         return None
-    operands = (rewriter.op("reshape", value, shape=(channels,)) for value in (scale, bias))
+    operands = [_for_each(rewriter, value, channels) for value in given]
+    if len(operands) == 1:
+        operands.insert(0, rewriter.constant(_ones(channels, x.tensor.dtype)))
     return rewriter.op("group_norm", x, *operands, groups=groups, epsilon=norm.attrs["epsilon"])
+
+
+def _is_one_number(value: Value, x: Value) -> bool:
+    """Whether `value` has one element for all channels of `x`, as torch writes the bias of a norm without one."""
+    shape = value.shape
+    return value.tensor.dtype is x.tensor.dtype and len(shape) <= x.tensor.rank and all(dim == 1 for dim in shape)
+
+
+def _for_each(rewriter: Rewriter, value: Value, channels: int) -> Value:
+    if not all(dim == 1 for dim in value.shape):
+        return rewriter.op("reshape", value, shape=(channels,))
+    return rewriter.op("expand", rewriter.op("reshape", value, shape=(1,)), shape=(channels,))
+
+
+def _ones(count: int, dtype: DType) -> Constant:
+    return Constant(np.ones(count, dtype.numpy), dtype)
 
 
 def _first_axis(norm: Node) -> int:
@@ -198,6 +220,7 @@ _CORE_OF_GROUPS = (
     Match("layer_norm", _GROUPED, name="norm", only_user=True),
     Match("instance_norm", _GROUPED, Literal(value=1.0), Literal(value=0.0), name="norm", only_user=True),
 )
+_PARTED = tuple(Match("reshape", core, only_user=True) for core in _CORE_OF_GROUPS)
 
 
 def _affine_of(core: Match) -> Match:
@@ -206,7 +229,8 @@ def _affine_of(core: Match) -> Match:
 
 _CHANNELS: tuple[Rule, ...] = (
     Rule("instance-norm", _affine_of(_PLAIN), _instance_norm),
-    *(Rule("group-norm", _affine_of(Match("reshape", core, only_user=True)), _group_norm) for core in _CORE_OF_GROUPS),
+    *(Rule("group-norm", _affine_of(parted), _group_norm) for parted in _PARTED),
+    *(Rule("group-norm-by-bias", Match("add", parted, Capture("bias")), _group_norm) for parted in _PARTED),
 )
 
 

@@ -150,6 +150,68 @@ def test_group_norm_as_a_norm_of_reshaped_groups(core):
     check_pass(RecogniseNorms(), before, after)
 
 
+GROUPS_AND_BACK = f"""
+          %g: f32[B, 2, 10*H] = reshape(%x) {{shape = [B, 2, 10*H]}}
+          {INSTANCE}
+          %r: f32[B, 4, H, 5] = reshape(%n) {{shape = [B, 4, H, 5]}}
+"""
+
+
+def test_group_norm_without_a_scale():
+    """torch writes a scale of ones where there is none, which canonicalise drops."""
+    before = f"""
+        graph @main(%x: f32[B, 4, H, 5], %b: f32[4, 1, 1]) {{
+          {GROUPS_AND_BACK}
+          %y: f32[B, 4, H, 5] = add(%r, %b)
+          return %y
+        }}
+    """
+    after = """
+        graph @main(%x: f32[B, 4, H, 5], %b: f32[4, 1, 1]) {
+          %d: f32[4] = reshape(%b) {shape = [4]}
+          %c: f32[4] = constant() {value = dense<f32[4]: [1.0, 1.0, 1.0, 1.0]>}
+          %y: f32[B, 4, H, 5] = group_norm(%x, %c, %d) {groups = 2}
+          return %y
+        }
+    """
+    check_pass(RecogniseNorms(), before, after)
+
+
+def test_group_norm_with_one_number_for_all_channels():
+    """torch's old exporter adds a zero of three axes where there is no bias."""
+    before = f"""
+        graph @main(%x: f32[B, 4, H, 5]) {{
+          {GROUPS_AND_BACK}
+          %b: f32[1, 1, 1] = constant() {{value = dense<f32[1, 1, 1]: [0.0]>}}
+          %y: f32[B, 4, H, 5] = add(%r, %b)
+          return %y
+        }}
+    """
+    after = """
+        graph @main(%x: f32[B, 4, H, 5]) {
+          %b: f32[1, 1, 1] = constant() {value = dense<f32[1, 1, 1]: [0.0]>}
+          %e: f32[1] = reshape(%b) {shape = [1]}
+          %d: f32[4] = expand(%e) {shape = [4]}
+          %c: f32[4] = constant() {value = dense<f32[4]: [1.0, 1.0, 1.0, 1.0]>}
+          %y: f32[B, 4, H, 5] = group_norm(%x, %c, %d) {groups = 2}
+          return %y
+        }
+    """
+    check_pass(RecogniseNorms(), before, after)
+
+
+@pytest.mark.parametrize("bias", ["f32[B, 4, H, 5]", "f32[5]", "f32[4, 1, 5]", "f32[H, 1]"])
+def test_what_is_added_to_groups_other_than_by_channel_is_no_bias(bias):
+    text = f"""
+        graph @main(%x: f32[B, 4, H, 5], %b: {bias}) {{
+          {GROUPS_AND_BACK}
+          %y: f32[B, 4, H, 5] = add(%r, %b)
+          return %y
+        }}
+    """
+    check_pass(RecogniseNorms(), text, None)
+
+
 @pytest.mark.parametrize(
     "lines",
     [
