@@ -350,3 +350,43 @@ def test_an_output_that_fails_when_rounded_otherwise_leaves_the_others_judged() 
     samples = Samples.drawn(right)
     assert samples.unjudged == [0]
     assert samples.first_difference(wrong, ROUNDING).startswith("output z at [0]")
+
+
+def test_large_numbers_beside_an_overflow_do_not_measure_the_small_ones() -> None:
+    """Where one row overflows the next nearly does; by its numbers a wrong sign of small ones would be rounding."""
+    text = """
+        graph @main(%x: f16[260], %y: f16[260]) {{
+          %e = exp(%x)
+          %e2 = mul(%e, %e)
+          %e4 = mul(%e2, %e2)
+          %e8 = mul(%e4, %e4)
+          %t = tanh(%y)
+          %u = {op}(%t, %y)
+          %o = concat(%e8, %u) {{axis = 0}}
+          return %o
+        }}"""
+    right, wrong = (graph(text.format(op=each)) for each in ("add", "sub"))
+    samples = Samples.drawn(right)
+    found = re.search(r"output o at \[(\d+)\]", samples.first_difference(wrong, ROUNDING))
+    assert found is not None
+    assert int(found[1]) >= 260
+    assert samples.first_difference(wrong, APPROXIMATE) == ""
+    cubed = text.replace("%e4 = mul(%e2, %e2)", "%e3 = mul(%e2, %e)\n %e4 = mul(%e3, %e)").format(op="add")
+    assert samples.first_difference(graph(cubed), ROUNDING) == ""
+
+
+def test_what_underflows_is_not_in_proportion_to_what_is_left() -> None:
+    text = """
+        graph @main(%x: f32[64], %y: f32[4]) {{
+          %a = constant() {{value = dense<f32[]: {first}>}}
+          %b = constant() {{value = dense<f32[]: {second}>}}
+          %u = mul(%x, %a)
+          %v = mul(%u, %b)
+          %z = sub(%y, %y)
+          %w = log(%z)
+          %o = concat(%v, %w) {{axis = 0}}
+          return %o
+        }}"""
+    samples = Samples.drawn(graph(text.format(first=1e-20, second=1e-22)))
+    assert samples.first_difference(graph(text.format(first=1e-4, second=1e-38)), ROUNDING) == ""
+    assert samples.samples[0].responses[0].by_element is not None
