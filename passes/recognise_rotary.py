@@ -134,8 +134,8 @@ def _has_covered(found: Found, first: range, second: range) -> bool:
 def _covered(node: Node) -> range | None:
     """Which elements of the last axis a slice takes, forwards, from a tensor that it leaves whole otherwise."""
     value, attrs = node.operands[0], node.attrs
-    size = value.shape[-1]
-    if normal_axes(attrs["axes"], value.tensor.rank) != (value.tensor.rank - 1,) or not isinstance(size, int):
+    size = value.shape[-1] if value.shape else None
+    if not isinstance(size, int) or normal_axes(attrs["axes"], value.tensor.rank) != (value.tensor.rank - 1,):
         return None
     first, last = (_bound(attrs[name][0], size) for name in ("starts", "ends"))
     if first is None or last is None or attrs["steps"][0] < 1:
