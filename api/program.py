@@ -99,7 +99,7 @@ class Program:
         lines += [f"  {remark}" for remark in self.remarks]
         lines += _pass_lines(self.level, self.report)
         lines += _foreign_lines(graph)
-        lines += [f"note: {note}" for note in self.notes]
+        lines += [f"note: {note}" for note in (*self.notes, *self.report.notes)]
         return "\n".join(lines)
 
     def stats(self) -> Stats:

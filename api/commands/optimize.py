@@ -100,7 +100,7 @@ def run(arguments: Namespace) -> None:
         "seconds": seconds,
         "session_options": None if options is None else str(options),
         "check": None if comparison is None else asdict(comparison),
-        "notes": [*source.notes, *_target_notes(arguments.target, operators, model)],
+        "notes": [*source.notes, *report.notes, *_target_notes(arguments.target, operators, model)],
     }
     print(json_text(facts) if arguments.json else _text(facts))
 
