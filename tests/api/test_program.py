@@ -105,6 +105,15 @@ def test_explain_names_foreign_ops_and_notes() -> None:
     assert "note: 1 initializers that are also inputs were frozen" in capgraph.optimize(old).explain()
 
 
+def test_explain_says_what_could_not_be_checked() -> None:
+    """Behind log(0) the output is -inf wherever it is looked at; the fold into one factor rounds."""
+    lost = model(
+        "main (float[2] x) => (float[2] y) { z = Sub(x, x) l = Log(z) c = Constant<value = float {0.1}>() "
+        "p = Mul(l, c) y = Mul(p, c) }"
+    )
+    assert "note: output y is not checked" in capgraph.optimize(lost, verify="numeric").explain()
+
+
 def test_an_unknown_op_is_named_when_it_runs() -> None:
     program = capgraph.optimize(with_foreign_node())
     with pytest.raises(capgraph.CapgraphError, match=r"Mystery"):
