@@ -1,7 +1,8 @@
 """The scores of attention, read from the operand of the softmax down to the product of queries and keys.
 
-On the way stand, in any order that makes sense: factors on the scores or on either operand of the product, a soft cap,
-added masks, masks by `where`, casts to a wider float and back, and reshapes that join or part batch and heads.
+On the way stand, in any order that makes sense: factors on the scores or on either operand of the product (also after a
+mask that no factor changes), a soft cap, added masks, masks by `where`, casts to a wider float and back, and reshapes
+that join or part batch and heads.
 """
 
 import math
@@ -43,7 +44,8 @@ class Scores:
     """softcap(q @ keys * scale) + masks, where `keys` has the head size before the positions.
 
     `scale` leaves out the factors that q and keys have themselves. `leading` is (batch, heads) where the scores had
-    these apart.
+    these apart. With `is_alone`, no other mask or factor may follow: a finite mask came before a factor, which is
+    only the same while nothing else changes what it hides.
     """
 
     q: Value
@@ -52,6 +54,7 @@ class Scores:
     softcap: float = 0.0
     masks: tuple[Mask, ...] = ()
     leading: tuple[Dim, Dim] | None = None
+    is_alone: bool = False
 
 
 def read_scores(value: Value) -> Scores | None:
@@ -99,9 +102,41 @@ def _scaled(node: Node) -> Scores | None:
         return capped
     found = factor_of(node.output)
     inner = read_scores(found[0]) if found is not None else None
-    if found is None or inner is None or inner.masks or inner.softcap:
+    if found is None or inner is None or inner.softcap or inner.is_alone or not _may_come_after(inner.masks, found[1]):
         return None
-    return replace(inner, scale=inner.scale * found[1])
+    return replace(inner, scale=inner.scale * found[1], is_alone=bool(inner.masks) and not _hides_for_good(inner.masks))
+
+
+def _hides_for_good(masks: tuple[Mask, ...]) -> bool:
+    return all(_hidden_number(mask) == -math.inf for mask in masks)
+
+
+def _may_come_after(masks: tuple[Mask, ...], factor: float) -> bool:
+    """Whether masks before a factor do the same after it.
+
+    One mask does whose hidden keys count for nothing both times, and that leaves other scores as they are. The product
+    must not reach -inf where the mask is finite: a query that sees no key would get NaN.
+    """
+    if not masks:
+        return True
+    hidden = _hidden_number(masks[0]) if len(masks) == 1 else None
+    if hidden is None or factor <= 0:
+        return False
+    return hidden == -math.inf or (factor <= 1 and hidden * factor <= HIDDEN)
+
+
+def _hidden_number(mask: Mask) -> float | None:
+    """The one number that a mask puts in the place of scores, or adds to them; None where it may add others than 0."""
+    if mask.fill is not None:
+        return mask.fill
+    node = mask.value.producer
+    parts = node.operands[1:] if node is not None and node.op.name == "where" else (mask.value,)
+    contents = [content for content in map(constant_of, parts) if content is not None]
+    if len(contents) < len(parts):
+        return None
+    numbers = np.unique(np.concatenate([content.array.astype(np.float64).reshape(-1) for content in contents]))
+    hidden = numbers[numbers != 0]
+    return float(hidden[0]) if hidden.size == 1 and hidden[0] <= HIDDEN else None
 
 
 def _soft_cap(node: Node) -> Scores | None:
@@ -122,7 +157,7 @@ def _soft_cap(node: Node) -> Scores | None:
 def _added(node: Node) -> Scores | None:
     for index, mask in enumerate(reversed(node.operands)):
         found = read_scores(node.operands[index])
-        if found is not None and _broadcasts_into(mask, node.operands[index], node):
+        if found is not None and not found.is_alone and _broadcasts_into(mask, node.operands[index], node):
             return replace(found, masks=(*found.masks, Mask(mask, node.output.tensor.rank)))
     return None
 
@@ -134,7 +169,7 @@ def _chosen(node: Node) -> Scores | None:
         if content is None or content.size != 1 or number_of(content) > HIDDEN:
             continue
         found = read_scores(scores)
-        if found is not None and _broadcasts_into(condition, scores, node):
+        if found is not None and not found.is_alone and _broadcasts_into(condition, scores, node):
             return replace(
                 found, masks=(*found.masks, Mask(condition, scores.tensor.rank, number_of(content), is_inverted))
             )

@@ -108,6 +108,54 @@ def test_masks_by_where(choice, fill, after):
     check_pass(RecogniseAttention(), graph(inputs, *before), expected, numeric=fill is LOWEST)
 
 
+@pytest.mark.parametrize(("hidden", "factor"), [("-inf", 0.5), ("-inf", 2.0), ("-3.4e+38", 0.5)])
+def test_a_factor_after_a_mask_that_it_does_not_change(hidden, factor):
+    """CodeGen: masks are added before the scores are divided."""
+    inputs = f"{BY_HEAD}, %c: bool[B, 1, 1, S]"
+    mask = (ZERO, number("low", hidden), "%m: f32[B, 1, 1, S] = where(%c, %zero, %low)")
+    before = (KT, PRODUCT, *mask, f"%t: {SCORES} = add(%s, %m)", number("f", factor), f"%u: {SCORES} = mul(%t, %f)")
+    attrs = f"scale = {factor}" if factor != 0.5 else "softcap = 0.0"  # 0.5 is the usual scale
+    after = graph(inputs, *mask, attention(attrs=attrs, mask="%m"))
+    check_pass(RecogniseAttention(), graph(inputs, *before, *softmax_and_mix("u")), after, numeric=hidden != "-inf")
+
+
+@pytest.mark.parametrize(
+    ("seen", "hidden", "factor"),
+    [
+        (0.0, "-3.4e+38", 2.0),  # reaches -inf
+        (0.0, "-2e+30", 0.25),  # is no longer sure to hide
+        (0.0, "-inf", -1.0),
+        (0.0, "-inf", 0.0),
+        (0.0, "-1e+9", 0.5),
+        (1.0, "-inf", 0.5),
+    ],
+)
+def test_a_factor_after_a_mask_that_it_changes(seen, hidden, factor):
+    inputs = f"{BY_HEAD}, %c: bool[B, 1, 1, S]"
+    mask = (number("one", seen), number("low", hidden), "%m: f32[B, 1, 1, S] = where(%c, %one, %low)")
+    lines = (KT, PRODUCT, *mask, f"%t: {SCORES} = add(%s, %m)", number("f", factor), f"%u: {SCORES} = mul(%t, %f)")
+    check_pass(RecogniseAttention(), graph(inputs, *lines, *softmax_and_mix("u")), None, numeric=False)
+
+
+@pytest.mark.parametrize("later", ["add(%u, %n)", "where(%d, %u, %low)", "mul(%u, %f)"])
+def test_what_follows_a_factor_after_a_finite_mask_keeps_it(later):
+    """A query that sees no key goes by which of two masks hides less; and two factors may be too small together."""
+    inputs = f"{BY_HEAD}, %c: bool[B, 1, 1, S], %d: bool[T, S], %n: f32[T, S]"
+    mask = (ZERO, number("low", "-3.4e+38"), "%m: f32[B, 1, 1, S] = where(%c, %zero, %low)")
+    lines = (KT, PRODUCT, *mask, f"%t: {SCORES} = add(%s, %m)", number("f", 0.5), f"%u: {SCORES} = mul(%t, %f)")
+    lines += (f"%w: {SCORES} = {later}", *softmax_and_mix("w"))
+    check_pass(RecogniseAttention(), graph(inputs, *lines), None)
+
+
+def test_a_factor_after_two_masks_stays():
+    """Which of the keys that both hide is better, a query that sees none goes by."""
+    inputs = f"{BY_HEAD}, %c: bool[B, 1, 1, S], %d: bool[T, S]"
+    low = number("low", "-3.4e+38")
+    masks = (f"%t: {SCORES} = where(%c, %s, %low)", f"%w: {SCORES} = where(%d, %t, %low)")
+    lines = (KT, PRODUCT, low, *masks, number("f", 0.5), f"%u: {SCORES} = mul(%w, %f)")
+    check_pass(RecogniseAttention(), graph(inputs, *lines, *softmax_and_mix("u")), None)
+
+
 FIXED = "%q: f32[1, 2, 3, 4], %k: f32[1, 2, 3, 4], %v: f32[1, 2, 3, 4]"
 TRIANGLE = "[0.0, -3.4e+38, -3.4e+38, 0.0, 0.0, -3.4e+38, 0.0, 0.0, 0.0]"
 
