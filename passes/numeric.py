@@ -35,6 +35,7 @@ APPROXIMATE_ERROR = 2e-2
 """Relative error, by the largest value of an output, that an approximate pass may add."""
 
 _RUNS_BY_ELEMENT = 8
+_RUNS_OF_OVERFLOWS = 8
 _MANY = 64
 _LITTLE = 4096
 _RUNS_OF_SMALL = 6
@@ -227,7 +228,7 @@ def tolerance(expected: Array, dtype: DType, exactness: Exactness, terms: int, r
         return AMPLIFICATION * response
     finite = np.abs(expected[np.isfinite(expected)])
     scale = float(finite.max()) if finite.size else 0.0
-    rounding = _epsilon(dtype) * scale * ROUNDINGS * sqrt(terms) + AMPLIFICATION * response
+    rounding = (_epsilon(dtype) * scale + _least(dtype)) * ROUNDINGS * sqrt(terms) + AMPLIFICATION * response
     return rounding if exactness is Exactness.ROUNDING else rounding + APPROXIMATE_ERROR * scale
 
 
@@ -235,6 +236,13 @@ def _epsilon(dtype: DType) -> float:
     if dtype.kind is Kind.COMPLEX:
         return float(np.finfo(dtype.numpy).eps)
     return float(ml_dtypes.finfo(dtype.numpy).eps)  # type: ignore[no-untyped-call]
+
+
+def _least(dtype: DType) -> float:
+    """The smallest positive number, by which results near it are rounded."""
+    if dtype.kind is Kind.COMPLEX:
+        return float(np.finfo(dtype.numpy).smallest_subnormal)
+    return float(ml_dtypes.finfo(dtype.numpy).smallest_subnormal)  # type: ignore[no-untyped-call]
 
 
 def _wide(array: Array) -> Array:
@@ -326,7 +334,8 @@ def _responses(graph: Graph, inputs: Sequence[Any], expected: Sequence[Any]) -> 
     nudged = [_nudged_outputs(graph, inputs, seed) for seed in range(_RUNS_OF_SMALL if is_small else 1)]
     replaced = [_outputs(graph, inputs, partial(_replacing_step, np.random.default_rng(0)))]
     if any(map(_differs, expected, replaced[0])):
-        replaced += [_outputs(graph, inputs, partial(_replacing_step, np.random.default_rng(seed))) for seed in (1, 2)]
+        seeds = range(1, _RUNS_OF_OVERFLOWS)
+        replaced += [_outputs(graph, inputs, partial(_replacing_step, np.random.default_rng(seed))) for seed in seeds]
     found = tuple(
         _response(value, [run[index] for run in nudged], [run[index] for run in replaced])
         for index, value in enumerate(expected)
@@ -418,11 +427,13 @@ class _Nudge:
         return tuple(map(self.moved, results)) if _rounds(node) else results
 
     def moved(self, array: Any) -> Any:
-        """The largest number stays finite."""
+        """The largest number stays finite, and zero what it is."""
         if not _is_float(array):
             return array
-        step = self._random.choice(self._steps, array.shape) * _epsilon(DType.of(array.dtype))
-        moved = np.asarray(array.astype(np.float64) * (1.0 + step), dtype=array.dtype)  # with no axes it is a scalar
+        dtype, wide = DType.of(array.dtype), array.astype(np.float64)
+        rounding = np.where(wide == 0, 0.0, np.maximum(np.abs(wide) * _epsilon(dtype), _least(dtype)))
+        moved = wide + self._random.choice(self._steps, array.shape) * rounding
+        moved = np.asarray(moved, dtype=array.dtype)  # with no axes it is a scalar
         return np.where(np.isfinite(moved), moved, array)
 
 
@@ -442,11 +453,16 @@ def _tame_results(node: Node, operands: Sequence[Any], sizes: Sizes) -> tuple[An
 
 
 def _replaced(result: Any, tame: Any, random: np.random.Generator) -> Any:
-    """`result` with other numbers where neither it nor `tame` is finite."""
+    """`result` with other numbers, common and very large ones, where neither it nor `tame` is finite.
+
+    Common ones may vanish beside what they are added to, very large ones may win whatever they are.
+    """
     if _is_finite(result) or not _is_float(tame) or tame.shape != result.shape:
         return result
     shape: tuple[int, ...] = result.shape
-    other = np.asarray(random.choice((-1.0, 1.0), shape) * np.exp2(random.uniform(-3, 3, shape)), dtype=result.dtype)
+    largest = np.log2(float(ml_dtypes.finfo(result.dtype).max))  # type: ignore[no-untyped-call]
+    exponents = np.where(random.random(shape) < 0.5, random.uniform(-3, 3, shape), random.uniform(0.6, 0.9) * largest)
+    other = np.asarray(random.choice((-1.0, 1.0), shape) * np.exp2(exponents), dtype=result.dtype)
     return np.where(np.isfinite(result) | np.isfinite(tame), result, other)
 
 

@@ -390,3 +390,41 @@ def test_what_underflows_is_not_in_proportion_to_what_is_left() -> None:
     samples = Samples.drawn(graph(text.format(first=1e-20, second=1e-22)))
     assert samples.first_difference(graph(text.format(first=1e-4, second=1e-38)), ROUNDING) == ""
     assert samples.samples[0].responses[0].by_element is not None
+
+
+def test_subnormal_numbers_are_off_by_the_smallest_one() -> None:
+    text = """
+        graph @main(%x: f32[2]) {{
+          %a = constant() {{value = dense<f32[]: {first}>}}
+          %b = constant() {{value = dense<f32[]: {second}>}}
+          %u = mul(%x, %a)
+          %y = mul(%u, %b)
+          return %y
+        }}"""
+    samples = Samples.of(graph(text.format(first=0.89, second=1.7)), [[np.array([7e-45, 3e-45], np.float32)]])
+    other = graph(text.format(first=1.513, second=1.0))
+    assert samples.first_difference(other, EXACT)
+    assert samples.first_difference(other, ROUNDING) == ""
+    assert samples.first_difference(graph(text.format(first=1e4, second=1.0)), ROUNDING)
+
+
+def test_a_winner_by_overflow_is_none() -> None:
+    """One score is infinite on the way and wins over another, which is large itself where nothing overflows."""
+    text = """
+        graph @main(%x: f32[2]) {{
+          %a = constant() {{value = dense<f32[]: {first}>}}
+          %b = constant() {{value = dense<f32[]: {second}>}}
+          %k = constant() {{value = dense<f32[2, 2]: [100.0, 1e38, 1.0, -1e-45]>}}
+          %u = mul(%x, %a)
+          %v = matmul(%u, %k)
+          %w = mul(%v, %b)
+          %t = tanh(%w)
+          %n = constant() {{value = dense<f32[]: 90.0>}}
+          %s = mul(%t, %n)
+          %y = softmax(%s) {{axis = 0}}
+          return %y
+        }}"""
+    samples = Samples.of(graph(text.format(first=10.0, second=0.01)), [[np.array([1.0, 3e38], np.float32)]])
+    other = graph(text.format(first=0.1, second=1.0))
+    assert samples.first_difference(other, EXACT)
+    assert samples.first_difference(other, ROUNDING) == ""
