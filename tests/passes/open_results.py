@@ -5,7 +5,8 @@
   does not hide NaN that comes from NaN or inf among the scores.
 * A very negative number that `where` puts in place of a score is added to it in attention. It swallows only scores of
   a common size.
-* Where numbers come near the largest of their dtype, infinities may come about in another order of operations.
+* Where numbers come near the largest of their dtype, infinities may come about in another order of operations, and from
+  them NaN, or zeros: of what is divided by them, and of queries of attention that see no key any more.
 """
 
 import re
@@ -24,7 +25,7 @@ SWALLOWED = 1e13
 ROOM = 64.0
 """By how much the order of operations may change numbers on the way."""
 
-_IS_LOST = re.compile(r"^output .* is (nan|-?inf) instead of")
+_IS_LOST = re.compile(r"^output .* is (nan|-?inf|-?0\.0) instead of")
 
 
 def excused_by(graph: Graph, inputs: Sequence[Any]) -> Callable[[str], bool]:
