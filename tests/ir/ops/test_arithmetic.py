@@ -121,7 +121,8 @@ def test_integer_powers_wrap_around(data, sides, exponent):
     base = data.draw(drawn({DType.I32, DType.I64}))
     x, e = data.draw(arrays(base, sides[0])), data.draw(arrays(exponent, sides[1]))
     if exponent.is_float:
-        x, e = np.clip(x, 0, 20), np.where((e >= 0) & (e < 6), e, 2)
+        wide = e.astype(np.float64)  # some small floats warn when NaN is compared
+        x, e = np.clip(x, 0, 20), np.where((wide >= 0) & (wide < 6), e, 2)
         e = e.astype(exponent.numpy)
     (result,) = run("pow", x, e)
     left, right = np.broadcast_arrays(x, e)
