@@ -21,7 +21,7 @@ from .ir.target import CUDA, Target
 from .passes.fuse import Fuse
 from .passes.pipeline import Pipeline
 from .passes.planning.padding import mask_padding, padding_safety, real_size_input
-from .passes.planning.partition import CapturePolicy, cut_reason
+from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
 
 PolicyOf = Callable[[CaptureMode, Mapping[str, int]], CapturePolicy]
@@ -74,11 +74,8 @@ class CudaPlanner:
         return lambda sizes: plan(sizes, CaptureMode.NONE)
 
     def _prepare(self, policy: CapturePolicy, graph: Graph) -> None:
-        if not self.fuses:
-            return
-        otherwise = policy.otherwise
-        is_whole = otherwise is None or all(cut_reason(node, CUDA, policy) is None for node in graph.nodes)
-        fuse_for(graph, self.backend, policy.keep_outside if is_whole or otherwise is None else otherwise.keep_outside)
+        if self.fuses:
+            fuse_for(graph, self.backend, policy.keep_outside)
 
 
 def fuse_for(graph: Graph, backend: Backend, kept_outside: Collection[str] = ()) -> None:

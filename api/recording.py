@@ -23,12 +23,11 @@ from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
 from .selection import check_device, is_cuda
 
-_PIECEWISE = CapturePolicy(keep_outside=frozenset({"attention"}))
 _POLICIES = {
     CaptureMode.NONE: CapturePolicy(captures=False),
     CaptureMode.FULL: CapturePolicy(min_kernels=0),
-    CaptureMode.PIECEWISE: _PIECEWISE,
-    CaptureMode.FULL_AND_PIECEWISE: CapturePolicy(min_kernels=0, otherwise=_PIECEWISE),
+    CaptureMode.PIECEWISE: CapturePolicy(keep_outside=frozenset({"attention"})),
+    CaptureMode.FULL_AND_PIECEWISE: CapturePolicy(min_kernels=0),
 }
 
 
@@ -73,12 +72,7 @@ def capture_policy(options: ReplayOptions, mode: CaptureMode, sizes: Mapping[str
     policy = _POLICIES[mode]
     if options.keep_outside is None:
         return policy
-    return _keeping(policy, _outside(options.keep_outside, sizes))
-
-
-def _keeping(policy: CapturePolicy, outside: frozenset[str]) -> CapturePolicy:
-    otherwise = None if policy.otherwise is None else _keeping(policy.otherwise, outside)
-    return replace(policy, keep_outside=outside, otherwise=otherwise)
+    return replace(policy, keep_outside=_outside(options.keep_outside, sizes))
 
 
 def _outside(conditions: Mapping[str, SizeCondition], sizes: Mapping[str, int]) -> frozenset[str]:

@@ -4,9 +4,9 @@ from enum import Enum
 
 
 class CaptureMode(Enum):
-    """NONE records nothing; FULL whole graphs or nothing; PIECEWISE pieces between the steps that policy keeps outside.
+    """NONE records nothing; FULL whole graphs or nothing; PIECEWISE pieces, with attention outside by default.
 
-    FULL_AND_PIECEWISE records the whole graph where all of it can be captured, and pieces where not.
+    FULL_AND_PIECEWISE leaves outside only the nodes that cannot be captured: without one the graph is a single piece.
     """
 
     NONE = "none"

@@ -21,14 +21,13 @@ class CapturePolicy:
     """What is captured.
 
     `captures` False means nothing at all. Ops in `keep_outside` stay out, and pieces with fewer than `min_kernels`
-    nodes that do work are not worth a recording. `otherwise` is the policy for a graph that this one does not capture
-    whole.
+    nodes that do work are not worth a recording. With 0 a graph that is not cut is recorded even if none of its nodes
+    does work, and a piece of one that is cut if any does.
     """
 
     captures: bool = True
     keep_outside: frozenset[str] = field(default_factory=frozenset[str])
     min_kernels: int = 2
-    otherwise: "CapturePolicy | None" = None
 
 
 def cut_reason(
@@ -72,21 +71,26 @@ def partition(
 ) -> Partition:
     """Orders the nodes of a specialised graph into few pieces. Nodes within a piece keep their order."""
     reasons = {node: cut_reason(node, target, policy, captures) for node in graph.nodes}
-    if policy.otherwise is not None and any(reasons.values()):
-        return partition(graph, target, policy.otherwise, captures)
     turns = in_turns(graph, {node for node, reason in reasons.items() if reason is not None})
-    return Partition(tuple(node for turn in turns for node in turn), _segments(turns, reasons, policy))
+    return Partition(
+        tuple(node for turn in turns for node in turn), _segments(turns, reasons, _least_work(policy, reasons))
+    )
+
+
+def _least_work(policy: CapturePolicy, reasons: Mapping[Node, CutReason | None]) -> int:
+    """How many nodes that do work a recorded piece has: an empty one between cuts would only cost a launch."""
+    return max(policy.min_kernels, 1) if any(reasons.values()) else policy.min_kernels
 
 
 def _segments(
-    turns: Sequence[Sequence[Node]], reasons: Mapping[Node, CutReason | None], policy: CapturePolicy
+    turns: Sequence[Sequence[Node]], reasons: Mapping[Node, CutReason | None], least_work: int
 ) -> tuple[Segment, ...]:
     """One segment a turn; neighbours that run eagerly after all are joined."""
     segments: list[Segment] = []
     start = 0
     for turn in turns:
         stop = start + len(turn)
-        cuts = tuple(_cuts(turn, start, reasons, policy))
+        cuts = tuple(_cuts(turn, start, reasons, least_work))
         if cuts and segments and not segments[-1].is_captured:
             before = segments.pop()
             segments.append(Segment(before.start, stop, False, before.cuts + cuts))
@@ -96,12 +100,10 @@ def _segments(
     return tuple(segments)
 
 
-def _cuts(
-    turn: Sequence[Node], start: int, reasons: Mapping[Node, CutReason | None], policy: CapturePolicy
-) -> list[Cut]:
+def _cuts(turn: Sequence[Node], start: int, reasons: Mapping[Node, CutReason | None], least_work: int) -> list[Cut]:
     found = [(start + index, reasons[node]) for index, node in enumerate(turn)]
     cuts = [Cut(step, reason) for step, reason in found if reason is not None]
-    if cuts or sum(map(_does_work, turn)) >= policy.min_kernels:
+    if cuts or sum(map(_does_work, turn)) >= least_work:
         return cuts
     return [Cut(start + index, CutReason.TOO_SMALL) for index in range(len(turn))]
 

@@ -1,6 +1,13 @@
+from dataclasses import replace
+
 import capgraph
 import numpy as np
 import pytest
+from capgraph.capture_options import replay_options
+from capgraph.ir.parser import parse
+from capgraph.ir.target import HOST
+from capgraph.passes.planning.planner import make_plan
+from capgraph.recording import capture_policy
 
 from tests.api.models import affine
 
@@ -33,6 +40,36 @@ def test_a_program_that_records_nothing_counts_nothing() -> None:
 def test_a_dim_that_is_not_there_is_refused() -> None:
     with pytest.raises(capgraph.InputError, match="there is no symbolic dim 'nope'"):
         capgraph.optimize(affine(), executor="graph", dynamic={"nope": (1, 2)})
+
+
+BETWEEN = """
+    graph @main(%q: f32[1, 2, 8, 4], %k: f32[1, 2, 8, 4], %v: f32[1, 2, 8, 4], %w: f32[1, 2, 8, 4]) {
+      %a: f32[1, 2, 8, 4] = exp(%q)
+      %b: f32[1, 2, 8, 4] = attention(%a, %k, %v, _, _)
+      %c: f32[1, 2, 8, 4] = onnx.Foo(%b)
+      %d: f32[1, 2, 8, 4] = attention(%c, %k, %v, _, _)
+      %e: f32[1, 2, 8, 4] = add(%d, %w)
+      return %e
+    }"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "keep", "outside"),
+    [
+        ("full_and_piecewise", None, {"Foo"}),
+        ("full_and_piecewise", ["attention"], {"Foo", "attention"}),
+        ("piecewise", None, {"Foo", "attention"}),
+        ("piecewise", [], {"Foo"}),
+    ],
+)
+def test_what_one_node_forces_outside_moves_no_other(mode: str, keep: list[str] | None, outside: set[str]) -> None:
+    graph = parse(BETWEEN)
+    capture = {} if keep is None else {"keep_outside": keep}
+    options = replay_options(mode=mode, dynamic=None, buckets=None, strict=False, capture=capture)
+    policy = capture_policy(options, options.mode, {})
+    plan = make_plan(graph, {}, HOST, replace(policy, min_kernels=0))
+    cut = {plan.steps[cut.step].node.op.name.split(".")[-1] for segment in plan.segments for cut in segment.cuts}
+    assert cut == outside
 
 
 def test_a_condition_on_a_size_that_is_not_there_is_an_error_that_names_it() -> None:

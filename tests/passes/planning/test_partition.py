@@ -52,6 +52,21 @@ def test_small_pieces_are_joined_with_the_eager_ones_around_them() -> None:
     assert pieces(planned(CHAIN, policy=policy)) == ["TOO_SMALL/KEPT_OUTSIDE: a b c"]
 
 
+def test_without_a_least_number_every_piece_that_does_work_is_captured() -> None:
+    policy = CapturePolicy(keep_outside=frozenset({"sigmoid", "reshape"}), min_kernels=0)
+    assert pieces(planned(CHAIN, policy=policy)) == ["captured: a", "KEPT_OUTSIDE: b", "captured: c"]
+    plan = planned(
+        """
+        graph @main(%x: f32[4]) {
+          %k: f32[] = constant() {value = dense<f32[]: 2.0>}
+          %a: f32[4] = sigmoid(%x)
+          return %a, %k
+        }""",
+        policy=policy,
+    )
+    assert [segment.is_captured for segment in plan.segments] == [False]
+
+
 def test_views_and_constants_do_not_count_as_work() -> None:
     plan = planned(
         """
