@@ -28,8 +28,8 @@ class ReplayOptions:
     `inputs` are policies by input name ("" for all others). `copy_outputs=False` hands out static buffers, which the
     next call overwrites; `debug` then detects reading one too late. `strict` raises where a fallback would be taken.
     `warm_ups` eager runs precede each capture. `keep_outside` names ops that are not captured in the buckets for which
-    their condition holds, in any mode; None keeps attention outside in mode PIECEWISE, and nothing in other modes. `states` is a store
-    that holds states between calls.
+    their condition holds, in any mode; None keeps attention outside in mode PIECEWISE, and nothing in other modes.
+    `states` is a store that holds states between calls.
     """
 
     mode: CaptureMode = CaptureMode.FULL_AND_PIECEWISE
