@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ...ir.constant import Array, Constant, Residence
 from ...ir.errors import UnsupportedError
@@ -63,7 +64,7 @@ class SharedConstants:
         self._made: dict[Hashable, Constant] = {}
 
     def of(self, tensor: Any) -> Constant:
-        """The constant of a tensor. One without content (on the device "meta") fails when it is read."""
+        """The constant of a tensor. One without content (fake, or on the device "meta") fails when it is read."""
         key = _memory_key(tensor)
         found = self._made.get(key)
         if found is None:
@@ -71,14 +72,18 @@ class SharedConstants:
         return found
 
 
+def _has_content(tensor: Any) -> bool:
+    return tensor.device.type != "meta" and not isinstance(tensor, FakeTensor)
+
+
 def _memory_key(tensor: Any) -> Hashable:
-    if tensor.device.type == "meta" or tensor.layout is not torch.strided:
+    if not _has_content(tensor) or tensor.layout is not torch.strided:
         return id(tensor)
     return (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device, tensor.numel() == 0)
 
 
 def _constant(tensor: Any) -> Constant:
-    if tensor.device.type == "meta":
+    if not _has_content(tensor):
         return Constant.elsewhere(type_of(tensor), _no_content)
     if tensor.device.type != "cpu" and not is_brought(tensor):
         return Constant.elsewhere(type_of(tensor), lambda: array_of(tensor), _residence(tensor))
@@ -101,5 +106,5 @@ def _residence(tensor: Any) -> Residence | None:
 
 def _no_content() -> Array:
     raise UnsupportedError(
-        "a weight on the device 'meta' has no content", remedy="load the weights before the model runs"
+        "a weight that is fake or on the device 'meta' has no content", remedy="load the weights before the model runs"
     )

@@ -28,9 +28,25 @@ def _layer_norm(c: Call, x: Value, shape: Sequence[Dim], weight: Any, bias: Any,
 
 def _native_layer_norm(
     c: Call, x: Value, shape: Sequence[Dim], weight: Any, bias: Any, eps: float
-) -> tuple[Value, Value, Value]:
+) -> tuple[Value, ...]:
     mean, inverse = _moments(c, x, tuple(range(x.tensor.rank - len(shape), x.tensor.rank)), eps)
-    return _layer_norm(c, x, shape, weight, bias, eps), mean, inverse
+    return _layer_norm(c, x, shape, weight, bias, eps), *_saved(c, mean, inverse)
+
+
+def _saved(c: Call, *statistics: Value) -> list[Value]:
+    """Statistics, from result 1 on, as the device of the trace saves them.
+
+    In inference batch norm saves nothing on the CPU, [0], and the running statistics on CUDA. Small floats are saved in
+    f32 on CUDA, in the dtype of a weight on the CPU.
+    """
+    return [
+        _saved_statistic(c, result, statistic) for result, statistic in zip(c.results[1:], statistics, strict=False)
+    ]
+
+
+def _saved_statistic(c: Call, result: Any, statistic: Value) -> Value:
+    dtype, shape = dtype_of(result.dtype), c.sizes.dims(result.shape)
+    return c.full((0,), 0.0, dtype) if shape == (0,) else c.cast(statistic, dtype)
 
 
 def _moments(c: Call, x: Value, axes: tuple[int, ...], eps: float) -> tuple[Value, Value]:
@@ -39,7 +55,13 @@ def _moments(c: Call, x: Value, axes: tuple[int, ...], eps: float) -> tuple[Valu
     mean = c.op("reduce_mean", wide, axes=axes)
     gap = c.op("sub", wide, mean)
     variance = c.op("reduce_mean", c.op("mul", gap, gap), axes=axes)
-    return mean, c.op("rsqrt", c.op("add", variance, c.full_like(variance, float(eps))))
+    return mean, _inverse_deviation(c, variance, eps)
+
+
+def _inverse_deviation(c: Call, variance: Value, eps: float) -> Value:
+    """1 / sqrt(variance + eps), in f32 for small floats."""
+    wide = c.cast(variance, DType.F32) if variance.tensor.dtype.is_small_float else variance
+    return c.op("rsqrt", c.op("add", wide, c.full_like(wide, float(eps))))
 
 
 def _rms_norm(c: Call, x: Value, shape: Sequence[Dim], weight: Value | None, eps: float | None) -> Value:
@@ -98,9 +120,8 @@ def _batch_norm_by_running_statistics(
     variance: Value,
     _momentum: float,
     eps: float,
-) -> tuple[Value, Value, Value]:
-    nothing = c.full((0,), 0.0, dtype_of(c.results[1].dtype))
-    return _batch_norm(c, x, weight, bias, mean, variance, eps), nothing, nothing
+) -> tuple[Value | None, ...]:
+    return _batch_norm(c, x, weight, bias, mean, variance, eps), *_running_as_saved(c, mean, variance, eps)
 
 
 def _batch_norm_with_update(
@@ -125,7 +146,7 @@ def _batch_norm_with_update(
     saved_mean, saved_inverse = (c.reshape(each, (x.shape[1],)) for each in (found, inverse))
     news = [_moved(c, old, new, momentum) for old, new in ((mean, saved_mean), (variance, unbiased))]
     reserve = [c.full((0,), 0, DType.U8)] if len(c.results) == 6 else []
-    return [_affine(c, normal, weight, bias), saved_mean, saved_inverse, *reserve, *news]
+    return [_affine(c, normal, weight, bias), *_saved(c, saved_mean, saved_inverse), *reserve, *news]
 
 
 def _moved(c: Call, old: Value, new: Value, momentum: float) -> Value:
@@ -138,8 +159,14 @@ def _batch_norm_functional(
 ) -> list[Any]:
     if training:
         return _batch_norm_with_update(c, x, weight, bias, mean, variance, *rest)
-    nothing = c.full((0,), 0.0, dtype_of(c.results[1].dtype))
-    return [_batch_norm(c, x, weight, bias, mean, variance, rest[-1]), nothing, nothing, mean, variance]
+    normal = _batch_norm(c, x, weight, bias, mean, variance, rest[-1])
+    return [normal, *_running_as_saved(c, mean, variance, rest[-1]), mean, variance]
+
+
+def _running_as_saved(c: Call, mean: Value, variance: Value, eps: float) -> list[Value | None]:
+    if not c.wants(1) and not c.wants(2):
+        return [None, None]
+    return [*_saved(c, mean, _inverse_deviation(c, variance, eps))]
 
 
 def _group_norm(c: Call, x: Value, groups: int, weight: Any, bias: Any, eps: float, *_: Any) -> Value:
@@ -155,10 +182,10 @@ def _group_norm(c: Call, x: Value, groups: int, weight: Any, bias: Any, eps: flo
 
 def _native_group_norm(
     c: Call, x: Value, weight: Any, bias: Any, n: Dim, channels: Dim, size: Dim, groups: int, eps: float
-) -> tuple[Value, Value, Value]:
+) -> tuple[Value, ...]:
     grouped = c.reshape(x, (n, groups, channels // groups * size))
     mean, inverse = _moments(c, grouped, (2,), eps)
-    return _group_norm(c, x, groups, weight, bias, eps), c.squeeze(mean, 2), c.squeeze(inverse, 2)
+    return _group_norm(c, x, groups, weight, bias, eps), *_saved(c, c.squeeze(mean, 2), c.squeeze(inverse, 2))
 
 
 def _instance_norm(
