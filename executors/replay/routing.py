@@ -35,8 +35,7 @@ class Router:
         self._ranges = checked_ranges(options.dynamic, symbols)
         self._beyond = options.beyond
         self.buckets = make_buckets(self._ranges, options.buckets)
-        self._reports = padded.reports
-        self._safe = padded.safe
+        self._padded = padded
 
     @property
     def serves_all_dims(self) -> bool:
@@ -47,7 +46,7 @@ class Router:
         """The route of a call with these sizes."""
         reason = self._refusal(sizes)
         if not reason:
-            bucket = self.buckets.smallest_for(sizes, self._safe)
+            bucket = self.buckets.smallest_for(sizes, self._padded.safe_for(sizes.values()))
             if bucket is not None:
                 rows = volume([sizes[name] for name in bucket])
                 return Route(tuple(bucket.items()), "", rows, volume(list(bucket.values())) - rows)
@@ -68,11 +67,13 @@ class Router:
         return ""
 
     def _why_no_bucket(self, sizes: Mapping[str, int]) -> str:
-        unsafe = [name for name in self._reports if name not in self._safe]
+        reports = self._padded.reports
+        unsafe = [name for name in reports if name not in self._padded.safe_for(sizes.values())]
         if self.buckets.smallest_for(sizes, frozenset(self.buckets.names)) is None or not unsafe:
             return "no bucket is that large"
-        name = unsafe[0]
-        return f"no bucket has just that {name}, which is not padded: {self._reports[name].failure}"
+        report = reports[unsafe[0]]
+        reason = report.failure or f"that is proven from size {report.least} on only"
+        return f"no bucket has just that {unsafe[0]}, which is not padded: {reason}"
 
 
 def make_buckets(

@@ -1,6 +1,6 @@
 """What recorded programs ask of padding safety; the proofs themselves are an analysis of the planner."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -11,7 +11,8 @@ from ...ir.types import DType, TensorType, type_symbols
 class SafetyReport(Protocol):
     """Whether padding one dim leaves the real rows untouched: the proof, or the node where it fails and why.
 
-    `fills` are inputs whose padded part must hold a certain number; others may hold anything there.
+    `fills` are inputs whose padded part must hold a certain number; others may hold anything there. The proof holds for
+    calls all of whose sizes are at least `least`.
     """
 
     @property
@@ -26,6 +27,9 @@ class SafetyReport(Protocol):
     @property
     def fills(self) -> Mapping[str, Any]: ...
 
+    @property
+    def least(self) -> int: ...
+
 
 @dataclass(frozen=True)
 class _Unproven:
@@ -33,13 +37,26 @@ class _Unproven:
     proof: tuple[str, ...] = ()
     failure: str = "no analysis has proven that padding is safe"
     fills: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    least: int = 0
 
 
-def _unproven(_graph: Graph, _dim: str) -> SafetyReport:
-    return _Unproven()
+class Prove(Protocol):
+    """Judges one dim, for calls whose sizes are at least `least`."""
+
+    def __call__(self, graph: Graph, dim: str, /, *, least: int) -> SafetyReport: ...
 
 
-def _unrepaired(_graph: Graph, _dim: str) -> Graph | None:
+class Repair(Protocol):
+    """A graph in which one dim is safe by means of its real size, None where there is none."""
+
+    def __call__(self, graph: Graph, dim: str, /, *, least: int) -> Graph | None: ...
+
+
+def _unproven(_graph: Graph, _dim: str, /, *, least: int) -> SafetyReport:
+    return _Unproven(least=least)
+
+
+def _unrepaired(_graph: Graph, _dim: str, /, *, least: int) -> Graph | None:
     return None
 
 
@@ -64,8 +81,8 @@ class Analysis:
     `real_size` names the input of that graph which takes the real size.
     """
 
-    prove: Callable[[Graph, str], SafetyReport] = _unproven
-    mask: Callable[[Graph, str], Graph | None] = _unrepaired
+    prove: Prove = _unproven
+    mask: Repair = _unrepaired
     real_size: Callable[[Graph, str], str | None] = _no_input
 
 
@@ -87,6 +104,11 @@ class PaddedGraph:
         """The dims that may be padded."""
         return frozenset(name for name, report in self.reports.items() if report.is_safe)
 
+    def safe_for(self, sizes: Iterable[int]) -> frozenset[str]:
+        """The dims that may be padded in a call with these sizes."""
+        smallest = min(sizes, default=0)
+        return frozenset(name for name in self.safe if self.reports[name].least <= smallest)
+
     @property
     def fills(self) -> dict[str, Any]:
         """What the padded part of an input must hold, by name."""
@@ -100,22 +122,46 @@ class PaddedGraph:
         if not report.is_safe:
             return f"{name} is not padded: {report.failure}"
         how = "masked by its real size" if name in self.masked else "as it is"
-        return f"{name} may be padded {how}, proven at {len(report.proof)} nodes"
+        from_where = f" from size {report.least} on" if report.least else ""
+        return f"{name} may be padded {how}{from_where}, proven at {len(report.proof)} nodes"
 
 
-def padded_graph(graph: Graph, dims: Sequence[str], analysis: Analysis) -> PaddedGraph:
-    """`graph`, masked where that makes one of `dims` safe to pad."""
+def padded_graph(graph: Graph, dims: Sequence[str], analysis: Analysis, least: int = 0) -> PaddedGraph:
+    """`graph`, masked where that makes one of `dims` safe to pad, for calls whose sizes are at least `least`.
+
+    A dim that is not safe from size 0 on may be so from 1 on.
+    """
     masked: set[str] = set()
     unpaddable = {dim: _unpaddable_input(graph, dim) for dim in dims}
     for dim in dims:
-        if unpaddable[dim] or analysis.prove(graph, dim).is_safe:
+        if unpaddable[dim]:
             continue
-        repaired = analysis.mask(graph, dim)
-        if repaired is not None:
+        repaired = _repaired(graph, dim, analysis, least)
+        if repaired is not graph:
             graph = repaired
             masked.add(dim)
-    reports = {dim: analysis.prove(graph, dim) for dim in dims if not unpaddable[dim]}
+    reports = {dim: _judged(graph, dim, analysis, least) for dim in dims if not unpaddable[dim]}
     reports |= {dim: _Unproven(failure=why) for dim, why in unpaddable.items() if why}
     takers = {analysis.real_size(graph, dim): dim for dim in dims}
     real_sizes = tuple(takers[value.name] for value in graph.inputs if value.name in takers)
     return PaddedGraph(graph, reports, real_sizes, frozenset(masked))
+
+
+def _repaired(graph: Graph, dim: str, analysis: Analysis, least: int) -> Graph:
+    """`graph` where the dim is safe or cannot be made safe, else a masked copy; safe from the least size that is."""
+    for lowest in _lowest_sizes(least):
+        if analysis.prove(graph, dim, least=lowest).is_safe:
+            return graph
+        masked = analysis.mask(graph, dim, least=lowest)
+        if masked is not None:
+            return masked
+    return graph
+
+
+def _judged(graph: Graph, dim: str, analysis: Analysis, least: int) -> SafetyReport:
+    reports = [analysis.prove(graph, dim, least=lowest) for lowest in _lowest_sizes(least)]
+    return next((report for report in reports if report.is_safe), reports[-1])
+
+
+def _lowest_sizes(least: int) -> tuple[int, ...]:
+    return (0, 1) if least == 0 else (1,)

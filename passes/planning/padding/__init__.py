@@ -23,50 +23,53 @@ class SafetyReport:
 
     `proof` has a line for each node that the dim reaches, with the rule that holds there. `failure` says why and where
     the proof fails, empty when it does not. `fills` are the graph inputs, by name, whose padded part must hold this
-    number (an index that is in range); other inputs may hold anything there.
+    number (an index that is in range); other inputs may hold anything there. The proof holds for calls all of whose
+    sizes are at least `least`.
     """
 
     is_safe: bool
     proof: tuple[str, ...] = ()
     failure: str = ""
     fills: Mapping[str, Number] = field(default_factory=dict[str, Number])
+    least: int = 0
 
 
-def padding_safety(graph: Graph, symbol: str, largest: int | None = None) -> SafetyReport:
+def padding_safety(graph: Graph, symbol: str, largest: int | None = None, least: int = 0) -> SafetyReport:
     """Judges whether inputs may be padded with anything, NaN included, at the end of every axis that carries `symbol`.
 
     The graph is one before specialising; it is not changed. A caller that pads runs it at a larger `symbol`, fills
     inputs as `fills` says, gives the real size to the input that `real_size_input` names, if there is one, and cuts
     each output to its size at the real `symbol`. Padding several symbols at once is safe when each by itself is.
 
-    Every size of the inputs is taken to be at least 1, and the padded one at most `largest`: with that known, fewer
-    indices can be out of range.
+    Every size of the inputs is taken to be at least `least`, and the padded one at most `largest`: with that known,
+    fewer indices can be out of range. Without real elements some nodes fail, as `argmax` does, which no padded call
+    may hide: those are safe from 1 on only.
     """
-    outcome = walked(graph, symbol, largest)
+    outcome = walked(graph, symbol, largest, least)
     walk, failure = outcome.walk, outcome.failure
     if failure is None:
-        return SafetyReport(True, tuple(walk.proof), fills=walk.fills)
-    return SafetyReport(False, tuple(walk.proof), f"{failure.reason}, at {outcome.where}")
+        return SafetyReport(True, tuple(walk.proof), fills=walk.fills, least=least)
+    return SafetyReport(False, tuple(walk.proof), f"{failure.reason}, at {outcome.where}", least=least)
 
 
-def mask_padding(graph: Graph, symbol: str, largest: int | None = None) -> Graph | None:
+def mask_padding(graph: Graph, symbol: str, largest: int | None = None, least: int = 0) -> Graph | None:
     """A copy of `graph` for which `padding_safety` holds, None when masks cannot make it hold.
 
     The copy has one more input, i64[] and the last, for the real size of the dim (`real_size_input`), unless it needs
     no mask. Masks are selections by position; attention gets an operand that hides padded keys; a mean becomes a sum
     divided by the real size; padded rows of a state stay what they were.
     """
-    if padding_safety(graph, symbol, largest).is_safe:
+    if padding_safety(graph, symbol, largest, least).is_safe:
         return graph.clone()
     copy = graph.clone()
     surgeon = Surgeon(copy, symbol)
     for _ in range(1 + len(graph.states)):
-        outcome = walked(copy, symbol, largest, surgeon.repair)
+        outcome = walked(copy, symbol, largest, least, surgeon.repair)
         if not isinstance(outcome.failure, UnsafeState):
             break
         if not surgeon.keeps_state(outcome.walk, outcome.failure):
             return None
-    return copy if padding_safety(copy, symbol, largest).is_safe else None
+    return copy if padding_safety(copy, symbol, largest, least).is_safe else None
 
 
 def real_size_input(graph: Graph, symbol: str) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ....ir.dims import Dim, Ranges, Truth, compare, symbols
 from ....ir.graph import Graph, Node, Value
 from ....ir.types import TensorType
-from .sizes import narrowed
+from .sizes import is_below, narrowed
 
 if TYPE_CHECKING:
     from .repair import Surgeon
@@ -23,8 +23,20 @@ class Same:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """The elements of %`value` with index 0 along `axes`; `instead` of them where `extent` is 0 at the real sizes."""
+
+    value: str
+    axes: tuple[int, ...]
+    extent: Dim | None = None
+    instead: "Number | Start | None" = None
+
+
+@dataclass(frozen=True, slots=True)
 class First:
-    """The content of a tail whose elements are all those with index 0 along the axis."""
+    """The content of a tail that repeats the element with index 0 along the axis; `instead` where none is real."""
+
+    instead: Number | Start | None = None
 
 
 Fill = Number | Same | First | None
@@ -78,9 +90,10 @@ class Fact:
 
     `tails` has an entry for each axis. `number` is the value of every element where all are equal and known.
     `counts` says that elements are 0, 1, 2... along the only axis with a tail; `real_extent` that the value is a scalar
-    which holds this dim at the real sizes. `natural` elements are never negative, and none is above `most`. `source` is
-    the graph input that the elements are taken from unchanged (up to a cast). `columns` are facts of the elements with
-    index 0, 1... along the last axis, where they were put together from such.
+    which holds this dim at the real sizes, `some` that it is one that tells whether this dim is above 0. `natural` elements are never negative, and none is above `most`. `source` is
+    the graph input that the elements are taken from unchanged (up to a cast). `start` says which elements of another
+    value these are. `columns` are facts of the elements with index 0, 1... along the last axis, where they were put
+    together from such.
     """
 
     tails: Tails
@@ -90,6 +103,8 @@ class Fact:
     natural: bool = False
     most: Dim | None = None
     source: str = ""
+    some: Dim | None = None
+    start: Start | None = None
     columns: "tuple[Fact, ...]" = ()
 
     @property
@@ -101,7 +116,7 @@ class Fact:
         tails = tuple(
             tail.filled(fill) if i == axis and tail else _shared(tail, fill) for i, tail in enumerate(self.tails)
         )
-        return replace(self, tails=tails, number=None, counts=False, columns=(), source="")
+        return replace(self, tails=tails, number=None, counts=False, columns=(), source="", start=None)
 
 
 def _shared(tail: Tail | None, fill: Fill) -> Tail | None:
@@ -187,16 +202,28 @@ class Case:
             if fact is not None and fact.is_padded:
                 raise Unsafe(f"its operand {self.node.op.operand_at(operand).name} carries {self.symbol}")
 
+    def can_be_empty(self, dim: Dim) -> bool:
+        """Whether a dim may be 0 at the real sizes."""
+        return not is_below(0, narrowed(dim, self.ranges), self.ranges)
+
     def require_in_range(self, operand: int) -> None:
         """Sees to it that behind the real elements of an operand of indices or counts stands a valid one, 0."""
         fact = self.fact(operand)
         for axis, tail in enumerate(fact.tails):
-            if tail is None or tail.is_free or tail.number == 0 or tail.fill == First():
+            if tail is None or tail.number == 0 or self._repeats_valid(tail):
+                continue
+            if tail.is_free and not self.can_be_empty(tail.extent):
                 continue
             if fact.source:
                 self.fills[fact.source] = 0
                 continue
             raise Unsafe("padded indices can be out of range", [Mask(operand, axis, 0)])
+
+    def _repeats_valid(self, tail: Tail) -> bool:
+        """Whether a tail repeats a real element, or 0 where there is none."""
+        if not isinstance(tail.fill, First):
+            return False
+        return tail.fill.instead == 0 or not self.can_be_empty(tail.extent)
 
     def is_float(self, operand: int) -> bool:
         """Whether an operand can hold NaN and infinities."""

@@ -9,10 +9,10 @@ from ....ir.dims import Dim, Ranges, SymDim, symbol, symbols
 from ....ir.graph import Graph, Node, Value
 from ....ir.op import Trait
 from ....ir.types import TensorType, type_symbols
-from .facts import Case, Fact, Number, Rule, Same, Tail, Unsafe, plain
+from .facts import Case, Fact, First, Number, Rule, Same, Tail, Unsafe, plain
 from .rules import RULES
 from .rules.elementwise import elementwise
-from .sizes import grows, narrowed
+from .sizes import grows, is_below, narrowed
 
 REAL_SIZE = "real size of "
 """Metadata key, followed by a symbol: the input, a scalar i64, that holds the real size of a graph's padded dim."""
@@ -55,6 +55,10 @@ class Walk:
         if self.symbol not in symbols(dim - size):
             return Tail(dim)
         raise Unsafe(f"input %{value.name} has an axis of size {dim}")
+
+    def can_be_empty(self, dim: Dim) -> bool:
+        """Whether a dim may be 0 at the real sizes."""
+        return not is_below(0, narrowed(dim, self.ranges), self.ranges)
 
     def judge(self, node: Node) -> None:
         """Finds the facts of a node's results. Raises `Unsafe` when padding may change real elements."""
@@ -113,7 +117,7 @@ class Walk:
             except Unsafe as failure:
                 raise Unsafe(f"{failure.reason}, at {node!r} in its body") from failure
         self.proof += inner.proof
-        return tuple(inner.facts[value] for value in body.outputs)
+        return tuple(_outside(inner.facts[value]) for value in body.outputs)
 
     def check_outputs(self) -> None:
         """Raises `Unsafe` unless every output holds its real elements first, and states keep what is not written."""
@@ -129,6 +133,12 @@ class Walk:
         for axis, tail in enumerate(self.facts[new].tails):
             if tail is not None and not (new is old or tail.fill == Same(old.name)):
                 raise UnsafeState(f"padded rows along axis {axis} would be written into state %{old.name}", old, new)
+
+
+def _outside(fact: Fact) -> Fact:
+    """The fact of a body's result without what names values of the body."""
+    tails = (tail.filled(None) if tail and isinstance(tail.fill, Same | First) else tail for tail in fact.tails)
+    return replace(fact, tails=tuple(tails), start=None)
 
 
 class UnsafeState(Unsafe):
@@ -180,13 +190,15 @@ MOST_REPAIRS = 16
 Repair = Callable[[Walk, Node, Unsafe], None]
 
 
-def walked(graph: Graph, symbol: str, largest: int | None, repair: Repair | None = None) -> Outcome:
+def walked(
+    graph: Graph, symbol: str, largest: int | None, least: int = 0, repair: Repair | None = None
+) -> Outcome:
     """Walks through the whole graph, calling `repair` where the proof fails, which raises `Unsafe` if it cannot help.
 
-    Nodes that no output depends on are left out.
+    The sizes of inputs are at least `least`. Nodes that no output depends on are left out.
     """
-    ranges: dict[str, tuple[int, int | None]] = dict.fromkeys(input_symbols(graph), (1, None))
-    walk = Walk(graph, symbol, ranges | {symbol: (1, largest)}, {})
+    ranges: dict[str, tuple[int, int | None]] = dict.fromkeys(input_symbols(graph), (least, None))
+    walk = Walk(graph, symbol, ranges | {symbol: (least, largest)}, {})
     live = ancestors(graph.outputs)
     where = "its inputs"
     try:

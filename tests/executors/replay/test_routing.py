@@ -15,8 +15,9 @@ class Report:
 
     proof = ("rule at node",)
 
-    def __init__(self, is_safe: bool) -> None:
+    def __init__(self, is_safe: bool, least: int = 0) -> None:
         self.is_safe = is_safe
+        self.least = least
         self.fills: dict[str, Any] = {}
         self.failure = "" if is_safe else "it is summed over"
 
@@ -28,8 +29,21 @@ def graph() -> Graph:
 
 def router(*safe: str, **options: Any) -> Router:
     made = ReplayOptions(**{"dynamic": {"B": (1, 8), "T": (1, 64)}, "buckets": {"T": [16, 64]}, **options})
-    analysis = Analysis(prove=lambda _graph, dim: Report(dim in safe))
+    analysis = Analysis(prove=lambda _graph, dim, /, *, least: Report(dim in safe, least))
     return Router(padded_graph(graph(), list(made.dynamic), analysis), input_symbols(graph()), made)
+
+
+def test_what_is_safe_from_1_on_is_not_padded_at_size_0() -> None:
+    analysis = Analysis(prove=lambda _graph, _dim, /, *, least: Report(least == 1, least))
+    made = ReplayOptions(dynamic={"B": (0, 8), "T": (0, 64)}, buckets={"B": [0, 8], "T": [64]})
+    padded = padded_graph(graph(), ["B", "T"], analysis)
+    assert "from size 1 on" in padded.lines()[0]
+    routes = Router(padded, input_symbols(graph()), made)
+    assert dict(routes.route({"B": 1, "T": 20}).key or ()) == {"B": 8, "T": 64}
+    assert dict(routes.route({"B": 0, "T": 64}).key or ()) == {"B": 0, "T": 64}
+    refused = routes.route({"B": 0, "T": 20})
+    assert refused.key is None
+    assert "proven from size 1 on only" in refused.reason
 
 
 def test_a_call_goes_to_the_smallest_bucket_that_it_fits() -> None:

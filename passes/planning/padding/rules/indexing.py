@@ -5,14 +5,15 @@ Padded indices are filled so that they stay in range. A write at a padded index 
 
 from .....ir.dims import Dim
 from .....ir.ops.rules import normal_axis
-from ..facts import Case, Fact, First, Rules, Tail, Tails, Unsafe, is_equal, met
+from ..facts import Case, Fact, First, Rules, Start, Tail, Tails, Unsafe, is_equal, met
 from ..sizes import is_below
 
 
 def _require_readable(case: Case, first: int, count: int) -> None:
     """Sees to it that indices (operand 1) into `count` axes from `first` on may be read.
 
-    Those into axes that carry the dim must not count from their end, and padded ones must be in range.
+    Those into axes that carry the dim must not count from their end, and padded ones must be in range. A caller's own
+    are in range of the real elements; computed ones have to be known to be, since unpadded they would fail.
     """
     padded = [tail for tail in case.tails(0)[first : first + count] if tail is not None]
     indices = case.fact(1)
@@ -23,8 +24,13 @@ def _require_readable(case: Case, first: int, count: int) -> None:
     for tail, column in zip(case.tails(0)[first : first + count], columns, strict=True):
         if tail is not None and not column.natural:
             raise Unsafe(f"an index may count from the end of an axis that carries {case.symbol}")
-    if not all(_is_in_range(case, column, size) for column, size in zip(columns, sizes, strict=True)):
-        case.require_in_range(1)
+        if tail is not None and not column.source and not _is_in_range(case, column, tail.extent):
+            raise Unsafe(f"an index may lie in the padding of an axis that carries {case.symbol}, where it would fail")
+    if all(_is_in_range(case, column, size) for column, size in zip(columns, sizes, strict=True)):
+        return
+    if indices.is_padded and any(map(case.can_be_empty, sizes)):
+        raise Unsafe("padded indices are out of range of an axis that may be empty")
+    case.require_in_range(1)
 
 
 def _is_in_range(case: Case, indices: Fact, size: Dim) -> bool:
@@ -72,7 +78,7 @@ def _require_aligned(case: Case, axis: int) -> None:
 
 
 def gather_nd(case: Case) -> list[Fact]:
-    """Slices by index tuples."""
+    """Slices by index tuples; zeros alone take the start."""
     batch = case.node.attrs["batch_dims"]
     data, indices = case.tails(0), case.tails(1)
     if indices[-1] is not None:
@@ -81,7 +87,9 @@ def gather_nd(case: Case) -> list[Fact]:
     assert isinstance(depth, int)  # the type rule asks for it
     _require_readable(case, batch, depth)
     lead = tuple(_met(data[i], indices[i]) for i in range(batch))
-    return [Fact(_unfilled((*lead, *indices[batch:-1], *data[batch + depth :])))]
+    is_start = case.fact(1).number == 0 and len(indices) == 1
+    start = Start(case.value(0).name, tuple(range(depth))) if is_start else None
+    return [Fact(_unfilled((*lead, *indices[batch:-1], *data[batch + depth :])), start=start)]
 
 
 def one_hot(case: Case) -> list[Fact]:
@@ -132,14 +140,14 @@ def scatter_nd(case: Case) -> list[Fact]:
     if indices[-1] is not None:
         raise Unsafe(f"its index tuples carry {case.symbol}")
     for axis, pair in enumerate(zip(indices[:-1], updates, strict=False)):
-        _require_idle(case, axis, *pair)
+        _require_idle(case, axis, depth, *pair)
     _require_readable(case, 0, depth)
     trailing = zip(data[depth:], updates[len(indices) - 1 :], strict=True)
     return [Fact(_unfilled((*data[:depth], *(_met(*pair) for pair in trailing))))]
 
 
-def _require_idle(case: Case, axis: int, indices: Tail | None, updates: Tail | None) -> None:
-    """Padded rows of a scatter write the first row once more, where that changes nothing."""
+def _require_idle(case: Case, axis: int, depth: int, indices: Tail | None, updates: Tail | None) -> None:
+    """Padded rows of a scatter write the first row once more, and without one they write what the target holds."""
     if indices is None and updates is None:
         return
     reason = f"padded rows of {case.symbol} would be written over real ones"
@@ -147,8 +155,15 @@ def _require_idle(case: Case, axis: int, indices: Tail | None, updates: Tail | N
     if not is_idempotent or indices is None or updates is None or not indices.is_prefix:
         raise Unsafe(reason)
     met([indices, updates], "indices and updates")
-    if indices.fill != First() or updates.fill != First():
+    if not isinstance(indices.fill, First) or not isinstance(updates.fill, First):
         raise Unsafe(reason, replace=lambda surgeon, node: surgeon.repeat_first_row(node, axis))
+    if not case.can_be_empty(indices.extent):
+        return
+    start = Start(case.value(0).name, tuple(range(depth)))
+    if (indices.fill.instead, updates.fill.instead) != (0, start):
+        raise Unsafe(f"with no real rows of {case.symbol} padding would be written")
+    if any(map(case.can_be_empty, case.shape(0)[:depth])):
+        raise Unsafe("padded indices are out of range of an axis that may be empty")
 
 
 RULES: Rules = {

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from .....ir.dims import Dim, Truth, is_at_least
 from .....ir.ops.rules import normal_axes, normal_axis
-from ..facts import Case, Fact, Rules, Tail, Tails, Unsafe, free_tails, met
+from ..facts import Case, Fact, Rules, Start, Tail, Tails, Unsafe, free_tails, is_equal, met
 from ..reshaping import reshaped
 from .elementwise import aligned
 
@@ -13,7 +13,7 @@ def _moved(case: Case, tails: Tails) -> Fact:
     """The fact of a view of the first operand: what is known of every element stays true."""
     fact = case.fact(0)
     counts = fact.counts and sum(tail is not None for tail in tails) == 1
-    return replace(fact, tails=tails, counts=counts, columns=())
+    return replace(fact, tails=tails, counts=counts, columns=(), start=None)
 
 
 def reshape(case: Case) -> list[Fact]:
@@ -31,9 +31,9 @@ def transpose(case: Case) -> list[Fact]:
 
 
 def squeeze(case: Case) -> list[Fact]:
-    """Axes of size 1 go; one that was cut from the dim to size 1 holds a real element."""
+    """Axes of size 1 go; one that was cut from the dim to size 1 has no element where the dim has none."""
     gone = normal_axes(case.node.attrs["axes"], len(case.tails(0)))
-    if any(tail is not None and not tail.is_prefix for tail in (case.tails(0)[axis] for axis in gone)):
+    if any(case.tails(0)[axis] is not None for axis in gone):
         raise Unsafe("it removes an axis whose only element need not be real")
     return [_moved(case, tuple(tail for axis, tail in enumerate(case.tails(0)) if axis not in gone))]
 
@@ -52,6 +52,8 @@ def expand(case: Case) -> list[Fact]:
     entries = aligned(fact.tails, case.shape(0), len(dims))
     tails: list[Tail | None] = []
     for (tail, size), dim in zip(entries, dims, strict=True):
+        if tail is not None and not is_equal(size, dim):
+            raise Unsafe(f"an axis of size {size} is taken to be {dim}")
         if tail is not None or not case.mentions(dim):
             tails.append(tail)
         elif size == 1:
@@ -82,7 +84,9 @@ def slice_(case: Case) -> list[Fact]:
     taken = normal_axes(attrs["axes"], len(shape))
     for axis, start, step in zip(taken, attrs["starts"], attrs["steps"], strict=True):
         tails[axis] = _sliced(case, axis, start, step)
-    return [_moved(case, tuple(tails))]
+    is_start = (attrs["starts"], attrs["ends"], attrs["steps"]) == ((0,), (1,), (1,))
+    start_of = Start(case.value(0).name, tuple(taken)) if is_start else None
+    return [replace(_moved(case, tuple(tails)), start=start_of)]
 
 
 def _sliced(case: Case, axis: int, start: Dim, step: int) -> Tail | None:

@@ -112,7 +112,11 @@ def _require_fill(case: Case, axis: int, tail: Tail, fill: Number) -> None:
 
 
 def _softmax(case: Case, result_fill: Number) -> list[Fact]:
-    return neutral(case, _one_axis(case)[0], -math.inf, result_fill)
+    """The rest of a row is 0 beside real elements; over nothing but padding the result is no number."""
+    (axis,) = _one_axis(case)
+    tail = case.tails(0)[axis]
+    is_empty = tail is not None and case.can_be_empty(tail.extent)
+    return neutral(case, axis, -math.inf, None if is_empty else result_fill)
 
 
 def lp_norm(case: Case) -> list[Fact]:
@@ -201,6 +205,8 @@ def arg_extreme(case: Case, fill_of: Callable[[TensorType], Number]) -> list[Fac
     tail = case.tails(0)[axis]
     if tail is not None and (case.node.attrs["select_last"] or not tail.is_prefix or tail.inner != 1):
         raise Unsafe(f"padding moves the indices along axis {axis}")
+    if tail is not None and case.can_be_empty(tail.extent):
+        raise Unsafe(f"over 0 real elements of axis {axis} it fails, and over padding it does not")
     if tail is not None:
         _require_fill(case, axis, tail, fill_of(case.value(0).tensor))
     return [Fact(_kept(case, [axis]), natural=True)]

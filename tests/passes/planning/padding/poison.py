@@ -15,7 +15,14 @@ Sizes = Mapping[str, int]
 
 
 def leak(
-    original: Graph, safe: Graph, symbol: str, sizes: Sizes, padded: int, inputs: Sequence[Array], seed: int
+    original: Graph,
+    safe: Graph,
+    symbol: str,
+    sizes: Sizes,
+    padded: int,
+    inputs: Sequence[Array],
+    seed: int,
+    least: int = 0,
 ) -> str:
     """Which output of `safe` (the original, masked or not) differs from the original's; empty when none does.
 
@@ -24,7 +31,7 @@ def leak(
     """
     expected = evaluate_graph(original, inputs, sizes)
     larger = {**sizes, symbol: padded}
-    given = padded_inputs(safe, symbol, sizes, larger, inputs, seed)
+    given = padded_inputs(safe, symbol, sizes, larger, inputs, seed, least)
     results = evaluate_graph(safe, given, larger)
     found = [np.asarray(array) for array in results]
     for name, want, got in zip(original.output_names, expected, found, strict=True):
@@ -40,11 +47,11 @@ def leak(
 
 
 def padded_inputs(
-    graph: Graph, symbol: str, sizes: Sizes, larger: Sizes, inputs: Sequence[Array], seed: int
+    graph: Graph, symbol: str, sizes: Sizes, larger: Sizes, inputs: Sequence[Array], seed: int, least: int = 0
 ) -> list[Array]:
     """The inputs of a call at the `larger` sizes: real ones first, fills where the report asks, else garbage."""
     generator = np.random.default_rng(seed)
-    fills = padding_safety(graph, symbol, larger[symbol]).fills
+    fills = padding_safety(graph, symbol, larger[symbol], least).fills
     given: list[Array] = []
     for value, real in zip(graph.inputs, inputs, strict=False):
         assert isinstance(value.type, TensorType)

@@ -19,7 +19,7 @@ from capgraph.passes.planning.padding import mask_padding, padding_safety, real_
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.passes.planning.padding.poison import leak
+from tests.passes.planning.padding.poison import leak, padded_inputs
 from tests.strategies.graphs import graphs, inputs_for, random_graph, random_inputs
 from tests.strategies.sizes import admits
 
@@ -29,22 +29,33 @@ _CLEAN_UP = Pipeline(((EliminateDeadCode(),),))
 def _holds(graph: Graph, sizes: dict[str, int], arrays: list[Array], seed: int) -> str:
     """Sends garbage through `graph` for every symbol of which the analysis says that this is safe; what got through."""
     exact = [_rounded(array) for array in arrays]
-    try:
-        evaluate_graph(graph, exact, sizes)
-    except CapgraphError:
-        return ""  # not a call that works without padding
+    fails = _fails(graph, exact, sizes)
     for symbol in input_symbols(graph):
         padded = sizes[symbol] + 1 + seed % 4
-        if not sizes[symbol] or not admits(graph, {**sizes, symbol: padded}):
+        if not admits(graph, {**sizes, symbol: padded}):
             continue
-        is_safe = padding_safety(graph, symbol, padded).is_safe
-        safe = graph if is_safe else mask_padding(graph, symbol, padded)
-        if safe is None:
-            continue
-        verify(safe)
-        found = leak(graph, safe, symbol, sizes, padded, exact, seed)
-        if found:
-            return f"{symbol} from {sizes[symbol]} to {padded}: {found}"
+        for least in range(min(1, *sizes.values()) + 1 if sizes else 0):
+            is_safe = padding_safety(graph, symbol, padded, least).is_safe
+            safe = graph if is_safe else mask_padding(graph, symbol, padded, least)
+            if safe is None:
+                continue
+            verify(safe)
+            if fails:
+                given = padded_inputs(safe, symbol, sizes, {**sizes, symbol: padded}, exact, seed, least)
+                found = "" if _fails(safe, given, {**sizes, symbol: padded}) else f"padding hides {fails}"
+            else:
+                found = leak(graph, safe, symbol, sizes, padded, exact, seed, least)
+            if found:
+                return f"{symbol} from {sizes[symbol]} to {padded}, proven from {least} on: {found}"
+    return ""
+
+
+def _fails(graph: Graph, arrays: list[Array], sizes: dict[str, int]) -> str:
+    """Why a call fails; empty when it does not."""
+    try:
+        evaluate_graph(graph, arrays, sizes)
+    except CapgraphError as error:
+        return str(error)
     return ""
 
 

@@ -1,3 +1,7 @@
+import numpy as np
+import pytest
+from capgraph.ir.evaluate import evaluate_graph
+
 from tests.passes.planning.padding.judging import maskable, safe, unsafe
 
 
@@ -56,12 +60,15 @@ def test_an_index_into_the_dim_may_not_count_from_its_end() -> None:
         }""",
         "an index may count from the end",
     )
-    safe("""
+    safe(
+        """
         graph @main(%x: f32[S, 4]) {
           %i: i64[1] = constant() {value = dense<i64[1]: [0]>}
           %a: f32[1, 4] = gather(%x, %i)
           return %a
-        }""")
+        }""",
+        least=1,
+    )
     unsafe(
         """
         graph @main(%x: f32[S, 4]) {
@@ -121,6 +128,56 @@ def test_padded_rows_of_a_scatter_write_its_first_row_again() -> None:
           return %a -> %c
         }""",
         "padded rows of S would be written",
+    )
+
+
+@pytest.mark.parametrize("reduction", ["none", "min", "max"])
+def test_a_scatter_of_no_rows_writes_nothing(reduction: str) -> None:
+    masked = maskable(
+        f"""
+        graph @main(%c: f32[9, 4], %i: i64[S, 1], %u: f32[S, 4]) {{
+          %a: f32[9, 4] = scatter_nd(%c, %i, %u) {{reduction = "{reduction}"}}
+          return %a
+        }}""",
+        "padded rows of S would be written",
+    )
+    target = np.arange(36, dtype=np.float32).reshape(9, 4)
+    given = [target, np.full((8, 1), 99), np.full((8, 4), np.nan, np.float32), np.array(0)]
+    np.testing.assert_array_equal(evaluate_graph(masked, given)[0], target)
+
+
+def test_a_scatter_of_no_rows_needs_a_row_of_the_target() -> None:
+    maskable(
+        """
+        graph @main(%c: f32[B, 4], %i: i64[S, 1], %u: f32[S, 4]) {
+          %a: f32[B, 4] = scatter_nd(%c, %i, %u)
+          return %a
+        }""",
+        "padded rows of S would be written",
+        least=1,
+    )
+
+
+def test_an_index_may_not_lie_in_the_padding() -> None:
+    unsafe(
+        """
+        graph @main(%x: f32[S, 4], %i: u8[3]) {
+          %two: u8[] = constant() {value = dense<u8[]: 2>}
+          %twice: u8[3] = mul(%i, %two)
+          %j: i64[3] = cast(%twice) {to = i64}
+          %a: f32[3, 4] = gather(%x, %j)
+          return %a
+        }""",
+        "an index may lie in the padding",
+    )
+    unsafe(
+        """
+        graph @main(%x: f32[S, 4]) {
+          %i: i64[1] = constant() {value = dense<i64[1]: [2]>}
+          %a: f32[1, 4] = gather(%x, %i)
+          return %a
+        }""",
+        "an index may lie in the padding",
     )
 
 

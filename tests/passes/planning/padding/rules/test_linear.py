@@ -1,3 +1,8 @@
+from textwrap import dedent
+
+from capgraph.ir.parser import parse
+from capgraph.passes.planning.padding import mask_padding
+
 import pytest
 
 from tests.passes.planning.padding.judging import maskable, safe, unsafe
@@ -42,18 +47,20 @@ def test_integers_are_masked_in_one_operand() -> None:
 
 
 def test_softmax_leaves_zeros_so_that_only_values_are_masked() -> None:
-    masked = maskable(
-        """
+    text = """
         graph @main(%q: f32[B, T, 4], %k: f32[B, S, 4], %v: f32[B, S, 4]) {
           %kt: f32[B, 4, S] = transpose(%k) {perm = [0, 2, 1]}
           %s: f32[B, T, S] = matmul(%q, %kt)
           %p: f32[B, T, S] = softmax(%s)
           %o: f32[B, T, 4] = matmul(%p, %v)
           return %o
-        }""",
-        "what stands behind the real elements of axis 2 counts",
-    )
-    assert sum(node.op.name == "where" for node in masked.nodes) == 2
+        }"""
+    reason = "what stands behind the real elements of axis 2 counts"
+    masked = maskable(text, reason)
+    assert sum(node.op.name == "where" for node in masked.nodes) == 3  # over no keys it leaves NaN
+    from_one = mask_padding(parse(dedent(text)), "S", largest=8, least=1)
+    assert from_one is not None
+    assert sum(node.op.name == "where" for node in from_one.nodes) == 2
 
 
 def test_a_diagonal_is_unsafe() -> None:

@@ -92,6 +92,19 @@ def test_a_reduction_over_the_dim_is_masked(kind: str) -> None:
     )
 
 
+@pytest.mark.parametrize("op", ["argmax", "argmin"])
+def test_the_index_of_no_element_fails_as_it_does_unpadded(op: str) -> None:
+    maskable(
+        f"""
+        graph @main(%x: f32[S, 4]) {{
+          %a: i64[4] = {op}(%x) {{axis = 0, keep_dims = false}}
+          return %a
+        }}""",
+        "what stands behind the real elements of axis 0 counts",
+        least=1,
+    )
+
+
 @pytest.mark.parametrize("kind", ["max", "min", "sum"])
 def test_integers_have_neutral_elements_of_their_own(kind: str) -> None:
     maskable(
@@ -139,6 +152,7 @@ def test_the_first_extreme_element_is_real() -> None:
           return %a
         }""",
         "what stands behind the real elements of axis 0 counts",
+        least=1,
     )
     unsafe(
         """
