@@ -91,13 +91,14 @@ class PaddedGraph:
     """A graph made ready for padding: `reports` on each dim, and how each was made safe.
 
     `real_sizes` are the further inputs behind those of the original, in order: the dims whose real size they take.
-    `masked` are the dims that needed one or other repair.
+    `masked` are the dims that needed one or other repair. The sizes of calls are at least `least`.
     """
 
     graph: Graph
     reports: Mapping[str, SafetyReport]
     real_sizes: tuple[str, ...]
     masked: frozenset[str]
+    least: int = 0
 
     @property
     def safe(self) -> frozenset[str]:
@@ -122,7 +123,7 @@ class PaddedGraph:
         if not report.is_safe:
             return f"{name} is not padded: {report.failure}"
         how = "masked by its real size" if name in self.masked else "as it is"
-        from_where = f" from size {report.least} on" if report.least else ""
+        from_where = f" from size {report.least} on" if report.least > self.least else ""
         return f"{name} may be padded {how}{from_where}, proven at {len(report.proof)} nodes"
 
 
@@ -144,7 +145,7 @@ def padded_graph(graph: Graph, dims: Sequence[str], analysis: Analysis, least: i
     reports |= {dim: _Unproven(failure=why) for dim, why in unpaddable.items() if why}
     takers = {analysis.real_size(graph, dim): dim for dim in dims}
     real_sizes = tuple(takers[value.name] for value in graph.inputs if value.name in takers)
-    return PaddedGraph(graph, reports, real_sizes, frozenset(masked))
+    return PaddedGraph(graph, reports, real_sizes, frozenset(masked), least)
 
 
 def _repaired(graph: Graph, dim: str, analysis: Analysis, least: int) -> Graph:

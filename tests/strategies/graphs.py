@@ -119,6 +119,14 @@ def random_inputs(graph: Graph, seed: int) -> tuple[Sizes, list[Array]]:
     return draw_inputs(RandomChooser(seed), graph)
 
 
+def random_arrays(graph: Graph, sizes: Sizes, seed: int) -> list[Array] | None:
+    """Arrays number `seed` for inputs of these sizes; None where the graph does not admit them."""
+    if not (all(admits_input(value, sizes) for value in graph.inputs) and admits(graph, sizes)):
+        return None
+    choose = RandomChooser(seed)
+    return [_draw_input(choose, graph, value, sizes) for value in graph.inputs]
+
+
 def subjects(ops: Sequence[str] | None = None) -> Iterator[Subject]:
     """Every op with every dtype that its signature admits for each operand."""
     for name in ops or OPS:

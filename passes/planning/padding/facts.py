@@ -90,10 +90,10 @@ class Fact:
 
     `tails` has an entry for each axis. `number` is the value of every element where all are equal and known.
     `counts` says that elements are 0, 1, 2... along the only axis with a tail; `real_extent` that the value is a scalar
-    which holds this dim at the real sizes, `some` that it is one that tells whether this dim is above 0. `natural` elements are never negative, and none is above `most`. `source` is
-    the graph input that the elements are taken from unchanged (up to a cast). `start` says which elements of another
-    value these are. `columns` are facts of the elements with index 0, 1... along the last axis, where they were put
-    together from such.
+    which holds this dim at the real sizes, `some` that it is one that tells whether this dim is above 0. `natural`
+    elements are never negative, and none is above `most`. `source` is the graph input that the elements are taken from
+    unchanged (up to a cast). `start` says which elements of another value these are. `columns` are facts of the
+    elements with index 0, 1... along the last axis, where they were put together from such.
     """
 
     tails: Tails

@@ -110,7 +110,9 @@ class Surgeon:
         assert tail is not None  # the rule asks for this only where both carry the dim
         instead: dict[int, Value] = {}
         if self.walk.can_be_empty(tail.extent):
-            zeros = self._op("constant", value=Constant(np.zeros(int(indices.shape[-1]), np.int64)))
+            depth = indices.shape[-1]
+            assert isinstance(depth, int)  # the type rule asks for it
+            zeros = self._op("constant", value=Constant(np.zeros(depth, np.int64)))
             instead = {1: self._number(0, indices.tensor.dtype), 2: self._op("gather_nd", target, zeros)}
         for operand in (1, 2):
             value = _operand(node, operand)

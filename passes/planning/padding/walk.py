@@ -190,9 +190,7 @@ MOST_REPAIRS = 16
 Repair = Callable[[Walk, Node, Unsafe], None]
 
 
-def walked(
-    graph: Graph, symbol: str, largest: int | None, least: int = 0, repair: Repair | None = None
-) -> Outcome:
+def walked(graph: Graph, symbol: str, largest: int | None, least: int = 0, repair: Repair | None = None) -> Outcome:
     """Walks through the whole graph, calling `repair` where the proof fails, which raises `Unsafe` if it cannot help.
 
     The sizes of inputs are at least `least`. Nodes that no output depends on are left out.

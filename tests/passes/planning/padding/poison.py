@@ -4,12 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from capgraph.ir.analysis import input_symbols
 from capgraph.ir.constant import Array
 from capgraph.ir.dims import evaluate
+from capgraph.ir.errors import CapgraphError
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph
 from capgraph.ir.types import TensorType
-from capgraph.passes.planning.padding import padding_safety, real_size_input
+from capgraph.ir.verify import verify
+from capgraph.passes.planning.padding import mask_padding, padding_safety, real_size_input
+
+from tests.strategies.sizes import admits
 
 Sizes = Mapping[str, int]
 
@@ -44,6 +49,47 @@ def leak(
         if not is_close(old[outside], new[outside]):
             return f"state {original.inputs[state.input].name} was written behind its real elements"
     return ""
+
+
+def leaks(graph: Graph, sizes: dict[str, int], arrays: list[Array], seed: int) -> str:
+    """Sends garbage through `graph` for every symbol of which the analysis says that this is safe; what got through."""
+    exact = [rounded(array) for array in arrays]
+    fails = _fails(graph, exact, sizes)
+    for symbol in input_symbols(graph):
+        padded = sizes[symbol] + 1 + seed % 4
+        if not admits(graph, {**sizes, symbol: padded}):
+            continue
+        for least in range(min(1, *sizes.values()) + 1 if sizes else 0):
+            is_safe = padding_safety(graph, symbol, padded, least).is_safe
+            safe = graph if is_safe else mask_padding(graph, symbol, padded, least)
+            if safe is None:
+                continue
+            verify(safe)
+            if fails:
+                given = padded_inputs(safe, symbol, sizes, {**sizes, symbol: padded}, exact, seed, least)
+                found = "" if _fails(safe, given, {**sizes, symbol: padded}) else f"padding hides {fails}"
+            else:
+                found = leak(graph, safe, symbol, sizes, padded, exact, seed, least)
+            if found:
+                return f"{symbol} from {sizes[symbol]} to {padded}, proven from {least} on: {found}"
+    return ""
+
+
+def _fails(graph: Graph, arrays: list[Array], sizes: dict[str, int]) -> str:
+    """Why a call fails; empty when it does not."""
+    try:
+        evaluate_graph(graph, arrays, sizes)
+    except CapgraphError as error:
+        return str(error)
+    return ""
+
+
+def rounded(array: Array) -> Array:
+    """Small whole numbers, whose sums do not depend on their order."""
+    if array.dtype.kind in "biucO" or not array.size:
+        return array
+    with np.errstate(all="ignore"):
+        return np.asarray(np.clip(np.nan_to_num(np.rint(array.astype(np.float64))), -8, 8).astype(array.dtype))
 
 
 def padded_inputs(

@@ -1,9 +1,8 @@
 from textwrap import dedent
 
+import pytest
 from capgraph.ir.parser import parse
 from capgraph.passes.planning.padding import mask_padding
-
-import pytest
 
 from tests.passes.planning.padding.judging import maskable, safe, unsafe
 

@@ -1,0 +1,154 @@
+"""Fuzzing of padding: random graphs at sizes from 0, padded and exact, as the meaning of ops and as recorded programs.
+
+    python -m tests.fuzz_padding [--on meaning|host|cuda] [--graphs N] [--seed N] [--processes N] [--minutes N]
+
+`meaning` sends garbage through every graph of which the analysis says that a dim may be padded; `host` and `cuda` serve
+calls of sizes between buckets and compare them with eager execution. A call that fails exactly must fail padded too.
+What differs is printed with its seed; the exit status is 1 when anything did.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import Any
+
+import capgraph
+from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.replay.routing import input_symbols
+from capgraph.ir.constant import Array
+from capgraph.ir.errors import CapgraphError
+from capgraph.ir.graph import Graph
+from capgraph.ir.op import Trait
+from capgraph.passes.eliminate_dead_code import EliminateDeadCode
+from capgraph.passes.exactness import Exactness
+from capgraph.passes.numeric import difference
+from capgraph.passes.pipeline import Pipeline
+
+from tests.passes.planning.padding.poison import leaks
+from tests.strategies.graphs import random_arrays, random_graph, random_inputs
+
+LARGEST = 8
+TERMS = {"host": 512, "cuda": 2048}
+"""Roundings that results may differ by: sums in another order, functions of a GPU that are a few roundings off."""
+DRAWN_CALLS = 4
+CHUNK = 25
+_CLEAN_UP = Pipeline(((EliminateDeadCode(),),))
+
+Sizes = dict[str, int]
+
+
+def calls(graph: Graph, seed: int) -> Iterator[tuple[Sizes, list[Array]]]:
+    """Inputs of drawn sizes, and of each with one dim empty, twice each: the first of a bucket runs eagerly."""
+    for call in range(DRAWN_CALLS):
+        sizes, arrays = random_inputs(graph, 1000 * call + seed)
+        yield sizes, arrays
+        for name in sizes:
+            emptied = {**sizes, name: 0}
+            arrays_of_none = random_arrays(graph, emptied, seed) if sizes[name] else None
+            if arrays_of_none is not None:
+                yield emptied, arrays_of_none
+
+
+def broken_meaning(graph: Graph, seed: int, tally: Counter[str]) -> Iterator[str]:
+    """What garbage behind the real elements reaches."""
+    _CLEAN_UP.run(graph)
+    for sizes, arrays in calls(graph, seed):
+        tally["calls"] += 1
+        tally["empty calls"] += 0 in sizes.values()
+        found = leaks(graph, sizes, arrays, seed)
+        if found:
+            yield found
+
+
+def broken_program(graph: Graph, seed: int, tally: Counter[str], *, device: str) -> Iterator[str]:
+    """Where a recorded program and eager execution differ."""
+    dynamic = dict.fromkeys(input_symbols(graph), (0, LARGEST))
+    buckets = dict.fromkeys(dynamic, (4, LARGEST))
+    program = capgraph.optimize(graph, executor="graph", device=device, dynamic=dynamic, buckets=buckets, tune=False)
+    oracle = EagerExecutor().compile(graph)
+    for sizes, arrays in calls(graph, seed):
+        inputs = {value.name: array for value, array in zip(graph.inputs, arrays, strict=True)}
+        tally["calls"] += 1
+        padded = program.stats().counters.padded_calls
+        yield from (f"at {sizes}: {found}" for found in _differences(program, oracle, inputs, TERMS[device]))
+        padded = program.stats().counters.padded_calls - padded
+        tally["padded calls"] += padded
+        tally["padded empty calls"] += padded and 0 in sizes.values()
+    stats = program.stats()
+    yield from stats.refused
+    yield from (str(bucket.refusals) for bucket in stats.buckets if bucket.refusals)
+    program.close()
+
+
+def _differences(program: Any, oracle: Any, inputs: dict[str, Any], terms: int) -> Iterator[str]:
+    try:
+        expected = oracle.run(inputs)
+    except CapgraphError as error:
+        try:
+            program.run(inputs)
+        except CapgraphError:
+            return
+        yield f"it does not fail: {error}"
+        return
+    for name, given in program.run(inputs).items():
+        problem = difference(expected[name], given, Exactness.ROUNDING, terms)
+        if problem:
+            yield f"output {name} {problem}"
+
+
+def tried(first: int, *, on: str, nodes: int) -> tuple[Counter[str], list[str]]:
+    """The graphs from seed `first` on, `CHUNK` of them: what was done, and what differed."""
+    tally: Counter[str] = Counter()
+    problems: list[str] = []
+    for seed in range(first, first + CHUNK):
+        graph = random_graph(seed, max_nodes=nodes)
+        if any(node.op.has(Trait.IMPURE) for node in graph.nodes):
+            tally["random ones left out"] += 1
+            continue
+        tally["graphs"] += 1
+        try:
+            found = broken_meaning(graph, seed, tally) if on == "meaning" else None
+            problems += [f"seed {seed}: {each}" for each in found or broken_program(graph, seed, tally, device=on)]
+        except CapgraphError as error:
+            problems.append(f"seed {seed}: {error}")
+    return tally, problems
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = _arguments().parse_args(argv)
+    end = None if options.minutes is None else time.monotonic() + 60 * options.minutes
+    work = partial(tried, on=options.on, nodes=options.nodes)
+    tally: Counter[str] = Counter()
+    problems: list[str] = []
+    firsts = range(options.seed, options.seed + options.graphs, CHUNK)
+    with ProcessPoolExecutor(options.processes) as pool:
+        rounds = pool.map(work, firsts) if options.processes > 1 else map(work, firsts)
+        for first, (done, found) in zip(firsts, rounds, strict=True):
+            tally += done
+            problems += found
+            print("\n".join(found), end="\n" if found else "", flush=True)
+            if end is not None and time.monotonic() > end:
+                print(f"stopped after seed {first + CHUNK - 1}")
+                pool.shutdown(cancel_futures=True)
+                break
+    print(f"on {options.on}: {dict(tally)}, {len(problems)} differences")
+    return 1 if problems else 0
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Fuzzing of padding.")
+    parser.add_argument("--on", choices=("meaning", "host", "cuda"), default="meaning")
+    parser.add_argument("--graphs", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--nodes", type=int, default=8, help="the most nodes of a graph")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--minutes", type=float, help="stop after this time (default: when all graphs are done)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
