@@ -1,0 +1,268 @@
+"""Cases of `op_table`: products, convolutions, attention, cells, boxes."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from .op_cases import Build, row
+
+
+def _one_by_one(rank: int) -> dict[str, Any]:
+    return {"strides": (1,) * rank, "pads": (0,) * 2 * rank, "dilations": (1,) * rank}
+
+
+def _conv(
+    theirs: Build, *sizes: str, stride: int = 1, pad: int = 0, groups: int = 1, label: str, dtypes: str = "f16 f32"
+) -> Any:
+    rank = len(sizes[0].split()[0].split("x")) - 2
+    attrs = {"strides": (stride,) * rank, "pads": (pad,) * 2 * rank, "dilations": (1,) * rank, "groups": groups}
+    return row(
+        "conv",
+        lambda *v: theirs(*v, stride=stride, padding=pad, groups=groups),
+        *sizes,
+        dtypes=dtypes,
+        label=label,
+        tolerance=3.0,
+        **attrs,
+    )
+
+
+def _transposed(theirs: Build, *sizes: str, stride: int, pad: int, label: str) -> Any:
+    rank = len(sizes[0].split()[0].split("x")) - 2
+    attrs = {
+        "strides": (stride,) * rank,
+        "pads": (pad,) * 2 * rank,
+        "dilations": (1,) * rank,
+        "output_padding": (0,) * rank,
+    }
+    return row(
+        "conv_transpose", lambda *v: theirs(*v, stride=stride, padding=pad), *sizes, label=label, tolerance=3.0, **attrs
+    )
+
+
+PRODUCTS = (
+    row(
+        "matmul",
+        torch.matmul,
+        "4096x4096 =4096x4096",
+        "1x2048 =2048x2048",
+        "128x768 =768x768",
+        "1024x1024 =1024x4096",
+        dtypes="f16 bf16 f32",
+        tolerance=3.0,
+    ),
+    row(
+        "matmul",
+        torch.matmul,
+        "96x512x64 96x64x512",
+        "96x512x512 96x512x64",
+        "12x128x64 12x64x128",
+        label="bmm",
+        tolerance=3.0,
+    ),
+    row(
+        "gemm",
+        F.linear,
+        "128x768 =3072x768 =3072",
+        "16x2048 =2048x2048 =2048",
+        trans_b=True,
+        tolerance=3.0,
+    ),
+    row(
+        "einsum",
+        lambda a, b: torch.einsum("bhqd,bhkd->bhqk", a, b),
+        "8x12x512x64 8x12x512x64",
+        equation="bhqd,bhkd->bhqk",
+        tolerance=3.0,
+    ),
+    row(
+        "einsum",
+        lambda a, b: torch.einsum("bij,bjk->bik", a, b),
+        "64x256x256 64x256x256",
+        label="einsum-batched",
+        equation="bij,bjk->bik",
+        tolerance=3.0,
+    ),
+    row("matmul_integer", torch._int_mm, "i8:1024x1024<100 =i8:1024x1024<100", dtypes="i8"),
+    row("det", torch.linalg.det, "64x32x32", dtypes="f32", tolerance=10.0),
+)
+
+CONVOLUTIONS = (
+    _conv(F.conv2d, "1x64x56x56 =64x64x3x3 =64", "32x256x28x28 =256x256x3x3 =256", pad=1, label="conv 3x3"),
+    _conv(F.conv2d, "1x256x56x56 =64x256x1x1 =64", "32x256x56x56 =64x256x1x1 =64", label="conv 1x1"),
+    _conv(F.conv2d, "8x3x224x224 =64x3x7x7 =64", stride=2, pad=3, label="conv stem"),
+    _conv(F.conv2d, "8x3x224x224 =768x3x16x16 =768", stride=16, label="conv patch"),
+    _conv(F.conv1d, "4x512x1500 =512x512x3 =512", "1x80x3000 =384x80x3 =384", pad=1, label="conv1d"),
+    _conv(F.conv3d, "1x64x16x56x56 =64x64x3x3x3 =64", pad=1, label="conv3d"),
+    _conv(
+        F.conv2d, "8x384x28x28 =384x1x7x7 =384", "1x384x28x28 =384x1x7x7 =384", pad=3, groups=384, label="depthwise 7x7"
+    ),
+    _conv(F.conv2d, "32x144x56x56 =144x1x3x3 =144", pad=1, groups=144, label="depthwise 3x3"),
+    _conv(F.conv2d, "8x256x28x28 =256x8x3x3 =256", pad=1, groups=32, label="conv grouped"),
+    _transposed(F.conv_transpose2d, "4x256x32x32 =256x128x2x2 =128", stride=2, pad=0, label="conv_transpose2d"),
+    _transposed(F.conv_transpose2d, "4x256x32x32 =256x128x4x4 =128", stride=2, pad=1, label="conv_transpose2d 4x4"),
+    _transposed(F.conv_transpose1d, "1x512x128 =512x256x16 =256", stride=8, pad=4, label="conv_transpose1d"),
+)
+
+
+def _attention(label: str, *sizes: str, dtypes: str = "f16 f32", causal: bool = False, grouped: bool = False) -> Any:
+    def theirs(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, enable_gqa=grouped)
+
+    return row("attention", theirs, *sizes, dtypes=dtypes, label=label, causal=causal, tolerance=2.0)
+
+
+def _square(shape: str) -> str:
+    return " ".join([shape] * 3)
+
+
+def _rotated(x: Any, c: Any, s: Any) -> Any:
+    left, right = x.chunk(2, -1)
+    c, s = c[:, None], s[:, None]
+    return torch.cat((left * c - right * s, right * c + left * s), -1)
+
+
+ATTENTION = (
+    _attention("attention", _square("1x12x128x64"), _square("8x12x512x64"), _square("1x16x4096x64")),
+    _attention("attention-masked", _square("4x32x1024x64") + " 4x1x1024x1024", _square("8x12x128x64") + " 8x1x1x128"),
+    _attention("attention-causal", _square("4x32x2048x128"), _square("1x32x512x64"), causal=True, dtypes="f16 bf16"),
+    _attention(
+        "attention-decode",
+        "1x32x1x64 1x8x1024x64 1x8x1024x64",
+        "8x32x1x128 8x8x4096x128 8x8x4096x128",
+        grouped=True,
+        dtypes="f16",
+    ),
+    row(
+        "rotary_embedding",
+        _rotated,
+        "1x32x512x64 1x512x32 1x512x32",
+        "8x32x1024x128 8x1024x64 8x1024x64",
+    ),
+)
+
+
+# ---- recurrent cells: PyTorch's gates stand in another order
+
+
+def _reordered(weight: Any, gates: tuple[int, ...]) -> Any:
+    parts = weight.chunk(len(gates), 0)
+    return torch.cat([parts[gate] for gate in gates], 0).contiguous()
+
+
+def _cell(gates: tuple[int, ...]) -> Build:
+    def given(x: Any, w: Any, r: Any, b: Any) -> tuple[Any, ...]:
+        bias = b[0].chunk(2, 0)
+        parts = [_reordered(each, gates) for each in (w[0], r[0], *bias)]
+        if x.is_cuda:
+            parts = _flattened(parts, len(gates))
+        return (x, *parts)
+
+    return given
+
+
+def _flattened(parts: list[Any], gates: int) -> list[Any]:
+    """Weights in one piece, as cuDNN takes them without a copy."""
+    hidden = parts[1].shape[1]
+    kind = torch.nn.LSTM if gates == 4 else torch.nn.GRU if gates == 3 else torch.nn.RNN
+    module = kind(parts[0].shape[1], hidden, device=parts[0].device, dtype=parts[0].dtype)
+    with torch.no_grad():
+        for own, each in zip(module.parameters(), parts, strict=True):
+            own.copy_(each)
+    module.flatten_parameters()
+    return list(module.parameters())
+
+
+def _start(x: Any, r: Any) -> Any:
+    return x.new_zeros(1, x.shape[1], r.shape[1])
+
+
+def _lstm(x: Any, *weights: Any) -> Any:
+    start = _start(x, weights[1])
+    y, h, c = torch._VF.lstm(x, (start, start), weights, True, 1, 0.0, False, False, False)
+    return y[:, None], h, c
+
+
+def _gru(x: Any, *weights: Any) -> Any:
+    y, h = torch._VF.gru(x, _start(x, weights[1]), weights, True, 1, 0.0, False, False, False)
+    return y[:, None], h
+
+
+def _rnn(x: Any, *weights: Any) -> Any:
+    y, h = torch._VF.rnn_tanh(x, _start(x, weights[1]), weights, True, 1, 0.0, False, False, False)
+    return y[:, None], h
+
+
+CELLS = (
+    row(
+        "lstm",
+        _lstm,
+        "64x8x256 =1x1024x256% =1x1024x256% =1x2048%",
+        "128x1x512 =1x2048x512% =1x2048x512% =1x4096%",
+        given=_cell((0, 2, 3, 1)),
+        tolerance=30.0,
+    ),
+    row(
+        "gru",
+        _gru,
+        "64x8x256 =1x768x256% =1x768x256% =1x1536%",
+        given=_cell((1, 0, 2)),
+        linear_before_reset=True,
+        tolerance=30.0,
+    ),
+    row("rnn", _rnn, "64x8x256 =1x256x256% =1x256x256% =1x512%", given=_cell((0,)), tolerance=30.0),
+)
+
+# ---- boxes, by torchvision's kernels
+
+
+def _vision(name: str) -> Any:
+    from torchvision import ops
+
+    return getattr(ops, name)
+
+
+BOXES = (
+    row(
+        "roi_align",
+        lambda x, r, i: _vision("roi_align")(x, torch.cat((i[:, None].to(r.dtype), r), 1), 7, 0.25, 2, aligned=True),
+        "2x256x50x50 f32:512x4+ i64:512<2",
+        dtypes="f32",
+        output_size=(7, 7),
+        sampling_ratio=2,
+        spatial_scale=0.25,
+    ),
+    row(
+        "deform_conv",
+        lambda x, w, o: _vision("deform_conv2d")(x, o, w, padding=1),
+        "2x64x56x56 =64x64x3x3 2x18x56x56~",
+        dtypes="f32",
+        tolerance=3.0,
+        strides=(1, 1),
+        pads=(1, 1, 1, 1),
+        dilations=(1, 1),
+    ),
+    row(
+        "col2im",
+        lambda x: F.fold(x, (56, 56), (3, 3), padding=1),
+        "8x576x3136",
+        tolerance=3.0,
+        image=(56, 56),
+        block=(3, 3),
+        strides=(1, 1),
+        pads=(1, 1, 1, 1),
+        dilations=(1, 1),
+    ),
+)
+
+CASES = (*PRODUCTS, *CONVOLUTIONS, *ATTENTION, *CELLS, *BOXES)
+
+NOT_HERE = {
+    "PyTorch has no kernel of its own": "reverse_sequence, hardmax, qlinear_matmul, conv_integer, qlinear_conv, "
+    "dynamic_quantize_linear, max_roi_pool, mel_weight_matrix, varlen_attention, non_max_suppression",
+    "nothing is computed": "constant, full, dims, dim, shape, size, reshape, squeeze, unsqueeze, bit_cast",
+    "they own regions": "if, loop, scan, fused",
+    "sizes are numbers in PyTorch, and the op without the prefix stands for it": "dynamic_...",
+}
+"""Ops without a case, by why there is none."""
