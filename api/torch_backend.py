@@ -166,20 +166,68 @@ def _boxed(function: "CompiledFunction") -> Any:
 
 
 class CompiledFunction:
-    """A captured graph as a function of Dynamo's arguments. Weights that were written to meanwhile are read anew."""
+    """A captured graph as a function of Dynamo's arguments, compiled once for each set of sizes of fixed tensors."""
 
     def __init__(self, forward: Any, fixed: Mapping[int, Any], choices: BackendChoices) -> None:
         self._forward = forward
-        self._fixed = dict(fixed)
         self._choices = choices
-        self._compile()
+        self._fixed = list(fixed)
+        self._varying = _varying_axes(forward, fixed)
+        self._made: dict[tuple[int, ...], _FixedFunction] = {}
+        self._sizes = tuple(fixed[position].shape[axis] for position, axis in self._varying)
+        self._latest = self._compiled(fixed)
         _LIVE.add(self)
 
-    def _compile(self) -> None:
-        self._imported = from_aot(self._forward, self._fixed)
+    @property
+    def program(self) -> TorchProgram:
+        """What served the latest call."""
+        return self._latest.program
+
+    def _compiled(self, fixed: Mapping[int, Any]) -> "_FixedFunction":
+        while len(self._made) >= MOST_SIZES:
+            del self._made[next(iter(self._made))]
+        found = self._made[self._sizes] = _FixedFunction(self._forward, fixed, self._choices)
+        return found
+
+    def __call__(self, *arguments: Any) -> list[Any]:
+        if self._varying:
+            self._turn_to(tuple([arguments[position].shape[axis] for position, axis in self._varying]), arguments)
+        if not self._latest.fits(arguments):
+            self._latest = self._compiled({position: arguments[position] for position in self._fixed})
+        return self._latest(arguments)
+
+    def _turn_to(self, sizes: tuple[int, ...], arguments: Sequence[Any]) -> None:
+        """Takes what was compiled for these sizes of fixed tensors; compiles where nothing was."""
+        if sizes == self._sizes:
+            return
+        self._sizes = sizes
+        found = self._made.get(sizes)
+        self._latest = found or self._compiled({position: arguments[position] for position in self._fixed})
+
+
+MOST_SIZES = 4
+"""For how many sets of sizes of fixed tensors, such as lengths of a cache, programs are kept."""
+
+
+def _varying_axes(forward: Any, fixed: Mapping[int, Any]) -> list[tuple[int, int]]:
+    """Positions and axes of fixed tensors whose sizes Dynamo lets vary: one for each such size."""
+    placeholders = [node for node in forward.graph.nodes if node.op == "placeholder"]
+    found: dict[str, tuple[int, int]] = {}
+    for position in fixed:
+        for axis, size in enumerate(placeholders[position].meta["val"].shape):
+            if isinstance(size, torch.SymInt):
+                found.setdefault(str(size), (position, axis))
+    return list(found.values())
+
+
+class _FixedFunction:
+    """A captured graph with its weights as constants, and buffers that it writes to as states."""
+
+    def __init__(self, forward: Any, fixed: Mapping[int, Any], choices: BackendChoices) -> None:
+        self._imported = from_aot(forward, fixed)
         model = self._imported.model
         loaded = LoadedModel(model.graph, model.notes, model)
-        program = self._choices.of(self._imported, _device_of(self._forward)).program(loaded)
+        program = choices.of(self._imported, _device_of(forward)).program(loaded)
         assert isinstance(program, TorchProgram)  # as the model is PyTorch's
         self.program = program
         self._asked = [
@@ -187,16 +235,32 @@ class CompiledFunction:
             for position, name in enumerate(model.inputs)
             if name is not None and name not in model.states
         ]
-        constants = [position for position in self._fixed if model.inputs[position] is None]
-        self._positions = list(dict.fromkeys([*constants, *self._fixed]))  # those with a version first
-        self._versions = [_VERSION(self._fixed[position]) for position in constants]
-        self._addresses = [_ADDRESS(self._fixed[position]) for position in self._positions]
+        constants = [position for position in fixed if model.inputs[position] is None]
+        self._states = {p: name for p in fixed if (name := model.inputs[p]) is not None and name in model.states}
+        self._positions = [*constants, *self._states]  # those with a version first
+        self._versions = [_VERSION(fixed[position]) for position in constants]
+        self._addresses = [_ADDRESS(fixed[position]) for position in self._positions]
         self._written = [
             (name, position) for name, position in self._imported.written.items() if name in program.outputs
         ]
 
-    def __call__(self, *arguments: Any) -> list[Any]:
-        self._renew(arguments)
+    def fits(self, arguments: Sequence[Any]) -> bool:
+        """Whether it serves a call: weights must be the same tensors with the same content, states may have moved."""
+        if not self._positions:
+            return True
+        given = operator.itemgetter(*self._positions, self._positions[0])(arguments)[:-1]  # a tuple also for one
+        weights = len(self._versions)
+        if self._versions != list(map(_VERSION, given[:weights])):
+            return False
+        addresses = list(map(_ADDRESS, given))  # `.data = other` is no new version
+        if addresses == self._addresses:
+            return True
+        if addresses[:weights] != self._addresses[:weights]:
+            return False
+        self._addresses = addresses
+        return self.program.move_states({name: arguments[position] for position, name in self._states.items()})
+
+    def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         model = self._imported.model
         results = self.program.run({name: _input(arguments[position]) for position, name in self._asked})
         for name, position in self._written:
@@ -217,17 +281,6 @@ class CompiledFunction:
         for index, view in self._imported.views.items():
             shape, strides = ([evaluate(dim, sizes) for dim in dims] for dims in (view.shape, view.strides))
             results[index] = arguments[view.argument].as_strided(shape, strides, evaluate(view.offset, sizes))
-
-    def _renew(self, arguments: Sequence[Any]) -> None:
-        """Compiles again where a weight or buffer is another tensor, or a weight has other content."""
-        if not self._positions:
-            return
-        given = operator.itemgetter(*self._positions, self._positions[0])(arguments)[:-1]  # a tuple also for one
-        is_there = self._addresses == list(map(_ADDRESS, given))  # `.data = other` is no new version
-        if is_there and self._versions == list(map(_VERSION, given[: len(self._versions)])):
-            return
-        self._fixed = dict(zip(self._positions, given, strict=True))
-        self._compile()
 
 
 _VERSION = operator.attrgetter("_version")

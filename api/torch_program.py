@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .executors.base import Executor
+from .executors.base import Executor, Moving
 from .executors.replay.options import ReplayOptions
 from .executors.replay.states import StateStore
 from .executors.signature import name_for_code
@@ -94,6 +94,22 @@ class TorchProgram(Program):
     def states(self) -> Mapping[str, Any]:
         """The tensors that the module writes to, by the names of the inputs that stand for their old content."""
         return self._model.states
+
+    def move_states(self, tensors: Mapping[str, Any]) -> bool:
+        """Goes over to other tensors for states, by name, of the same shapes and dtypes; recordings are made once more.
+
+        False, and nothing is done, where one cannot be updated in place as the one before was.
+        """
+        wanted = {name: tensor for name, tensor in tensors.items() if name not in self._given_states}
+        shared = (_on_gpu if self._on_gpu else _on_host)(wanted)
+        if shared.keys() != wanted.keys():
+            return False
+        if shared:
+            assert isinstance(self._executable, Moving)  # it keeps states
+            self._executable.move_states(shared)
+        self._model.states.update(tensors)
+        self._given_states.update({name: tensors[name] for name in self._given_states if name in tensors})
+        return True
 
     def run(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """As `Program.run`, for tensors as well: then the outputs are tensors.

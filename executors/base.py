@@ -43,6 +43,15 @@ class Covered(Protocol):
         ...
 
 
+@runtime_checkable
+class Moving(Protocol):
+    """An executable with states in memory of others."""
+
+    def move_states(self, arrays: Mapping[str, Any]) -> None:
+        """Has states, by the names of their inputs, in other arrays of the same shapes and dtypes from now on."""
+        ...
+
+
 class Executor(Protocol):
     """A way of running graphs."""
 

@@ -1,6 +1,6 @@
 """A plan with memory on a GPU: each step is calls that enqueue work on a stream, or runs on the host."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -115,13 +115,19 @@ class CudaPlan:
         """See `BoundPlan.address_of`."""
         return given.address if isinstance(given, DeviceArray) else 0
 
-    def _moved(self, buffer: int) -> None:
-        for step in self.steps_reading(buffer):
+    def move_states(self, states: Mapping[str, Any]) -> None:
+        """See `BoundPlan.move_states`."""
+        self._refuse_while_recording("a state is moved")
+        self._moved(*self.placement.hold(states))
+
+    def _moved(self, *buffers: int) -> None:
+        for step in self.steps_reading(buffers):
             self._calls.pop(step, None)
 
-    def steps_reading(self, buffer: int) -> list[int]:
-        """The steps with a launch that has an argument in a buffer, or that the host does."""
-        return [index for index in range(len(self.plan.steps)) if buffer in self.placement.buffers_of(self, index)]
+    def steps_reading(self, buffers: Iterable[int]) -> list[int]:
+        """The steps with a launch that has an argument in one of these buffers."""
+        wanted, placement = set(buffers), self.placement
+        return [i for i in range(len(self.plan.steps)) if not wanted.isdisjoint(placement.buffers_of(self, i))]
 
     # ---- steps as calls
 

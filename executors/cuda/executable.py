@@ -66,6 +66,18 @@ class CudaExecutable:
             self._shortcut = shortcut_for(self._inner, device, wrapped, tuple(results))
         return {key: _native(each, speaker) for key, each in results.items()}
 
+    def move_states(self, arrays: Mapping[str, Any]) -> None:
+        """See `ReplayExecutable.move_states`. Raises `UnsupportedError` for a program that records nothing."""
+        inner, device = self._inner, self._device
+        if not isinstance(inner, ReplayExecutable):
+            raise UnsupportedError("eager execution keeps no states", remedy='use executor="graph"')
+        with self._lock, device.driver.active:
+            self._drop_shortcut()
+            try:
+                inner.move_states(arrays)
+            except device.failures as error:
+                raise device.driver.explained(error) from error
+
     def _drop_shortcut(self) -> None:
         if self._shortcut is not None:
             self._shortcut.close()

@@ -84,6 +84,12 @@ class Placement:
         self._moved.pop(self.plan.views[value].buffer, None)
         self.placed.pop(value, None)
 
+    def hold(self, states: Mapping[str, DeviceArray]) -> list[int]:
+        """Has states, by the names of their inputs, in other arrays of the same types; the buffers that these are."""
+        held = {self.plan.views[self.plan.graph.value(name)].buffer: array for name, array in states.items()}
+        self._states.update(held)
+        return list(held)
+
     def buffers_of(self, bound: "CudaPlan", step: int) -> AbstractSet[int]:
         """The buffers that the launches of a step mention."""
         found: set[int] = set()

@@ -121,6 +121,14 @@ class HostPlan:
         """See `BoundPlan.address_of`."""
         return address_of(given)
 
+    def move_states(self, states: Mapping[str, Array]) -> None:
+        """See `BoundPlan.move_states`."""
+        self._refuse_while_recording("a state is moved")
+        self.placement.hold(states)
+        self._prepared.clear()
+        self._targets.clear()
+        self._sources.clear()
+
     def readers_of(self, index: int) -> frozenset[int]:
         """The steps that read the buffer of input `index`, by whatever view of it."""
         view = self.plan.views[self.plan.graph.inputs[index]]

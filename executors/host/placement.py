@@ -61,6 +61,15 @@ class Placement:
         self.moving.remove(self.plan.views[value].buffer)
         self.placed.pop(value, None)
 
+    def hold(self, states: Mapping[str, Array]) -> None:
+        """Has states, by the names of their inputs, in other arrays of the same types."""
+        for name, array in states.items():
+            buffer = self.plan.views[self.plan.graph.value(name)].buffer
+            self.states[buffer] = as_bytes(array)
+            self._memory.pop(buffer, None)
+            for value in self.in_buffer(buffer):
+                self._arrays.pop(value, None)
+
     def in_buffer(self, buffer: int) -> list[Value]:
         """The values that live in a buffer."""
         return [value for value, view in self.plan.views.items() if view.buffer == buffer]

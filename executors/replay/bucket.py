@@ -197,6 +197,14 @@ class Bucket:
                 piece.recording = record(self.bound, piece.segment)
         self._refresh()
 
+    def move_states(self, states: Mapping[str, Any]) -> None:
+        """Goes over to other memory for states, and records anew what refers to the old one.
+
+        Raises `CaptureError` where that cannot be recorded.
+        """
+        self.bound.move_states(states)
+        self._rerecord()
+
     def _refresh(self) -> None:
         self._actions = [
             partial(self.bound.run, piece.segment) if piece.recording is None else piece.recording.replay

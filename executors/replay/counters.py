@@ -11,7 +11,8 @@ class Counters:
 
     `replayed_calls` ran through captured pieces, `eager_calls` through eager steps only, for the reasons in
     `eager_reasons`; `replays` counts pieces. `rows` and `padded_rows` are the real and the added rows of replayed and
-    padded calls, a row being one step along the padded dims. `stale_reads` counts static outputs read too late.
+    padded calls, a row being one step along the padded dims. `stale_reads` counts static outputs read too late,
+    `state_moves` how often states went over to other memory.
     """
 
     calls: int = 0
@@ -31,6 +32,7 @@ class Counters:
     input_repoints: int = 0
     input_rerecords: int = 0
     input_refusals: int = 0
+    state_moves: int = 0
 
     @property
     def waste(self) -> float:

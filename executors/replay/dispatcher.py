@@ -93,6 +93,15 @@ class Dispatcher:
         self._captured[key] = bucket
         return bucket
 
+    def move_states(self, states: Mapping[str, Any]) -> None:
+        """Has every captured bucket go over to other memory for states; one that cannot is captured again later."""
+        for key, bucket in list(self._captured.items()):
+            try:
+                bucket.move_states(states)
+            except FAILURES:
+                self._drop(key)
+        self.counters.state_moves += 1
+
     def refuse(self, key: BucketKey, error: BaseException) -> None:
         """Takes a bucket out of service: its calls run eagerly from now on. Raises in a strict program."""
         self._note_refusal(key, str(error.message if isinstance(error, CapgraphError) else error) or "out of memory")

@@ -102,6 +102,16 @@ class ReplayExecutable:
                 results = self._unserved(served, inputs, values)
         return dict(zip(self._output_names, results, strict=True))
 
+    def move_states(self, arrays: Mapping[str, Any]) -> None:
+        """Goes over to other arrays for stored states, of the same shapes: what is recorded is recorded once more.
+
+        Raises `InputError` for a state that is not stored and for an array that does not fit.
+        """
+        with self._lock:
+            self._states.move(arrays)
+            self._dispatcher.move_states(arrays)
+            self.latest = None
+
     def _found(self, sizes: Mapping[str, int]) -> Served | Route:
         """What serves calls of these sizes; only their route where nothing has been captured."""
         route, shapes = self._routed(sizes)

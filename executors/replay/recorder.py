@@ -132,6 +132,10 @@ class BoundPlan(Protocol):
         """The address of an array that could be placed."""
         ...
 
+    def move_states(self, states: Mapping[str, Any]) -> None:
+        """Has states in other memory of the same shapes and dtypes from now on; recordings refer to the old one."""
+        ...
+
     def run(self, segment: Segment) -> None:
         """Runs a segment eagerly."""
         ...

@@ -25,6 +25,8 @@ def remarks_on(stats: Stats) -> Iterator[str]:
         f"inputs: {counters.input_copies:,} copied, {counters.input_repoints:,} re-pointed, "
         f"{counters.input_rerecords:,} recorded again, {counters.input_refusals:,} refused"
     )
+    if counters.state_moves:
+        yield f"states: {counters.state_moves:,} x in other memory than before, and recorded once more"
     yield (
         f"memory: {size_text(stats.arena_bytes)} arena, {size_text(stats.recording_bytes)} recordings; "
         f"{counters.captures:,} captures in {counters.capture_seconds:.2f} s, {counters.evictions:,} evictions"

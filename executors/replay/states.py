@@ -55,12 +55,21 @@ class StateStore:
         held = self.memory(name)
         given = content if isinstance(content, type(held)) else np.asarray(content)
         if held.shape != given.shape or held.dtype != given.dtype:
-            raise InputError(
-                f"state {name!r} is {held.dtype}{list(held.shape)}, not {given.dtype}{list(given.shape)}",
-                remedy="a state keeps its shape; make another store for another",
-            )
+            raise _other_type(name, held, given)
         with self.lock:
             held[...] = given
+
+    def move(self, arrays: Mapping[str, Any]) -> None:
+        """Holds other arrays in the stead of some, of the same shapes and dtypes; programs must be told.
+
+        Raises `InputError` for a name that is not there and for an array that does not fit.
+        """
+        for name, array in arrays.items():
+            held = self.memory(name)
+            if (held.shape, held.dtype) != (array.shape, array.dtype):
+                raise _other_type(name, held, array)
+        with self.lock:
+            self._arrays.update(arrays)
 
     @property
     def nbytes(self) -> int:
@@ -85,6 +94,13 @@ class StateStore:
         return self._arrays[name]
 
 
+def _other_type(name: str, held: Any, given: Any) -> InputError:
+    return InputError(
+        f"state {name!r} is {held.dtype}{list(held.shape)}, not {given.dtype}{list(given.shape)}",
+        remedy="a state keeps its shape; make another store for another",
+    )
+
+
 class StoredStates:
     """The states of one graph that live in a store: their inputs are not asked for, their outputs not handed out.
 
@@ -98,8 +114,9 @@ class StoredStates:
         self.lock = store.lock
         self.arrays = {name: store.memory(name) for name in names.values()}
         self.inputs = frozenset(names)
-        self._by_output = {state.output: self.arrays[names[state.input]] for state in held}
-        self.visible = tuple(index for index in range(len(graph.outputs)) if index not in self._by_output)
+        self._store = store
+        self._outputs = {state.output: names[state.input] for state in held}
+        self.visible = tuple(index for index in range(len(graph.outputs)) if index not in self._outputs)
         for name, array in self.arrays.items():
             _check_fits(graph, name, array)
 
@@ -118,9 +135,14 @@ class StoredStates:
 
     def keep(self, results: Sequence[Any]) -> list[Any]:
         """Takes new contents out of the results of an eager call, and gives the others."""
-        for index, array in self._by_output.items():
-            array[...] = results[index]
+        for index, name in self._outputs.items():
+            self.arrays[name][...] = results[index]
         return [results[index] for index in self.visible]
+
+    def move(self, arrays: Mapping[str, Any]) -> None:
+        """Has states in other arrays from now on. Raises `InputError` for one that does not fit."""
+        self._store.move(arrays)
+        self.arrays.update(arrays)
 
     @contextmanager
     def preserved(self) -> Iterator[None]:

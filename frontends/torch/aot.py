@@ -49,8 +49,8 @@ class InputView:
 def from_aot(module: Any, fixed: Mapping[int, Any]) -> AotModel:
     """Imports a functional graph of ATen calls, whose last nodes may copy to its inputs.
 
-    `fixed` are arguments, by their position, that are the same tensor in every call. Raises `UnsupportedError` for what
-    cannot be imported.
+    `fixed` are arguments, by their position, that are the same tensor in every call: sizes that their shapes tell are
+    numbers. Raises `UnsupportedError` for what cannot be imported.
     """
     return _AotImport(module, fixed).run()
 
@@ -72,6 +72,8 @@ class _AotImport:
         return {node.args[0]: node.args[1] for node in copies}
 
     def run(self) -> AotModel:
+        for position, tensor in self.fixed.items():
+            self.sizes.fix(self.placeholders[position].meta["val"].shape, tensor.shape)
         for position, node in enumerate(self.placeholders):
             self.importer.known[node] = self._argument(position, node)
             self._learn_sizes(position, node.meta.get("val"))

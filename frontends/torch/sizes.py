@@ -26,7 +26,15 @@ class Sizes:
     def __init__(self, names: Mapping[str, str] | None = None) -> None:
         self._names = dict(names or {})
         self._found: dict[str, Dim] = {}
+        self._fixed: dict[str, int] = {}
         self._tellers: dict[str, tuple[Value, int]] = {}
+
+    def fix(self, shape: Sequence[Any], sizes: Sequence[int]) -> None:
+        """Takes the symbols of a shape for numbers from now on: for those that it has when its sizes are these."""
+        for dim, size in zip(shape, sizes, strict=True):
+            expr = dim.node.expr if isinstance(dim, torch.SymInt) else None
+            if expr is not None and expr.is_Symbol:
+                self._fixed[expr.name] = size
 
     def dim(self, size: Any) -> Dim:
         """The dim of an int or SymInt. Raises `UnknownSizeError` where it depends on the content of a tensor."""
@@ -66,6 +74,8 @@ class Sizes:
         return self._names.get(torch_name, torch_name)
 
     def _symbol(self, name: str) -> Dim:
+        if name in self._fixed:
+            return self._fixed[name]
         if not _is_found_by_running(name):
             return symbol(self.name_of(name))
         if name not in self._found:

@@ -21,8 +21,13 @@ from capgraph.ir.errors import UnsupportedError
 
 from benchmarks.gpu.decode_model import Decoder, decoder
 from tests.executors.cuda.fake import FakeDriver, array_over, fake_device, meanings
+from tests.frontends.torch.generation import compiled_text, small_llama, text
 
 torch.set_num_threads(1)
+
+
+STREAM = 1 << 20
+"""PyTorch's present one: none that the fake driver makes."""
 
 
 class CpuTensors(TorchArrays):
@@ -32,7 +37,7 @@ class CpuTensors(TorchArrays):
         super().__init__(index, download)
         self.has_device = True
         self._device = torch.device("cpu")
-        self.stream = lambda: 7
+        self.stream = lambda: STREAM
 
     def wrap(self, given: Any) -> DeviceArray:
         like = array_of(given)
@@ -127,3 +132,25 @@ def test_a_weight_that_changes_is_seen(gpu: FakeDriver) -> None:
         module.weight.data = torch.randn(3, 4)
         for _ in range(3):
             torch.testing.assert_close(compiled(x), module(x))
+
+
+def test_a_token_of_transformers_costs_one_launch_and_no_copy_of_a_cache(gpu: FakeDriver) -> None:
+    model, before = small_llama(), set(map(id, torch_backend.live_programs()))
+    for count in (20, 12):
+        assert compiled_text(model, count, torch_backend.backend) == text(model, count)
+    (program,) = [each for each in torch_backend.live_programs() if id(each) not in before]
+    counters = program.stats().counters
+    assert (counters.captures, counters.state_moves, counters.eager_calls) == (1, 1, 1)
+    assert all(bucket.pieces == 1 for bucket in program.stats().buckets)
+    assert len(program.states) == 3 * 2, "keys, values and length of two layers"
+    launches, copies, waits = gpu.launches, gpu.copies, gpu.waits
+    compiled_text(model, 12, torch_backend.backend)
+    long = gpu.launches - launches, gpu.copies - copies, gpu.waits - waits
+    launches, copies, waits = gpu.launches, gpu.copies, gpu.waits
+    compiled_text(model, 7, torch_backend.backend)
+    short = gpu.launches - launches, gpu.copies - copies, gpu.waits - waits
+    tokens = 12 - 7
+    assert long[0] - short[0] == tokens, "launches"
+    assert long[1] - short[1] == 3 * tokens, "copies in: token, mask, position"
+    assert long[2] == short[2], "the host waits for no token"
+    assert "runs on the host" not in program.explain()

@@ -184,3 +184,30 @@ def test_a_store_over_arrays_that_others_own() -> None:
     for other in (array.T, frozen):
         with pytest.raises(InputError, match="the memory of state 'cache' is not contiguous, or may not be written to"):
             StateStore.over({"cache": other})
+
+
+@pytest.mark.parametrize("mode", ["full_and_piecewise", "none"])
+def test_states_move_to_other_memory(mode: str) -> None:
+    store = StateStore.over({"cache": np.zeros((SLOTS, WIDTH), F32)})
+    add = compiled(summer(), states=store, mode=mode)
+    for _ in range(3):
+        add.run({"y": np.ones(WIDTH, F32)})
+    kept, other = store["cache"], np.full((SLOTS, WIDTH), 7, F32)
+    add.move_states({"cache": other})
+    for call in range(3):
+        given = add.run({"y": np.ones(WIDTH, F32)})
+        np.testing.assert_array_equal(other, np.full((SLOTS, WIDTH), 8 + call, F32))
+        np.testing.assert_array_equal(given["sums"], np.full(WIDTH, SLOTS * (8 + call), F32))
+    np.testing.assert_array_equal(kept, np.full((SLOTS, WIDTH), 3, F32))
+    np.testing.assert_array_equal(store["cache"], other)
+    counters = add.stats().counters
+    assert (counters.captures, counters.state_moves) == (int(mode != "none"), 1)
+
+
+def test_states_move_where_they_fit_only() -> None:
+    add = compiled(summer(), states=fresh())
+    with pytest.raises(InputError, match=r"state 'cache' is float32\[6, 4\], not float32\[5, 4\]"):
+        add.move_states({"cache": np.zeros((5, WIDTH), F32)})
+    with pytest.raises(InputError, match="there is no state 'other'"):
+        add.move_states({"other": np.zeros((SLOTS, WIDTH), F32)})
+    assert add.stats().counters.state_moves == 0

@@ -9,6 +9,7 @@ from capgraph.ir.dims import dim_max, dim_min, symbol
 from capgraph.ir.errors import UnsupportedError
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy import functions
 
 B, T = symbol("batch"), symbol("s1")
@@ -88,3 +89,13 @@ def test_sizes_that_running_tells_are_known_from_the_result_that_tells_them() ->
 class _Nonzero(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         return torch.nonzero(x)
+
+
+def test_sizes_of_a_tensor_that_never_changes_are_numbers() -> None:
+    sizes = Sizes()
+    shapes = ShapeEnv()
+    length = shapes.create_unbacked_symint()
+    expr = length.node.expr
+    sizes.fix((4, length), (4, 12))
+    assert sizes.dims((length, 2 * length + 1, 3)) == (12, 25, 3)
+    assert sizes.dim_of(expr * sympy.Symbol("s1")) == 12 * symbol("s1")
