@@ -81,7 +81,7 @@ def _of_parts(c: Call, real: Value, imaginary: Value) -> Pairs:
 
 
 def _polar(c: Call, size: Value, angle: Value) -> Pairs:
-    shape = c.shape
+    shape, (size, angle) = c.shape, (c.cast(each, parts_type(c)) for each in (size, angle))
     return joined(c, *(c.expand(c.op("mul", size, c.op(name, angle)), shape) for name in ("cos", "sin")))
 
 

@@ -88,5 +88,26 @@ def composites_kept() -> Iterator[None]:
     from torch.export import exported_program
 
     override = getattr(exported_program, "_override_composite_implicit_decomp", None)
-    with override(_split_table()[0]) if override is not None else nullcontext():
+    with states_of_lstms(), override(_split_table()[0]) if override is not None else nullcontext():
         yield
+
+
+@contextmanager
+def states_of_lstms() -> Iterator[None]:
+    """While active, tracing gives the last states of an LSTM the shape that running it gives.
+
+    PyTorch 2.11 types them by a decomposition that leaves an axis too many, [layers, 1, B, H], wherever oneDNN is not
+    used: on CUDA, and in f16 on the CPU.
+    """
+    rules = torch._decomp.decompositions
+    layer = rules.one_layer_lstm
+
+    def with_shapes(x: Any, states: Any, *args: Any, **kwargs: Any) -> Any:
+        output, last = layer(x, states, *args, **kwargs)
+        return output, tuple(new.reshape(old.shape) for new, old in zip(last, states, strict=True))
+
+    rules.one_layer_lstm = with_shapes
+    try:
+        yield
+    finally:
+        rules.one_layer_lstm = layer

@@ -16,7 +16,7 @@ from ...ir.types import DType, TensorType
 from ...ir.verify import verify
 from .call import Call
 from .complex_numbers import PART_TYPES, Pairs
-from .decompositions import decompositions
+from .decompositions import decompositions, states_of_lstms
 from .dtypes import dtype_of
 from .dynamic_shapes import stated_least, symbol_names, with_dims
 from .guards import guards_of
@@ -81,11 +81,13 @@ def _each_its_own(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps to itself what PyTorch's tracing warns its own developers of."""
-    with warnings.catch_warnings():
+    """Keeps to itself what PyTorch's tracing warns its own developers of, and types LSTMs as they run."""
+    with warnings.catch_warnings(), states_of_lstms():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
-        warnings.filterwarnings("ignore", r"The tensor attributes? self\._flat_weights")  # of its own recurrent layers
+        warnings.filterwarnings(
+            "ignore", r"The tensor attributes? self\.([\w.]+\.)?_flat_weights"
+        )  # of its own recurrent layers
         yield
 
 

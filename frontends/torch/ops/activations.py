@@ -88,7 +88,10 @@ def _log_sigmoid(c: Call, x: Value) -> Value:
 
 
 def _log_sigmoid_forward(c: Call, x: Value) -> tuple[Value, Any]:
-    return _log_sigmoid(c, x), c.op("exp", c.op("neg", c.op("abs", x)))
+    buffer = c.results[1]  # for the gradient: exp(-|x|) on the CPU, nothing on CUDA, [0]
+    if c.sizes.dims(buffer.shape) == x.shape:
+        return _log_sigmoid(c, x), c.op("exp", c.op("neg", c.op("abs", x)))
+    return _log_sigmoid(c, x), c.full(c.sizes.dims(buffer.shape), 0.0, x.tensor.dtype)
 
 
 def _glu(c: Call, x: Value, dim: int) -> Value:

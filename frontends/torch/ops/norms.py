@@ -97,9 +97,8 @@ def _batch_norm_of_training(
 ) -> Value:
     if not training and mean is not None and variance is not None:
         return _batch_norm(c, x, weight, bias, mean, variance, eps)
-    found_mean, inverse = _moments(c, x, (0, *range(2, x.tensor.rank)), eps)
-    wide = c.cast(x, found_mean.tensor.dtype)
-    normal = c.cast(c.op("mul", c.op("sub", wide, found_mean), inverse), x.tensor.dtype)
+    found, inverse = _moments(c, x, (0, *range(2, x.tensor.rank)), eps)
+    normal = c.cast(c.op("mul", c.op("sub", c.cast(x, found.tensor.dtype), found), inverse), x.tensor.dtype)
     return _affine(c, normal, weight, bias)
 
 
@@ -124,6 +123,16 @@ def _batch_norm_by_running_statistics(
     return _batch_norm(c, x, weight, bias, mean, variance, eps), *_running_as_saved(c, mean, variance, eps)
 
 
+def _batch_norm_by_batch(
+    c: Call, x: Value, weight: Value | None, bias: Value | None, _training: bool, _momentum: float, eps: float
+) -> tuple[Value, ...]:
+    """By the batch's own statistics; there are no running ones."""
+    mean, inverse = _moments(c, x, (0, *range(2, x.tensor.rank)), eps)
+    normal = c.cast(c.op("mul", c.op("sub", c.cast(x, mean.tensor.dtype), mean), inverse), x.tensor.dtype)
+    count = (x.shape[1],)
+    return _affine(c, normal, weight, bias), *_saved(c, c.reshape(mean, count), c.reshape(inverse, count))
+
+
 def _batch_norm_with_update(
     c: Call,
     x: Value,
@@ -136,17 +145,24 @@ def _batch_norm_with_update(
     """By the batch's own statistics, of which the running ones take in a share. Ends with the new running ones."""
     momentum, eps = rest[-2:]
     axes = (0, *range(2, x.tensor.rank))
-    wide = c.cast(x, mean.tensor.dtype)
+    dtype = DType.F32 if mean.tensor.dtype.is_small_float else mean.tensor.dtype
+    wide = c.cast(x, dtype)
     found, inverse = _moments(c, wide, axes, eps)
     normal = c.cast(c.op("mul", c.op("sub", wide, found), inverse), x.tensor.dtype)
     gap = c.op("sub", wide, found)
     total = c.op("reduce_sum", c.op("mul", gap, gap), axes=axes, keep_dims=False)
-    count = c.op("div", c.value(product(x.shape), mean.tensor.dtype), c.value(x.shape[1], mean.tensor.dtype))
+    count = c.op("div", c.value(product(x.shape), dtype), c.value(x.shape[1], dtype))
     unbiased = c.op("div", total, c.op("sub", count, c.full_like(count, 1.0)))
     saved_mean, saved_inverse = (c.reshape(each, (x.shape[1],)) for each in (found, inverse))
-    news = [_moved(c, old, new, momentum) for old, new in ((mean, saved_mean), (variance, unbiased))]
+    news = [_moved(c, c.cast(old, dtype), new, momentum) for old, new in ((mean, saved_mean), (variance, unbiased))]
     reserve = [c.full((0,), 0, DType.U8)] if len(c.results) == 6 else []
-    return [_affine(c, normal, weight, bias), *_saved(c, saved_mean, saved_inverse), *reserve, *news]
+    return [_affine(c, normal, weight, bias), *_saved(c, saved_mean, saved_inverse), *reserve, *_running(c, *news)]
+
+
+def _running(c: Call, *statistics: Value) -> list[Value]:
+    """New running statistics, the last results, in the dtype that the trace says."""
+    dtypes = [dtype_of(result.dtype) for result in c.results[-2:]]
+    return [c.cast(statistic, dtype) for statistic, dtype in zip(statistics, dtypes, strict=True)]
 
 
 def _moved(c: Call, old: Value, new: Value, momentum: float) -> Value:
@@ -160,7 +176,7 @@ def _batch_norm_functional(
     if training:
         return _batch_norm_with_update(c, x, weight, bias, mean, variance, *rest)
     normal = _batch_norm(c, x, weight, bias, mean, variance, rest[-1])
-    return [normal, *_running_as_saved(c, mean, variance, rest[-1]), mean, variance]
+    return [normal, *_running_as_saved(c, mean, variance, rest[-1]), *_running(c, mean, variance)]
 
 
 def _running_as_saved(c: Call, mean: Value, variance: Value, eps: float) -> list[Value | None]:
@@ -222,6 +238,7 @@ TABLE: dict[str, Lowering] = {
     "aten.batch_norm": _batch_norm_of_training,
     "aten._native_batch_norm_legit_no_training": _batch_norm_by_running_statistics,
     "aten._native_batch_norm_legit_functional": _batch_norm_functional,
+    "aten._native_batch_norm_legit.no_stats": _batch_norm_by_batch,
     "aten._batch_norm_with_update_functional": _batch_norm_with_update,
     "aten.group_norm": _group_norm,
     "aten.native_group_norm": _native_group_norm,

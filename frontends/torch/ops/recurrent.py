@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....ir.graph import Value
+from ....ir.types import DType
 from ..call import Call, Lowering, NotNative
 
 _LSTM_GATES = (0, 3, 1, 2)  # PyTorch: input, forget, cell, output; native: input, output, forget, cell
@@ -94,7 +95,48 @@ def _rnn(activation: str) -> Lowering:
     return lower
 
 
+# ---- single cells, of which PyTorch makes one operator on CUDA
+
+
+def _gates(c: Call, count: int, given: Value, bias: Value | None) -> tuple[Value, ...]:
+    """One half of the gates' sums, [B, count * H], in f32 for small floats, as `count` parts."""
+    wide = _wide(c, given)
+    total = wide if bias is None else c.op("add", wide, _wide(c, bias))
+    return c.ops("split", total, axis=1, sizes=(given.shape[1] // count,) * count)
+
+
+def _wide(c: Call, x: Value) -> Value:
+    return c.cast(x, DType.F32) if x.tensor.dtype.is_small_float else x
+
+
+def _lstm_cell(
+    c: Call, inputs: Value, hidden: Value, cell: Value, bias: Value | None = None, other: Value | None = None
+) -> tuple[Value, Value, None]:
+    if c.wants(2):
+        raise NotNative("the gates of an LSTM cell")
+    pairs = zip(_gates(c, 4, inputs, bias), _gates(c, 4, hidden, other), strict=True)
+    opening, forgetting, new, output = (c.op("add", *pair) for pair in pairs)
+    kept = c.op("mul", c.op("sigmoid", forgetting), _wide(c, cell))
+    content = c.op("add", kept, c.op("mul", c.op("sigmoid", opening), c.op("tanh", new)))
+    result = c.op("mul", c.op("sigmoid", output), c.op("tanh", content))
+    return c.cast(result, c.dtype), c.cast(content, c.dtype), None
+
+
+def _gru_cell(
+    c: Call, inputs: Value, hidden: Value, state: Value, bias: Value | None = None, other: Value | None = None
+) -> tuple[Value, None]:
+    if c.wants(1):
+        raise NotNative("the gates of a GRU cell")
+    left, right = _gates(c, 3, inputs, bias), _gates(c, 3, hidden, other)
+    reset, update = (c.op("sigmoid", c.op("add", left[gate], right[gate])) for gate in (0, 1))
+    new = c.op("tanh", c.op("add", left[2], c.op("mul", reset, right[2])))
+    moved = c.op("mul", update, c.op("sub", _wide(c, state), new))
+    return c.cast(c.op("add", new, moved), c.dtype), None
+
+
 TABLE: dict[str, Lowering] = {
+    "aten._thnn_fused_lstm_cell": _lstm_cell,
+    "aten._thnn_fused_gru_cell": _gru_cell,
     "aten.lstm.input": _lstm,
     "aten.gru.input": _gru,
     "aten.rnn_tanh.input": _rnn("Tanh"),

@@ -36,7 +36,7 @@ def _set_guard() -> None:
 def fake_cuda() -> Iterator[FakeTensorMode]:
     """While active, tensors that are made are fake, on a CUDA device too."""
     _set_guard()
-    with FakeTensorMode(shape_env=ShapeEnv()) as mode, torch.no_grad():
+    with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) as mode, torch.no_grad():
         yield mode
 
 
@@ -67,21 +67,26 @@ class _Function(torch.nn.Module):
         return torch.utils._pytree.tree_leaves(self.function(*args))
 
 
-def imported_on_cuda(function: Any, tensors: Sequence[Any]) -> list[AotModel]:
-    """What torch.compile imports of a function of tensors for a GPU: the graph, checked against PyTorch's metadata."""
-    found: list[AotModel] = []
+class NotTraced(Exception):
+    """PyTorch does not trace a call for a device that is not there; its error is the cause."""
 
-    def note(forward: Any, _arguments: Sequence[Any]) -> Any:
-        found.append(from_aot(forward, {}))
-        return forward
 
+def imported_on_cuda(function: Any, tensors: Sequence[Any]) -> AotModel:
+    """What torch.compile imports of a function of tensors for a GPU: the graph, checked against PyTorch's metadata.
+
+    Raises `NotTraced`, and what the import raises.
+    """
+    traced: list[Any] = []
     with fake_cuda() as mode, composites_kept():
-        given = [on_cuda(mode, tensor) for tensor in tensors]
-        aot_module_simplified(
-            _Function(function),
-            given,
-            fw_compiler=note,
-            decompositions=aot_decompositions(),
-            keep_inference_input_mutations=True,
-        )
-    return found
+        try:
+            given = [on_cuda(mode, tensor) for tensor in tensors]
+            aot_module_simplified(
+                _Function(function),
+                given,
+                fw_compiler=lambda forward, _arguments: traced.append(forward) or forward,
+                decompositions=aot_decompositions(),
+                keep_inference_input_mutations=True,
+            )
+        except Exception as error:  # PyTorch raises errors of many kinds
+            raise NotTraced(f"{type(error).__name__}: {error}") from error
+        return from_aot(traced[0], {})

@@ -1,5 +1,7 @@
 """All of PyTorch's own samples of its operators through torch.compile: `make test-ops`.
 
+Each is imported as it is traced for a GPU too, in f32, f16 and bf16.
+
     python -m tests.frontends.torch.operator_run                      # what no earlier run has finished
     python -m tests.frontends.torch.operator_run --write              # and writes docs/torch-operators.md
     python -m tests.frontends.torch.operator_run "max (binary)" add   # these alone, and anew
@@ -24,7 +26,7 @@ from typing import Any
 import torch
 from capgraph.progress import Progress
 
-from tests.frontends.torch.operator_samples import check, operators, prepare, samples
+from tests.frontends.torch.operator_samples import check, check_on_cuda, operators, prepare, samples
 from tests.frontends.torch.operator_table import PAGE, UNCLAIMED, Row, claimed, page
 from tests.supervision import Finished, Step, Work, run_tasks
 
@@ -69,12 +71,17 @@ def outcomes(name: str, first: int) -> Iterator[Any]:
     prepare()
     for index, sample in enumerate(samples(name)):
         if index >= first:
-            yield _outcome(sample)
+            yield _outcome(name, sample)
 
 
-def _outcome(sample: Any) -> Any:
+DTYPES_ON_CUDA = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def _outcome(name: str, sample: Any) -> Any:
     try:
         outcome = check(sample)
+        for dtype in DTYPES_ON_CUDA:
+            check_on_cuda(name, sample, dtype, is_native=False)
     except Exception as error:  # noqa: BLE001  # every failure is listed
         lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
         return f"{type(error).__name__}: {' '.join(lines)[:400]}"

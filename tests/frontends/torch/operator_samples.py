@@ -13,6 +13,8 @@ import torch
 from capgraph.program import foreign_nodes
 from capgraph.torch_backend import CompiledFunction, backend
 
+from tests.frontends.torch.fake_cuda import NotTraced, imported_on_cuda
+
 UNSET = ("empty", "new_empty", "resize_")
 """How the names of operators begin that leave elements as memory has them."""
 SEEDS = range(1, 6)
@@ -166,6 +168,36 @@ def prepare() -> None:
     logging.getLogger("torch._dynamo").setLevel(logging.ERROR)
     # Dynamo flushes the caches to time the guards of each graph: a quarter of all time here, for a line in a log.
     torch._dynamo.guards.profile_guard_manager = lambda *_: 0.0
+
+
+# ---- on a GPU that is not there
+
+UNTRACED = (
+    *("allclose", "corrcoef", "cov", "equal", "nn.functional.gaussian_nll_loss"),  # Python decides on data
+    *("linalg.lstsq", "tensor_split"),  # sizes by content, content on the CPU
+    *("geqrf", "histogram", "nn.functional.ctc_loss", "resize_"),  # PyTorch asks the device itself
+    *("masked.", "__getitem__"),  # real tensors are made on the device, or stay on the CPU
+    "as_strided (partial_views)",  # the memory around the argument is not part of its fake
+)
+"""How the names of operators begin of which a call cannot be traced for a device that is not there."""
+
+
+def check_on_cuda(name: str, sample: Sample, dtype: Any = torch.float32, *, is_native: bool) -> None:
+    """Imports a sample as PyTorch traces it for a GPU; floats in f32 become `dtype`. Nothing runs.
+
+    Raises what the import raises, above all where its types are not PyTorch's, and `AssertionError` for foreign nodes
+    where all are to be native.
+    """
+    if name.startswith(UNTRACED):
+        return
+    tensors = [tensor.to(dtype) if tensor.dtype is torch.float32 else tensor for tensor in sample.tensors]
+    try:
+        graph = imported_on_cuda(sample.function, tensors).model.graph
+    except NotTraced:
+        if dtype is torch.float32:
+            raise
+        return  # PyTorch lacks many operators in small floats
+    assert not is_native or not foreign_nodes(graph), f"on CUDA {sorted(foreign_nodes(graph))} are foreign"
 
 
 # ---- comparing

@@ -1,5 +1,7 @@
 """Two samples of every operator of PyTorch: equal to eager PyTorch, and native where docs/torch-operators.md says so.
 
+The first is imported as it is traced for a GPU too.
+
 All samples: `make test-ops`.
 """
 
@@ -9,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.torch.operator_samples import Outcome, Sample, check, compiled, operators, prepare, samples
+from tests.frontends.torch.operator_samples import (
+    Outcome,
+    Sample,
+    check,
+    check_on_cuda,
+    compiled,
+    operators,
+    prepare,
+    samples,
+)
 from tests.frontends.torch.operator_table import UNCLAIMED, claimed
 
 PARTS = 24
@@ -35,6 +46,8 @@ def _faults_of(part: int) -> list[str]:
         native, total = promises.get(name, (0, 0))
         for index, sample in enumerate(islice(samples(name), 2)):
             fault = _fault(sample, is_native=native == total)
+            if not fault and not index and native:
+                fault = _fault_on_cuda(name, sample, is_native=native == total)
             if fault:
                 faults.append(f"{name}, sample {index}: {fault}")
     return faults
@@ -47,6 +60,14 @@ def _fault(sample: Sample, *, is_native: bool) -> str:
         return f"{type(error).__name__}: {error}"
     if is_native and outcome.kind != "native":
         return f"{outcome}, but the page says that all its samples are native"
+    return ""
+
+
+def _fault_on_cuda(name: str, sample: Sample, *, is_native: bool) -> str:
+    try:
+        check_on_cuda(name, sample, is_native=is_native)
+    except Exception as error:  # noqa: BLE001  # all that fail are named
+        return f"on CUDA {type(error).__name__}: {error}"
     return ""
 
 
