@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from .dims import Dim
 from .graph import Graph, Node, Value
 from .types import DType
 
@@ -154,6 +155,22 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """Sizes that a run finds, in a graph that has room for the most that they can be.
+
+    Output `output` (None where no caller needs one) holds the sizes `symbols`, in order: i64, one each. `shapes` are
+    the real shapes of the outputs that depend on them, by index. `notes` say which nodes were given room, `refusals`
+    why others, by the name of their first result, were not.
+    """
+
+    symbols: tuple[str, ...] = ()
+    output: int | None = None
+    shapes: Mapping[int, tuple[Dim, ...]] = field(default_factory=dict[int, tuple[Dim, ...]])
+    notes: tuple[str, ...] = ()
+    refusals: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True)
 class Plan:
     """Everything that an executor needs to run `graph` at concrete `sizes`.
 
@@ -176,6 +193,8 @@ class Plan:
     """State copies after the last step: graph output index to graph input index, where the update was not in place."""
     bodies: "Mapping[Graph, Plan]" = field(default_factory=dict["Graph", "Plan"])
     """The plans of bodies of control flow; one whose sizes only running tells has none. Their inputs are resident."""
+    measured: Measured = Measured()
+    """The sizes that a run finds, and where."""
 
     def buffer_of(self, value: Value) -> Buffer:
         """The buffer that a value lives in."""

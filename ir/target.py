@@ -13,7 +13,8 @@ class Target:
     between convolutions lie as [N, ..., C]. `keeps_orders`: elementwise and row by row results have their axes in the
     order of their operands' in memory. `uncapturable` names ops whose kernels cannot be recorded there, beyond
     those that no device can record. `plans_bodies`: its control flow
-    runs bodies by plans of their own, which the plan has room for.
+    runs bodies by plans of their own, which the plan has room for. `bounded` names the ops with a bound in place of an
+    unknown size that it can run, and `padded_flops` is how many operations one such bound may cost.
     """
 
     executor: str
@@ -27,6 +28,8 @@ class Target:
     keeps_orders: bool = False
     uncapturable: frozenset[str] = field(default_factory=frozenset[str])
     plans_bodies: bool = False
+    bounded: frozenset[str] = field(default_factory=frozenset[str])
+    padded_flops: int = 1 << 28
 
     @property
     def is_available(self) -> bool:
@@ -34,5 +37,7 @@ class Target:
         return not self.problem
 
 
-HOST = Target("graph", "host", captures=True, keeps_orders=True, plans_bodies=True)
-CUDA = Target("graph", "cuda", captures=True, alignment=256, channels_last=True)
+_BOUNDED = frozenset({"bounded_compress", "bounded_non_max_suppression", "bounded_non_zero", "bounded_unique"})
+
+HOST = Target("graph", "host", captures=True, keeps_orders=True, plans_bodies=True, bounded=_BOUNDED)
+CUDA = Target("graph", "cuda", captures=True, alignment=256, channels_last=True, padded_flops=1 << 36)

@@ -10,11 +10,13 @@ import numpy as np
 
 from ...ir.analysis import all_nodes
 from ...ir.errors import CaptureError
+from ...ir.graph import Node
 from ...ir.op import Trait
-from ...ir.plan import Place, Plan, Segment, Step, StepKind
+from ...ir.plan import CutReason, Measured, Place, Plan, Segment, Step, StepKind
 from ..step_names import step_name
 from .capture import record
 from .counters import BucketReport, Counters
+from .measured import cut_to_found
 from .modes import InputPolicy
 from .recorder import BoundPlan, Cut, Recording
 from .static_inputs import StaticInputs
@@ -57,6 +59,7 @@ class Bucket:
         self._pieces = [Piece(segment) for segment in bound.plan.segments]
         self._actions: list[Callable[[], None]] = []
         self._has_copies = bool(bound.plan.copies)
+        self._measured: Measured = bound.plan.measured
         self._inputs = StaticInputs(bound, policies, fills, counters, self._repoint, self._rerecord, stored)
         self._fixed_tails = frozenset(fills)
         self._refresh()
@@ -74,6 +77,7 @@ class Bucket:
         for action in self._actions:
             action()
         self.calls += 1
+        self._counters.size_reads += bool(self._measured.shapes)
 
     def apart(self, values: Sequence[Any]) -> list[Any]:
         """The inputs, with copies of those in the arena, such as the last results: steps and other inputs go there."""
@@ -87,9 +91,11 @@ class Bucket:
     def results(self, shapes: Mapping[int, Cut | None], *, copies: bool) -> list[Any]:
         """Outputs of `run` by index, cut to `shapes`: copies, or where they lie but for those that lie in a state.
 
-        They are taken before the states get their new content, which some may be views of the old.
+        They are taken before the states get their new content, which some may be views of the old. Sizes that the run
+        found are read first, all at once.
         """
         bound = self.bound
+        shapes = cut_to_found(bound, shapes)
         if copies:
             found = [bound.copy_of_result(index, shape) for index, shape in shapes.items()]
         else:
@@ -169,7 +175,7 @@ class Bucket:
         for piece in self._pieces:
             self._verify_piece(piece)
         given = self.results({i: getattr(each, "shape", None) for i, each in enumerate(expected)}, copies=True)
-        problem = output_problem(expected, given, bound.plan.graph.output_names)
+        problem = output_problem(expected, given, bound.plan.graph.output_names[: len(expected)])
         if problem:
             raise CaptureError(f"verification failed: {problem}", remedy="report it with the text form of the graph")
         self.is_verified = True
@@ -237,7 +243,8 @@ class Bucket:
             seconds=self._seconds,
             verified=self.is_verified,
             refusals=self.refusals,
-            cuts=tuple(f"{step_name(node)}: {reason.value}" for node, reason in cuts),
+            cuts=tuple(_cut_line(node, reason, self._measured) for node, reason in cuts),
+            bounded=self._measured.notes,
             policies=tuple(zip(names, (policy.value for policy in self._inputs.policies), strict=True)),
         )
 
@@ -252,6 +259,11 @@ class Bucket:
 def is_random(plan: Plan) -> bool:
     """Whether two runs of the plan may differ, so that it cannot be compared with eager."""
     return any(node.op.has(Trait.IMPURE) for node in all_nodes(plan.graph))
+
+
+def _cut_line(node: Node, reason: CutReason, measured: Measured) -> str:
+    why = measured.refusals.get(node.outputs[0].name) if node.outputs else None
+    return f"{step_name(node)}: {reason.value}" + (f"; it has no bound: {why}" if why else "")
 
 
 def _does_work(step: Step) -> bool:

@@ -12,7 +12,8 @@ class Counters:
     `replayed_calls` ran through captured pieces, `eager_calls` through eager steps only, for the reasons in
     `eager_reasons`; `replays` counts pieces. `rows` and `padded_rows` are the real and the added rows of replayed and
     padded calls, a row being one step along the padded dims. `stale_reads` counts static outputs read too late,
-    `state_moves` how often states went over to other memory.
+    `state_moves` how often states went over to other memory, `size_reads` the calls after which the host read sizes
+    that only running tells.
     """
 
     calls: int = 0
@@ -23,6 +24,7 @@ class Counters:
     padded_calls: int = 0
     rows: int = 0
     padded_rows: int = 0
+    size_reads: int = 0
     captures: int = 0
     capture_seconds: float = 0.0
     evictions: int = 0
@@ -46,7 +48,7 @@ class BucketReport:
     """One captured bucket: its sizes, what its memory is besides the shared arena, pieces and calls.
 
     `eager_steps` run in none of the pieces, in `eager_segments`. `refusals` says which pieces run eagerly after all,
-    and why; `verified` whether it was held against eager.
+    and why; `verified` whether it was held against eager. `bounded` names the nodes of unknown size that were recorded.
     """
 
     sizes: tuple[tuple[str, int], ...]
@@ -61,6 +63,7 @@ class BucketReport:
     refusals: tuple[str, ...]
     cuts: tuple[str, ...]
     policies: tuple[tuple[str, str], ...]
+    bounded: tuple[str, ...] = ()
 
 
 @runtime_checkable

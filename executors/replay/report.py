@@ -31,6 +31,8 @@ def remarks_on(stats: Stats) -> Iterator[str]:
         f"memory: {size_text(stats.arena_bytes)} arena, {size_text(stats.recording_bytes)} recordings; "
         f"{counters.captures:,} captures in {counters.capture_seconds:.2f} s, {counters.evictions:,} evictions"
     )
+    if counters.size_reads:
+        yield f"sizes: read by the host after {counters.size_reads:,} calls, to cut outputs to what was found"
     for bucket in stats.buckets:
         yield from _bucket_lines(bucket)
     yield from (f"refused bucket {line}" for line in stats.refused)
@@ -44,6 +46,9 @@ def _bucket_lines(bucket: BucketReport) -> Iterator[str]:
         f"{bucket.calls:,} calls, {size_text(bucket.nbytes)}, captured in {bucket.seconds:.2f} s, {verified}"
     )
     yield from (f"  refused piece: {line}" for line in bucket.refusals)
+    yield from (f"  bounded: {line}" for line in bucket.bounded[:SHOWN_CUTS])
+    if len(bucket.bounded) > SHOWN_CUTS:
+        yield f"  and {len(bucket.bounded) - SHOWN_CUTS} more bounded"
     yield from (f"  outside: {line}" for line in bucket.cuts[:SHOWN_CUTS])
     if len(bucket.cuts) > SHOWN_CUTS:
         yield f"  and {len(bucket.cuts) - SHOWN_CUTS} more outside"

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ...ir.analysis import input_symbols
+from ...ir.dims import symbols
 from ...ir.graph import Graph
 from ...ir.types import DType, TensorType, type_symbols
 
@@ -70,6 +72,11 @@ def _unpaddable_input(graph: Graph, dim: str) -> str:
         is_planned = isinstance(value.type, TensorType) and value.type.dtype is not DType.STRING
         if not is_planned and dim in type_symbols(value.type):
             return f"input {value.name} is no tensor of numbers"
+    given = frozenset(input_symbols(graph))
+    for value, name in zip(graph.outputs, graph.output_names, strict=True):
+        for size in value.type.shape or () if isinstance(value.type, TensorType) else ():
+            if dim in symbols(size) and not symbols(size) <= given:
+                return f"output {name} has an axis of size {size}, which only running tells"
     return ""
 
 

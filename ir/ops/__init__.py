@@ -10,6 +10,7 @@ from . import (
     arithmetic,
     attention,
     attention_varlen,
+    bounded,
     cast,
     control,
     conv,
@@ -64,9 +65,12 @@ _FAMILIES = {
 }
 
 
-def _gather() -> dict[str, Op]:
+_PLANNED = {"bounded": bounded.OPS}
+
+
+def _gather(families: Mapping[str, tuple[Op, ...]]) -> dict[str, Op]:
     gathered: dict[str, Op] = {}
-    for family, table in _FAMILIES.items():
+    for family, table in families.items():
         for entry in table:
             if entry.name in gathered:
                 raise TypeRuleError(f"op {entry.name} of family {family} is defined twice")
@@ -74,8 +78,11 @@ def _gather() -> dict[str, Op]:
     return gathered
 
 
-OPS: Mapping[str, Op] = MappingProxyType(_gather())
-"""Every native op by name."""
+OPS: Mapping[str, Op] = MappingProxyType(_gather(_FAMILIES))
+"""Every native op that a model can have, by name."""
+
+PLANNED_OPS: Mapping[str, Op] = MappingProxyType(_gather(_PLANNED))
+"""The ops that only planning puts into a graph, by name: no model has them."""
 
 FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {family: tuple(entry.name for entry in table) for family, table in _FAMILIES.items()}
@@ -85,7 +92,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 def native(name: str) -> Op:
     """The native op called `name`. Raises `TypeRuleError` when there is none."""
-    found = OPS.get(name)
+    found = OPS.get(name) or PLANNED_OPS.get(name)
     if found is None:
         raise TypeRuleError(f"there is no native op {name}", remedy="a foreign op's name has a domain: onnx.Foo")
     return found

@@ -1,14 +1,14 @@
 """The planner: from a graph and concrete sizes to a plan."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...ir.analysis import ancestors, reaches
 from ...ir.errors import InputError
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.ops import native
-from ...ir.plan import Buffer, Place, Plan, Segment, Step, StepKind, View
+from ...ir.plan import Buffer, Measured, Place, Plan, Segment, Step, StepKind, View
 from ...ir.target import Target
 from ..cse import Cse
 from ..eliminate_dead_code import EliminateDeadCode
@@ -16,6 +16,7 @@ from ..fold_constants import FoldConstants
 from ..pipeline import Pipeline
 from .arena import Block, lower_bound, place
 from .bodies import bodies_of
+from .bounds import Bounded, bound_sizes
 from .check_plan import check_plan
 from .decode import read_lengths_on_device
 from .partition import CapturePolicy, partition
@@ -59,15 +60,28 @@ def make_plan(
     bound = specialise(graph, sizes)
     read_lengths_on_device(bound)
     _CLEAN_UP.run(bound, check="none")
+    policy = policy or CapturePolicy()
+    bounded = _bounded(bound, target, policy, captures)
+    bound = bounded.graph
     if prepare is not None:
         prepare(bound)
     _separate_states(bound)
     _read_states_first(bound)
-    means = _Means(sizes, target, policy or CapturePolicy(), scratch, captures, fresh_bytes)
-    plan = _planned(bound, means, donated, resident)
+    means = _Means(sizes, target, policy, scratch, captures, fresh_bytes)
+    plan = replace(_planned(bound, means, donated, resident), measured=bounded.measured)
     if checks_plans:
         check_plan(plan)
     return plan
+
+
+def _bounded(graph: Graph, target: Target, policy: CapturePolicy, captures: Callable[[Node], bool] | None) -> Bounded:
+    """The graph with bounds for its unknown sizes, where that lets more of it be captured."""
+    if not policy.captures or not target.bounded:
+        return Bounded(graph, Measured())
+    bounded = bound_sizes(graph, target, policy.keep_outside, captures)
+    if bounded.graph is not graph:
+        _CLEAN_UP.run(bounded.graph, check="none")
+    return bounded
 
 
 @dataclass(frozen=True)

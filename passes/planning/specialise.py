@@ -21,6 +21,11 @@ def specialise(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     Raises `ShapeError` when an input symbol has no size, a size is negative, or the sizes break a constraint.
     """
     _check_sizes(graph, sizes)
+    return with_sizes(graph, sizes)
+
+
+def with_sizes(graph: Graph, sizes: Mapping[str, Dim]) -> Graph:
+    """A copy of `graph` with other dims for some of its symbols. Raises `ShapeError` where they break a constraint."""
     return _bound_copy(graph, dict(sizes), SymbolTable(graph.symbols.names))
 
 

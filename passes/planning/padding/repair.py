@@ -12,7 +12,7 @@ from ....ir.constant import Constant
 from ....ir.dims import Dim, product, symbol, symbols
 from ....ir.errors import TypeRuleError
 from ....ir.graph import Graph, Node, Value
-from ....ir.ops import native
+from ....ir.ops import PLANNED_OPS, native
 from ....ir.ops.rules import normal_axes
 from ....ir.types import DType, TensorType
 from .facts import Number, Tail, Unsafe
@@ -25,7 +25,7 @@ class Surgeon:
     def __init__(self, graph: Graph, symbol: str) -> None:
         self.graph = graph
         self.symbol = symbol
-        self.real = _real_size_input(graph, symbol)
+        self.real = _real_size(graph, symbol)
         self.walk: Walk
         self._anchor: Node | None = None
         self._real_extents: dict[Dim, Value] = {}
@@ -237,8 +237,15 @@ def _operand(node: Node, index: int) -> Value:
     return value
 
 
+def _real_size(graph: Graph, name: str) -> Value:
+    """What holds the real size: the count of the node that makes the dim, or a new input of the graph."""
+    for node in graph.nodes:
+        if node.op.name in PLANNED_OPS and node.attrs["size"] == symbol(name):
+            return node.outputs[-1]
+    return _real_size_input(graph, name)
+
+
 def _real_size_input(graph: Graph, symbol: str) -> Value:
-    """The new input of the graph that holds the real size."""
     key = f"{REAL_SIZE}{symbol}"
     if key in graph.metadata:
         return graph.value(graph.metadata[key])

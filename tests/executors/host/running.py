@@ -1,18 +1,23 @@
 """A plan made and run on the host, for tests: checked by the independent checker first."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from capgraph.executors.host.bound_plan import HostPlan
 from capgraph.executors.host.kernels import scratch_bytes
 from capgraph.executors.host.memory import HostArena
+from capgraph.executors.replay.measured import cut_to_found
 from capgraph.ir.graph import Graph
 from capgraph.ir.plan import Plan
-from capgraph.ir.target import HOST
+from capgraph.ir.target import HOST, Target
 from capgraph.passes.planning.check_plan import check_plan
 from capgraph.passes.planning.partition import CapturePolicy
 from capgraph.passes.planning.planner import make_plan
+
+UNBOUNDED = replace(HOST, bounded=frozenset())
+"""The host where sizes that only running tells stay so."""
 
 
 def planned(
@@ -20,9 +25,10 @@ def planned(
     sizes: Mapping[str, int] | None = None,
     policy: CapturePolicy | None = None,
     resident: Collection[str] = (),
+    target: Target = HOST,
 ) -> Plan:
     """A checked plan of `graph`."""
-    plan = make_plan(graph, sizes or {}, HOST, policy, scratch=scratch_bytes, resident=resident)
+    plan = make_plan(graph, sizes or {}, target, policy, scratch=scratch_bytes, resident=resident)
     check_plan(plan)
     return plan
 
@@ -32,9 +38,10 @@ def host_plan(
     sizes: Mapping[str, int] | None = None,
     policy: CapturePolicy | None = None,
     resident: Collection[str] = (),
+    target: Target = HOST,
 ) -> HostPlan:
     """A checked plan with an arena of its own, filled with poison."""
-    plan = planned(graph, sizes, policy, resident)
+    plan = planned(graph, sizes, policy, resident, target)
     return HostPlan(plan, HostArena(plan.arena_bytes, plan.alignment))
 
 
@@ -46,7 +53,9 @@ def run_plan(bound: HostPlan, inputs: Sequence[Any]) -> list[Any]:
     with np.errstate(all="ignore"):
         for segment in bound.plan.segments:
             bound.run(segment)
-    results = [_copied(bound.result(index)) for index in range(len(bound.plan.graph.outputs))]
+    asked = [index for index in range(len(bound.plan.graph.outputs)) if index != bound.plan.measured.output]
+    shapes = cut_to_found(bound, dict.fromkeys(asked))
+    results = [_copied(bound.result(index, shape)) for index, shape in shapes.items()]
     bound.finish()
     return results
 

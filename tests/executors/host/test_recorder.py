@@ -14,7 +14,7 @@ from capgraph.ir.errors import CaptureError
 from capgraph.ir.graph import Graph
 from capgraph.ir.plan import Segment
 
-from tests.executors.host.running import host_plan
+from tests.executors.host.running import UNBOUNDED, host_plan
 
 F32 = np.float32
 
@@ -117,7 +117,7 @@ def test_ops_that_cuda_cannot_capture_are_refused(name: str, reason: str) -> Non
     b = Builder()
     x, shape = b.input("x", "f32[4]"), b.input("shape", "i64[2]")
     made = b.op("non_zero", x) if name == "non_zero" else b.op(name, x, shape, allow_zero=False)
-    bound = host_plan(b.finish({"y": made}))
+    bound = host_plan(b.finish({"y": made}), target=UNBOUNDED)
     with pytest.raises(CaptureError, match=reason):
         record(bound, Segment(0, len(bound.plan.steps), True))
     bound.load(0, np.zeros(4, F32))  # the rules were lifted

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.replay.counters import BucketReport
+from capgraph.executors.replay.options import at_all_sizes
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Constant
 from capgraph.ir.dims import symbol
@@ -43,12 +44,15 @@ def dense(b: Builder, x: Value) -> Value:
     return b.op("relu", b.op("exp", x))
 
 
-def test_non_zero_cuts_a_graph_in_two() -> None:
+NO_BOUNDS = {"keep_outside": {"non_zero": at_all_sizes}}
+
+
+def test_non_zero_without_a_bound_cuts_a_graph_in_two() -> None:
     b = Builder()
     x = b.input("x", "f32[B, 4]")
     h = dense(b, x)
     found = b.op("non_zero", h)
-    bucket = served(b.finish({"where": found, "y": dense(b, b.op("neg", h))}))
+    bucket = served(b.finish({"where": found, "y": dense(b, b.op("neg", h))}), **NO_BOUNDS)
     assert (bucket.pieces, bucket.eager_segments) == (1, 1)  # what does not need the cut runs before it
     assert bucket.cuts == ("non_zero: the sizes of its results depend on values",)
 
@@ -58,8 +62,27 @@ def test_what_follows_values_of_unknown_size_is_eager() -> None:
     x = b.input("x", "f32[B, 4]")
     found = b.op("cast", b.op("non_zero", dense(b, x)), to=DType.F32)
     total = b.op("reduce_sum", found, axes=[0, 1], keep_dims=False)
-    bucket = served(b.finish({"y": b.op("neg", b.op("exp", total))}))
+    bucket = served(b.finish({"y": b.op("neg", b.op("exp", total))}), **NO_BOUNDS)
     assert (bucket.pieces, bucket.eager_segments) == (2, 1)
+
+
+def test_non_zero_with_a_bound_is_recorded_with_what_follows() -> None:
+    b = Builder()
+    x = b.input("x", "f32[B, 4]")
+    found = b.op("cast", b.op("non_zero", dense(b, x)), to=DType.F32)
+    total = b.op("reduce_sum", found, axes=[0, 1], keep_dims=False)
+    bucket = served(b.finish({"where": found, "y": b.op("neg", total)}))
+    assert (bucket.pieces, bucket.eager_segments, bucket.cuts) == (1, 0, ())
+    assert "room for" in bucket.bounded[0]
+
+
+def test_a_proof_that_fails_leaves_non_zero_outside_and_says_why() -> None:
+    b = Builder()
+    x = b.input("x", "f32[B, 4]")
+    found = b.op("cast", b.op("non_zero", dense(b, x)), to=DType.F32)
+    bucket = served(b.finish({"y": b.op("reverse", found, axes=[1])}))
+    assert (bucket.pieces, bucket.eager_segments) == (1, 1)
+    assert bucket.cuts[0].startswith("non_zero: the sizes of its results depend on values; it has no bound: it mixes")
 
 
 def counting_loop(b: Builder, trips: Value, start: Value) -> Value:

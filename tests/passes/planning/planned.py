@@ -14,6 +14,10 @@ CONTIGUOUS = replace(HOST, strided_views=False)
 """A target whose kernels take contiguous operands only."""
 
 
+UNBOUNDED = replace(HOST, bounded=frozenset())
+"""A target that has no bounds for sizes that only running tells."""
+
+
 def planned(text: str, sizes: Mapping[str, int] | None = None, target: Target = HOST, **options: Any) -> Plan:
     """The plan of a graph given as text."""
     return make_plan(parse(dedent(text)), sizes or {}, target, **options)

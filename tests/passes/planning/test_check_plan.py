@@ -9,7 +9,7 @@ from capgraph.passes.planning.check_plan import check_plan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.passes.planning.planned import planned, view
+from tests.passes.planning.planned import UNBOUNDED, planned, view
 
 TEXT = """
     graph @main(%x: f32[8], %s: f32[8]) {
@@ -116,11 +116,14 @@ def test_segments_cover_the_steps_and_give_reasons() -> None:
 
 
 def test_captured_segments_have_known_sizes() -> None:
-    plan = planned("""
+    plan = planned(
+        """
         graph @main(%x: f32[4]) {
           %n: i64[1, u0] = non_zero(%x)
           return %n
-        }""")
+        }""",
+        target=UNBOUNDED,
+    )
     refuse(replace(plan, segments=(Segment(0, len(plan.steps), is_captured=True),)), "unknown size")
 
 

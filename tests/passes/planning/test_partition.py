@@ -5,7 +5,7 @@ from capgraph.ir.plan import CutReason, Plan
 from capgraph.ir.target import HOST
 from capgraph.passes.planning.partition import CapturePolicy
 
-from tests.passes.planning.planned import planned
+from tests.passes.planning.planned import UNBOUNDED, planned
 
 ALL = CapturePolicy(min_kernels=1)
 
@@ -94,6 +94,7 @@ def test_sizes_that_depend_on_data_cut_the_graph() -> None:
           %u: i64[1] = neg(%t)
           return %u
         }""",
+        target=UNBOUNDED,
         policy=ALL,
     )
     assert pieces(plan) == ["captured: a b", "DATA_DEPENDENT_SHAPE: n m s", "captured: t u"]

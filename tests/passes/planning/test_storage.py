@@ -1,6 +1,6 @@
 from capgraph.ir.plan import Place
 
-from tests.passes.planning.planned import CONTIGUOUS, kinds, place, planned, shares, view
+from tests.passes.planning.planned import CONTIGUOUS, UNBOUNDED, kinds, place, planned, shares, view
 
 
 def test_views_cost_nothing() -> None:
@@ -148,12 +148,15 @@ def test_constants_lie_outside_of_the_arena() -> None:
 
 
 def test_sizes_that_depend_on_data_are_left_to_eager_steps() -> None:
-    plan = planned("""
+    plan = planned(
+        """
         graph @main(%x: f32[4]) {
           %n: i64[1, u0] = non_zero(%x)
           %m: i64[1, u0] = neg(%n)
           return %m
-        }""")
+        }""",
+        target=UNBOUNDED,
+    )
     assert place(plan, "n") is place(plan, "m") is Place.DYNAMIC
     assert plan.graph.value("n") not in plan.views
 

@@ -4,7 +4,7 @@ An elementwise op needs no entry, nor does a node that the dim does not reach. A
 """
 
 from ..facts import Rules
-from . import control, creation, elementwise, indexing, layout, linear, rows, sequences
+from . import control, creation, elementwise, indexing, layout, linear, rows, selection, sequences
 
 RULES: Rules = {
     **elementwise.RULES,
@@ -13,6 +13,7 @@ RULES: Rules = {
     **linear.RULES,
     **creation.RULES,
     **indexing.RULES,
+    **selection.RULES,
     **sequences.RULES,
     **control.RULES,
 }

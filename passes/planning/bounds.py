@@ -1,0 +1,229 @@
+"""Bounds: sizes that only running tells become known ones, so that what depends on them can be recorded.
+
+A node such as `non_zero` is put as its twin (`ir/ops/bounded.py`), which has room for all that it can find and tells in
+device memory how much that is. What follows runs at the bound: the proof that lets batches be padded says that nothing
+behind the real entries reaches a result, and its masks read the twin's count. Outputs are cut by the host, which reads
+the counts once, when all has run. Where no bound is known or the proof fails a node stays what it is, and runs eagerly.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from ...ir.analysis import node_flops, type_bytes
+from ...ir.dims import Dim, SymDim, dim_min, evaluate, product, symbol, symbols
+from ...ir.errors import CapgraphError
+from ...ir.graph import Graph, Node, Value
+from ...ir.op import Trait
+from ...ir.ops import PLANNED_OPS, native
+from ...ir.ops.bounded import PREFIX
+from ...ir.ops.rules import normal_axis
+from ...ir.plan import Measured
+from ...ir.target import Target
+from ...ir.types import TensorType, type_symbols
+from .padding import mask_padding, padding_safety
+from .specialise import with_sizes
+
+MOST_NODES = 256
+"""How many nodes of unknown size are looked at: each proof walks through the whole graph."""
+
+MOST_BYTES = 256 << 20
+"""What all values that one bound makes larger may take together."""
+
+Captures = Callable[[Node], bool]
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A graph whose unknown sizes are bounded, as far as that goes, and what its executor has to know of that."""
+
+    graph: Graph
+    measured: Measured
+
+
+@dataclass
+class _Found:
+    """What was bounded so far: the counts' names by symbol, and why other nodes were not, by their first result."""
+
+    counts: dict[str, str] = field(default_factory=dict[str, str])
+    notes: dict[str, str] = field(default_factory=dict[str, str])
+    refusals: dict[str, str] = field(default_factory=dict[str, str])
+
+
+class _Unbounded(Exception):  # a verdict, no error
+    """Why a node stays what it is."""
+
+
+def bound_sizes(graph: Graph, target: Target, kept: Collection[str] = (), captures: Captures | None = None) -> Bounded:
+    """`graph`, whose other sizes are known, with twins of the nodes that `target` can run so; it may be changed.
+
+    Ops in `kept` stay as they are; `captures` says whether the target has a kernel for a twin.
+    """
+    found = _Found()
+    names = [node.outputs[0].name for node in graph.nodes if _is_bounded_on(target, node) and node.op.name not in kept]
+    shapes = {index: _dims(value) for index, value in enumerate(graph.outputs)}
+    for position, name in enumerate(names):
+        try:
+            if position >= MOST_NODES:
+                raise _Unbounded(f"more than {MOST_NODES} nodes of the graph have unknown sizes")
+            graph = _with_twin(graph, name, target, captures, found)
+        except _Unbounded as reason:
+            found.refusals[name] = str(reason)
+        except CapgraphError as error:
+            found.refusals[name] = error.message
+    cut = {index: dims for index, dims in shapes.items() if _mentioned(dims) & found.counts.keys()}
+    needed = tuple(name for name in found.counts if any(name in _mentioned(dims) for dims in cut.values()))
+    output = _return_counts(graph, [found.counts[name] for name in needed]) if needed else None
+    return Bounded(graph, Measured(needed, output, cut, tuple(found.notes.values()), found.refusals))
+
+
+def _is_bounded_on(target: Target, node: Node) -> bool:
+    return node.op.name in _MOST and f"{PREFIX}{node.op.name}" in target.bounded
+
+
+def _dims(value: Value) -> tuple[Dim, ...]:
+    ty = value.type
+    return ty.dims if isinstance(ty, TensorType) and ty.shape is not None else ()
+
+
+def _mentioned(dims: tuple[Dim, ...]) -> frozenset[str]:
+    return frozenset[str]().union(*map(symbols, dims))
+
+
+# ---- one node
+
+
+def _with_twin(graph: Graph, name: str, target: Target, captures: Captures | None, found: _Found) -> Graph:
+    """A copy of `graph` with the twin of a node, at its bound. Raises `_Unbounded`."""
+    node = graph.value(name).producer
+    assert node is not None  # it was found as a node's result
+    most = _MOST[node.op.name](node)
+    if not isinstance(most, int):
+        raise _Unbounded(f"at most {most} entries, of which the number is not known")
+    size, *others = _sizes_of(graph, node)
+    copy = with_sizes(graph, dict.fromkeys(others, symbol(size)))
+    count = _put_twin(copy, name, size)
+    masked = mask_padding(copy, size, most)
+    if masked is None:
+        raise _Unbounded(padding_safety(copy, size, most).failure)
+    _check_work(masked, size, most, target)
+    bound = with_sizes(masked, {size: most})
+    twin = bound.value(count).producer
+    if captures is not None and twin is not None and not captures(twin):
+        raise _Unbounded("the target has no kernel for it with a bound")
+    found.counts.update(dict.fromkeys((size, *others), count))
+    found.notes[name] = f"{node.op.name} %{name}: room for {most}, how many there are is counted on the device"
+    return bound
+
+
+def _sizes_of(graph: Graph, node: Node) -> list[str]:
+    """The symbols that a node makes; all of them count the same. Raises `_Unbounded` where there are others."""
+    made = [dim for value in node.outputs for dim in value.shape if isinstance(dim, SymDim)]
+    names = list(dict.fromkeys(name for dim in made for name in dim.symbols))
+    if not names or any(dim != symbol(name) for dim in made for name in dim.symbols):
+        raise _Unbounded("its type says more of its size than that it is unknown")
+    elsewhere = [value for value in graph.inputs if type_symbols(value.type) & set(names)]
+    others = [other for other in graph.nodes if other is not node and _makes(other, names)]
+    if elsewhere or others:
+        raise _Unbounded("its size is that of another value, which it has to be held against")
+    return names
+
+
+def _makes(node: Node, names: Collection[str]) -> bool:
+    """Whether a node of unknown size has one of these sizes without an operand that has."""
+    given = frozenset[str]().union(*(type_symbols(value.type) for value in node.operands))
+    made = frozenset[str]().union(*(type_symbols(value.type) for value in node.outputs))
+    return node.op.has(Trait.DATA_DEPENDENT | Trait.FOREIGN) and bool((made - given) & set(names))
+
+
+def _put_twin(graph: Graph, name: str, size: str) -> str:
+    """Puts the twin in the place of a node, still with a symbol for its size. The name of its count."""
+    node = graph.value(name).producer
+    assert node is not None  # it was found as a node's result
+    attrs = {**node.attrs, "size": symbol(size)}
+    names = [value.name for value in node.outputs]
+    twin = graph.insert_before(node, native(f"{PREFIX}{node.op.name}"), node.inputs, attrs, origin=node.origin)
+    for old, new in zip(node.outputs, twin.outputs, strict=False):
+        graph.replace_uses(old, new)
+    graph.erase(node)
+    for wish, value in zip(names, twin.outputs, strict=False):
+        graph.rename(value, wish)
+    graph.rename(twin.outputs[-1], f"{name}_count")
+    return twin.outputs[-1].name
+
+
+def _check_work(graph: Graph, size: str, most: int, target: Target) -> None:
+    """Raises `_Unbounded` where what runs at the bound would take more than it saves."""
+    reached = [node for node in graph.nodes if any(size in type_symbols(value.type) for value in node.outputs)]
+    nbytes = sum(_number(type_bytes(value.type), {size: most}) for node in reached for value in node.outputs)
+    work = sum(_number(node_flops(node), {size: most}) for node in graph.nodes if _reads(node, size))
+    if nbytes > MOST_BYTES:
+        raise _Unbounded(f"room for {most} entries takes {nbytes:,} bytes in all, of at most {MOST_BYTES:,}")
+    if work > target.padded_flops:
+        raise _Unbounded(f"work on {most} entries takes {work:,} operations, of at most {target.padded_flops:,}")
+
+
+def _reads(node: Node, size: str) -> bool:
+    return any(size in type_symbols(value.type) for value in (*node.operands, *node.outputs))
+
+
+def _number(dim: Dim, sizes: Mapping[str, int]) -> int:
+    """A dim at these sizes; what depends on others as well counts as nothing."""
+    return evaluate(dim, sizes) if symbols(dim) <= sizes.keys() else 0
+
+
+# ---- counts
+
+
+def _return_counts(graph: Graph, names: list[str]) -> int:
+    """One more output, the last: i64 with a count for each of `names`. Its index."""
+    vectors = [graph.append(native("reshape"), [graph.value(name)], {"shape": (1,)}).output for name in names]
+    counts = graph.append(native("concat"), vectors, {"axis": 0}).output
+    states, index = graph.states, len(graph.outputs)
+    name = "counts"
+    while name in graph.output_names:
+        name = f"{name}_"
+    graph.set_outputs([*graph.outputs, counts], [*graph.output_names, name])
+    graph.set_states(states)
+    return index
+
+
+# ---- bounds
+
+
+def _most_non_zero(node: Node) -> Dim:
+    return node.operands[0].tensor.size
+
+
+def _most_compressed(node: Node) -> Dim:
+    x, condition = node.operands
+    axis = node.attrs["axis"]
+    size = x.tensor.size if axis is None else x.shape[normal_axis(axis, x.tensor.rank)]
+    return dim_min(size, condition.shape[0])
+
+
+def _most_unique(node: Node) -> Dim:
+    x, axis = node.operands[0], node.attrs["axis"]
+    return x.tensor.size if axis is None else x.shape[normal_axis(axis, x.tensor.rank)]
+
+
+def _most_selected(node: Node) -> Dim:
+    """Each class of each sample keeps every box, or as many as a constant limit says."""
+    scores, limit = node.operands[1], node.inputs[2]
+    batch, classes, boxes = scores.shape
+    if limit is None:
+        return 0
+    producer = limit.producer
+    if producer is None or producer.op.name != "constant":
+        return product((batch, classes, boxes))
+    return product((batch, classes, dim_min(boxes, max(int(producer.attrs["value"].array.item()), 0))))
+
+
+_MOST: Mapping[str, Callable[[Node], Dim]] = {
+    "compress": _most_compressed,
+    "non_max_suppression": _most_selected,
+    "non_zero": _most_non_zero,
+    "unique": _most_unique,
+}
+"""How many entries a node of an op can give at most, by the sizes of its operands and its constants."""
+
+assert {f"{PREFIX}{name}" for name in _MOST} == PLANNED_OPS.keys()
