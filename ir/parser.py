@@ -15,7 +15,7 @@ from .dense import read_elements
 from .errors import CapgraphError, TypeRuleError
 from .graph import Graph, Origin, SymbolTable, Value
 from .op import Op, foreign
-from .ops import OPS
+from .ops import OPS, PLANNED_OPS
 from .type_reader import MAX_NESTING, TypeReader
 from .types import DType, TensorType, Type
 
@@ -362,7 +362,7 @@ class _GraphReader:
         found = cursor.expect(_OP, "an op and (")
         start = found.start(1)
         name = cursor.unquoted(found[1])
-        op = OPS.get(name)
+        op = OPS.get(name) or PLANNED_OPS.get(name)
         if op is None and "." in name:
             op = foreign(name)
         if op is None:

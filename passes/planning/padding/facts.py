@@ -93,7 +93,7 @@ class Fact:
     which holds this dim at the real sizes, `some` that it is one that tells whether this dim is above 0. `natural`
     elements are never negative, and none is above `most`. `source` is the graph input that the elements are taken from
     unchanged (up to a cast). `start` says which elements of another value these are. `columns` are facts of the
-    elements with index 0, 1... along the last axis, where they were put together from such.
+    elements with index 0, 1... along the last axis, where they were put together from such, `rows` along the first.
     """
 
     tails: Tails
@@ -106,6 +106,7 @@ class Fact:
     some: Dim | None = None
     start: Start | None = None
     columns: "tuple[Fact, ...]" = ()
+    rows: "tuple[Fact, ...]" = ()
 
     @property
     def is_padded(self) -> bool:
@@ -116,7 +117,7 @@ class Fact:
         tails = tuple(
             tail.filled(fill) if i == axis and tail else _shared(tail, fill) for i, tail in enumerate(self.tails)
         )
-        return replace(self, tails=tails, number=None, counts=False, columns=(), source="", start=None)
+        return replace(self, tails=tails, number=None, counts=False, columns=(), rows=(), source="", start=None)
 
 
 def _shared(tail: Tail | None, fill: Fill) -> Tail | None:

@@ -101,10 +101,6 @@ class Walk:
         for axis, (dim, tail) in enumerate(zip(dims, fact.tails, strict=True)):
             size = narrowed(dim, self.ranges)
             if self.symbol not in symbols(size):
-                if tail is not None and not isinstance(size, int):
-                    raise Unsafe(
-                        f"axis {axis} of %{value.name} is {dim} long, which hides that it carries {self.symbol}"
-                    )
                 tails[axis] = None  # it only seemed to depend on the symbol: min(1, T)
             elif tail is None:
                 raise Unsafe(f"axis {axis} of %{value.name} has the size {dim}, of which no part is known to be real")

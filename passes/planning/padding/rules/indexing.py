@@ -3,9 +3,11 @@
 Padded indices are filled so that they stay in range. A write at a padded index would change a real row.
 """
 
+from collections.abc import Mapping
+
 from .....ir.dims import Dim
 from .....ir.ops.rules import normal_axis
-from ..facts import Case, Fact, First, Rules, Start, Tail, Tails, Unsafe, is_equal, met
+from ..facts import Case, Fact, First, Mask, Number, Rules, Start, Tail, Tails, Unsafe, is_equal, met
 from ..sizes import is_below
 
 
@@ -122,14 +124,31 @@ def tensor_scatter(case: Case) -> list[Fact]:
 
 
 def scatter_elements(case: Case) -> list[Fact]:
-    """Axes that indices do not name go together; no padded index may be written at."""
+    """Axes that indices do not name go together; padded rows along the other write what changes nothing."""
     axis = normal_axis(case.node.attrs["axis"], len(case.tails(0)))
-    if case.tails(1)[axis] is not None or case.tails(2)[axis] is not None:
+    along = case.tails(1)[axis], case.tails(2)[axis]
+    if along != (None, None) and not _is_neutral(case, axis, *along):
         raise Unsafe(f"padded rows of {case.symbol} would be written over real ones")
     _require_readable(case, axis, 1)
     _require_aligned(case, axis)
-    tails = [_met(_met(*pair), update) for *pair, update in zip(*map(case.tails, range(3)), strict=True)]
+    rows = zip(*map(case.tails, range(3)), strict=True)
+    tails = [old if i == axis else _met(_met(old, index), update) for i, (old, index, update) in enumerate(rows)]
     return [Fact(_unfilled(tuple(tails)))]
+
+
+_NEUTRAL: Mapping[str, Number] = {"add": -0.0, "mul": 1}
+"""What changes nothing where a scatter takes it in; 0 added to -0 would be 0."""
+
+
+def _is_neutral(case: Case, axis: int, indices: Tail | None, updates: Tail | None) -> bool:
+    """Whether a scatter takes in what changes nothing at padded indices; False for one that writes."""
+    fill = _NEUTRAL.get(case.node.attrs["reduction"])
+    if fill is None or indices is None or updates is None:
+        return False
+    met([indices, updates], "indices and updates")
+    if updates.number != fill:
+        raise Unsafe(f"padded rows of {case.symbol} would be taken in", [Mask(2, axis, fill)])
+    return True
 
 
 def scatter_nd(case: Case) -> list[Fact]:
@@ -149,6 +168,8 @@ def scatter_nd(case: Case) -> list[Fact]:
 def _require_idle(case: Case, axis: int, depth: int, indices: Tail | None, updates: Tail | None) -> None:
     """Padded rows of a scatter write the first row once more, and without one they write what the target holds."""
     if indices is None and updates is None:
+        return
+    if _is_neutral(case, axis, indices, updates):
         return
     reason = f"padded rows of {case.symbol} would be written over real ones"
     is_idempotent = case.node.attrs["reduction"] in {"none", "min", "max"}

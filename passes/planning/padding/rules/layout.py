@@ -1,5 +1,6 @@
 """Shapes: the elements stay what they are and move to other places."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from .....ir.dims import Dim, Truth, is_at_least
@@ -13,7 +14,7 @@ def _moved(case: Case, tails: Tails) -> Fact:
     """The fact of a view of the first operand: what is known of every element stays true."""
     fact = case.fact(0)
     counts = fact.counts and sum(tail is not None for tail in tails) == 1
-    return replace(fact, tails=tails, counts=counts, columns=(), start=None)
+    return replace(fact, tails=tails, counts=counts, columns=(), rows=(), start=None)
 
 
 def reshape(case: Case) -> list[Fact]:
@@ -27,7 +28,8 @@ def reshape(case: Case) -> list[Fact]:
 def transpose(case: Case) -> list[Fact]:
     """Axes change places."""
     perm: tuple[int, ...] = case.node.attrs["perm"]
-    return [_moved(case, tuple(case.tails(0)[axis] for axis in perm))]
+    moved, fact = _moved(case, tuple(case.tails(0)[axis] for axis in perm)), case.fact(0)
+    return [replace(moved, columns=fact.rows, rows=fact.columns) if perm == (1, 0) else moved]
 
 
 def squeeze(case: Case) -> list[Fact]:
@@ -86,7 +88,18 @@ def slice_(case: Case) -> list[Fact]:
         tails[axis] = _sliced(case, axis, start, step)
     is_start = (attrs["starts"], attrs["ends"], attrs["steps"]) == ((0,), (1,), (1,))
     start_of = Start(case.value(0).name, tuple(taken)) if is_start else None
-    return [replace(_moved(case, tuple(tails)), start=start_of)]
+    moved = _moved(case, tuple(tails))
+    if len(taken) == 1 and case.result_shape()[taken[0]] == 1:
+        lines = {0: case.fact(0).rows, len(shape) - 1: case.fact(0).columns}.get(taken[0], ())
+        moved = _of_line(moved, lines, attrs["starts"][0])
+    return [replace(moved, start=start_of)]
+
+
+def _of_line(part: Fact, lines: Sequence[Fact], index: Dim) -> Fact:
+    """What is known of a part that has one row or column only of a value that is known by `lines`."""
+    if not isinstance(index, int) or not 0 <= index < len(lines):
+        return part
+    return replace(part, natural=lines[index].natural, most=lines[index].most)
 
 
 def _sliced(case: Case, axis: int, start: Dim, step: int) -> Tail | None:
@@ -110,7 +123,10 @@ def split(case: Case) -> list[Fact]:
     axis = normal_axis(case.node.attrs["axis"], len(case.tails(0)))
     if case.tails(0)[axis] is not None and len(case.node.outputs) > 1:
         raise Unsafe(f"it splits axis {axis}, which carries {case.symbol}")
-    return [_moved(case, case.tails(0)) for _ in case.node.outputs]
+    parts = [_moved(case, case.tails(0)) for _ in case.node.outputs]
+    if axis or len(parts) != len(case.fact(0).rows):
+        return parts
+    return [_of_line(part, case.fact(0).rows, row) for row, part in enumerate(parts)]
 
 
 def concat(case: Case) -> list[Fact]:

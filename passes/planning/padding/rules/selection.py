@@ -4,6 +4,7 @@ A twin with a bound makes a dim by itself: its count is the real size, and zeros
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from .....ir.dims import Dim, dim_max
 from .....ir.ops.rules import normal_axis
@@ -28,7 +29,13 @@ def _most(dims: tuple[Dim, ...]) -> Dim | None:
 def non_zero(case: Case) -> list[Fact]:
     """Zeros behind the real elements are not found; where the others are does not change."""
     _require_unchosen(case, 0, 0)
-    return [Fact((None, None), natural=True, most=_most(case.shape(0)))]
+    return [_indices(case.shape(0), (None, None))]
+
+
+def _indices(dims: tuple[Dim, ...], tails: Tails) -> Fact:
+    """One row of indices into each of some axes."""
+    rows = tuple(Fact((None,), natural=True, most=dim - 1) for dim in dims)
+    return Fact(tails, natural=True, most=_most(dims), rows=rows)
 
 
 def compress(case: Case) -> list[Fact]:
@@ -66,7 +73,8 @@ def non_max_suppression(case: Case) -> list[Fact]:
     if any(tail is not None and not tail.is_prefix for tail in case.tails(_BOXES)):
         raise Unsafe(f"boxes of {case.symbol} lie elsewhere where it is larger")
     _require_unchosen(case, _SCORES, float("-inf"))
-    return [Fact((None, None), natural=True, most=_most(case.shape(_SCORES)))]
+    columns = _indices(case.shape(_SCORES), (None, None))
+    return [replace(columns, rows=(), columns=columns.rows)]
 
 
 def _bounded(case: Case, rule: Callable[[Case], list[Fact]], axes: tuple[int | None, ...]) -> list[Fact]:
@@ -83,7 +91,7 @@ def _tailed(fact: Fact, axis: int | None, size: Dim) -> Fact:
     if axis is None:
         return fact
     tails = tuple(Tail(size, fill=0) if i == axis else tail for i, tail in enumerate(fact.tails))
-    return Fact(tails, natural=fact.natural, most=fact.most)
+    return replace(fact, tails=tails)
 
 
 def _axis(case: Case) -> int:

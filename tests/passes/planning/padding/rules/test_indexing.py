@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from capgraph.ir.evaluate import evaluate_graph
+from capgraph.passes.planning.padding import padding_safety
 
 from tests.passes.planning.padding.judging import maskable, safe, unsafe
 
@@ -181,20 +182,26 @@ def test_an_index_may_not_lie_in_the_padding() -> None:
     )
 
 
-def test_rows_that_are_added_may_not_be_scattered_twice() -> None:
-    unsafe(
-        """
-        graph @main(%c: f32[9, 4], %i: i64[S, 1], %u: f32[S, 4]) {
-          %a: f32[9, 4] = scatter_nd(%c, %i, %u) {reduction = "add"}
-          return %a
-        }""",
-        "padded rows of S would be written",
-    )
-
-
 def test_a_scatter_of_other_axes() -> None:
     safe("""
         graph @main(%c: f32[9, S], %i: i64[B, 1], %u: f32[B, S]) {
           %a: f32[9, S] = scatter_nd(%c, %i, %u)
           return %a
         }""")
+
+
+ADDED = "graph @main(%d: f32[4, 3], %i: i64[{index}], %u: f32[S, 3]) {{ %y: f32[4, 3] = {op} return %y }}"
+
+
+@pytest.mark.parametrize(
+    ("index", "op"),
+    [
+        ("S, 1", 'scatter_nd(%d, %i, %u) {reduction = "add"}'),
+        ("S, 1", 'scatter_nd(%d, %i, %u) {reduction = "mul"}'),
+        ("S, 3", 'scatter_elements(%d, %i, %u) {axis = 0, reduction = "add"}'),
+        ("S, 3", 'scatter_elements(%d, %i, %u) {axis = 0, reduction = "mul"}'),
+    ],
+)
+def test_padded_rows_are_taken_in_as_what_changes_nothing(index: str, op: str) -> None:
+    masked = maskable(ADDED.format(index=index, op=op), "padded rows of S would be taken in")
+    assert padding_safety(masked, "S", 8).fills == {"i": 0}
