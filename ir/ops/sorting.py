@@ -87,7 +87,6 @@ OPS: tuple[Op, ...] = (
         attrs=(_AXIS, Attribute("descending", AttrKind.BOOL, False)),
         infer=sort_type,
         meaning=sort,
-        aliases=((0, 0),),
     ),
     op("top_k", "x: T", T=NUMBERS, attrs=(Attribute("k", AttrKind.DIM), *_TOP_K), infer=top_k_type, meaning=top_k),
     op(

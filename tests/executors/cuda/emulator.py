@@ -117,6 +117,17 @@ template <class T> static T __shfl_up_sync(unsigned, T x, int lanes) {
   __syncthreads();
   return other;
 }
+static unsigned __match_any_sync(unsigned, unsigned x) {
+  const unsigned me = rank_of();
+  exchanged[me] = x;
+  __syncthreads();
+  unsigned alike = 0;
+  for (unsigned lane = 0; lane < 32; lane++) alike |= (unsigned)(exchanged[me / 32 * 32 + lane] == x) << lane;
+  __syncthreads();
+  return alike;
+}
+static int __popc(unsigned x) { return __builtin_popcount(x); }
+static unsigned atomicAdd(unsigned* at, unsigned x) { const unsigned old = *at; *at += x; return old; }
 static int atomicMax(int* at, int x) { const int old = *at; if (x > old) *at = x; return old; }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline double rsqrt(double x) { return 1.0 / sqrt(x); }

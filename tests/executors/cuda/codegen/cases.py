@@ -328,21 +328,40 @@ def moving_cases() -> Iterator[Case]:
         )
 
 
+LONG_ROWS = (300, 5000, 9000)
+ORDER_DTYPES = ("f32", "f16", "bf16", "f64", "u8", "i16", "u64", "i64")
+
+
+def _with_extremes(d: Drawn, dtype: str, *shape: int) -> Array:
+    """Elements of which many are equal; of floats some are NaN, infinite, and zeros of either sign."""
+    x = d.array(dtype, *shape)
+    if DType(dtype).is_float:
+        special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0]).astype(x.dtype)
+        x = np.where(d.rng.random(shape) < 0.2, special[d.rng.integers(0, 5, shape)], x)
+    return x
+
+
 def order_cases() -> Iterator[Case]:
-    """Sorts, top-k and scans of rows in shared memory, in stretches, and in scratch memory."""
+    """Sorts, top-k and scans of rows in a warp, in a block, in parts and over the chip."""
     d = Drawn()
-    for dtype, sizes in {
-        "f32": (100, 5000, 9000),
-        "u8": (1000, 9000),
-        "f16": (1000,),
-        "u64": (100,),
-        "f64": (100,),
-    }.items():
-        for size in sizes:
-            x = d.array(dtype, 2, size)
-            yield made(f"sort {size} {dtype}", lambda b, x: outputs_of(b, "sort", x, axis=-1, descending=True), x)
-            yield made(f"top 50 of {size} {dtype}", lambda b, x: outputs_of(b, "top_k", x, axis=1, k=50), x)
-            yield made(f"top 1 of {size} {dtype}", lambda b, x: outputs_of(b, "top_k", x, axis=1, k=1), x)
+    for place, dtype in enumerate(ORDER_DTYPES):
+        shapes = [(11, size) for size in (2, 3, 33, 100)] + [(2, LONG_ROWS[place % 3])]
+        for rows, size in shapes:
+            x = _with_extremes(d, dtype, rows, size)
+            down = size % 2 == 0
+            yield made(f"sort {size} {dtype}", lambda b, x, d=down: outputs_of(b, "sort", x, axis=-1, descending=d), x)
+            k = min(size, 50)
+            yield made(
+                f"top {k} of {size} {dtype}",
+                lambda b, x, k=k, d=down: outputs_of(b, "top_k", x, axis=1, k=k, largest=not d),
+                x,
+            )
+    for dtype in ("f32", "f16", "u8", "i64"):
+        x = _with_extremes(d, dtype, 9000, 2)
+        yield made(f"sort along the first axis {dtype}", lambda b, x: outputs_of(b, "sort", x, axis=0), x)
+        yield made(f"top 3000 {dtype}", lambda b, x: outputs_of(b, "top_k", x, axis=0, k=3000), x)
+    x = d.array("f32", 2, 300)
+    yield made("sort of what dies", lambda b, x: outputs_of(b, "sort", b.op("neg", x), axis=1, descending=True), x)
     for dtype in ("f16", "f32", "i64"):
         for shape, axis in (((3, 1000), 1), ((5000, 5), 1), ((2, 700, 3), 1)):
             x = d.array(dtype, *shape) if dtype != "f32" else np.abs(d.array(dtype, *shape))
