@@ -168,13 +168,11 @@ def sampled(logits: Any, temperature: Any, top_k: Any, top_p: Any, chance: Any) 
     """
     heat = torch.where(temperature > 0, temperature, 1.0)
     ordered, places = torch.sort(logits / heat[:, None], dim=-1, descending=True)
-    weights = torch.softmax(ordered, dim=-1)
-    rank = torch.arange(logits.shape[-1], device=logits.device)
-    within = (rank[None] < top_k[:, None]) | (top_k[:, None] <= 0)
-    before = torch.cumsum(weights, dim=-1) - weights
-    needed = (before < top_p[:, None]) | (rank[None] == 0)
-    kept = torch.where(within & needed, weights, 0.0)
-    reached = torch.cumsum(kept, dim=-1)
-    wanted = chance * reached[:, -1]
-    drawn = torch.clamp((reached <= wanted[:, None]).sum(-1), max=logits.shape[-1] - 1)
-    return torch.where(temperature > 0, torch.gather(places, 1, drawn[:, None])[:, 0], torch.argmax(logits, dim=-1))
+    reached = torch.cumsum(torch.softmax(ordered, dim=-1), dim=-1)
+    # What is kept is a number of the first ones in order, so that one cumulated sum serves both limits and the draw.
+    count = logits.shape[-1]
+    likely = torch.where(top_p < 1, 1 + (reached < top_p[:, None]).sum(-1), count)
+    kept = torch.clamp(torch.minimum(likely, torch.where(top_k > 0, top_k, count)), max=count)
+    wanted = chance * torch.gather(reached, 1, kept[:, None] - 1)[:, 0]
+    drawn = torch.minimum((reached <= wanted[:, None]).sum(-1), kept - 1)
+    return torch.gather(places, 1, torch.where(temperature > 0, drawn, 0)[:, None])[:, 0]

@@ -75,7 +75,8 @@ class DevicePlan(Values):
             self.memory[index] = cupy.asarray(np.ascontiguousarray(content.array).reshape(-1).view(np.uint8))
         self.packed: list[Any] = []
 
-    def _bytes(self, index: int) -> Any:
+    def bytes_of(self, index: int) -> Any:
+        """The memory of a buffer."""
         buffer = self.plan.buffers[index]
         if buffer.place is Home.ARENA:
             return self.arena[buffer.offset : buffer.end]
@@ -90,7 +91,7 @@ class DevicePlan(Values):
         if isinstance(argument, Packed):
             self.packed.append(cupy.asarray(packed_bytes(argument)))
             return np.uintp(self.packed[-1].data.ptr)
-        return np.uintp(self._bytes(argument.buffer).data.ptr + argument.offset)
+        return np.uintp(self.bytes_of(argument.buffer).data.ptr + argument.offset)
 
     def launch(self, candidate: Candidate) -> None:
         """Enqueues all launches of a way."""
@@ -100,13 +101,13 @@ class DevicePlan(Values):
 
     def read(self, value: Any) -> Array:
         view = self.plan.views[value]
-        return array_at(cupy.asnumpy(self._bytes(view.buffer)), view).copy()
+        return array_at(cupy.asnumpy(self.bytes_of(view.buffer)), view).copy()
 
     def write(self, value: Any, content: Array) -> None:
         view = self.plan.views[value]
-        whole = cupy.asnumpy(self._bytes(view.buffer))
+        whole = cupy.asnumpy(self.bytes_of(view.buffer))
         array_at(whole, view)[...] = content
-        self._bytes(view.buffer)[...] = cupy.asarray(whole)
+        self.bytes_of(view.buffer)[...] = cupy.asarray(whole)
 
 
 def problems(made: Prepared, functions: Functions) -> list[str]:

@@ -69,9 +69,7 @@ def _sorted_rows(rows: Rows) -> Iterator[Candidate]:
 
 def _lower_sort(task: Task) -> Iterator[Candidate]:
     axis = _axis(task, operand(task))
-    yield from _sorted_rows(
-        Rows(task, axis, operand(task).shape[axis], is_descending=task.node.attrs["descending"])
-    )
+    yield from _sorted_rows(Rows(task, axis, operand(task).shape[axis], is_descending=task.node.attrs["descending"]))
 
 
 def _lower_top_k(task: Task) -> Iterator[Candidate]:

@@ -117,14 +117,14 @@ template <class T> static T __shfl_up_sync(unsigned, T x, int lanes) {
   __syncthreads();
   return other;
 }
-static unsigned __match_any_sync(unsigned, unsigned x) {
+static unsigned __ballot_sync(unsigned, int x) {
   const unsigned me = rank_of();
-  exchanged[me] = x;
+  exchanged[me] = x != 0;
   __syncthreads();
-  unsigned alike = 0;
-  for (unsigned lane = 0; lane < 32; lane++) alike |= (unsigned)(exchanged[me / 32 * 32 + lane] == x) << lane;
+  unsigned result = 0;
+  for (unsigned lane = 0; lane < 32; lane++) result |= (unsigned)exchanged[me / 32 * 32 + lane] << lane;
   __syncthreads();
-  return alike;
+  return result;
 }
 static int __popc(unsigned x) { return __builtin_popcount(x); }
 static unsigned atomicAdd(unsigned* at, unsigned x) { const unsigned old = *at; *at += x; return old; }

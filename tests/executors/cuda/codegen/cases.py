@@ -362,15 +362,33 @@ def order_cases() -> Iterator[Case]:
         yield made(f"top 3000 {dtype}", lambda b, x: outputs_of(b, "top_k", x, axis=0, k=3000), x)
     x = d.array("f32", 2, 300)
     yield made("sort of what dies", lambda b, x: outputs_of(b, "sort", b.op("neg", x), axis=1, descending=True), x)
-    for dtype in ("f16", "f32", "i64"):
-        for shape, axis in (((3, 1000), 1), ((5000, 5), 1), ((2, 700, 3), 1)):
+    yield from _scan_cases(d)
+
+
+SCANNED = (
+    ((3, 1000), 1),
+    ((2, 9001), 1),
+    ((1, 8192), 1),
+    ((5000, 5), 1),
+    ((300, 700), 1),
+    ((2, 700, 3), 1),
+    ((2, 90, 40), 1),
+)
+
+
+def _scan_cases(d: Drawn) -> Iterator[Case]:
+    """Lines of lanes, of blocks, of segments; the same across memory."""
+    for dtype in ("f16", "f32", "i64", "u32"):
+        for number, (shape, axis) in enumerate(SCANNED):
             x = d.array(dtype, *shape) if dtype != "f32" else np.abs(d.array(dtype, *shape))
-            is_exclusive, is_reverse = shape[0] == 3, len(shape) == 3
+            is_exclusive, is_reverse = number % 2 == 0, number % 3 == 2
             yield made(
                 f"cumsum {shape} {dtype}",
                 lambda b, x, e=is_exclusive, r=is_reverse, a=axis: b.op("cumsum", x, axis=a, exclusive=e, reverse=r),
                 x,
             )
+    x = 1 + d.array("f64", 1, 9001) / 100
+    yield made("cumprod 9001", lambda b, x: b.op("cumprod", x, axis=1), x)
 
 
 def _unpooled(b: Builder, x: Value) -> Value:

@@ -1,0 +1,79 @@
+"""Radix sorts of long rows: tiles, passes, and the memory that they take."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from capgraph.executors.cuda.codegen import radix, sorting
+from capgraph.executors.cuda.codegen.radix import ChipSort, Tile
+from capgraph.executors.cuda.launch import KernelLaunch
+from capgraph.executors.cuda.lowering import MOST_SCRATCH
+
+from tests.executors.cuda.codegen.cases import Case, Drawn, made, outputs_of
+from tests.executors.cuda.codegen.emulated import emulated_problems
+from tests.executors.cuda.codegen.running import generated, prepared
+from tests.executors.cuda.emulator import HAS_COMPILER
+
+SMALL = Tile(256, 2)
+HOWS = [ChipSort(SMALL, 64, carries=True), ChipSort(SMALL, 64, carries=False), ChipSort(SMALL, 1, carries=False)]
+
+
+def sorts(dtype: str, *shape: int, k: int = 0) -> Case:
+    x = Drawn().array(dtype, *shape)
+    if k:
+        return made(f"top {k} {shape} {dtype}", lambda b, x: outputs_of(b, "top_k", x, axis=1, k=k), x)
+    return made(f"sort {shape} {dtype}", lambda b, x: outputs_of(b, "sort", x, axis=1, descending=True), x)
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")
+@pytest.mark.parametrize("how", HOWS, ids=["carried", "counted", "summed"])
+def test_rows_of_one_tile_and_of_several(how: ChipSort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sorting, "LARGEST_BLOCK", Tile(256, 1))
+    monkeypatch.setattr(sorting, "FEW", 0)
+    monkeypatch.setattr(sorting, "chip_sort", lambda rows: how)
+    cases = [
+        *(sorts("f32", 2, length) for length in (SMALL.size - 1, SMALL.size, SMALL.size + 1, 3 * SMALL.size)),
+        *(sorts(dtype, 1, 1300) for dtype in ("u8", "f16", "i64")),
+        sorts("f32", 3, 1300, k=700),
+    ]
+    assert not emulated_problems(cases, tmp_path)
+
+
+@pytest.mark.parametrize(("dtype", "passes"), [("u8", 1), ("bf16", 2), ("f32", 4), ("f64", 8)])
+def test_a_pass_for_each_byte_of_a_key(dtype: str, passes: int):
+    case = prepared(sorts(dtype, 1, 50_000))
+    assert case is not None
+    (way,) = generated(case.ways[-1])
+    entered = [launch for launch in way.launches if isinstance(launch, KernelLaunch) and "rank[" in launch.kernel.text]
+    assert len(entered) == passes
+
+
+@pytest.mark.parametrize("how", HOWS, ids=["carried", "counted", "summed"])
+def test_scratch_memory_is_told_apart(how: ChipSort, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sorting, "chip_sort", lambda rows: how)
+    case = prepared(sorts("f32", 2, 20_000))
+    assert case is not None
+    (way,) = generated(case.ways[-1])
+    scratch = case.ways[-1].task.scratch  # type: ignore[union-attr]
+    offsets = {
+        argument.offset
+        for launch in way.launches
+        for argument in launch.arguments  # type: ignore[union-attr]
+        if argument.buffer == scratch.buffer  # type: ignore[union-attr]
+    }
+    assert all(offset % 256 == 0 for offset in offsets)
+    assert max(offsets) < way.scratch_bytes < MOST_SCRATCH
+    tables = 4 if how.carries else 1
+    assert len(offsets) == 4 + tables + (how.direct == 1), "two sets of keys and indices, tables, totals"
+
+
+def test_a_block_takes_no_more_shared_memory_than_there_is():
+    assert sorting.LARGEST_BLOCK.shared_bytes(8) < 227 * 1024
+    assert radix.Tile(512, 8).shared_bytes(4) == 4096 * 8 + 4 * (17 * 256 + 32)
+
+
+def test_the_longest_rows_fit_into_scratch_memory():
+    case = prepared(made("s", lambda b, x: outputs_of(b, "sort", x, axis=0), np.zeros(1 << 26, np.float16)))
+    assert case is not None
+    (way,) = generated(case.ways[-1])
+    assert way.name == "chip"
