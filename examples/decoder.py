@@ -166,13 +166,13 @@ def sampled(logits: Any, temperature: Any, top_k: Any, top_p: Any, chance: Any) 
     i64[batch] likeliest are kept (all at 0 or less), and of these as many as it takes to reach the probability `top_p`
     f32[batch], the likeliest always. One number `chance` f32[batch] in [0, 1) a row decides.
     """
-    heat = torch.where(temperature > 0, temperature, 1.0)
-    ordered, places = torch.sort(logits / heat[:, None], dim=-1, descending=True)
+    temperature, top_k, top_p, chance = (each[:, None] for each in (temperature, top_k, top_p, chance))
+    ordered, places = torch.sort(logits / torch.where(temperature > 0, temperature, 1.0), dim=-1, descending=True)
     reached = torch.cumsum(torch.softmax(ordered, dim=-1), dim=-1)
     # What is kept is a number of the first ones in order, so that one cumulated sum serves both limits and the draw.
     count = logits.shape[-1]
-    likely = torch.where(top_p < 1, 1 + (reached < top_p[:, None]).sum(-1), count)
+    likely = torch.where(top_p < 1, 1 + (reached < top_p).sum(-1, keepdim=True), count)
     kept = torch.clamp(torch.minimum(likely, torch.where(top_k > 0, top_k, count)), max=count)
-    wanted = chance * torch.gather(reached, 1, kept[:, None] - 1)[:, 0]
-    drawn = torch.minimum((reached <= wanted[:, None]).sum(-1), kept - 1)
-    return torch.gather(places, 1, torch.where(temperature > 0, drawn, 0)[:, None])[:, 0]
+    wanted = chance * torch.gather(reached, 1, kept - 1)
+    drawn = torch.minimum((reached <= wanted).sum(-1, keepdim=True), kept - 1)
+    return torch.gather(places, 1, torch.where(temperature > 0, drawn, 0))[:, 0]
