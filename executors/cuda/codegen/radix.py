@@ -158,13 +158,12 @@ def in_block(
 class ChipSort:
     """How rows are sorted over the chip.
 
-    Up to `direct` tiles a row each block sums up the counts of all tiles; above, a kernel does. `carries` counts the
-    digits of the next pass while entries are written, by atomic additions of integers, which saves a kernel a pass.
+    Up to `direct` tiles a row each block sums up the counts of all tiles; above, a kernel does. (To count the digits of
+    the next pass while entries are written, by atomic additions, takes longer than the kernel that it saves.)
     """
 
     tile: Tile
     direct: int
-    carries: bool
 
     def launches(self, rows: Rows, scratch: Place) -> tuple[tuple[KernelLaunch, ...], int]:
         """Its kernels, and the scratch memory that they take."""
@@ -177,13 +176,11 @@ class _Passes:
         self.passes = rows.key.nbytes
         self.parts = -(-rows.length // how.tile.size)
         self.is_direct = self.parts <= how.direct
-        self.carries = how.carries and self.is_direct and self.passes > 1
         self.blocks = rows.row_count * self.parts
         self.scratch, self.used = scratch, 0
         entries = rows.row_count * rows.length
         self.kept = [self._entries(entries) for _ in range(min(self.passes - 1, 2))]
-        tables = self.passes if self.carries else 1
-        self.counts = [self._memory(4 * DIGITS * self.blocks) for _ in range(tables)]
+        self.counts = self._memory(4 * DIGITS * self.blocks)
         self.totals = self._memory(4 * DIGITS * rows.row_count)
 
     def _memory(self, nbytes: int) -> Place:
@@ -199,16 +196,12 @@ class _Passes:
         source: Entries | None = None
         for number in range(self.passes):
             target = self.kept[number % 2] if number + 1 < self.passes else None
-            if number == 0 or not self.carries:
-                launches.append(self._count(number, source))
+            launches.append(self._count(number, source))
             if not self.is_direct:
                 launches.append(self._sum())
             launches.append(self._scatter(number, source, target))
             source = target
         return tuple(launches), self.used
-
-    def _table(self, number: int) -> Place:
-        return self.counts[number if self.carries else 0]
 
     def _head(self, source: Entries | None) -> list[str]:
         base = f"(u64)row * {self.rows.length}u"
@@ -228,8 +221,6 @@ class _Passes:
     def _count(self, number: int, source: Entries | None) -> KernelLaunch:
         """How often each tile has each digit."""
         tile, key = self.tile, self.rows.key
-        later = self.counts[1:]
-        cleared = [f"later{n}[(u64)blockIdx.x * {DIGITS} + threadIdx.x] = 0;" for n in range(len(later))]
         lines = [
             *self._head(source),
             f"__shared__ unsigned found[{DIGITS}]; const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
@@ -243,14 +234,11 @@ class _Passes:
                 f"atomicAdd(found + ((unsigned)(key[i] >> {8 * number}) & 255), 1u);",
             ),
             "__syncthreads();",
-            f"if (threadIdx.x < {DIGITS}) {{ table[{self._count_place('part', 'threadIdx.x')}] = found[threadIdx.x];",
-            *cleared,
-            "}",
+            f"if (threadIdx.x < {DIGITS}) table[{self._count_place('part', 'threadIdx.x')}] = found[threadIdx.x];",
         ]
         extra = (
             *(self.rows.entries("old", source) if source else ()),
-            Parameter("unsigned*", "table", self._table(number)),
-            *(Parameter("unsigned*", f"later{n}", place) for n, place in enumerate(later)),
+            Parameter("unsigned*", "table", self.counts),
         )
         return self.rows.launch(lines, self.blocks, tile.threads, 0, extra)
 
@@ -269,7 +257,7 @@ class _Passes:
             "if (threadIdx.x == 0) totals[blockIdx.x] = carry;",
         ]
         extra = (
-            Parameter("unsigned*", "table", self.counts[0]),
+            Parameter("unsigned*", "table", self.counts),
             Parameter("unsigned*", "totals", self.totals),
         )
         return self.rows.launch(lines, self.rows.row_count * DIGITS, DIGITS, 0, extra)
@@ -301,9 +289,6 @@ class _Passes:
         else:
             base = f"(u64)row * {rows.length}u + place"
             moved = f"new_keys[{base}] = keys[s]; new_indices[{base}] = indices[s];"
-            if self.carries:
-                following = f"((unsigned)(keys[s] >> {shift + 8}) & 255)"
-                moved += f" atomicAdd(next_table + ({self._count_place(f'place / {tile.size}u', following)}), 1u);"
         lines = [
             *self._head(source),
             *_memory(rows, tile),
@@ -323,8 +308,7 @@ class _Passes:
         extra = (
             *(rows.entries("old", source) if source else ()),
             *(rows.entries("new", target) if target else ()),
-            Parameter("const unsigned*", "table", self._table(number)),
+            Parameter("const unsigned*", "table", self.counts),
             *(() if self.is_direct else (Parameter("const unsigned*", "totals", self.totals),)),
-            *((Parameter("unsigned*", "next_table", self._table(number + 1)),) if target and self.carries else ()),
         )
         return rows.launch(lines, self.blocks, tile.threads, tile.shared_bytes(rows.key.nbytes), extra)

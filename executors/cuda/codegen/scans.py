@@ -19,8 +19,8 @@ from .types import computed, unsigned
 
 LANES_THREADS = 128
 BLOCK_THREADS = 256
-ITEM_BYTES = 16
-"""What a thread reads at a time, from 4 to `MOST_ITEMS` elements."""
+LANE_BYTES, BLOCK_BYTES = 32, 16
+"""What a thread reads at a time as a lane or in a block, from 4 to `MOST_ITEMS` elements."""
 MOST_ITEMS = 16
 ENOUGH_BLOCKS = 264
 """From so many lines on a block for each keeps the chip busy."""
@@ -124,7 +124,8 @@ class _Scan:
         width = 1 if self.is_reverse else widest((self.x, self.y), self.axis)
         if self.x.itemsize != self.y.itemsize:
             width = 1
-        items = max(4, min(MOST_ITEMS, ITEM_BYTES // self.x.itemsize))
+        nbytes = LANE_BYTES if self.length <= 32 * LANE_BYTES // self.x.itemsize else BLOCK_BYTES
+        items = max(4, min(MOST_ITEMS, nbytes // self.x.itemsize))
         width = min(width, items)
         lanes = 1 << max(-(-self.length // items) - 1, 0).bit_length()
         team = _Team(min(BLOCK_THREADS, lanes), items, width)

@@ -15,11 +15,15 @@ from .ordered_rows import INDEX_BYTES, LONGEST, Entries, Rows
 from .radix import ChipSort, Tile, in_block
 
 LARGEST_BLOCK = Tile(512, 16)
-PART = Tile(512, 8)
-"""What a block takes of a long row of which few elements are wanted."""
-FEW = PART.size // 4
-"""How many may be wanted of a part, so that much of it is left out."""
+SMALL_TILE, LARGE_TILE = Tile(256, 8), Tile(512, 8)
+"""What a block takes of a long row."""
+MANY_ENTRIES = 1 << 18
+"""From so many entries in all on there are enough large tiles."""
+MANY_ROWS = 128
+"""From so many rows on a block for each keeps the chip busy."""
 MANY_TILES = 64
+FEW = 256
+"""Up to so many elements of a long row are found faster than the row is sorted."""
 
 
 def block_tile(length: int) -> Tile:
@@ -29,14 +33,18 @@ def block_tile(length: int) -> Tile:
 
 
 def chip_sort(rows: Rows) -> ChipSort:
-    """How rows are sorted over the chip."""
-    return ChipSort(Tile(512, 8), MANY_TILES, carries=False)
+    """How rows are sorted over the chip: by small tiles where large ones are too few to keep it busy."""
+    return ChipSort(_tile_of(rows), MANY_TILES)
 
 
-def _first_of_parts(rows: Rows, scratch: Place, tile: Tile = PART) -> tuple[tuple[KernelLaunch, ...], int]:
+def _tile_of(rows: Rows) -> Tile:
+    return SMALL_TILE if rows.row_count * rows.length < MANY_ENTRIES else LARGE_TILE
+
+
+def _first_of_parts(rows: Rows, scratch: Place) -> tuple[tuple[KernelLaunch, ...], int]:
     """The first `count` of long rows: of each part by a block of its own, then of what these found, and so on."""
     launches: list[KernelLaunch] = []
-    used, length = 0, rows.length
+    used, length, tile = 0, rows.length, _tile_of(rows)
     source: Entries | None = None
     while length > tile.size:
         parts = -(-length // tile.size)
@@ -57,10 +65,10 @@ def _sorted_rows(rows: Rows) -> Iterator[Candidate]:
         yield Candidate("nothing", ())
     elif rows.length <= short_sorts.MOST:
         yield Candidate("warp", (short_sorts.network(rows),))
-    elif rows.length > PART.size and rows.count <= FEW and scratch is not None:
+    elif rows.length > LARGE_TILE.size and rows.count <= FEW and scratch is not None:
         launches, nbytes = _first_of_parts(rows, scratch)
         yield Candidate("parts", launches, nbytes)
-    elif rows.length <= LARGEST_BLOCK.size:
+    elif rows.length <= (LARGEST_BLOCK if rows.row_count >= MANY_ROWS else LARGE_TILE).size:
         yield Candidate("block", (in_block(rows, block_tile(rows.length), rows.length),))
     elif scratch is not None and rows.length <= LONGEST:
         launches, nbytes = chip_sort(rows).launches(rows, scratch)
