@@ -345,7 +345,7 @@ def order_cases() -> Iterator[Case]:
     """Sorts, top-k and scans of rows in a warp, in a block, in parts and over the chip."""
     d = Drawn()
     for place, dtype in enumerate(ORDER_DTYPES):
-        shapes = [(11, size) for size in (3, 33, 100)] + [(2, LONG_ROWS[place % 3])]
+        shapes = [(11, size) for size in ((3, 33, 100) if place < 2 else (100,))] + [(2, LONG_ROWS[place % 3])]
         for rows, size in shapes:
             x = _with_extremes(d, dtype, rows, size)
             down = size % 2 == 0
@@ -356,10 +356,10 @@ def order_cases() -> Iterator[Case]:
                 lambda b, x, k=k, d=down: outputs_of(b, "top_k", x, axis=1, k=k, largest=not d),
                 x,
             )
-    for dtype in ("f32", "f16", "u8", "i64"):
-        x = _with_extremes(d, dtype, 9000, 2)
-        yield made(f"sort along the first axis {dtype}", lambda b, x: outputs_of(b, "sort", x, axis=0), x)
-        yield made(f"top 3000 {dtype}", lambda b, x: outputs_of(b, "top_k", x, axis=0, k=3000), x)
+    for first, second in (("f32", "f16"), ("u8", "i64")):
+        x, y = _with_extremes(d, first, 9000, 2), _with_extremes(d, second, 9000, 2)
+        yield made(f"sort along the first axis {first}", lambda b, x: outputs_of(b, "sort", x, axis=0), x)
+        yield made(f"top 3000 {second}", lambda b, x: outputs_of(b, "top_k", x, axis=0, k=3000), y)
     x = d.array("f32", 2, 300)
     yield made("sort of what dies", lambda b, x: outputs_of(b, "sort", b.op("neg", x), axis=1, descending=True), x)
     yield from _scan_cases(d)
