@@ -1,0 +1,197 @@
+"""Every model of the sweep on one GPU: right, in how many recordings, and how fast beside PyTorch.
+
+    python -m benchmarks.gpu.sweep [--only NAMES] [--skip NAMES] [--stage K/N] [--dtypes float16,bfloat16,float32]
+                                   [--timed float16] [--batches 1,8] [--doors optimize,compile,reduce-overhead]
+                                   [--no-peers] [--peers FILE] [--small] [--workers 12] [--seconds 540]
+                                   [--profiles FOLDER] [--out FILE.jsonl] [--table FILE]
+
+Each model runs in a process of its own, several at a time; what is measured is measured under a lock, by one process
+alone. A model that crashes or takes longer than `--limit` seconds is a row. Rows are appended as they come, so that a
+run that is stopped keeps what it has: `--out` of several stages may be one file. NAMES are whole names or their
+beginnings. `--peers` takes the rows of PyTorch from an earlier run on the same kind of machine. Times are medians of
+calls back to back with inputs in place, in microseconds.
+"""
+
+import argparse
+import fcntl
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import report
+from .subject import Subject
+from .table import SUBJECTS
+
+
+@dataclass(slots=True)
+class Running:
+    """A model's process and when it began."""
+
+    subject: Subject
+    process: Any
+    begin: float
+
+
+class Rows:
+    """A file of JSON lines that several processes append to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Appends a row."""
+        with self.path.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(json.dumps(row, default=str) + "\n")
+
+
+def chosen(only: str, skip: str, stage: str) -> list[Subject]:
+    """The subjects of one stage: every n-th, so that stages are alike."""
+    names = [name for name in SUBJECTS if not only or _begins(name, only)]
+    names = [name for name in names if not skip or not _begins(name, skip)]
+    index, count = (int(each) for each in stage.split("/"))
+    return [SUBJECTS[name] for name in names[index - 1 :: count]]
+
+
+def _begins(name: str, listed: str) -> bool:
+    return any(name == each or (each.endswith("*") and name.startswith(each[:-1])) for each in listed.split(","))
+
+
+def work_of(arguments: argparse.Namespace) -> Any:
+    from .worker import Work
+
+    doors = tuple(arguments.doors.split(","))
+    return Work(
+        dtypes=tuple(arguments.dtypes.split(",")),
+        timed=() if arguments.timed == "none" else tuple(arguments.timed.split(",")),
+        batches=tuple(int(each) for each in arguments.batches.split(",")),
+        doors=tuple(each for each in doors if not (arguments.no_peers or arguments.peers) or each != "reduce-overhead"),
+        small=arguments.small,
+        device=arguments.device,
+        profiles=arguments.profiles,
+        lock=arguments.out.with_suffix(".lock"),
+    )
+
+
+def sweep(subjects: Sequence[Subject], arguments: argparse.Namespace, rows: Rows) -> None:
+    """Runs them all, at most so many at a time, until time is up."""
+    begin, waiting, running = time.monotonic(), list(subjects), list[Running]()
+    work = work_of(arguments)
+    while waiting or running:
+        is_late = time.monotonic() - begin > arguments.seconds
+        while waiting and len(running) < arguments.workers and not is_late:
+            running.append(_started(waiting.pop(0), work, rows, arguments.out.with_suffix(".log")))
+        for each in list(running):
+            _look_after(each, rows, 0.0 if is_late else arguments.limit)
+            if not each.process.is_alive():
+                each.process.join()
+                running.remove(each)
+        if is_late and waiting:
+            for subject in waiting:
+                rows.add({"model": subject.name, "error_text": "no time was left"})
+            waiting.clear()
+        time.sleep(0.05)
+
+
+def _started(subject: Subject, work: Any, rows: Rows, log: Path) -> Running:
+    process = multiprocessing.get_context("fork").Process(target=_in_process, args=(subject, work, rows, log))
+    process.start()
+    return Running(subject, process, time.monotonic())
+
+
+def _in_process(subject: Subject, work: Any, rows: Rows, log: Path) -> None:
+    from .worker import quiet, run
+
+    begin = time.monotonic()
+    with quiet(log):
+        run(subject, work, lambda row: rows.add({"model": subject.name, **row}))
+        rows.add({"model": subject.name, "door": "done", "seconds": round(time.monotonic() - begin, 1)})
+
+
+def _look_after(each: Running, rows: Rows, limit: float) -> None:
+    """A process that takes too long is ended; one that died by itself leaves a row."""
+    if each.process.is_alive():
+        if time.monotonic() - each.begin > limit:
+            each.process.kill()
+            each.process.join()
+            rows.add({"model": each.subject.name, "error_text": f"not ready after {limit:.0f} s"})
+        return
+    if each.process.exitcode:
+        rows.add({"model": each.subject.name, "error_text": f"its process ended with {each.process.exitcode}"})
+
+
+def preload() -> None:
+    """Loads once what all processes need; none of it may wake the GPU before they are forked."""
+    import importlib
+
+    for name in ("capgraph.torch_backend", "torch._inductor.compile_fx", "torch._dynamo", "torchvision", "timm"):
+        _load(importlib.import_module, name)
+    import transformers
+
+    for name in ("BertModel", "LlamaForCausalLM", "GPT2LMHeadModel", "T5ForConditionalGeneration", "CLIPModel"):
+        _load(lambda name: getattr(transformers, name), name)
+
+
+def _load(load: Any, name: str) -> None:
+    try:
+        load(name)
+    except ImportError as error:
+        print(f"without {name}: {error}", flush=True)
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="names, with * behind a beginning")
+    parser.add_argument("--skip", default="")
+    parser.add_argument("--stage", default="1/1")
+    parser.add_argument("--dtypes", default="float16")
+    parser.add_argument("--timed", default="float16", help="the dtypes whose calls are timed, or none")
+    parser.add_argument("--batches", default="1,8")
+    parser.add_argument("--doors", default="optimize,compile,reduce-overhead")
+    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--peers", type=Path, help="rows of an earlier run, whose reduce-overhead is taken")
+    parser.add_argument("--small", action="store_true", help="small modules, as tests/gpu takes them")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=540, help="end what still runs after this long")
+    parser.add_argument("--limit", type=float, default=240, help="the seconds that one model may take")
+    parser.add_argument("--profiles", type=Path, help="a folder for explain() and profile() of each model")
+    parser.add_argument("--out", type=Path, default=Path("build/sweep.jsonl"))
+    parser.add_argument("--table", type=Path, help="write the table of all rows in --out there")
+    parser.add_argument("--report", action="store_true", help="only print the table of what --out has")
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parsed()
+    rows = Rows(arguments.out)
+    if not arguments.report:
+        if arguments.profiles is not None:
+            arguments.profiles.mkdir(parents=True, exist_ok=True)
+        subjects = chosen(arguments.only, arguments.skip, arguments.stage)
+        missing = [each.name for each in subjects if not each.is_installed]
+        print(f"{len(subjects)} models; not installed: {', '.join(missing) or 'none'}", flush=True)
+        preload()
+        sweep([each for each in subjects if each.is_installed], arguments, rows)
+    kept = [row for row in report.read([arguments.peers] if arguments.peers else []) if _is_peer(row)]
+    lines = report.table([*kept, *report.read([arguments.out])])
+    print("\n".join(lines), flush=True)
+    if arguments.table is not None:
+        arguments.table.write_text("\n".join(lines) + "\n")
+    return 0
+
+
+def _is_peer(row: Mapping[str, Any]) -> bool:
+    return row.get("door") in ("reduce-overhead", "eager")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Is a result right: held against the module in f64, beside the error that PyTorch's own result in the dtype has."""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+MOST = 1.5
+"""How many times eager PyTorch's own error is still right."""
+
+ROUNDINGS = 2.0
+"""Errors of so many roundings of the dtype are right in any case: eager may have been lucky."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The worst of a model's results: its error and that of eager PyTorch, and whether all are right.
+
+    Errors are norms over the norm of what is expected. `problem` says what is wrong besides numbers.
+    """
+
+    error: float
+    own: float
+    is_right: bool
+    problem: str = ""
+
+
+class Reference:
+    """What a module gives in f64, and in its own dtype by eager PyTorch, for one tuple of inputs."""
+
+    def __init__(self, module: nn.Module, inputs: Sequence[torch.Tensor], wide: nn.Module | None = None) -> None:
+        wide = wide or in_f64(module)
+        with torch.no_grad():
+            self.own = results_of(module(*(each.clone() for each in inputs)))
+            self.exact = results_of(wide(*(each.double() if each.is_floating_point() else each for each in inputs)))
+
+    def check(self, given: Any) -> Checked:
+        """Holds a result against both."""
+        found = results_of(given)
+        if len(found) != len(self.own):
+            return Checked(math.inf, 0.0, False, f"{len(found)} results instead of {len(self.own)}")
+        checks = [_check(*each) for each in zip(found, self.own, self.exact, strict=True)]
+        return min(checks, key=lambda each: (each.is_right, -each.error))
+
+
+def in_f64(module: nn.Module) -> nn.Module:
+    """The module with the same weights, in f64."""
+    return copy.deepcopy(module).double()
+
+
+def results_of(given: Any) -> list[torch.Tensor]:
+    """The tensors in a result."""
+    return [each for each in torch.utils._pytree.tree_leaves(given) if isinstance(each, torch.Tensor)]
+
+
+def _check(found: torch.Tensor, own: torch.Tensor, exact: torch.Tensor) -> Checked:
+    if found.dtype != own.dtype or found.shape != own.shape:
+        words = (f"{each.dtype}{list(each.shape)}".removeprefix("torch.") for each in (found, own))
+        return Checked(math.inf, 0.0, False, " instead of ".join(words))
+    if not own.is_floating_point():
+        differ = float((found != own).double().mean())
+        return Checked(differ, 0.0, differ == 0.0, "other integers" if differ else "")
+    if not bool(own.isfinite().all()):
+        is_alike = bool((found.isfinite() == own.isfinite()).all())
+        return Checked(
+            0.0, math.inf, is_alike, "eager is not finite" if is_alike else "not finite elsewhere than eager"
+        )
+    error, usual = _relative(found, exact), _relative(own, exact)
+    return Checked(error, usual, error <= MOST * usual + ROUNDINGS * torch.finfo(own.dtype).eps)
+
+
+def _relative(given: torch.Tensor, exact: torch.Tensor) -> float:
+    """Infinite where a number is not finite."""
+    size = torch.linalg.vector_norm(exact.double())
+    error = float(torch.linalg.vector_norm(given.double() - exact.double()) / size.clamp(min=1e-30))
+    return error if error < math.inf else math.inf

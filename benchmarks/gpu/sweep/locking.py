@@ -1,0 +1,37 @@
+"""One file lock for the GPU, which a process holds while it measures, so that no measurement disturbs another."""
+
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+class GpuLock:
+    """Held by one process at a time; by one thread of it as often as it likes."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a")
+        self._depth = 0
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Holds it inside; a killed process gives it back."""
+        if self._depth == 0:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def around(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        """`work`, done while the lock is held."""
+
+        def locked(*args: Any, **kwargs: Any) -> Any:
+            with self.held():
+                return work(*args, **kwargs)
+
+        return locked

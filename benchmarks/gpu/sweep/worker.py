@@ -1,0 +1,230 @@
+"""One model of the sweep in a process of its own: right or not, how it is recorded, and how long a call takes."""
+
+import gc
+import os
+import statistics
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from . import doors
+from .check import Checked, Reference, in_f64
+from .doors import Call, Door
+from .locking import GpuLock
+from .subject import Subject, Tensors
+
+Emit = Callable[[Mapping[str, Any]], None]
+
+FRESH = 2
+"""How many fresh inputs a result is checked on."""
+
+ROUNDS = 5
+ROUND_SECONDS = 0.03
+"""How long each door is called back to back in each round, and how often the doors take turns."""
+
+_DOORS: Mapping[str, Callable[..., Door]] = {
+    "optimize": doors.by_optimize,
+    "compile": doors.by_compile,
+    "reduce-overhead": doors.by_reduce_overhead,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is asked of each model."""
+
+    dtypes: tuple[str, ...]
+    timed: tuple[str, ...]
+    batches: tuple[int, ...]
+    doors: tuple[str, ...]
+    small: bool
+    device: str
+    profiles: Path | None
+    lock: Path
+
+    def tunes(self, dtype: str) -> bool | None:
+        """Whether the ways of a step are measured: only where calls are timed."""
+        return None if dtype in self.timed else False
+
+
+def run(subject: Subject, work: Work, emit: Emit) -> None:
+    """Rows for one model, as they are found."""
+    warnings.simplefilter("ignore")
+    lock = GpuLock(work.lock)
+    _lock_measurements(lock)
+    with torch.no_grad():
+        for dtype in work.dtypes:
+            try:
+                module = subject.module(small=work.small, dtype=getattr(torch, dtype), device=work.device)
+            except Exception as error:  # noqa: BLE001  # a row, not the end
+                emit({"dtype": dtype, "error_text": _told(error)})
+                continue
+            for batch in work.batches:
+                _Case(subject, work, lock, emit, module, dtype, batch).run()
+                gc.collect()
+                if torch.cuda.is_available():
+                    torch.cuda.empty_cache()
+
+
+class _Case:
+    """A module at one batch size through all doors."""
+
+    def __init__(
+        self, subject: Subject, work: Work, lock: GpuLock, emit: Emit, module: nn.Module, dtype: str, batch: int
+    ) -> None:
+        self.subject, self.work, self.lock, self.module = subject, work, lock, module
+        self.dtype, self.batch = dtype, batch
+        self.emit = lambda row: emit({"dtype": dtype, "batch": batch, **row})
+        self.inputs = self._drawn(0)
+
+    def run(self) -> None:
+        try:
+            with self.lock.held():
+                references = self._references()
+        except Exception as error:  # noqa: BLE001
+            self.emit({"door": "eager", "error_text": _told(error)})
+            return
+        opened: dict[str, Door] = {}
+        rows: dict[str, dict[str, Any]] = {}
+        for name in self.work.doors:
+            begin = time.perf_counter()
+            row = rows[name] = {"door": name}
+            try:
+                opened[name] = door = self._open(name)
+                row |= {"setup_s": round(time.perf_counter() - begin, 1), **self._checked(door, references)}
+                row |= door.facts()
+                if self.dtype in self.work.timed:
+                    self._time({name: door}, rows)  # in case that the next door never opens
+            except Exception as error:  # noqa: BLE001
+                row["error_text"] = _told(error)
+                opened.pop(name, None)
+            self.emit(row)
+            if name == "optimize" and name in opened and self.work.profiles is not None:
+                self._profile(opened[name], self.work.profiles)
+        del references
+        if self.dtype in self.work.timed and len(opened) > 1:
+            opened["eager"] = doors.by_eager(self.module, self.inputs)
+            rows["eager"] = {"door": "eager"}
+            self._time(opened, rows)
+            for row in rows.values():
+                self.emit(row)
+        for door in opened.values():
+            for program in door.programs:
+                program.close()
+        torch._dynamo.reset()
+
+    def _drawn(self, seed: int) -> Tensors:
+        size = (self.subject.small if self.work.small else self.subject.sizes)[0]
+        return self.subject.inputs(self.batch, size, getattr(torch, self.dtype), self.work.device, seed)
+
+    def _references(self) -> list[tuple[Tensors, Reference]]:
+        wide = in_f64(self.module)
+        drawn = [self._drawn(1 + seed) for seed in range(FRESH)]
+        return [(each, Reference(self.module, each, wide)) for each in drawn]
+
+    def _open(self, name: str) -> Door:
+        if name == "reduce-overhead":
+            torch._dynamo.utils.counters.clear()
+            return doors.by_reduce_overhead(self.module, self.inputs)
+        return _DOORS[name](self.module, self.inputs, tune=self.work.tunes(self.dtype))
+
+    def _checked(self, door: Door, references: Sequence[tuple[Tensors, Reference]]) -> dict[str, Any]:
+        for _ in range(3):
+            door.call()
+        found: list[Checked] = []
+        for fresh, reference in references:
+            for place, content in zip(self.inputs, fresh, strict=True):
+                place.copy_(content)
+            wait()
+            found.append(reference.check(door.call()))
+        worst = min(found, key=lambda each: (each.is_right, -each.error))
+        row = {"is_right": worst.is_right, "error": _rounded(worst.error), "own": _rounded(worst.own)}
+        return {**row, "problem": worst.problem} if worst.problem else row
+
+    def _time(self, opened: Mapping[str, Door], rows: Mapping[str, dict[str, Any]]) -> None:
+        """The median of rounds in which the doors take turns, so that a slower moment is everybody's."""
+        found: dict[str, list[float]] = {name: [] for name in opened}
+        with self.lock.held():
+            counts = {name: _calls_in(door.call, ROUND_SECONDS) for name, door in opened.items()}
+            for _ in range(ROUNDS):
+                for name, door in opened.items():
+                    found[name].append(_back_to_back(door.call, counts[name]))
+        for name, times in found.items():
+            rows[name]["us"] = round(1e6 * statistics.median(times), 1)
+
+    def _profile(self, door: Door, folder: Path) -> None:
+        program = door.programs[0]
+        given = {
+            name: each
+            for name, each in zip(program._model.inputs, self.inputs, strict=True)  # type: ignore[attr-defined]
+            if name is not None
+        }
+        try:
+            with self.lock.held():
+                told = f"{program.explain()}\n\n{program.profile(given)}\n"
+        except Exception as error:  # noqa: BLE001
+            told = _told(error)
+        (folder / f"{self.subject.name}-{self.dtype}-b{self.batch}.txt").write_text(told)
+
+
+def _calls_in(call: Call, seconds: float) -> int:
+    for _ in range(5):
+        call()
+    wait()
+    return max(3, min(500, int(seconds / _back_to_back(call, 5))))
+
+
+def _back_to_back(call: Call, count: int) -> float:
+    wait()
+    begin = time.perf_counter()
+    for _ in range(count):
+        call()
+    wait()
+    return (time.perf_counter() - begin) / count
+
+
+def wait() -> None:
+    """Until the GPU has done what it was asked, where there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _lock_measurements(lock: GpuLock) -> None:
+    """Whoever measures to choose, capgraph or inductor, has the GPU to itself meanwhile."""
+    from capgraph.executors.cuda import profiling, selection
+    from torch._inductor.runtime import benchmarking
+
+    selection.graph_seconds = lock.around(selection.graph_seconds)
+    profiling.graph_seconds = lock.around(profiling.graph_seconds)
+    kind = type(benchmarking.benchmarker)
+    kind.benchmark_gpu = lock.around(kind.benchmark_gpu)
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.2e}")
+
+
+def _told(error: BaseException) -> str:
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:600]} ({Path(where.filename).name}:{where.lineno})"
+
+
+@contextmanager
+def quiet(path: Path) -> Iterator[None]:
+    """Whatever the process prints goes to a file."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for each in (1, 2):
+        os.dup2(file, each)
+    yield
+    sys.stdout.flush()
+    sys.stderr.flush()
