@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from .fast_paths import FAST_PATHS
+
 KEPT = (
     *("linear", "matmul", "scaled_dot_product_attention", "layer_norm", "rms_norm", "group_norm", "instance_norm"),
     *("native_layer_norm", "native_group_norm", "batch_norm", "gelu", "silu", "mish", "hardswish", "hardsigmoid"),
@@ -58,6 +60,7 @@ def decompositions() -> Any:
     table = torch.export.default_decompositions()
     for overload in _kept_overloads():
         table.pop(overload, None)
+    table.update(FAST_PATHS)
     return table
 
 

@@ -4,6 +4,7 @@ from ..call import Lowering
 from . import (
     activations,
     attention,
+    bags,
     comparisons,
     convolutions,
     creation,
@@ -25,6 +26,7 @@ from . import (
 _TABLES = (
     activations.TABLE,
     attention.TABLE,
+    bags.TABLE,
     comparisons.TABLE,
     convolutions.TABLE,
     creation.TABLE,
