@@ -83,11 +83,11 @@ def work_of(arguments: argparse.Namespace) -> Any:
 def sweep(subjects: Sequence[Subject], arguments: argparse.Namespace, rows: Rows) -> None:
     """Runs them all, at most so many at a time, until time is up."""
     begin, waiting, running = time.monotonic(), list(subjects), list[Running]()
-    work = work_of(arguments)
+    work, context = work_of(arguments), multiprocessing.get_context(start_method())
     while waiting or running:
         is_late = time.monotonic() - begin > arguments.seconds
         while waiting and len(running) < arguments.workers and not is_late:
-            running.append(_started(waiting.pop(0), work, rows, arguments.out.with_suffix(".log")))
+            running.append(_started(context, waiting.pop(0), work, rows))
         for each in list(running):
             _look_after(each, rows, 0.0 if is_late else arguments.limit)
             if not each.process.is_alive():
@@ -100,19 +100,33 @@ def sweep(subjects: Sequence[Subject], arguments: argparse.Namespace, rows: Rows
         time.sleep(0.05)
 
 
-def _started(subject: Subject, work: Any, rows: Rows, log: Path) -> Running:
-    process = multiprocessing.get_context("fork").Process(target=_in_process, args=(subject, work, rows, log))
+def start_method() -> str:
+    """Forks where that leaves the GPU to the children: "spawn", where each loads all packages again, if not."""
+    probe = multiprocessing.get_context("fork").Process(target=_exit_if_gpu_is_taken)
+    probe.start()
+    probe.join()
+    return "spawn" if probe.exitcode else "fork"
+
+
+def _exit_if_gpu_is_taken() -> None:
+    import torch
+
+    sys.exit(1 if torch.cuda._is_in_bad_fork() else 0)
+
+
+def _started(context: Any, subject: Subject, work: Any, rows: Rows) -> Running:
+    process = context.Process(target=_in_process, args=(subject.name, work, rows))
     process.start()
     return Running(subject, process, time.monotonic())
 
 
-def _in_process(subject: Subject, work: Any, rows: Rows, log: Path) -> None:
+def _in_process(name: str, work: Any, rows: Rows) -> None:
     from .worker import quiet, run
 
     begin = time.monotonic()
-    with quiet(log):
-        run(subject, work, lambda row: rows.add({"model": subject.name, **row}))
-        rows.add({"model": subject.name, "door": "done", "seconds": round(time.monotonic() - begin, 1)})
+    with quiet(rows.path.with_suffix(".log")):
+        run(SUBJECTS[name], work, lambda row: rows.add({"model": name, **row}))
+        rows.add({"model": name, "door": "done", "seconds": round(time.monotonic() - begin, 1)})
 
 
 def _look_after(each: Running, rows: Rows, limit: float) -> None:
@@ -170,6 +184,8 @@ def parsed() -> argparse.Namespace:
 
 
 def main() -> int:
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # asking CUDA itself would leave nothing to forks
     arguments = parsed()
     rows = Rows(arguments.out)
     if not arguments.report:
@@ -177,8 +193,10 @@ def main() -> int:
             arguments.profiles.mkdir(parents=True, exist_ok=True)
         subjects = chosen(arguments.only, arguments.skip, arguments.stage)
         missing = [each.name for each in subjects if not each.is_installed]
+        begin = time.monotonic()
         print(f"{len(subjects)} models; not installed: {', '.join(missing) or 'none'}", flush=True)
         preload()
+        print(f"loaded in {time.monotonic() - begin:.1f} s; {start_method()}", flush=True)
         sweep([each for each in subjects if each.is_installed], arguments, rows)
     kept = [row for row in report.read([arguments.peers] if arguments.peers else []) if _is_peer(row)]
     lines = report.table([*kept, *report.read([arguments.out])])
@@ -193,5 +211,4 @@ def _is_peer(row: Mapping[str, Any]) -> bool:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     sys.exit(main())
