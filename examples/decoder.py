@@ -5,6 +5,8 @@ cache. `Decoder` refuses others, and those that compute otherwise over this cach
 """
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -37,12 +39,15 @@ class SlotCache:
 
 
 class Decoder(torch.nn.Module):
-    """Tokens in, next tokens out, by a causal language model of transformers over a cache of fixed size.
+    """Writes the next token behind each text, by a causal language model of transformers over a cache of fixed size.
 
-    `tokens` and `positions` are i64[batch, tokens]; `last` i64[batch] says which token of each row is its last one.
-    `temperature`, `top_k`, `top_p` and `chance` are as in `sampled`: sampling is in the graph. Raises
+    `text` i64[slots, length] holds the texts and `ends` i64[slots] how many tokens each has: prompts are put there, and
+    what is written stays there, so that a step needs nothing of the step before but what lies on the device. Raises
     `UnsupportedError` for a model that cannot be run over such a cache, or not with the same results.
     """
+
+    text: torch.Tensor
+    ends: torch.Tensor
 
     def __init__(self, model: Any, slots: int, length: int) -> None:
         super().__init__()
@@ -58,26 +63,49 @@ class Decoder(torch.nn.Module):
                 _, heads, _, size = content.shape
                 cache = content.new_zeros(slots, heads, length, size)
                 self.register_buffer(f"{name}_{layer}", cache, persistent=False)
+        for name, shape in (("text", (slots, length)), ("ends", (slots,))):
+            numbers = torch.zeros(shape, dtype=torch.int64, device=model.device)
+            self.register_buffer(name, numbers, persistent=False)
         self._check_results()
 
-    def forward(
-        self, tokens: Any, positions: Any, last: Any, temperature: Any, top_k: Any, top_p: Any, chance: Any
-    ) -> Any:
-        """The next token of each row, i64[batch]."""
-        rows = torch.arange(tokens.shape[0], device=tokens.device)
-        logits = self._logits(tokens, positions)[rows, last]
-        return sampled(logits.float(), temperature, top_k, top_p, chance)
+    def forward(self, span: Any, temperature: Any, top_k: Any = None, top_p: Any = None, chances: Any = None) -> Any:
+        """The next token of each row, i64[batch], which is put behind its text: the likeliest without `top_k`.
 
-    def _logits(self, tokens: Any, positions: Any) -> Any:
-        """What the model says after each of the tokens [batch, tokens]: [batch, tokens, vocabulary]."""
+        `span` is 0, 1, ... up to the tokens that are read, at most `length`: those of a whole prompt (of the longest;
+        what a shorter one reads behind its end is overwritten later), or the latest one. The other arguments are as in
+        `sampled`; `chances` f32[batch, length] has one for each position.
+        """
+        batch, count = temperature.shape[0], span.shape[0]
+        ends = self.ends.narrow(0, 0, batch)
+        first = torch.clamp(ends - count, min=0)
+        positions = first[:, None] + span[None]
+        tokens = torch.gather(self.text.narrow(0, 0, batch), 1, positions)
+        logits = self._logits(tokens, positions, ends - 1 - first)
+        if top_k is None:
+            token = torch.argmax(logits, dim=-1)
+        else:
+            chance = torch.gather(chances, 1, ends[:, None])[:, 0]
+            token = sampled(logits.float(), temperature, top_k, top_p, chance)
+        self.text.scatter_(1, ends[:, None], token[:, None])
+        self.ends.scatter_(0, torch.arange(batch, device=span.device), ends + 1)
+        return token
+
+    def _logits(self, tokens: Any, positions: Any, last: Any = None) -> Any:
+        """What the model says after each of the tokens [batch, tokens]: [batch, tokens, vocabulary].
+
+        With `last` i64[batch] after that token of each row only: [batch, vocabulary].
+        """
         keys, values = ([getattr(self, f"{name}_{i}") for i in range(self.layers)] for name in ("keys", "values"))
-        return self.model(
-            input_ids=tokens,
-            attention_mask=self._masks(positions),
-            position_ids=positions,
-            past_key_values=SlotCache(keys, values, positions),
-            use_cache=True,
-        ).logits
+        rows = torch.arange(tokens.shape[0], device=tokens.device)
+        with _rows_alone(self.model, rows, last):
+            logits = self.model(
+                input_ids=tokens,
+                attention_mask=self._masks(positions),
+                position_ids=positions,
+                past_key_values=SlotCache(keys, values, positions),
+                use_cache=True,
+            ).logits
+        return logits if last is None else logits[:, 0]
 
     def _masks(self, positions: Any) -> Any:
         """The mask of the attention; where layers attend in different ways, one for each of these."""
@@ -118,6 +146,20 @@ class Decoder(torch.nn.Module):
                 "is neither causal nor of the windows that its config names, or it reads its cache by itself",
                 remedy=_OTHERS,
             )
+
+
+@contextmanager
+def _rows_alone(model: Any, rows: Any, last: Any) -> Iterator[None]:
+    """Within it the vocabulary is asked for after the tokens `last` of the rows alone: for all it is much work."""
+    if last is None:
+        yield
+        return
+    head = model.get_output_embeddings()
+    handle = head.register_forward_pre_hook(lambda _head, given: (given[0][rows, last][:, None], *given[1:]))
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def _check_arguments(model: Any) -> None:

@@ -1,4 +1,4 @@
-"""Text generation with a static cache: prefill and decode as recorded programs, sampling inside the graph.
+"""Text generation with a static cache: prompts and single tokens by one recorded program, sampling inside the graph.
 
     python examples/generate.py [--model llama|gpt2|FOLDER] [--tokens 64] [--batch 2 | --prompt "TEXT" --prompt ...]
                                 [--temperature 0.8 --top-k 40 --top-p 0.9 --seed 1] [--json]
@@ -6,8 +6,9 @@
 FOLDER is what `model.save_pretrained` of transformers has written, weights as safetensors; nothing is downloaded. With
 a tokenizer in it prompts and results are text, otherwise token ids ("3 1 4"). The models llama and gpt2 have random
 weights, so what they write means nothing; that it is, token by token, what transformers' own `generate` writes
-(greedily) does, and is checked. Prompts are padded to a bucket of lengths, batches to a bucket of sizes. Both programs
-update one cache in place, and one recording serves every position. Needs torch and transformers.
+(greedily) does, and is checked. Prompts are padded to one of a few lengths, batches to one of a few sizes; each that
+comes is recorded. Texts, their ends and the cache lie on the device and are updated in place, so that one recording
+serves every position and the host only starts it. Needs torch and transformers.
 Exits with 1 when a token differs, with 2 when it cannot do what is asked.
 """
 
@@ -30,6 +31,10 @@ from safetensors import SafetensorError
 
 LENGTHS = (16, 32, 64, 128)
 BATCHES = (1, 2, 4, 8)
+SETTINGS = (torch.float32, torch.int64, torch.float32)
+"""Of `temperature`, `top_k` and `top_p`."""
+READ_EVERY = 16
+"""After how many tokens the host looks whether all texts have ended; it sees those of the look before."""
 
 
 @dataclass(frozen=True)
@@ -71,48 +76,36 @@ class Generator:
         device: str = "host",
     ) -> None:
         slots = max(3, *batches)  # from 2 to 2 would be no range, and PyTorch takes sizes that vary to be 2 or more
-        self.place = _place(device)
+        place = _place(device)
         _check_length(model, length)
-        self.decoder = Decoder(model.to(self.place), slots=slots, length=length).requires_grad_(False)
+        self.decoder = Decoder(model.to(place), slots=slots, length=length).requires_grad_(False)
         self.length = length
         self.batches = sorted(batches)
         self.lengths = sorted({min(size, length) for size in lengths})
         self.vocabulary = self.decoder.config.vocab_size
         self.ends = ends(model)
-        prompt, single = {0: "batch", 1: "length"}, {0: "batch"}
-        self.prefill = self._program(prompt, {"batch": self.batches, "length": self.lengths}, executor, device)
-        self.decode = self._program(single, {"batch": self.batches}, executor, device)
+        self._spans = torch.arange(length, device=place)
+        self._chances = torch.zeros(slots, length, device=place)
+        self._settings = [torch.zeros(slots, device=place, dtype=dtype) for dtype in SETTINGS]
+        recorded = {"capture": {"beyond": "exact", "copy_outputs": False, "inputs": {"": "rerecord"}}}
+        self._options = {"executor": executor, "device": device, **(recorded if executor == "graph" else {})}
+        self.programs: dict[bool, Any] = {}
+        """Of the decoder, greedily and by drawing: each is made when it is first asked for."""
 
-    def _program(self, tokens: dict[int, str], buckets: dict[str, list[int]], executor: str, device: str) -> Any:
-        """The decoder on tokens of these sizes, recorded for buckets of them."""
-        batch, steps = 2, 2 if 1 in tokens else 1
-        row = {0: "batch"}
-        recorded = {"buckets": buckets, "dynamic": {name: (min(sizes), max(sizes)) for name, sizes in buckets.items()}}
-        return capgraph.optimize(
-            self.decoder,
-            args=self._arguments(torch.zeros(batch, steps, dtype=torch.int64), torch.zeros(batch), Sampling()),
-            dynamic_shapes=(tokens, tokens, row, row, row, row, row),
-            executor=executor,
-            device=device,
-            **(recorded if executor == "graph" else {}),
-        )
+    def program(self, *, draws: bool) -> Any:
+        """The program that writes the likeliest tokens, or that draws them."""
+        if draws not in self.programs:
+            arguments, row = self._arguments(2, 2, draws=draws), {0: "batch"}
+            shapes = ({0: "length"}, *[row] * (len(arguments) - 1))
+            self.programs[draws] = capgraph.optimize(
+                self.decoder, args=arguments, dynamic_shapes=shapes, **self._options
+            )
+        return self.programs[draws]
 
-    def _arguments(
-        self, tokens: Any, first: Any, sampling: Sampling, last: Any = None, chance: Any = None
-    ) -> tuple[Any, ...]:
-        """What the decoder takes for tokens [batch, count] that begin at position `first` of each row."""
-        batch, count = tokens.shape
-        positions = first.to(torch.int64)[:, None] + torch.arange(count)
-        arguments = (
-            tokens,
-            torch.clamp(positions, max=self.length - 1),
-            torch.zeros(batch, dtype=torch.int64) if last is None else last,
-            torch.full((batch,), sampling.temperature),
-            torch.full((batch,), sampling.top_k),
-            torch.full((batch,), sampling.top_p),
-            torch.zeros(batch) if chance is None else chance,
-        )
-        return tuple(each.to(self.place) for each in arguments)
+    def _arguments(self, batch: int, count: int, *, draws: bool) -> tuple[Any, ...]:
+        """What the decoder takes to read `count` tokens: always the same memory, so that nothing is copied."""
+        temperature, *others = (each[:batch] for each in (*self._settings, self._chances))
+        return self._spans[:count], temperature, *(others if draws else ())
 
     def __call__(
         self, prompts: Sequence[Sequence[int]], count: int, sampling: Sampling = Sampling()
@@ -123,25 +116,43 @@ class Generator:
         """
         self._check(prompts, count)
         sizes = [len(prompt) for prompt in prompts]
-        draw = torch.Generator().manual_seed(sampling.seed)
         batch = next(size for size in self.batches if size >= len(prompts))
         width = next(size for size in self.lengths if size >= max(sizes))
-        tokens = torch.zeros(batch, width, dtype=torch.int64)
-        for row, prompt in enumerate(prompts):
-            tokens[row, : len(prompt)] = torch.tensor(prompt)
-        ends = torch.tensor([*sizes, *[1] * (batch - len(prompts))])
-        written: list[Any] = []
+        self._begin(prompts, sampling)
+        reader = Reader(self.decoder.text)
+        draws = sampling.temperature > 0
+        program = self.program(draws=draws)
+        names = [name for name in program.inputs if name not in program.states]
+        inputs, step = (dict(zip(names, self._arguments(batch, each, draws=draws), strict=True)) for each in (width, 1))
         with Progress("generating", count) as progress:
-            first, last = torch.zeros(batch), ends - 1
-            program = self.prefill
-            for step in range(count):
-                chance = torch.rand(batch, generator=draw)
-                token = program(*self._arguments(tokens, first, sampling, last, chance))
-                token = token.cpu()
-                written.append(token)
-                tokens, first, last, program = token[:, None], ends + step, None, self.decode
-                progress.advance(f"token {step + 1}")
-        return [self._until_end(row) for row in torch.stack(written, 1)[: len(prompts)].tolist()]
+            for index in range(count):
+                program.run(inputs)
+                inputs = step
+                progress.advance(f"token {index + 1}")
+                if self.ends and index % READ_EVERY == READ_EVERY - 1 and self._have_ended(reader.latest(), sizes):
+                    break
+        texts = self.decoder.text[: len(prompts)].tolist()
+        return [self._until_end(text[size : size + count]) for text, size in zip(texts, sizes, strict=True)]
+
+    def _begin(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> None:
+        """Puts the prompts, and how tokens are drawn, where the decoder reads them; rows that are free have a token."""
+        decoder = self.decoder
+        texts, known = torch.zeros(decoder.text.shape, dtype=torch.int64), torch.ones_like(decoder.ends, device="cpu")
+        for row, prompt in enumerate(prompts):
+            texts[row, : len(prompt)] = torch.tensor(prompt)
+            known[row] = len(prompt)
+        decoder.text.copy_(texts)
+        decoder.ends.copy_(known)
+        for setting, value in zip(self._settings, (sampling.temperature, sampling.top_k, sampling.top_p), strict=True):
+            setting.fill_(value)
+        drawing = torch.Generator().manual_seed(sampling.seed)
+        self._chances.copy_(torch.rand(self._chances.shape, generator=drawing))
+
+    def _have_ended(self, texts: Any, sizes: Sequence[int]) -> bool:
+        """Whether each of the texts that were read has a token behind its prompt that ends it."""
+        return texts is not None and all(
+            not self.ends.isdisjoint(text[size:].tolist()) for text, size in zip(texts, sizes, strict=False)
+        )
 
     def _check(self, prompts: Sequence[Sequence[int]], count: int) -> None:
         if not prompts or not all(prompts) or count < 1:
@@ -160,6 +171,29 @@ class Generator:
         """The tokens up to the first that ends a text, with it."""
         end = next((index for index, token in enumerate(tokens) if token in self.ends), len(tokens))
         return tokens[: end + 1]
+
+
+class Reader:
+    """Reads texts from the device without waiting for it: what is given was read when it was last asked."""
+
+    def __init__(self, text: Any) -> None:
+        self._text = text
+        self._read = torch.zeros(text.shape, dtype=text.dtype, pin_memory=text.is_cuda)
+        self._event = torch.cuda.Event() if text.is_cuda else None
+        self._has_read = False
+
+    def latest(self) -> Any:
+        """The texts as they were when this was called before, None the first time; they are read again."""
+        found = None
+        if self._has_read:
+            if self._event is not None:
+                self._event.synchronize()
+            found = self._read.clone()
+        self._read.copy_(self._text, non_blocking=True)
+        if self._event is not None:
+            self._event.record()
+        self._has_read = True
+        return found
 
 
 def _place(device: str) -> Any:
@@ -267,8 +301,8 @@ def _run(options: argparse.Namespace) -> int:
     length = max(LENGTHS[0], max(map(len, prompts)) + options.tokens)
     begin = time.perf_counter()
     generator = Generator(model, length=length, executor=options.executor, device=options.device)
+    generator(prompts, min(4, options.tokens), sampling)  # records what these sizes need
     compiled = time.perf_counter() - begin
-    generator(prompts, min(4, options.tokens), sampling)  # records the buckets
     begin = time.perf_counter()
     written = generator(prompts, options.tokens, sampling)
     seconds = time.perf_counter() - begin

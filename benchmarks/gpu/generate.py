@@ -190,11 +190,10 @@ def measure(name: str, model: Any, prompt: Any, sampling: str, arguments: argpar
 def explain(write: Write, name: str) -> None:
     programs = torch_backend.live_programs() if name == "compile" else []
     cells = [each.cell_contents for each in write.__closure__ or ()]  # type: ignore[attr-defined]
-    programs += [each for cell in cells for each in (getattr(cell, "prefill", None), getattr(cell, "decode", None))]
+    programs += [program for cell in cells for program in getattr(cell, "programs", {}).values()]
     for program in programs:
-        if program is not None:
-            lines = program.explain().splitlines()
-            print("\n".join(line for line in lines if not line.startswith(("input:", "output:"))), flush=True)
+        lines = program.explain().splitlines()
+        print("\n".join(line for line in lines if not line.startswith(("input:", "output:"))), flush=True)
 
 
 def held_against_eager(model: Any, prompt: Any, tokens: list[int], sampling: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The generation example: prefill and decode over one cache, equal to transformers' own generate."""
 
 import importlib
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -32,18 +33,21 @@ def test_200_tokens_equal_those_of_transformers(example: Any, llama: tuple[Any, 
     model, generator = llama
     prompts = [[3, 1, 4, 1, 5, 9, 2, 6, 5], [2, 7, 1, 8]]
     assert generator(prompts, 200) == [example.reference(model, prompt, 200) for prompt in prompts]
-    counters = generator.decode.stats().counters
-    assert counters.replayed_calls == counters.calls - 1, "the first call runs eagerly, all others are replayed"
-    assert counters.captures == 1, "one recording serves every position"
+    counters = generator.program(draws=False).stats().counters
+    assert counters.replayed_calls == counters.calls - 2, "prompts and tokens run eagerly once, then they are replayed"
+    assert counters.captures == 2, "one recording serves every position"
     assert counters.replays == counters.replayed_calls, "the whole graph is one recording"
+    assert counters.input_copies == 0
 
 
 def test_no_cache_is_copied(llama: tuple[Any, Any]) -> None:
     _, generator = llama
-    for program, sizes in ((generator.decode, {"batch": 2}), (generator.prefill, {"batch": 2, "length": 8})):
-        plan = make_plan(program.graph, sizes, HOST)
-        states = {value.name: value for value in program.graph.inputs[:4]}
-        assert set(states) == {"keys_0", "keys_1", "values_0", "values_1"}
+    caches_of = {"keys_0", "keys_1", "values_0", "values_1"}
+    for draws, length in itertools.product((False, True), (1, 8)):
+        program = generator.program(draws=draws)
+        plan = make_plan(program.graph, {"batch": 2, "length": length}, HOST)
+        assert {*program.states} == {*caches_of, "text", "ends"}
+        states = {value.name: value for value in program.graph.inputs if value.name in caches_of}
         assert not plan.copies
         planned = {value.name: value for value in plan.graph.inputs}
         caches = {plan.buffer_of(planned[name]).id for name in states}
@@ -67,6 +71,27 @@ def test_no_cache_is_copied(llama: tuple[Any, Any]) -> None:
 def test_a_prompt_does_not_depend_on_what_is_beside_it(llama: tuple[Any, Any]) -> None:
     _, generator = llama
     assert generator([[5, 6, 7]], 12)[0] == generator([[9] * 11, [5, 6, 7]], 12)[1]
+
+
+def test_a_token_costs_the_host_one_call(example: Any, llama: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is made, copied or read between two tokens; texts are read now and then where a token may end them."""
+    _, generator = llama
+    prompt = [5, 6, 7]
+    wanted = generator([prompt], 40)[0]
+    program, calls, reads = generator.program(draws=False), [], []
+    run = program.run
+    monkeypatch.setattr(program, "run", lambda given: (calls.append(given), run(given))[1])
+    latest = example.Reader.latest
+    monkeypatch.setattr(example.Reader, "latest", lambda self: (reads.append(len(calls)), latest(self))[1])
+    assert generator([prompt], 40)[0] == wanted
+    assert reads == []
+    assert all(given is calls[1] for given in calls[1:])
+    monkeypatch.setattr(generator, "ends", {wanted[20]})
+    first = wanted.index(wanted[20])
+    calls.clear()
+    assert generator([prompt], 200)[0] == wanted[: first + 1]
+    assert reads == [16, 32, 48][: len(reads)]
+    assert first < len(calls) <= first + 1 + 2 * example.READ_EVERY
 
 
 def test_gpt2(example: Any) -> None:
