@@ -9,6 +9,7 @@ with warnings.catch_warnings(action="ignore"):  # what other packages warn of wh
     cupy = pytest.importorskip("cupy", reason="kernels run through the package cupy")
 
 from tests.executors.cuda.codegen import cases
+from tests.executors.cuda.codegen.scatter_cases import scatter_cases
 
 pytestmark = [pytest.mark.filterwarnings("default")]
 
@@ -20,6 +21,7 @@ FAMILIES: dict[str, Callable[[], Iterator[cases.Case]]] = {
     "moving": cases.moving_cases,
     "order": cases.order_cases,
     "images": cases.image_cases,
+    "scatters": scatter_cases,
 }
 
 

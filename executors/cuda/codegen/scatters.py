@@ -1,24 +1,30 @@
 """Writes at indices: scatter_elements, scatter_nd, and tensor_scatter, which writes a cache.
 
-The operand is copied first unless the result lies over it. Updates of one place are found and combined by the thread of
-the first (or, without a reduction, of the last) of them in their order, so results do not change from run to run. An
-index outside of its axis writes nothing: rows of padding may hold anything.
+The operand is copied first unless the result lies over it. Results do not change from run to run: without a reduction
+the last update of a slice stays, found by a maximum of slot numbers; with one, updates that meet are combined by atomic
+operations where those do not depend on the order (integers), by segments (`segments.py`) otherwise. Few updates need no
+list: the thread of the first (or last) of those that meet finds the others. An index outside of its axis writes
+nothing: rows of padding may hold anything.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 
 from ....ir.ops.rules import normal_axis
 from ....ir.types import DType, Kind
-from ..launch import Candidate, KernelLaunch, Lowering, Task
+from ..launch import Candidate, KernelLaunch, Lowering, Place, Task
 from .copies import copied
-from .kernels import Parameter, at, common_type, narrowed, ordered_like, per_position, reach_type, read, widest, written
-from .layouts import Layout, index_lines, layout_of
+from .kernels import Parameter, at, common_type, narrowed, ordered_like, per_position, reach_type, read, widest
+from .layouts import Layout, layout_of
 from .moving import operand, result
 from .pointwise import has_types
 from .program import raw
 from .regions import flops_of
+from .segments import segments
+from .slots import Slots, slots_of_elements, slots_of_tuples
 from .types import computed, unsigned
+
+FEW_SLOTS = 256
+"""Up to how many updates each looks at all others."""
 
 MOST_COMPARISONS = 2**36
 """How many pairs of indices are compared at most: more would take longer than the host."""
@@ -33,7 +39,114 @@ def _moved_first(task: Task) -> tuple[KernelLaunch, ...]:
     return copied(source, target, task.chip)
 
 
-def _combined(reduction: str, dtype: DType) -> tuple[str, str]:
+def _lower(task: Task, slots: Slots) -> Iterator[Candidate]:
+    if not has_types(task.node):
+        return
+    copies = _moved_first(task)
+    if not slots.count or not slots.rest or not slots.slices:
+        yield Candidate("scatter", copies)
+        return
+    if not slots.is_countable:
+        return
+    reduction, dtype = task.node.attrs["reduction"], slots.target.dtype
+    ways: list[Candidate | None] = []
+    if reduction == "none":
+        ways.append(_last_of_each(task, slots.moved(), copies))
+    elif dtype.kind is Kind.BOOL or (dtype.is_integer and dtype.bits >= 32):
+        ways.append(_atomic(task, slots, copies))
+    else:
+        source = operand(task)
+        ways.append(segments(task, slots, source, copies))
+    if slots.count * slots.count * slots.rest <= MOST_COMPARISONS:
+        ways.insert(0 if slots.count <= FEW_SLOTS else len(ways), _compared(task, slots, copies))
+    yield from filter(None, ways)
+
+
+def _elements(slots: Slots, statements: str) -> list[str]:
+    """`statements` for element `p` of all updates: its slot `own`, slice `mine` (skipped outside of the target)."""
+    return [
+        *slots.functions(),
+        f"const unsigned own = p / {slots.rest}u;",
+        "const int mine = slice_of(own); if (mine < 0) return;",
+        *slots.rest_lines(f"p % {slots.rest}u"),
+        "const auto to = target_at((unsigned)mine) + of_target; const auto from = update_at(own) + of_update;",
+        statements,
+    ]
+
+
+def _nbytes(slots: Slots) -> int:
+    return slots.indices.nbytes + 2 * slots.updates.size * slots.updates.itemsize
+
+
+def _last_of_each(task: Task, slots: Slots, copies: tuple[KernelLaunch, ...]) -> Candidate | None:
+    """Each slice is told the last slot that names it."""
+    nbytes = 4 * slots.slices
+    if task.scratch is None or nbytes > task.scratch_bytes:
+        return None
+    last = Parameter("int*", "last", Place(task.scratch.buffer, task.scratch.offset))
+    indices = read("indices", slots.indices)
+    tell = [*slots.functions(), "const int mine = slice_of(p); if (mine >= 0) atomicMax(last + mine, (int)p + 1);"]
+    launches = (
+        *copies,
+        per_position([last], slots.slices, ["last[p] = 0;"], nbytes),
+        per_position([last, indices], slots.count, tell, slots.indices.nbytes + 4 * slots.count),
+        per_position(
+            [*slots.parameters, last],
+            slots.count * slots.rest,
+            _elements(slots, "if (last[mine] == (int)own + 1) r[to] = updates[from];"),
+            _nbytes(slots) * slots.width,
+        ),
+    )
+    return Candidate("last", launches, nbytes)
+
+
+def _atomic(task: Task, slots: Slots, copies: tuple[KernelLaunch, ...]) -> Candidate | None:
+    """Integers in place: their sums and products wrap, so that no order shows; any true or false decides for bool."""
+    reduction, dtype = task.node.attrs["reduction"], slots.target.dtype
+    if dtype.kind is Kind.BOOL:
+        decides = "true" if reduction in ("add", "max") else "false"
+        statement = f"if (get(updates[from]) == {decides}) put(r[to], {decides});"
+    elif reduction == "mul":
+        wide = unsigned(dtype)
+        statement = (
+            f"{wide}* at = ({wide}*)(r + to); {wide} seen = *at, was; const {wide} by = ({wide})updates[from];"
+            "do { was = seen; seen = atomicCAS(at, was, was * by); } while (seen != was);"
+        )
+    else:
+        wide = unsigned(dtype) if reduction == "add" or dtype in (DType.U32, DType.U64) else _SIGNED[dtype.bits]
+        name = {"add": "Add", "max": "Max", "min": "Min"}[reduction]
+        statement = f"atomic{name}(({wide}*)(r + to), ({wide})updates[from]);"
+    elements = per_position(
+        slots.parameters, slots.count * slots.rest, _elements(slots, statement), _nbytes(slots), flops_of(task)
+    )
+    return Candidate("atomic", (*copies, elements))
+
+
+_SIGNED = {32: "int", 64: "i64"}
+
+
+def _compared(task: Task, slots: Slots, copies: tuple[KernelLaunch, ...]) -> Candidate:
+    """The thread of the first slot of a slice (without a reduction: the last) finds the others."""
+    reduction, dtype, count = task.node.attrs["reduction"], slots.target.dtype, slots.count
+    if reduction == "none":
+        slots = slots.moved()
+        statements = f"for (int k = own + 1; k < {count}; k++) if (slice_of(k) == mine) return; r[to] = updates[from];"
+    else:
+        ctype, combined = _pair(reduction, dtype)
+        statements = (
+            "for (int k = 0; k < (int)own; k++) if (slice_of(k) == mine) return;"
+            f"{ctype} acc = get(r[to]);"
+            f"for (int k = own; k < {count}; k++) if (slice_of(k) == mine) {{"
+            f"const {ctype} next = get(updates[update_at(k) + of_update]); acc = {combined}; }}"
+            f"put(r[to], ({computed(dtype)})acc);"
+        )
+    elements = per_position(
+        slots.parameters, count * slots.rest, _elements(slots, statements), _nbytes(slots) * slots.width, flops_of(task)
+    )
+    return Candidate("scatter", (*copies, elements))
+
+
+def _pair(reduction: str, dtype: DType) -> tuple[str, str]:
     """The type in which updates are combined, and the text that combines `acc` and `next`."""
     ctype = "int" if dtype.bits < 32 and not dtype.is_float else computed(dtype)
     if reduction in ("max", "min"):
@@ -47,127 +160,12 @@ def _combined(reduction: str, dtype: DType) -> tuple[str, str]:
     return ctype, f"acc {symbol} next"
 
 
-def _rank_lines(reduction: str, dtype: DType, count: int, mine: str, key: str, update: str, target: str) -> list[str]:
-    """Statements that write the update of index number `own`, or nothing where another thread combines it.
-
-    `key` is the place that index number `k` names and `update` the update's element, both as texts.
-    """
-    if reduction == "none":
-        return [
-            f"for (int k = own + 1; k < {count}; k++) if ({key} == {mine}) return;",
-            f"{target} = {update.replace('@', 'own')};",
-        ]
-    ctype, combined = _combined(reduction, dtype)
-    return [
-        f"for (int k = 0; k < own; k++) if ({key} == {mine}) return;",
-        f"{ctype} acc = get({target});",
-        f"for (int k = own; k < {count}; k++) if ({key} == {mine}) {{",
-        f"const {ctype} next = get({update.replace('@', 'k')}); acc = {combined};",
-        "}",
-        f"put({target}, ({computed(dtype)})acc);",
-    ]
-
-
-def _layouts(task: Task) -> tuple[Layout, Layout, Layout]:
-    """Indices, updates and the result; as unsigned numbers where they are only moved."""
-    indices, updates, target = operand(task, 1), operand(task, 2), result(task)
-    if task.node.attrs["reduction"] == "none":
-        updates, target = raw(updates), raw(target)
-    return indices, updates, target
-
-
-def _parameters(indices: Layout, updates: Layout, target: Layout) -> list[Parameter]:
-    return [written("r", target), read("indices", indices), read("updates", updates)]
-
-
 def _lower_elements(task: Task) -> Iterator[Candidate]:
-    indices, updates, target = _layouts(task)
-    axis = normal_axis(task.node.attrs["axis"], len(target.shape))
-    count = indices.shape[axis] if indices.size else 0
-    if not has_types(task.node) or indices.size * count > MOST_COMPARISONS:
-        return
-    launches = list(_moved_first(task))
-    if indices.size:
-        ctype = reach_type((indices, updates, target))
-        size = target.shape[axis]
-        lines = [
-            *index_lines("c", "p", indices.shape, ctype),
-            f"const {ctype} line = {at(indices, without=[axis])}; const int own = c{axis};",
-            f"const i64 mine = counted(indices[line + own * {indices.strides[axis]}], {size});",
-            f"if (mine < 0 || mine >= {size}) return;",
-            *_rank_lines(
-                task.node.attrs["reduction"],
-                target.dtype,
-                count,
-                "mine",
-                f"counted(indices[line + k * {indices.strides[axis]}], {size})",
-                f"updates[{at(updates, without=[axis])} + @ * {updates.strides[axis]}]",
-                f"r[{at(target, without=[axis])} + mine * {target.strides[axis]}]",
-            ),
-        ]
-        nbytes = indices.nbytes + 2 * updates.nbytes
-        launches.append(
-            per_position(_parameters(indices, updates, target), indices.size, lines, nbytes, flops_of(task))
-        )
-    yield Candidate("scatter", tuple(launches))
+    yield from _lower(task, slots_of_elements(task))
 
 
-def _lower_nd(task: Task) -> Iterator[Candidate]:
-    indices, updates, target = _layouts(task)
-    leading = indices.shape[:-1]
-    count, depth = math.prod(leading), indices.shape[-1]
-    if not has_types(task.node) or updates.size * count * depth > MOST_COMPARISONS:
-        return
-    launches = list(_moved_first(task))
-    if updates.size:
-        lines = _nd_lines(task, indices, updates, target)
-        nbytes = indices.nbytes + 2 * updates.nbytes
-        launches.append(
-            per_position(_parameters(indices, updates, target), updates.size, lines, nbytes, flops_of(task))
-        )
-    yield Candidate("scatter", tuple(launches))
-
-
-def _nd_lines(task: Task, indices: Layout, updates: Layout, target: Layout) -> list[str]:
-    leading, depth = indices.shape[:-1], indices.shape[-1]
-    inner = target.shape[depth:]
-    count, rest = math.prod(leading), math.prod(inner)
-    ctype = reach_type((indices, updates, target))
-    tuples = Layout(indices.dtype, leading, indices.strides[:-1], indices.place, indices.alignment)
-    slices = Layout(updates.dtype, leading, updates.strides[: len(leading)], updates.place, updates.alignment)
-    place = [
-        f"const i64 i{n} = counted(indices[from + {n * indices.strides[-1]}], {target.shape[n]});" for n in range(depth)
-    ]
-    inside = " && ".join(f"i{n} >= 0 && i{n} < {target.shape[n]}" for n in range(depth))
-    offset = " + ".join(f"i{n} * {target.strides[n]}" for n in range(depth))
-    return [
-        f"const int own = p / {rest}u; const unsigned q = p % {rest}u;",
-        *index_lines("s", "q", inner, ctype),
-        "// The offset of the slice that index number k names, negative where it lies outside.",
-        "const auto slice_of = [&](int k) -> i64 {",
-        *index_lines("t", "(unsigned)k", leading, ctype),
-        f"const {ctype} from = {at(tuples, 't')};",
-        *place,
-        f"return {inside} ? {offset} : -1; }};",
-        "const auto update_of = [&](int k) {",
-        *index_lines("t", "(unsigned)k", leading, ctype),
-        f"return updates[{at(slices, 't')} + {_rest_offset(updates, len(leading))}]; }};",
-        "const i64 mine = slice_of(own); if (mine < 0) return;",
-        *_rank_lines(
-            task.node.attrs["reduction"],
-            target.dtype,
-            count,
-            "mine",
-            "slice_of(k)",
-            "update_of(@)",
-            f"r[mine + {_rest_offset(target, depth)}]",
-        ),
-    ]
-
-
-def _rest_offset(layout: Layout, first: int) -> str:
-    terms = [f"s{axis} * {stride}" for axis, stride in enumerate(layout.strides[first:]) if stride]
-    return " + ".join(terms) or "0"
+def _lower_tuples(task: Task) -> Iterator[Candidate]:
+    yield from _lower(task, slots_of_tuples(task))
 
 
 # ---- caches
@@ -210,7 +208,7 @@ def _cache_write(
 
 LOWERINGS: Mapping[str, Lowering] = {
     "scatter_elements": _lower_elements,
-    "scatter_nd": _lower_nd,
+    "scatter_nd": _lower_tuples,
     "tensor_scatter": _lower_cache,
 }
 """Ops that write at indices."""

@@ -35,6 +35,26 @@ def emulated_problems(cases: Iterable[Case], folder: Path) -> list[str]:
     return [f"{made.case.name}: {problem}" for made in every for problem in _problems(made, library)]
 
 
+def results_in_both_orders(case: Case, folder: Path) -> tuple[Array, Array]:
+    """The only result of a case by the first way, with the first thread first and with the last one first."""
+    (made,) = all_prepared([case])
+    library = compiled(made.kernels(), folder)
+    forwards, backwards = (_run(made, library, 0, is_backwards) for is_backwards in (False, True))
+    (result,) = made.plan.graph.outputs
+    return forwards.read(result), backwards.read(result)
+
+
+def _run(made: Prepared, library: Any, choice: int, is_backwards: bool) -> _Memory:
+    """The memory that way number `choice` leaves, poisoned before."""
+    emulator = Emulator(made.plan, library, backwards=is_backwards)
+    emulator.arena.bytes[...] = 0xFF
+    memory = _Memory(emulator)
+    for value, given in zip(made.plan.graph.inputs, made.case.inputs, strict=True):
+        memory.write(value, given)
+    made.run(choice, emulator.run, memory)
+    return memory
+
+
 def _problems(made: Prepared, library: Any) -> list[str]:
     expected = expected_of(made.case)
     found: list[str] = []
@@ -42,12 +62,7 @@ def _problems(made: Prepared, library: Any) -> list[str]:
     orders = (True,) if is_large else (False, True)
     turns = [(choice, backwards) for choice in range(made.choices) for backwards in orders]
     for choice, backwards in turns:
-        emulator = Emulator(made.plan, library, backwards=backwards)
-        emulator.arena.bytes[...] = 0xFF
-        memory = _Memory(emulator)
-        for value, given in zip(made.plan.graph.inputs, made.case.inputs, strict=True):
-            memory.write(value, given)
-        made.run(choice, emulator.run, memory)
+        memory = _run(made, library, choice, backwards)
         for value, wanted in zip(made.plan.graph.outputs, expected, strict=True):
             why = is_close(memory.read(value), np.asarray(wanted), made.case.graph)
             order = ", last thread first" if backwards else ""

@@ -1,0 +1,211 @@
+"""Scatters with a reduction and many updates: the updates of a slice are brought together, then combined by one thread.
+
+Slots are counted by slice, each slice gets a stretch of a list, and slots write their numbers there, all by atomic
+operations. The order within a stretch is that in which threads came, so what combines it must not depend on the order:
+greatest and least do not, integers wrap, and floats are added in fixed point. Its unit comes from the largest number of
+the sum, so that the sum is rounded once: of 2^22 updates in f32 it has 39 bits, doubles have twice as many. Only
+products of floats are made in the order of slots.
+"""
+
+from collections.abc import Sequence
+
+from ....ir.types import DType
+from ..launch import Candidate, KernelLaunch, Place, Task
+from .kernels import THREADS, Parameter, at, launch_of, per_position, reach_type, read
+from .layouts import Layout, index_lines
+from .regions import flops_of
+from .slots import Slots
+from .types import computed
+
+MOST_ALONE = 32
+"""So many updates of a slice, on average, are combined by one thread; more of few slices by a block."""
+FEW_ELEMENTS = 1 << 16
+
+_EACH = 8
+_FIXED_BITS = 62
+
+
+def segments(task: Task, slots: Slots, source: Layout, copies: Sequence[KernelLaunch]) -> Candidate | None:
+    """The way by segments; `source` is the operand, which `copies` bring to the result. None for want of scratch."""
+    slices = -(-slots.slices // _EACH) * _EACH
+    nbytes = 4 * (2 * slices + _EACH + slots.count)
+    if task.scratch is None or nbytes > task.scratch_bytes:
+        return None
+    begin = task.scratch
+    count, start, cursor, listed = (
+        Parameter("int*", name, Place(begin.buffer, begin.offset + 4 * before))
+        for name, before in (("count", 0), ("start", slices), ("cursor", 2 * slices), ("listed", 2 * slices + _EACH))
+    )
+    by_slice = slots.covers_slices and slots.slices <= 4 * slots.count
+    launches = (
+        *(() if by_slice else copies),
+        per_position([count, cursor], slices, ["count[p] = 0; if (p == 0) *cursor = 0;"], 4 * slices),
+        _for_each_slot(slots, [count], "atomicAdd(count + slice, 1);"),
+        _placed([count, start, cursor], slices),
+        _for_each_slot(slots, [start, listed], "listed[atomicAdd(start + slice, 1)] = (int)p;"),
+        _combined(task, slots, source if by_slice else None, [count, start, listed, cursor]),
+    )
+    return Candidate("segments", launches, nbytes)
+
+
+def _for_each_slot(slots: Slots, parameters: Sequence[Parameter], statement: str) -> KernelLaunch:
+    lines = [*slots.functions(), "const int slice = slice_of(p); if (slice < 0) return;", statement]
+    nbytes = slots.indices.nbytes + 8 * slots.count
+    return per_position([*parameters, read("indices", slots.indices)], slots.count, lines, nbytes)
+
+
+def _placed(parameters: Sequence[Parameter], slices: int) -> KernelLaunch:
+    """A stretch of the list for each slice: within a block by a scan, the blocks in the order in which they come."""
+    lines = [
+        f"__shared__ int sums[{THREADS}]; __shared__ int base;",
+        f"const int t = threadIdx.x, first = (blockIdx.x * {THREADS} + t) * {_EACH};",
+        f"int own[{_EACH}], mine = 0;",
+        f"for (int i = 0; i < {_EACH}; i++) {{ own[i] = first < {slices} ? count[first + i] : 0; mine += own[i]; }}",
+        "sums[t] = mine; __syncthreads();",
+        f"for (int step = 1; step < {THREADS}; step *= 2) {{",
+        "const int before = t >= step ? sums[t - step] : 0; __syncthreads(); sums[t] += before; __syncthreads(); }",
+        f"if (t == {THREADS - 1}) base = atomicAdd(cursor, sums[t]);",
+        "__syncthreads();",
+        "int at = base + sums[t] - mine;",
+        f"if (first < {slices}) for (int i = 0; i < {_EACH}; i++) {{ start[first + i] = at; at += own[i]; }}",
+    ]
+    blocks = -(-slices // (_EACH * THREADS))
+    return launch_of(parameters, lines, (blocks, 1, 1), (THREADS, 1, 1), 8 * slices)
+
+
+def _combined(task: Task, slots: Slots, source: Layout | None, lists: Sequence[Parameter]) -> KernelLaunch:
+    """Each element of a slice that has updates; with a `source` every element, those of other slices too."""
+    reduction, dtype = task.node.attrs["reduction"], slots.target.dtype
+    elements = (slots.slices if source else slots.count) * slots.rest
+    is_in_order = reduction == "mul" and dtype.is_float
+    is_crowded = slots.count >= MOST_ALONE * slots.slices and elements <= FEW_ELEMENTS
+    lanes = THREADS if source and is_crowded and not is_in_order else 1
+    lines = [
+        f"const unsigned e = {'blockIdx.x' if lanes > 1 else 'p'}, first = e / {slots.rest}u;",
+        *slots.functions(),
+        *slots.rest_lines(f"e % {slots.rest}u"),
+        *(_by_slice(slots, source) if source else _by_slot(slots)),
+        f"const {slots.target.ctype}& held = {'x[from]' if source else 'r[to]'};",
+        "const auto update = [&](int j) { return get(updates[update_at((unsigned)listed[j]) + of_update]); };",
+        *_fold_lines(reduction, dtype, lanes, slots.count + 1),
+    ]
+    parameters = [*slots.parameters, *lists, *([read("x", source)] if source else [])]
+    nbytes = slots.updates.nbytes + 2 * elements * slots.target.itemsize + 4 * slots.count
+    if lanes == 1:
+        return per_position(parameters, elements, lines, nbytes, flops_of(task))
+    return launch_of(parameters, lines, (elements, 1, 1), (lanes, 1, 1), nbytes, flops_of(task))
+
+
+def _by_slice(slots: Slots, source: Layout) -> list[str]:
+    ctype = reach_type((source, slots.target))
+    shape = [slots.target.shape[axis] for axis in slots.leading]
+    return [
+        *index_lines("h", "first", shape, ctype),
+        f"const {ctype} from = {at(source.permuted(slots.leading), 'h')} + {at(source.without(slots.leading), 's')};",
+        "const auto to = target_at(first) + of_target;",
+        "const int end = start[first], begin = end - count[first];",
+    ]
+
+
+def _by_slot(slots: Slots) -> list[str]:
+    """The first of the slots that are listed for a slice does it."""
+    return [
+        "if ((int)first >= *cursor) return;",
+        "const int slice = slice_of((unsigned)listed[first]), end = start[slice], begin = end - count[slice];",
+        "if (begin != (int)first) return;",
+        "const auto to = target_at((unsigned)slice) + of_target;",
+    ]
+
+
+def _fold_lines(reduction: str, dtype: DType, lanes: int, terms: int) -> list[str]:
+    """Statements that combine `held` with the updates from `begin` to `end`, and write the result."""
+    if reduction == "mul" and dtype.is_float:
+        return _in_order(computed(dtype))
+    if reduction == "add" and dtype.is_float:
+        return _fixed_point(dtype, lanes, terms)
+    name = {"add": "sum", "mul": "prod", "max": "max_of", "min": "min_of"}[reduction]
+    ctype = computed(dtype)
+    wide = "unsigned" if reduction in ("add", "mul") else ctype if dtype.is_float else "int"
+    neutral = {"add": "0", "mul": "1"}.get(reduction, f"({wide})get(held)")
+    return [
+        f"{wide} acc = {_at_first(lanes, f'({wide})get(held)', neutral)};",
+        f"{_loop(lanes)} acc = {name}::of(acc, ({wide})update(j));",
+        *_over_block(name, "acc", wide, lanes),
+        _written(lanes, f"put(r[to], ({ctype})acc);"),
+    ]
+
+
+def _fixed_point(dtype: DType, lanes: int, terms: int) -> list[str]:
+    """A sum that does not depend on the order: the largest exponent, then integers in a unit that it gives.
+
+    `spent` collects infinities and NaN. With `guard` bits for the number of terms none of the integers overflows.
+    """
+    is_double = dtype is DType.F64
+    wide = "double" if is_double else "float"
+    bits, mantissa, top, least = ("u64", 52, 2047, 1022) if is_double else ("unsigned", 23, 255, 126)
+    room = _FIXED_BITS - terms.bit_length()
+    exponent = f"(int)(bits_as<{bits}>(v) >> {mantissa} & {top})"
+    lines = [
+        f"int most = 1; {wide} spent = 0;",
+        f"const auto look = [&]({wide} v) {{ const int e = {exponent}; if (e == {top}) spent += v;",
+        "else if (e > most) most = e; };",
+        f"if ({_is_first(lanes)}) look(get(held));",
+        f"{_loop(lanes)} look(update(j));",
+        *_over_block("max_of", "most", "int", lanes),
+        *_over_block("sum", "spent", wide, lanes),
+        f"const int shift = {room + least} - most; i64 whole = 0, part = 0;",
+    ]
+    if is_double:
+        scaled = "const double y = ldexp(v, shift);"
+        rest = f"const i64 n = (i64)y; whole += n; part += (i64)ldexp(y - (double)n, {room});"
+        found = f"ldexp((double)whole, -shift) + ldexp((double)part, -shift - {room})"
+    else:
+        lines.append("const double unit = bits_as<double>((u64)(shift + 1023) << 52);")
+        scaled, rest = "const double y = (double)v * unit;", "whole += (i64)rint(y);"
+        found = "(float)((double)whole * bits_as<double>((u64)(1023 - shift) << 52))"
+    finite = f"if ({exponent} != {top})"
+    return [
+        *lines,
+        f"const auto take = [&]({wide} v) {{ {finite} {{ {scaled} {rest} }} }};",
+        f"if ({_is_first(lanes)}) take(get(held));",
+        f"{_loop(lanes)} take(update(j));",
+        *_over_block("sum", "whole", "i64", lanes),
+        *(_over_block("sum", "part", "i64", lanes) if is_double else ()),
+        _written(lanes, f"put(r[to], spent != 0 ? spent : {found});"),
+    ]
+
+
+def _in_order(ctype: str) -> list[str]:
+    """By the numbers of the slots, each the least that is above the one before."""
+    return [
+        f"{ctype} acc = get(held); int before = -1;",
+        "for (int turn = begin; turn < end; turn++) {",
+        "int j = -1;",
+        "for (int i = begin; i < end; i++) if (listed[i] > before && (j < 0 || listed[i] < listed[j])) j = i;",
+        "acc = acc * update(j); before = listed[j]; }",
+        "put(r[to], acc);",
+    ]
+
+
+def _loop(lanes: int) -> str:
+    first = "begin" if lanes == 1 else "begin + (int)threadIdx.x"
+    return f"for (int j = {first}; j < end; j += {lanes})"
+
+
+def _is_first(lanes: int) -> str:
+    return "true" if lanes == 1 else "threadIdx.x == 0"
+
+
+def _at_first(lanes: int, first: str, other: str) -> str:
+    return first if lanes == 1 else f"threadIdx.x == 0 ? {first} : {other}"
+
+
+def _over_block(fold: str, name: str, ctype: str, lanes: int) -> list[str]:
+    if lanes == 1:
+        return []
+    warps = lanes // 32
+    return [f"__shared__ {ctype} {name}s[{warps}]; {name} = block_fold<{fold}, {warps}>({name}, {name}s);"]
+
+
+def _written(lanes: int, statement: str) -> str:
+    return statement if lanes == 1 else f"if (threadIdx.x == 0) {statement}"

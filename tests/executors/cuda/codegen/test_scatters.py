@@ -1,0 +1,66 @@
+"""Scatters: every way gives what the op means, in either order of threads; which way is taken for how many updates."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from capgraph.executors.cuda.launch import Candidate
+
+from tests.executors.cuda.codegen.cases import Drawn, made
+from tests.executors.cuda.codegen.emulated import emulated_problems, results_in_both_orders
+from tests.executors.cuda.codegen.running import generated, prepared
+from tests.executors.cuda.codegen.scatter_cases import scatter_cases
+from tests.executors.cuda.emulator import HAS_COMPILER
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")
+def test_scatters_mean_what_they_say(tmp_path: Path):
+    assert not emulated_problems(scatter_cases(), tmp_path)
+
+
+def ways(slices: int, slots: int, reduction: str, dtype: str = "f32", rest: int = 4) -> list[Candidate]:
+    d = Drawn()
+    inputs = d.array(dtype, slices, rest), d.indices(slices, slots, 1), d.array(dtype, slots, rest)
+    case = prepared(made("scatter", lambda b, *v: b.op("scatter_nd", *v, reduction=reduction), *inputs))
+    assert case is not None
+    return generated(case.ways[-1])
+
+
+@pytest.mark.parametrize(
+    ("slots", "reduction", "dtype", "first"),
+    [
+        (100, "none", "f32", "scatter"),
+        (100, "add", "f32", "scatter"),
+        (5000, "none", "f32", "last"),
+        (5000, "add", "f32", "segments"),
+        (5000, "add", "i64", "atomic"),
+        (5000, "max", "i8", "segments"),
+        (5000, "mul", "bool", "atomic"),
+    ],
+)
+def test_many_updates_are_not_compared_with_each_other(slots: int, reduction: str, dtype: str, first: str):
+    assert ways(1000, slots, reduction, dtype)[0].name == first
+
+
+def test_no_number_of_updates_is_left_to_the_host():
+    assert [way.name for way in ways(10, 300_000, "add", rest=1)] == ["segments"]
+
+
+def test_rows_are_moved_in_words_of_16_bytes():
+    (way, *_) = ways(50, 400, "none", "f16", rest=64)
+    assert "word16* r" in way.launches[-1].kernel.text
+
+
+def test_sums_of_floats_in_other_orders_have_the_same_bits(tmp_path: Path):
+    """As each thread takes its place in the list of its slice when it comes."""
+    d = Drawn()
+    updates = d.array("f32", 500) * np.float32(10) ** d.rng.integers(-8, 8, 500).astype(np.float32)
+    case = made(
+        "orders",
+        lambda b, *v: b.op("scatter_elements", *v, reduction="add"),
+        d.array("f32", 9),
+        d.indices(9, 500),
+        updates,
+    )
+    forwards, backwards = results_in_both_orders(case, tmp_path)
+    assert np.array_equal(forwards, backwards)
