@@ -2,9 +2,9 @@
 
 The operand is copied first unless the result lies over it. Results do not change from run to run: without a reduction
 the last update of a slice stays, found by a maximum of slot numbers; with one, updates that meet are combined by atomic
-operations where those do not depend on the order (integers), by segments (`segments.py`) otherwise. Few updates need no
-list: the thread of the first (or last) of those that meet finds the others. An index outside of its axis writes
-nothing: rows of padding may hold anything.
+operations where those do not depend on the order (integers), in shared memory (`lines.py`) or by segments
+(`segments.py`) otherwise. Few updates need no list: the thread of the first (or last) of those that meet finds the
+others. An index outside of its axis writes nothing: rows of padding may hold anything.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,6 +15,7 @@ from ..launch import Candidate, KernelLaunch, Lowering, Place, Task
 from .copies import copied
 from .kernels import Parameter, at, common_type, narrowed, ordered_like, per_position, reach_type, read, widest
 from .layouts import Layout, layout_of
+from .lines import by_lines
 from .moving import operand, result
 from .pointwise import has_types
 from .program import raw
@@ -23,8 +24,12 @@ from .segments import segments
 from .slots import Slots, slots_of_elements, slots_of_tuples
 from .types import computed, unsigned
 
-FEW_SLOTS = 256
+FEW_SLOTS = 32
 """Up to how many updates each looks at all others."""
+
+WIDE_ROWS = 16
+MANY_SLOTS = 1024
+"""So many updates of rows as wide are better looked at by rows than by lines across them."""
 
 MOST_COMPARISONS = 2**36
 """How many pairs of indices are compared at most: more would take longer than the host."""
@@ -55,8 +60,9 @@ def _lower(task: Task, slots: Slots) -> Iterator[Candidate]:
     elif dtype.kind is Kind.BOOL or (dtype.is_integer and dtype.bits >= 32):
         ways.append(_atomic(task, slots, copies))
     else:
-        source = operand(task)
-        ways.append(segments(task, slots, source, copies))
+        ways.append(segments(task, slots, operand(task), copies))
+    if task.node.op.name == "scatter_elements":
+        ways.insert(len(ways) if slots.rest >= WIDE_ROWS and slots.count >= MANY_SLOTS else 0, by_lines(task))
     if slots.count * slots.count * slots.rest <= MOST_COMPARISONS:
         ways.insert(0 if slots.count <= FEW_SLOTS else len(ways), _compared(task, slots, copies))
     yield from filter(None, ways)

@@ -21,8 +21,14 @@ MOST_ALONE = 32
 """So many updates of a slice, on average, are combined by one thread; more of few slices by a block."""
 FEW_ELEMENTS = 1 << 16
 
+FEW_SLOTS = 1 << 14
+FEW_SLICES = 1 << 13
+"""Up to these, one block makes the list: one launch takes less than four."""
+
+FIXED_BITS = 62
+"""How many bits a sum in fixed point has, those for the number of terms included."""
+
 _EACH = 8
-_FIXED_BITS = 62
 
 
 def segments(task: Task, slots: Slots, source: Layout, copies: Sequence[KernelLaunch]) -> Candidate | None:
@@ -37,15 +43,59 @@ def segments(task: Task, slots: Slots, source: Layout, copies: Sequence[KernelLa
         for name, before in (("count", 0), ("start", slices), ("cursor", 2 * slices), ("listed", 2 * slices + _EACH))
     )
     by_slice = slots.covers_slices and slots.slices <= 4 * slots.count
-    launches = (
-        *(() if by_slice else copies),
+    lists = [count, start, cursor, listed]
+    listing = _listed_at_once if slots.count <= FEW_SLOTS and slots.slices <= FEW_SLICES else _listed
+    combined = _combined(task, slots, source if by_slice else None, lists)
+    return Candidate("segments", (*(() if by_slice else copies), *listing(slots, lists, slices), combined), nbytes)
+
+
+def _listed(slots: Slots, lists: Sequence[Parameter], slices: int) -> tuple[KernelLaunch, ...]:
+    """The list and the ends of its stretches, `start` having moved there."""
+    count, start, cursor, listed = lists
+    return (
         per_position([count, cursor], slices, ["count[p] = 0; if (p == 0) *cursor = 0;"], 4 * slices),
         _for_each_slot(slots, [count], "atomicAdd(count + slice, 1);"),
         _placed([count, start, cursor], slices),
         _for_each_slot(slots, [start, listed], "listed[atomicAdd(start + slice, 1)] = (int)p;"),
-        _combined(task, slots, source if by_slice else None, [count, start, listed, cursor]),
     )
-    return Candidate("segments", launches, nbytes)
+
+
+def _listed_at_once(slots: Slots, lists: Sequence[Parameter], slices: int) -> tuple[KernelLaunch, ...]:
+    """The same by one block, which counts in shared memory."""
+    threads = 1024
+    each = -(-slices // threads)
+    slot = (
+        f"for (int k = t; k < {slots.count}; k += {threads}) {{ const int slice = slice_of(k); if (slice < 0) continue;"
+    )
+    lines = [
+        *slots.functions(),
+        f"__shared__ int held[{threads * each}]; __shared__ int sums[{threads}];",
+        f"const int t = threadIdx.x, first = t * {each}; int mine = 0;",
+        f"for (int i = t; i < {threads * each}; i += {threads}) held[i] = 0;",
+        "__syncthreads();",
+        f"{slot} atomicAdd(held + slice, 1); }}",
+        "__syncthreads();",
+        f"for (int i = 0; i < {each}; i++) mine += held[first + i];",
+        *_scan_lines(threads),
+        "int at = sums[t] - mine;",
+        f"for (int i = first; i < first + {each} && i < {slices}; i++) {{",
+        "const int own = held[i]; count[i] = own; held[i] = at; at += own; start[i] = at; }",
+        f"if (t == {threads - 1}) *cursor = sums[t];",
+        "__syncthreads();",
+        f"{slot} listed[atomicAdd(held + slice, 1)] = k; }}",
+    ]
+    parameters = [*lists, read("indices", slots.indices)]
+    nbytes = 2 * slots.indices.nbytes + 4 * slots.count + 8 * slices
+    return (launch_of(parameters, lines, (1, 1, 1), (threads, 1, 1), nbytes),)
+
+
+def _scan_lines(threads: int) -> list[str]:
+    """`sums` up to each thread `t`, of its `mine`."""
+    return [
+        "sums[t] = mine; __syncthreads();",
+        f"for (int step = 1; step < {threads}; step *= 2) {{",
+        "const int before = t >= step ? sums[t - step] : 0; __syncthreads(); sums[t] += before; __syncthreads(); }",
+    ]
 
 
 def _for_each_slot(slots: Slots, parameters: Sequence[Parameter], statement: str) -> KernelLaunch:
@@ -61,9 +111,7 @@ def _placed(parameters: Sequence[Parameter], slices: int) -> KernelLaunch:
         f"const int t = threadIdx.x, first = (blockIdx.x * {THREADS} + t) * {_EACH};",
         f"int own[{_EACH}], mine = 0;",
         f"for (int i = 0; i < {_EACH}; i++) {{ own[i] = first < {slices} ? count[first + i] : 0; mine += own[i]; }}",
-        "sums[t] = mine; __syncthreads();",
-        f"for (int step = 1; step < {THREADS}; step *= 2) {{",
-        "const int before = t >= step ? sums[t - step] : 0; __syncthreads(); sums[t] += before; __syncthreads(); }",
+        *_scan_lines(THREADS),
         f"if (t == {THREADS - 1}) base = atomicAdd(cursor, sums[t]);",
         "__syncthreads();",
         "int at = base + sums[t] - mine;",
@@ -143,7 +191,7 @@ def _fixed_point(dtype: DType, lanes: int, terms: int) -> list[str]:
     is_double = dtype is DType.F64
     wide = "double" if is_double else "float"
     bits, mantissa, top, least = ("u64", 52, 2047, 1022) if is_double else ("unsigned", 23, 255, 126)
-    room = _FIXED_BITS - terms.bit_length()
+    room = FIXED_BITS - terms.bit_length()
     exponent = f"(int)(bits_as<{bits}>(v) >> {mantissa} & {top})"
     lines = [
         f"int most = 1; {wide} spent = 0;",

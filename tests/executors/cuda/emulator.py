@@ -130,6 +130,7 @@ static int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class T> static T atomicMax(T* at, T x) { const T old = *at; if (x > old) *at = x; return old; }
 template <class T> static T atomicMin(T* at, T x) { const T old = *at; if (x < old) *at = x; return old; }
 template <class T> static T atomicAdd(T* at, T x) { const T old = *at; *at = old + x; return old; }
+template <class T> static T atomicOr(T* at, T x) { const T old = *at; *at = old | x; return old; }
 template <class T> static T atomicCAS(T* at, T seen, T x) { const T old = *at; if (old == seen) *at = x; return old; }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline double rsqrt(double x) { return 1.0 / sqrt(x); }

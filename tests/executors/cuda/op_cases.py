@@ -43,15 +43,9 @@ RANDOM = frozenset({"bernoulli", "multinomial", "random_normal", "random_uniform
 
 NO_KERNEL = frozenset(
     {
-        "affine_grid",
-        "col2im",
-        "deform_conv",
         "det",
         "dft",
-        "grid_sample",
-        "max_roi_pool",
         "mel_weight_matrix",
-        "roi_align",
         "stft",
     }
 )

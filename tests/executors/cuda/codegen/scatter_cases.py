@@ -18,6 +18,7 @@ def scatter_cases() -> Iterator[Case]:
     d = Drawn()
     for reduction in REDUCTIONS:
         for dtype in DTYPES:
+            yield _lines(d, reduction, dtype)
             yield _elements(d, f"elements {reduction} {dtype}", reduction, dtype)
             yield _rows(d, f"rows {reduction} {dtype}", reduction, dtype, 37, 300)
         yield _rows(d, f"crowded {reduction}", reduction, "f32", 3, 400)
@@ -26,7 +27,8 @@ def scatter_cases() -> Iterator[Case]:
         yield _rows(d, f"no updates {reduction}", reduction, "f32", 4, 0)
         yield _pairs(d, reduction)
         yield _repeated(d, reduction)
-    yield _specials()
+    yield _specials(1)
+    yield _specials(40)
     yield _doubles(d)
 
 
@@ -40,6 +42,20 @@ def _elements(d: Drawn, name: str, reduction: str, dtype: str) -> Case:
     x, updates = _small(d, dtype, reduction, 5, 60), _small(d, dtype, reduction, 4, 90)
     return made(
         name, lambda b, *v: b.op("scatter_elements", *v, axis=1, reduction=reduction), x, d.indices(60, 4, 90), updates
+    )
+
+
+def _lines(d: Drawn, reduction: str, dtype: str) -> Case:
+    """Many lines, along an axis that is not the last; of f16 eight side by side."""
+    inner = 16 if dtype == "f16" else 9
+    x, updates = _small(d, dtype, reduction, 4, 30, inner), _small(d, dtype, reduction, 4, 70, inner)
+    places = d.indices(30, 4, 70, inner)
+    return made(
+        f"lines {reduction} {dtype}",
+        lambda b, *v: b.op("scatter_elements", *v, axis=1, reduction=reduction),
+        x,
+        places,
+        updates,
     )
 
 
@@ -67,8 +83,8 @@ def _repeated(d: Drawn, reduction: str) -> Case:
     return made(f"repeated {reduction}", graph, x, d.indices(70, 300), updates)
 
 
-def _specials() -> Case:
-    """What the largest number, infinities and NaN do to a sum, among 300 that are ordinary."""
+def _specials(lines: int) -> Case:
+    """What the largest number, infinities and NaN do to a sum, among 300 that are ordinary; in each line the same."""
     rng = np.random.default_rng(5)
     updates = rng.standard_normal(300).astype(np.float32)
     places = np.arange(300) % 8
@@ -76,7 +92,8 @@ def _specials() -> Case:
         updates[place] = value
     updates[5::8] *= np.float32(1e-38)
     x = np.array([0, 0, 0, 0, 1e-40, 0, np.nan, -0.0], np.float32)
-    return made("specials", lambda b, *v: b.op("scatter_elements", *v, reduction="add"), x, places, updates)
+    inputs = (np.tile(each, (lines, 1)) for each in (x, places, updates))
+    return made(f"specials {lines}", lambda b, *v: b.op("scatter_elements", *v, axis=1, reduction="add"), *inputs)
 
 
 def _doubles(d: Drawn) -> Case:
