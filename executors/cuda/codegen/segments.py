@@ -61,31 +61,30 @@ def _listed(slots: Slots, lists: Sequence[Parameter], slices: int) -> tuple[Kern
 
 
 def _listed_at_once(slots: Slots, lists: Sequence[Parameter], slices: int) -> tuple[KernelLaunch, ...]:
-    """The same by one block, which counts in shared memory."""
+    """The same by one block, which counts in shared memory: what a slot finds there is its rank in its stretch."""
     threads = 1024
-    each = -(-slices // threads)
-    slot = (
-        f"for (int k = t; k < {slots.count}; k += {threads}) {{ const int slice = slice_of(k); if (slice < 0) continue;"
-    )
+    each, own = -(-slices // threads), -(-slots.count // threads)
+    loop = f'_Pragma("unroll") for (int i = 0; i < {own}; i++)'
     lines = [
         *slots.functions(),
         f"__shared__ int held[{threads * each}]; __shared__ int sums[{threads}];",
-        f"const int t = threadIdx.x, first = t * {each}; int mine = 0;",
+        f"const int t = threadIdx.x, first = t * {each}; int mine = 0, slice[{own}], rank[{own}];",
         f"for (int i = t; i < {threads * each}; i += {threads}) held[i] = 0;",
+        f"{loop} slice[i] = t + i * {threads} < {slots.count} ? slice_of(t + i * {threads}) : -1;",
         "__syncthreads();",
-        f"{slot} atomicAdd(held + slice, 1); }}",
+        f"{loop} if (slice[i] >= 0) rank[i] = atomicAdd(held + slice[i], 1);",
         "__syncthreads();",
         f"for (int i = 0; i < {each}; i++) mine += held[first + i];",
         *_scan_lines(threads),
         "int at = sums[t] - mine;",
         f"for (int i = first; i < first + {each} && i < {slices}; i++) {{",
-        "const int own = held[i]; count[i] = own; held[i] = at; at += own; start[i] = at; }",
+        "const int n = held[i]; count[i] = n; held[i] = at; at += n; start[i] = at; }",
         f"if (t == {threads - 1}) *cursor = sums[t];",
         "__syncthreads();",
-        f"{slot} listed[atomicAdd(held + slice, 1)] = k; }}",
+        f"{loop} if (slice[i] >= 0) listed[held[slice[i]] + rank[i]] = t + i * {threads};",
     ]
     parameters = [*lists, read("indices", slots.indices)]
-    nbytes = 2 * slots.indices.nbytes + 4 * slots.count + 8 * slices
+    nbytes = slots.indices.nbytes + 4 * slots.count + 8 * slices
     return (launch_of(parameters, lines, (1, 1, 1), (threads, 1, 1), nbytes),)
 
 
