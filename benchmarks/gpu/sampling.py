@@ -18,7 +18,7 @@ from benchmarks.gpu.timing import timed
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 decoder = importlib.import_module("decoder")
 
-VOCABULARIES = (50257, 128256)
+VOCABULARIES = (128256, 50257)
 BATCHES = (1, 8)
 
 
@@ -50,7 +50,10 @@ def main() -> None:
                 decoder.sampled(*given)
             peer = timed(graph.replay, torch.cuda.synchronize)
             verdict = "" if is_equal else ", WRONG: another token"
-            print(f"{batch} x {vocabulary}: {ours.many_us:.1f} us, PyTorch in a graph {peer.many_us:.1f}{verdict}")
+            print(
+                f"{batch} x {vocabulary}: {ours.many_us:.1f} us, PyTorch in a graph {peer.many_us:.1f}{verdict}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

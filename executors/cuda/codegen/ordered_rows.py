@@ -10,7 +10,7 @@ from ....ir.types import DType, Kind
 from ..launch import KernelLaunch, Place, Task
 from .kernels import Ordered, Parameter, at, launch_of, ordered_like, reach_type, read, written
 from .moving import operand, result
-from .types import WORDS
+from .types import WORDS, stored
 
 INDEX_BYTES = 4
 LONGEST = 2**30
@@ -35,7 +35,7 @@ class Key:
         return 8 * self.nbytes
 
     @property
-    def stored(self) -> str:
+    def ctype(self) -> str:
         """The C++ type of a key in memory."""
         return WORDS[self.nbytes]
 
@@ -61,6 +61,28 @@ class Key:
             head = ""
         turned = f"~({text}) & {self.last}" if self.is_descending else text
         return f"[&] {{ {head} return {turned}; }}()"
+
+    def element(self, key: str, otherwise: str) -> str:
+        """An expression: the stored element of a key; `otherwise` where several elements have that key."""
+        number, top = self.computed, f"(({self.computed})1 << {self.bits - 1})"
+        own = f"const {number} own = {f'~({number}){key} & {self.last}' if self.is_descending else key};"
+        if not self.dtype.is_float:
+            text = f"(own ^ {top})" if self.dtype.kind is Kind.INT else "own"
+            return f"[&] {{ {own} return {self._stored(text)}; }}()"
+        bits = f"(own & {top} ? own ^ {top} : ~own & {self.last})"
+        return (
+            f"[&] {{ {own} if (own == {self.last} || own == {top}) return {otherwise}; "
+            f"return {self._stored(bits)}; }}()"
+        )
+
+    def _stored(self, bits: str) -> str:
+        """The stored element of these bits."""
+        ctype = stored(self.dtype)
+        if self.dtype in (DType.F32, DType.F64):
+            return f"bits_as<{ctype}>({bits})"
+        if self.dtype.is_integer:
+            return f"({ctype})({bits})"
+        return f"{ctype}{{({WORDS[self.nbytes]})({bits})}}"
 
     def _bits(self, raw: str) -> str:
         if self.dtype is DType.F64:
@@ -107,10 +129,11 @@ class Rows:
         """An element of the row as it is stored."""
         return f"from[({self.ctype})({index}) * {self.x.strides[self.axis]}]"
 
-    def write(self, place: str, index: str) -> str:
-        """Statements that write the element at `index` as the one at `place` in order."""
+    def write(self, place: str, index: str, key: str = "") -> str:
+        """Statements that write the element at `index` as the one at `place` in order; of its key, if that is given."""
+        element = self.key.element(key, self.element(index)) if key else self.element(index)
         return (
-            f"to[({self.ctype})({place}) * {self.values.strides[self.axis]}] = {self.element(index)}; "
+            f"to[({self.ctype})({place}) * {self.values.strides[self.axis]}] = {element}; "
             f"told[({self.ctype})({place}) * {self.places.strides[self.axis]}] = {index};"
         )
 
@@ -130,6 +153,6 @@ class Rows:
     def entries(self, name: str, entries: Entries) -> tuple[Parameter, ...]:
         """The parameters `name_keys` and `name_indices`."""
         return (
-            Parameter(f"{self.key.stored}*", f"{name}_keys", entries.keys),
+            Parameter(f"{self.key.ctype}*", f"{name}_keys", entries.keys),
             Parameter("unsigned*", f"{name}_indices", entries.indices),
         )

@@ -40,7 +40,7 @@ def _memory(rows: Rows, tile: Tile) -> list[str]:
     """The shared memory of a block that ranks, the entries of each thread, and its place."""
     key, warps = rows.key, tile.threads // 32
     return [
-        f"extern __shared__ u64 memory[]; {key.stored}* keys = ({key.stored}*)memory;",
+        f"extern __shared__ u64 memory[]; {key.ctype}* keys = ({key.ctype}*)memory;",
         f"unsigned* indices = (unsigned*)(keys + {tile.size}); unsigned* counts = indices + {tile.size};",
         f"unsigned* starts = counts + {warps * DIGITS}; unsigned* ends = starts + {DIGITS};",
         "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
@@ -48,13 +48,13 @@ def _memory(rows: Rows, tile: Tile) -> list[str]:
     ]
 
 
-def _each(tile: Tile, lines: str) -> list[str]:
+def entry_lines(tile: Tile, lines: str) -> list[str]:
     """`lines` for every entry `i` of a thread, which is number `p` of its tile: the 32 of a warp lie side by side."""
     place = f"warp * {32 * tile.items} + i * 32 + lane"
     return ["#pragma unroll", f"for (int i = 0; i < {tile.items}; i++) {{ const int p = {place}; {lines} }}"]
 
 
-def _load(rows: Rows, tile: Tile, length: int, source: Entries | None, *, with_index: bool = True) -> list[str]:
+def load(rows: Rows, tile: Tile, length: int, source: Entries | None, *, with_index: bool = True) -> list[str]:
     """Reads the tile that begins at entry `first` of a row of `length`."""
     if source is None:
         found = f"const auto raw = {rows.element('n')}; key[i] = {rows.key.of('raw')}; index[i] = n;"
@@ -63,10 +63,10 @@ def _load(rows: Rows, tile: Tile, length: int, source: Entries | None, *, with_i
     if not with_index:
         found = found.rpartition("index[i]")[0]
     behind = f"key[i] = {rows.key.last}; {'index[i] = 0;' if with_index else ''}"
-    return _each(tile, f"const int n = first + p; {behind} if (n < {length}) {{ {found} }}")
+    return entry_lines(tile, f"const int n = first + p; {behind} if (n < {length}) {{ {found} }}")
 
 
-def _scan(text: str, tile: Tile) -> list[str]:
+def scan_lines(text: str, tile: Tile) -> list[str]:
     """Statements that leave in `start` the sum of `text` over the threads before."""
     return [
         f"unsigned upto = {text};",
@@ -87,7 +87,7 @@ def _rank(tile: Tile, shift: str) -> list[str]:
         f"for (int n = threadIdx.x; n < {warps * DIGITS}; n += {tile.threads}) counts[n] = 0;",
         "__syncthreads();",
         f"unsigned rank[{tile.items}];",
-        *_each(
+        *entry_lines(
             tile,
             f"const unsigned digit = (unsigned)(key[i] >> {shift}) & 255; "
             "unsigned alike = 0xffffffffu; for (int b = 0; b < 8; b++) "
@@ -101,10 +101,10 @@ def _rank(tile: Tile, shift: str) -> list[str]:
         f"if (threadIdx.x < {DIGITS}) for (int w = 0; w < {warps}; w++) {{",
         f"unsigned* const count = counts + w * {DIGITS} + threadIdx.x;",
         "const unsigned found = *count; *count = total; total += found; }",
-        *_scan("total", tile),
+        *scan_lines("total", tile),
         f"if (threadIdx.x < {DIGITS}) starts[threadIdx.x] = start;",
         "__syncthreads();",
-        *_each(
+        *entry_lines(
             tile,
             f"const unsigned digit = (unsigned)(key[i] >> {shift}) & 255; "
             f"const unsigned to_place = starts[digit] + counts[warp * {DIGITS} + digit] + rank[i]; "
@@ -139,11 +139,11 @@ def in_block(
         *rows.head("row"),
         *old,
         *_memory(rows, tile),
-        *_load(rows, tile, length, source),
+        *load(rows, tile, length, source),
         f"for (int shift = 0; shift < {rows.key.bits}; shift += 8) {{",
         *_rank(tile, "shift"),
         f"if (shift + 8 < {rows.key.bits}) {{",
-        *_each(tile, "key[i] = keys[p]; index[i] = indices[p];"),
+        *entry_lines(tile, "key[i] = keys[p]; index[i] = indices[p];"),
         "} }",
         ending,
     ]
@@ -226,9 +226,9 @@ class _Passes:
             f"__shared__ unsigned found[{DIGITS}]; const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
             f"{key.computed} key[{tile.items}];",
             f"if (threadIdx.x < {DIGITS}) found[threadIdx.x] = 0;",
-            *_load(self.rows, tile, self.rows.length, source, with_index=False),
+            *load(self.rows, tile, self.rows.length, source, with_index=False),
             "__syncthreads();",
-            *_each(
+            *entry_lines(
                 tile,
                 f"if (first + p < {self.rows.length}) "
                 f"atomicAdd(found + ((unsigned)(key[i] >> {8 * number}) & 255), 1u);",
@@ -250,7 +250,7 @@ class _Passes:
             f"unsigned* const mine = table + (u64)blockIdx.x * {self.parts}u; unsigned carry = 0;",
             f"for (int first = 0; first < {self.parts}; first += {DIGITS}) {{ const int n = first + threadIdx.x;",
             f"const unsigned found = n < {self.parts} ? mine[n] : 0;",
-            *_scan("found", tile),
+            *scan_lines("found", tile),
             f"if (n < {self.parts}) mine[n] = carry + start;",
             f"for (int w = 0; w < {DIGITS // 32}; w++) carry += ends[w];",
             "__syncthreads(); }",
@@ -285,20 +285,22 @@ class _Passes:
         rows, tile = self.rows, self.tile
         shift = 8 * number
         if target is None:
-            moved = f"if (place < {rows.count}u) {{ const unsigned n = indices[s]; {rows.write('place', 'n')} }}"
+            moved = (
+                f"if (place < {rows.count}u) {{ const unsigned n = indices[s]; {rows.write('place', 'n', 'keys[s]')} }}"
+            )
         else:
-            base = f"(u64)row * {rows.length}u + place"
-            moved = f"new_keys[{base}] = keys[s]; new_indices[{base}] = indices[s];"
+            moved = "new_keys[place] = keys[s]; new_indices[place] = indices[s];"
         lines = [
             *self._head(source),
+            *([f"new_keys += (u64)row * {rows.length}u; new_indices += (u64)row * {rows.length}u;"] if target else []),
             *_memory(rows, tile),
-            *_load(rows, tile, rows.length, source),
+            *load(rows, tile, rows.length, source),
             *self._bases(),
             "{",
             *_rank(tile, str(shift)),
             "}",
             "{",
-            *_scan("sum", tile),
+            *scan_lines("sum", tile),
             f"if (threadIdx.x < {DIGITS}) starts[threadIdx.x] = start + before - starts[threadIdx.x];",
             "}",
             "__syncthreads();",

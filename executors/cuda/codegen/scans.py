@@ -24,7 +24,7 @@ LANE_BYTES, BLOCK_BYTES = 32, 16
 MOST_ITEMS = 16
 ENOUGH_BLOCKS = 264
 """From so many lines on a block for each keeps the chip busy."""
-MOST_SEGMENTS = 1024
+MOST_SEGMENTS = 2048
 ACROSS_THREADS = 65536
 """Threads for lines across memory that keep the chip busy."""
 SHORTEST_SEGMENT = 16
@@ -150,7 +150,7 @@ class _Scan:
         wanted = min(chunks, max(1, MOST_SEGMENTS // self.lines))
         return -(-chunks // -(-chunks // wanted))
 
-    def _segment(self, team: _Team, segments: int, per_segment: int) -> list[str]:
+    def _segment(self, team: _Team, segments: int, per_segment: int, block: str = "blockIdx.x") -> list[str]:
         """Statements that find the line of a thread, and where its segment begins and ends."""
         if segments == 1:
             line = f"blockIdx.x * {team.lines}u + threadIdx.x / {team.threads}u"
@@ -161,7 +161,7 @@ class _Scan:
                 *self._bases(position),
             ]
         return [
-            f"const unsigned line = blockIdx.x / {segments}u; const int segment = blockIdx.x % {segments}u;",
+            f"const unsigned line = {block} / {segments}u; const int segment = {block} % {segments}u;",
             f"const bool is_line = true; const int begin_at = segment * {per_segment};",
             f"const int end_at = begin_at + {per_segment} < {self.length} ? begin_at + {per_segment} : {self.length};",
             *self._bases("line"),
@@ -225,8 +225,9 @@ class _Scan:
     def _along(self, team: _Team, segments: int, per_segment: int, scratch: Place | None) -> KernelLaunch:
         """A chunk at a time: each thread scans its items, a warp the sums of its lanes, a block those of its warps."""
         warps, lanes = team.threads // 32, min(32, team.threads)
+        backward = "(gridDim.x - 1 - blockIdx.x)"  # what the totals were made of last is still in the cache
         lines = [
-            *self._segment(team, segments, per_segment),
+            *self._segment(team, segments, per_segment, backward),
             f"const int rank = threadIdx.x % {team.threads};",
             f"{self.carried} carry = {self.identity};",
         ]

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 
 from ....ir.ops.rules import normal_axis
 from ..launch import Candidate, KernelLaunch, Lowering, Place, Task
-from . import short_sorts
+from . import radix_select, short_sorts
 from .layouts import Layout
 from .moving import operand
 from .ordered_rows import INDEX_BYTES, LONGEST, Entries, Rows
 from .radix import ChipSort, Tile, in_block
+from .radix_select import first_of_tiles
 
 LARGEST_BLOCK = Tile(512, 16)
 SMALL_TILE, LARGE_TILE = Tile(256, 8), Tile(512, 8)
@@ -22,7 +23,7 @@ MANY_ENTRIES = 1 << 18
 MANY_ROWS = 128
 """From so many rows on a block for each keeps the chip busy."""
 MANY_TILES = 64
-FEW = 256
+FEW = 1024
 """Up to so many elements of a long row are found faster than the row is sorted."""
 
 
@@ -38,7 +39,8 @@ def chip_sort(rows: Rows) -> ChipSort:
 
 
 def _tile_of(rows: Rows) -> Tile:
-    return SMALL_TILE if rows.row_count * rows.length < MANY_ENTRIES else LARGE_TILE
+    is_small = rows.row_count * rows.length < MANY_ENTRIES and rows.count not in range(SMALL_TILE.size // 4, FEW + 1)
+    return SMALL_TILE if is_small else LARGE_TILE
 
 
 def _first_of_parts(rows: Rows, scratch: Place) -> tuple[tuple[KernelLaunch, ...], int]:
@@ -46,16 +48,20 @@ def _first_of_parts(rows: Rows, scratch: Place) -> tuple[tuple[KernelLaunch, ...
     launches: list[KernelLaunch] = []
     used, length, tile = 0, rows.length, _tile_of(rows)
     source: Entries | None = None
-    while length > tile.size:
+    is_ranked = rows.count <= radix_select.RANKED
+    while length > LARGE_TILE.size or not is_ranked:
         parts = -(-length // tile.size)
         entries = rows.row_count * parts * rows.count
         key_bytes = -(-entries * rows.key.nbytes // 256) * 256
         place = scratch.offset + used
         found = Entries(Place(scratch.buffer, place), Place(scratch.buffer, place + key_bytes))
-        launches.append(in_block(rows, tile, length, parts, source, found))
+        launches.append(first_of_tiles(rows, tile, length, parts, source, found))
         used += key_bytes + -(-entries * INDEX_BYTES // 256) * 256
         source, length = found, parts * rows.count
-    launches.append(in_block(rows, block_tile(length), length, 1, source))
+        if parts == 1:
+            launches.append(in_block(rows, block_tile(length), length, 1, source))
+            return tuple(launches), used
+    launches.append(first_of_tiles(rows, block_tile(length), length, 1, source, None))
     return tuple(launches), used
 
 
@@ -65,6 +71,8 @@ def _sorted_rows(rows: Rows) -> Iterator[Candidate]:
         yield Candidate("nothing", ())
     elif rows.length <= short_sorts.MOST:
         yield Candidate("warp", (short_sorts.network(rows),))
+    elif rows.length <= LARGEST_BLOCK.size and rows.count <= min(radix_select.RANKED, rows.length // 2):
+        yield Candidate("select", (first_of_tiles(rows, block_tile(rows.length), rows.length, 1, None, None),))
     elif rows.length > LARGE_TILE.size and rows.count <= FEW and scratch is not None:
         launches, nbytes = _first_of_parts(rows, scratch)
         yield Candidate("parts", launches, nbytes)

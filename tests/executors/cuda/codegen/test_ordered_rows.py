@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from capgraph.executors.cuda.codegen import short_sorts, sorting
 from capgraph.executors.cuda.codegen.ordered_rows import Key
+from capgraph.executors.cuda.codegen.radix import Tile
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.types import DType
 from hypothesis import HealthCheck, given, settings
@@ -40,16 +42,23 @@ def drawn(dtype: DType, bits: int, seed: int) -> np.ndarray:
 
 
 @pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")
-def test_any_elements_come_in_order(tmp_path: Path):
+@pytest.mark.parametrize("way", ["warp", "chip"])
+def test_any_elements_come_in_order(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    if way == "chip":  # where elements are made of their keys again
+        monkeypatch.setattr(short_sorts, "MOST", 0)
+        monkeypatch.setattr(sorting, "LARGE_TILE", Tile(256, 0))
+        monkeypatch.setattr(sorting, "SMALL_TILE", Tile(256, 1))
+        monkeypatch.setattr(sorting, "FEW", 0)
     every: list[Any] = []
     for name in DTYPES:
         for down in (False, True):
             x = drawn(DType(name), 4, 0)
             case = made(name, lambda b, x, d=down: outputs_of(b, "sort", x, axis=1, descending=d), x)
             every.append(prepared(case))
+    assert all(generated(each.ways[-1])[0].name == way for each in every)
     library = compiled((kernel for each in every for kernel in each.kernels()), tmp_path)
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
+    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
     @given(st.sampled_from(every), st.integers(2, 20), st.integers(0, 2**32 - 1))
     def holds(each: Any, bits: int, seed: int) -> None:
         x = drawn(DType(each.case.name), bits, seed)

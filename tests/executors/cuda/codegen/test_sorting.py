@@ -49,7 +49,13 @@ def test_an_axis_anywhere_is_sorted():
 
 @pytest.mark.parametrize(
     ("shape", "k", "way"),
-    [((4096, 64), 8, "warp"), ((3, 4000), 50, "block"), ((1, 128256), 50, "parts"), ((1, 128256), 1000, "chip")],
+    [
+        ((4096, 64), 8, "warp"),
+        ((3, 4000), 50, "select"),
+        ((3, 4000), 3000, "block"),
+        ((1, 128256), 50, "parts"),
+        ((1, 128256), 2000, "chip"),
+    ],
 )
 def test_few_elements_of_long_rows_are_found_in_parts(shape: tuple[int, ...], k: int, way: str):
     assert found_by(shape, k) == way
