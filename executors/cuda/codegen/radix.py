@@ -8,7 +8,7 @@ and nothing depends on which block comes first.
 
 from dataclasses import dataclass
 
-from ..launch import KernelLaunch, Place
+from ..launch import KernelLaunch, Place, Scalar
 from .kernels import Parameter
 from .ordered_rows import INDEX_BYTES, Entries, Rows
 
@@ -80,8 +80,8 @@ def scan_lines(text: str, tile: Tile) -> list[str]:
     ]
 
 
-def _rank(tile: Tile, shift: str) -> list[str]:
-    """Brings the tile into the order of a digit: `keys` and `indices`; a digit begins at its place in `starts`."""
+def _rank(tile: Tile) -> list[str]:
+    """Brings the tile into the order of the digit at `shift`: `keys` and `indices`; a digit begins at its place in `starts`."""
     warps = tile.threads // 32
     return [
         f"for (int n = threadIdx.x; n < {warps * DIGITS}; n += {tile.threads}) counts[n] = 0;",
@@ -89,7 +89,7 @@ def _rank(tile: Tile, shift: str) -> list[str]:
         f"unsigned rank[{tile.items}];",
         *entry_lines(
             tile,
-            f"const unsigned digit = (unsigned)(key[i] >> {shift}) & 255; "
+            f"const unsigned digit = (unsigned)(key[i] >> shift) & 255; "
             "unsigned alike = 0xffffffffu; for (int b = 0; b < 8; b++) "
             "alike &= __ballot_sync(0xffffffffu, digit >> b & 1) ^ ((digit >> b & 1) - 1); "
             f"unsigned* const count = counts + warp * {DIGITS} + digit; const unsigned before = *count; __syncwarp(); "
@@ -106,7 +106,7 @@ def _rank(tile: Tile, shift: str) -> list[str]:
         "__syncthreads();",
         *entry_lines(
             tile,
-            f"const unsigned digit = (unsigned)(key[i] >> {shift}) & 255; "
+            f"const unsigned digit = (unsigned)(key[i] >> shift) & 255; "
             f"const unsigned to_place = starts[digit] + counts[warp * {DIGITS} + digit] + rank[i]; "
             "keys[to_place] = key[i]; indices[to_place] = index[i];",
         ),
@@ -141,7 +141,7 @@ def in_block(
         *_memory(rows, tile),
         *load(rows, tile, length, source),
         f"for (int shift = 0; shift < {rows.key.bits}; shift += 8) {{",
-        *_rank(tile, "shift"),
+        *_rank(tile),
         f"if (shift + 8 < {rows.key.bits}) {{",
         *entry_lines(tile, "key[i] = keys[p]; index[i] = indices[p];"),
         "} }",
@@ -168,6 +168,11 @@ class ChipSort:
     def launches(self, rows: Rows, scratch: Place) -> tuple[tuple[KernelLaunch, ...], int]:
         """Its kernels, and the scratch memory that they take."""
         return _Passes(self, rows, scratch).made()
+
+
+def _shift(number: int) -> Parameter:
+    """Where the digit of a pass begins: not in the text, so that passes share their kernels."""
+    return Parameter("int", "shift", Scalar("int", 8 * number))
 
 
 class _Passes:
@@ -230,8 +235,7 @@ class _Passes:
             "__syncthreads();",
             *entry_lines(
                 tile,
-                f"if (first + p < {self.rows.length}) "
-                f"atomicAdd(found + ((unsigned)(key[i] >> {8 * number}) & 255), 1u);",
+                f"if (first + p < {self.rows.length}) atomicAdd(found + ((unsigned)(key[i] >> shift) & 255), 1u);",
             ),
             "__syncthreads();",
             f"if (threadIdx.x < {DIGITS}) table[{self._count_place('part', 'threadIdx.x')}] = found[threadIdx.x];",
@@ -239,6 +243,7 @@ class _Passes:
         extra = (
             *(self.rows.entries("old", source) if source else ()),
             Parameter("unsigned*", "table", self.counts),
+            _shift(number),
         )
         return self.rows.launch(lines, self.blocks, tile.threads, 0, extra)
 
@@ -283,7 +288,6 @@ class _Passes:
     def _scatter(self, number: int, source: Entries | None, target: Entries | None) -> KernelLaunch:
         """One pass: every entry to its place by a digit."""
         rows, tile = self.rows, self.tile
-        shift = 8 * number
         if target is None:
             moved = (
                 f"if (place < {rows.count}u) {{ const unsigned n = indices[s]; {rows.write('place', 'n', 'keys[s]')} }}"
@@ -297,7 +301,7 @@ class _Passes:
             *load(rows, tile, rows.length, source),
             *self._bases(),
             "{",
-            *_rank(tile, str(shift)),
+            *_rank(tile),
             "}",
             "{",
             *scan_lines("sum", tile),
@@ -305,12 +309,13 @@ class _Passes:
             "}",
             "__syncthreads();",
             f"for (int s = threadIdx.x; s < {tile.size}; s += {tile.threads}) if (first + s < {rows.length}) {{",
-            f"const unsigned place = s + starts[(unsigned)(keys[s] >> {shift}) & 255]; {moved} }}",
+            f"const unsigned place = s + starts[(unsigned)(keys[s] >> shift) & 255]; {moved} }}",
         ]
         extra = (
             *(rows.entries("old", source) if source else ()),
             *(rows.entries("new", target) if target else ()),
             Parameter("const unsigned*", "table", self.counts),
             *(() if self.is_direct else (Parameter("const unsigned*", "totals", self.totals),)),
+            _shift(number),
         )
         return rows.launch(lines, self.blocks, tile.threads, tile.shared_bytes(rows.key.nbytes), extra)
