@@ -81,7 +81,7 @@ def scan_lines(text: str, tile: Tile) -> list[str]:
 
 
 def _rank(tile: Tile) -> list[str]:
-    """Brings the tile into the order of the digit at `shift`: `keys` and `indices`; a digit begins at its place in `starts`."""
+    """Brings the tile into the order of the digit at `shift`: `keys`, `indices`, and `starts` of the digits in them."""
     warps = tile.threads // 32
     return [
         f"for (int n = threadIdx.x; n < {warps * DIGITS}; n += {tile.threads}) counts[n] = 0;",

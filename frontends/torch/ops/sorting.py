@@ -101,7 +101,7 @@ def _searchsorted(c: Call, rows: Value, x: Any, int32: bool = False, right: bool
     spread = rows if rows.tensor.rank == 1 else c.unsqueeze(rows, rows.tensor.rank - 1)
     native = "less_equal" if right or side == "right" else "less"
     before = c.op(native, spread, c.unsqueeze(value, value.tensor.rank))
-    # With its axis kept the sum is one kernel with the comparisons, whose results would be far larger than the operands.
+    # With its axis kept the sum is one kernel with the comparisons, which would take far more memory than operands.
     count = c.op("reduce_sum", c.cast(before, DType.I64), axes=(-1,), keep_dims=True)
     count = c.squeeze(count, value.tensor.rank)
     return c.cast(count, DType.I32) if int32 else count
