@@ -85,7 +85,7 @@ class Decoder(torch.nn.Module):
             token = torch.argmax(logits, dim=-1)
         else:
             chance = torch.gather(chances, 1, ends[:, None])[:, 0]
-            token = sampled(logits.float(), temperature, top_k, top_p, chance)
+            token = sampled(logits, temperature, top_k, top_p, chance)
         self.text.scatter_(1, ends[:, None], token[:, None])
         self.ends.scatter_(0, torch.arange(batch, device=span.device), ends + 1)
         return token
@@ -202,15 +202,16 @@ def _cache_of_one_token(model: Any) -> list[tuple[Any, Any]]:
 
 
 def sampled(logits: Any, temperature: Any, top_k: Any, top_p: Any, chance: Any) -> Any:
-    """One token a row, i64[batch], of logits f32[batch, vocabulary]: by the inverse of the cumulated probabilities.
+    """One token a row, i64[batch], of logits [batch, vocabulary]: by the inverse of the cumulated probabilities.
 
     `temperature` f32[batch] divides the logits; at 0 or less the likeliest token is taken. Of the others the `top_k`
     i64[batch] likeliest are kept (all at 0 or less), and of these as many as it takes to reach the probability `top_p`
     f32[batch], the likeliest always. One number `chance` f32[batch] in [0, 1) a row decides.
     """
     temperature, top_k, top_p, chance = (each[:, None] for each in (temperature, top_k, top_p, chance))
-    ordered, places = torch.sort(logits / torch.where(temperature > 0, temperature, 1.0), dim=-1, descending=True)
-    reached = torch.cumsum(torch.softmax(ordered, dim=-1), dim=-1)
+    ordered, places = torch.sort(logits, dim=-1, descending=True)  # before they are f32: 16 bits take half the passes
+    heat = torch.where(temperature > 0, temperature, 1.0)
+    reached = torch.cumsum(torch.softmax(ordered.float() / heat, dim=-1), dim=-1)
     # What is kept is a number of the first ones in order, so that one cumulated sum serves both limits and the draw.
     count = logits.shape[-1]
     likely = torch.where(top_p < 1, 1 + (reached < top_p).sum(-1, keepdim=True), count)

@@ -31,9 +31,9 @@ class Sampler(torch.nn.Module):
 
 
 def arguments(batch: int, vocabulary: int) -> tuple[Any, ...]:
-    """Logits with what draws from them: temperature 0.8, the 50 likeliest, 0.9 of these."""
+    """Logits bf16 with what draws from them: temperature 0.8, the 50 likeliest, 0.9 of these."""
     ones = torch.ones(batch, device="cuda")
-    logits = 4 * torch.randn(batch, vocabulary, device="cuda")
+    logits = (4 * torch.randn(batch, vocabulary, device="cuda")).bfloat16()
     return logits, 0.8 * ones, (50 * ones).long(), 0.9 * ones, torch.rand(batch, device="cuda")
 
 
