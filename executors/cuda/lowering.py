@@ -23,6 +23,7 @@ FAMILIES = (
     ".products",
     ".quantised_products",
     ".einsums",
+    ".grouped_products",
     ".gemv",
     ".convolutions",
     ".quantised_convolutions",

@@ -82,7 +82,22 @@ def _determinant(c: Call, x: Value) -> tuple[Value, None, None]:
     return c.op("det", x), None, None
 
 
+def _grouped(
+    c: Call, a: Value, b: Value, ends: Value | None = None, bias: Value | None = None, _dtype: Any = None
+) -> Value:
+    """Rows of `a`, sorted by group, with a matrix for each group; or one matrix with one."""
+    if bias is not None or c.dtype is not a.tensor.dtype:
+        raise NotNative("grouped products in another dtype")
+    if ends is None and a.tensor.rank == b.tensor.rank == 3:
+        return c.op("matmul", a, b)
+    if ends is None or (a.tensor.rank, b.tensor.rank) != (2, 3):
+        raise NotNative("grouped products whose inner axis or columns are in groups")
+    return c.op("grouped_matmul", a, b, ends)
+
+
 TABLE: dict[str, Lowering] = {
+    "aten._grouped_mm": _grouped,
+    "transformers.grouped_mm_fallback": _grouped,
     "aten.linear": _linear,
     "aten.matmul": _matmul,
     "aten.mm.default": _mm,

@@ -189,7 +189,39 @@ def _running(native: str) -> Lowering:
     return lower
 
 
+MOST_COMPARED = 1 << 24
+"""Up to so many pairs of elements and bins are compared by a histogram; beyond, ones are added at indices."""
+
+
+def _histogram(c: Call, x: Value, bins: int = 100, low: Scalar = 0, high: Scalar = 0) -> Value:
+    """How many elements lie in each of `bins` equal parts of [low, high]; those outside, and NaN, in none."""
+    if not isinstance(low, int | float) or not isinstance(high, int | float) or not low < high:
+        raise NotNative("a range that the elements tell")
+    wide = DType.F64 if x.tensor.dtype is DType.F64 else DType.F32 if x.tensor.dtype.is_float else DType.I64
+    if wide is DType.I64 and not (float(low).is_integer() and float(high).is_integer()):
+        raise NotNative("integers between bounds that are none")
+    flat = c.cast(c.reshape(x, (x.tensor.size,)), wide)
+    start, span = (c.full_like(flat, int(each) if wide is DType.I64 else each) for each in (low, high - low))
+    part = c.op("div", c.op("mul", c.op("sub", flat, start), c.full_like(flat, bins)), span)
+    last = c.op("min", c.cast(part, DType.I64), c.value(bins - 1, DType.I64))
+    above = c.op("greater_equal", flat, start)
+    is_inside = c.op("logical_and", above, c.op("less_equal", flat, c.op("add", start, span)))
+    return c.cast(_counts(c, c.op("where", is_inside, last, c.value(bins, DType.I64)), bins), c.dtype)
+
+
+def _counts(c: Call, numbers: Value, count: int) -> Value:
+    """How often each number below `count` is among those of a vector, in i32; those above are not counted."""
+    size = numbers.shape[0]
+    if isinstance(size, int) and size * count > MOST_COMPARED:
+        ones = c.full((size,), 1, DType.I32)
+        zeros = c.full((count + 1,), 0, DType.I32)
+        return c.slice(c.op("scatter_elements", zeros, numbers, ones, axis=0, reduction="add"), 0, 0, count)
+    equal = c.op("equal", c.unsqueeze(numbers, 0), c.unsqueeze(c.op("arange", limit=count), 1))
+    return c.op("reduce_sum", c.cast(equal, DType.I32), axes=(1,), keep_dims=False)
+
+
 TABLE: dict[str, Lowering] = {
+    "aten.histc.default": _histogram,
     "aten.sum.default": _fold_all("reduce_sum"),
     "aten.sum.dim_IntList": _fold("reduce_sum"),
     "aten.mean.default": _fold_all("reduce_mean"),

@@ -164,6 +164,22 @@ void put(bf16& to, float x) {
 }
 """
 
+_TENSOR_CORES = r"""
+// d += a @ b for 16 x 16 by 16 x 8: who holds which element is told by the PTX ISA, mma.m16n8k16.
+template <class T> static void emulated_mma(float* d, const unsigned* a, const unsigned* b) {
+  const unsigned lane = rank_of() % 32;
+  for (unsigned k = 0; k < 16; k++) {
+    float left[2], right[2];
+    for (unsigned half = 0; half < 2; half++) {
+      const unsigned x = __shfl_sync(~0u, k < 8 ? a[half] : a[2 + half], lane / 4 * 4 + k % 8 / 2);
+      const unsigned y = __shfl_sync(~0u, k < 8 ? b[0] : b[1], (lane % 4 * 2 + half) * 4 + k % 8 / 2);
+      left[half] = get(T{(unsigned short)(x >> k % 2 * 16)}), right[half] = get(T{(unsigned short)(y >> k % 2 * 16)});
+    }
+    for (unsigned e = 0; e < 4; e++) d[e] += left[e / 2] * right[e % 2];
+  }
+}
+"""
+
 _LAUNCH = r"""
 static void (*kernel)(void**); static void** arguments;
 static void run_threads() {
@@ -243,7 +259,7 @@ def compiled(kernels: Iterable[Kernel], folder: Path, prelude: str = HOSTED_PREL
     """All kernels as a library in `folder`."""
     distinct = {kernel.text: kernel for kernel in kernels}
     wrapped = "".join(_wrapped(kernel) for kernel in distinct.values())
-    whole = _COROUTINES + _DEVICE + prelude + wrapped + _LAUNCH
+    whole = _COROUTINES + _DEVICE + prelude + _TENSOR_CORES + wrapped + _LAUNCH
     name = hashlib.sha256(whole.encode()).hexdigest()[:16]
     path = folder / f"{name}.cpp"
     path.write_text(whole)

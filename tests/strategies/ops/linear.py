@@ -65,6 +65,14 @@ def einsum(d: GraphDraw, op: Op) -> Sample:
     return sample(*operands, equation=equation)
 
 
+def grouped_matmul(d: GraphDraw, op: Op) -> Sample:
+    dtypes = d.dtypes(op)
+    a = _left(d, dtypes["a"], (2,))
+    groups = d.choose.integer(0, 4)
+    b = d.shaped(dtypes["b"], (groups, a.shape[1], d.known_dim()))
+    return sample(a, b, d.shaped(dtypes["ends"], (groups,)))
+
+
 def det(d: GraphDraw, op: Op) -> Sample:
     size = d.choose.pick((2, 1, 3, 0, d.known_dim()))
     leading = tuple(d.known_dim() for _ in range(d.choose.integer(0, 1)))
@@ -115,6 +123,7 @@ SAMPLERS: dict[str, Sampler] = {
     "matmul": matmul,
     "gemm": gemm,
     "einsum": einsum,
+    "grouped_matmul": grouped_matmul,
     "det": det,
     "matmul_integer": matmul_integer,
     "qlinear_matmul": qlinear_matmul,

@@ -124,6 +124,15 @@ def quantized_matmul(case: Case, a: int, b: int) -> list[Fact]:
     return [Fact(tuple(tail.filled(None) if (tail := tails.get(label)) else None for label in result))]
 
 
+def grouped_matmul(case: Case) -> list[Fact]:
+    """Rows by themselves: where groups end says of no row anything but its own group."""
+    case.require_unpadded(1, 2)
+    rows, inner = case.tails(0)
+    if inner is not None:
+        raise Unsafe(f"it contracts an axis that carries {case.symbol}")
+    return [Fact((None if rows is None else rows.filled(None), None))]
+
+
 def _matmul_integer(case: Case) -> list[Fact]:
     return quantized_matmul(case, 0, 1)
 
@@ -146,6 +155,7 @@ RULES: Rules = {
     "matmul": matmul,
     "gemm": gemm,
     "einsum": einsum,
+    "grouped_matmul": grouped_matmul,
     "matmul_integer": _matmul_integer,
     "qlinear_matmul": _qlinear_matmul,
     "conv": conv,

@@ -88,3 +88,27 @@ def test_convolutions_take_a_batch_only() -> None:
         }}""",
         "it slides over",
     )
+
+
+def test_rows_of_a_grouped_product_are_safe_and_its_groups_are_not() -> None:
+    safe("""
+        graph @main(%x: f32[S, 4], %w: f32[3, 4, 5], %e: i64[3]) {
+          %y: f32[S, 5] = grouped_matmul(%x, %w, %e)
+          return %y
+        }""")
+    unsafe(
+        """
+        graph @main(%x: f32[6, 4], %w: f32[S, 4, 5], %e: i64[S]) {
+          %y: f32[6, 5] = grouped_matmul(%x, %w, %e)
+          return %y
+        }""",
+        "carries S",
+    )
+    unsafe(
+        """
+        graph @main(%x: f32[6, S], %w: f32[3, S, 5], %e: i64[3]) {
+          %y: f32[6, 5] = grouped_matmul(%x, %w, %e)
+          return %y
+        }""",
+        "carries S",
+    )

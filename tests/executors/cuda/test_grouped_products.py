@@ -1,0 +1,107 @@
+"""Grouped products, their kernels emulated on the host, and compiled."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from capgraph.executors.cuda.grouped_products import lower_grouped
+from capgraph.executors.cuda.grouped_tiles import most_tiles
+from capgraph.executors.cuda.launch import KernelLaunch
+from capgraph.ir.constant import Array
+from capgraph.ir.graph import Graph
+from capgraph.ir.ops import native
+from capgraph.ir.ops.grouped import group_ends
+from capgraph.ir.types import DType, TensorType
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.executors.cuda.compiling import compile_problems
+from tests.executors.cuda.product_cases import every_other, swapped
+from tests.executors.cuda.solving import Layout, Setting, setting
+
+LAYOUTS: dict[str, Layout] = {"given": lambda x: x, "transposed": swapped, "gaps": every_other}
+
+
+def grouped(
+    rows: int, inner: int, columns: int, ends: list[int], dtype: DType = DType.F32, lies: str = "given"
+) -> Setting:
+    rng = np.random.default_rng(rows)
+    arrays: dict[str, Array] = {
+        "a": rng.standard_normal((rows, inner)).astype(dtype.numpy),
+        "b": rng.standard_normal((len(ends), inner, columns)).astype(dtype.numpy),
+        "ends": np.array(ends, np.int32),
+    }
+    graph = Graph()
+    values = [graph.add_input(name, TensorType(DType.of(x.dtype), x.shape)) for name, x in arrays.items()]
+    graph.set_outputs([graph.append(native("grouped_matmul"), values).output])
+    return setting(graph, arrays, {"b": LAYOUTS[lies]})
+
+
+def names(made: Setting) -> list[str]:
+    return [candidate.name for candidate in lower_grouped(made.task)]
+
+
+def check(made: Setting, name: str, folder: Path) -> None:
+    (candidate,) = (each for each in lower_grouped(made.task) if each.name == name)
+    (found,), (expected,) = made.found(candidate, folder), made.expected
+    tolerance = 1e-5 if found.dtype.itemsize > 2 else 2e-2
+    np.testing.assert_allclose(found.astype(np.float64), expected.astype(np.float64), tolerance, tolerance)
+
+
+@pytest.mark.parametrize("lies", LAYOUTS)
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.BF16], ids=str)
+@pytest.mark.parametrize("name", ["grouped-rows", "grouped-tiles"])
+def test_any_dtype_and_layout(name: str, dtype: DType, lies: str, tmp_path: Path) -> None:
+    check(grouped(37, 24, 70, [5, 5, 40, 36, 2], dtype, lies), name, tmp_path)
+
+
+@pytest.mark.parametrize("lies", ["given", "transposed"])
+@pytest.mark.parametrize(
+    ("rows", "columns", "ends"),
+    [(3, 40, [0, 1, 3]), (37, 72, [5, 5, 36]), (20, 8, [-3, 9, 4, 15])],
+)
+def test_tensor_cores(rows: int, columns: int, ends: list[int], lies: str, tmp_path: Path) -> None:
+    made = grouped(rows, 136, columns, ends, DType.F16 if rows < 30 else DType.BF16, lies)
+    on_cores = [name for name in names(made) if name not in ("grouped-rows", "grouped-tiles")]
+    assert len(on_cores) == 3
+    check(made, on_cores[columns // 8 % 3], tmp_path)
+
+
+@pytest.mark.parametrize("groups", [33, 70])
+def test_more_groups_than_a_warp_has_lanes(groups: int, tmp_path: Path) -> None:
+    ends = np.cumsum(np.random.default_rng(0).integers(0, 3, groups)).tolist()
+    for name in ("grouped-rows", "grouped-tiles"):
+        check(grouped(60, 5, 9, ends), name, tmp_path)
+
+
+@pytest.mark.parametrize(("inner", "ends"), [(0, [2, 3]), (4, []), (4, [0, 0])])
+def test_nothing_to_multiply_gives_zeros(inner: int, ends: list[int], tmp_path: Path) -> None:
+    for name in ("grouped-rows", "grouped-tiles"):
+        made = grouped(5, inner, 6, ends)
+        check(made, name, tmp_path)
+        assert not made.expected[0].any()
+
+
+@given(st.lists(st.integers(-5, 300), max_size=40), st.integers(0, 200), st.sampled_from((16, 32, 64, 128)))
+def test_there_are_tiles_for_all_groups(ends: list[int], rows: int, tile: int) -> None:
+    starts = np.append(0, group_ends(np.array(ends, np.int64), rows))
+    sizes = np.diff(np.append(starts, rows))
+    assert sum(-(-size // tile) for size in sizes.tolist()) <= most_tiles(rows, len(ends), tile)
+
+
+def test_what_is_not_aligned_stays_off_tensor_cores() -> None:
+    assert all(name.startswith("grouped-") for name in names(grouped(8, 64, 16, [8], DType.F16)))
+    for made in (grouped(8, 60, 16, [8], DType.F16), grouped(8, 64, 15, [8], DType.F16), grouped(8, 64, 16, [8])):
+        assert set(names(made)) == {"grouped-rows", "grouped-tiles"}
+
+
+def test_kernels_compile() -> None:
+    made: list[Any] = [
+        grouped(rows, 128, 64, [rows] * 9, dtype, lies)
+        for rows, dtype in ((100, DType.F16), (8, DType.BF16), (8, DType.F32), (100, DType.F64))
+        for lies in ("given", "transposed")
+    ]
+    launches = [launch for each in made for candidate in lower_grouped(each.task) for launch in candidate.launches]
+    kernels = [launch.kernel for launch in launches if isinstance(launch, KernelLaunch)]
+    assert not compile_problems(kernels)
