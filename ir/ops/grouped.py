@@ -56,7 +56,7 @@ OPS: tuple[Op, ...] = (
         "grouped_matmul",
         "a: T, b: T, ends: N",
         T=FLOATS,
-        N={DType.I32, DType.I64},
+        N=frozenset({DType.I32, DType.I64}),
         infer=_grouped_matmul_type,
         meaning=grouped_matmul,
         flops=_flops,
