@@ -20,7 +20,7 @@ from .ir.plan import Plan
 from .ir.target import CUDA, Target
 from .passes.fuse import Fuse
 from .passes.pipeline import Pipeline
-from .passes.planning.padding import mask_padding, padding_safety, real_size_input
+from .passes.planning.padding import made_safe, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
 
@@ -136,7 +136,7 @@ def graphs_on(gpu: CudaDevice, device: str, options: ReplayOptions, policy: Poli
     gpu.repoints = InputPolicy.REPOINT in options.inputs.values()
     planner = CudaPlanner(gpu.backend, options, policy, level >= FUSING_LEVEL)
     fallback = CudaEagerExecutor(gpu, Target("eager", device), planner.eagerly_of)
-    analysis = Analysis(padding_safety, mask_padding, real_size_input)
+    analysis = Analysis(padding_safety, made_safe, real_size_input)
     inner = ReplayExecutor(gpu, replace(CUDA, device=device), planner.of, fallback, options, analysis)
     return CudaExecutor(inner, fallback, gpu)
 

@@ -23,7 +23,7 @@ from .ir.errors import UnsupportedError
 from .ir.graph import Graph
 from .ir.plan import Plan
 from .ir.target import Target
-from .passes.planning.padding import mask_padding, padding_safety, real_size_input
+from .passes.planning.padding import made_safe, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
 from .recording import capture_policy
@@ -97,7 +97,7 @@ def sessions_on(gpu: OrtDevice, provider: Provider, device: str, options: Replay
     gpu.is_strict = options.strict
     planner = SessionPlanner(gpu, provider, options)
     fallback = CudaEagerExecutor(gpu, Target("eager", device), planner.eagerly_of)
-    analysis = Analysis(padding_safety, mask_padding, real_size_input)
+    analysis = Analysis(padding_safety, made_safe, real_size_input)
     target = replace(ORT_ON_CUDA, device=device)
     inner = ReplayExecutor(gpu, target, planner.of, fallback, options, analysis)
     return OneThreadExecutor(CudaExecutor(inner, fallback, gpu), planner.remarks, is_bound_at_once=options.up_front)

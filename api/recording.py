@@ -18,7 +18,7 @@ from .ir.errors import InputError, UnsupportedError
 from .ir.graph import Graph
 from .ir.plan import Plan
 from .ir.target import HOST, Target
-from .passes.planning.padding import mask_padding, padding_safety, real_size_input
+from .passes.planning.padding import made_safe, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
 from .selection import check_device, is_cuda
@@ -40,7 +40,7 @@ def graph_executor(device: str, options: ReplayOptions, level: int = 2, tune: bo
 
         return cuda_graph_executor(device, options, partial(capture_policy, options), level, tune)
     check_device(device)
-    analysis = Analysis(padding_safety, mask_padding, real_size_input)
+    analysis = Analysis(padding_safety, made_safe, real_size_input)
     planner = partial(_planner, HOST, options)
     return ReplayExecutor(HostDevice(), HOST, planner, EagerExecutor(), options, analysis)
 

@@ -13,7 +13,8 @@ class Counters:
     `eager_reasons`; `replays` counts pieces. `rows` and `padded_rows` are the real and the added rows of replayed and
     padded calls, a row being one step along the padded dims. `stale_reads` counts static outputs read too late,
     `state_moves` how often states went over to other memory, `size_reads` the calls after which the host read sizes
-    that only running tells.
+    that only running tells. `refuted_proofs` are proofs that a dim may be padded which the
+    checker did not accept, so that it is not.
     """
 
     calls: int = 0
@@ -35,6 +36,7 @@ class Counters:
     input_rerecords: int = 0
     input_refusals: int = 0
     state_moves: int = 0
+    refuted_proofs: int = 0
 
     @property
     def waste(self) -> float:

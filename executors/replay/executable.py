@@ -65,6 +65,7 @@ class ReplayExecutable:
         self._fallback = fallback
         self._router = router
         self._dispatcher = dispatcher
+        dispatcher.counters.refuted_proofs = len(padded.refuted)
         self._options = options
         self._states = states
         self._output_names = [graph.output_names[index] for index in states.visible]

@@ -44,9 +44,9 @@ class ReplayExecutor:
         """A program of recordings; with `up_front` all are made here. Raises `InputError` for unfit options."""
         symbols = input_symbols(graph)
         ranges = checked_ranges(self._options.dynamic, symbols)
-        between = dims_between(make_buckets(ranges, self._options.buckets), ranges)
+        buckets = make_buckets(ranges, self._options.buckets)
         least = min((lowest for lowest, _ in ranges.values()), default=0)
-        padded = padded_graph(graph, between, self._analysis, least)
+        padded = padded_graph(graph, dims_between(buckets, ranges), self._analysis, buckets.largest(), least)
         _check_names(self._options.inputs, graph)
         options = replace(self._options, inputs={**self._options.inputs, **_copied(padded)})
         router = Router(padded, symbols, options)

@@ -75,6 +75,10 @@ class Buckets:
         """Each combination by name, the largest first."""
         return (dict(zip(self.names, each, strict=True)) for each in self.sizes)
 
+    def largest(self) -> dict[str, int]:
+        """The greatest size of each dim."""
+        return {name: max(sizes[axis] for sizes in self.sizes) for axis, name in enumerate(self.names) if self.sizes}
+
     def smallest_for(self, sizes: Mapping[str, int], may_grow: frozenset[str]) -> dict[str, int] | None:
         """The smallest combination in which `sizes` fits, where only the dims in `may_grow` are padded; None if none.
 

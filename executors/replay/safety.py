@@ -14,7 +14,7 @@ class SafetyReport(Protocol):
     """Whether padding one dim leaves the real rows untouched: the proof, or the node where it fails and why.
 
     `fills` are inputs whose padded part must hold a certain number; others may hold anything there. The proof holds for
-    calls all of whose sizes are at least `least`.
+    calls all of whose sizes are at least `least`. `is_refuted` says that a checker did not accept a proof.
     """
 
     @property
@@ -32,6 +32,9 @@ class SafetyReport(Protocol):
     @property
     def least(self) -> int: ...
 
+    @property
+    def is_refuted(self) -> bool: ...
+
 
 @dataclass(frozen=True)
 class _Unproven:
@@ -40,26 +43,23 @@ class _Unproven:
     failure: str = "no analysis has proven that padding is safe"
     fills: Mapping[str, Any] = field(default_factory=dict[str, Any])
     least: int = 0
+    is_refuted: bool = False
 
 
 class Prove(Protocol):
-    """Judges one dim, for calls whose sizes are at least `least`."""
+    """Judges one dim that is padded up to `largest`, for calls whose sizes are at least `least`."""
 
-    def __call__(self, graph: Graph, dim: str, /, *, least: int) -> SafetyReport: ...
+    def __call__(self, graph: Graph, dim: str, /, *, largest: int | None, least: int) -> SafetyReport: ...
 
 
 class Repair(Protocol):
-    """A graph in which one dim is safe by means of its real size, None where there is none."""
+    """A graph in which one dim is safe, by means of its real size if need be, or the same graph; with its report."""
 
-    def __call__(self, graph: Graph, dim: str, /, *, least: int) -> Graph | None: ...
+    def __call__(self, graph: Graph, dim: str, /, *, largest: int | None, least: int) -> tuple[Graph, SafetyReport]: ...
 
 
-def _unproven(_graph: Graph, _dim: str, /, *, least: int) -> SafetyReport:
+def _unproven(_graph: Graph, _dim: str, /, *, largest: int | None, least: int) -> SafetyReport:
     return _Unproven(least=least)
-
-
-def _unrepaired(_graph: Graph, _dim: str, /, *, least: int) -> Graph | None:
-    return None
 
 
 def _no_input(_graph: Graph, _dim: str) -> str | None:
@@ -84,12 +84,12 @@ def _unpaddable_input(graph: Graph, dim: str) -> str:
 class Analysis:
     """How dims are judged: by default nothing is proven, so nothing is padded.
 
-    `prove` judges a dim, `mask` gives a graph in which it is safe by means of its real size (None when it cannot), and
-    `real_size` names the input of that graph which takes the real size.
+    `prove` judges a dim, `repair` gives a graph in which it is safe by means of its real size, and `real_size` names
+    the input of that graph which takes the real size.
     """
 
     prove: Prove = _unproven
-    mask: Repair = _unrepaired
+    repair: Repair | None = None
     real_size: Callable[[Graph, str], str | None] = _no_input
 
 
@@ -99,6 +99,7 @@ class PaddedGraph:
 
     `real_sizes` are the further inputs behind those of the original, in order: the dims whose real size they take.
     `masked` are the dims that needed one or other repair. The sizes of calls are at least `least`.
+    `refuted` are the proofs that the checker did not accept.
     """
 
     graph: Graph
@@ -106,6 +107,7 @@ class PaddedGraph:
     real_sizes: tuple[str, ...]
     masked: frozenset[str]
     least: int = 0
+    refuted: tuple[str, ...] = ()
 
     @property
     def safe(self) -> frozenset[str]:
@@ -123,8 +125,9 @@ class PaddedGraph:
         return {name: fill for report in self.reports.values() for name, fill in report.fills.items()}
 
     def lines(self) -> tuple[str, ...]:
-        """One line for each dim, for reports."""
-        return tuple(self._line(name, report) for name, report in self.reports.items())
+        """One line for each dim, and for each proof that was not accepted, for reports."""
+        lines = (self._line(name, report) for name, report in self.reports.items())
+        return (*lines, *(f"a proof was not accepted, {each}" for each in self.refuted))
 
     def _line(self, name: str, report: SafetyReport) -> str:
         if not report.is_safe:
@@ -134,42 +137,49 @@ class PaddedGraph:
         return f"{name} may be padded {how}{from_where}, proven at {len(report.proof)} nodes"
 
 
-def padded_graph(graph: Graph, dims: Sequence[str], analysis: Analysis, least: int = 0) -> PaddedGraph:
+def padded_graph(
+    graph: Graph, dims: Sequence[str], analysis: Analysis, largest: Mapping[str, int] | None = None, least: int = 0
+) -> PaddedGraph:
     """`graph`, masked where that makes one of `dims` safe to pad, for calls whose sizes are at least `least`.
 
-    A dim that is not safe from size 0 on may be so from 1 on.
+    `largest` is what each dim is padded to at most. A dim that is not safe from size 0 on may be so from 1 on.
     """
     masked: set[str] = set()
     unpaddable = {dim: _unpaddable_input(graph, dim) for dim in dims}
+    limits = largest or {}
+    reports: dict[str, SafetyReport] = {}
+    refuted: list[str] = []
     for dim in dims:
         if unpaddable[dim]:
+            reports[dim] = _Unproven(failure=unpaddable[dim])
             continue
-        repaired = _repaired(graph, dim, analysis, least)
+        repaired, reports[dim] = _repaired(graph, dim, analysis, limits.get(dim), least, refuted)
         if repaired is not graph:
             graph = repaired
             masked.add(dim)
-    reports = {dim: _judged(graph, dim, analysis, least) for dim in dims if not unpaddable[dim]}
-    reports |= {dim: _Unproven(failure=why) for dim, why in unpaddable.items() if why}
+    for dim in dims if masked else ():
+        if reports[dim].is_safe:  # masks of another dim may have come since
+            reports[dim] = analysis.prove(graph, dim, largest=limits.get(dim), least=reports[dim].least)
+            refuted += [f"{dim}, masked: {reports[dim].failure}"] if reports[dim].is_refuted else []
     takers = {analysis.real_size(graph, dim): dim for dim in dims}
     real_sizes = tuple(takers[value.name] for value in graph.inputs if value.name in takers)
-    return PaddedGraph(graph, reports, real_sizes, frozenset(masked), least)
+    return PaddedGraph(graph, reports, real_sizes, frozenset(masked), least, tuple(refuted))
 
 
-def _repaired(graph: Graph, dim: str, analysis: Analysis, least: int) -> Graph:
+def _repaired(
+    graph: Graph, dim: str, analysis: Analysis, largest: int | None, least: int, refuted: list[str]
+) -> tuple[Graph, SafetyReport]:
     """`graph` where the dim is safe or cannot be made safe, else a masked copy; safe from the least size that is."""
-    for lowest in _lowest_sizes(least):
-        if analysis.prove(graph, dim, least=lowest).is_safe:
-            return graph
-        masked = analysis.mask(graph, dim, least=lowest)
-        if masked is not None:
-            return masked
-    return graph
-
-
-def _judged(graph: Graph, dim: str, analysis: Analysis, least: int) -> SafetyReport:
-    reports = [analysis.prove(graph, dim, least=lowest) for lowest in _lowest_sizes(least)]
-    return next((report for report in reports if report.is_safe), reports[-1])
-
-
-def _lowest_sizes(least: int) -> tuple[int, ...]:
-    return (0, 1) if least == 0 else (1,)
+    report: SafetyReport = _Unproven()
+    for lowest in (0, 1) if least == 0 else (1,):
+        report = analysis.prove(graph, dim, largest=largest, least=lowest)
+        if report.is_safe:
+            return graph, report
+        if analysis.repair is None:
+            continue
+        repaired, report = analysis.repair(graph, dim, largest=largest, least=lowest)
+        if report.is_safe:
+            return repaired, report
+        if report.is_refuted:
+            refuted.append(f"{dim} from size {lowest} on: {report.failure}")
+    return graph, report

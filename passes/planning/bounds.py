@@ -20,7 +20,7 @@ from ...ir.ops.rules import normal_axis
 from ...ir.plan import Measured
 from ...ir.target import Target
 from ...ir.types import TensorType, type_symbols
-from .padding import mask_padding, padding_safety
+from .padding import made_safe
 from .specialise import with_sizes
 
 MOST_NODES = 256
@@ -102,9 +102,9 @@ def _with_twin(graph: Graph, name: str, target: Target, captures: Captures | Non
     size, *others = _sizes_of(graph, node)
     copy = with_sizes(graph, dict.fromkeys(others, symbol(size)))
     count = _put_twin(copy, name, size)
-    masked = mask_padding(copy, size, most)
-    if masked is None:
-        raise _Unbounded(padding_safety(copy, size, most).failure)
+    masked, report = made_safe(copy, size, most)
+    if not report.is_safe:
+        raise _Unbounded(report.failure)
     _check_work(masked, size, most, target)
     bound = with_sizes(masked, {size: most})
     twin = bound.value(count).producer

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ....ir.graph import Graph
+from .attempts import Certificate
+from .checker import refuted
 from .facts import Number
 from .repair import Surgeon
 from .walk import REAL_SIZE, UnsafeState, walked
 
-__all__ = ["SafetyReport", "mask_padding", "padding_safety", "real_size_input"]
+__all__ = ["SafetyReport", "made_safe", "mask_padding", "padding_safety", "real_size_input"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class SafetyReport:
     `proof` has a line for each node that the dim reaches, with the rule that holds there. `failure` says why and where
     the proof fails, empty when it does not. `fills` are the graph inputs, by name, whose padded part must hold this
     number (an index that is in range); other inputs may hold anything there. The proof holds for calls all of whose
-    sizes are at least `least`.
+    sizes are at least `least`. `is_refuted` says that the checker did not accept a proof.
     """
 
     is_safe: bool
@@ -32,6 +34,7 @@ class SafetyReport:
     failure: str = ""
     fills: Mapping[str, Number] = field(default_factory=dict[str, Number])
     least: int = 0
+    is_refuted: bool = False
 
 
 def padding_safety(graph: Graph, symbol: str, largest: int | None = None, least: int = 0) -> SafetyReport:
@@ -47,9 +50,11 @@ def padding_safety(graph: Graph, symbol: str, largest: int | None = None, least:
     """
     outcome = walked(graph, symbol, largest, least)
     walk, failure = outcome.walk, outcome.failure
-    if failure is None:
-        return SafetyReport(True, tuple(walk.proof), fills=walk.fills, least=least)
-    return SafetyReport(False, tuple(walk.proof), f"{failure.reason}, at {outcome.where}", least=least)
+    if failure is not None:
+        return SafetyReport(False, tuple(walk.proof), f"{failure.reason}, at {outcome.where}", least=least)
+    given = real_size_input(graph, symbol)
+    problem = refuted(Certificate(graph, symbol, walk.facts, walk.fills, walk.together, given, largest, least))
+    return SafetyReport(not problem, tuple(walk.proof), problem, walk.fills, least, bool(problem))
 
 
 def mask_padding(graph: Graph, symbol: str, largest: int | None = None, least: int = 0) -> Graph | None:
@@ -59,8 +64,17 @@ def mask_padding(graph: Graph, symbol: str, largest: int | None = None, least: i
     no mask. Masks are selections by position; attention gets an operand that hides padded keys; a mean becomes a sum
     divided by the real size; padded rows of a state stay what they were.
     """
-    if padding_safety(graph, symbol, largest, least).is_safe:
-        return graph.clone()
+    safe, report = made_safe(graph, symbol, largest, least)
+    if not report.is_safe:
+        return None
+    return graph.clone() if safe is graph else safe
+
+
+def made_safe(graph: Graph, symbol: str, largest: int | None = None, least: int = 0) -> tuple[Graph, SafetyReport]:
+    """`graph` where it is safe or cannot be made safe, else the copy that `mask_padding` gives; and why."""
+    before = padding_safety(graph, symbol, largest, least)
+    if before.is_safe or before.is_refuted:
+        return graph, before
     copy = graph.clone()
     surgeon = Surgeon(copy, symbol)
     for _ in range(1 + len(graph.states)):
@@ -68,8 +82,11 @@ def mask_padding(graph: Graph, symbol: str, largest: int | None = None, least: i
         if not isinstance(outcome.failure, UnsafeState):
             break
         if not surgeon.keeps_state(outcome.walk, outcome.failure):
-            return None
-    return copy if padding_safety(copy, symbol, largest, least).is_safe else None
+            return graph, before
+    after = padding_safety(copy, symbol, largest, least)
+    if after.is_safe:
+        return copy, after
+    return graph, (after if after.is_refuted else before)
 
 
 def real_size_input(graph: Graph, symbol: str) -> str | None:

@@ -22,24 +22,7 @@ class Same:
     input: str
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """The elements of %`value` with index 0 along `axes`; `instead` of them where `extent` is 0 at the real sizes."""
-
-    value: str
-    axes: tuple[int, ...]
-    extent: Dim | None = None
-    instead: "Number | Start | None" = None
-
-
-@dataclass(frozen=True, slots=True)
-class First:
-    """The content of a tail that repeats the element with index 0 along the axis; `instead` where none is real."""
-
-    instead: Number | Start | None = None
-
-
-Fill = Number | Same | First | None
+Fill = Number | Same | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +73,9 @@ class Fact:
 
     `tails` has an entry for each axis. `number` is the value of every element where all are equal and known.
     `counts` says that elements are 0, 1, 2... along the only axis with a tail; `real_extent` that the value is a scalar
-    which holds this dim at the real sizes, `some` that it is one that tells whether this dim is above 0. `natural`
-    elements are never negative, and none is above `most`. `source` is the graph input that the elements are taken from
-    unchanged (up to a cast). `start` says which elements of another value these are. `columns` are facts of the
-    elements with index 0, 1... along the last axis, where they were put together from such, `rows` along the first.
+    which holds this dim at the real sizes. `natural` elements are never negative, and none is above `most`. `source` is
+    the graph input that the elements are taken from unchanged (up to a cast). `columns` are facts of the elements with
+    index 0, 1... along the last axis, where they were put together from such, `rows` along the first.
     """
 
     tails: Tails
@@ -103,8 +85,6 @@ class Fact:
     natural: bool = False
     most: Dim | None = None
     source: str = ""
-    some: Dim | None = None
-    start: Start | None = None
     columns: "tuple[Fact, ...]" = ()
     rows: "tuple[Fact, ...]" = ()
 
@@ -117,7 +97,7 @@ class Fact:
         tails = tuple(
             tail.filled(fill) if i == axis and tail else _shared(tail, fill) for i, tail in enumerate(self.tails)
         )
-        return replace(self, tails=tails, number=None, counts=False, columns=(), rows=(), source="", start=None)
+        return replace(self, tails=tails, number=None, counts=False, columns=(), rows=(), source="")
 
 
 def _shared(tail: Tail | None, fill: Fill) -> Tail | None:
@@ -154,7 +134,8 @@ class Unsafe(Exception):  # a verdict, no error: the walk catches it
 class Case:
     """One node with the facts of its operands, as a rule sees it. `fills` collects what inputs have to be filled with.
 
-    `judge_body` gives the facts of a body's outputs from those of its inputs.
+    `judge_body` gives the facts of a body's outputs from those of its inputs. `known` has the facts of all values so
+    far, and `together` collects the nodes that a claim about this one holds with, beyond their facts.
     """
 
     node: Node
@@ -163,6 +144,8 @@ class Case:
     ranges: Ranges
     fills: dict[str, Number]
     judge_body: Callable[[Graph, Sequence[Fact]], tuple[Fact, ...]]
+    known: Mapping[Value, Fact]
+    together: list[Node]
 
     def fact(self, operand: int) -> Fact:
         """The fact of an operand that is present."""
@@ -211,7 +194,7 @@ class Case:
         """Sees to it that behind the real elements of an operand of indices or counts stands a valid one, 0."""
         fact = self.fact(operand)
         for axis, tail in enumerate(fact.tails):
-            if tail is None or tail.number == 0 or self._repeats_valid(tail):
+            if tail is None or tail.number == 0:
                 continue
             if tail.is_free and not self.can_be_empty(tail.extent):
                 continue
@@ -219,12 +202,6 @@ class Case:
                 self.fills[fact.source] = 0
                 continue
             raise Unsafe("padded indices can be out of range", [Mask(operand, axis, 0)])
-
-    def _repeats_valid(self, tail: Tail) -> bool:
-        """Whether a tail repeats a real element, or 0 where there is none."""
-        if not isinstance(tail.fill, First):
-            return False
-        return tail.fill.instead == 0 or not self.can_be_empty(tail.extent)
 
     def is_float(self, operand: int) -> bool:
         """Whether an operand can hold NaN and infinities."""

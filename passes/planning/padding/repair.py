@@ -100,27 +100,26 @@ class Surgeon:
         steps = self._op("cast", self._real_extent(time.extent), to=DType.I32)
         self.graph.replace_input(node, 4, self._op("expand", steps, shape=(batch,)))
 
-    def repeat_first_row(self, node: Node, axis: int) -> None:
-        """Lets padded rows of a scatter write what its first row writes, where that does.
+    def repeat_last_row(self, node: Node, axis: int) -> None:
+        """Lets padded rows of a scatter write what its last row writes, where that changes nothing.
 
-        Without any real row they write into the start of the target what it holds.
+        Not the first one, since the last of equal indices stays. Without any real row they write into the start of the
+        target what it holds.
         """
         target, indices = _operand(node, 0), _operand(node, 1)
-        tail = self.walk.facts[indices].tails[axis]
-        assert tail is not None  # the rule asks for this only where both carry the dim
-        instead: dict[int, Value] = {}
-        if self.walk.can_be_empty(tail.extent):
-            depth = indices.shape[-1]
-            assert isinstance(depth, int)  # the type rule asks for it
-            zeros = self._op("constant", value=Constant(np.zeros(depth, np.int64)))
-            instead = {1: self._number(0, indices.tensor.dtype), 2: self._op("gather_nd", target, zeros)}
-        for operand in (1, 2):
+        depth = indices.shape[-1]
+        assert isinstance(depth, int)  # the type rule asks for it
+        zeros = Constant(np.zeros(depth, np.int64))
+        start = self._op("gather_nd", target, self._op("constant", value=zeros))
+        for operand, head in ((1, self._number(0, indices.tensor.dtype)), (2, start)):
             value = _operand(node, operand)
-            first = self._op("slice", value, axes=(axis,), starts=(0,), ends=(1,), steps=(1,))
-            if instead:
-                first = self._op("where", self._is_some(tail.extent), first, instead[operand])
+            tail = self.walk.facts[value].tails[axis]
+            assert tail is not None  # the rule asks for this only where both carry the dim
+            shape = tuple(1 if other == axis else dim for other, dim in enumerate(value.shape))
+            rows = self._op("concat", self._op("expand", head, shape=shape), value, axis=axis)
+            last = self._op("gather", rows, self._op("reshape", self._real_extent(tail.extent), shape=(1,)), axis=axis)
             mask = self._mask(tail, axis, value.tensor.rank)
-            self.graph.replace_input(node, operand, self._op("where", mask, value, first))
+            self.graph.replace_input(node, operand, self._op("where", mask, value, last))
 
     def inline_body(self, node: Node) -> None:
         """The nodes of a fused body in the place of the node, so that each can be masked."""
@@ -184,10 +183,6 @@ class Surgeon:
         if extent not in self._real_extents:
             self._real_extents[extent] = self._op("add", self.real, self._op("dim", value=rest))
         return self._real_extents[extent]
-
-    def _is_some(self, extent: Dim) -> Value:
-        """bool[]: whether `extent` is above 0 at the real size."""
-        return self._op("less", self._number(0, DType.I64), self._real_extent(extent))
 
     def _conjunction(self, mask: Value, real: Value) -> Value:
         """An attention mask that also hides what `real` (bool, along the keys) does not show."""

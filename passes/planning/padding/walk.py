@@ -9,10 +9,10 @@ from ....ir.dims import Dim, Ranges, SymDim, symbol, symbols
 from ....ir.graph import Graph, Node, Value
 from ....ir.op import Trait
 from ....ir.types import TensorType, type_symbols
-from .facts import Case, Fact, First, Number, Rule, Same, Tail, Unsafe, plain
+from .facts import Case, Fact, Number, Rule, Same, Tail, Unsafe, plain
 from .rules import RULES
 from .rules.elementwise import elementwise
-from .sizes import grows, is_below, narrowed
+from .sizes import grows, narrowed
 
 REAL_SIZE = "real size of "
 """Metadata key, followed by a symbol: the input, a scalar i64, that holds the real size of a graph's padded dim."""
@@ -27,6 +27,7 @@ class Walk:
         self.ranges = ranges
         self.fills = fills
         self.facts: dict[Value, Fact] = {}
+        self.together: dict[Node, list[Node]] = {}
         self.proof: list[str] = []
 
     def enter(self, facts: Sequence[Fact] | None = None) -> None:
@@ -56,10 +57,6 @@ class Walk:
             return Tail(dim)
         raise Unsafe(f"input %{value.name} has an axis of size {dim}")
 
-    def can_be_empty(self, dim: Dim) -> bool:
-        """Whether a dim may be 0 at the real sizes."""
-        return not is_below(0, narrowed(dim, self.ranges), self.ranges)
-
     def judge(self, node: Node) -> None:
         """Finds the facts of a node's results. Raises `Unsafe` when padding may change real elements."""
         facts = tuple(self.facts[value] if value is not None else None for value in node.inputs)
@@ -85,7 +82,9 @@ class Walk:
             return
 
     def _case(self, node: Node, facts: tuple[Fact | None, ...]) -> Case:
-        return Case(node, facts, self.symbol, self.ranges, self.fills, self._judge_body)
+        together = self.together.setdefault(node, [])
+        together.clear()
+        return Case(node, facts, self.symbol, self.ranges, self.fills, self._judge_body, self.facts, together)
 
     def _is_reached(self, node: Node, facts: Sequence[Fact | None]) -> bool:
         if any(fact is not None and (fact.is_padded or fact.real_extent is not None) for fact in facts):
@@ -137,8 +136,8 @@ class Walk:
 
 def _outside(fact: Fact) -> Fact:
     """The fact of a body's result without what names values of the body."""
-    tails = (tail.filled(None) if tail and isinstance(tail.fill, Same | First) else tail for tail in fact.tails)
-    return replace(fact, tails=tuple(tails), start=None)
+    tails = (tail.filled(None) if tail and isinstance(tail.fill, Same) else tail for tail in fact.tails)
+    return replace(fact, tails=tuple(tails))
 
 
 class UnsafeState(Unsafe):

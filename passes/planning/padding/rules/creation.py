@@ -86,7 +86,7 @@ def size(case: Case) -> list[Fact]:
 def _sizes(case: Case, sizes: Sequence[Dim]) -> Fact:
     if any(map(case.mentions, sizes)):
         raise Unsafe(f"it gives a padded size of [{', '.join(map(str, sizes))}] as a number")
-    return Fact((None,), natural=True)
+    return Fact((None,), natural=all(is_at_least(size, 0) is Truth.YES for size in sizes))
 
 
 def eye_like(case: Case) -> list[Fact]:

@@ -11,7 +11,7 @@ from .....ir.evaluate import bound_attrs
 from .....ir.graph import Value
 from .....ir.op import Trait
 from .....ir.types import Kind
-from ..facts import Case, Fact, Fill, First, Number, Rules, Same, Start, Tail, Tails, Unsafe, met
+from ..facts import Case, Fact, Fill, Number, Rules, Same, Tail, Tails, Unsafe, met
 
 
 def aligned(tails: Tails, dims: Sequence[Dim], rank: int) -> list[tuple[Tail | None, Dim]]:
@@ -70,7 +70,7 @@ def _computed(case: Case, contents: Sequence[Fill]) -> Number | None:
     for value, content in zip(case.node.inputs, contents, strict=True):
         if value is None:
             arrays.append(None)
-        elif content is None or isinstance(content, Same | First):
+        elif content is None or isinstance(content, Same):
             return None
         else:
             arrays.append(np.asarray(content).astype(value.tensor.dtype.numpy))
@@ -87,17 +87,7 @@ def where(case: Case) -> list[Fact]:
         tail.filled(_chosen(case, axis - rank)) if tail is not None and tail.fill is None else tail
         for axis, tail in enumerate(fact.tails)
     )
-    natural = case.fact(1).natural and case.fact(2).natural
-    return [Fact(tails, natural=natural, most=_greatest(case, (1, 2)), start=_start_if_some(case))]
-
-
-def _start_if_some(case: Case) -> Start | None:
-    """The start of a value where that has real elements, else the third operand."""
-    condition, start = case.fact(0).some, case.fact(1).start
-    if condition is None or start is None or start.extent is not None:
-        return None
-    other = case.fact(2)
-    return replace(start, extent=condition, instead=other.start if other.number is None else other.number)
+    return [Fact(tails, natural=case.fact(1).natural and case.fact(2).natural, most=_greatest(case, (1, 2)))]
 
 
 def _greatest(case: Case, operands: Sequence[int]) -> Dim | None:
@@ -115,17 +105,7 @@ def _chosen(case: Case, axis: int) -> Fill:
     value, fact = case.value(operand), case.fact(operand)
     if _is_whole_input(value, fact, axis):
         return Same(value.name)
-    whole = case.value(3 - operand)
-    if fact.start is not None and (fact.start.value, fact.start.axes) == (whole.name, (axis + whole.tensor.rank,)):
-        return _first(case, fact.start, case.fact(3 - operand).tails[axis])
     return _content(fact, axis)
-
-
-def _first(case: Case, start: Start, tail: Tail | None) -> First | None:
-    """What the start of a value, behind its own real elements, makes of it."""
-    if tail is None or (case.can_be_empty(tail.extent) and start.extent != tail.extent):
-        return None
-    return First(start.instead if start.extent is not None else None)
 
 
 def _is_whole_input(value: Value, fact: Fact, axis: int) -> bool:
@@ -170,11 +150,9 @@ def mul(case: Case) -> list[Fact]:
 
 
 def less(case: Case) -> list[Fact]:
-    """`counts < real size` is true for the real elements and false behind them; `0 < real size` where there are any."""
+    """`counts < real size` is true for the real elements and false behind them."""
     (fact,) = elementwise(case)
     left, right = case.fact(0), case.fact(1)
-    if left.number == 0 and not fact.tails:
-        return [replace(fact, some=right.real_extent)]
     if not left.counts or right.real_extent is None:
         return [fact]
     tails = tuple(

@@ -6,16 +6,18 @@ Padded indices are filled so that they stay in range. A write at a padded index 
 from collections.abc import Mapping
 
 from .....ir.dims import Dim
+from .....ir.graph import Node, Value
 from .....ir.ops.rules import normal_axis
-from ..facts import Case, Fact, First, Mask, Number, Rules, Start, Tail, Tails, Unsafe, is_equal, met
+from ..facts import Case, Fact, Mask, Number, Rules, Tail, Tails, Unsafe, is_equal, met
 from ..sizes import is_below
 
 
-def _require_readable(case: Case, first: int, count: int) -> None:
+def _require_readable(case: Case, first: int, count: int, is_valid: bool = False) -> None:
     """Sees to it that indices (operand 1) into `count` axes from `first` on may be read.
 
     Those into axes that carry the dim must not count from their end, and padded ones must be in range. A caller's own
-    are in range of the real elements; computed ones have to be known to be, since unpadded they would fail.
+    are in range of the real elements; computed ones have to be known to be, since unpadded they would fail. Padded ones
+    may be known to be valid.
     """
     padded = [tail for tail in case.tails(0)[first : first + count] if tail is not None]
     indices = case.fact(1)
@@ -23,16 +25,26 @@ def _require_readable(case: Case, first: int, count: int) -> None:
         raise Unsafe(f"the real elements of {case.symbol} are not where indices expect them")
     columns = indices.columns if len(indices.columns) == count else (indices,) * count
     sizes = case.shape(0)[first : first + count]
-    for tail, column in zip(case.tails(0)[first : first + count], columns, strict=True):
-        if tail is not None and not column.natural:
-            raise Unsafe(f"an index may count from the end of an axis that carries {case.symbol}")
-        if tail is not None and not column.source and not _is_in_range(case, column, tail.extent):
-            raise Unsafe(f"an index may lie in the padding of an axis that carries {case.symbol}, where it would fail")
-    if all(_is_in_range(case, column, size) for column, size in zip(columns, sizes, strict=True)):
+    for tail, column, size in zip(case.tails(0)[first : first + count], columns, sizes, strict=True):
+        if tail is not None:
+            _require_real(case, column, size)
+    if is_valid or all(_is_in_range(case, column, size) for column, size in zip(columns, sizes, strict=True)):
         return
     if indices.is_padded and any(map(case.can_be_empty, sizes)):
         raise Unsafe("padded indices are out of range of an axis that may be empty")
     case.require_in_range(1)
+
+
+def _require_real(case: Case, indices: Fact, size: Dim) -> None:
+    """Raises `Unsafe` where an index into an axis that carries the dim may miss its real elements."""
+    if indices.real_extent is not None and is_below(indices.real_extent, size, case.ranges):
+        return
+    if not indices.natural:
+        raise Unsafe(f"an index may count from the end of an axis that carries {case.symbol}")
+    if indices.source and case.can_be_empty(size):
+        raise Unsafe(f"no index is in range where {case.symbol} is 0")
+    if not indices.source and not _is_in_range(case, indices, size):
+        raise Unsafe(f"an index may lie in the padding of an axis that carries {case.symbol}, where it would fail")
 
 
 def _is_in_range(case: Case, indices: Fact, size: Dim) -> bool:
@@ -80,7 +92,7 @@ def _require_aligned(case: Case, axis: int) -> None:
 
 
 def gather_nd(case: Case) -> list[Fact]:
-    """Slices by index tuples; zeros alone take the start."""
+    """Slices by index tuples."""
     batch = case.node.attrs["batch_dims"]
     data, indices = case.tails(0), case.tails(1)
     if indices[-1] is not None:
@@ -89,9 +101,7 @@ def gather_nd(case: Case) -> list[Fact]:
     assert isinstance(depth, int)  # the type rule asks for it
     _require_readable(case, batch, depth)
     lead = tuple(_met(data[i], indices[i]) for i in range(batch))
-    is_start = case.fact(1).number == 0 and len(indices) == 1
-    start = Start(case.value(0).name, tuple(range(depth))) if is_start else None
-    return [Fact(_unfilled((*lead, *indices[batch:-1], *data[batch + depth :])), start=start)]
+    return [Fact(_unfilled((*lead, *indices[batch:-1], *data[batch + depth :])))]
 
 
 def one_hot(case: Case) -> list[Fact]:
@@ -158,33 +168,77 @@ def scatter_nd(case: Case) -> list[Fact]:
     assert isinstance(depth, int)  # the type rule asks for it
     if indices[-1] is not None:
         raise Unsafe(f"its index tuples carry {case.symbol}")
-    for axis, pair in enumerate(zip(indices[:-1], updates, strict=False)):
-        _require_idle(case, axis, depth, *pair)
-    _require_readable(case, 0, depth)
+    repeated = [
+        _require_idle(case, axis, depth, *pair) for axis, pair in enumerate(zip(indices[:-1], updates, strict=False))
+    ]
+    _require_readable(case, 0, depth, is_valid=any(repeated))
     trailing = zip(data[depth:], updates[len(indices) - 1 :], strict=True)
     return [Fact(_unfilled((*data[:depth], *(_met(*pair) for pair in trailing))))]
 
 
-def _require_idle(case: Case, axis: int, depth: int, indices: Tail | None, updates: Tail | None) -> None:
-    """Padded rows of a scatter write the first row once more, and without one they write what the target holds."""
+def _require_idle(case: Case, axis: int, depth: int, indices: Tail | None, updates: Tail | None) -> bool:
+    """Padded rows of a scatter write the last row once more, and without one they write what the target holds.
+
+    False where they need not do so.
+    """
     if indices is None and updates is None:
-        return
+        return False
     if _is_neutral(case, axis, indices, updates):
-        return
+        return False
     reason = f"padded rows of {case.symbol} would be written over real ones"
     is_idempotent = case.node.attrs["reduction"] in {"none", "min", "max"}
-    if not is_idempotent or indices is None or updates is None or not indices.is_prefix:
+    if not is_idempotent or indices is None or updates is None or not indices.is_prefix or indices.inner != 1:
         raise Unsafe(reason)
     met([indices, updates], "indices and updates")
-    if not isinstance(indices.fill, First) or not isinstance(updates.fill, First):
-        raise Unsafe(reason, replace=lambda surgeon, node: surgeon.repeat_first_row(node, axis))
-    if not case.can_be_empty(indices.extent):
-        return
-    start = Start(case.value(0).name, tuple(range(depth)))
-    if (indices.fill.instead, updates.fill.instead) != (0, start):
-        raise Unsafe(f"with no real rows of {case.symbol} padding would be written")
     if any(map(case.can_be_empty, case.shape(0)[:depth])):
         raise Unsafe("padded indices are out of range of an axis that may be empty")
+    heads = [_head_of_repeated(case, operand, axis) for operand in (1, 2)]
+    if heads[0] is None or heads[1] is None:
+        raise Unsafe(reason, replace=lambda surgeon, node: surgeon.repeat_last_row(node, axis))
+    if case.known[heads[0]].number != 0 or not _holds_start(case, heads[1], depth):
+        raise Unsafe(f"with no real rows of {case.symbol} padding would be written")
+    return True
+
+
+def _head_of_repeated(case: Case, operand: int, axis: int) -> Value | None:
+    """What repeats where there are no rows, if padded rows of an operand repeat its last real one; None if they do not.
+
+    That is `where(mask, rows, gather(concat(head, rows), real size))`.
+    """
+    chosen = _made_by(case, case.value(operand), "where")
+    taken = _made_by(case, chosen.inputs[2], "gather") if chosen else None
+    joined = _made_by(case, taken.inputs[0], "concat") if taken else None
+    if chosen is None or taken is None or joined is None:
+        return None
+    mask, rows, index = chosen.inputs[0], chosen.inputs[1], taken.inputs[1]
+    if mask is None or index is None or len(joined.inputs) != 2 or joined.inputs[1] is not rows:
+        return None
+    tail = case.tails(operand)[axis]
+    place = axis - case.value(operand).tensor.rank
+    hiding = case.known[mask].tails[place] if -place <= len(case.known[mask].tails) else None
+    is_hidden = tail is not None and hiding is not None and hiding.fill is False and hiding.extent == tail.extent
+    is_last = tail is not None and case.known[index].real_extent == tail.extent
+    along = {normal_axis(node.attrs["axis"], case.value(operand).tensor.rank) for node in (taken, joined)}
+    return joined.inputs[0] if is_hidden and is_last and along == {axis} else None
+
+
+def _holds_start(case: Case, head: Value, depth: int) -> bool:
+    """Whether a value is the row of the target that zeros name, repeated."""
+    expanded = _made_by(case, head, "expand")
+    taken = _made_by(case, expanded.inputs[0], "gather_nd") if expanded else None
+    if taken is None or taken.inputs[0] is not case.value(0) or taken.inputs[1] is None:
+        return False
+    zeros = taken.inputs[1]
+    return case.known[zeros].number == 0 and zeros.shape == (depth,) and taken.attrs["batch_dims"] == 0
+
+
+def _made_by(case: Case, value: Value | None, op: str) -> Node | None:
+    """The node of this op that makes a value; what is claimed then holds with it."""
+    node = value.producer if value is not None else None
+    if node is None or node.op.name != op:
+        return None
+    case.together.append(node)
+    return node
 
 
 RULES: Rules = {

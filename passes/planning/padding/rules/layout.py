@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from .....ir.dims import Dim, Truth, is_at_least
 from .....ir.ops.rules import normal_axes, normal_axis
-from ..facts import Case, Fact, Rules, Start, Tail, Tails, Unsafe, free_tails, is_equal, met
+from ..facts import Case, Fact, Rules, Tail, Tails, Unsafe, free_tails, is_equal, met
 from ..reshaping import reshaped
 from .elementwise import aligned
 
@@ -14,7 +14,7 @@ def _moved(case: Case, tails: Tails) -> Fact:
     """The fact of a view of the first operand: what is known of every element stays true."""
     fact = case.fact(0)
     counts = fact.counts and sum(tail is not None for tail in tails) == 1
-    return replace(fact, tails=tails, counts=counts, columns=(), rows=(), start=None)
+    return replace(fact, tails=tails, counts=counts, columns=(), rows=())
 
 
 def reshape(case: Case) -> list[Fact]:
@@ -86,13 +86,11 @@ def slice_(case: Case) -> list[Fact]:
     taken = normal_axes(attrs["axes"], len(shape))
     for axis, start, step in zip(taken, attrs["starts"], attrs["steps"], strict=True):
         tails[axis] = _sliced(case, axis, start, step)
-    is_start = (attrs["starts"], attrs["ends"], attrs["steps"]) == ((0,), (1,), (1,))
-    start_of = Start(case.value(0).name, tuple(taken)) if is_start else None
     moved = _moved(case, tuple(tails))
     if len(taken) == 1 and case.result_shape()[taken[0]] == 1:
         lines = {0: case.fact(0).rows, len(shape) - 1: case.fact(0).columns}.get(taken[0], ())
         moved = _of_line(moved, lines, attrs["starts"][0])
-    return [replace(moved, start=start_of)]
+    return [moved]
 
 
 def _of_line(part: Fact, lines: Sequence[Fact], index: Dim) -> Fact:

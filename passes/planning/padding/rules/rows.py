@@ -5,6 +5,7 @@ The tables say which axes an op mixes. What its other operands hold (scales, bia
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from .....ir.ops.rules import normal_axes, normal_axis
@@ -36,6 +37,18 @@ def batch_only(case: Case) -> list[Fact]:
     if case.optional(0) is None or not case.tails(0):
         raise Unsafe("it has no batch axis")
     return _led(case, 1)
+
+
+def max_pool_with_indices(case: Case) -> list[Fact]:
+    """As other pools, but the indices count from the first sample on."""
+    lead = case.tails(0)[0]
+    if lead is not None and not lead.is_prefix:
+        raise Unsafe("its indices depend on where the real samples are")
+    pooled, indices = batch_only(case)
+    counted = tuple(
+        tail and replace(tail, is_free=False, inner=1, outer=1, extent=case.shape(0)[0]) for tail in indices.tails
+    )
+    return [pooled, Fact(counted)]
 
 
 def batch_and_channels_only(case: Case) -> list[Fact]:
@@ -112,11 +125,13 @@ def _require_fill(case: Case, axis: int, tail: Tail, fill: Number) -> None:
 
 
 def _softmax(case: Case, result_fill: Number) -> list[Fact]:
-    """The rest of a row is 0 beside real elements; over nothing but padding the result is no number."""
+    """The rest of a row is 0 beside real elements, beside NaN it is NaN, and so it is in a row without any."""
     (axis,) = _one_axis(case)
     tail = case.tails(0)[axis]
     is_empty = tail is not None and case.can_be_empty(tail.extent)
-    return neutral(case, axis, -math.inf, None if is_empty else result_fill)
+    others = [other for place, other in enumerate(case.tails(0)) if place != axis and other is not None]
+    is_finite = all(other.is_free or (other.number is not None and math.isfinite(other.number)) for other in others)
+    return neutral(case, axis, -math.inf, result_fill if is_finite and not is_empty else None)
 
 
 def lp_norm(case: Case) -> list[Fact]:
@@ -259,7 +274,7 @@ RULES: Rules = {
     "max_pool": batch_and_channels_only,
     "average_pool": batch_and_channels_only,
     "lp_pool": batch_and_channels_only,
-    "max_pool_with_indices": batch_only,
+    "max_pool_with_indices": max_pool_with_indices,
     "reduce_sum": _reduction(_zero),
     "reduce_l1": _reduction(_zero),
     "reduce_l2": _reduction(_zero),

@@ -119,7 +119,7 @@ def test_each_sample_has_a_cache_of_its_own() -> None:
     )
 
 
-def test_padded_rows_of_a_scatter_write_its_first_row_again() -> None:
+def test_padded_rows_of_a_scatter_write_its_last_row_again() -> None:
     maskable(
         """
         graph @main(%x: f32[S, 4], %c: f32[9, 4]) {
@@ -145,6 +145,22 @@ def test_a_scatter_of_no_rows_writes_nothing(reduction: str) -> None:
     target = np.arange(36, dtype=np.float32).reshape(9, 4)
     given = [target, np.full((8, 1), 99), np.full((8, 4), np.nan, np.float32), np.array(0)]
     np.testing.assert_array_equal(evaluate_graph(masked, given)[0], target)
+
+
+def test_of_equal_indices_the_last_stays() -> None:
+    masked = maskable(
+        """
+        graph @main(%c: f32[9, 4], %i: i64[S, 1], %u: f32[S, 4]) {
+          %a: f32[9, 4] = scatter_nd(%c, %i, %u)
+          return %a
+        }""",
+        "padded rows of S would be written",
+    )
+    target, updates = np.zeros((9, 4), np.float32), np.arange(20, dtype=np.float32).reshape(5, 4)
+    indices = np.array([[2], [5], [2], [99], [99]])
+    expected = target.copy()
+    expected[[5, 2]] = updates[1:3]
+    np.testing.assert_array_equal(evaluate_graph(masked, [target, indices, updates, np.array(3)])[0], expected)
 
 
 def test_a_scatter_of_no_rows_needs_a_row_of_the_target() -> None:
