@@ -7,6 +7,7 @@ from ..launch import Candidate, Lowering, Task
 from . import (
     channels,
     creation,
+    fourier,
     fused,
     indexing,
     moving,
@@ -35,6 +36,7 @@ FAMILIES: tuple[Mapping[str, Lowering], ...] = (
     resampling.LOWERINGS,
     sampling.LOWERINGS,
     rois.LOWERINGS,
+    fourier.LOWERINGS,
     rotary.LOWERINGS,
     channels.LOWERINGS,
     creation.LOWERINGS,

@@ -44,9 +44,7 @@ RANDOM = frozenset({"bernoulli", "multinomial", "random_normal", "random_uniform
 NO_KERNEL = frozenset(
     {
         "det",
-        "dft",
         "mel_weight_matrix",
-        "stft",
     }
 )
 """What has none so far."""

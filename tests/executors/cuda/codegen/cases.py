@@ -87,6 +87,8 @@ def _error(found: Array, expected: Array) -> float:
 
 
 GENERATED_OPS = sorted(LOWERINGS.keys() - {"fused"})
+SPECTRA = frozenset({"dft", "stft"})
+"""Of infinities they make what their algorithm makes of them, which is nobody's rule."""
 
 
 def subject_cases(repeats: int = 1, ops: Sequence[str] = GENERATED_OPS) -> Iterator[Case]:
@@ -105,7 +107,11 @@ def _drawn(subject: Any, repeat: int) -> Case | None:
         try:
             graph = random_graph(seed, ops=[subject.op], max_nodes=1, symbols=False, subject=subject)
             sizes, inputs = random_inputs(graph, seed)
-            evaluate_graph(graph, inputs, sizes)
+            if subject.op in SPECTRA:
+                inputs = [np.clip(np.nan_to_num(value), -4, 4).astype(value.dtype) for value in inputs]
+            results = evaluate_graph(graph, inputs, sizes)
+            if subject.op in SPECTRA and not all(np.isfinite(result).all() for result in results):
+                continue
         except CapgraphError:
             continue
         if any(node.op.name == subject.op for node in graph.nodes):

@@ -5,6 +5,7 @@ from itertools import chain
 from tests.executors.cuda.codegen import cases
 from tests.executors.cuda.codegen.running import all_prepared
 from tests.executors.cuda.codegen.scatter_cases import scatter_cases
+from tests.executors.cuda.codegen.spectrum_cases import spectrum_cases
 from tests.executors.cuda.compiling import compile_problems
 
 REGIONS = 500
@@ -26,6 +27,13 @@ def test_every_op_and_dtype_compiles():
 
 
 def test_every_strategy_compiles_everywhere():
-    families = (cases.fused_cases, cases.moving_cases, cases.order_cases, cases.image_cases, scatter_cases)
+    families = (
+        cases.fused_cases,
+        cases.moving_cases,
+        cases.order_cases,
+        cases.image_cases,
+        scatter_cases,
+        spectrum_cases,
+    )
     drawn = chain(cases.row_cases(("f16",)), *(family() for family in families))
     assert not compile_problems(kernels_of(all_prepared(drawn)))
