@@ -80,9 +80,9 @@ def work_of(arguments: argparse.Namespace) -> Any:
     )
 
 
-def sweep(subjects: Sequence[Subject], arguments: argparse.Namespace, rows: Rows) -> None:
+def sweep(subjects: Sequence[Subject], arguments: argparse.Namespace, rows: Rows, begin: float) -> None:
     """Runs them all, at most so many at a time, until time is up."""
-    begin, waiting, running = time.monotonic(), list(subjects), list[Running]()
+    waiting, running = list(subjects), list[Running]()
     work, context = work_of(arguments), multiprocessing.get_context(start_method())
     while waiting or running:
         is_late = time.monotonic() - begin > arguments.seconds
@@ -197,7 +197,7 @@ def main() -> int:
         print(f"{len(subjects)} models; not installed: {', '.join(missing) or 'none'}", flush=True)
         preload()
         print(f"loaded in {time.monotonic() - begin:.1f} s; {start_method()}", flush=True)
-        sweep([each for each in subjects if each.is_installed], arguments, rows)
+        sweep([each for each in subjects if each.is_installed], arguments, rows, begin)
     kept = [row for row in report.read([arguments.peers] if arguments.peers else []) if _is_peer(row)]
     lines = report.table([*kept, *report.read([arguments.out])])
     print("\n".join(lines), flush=True)

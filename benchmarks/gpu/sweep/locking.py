@@ -8,24 +8,25 @@ from typing import Any
 
 
 class GpuLock:
-    """Held by one process at a time; by one thread of it as often as it likes."""
+    """Held by one process at a time, which may hold it again inside."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a")
+        self._path = path
         self._depth = 0
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Holds it inside; a killed process gives it back."""
-        if self._depth == 0:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-        self._depth += 1
-        try:
+        if self._depth:
             yield
-        finally:
-            self._depth -= 1
-            if self._depth == 0:
-                fcntl.flock(self._file, fcntl.LOCK_UN)
+            return
+        with self._path.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
 
     def around(self, work: Callable[..., Any]) -> Callable[..., Any]:
         """`work`, done while the lock is held."""

@@ -1,0 +1,59 @@
+"""What counts as right: as PyTorch, within rounding, or not finite where PyTorch is not."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks.gpu.sweep.check import MOST, Reference, results_of
+
+
+def reference() -> Reference:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return Reference(nn.Linear(64, 32).half(), (torch.randn(4, 64).half(),))
+
+
+def test_what_eager_gives_is_right() -> None:
+    found = reference()
+    checked = found.check(found.own[0])
+    assert checked.is_right
+    assert checked.error == checked.own > 0
+
+
+@pytest.mark.parametrize(("factor", "is_right"), [(0.4, True), (4.0, False)])
+def test_errors_are_held_against_those_of_eager(factor: float, is_right: bool) -> None:
+    found = reference()
+    own = found.check(found.own[0]).own
+    off = found.exact[0].double() * (1 + factor * MOST * own)
+    checked = found.check(off.half())
+    assert checked.is_right is is_right
+
+
+def test_other_shapes_dtypes_and_numbers_of_results_are_wrong() -> None:
+    found = reference()
+    own = found.own[0]
+    for given in (own.float(), own[:2], [own, own], []):
+        checked = found.check(given)
+        assert not checked.is_right
+        assert checked.problem
+    assert math.isinf(found.check(torch.full_like(own, math.nan)).error)
+
+
+def test_integers_are_equal_or_wrong() -> None:
+    found = Reference(nn.Identity(), (torch.arange(4),))
+    assert found.check(torch.arange(4)).is_right
+    assert not found.check(torch.arange(1, 5)).is_right
+
+
+def test_what_is_not_finite_has_to_be_so_in_the_same_places() -> None:
+    x = torch.tensor([1.0, math.inf])
+    found = Reference(nn.Identity(), (x,))
+    assert found.check(x).is_right
+    assert not found.check(x.flip(0)).is_right
+
+
+def test_results_are_the_tensors_of_whatever_is_given() -> None:
+    x = torch.ones(2)
+    assert len(results_of({"a": [x, None], "b": (x, 3)})) == 2

@@ -1,0 +1,94 @@
+"""Every model of the sweep, small: through `torch.compile` and `optimize`, at two sizes, in three dtypes, right.
+
+Right is an error against f64 of at most 1.5 times eager PyTorch's own. Times: `python -m benchmarks.gpu.sweep`.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+with warnings.catch_warnings(action="ignore"):  # what other packages warn of while they load, and below when they run
+    pytest.importorskip("cupy", reason="programs on a GPU need the package cupy")
+    torch = pytest.importorskip("torch", reason="the modules are PyTorch's")
+
+import capgraph
+from capgraph.torch_backend import live_programs
+
+from benchmarks.gpu.sweep.check import Reference, in_f64
+from benchmarks.gpu.sweep.table import SUBJECTS
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU answers here"),
+]
+
+DTYPES = ("float16", "bfloat16", "float32")
+REFUSED = ("torch.export refuses", "not implemented for")
+"""What PyTorch itself cannot do: export a module, or run a kernel in a dtype."""
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    with torch.no_grad():
+        yield
+
+
+class Small:
+    """A small module with what it gives in f64, for inputs of either size."""
+
+    def __init__(self, name: str, dtype: str) -> None:
+        self.subject = SUBJECTS[name]
+        if not self.subject.is_installed:
+            pytest.skip(f"needs the package {self.subject.package}")
+        self.dtype = getattr(torch, dtype)
+        self.module = self.subject.module(small=True, dtype=self.dtype, device="cuda")
+        self.wide = in_f64(self.module)
+
+    def calls(self) -> Iterator[tuple[Sequence[Any], Reference]]:
+        """The usual size twice, with other numbers, and then another one; a fixed size comes at another batch."""
+        usual, other = self.subject.small
+        sizes = ((2, usual), (2, usual), (2, other) if other != usual else (3, usual))
+        for seed, (batch, size) in enumerate(sizes):
+            inputs = self.subject.inputs(batch, size, self.dtype, "cuda", seed)
+            try:
+                yield inputs, Reference(self.module, inputs, self.wide)
+            except RuntimeError as error:
+                if any(words in str(error) for words in REFUSED):
+                    pytest.skip(f"eager PyTorch: {error}")
+                raise
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_compiled(name: str, dtype: str) -> None:
+    small = Small(name, dtype)
+    compiled = torch.compile(small.module, backend="capgraph", options={"tune": False})
+    for inputs, reference in small.calls():
+        checked = reference.check(compiled(*inputs))
+        assert checked.is_right, (checked, [program.explain() for program in live_programs()])
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_optimized(name: str) -> None:
+    small = Small(name, "float16")
+    calls = small.calls()
+    inputs, reference = next(calls)
+    try:
+        program = capgraph.optimize(
+            small.module, args=tuple(inputs), executor="graph", device="cuda", capture={"beyond": "exact"}, tune=False
+        )
+    except capgraph.UnsupportedError as error:
+        if any(words in str(error) for words in REFUSED):
+            pytest.skip(str(error))
+        raise
+    with program:
+        for _ in range(2):
+            checked = reference.check(program(*inputs))
+            assert checked.is_right, (checked, program.explain())
+        inputs, reference = next(calls)
+        checked = reference.check(program(*inputs))
+        assert checked.is_right, (checked, program.explain())
+        assert not [line for line in program.explain().splitlines() if line.strip().startswith("refused")]
