@@ -29,10 +29,13 @@ _PASSES_ON = frozenset(
         "max_pool_with_indices",
         "pad",
         "resize",
+        "slice",
+        "split",
         "fused",
     }
 )
-"""Ops whose kernels go through places in any order; elementwise ops, reductions and joins do as well."""
+"""Ops whose kernels go through places in any order; elementwise ops, reductions and joins do as well. Parts are views:
+what is made of them, such as a gate of the two halves of the channels, would else be written across what it reads."""
 
 _TRAITS = Trait.ELEMENTWISE | Trait.REDUCTION | Trait.JOINS
 

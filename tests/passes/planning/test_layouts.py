@@ -43,6 +43,32 @@ def test_strides_count_bytes_of_an_image_in_the_order_of_its_places() -> None:
     assert channels_last_strides((2, 3, 7), 2) == (42, 2, 6)
 
 
+GATED = """
+graph @main(%x: f32[1, 4, 8], %w: f32[8, 4, 1], %v: f32[4, 4, 1]) {
+  %a: f32[1, 8, 8] = conv(%x, %w, _) {strides = [1], pads = [0, 0], dilations = [1]}
+  %b: f32[1, 4, 8], %c: f32[1, 4, 8] = split(%a) {axis = 1, sizes = [4, 4]}
+  %d: f32[1, 4, 8] = sigmoid(%c)
+  %e: f32[1, 4, 8] = mul(%b, %d)
+  %f: f32[1, 4, 8] = conv(%e, %v, _) {strides = [1], pads = [0, 0], dilations = [1]}
+  %g: f32[1, 4, 7] = slice(%f) {axes = [2], starts = [0], ends = [7], steps = [1]}
+  %h: f32[1, 4, 7] = relu(%g)
+  %i: f32[28] = reshape(%h) {shape = [28]}
+  return %i
+}
+"""
+
+
+def test_parts_of_images_are_views_and_what_is_made_of_them_lies_as_they_do() -> None:
+    graph = parse(GATED)
+    assert {"d", "e", "h"} <= _names(graph)
+    plan = make_plan(graph, {}, CUDA)
+    check_plan(plan)
+    kinds = {step.node.outputs[0].name: step.kind.value for step in plan.steps}
+    assert kinds["b"] == kinds["g"] == "alias"
+    views = {value.name: view for value, view in plan.views.items()}
+    assert views["e"].strides == channels_last_strides((1, 4, 8), 4)
+
+
 def _plan() -> Plan:
     return make_plan(_graph(), {}, CUDA)
 
