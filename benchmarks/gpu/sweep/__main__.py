@@ -86,6 +86,8 @@ def sweep(subjects: Sequence[Subject], arguments: argparse.Namespace, rows: Rows
     work, context = work_of(arguments), multiprocessing.get_context(start_method())
     while waiting or running:
         is_late = time.monotonic() - begin > arguments.seconds
+        for each in running if is_late else ():
+            each.process.kill()  # all of them, before any is waited for
         while waiting and len(running) < arguments.workers and not is_late:
             running.append(_started(context, waiting.pop(0), work, rows))
         for each in list(running):
@@ -123,22 +125,20 @@ def _started(context: Any, subject: Subject, work: Any, rows: Rows) -> Running:
 def _in_process(name: str, work: Any, rows: Rows) -> None:
     from .worker import quiet, run
 
-    begin = time.monotonic()
     with quiet(rows.path.with_suffix(".log")):
         run(SUBJECTS[name], work, lambda row: rows.add({"model": name, **row}))
-        rows.add({"model": name, "door": "done", "seconds": round(time.monotonic() - begin, 1)})
 
 
 def _look_after(each: Running, rows: Rows, limit: float) -> None:
     """A process that takes too long is ended; one that died by itself leaves a row."""
-    if each.process.is_alive():
-        if time.monotonic() - each.begin > limit:
-            each.process.kill()
-            each.process.join()
-            rows.add({"model": each.subject.name, "error_text": f"not ready after {limit:.0f} s"})
+    seconds = time.monotonic() - each.begin
+    if seconds > limit:
+        each.process.kill()
+        each.process.join()
+    if each.process.is_alive() or not each.process.exitcode:
         return
-    if each.process.exitcode:
-        rows.add({"model": each.subject.name, "error_text": f"its process ended with {each.process.exitcode}"})
+    why = f"not ready after {seconds:.0f} s" if seconds > limit else f"its process ended with {each.process.exitcode}"
+    rows.add({"model": each.subject.name, "error_text": why})
 
 
 def preload() -> None:

@@ -59,6 +59,7 @@ class Work:
 def run(subject: Subject, work: Work, emit: Emit) -> None:
     """Rows for one model, as they are found."""
     warnings.simplefilter("ignore")
+    begin = time.perf_counter()
     lock = GpuLock(work.lock)
     _lock_measurements(lock)
     with torch.no_grad():
@@ -73,6 +74,7 @@ def run(subject: Subject, work: Work, emit: Emit) -> None:
                 gc.collect()
                 if torch.cuda.is_available():
                     torch.cuda.empty_cache()
+    emit({"door": "done", "seconds": round(time.perf_counter() - begin, 1), "waited_s": round(lock.waited, 1)})
 
 
 class _Case:
@@ -88,8 +90,7 @@ class _Case:
 
     def run(self) -> None:
         try:
-            with self.lock.held():
-                references = self._references()
+            references = self._references()  # loads libraries for seconds, and so leaves the GPU to others
         except Exception as error:  # noqa: BLE001
             self.emit({"door": "eager", "error_text": _told(error)})
             return
