@@ -14,6 +14,7 @@ calls back to back with inputs in place, in microseconds.
 
 import argparse
 import fcntl
+import importlib
 import json
 import multiprocessing
 import os
@@ -141,23 +142,23 @@ def _look_after(each: Running, rows: Rows, limit: float) -> None:
     rows.add({"model": each.subject.name, "error_text": why})
 
 
-def preload() -> None:
+def preload(subjects: Sequence[Subject]) -> None:
     """Loads once what all processes need; none of it may wake the GPU before they are forked."""
-    import importlib
-
-    for name in ("capgraph.torch_backend", "torch._inductor.compile_fx", "torch._dynamo", "torchvision", "timm"):
+    packages = {each.package for each in subjects} - {""}
+    for name in ("capgraph.torch_backend", "torch._inductor.compile_fx", "torch._dynamo", *sorted(packages)):
         _load(importlib.import_module, name)
-    import transformers
+    if "transformers" in packages:
+        import transformers
 
-    for name in ("BertModel", "LlamaForCausalLM", "GPT2LMHeadModel", "T5ForConditionalGeneration", "CLIPModel"):
-        _load(lambda name: getattr(transformers, name), name)
+        for name in ("BertModel", "LlamaForCausalLM", "GPT2LMHeadModel", "T5ForConditionalGeneration", "CLIPModel"):
+            _load(lambda name: getattr(transformers, name), name)
 
 
 def _load(load: Any, name: str) -> None:
     try:
         load(name)
     except ImportError as error:
-        print(f"without {name}: {error}", flush=True)
+        print(f"{name} was not loaded: {error}", flush=True)
 
 
 def parsed() -> argparse.Namespace:
@@ -195,7 +196,7 @@ def main() -> int:
         missing = [each.name for each in subjects if not each.is_installed]
         begin = time.monotonic()
         print(f"{len(subjects)} models; not installed: {', '.join(missing) or 'none'}", flush=True)
-        preload()
+        preload(subjects)
         print(f"loaded in {time.monotonic() - begin:.1f} s; {start_method()}", flush=True)
         sweep([each for each in subjects if each.is_installed], arguments, rows, begin)
     kept = [row for row in report.read([arguments.peers] if arguments.peers else []) if _is_peer(row)]
