@@ -19,6 +19,7 @@ from .ir.graph import Graph, Node
 from .ir.plan import Plan
 from .ir.target import CUDA, Target
 from .passes.fuse import Fuse
+from .passes.keep_reduced_axes import KeepReducedAxes
 from .passes.pipeline import Pipeline
 from .passes.planning.padding import made_safe, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
@@ -87,7 +88,7 @@ def fuse_for(graph: Graph, backend: Backend, kept_outside: Collection[str] = ())
         normed_rows=NORMED_ROWS,
         scaled_factors=True,
     )
-    Pipeline(((fuse,),)).run(graph, check="none")
+    Pipeline(((KeepReducedAxes(),), (fuse,))).run(graph, check="none")
     for node in [node for node in graph.nodes if node.op.name == "fused"]:
         inside = {each.op.name for each in node.attrs["body"].nodes}
         if not inside.isdisjoint(kept_outside) or not backend.captures(node):

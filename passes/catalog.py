@@ -14,6 +14,7 @@ from .fold_constants import FoldConstants
 from .fold_padding import FoldPadding
 from .fold_scales import FoldScales
 from .fuse import Fuse
+from .keep_reduced_axes import KeepReducedAxes
 from .merge_products import MergeProducts
 from .merge_rotary import MergeRotary
 from .pipeline import Pipeline, parse_pipeline
@@ -39,6 +40,7 @@ _PASSES: tuple[type[Pass], ...] = (
     FoldPadding,
     FoldScales,
     Fuse,
+    KeepReducedAxes,
     MergeProducts,
     MergeRotary,
     PointwiseConvolutions,

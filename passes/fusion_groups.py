@@ -1,10 +1,9 @@
 """Which nodes may run as one kernel: groups over one index space, such that no edge leaves and comes back.
 
 A group has a domain, the shape of the tensors that its nodes work on. It takes elementwise nodes of that shape,
-reductions of it over trailing axes (all over the same number of them), rowwise nodes such as softmax, and what works
-on the reduced rows. A product of matrices or a convolution may be its first node, whose epilogue the rest is, and
-where a backend can do so lookups in tables outside of it. Every node is in one group at most, so nothing is ever
-computed twice.
+reductions of it (all over the same axes), rowwise nodes such as softmax, and what works on the reduced rows. A product
+of matrices or a convolution may be its first node, whose epilogue the rest is, and where a backend can do so lookups
+in tables outside of it. Every node is in one group at most, so nothing is ever computed twice.
 """
 
 import math
@@ -44,25 +43,25 @@ class FusionLimits:
 
 @dataclass(eq=False)
 class Group:
-    """Nodes that become one. `reduced` is how many trailing axes are reduced, 0 while nothing is."""
+    """Nodes that become one. `reduced` are the axes that are reduced, none while nothing is."""
 
     domain: tuple[Dim, ...]
     nodes: list[Node] = field(default_factory=list[Node])
-    reduced: int = 0
+    reduced: tuple[int, ...] = ()
     has_product: bool = False
 
     @property
     def rows(self) -> tuple[Dim, ...]:
         """The shape of a reduced result."""
-        return (*self.domain[: len(self.domain) - self.reduced], *(1,) * self.reduced)
+        return tuple(1 if axis in self.reduced else size for axis, size in enumerate(self.domain))
 
 
 @dataclass(frozen=True)
 class _Role:
-    """How a node would take part: the shape that it works on, and the number of trailing axes that it reduces."""
+    """How a node would take part: the shape that it works on, and the axes that it reduces."""
 
     domain: tuple[Dim, ...]
-    reduced: int = 0
+    reduced: tuple[int, ...] = ()
     is_product: bool = False
     is_lookup: bool = False
 
@@ -80,7 +79,7 @@ def role_of(node: Node, limits: FusionLimits) -> _Role | None:
     if traits & Trait.REDUCTION:
         return _reduction_role(node)
     if traits & Trait.ROWWISE:
-        return _Role(shape, len(shape) - normal_axis(node.attrs["axis"], len(shape)))
+        return _Role(shape, tuple(range(normal_axis(node.attrs["axis"], len(shape)), len(shape))))
     if traits & Trait.LOOKUP and limits.lookups:
         return _Role(shape, is_lookup=True)
     return _Role(shape, is_product=True) if traits & Trait.PRODUCT and limits.epilogues else None
@@ -107,13 +106,11 @@ def _is_tensor(value: Value) -> bool:
 
 
 def _reduction_role(node: Node) -> _Role | None:
-    """Reductions over trailing axes that keep them as ones."""
+    """Reductions that keep their axes as ones (`keep_reduced_axes.py` makes others do so)."""
     axes, shape = node.attrs.get("axes"), node.operands[0].shape
     if not axes or not node.attrs.get("keep_dims") or len(node.operands) != 1:
         return None
-    count = len(axes)
-    trailing = tuple(range(len(shape) - count, len(shape)))
-    return _Role(shape, count) if tuple(sorted(normal_axes(axes, len(shape)))) == trailing else None
+    return _Role(shape, tuple(sorted(normal_axes(axes, len(shape)))))
 
 
 def fusion_groups(graph: Graph, limits: FusionLimits) -> list[Group]:
@@ -213,7 +210,7 @@ class _Search:
     def _joined(self, first: Group, second: Group) -> Group:
         domain = first.domain if _size_rank(first) >= _size_rank(second) else second.domain
         nodes = sorted({*first.nodes, *second.nodes}, key=self.positions.__getitem__)
-        group = Group(domain, nodes, max(first.reduced, second.reduced), first.has_product or second.has_product)
+        group = Group(domain, nodes, first.reduced or second.reduced, first.has_product or second.has_product)
         self.group_of.update(dict.fromkeys(nodes, group))
         return group
 
@@ -227,7 +224,7 @@ def _fit_together(first: Group, second: Group) -> bool:
     """Whether two groups can share an index space: the same domain, or one works on the reduced rows of the other."""
     if first.reduced and second.reduced and first.reduced != second.reduced:
         return False
-    reduced = max(first.reduced, second.reduced)
+    reduced = first.reduced or second.reduced
     if first.domain == second.domain:
         return True
     if not reduced or len(first.domain) != len(second.domain):

@@ -83,6 +83,11 @@ class Analysis:
         """The folds that read elements of `stage`."""
         return [item for item in self.program.folds if self.stages[item.name] == stage + 1]
 
+    @property
+    def passes(self) -> int:
+        """How many stages read elements."""
+        return sum(bool(self.targets(stage)) for stage in range(self.last + 1))
+
     def targets(self, stage: int) -> set[str]:
         """The element values that folds read in the pass of a stage; in the last one also those that are results."""
         names = {name for fold in self.folds(stage) for name in fold.uses}
@@ -125,6 +130,16 @@ class Analysis:
         """How many elements of a row are moved at a time."""
         shape = self.elements.shape
         return vector_width(shape[-1], reaches_of(self.program, self.elements, self.rows)) if shape else 1
+
+    def width_across(self) -> int:
+        """How many rows are moved at a time, an element of each, where rows lie side by side."""
+        shape = self.rows.shape
+        return vector_width(shape[-1], reaches_of(self.program, self.rows, self.elements)) if shape else 1
+
+    def elements_of(self, rows: int) -> Space:
+        """The elements of `rows` rows that lie side by side: the rows are the last axis."""
+        across = zip(self.elements.strides, self.rows.strides, strict=True)
+        return Space((*self.elements.shape, rows), tuple((*along, outer[-1]) for along, outer in across))
 
     def held(self) -> int:
         """How many values of each element wait in registers for a later pass, apart from what was loaded."""

@@ -295,15 +295,19 @@ template <class F, int WARPS, class T> __device__ inline T block_fold(T x, T* sh
   return warp_fold<F, WARPS>(shared[threadIdx.x % WARPS]);
 }
 
-// Over the y threads of a block of 32 columns.
-template <class F, int ROWS, class T> __device__ inline T column_fold(T x, T* shared = nullptr) {
-  if (ROWS == 1) return x;
-  shared[threadIdx.y * 32 + threadIdx.x] = x;
-  __syncthreads();
-  x = shared[threadIdx.x];
+// Over the y threads of a block of LANES columns, each of W rows.
+template <class F, int ROWS, int LANES, int W, class T>
+__device__ inline void column_fold(T (&x)[W], T* shared = nullptr) {
+  if (ROWS == 1) return;
 #pragma unroll
-  for (int row = 1; row < ROWS; row++) x = F::of(x, shared[row * 32 + threadIdx.x]);
-  return x;
+  for (int w = 0; w < W; w++) shared[(threadIdx.y * LANES + threadIdx.x) * W + w] = x[w];
+  __syncthreads();
+#pragma unroll
+  for (int w = 0; w < W; w++) x[w] = shared[threadIdx.x * W + w];
+#pragma unroll
+  for (int row = 1; row < ROWS; row++)
+#pragma unroll
+    for (int w = 0; w < W; w++) x[w] = F::of(x[w], shared[(row * LANES + threadIdx.x) * W + w]);
 }
 """
 

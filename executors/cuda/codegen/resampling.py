@@ -13,7 +13,7 @@ from ....ir.ops.resize import resize_samples
 from ....ir.types import DType, Kind
 from ..launch import Candidate, Lowering, Packed, Task
 from .casts import converted
-from .kernels import Parameter, at, ordered_like, per_position, reach_type, read, written
+from .kernels import Parameter, at, ordered_like, per_position, reach_type, read, widest, written
 from .layouts import Layout
 from .moving import operand, result
 from .pointwise import has_types
@@ -22,6 +22,9 @@ from .regions import flops_of
 from .types import Name, computed
 
 _CROP = "tf_crop_and_resize"
+
+ENOUGH_THREADS = 1 << 16
+"""From so many on a thread may write several elements."""
 
 Samples = Sequence[tuple[int, Array, Array]]
 
@@ -38,12 +41,22 @@ def lower_resize(task: Task) -> Iterator[Candidate]:
         return
     modes = {name: attrs[name] for name in attrs if name not in ("axes", "sizes", "scales")}
     samples = resize_samples(x.shape, axes=attrs["axes"], sizes=attrs["sizes"], scales=attrs["scales"], **modes)
+    width = 1
     if attrs["mode"] == "nearest":
         x, y = raw(x), raw(y)
-    lines, parameters = _text(x, y, samples, is_nearest=attrs["mode"] == "nearest")
+        width = _width(x, y, [axis for axis, _, _ in samples])
+        lines, parameters = _nearest(x, y, samples, width)
+    else:
+        lines, parameters = _text(x, y, samples)
     nbytes = x.nbytes + y.nbytes
     launch = per_position(
-        [written("y", y), read("x", x), *parameters], y.size, lines, nbytes, flops_of(task), 128, reach_type((x, y))
+        [written("y", y), read("x", x), *parameters],
+        y.size // width,
+        lines,
+        nbytes,
+        flops_of(task),
+        128,
+        reach_type((x, y)),
     )
     yield Candidate("taps", (launch,))
 
@@ -55,21 +68,54 @@ def _wide(dtype: DType) -> DType:
     return dtype if dtype.is_float else DType.F64
 
 
-def _text(x: Layout, y: Layout, samples: Samples, is_nearest: bool) -> tuple[list[str], list[Parameter]]:
+def _width(x: Layout, y: Layout, changed: Sequence[int]) -> int:
+    """How many neighbouring elements a thread writes at once, where there are enough of them."""
+    order = ordered_like(y).order
+    if not order:
+        return 1
+    width = widest([y] if order[-1] in changed else [y, x], order[-1])
+    while width > 1 and y.size < ENOUGH_THREADS * width:
+        width //= 2
+    return width
+
+
+def _nearest(x: Layout, y: Layout, samples: Samples, width: int) -> tuple[list[str], list[Parameter]]:
+    """Vectors of `width` elements along the axis that is contiguous in `y`, each from the place that a table names."""
+    ctype, ordered = reach_type((x, y)), ordered_like(y)
+    tables = {axis: number for number, (axis, _, _) in enumerate(samples)}
+    parameters = [
+        Parameter("const int*", f"at{tables[axis]}", _table(each.astype(np.int32))) for axis, each, _ in samples
+    ]
+    last = ordered.order[-1] if width > 1 else None
+    outer = [f"({ctype})at{n}[c{axis}] * {x.strides[axis]}" for axis, n in tables.items() if axis != last]
+    start = " + ".join([at(x, without=[*tables, *([] if last is None else [last])]), *outer])
+    lines = [*ordered.lines("p", ctype, width), f"const {x.ctype}* from = x + ({start});"]
+    if last is None:
+        return [*lines, f"y[{at(y)}] = from[0];"], parameters
+    pack = f"pack<{y.ctype}, {width}>"
+    if last not in tables:
+        lines.append(f"const {pack} taken = *(const {pack}*)(from + c{last});")
+    else:
+        lines += [
+            f"const pack<int, {width}> places = *(const pack<int, {width}>*)(at{tables[last]} + c{last});",
+            f"{pack} taken;",
+            f'_Pragma("unroll") for (int w = 0; w < {width}; w++)',
+            f"taken.v[w] = from[({ctype})places.v[w] * {x.strides[last]}];",
+        ]
+    return [*lines, f"*({pack}*)(y + {at(y)}) = taken;"], parameters
+
+
+def _text(x: Layout, y: Layout, samples: Samples) -> tuple[list[str], list[Parameter]]:
     ctype = reach_type((x, y))
     lines = ordered_like(y).lines("p", ctype)
     changed = [axis for axis, _, _ in samples]
     lines.append(f"const {x.ctype}* from = x + ({at(x, without=changed)});")
     parameters: list[Parameter] = []
-    wide = DType.F32 if is_nearest else _wide(x.dtype)
+    wide = _wide(x.dtype)
     for number, (_, indices, weights) in enumerate(samples):
         parameters.append(Parameter("const int*", f"at{number}", _table(indices.astype(np.int32))))
-        if not is_nearest:
-            table = _table(weights.astype(wide.numpy))
-            parameters.append(Parameter(f"const {computed(wide)}*", f"weights{number}", table))
-    if is_nearest:
-        places = [f"({ctype})at{n}[c{axis}] * {x.strides[axis]}" for n, axis in enumerate(changed)]
-        return [*lines, f"y[{at(y)}] = from[{' + '.join(places) or '0'}];"], parameters
+        table = _table(weights.astype(wide.numpy))
+        parameters.append(Parameter(f"const {computed(wide)}*", f"weights{number}", table))
     lines += _sums(x, samples, wide, ctype)
     done = Name(f"sum{len(samples)}", wide)
     return [*lines, f"put(y[{at(y)}], {converted(done, x.dtype) if x.dtype.is_integer else done.text});"], parameters

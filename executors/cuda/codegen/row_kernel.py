@@ -4,15 +4,19 @@ Each stage of a program is one pass over the elements of a row. They are kept in
 fit, read and computed again where they do not. A row may be split over many blocks: then there is a kernel for each
 stage, and what the blocks found lies in scratch memory between them.
 
+A thread has one row, or, where rows lie across memory, several that lie side by side, so that a vector holds an element
+of each: what is known of a row is an array over the thread's rows, mostly of one.
+
 Results for each element are written in the last pass, after everything that is folded was read, by the thread that read
 what lies there: results may lie over operands.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from .flat import Tensor, Walk, element_lines, item_lines, load_lines, offsets_type, table_lines, tensors_of
-from .layouts import index_lines, offset_text
+from .layouts import Space, index_lines, offset_text
 from .levels import Analysis, schedule
 from .program import Fetch, Fold, Item, Load
 from .teams import Team
@@ -23,20 +27,23 @@ BATCH_BYTES = 128
 """Elements that a thread has on their way at a time where they are not kept: vectors, and bytes."""
 
 _UNROLL = '_Pragma("unroll")'
+_NAMES = re.compile(r"\b(?:ld|at|v|fd|fx)[0-9]+\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The kernel of one stage where each row is split over `count` blocks."""
+    """The kernel of one stage where each row is split over `count` blocks, of `share` vectors each."""
 
     stage: int
     count: int
+    share: int
 
 
 class RowKernel:
     """The text of one kernel: the program of `analysis` by `team`, in vectors of `width`.
 
-    Elements stay in registers between passes, or are read anew (`in_registers` False, and always with a `part`).
+    Elements stay in registers between passes, or are read anew (`in_registers` False, and always with a `part`). A
+    vector is part of a row, or an element of each of the `team.each` rows of a thread: then `width` is as many.
     """
 
     def __init__(
@@ -48,16 +55,18 @@ class RowKernel:
         self.in_registers = in_registers
         self.part = part
         self.ctype = offsets_type(self.program)
-        self.walk = Walk(analysis.elements, width, self.ctype, self._tensors(width))
-        self.vectors = analysis.row_length // width
+        self.each = team.each
+        space = analysis.elements if self.each == 1 else analysis.elements_of(self.each)
+        self.walk = Walk(space, width, self.ctype, self._tensors(space, width))
+        self.vectors = self.walk.vectors
         self.rounds = -(-self.vectors // team.size)
         self.schedule = schedule(analysis)
-        loaded = sum(load.layout.itemsize for load in self._loads(analysis.stages)) * width
-        self.batch = max(1, min(MOST_BATCHED, BATCH_BYTES // max(loaded, 1), self.rounds))
+        self.batch = min(batch_of(analysis, width), max(self.rounds, 1))
+        self.share = self.vectors if part is None else part.share
 
-    def _tensors(self, width: int) -> dict[str, Tensor]:
-        """Accesses from the first element of the row on."""
-        tensors = tensors_of(self.program, self.analysis.elements, width, "a_")
+    def _tensors(self, space: Space, width: int) -> dict[str, Tensor]:
+        """Accesses from the first element of the first row on."""
+        tensors = tensors_of(self.program, space, width, "a_")
         for coordinate in self.program.coordinates:
             tensor = tensors[coordinate.name]
             tensors[coordinate.name] = replace(tensor, offset=f"b_{coordinate.name} + {tensor.offset}")
@@ -91,13 +100,12 @@ class RowKernel:
         lines = [f"const int t = {team.rank};"]
         if count % team.rows:
             lines.append(f"const {self.ctype} asked = {team.row}; const bool is_row = asked < {count};")
-            lines.append(f"const {self.ctype} row = is_row ? asked : {count - 1};")
+            lines.append(f"const {self.ctype} row = is_row ? asked : {count - self.each};")
         else:
             lines.append(f"const {self.ctype} row = {team.row}; const bool is_row = true;")
         if self.part is not None:
-            share = -(-self.vectors // self.part.count)
-            end = f"from + {share} < {self.vectors} ? from + {share} : {self.vectors}"
-            lines.append(f"const {self.ctype} from = ({self.ctype})blockIdx.y * {share}, upto = {end};")
+            end = f"from + {self.share} < {self.vectors} ? from + {self.share} : {self.vectors}"
+            lines.append(f"const {self.ctype} from = ({self.ctype})blockIdx.y * {self.share}, upto = {end};")
         return [*lines, *index_lines("i", "row", self.analysis.rows.shape, self.ctype)]
 
     def _row_offset(self, tensor: str) -> str:
@@ -112,80 +120,120 @@ class RowKernel:
             lines.append(f"const i64 b_{coordinate.name} = {self._row_offset(coordinate.name)};")
         return lines
 
-    # ---- values of a row
+    # ---- values of a row: arrays over the rows of the thread, filled in loops over `e`
+
+    def _for_each_row(self, body: Sequence[str], defined: str = "") -> list[str]:
+        """`body`, which defines a name itself, for each of the thread's rows; what is known has its own name there."""
+        if not body:
+            return []
+        known = self._known(body, "e", defined)
+        return [f"{_UNROLL} for (int e = 0; e < {self.each}; e++) {{", "const int w = e;", *known, *body, "}"]
+
+    def _known(self, body: Sequence[str], index: str, defined: str = "") -> list[str]:
+        """The row values that `body` uses, of the row `index`."""
+        used = set(_NAMES.findall(" ".join(body))) - {defined}
+        return [f"const {ctype} {name} = {name}_[{index}];" for name, ctype in self._row_types() if name in used]
+
+    def _row_types(self) -> list[tuple[str, str]]:
+        """What is known of a row, and its C++ type."""
+        loads = [(load.name, computed(load.layout.dtype)) for load in self.program.loads]
+        places = [(coordinate.name, "i64") for coordinate in self.program.coordinates]
+        items = [(item.name, _ctype(item)) for item in self.program.items]
+        return [each for each in (*loads, *places, *items) if each[0] in self.analysis.row_names]
 
     def _row_operands(self) -> list[str]:
         """What is loaded once for each row."""
-        lines = [
-            f"const {computed(load.layout.dtype)} {load.name} = {self._row_load(load)};"
-            for load in self.program.loads
-            if load.name in self.analysis.row_names
-        ]
-        lines += [
-            f"const i64 {coordinate.name} = b_{coordinate.name};"
-            for coordinate in self.program.coordinates
-            if coordinate.name in self.analysis.row_names
-        ]
-        return lines
+        row_names = self.analysis.row_names
+        loads = [load for load in self.program.loads if load.name in row_names]
+        places = [coordinate.name for coordinate in self.program.coordinates if coordinate.name in row_names]
+        lines = [f"{computed(load.layout.dtype)} {load.name}_[{self.each}];" for load in loads]
+        lines += [f"i64 {name}_[{self.each}];" for name in places]
+        body = [f"{load.name}_[e] = {self._row_load(load)};" for load in loads]
+        body += [f"{name}_[e] = b_{name} + e * {self._step(name)};" for name in places]
+        return [*lines, *self._for_each_row(body)]
+
+    def _step(self, tensor: str) -> int:
+        """From a row of the thread to the next one, in elements of a tensor."""
+        return self.analysis.rows.inner(self.program.tensors.index(tensor)) if self.each > 1 else 0
 
     def _row_load(self, load: Load) -> str:
         pointer = f"p_{load.name}"
+        step = self._step(pointer)
         if load.table:
-            return f"t_{load.name}[{self._row_offset(pointer)}]"
+            return f"t_{load.name}[{self._row_offset(pointer)} + e * {step}]"
         if load.lookup is None:
-            return f"get(a_{pointer}[0])"
-        place = f"place_of(a_i_{load.name}[0], {load.lookup.size}) * {load.lookup.stride}"
-        return f"get(a_{pointer}[{place}])"
+            return f"get(a_{pointer}[e * {step}])"
+        index = f"a_i_{load.name}[e * {self._step(f'i_{load.name}')}]"
+        return f"get(a_{pointer}[e * {step} + place_of({index}, {load.lookup.size}) * {load.lookup.stride}])"
 
     def _row_statements(self, stage: int) -> list[str]:
         """What is known of a row once the folds before `stage` are done."""
         known = [item for item in self.program.items if item.name in self.analysis.row_names]
-        return item_lines(
-            self.walk,
-            [item for item in known if self.analysis.stages[item.name] == stage and not isinstance(item, Fold)],
-        )
+        items = [item for item in known if self.analysis.stages[item.name] == stage and not isinstance(item, Fold)]
+        lines: list[str] = []
+        for item in items:
+            body = [*item_lines(self.walk, [item]), f"{item.name}_[e] = {item.name};"]
+            lines += [f"{_ctype(item)} {item.name}_[{self.each}];", *self._for_each_row(body, item.name)]
+        return lines
 
     def _row_results(self) -> list[str]:
         if not self.analysis.row_stores or (self.part is not None and self.part.stage != self.analysis.last):
             return []
         first = " && blockIdx.y == 0" if self.part is not None else ""
-        writes = [f"put(a_r{index}[0], {self.program.stores[index].value});" for index in self.analysis.row_stores]
-        return [f"if (t == 0 && is_row{first}) {{", *writes, "}"]
+        lines: list[str] = []
+        for index in self.analysis.row_stores:
+            tensor, value = self.walk.tensors[f"r{index}"], self.program.stores[index].value
+            lines.append(f"{tensor.pack_of(self.each)} z{index};")
+            lines += self._for_each_row([f"put(z{index}.v[e], {value});"])
+            lines.append(self._row_write(index, tensor))
+        return [f"if (t == 0 && is_row{first}) {{", *lines, "}"]
+
+    def _row_write(self, index: int, tensor: Tensor) -> str:
+        step = self._step(f"r{index}")
+        if self.each > 1 and step == 1:
+            return f"*({tensor.pack_of(self.each)}*)a_r{index} = z{index};"
+        return f"{_UNROLL} for (int e = 0; e < {self.each}; e++) a_r{index}[e * {step}] = z{index}.v[e];"
 
     # ---- folds
 
-    def _team_fold(self, fold: Fold, partial: str, name: str) -> list[str]:
-        """The threads' findings `partial` folded into `name`."""
-        template = self.team.fold.format(fold.functor)
+    def _team_fold(self, fold: Fold) -> list[str]:
+        """The threads' findings folded, in place."""
+        template, name = self.team.fold.format(fold.functor), fold.name
         if not self.team.shared:
-            return [f"const {fold.ctype} {name} = {template}({partial});"]
-        return [
-            f"__shared__ {fold.ctype} s_{name}[{self.team.shared}];",
-            f"const {fold.ctype} {name} = {template}({partial}, s_{name});",
-        ]
+            return [f"{name}_[0] = {template}({name}_[0]);"] if self.team.size > 1 else []
+        shared = f"__shared__ {fold.ctype} s_{name}[{self.team.shared}];"
+        if self.team.is_column:
+            return [shared, f"{template}({name}_, s_{name});"]
+        return [shared, f"{name}_[0] = {template}({name}_[0], s_{name});"]
+
+    def _started(self, fold: Fold) -> list[str]:
+        """A fold before it has seen anything."""
+        fill = f"{_UNROLL} for (int e = 0; e < {self.each}; e++) {fold.name}_[e] = {fold.start};"
+        return [f"{fold.ctype} {fold.name}_[{self.each}];", fill]
 
     def _gathered_folds(self, stage: int) -> list[str]:
         """The folds of an earlier stage, from what the blocks of its kernel found."""
         assert self.part is not None
         lines: list[str] = []
         for fold in self.analysis.folds(stage):
-            read = f"q_{fold.name}[({self.ctype})s * {self.analysis.row_count} + row]"
+            name = fold.name
+            read = f"q_{name}[({self.ctype})s * {self.analysis.row_count} + row + e]"
             lines += [
-                f"{fold.ctype} g_{fold.name} = {fold.start};",
-                f"for (int s = t; s < {self.part.count}; s += {self.team.size}) "
-                f"g_{fold.name} = {fold.functor}::of(g_{fold.name}, {read});",
-                *self._team_fold(fold, f"g_{fold.name}", fold.name),
+                *self._started(fold),
+                f"for (int s = t; s < {self.part.count}; s += {self.team.size})",
+                f"{_UNROLL} for (int e = 0; e < {self.each}; e++)",
+                f"{name}_[e] = {fold.functor}::of({name}_[e], {read});",
+                *self._team_fold(fold),
             ]
         return lines
 
     def _fold_result(self, fold: Fold) -> list[str]:
+        lines = self._team_fold(fold)
         if self.part is None:
-            return self._team_fold(fold, f"g_{fold.name}", fold.name)
-        place = f"q_{fold.name}[({self.ctype})blockIdx.y * {self.analysis.row_count} + row]"
-        return [
-            *self._team_fold(fold, f"g_{fold.name}", f"w_{fold.name}"),
-            f"if (t == 0 && is_row) {place} = w_{fold.name};",
-        ]
+            return lines
+        place = f"q_{fold.name}[({self.ctype})blockIdx.y * {self.analysis.row_count} + row + e]"
+        loop = f"{_UNROLL} for (int e = 0; e < {self.each}; e++)"
+        return [*lines, f"if (t == 0 && is_row) {loop} {place} = {fold.name}_[e];"]
 
     # ---- passes over the elements
 
@@ -206,7 +254,8 @@ class RowKernel:
     def _each_vector(self, body: Sequence[str], start: str, stop: str, rounds: int) -> list[str]:
         """`body` for `rounds` vectors that are a team apart, from `start` on and before `stop`."""
         size = self.team.size
-        is_even = self.in_registers and self.vectors % size == 0
+        step = size * (1 if self.in_registers else self.batch)
+        is_even = self.vectors % step == 0 and self.share % step == 0
         guard = "" if is_even else f"if (p < {stop}) "
         loop = f"{_UNROLL} for (int u = 0; u < {rounds}; u++) {{ const {self.ctype} p = {start} + u * {size}; {guard}{{"
         return [loop, *self.walk.index_lines("p"), *body, "}}"]
@@ -229,7 +278,7 @@ class RowKernel:
         """What the folds and results of a stage need of each element, then the folds."""
         folds = self.analysis.folds(stage)
         stores = self.analysis.element_stores if stage == self.analysis.last else ()
-        lines = [f"{fold.ctype} g_{fold.name} = {fold.start};" for fold in folds]
+        lines = [line for fold in folds for line in self._started(fold)]
         kept = self.schedule[stage][1] if self.in_registers else []
         if self.vectors and (folds or stores or kept):
             lines += [
@@ -247,10 +296,9 @@ class RowKernel:
         walk, analysis = self.walk, self.analysis
         targets = analysis.targets(stage)
         needed = self.schedule[stage][0] if self.in_registers else analysis.closure(targets)
-        lines: list[str] = []
-        lines += [f"{walk.tensors[f'r{index}'].pack} y{index};" for index in stores]
-        lines.append(f"{_UNROLL} for (int w = 0; w < {walk.width}; w++) {{")
-        lines += element_lines(walk, self.program, sorted(needed), "[u]")
+        head = [f"{walk.tensors[f'r{index}'].pack} y{index};" for index in stores]
+        head.append(f"{_UNROLL} for (int w = 0; w < {walk.width}; w++) {{")
+        lines = element_lines(walk, self.program, sorted(needed), "[u]")
         recalled = (analysis.uses(needed) | targets) - needed if self.in_registers else set()
         lines += [
             f"const {_ctype(analysis.items[name])} {name} = k_{name}[u * {walk.width} + w];"
@@ -258,13 +306,28 @@ class RowKernel:
         ]
         lines += item_lines(walk, [item for item in self.program.items if item.name in needed])
         lines += [f"k_{name}[u * {walk.width} + w] = {name};" for name in kept]
+        row = "w" if self.each > 1 else "0"
         lines += [
-            f"g_{fold.name} = {fold.functor}::next(g_{fold.name}, ({fold.ctype})({fold.text}));" for fold in folds
+            f"{fold.name}_[{row}] = {fold.functor}::next({fold.name}_[{row}], ({fold.ctype})({fold.text}));"
+            for fold in folds
         ]
         lines += [f"put(y{index}.v[w], {self.program.stores[index].value});" for index in stores]
-        lines.append("}")
+        lines = [*head, *self._known(lines, row), *lines, "}"]
         writes = [walk.tensors[f"r{index}"].write(f"y{index}") for index in stores]
         return [*lines, *([f"if (is_row) {{ {' '.join(writes)} }}"] if writes else [])]
+
+
+def batch_of(analysis: Analysis, width: int) -> int:
+    """How many vectors of every load a thread has on their way where they are not kept."""
+    loads = [load for load in analysis.program.loads if analysis.is_element(load.name) and not load.table]
+    loaded = sum(load.layout.itemsize for load in loads) * width
+    return max(1, min(MOST_BATCHED, BATCH_BYTES // max(loaded, 1)))
+
+
+def share_of(vectors: int, count: int, step: int) -> int:
+    """How many of a row's vectors each of about `count` blocks gets, which takes `step` at a time: whole steps."""
+    share = -(-vectors // count)
+    return round(share / step) * step if share > step else share
 
 
 def _ctype(item: Item) -> str:

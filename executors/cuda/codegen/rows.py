@@ -14,12 +14,20 @@ from .levels import Analysis
 from .pointwise import has_types
 from .program import Program
 from .regions import Region, region_of
-from .row_kernel import Part, RowKernel
+from .row_kernel import Part, RowKernel, batch_of, share_of
 from .teams import COLUMNS, THREADS, Team, block, columns, lanes
 
 MOST_REGISTERS = 64
 """How many words of a thread's registers may hold elements."""
 MOST_COLUMN_THREADS = 16
+COLUMN_BYTES = 8
+"""What a thread reads of neighbouring columns at once: more is slower, as fewer rows are read side by side."""
+COLUMN_BLOCK = 512
+"""Threads of a block where columns are split over blocks."""
+LONG_SHARE = 32 << 10
+"""From so many bytes for each block on, two larger blocks a multiprocessor read faster than four."""
+MOST_GATHERING = 32
+"""Threads for each column that combine what blocks found."""
 MOST_ROUNDS = 8
 """Vectors that each of 1024 threads may read of a row before the row is better shared by several blocks."""
 LONG_COLUMN = 512
@@ -27,6 +35,8 @@ LONG_COLUMN = 512
 SMALL_SHARE = 4096
 """Bytes that are not worth a block of their own."""
 MOST_PARTS = 512
+_BUSY = 4
+"""Blocks for each multiprocessor that keep it busy; twice as many where they read columns once."""
 
 _BYTES = {"float": 4, "int": 4, "unsigned": 4, "double": 8, "i64": 8, "u64": 8}
 _LARGEST_FOLD = 16
@@ -57,13 +67,19 @@ class Way:
 
 @dataclass(frozen=True)
 class SplitWay:
-    """A kernel for each stage, with each row split over `count` blocks and `scratch` between the kernels."""
+    """A kernel for each stage, with each row split into parts of `share` vectors and `scratch` between the kernels."""
 
     analysis: Analysis
     team: Team
     width: int
-    count: int
+    share: int
     scratch: Place
+
+    @property
+    def count(self) -> int:
+        """Blocks for each row."""
+        vectors = self.analysis.row_length // (1 if self.team.is_column else self.width)
+        return -(-vectors // self.share)
 
     def candidate(self, flops: int) -> Candidate:
         """The launches, in order."""
@@ -76,13 +92,18 @@ class SplitWay:
         arguments = (*program.arguments(), *partials)
         launches: list[KernelLaunch] = []
         for stage in range(last + 1):
-            kernel = RowKernel(self.analysis, self.team, self.width, in_registers=False, part=Part(stage, self.count))
-            blocks, parts, _ = kernel.grid()
             reads_elements = stage < last or bool(self.analysis.element_stores)
-            made = Kernel(kernel.text(), (blocks, parts if reads_elements else 1, 1), (*self.team.block, 1))
+            team, width = (self.team, self.width) if reads_elements else (self._gathering_team(), 1)
+            kernel = RowKernel(self.analysis, team, width, in_registers=False, part=Part(stage, self.count, self.share))
+            blocks, parts, _ = kernel.grid()
+            made = Kernel(kernel.text(), (blocks, parts if reads_elements else 1, 1), (*team.block, 1))
             nbytes = program.nbytes if reads_elements else used
             launches.append(KernelLaunch(made, arguments, nbytes, flops // (last + 1), may_overlap=True))
         return Candidate(f"split{self.count}-{self.team.name}", tuple(launches), used)
+
+    def _gathering_team(self) -> Team:
+        """Who combines what the blocks found, where no element is read again."""
+        return columns(min(MOST_GATHERING, _power_of_two(self.count) // 2)) if self.team.is_column else self.team
 
 
 def row_candidates(program: Program, task: Task, flops: int) -> Iterator[Candidate]:
@@ -95,7 +116,7 @@ def row_candidates(program: Program, task: Task, flops: int) -> Iterator[Candida
     ways: list[Way | SplitWay] = [*(_column_ways(analysis, task) if is_across else _row_ways(analysis, task))]
     split = _split_way(analysis, task, is_across)
     if split is not None:
-        ways.insert(0 if _is_long(analysis, is_across) else 1, split)
+        ways.insert(0 if _is_long(analysis, is_across, task) else 1, split)
     yield from (way.candidate(flops) for way in ways)
 
 
@@ -168,40 +189,84 @@ def _block_threads(vectors: int, rounds: int, has_many_rows: bool) -> int:
 
 
 def _column_ways(analysis: Analysis, task: Task) -> Iterator[Way]:
-    length, blocks = analysis.row_length, -(-analysis.row_count // COLUMNS)
-    threads = 1
+    widest = _columns_of_a_thread(analysis, task)
+    found = [_column_way(analysis, task, each) for each in dict.fromkeys((widest, 1))]
+    if analysis.passes > 1:
+        found.sort(key=lambda way: not way.in_registers)
+    yield from found
+
+
+def _columns_of_a_thread(analysis: Analysis, task: Task) -> int:
+    """How many columns a thread takes: a vector of them, or fewer where rows are read several times by few blocks."""
+    itemsize = analysis.program.layouts[analysis.leader].itemsize
+    each = min(analysis.width_across(), max(COLUMN_BYTES // itemsize, 1))
+    while each > 1 and each * _words(analysis) > MOST_REGISTERS // 2:
+        each //= 2
     while (
-        threads < MOST_COLUMN_THREADS and length >= 8 * threads and _is_idle(blocks * threads, length // threads, task)
+        each > 1 and analysis.passes > 1 and analysis.row_count // (COLUMNS * each) < _BUSY * task.chip.multiprocessors
     ):
+        each //= 2
+    return each
+
+
+def _column_way(analysis: Analysis, task: Task, each: int) -> Way:
+    lanes = _lanes_across(analysis, each)
+    length, blocks = analysis.row_length, -(-analysis.row_count // (lanes * each))
+    most = MOST_COLUMN_THREADS * COLUMNS // lanes
+    threads = 1
+    while threads < most and length >= 8 * threads and _is_idle(blocks * threads * lanes, length // threads, task):
         threads *= 2
-    in_registers = -(-length // threads) * _words(analysis) <= MOST_REGISTERS
-    yield Way(analysis, columns(threads), 1, in_registers)
+    in_registers = -(-length // threads) * each * _words(analysis) <= MOST_REGISTERS
+    return Way(analysis, columns(threads, each, lanes), each, in_registers)
 
 
-def _is_idle(warps: int, length: int, task: Task) -> bool:
-    return warps < 16 * task.chip.multiprocessors or length > 64
+def _lanes_across(analysis: Analysis, each: int) -> int:
+    """How many threads of a block lie side by side: no more than have columns."""
+    return min(COLUMNS, _power_of_two(-(-analysis.row_count // each)))
+
+
+def _is_idle(threads: int, length: int, task: Task) -> bool:
+    return threads < 512 * task.chip.multiprocessors or length > 64
 
 
 # ---- split rows
 
 
-def _is_long(analysis: Analysis, is_across: bool) -> bool:
+def _is_long(analysis: Analysis, is_across: bool, task: Task) -> bool:
     """Whether one block would read a row for much longer than launching another kernel takes."""
     if is_across:
         return analysis.row_length > LONG_COLUMN
-    return analysis.row_length // analysis.width() > MOST_ROUNDS * 1024
+    has_few_rows = 2 * analysis.row_count < 3 * task.chip.multiprocessors
+    return has_few_rows and analysis.row_length // analysis.width() > MOST_ROUNDS * 1024
 
 
 def _split_way(analysis: Analysis, task: Task, is_across: bool) -> SplitWay | None:
     """Rows shared by so many blocks that all multiprocessors have work, where there are too few rows for that."""
-    team = columns(8) if is_across else block(256)
+    team, busy = _split_team(analysis, task) if is_across else _block_for_parts(analysis, task)
     blocks = -(-analysis.row_count // team.rows)
     itemsize = analysis.program.layouts[analysis.leader].itemsize
-    wanted = -(-4 * task.chip.multiprocessors // blocks)
+    wanted = -(-busy * task.chip.multiprocessors // blocks)
     count = min(wanted, analysis.row_length * itemsize * team.rows // SMALL_SHARE, MOST_PARTS)
     if count <= 2 or task.scratch is None or not analysis.program.folds:
         return None
-    return SplitWay(analysis, team, 1 if is_across else analysis.width(), count, task.scratch)
+    width = team.each if is_across else analysis.width()
+    vectors = analysis.row_length // (1 if is_across else width)
+    share = share_of(vectors, count, batch_of(analysis, width) * team.size)
+    return SplitWay(analysis, team, width, share, task.scratch)
+
+
+def _split_team(analysis: Analysis, task: Task) -> tuple[Team, int]:
+    """Who reads a part of neighbouring columns, and how many such blocks a multiprocessor wants."""
+    each = _columns_of_a_thread(analysis, task)
+    lanes = _lanes_across(analysis, each)
+    return columns(COLUMN_BLOCK // lanes, each, lanes), 2 * _BUSY if analysis.passes == 1 else _BUSY
+
+
+def _block_for_parts(analysis: Analysis, task: Task) -> tuple[Team, int]:
+    """Who reads a part of a row, and how many such blocks a multiprocessor wants."""
+    total = analysis.row_length * analysis.row_count * analysis.program.layouts[analysis.leader].itemsize
+    is_long = total >= LONG_SHARE * 2 * task.chip.multiprocessors
+    return (block(512), _BUSY // 2) if is_long else (block(256), _BUSY)
 
 
 # ---- ops

@@ -1,4 +1,4 @@
-"""Who works on a row: some lanes of a warp, a block, or a column of threads beside 31 others."""
+"""Who works on a row: some lanes of a warp, a block, or a column of threads beside others."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ class Team:
     """`size` threads for each row; `rows` rows in a block of `block` threads in x and y.
 
     `fold` is the template of the prelude that folds over the team, `shared` how many elements of shared memory each
-    fold needs.
+    fold needs. A thread has `each` rows, which lie side by side in memory.
     """
 
     name: str
@@ -23,6 +23,12 @@ class Team:
     row: str
     fold: str
     shared: int
+    each: int = 1
+
+    @property
+    def is_column(self) -> bool:
+        """Whether neighbouring threads have neighbouring rows."""
+        return self.fold.startswith("column_fold")
 
     @property
     def threads(self) -> int:
@@ -48,17 +54,19 @@ def block(threads: int) -> Team:
     )
 
 
-def columns(threads: int) -> Team:
-    """`threads` threads in y for each of 32 rows that lie side by side."""
-    shared = COLUMNS * threads if threads > 1 else 0
-    row = f"blockIdx.x * {COLUMNS} + threadIdx.x"
+def columns(threads: int, each: int = 1, lanes: int = COLUMNS) -> Team:
+    """`threads` threads in y for each of `lanes` (a power of two) times `each` rows that lie side by side."""
+    rows = lanes * each
+    shared = rows * threads if threads > 1 else 0
+    first = f"blockIdx.x * {lanes} + threadIdx.x"
     return Team(
-        f"columns{threads}",
+        f"columns{threads}" + (f"x{each}" if each > 1 else "") + (f"of{lanes}" if lanes != COLUMNS else ""),
         threads,
-        COLUMNS,
-        (COLUMNS, threads),
+        rows,
+        (lanes, threads),
         "threadIdx.y",
-        row,
-        f"column_fold<{{}}, {threads}>",
+        f"({first}) * {each}" if each > 1 else first,
+        f"column_fold<{{}}, {threads}, {lanes}>",
         shared,
+        each,
     )

@@ -1,12 +1,19 @@
 """Folds: which team works on a row, what lies in registers, when rows are split."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from capgraph.executors.cuda.codegen import rows
+from capgraph.executors.cuda.codegen.row_kernel import share_of
 from capgraph.executors.cuda.launch import Candidate, KernelLaunch
 from capgraph.ir.builder import Builder
 from capgraph.ir.types import DType
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.executors.cuda.codegen.cases import Drawn, fused, made
+from tests.executors.cuda.codegen.emulated import emulated_problems
 from tests.executors.cuda.codegen.running import generated, prepared
 
 
@@ -52,7 +59,7 @@ def test_few_long_rows_are_split_over_the_chip():
 
 def test_rows_across_memory_are_columns_of_threads():
     assert names("reduce_sum", (64, 50, 4096), axes=(1,))[0].startswith("columns")
-    assert names("reduce_sum", (64, 50, 4096), axes=(1, 2))[0].endswith("block256")
+    assert names("reduce_sum", (64, 50, 4096), axes=(1, 2))[0].endswith("block512")
 
 
 def test_a_norm_of_a_sum_is_one_kernel_with_both_results():
@@ -87,3 +94,51 @@ def test_work_that_folds_other_axes_runs_node_by_node():
 def test_zero_elements_still_have_a_sum():
     (way, *_) = ways("reduce_sum", (3, 0), axes=(1,))
     assert len(way.launches) == 1
+
+
+def test_columns_are_read_in_vectors_where_they_lie_side_by_side():
+    (first, *_) = ways("reduce_sum", (8192, 4096), "f32", axes=(0,))
+    assert "columns16x2" in first.name
+    launch = first.launches[0]
+    assert isinstance(launch, KernelLaunch)
+    assert "*(const pack<float, 2>*)" in launch.kernel.text
+    assert "x4of16" in names("reduce_sum", (65536, 64), axes=(0,))[0]
+    assert "x" not in names("reduce_sum", (8192, 4095), "f32", axes=(0,))[0].removesuffix("-passes")
+
+
+@given(vectors=st.integers(1, 10**6), count=st.integers(1, 600), step=st.integers(1, 4096))
+def test_shares_are_whole_steps_where_they_are_longer_than_one(vectors, count, step):
+    share = share_of(vectors, count, step)
+    assert share >= 1
+    assert share <= step or share % step == 0
+
+
+@pytest.mark.parametrize("shape", [(300, 24), (77, 40), (3, 130, 16)])
+def test_split_columns_and_rows_miss_nothing(shape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Small blocks and shares, so that parts end within, at and behind whole steps."""
+    monkeypatch.setattr(rows, "SMALL_SHARE", 256)
+    monkeypatch.setattr(rows, "LONG_COLUMN", 16)
+    monkeypatch.setattr(rows, "MOST_ROUNDS", 0)
+    axis = len(shape) - 2
+    cases = []
+    for dtype in ("f32", "f16"):
+        x = Drawn().array(dtype, *shape)
+        cases.append(made(f"sum {dtype}", lambda b, x: b.op("reduce_sum", x, axes=(axis,)), x))
+        cases.append(made(f"lse {dtype}", lambda b, x: b.op("reduce_log_sum_exp", x, axes=(axis,)), x))
+        cases.append(made(f"softmax {dtype}", lambda b, x: b.op("softmax", x, axis=axis), x))
+        cases.append(made(f"argmax {dtype}", lambda b, x: b.op("argmax", x, axis=axis), x))
+        cases.append(made(f"all {dtype}", lambda b, x: b.op("reduce_max", x, axes=tuple(range(len(shape)))), x))
+    splits = [way.name for case in cases if (made_case := prepared(case)) for way in generated(made_case.ways[-1])]
+    assert any(name.startswith("split") for name in splits)
+    assert not emulated_problems(cases, tmp_path)
+
+
+def test_shares_that_were_rounded_down_still_reach_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """1046 rows for each of three blocks are 1024, which takes a fourth one: of 784 anew, 768 would leave 64 out."""
+    monkeypatch.setattr(rows, "MOST_PARTS", 3)
+    x = np.ones((3136, 8), np.float32)
+    case = made("sum", lambda b, x: b.op("reduce_sum", x, axes=(0,)), x)
+    ready = prepared(case)
+    assert ready is not None
+    assert generated(ready.ways[-1])[0].name.startswith("split4-")
+    assert not emulated_problems([case], tmp_path)
