@@ -295,19 +295,31 @@ template <class F, int WARPS, class T> __device__ inline T block_fold(T x, T* sh
   return warp_fold<F, WARPS>(shared[threadIdx.x % WARPS]);
 }
 
-// Over the y threads of a block of LANES columns, each of W rows.
+// Over the y threads of a block of LANES columns, each of W rows: halves are folded upon each other. ROWS is a power of
+// two. Each step writes behind what the one before read, so that one barrier a step is enough.
 template <class F, int ROWS, int LANES, int W, class T>
 __device__ inline void column_fold(T (&x)[W], T* shared = nullptr) {
   if (ROWS == 1) return;
+  T* own = shared + (threadIdx.y * LANES + threadIdx.x) * W;
 #pragma unroll
-  for (int w = 0; w < W; w++) shared[(threadIdx.y * LANES + threadIdx.x) * W + w] = x[w];
+  for (int half = ROWS / 2; half > 0; half /= 2) {
+    if (threadIdx.y >= half && threadIdx.y < 2 * half) {
+#pragma unroll
+      for (int w = 0; w < W; w++) own[w] = x[w];
+    }
+    __syncthreads();
+    if (threadIdx.y < half) {
+#pragma unroll
+      for (int w = 0; w < W; w++) x[w] = F::of(x[w], own[half * LANES * W + w]);
+    }
+  }
+  if (threadIdx.y == 0) {
+#pragma unroll
+    for (int w = 0; w < W; w++) own[w] = x[w];
+  }
   __syncthreads();
 #pragma unroll
   for (int w = 0; w < W; w++) x[w] = shared[threadIdx.x * W + w];
-#pragma unroll
-  for (int row = 1; row < ROWS; row++)
-#pragma unroll
-    for (int w = 0; w < W; w++) x[w] = F::of(x[w], shared[(row * LANES + threadIdx.x) * W + w]);
 }
 """
 
