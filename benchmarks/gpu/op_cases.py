@@ -2,7 +2,7 @@
 
 An operand is `[=][DTYPE:]SHAPE[MARK]`: `=` makes it a constant of our graph, without a dtype it has that of the case.
 Marks say what is drawn instead of normal numbers: `+` from 0.5 to 1.5, `~` from -0.9 to 0.9, `%` from -0.05 to 0.05,
-`^` from 1.1 to 3, `<N` integers below N, `@N` distinct ones, `#` 0, 1, 2, ...
+`^` from 1.1 to 3, `<N` integers below N, `@N` distinct ones, `#` 0, 1, 2, ..., `/N` N, 2 N, 3 N, ...
 """
 
 import math
@@ -25,7 +25,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ELEMENTS = ("1x768", "4096x4096", "32x197x768")
 """A narrow, a wide and a batched size."""
 
-_OPERAND = re.compile(r"(=?)(?:(\w+):)?(\([^)]*\)|[\dx]+)([+~^#%]|@\d+|<\d+)?")
+_OPERAND = re.compile(r"(=?)(?:(\w+):)?(\([^)]*\)|[\dx]+)([+~^#%]|[@</]\d+)?")
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Row:
         for size in self.sizes:
             for dtype in self.dtypes.split():
                 operands = tuple(Operand.parse(text, dtype) for text in size.split())
-                shapes = " ".join(re.sub(r"[=+~^#%]|[@<]\d+|\w+:", "", text) for text in size.split())
+                shapes = " ".join(re.sub(r"[=+~^#%]|[@</]\d+|\w+:", "", text) for text in size.split())
                 name = f"{self.label or self.op} {shapes} {dtype}"
                 ours, theirs = self._of(dtype)
                 yield Case(name, self.op, operands, ours, theirs, self.given, self.compared, self.tolerance)

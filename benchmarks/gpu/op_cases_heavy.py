@@ -85,6 +85,14 @@ PRODUCTS = (
         tolerance=3.0,
     ),
     row("matmul_integer", torch._int_mm, "i8:1024x1024<100 =i8:1024x1024<100", dtypes="i8"),
+    row(
+        "grouped_matmul",
+        lambda a, b, ends: torch._grouped_mm(a, b, offs=ends),
+        "4096x1024 8x1024x2048 i32:8/512",
+        "64x2048 16x2048x1024 i32:16/4",
+        dtypes="bf16",
+        tolerance=3.0,
+    ),
     row("det", torch.linalg.det, "64x32x32", dtypes="f32", tolerance=10.0),
 )
 

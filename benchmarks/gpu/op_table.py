@@ -90,8 +90,10 @@ def _operand(operand: Operand, generator: torch.Generator, device: str) -> torch
         return torch.randint(0, int(mark[1:]), shape, **options).to(DTYPES[operand.dtype])
     if mark.startswith("@"):
         return _distinct(shape, int(mark[1:]), options).to(DTYPES[operand.dtype])
-    if mark == "#":
-        return torch.arange(shape[-1], device=device).expand(shape).to(DTYPES[operand.dtype]).contiguous()
+    if mark == "#" or mark.startswith("/"):
+        step, start = (1, 0) if mark == "#" else (int(mark[1:]), 1)
+        steps = step * (start + torch.arange(shape[-1], device=device))
+        return steps.expand(shape).to(DTYPES[operand.dtype]).contiguous()
     if operand.dtype == "bool":
         return torch.rand(shape, **options) < 0.5
     if mark:
@@ -389,7 +391,7 @@ class Found:
             "-" if each is None else f"{each:.{digits}f}"
             for each, digits in ((self.ours_us, 2), (self.torch_us, 2), (self.ratio, 3))
         )
-        return f"{ratio:>8} {ours:>10} {theirs:>10}  {self.name:52} {self.ways[:48]:48} {self.notes}".rstrip()
+        return f"{ratio:>8} {ours:>10} {theirs:>10}  {self.name:46} {self.ways[:24]:24} {self.notes}".rstrip()
 
 
 def measured(ours: Ours, shows_others: bool) -> Found:
@@ -455,7 +457,7 @@ def table(found: Iterable[Found]) -> str:
         f"{statistics.median(ratios):.2f}, worst {ratios[-1]:.2f}, {above} above 1.25; "
         + ", ".join(f"{count} {mark}" for mark, count in marks.items())
     )
-    columns = f"{'ratio':>8} {'ours':>10} {'torch':>10}  {'case':52} {'ways':48} notes"
+    columns = f"{'ratio':>8} {'ours':>10} {'torch':>10}  {'case':46} {'ways':24} notes"
     left_out = [f"not here, as {why}: {ops}" for why, ops in op_cases_heavy.NOT_HERE.items()]
     return "\n".join([head, columns, *(each.line() for each in rows), *left_out])
 
