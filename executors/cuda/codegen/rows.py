@@ -22,6 +22,7 @@ MOST_REGISTERS = 64
 MOST_COLUMN_THREADS = 16
 COLUMN_BYTES = 8
 """What a thread reads of neighbouring columns at once: more is slower, as fewer rows are read side by side."""
+MOST_COLUMNS = 4
 COLUMN_BLOCK = 512
 """Threads of a block where columns are split over blocks."""
 LONG_SHARE = 32 << 10
@@ -199,7 +200,7 @@ def _column_ways(analysis: Analysis, task: Task) -> Iterator[Way]:
 def _columns_of_a_thread(analysis: Analysis, task: Task) -> int:
     """How many columns a thread takes: a vector of them, or fewer where rows are read several times by few blocks."""
     itemsize = analysis.program.layouts[analysis.leader].itemsize
-    each = min(analysis.width_across(), max(COLUMN_BYTES // itemsize, 1))
+    each = min(analysis.width_across(), max(COLUMN_BYTES // itemsize, 1), MOST_COLUMNS)
     while each > 1 and each * _words(analysis) > MOST_REGISTERS // 2:
         each //= 2
     while (
