@@ -40,4 +40,4 @@ class Target:
 _BOUNDED = frozenset({"bounded_compress", "bounded_non_max_suppression", "bounded_non_zero", "bounded_unique"})
 
 HOST = Target("graph", "host", captures=True, keeps_orders=True, plans_bodies=True, bounded=_BOUNDED)
-CUDA = Target("graph", "cuda", captures=True, alignment=256, channels_last=True, padded_flops=1 << 36)
+CUDA = Target("graph", "cuda", captures=True, alignment=256, channels_last=True, bounded=_BOUNDED, padded_flops=1 << 36)

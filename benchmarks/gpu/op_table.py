@@ -30,6 +30,7 @@ import torch
 from capgraph.cuda_programs import fuse_for
 from capgraph.executors.cuda.launch import Candidate, HostCall, KernelLaunch, Packed, Place
 from capgraph.executors.cuda.lowering import Ways, constant_buffers
+from capgraph.executors.replay.measured import found_shapes
 from capgraph.ir.builder import Builder
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph, Value
@@ -215,7 +216,16 @@ class Ours:
         took = self.seconds(turns, chosen)
         self.run(turns[0], chosen)
         names = ", ".join(each.name for each in chosen if each is not None and each.launches)
-        return took * 1e6, [turns[0].read(value) for value in self.plan.graph.outputs], names
+        return took * 1e6, self._cut([turns[0].read(value) for value in self.plan.graph.outputs]), names
+
+    def _cut(self, results: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Results without counts, cut to what was found."""
+        measured = self.plan.measured
+        if measured.output is None:
+            return results
+        counts = results.pop(measured.output).tolist()
+        shapes = found_shapes(measured, counts, {index: tuple(each.shape) for index, each in enumerate(results)})
+        return [each[tuple(slice(size) for size in shapes[index] or ())] for index, each in enumerate(results)]
 
     def others(self, inputs: Sequence[Sequence[torch.Tensor]]) -> Iterator[tuple[str, float]]:
         """The other ways of each step, and what all takes with one of them."""

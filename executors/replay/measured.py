@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...ir.dims import Dim, evaluate
+from ...ir.plan import Measured
 from .recorder import BoundPlan, Cut
 
 
@@ -13,7 +14,11 @@ def cut_to_found(bound: BoundPlan, shapes: Mapping[int, Cut | None]) -> Mapping[
     measured = bound.plan.measured
     if not measured.shapes:
         return shapes
-    counts = np.asarray(bound.result(measured.output)).tolist()
+    return found_shapes(measured, np.asarray(bound.result(measured.output)).tolist(), shapes)
+
+
+def found_shapes(measured: Measured, counts: Sequence[int], shapes: Mapping[int, Cut | None]) -> dict[int, Cut | None]:
+    """`shapes` with the sizes that `counts` gives."""
     found = dict(zip(measured.symbols, counts, strict=True))
     return {
         index: _found_shape(measured.shapes[index], known, found) if index in measured.shapes else known

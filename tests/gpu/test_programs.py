@@ -206,21 +206,25 @@ def test_views_that_torch_negates_or_conjugates_late_are_read_as_what_they_mean(
             assert torch.equal(program.run({"x": each})["y"], -each.resolve_neg())
 
 
+@pytest.mark.parametrize("keep", [[], ["non_zero"]])
 @pytest.mark.parametrize("type_", ["f32[1000, 3000]", "f16[3000000]", "i8[100, 100, 100]", "i64[7, 1]", "f64[64, 65]"])
-def test_what_is_not_zero_is_searched_for_on_the_device(type_: str) -> None:
+def test_what_is_not_zero_is_searched_for_on_the_device(type_: str, keep: list[str]) -> None:
     b = Builder()
     x = b.input("x", type_)
     rank = x.tensor.rank
     turned = b.op("transpose", x, perm=[*range(rank)][::-1])
     graph = b.finish({"y": b.op("non_zero", turned), "z": b.op("non_zero", b.op("neg", x))})
     shape = tuple(int(dim) for dim in x.shape)
-    with capgraph.optimize(graph, executor="graph", device="cuda", level=0) as program:
+    capture = {"keep_outside": keep}
+    with capgraph.optimize(graph, executor="graph", device="cuda", level=0, capture=capture) as program:
         for seed in range(3):
             drawn = np.random.default_rng(seed).integers(-1, 2, shape).astype(x.tensor.dtype.numpy)
             results = program.run({"x": torch.from_numpy(drawn).cuda()})
             for name, given in (("y", drawn.T), ("z", drawn)):
                 assert np.array_equal(results[name].cpu().numpy(), np.array(np.nonzero(given))), (name, seed)
-        assert any("the device finds them" in line for line in program.remarks)
+        assert any("the device finds them" in line for line in program.remarks) == bool(keep)
+        (bucket,) = program.stats().buckets
+        assert bool(bucket.bounded) == (not keep)
 
 
 def test_a_launch_profile_names_every_step() -> None:

@@ -6,6 +6,7 @@ from ....ir.errors import UnsupportedError
 from ..launch import Candidate, Lowering, Task
 from . import (
     channels,
+    compaction,
     creation,
     fourier,
     fused,
@@ -20,6 +21,7 @@ from . import (
     scans,
     scatters,
     sorting,
+    suppression,
     windows,
 )
 
@@ -32,6 +34,8 @@ FAMILIES: tuple[Mapping[str, Lowering], ...] = (
     scatters.LOWERINGS,
     scans.LOWERINGS,
     sorting.LOWERINGS,
+    compaction.LOWERINGS,
+    suppression.LOWERINGS,
     windows.LOWERINGS,
     resampling.LOWERINGS,
     sampling.LOWERINGS,

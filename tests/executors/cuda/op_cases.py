@@ -12,7 +12,6 @@ ATTEMPTS = 4
 
 UNKNOWN_SIZES = frozenset(
     {
-        "compress",
         "dynamic_arange",
         "dynamic_cumprod",
         "dynamic_cumsum",
@@ -29,8 +28,6 @@ UNKNOWN_SIZES = frozenset(
         "dynamic_tile",
         "dynamic_top_k",
         "dynamic_unsqueeze",
-        "non_max_suppression",
-        "non_zero",
         "unique",
         "varlen_attention",
     }

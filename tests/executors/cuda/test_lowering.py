@@ -16,7 +16,9 @@ from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
 from capgraph.ir.plan import Plan
+from capgraph.ir.target import CUDA
 from capgraph.passes.planning.partition import CapturePolicy
+from capgraph.passes.planning.planner import make_plan
 
 EMPTY = Kernel("kernel", (1, 1, 1), (1, 1, 1))
 
@@ -144,7 +146,7 @@ def test_sizes_that_depend_on_values_stay_on_the_host() -> None:
     graph = b.finish({"y": b.op("non_zero", x)})
     with patch.object(lowering, "families_of", lambda _op: (one_way,)):
         backend = Backend()
-        (ways,) = backend.lower(planned(graph, backend))
+        (ways,) = backend.lower(make_plan(graph, {}, replace(CUDA, bounded=frozenset())))
     assert [candidate.name for candidate in ways.candidates] == ["host"]
 
 

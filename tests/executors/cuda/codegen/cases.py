@@ -13,7 +13,7 @@ from capgraph.ir.constant import Array
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph, Value
-from capgraph.ir.ops import native
+from capgraph.ir.ops import OPS, native
 from capgraph.ir.types import DType, Kind, TensorType
 from capgraph.passes.fuse import Fuse
 from capgraph.passes.pipeline import Pipeline
@@ -86,7 +86,7 @@ def _error(found: Array, expected: Array) -> float:
 # ---- every op in every dtype, small
 
 
-GENERATED_OPS = sorted(LOWERINGS.keys() - {"fused"})
+GENERATED_OPS = sorted((LOWERINGS.keys() & OPS.keys()) - {"fused"})
 SPECTRA = frozenset({"dft", "stft"})
 """Of infinities they make what their algorithm makes of them, which is nobody's rule."""
 
@@ -395,6 +395,51 @@ def _scan_cases(d: Drawn) -> Iterator[Case]:
             )
     x = 1 + d.array("f64", 1, 9001) / 100
     yield made("cumprod 9001", lambda b, x: b.op("cumprod", x, axis=1), x)
+
+
+def _bounded(op: str, size: int, **attrs: Any) -> Make:
+    return lambda b, *values: outputs_of(b, f"bounded_{op}", *values, size=size, **attrs)
+
+
+def found_cases() -> Iterator[Case]:
+    """What is found side by side: few and many positions, none and all, strides, slices, boxes."""
+    d = Drawn()
+    for dtype, shape in (
+        ("bool", (3, 700)),
+        ("f32", (5000,)),
+        ("f16", (4, 3, 5)),
+        ("i64", (7,)),
+        ("u8", ()),
+        ("f32", (0, 3)),
+    ):
+        x = d.array(dtype, *shape)
+        yield made(f"non_zero {shape} {dtype}", _bounded("non_zero", x.size), x)
+    x = d.array("f32", 60, 70)
+    turned = lambda b, x: outputs_of(b, "bounded_non_zero", b.op("transpose", x, perm=(1, 0)), size=4200)  # noqa: E731
+    yield made("non_zero, transposed", turned, np.maximum(x, 0))
+    for value in (0, 1):
+        yield made(f"non_zero of {value}", _bounded("non_zero", 3000), np.full(3000, value, np.int32))
+    x, condition = d.array("f32", 300, 9), d.array("bool", 300)
+    yield made("compress rows", _bounded("compress", 300, axis=0), x, condition)
+    yield made("compress columns", _bounded("compress", 5, axis=1), x, condition[:5])
+    yield made("compress all", _bounded("compress", 2700, axis=None), x, d.array("bool", 2700))
+    yield made("compress flat", _bounded("compress", 300, axis=0), d.array("f16", 300), condition)
+    yield made(
+        "compress with few conditions", _bounded("compress", 40, axis=-1), d.array("i64", 2, 300), condition[:40]
+    )
+    for count, center, limit in ((40, False, 5), (300, True, 7), (1, False, 3), (0, False, 3), (50, False, 0)):
+        corners = d.rng.random((2, count, 2), np.float32)
+        boxes = np.concatenate([corners, corners + d.rng.random((2, count, 2), np.float32) / 2], 2)
+        scores = np.round(d.rng.random((2, 3, count), np.float32), 2)  # some are equal
+        limits = (np.array([limit], np.int64), np.array([0.4], np.float32), np.array([0.3], np.float32))
+        size = 6 * min(count, limit) if limit else 6 * count
+        select = _bounded("non_max_suppression", size, center_point_box=center)
+        yield made(f"suppression among {count}", select, boxes, scores, *limits)
+    bare = lambda b, *values: outputs_of(  # noqa: E731
+        b, "bounded_non_max_suppression", *values, None, None, size=6 * 30, center_point_box=False
+    )
+    scores[0, 0, :3] = np.nan
+    yield made("suppression without limits", bare, boxes[:, :30], scores[:, :, :30], np.array(30, np.int64))
 
 
 def _unpooled(b: Builder, x: Value) -> Value:

@@ -18,6 +18,7 @@ FAMILIES: dict[str, Callable[[], Iterator[cases.Case]]] = {
     "fused": cases.fused_cases,
     "moving": cases.moving_cases,
     "order": cases.order_cases,
+    "found": cases.found_cases,
     "images": cases.image_cases,
 }
 

@@ -31,6 +31,7 @@ def test_every_strategy_compiles_everywhere():
         cases.fused_cases,
         cases.moving_cases,
         cases.order_cases,
+        cases.found_cases,
         cases.image_cases,
         scatter_cases,
         spectrum_cases,
