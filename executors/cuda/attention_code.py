@@ -21,12 +21,12 @@ def tiles(attention: Attention, rows: int) -> int:
     return -(-attention.shared * attention.steps // rows)
 
 
-def block_code(attention: Attention, rows: int) -> str:
+def block_code(attention: Attention, rows: int, block: str = "blockIdx.x") -> str:
     """Statements that name `tile`, `kv_head` and `sample` of a block, all in the grid's x: y and z end at 65,535."""
     count = tiles(attention, rows)
     return (
-        f"const int tile = blockIdx.x % {count}u, kv_head = blockIdx.x / {count}u % {attention.kv_heads}u, "
-        f"sample = blockIdx.x / {count * attention.kv_heads}u;"
+        f"const int tile = {block} % {count}u, kv_head = {block} / {count}u % {attention.kv_heads}u, "
+        f"sample = {block} / {count * attention.kv_heads}u;"
     )
 
 

@@ -6,20 +6,20 @@ model) is copied first, and few channels are filled up with zeros to a whole 16-
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...ir.graph import Node, Value
-from ...ir.plan import element_bytes
+from ...ir.plan import contiguous_strides, element_bytes
 from ...ir.types import DType
-from .image_copies import copied_image
-from .launch import Candidate, Launch, LibraryCall, Lowering, Packed, Task
+from .image_copies import ImageScratch, copied_between, with_bias
+from .images import as_image, channels_last, is_channels_last, settled
+from .launch import Candidate, Launch, LibraryCall, Lowering, Task
 from .problems import ConvProblem, PointwiseStep, Tensor
 from .regions import (
     Made,
     Region,
     Source,
-    aligned,
     completed,
     made_in,
     next_step,
@@ -32,8 +32,8 @@ from .regions import (
 _CUDNN_DTYPES = frozenset({DType.F16, DType.BF16, DType.F32})
 _ACTIVATIONS = frozenset({"relu", "leaky_relu", "sigmoid", "silu", "tanh", "gelu", "softplus"})
 _MIB = 1 << 20
-WORKSPACE = 4 * _MIB
-"""What plans of cuDNN may want: those for channels-last images want none, and few others are worth more."""
+WORKSPACE, EXACT_WORKSPACE = 8 * _MIB, 32 * _MIB
+"""What plans of cuDNN may want, and those for f32: these turn channels-last images into rows first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,40 +53,6 @@ def window_of(node: Node) -> Window:
     if len(strides) == 1:
         strides, pads, dilations = (1, *strides), (0, pads[0], 0, pads[1]), (1, *dilations)
     return Window(strides, pads, dilations, node.attrs["groups"], node.op.name == "conv_transpose")
-
-
-def as_image(source: Source) -> Source:
-    """A tensor [N, C, L] as [N, C, 1, L]; more axes as they are."""
-    if len(source.shape) != 3:
-        return source
-    (count, channels, length), strides = source.shape, source.strides
-    return replace(
-        source,
-        shape=(count, channels, 1, length),
-        strides=(*strides[:2], strides[2] * length, strides[2]),
-    )
-
-
-def channels_last(shape: Sequence[int]) -> tuple[int, ...]:
-    """Element strides of [N, C, ...] in memory as [N, ..., C]."""
-    strides = [0] * len(shape)
-    strides[1], step = 1, shape[1]
-    for axis in reversed(range(2, len(shape))):
-        strides[axis], step = step, step * shape[axis]
-    strides[0] = step
-    return tuple(strides)
-
-
-def is_channels_last(source: Source) -> bool:
-    """Whether it lies as [N, ..., C] without gaps; strides of axes of size 1 do not count."""
-    wanted = channels_last(source.shape)
-    each = zip(source.shape, source.strides, wanted, strict=True)
-    return all(size == 1 or stride == want for size, stride, want in each)
-
-
-def _settled(source: Source) -> Source:
-    """A channels-last image with the strides that say so on axes of size 1, too."""
-    return replace(source, strides=channels_last(source.shape)) if is_channels_last(source) else source
 
 
 # ---- what follows a convolution
@@ -119,7 +85,7 @@ def _step(region: Region, node: Node, value: Value, index: int) -> tuple[Pointwi
     source = region.sources.get(other) if other is not None else None
     if source is None or source.shape != static_shape(made) or source.constant is not None:
         return None
-    image = _settled(as_image(source))
+    image = settled(as_image(source))
     return PointwiseStep(node.op.name, f"step{index}", _tensor(image)), image
 
 
@@ -173,11 +139,26 @@ def _with_steps(
     made = _made(region, value)
     if made is None:
         return
-    launches, used, call = _calls(region, window, made, steps)
-    if call is None:
-        return
     name = "cudnn" if steps or region.is_alone else "cudnn-alone"
-    yield from completed(name, region, made, (*launches, call), used - made.scratch_bytes + call.workspace_bytes)
+    for suffix, arrange in _arrangements(region, window, made, steps):
+        arranged = arrange()
+        if arranged is not None:
+            launches, scratch_bytes = arranged
+            yield from completed(f"{name}{suffix}", region, made, launches, scratch_bytes)
+
+
+_Arranged = tuple[tuple[Launch, ...], int]
+
+
+def _arrangements(
+    region: Region, window: Window, made: Made, steps: list[tuple[PointwiseStep, Source | None]]
+) -> Iterator[tuple[str, Callable[[], _Arranged | None]]]:
+    """How the tensors of a call may lie, best guess first, by what the candidate's name ends in."""
+    yield "", lambda: _channels_last_call(region, window, made, steps)
+    if region.operand(2) is not None and not steps and (window.is_transposed or len(made.source.shape) != 4):
+        yield "-bare", lambda: _channels_last_call(region, window, made, steps, adds_bias=True)
+    if _lies_in_rows(region, made) and not steps:
+        yield "-rows", lambda: _row_major_call(region, window, made)
 
 
 def _made(region: Region, value: Value) -> Made | None:
@@ -188,43 +169,88 @@ def _made(region: Region, value: Value) -> Made | None:
     return replace(made, source=replace(made.source, strides=channels_last(made.source.shape)))
 
 
-def _calls(
-    region: Region, window: Window, made: Made, steps: list[tuple[PointwiseStep, Source | None]]
-) -> tuple[list[Launch], int, LibraryCall | None]:
-    """The copies before, the scratch that is used until then, and the convolution; None without room for the copy."""
-    x, w, bias = region.operand(0), region.operand(1), region.operand(2)
+def _lies_in_rows(region: Region, made: Made) -> bool:
+    """Whether image, weight and result are exact f32 and row-major: what the few plans for it take as it is."""
+    sources = (region.operand(0), region.operand(1), made.source)
+    return all(
+        source is not None
+        and source.dtype is DType.F32
+        and source.strides == contiguous_strides(source.shape, 1)
+        and not is_channels_last(source)
+        for source in sources
+    )
+
+
+def _row_major_call(region: Region, window: Window, made: Made) -> _Arranged | None:
+    x, w = region.operand(0), region.operand(1)
     assert x is not None
     assert w is not None
-    x, used, launches = _settled(as_image(x)), made.scratch_bytes, list[Launch]()
-    channels = _filled_channels(x, w, window)
-    if channels != x.shape[1] or not is_channels_last(x):
-        place, room = scratch_behind(region.task, used)
-        shape = (x.shape[0], channels, *x.shape[2:])
-        nbytes = aligned(math.prod(shape) * element_bytes(x.dtype))
-        if place is None or nbytes > room:
-            return [], used, None
-        image = Source(x.dtype, shape, channels_last(shape), place)
-        launches.append(copied_image(x, image))
-        x, used = image, used + nbytes
-    weight = packed_weight(w, channels if channels != region.anchor.operands[0].shape[1] else 0)
-    y = _settled(as_image(made.source))
-    workspace, room = scratch_behind(region.task, used, WORKSPACE)
-    arguments = {"x": x, "w": weight, "y": y} | {s.role: source for s, source in steps if source is not None}
+    scratch = ImageScratch(region.task, made.scratch_bytes)
+    call = _call(region, window, (as_image(x), as_image(w), as_image(made.source)), [], scratch)
+    return (call,), call.workspace_bytes
+
+
+def _channels_last_call(
+    region: Region,
+    window: Window,
+    made: Made,
+    steps: list[tuple[PointwiseStep, Source | None]],
+    *,
+    adds_bias: bool = False,
+) -> _Arranged | None:
+    """The copies before, the convolution, and copies behind; None without room. `adds_bias`: a kernel adds the bias."""
+    x, w = region.operand(0), region.operand(1)
+    assert x is not None
+    assert w is not None
+    scratch = ImageScratch(region.task, made.scratch_bytes)
+    channels = filled_channels(x, window)
+    image = scratch.channels_last(as_image(x), channels)
+    weight = scratch.weight(w, channels if channels != x.shape[1] else 0)
+    others = [(step, source if source is None else scratch.channels_last(source)) for step, source in steps]
+    target = settled(as_image(made.source))
+    y = target if is_channels_last(target) else scratch.like(target)
+    if image is None or weight is None or y is None or any(step.role and not source for step, source in others):
+        return None
+    call = _call(region, window, (image, weight, y), others, scratch, has_bias=not adds_bias)
+    behind: list[Launch] = []
+    if adds_bias:
+        bias = region.operand(2)
+        assert bias is not None
+        behind.append(with_bias(y, bias))
+    if y is not target:
+        behind += copied_between(y, target, region.task.chip)
+    return (*scratch.launches, call, *behind), scratch.used + call.workspace_bytes - made.scratch_bytes
+
+
+def _call(
+    region: Region,
+    window: Window,
+    tensors: tuple[Source, Source, Source],
+    steps: list[tuple[PointwiseStep, Source | None]],
+    scratch: "ImageScratch",
+    *,
+    has_bias: bool = True,
+) -> LibraryCall:
+    x, w, y = tensors
+    bias = region.operand(2) if has_bias else None
+    wanted = WORKSPACE if x.dtype is not DType.F32 else EXACT_WORKSPACE
+    workspace, room = scratch_behind(region.task, scratch.used, wanted)
+    arguments = {"x": x, "w": w, "y": y} | {step.role: source for step, source in steps if source is not None}
     if bias is not None:
         arguments["bias"] = bias
     problem = ConvProblem(
         x=_tensor(x),
-        w=_tensor(weight),
+        w=_tensor(w),
         y=_tensor(y),
         strides=window.strides,
         pads=window.pads,
         dilations=window.dilations,
         bias=bias.dtype if bias is not None else None,
-        steps=tuple(step for step, _ in steps),
+        steps=tuple(step if source is None else replace(step, tensor=_tensor(source)) for step, source in steps),
         is_transposed=window.is_transposed,
         tf32=region.task.tf32,
     )
-    call = LibraryCall(
+    return LibraryCall(
         library="cudnn",
         problem=problem,
         arguments={role: source.argument for role, source in arguments.items()},
@@ -233,7 +259,6 @@ def _calls(
         workspace=workspace,
         workspace_bytes=room,
     )
-    return launches, used, call
 
 
 def conv_flops(problem: ConvProblem) -> int:
@@ -242,21 +267,11 @@ def conv_flops(problem: ConvProblem) -> int:
     return 2 * math.prod(image.shape) * math.prod(problem.w.shape[1:])
 
 
-def _filled_channels(x: Source, w: Source, window: Window) -> int:
-    """How many channels the image should have: few are filled up to eight where the weight can be, too."""
+def filled_channels(x: Source, window: Window) -> int:
+    """How many channels the image should have: few are filled up to eight."""
     piece = 16 // element_bytes(x.dtype)
     is_few = x.shape[1] < piece and window.groups == 1 and not window.is_transposed
-    return piece if is_few and w.constant is not None and x.dtype is not DType.F32 else x.shape[1]
-
-
-def packed_weight(w: Source, channels: int = 0) -> Source:
-    """A weight as [M, ..., C] in memory, with zeros up to `channels` channels if given; one not constant as it is."""
-    image = as_image(w)
-    if w.constant is None or w.shape != w.constant.shape:
-        return _settled(image)
-    shape = image.shape if not channels else (image.shape[0], channels, *image.shape[2:])
-    packed = Packed(w.constant, "channels_last", (shape[1],))
-    return Source(w.dtype, shape, channels_last(shape), packed, w.constant)
+    return piece if is_few and x.dtype is not DType.F32 else x.shape[1]
 
 
 LOWERINGS: Mapping[str, Lowering] = dict.fromkeys(("conv", "conv_transpose", "fused"), lower_convolution)

@@ -1,4 +1,4 @@
-"""Own kernels of convolutions: depthwise ones of channels-last images, and any other as a product of gathered windows.
+"""Own kernels of any convolution: depthwise ones, and a product of gathered windows.
 
 The second is what is left where cuDNN has nothing (f64, f32 that has to stay f32, more than three spatial axes,
 negative pads): correct before quick. A transposed convolution gathers too: an element of the result looks for the
@@ -7,20 +7,20 @@ windows that it lies in.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ...ir.plan import element_bytes
 from ...ir.types import DType
 from .codegen.types import computed, stored
-from .convolutions import Window, as_image, is_channels_last
+from .convolutions import Window
+from .depthwise_convolutions import lower_depthwise, offset_in_image
+from .images import as_image, image_shape
 from .indexing import index_type, split_index_code
-from .launch import Candidate, Chip, Kernel, KernelLaunch, Packed, Place
+from .launch import Candidate, Chip, Kernel, KernelLaunch
 from .regions import Region, Source
 from .strided_products import tile_size
-from .tails import OffsetOf, Tail, broadcast_to, offset_at, tail_of
+from .tails import Tail, tail_of
 
 _DEPTH, _THREADS = 16, 256
-_ENOUGH_THREADS = 1 << 14
 _DTYPES = frozenset({DType.F16, DType.BF16, DType.F32, DType.F64})
 
 
@@ -31,9 +31,8 @@ def lower_directly(region: Region, window: Window) -> Iterator[Candidate]:
     if tail is None or x is None or w is None or x.dtype not in _DTYPES:
         return
     x, w = as_image(x), as_image(w)
-    if _is_depthwise(x, w, window, tail):
-        yield Candidate("depthwise", (_depthwise(x, w, window, tail),))
-    yield Candidate("gathered", (gathered(x, w, window, _ends(x, tail), _image_shape(tail.shape), region.task.chip),))
+    yield from lower_depthwise(x, w, window, tail)
+    yield Candidate("gathered", (gathered(x, w, window, _ends(x, tail), image_shape(tail.shape), region.task.chip),))
 
 
 @dataclass(frozen=True)
@@ -62,146 +61,9 @@ def _ends(x: Source, tail: Tail) -> Ends:
     return Ends(total, plain, plain, _tail_code(tail, "found", names), tail.parameters, tail.sources)
 
 
-def _image_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a result with two spatial axes at least."""
-    return (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
-
-
-def _offset_of(tail: Tail, names: list[str]) -> OffsetOf:
-    """Where tensors have their element at a place of the image; a result [N, C, L] lacks the first spatial axis."""
-    own = [*names[:2], names[3]] if len(tail.shape) == 3 else names
-    return lambda source: offset_at(source, tail.shape, own)
-
-
-def _packed_places(tail: Tail, piece: int) -> dict[str, tuple[Source, str, bool]]:
-    """Operands and results whose neighbouring channels may be moved together, with the type; whether they are read."""
-    found: dict[str, tuple[Source, str, bool]] = {}
-    for name, source in (*tail.operands.items(), *tail.results.items()):
-        full = broadcast_to(source, tail.shape)
-        whole = [stride for axis, stride in enumerate(full.strides) if axis != 1]
-        nbytes = piece * element_bytes(source.dtype)
-        starts = not isinstance(source.argument, Place) or source.argument.offset % min(nbytes, 16) == 0
-        if full.strides[1] == 1 and starts and nbytes <= 16 and all(stride % piece == 0 for stride in whole):
-            found[name] = (source, f"pack<{stored(source.dtype)}, {piece}>", name in tail.operands)
-    return found
-
-
 def _tail_code(tail: Tail, total: str, names: list[str]) -> str:
     """The tail at a place of the image."""
-    return tail.element(_offset_of(tail, names)).code(total)
-
-
-# ---- depthwise
-
-
-def _is_depthwise(x: Source, w: Source, window: Window, tail: Tail) -> bool:
-    channels = x.shape[1]
-    return (
-        not window.is_transposed
-        and window.groups == channels == w.shape[0]
-        and len(x.shape) == 4
-        and w.constant is not None
-        and is_channels_last(x)
-        and math.prod(w.shape[2:]) <= 121
-        and x.dtype is not DType.F64
-    )
-
-
-def _depthwise(x: Source, w: Source, window: Window, tail: Tail) -> KernelLaunch:
-    """A thread has neighbouring channels of some places along the last axis."""
-    channels = x.shape[1]
-    count, _, high, wide = _image_shape(tail.shape)
-    piece = _piece(x, count * high * wide)
-    places = _places(wide, count * high * (channels // piece))
-    threads = count * high * -(-wide // places) * (channels // piece)
-    assert w.constant is not None
-    rank = len(w.constant.shape)
-    order = (*range(2, rank), 1, 0)
-    sources = [x, replace(w, argument=Packed(w.constant, "transposed", order)), *tail.sources]
-    return KernelLaunch(
-        Kernel(_depthwise_text(x, w, window, tail, piece, places), (-(-threads // 128), 1, 1), (128, 1, 1)),
-        tuple(source.argument for source in sources),
-        nbytes=sum(source.nbytes for source in sources),
-        flops=2 * math.prod(tail.shape) * math.prod(w.shape[1:]),
-        may_overlap=True,
-    )
-
-
-def _piece(x: Source, places: int) -> int:
-    """Neighbouring channels of a thread: as many as fill 16 bytes, fewer where threads would be few."""
-    sizes = [size for size in (8, 4, 2) if x.shape[1] % size == 0 and size * element_bytes(x.dtype) <= 16]
-    return next((size for size in sizes if places * x.shape[1] // size >= _ENOUGH_THREADS), sizes[-1] if sizes else 1)
-
-
-def _places(wide: int, columns: int) -> int:
-    """Places that one thread does: several where there are threads enough without."""
-    return next((places for places in (4, 2) if wide >= places and columns * wide // places >= 2 * _ENOUGH_THREADS), 1)
-
-
-def _depthwise_text(x: Source, w: Source, window: Window, tail: Tail, piece: int, places: int) -> str:
-    kind = stored(x.dtype)
-    count, channels, high, wide = _image_shape(tail.shape)
-    (rows, columns), (down, right) = w.shape[2:], window.strides
-    groups, parts = channels // piece, -(-wide // places)
-    packed = _packed_places(tail, piece)
-    offset_of = _offset_of(tail, ["n", "first", "h", "w"])
-    inside = {name: f"{name}_pack.v[i]" for name in packed}
-    element = tail.element(_offset_of(tail, ["n", "c", "h", "w"]), places=inside)
-    parameters = ", ".join([f"const {kind}* x", f"const {kind}* __restrict__ weight", *tail.parameters])
-    before = " ".join(
-        f"{pack_type} {name}_pack" + (f" = *(const {pack_type}*)({name} + {offset_of(source)});" if is_read else ";")
-        for name, (source, pack_type, is_read) in packed.items()
-    )
-    behind = " ".join(
-        f"*({pack_type}*)({name} + {offset_of(source)}) = {name}_pack;"
-        for name, (source, pack_type, is_read) in packed.items()
-        if not is_read
-    )
-    index = index_type(x)
-    return f"""
-extern "C" __global__ void __launch_bounds__(128) NAME({parameters}) {{
-  begin();
-  int place = blockIdx.x * 128 + threadIdx.x;
-  if (place >= {count * high * parts * groups}) return;
-  const int first = place % {groups} * {piece}; place /= {groups};
-  const int w0 = place % {parts} * {places}; place /= {parts};
-  const int h = place % {high}, n = place / {high};
-  typedef pack<{kind}, {piece}> piece;
-  const {index} image = ({index})n * {x.strides[0]};
-  float sums[{places}][{piece}] = {{}};
-#pragma unroll
-  for (int r = 0; r < {rows}; r++) {{
-    const int at = h * {down} - {window.pads[0]} + r * {window.dilations[0]};
-    if (at < 0 || at >= {x.shape[2]}) continue;
-#pragma unroll
-    for (int s = 0; s < {columns}; s++) {{
-      const piece factor = *(const piece*)(weight + (r * {columns} + s) * {channels} + first);
-#pragma unroll
-      for (int p = 0; p < {places}; p++) {{
-        const int along = (w0 + p) * {right} - {window.pads[1]} + s * {window.dilations[1]};
-        if (along < 0 || along >= {x.shape[3]}) continue;
-        const {index} from = image + ({index})at * {x.strides[2]} + ({index})along * {x.strides[3]};
-        const piece pixel = *(const piece*)(x + from + first);
-#pragma unroll
-        for (int i = 0; i < {piece}; i++) sums[p][i] += get(pixel.v[i]) * get(factor.v[i]);
-      }}
-    }}
-  }}
-#pragma unroll
-  for (int p = 0; p < {places}; p++) {{
-    const int w = w0 + p;
-    if (w >= {wide}) continue;
-    {before}
-#pragma unroll
-    for (int i = 0; i < {piece}; i++) {{
-      const int c = first + i;
-      const float total = sums[p][i];
-      {element.code("total")}
-    }}
-    {behind}
-  }}
-}}
-"""
+    return tail.element(offset_in_image(tail, names)).code(total)
 
 
 # ---- anything

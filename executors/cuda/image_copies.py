@@ -1,13 +1,60 @@
-"""Copies of images to another layout, with channels filled up with zeros."""
+"""Copies of images and weights to another layout, with channels filled up with zeros, and room for them."""
 
 import math
 
-from .codegen.types import word
+from ...ir.plan import element_bytes
+from .codegen.copies import copied
+from .codegen.types import computed, stored, word
+from .images import channels_last, is_channels_last, packed_weight, settled
 from .indexing import index_type, offset_code, split_index_code
-from .launch import Kernel, KernelLaunch
-from .regions import Source
+from .launch import Chip, Kernel, KernelLaunch, Launch, Task
+from .regions import Source, aligned, scratch_behind, view_of
 
 _THREADS = 256
+
+
+class ImageScratch:
+    """The scratch of a task behind its first `used` bytes, and the copies into it, in order."""
+
+    def __init__(self, task: Task, used: int) -> None:
+        self.task = task
+        self.used = used
+        self.launches: list[Launch] = []
+
+    def channels_last(self, source: Source, channels: int = 0) -> Source | None:
+        """A tensor with its channels side by side, `channels` of them at least: a copy where it is none.
+
+        None without room for that.
+        """
+        if is_channels_last(source) and channels <= source.shape[1]:
+            return settled(source)
+        target = self.like(source, channels)
+        if target is not None:
+            self.launches += copied_between(source, target, self.task.chip)
+        return target
+
+    def weight(self, source: Source, channels: int = 0) -> Source | None:
+        """A weight [M, C, ...] in the same way; one that is constant is packed once."""
+        packed = packed_weight(source, channels)
+        return packed if source.constant is not None else self.channels_last(packed, channels)
+
+    def like(self, source: Source, channels: int = 0) -> Source | None:
+        """Room for a tensor of that shape, channels side by side."""
+        shape = (source.shape[0], max(channels, source.shape[1]), *source.shape[2:])
+        nbytes = aligned(math.prod(shape) * element_bytes(source.dtype))
+        place, room = scratch_behind(self.task, self.used)
+        if place is None or nbytes > room:
+            return None
+        self.used += nbytes
+        return Source(source.dtype, shape, channels_last(shape), place)
+
+
+def copied_between(source: Source, target: Source, chip: Chip) -> tuple[KernelLaunch, ...]:
+    """Copies a tensor to one of another layout; channels that the target has more become zero."""
+    views = view_of(source), view_of(target)
+    if source.shape == target.shape and views[0] is not None and views[1] is not None:
+        return copied(views[0], views[1], chip)
+    return (copied_image(source, target),)
 
 
 def copied_image(source: Source, target: Source) -> KernelLaunch:
@@ -51,3 +98,28 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME(const {kind}* sour
   *(pack<{kind}, {per_place}>*)(target + {to} + first) = moved;
 }}
 """
+
+
+def with_bias(image: Source, bias: Source) -> KernelLaunch:
+    """Adds a number for each channel to a channels-last image without gaps, in place."""
+    channels = image.shape[1]
+    width = next(width for width in (8, 4, 2, 1) if channels % width == 0 and width * element_bytes(image.dtype) <= 16)
+    width = width if image.starts_a_piece else 1
+    kind, ctype = stored(image.dtype), index_type(image)
+    threads = image.size // width
+    text = f"""
+extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({kind}* image, const {stored(bias.dtype)}* bias) {{
+  begin();
+  const {ctype} at = ({ctype})blockIdx.x * {_THREADS} + threadIdx.x;
+  if (at >= {threads}) return;
+  pack<{kind}, {width}>* const place = (pack<{kind}, {width}>*)(image + at * {width});
+  pack<{kind}, {width}> made = *place;
+  const int first = at * {width} % {channels};
+#pragma unroll
+  for (int i = 0; i < {width}; i++)
+    put(made.v[i], ({computed(image.dtype)})(get(made.v[i]) + get(bias[(first + i) * {bias.strides[0]}])));
+  *place = made;
+}}
+"""
+    kernel = Kernel(text, (-(-threads // _THREADS), 1, 1), (_THREADS, 1, 1))
+    return KernelLaunch(kernel, (image.argument, bias.argument), 2 * image.nbytes + bias.nbytes, may_overlap=True)

@@ -106,10 +106,12 @@ class ConvProblem:
 
 @dataclass(frozen=True, slots=True)
 class AttentionProblem:
-    """o = softmax(scale * q @ k' + mask) @ v on [B, H, T, D] and [B, Hk, S, D]; any strides with the last one 1.
+    """o = softmax(scale * q @ k' + mask) @ v on [B, H, T, D], [B, Hk, S, D], [B, Hk, S, Dv]; the last stride is 1.
 
-    Roles: "q", "k", "v", "o", and "mask" where there is one (added, broadcast to [B, H, T, S]). With `causal`, query i
-    sees keys up to i.
+    Roles: "q", "k", "v", "o", "mask" where there is one ([B or 1, H or 1, T or 1, S], added), and where `has_lengths`
+    "q_lengths" and "kv_lengths" (i32 [B, 1, 1, 1]: T, and how many keys count). With `causal`, query i sees keys up to
+    i, or up to i + length - T where there are lengths. What comes out for a query that sees no key, or that adds -inf
+    to a score which is no finite number, is open.
     """
 
     q: Tensor
@@ -119,3 +121,4 @@ class AttentionProblem:
     scale: float
     causal: bool = False
     mask: Tensor | None = None
+    has_lengths: bool = False

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from .codegen.types import stored
-from .convolutions import as_image, window_of
+from .convolutions import window_of
 from .direct_convolutions import Ends, gathered
+from .images import as_image
 from .launch import Candidate, Lowering, Task
 from .quantisation import Quantisation
 from .regions import Source, source_of

@@ -9,12 +9,15 @@ import math
 from collections.abc import Iterator
 
 from ...ir.types import DType
-from .convolutions import Window, as_image, is_channels_last, packed_weight
+from .convolutions import Window
+from .depthwise_convolutions import offset_in_image
+from .image_copies import ImageScratch
+from .images import as_image, image_shape
 from .indexing import index_type
 from .launch import Candidate
 from .regions import Region, Source
 from .staged_products import Work, staged, tilings_of
-from .tails import Element, Tail, offset_at, tail_of
+from .tails import Element, Tail, tail_of
 
 _DTYPES = frozenset({DType.F16, DType.BF16})
 _MOST_PIXELS = 1 << 14
@@ -22,42 +25,35 @@ _MOST_TILINGS = 3
 
 
 def lower_staged(region: Region, window: Window) -> Iterator[Candidate]:
-    """The region as one kernel, in several tilings."""
+    """The region as one kernel, in several tilings, behind copies of what is not channels-last."""
     tail = tail_of(region)
     x, w = region.operand(0), region.operand(1)
-    if tail is None or x is None or w is None or len(tail.shape) != 4:
+    if tail is None or x is None or w is None or len(tail.shape) not in (3, 4) or not _fits(x, window):
         return
-    x = as_image(x)
-    if not _fits(x, w, window):
+    scratch = ImageScratch(region.task, 0)
+    image, weight = scratch.channels_last(as_image(x)), scratch.weight(w)
+    if image is None or weight is None or not image.starts_a_piece or not weight.starts_a_piece:
         return
-    work = _work(x, packed_weight(w), window, tail)
+    work = _work(image, weight, window, tail)
     if work.rows > _MOST_PIXELS:
         return
     for tiling in tilings_of(work.rows, work.columns, work.inner, region.task.chip)[:_MOST_TILINGS]:
-        yield Candidate(tiling.name, (staged(work, tiling),))
+        yield Candidate(tiling.name, (*scratch.launches, staged(work, tiling)), scratch.used)
 
 
-def _fits(x: Source, w: Source, window: Window) -> bool:
-    return (
-        x.dtype in _DTYPES
-        and window.groups == 1
-        and not window.is_transposed
-        and w.constant is not None
-        and x.shape[1] % 8 == 0
-        and is_channels_last(x)
-        and x.starts_a_piece
-    )
+def _fits(x: Source, window: Window) -> bool:
+    return x.dtype in _DTYPES and window.groups == 1 and not window.is_transposed and x.shape[1] % 8 == 0
 
 
 def _work(x: Source, weight: Source, window: Window, tail: Tail) -> Work:
-    count, columns, *sizes = tail.shape
+    count, columns, *sizes = image_shape(tail.shape)
     inner = math.prod(weight.shape[1:])
     rows = count * math.prod(sizes)
 
     def element(row: str, column: str, suffix: str) -> tuple[str, Element]:
         names = [f"image{suffix}", column, f"high{suffix}", f"wide{suffix}"]
         before = _pixel(row, names, sizes)
-        return before, tail.element(lambda source: offset_at(source, tail.shape, names), suffix)
+        return before, tail.element(offset_in_image(tail, names), suffix)
 
     def place(row: str, k: str) -> str:
         return _place(x, weight, window, sizes, row, k, f"{row} < {rows} && {k} < {inner}")

@@ -23,6 +23,9 @@ from capgraph.passes.pipeline import Pipeline
 from tests.executors.cuda.emulator import compiled, launched
 
 SCRATCH = 1 << 22
+RESULTS = "*"
+"""Among layouts by name: that of results that have none of their own."""
+
 PADDING = 64
 """Bytes before and behind each buffer that nothing may write."""
 
@@ -229,6 +232,7 @@ def setting(
     arrays = {value: inputs[value.name] for value in graph.inputs}
     operands = tuple(_placed(memory, value, arrays, lies) for value in node.inputs)
     zeros = {value: np.zeros(array.shape, array.dtype) for value, array in zip(node.outputs, expected, strict=True)}
+    lies = {**{value.name: lies[RESULTS] for value in node.outputs if RESULTS in lies}, **lies}
     results = tuple(_placed(memory, value, zeros, lies) for value in node.outputs)
     constants = {i: value.producer.attrs["value"] for i, value in enumerate(node.inputs) if value and value.producer}
     scratch = Place(memory.add(np.zeros(SCRATCH, np.uint8)))

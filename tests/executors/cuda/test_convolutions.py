@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.convolutions import channels_last, lower_convolution
+from capgraph.executors.cuda.convolutions import lower_convolution
+from capgraph.executors.cuda.images import channels_last
 from capgraph.executors.cuda.launch import Candidate, Chip, KernelLaunch, LibraryCall, Packed
 from capgraph.executors.cuda.packing import PACKINGS
 from capgraph.executors.cuda.problems import ConvProblem
@@ -15,9 +16,11 @@ from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
 from capgraph.ir.types import DType, TensorType
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.executors.cuda.compiling import compile_problems
-from tests.executors.cuda.solving import Layout, Setting, constant, setting
+from tests.executors.cuda.solving import RESULTS, Layout, Setting, constant, setting
 
 
 def drawn(shape: Sequence[int], dtype: DType = DType.F32, seed: int = 0) -> Array:
@@ -37,9 +40,11 @@ def convolution(
     is_transposed: bool = False,
     layout: Layout = as_image,
     chip: Chip | None = None,
+    is_weight_given: bool = False,
+    tf32: bool = False,
     **attrs: Any,
 ) -> Setting:
-    """A convolution with a constant weight, its image and result channels-last, and what follows it."""
+    """A convolution, its image and result in a layout, and what follows it; the weight is constant, or row-major."""
     axes = len(w) - 2
     given = {"strides": [1] * axes, "pads": [1] * 2 * axes, "dilations": [1] * axes, **attrs}
     if is_transposed:
@@ -47,9 +52,14 @@ def convolution(
     graph, inputs = Graph(), {"x": drawn(x, dtype)}
     channels = w[1] * given.get("groups", 1) if is_transposed else w[0]
     bias = constant(graph, drawn((channels,), dtype, 2)) if "bias" in tail else None
-    operands = [graph.add_input("x", TensorType(dtype, tuple(x))), constant(graph, drawn(w, dtype, 1)), bias]
+    weight = drawn(w, dtype, 1)
+    image = graph.add_input("x", TensorType(dtype, tuple(x)))
+    if is_weight_given:
+        inputs["w"] = weight
+    given_weight = graph.add_input("w", TensorType(dtype, tuple(w))) if is_weight_given else constant(graph, weight)
+    operands = [image, given_weight, bias]
     value = graph.append(native("conv_transpose" if is_transposed else "conv"), operands, given, names=["y"]).output
-    layouts = {"x": layout, "y": layout}
+    layouts = {"x": layout}
     for index, name in enumerate(tail):
         if name in ("residual", "gate"):
             inputs[f"r{index}"] = drawn([int(dim) for dim in value.shape], dtype, 3)
@@ -59,9 +69,7 @@ def convolution(
         elif name != "bias":
             value = graph.append(native(name), [value]).output
     graph.set_outputs([value])
-    for name in (each.output.name for each in graph.nodes if each.inputs):
-        layouts[name] = layout
-    return setting(graph, inputs, layouts, chip=chip)
+    return setting(graph, inputs, {**layouts, RESULTS: layout}, chip=chip, tf32=tf32)
 
 
 def by_cudnn(made: Setting) -> Candidate:
@@ -140,12 +148,27 @@ def test_what_the_library_has_not_is_a_kernel_behind_the_call() -> None:
     assert problem.y.strides == channels_last(problem.y.shape)
 
 
-def test_an_image_that_is_not_channels_last_is_copied_first() -> None:
-    candidate = by_cudnn(convolution((1, 16, 5, 5), (8, 16, 3, 3), dtype=DType.F16, layout=lambda x: x))
-    assert [type(launch) for launch in candidate.launches] == [KernelLaunch, LibraryCall]
+@pytest.mark.parametrize("is_weight_given", [False, True])
+def test_the_library_sees_all_channels_last_between_copies(is_weight_given: bool) -> None:
+    options: dict[str, Any] = {"layout": lambda x: x, "is_weight_given": is_weight_given}
+    candidate = by_cudnn(convolution((1, 16, 5, 5), (8, 16, 3, 3), dtype=DType.F16, **options))
+    copies = [KernelLaunch] * (1 + is_weight_given)
+    assert [type(launch) for launch in candidate.launches] == [*copies, LibraryCall, KernelLaunch]
     problem = call_of(candidate).problem
     assert problem.x.strides == channels_last((1, 16, 5, 5))
-    assert candidate.scratch_bytes >= 16 * 25 * 2
+    assert problem.w.strides == channels_last((8, 16, 3, 3))
+    assert problem.y.strides == channels_last((1, 8, 5, 5))
+    assert candidate.scratch_bytes >= (16 * 25 + 8 * 25) * 2
+
+
+def test_exact_f32_in_rows_is_also_tried_as_it_lies() -> None:
+    rows: dict[str, Any] = {"layout": lambda x: x, "is_weight_given": True}
+    made = convolution((2, 8, 7, 6), (5, 8, 3, 3), "bias", **rows)
+    candidate = next(each for each in lower_convolution(made.task) if each.name == "cudnn-rows")
+    assert len(candidate.launches) == 1
+    assert is_right(made, candidate)
+    assert "cudnn-rows" not in names(convolution((2, 8, 7, 6), (5, 8, 3, 3), dtype=DType.F16, **rows))
+    assert "cudnn-rows" not in names(convolution((2, 8, 7, 6), (5, 8, 3, 3)))
 
 
 def test_few_channels_are_filled_up_with_zeros_in_image_and_weight() -> None:
@@ -179,10 +202,14 @@ def test_images_in_half_precision_have_a_kernel_on_tensor_cores() -> None:
         convolution((1, 64, 9, 9), (8, 32, 3, 3), "relu", groups=2, **half),
         convolution((1, 60, 9, 9), (8, 60, 3, 3), "relu", **half),
         convolution((1, 64, 9, 9), (8, 64, 1, 1), "relu", **half),
-        convolution((1, 64, 9, 9), (8, 64, 3, 3), "relu", layout=lambda x: x, **half),
         convolution((1, 64, 9, 9), (64, 8, 3, 3), "relu", is_transposed=True, **half),
     ]
     assert not [name for made in others for name in names(made) if name.startswith("staged")]
+    for made in (
+        convolution((1, 96, 90), (8, 96, 3), "relu", **half),
+        convolution((1, 64, 9, 9), (8, 64, 3, 3), layout=lambda x: x, is_weight_given=True, **half),
+    ):
+        assert [name for name in names(made) if name.startswith("staged")]
 
 
 def test_what_the_library_has_not_at_all_is_gathered() -> None:
@@ -196,6 +223,9 @@ def test_own_kernels_compile(chip: Chip) -> None:
     settings = [
         convolution((1, 16, 9, 9), (16, 1, 3, 3), "bias", "relu", "residual", groups=16, dtype=DType.F16, chip=chip),
         convolution((1, 6, 9, 9), (6, 1, 5, 5), "silu", groups=6, strides=[2, 2], chip=chip),
+        convolution((1, 16, 9, 9), (16, 1, 7, 7), "relu", groups=16, dtype=DType.BF16, layout=lambda x: x, chip=chip),
+        convolution((1, 96, 90), (8, 96, 3), "bias", dtype=DType.F16, layout=lambda x: x, chip=chip),
+        convolution((1, 16, 5, 6), (16, 8, 3, 3), "bias", is_transposed=True, dtype=DType.F16, chip=chip),
         convolution((2, 64, 9, 9), (24, 64, 3, 3), "bias", "residual", "relu", dtype=DType.F16, chip=chip),
         convolution((1, 512, 7, 7), (96, 512, 1, 1), "silu", pads=[0] * 4, dtype=DType.BF16, chip=chip),
         convolution((2, 9, 8, 8), (6, 3, 3, 3), "bias", "hard_swish", groups=3, dtype=DType.BF16, chip=chip),
@@ -240,16 +270,88 @@ def test_gathered_windows(
     emulated(convolution(x, w, *tail, layout=layout, **attrs), "gathered", tmp_path)
 
 
-@pytest.mark.parametrize("channels", [16, 6, 5])
-@pytest.mark.parametrize("tail", [("bias", "relu"), ("silu", "residual")])
-def test_depthwise(channels: int, tail: tuple[str, ...], tmp_path: Path) -> None:
-    shape, attrs = (2, channels, 9, 7), {"groups": channels, "strides": [2, 1], "pads": [1, 2, 1, 0]}
-    emulated(convolution(shape, (channels, 1, 3, 5), *tail, **attrs), "depthwise", tmp_path)
+DEPTHWISE: list[tuple[int, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    (16, (9, 7), (3, 5), {"strides": [2, 1], "pads": [1, 2, 1, 0]}),
+    (5, (9, 7), (3, 5), {"strides": [2, 1], "pads": [1, 2, 1, 0]}),
+    (6, (12, 70), (3, 3), {"strides": [1, 2], "pads": [2, 2, 2, 2], "dilations": [2, 3]}),
+    (8, (30,), (4,), {"pads": [3, 0]}),
+]
 
 
-def test_an_image_is_copied_before_the_library_reads_it(tmp_path: Path) -> None:
-    made = convolution((2, 3, 5, 4), (4, 3, 3, 3), "bias", "relu", layout=lambda x: x)
-    emulated(made, "cudnn", tmp_path)
+@pytest.mark.parametrize(("channels", "sizes", "taps", "attrs"), DEPTHWISE)
+@pytest.mark.parametrize("layout", [as_image, lambda x: x], ids=["channels-last", "row-major"])
+@pytest.mark.parametrize("is_weight_given", [False, True])
+def test_depthwise(
+    channels: int,
+    sizes: tuple[int, ...],
+    taps: tuple[int, ...],
+    attrs: dict[str, Any],
+    layout: Layout,
+    is_weight_given: bool,
+    tmp_path: Path,
+) -> None:
+    options: dict[str, Any] = {"groups": channels, "layout": layout, "is_weight_given": is_weight_given, **attrs}
+    made = convolution((2, channels, *sizes), (channels, 1, *taps), "bias", "silu", "residual", **options)
+    emulated(made, "depthwise" if layout is as_image else "depthwise-planes", tmp_path)
+
+
+def test_tiles_of_planes_fit_whatever_the_sizes() -> None:
+    for sizes, taps, stride in (((1, 4000), (1, 9), 1), ((300, 300), (11, 11), 3), ((7, 7), (7, 7), 1)):
+        made = convolution(
+            (1, 32, *sizes), (32, 1, *taps), groups=32, strides=[stride] * 2, pads=[5] * 4, layout=lambda x: x
+        )
+        (launch,) = next(each for each in lower_convolution(made.task) if each.name == "depthwise-planes").launches
+        assert isinstance(launch, KernelLaunch)
+        assert launch.kernel.shared_bytes <= 40 << 10
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "options"),
+    [
+        ((2, 3, 5, 4), (4, 3, 3, 3), {}),
+        ((2, 20, 30), (24, 20, 3), {}),
+        ((1, 4, 3, 5, 4), (20, 4, 2, 3, 3), {}),
+        ((1, 20, 5, 4), (20, 8, 3, 3), {"is_transposed": True, "strides": [2, 1], "output_padding": [1, 0]}),
+    ],
+)
+@pytest.mark.parametrize("is_weight_given", [False, True])
+def test_copies_around_the_library(
+    x: tuple[int, ...], w: tuple[int, ...], options: dict[str, Any], is_weight_given: bool, tmp_path: Path
+) -> None:
+    made = convolution(x, w, "bias", "relu", layout=lambda x: x, is_weight_given=is_weight_given, **options)
+    for name in ("cudnn", *(name for name in names(made) if "-bare" in name)):
+        emulated(made, name, tmp_path)
+
+
+def test_a_bias_that_the_library_may_not_add_is_added_by_a_kernel(tmp_path: Path) -> None:
+    made = convolution((1, 8, 4, 5, 6), (16, 8, 3, 3, 3), "bias")
+    candidate = next(each for each in lower_convolution(made.task) if each.name == "cudnn-bare")
+    assert [type(launch) for launch in candidate.launches] == [LibraryCall, KernelLaunch]
+    assert call_of(candidate).problem.bias is None
+    emulated(made, "cudnn-bare", tmp_path)
+    assert "cudnn-bare" not in names(convolution((1, 8, 5, 6), (16, 8, 3, 3), "bias"))
+
+
+@given(data=st.data())
+@settings(max_examples=25)
+def test_any_convolution_is_the_librarys_problem(data: st.DataObject) -> None:
+    axes, is_transposed = data.draw(st.integers(1, 3)), data.draw(st.booleans())
+    groups, per_group = data.draw(st.sampled_from([1, 1, 2, 3])), data.draw(st.integers(1, 3))
+    channels = groups * data.draw(st.integers(1, 3))
+    each = st.integers(1, 3)
+    taps, strides, dilations = (data.draw(st.lists(each, min_size=axes, max_size=axes)) for _ in range(3))
+    pads = data.draw(st.lists(st.integers(0, 2), min_size=2 * axes, max_size=2 * axes))
+    sizes = data.draw(st.lists(st.integers(7, 9), min_size=axes, max_size=axes))
+    attrs: dict[str, Any] = {"strides": strides, "dilations": dilations, "pads": pads, "groups": groups}
+    if is_transposed:
+        attrs["output_padding"] = [
+            data.draw(st.integers(0, max(stride, apart) - 1)) for stride, apart in zip(strides, dilations, strict=True)
+        ]
+    weight = (channels, per_group, *taps) if is_transposed else (per_group * groups, channels // groups, *taps)
+    made = convolution((2, channels, *sizes), weight, "bias", is_transposed=is_transposed, **attrs)
+    candidate = by_cudnn(made)
+    assert [type(launch) for launch in candidate.launches] == [LibraryCall]
+    assert is_right(made, candidate)
 
 
 def test_filled_channels_do_not_count(tmp_path: Path) -> None:
