@@ -10,17 +10,13 @@ from dataclasses import dataclass, replace
 
 from ...ir.plan import View
 from ...ir.types import DType
-from .launch import Candidate, LibraryCall, Lowering, Task
-from .problems import AttentionProblem, Tensor
-from .regions import Source, scratch_behind, source_of
+from .launch import Candidate, Lowering, Task
+from .regions import Source, source_of
 from .tails import broadcast_to
 
 LONG = 256
 MANY_QUERIES = 1 << 14
 """From how many queries of a head, or of all heads together, cuDNN is the first guess."""
-
-WORKSPACE = 4 << 20
-"""What plans of cuDNN may want."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +116,12 @@ def by_head(source: Source, heads: int) -> Source:
 def lower_attention(task: Task) -> Iterator[Candidate]:
     """The ways of an attention."""
     from . import attention_fma, attention_tensor_cores
+    from .attention_cudnn import lower_by_cudnn
 
     attention = attention_of(task)
     if attention is None:
         return
-    by_cudnn = list(_by_cudnn(attention, task))
+    by_cudnn = list(lower_by_cudnn(attention, task))
     if attention.steps >= LONG or attention.batch * attention.q.shape[1] * attention.steps >= MANY_QUERIES:
         yield from by_cudnn
         by_cudnn = []
@@ -135,23 +132,6 @@ def lower_attention(task: Task) -> Iterator[Candidate]:
     yield from by_cudnn
     if attention_fma.fits(attention, task.chip):
         yield Candidate("multiply-adds", (attention_fma.launch(attention),))
-
-
-def _by_cudnn(attention: Attention, task: Task) -> Iterator[Candidate]:
-    """Attention without masks and lengths, which have no fixed form there, of more than a handful of queries."""
-    is_plain = attention.mask is None and attention.lengths is None and not attention.softcap
-    is_half = attention.q.dtype in (DType.F16, DType.BF16) and attention.v.dtype is attention.q.dtype
-    sources = {"q": attention.q, "k": attention.k, "v": attention.v, "o": attention.o}
-    if not is_plain or not is_half or attention.steps < 64 or attention.depth != attention.width:
-        return
-    if attention.depth % 8 or attention.depth > 128 or any(s.strides[3] != 1 for s in sources.values()):
-        return
-    q, k, v, o = (Tensor(source.dtype, source.shape, source.strides) for source in sources.values())
-    problem = AttentionProblem(q, k, v, o, attention.scale, attention.is_causal)
-    workspace, room = scratch_behind(task, 0, WORKSPACE)
-    arguments = {role: source.argument for role, source in sources.items()}
-    call = LibraryCall("cudnn", problem, arguments, attention.nbytes, attention.flops, workspace, room)
-    yield Candidate("cudnn", (call,), room)
 
 
 SCORE_DTYPES = {DType.F64: "double"}

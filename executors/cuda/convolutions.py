@@ -155,7 +155,7 @@ def _arrangements(
 ) -> Iterator[tuple[str, Callable[[], _Arranged | None]]]:
     """How the tensors of a call may lie, best guess first, by what the candidate's name ends in."""
     yield "", lambda: _channels_last_call(region, window, made, steps)
-    if region.operand(2) is not None and not steps and (window.is_transposed or len(made.source.shape) != 4):
+    if region.operand(2) is not None and not steps and (window.is_transposed or len(made.source.shape) == 5):
         yield "-bare", lambda: _channels_last_call(region, window, made, steps, adds_bias=True)
     if _lies_in_rows(region, made) and not steps:
         yield "-rows", lambda: _row_major_call(region, window, made)

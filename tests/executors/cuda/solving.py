@@ -13,7 +13,6 @@ from capgraph.ir.constant import Array, Constant
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph, Node, Value
 from capgraph.ir.ops.activation import gelu, leaky_relu, relu, sigmoid, silu, softplus
-from capgraph.ir.ops.attention import attention
 from capgraph.ir.ops.conv import conv, conv_transpose
 from capgraph.ir.plan import View
 from capgraph.ir.types import DType
@@ -173,10 +172,32 @@ def _activated(name: str, x: Array, number: float) -> Array:
 
 
 def _solve_attention(problem: AttentionProblem, arguments: Mapping[str, Argument], memory: Memory) -> None:
+    """As the library does it: masks are added whatever the scores are, and rows without keys are left as they are."""
     q, k, v, o = (_tensor(memory, arguments[role], getattr(problem, role)) for role in ("q", "k", "v", "o"))
-    assert problem.mask is None
-    options = {"causal": problem.causal, "scale": problem.scale, "softcap": 0.0, "heads": 0, "kv_heads": 0}
-    o[...] = attention(q, k, v, None, None, **options)
+    shared = q.shape[1] // k.shape[1]
+    k, v = (np.repeat(x, shared, axis=1).astype(np.float32) for x in (k, v))
+    scores = q.astype(np.float32) @ k.swapaxes(2, 3) * problem.scale
+    steps, keys = scores.shape[2:]
+    reach = np.full((len(q), 1, 1, 1), keys)
+    if problem.has_lengths:
+        counts = Tensor(DType.I32, (len(q), 1, 1, 1), (1, 1, 1, 1))
+        assert (_tensor(memory, arguments["q_lengths"], counts) == steps).all()
+        reach = _tensor(memory, arguments["kv_lengths"], counts)
+        assert ((reach >= 0) & (reach <= keys)).all()
+    seen = np.arange(keys) < reach
+    if problem.causal:
+        behind = reach - steps if problem.has_lengths else 0
+        seen = seen & (np.arange(keys) <= np.arange(steps)[:, np.newaxis] + behind)
+    with np.errstate(all="ignore"):
+        if problem.mask is not None:
+            assert not problem.has_lengths
+            assert problem.mask.dtype in (problem.q.dtype, DType.F32)
+            scores = scores + _tensor(memory, arguments["mask"], problem.mask).astype(np.float32)
+        scores = np.where(seen, scores, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        found = weights / weights.sum(-1, keepdims=True) @ np.where(np.isnan(v), 0, v)
+    is_made = np.broadcast_to(seen.any(-1, keepdims=True), (*scores.shape[:3], 1))
+    np.copyto(o, found.astype(o.dtype), where=is_made)
 
 
 # ---- steps

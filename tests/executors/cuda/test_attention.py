@@ -1,12 +1,13 @@
 """Attention: which way is first for which sizes, what operands look like to kernels, and that these compile."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from capgraph.executors.cuda.attention import attention_of, lower_attention
-from capgraph.executors.cuda.launch import Chip, KernelLaunch, LibraryCall
+from capgraph.executors.cuda.launch import Candidate, Chip, KernelLaunch, LibraryCall
 from capgraph.executors.cuda.lowering import is_within_limits
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph
@@ -27,24 +28,26 @@ def attended(
     keys: int = 0,
     kv_heads: int = 0,
     mask: Array | None = None,
-    lengths: bool = False,
+    lengths: bool | Array = False,
     is_flat: bool = False,
     layout: Layout | None = None,
     chip: Chip | None = None,
+    unseen: Sequence[int] = (),
     **attrs: Any,
 ) -> Setting:
-    """Attention of random operands, [B, H, T, D] or with heads side by side."""
+    """Attention of random operands, [B, H, T, D] or with heads side by side; keys that are `unseen` hold NaN."""
     keys, kv_heads = keys or steps, kv_heads or heads
     rng = np.random.default_rng(5)
     sizes = {"q": (heads, steps), "k": (kv_heads, keys), "v": (kv_heads, keys)}
     inputs = {name: rng.standard_normal((batch, n, t, depth)).astype(dtype.numpy) for name, (n, t) in sizes.items()}
+    inputs["k"][:, :, list(unseen)] = np.nan
     if is_flat:
         inputs = {name: x.swapaxes(1, 2).reshape(batch, x.shape[2], -1) for name, x in inputs.items()}
         attrs |= {"heads": heads, "kv_heads": kv_heads}
     if mask is not None:
         inputs["mask"] = mask
-    if lengths:
-        inputs["lengths"] = np.full(batch, keys, np.int64)
+    if lengths is not False:
+        inputs["lengths"] = np.full(batch, keys, np.int64) if lengths is True else lengths
     graph = Graph()
     types = {name: TensorType(DType.of(x.dtype), x.shape) for name, x in inputs.items()}
     names = ("q", "k", "v", "mask", "lengths")
@@ -88,7 +91,10 @@ def test_halves_go_to_tensor_cores_and_the_rest_to_multiply_adds() -> None:
 def test_long_queries_go_to_the_library_first() -> None:
     assert names(attended(1, 2, 512, 64, causal=True))[0] == "cudnn"
     assert "cudnn" not in names(attended(1, 2, 512, 64, softcap=5.0))
-    assert "cudnn" not in names(attended(1, 2, 512, 64, lengths=True))
+    assert "cudnn" not in names(attended(1, 2, 16, 64, lengths=True, keys=512))
+    assert "cudnn" not in names(attended(1, 2, 64, 264))
+    assert names(attended(1, 2, 512, 256, lengths=True))[0] == "cudnn"
+    assert "cudnn" not in names(attended(1, 2, 512, 256, chip=Chip(80, 108, 163 << 10)))
 
 
 def test_few_queries_of_long_caches_are_split_over_a_cluster_from_hopper_on() -> None:
@@ -119,6 +125,56 @@ def test_the_librarys_problem_says_what_the_node_means(layout: Layout | None, ca
     assert np.allclose(found, made.expected[0], atol=2e-3)
 
 
+RANDOM = np.random.default_rng(11)
+SEEN = RANDOM.random((2, 1, 66, 70)) < 0.6
+SEEN[1, :, 40:60] = False
+LATER = SEEN.copy()
+LATER[..., 5] = False
+ODD = np.where(SEEN, RANDOM.standard_normal(SEEN.shape), -np.inf)
+PER_HEAD = RANDOM.standard_normal((1, 4, 66, 72))
+ENDS = np.array([70, 20])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mask": SEEN},
+        {"mask": LATER, "unseen": [5]},
+        {"mask": SEEN[:, :, :1], "causal": True},
+        {"mask": SEEN[..., :1]},
+        {"mask": ODD.astype(np.float16)},
+        {"mask": ODD.astype(np.float32), "kv_heads": 2, "layout": heads_inside},
+        {"mask": PER_HEAD.astype(np.float16), "keys": 72},
+        {"mask": ODD.astype(np.float32), "lengths": ENDS, "causal": True},
+        {"mask": LATER[:1, :, :1], "lengths": np.array([-3, 80]), "unseen": [5]},
+        {"lengths": np.array([69, 20]), "unseen": [69], "is_flat": True},
+        {"lengths": np.array([80, 0]), "causal": True, "kv_heads": 2},
+    ],
+)
+def test_masks_and_lengths_around_the_library_mean_what_the_node_means(options: dict[str, Any], tmp_path: Path) -> None:
+    made = attended(2, 4, 66, 16, **{"keys": 70, **options})
+    candidate = next(each for each in lower_attention(made.task) if each.name == "cudnn")
+    assert [type(launch) for launch in candidate.launches] == [KernelLaunch, LibraryCall, KernelLaunch]
+    with np.errstate(invalid="ignore"):
+        (found,) = made.found(candidate, tmp_path)
+    assert np.isfinite(made.expected[0]).all()
+    assert np.allclose(found, made.expected[0], atol=3e-3)
+
+
+def test_a_result_that_is_right_is_not_computed_again(tmp_path: Path) -> None:
+    made = attended(1, 2, 66, 16, keys=70, mask=SEEN[:1])
+    candidate = next(each for each in lower_attention(made.task) if each.name == "cudnn")
+    repair = candidate.launches[-1]
+    assert isinstance(repair, KernelLaunch)
+    only = Candidate("repair", (repair,))
+    (found,) = made.found(only, tmp_path)
+    assert not found.any()  # no NaN, so the zeros that were there stay
+    made.memory.tensor(repair.arguments[-1], np.float16, (1, 2, 66, 16), (2112, 1056, 16, 1))[0, 1, 20, 3] = np.nan
+    (found,) = made.found(only, tmp_path)
+    assert np.allclose(found[0, 1, 16:32], made.expected[0][0, 1, 16:32], atol=3e-3)
+    assert not found[0, 0].any()
+
+
 @pytest.mark.parametrize("chip", [Chip(80, 108, 163 << 10), Chip(90), Chip(100, 148)], ids=["sm_80", "sm_90", "sm_100"])
 def test_kernels_compile(chip: Chip) -> None:
     settings = [
@@ -128,6 +184,8 @@ def test_kernels_compile(chip: Chip) -> None:
         attended(2, 4, 33, 40, keys=70, mask=np.ones((33, 70), bool), causal=True, chip=chip),
         attended(1, 2, 33, 40, dtype=DType.F32, mask=np.ones((33, 1), bool), chip=chip),
         attended(1, 2, 5, 12, dtype=DType.F64, causal=True, chip=chip),
+        attended(2, 2, 66, 256, mask=np.ones((66, 66), bool), dtype=DType.BF16, chip=chip),
+        attended(2, 2, 66, 64, lengths=True, causal=True, layout=heads_inside, chip=chip),
     ]
     launches = [launch for made in settings for each in lower_attention(made.task) for launch in each.launches]
     assert compile_problems([x.kernel for x in launches if isinstance(x, KernelLaunch)], [chip.arch]) == []
