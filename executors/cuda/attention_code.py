@@ -5,6 +5,10 @@ import math
 from .attention import Attention
 from .codegen.types import number, stored
 from .indexing import index_type
+from .launch import Chip
+
+_BLOCKS_OF_REPAIR, _MOST_TILES = 4, 128
+"""Of a kernel that repairs: blocks for each multiprocessor, and the most tiles that a block goes through."""
 
 
 def parameters(attention: Attention) -> str:
@@ -70,3 +74,55 @@ def score_code(attention: Attention, ctype: str = "float") -> str:
             hidden.append("added == -INFINITE")
     lines.append(f"return {' || '.join(hidden)} ? ({ctype})-INFINITE : s * {number(1 / math.log(2), ctype)};")
     return f"auto score = [&]({ctype} total, int h, int t, int key) -> {ctype} {{ {' '.join(lines)} }};"
+
+
+# ---- repairing a result
+
+
+def repaired_tiles(attention: Attention, rows: int, chip: Chip) -> tuple[int, int]:
+    """The blocks of a kernel that repairs a result, and how many tiles of `rows` rows each of them goes through."""
+    count = tiles(attention, rows) * attention.kv_heads * attention.batch
+    each = min(-(-count // (_BLOCKS_OF_REPAIR * chip.multiprocessors)), _MOST_TILES)
+    return -(-count // each), each
+
+
+def repair_code(attention: Attention, high: int, each: int, threads: int) -> str:
+    """Statements that look for NaN in the block's tiles, and the head of the loop over `block`, those that have any.
+
+    Lengths beyond the keys move causal masks, which the library does not know of: such samples are computed again.
+    """
+    rows, steps, width, o = attention.shared * attention.steps, attention.steps, attention.width, attention.o.strides
+    count = tiles(attention, high) * attention.kv_heads * attention.batch
+    job = f"e / {high * width // 8}"
+    beyond = (
+        f"if (lengths[sample * {attention.lengths.strides[0]}] > {attention.keys}) is_open[{job}] = 1;"
+        if attention.lengths is not None and attention.is_causal
+        else ""
+    )
+    is_whole = attention.o.starts_a_piece and o[3] == 1 and all(stride % 8 == 0 for stride in o[:3])
+    kind = f"pack<{stored(attention.o.dtype)}, 8>"
+    each_of = ", ".join(f"o[at + {i * o[3]}]" for i in range(8))
+    load = f"*(const {kind}*)(o + at)" if is_whole else f"{kind}{{{each_of}}}"
+    return f"""
+  __shared__ int is_open[{each}];
+  for (int e = threadIdx.x; e < {each}; e += {threads}) is_open[e] = 0;
+  __syncthreads();
+#pragma unroll 4
+  for (int e = threadIdx.x; e < {each * high * width // 8}; e += {threads}) {{
+    const unsigned block = blockIdx.x * {each}u + {job};
+    {block_code(attention, high, "block")}
+    const int row = tile * {high} + e / {width // 8} % {high};
+    if (block >= {count}u || row >= {rows}) continue;
+    {beyond}
+    const i64 at = (i64)sample * {o[0]} + (i64)(kv_head * {attention.shared} + row / {steps}) * {o[1]} +
+                   (i64)(row % {steps}) * {o[2]} + e % {width // 8} * 8 * {o[3]};
+    const {kind} found = {load};
+    bool is_nan = false;
+#pragma unroll
+    for (int i = 0; i < 8; i++) is_nan |= get(found.v[i]) != get(found.v[i]);
+    if (is_nan) is_open[{job}] = 1;
+  }}
+  __syncthreads();
+  for (int job = 0; job < {each}; job++) {{
+  if (!is_open[job]) continue;
+  const unsigned block = blockIdx.x * {each}u + job;"""

@@ -1,9 +1,10 @@
 """Attention by cuDNN; masks and lengths between a kernel that gets them ready and one that repairs the result.
 
 The library adds masks to scores, so that -inf hides a key only where its score is a number; and it writes nothing for
-queries of which it sees at once that there is no key for them. Both would differ from what the op means. So the result
-is filled with NaN first, and every row that holds one afterwards is computed again by the kernel of multiply-adds,
-which is a look at the result and no more where there is none.
+queries of which lengths say that there is no key for them. Both would differ from what the op means. So where there are
+lengths the result is filled with NaN first, and every row that holds one afterwards is computed again by an own kernel,
+which is a look at the result and no more where there is none. A row all of whose keys a mask hides is written, as
+nothing but its scores says so: zeros by cuDNN 9.19 (`tests/gpu/test_attention.py`), and NaN would be repaired.
 """
 
 import math
@@ -12,11 +13,11 @@ from dataclasses import dataclass
 
 from ...ir.plan import element_bytes
 from ...ir.types import DType
-from . import attention_fma
+from . import attention_fma, attention_tensor_cores
 from .attention import Attention
 from .codegen.types import stored
 from .indexing import index_type
-from .launch import Candidate, Kernel, KernelLaunch, Launch, LibraryCall, Place, Task
+from .launch import Argument, Candidate, Kernel, KernelLaunch, Launch, LibraryCall, Place, Task
 from .problems import AttentionProblem, Tensor
 from .regions import Source, aligned, scratch_behind
 
@@ -59,7 +60,9 @@ def lower_by_cudnn(attention: Attention, task: Task) -> Iterator[Candidate]:
     call = LibraryCall("cudnn", problem, arguments, attention.nbytes, attention.flops, workspace, room)
     launches: tuple[Launch, ...] = (call,)
     if is_open:
-        launches = (_preparation(attention, made), call, attention_fma.repair(attention, task.chip))
+        before = [_preparation(attention, made)] if made.scratch_bytes else []
+        own = attention_tensor_cores if attention_tensor_cores.fits(attention) else attention_fma
+        launches = (*before, call, own.repair(attention, task.chip))
     yield Candidate("cudnn", launches, made.scratch_bytes + room)
 
 
@@ -147,11 +150,12 @@ def _made_shape(attention: Attention, mask: Source) -> tuple[int, int, int, int]
 
 
 def _preparation(attention: Attention, made: _Prepared) -> KernelLaunch:
-    """One kernel that makes the mask or the lengths, and fills the result with NaN."""
+    """One kernel that makes the mask, or the lengths with a result that is filled with NaN."""
     o = attention.o
-    parts = [_filling(o)]
-    parameters, arguments = [f"{stored(o.dtype)}* o"], [o.argument]
-    nbytes = o.nbytes
+    parts: list[tuple[int, str]] = []
+    parameters: list[str] = []
+    arguments: list[Argument] = []
+    nbytes = 0
     if made.is_made:
         assert made.mask is not None
         assert attention.mask is not None
@@ -163,9 +167,10 @@ def _preparation(attention: Attention, made: _Prepared) -> KernelLaunch:
         parameters.append("const i64* lengths")
         arguments.append(attention.lengths.argument)
     if made.lengths is not None:
-        parts.append(_lengths_code(attention))
-        parameters.append("int* counts")
-        arguments.append(made.lengths)
+        parts += [_lengths_code(attention), _filling(o)]
+        parameters += ["int* counts", f"{stored(o.dtype)}* o"]
+        arguments += [made.lengths, o.argument]
+        nbytes += o.nbytes
     code, first = "", 0
     for blocks, text in parts:
         code += f"""

@@ -5,16 +5,14 @@ scores are summed, and columns of the result while values are.
 """
 
 from .attention import SCORE_DTYPES, Attention
-from .attention_code import block_code, length_code, parameters, score_code, tiles
-from .codegen.types import computed, stored
+from .attention_code import block_code, length_code, parameters, repair_code, repaired_tiles, score_code, tiles
+from .codegen.types import computed
 from .indexing import index_type
 from .launch import Chip, Kernel, KernelLaunch
 
 _ROWS, _KEYS, _WARPS = 16, 32, 4
 _PER_WARP = _ROWS // _WARPS
 MAX_SIZE = 256
-_BLOCKS_OF_REPAIR, _MOST_TILES = 4, 128
-"""Of the kernel that repairs: blocks for each multiprocessor, and tiles that a block goes through."""
 
 
 def fits(attention: Attention, chip: Chip) -> bool:
@@ -38,10 +36,8 @@ def launch(attention: Attention) -> KernelLaunch:
 
 def repair(attention: Attention, chip: Chip) -> KernelLaunch:
     """A launch that computes again the tiles of a result that hold NaN, and reads the others: few blocks for all."""
-    blocks = tiles(attention, _ROWS) * attention.kv_heads * attention.batch
-    each = min(-(-blocks // (_BLOCKS_OF_REPAIR * chip.multiprocessors)), _MOST_TILES)
-    text = _text(attention, each)
-    kernel = Kernel(text, (-(-blocks // each), 1, 1), (32 * _WARPS, 1, 1), shared_bytes=_shared_bytes(attention))
+    blocks, each = repaired_tiles(attention, _ROWS, chip)
+    kernel = Kernel(_text(attention, each), (blocks, 1, 1), (32 * _WARPS, 1, 1), _shared_bytes(attention))
     arguments = tuple(source.argument for source in attention.sources)
     return KernelLaunch(kernel, arguments, attention.o.nbytes, may_overlap=True)
 
@@ -63,7 +59,7 @@ extern "C" __global__ void __launch_bounds__({32 * _WARPS}) NAME({parameters(att
   {number}* const keys = queries + {_ROWS * depth};
   {number}* const values = keys + {_KEYS * (depth + 1)};
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  {_tiles_to_repair(attention, repaired) if repaired else "{"}
+  {repair_code(attention, _ROWS, repaired, 32 * _WARPS) if repaired else "{"}
   {block_code(attention, _ROWS, "block" if repaired else "blockIdx.x")}
   const int first = tile * {_ROWS};
   const {index} first_key = ({index})sample * {k[0]} + ({index})kv_head * {k[1]};
@@ -139,46 +135,3 @@ extern "C" __global__ void __launch_bounds__({32 * _WARPS}) NAME({parameters(att
   }}
 }}
 """
-
-
-def _tiles_to_repair(attention: Attention, each: int) -> str:
-    """Statements that look for NaN in the block's tiles, and the head of the loop over `block`, those that have any.
-
-    Lengths beyond the keys move causal masks, which the library does not know of: such samples are computed again.
-    """
-    rows, steps, width, o = attention.shared * attention.steps, attention.steps, attention.width, attention.o.strides
-    blocks = tiles(attention, _ROWS) * attention.kv_heads * attention.batch
-    job = f"e / {_ROWS * width // 8}"
-    beyond = (
-        f"if (lengths[sample * {attention.lengths.strides[0]}] > {attention.keys}) is_open[{job}] = 1;"
-        if attention.lengths is not None and attention.is_causal
-        else ""
-    )
-    is_whole = attention.o.starts_a_piece and o[3] == 1 and all(stride % 8 == 0 for stride in o[:3])
-    kind = f"pack<{stored(attention.o.dtype)}, 8>"
-    load = (
-        f"*(const {kind}*)(o + at)" if is_whole else f"{kind}{{{', '.join(f'o[at + {i * o[3]}]' for i in range(8))}}}"
-    )
-    return f"""
-  __shared__ int is_open[{each}];
-  for (int e = threadIdx.x; e < {each}; e += {32 * _WARPS}) is_open[e] = 0;
-  __syncthreads();
-#pragma unroll 4
-  for (int e = threadIdx.x; e < {each * _ROWS * width // 8}; e += {32 * _WARPS}) {{
-    const unsigned block = blockIdx.x * {each}u + {job};
-    {block_code(attention, _ROWS, "block")}
-    const int row = tile * {_ROWS} + e / {width // 8} % {_ROWS};
-    if (block >= {blocks}u || row >= {rows}) continue;
-    {beyond}
-    const i64 at = (i64)sample * {o[0]} + (i64)(kv_head * {attention.shared} + row / {steps}) * {o[1]} +
-                   (i64)(row % {steps}) * {o[2]} + e % {width // 8} * 8 * {o[3]};
-    const {kind} found = {load};
-    bool is_nan = false;
-#pragma unroll
-    for (int i = 0; i < 8; i++) is_nan |= get(found.v[i]) != get(found.v[i]);
-    if (is_nan) is_open[{job}] = 1;
-  }}
-  __syncthreads();
-  for (int job = 0; job < {each}; job++) {{
-  if (!is_open[job]) continue;
-  const unsigned block = blockIdx.x * {each}u + job;"""

@@ -9,11 +9,11 @@ eight columns of a key, and pairs of keys are put together in registers.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...ir.types import DType
 from .attention import Attention
-from .attention_code import block_code, length_code, parameters, score_code, tiles
+from .attention_code import block_code, length_code, parameters, repair_code, repaired_tiles, score_code, tiles
 from .launch import Chip, Kernel, KernelLaunch
 from .regions import Source
 
@@ -36,6 +36,9 @@ class Shape:
     @property
     def name(self) -> str:
         return f"{self.by_rows}x{self.by_keys}x{self.splits}"
+
+
+_REPAIRS = Shape(4, 1)
 
 
 def fits(attention: Attention) -> bool:
@@ -77,12 +80,22 @@ def shapes(attention: Attention, chip: Chip) -> Iterator[Shape]:
     yield Shape(2, 2)
 
 
+def repair(attention: Attention, chip: Chip) -> KernelLaunch:
+    """A launch that computes again the tiles of a result that hold NaN, and reads the others: few blocks for all."""
+    blocks, each = repaired_tiles(attention, 16 * _REPAIRS.by_rows, chip)
+    return replace(_launch(attention, _REPAIRS, blocks, each), nbytes=attention.o.nbytes, flops=0)
+
+
 def launch(attention: Attention, shape: Shape) -> KernelLaunch:
     """The launch of one shape."""
+    return _launch(attention, shape, tiles(attention, 16 * shape.by_rows) * attention.kv_heads * attention.batch)
+
+
+def _launch(attention: Attention, shape: Shape, blocks: int, repaired: int = 0) -> KernelLaunch:
     warps = shape.by_rows * shape.by_keys
     kernel = Kernel(
-        _text(attention, shape),
-        (tiles(attention, 16 * shape.by_rows) * attention.kv_heads * attention.batch, 1, shape.splits),
+        _text(attention, shape, repaired),
+        (blocks, 1, shape.splits),
         (32 * warps, 1, 1),
         shared_bytes=4 * (warps * 16 * (_columns(attention) + 4 + 2) + 16 * shape.by_rows * 2),
         cluster=(1, 1, shape.splits),
@@ -96,7 +109,8 @@ def _columns(attention: Attention) -> int:
     return -(-attention.width // 64) * 64
 
 
-def _text(attention: Attention, shape: Shape) -> str:
+def _text(attention: Attention, shape: Shape, repaired: int = 0) -> str:
+    """The kernel; with `repaired` it goes through so many tiles a block, and computes those that need it."""
     kind = _DTYPES[attention.q.dtype]
     rows, steps, shared = attention.shared * attention.steps, attention.steps, attention.shared
     q, k, v, o = (source.strides for source in (attention.q, attention.k, attention.v, attention.o))
@@ -152,7 +166,8 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({parameters(atte
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4;
   const int by_row = warp / {shape.by_keys}, by_key = warp % {shape.by_keys};
   const int split = blockIdx.z % {shape.splits};  // the compiler sees that one split is split 0
-  {block_code(attention, 16 * shape.by_rows)}
+  {repair_code(attention, 16 * shape.by_rows, repaired, 32 * warps) if repaired else "{"}
+  {block_code(attention, 16 * shape.by_rows, "block" if repaired else "blockIdx.x")}
   {length_code(attention, "sample")}
   {score_code(attention)}
   const int first = (tile * {shape.by_rows} + by_row) * 16;
@@ -274,6 +289,8 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({parameters(atte
   __syncthreads();
   {_merge_in_block(attention, shape, pitch) if is_split else ""}
   {_write(attention, shape, pitch, o)}
+  __syncthreads();
+  }}
 }}
 """
 

@@ -6,7 +6,7 @@ model) is copied first, and few channels are filled up with zeros to a whole 16-
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...ir.graph import Node, Value
@@ -127,7 +127,8 @@ def _by_cudnn(region: Region, window: Window) -> Iterator[Candidate]:
     assert w is not None
     if x.dtype not in _CUDNN_DTYPES or len(x.shape) > 5 or any(pad < 0 for pad in window.pads):
         return
-    value, steps = steps_of(region)
+    # the library compiles a transposed convolution with more in it at run time: 1.8 s for each plan
+    value, steps = (region.anchor.output, []) if window.is_transposed else steps_of(region)
     yield from _with_steps(region, window, value, steps)
     if steps:
         yield from _with_steps(region, window, region.anchor.output, [])
@@ -140,25 +141,16 @@ def _with_steps(
     if made is None:
         return
     name = "cudnn" if steps or region.is_alone else "cudnn-alone"
-    for suffix, arrange in _arrangements(region, window, made, steps):
-        arranged = arrange()
-        if arranged is not None:
-            launches, scratch_bytes = arranged
-            yield from completed(f"{name}{suffix}", region, made, launches, scratch_bytes)
+    arranged = [("", _channels_last_call(region, window, made, steps))]
+    if _lies_in_rows(region, made) and not steps and not window.is_transposed:
+        arranged.append(("-rows", _row_major_call(region, window, made)))
+    for suffix, each in arranged:
+        if each is not None:
+            yield from completed(name + suffix, region, made, *each)
 
 
 _Arranged = tuple[tuple[Launch, ...], int]
-
-
-def _arrangements(
-    region: Region, window: Window, made: Made, steps: list[tuple[PointwiseStep, Source | None]]
-) -> Iterator[tuple[str, Callable[[], _Arranged | None]]]:
-    """How the tensors of a call may lie, best guess first, by what the candidate's name ends in."""
-    yield "", lambda: _channels_last_call(region, window, made, steps)
-    if region.operand(2) is not None and not steps and (window.is_transposed or len(made.source.shape) == 5):
-        yield "-bare", lambda: _channels_last_call(region, window, made, steps, adds_bias=True)
-    if _lies_in_rows(region, made) and not steps:
-        yield "-rows", lambda: _row_major_call(region, window, made)
+"""Launches, and the scratch that they take behind what the result takes."""
 
 
 def _made(region: Region, value: Value) -> Made | None:
@@ -195,11 +187,9 @@ def _channels_last_call(
     window: Window,
     made: Made,
     steps: list[tuple[PointwiseStep, Source | None]],
-    *,
-    adds_bias: bool = False,
 ) -> _Arranged | None:
-    """The copies before, the convolution, and copies behind; None without room. `adds_bias`: a kernel adds the bias."""
-    x, w = region.operand(0), region.operand(1)
+    """The copies before, the convolution, and what the library leaves to kernels behind it; None without room."""
+    x, w, bias = region.operand(0), region.operand(1), region.operand(2)
     assert x is not None
     assert w is not None
     scratch = ImageScratch(region.task, made.scratch_bytes)
@@ -211,11 +201,9 @@ def _channels_last_call(
     y = target if is_channels_last(target) else scratch.like(target)
     if image is None or weight is None or y is None or any(step.role and not source for step, source in others):
         return None
-    call = _call(region, window, (image, weight, y), others, scratch, has_bias=not adds_bias)
+    call = _call(region, window, (image, weight, y), others, scratch)
     behind: list[Launch] = []
-    if adds_bias:
-        bias = region.operand(2)
-        assert bias is not None
+    if bias is not None and window.is_transposed:
         behind.append(with_bias(y, bias))
     if y is not target:
         behind += copied_between(y, target, region.task.chip)
@@ -227,12 +215,10 @@ def _call(
     window: Window,
     tensors: tuple[Source, Source, Source],
     steps: list[tuple[PointwiseStep, Source | None]],
-    scratch: "ImageScratch",
-    *,
-    has_bias: bool = True,
+    scratch: ImageScratch,
 ) -> LibraryCall:
     x, w, y = tensors
-    bias = region.operand(2) if has_bias else None
+    bias = region.operand(2) if not window.is_transposed else None
     wanted = WORKSPACE if x.dtype is not DType.F32 else EXACT_WORKSPACE
     workspace, room = scratch_behind(region.task, scratch.used, wanted)
     arguments = {"x": x, "w": w, "y": y} | {step.role: source for step, source in steps if source is not None}

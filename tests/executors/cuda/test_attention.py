@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from capgraph.executors.cuda import attention_tensor_cores
 from capgraph.executors.cuda.attention import attention_of, lower_attention
 from capgraph.executors.cuda.launch import Candidate, Chip, KernelLaunch, LibraryCall
 from capgraph.executors.cuda.lowering import is_within_limits
@@ -154,11 +155,18 @@ ENDS = np.array([70, 20])
 def test_masks_and_lengths_around_the_library_mean_what_the_node_means(options: dict[str, Any], tmp_path: Path) -> None:
     made = attended(2, 4, 66, 16, **{"keys": 70, **options})
     candidate = next(each for each in lower_attention(made.task) if each.name == "cudnn")
-    assert [type(launch) for launch in candidate.launches] == [KernelLaunch, LibraryCall, KernelLaunch]
+    assert [type(launch) for launch in candidate.launches][-2:] == [LibraryCall, KernelLaunch]
     with np.errstate(invalid="ignore"):
         (found,) = made.found(candidate, tmp_path)
     assert np.isfinite(made.expected[0]).all()
     assert np.allclose(found, made.expected[0], atol=3e-3)
+
+
+@pytest.fixture(autouse=True)
+def _repairs_by_multiply_adds(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Kernels of tensor cores cannot be emulated: what looks for rows to repair is the same code in both."""
+    if "tmp_path" in request.fixturenames:
+        monkeypatch.setattr(attention_tensor_cores, "fits", lambda _attention: False)
 
 
 def test_a_result_that_is_right_is_not_computed_again(tmp_path: Path) -> None:
