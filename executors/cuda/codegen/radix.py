@@ -13,6 +13,8 @@ from .kernels import Parameter
 from .ordered_rows import INDEX_BYTES, Entries, Rows
 
 DIGITS = 256
+HUGE_BYTES = 1 << 29
+"""Entries twice over that take more than this lie partly in the memory of the results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,10 @@ class _Passes:
         self.blocks = rows.row_count * self.parts
         self.scratch, self.used = scratch, 0
         entries = rows.row_count * rows.length
-        self.kept = [self._entries(entries) for _ in range(min(self.passes - 1, 2))]
+        self.kept = [self._entries(entries)] if self.passes > 1 else []
+        if self.passes > 2:
+            results = Entries(rows.values.place, rows.places.place)  # which the last pass alone writes, of the others
+            self.kept.append(results if self._is_huge() else self._entries(entries))
         self.counts = self._memory(4 * DIGITS * self.blocks)
         self.totals = self._memory(4 * DIGITS * rows.row_count)
 
@@ -195,6 +200,15 @@ class _Passes:
 
     def _entries(self, count: int) -> Entries:
         return Entries(self._memory(count * self.rows.key.nbytes), self._memory(count * INDEX_BYTES))
+
+    def _is_huge(self) -> bool:
+        """Whether scratch memory is saved: results have room for all keys and indices where they hold every element.
+
+        Not for others, as results may turn out to lie apart once memory is planned, and more scratch is not there then.
+        """
+        rows, size = self.rows, self.rows.x.size
+        is_large = 2 * size * (rows.key.nbytes + INDEX_BYTES) > HUGE_BYTES
+        return is_large and all(each.is_dense and each.size == size for each in (rows.values, rows.places))
 
     def made(self) -> tuple[tuple[KernelLaunch, ...], int]:
         launches: list[KernelLaunch] = []

@@ -27,6 +27,14 @@ def sorts(dtype: str, *shape: int, k: int = 0) -> Case:
 
 
 @pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")
+def test_entries_in_the_memory_of_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sorting, "LARGE_TILE", Tile(256, 1))
+    monkeypatch.setattr(radix, "HUGE_BYTES", 0)
+    cases = [sorts("f32", 2, 1300), sorts("i64", 1, 1300), sorts("f32", 3, 1300, k=1200)]
+    assert not emulated_problems(cases, tmp_path)
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")
 @pytest.mark.parametrize("how", HOWS, ids=NAMES)
 def test_rows_of_one_tile_and_of_several(how: ChipSort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sorting, "LARGE_TILE", Tile(256, 1))
@@ -72,8 +80,10 @@ def test_a_block_takes_no_more_shared_memory_than_there_is():
     assert radix.Tile(512, 8).shared_bytes(4) == 4096 * 8 + 4 * (17 * 256 + 32)
 
 
-def test_the_longest_rows_fit_into_scratch_memory():
-    case = prepared(made("s", lambda b, x: outputs_of(b, "sort", x, axis=0), np.zeros(1 << 26, np.float16)))
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.int64])
+def test_long_rows_fit_into_scratch_memory(dtype: type):
+    x = np.broadcast_to(np.zeros((), dtype), 1 << 26)
+    case = prepared(made("s", lambda b, x: outputs_of(b, "sort", x, axis=0), x))
     assert case is not None
     (way,) = generated(case.ways[-1])
     assert way.name == "chip"
