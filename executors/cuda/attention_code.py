@@ -9,6 +9,8 @@ from .launch import Chip
 
 _BLOCKS_OF_REPAIR, _MOST_TILES = 4, 128
 """Of a kernel that repairs: blocks for each multiprocessor, and the most tiles that a block goes through."""
+_IN_FLIGHT = 8
+"""Pieces of 16 bytes that a thread of it has asked for at a time."""
 
 
 def parameters(attention: Attention) -> str:
@@ -93,7 +95,7 @@ def repair_code(attention: Attention, high: int, each: int, threads: int) -> str
     """
     rows, steps, width, o = attention.shared * attention.steps, attention.steps, attention.width, attention.o.strides
     count = tiles(attention, high) * attention.kv_heads * attention.batch
-    job = f"e / {high * width // 8}"
+    job, pieces = f"e / {high * width // 8}", each * high * width // 8
     beyond = (
         f"if (lengths[sample * {attention.lengths.strides[0]}] > {attention.keys}) is_open[{job}] = 1;"
         if attention.lengths is not None and attention.is_causal
@@ -101,26 +103,36 @@ def repair_code(attention: Attention, high: int, each: int, threads: int) -> str
     )
     is_whole = attention.o.starts_a_piece and o[3] == 1 and all(stride % 8 == 0 for stride in o[:3])
     kind = f"pack<{stored(attention.o.dtype)}, 8>"
-    each_of = ", ".join(f"o[at + {i * o[3]}]" for i in range(8))
+    each_of = ", ".join(f"o[at + {j * o[3]}]" for j in range(8))
     load = f"*(const {kind}*)(o + at)" if is_whole else f"{kind}{{{each_of}}}"
     return f"""
   __shared__ int is_open[{each}];
   for (int e = threadIdx.x; e < {each}; e += {threads}) is_open[e] = 0;
   __syncthreads();
-#pragma unroll 4
-  for (int e = threadIdx.x; e < {each * high * width // 8}; e += {threads}) {{
-    const unsigned block = blockIdx.x * {each}u + {job};
-    {block_code(attention, high, "block")}
-    const int row = tile * {high} + e / {width // 8} % {high};
-    if (block >= {count}u || row >= {rows}) continue;
-    {beyond}
-    const i64 at = (i64)sample * {o[0]} + (i64)(kv_head * {attention.shared} + row / {steps}) * {o[1]} +
-                   (i64)(row % {steps}) * {o[2]} + e % {width // 8} * 8 * {o[3]};
-    const {kind} found = {load};
-    bool is_nan = false;
+  for (int first = threadIdx.x; first < {pieces}; first += {_IN_FLIGHT * threads}) {{
+    {kind} found[{_IN_FLIGHT}];
 #pragma unroll
-    for (int i = 0; i < 8; i++) is_nan |= get(found.v[i]) != get(found.v[i]);
-    if (is_nan) is_open[{job}] = 1;
+    for (int i = 0; i < {_IN_FLIGHT}; i++) {{  // all are asked for before the first is looked at
+      const int e = first + i * {threads};
+      const unsigned block = blockIdx.x * {each}u + {job};
+      {block_code(attention, high, "block")}
+      const int row = tile * {high} + e / {width // 8} % {high};
+      const i64 at = (i64)sample * {o[0]} + (i64)(kv_head * {attention.shared} + row / {steps}) * {o[1]} +
+                     (i64)(row % {steps}) * {o[2]} + e % {width // 8} * 8 * {o[3]};
+      found[i] = {kind}{{}};
+      if (e < {pieces} && block < {count}u && row < {rows}) {{
+        found[i] = {load};
+        {beyond}
+      }}
+    }}
+#pragma unroll
+    for (int i = 0; i < {_IN_FLIGHT}; i++) {{
+      const int e = first + i * {threads};
+      bool is_nan = false;
+#pragma unroll
+      for (int j = 0; j < 8; j++) is_nan |= get(found[i].v[j]) != get(found[i].v[j]);
+      if (is_nan) is_open[{job}] = 1;
+    }}
   }}
   __syncthreads();
   for (int job = 0; job < {each}; job++) {{
