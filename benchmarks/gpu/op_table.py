@@ -6,9 +6,9 @@
 
 Operands take turns, and so do results, in sets that together exceed the cache. Ours is a program of the op alone: its
 passes, its plan, and the ways that such a program takes (heavy steps measured, the first guess for others); `--ways`
-times the others too. What cannot be recorded is called from the host, and marked: `host` where ours has a step there,
-`eager` where PyTorch's cannot be captured. `--host` needs no GPU: it compares the ops' NumPy meanings with PyTorch on
-the CPU, for operands that are not large.
+times the others too. What cannot be recorded alone is called from the host, and marked: `host` where ours has a step
+there, `called` where it has none, `eager` where PyTorch's cannot be captured. `--host` needs no GPU: it compares the
+ops' NumPy meanings with PyTorch on the CPU, for operands that are not large.
 """
 
 import argparse
@@ -417,16 +417,16 @@ def measured(ours: Ours, shows_others: bool) -> Found:
         if shows_others:
             others = ", ".join(f"{name} {each:.2f}" for name, each in ours.others(inputs))
     else:
-        mine, results, ways = _called(ours, inputs_of(case, sets[0]))
-        why = difference(results, expected, case)
-        notes.append("host")
+        mine, results, has_host_steps = _called(ours, inputs_of(case, sets[0]))
+        ways, why = "", difference(results, expected, case)
+        notes.append("host" if has_host_steps else "called")
     if why:
         notes.append(f"WRONG {why}")
     return Found(case.name, case.op, round(mine, 3), round(took, 3), ways, "; ".join(notes), others)
 
 
-def _called(ours: Ours, inputs: Sequence[torch.Tensor]) -> tuple[float, list[torch.Tensor], str]:
-    """Calls of a program that has steps on the host."""
+def _called(ours: Ours, inputs: Sequence[torch.Tensor]) -> tuple[float, list[torch.Tensor], bool]:
+    """Microseconds of calls from the host, results, and whether any step ran there."""
     import capgraph
 
     program = capgraph.optimize(ours.graph, executor="graph", device="cuda", capture={"progress": None})
@@ -440,7 +440,9 @@ def _called(ours: Ours, inputs: Sequence[torch.Tensor]) -> tuple[float, list[tor
         program.run(named)
         torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
-    return statistics.median(times) * 1e6, [torch.as_tensor(each).cuda() for each in results], ""
+    covered = program.coverage()
+    has_host_steps = covered is None or covered.fallbacks > 0
+    return statistics.median(times) * 1e6, [torch.as_tensor(each).cuda() for each in results], has_host_steps
 
 
 def _sets(case: Case) -> list[list[torch.Tensor]]:
