@@ -88,7 +88,7 @@ class Part:
 # ---- sizes that are tried
 
 
-def trials(certificate: Certificate, values: Sequence[Value], padded: int, style: int = 0) -> Iterator[Trial]:
+def trials(certificate: Certificate, values: Sequence[Value], padded: int) -> Iterator[Trial]:
     """Real sizes from the least on, with two poisons; other dims small, and once as small as they may be."""
     symbol, least = certificate.symbol, certificate.least
     of_calls = sizes_of_calls(certificate)
@@ -100,9 +100,15 @@ def trials(certificate: Certificate, values: Sequence[Value], padded: int, style
     if smallest != sizes:
         pairs += [(smallest, real) for real in (least, padded - 1)]
     calls = [({**others, symbol: real}, {**others, symbol: padded}) for others, real in pairs]
-    for index, call in enumerate(each for each in calls if _is_call(certificate.graph, each[0])):
+    has_integers = any(map(_is_integer, values))
+    for call in (each for each in calls if _is_call(certificate.graph, each[0])):
         for poison in (0, 1):
-            yield Trial(*call, poison, (style + index + poison) % 2, certificate.fills)
+            for style in (0, 1, 3) if has_integers else (poison,):
+                yield Trial(*call, poison, style, certificate.fills)
+
+
+def _is_integer(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.dtype.is_integer
 
 
 def _is_call(graph: Graph, sizes: Mapping[str, int]) -> bool:
@@ -228,7 +234,8 @@ class _Attempt:
         named: dict[str, Pair] = {}
         for seed, value in enumerate(sorted(self._facts, key=lambda each: names_values(self._facts[each]))):
             dtype, dims = value.tensor.dtype.numpy, _mapped(value, self._mapping)
-            made[value] = drawn(dims, dtype, self._facts[value], trial, named, 7 * seed + trial.style)
+            number = 7 * seed + 101 * sum(trial.real.values()) + trial.style
+            made[value] = drawn(dims, dtype, self._facts[value], trial, named, number)
             named[value.name] = made[value]
         return made
 

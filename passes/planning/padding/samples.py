@@ -16,12 +16,6 @@ from .facts import Fact, Fill, Number, Same, Tail
 
 Shape = Sequence[int]
 Places = Sequence[Array]
-_POISON: Mapping[str, tuple[Any, Any]] = {
-    "f": (np.nan, np.inf),
-    "c": (np.nan, np.inf),
-    "b": (True, False),
-    "O": ("poison", "other"),
-}
 _TOLERANCE = {1: 0.25, 2: 0.05, 4: 1e-4}
 """By bytes: what sums in another order may differ by."""
 _GREATEST_DRAWN = 1 << 16
@@ -39,8 +33,8 @@ class NoCall(Exception):  # not an error either: there is nothing to try
 class Trial:
     """Sizes of one exact and one padded call, which poison stands in unknown places, and the style of what is drawn.
 
-    Style 0 has numbers of both signs, style 1 no negative ones, style 2 zeros for integers. `fills` are the inputs
-    whose padding holds a number.
+    Style 0 has numbers of both signs and no zeros among integers, style 1 no negative ones, style 2 zeros for integers,
+    style 3 larger integers. `fills` are the inputs whose padding holds a number.
     """
 
     real: Mapping[str, int]
@@ -136,7 +130,7 @@ def drawn(
     )
     where = [np.arange(narrow[axis]) if axis in free else each for axis, each in enumerate(where)]
     real = _elements(np.random.default_rng(seed), narrow, dtype, fact, trial)
-    made = np.full(narrow_padded, _poison(dtype, fact, trial), dtype)
+    made = _poison(np.random.default_rng(seed + 1), narrow_padded, dtype, fact, trial)
     made[np.ix_(*where)] = real
     for axis, tail in enumerate(fact.tails):
         if tail is not None and tail.fill is not None:
@@ -185,23 +179,39 @@ def _elements(random: np.random.Generator, shape: Shape, dtype: np.dtype[Any], f
         return made.astype(dtype)
     if trial.style == 2:
         return np.zeros(shape, dtype) if dtype.kind in "iu" else random.integers(1, 4, shape).astype(dtype)
-    lowest = 0 if fact.natural or trial.style or dtype.kind == "u" else -1
-    if dtype.kind in "iu":
-        return random.integers(lowest, 1, shape, endpoint=True).astype(dtype)
+    lowest = 0 if fact.natural or trial.style == 1 or dtype.kind == "u" else -1
+    if dtype.kind == "u" or (dtype.kind == "i" and trial.style == 3):  # no index is unsigned
+        least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+        return random.integers(max(lowest, least), min(50, most), shape, endpoint=True).astype(dtype)
+    if dtype.kind == "i":
+        made = random.choice([lowest, 1], tuple(shape))
+        made.reshape(-1)[-1:] = lowest or 1  # an index from the end, where there are any
+        return np.asarray(made, dtype)
     signed = random.integers(0, 4, shape) * random.choice([lowest or 1, 1], tuple(shape))
     return np.asarray(signed, dtype)
 
 
-def _poison(dtype: np.dtype[Any], fact: Fact, trial: Trial) -> Any:
+def _poison(random: np.random.Generator, shape: Shape, dtype: np.dtype[Any], fact: Fact, trial: Trial) -> Array:
+    """What stands where no fact says anything: one extreme everywhere, or different numbers."""
     if fact.source in trial.fills:
-        return trial.fills[fact.source]
+        return np.full(shape, trial.fills[fact.source]).astype(dtype)
+    if dtype.kind == "O":
+        return np.full(shape, ("poison", "other")[trial.poison], dtype=object)
+    if dtype.kind == "b":
+        return random.integers(0, 2, shape).astype(dtype) if trial.poison else np.ones(shape, dtype)
     if dtype.kind not in "iu":
-        return _POISON.get(dtype.kind, _POISON["f"])[trial.poison]
+        return (
+            random.choice([-6.0, 5.0, 0.5], tuple(shape)).astype(dtype)
+            if trial.poison
+            else np.full(shape, np.nan, dtype)
+        )
     limits = np.iinfo(dtype)
-    if not fact.natural:
-        return (limits.max, limits.min)[trial.poison]
-    most = limits.max if fact.most is None else max(0, min(evaluate(fact.most, trial.padded), int(limits.max)))
-    return (most, 0)[trial.poison]
+    greatest, least = int(limits.max), 0 if fact.natural else int(limits.min)
+    if fact.natural and fact.most is not None:
+        greatest = max(0, min(evaluate(fact.most, trial.padded), greatest))
+    if trial.poison:
+        return random.integers(least, greatest, shape, dtype=dtype, endpoint=True)
+    return np.full(shape, greatest, dtype)
 
 
 def _content(fill: Fill, made: Array, others: Mapping[str, Pair]) -> Array | None:
@@ -237,9 +247,9 @@ def _refuted_tail(tail: Tail, axis: int, padded: Array, where: Places, others: M
         first = padded[tuple(slice(0, 1) if other == axis else slice(None) for other in range(padded.ndim))]
         if padded.size and not is_same(np.broadcast_to(first, padded.shape), padded):
             return f"elements along axis {axis} are not equal"
-    behind = _behind(axis, where, padded.shape)
-    if tail.fill is None or not padded[behind].size:
+    if tail.fill is None:
         return ""
+    behind = _behind(axis, where, padded.shape)
     content = _content(tail.fill, padded, others)
     if content is None or not is_same(np.broadcast_to(content, padded.shape)[behind], padded[behind]):
         return f"behind the real elements of axis {axis} stands not {tail.fill}"
@@ -249,9 +259,14 @@ def _refuted_tail(tail: Tail, axis: int, padded: Array, where: Places, others: M
 def _refuted_elements(fact: Fact, result: Pair, trial: Trial, others: Mapping[str, Pair]) -> str:
     exact, padded = result
     for side, array in enumerate(result):
-        known = _known(fact, array.shape, array.dtype, trial)
-        if known is not None and not is_same(known, array):
-            return "its elements are not what they are said to be"
+        for claim in (
+            Fact(fact.tails, number=fact.number),
+            replace(fact, number=None),
+            Fact(fact.tails, counts=fact.counts),
+        ):
+            known = _known(claim, array.shape, array.dtype, trial)
+            if known is not None and not is_same(known, array):
+                return "its elements are not what they are said to be"
         sizes = (trial.real, trial.padded)[side]
         if array.dtype.kind in "iuf" and array.size and fact.natural and array.min() < 0:
             return "an element is negative"

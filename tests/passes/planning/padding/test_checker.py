@@ -1,0 +1,194 @@
+"""False facts, planted in what each rule gives: the checker refuses every one, so that a wrong rule does no harm."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from capgraph.ir.analysis import input_symbols, op_counts
+from capgraph.ir.dims import symbol
+from capgraph.ir.errors import CapgraphError
+from capgraph.ir.graph import Graph, Node
+from capgraph.ir.op import Trait
+from capgraph.ir.ops import OPS
+from capgraph.ir.parser import parse
+from capgraph.ir.types import type_symbols
+from capgraph.passes.planning.padding import walk
+from capgraph.passes.planning.padding.attempts import Certificate
+from capgraph.passes.planning.padding.checker import refuted
+from capgraph.passes.planning.padding.facts import Case, Fact, Rule, Same, Tail, prefix_tails
+from capgraph.passes.planning.padding.rules import RULES
+from capgraph.passes.planning.padding.walk import Walk, walked
+
+from tests.passes.planning.padding.poison import leaks
+from tests.strategies.draw import Subject
+from tests.strategies.graphs import random_graph, random_inputs
+
+LARGEST = 8
+SEEDS = 60
+SITES = 1
+"""In how many graphs each op is planted."""
+
+UNSEEN = {
+    **dict.fromkeys(("constant", "size", "dims", "shape", "dim"), "it lets no dim through"),
+    **dict.fromkeys(("non_zero", "compress", "unique", "non_max_suppression"), "its size hangs on what is drawn"),
+    **dict.fromkeys(("affine_grid", "col2im", "stft"), "its rule is that of space_to_depth"),
+    **dict.fromkeys(("conv_transpose", "qlinear_conv"), "its rule is that of conv"),
+    "dft": "its rule is that of sort",
+    "dynamic_quantize_linear": "it needs masks along every axis",
+}
+"""Ops of which no graph with a padded result is drawn, and why that leaves no rule out."""
+
+FOUND = {"gather": 6, "gather_elements": 6, "gather_nd": 6, "scatter_nd": 6, "scatter_elements": 8} | {
+    "gemm": 9,
+    "reduce_mean": 1,
+    "reduce_prod": 3,
+    "unique": 7,
+    "argmin": 3,
+}
+"""Graphs in which the checker once missed what a careless rule claimed."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node that the padded dim reaches, in a graph of which all facts hold."""
+
+    graph: Graph
+    node: Node
+    symbol: str
+    walk: Walk
+
+    def certificate(self, facts: Mapping[Any, Fact] | None = None) -> Certificate:
+        known = self.walk.facts if facts is None else facts
+        return Certificate(
+            self.graph, self.symbol, known, self.walk.fills, self.walk.together, largest=LARGEST, least=1
+        )
+
+
+WINDOW = "{kernel = [2], strides = [2], pads = [0, 0], dilations = [1]}"
+SLIDING = "{strides = [1], pads = [1, 1], dilations = [1]}"
+TEXTS = (
+    f"graph @main(%x: f32[S, 2, 5], %w: f32[3, 2, 3]) {{ %a: f32[S, 3, 5] = conv(%x, %w, _) {SLIDING} return %a }}",
+    f"graph @main(%x: u8[S, 2, 5], %w: u8[3, 2, 3]) {{ "
+    f"%a: i32[S, 3, 5] = conv_integer(%x, %w, _, _) {SLIDING} return %a }}",
+    f"graph @main(%x: f32[S, 2, 4]) {{ %a: f32[S, 2, 2] = average_pool(%x) {WINDOW} return %a }}",
+    f"graph @main(%x: f32[S, 2, 4]) {{ %a: f32[S, 2, 2] = lp_pool(%x) {WINDOW} return %a }}",
+    f"graph @main(%x: f32[S, 2, 4]) {{ "
+    f"%a: f32[S, 2, 2], %i: i64[S, 2, 2] = max_pool_with_indices(%x) {WINDOW} return %a, %i }}",
+    'graph @main(%x: f32[S, 4], %w: f32[4, 3]) { %a: f32[S, 3] = einsum(%x, %w) {equation = "ij,jk->ik"} return %a }',
+    "graph @main(%x: f32[S, 3, 3]) { %a: f32[S] = det(%x) return %a }",
+    "graph @main(%x: f32[5, S, 4], %w: f32[1, 2, 4], %r: f32[1, 2, 2]) { "
+    "%y: f32[5, 1, S, 2], %h: f32[1, S, 2] = rnn(%x, %w, %r, _, _, _) return %y, %h }",
+    "graph @main(%x: f32[5, S, 4], %w: f32[1, 6, 4], %r: f32[1, 6, 2]) { "
+    "%y: f32[5, 1, S, 2], %h: f32[1, S, 2] = gru(%x, %w, %r, _, _, _) return %y, %h }",
+    "graph @main(%x: f32[5, S, 4], %w: f32[1, 8, 4], %r: f32[1, 8, 2]) { %y: f32[5, 1, S, 2], %h: f32[1, S, 2], "
+    "%c: f32[1, S, 2] = lstm(%x, %w, %r, _, _, _, _, _) return %y, %h, %c }",
+    "graph @main(%q: f32[S + 3, 2, 4], %k: f32[3, 5, 1, 4], %v: f32[3, 5, 1, 2], %c: i64[3], %l: i64[3]) { "
+    "%a: f32[S + 3, 2, 2] = varlen_attention(%q, %k, %v, %c, %l) {longest = 4, causal = true} return %a }",
+)
+
+
+@cache
+def _graphs_of_rule_tests() -> tuple[Graph, ...]:
+    """The graphs that stand in the tests of the rules, where they are plain text."""
+    found = [parse(text) for text in TEXTS]
+    for path in sorted((Path(__file__).parent / "rules").glob("test_*.py")):
+        for text in re.findall(r'"""\s*(graph @main.*?)"""', path.read_text(encoding="utf-8"), re.DOTALL):
+            try:
+                found.append(parse(text.replace("{{", "{").replace("}}", "}")))
+            except CapgraphError:
+                continue  # a template
+    return tuple(found)
+
+
+@cache
+def sites(op: str) -> tuple[Site, ...]:
+    """Random graphs with a node of this op that the dim reaches and whose rule accepts it."""
+    found: list[Site] = []
+    drawn = (random_graph(seed, ops=[op], max_nodes=1, subject=Subject(op)) for seed in range(SEEDS))
+    for graph in chain((each for each in _graphs_of_rule_tests() if op in op_counts(each)), drawn):
+        for name in input_symbols(graph):
+            outcome = walked(graph, name, LARGEST, 1)
+            nodes = [node for node in graph.nodes if node.op.name == op and _is_reached(node, outcome.walk)]
+            if outcome.failure is None and nodes:
+                found.append(Site(graph, nodes[-1], name, outcome.walk))
+        if len(found) >= SITES:
+            break
+    return tuple(found[:SITES])
+
+
+def _is_reached(node: Node, made: Walk) -> bool:
+    results = [value for value in node.outputs if value in made.facts and value.has_uses]
+    known = {*input_symbols(made.graph)}
+    full = [value for value in results if 0 not in value.shape and type_symbols(value.type) <= known]
+    return any(made.facts[value].is_padded for value in full)
+
+
+def false_facts(fact: Fact, dtype: np.dtype[Any], site: Site) -> Iterator[tuple[str, Fact]]:
+    """What a wrong rule may claim of the same value, each untrue whatever the value holds."""
+    for axis, tail in enumerate(fact.tails):
+        if tail is None:
+            continue
+        others: list[tuple[str, Tail | None]] = [
+            ("no padding", None),
+            ("one more real element", replace(tail, extent=tail.extent + 1, is_free=False)),
+            ("another structure", replace(tail, outer=tail.outer * 2, is_free=False)),
+            ("a state behind them", tail.filled(Same("nothing"))),
+        ]
+        if dtype.kind != "b":
+            others.append(("another fill", replace(tail, fill=77)))
+        elif tail.fill is not None:  # what a truth value happens to be is half of all there is
+            others.append(("another fill", replace(tail, fill=not tail.fill)))
+        for what, other in others:
+            tails = tuple(other if i == axis else each for i, each in enumerate(fact.tails))
+            yield f"{what} along axis {axis}", replace(fact, tails=tails)
+    if dtype.kind not in "bO":
+        yield "one number", replace(fact, number=77)
+        yield "the real size", replace(fact, real_extent=symbol(site.symbol) + 77)
+    if dtype.kind in "iu":
+        yield "a bound", replace(fact, most=-5)
+    yield "an input's elements", replace(fact, source="nothing")
+
+
+RULED = sorted({*RULES, *(name for name, op in OPS.items() if op.has(Trait.ELEMENTWISE))} & OPS.keys())
+
+
+@pytest.mark.parametrize("op", RULED)
+def test_false_facts_are_refused(op: str) -> None:
+    planted = 0
+    for site in sites(op):
+        assert refuted(site.certificate()) == ""
+        for value in site.node.outputs:
+            if not value.has_uses or 0 in value.shape or not type_symbols(value.type) <= {*input_symbols(site.graph)}:
+                continue
+            fact = site.walk.facts[value]
+            for what, false in false_facts(fact, value.tensor.dtype.numpy, site):
+                problem = refuted(site.certificate({**site.walk.facts, value: false}))
+                assert problem, f"{what}, claimed of %{value.name}, at {site.node!r}"
+                planted += 1
+    assert planted or op in UNSEEN, f"no graph reaches the rule of {op}"
+
+
+def careless(rule: Rule) -> Rule:
+    """A rule that finds nothing unsafe: real elements come first along every axis, whatever the op does."""
+
+    def judge(case: Case) -> list[Fact]:
+        results = case.node.outputs
+        return [Fact(prefix_tails([*case.result_shape(i)], case.symbol)) for i in range(len(results))]
+
+    return judge
+
+
+@pytest.mark.parametrize("op", RULED)
+def test_a_rule_that_finds_everything_safe_does_no_harm(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever such a rule claims is refused, or is so: no garbage gets through."""
+    monkeypatch.setattr(walk, "RULES", {**RULES, op: careless(RULES.get(op, walk.elementwise))})
+    for seed in {0, 1, FOUND.get(op, 2)}:
+        graph = random_graph(seed, ops=[op], max_nodes=1, subject=Subject(op))
+        sizes, arrays = random_inputs(graph, seed)
+        assert leaks(graph, sizes, arrays, seed) == "", f"graph {seed}"
