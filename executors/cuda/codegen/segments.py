@@ -236,7 +236,7 @@ def _in_order(ctype: str) -> list[str]:
 
 def _loop(lanes: int) -> str:
     first = "begin" if lanes == 1 else "begin + (int)threadIdx.x"
-    return f"for (int j = {first}; j < end; j += {lanes})"
+    return f'_Pragma("unroll 4") for (int j = {first}; j < end; j += {lanes})'
 
 
 def _is_first(lanes: int) -> str:
