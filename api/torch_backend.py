@@ -48,7 +48,7 @@ def backend(module: Any, examples: Sequence[Any], *, options: Mapping[str, Any] 
             known = fixed if len(arguments) == len(examples) else {}
             return _boxed(CompiledFunction(forward, known, choices))
 
-    with composites_kept():
+    with composites_kept(module):
         compiler = aot_autograd(
             fw_compiler=compile_forward, decompositions=aot_decompositions(), keep_inference_input_mutations=True
         )

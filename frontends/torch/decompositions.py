@@ -86,13 +86,28 @@ def aot_decompositions() -> dict[Any, Any]:
 
 
 @contextmanager
-def composites_kept() -> Iterator[None]:
-    """While active, tracing below autograd keeps the composite operators of `KEPT` as they are."""
+def composites_kept(module: Any = None) -> Iterator[None]:
+    """While active, tracing below autograd keeps the composite operators of `KEPT` as they are.
+
+    Not so where `module` transforms functions (`torch.func`): what is kept has no derivative and no batch there, so
+    that gradients would be zeros. Of such a module everything is taken apart, attention too: PyTorch's decomposition
+    of its fused kernel gives no logarithms of sums, which its derivative reads.
+    """
     from torch.export import exported_program
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     override = getattr(exported_program, "_override_composite_implicit_decomp", None)
-    with states_of_lstms(), override(_split_table()[0]) if override is not None else nullcontext():
+    kept = override(_split_table()[0]) if override is not None else nullcontext()
+    with states_of_lstms(), sdpa_kernel(SDPBackend.MATH) if _transforms_functions(module) else kept:
         yield
+
+
+def _transforms_functions(module: Any) -> bool:
+    """Whether a graph of Dynamo enters a level of functorch: grad, vmap, jvp, functionalize."""
+    parts = module.modules() if isinstance(module, torch.nn.Module) else ()
+    graphs = [each.graph for each in parts if isinstance(each, torch.fx.GraphModule)]
+    names = (getattr(node.target, "__name__", "") for graph in graphs for node in graph.nodes)
+    return any(name.endswith("_increment_nesting") for name in names)
 
 
 @contextmanager
