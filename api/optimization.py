@@ -14,7 +14,7 @@ from .passes.pipeline import CHECKS, Pipeline
 from .program import Program
 from .recording import graph_executor, ort_executor_on_gpu
 from .selection import HostOptions, check_names, check_threads, choose_executor, is_cuda, passed_over
-from .sources import Examples, LoadedModel, Model, load_model
+from .sources import Examples, LoadedModel, Model, device_of, load_model
 
 _MODES = ("none", "full", "piecewise", "full_and_piecewise")
 _HIGHEST_LEVEL = 3
@@ -46,6 +46,9 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     the `dynamic_shapes` of torch.export, in which a name may stand for a dim: `{"x": {0: "batch"}}`. The program of one
     is a `TorchProgram`, which is called as the module is.
 
+    `device` "auto" is the GPU that a module's weights or example inputs lie on, else the host. On such a GPU
+    `executor` "auto" is "graph", which records each size that comes where `dynamic` gives no range, as torch.compile.
+
     `executor` "auto" is "ort", ONNX Runtime on the CPU, where that is installed, else "eager", NumPy on the host; both
     capture nothing. With `device="cuda"`, "ort" records and takes the options of "graph": each piece of the model that
     ONNX Runtime's graph mode takes is one of its graphs, and what it does not take runs between them.
@@ -73,6 +76,13 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     `UnsupportedError` for a value that is unknown or that the executor does not support (only "graph" records), and for
     a model that cannot be checked numerically.
     """
+    examples = Examples(args, kwargs, dynamic_shapes)
+    if device == "auto":
+        device = device_of(model, examples)
+        if executor == "auto" and is_cuda(device):
+            executor = "graph"
+            is_bounded = any(given is not None for given in (capture, dynamic, buckets))
+            capture = capture if is_bounded else {"beyond": "exact"}
     choices = Choices(
         executor=executor,
         device=device,
@@ -87,7 +97,6 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
         threads=threads,
     )
     choices.check()
-    examples = Examples(args, kwargs, dynamic_shapes)
     return choices.program(load_model(model, freeze_initializers=freeze_initializers, examples=examples))
 
 

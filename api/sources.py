@@ -81,6 +81,15 @@ def load_model(
     )
 
 
+def device_of(model: Model, examples: Examples) -> str:
+    """The GPU that a PyTorch module's weights or examples lie on, "auto" for anything else."""
+    if not _comes_from(model, "torch"):
+        return "auto"
+    from .frontends.torch.exported import gpu_of
+
+    return gpu_of(model, examples.args, examples.kwargs) or "auto"
+
+
 def _name_of(model: Any) -> str:
     return str(getattr(model, "__qualname__", type(model).__qualname__))
 

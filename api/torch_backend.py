@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .frontends.torch.aot import AotModel, from_aot
 from .frontends.torch.decompositions import aot_decompositions, composites_kept
+from .frontends.torch.model import gpu_of_trace
 from .ir.dims import evaluate, symbols
 from .ir.errors import UnsupportedError
 from .ir.types import TensorType
@@ -295,10 +296,8 @@ def _size(argument: Any, axis: int | None) -> int:
 
 
 def _device_of(forward: Any) -> str:
-    """Where the tensors of a captured graph lie: its GPU if one of them does."""
-    values = (node.meta.get("val") for node in forward.graph.nodes if node.op == "placeholder")
-    devices = [value.device for value in values if isinstance(value, torch.Tensor)]
-    return next((str(device) for device in devices if device.type == "cuda"), "host")
+    """Where a captured graph runs: the GPU of its tensors if one of them lies there."""
+    return gpu_of_trace(forward.graph) or "host"
 
 
 def _input(argument: Any) -> Any:

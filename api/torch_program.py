@@ -144,7 +144,10 @@ class TorchProgram(Program):
             return results
         for name in self._written_inputs:
             _write_back(inputs[name], results.pop(self._model.state_outputs[name]))
-        return {name: as_tensor(value) for name, value in results.items()}
+        tensors = {name: as_tensor(value) for name, value in results.items()}
+        for name in self._model.on_host & tensors.keys():
+            tensors[name] = tensors[name].cpu()
+        return tensors
 
     def _array(self, name: str, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -168,6 +171,8 @@ class TorchProgram(Program):
                         f"capgraph is for inference, but input {name!r} needs gradients",
                         remedy=f"call the program under torch.no_grad(), or with {name_for_code(name)}.detach()",
                     )
+        if self._on_gpu and self._model.on_gpu:
+            self._check_devices(tensors)
         for name, tensor in tensors.items():
             wanted = self._dtypes.get(name, tensor.dtype)
             if tensor.dtype is not wanted:
@@ -175,6 +180,15 @@ class TorchProgram(Program):
                     f"input {name!r} is a tensor of {tensor.dtype}, but the module was exported with {wanted}",
                     remedy=f"cast it: {name_for_code(name)}.to({wanted})",
                 )
+
+    def _check_devices(self, tensors: Mapping[str, Any]) -> None:
+        """As PyTorch: beside tensors on the GPU only scalars may lie in main memory, and what was traced there."""
+        strays = [name for name in self._model.on_gpu & tensors.keys() if tensors[name].is_cpu and tensors[name].dim()]
+        if strays and any(tensor.is_cuda for tensor in tensors.values()):
+            raise InputError(
+                f"input {strays[0]!r} lies on the CPU, beside others on a GPU",
+                remedy=f"move it there: {name_for_code(strays[0])}.to({self.target.device!r})",
+            )
 
 
 def as_parts(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Arrays on the device, as programs see them, and what is asked of the frameworks whose arrays they are."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -129,6 +130,18 @@ class Framework(Protocol):
 
     def from_host(self, given: Array) -> Any:
         """A NumPy array as one of this kind, on the device."""
+        ...
+
+    def has_dtype(self, dtype: np.dtype[Any]) -> bool:
+        """Whether it has arrays of this dtype."""
+        ...
+
+    def wraps(self, native: Any) -> bool:
+        """Whether an array is one of this kind."""
+        ...
+
+    def on_stream(self, stream: int) -> AbstractContextManager[object]:
+        """While entered, the framework works on that stream of the device."""
         ...
 
     def stream(self) -> int:

@@ -206,10 +206,17 @@ class CudaPlan:
         value = self.plan.graph.outputs[index]
         view = self.plan.views.get(value)
         if view is None:
-            return _cut_array(self._host.values[value], shape)
+            return _cut_array(self._held(value), shape)
         cut = _cut(view, shape)
         framework = self.device.framework
         return self.downloaded(cut) if framework is None else self._copied(cut)
+
+    def _held(self, value: Value) -> Any:
+        """A value without a place in the plan: the host's, or an array of the caller's framework."""
+        held, framework = self._host.values[value], self.device.framework
+        if isinstance(held, DeviceArray) and (framework is None or not framework.wraps(held.native)):
+            return np.asarray(held)
+        return held
 
     def _copied(self, view: View) -> DeviceArray:
         device = self.device

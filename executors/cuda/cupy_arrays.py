@@ -1,6 +1,7 @@
 """Arrays of CuPy on a CUDA device, and what it reads by DLPack or `__cuda_array_interface__`, without a copy."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,19 @@ class CupyArrays:
     def from_host(self, given: Array) -> Any:
         """See `Framework.from_host`."""
         return self._cupy.asarray(given)
+
+    def has_dtype(self, dtype: np.dtype[Any]) -> bool:
+        """See `Framework.has_dtype`."""
+        return dtype.isbuiltin == 1 and not dtype.hasobject
+
+    def wraps(self, native: Any) -> bool:
+        """See `Framework.wraps`."""
+        return isinstance(native, self._cupy.ndarray)
+
+    def on_stream(self, stream: int) -> AbstractContextManager[object]:
+        """See `Framework.on_stream`."""
+        entered: AbstractContextManager[object] = self._cupy.cuda.ExternalStream(stream, self._index)
+        return entered
 
     def stream(self) -> int:
         """See `Framework.stream`."""

@@ -12,6 +12,8 @@ import numpy as np
 
 from ...ir.constant import Array, Constant
 from ...ir.errors import UnsupportedError
+from ...ir.foreign import tensor_meaning_of
+from ...ir.graph import Node
 from ...ir.plan import Plan, Step, contiguous_strides
 from ..replay.recorder import Arena
 from ..step_names import step_name
@@ -26,6 +28,7 @@ from .libraries import Library
 from .lowering import Backend, Ways
 from .memory import Arenas, Constants, DeviceArena, Staging
 from .selection import Selector
+from .tensor_steps import has_arrays_for
 
 FIRST_FRAMING = 16
 
@@ -40,8 +43,10 @@ class Fallbacks:
     kernels: Counter[str] = field(default_factory=Counter[str])
     libraries: Counter[str] = field(default_factory=Counter[str])
     host_steps: dict[str, str] = field(default_factory=dict[str, str])
+    framework_steps: dict[str, str] = field(default_factory=dict[str, str])
+    """Steps that a framework does on its own arrays on the device, between recordings, and which."""
     host_counts: Counter[str] = field(default_factory=Counter[str])
-    """How many steps of the same name a plan has at most."""
+    """How many steps of the same name, of either kind, a plan has at most."""
     missed: Counter[str] = field(default_factory=Counter[str])
     """Why steps are not done in a better way that there is for their op, and how many."""
 
@@ -147,6 +152,14 @@ class CudaDevice:
             found = self._frameworks[name] = open_framework(name, self.driver.index, self.downloaded)
             self.failures = (*self.failures, *found.failures)
         return found
+
+    def framework_of(self, node: Node) -> Framework | None:
+        """The framework that runs a foreign node on arrays of this device; None where none does."""
+        meaning = tensor_meaning_of(node)
+        if meaning is None:
+            return None
+        found = self.framework_named(meaning.framework)
+        return found if has_arrays_for(found, node) else None
 
     def downloaded(self, array: DeviceArray) -> Array:
         """An array on the device as one of NumPy's own."""
@@ -274,7 +287,11 @@ class CudaDevice:
             for launch in () if candidate is None else candidate.launches:
                 if isinstance(launch, HostCall):
                     name = step_name(each.step.node)
-                    self.fallbacks.host_steps[name] = launch.reason
+                    framework = tensor_meaning_of(each.step.node)
+                    if framework is not None and self.framework_of(each.step.node) is not None:
+                        self.fallbacks.framework_steps[name] = framework.framework
+                    else:
+                        self.fallbacks.host_steps[name] = launch.reason
                     counts[name] += 1
         self.fallbacks.host_counts |= counts
 
@@ -301,6 +318,9 @@ class CudaDevice:
         for name, reason in self.fallbacks.host_steps.items():
             count = self.fallbacks.host_counts[name]
             yield f"runs on the host: {name}{f', {count} steps' if count > 1 else ''}: {reason}"
+        for name, framework in self.fallbacks.framework_steps.items():
+            count = self.fallbacks.host_counts[name]
+            yield f"runs in {framework}, between recordings: {name}{f', {count} steps' if count > 1 else ''}"
         for what, count in chain(self.fallbacks.kernels.items(), self.fallbacks.libraries.items()):
             yield f"fell back {count} times: {what}"
         for why, count in self.fallbacks.missed.items():

@@ -65,11 +65,12 @@ def most_tiles(rows: int, groups: int, tile: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class GroupedTiling:
-    """A block's tile: `down` by `across` warps, of `high` times 16 rows by 32 columns each."""
+    """A block's tile: `down` by `across` warps, of `high` times 16 rows by `wide` times 8 columns each."""
 
     down: int
     across: int
     high: int
+    wide: int
 
     @property
     def rows(self) -> int:
@@ -77,15 +78,20 @@ class GroupedTiling:
 
     @property
     def columns(self) -> int:
-        return 32 * self.across
+        return 8 * self.wide * self.across
 
     @property
     def name(self) -> str:
         return f"grouped-{self.rows}x{self.columns}"
 
 
-TILINGS = (GroupedTiling(2, 4, 4), GroupedTiling(2, 2, 2), GroupedTiling(1, 4, 1))
-"""For many rows a group, some, and few."""
+TILINGS = (
+    GroupedTiling(2, 4, 4, 8),
+    GroupedTiling(2, 4, 4, 4),
+    GroupedTiling(2, 2, 2, 4),
+    GroupedTiling(1, 4, 1, 4),
+)
+"""From many rows a group to few."""
 
 
 def fits_tensor_cores(a: Source, b: Source) -> bool:
@@ -121,11 +127,11 @@ def tensor_core_tiles(a: Source, b: Source, ends: Source, d: Source, tiling: Gro
         depth=_INNER,
         right=left_size,
     )
-    element = "right[n * PITCH + k]" if is_transposed else "right[k * RIGHT_PITCH + n]"
-    fragment = (
-        f"b[h] = *(const unsigned*)&{element};"
+    # eight rows of eight elements each, of two neighbouring pieces of eight columns
+    place = (
+        "right + (n0 + 8 * j + lane / 16 * 8 + lane % 8) * PITCH + part + lane / 8 % 2 * 8"
         if is_transposed
-        else f"b[h] = (unsigned){element}.bits | (unsigned)right[(k + 1) * RIGHT_PITCH + n].bits << 16;"
+        else "right + (part + lane % 16) * RIGHT_PITCH + n0 + 8 * j + lane / 16 * 8"
     )
     read = (("a", a), ("b", b), ("ends", ends))
     parameters = ", ".join(f"const {stored(each.dtype)}* __restrict__ {name}" for name, each in read) + f", {kind}* d"
@@ -138,6 +144,19 @@ __device__ inline void NAME_mma(float* d, const unsigned* a, const unsigned* b) 
       "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}}
+template <bool TURNED> __device__ inline void NAME_matrices(unsigned* to, const {kind}* at) {{
+#ifdef EMULATED
+  emulated_matrices<TURNED>(to, at);
+#else
+  const unsigned from = (unsigned)__cvta_generic_to_shared(at);
+  if (TURNED)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{%0, %1, %2, %3}}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%0, %1, %2, %3}}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
 #endif
 }}
 __device__ inline void NAME_copy({kind}* to, const {kind}* from, bool is_there) {{
@@ -161,10 +180,11 @@ __device__ inline void NAME_wait() {{
 extern "C" __global__ void __launch_bounds__({threads}) NAME({parameters}) {{
   begin();
   extern __shared__ __align__(128) unsigned char memory[];
-  constexpr int PITCH = {pitch}, RIGHT_PITCH = {right_pitch}, STAGE = {stage}, HIGH = {tiling.high};
+  constexpr int PITCH = {pitch}, RIGHT_PITCH = {right_pitch}, STAGE = {stage};
+  constexpr int HIGH = {tiling.high}, WIDE = {tiling.wide};
   {find}
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_first = (int)blockIdx.x * {tiling.columns};
-  const int m0 = warp / {tiling.across} * {16 * tiling.high}, n0 = warp % {tiling.across} * 32;
+  const int m0 = warp / {tiling.across} * {16 * tiling.high}, n0 = warp % {tiling.across} * {8 * tiling.wide};
   const bool has_group = group < {groups};
   const int steps = has_group ? {-(-inner // _INNER)} : 0;
   const {kind}* weight = b + (i64)(has_group ? group : 0) * {b.strides[0]};
@@ -181,7 +201,7 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({parameters}) {{
     }}
     NAME_commit();
   }};
-  float sums[HIGH][4][4] = {{}};
+  float sums[HIGH][WIDE][4] = {{}};
   for (int s = 0; s < {_STAGES - 1}; s++) load(s);
   for (int step = 0; step < steps; step++) {{
     NAME_wait();
@@ -193,29 +213,24 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({parameters}) {{
     for (int part = 0; part < {_INNER}; part += 16) {{
       unsigned x[HIGH][4];
 #pragma unroll
-      for (int i = 0; i < HIGH; i++) {{
-        const {kind}* at = left + (m0 + 16 * i + lane / 4) * PITCH + part + lane % 4 * 2;
-        x[i][0] = *(const unsigned*)at, x[i][1] = *(const unsigned*)(at + 8 * PITCH);
-        x[i][2] = *(const unsigned*)(at + 8), x[i][3] = *(const unsigned*)(at + 8 * PITCH + 8);
-      }}
+      for (int i = 0; i < HIGH; i++)
+        NAME_matrices<false>(x[i], left + (m0 + 16 * i + lane % 16) * PITCH + part + lane / 16 * 8);
 #pragma unroll
-      for (int j = 0; j < 4; j++) {{
-        unsigned b[2];
-        const int n = n0 + 8 * j + lane / 4;
+      for (int j = 0; j < WIDE; j += 2) {{
+        unsigned y[4];
+        NAME_matrices<{"false" if is_transposed else "true"}>(y, {place});
 #pragma unroll
-        for (int h = 0; h < 2; h++) {{
-          const int k = part + lane % 4 * 2 + 8 * h;
-          {fragment}
+        for (int i = 0; i < HIGH; i++) {{
+          NAME_mma(sums[i][j], x[i], y);
+          NAME_mma(sums[i][j + 1], x[i], y + 2);
         }}
-#pragma unroll
-        for (int i = 0; i < HIGH; i++) NAME_mma(sums[i][j], x[i], b);
       }}
     }}
   }}
 #pragma unroll
   for (int i = 0; i < HIGH; i++)
 #pragma unroll
-    for (int j = 0; j < 4; j++)
+    for (int j = 0; j < WIDE; j++)
 #pragma unroll
       for (int e = 0; e < 4; e++) {{
         const int m = first + m0 + 16 * i + lane / 4 + e / 2 * 8, n = n_first + n0 + 8 * j + lane % 4 * 2 + e % 2;

@@ -1,7 +1,8 @@
 """Steps that no kernel does: operands are copied down, the op's NumPy meaning runs, results are copied up.
 
 Values whose size only running tells, or that are no tensors of numbers, stay on the host between such steps. Elements
-that are not zero are searched for where they lie: only what is found is copied down.
+that are not zero are searched for where they lie: only what is found is copied down. Foreign nodes whose framework has
+arrays on the device run there (`tensor_steps.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +16,10 @@ from ...ir.evaluate import FAILURES, Region, Sizes, as_results, bound_attrs, che
 from ...ir.graph import Graph, Node, Value
 from ...ir.plan import Plan, Step
 from ..steps import CompiledRegion, Steps
+from .arrays import DeviceArray
 from .failures import kept_outside
 from .lowering import is_searched
+from .tensor_steps import TensorSteps
 
 if TYPE_CHECKING:
     from .bound_plan import CudaPlan
@@ -31,6 +34,7 @@ class HostSteps:
         self._sizes: Sizes = {}
         self._ends = _ends(bound.plan)
         self._bodies: dict[Graph, Steps] = {}
+        self._tensors = TensorSteps(bound)
 
     def start(self) -> None:
         """Forgets the sizes that the last run found."""
@@ -45,6 +49,8 @@ class HostSteps:
                 where=node.where(),
                 remedy=kept_outside(node.op.name),
             )
+        if self._tensors.run(node, self.values, self._sizes):
+            return
         results = self._searched(node) if is_searched(self._bound.plan, node) else self._computed(node)
         for value, result in zip(node.outputs, results, strict=True):
             self._keep(value, checked(value, result, self._sizes))
@@ -79,7 +85,8 @@ class HostSteps:
 
     def _value(self, value: Value) -> Any:
         if value in self._bound.plan.dynamic:
-            return self.values[value]
+            found = self.values[value]
+            return np.asarray(found) if isinstance(found, DeviceArray) else found
         return self._bound.downloaded(self._bound.plan.views[value])
 
     def _keep(self, value: Value, result: Any) -> None:

@@ -1,6 +1,7 @@
 """Tensors of torch on a CUDA device, read and made without a copy."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from typing import Any
 
@@ -103,6 +104,23 @@ class TorchArrays:
         whole = np.ascontiguousarray(given).reshape(-1).view(np.uint8)
         plain = self._torch.from_numpy(whole if whole.flags.writeable else whole.copy()).to(self._device)
         return plain.view(self._named(given.dtype)).reshape(given.shape)
+
+    def has_dtype(self, dtype: np.dtype[Any]) -> bool:
+        """See `Framework.has_dtype`."""
+        return dtype in self._torch_dtypes
+
+    def wraps(self, native: Any) -> bool:
+        """See `Framework.wraps`."""
+        return isinstance(native, self._torch.Tensor)
+
+    def on_stream(self, stream: int) -> AbstractContextManager[object]:
+        """See `Framework.on_stream`."""
+        if stream == self.stream():
+            return nullcontext()
+        cuda = self._torch.cuda
+        given = cuda.ExternalStream(stream, self._device) if stream else cuda.default_stream(self._device)
+        entered: AbstractContextManager[object] = cuda.stream(given)
+        return entered
 
     def _stream_of(self, torch: Any) -> Callable[[], int]:
         raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # quicker than the public way

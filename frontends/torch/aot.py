@@ -14,7 +14,7 @@ from .call import Call
 from .complex_numbers import Pairs, pairs_of
 from .exported import RESULTS, add_input, output_value, parts_of
 from .importer import FxImporter, unneeded_nodes
-from .model import TorchModel
+from .model import TorchModel, gpu_of_trace
 from .sizes import Sizes
 from .tensors import SharedConstants
 
@@ -109,6 +109,7 @@ class _AotImport:
         if node in self.written and tensor is not None:
             model.states[node.name] = tensor
         given = add_input(self.importer, node.name, value)
+        model.note_input(node.name, value)
         if isinstance(given, Pairs):
             model.pairs.add(node.name)
         return given
@@ -137,6 +138,7 @@ class _AotImport:
         names: list[str] = []
         views = self._views()
         self.result.views = views
+        gpu = gpu_of_trace(self.module.graph)
         for index, (node, result) in enumerate(zip(self._output_nodes(), results, strict=True)):
             if index in views:
                 model.outputs.append(None)
@@ -147,6 +149,7 @@ class _AotImport:
                 model.plain.append(result)
                 continue
             names.append(f"out{index}")
+            model.note_output(names[-1], node, gpu)
             values.append(output_value(call, model, names[-1], result))
             if isinstance(node.meta["val"], torch.SymInt | torch.SymFloat | torch.SymBool):
                 model.numbers.add(names[-1])

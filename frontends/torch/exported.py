@@ -21,7 +21,7 @@ from .dtypes import dtype_of
 from .dynamic_shapes import stated_least, symbol_names, with_dims
 from .guards import guards_of
 from .importer import FxImporter
-from .model import TorchModel
+from .model import TorchModel, gpu_of_trace
 from .refusals import refused
 from .sizes import Sizes
 from .tensors import SharedConstants
@@ -60,6 +60,14 @@ def from_torch(
     )
     model.signature = inspect.signature(module.forward)
     return model
+
+
+def gpu_of(model: Any, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None) -> str:
+    """The GPU that a tensor of a module or exported program, or of its examples, lies on; "" where none does."""
+    held = model.state_dict.values() if isinstance(model, torch.export.ExportedProgram) else model.state_dict().values()
+    given = (args, kwargs, getattr(model, "example_inputs", None))
+    leaves = (*held, *torch.utils._pytree.tree_leaves(given))
+    return next((str(each.device) for each in leaves if isinstance(each, torch.Tensor) and each.is_cuda), "")
 
 
 def _each_its_own(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -225,6 +233,7 @@ class _Importing:
     def _input(self, name: str, tensor: Any) -> Value | Pairs:
         _check_plain(name, tensor)
         self.inputs[name] = given = add_input(self.importer, self.graph.unused_name(name), tensor)
+        self.model_.note_input(name, tensor)
         if isinstance(given, Pairs):
             self.model_.pairs.add(name)
         return given
@@ -236,7 +245,8 @@ class _Importing:
         names: list[str] = []
         pairs: list[tuple[int, int]] = []
         call = Call(self.graph, self.sizes, "output", (), None)
-        for spec, output in zip(self.signature.output_specs, outputs, strict=True):
+        gpu, nodes = gpu_of_trace(self.program.graph), self.program.graph.output_node().args[0]
+        for spec, output, node in zip(self.signature.output_specs, outputs, nodes, strict=True):
             if spec.kind is _Output.TOKEN:  # it only keeps operators with effects in order
                 continue
             is_state = spec.arg.name in self.mutated and spec.kind is not _Output.USER_OUTPUT
@@ -252,6 +262,7 @@ class _Importing:
             else:
                 self.model_.outputs.append(name)
                 self.model_.plain.append(None)
+                self.model_.note_output(name, node, gpu)
                 if isinstance(spec.arg, _NUMBERS):
                     self.model_.numbers.add(name)
             values.append(output_value(call, self.model_, name, output))

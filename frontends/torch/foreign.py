@@ -2,13 +2,14 @@
 
 A node `aten.foo.default` has as operands the tensors among the operator's arguments, in order, and sizes as tensors of
 rank 0. All other arguments are attributes of the same name; a string says where the operands stand, also in lists.
-The meaning of the domain calls PyTorch on the CPU, without gradients.
+The meaning of the domain calls PyTorch without gradients: on the CPU, or on a GPU's tensors where one runs the plan.
 
 An operator that writes to its arguments is one that gives their new content: behind its results stand the tensors of
 the attribute `_all_bases`, which it writes to, whole or in part, as PyTorch's `auto_functionalized_v2` describes it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 
 from ...ir.dims import Dim, SymDim
 from ...ir.errors import UnsupportedError
-from ...ir.foreign import register_meaning
+from ...ir.foreign import TensorMeaning, register_meaning, register_tensor_meaning
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import FRESH
 from ...ir.op import foreign as foreign_op
@@ -76,7 +77,7 @@ def _append(
     if len(types) < len(call.results):
         raise UnsupportedError(f"{call.name} gives results that are no tensors", where=str(call.origin))
     name = target.name().replace("::", ".") if "." in target.name() else f"{target.name().replace('::', '.')}.default"
-    register_meaning(name.partition(".")[0], run_foreign)
+    _register(name.partition(".")[0])
     return importer.graph.append(foreign_op(name), operands, attrs, types=types, origin=call.origin)
 
 
@@ -134,14 +135,33 @@ def real_value(graph: Graph, value: Value) -> Value:
 
 
 def run_foreign(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
-    """The results of a foreign node; what PyTorch raises for its operands passes through."""
+    """The results of a foreign node on the host; what PyTorch raises for its operands passes through."""
+    tensors = [tensor_of(np.asarray(each)) for each in operands]
+    results = _run(node, tensors, "cpu")
+    return [_result(value, array_of(result)) for value, result in zip(node.outputs, results, strict=True)]
+
+
+def run_on_tensors(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    """The same on tensors wherever they lie, in tensors of their own memory; of no tensors on the current GPU."""
+    device = operands[0].device if operands else torch.device("cuda", torch.cuda.current_device())
+    results = _run(node, operands, device)
+    given = {operand.untyped_storage().data_ptr() for operand in operands}
+    return [_as_declared(value, result, given) for value, result in zip(node.outputs, results, strict=True)]
+
+
+def _as_declared(value: Value, result: Any, given: Container[int]) -> Any:
+    plain = result.resolve_conj().resolve_neg().to(torch_dtype_of(value.tensor.dtype))
+    return plain.clone() if plain.untyped_storage().data_ptr() in given else plain
+
+
+def _run(node: Node, operands: Sequence[Any], device: Any) -> Sequence[Any]:
+    """What PyTorch gives for tensors; operators that make tensors of nothing make them on `device`."""
     target = _operator(node.op.name)
     given = iter(operands)
     arguments = {name: _argument(value, given) for name, value in node.attrs.items()}
-    with torch.no_grad():
+    with torch.no_grad(), nullcontext() if operands else torch.device(device):
         results = _new_content(target, arguments) if "_all_bases" in arguments else target(**arguments)
-    listed = results if isinstance(results, list | tuple) else [results]
-    return [_result(value, result) for value, result in zip(node.outputs, listed, strict=True)]
+    return results if isinstance(results, list | tuple) else [results]
 
 
 def _new_content(target: Any, arguments: Mapping[str, Any]) -> list[Any]:
@@ -161,8 +181,8 @@ def _argument(value: Any, operands: Iterator[Any]) -> Any:
 
 def _string_argument(value: str, operands: Iterator[Any]) -> Any:
     if value == _TENSOR:
-        return tensor_of(np.asarray(next(operands)))
-    return np.asarray(next(operands)).item() if value == _NUMBER else value.removeprefix(_QUOTE)
+        return next(operands)
+    return next(operands).item() if value == _NUMBER else value.removeprefix(_QUOTE)
 
 
 def _operator(name: str) -> Any:
@@ -172,10 +192,14 @@ def _operator(name: str) -> Any:
     return found
 
 
-def _result(value: Value, result: Any) -> Any:
-    array = array_of(result)
+def _result(value: Value, array: Any) -> Any:
     wanted = value.tensor.dtype.numpy
     return array if array.dtype == wanted else array.astype(wanted)
 
 
-register_meaning("aten", run_foreign)
+def _register(domain: str) -> None:
+    register_meaning(domain, run_foreign)
+    register_tensor_meaning(domain, TensorMeaning("torch", run_on_tensors))
+
+
+_register("aten")

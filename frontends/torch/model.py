@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from inspect import Signature
 from typing import Any
 
+import torch
+
 from ...ir.graph import Graph
 from .guards import Guard
 
@@ -19,8 +21,9 @@ class TorchModel:
     last axis. `states` are tensors of the module
     by the name of the input that holds their old content; `state_outputs` names the outputs with the new content.
     `ranges` are those of single sizes, least and greatest (None: no limit), `guards` other relations that every call
-    has to keep. `sizes` are inputs that stand for a size: nothing but their length counts. `signature` says how the
-    module's forward is called, None where that is not known.
+    has to keep. `on_gpu` are the inputs that the trace had on a GPU, `on_host` the outputs that it had in main memory,
+    where it had any tensor on a GPU. `sizes` are inputs that stand for a size: nothing but their length counts.
+    `signature` says how the module's forward is called, None where that is not known.
     """
 
     graph: Graph
@@ -33,9 +36,33 @@ class TorchModel:
     numbers: set[str] = field(default_factory=set)
     pairs: set[str] = field(default_factory=set)
     sizes: set[str] = field(default_factory=set)
+    on_gpu: set[str] = field(default_factory=set)
+    on_host: set[str] = field(default_factory=set)
     signature: Signature | None = None
     states: dict[str, Any] = field(default_factory=dict)
     state_outputs: dict[str, str] = field(default_factory=dict)
     ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     guards: list[Guard] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def note_input(self, name: str, tensor: Any) -> None:
+        """Notes where the trace had an input; `tensor` is its fake."""
+        if tensor.is_cuda:
+            self.on_gpu.add(name)
+
+    def note_output(self, name: str, node: Any, gpu: str) -> None:
+        """Notes where the trace, on the device `gpu` ("" for none), had an output, which a node or a number gives."""
+        tensor = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+        if gpu and isinstance(tensor, torch.Tensor) and tensor.is_cpu:
+            self.on_host.add(name)
+
+
+def gpu_of_trace(graph: Any) -> str:
+    """The GPU that a tensor in an fx graph lies on; "" where none does."""
+    values = (each for node in graph.nodes for each in _tensors(node.meta.get("val")))
+    return next((str(value.device) for value in values if value.is_cuda), "")
+
+
+def _tensors(meta: Any) -> list[Any]:
+    listed = meta if isinstance(meta, list | tuple) else [meta]
+    return [each for each in listed if isinstance(each, torch.Tensor)]

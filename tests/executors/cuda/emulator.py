@@ -165,6 +165,16 @@ void put(bf16& to, float x) {
 """
 
 _TENSOR_CORES = r"""
+// Four matrices of 8 x 8, lane l giving the address of row l % 8 of matrix l / 8: ldmatrix of the PTX ISA.
+template <bool TURNED, class T> static void emulated_matrices(unsigned* to, const T* at) {
+  const unsigned lane = rank_of() % 32;
+  for (unsigned i = 0; i < 4; i++) {
+    const unsigned first = 8 * i + (TURNED ? lane % 4 * 2 : lane / 4), place = TURNED ? lane / 4 : lane % 4 * 2;
+    const T* low = __shfl_sync(~0u, at, first);
+    const T* high = __shfl_sync(~0u, at, TURNED ? first + 1 : first);
+    to[i] = low[place].bits | (unsigned)high[TURNED ? place : place + 1].bits << 16;
+  }
+}
 // d += a @ b for 16 x 16 by 16 x 8: who holds which element is told by the PTX ISA, mma.m16n8k16.
 template <class T> static void emulated_mma(float* d, const unsigned* a, const unsigned* b) {
   const unsigned lane = rank_of() % 32;

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import numpy as np
@@ -21,6 +21,7 @@ from capgraph.executors.cuda.driver import KernelCall
 from capgraph.executors.cuda.launch import Candidate, Chip, Kernel, KernelLaunch, LibraryCall, Place, Scalar, Task
 from capgraph.executors.cuda.lowering import Backend
 from capgraph.executors.cuda.memory import Constants
+from capgraph.frontends.torch.tensors import array_of, tensor_of
 from capgraph.ir.constant import Array
 from capgraph.ir.errors import CapgraphError, ExecutionError, ResourceError
 from capgraph.ir.evaluate import Region, as_results, bound_attrs
@@ -413,12 +414,53 @@ class FakeArrays:
     def from_host(self, given: Array) -> GpuArray:
         return GpuArray(np.ascontiguousarray(given))
 
+    def has_dtype(self, dtype: np.dtype[Any]) -> bool:
+        return True
+
+    def wraps(self, native: Any) -> bool:
+        return isinstance(native, GpuArray)
+
+    def on_stream(self, stream: int) -> Any:
+        return nullcontext()
+
     def stream(self) -> int:
         return FakeArrays.current
 
 
+class HostTorch:
+    """A `Framework` of torch's tensors over the memory of the fake GPU, which is main memory; it notes its streams."""
+
+    has_device = True
+    failures: tuple[type[BaseException], ...] = ()
+    streams: ClassVar[list[int]] = []
+
+    def __init__(self, _index: int, download: Callable[[DeviceArray], Array]) -> None:
+        self._download = download
+
+    def wrap(self, given: Any) -> DeviceArray:
+        content = array_of(given)
+        return DeviceArray(given.data_ptr(), content.dtype, content.shape, content.strides, given, self._download)
+
+    def over(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        return tensor_of(array_over(address, shape, strides, dtype))
+
+    def from_host(self, given: Array) -> Any:
+        return tensor_of(given.copy())
+
+    def has_dtype(self, dtype: np.dtype[Any]) -> bool:
+        return dtype.kind != "S"
+
+    def wraps(self, native: Any) -> bool:
+        return hasattr(native, "untyped_storage")
+
+    @contextmanager
+    def on_stream(self, stream: int) -> Iterator[None]:
+        HostTorch.streams.append(stream)
+        yield
+
+
 @contextmanager
 def gpu_arrays() -> Iterator[None]:
-    """Within it, `GpuArray`s are the arrays on the device."""
-    with patch.object(frameworks, "_FRAMEWORKS", {"cupy": FakeArrays}):
+    """Within it, `GpuArray`s are the arrays on the device, on which torch works too."""
+    with patch.object(frameworks, "_FRAMEWORKS", {"cupy": FakeArrays, "torch": HostTorch}):
         yield
