@@ -12,32 +12,39 @@ from collections.abc import Iterator, Mapping
 from ...ir.plan import element_bytes
 from ...ir.types import DType
 from .codegen.types import computed, stored
-from .grouped_tiles import FIND_TILE, TILINGS, fits_tensor_cores, most_tiles, tensor_core_tiles
+from .grouped_tiles import FIND_TILE, fits_tensor_cores, most_tiles, tensor_core_tiles, tilings
 from .indexing import index_type
 from .launch import Candidate, Kernel, KernelLaunch, Lowering, Task
 from .regions import Source, source_of
 
 FEW_ROWS = 64
-"""Up to so many rows each is read by itself: matrices that rows share come from the L2 cache."""
+"""Up to so many rows each is read by itself where there are no tensor cores for it; where there are, up to one a group:
+matrices that rows share come from the L2 cache."""
 
 _WARPS = 8
 _TILE, _DEPTH, _THREADS = 32, 16, 256
 
 
 def lower_grouped(task: Task) -> Iterator[Candidate]:
-    """By rows where they are few, by tiles on tensor cores for halves, by tiles of multiply-adds."""
+    """By rows where they are few, by tiles on tensor cores for halves, by tiles of multiply-adds.
+
+    The first that fits is taken, nothing is measured: how many rows a group has is known only when it runs.
+    """
     views = task.operands
     assert all(view is not None for view in views)
     a, b, ends = (source_of(view) for view in views if view is not None)
     d = source_of(task.results[0])
-    if a.shape[0] <= FEW_ROWS:
-        yield Candidate("grouped-rows", (_launch(_rows(a, b, ends, d), a, b, ends, d),))
-    if fits_tensor_cores(a, b):
-        for tiling in TILINGS if a.shape[0] > 16 * b.shape[0] else TILINGS[::-1]:
-            yield Candidate(tiling.name, (_launch(tensor_core_tiles(a, b, ends, d, tiling), a, b, ends, d),))
+    rows, groups = a.shape[0], b.shape[0]
+    on_cores = tilings(rows, groups) if fits_tensor_cores(a, b) else ()
+    by_rows = Candidate("grouped-rows", (_launch(_rows(a, b, ends, d), a, b, ends, d),))
+    is_few = rows <= (groups if on_cores else FEW_ROWS)
+    if is_few:
+        yield by_rows
+    for tiling in on_cores:
+        yield Candidate(tiling.name, (_launch(tensor_core_tiles(a, b, ends, d, tiling), a, b, ends, d),))
     yield Candidate("grouped-tiles", (_launch(_tiles(a, b, ends, d), a, b, ends, d),))
-    if a.shape[0] > FEW_ROWS:
-        yield Candidate("grouped-rows", (_launch(_rows(a, b, ends, d), a, b, ends, d),))
+    if not is_few:
+        yield by_rows
 
 
 def _launch(kernel: Kernel, a: Source, b: Source, ends: Source, d: Source) -> KernelLaunch:

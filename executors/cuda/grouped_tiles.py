@@ -85,13 +85,20 @@ class GroupedTiling:
         return f"grouped-{self.rows}x{self.columns}"
 
 
-TILINGS = (
-    GroupedTiling(2, 4, 4, 8),
-    GroupedTiling(2, 4, 4, 4),
-    GroupedTiling(2, 2, 2, 4),
-    GroupedTiling(1, 4, 1, 4),
+_TILINGS = (
+    (GroupedTiling(1, 4, 1, 4), 16),
+    (GroupedTiling(2, 2, 2, 4), 64),
+    (GroupedTiling(2, 4, 4, 4), 256),
+    (GroupedTiling(2, 4, 4, 8), 1 << 31),
 )
-"""From many rows a group to few."""
+"""With the rows a group up to which each is the best guess."""
+
+
+def tilings(rows: int, groups: int) -> list[GroupedTiling]:
+    """Best guess first, for groups of even sizes; then those of fewer rows."""
+    first = next(index for index, (_, most) in enumerate(_TILINGS) if rows <= most * max(groups, 1))
+    order = (*range(first, -1, -1), *range(first + 1, len(_TILINGS)))
+    return [_TILINGS[index][0] for index in order]
 
 
 def fits_tensor_cores(a: Source, b: Source) -> bool:

@@ -35,16 +35,16 @@ class TensorSteps:
         meaning, framework = tensor_meaning_of(node), device.framework_of(node)
         if meaning is None or framework is None:
             return False
-        try:
-            with framework.on_stream(device.stream):
-                operands = [self._operand(framework, value, dynamic) for value in node.operands]
+        with framework.on_stream(device.stream):
+            operands = [self._operand(framework, value, dynamic) for value in node.operands]
+            try:
                 results = as_results(node, tuple(meaning.run(node, operands)))
-                for value, result in zip(node.outputs, results, strict=True):
-                    self._keep(framework, value, result, dynamic, sizes)
-        except device.failures:
-            raise
-        except FAILURES as error:
-            raise failure(node, error) from cause_of(error)
+            except framework.failures:  # the device's: they are put into words where all of them are
+                raise
+            except FAILURES as error:
+                raise failure(node, error) from cause_of(error)
+            for value, result in zip(node.outputs, results, strict=True):
+                self._keep(framework, value, result, dynamic, sizes)
         return True
 
     def _operand(self, framework: Framework, value: Value, dynamic: dict[Value, Any]) -> Any:

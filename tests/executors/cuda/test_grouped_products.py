@@ -90,6 +90,23 @@ def test_there_are_tiles_for_all_groups(ends: list[int], rows: int, tile: int) -
     assert sum(-(-size // tile) for size in sizes.tolist()) <= most_tiles(rows, len(ends), tile)
 
 
+@pytest.mark.parametrize(
+    ("rows", "groups", "first"),
+    [
+        (2, 8, "rows"),
+        (16, 8, "16x128"),
+        (256, 8, "64x64"),
+        (4096, 60, "128x128"),
+        (4096, 8, "128x256"),
+        (60, 61, "rows"),
+    ],
+)
+def test_the_guess_goes_by_rows_a_group(rows: int, groups: int, first: str) -> None:
+    made = grouped(rows, 8, 8, [rows] * groups, DType.F16)
+    assert names(made)[0] == f"grouped-{first}"
+    assert len(set(names(made))) == 6
+
+
 def test_what_is_not_aligned_stays_off_tensor_cores() -> None:
     assert all(name.startswith("grouped-") for name in names(grouped(8, 64, 16, [8], DType.F16)))
     for made in (grouped(8, 60, 16, [8], DType.F16), grouped(8, 64, 15, [8], DType.F16), grouped(8, 64, 16, [8])):
