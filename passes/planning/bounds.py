@@ -23,8 +23,8 @@ from ...ir.types import TensorType, type_symbols
 from .padding import made_safe
 from .specialise import with_sizes
 
-MOST_NODES = 256
-"""How many nodes of unknown size are looked at: each proof walks through the whole graph."""
+MOST_VISITS = 1 << 15
+"""How many nodes all proofs may look at: each walks through the whole graph."""
 
 MOST_BYTES = 256 << 20
 """What all values that one bound makes larger may take together."""
@@ -61,10 +61,12 @@ def bound_sizes(graph: Graph, target: Target, kept: Collection[str] = (), captur
     found = _Found()
     names = [node.outputs[0].name for node in graph.nodes if _is_bounded_on(target, node) and node.op.name not in kept]
     shapes = {index: _dims(value) for index, value in enumerate(graph.outputs)}
-    for position, name in enumerate(names):
+    visits = 0
+    for name in names:
+        visits += len(graph)
         try:
-            if position >= MOST_NODES:
-                raise _Unbounded(f"more than {MOST_NODES} nodes of the graph have unknown sizes")
+            if visits > MOST_VISITS:
+                raise _Unbounded(f"{len(names)} proofs on {len(graph)} nodes take too long")
             graph = _with_twin(graph, name, target, captures, found)
         except _Unbounded as reason:
             found.refusals[name] = str(reason)
@@ -99,8 +101,9 @@ def _with_twin(graph: Graph, name: str, target: Target, captures: Captures | Non
     most = _MOST[node.op.name](node)
     if not isinstance(most, int):
         raise _Unbounded(f"at most {most} entries, of which the number is not known")
-    size, *others = _sizes_of(graph, node)
-    copy = with_sizes(graph, dict.fromkeys(others, symbol(size)))
+    sizes = _sizes_of(graph, node)
+    size = _unused_symbol(graph)
+    copy = with_sizes(graph, dict.fromkeys(sizes, symbol(size)))
     count = _put_twin(copy, name, size)
     masked, report = made_safe(copy, size, most)
     if not report.is_safe:
@@ -110,9 +113,17 @@ def _with_twin(graph: Graph, name: str, target: Target, captures: Captures | Non
     twin = bound.value(count).producer
     if captures is not None and twin is not None and not captures(twin):
         raise _Unbounded("the target has no kernel for it with a bound")
-    found.counts.update(dict.fromkeys((size, *others), count))
+    found.counts.update(dict.fromkeys(sizes, count))
     found.notes[name] = f"{node.op.name} %{name}: room for {most}, how many there are is counted on the device"
     return bound
+
+
+def _unused_symbol(graph: Graph) -> str:
+    """A name for the size at hand: the same for each node, so that what is checked of one is known of those alike."""
+    name = "found"
+    while any(name in type_symbols(value.type) for value in graph.values):
+        name = f"{name}_"
+    return name
 
 
 def _sizes_of(graph: Graph, node: Node) -> list[str]:

@@ -12,7 +12,9 @@ from tests.executors.replay.test_measured import chain, detector, scene
 
 
 def same(given: Any, expected: Any) -> None:
-    torch.testing.assert_close(given.cpu(), torch.from_numpy(np.asarray(expected)), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        given.cpu(), torch.from_numpy(np.asarray(expected)), rtol=1e-4, atol=1e-4, equal_nan=True
+    )
 
 
 SCENES = ((3000, 0), (3000, 0), (2500, -9), (500, 0), (400, 2), (1, 9), (3000, 3))

@@ -129,7 +129,8 @@ def _padded_sizes(certificate: Certificate, part: Part) -> list[int]:
     """Sizes to pad to: a small one, and where indices have bounds one at which these are as great as they get."""
     largest = certificate.largest
     if part.makes(certificate.symbol) and largest is not None:
-        return [largest]
+        mapping = _mapping(part, PADDED, certificate.symbol)
+        return [max(1, min(largest, _elements(part.operands, PADDED, certificate.symbol, mapping)))]
     sizes = [PADDED if largest is None else max(1, min(PADDED, largest))]
     facts = [certificate.facts[value] for value in part.operands]
     columns = [column for fact in facts for column in (fact, *fact.columns, *fact.rows)]

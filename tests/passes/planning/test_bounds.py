@@ -169,8 +169,8 @@ def test_room_and_work_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "operations, of at most" in bounded(text, replace(HOST, padded_flops=64 * 32 * 32)).measured.refusals["n"]
     monkeypatch.setattr(bounds, "MOST_BYTES", 64 * 32 * 4)
     assert "bytes in all, of at most" in bounded(text).measured.refusals["n"]
-    monkeypatch.setattr(bounds, "MOST_NODES", 0)
-    assert "more than 0 nodes" in bounded(text).measured.refusals["n"]
+    monkeypatch.setattr(bounds, "MOST_VISITS", 3)
+    assert "1 proofs on 4 nodes take too long" in bounded(text).measured.refusals["n"]
 
 
 def test_a_target_says_which_it_can_run() -> None:
