@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.export import graph_signature
 
+from ...ir.analysis import all_nodes
 from ...ir.dims import Dim, SymDim
 from ...ir.errors import CapgraphError, InputError, UnsupportedError
 from ...ir.graph import Graph, Value
@@ -19,6 +20,7 @@ from .complex_numbers import PART_TYPES, Pairs
 from .decompositions import decompositions, states_of_lstms
 from .dtypes import dtype_of
 from .dynamic_shapes import stated_least, symbol_names, with_dims
+from .functional import functional
 from .guards import guards_of
 from .importer import FxImporter
 from .model import TorchModel, gpu_of_trace
@@ -52,12 +54,11 @@ def from_torch(
         raise
     except Exception as error:  # torch.export raises errors of many kinds, RuntimeError not a base of all
         raise refused(type(module).__name__, error) from error
-    model = from_exported(
-        program,
-        names=symbol_names(program, dynamic_shapes),
-        least=stated_least(program, dynamic_shapes),
-        name=type(module).__name__,
-    )
+    known = (symbol_names(program, dynamic_shapes), stated_least(program, dynamic_shapes), type(module).__name__)
+    model = _without_tracing(program, *known)
+    if model is None:
+        names, least, name = known
+        model = from_exported(program, names=names, least=least, name=name)
     model.signature = inspect.signature(module.forward)
     return model
 
@@ -123,6 +124,23 @@ def from_exported(
     except Exception as error:
         raise _not_decomposed(program, name, error) from error
     return _Importing(core, Sizes(names), least or {}, name).model()
+
+
+def _without_tracing(
+    program: Any, names: Mapping[str, str], least: Mapping[str, int], name: str
+) -> TorchModel | None:
+    """The model of a program whose operators are native as they are; None where PyTorch has to take some apart.
+
+    It must be exported in this process: one from a file gets its guards when it is traced again.
+    """
+    plain = functional(program)
+    if plain is None:
+        return None
+    try:
+        model = _Importing(plain, Sizes(names), least, name).model()
+    except CapgraphError:
+        return None  # whoever traces it again says what is wrong
+    return None if any(node.op.is_foreign for node in all_nodes(model.graph)) else model
 
 
 def _not_decomposed(program: Any, name: str, error: BaseException) -> UnsupportedError:
