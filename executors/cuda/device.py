@@ -214,6 +214,7 @@ class CudaDevice:
     def choose(self, ways: Sequence[Ways]) -> tuple[Candidate | None, ...]:
         """For each step the first way whose kernels compile and whose libraries agree; None where nothing is to do."""
         if self.selector is not None:
+            self.compiler.compile(self.selector.kernels_to_measure(ways))
             ways = [self.selector.ordered(each) for each in ways]
         chosen = [iter(each.candidates) for each in ways]
         picked = [next(each, None) for each in chosen]

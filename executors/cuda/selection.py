@@ -20,7 +20,7 @@ from ...ir.op import Trait
 from ...ir.plan import Step, View
 from .cache import read_file, write_file
 from .driver import Enqueue, Memory
-from .launch import Argument, Candidate, HostCall, KernelLaunch, LibraryCall, Packed, Place, Task
+from .launch import Argument, Candidate, HostCall, Kernel, KernelLaunch, LibraryCall, Packed, Place, Task
 from .lowering import Ways
 from .timing import graph_seconds
 
@@ -133,15 +133,35 @@ class Selector:
         self._refused: dict[str, str] = {}
         """The ways of the latest problem that the device refuses to run, memory or not, and what was said."""
 
+    def kernels_to_measure(self, steps: Sequence[Ways]) -> list[Kernel]:
+        """The kernels of all ways that are going to be measured: compiled together they take all cores."""
+        problems = [(ways, self._measurable(ways)) for ways in steps]
+        return [
+            launch.kernel
+            for ways, measurable in problems
+            if measurable and self.choices.find(self._key(ways, measurable)) is None
+            for candidate in measurable
+            for launch in _kernel_launches(candidate)
+        ]
+
+    def _measurable(self, ways: Ways) -> list[Candidate]:
+        """The ways of a step among which measuring decides; none where there is nothing to decide."""
+        if ways.task is None or not self._is_tuned(ways.task.node):
+            return []
+        measurable = [each for each in ways.candidates if not _is_on_host(each)]
+        is_open = len(measurable) > 1 or any(_open_call(each) is not None for each in measurable)
+        return measurable if is_open else []
+
+    def _key(self, ways: Ways, measurable: Sequence[Candidate]) -> str:
+        assert ways.task is not None  # else nothing is measurable
+        return problem_key(self._device_name(), ways.task, measurable)
+
     def ordered(self, ways: Ways) -> Ways:
         """The ways of a step, the one that was chosen for it first."""
-        task = ways.task
-        if task is None or not self._is_tuned(task.node):
+        task, measurable = ways.task, self._measurable(ways)
+        if task is None or not measurable:
             return ways
-        measurable = [each for each in ways.candidates if not _is_on_host(each)]
-        if len(measurable) < 2 and not any(_open_call(each) is not None for each in measurable):
-            return ways
-        key = problem_key(self._device_name(), task, measurable)
+        key = self._key(ways, measurable)
         choice = self.choices.find(key)
         if choice is None:
             choice = self._measured(ways.step, task, measurable)

@@ -1,7 +1,7 @@
 """Choices between the ways of a step: measured once, kept, exported, and robust to damaged files."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from capgraph.executors.cuda import lowering, selection
 from capgraph.executors.cuda.launch import Candidate, Kernel, KernelLaunch, Task
+from capgraph.executors.cuda.lowering import Ways
 from capgraph.executors.cuda.selection import Choice, Choices, Selector, problem_key
 from capgraph.executors.eager import EagerExecutor
 from capgraph.ir.errors import InputError, ResourceError
@@ -69,6 +70,38 @@ def test_only_heavy_steps_are_measured_unless_told_otherwise(tmp_path: Path, tim
             timed.clear()
             recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]}).run({"x": rows(4)})
             assert timed == expected
+
+
+def test_what_is_to_be_measured_is_compiled_together(tmp_path: Path, timed: list[str]) -> None:
+    """One call for all problems of a plan, before any is measured: the compiler takes all cores for it."""
+    gpu = fake_device(tmp_path)
+    gpu.selector = selector = Selector(gpu, Choices(tmp_path / "choices"))
+    events: list[tuple[str, set[str], list[Ways]]] = []
+    announce, order = selector.kernels_to_measure, selector.ordered
+
+    def announced(steps: Sequence[Ways]) -> list[Kernel]:
+        found = announce(steps)
+        events.append(("compile", {kernel.text for kernel in found}, list(steps)))
+        return found
+
+    def ordered(ways: Ways) -> Ways:
+        launches = [launch for each in ways.candidates for launch in each.launches]
+        texts = {launch.kernel.text for launch in launches if isinstance(launch, KernelLaunch)}
+        events.append(("order", texts, [ways]))
+        return order(ways)
+
+    with (
+        patch.object(lowering, "families_of", lambda _op: (two_ways,)),
+        patch.object(selector, "kernels_to_measure", announced),
+        patch.object(selector, "ordered", ordered),
+    ):
+        recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]}).run({"x": rows(4)})
+    assert timed == ["slow", "quick"]
+    what, texts, steps = events[0]
+    assert what == "compile"
+    heavy = [event for event in events[1:] if event[0] == "order" and event[1] and event[1] <= texts]
+    assert len(heavy) == 1
+    assert announce(steps) == [], "what has been measured is not compiled for it again"
 
 
 def test_a_measurement_runs_on_memory_of_its_own(tmp_path: Path) -> None:
