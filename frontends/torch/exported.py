@@ -126,9 +126,7 @@ def from_exported(
     return _Importing(core, Sizes(names), least or {}, name).model()
 
 
-def _without_tracing(
-    program: Any, names: Mapping[str, str], least: Mapping[str, int], name: str
-) -> TorchModel | None:
+def _without_tracing(program: Any, names: Mapping[str, str], least: Mapping[str, int], name: str) -> TorchModel | None:
     """The model of a program whose operators are native as they are; None where PyTorch has to take some apart.
 
     It must be exported in this process: one from a file gets its guards when it is traced again.
