@@ -128,11 +128,12 @@ gpu-present:
 	  echo "Run it on a machine with an NVIDIA GPU and a driver for CUDA 13 (580 or newer)." >&2; \
 	  echo "Everything that needs no GPU is in: make test" >&2; exit 1; }
 
-# What measures has the GPU to itself, after everything else.
+# What measures has the GPU to itself, after everything else. pytest-benchmark, where it is installed, warns of several
+# processes, and warnings are errors.
 gpu-test: gpu-present package-links $(call requirements_of,$(GPU_PYTHON))
 	@export PYTHONPATH=build/package$${PYTHONPATH:+:$$PYTHONPATH} OPENBLAS_NUM_THREADS=1; failed=0; \
-	$(GPU_PYTHON) -m pytest tests/gpu -m "not alone" --numprocesses $(GPU_WORKERS) --dist worksteal --durations 15 || failed=1; \
-	$(GPU_PYTHON) -m pytest tests/gpu -m alone || failed=1; \
+	$(GPU_PYTHON) -m pytest tests/gpu -p no:benchmark -m "not alone" --numprocesses $(GPU_WORKERS) --dist worksteal --durations 15 || failed=1; \
+	$(GPU_PYTHON) -m pytest tests/gpu -p no:benchmark -m alone || failed=1; \
 	exit $$failed
 
 clean:
