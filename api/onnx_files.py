@@ -1,7 +1,7 @@
 """ONNX files as commands read and write them: what is in one, and that none is overwritten by its own result."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,12 +24,29 @@ class OnnxFile:
 def read_onnx_file(path: Path) -> OnnxFile:
     """The model at `path`. Raises `ModelError` when it is broken, `MissingPackageError` without the package onnx."""
     with needs_onnx():
+        from .frontends.onnx.external_data import data_files
         from .frontends.onnx.loading import load_proto
         from .frontends.onnx.operator_counts import operator_counts
-        from .frontends.onnx.saving import data_files
     proto, folder = load_proto(path)
     loaded = load_model(proto, folder=folder)
     return OnnxFile(loaded.graph, loaded.notes, operator_counts(proto), (path, *data_files(proto, path)))
+
+
+def refuse_harming(model: Path, targets: Iterable[Path]) -> None:
+    """As `refuse_overwriting` for the files of the model at `model`, which is read only where a target is there."""
+    files: tuple[Path, ...] | None = None
+    for target in targets:
+        refuse_overwriting([model], target)
+        if target.exists():
+            files = _files_of(model) if files is None else files
+            refuse_overwriting(files, target)
+
+
+def _files_of(path: Path) -> tuple[Path, ...]:
+    with needs_onnx():
+        from .frontends.onnx.external_data import data_files
+        from .frontends.onnx.loading import load_proto
+    return tuple(data_files(load_proto(path)[0], path))
 
 
 def refuse_overwriting(files: Sequence[Path], target: Path) -> None:

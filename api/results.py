@@ -1,7 +1,7 @@
 """What came out of a run, for readers: statistics of each output, and files."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,23 +48,27 @@ def _plain(item: Any) -> Any:
     return item if isinstance(item, bool | int | float | str) else str(item)
 
 
-def save_outputs(outputs: Mapping[str, Any], folder: Path) -> list[Path]:
+def save_outputs(
+    outputs: Mapping[str, Any], folder: Path, check: Callable[[Sequence[Path]], None] = lambda _paths: None
+) -> list[Path]:
     """Writes each array as `NAME.npy` below `folder`, which is made; those of a sequence as `NAME_0.npy` and so on.
 
     A map is written as `NAME_keys.npy` and `NAME_values.npy`. Characters that do not belong into file names become `_`.
-    Raises `ResourceError` when writing fails.
+    Before the first is written `check` sees all paths; what it raises is passed on. Raises `ResourceError` when writing
+    fails.
     """
-    written: list[Path] = []
+    arrays: dict[Path, Array] = {}
+    for name, value in outputs.items():
+        for part, array in _arrays(name, value):
+            arrays[_free_path(folder, part, arrays)] = array
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, value in outputs.items():
-            for part, array in _arrays(name, value):
-                path = _free_path(folder, part, written)
-                np.save(path, _storable(array), allow_pickle=False)
-                written.append(path)
+        check(list(arrays))
+        for path, array in arrays.items():
+            np.save(path, _storable(array), allow_pickle=False)
     except OSError as error:
         raise ResourceError(f"the outputs cannot be written: {error}", remedy="choose another --output") from error
-    return written
+    return list(arrays)
 
 
 def _arrays(name: str, value: Any) -> list[tuple[str, Array]]:
@@ -77,7 +81,7 @@ def _arrays(name: str, value: Any) -> list[tuple[str, Array]]:
     return []
 
 
-def _free_path(folder: Path, name: str, taken: list[Path]) -> Path:
+def _free_path(folder: Path, name: str, taken: Container[Path]) -> Path:
     stem = re.sub(r"[^\w.-]", "_", name).lstrip(".") or "output"
     path, suffix = folder / f"{stem}.npy", 1
     while path in taken:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..passes.numeric import Samples
 
 _SHOWN_NODES = 40
+_FILES = ("before.txt", "after.txt")
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -38,10 +39,13 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> None:
     """Looks for the first wrong rewrite and says where it is."""
+    from ..onnx_files import refuse_harming
     from ..passes.bisect import bisect
     from ..sources import load_model
 
     pipeline = chosen_pipeline(arguments)
+    if arguments.output is not None and arguments.output.is_dir():
+        refuse_harming(arguments.model, [arguments.output / name for name in _FILES])
     with Progress(f"reading {arguments.model.name}") as progress:
         graph = load_model(arguments.model).graph
         progress.advance(f"running {arguments.model.name}")
@@ -96,7 +100,7 @@ def _written(found: "Culprit", folder: Path) -> list[Path]:
     from ..ir.errors import ResourceError
     from ..ir.printer import print_graph
 
-    graphs = {"before.txt": found.before, "after.txt": found.after}
+    graphs = dict(zip(_FILES, (found.before, found.after), strict=True))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, graph in graphs.items():

@@ -51,10 +51,27 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
+    _refuse_other_content(path)
     try:
         path.write_text(text + "\n")
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error}", remedy="name another file") from error
+
+
+def _refuse_other_content(path: Path) -> None:
+    """Raises `InputError` where a file is there that holds anything but choices: a model, its weights, a text."""
+    from ..executors.cuda.selection import exported_choices
+
+    if not path.is_file() or not path.stat().st_size:
+        return
+    try:
+        with path.open("rb") as file:
+            is_json = file.read(1) == b"{"  # what else there is may be large
+        exported_choices(path.read_text() if is_json else "")
+    except (InputError, OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path} is there already, and is no file of choices", remedy="name a new file, or one of --export"
+        ) from error
 
 
 COMMAND = Command(

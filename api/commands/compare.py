@@ -47,10 +47,10 @@ def run(arguments: Namespace) -> None:
     """Compares, writes the table, and fails when an output is not close to the reference or an executor cannot run."""
     from ..executor_comparison import compare
     from ..ir.errors import ExecutionError
-    from ..onnx_files import refuse_overwriting
+    from ..onnx_files import refuse_harming
 
     if arguments.html is not None:
-        refuse_overwriting([arguments.model], arguments.html)
+        refuse_harming(arguments.model, [arguments.html])
     with Progress(f"comparing executors on {arguments.model.name}"):
         found = compare(
             arguments.model,

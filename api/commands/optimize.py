@@ -111,6 +111,9 @@ def _refuse_overwriting(files: Sequence[Path], arguments: Namespace) -> None:
     refuse_overwriting(files, arguments.output)
     if arguments.session_options:
         refuse_overwriting([*files, arguments.output], _options_path(arguments.output))
+    if arguments.dump is not None and arguments.dump.is_dir():
+        for dumped in arguments.dump.glob("*.txt"):
+            refuse_overwriting(files, dumped)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import statistics
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def run(arguments: Namespace) -> None:
     """Runs the model and writes a table of its outputs."""
     from ..inputs import gather_inputs
     from ..optimization import optimize
-    from ..results import save_outputs, summarise
+    from ..results import summarise
 
     start = time.perf_counter()
     with Progress(f"importing {arguments.model.name}"):
@@ -60,10 +61,17 @@ def run(arguments: Namespace) -> None:
         "outputs": [{"name": name, **summarise(value)} for name, value in outputs.items()],
         "seconds": seconds,
         "runs": len(times),
-        "files": [str(path) for path in save_outputs(outputs, arguments.output)] if arguments.output else [],
+        "files": [str(path) for path in _written(outputs, arguments)] if arguments.output else [],
         "explain": program.explain().splitlines() if arguments.explain else [],
     }
     print(json_text(report) if arguments.json else _text(report))
+
+
+def _written(outputs: Mapping[str, Any], arguments: Namespace) -> list[Path]:
+    from ..onnx_files import refuse_harming
+    from ..results import save_outputs
+
+    return save_outputs(outputs, arguments.output, lambda paths: refuse_harming(arguments.model, paths))
 
 
 def _text(report: dict[str, Any]) -> str:

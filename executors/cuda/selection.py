@@ -94,17 +94,23 @@ class Choices:
 
     def take_over(self, exported: str) -> int:
         """Keeps what `export` gave elsewhere; how many. Raises `InputError` for another text: all or nothing."""
-        try:
-            parts = {key: _choice_in(json.dumps(each).encode()) for key, each in json.loads(exported).items()}
-        except (ValueError, AttributeError, RecursionError) as error:
-            raise _no_choices(str(error)) from error
-        found = {key: choice for key, choice in parts.items() if choice is not None and _KEY.fullmatch(key)}
-        strange = next((key for key in parts if key not in found), None)
-        if strange is not None:
-            raise _no_choices(f"the entry {strange[:80]!r} is none")
+        found = exported_choices(exported)
         for key, choice in found.items():
             self.keep(key, choice)
         return len(found)
+
+
+def exported_choices(exported: str) -> dict[str, Choice]:
+    """What `Choices.export` has written, by key. Raises `InputError` for another text."""
+    try:
+        parts = {key: _choice_in(json.dumps(each).encode()) for key, each in json.loads(exported).items()}
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise _no_choices(str(error)) from error
+    found = {key: choice for key, choice in parts.items() if choice is not None and _KEY.fullmatch(key)}
+    strange = next((key for key in parts if key not in found), None)
+    if strange is not None:
+        raise _no_choices(f"the entry {strange[:80]!r} is none")
+    return found
 
 
 def _no_choices(why: str) -> InputError:

@@ -19,6 +19,7 @@ from .contrib import IN_FILES
 from .contrib.group import Operator
 from .dialect import Dialect
 from .exporter import MAX_INLINE_BYTES, all_nodes, export_model
+from .external_data import external_tensors
 from .output_files import file_to_write, part_prefix
 from .tensors import constant_to_proto, element_number, packed_bytes
 
@@ -167,23 +168,8 @@ class _DataFile:
         _share_like_new(str(self._part))
         self._part.replace(target)
         for tensor in external_tensors(model):
-            tensor.external_data.add(key="location", value=target.name)
-
-
-def data_files(model: ModelProto, path: Path) -> list[Path]:
-    """The files beside a model at `path` that hold its external data."""
-    entries = (entry for tensor in external_tensors(model) for entry in tensor.external_data)
-    names = dict.fromkeys(entry.value for entry in entries if entry.key == "location")
-    return [path.parent / name for name in names]
-
-
-def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """The initializers that are kept outside of the model, those of subgraphs included."""
-    graphs = [model.graph]
-    while graphs:
-        graph = graphs.pop()
-        yield from (tensor for tensor in graph.initializer if tensor.data_location == TensorProto.EXTERNAL)
-        graphs += [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
+            if all(entry.key != "location" for entry in tensor.external_data):
+                tensor.external_data.add(key="location", value=target.name)
 
 
 def _chunks(content: Constant) -> Iterator[bytes]:

@@ -43,6 +43,31 @@ def picture_model(channels: int | str, layout: str = "NCHW", dtype: int = Tensor
     return helper.make_model(helper.make_graph([node], "picture", value[:1], value[1:]), ir_version=10)
 
 
+def save_with_data(folder: Path, place: str, location: str) -> Path:
+    """Writes y = x + w, with w in the file `location` beside the model, and gives the model's path.
+
+    `place` says where w is: an "initializer", the "attribute" of a Constant, or that of one in a "function".
+    """
+    weights = TensorProto(name="w", dims=[300], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)
+    weights.external_data.add(key="location", value=location)
+    (folder / location).write_bytes(b"\0\0\x80\x3f" * 300)
+    if place == "initializer":
+        made = model("main (float[300] x) => (float[300] y) <float[300] w> { y = Add(x, w) }")
+        made.graph.initializer.append(weights)
+        return save(made, folder)
+    body = [helper.make_node("Constant", [], ["w"]), helper.make_node("Add", ["x", "w"], ["y"])]
+    body[0].attribute.add(name="value", t=weights, type=onnx.AttributeProto.TENSOR)
+    made = model("main (float[300] x) => (float[300] y) { y = Neg(x) }")
+    del made.graph.node[:]
+    if place == "attribute":
+        made.graph.node.extend(body)
+        return save(made, folder)
+    opset = [helper.make_opsetid("", 22)]
+    made.functions.append(helper.make_function("com.example", "Shift", ["x"], ["y"], body, opset))
+    made.graph.node.append(helper.make_node("Shift", ["x"], ["y"], domain="com.example"))
+    return save(made, folder)
+
+
 def save(made: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> Path:
     """Writes the model into `folder` and gives its path."""
     path = folder / name

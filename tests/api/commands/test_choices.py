@@ -60,3 +60,24 @@ def test_a_file_that_cannot_be_used_is_one_error(
     assert main(["choices", *arguments, str(tmp_path)]) == 1
     assert str(tmp_path) in capsys.readouterr().err
     assert kept.read_all() == 0
+
+
+@pytest.mark.parametrize("content", [b"weights", b"\xff\xfe", b'{"a": 1}', b"{"])
+def test_what_is_no_file_of_choices_is_not_replaced(
+    kept: Choices, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept.keep("a" * 40, CHOICE)
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    assert main(["choices", "--export", str(file)]) == 1
+    assert f"{file} is there already, and is no file of choices" in capsys.readouterr().err
+    assert file.read_bytes() == content
+
+
+def test_earlier_choices_and_empty_files_are_replaced(kept: Choices, tmp_path: Path) -> None:
+    file = tmp_path / "choices.json"
+    file.touch()
+    assert main(["choices", "--export", str(file)]) == 0
+    kept.keep("a" * 40, CHOICE)
+    assert main(["choices", "--export", str(file)]) == 0
+    assert "a" * 40 in file.read_text()
