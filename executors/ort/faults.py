@@ -12,6 +12,7 @@ from ...ir.graph import Graph, Node
 from ...ir.op import Trait
 from ...ir.types import DType, TensorType, Type
 from .divisions import may_trap
+from .integers import inexact
 
 _WIDE = frozenset((DType.F64, DType.I64, DType.U64, DType.I32, DType.U32))
 _TAKES_NOTHING = Trait.ELEMENTWISE | Trait.VIEW
@@ -43,7 +44,7 @@ def known_fault(node: Node) -> str:
     if may_trap(node):
         return "it may divide the least integer by -1, which ends the process in ONNX Runtime"
     check = _FAULTS.get(node.op.name)
-    return check(node) if check is not None else ""
+    return (check(node) if check is not None else "") or inexact(node)
 
 
 def dims_to_watch(graph: Graph) -> dict[Dim, Node]:
@@ -62,7 +63,7 @@ def wrong_optimizers(graph: Graph) -> tuple[str, ...]:
 
     DivMulFusion makes z/x of (1/x)z, also of integers, where 1/x is rounded first: 1/3 times 9 is 0, and 9/3 is 3.
     MatmulTransposeFusion hands the kernel of a product a transposed matrix and a vector, and it reads the matrix as it
-    lies.
+    lies. Pad_Fusion leaves padding by 0 to a MaxPool, which pads by the lowest number.
     """
     return tuple(name for name, is_changed in _CHANGED.items() if any(map(is_changed, all_nodes(graph))))
 
@@ -76,9 +77,15 @@ def _is_by_vector(node: Node) -> bool:
     return node.op.name == "matmul" and len(_shape(node.operands[1].type)) < _MATRIX
 
 
+def _pools_padding(node: Node) -> bool:
+    producer = node.operands[0].producer if node.op.name == "max_pool" else None
+    return producer is not None and producer.op.name in ("dynamic_pad", "pad")
+
+
 _CHANGED: dict[str, Callable[[Node], bool]] = {
     "DivMulFusion": _divides_integers,
     "MatmulTransposeFusion": _is_by_vector,
+    "Pad_Fusion": _pools_padding,
 }
 """By optimiser, whether it may change what a node means."""
 
@@ -142,21 +149,48 @@ def _inexact(_node: Node) -> str:
     return "ONNX Runtime's transform loses half of the digits where the length is no power of two"
 
 
+def _aligned_corners(node: Node) -> str:
+    """The last element lies on the last one only where a scale makes a whole size."""
+    if node.attrs["coordinate_mode"] != "align_corners":
+        return ""
+    if node.op.name == "dynamic_resize":
+        is_whole = node.inputs[2] is None  # only running tells what the scales make
+    else:
+        axes, scales = node.attrs["axes"], node.attrs["scales"]
+        sizes = _shape(node.operands[0].type)
+        is_whole = scales is None or all(
+            _makes_whole(sizes[axis], scale) for axis, scale in zip(axes, scales, strict=True)
+        )
+    return "" if is_whole else "ONNX Runtime aligns corners by the rounded size, not by the scale"
+
+
+def _makes_whole(size: Dim, scale: float) -> bool:
+    return float(scale).is_integer() or (isinstance(size, int) and (size * float(scale)).is_integer())
+
+
+def _unpooled(node: Node) -> str:
+    is_given = node.attrs["sizes"] is not None
+    return "ONNX Runtime counts the indices in the sizes that are given, not in those of the pool" if is_given else ""
+
+
 _FAULTS: dict[str, Callable[[Node], str]] = {
     "argmax": _unordered,
     "argmin": _unordered,
     "cast": _cast,
     "dft": _inexact,
+    "dynamic_resize": _aligned_corners,
     "gather": _string_rows,
     "gelu": _narrow,
     "group_norm": _narrow,
     "gru": _parameters,
     "lstm": _parameters,
+    "max_unpool": _unpooled,
     "non_zero": _scalar,
     "onnx.DFT": _inexact,  # foreign, where only running tells the axis or the step
     "onnx.STFT": _inexact,
     "reduce_max": _unordered,
     "reduce_min": _unordered,
+    "resize": _aligned_corners,
     "rnn": _parameters,
     "roll": _string_rows,
     "shrink": _narrow,

@@ -196,3 +196,54 @@ def test_a_transposed_matrix_by_a_vector() -> None:
     assert wrong_optimizers(parse(PRODUCT)) == ()
     x, y = np.array([1, 2, 3], np.float32), np.arange(6, dtype=np.float32).reshape(3, 2)
     assert capgraph.optimize(parse(BY_VECTOR), executor="ort").run({"x": x, "y": y})["z"].tolist() == [16, 22]
+
+
+PADDED = """graph @main(%x: f32[1, 1, H, 4]) {
+  %p: f32[1, 1, H + 2, 6] = pad(%x, _) {pads = [0, 0, 1, 1, 0, 0, 1, 1]}
+  %y: f32[1, 1, H//2 + 1, 3] = max_pool(%p) {kernel = [2, 2], strides = [2, 2], pads = [0, 0, 0, 0], dilations = [1, 1]}
+  return %y
+}"""
+
+
+def test_padding_by_zero_before_a_pool_of_negative_numbers() -> None:
+    graph = parse(PADDED)
+    assert wrong_optimizers(graph) == ("Pad_Fusion",)
+    found = capgraph.optimize(graph, executor="ort").run({"x": np.full((1, 1, 4, 4), -1, np.float32)})["y"]
+    assert found.reshape(3, 3).tolist() == [[0, 0, 0], [0, -1, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize(
+    ("size", "scale", "fault"), [(5, 0.5, "corners"), (4, 0.5, ""), (5, 1.5, "corners"), (5, 2, "")]
+)
+def test_aligned_corners(mode: str, size: int, scale: float, fault: str) -> None:
+    b = Builder()
+    attrs = {"mode": mode, "coordinate_mode": "align_corners", "axes": [1], "scales": [scale]}
+    y = b.op("resize", b.input("x", f"f32[1, {size}]"), None, sizes=[int(size * scale)], **attrs)
+    graph = b.finish({"y": y})
+    assert fault in known_fault(list(graph.nodes)[-1])
+    x = np.arange(size, dtype=np.float32)[None] ** 2
+    found, expected = (capgraph.optimize(graph, executor=executor).run({"x": x})["y"] for executor in ("ort", "eager"))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_indices_count_in_the_sizes_of_the_pool() -> None:
+    b = Builder()
+    operands = (b.input("x", "f32[1, 1, 2]"), b.input("i", "i64[1, 1, 2]"))
+    for sizes in ([5], None):
+        y = b.op("max_unpool", *operands, kernel=[2], strides=[2], pads=[0, 0], sizes=sizes)
+        assert bool(known_fault(y.producer)) is (sizes is not None)
+
+
+UNPOOLED = """graph @main(%x: f32[1, 1, 2, 2], %i: i64[1, 1, 2, 2]) {
+  %y: f32[1, 1, 5, 5] = max_unpool(%x, %i) {kernel = [2, 2], strides = [2, 2], pads = [0, 0, 0, 0], sizes = [5, 5]}
+  return %y
+}"""
+
+
+def test_larger_sizes_of_an_unpooling() -> None:
+    feeds = {"x": np.array([[[[1, 2], [3, 4]]]], np.float32), "i": np.array([[[[5, 7], [13, 15]]]])}
+    found = capgraph.optimize(parse(UNPOOLED), executor="ort").run(feeds)["y"][0, 0]
+    expected = np.zeros((5, 5), np.float32)
+    expected[1, 1], expected[1, 3], expected[3, 1], expected[3, 3] = 1, 2, 3, 4
+    np.testing.assert_array_equal(found, expected)
