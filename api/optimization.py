@@ -65,12 +65,12 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     `copy_outputs`, `debug`, `warm_ups`, `keep_outside`, `progress`.
 
     `level` bounds what passes may do: 0 nothing, 1 not a bit of any result changes, 2 sums may be re-associated, 3
-    approximations, such as TF32 for products in f32 on a GPU. `verify="structure"` checks the graph as it comes and
-    after every pass, "numeric" compares what it gives on drawn inputs as well, "none" does neither. `strict` raises
-    where a recorded program would fall back, and where ONNX Runtime on the CPU does not run the whole graph. `threads`
-    is how many threads one operator of ONNX Runtime takes on the CPU (None: one for each core).
-    `freeze_initializers` makes initializers that are also inputs constants (None: as the ONNX version of the model
-    means it).
+    approximations, such as rounded inverses for divisions, and TF32 for products in f32 on a GPU. `verify="structure"`
+    checks the graph as it comes and after every pass, "numeric" compares what it gives on drawn inputs as well, "none"
+    does neither. `strict` raises where a recorded program would fall back, and where ONNX Runtime on the CPU does not
+    run the whole graph. `threads` is how many threads one operator of ONNX Runtime takes on the CPU (None: one for each
+    core). `freeze_initializers` makes initializers that are also inputs constants (None: as the ONNX version of the
+    model means it).
 
     Raises `ModelError` for a broken model, `InternalError` naming the pass when one fails or is found to be wrong,
     `UnsupportedError` for a value that is unknown or that the executor does not support (only "graph" records), and for

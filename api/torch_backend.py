@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
 
 from .frontends.torch.aot import AotModel, from_aot
 from .frontends.torch.decompositions import aot_decompositions, composites_kept
@@ -57,16 +58,24 @@ def backend(module: Any, examples: Sequence[Any], *, options: Mapping[str, Any] 
 
 
 def _refuse_gradients(module: Any, examples: Sequence[Any]) -> None:
-    if not any(_wants_gradient(example) for example in examples):
+    """A function that turns gradients off for what it does, as under the decorator `torch.no_grad()`, is no such."""
+    if not any(_wants_gradient(example) for example in examples) or not _records_gradients(module):
         return
-    if torch.is_grad_enabled():
-        raise UnsupportedError(_GRADIENTS[0], remedy=_GRADIENTS[1])
-    if any(node.target is torch._C._set_grad_enabled and node.args[0] for node in module.graph.nodes):
-        raise UnsupportedError(_TURNED_ON[0], remedy=_TURNED_ON[1])
+    message, remedy = _GRADIENTS if torch.is_grad_enabled() else _TURNED_ON
+    raise UnsupportedError(message, remedy=remedy)
 
 
 def _wants_gradient(example: Any) -> bool:
     return isinstance(example, torch.Tensor) and example.requires_grad
+
+
+def _records_gradients(module: Any) -> bool:
+    """Whether the result of a step takes part in gradients, which Dynamo has traced."""
+    steps = [node for node in module.graph.nodes if node.op.startswith("call_")]
+    if not any("example_value" in node.meta for node in steps):  # nothing is known
+        return torch.is_grad_enabled()
+    found = [leaf for node in steps for leaf in tree_leaves(node.meta.get("example_value"))]
+    return any(map(_wants_gradient, found))
 
 
 def _fix_negative_numbers(examples: Sequence[Any]) -> None:

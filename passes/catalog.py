@@ -90,7 +90,9 @@ _LEVELS: Mapping[int, Pipeline] = MappingProxyType(
         0: Pipeline(()),
         1: Pipeline((_CLEAN_UP,)),
         2: Pipeline((_CLEAN_UP, (*_RECOGNISE, *_CLEAN_UP), (*_FOLD, *_RECOGNISE, *_CLEAN_UP))),
-        3: Pipeline((_CLEAN_UP, (*_RECOGNISE, *_CLEAN_UP), (*_FOLD, *_RECOGNISE, *_CLEAN_UP))),
+        3: Pipeline(
+            (_CLEAN_UP, (*_RECOGNISE, *_CLEAN_UP), (*_FOLD, FoldScales(rounds_inverses=True), *_RECOGNISE, *_CLEAN_UP))
+        ),
     }
 )
 

@@ -22,15 +22,16 @@ class FoldScales(PatternPass):
     """Takes constant factors and addends into constants of a node that is there anyway.
 
     These are the weight and bias of a convolution or product, the parameters of a norm, and another constant factor or
-    addend, reached directly or through reshapes and transposes. A division by a constant that is left is a
-    multiplication.
+    addend, reached directly or through reshapes and transposes. A division by powers of two that is left is a
+    multiplication, and with `rounds_inverses` one by any constant that has an inverse.
     """
 
     name: ClassVar[str] = "fold-scales"
     exactness: ClassVar[Exactness] = Exactness.ROUNDING
+    rounds_inverses: bool = False
 
     def rules(self) -> Sequence[Rule]:
-        return RULES
+        return (*RULES, _ROUNDED_DIVISION if self.rounds_inverses else _EXACT_DIVISION)
 
 
 def _change(node: Node) -> tuple[Value, Affine] | None:
@@ -68,7 +69,7 @@ def _into_user(rewriter: Rewriter, found: Found) -> Value | None:
 
 
 def _as_product(rewriter: Rewriter, found: Found) -> Value | None:
-    """Multiplying by `1 / c` is faster, and moves a result by at most one rounding more."""
+    """Multiplying by `1 / c` is faster. Where that is rounded, a whole quotient may no longer be whole."""
     inverse = reciprocal(found.constant("c"))
     return rewriter.op("mul", found["x"], rewriter.constant(inverse)) if inverse is not None else None
 
@@ -78,6 +79,15 @@ _RIGHT = Match(_ARITHMETIC, Capture("x"), Literal(), name="changed")
 
 RULES: tuple[Rule, ...] = (
     Rule("constant-into-producer", _RIGHT, _into_producer),
-    Rule("division-by-constant", Match("div", Capture("x"), Literal("c")), _as_product),
     Rule("constant-into-user", Match(("conv", "gemm", "matmul"), _RIGHT, more=True), _into_user),
+)
+
+
+def _are_powers_of_two(content: Constant) -> bool:
+    return content.dtype.is_float and bool((np.abs(np.frexp(content.array.astype(np.float64))[0]) == 0.5).all())
+
+
+_ROUNDED_DIVISION = Rule("division-by-constant", Match("div", Capture("x"), Literal("c")), _as_product)
+_EXACT_DIVISION = Rule(
+    "division-by-power-of-two", Match("div", Capture("x"), Literal("c", where=_are_powers_of_two)), _as_product
 )

@@ -97,6 +97,43 @@ def test_gradients_are_refused() -> None:
         assert layer(torch.ones(1, 2)).shape == (1, 2)
 
 
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+def test_a_function_that_turns_gradients_off_itself_is_taken(without: Any) -> None:
+    layer = nn.Linear(3, 2)
+
+    @without()
+    def scores(x: torch.Tensor) -> torch.Tensor:
+        return layer(x).softmax(-1)
+
+    def shifted(x: torch.Tensor) -> torch.Tensor:
+        return scores(x) + 1
+
+    x = torch.randn(4, 3)
+    for function in (scores, shifted):
+        torch._dynamo.reset()
+        found = torch.compile(function, backend="capgraph", fullgraph=True)(x)
+        assert not found.requires_grad
+        torch.testing.assert_close(found, function(x).clone())
+
+
+def test_what_is_recorded_beside_a_part_without_gradients_is_refused() -> None:
+    layer, weight = nn.Linear(3, 2), torch.ones(2, requires_grad=True)
+
+    def mixed(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            scores = layer(x)
+        return scores * weight
+
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="gradients would be recorded here"):
+        torch.compile(mixed, backend="capgraph", fullgraph=True)(torch.randn(4, 3))
+
+
+def test_a_tensor_that_is_cut_off_from_gradients_is_taken() -> None:
+    x = torch.randn(4, 3, requires_grad=True)
+    found = torch.compile(lambda x: x.detach() * 2, backend="capgraph")(x)
+    torch.testing.assert_close(found, x.detach() * 2)
+
+
 def test_gradients_that_a_function_turns_on_are_refused() -> None:
     torch._dynamo.reset()
     layer, x = nn.Linear(2, 2), torch.ones(3, 2)

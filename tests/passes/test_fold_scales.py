@@ -1,7 +1,17 @@
 """Constant factors and addends go into weights, directly and through reshapes and transposes."""
 
+from textwrap import dedent
+
+import numpy as np
 import pytest
+from capgraph.ir.evaluate import evaluate_graph
+from capgraph.ir.graph import Graph
+from capgraph.ir.parser import parse
+from capgraph.passes.catalog import level_pipeline
 from capgraph.passes.fold_scales import FoldScales
+from capgraph.passes.pipeline import Pipeline
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.passes.checking import check_pass
 
@@ -240,6 +250,46 @@ def test_division_by_a_constant_is_multiplication_where_the_constant_has_an_inve
           return %a, %b, %d
         }""",
     )
+
+
+def folded(graph: Graph, each: FoldScales) -> Graph:
+    Pipeline(((each,),)).run(graph)
+    return graph
+
+
+SEVENTHS = """
+    graph @main(%x: f32[B]) {
+      %c = constant() {value = dense<f32[]: 7.0>}
+      %y = div(%x, %c)
+      return %y
+    }"""
+
+
+def test_an_inverse_that_is_rounded_takes_the_place_of_no_division_unless_asked_for() -> None:
+    check_pass(FoldScales(), SEVENTHS, None)
+    made = folded(parse(dedent(SEVENTHS)), FoldScales(rounds_inverses=True))
+    assert [node.op.name for node in made.nodes if node.operands] == ["mul"]
+
+
+@pytest.mark.parametrize(("level", "is_exact"), [(1, True), (2, True), (3, False)])
+def test_whole_quotients_stay_whole_below_level_3(level: int, is_exact: bool) -> None:
+    numbers = 7 * np.arange(-3_000, 3_000, dtype=np.float32)
+    made = parse(dedent(SEVENTHS))
+    level_pipeline(level).run(made)
+    (found,) = evaluate_graph(made, [numbers])
+    assert (found == np.round(found)).all() == is_exact
+    np.testing.assert_allclose(found, numbers / 7, rtol=1e-6)
+
+
+@given(st.integers(-100, 100), st.sampled_from([1.0, -1.0]), st.lists(st.floats(-1e6, 1e6, width=32), max_size=20))
+def test_division_by_a_power_of_two_moves_no_bit(exponent: int, sign: float, numbers: list[float]) -> None:
+    made = parse(dedent(SEVENTHS.replace("7.0", repr(sign * 2.0**exponent))))
+    x = np.array(numbers, np.float32)
+    (before,) = evaluate_graph(made, [x])
+    folded(made, FoldScales())
+    assert [node.op.name for node in made.nodes if node.operands] == ["mul"]
+    (after,) = evaluate_graph(made, [x])
+    np.testing.assert_array_equal(after, before)
 
 
 @pytest.mark.parametrize(("dtype", "number"), [("f16", 1e-3), ("bf16", 1e-30), ("f32", 1e-30), ("f64", 1e-200)])
