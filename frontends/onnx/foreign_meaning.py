@@ -1,8 +1,8 @@
 """Foreign ONNX operators: how they run.
 
-Control flow and optionals are run here, over graphs, and ZipMap, which onnx does not implement; everything else by
-onnx's reference implementation. Sequences are lists, maps are dicts, an empty optional is None and a full one its
-element, strings are arrays of objects.
+Control flow and optionals are run here, over graphs, ZipMap, which onnx does not implement, and SequenceInsert, which
+it gets wrong; everything else by onnx's reference implementation. Sequences are lists, maps are dicts, an empty
+optional is None and a full one its element, strings are arrays of objects.
 """
 
 from collections.abc import Callable, Sequence
@@ -102,6 +102,17 @@ def _run_zip_map(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
     return [[dict(zip(labels, row, strict=True)) for row in rows.tolist()]]
 
 
+def _run_sequence_insert(_node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    """At the place itself, which may be one behind the last: onnx's implementation wraps that around to the first."""
+    elements, added, *place = operands
+    count = len(elements)
+    at = count if not place or place[0] is None else int(np.asarray(place[0]).reshape(()))
+    if not -count <= at <= count:
+        raise ExecutionError(f"place {at} to insert at is out of range for a sequence of {count}")
+    at += count if at < 0 else 0
+    return [[*elements[:at], added, *elements[at:]]]
+
+
 def _chosen(node: Node, results: Sequence[Any]) -> list[Any]:
     """The results that the node has, when the model leaves some out."""
     return [results[place] for place, value in enumerate(results_in_place(node)) if value is not None]
@@ -113,6 +124,7 @@ _OWN: dict[str, Callable[[Node, Sequence[Any]], Sequence[Any]]] = {
     "onnx.Optional": _run_optional,
     "onnx.OptionalHasElement": _run_has_element,
     "onnx.OptionalGetElement": _run_get_element,
+    "onnx.SequenceInsert": _run_sequence_insert,
     "ai.onnx.ml.ZipMap": _run_zip_map,
 }
 

@@ -295,3 +295,31 @@ def test_operands_are_not_written_to():
     second = run(graph, *inputs)
     for one, other in zip((*inputs, *first), (*kept, *second), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("place", [None, 2, 0, 1, -1, -2])
+def test_an_element_is_inserted_where_the_standard_says(place: int | None) -> None:
+    given, operand = ("", "") if place is None else (f"p = Constant <value = int64 {{{place}}}> ()", ", p")
+    model = parsed(f"""<ir_version: 10, opset_import: ["" : 20]>
+    main (float[1] a, float[1] b, float[1] c) => (float[N] y) {{
+      s = SequenceConstruct(a, b)
+      {given}
+      t = SequenceInsert(s, c{operand})
+      y = ConcatFromSequence<axis = 0>(t)
+    }}""")
+    expected = [1.0, 2.0]
+    expected.insert(2 if place is None else place, 3.0)
+    (found,) = run(import_model(model).graph, *(np.array([x], F32) for x in (1, 2, 3)))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (other,) = session.run(None, {name: np.array([x], F32) for name, x in zip("abc", (1, 2, 3), strict=True)})
+    assert np.asarray(found).tolist() == other.tolist() == expected
+
+
+def test_an_element_behind_the_end_is_refused() -> None:
+    model = parsed("""<ir_version: 10, opset_import: ["" : 20]> main (float[1] a, int64 p) => (float[N] y) {
+      s = SequenceConstruct(a, a)
+      t = SequenceInsert(s, a, p)
+      y = ConcatFromSequence<axis = 0>(t)
+    }""")
+    with pytest.raises(ExecutionError, match="place 3 to insert at is out of range for a sequence of 2"):
+        run(import_model(model).graph, np.ones(1, F32), np.array(3))

@@ -70,6 +70,7 @@ def _require_hidden_keys(case: Case, steps: int, queries: Tail | None) -> None:
     keys = _met(case.tails(_K)[steps], case.tails(_V)[steps])
     if keys is None:
         return
+    _require_same_dim(case, steps)
     values = case.tails(_V)[steps]
     if values is None or values.number is None or math.isinf(values.number):
         raise Unsafe(f"values behind the real keys of {case.symbol} count", [Mask(_V, steps, 0)])
@@ -84,6 +85,12 @@ def _require_hidden_keys(case: Case, steps: int, queries: Tail | None) -> None:
     if tail is None or tail.number != hiding:
         axis = len(mask.tails) - 1
         raise Unsafe(f"padded keys of {case.symbol} are seen", [Mask(_MASK, axis, hiding)])
+
+
+def _require_same_dim(case: Case, steps: int) -> None:
+    """Keys and values have one number, though it may go by two symbols: padded are both or none."""
+    if (case.tails(_K)[steps] is None) is not (case.tails(_V)[steps] is None):
+        raise Unsafe(f"just one of keys and values carries {case.symbol}")
 
 
 def _is_hidden_by_order(case: Case, keys: Tail, queries: Tail | None) -> bool:
@@ -104,6 +111,7 @@ def varlen_attention(case: Case) -> list[Fact]:
         if any(tail is not None for tail in case.tails(operand)[first_head_axis:]):
             raise Unsafe(f"heads carry {case.symbol}")
     tokens, keys = case.tails(_Q)[0], _met(case.tails(_K)[1], case.tails(_V)[1])
+    _require_same_dim(case, 1)
     if not (_is_plain_prefix(tokens) and _is_plain_prefix(keys)):
         raise Unsafe(f"real tokens or keys of {case.symbol} are not the first")
     if not grows(narrowed(case.node.attrs["longest"], case.ranges), case.symbol, case.ranges):

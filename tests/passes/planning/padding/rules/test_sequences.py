@@ -41,6 +41,18 @@ def test_a_mask_without_keys_is_given_some() -> None:
     )
 
 
+def test_keys_and_values_by_two_symbols_are_not_padded() -> None:
+    for keys, values in (("S", "M"), ("M", "S")):
+        unsafe(
+            f"""
+            graph @main(%q: f32[B, 2, 3, 4], %k: f32[B, 2, {keys}, 4], %v: f32[B, 2, {values}, 4]) {{
+              %a: f32[B, 2, 3, 4] = attention(%q, %k, %v, _, _)
+              return %a
+            }}""",
+            "one of keys and values",
+        )
+
+
 @pytest.mark.parametrize("dtype", ["f32", "bool"])
 def test_a_mask_that_is_one_number_is_given_keys(dtype: str) -> None:
     maskable(
