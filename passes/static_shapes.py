@@ -126,9 +126,9 @@ _Rule = Callable[[_Operands], Static]
 def _known_form(rule: _Rule, operands: _Operands) -> Static | None:
     """The static form; None where an operand is not known, or the form is wrong or true under an assumption only."""
     try:
-        static = rule(operands)
-        op = native(static.op)
         with collect_constraints() as constraints:
+            static = rule(operands)
+            op = native(static.op)
             types = [value.type if value is not None else None for value in static.inputs]
             op.result_types(types, op.complete_attrs(static.attrs))
     except CapgraphError:

@@ -49,6 +49,15 @@ def test_constants(dynamic: str, static: str) -> None:
     )
 
 
+def test_sizes_that_may_be_one_stay_dynamic() -> None:
+    text = """graph @main(%x: f32[A, 2], %o: f32[B, 2]) {
+      %s: i64[2] = shape(%o)
+      %y: f32[u0, 2] = dynamic_expand(%x, %s)
+      return %y
+    }"""
+    check_pass(StaticShapes(), text, None, numeric=False)
+
+
 def test_several_results() -> None:
     check_pass(
         StaticShapes(),

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.dims import Dim, SymDim, Truth, compare, dim_max, product
+from ....ir.dims import Dim, SymDim, Truth, compare, dim_max, product, upper_bound
 from ....ir.errors import ShapeError
 from ....ir.graph import Node, Value
 from ....ir.op import FRESH
@@ -53,20 +53,39 @@ def import_expand(ctx: ImportContext) -> Value:
     """To the broadcast of both shapes, where the requested one is known."""
     x, dims = ctx.input(0), ctx.tensor(0).dims
     requested = ctx.dims(1, x)
-    if requested is not None:
+    if requested is not None and not _is_open(dims, requested):
         return ctx.op("expand", x, shape=broadcast_shapes(dims, requested))
-    known = partial_dims(ctx, ctx.input(1))
+    known = partial_dims(ctx, ctx.input(1)) if requested is None else requested
     return op_of_shape(ctx, "dynamic_expand", x, ctx.input(1), shape=_expanded(dims, known) if known else None)
+
+
+def _is_open(dims: Sequence[Dim], requested: Sequence[Dim]) -> bool:
+    """Whether only running tells which of two sizes, either of which may be 1, is the greater."""
+    return any(_may_be_one_beside(*pair) for pair in zip(dims[::-1], requested[::-1], strict=False))
+
+
+def _may_be_one_beside(mine: Dim, dim: Dim) -> bool:
+    if isinstance(mine, int) or isinstance(dim, int) or compare(mine, dim) is not Truth.UNKNOWN:
+        return False
+    return all(_may_be_more_than(one, 1) and compare(one, 1) is Truth.UNKNOWN for one in (mine, dim))
+
+
+def _may_be_more_than(dim: Dim, limit: int) -> bool:
+    bound = upper_bound(dim)
+    return bound is None or bound > limit
 
 
 def _expanded(dims: Sequence[Dim], requested: Sequence[Dim]) -> list[Dim]:
     """The broadcast of two shapes of which the second has open sizes."""
     rank = max(len(dims), len(requested))
     own, asked = ((*[1] * (rank - len(shape)), *shape) for shape in (dims, requested))
-    return [
-        mine if dim == 1 or (dim == FRESH and compare(mine, 1) is Truth.NO) else dim
-        for mine, dim in zip(own, asked, strict=True)
-    ]
+    return [_expanded_size(*pair) for pair in zip(own, asked, strict=True)]
+
+
+def _expanded_size(mine: Dim, dim: Dim) -> Dim:
+    if dim != FRESH and _may_be_one_beside(mine, dim):
+        return FRESH
+    return mine if dim == 1 or compare(mine, 1) is Truth.NO else dim
 
 
 def import_tile(ctx: ImportContext) -> Value:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import capgraph
 import numpy as np
 import onnx
 import pytest
@@ -147,3 +148,22 @@ def test_a_batch_of_nothing_is_reshaped() -> None:
     feeds = {"x": np.zeros((0, 3, 12), np.float32)}
     compare(runtime_of(export_model(graph), feeds), evaluated(graph, feeds))
     assert op_names(graph)[-1] == "reshape"
+
+
+@pytest.mark.parametrize("executor", ["eager", "ort", "graph"])
+@pytest.mark.parametrize("level", [0, 2])
+def test_expand_to_the_shape_of_another_where_a_size_is_one_only_at_run_time(executor: str, level: int) -> None:
+    nodes = [onnx.helper.make_node("Shape", ["o"], ["s"]), onnx.helper.make_node("Expand", ["x", "s"], ["y"])]
+    float_ = onnx.TensorProto.FLOAT
+    inputs = [onnx.helper.make_tensor_value_info(name, float_, [dim, 2]) for name, dim in (("x", "A"), ("o", "B"))]
+    outputs = [onnx.helper.make_tensor_value_info("y", float_, ["C", 2])]
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "g", inputs, outputs),
+        opset_imports=[onnx.helper.make_opsetid("", 20)],
+        ir_version=10,
+    )
+    program = capgraph.optimize(model, executor=executor, level=level)
+    for own, other in ((1, 4), (4, 1), (4, 4), (1, 0)):
+        x, o = np.arange(own * 2, dtype=np.float32).reshape(own, 2), np.zeros((other, 2), np.float32)
+        expected = np.broadcast_to(x, np.broadcast_shapes(x.shape, o.shape))
+        np.testing.assert_array_equal(program.run({"x": x, "o": o})["y"], expected)
