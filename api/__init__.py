@@ -82,7 +82,13 @@ _CALLED = {"compile": "compile_with"}  # what would hide a built-in in its own m
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(_HOMES.get(name, ".ir.errors"), __name__), _CALLED.get(name, name))
+    try:
+        home = importlib.import_module(_HOMES.get(name, ".ir.errors"), __name__)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "torch":
+            raise
+        home = importlib.import_module(".without_torch", __name__)
+    found = getattr(home, _CALLED.get(name, name))
     globals()[name] = found
     return found
 

@@ -14,8 +14,8 @@ from .progress import Progress
 def replay_options(
     *,
     mode: str,
-    dynamic: Mapping[str, tuple[int, int]] | None,
-    buckets: Mapping[Any, Sequence[Any]] | None,
+    dynamic: Mapping[str, int | tuple[int, int]] | None,
+    buckets: Mapping[Any, int | Sequence[Any]] | None,
     strict: bool,
     capture: Mapping[str, Any] | None,
 ) -> ReplayOptions:
@@ -39,8 +39,26 @@ def replay_options(
     if given.get("keep_outside") is not None:
         given["keep_outside"] = _conditions(given["keep_outside"])
     return ReplayOptions(
-        mode=_member(CaptureMode, "mode", mode), dynamic=dynamic or {}, buckets=buckets or {}, strict=strict, **given
+        mode=_member(CaptureMode, "mode", mode), strict=strict, **_sizes(dynamic or {}, buckets or {}), **given
     )
+
+
+def _sizes(dynamic: Mapping[str, Any], buckets: Mapping[Any, Any]) -> dict[str, Any]:
+    """Ranges and ladders; a number is the range up to it, and the ladder of it alone."""
+    for option, given, kind, example in (
+        ("dynamic", dynamic, Sequence, "(1, 64), the least and the greatest size, or 64"),
+        ("buckets", buckets, Iterable, "[1, 8, 64], the sizes that are recorded, or 64"),
+    ):
+        for name, sizes in given.items():
+            if not _is_number(sizes) and (not isinstance(sizes, kind) or isinstance(sizes, str | bytes)):
+                raise UnsupportedError(f"{option} gives {sizes!r} for {name!r}", remedy=f"give it {example}")
+    ranges = {name: (1, sizes) if _is_number(sizes) else sizes for name, sizes in dynamic.items()}
+    ladders = {names: (sizes,) if _is_number(sizes) else tuple(sizes) for names, sizes in buckets.items()}
+    return {"dynamic": ranges, "buckets": ladders}
+
+
+def _is_number(given: Any) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool)
 
 
 _KINDS: Mapping[str, Any] = {

@@ -51,10 +51,15 @@ def gather_inputs(
     _check_known("dim", sizes, sorted(frozenset[str]().union(*map(type_symbols, types.values()))))
     wanted = [name for name in types if name in sources or name not in graph.defaults]
     bound = dict(sizes)
-    files = {name: Path(sources[name]) for name in wanted if sources.get(name, RANDOM) != RANDOM}
+    numbers = {name: found for name in wanted if (found := _number_in(sources.get(name, RANDOM))) is not None}
+    chosen = [name for name in wanted if name not in numbers and sources.get(name, RANDOM) != RANDOM]
+    files = {name: Path(sources[name]) for name in chosen}
     given: dict[str, GivenInput] = {}
     for name, path in sorted(files.items(), key=lambda item: item[1].suffix.lower() in _PICTURES):  # arrays first
         given[name] = _from_file(name, path, types[name], bound)
+        _fit(name, types[name], given[name].value, bound)
+    for name, number in numbers.items():
+        given[name] = _from_number(name, number, types[name], bound)
         _fit(name, types[name], given[name].value, bound)
     bound = {**otherwise, **bound}
     for name in wanted:
@@ -126,6 +131,42 @@ def _distribution(dtype: DType) -> str:
     if dtype.kind is Kind.STRING:
         return "a or b"
     return "standard normal" if dtype.kind in (Kind.FLOAT, Kind.COMPLEX) else "0 or 1"
+
+
+# ---- numbers
+
+
+def _number_in(text: str) -> int | float | None:
+    """The number that a source is, true and false counted."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
+def _from_number(name: str, number: int | float, ty: Type, sizes: Mapping[str, int]) -> GivenInput:
+    if not isinstance(ty, TensorType) or any(_known_size(dim, sizes) not in (1, None) for dim in ty.shape or ()):
+        raise InputError(f"input {name!r} of type {ty} is no single number", remedy="give it a .npy file")
+    try:
+        with np.errstate(all="ignore"):
+            made = np.array(number).astype(ty.dtype.numpy)
+        fits = ty.dtype is not DType.STRING and _is_same_number(made.item(), number, ty.dtype)
+    except (ValueError, TypeError, OverflowError):
+        fits = False
+    if not fits:
+        raise InputError(f"input {name!r}: {number} is no {ty.dtype}", remedy=f"give it a number of type {ty.dtype}")
+    return GivenInput(made.reshape((1,) * len(ty.shape or ())), str(number))
+
+
+def _is_same_number(made: Any, number: int | float, dtype: DType) -> bool:
+    """Whether the dtype holds the number: floats may round it, but not to infinity."""
+    if dtype.is_float or dtype.kind is Kind.COMPLEX:
+        return bool(np.isfinite(complex(made)) == math.isfinite(number))
+    return bool(made == number)
 
 
 # ---- files
@@ -231,7 +272,9 @@ def _pixels(name: str, path: Path, layout: _Layout) -> Array:
     try:
         from PIL import Image, ImageOps
     except ImportError as error:
-        raise MissingPackageError("pictures need the package Pillow", remedy="pip install Pillow") from error
+        raise MissingPackageError(
+            "pictures need the package Pillow", remedy='pip install "capgraph[pictures]"'
+        ) from error
     try:
         with Image.open(path) as opened:
             upright = ImageOps.exif_transpose(opened).convert(_MODES[layout.channels])

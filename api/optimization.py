@@ -29,8 +29,8 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     executor: str = "auto",
     device: str = "auto",
     mode: str = "full_and_piecewise",
-    dynamic: Mapping[str, tuple[int, int]] | None = None,
-    buckets: Mapping[str | tuple[str, ...], Sequence[Any]] | None = None,
+    dynamic: Mapping[str, int | tuple[int, int]] | None = None,
+    buckets: Mapping[str | tuple[str, ...], int | Sequence[Any]] | None = None,
     capture: Mapping[str, Any] | None = None,
     level: int = 2,
     tune: bool | None = None,
@@ -59,10 +59,10 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
 
     "graph" plans and records. `mode` says how much: "none", "full" (whole graphs or nothing), "piecewise" (with
     attention outside), or "full_and_piecewise" (only what cannot be captured is outside). `dynamic` gives the range of
-    symbolic dims, `{"batch": (1, 64)}`, and `buckets` the sizes that are recorded, by dim or for a tuple of dims (by
-    default a ladder: 1, 2, 4, every 8, from 256 every 16); calls in between are padded where that is proven to be safe.
-    `capture` has further options, each explained at `ReplayOptions`: `beyond`, `budget`, `up_front`, `inputs`,
-    `copy_outputs`, `debug`, `warm_ups`, `keep_outside`, `progress`.
+    symbolic dims, `{"batch": (1, 64)}` or `{"batch": 64}`, and `buckets` the sizes that are recorded, by dim or for a
+    tuple of dims (by default a ladder: 1, 2, 4, every 8, from 256 every 16); calls in between are padded where that is
+    proven to be safe. `capture` has further options, each explained at `ReplayOptions`: `beyond`, `budget`, `up_front`,
+    `inputs`, `copy_outputs`, `debug`, `warm_ups`, `keep_outside`, `progress`.
 
     `level` bounds what passes may do: 0 nothing, 1 not a bit of any result changes, 2 sums may be re-associated, 3
     approximations, such as rounded inverses for divisions, and TF32 for products in f32 on a GPU. `verify="structure"`
@@ -107,8 +107,8 @@ class Choices:
     executor: str = "auto"
     device: str = "auto"
     mode: str = "full_and_piecewise"
-    dynamic: Mapping[str, tuple[int, int]] | None = None
-    buckets: Mapping[str | tuple[str, ...], Sequence[Any]] | None = None
+    dynamic: Mapping[str, int | tuple[int, int]] | None = None
+    buckets: Mapping[str | tuple[str, ...], int | Sequence[Any]] | None = None
     capture: Mapping[str, Any] | None = None
     level: int = 2
     tune: bool | None = None

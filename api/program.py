@@ -10,7 +10,7 @@ from .executors.cuda.profile import Profile, Profiling
 from .executors.memory import size_text
 from .executors.replay.counters import Counting, Stats
 from .ir.analysis import all_nodes, parameter_bytes, parameter_count
-from .ir.errors import CapgraphError, ExecutionError, ResourceError, UnsupportedError
+from .ir.errors import CapgraphError, ExecutionError, InputError, ResourceError, UnsupportedError
 from .ir.graph import Graph, Node
 from .ir.types import Type
 from .passes.pipeline import PipelineReport
@@ -65,6 +65,17 @@ class Program:
     def outputs(self) -> dict[str, Type]:
         """The types of the outputs by name, in order."""
         return {name: value.type for name, value in zip(self.graph.output_names, self.graph.outputs, strict=True)}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The output, or all in a tuple, for arrays in the order of `inputs`, or by name; otherwise as `run`."""
+        names = list(self.inputs)
+        given = dict(zip(names, args, strict=False))
+        twice = [name for name in kwargs if name in given]
+        if len(args) > len(names) or twice:
+            what = f"input {twice[0]!r} was given twice" if twice else f"{len(args)} inputs were given"
+            raise InputError(what, remedy=f"the inputs are {', '.join(map(repr, names)) or 'none'}")
+        found = tuple(self.run({**given, **kwargs}).values())
+        return found[0] if len(found) == 1 else found
 
     def run(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The outputs by name, in the order of `outputs`, for NumPy arrays by name.

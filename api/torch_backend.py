@@ -73,7 +73,7 @@ def _records_gradients(module: Any) -> bool:
     """Whether the result of a step takes part in gradients, which Dynamo has traced."""
     steps = [node for node in module.graph.nodes if node.op.startswith("call_")]
     if not any("example_value" in node.meta for node in steps):  # nothing is known
-        return torch.is_grad_enabled()
+        return bool(torch.is_grad_enabled())
     found = [leaf for node in steps for leaf in tree_leaves(node.meta.get("example_value"))]
     return any(map(_wants_gradient, found))
 
@@ -143,6 +143,8 @@ def _for_every_size(options: Mapping[str, Any], varying: Sequence[str]) -> dict[
 
 def _integers(name: str, given: Any) -> tuple[int, ...]:
     """The sizes of an option without names."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        given = (1, given) if name == "dynamic" else (given,)
     found = tuple(given) if isinstance(given, Sequence | range) else ()
     is_range = name == "buckets" or len(found) == 2
     if not found or not is_range or any(isinstance(each, bool) or not isinstance(each, int) for each in found):

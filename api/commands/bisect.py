@@ -31,7 +31,7 @@ def configure(parser: ArgumentParser) -> None:
         type=assignment,
         action="append",
         default=[],
-        help="a .npy file, a picture or the word random, which is also the default",
+        help="a .npy file, a picture, a number for a scalar, or the word random, which is also the default",
     )
     parser.add_argument("--draws", metavar="N", type=positive, default=2, help="how many sets of inputs (default 2)")
     add_dims(parser)

@@ -22,7 +22,8 @@ def configure(parser: ArgumentParser) -> None:
         type=assignment,
         action="append",
         default=[],
-        help="a .npy file, a picture (resized and cropped to fit) or the word random, which is also the default",
+        help="a .npy file, a picture (resized and cropped to fit), a number for a scalar, or the word random, which is "
+        "also the default",
     )
     add_dims(parser)
     parser.add_argument("--output", metavar="DIR", type=Path, help="write every output to DIR/NAME.npy")

@@ -92,7 +92,7 @@ def make_buckets(
                 f"buckets name {unknown[0]!r}, which has no range", remedy=f"dynamic={{{unknown[0]!r}: ...}}"
             )
         if isinstance(key, str):
-            ladders[key] = checked_ladder([size for size in sizes if isinstance(size, int)], *ranges[key])
+            ladders[key] = checked_ladder([size for size in sizes if not isinstance(size, tuple)], *ranges[key])
             continue
         if set(names) != set(ranges):
             raise InputError(f"combinations of {', '.join(names)} leave dims out", remedy="name every dim of dynamic")

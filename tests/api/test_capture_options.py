@@ -62,6 +62,20 @@ def test_options_of_another_kind_are_told_what_they_are(capture: Any, remedy: st
     assert remedy in (caught.value.remedy or "")
 
 
+def test_a_number_is_a_range_up_to_it_and_a_ladder_of_one() -> None:
+    made = replay_options(mode="full", dynamic={"B": 8}, buckets={"B": 4, "T": range(1, 3)}, strict=False, capture=None)
+    assert made.dynamic == {"B": (1, 8)}
+    assert made.buckets == {"B": (4,), "T": (1, 2)}
+
+
+@pytest.mark.parametrize("sizes", [True, 8.5, "48", None])
+@pytest.mark.parametrize("option", ["dynamic", "buckets"])
+def test_what_gives_no_sizes_is_one_clear_error(option: str, sizes: Any) -> None:
+    given: dict[str, Any] = {"dynamic": {"B": 8}, "buckets": None, option: {"B": sizes}}
+    with pytest.raises(capgraph.UnsupportedError, match=f"{option} gives .* for 'B'"):
+        replay_options(mode="full", strict=False, capture=None, **given)
+
+
 @pytest.mark.parametrize("options", [{"dynamic": ["B"]}, {"buckets": 3}, {"dynamic": {"B": (1, 2)}, "buckets": "B"}])
 def test_sizes_that_are_no_dict_are_refused(options: Any) -> None:
     with pytest.raises(capgraph.UnsupportedError, match="is not known"):

@@ -34,6 +34,26 @@ def test_optimize_stays_a_function_whatever_is_imported_first(first: str) -> Non
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+from capgraph import *
+import capgraph
+assert isinstance(capgraph.TorchProgram, type)
+for use in (compile, TorchProgram, lambda: capgraph.compile(executor="graph")):
+    try:
+        use()
+    except capgraph.MissingPackageError as error:
+        assert "capgraph[torch]" in error.remedy, error
+    else:
+        raise AssertionError(use)
+"""
+
+
+def test_every_name_can_be_imported_without_torch() -> None:
+    subprocess.run([sys.executable, "-c", WITHOUT_TORCH], check=True)
+
+
 def test_importing_loads_not_even_numpy() -> None:
     program = "import sys, capgraph; sys.exit(any(name in sys.modules for name in ('numpy', 'capgraph.ir')))"
     subprocess.run([sys.executable, "-c", program], check=True)

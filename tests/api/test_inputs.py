@@ -214,3 +214,38 @@ def test_a_damaged_picture_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"\x89PNG\r\n\x1a\n, but no more")
     with pytest.raises(InputError, match="cannot be read as a picture"):
         gather_inputs(graph_of(x="f32[1, 3, 4, 8]"), {"x": str(path)}, {}, 0)
+
+
+@pytest.mark.parametrize(
+    ("ty", "text", "value"),
+    [
+        ("i64[]", "16000", 16000),
+        ("i64[1]", "-3", -3),
+        ("u64[]", str(2**64 - 1), 2**64 - 1),
+        ("f32[]", "0.5", 0.5),
+        ("f32[B]", "3", 3.0),
+        ("bf16[1, 1]", "1e3", 1000.0),
+        ("bool[]", "true", True),
+        ("bool[]", "0", False),
+        ("f32[]", "-inf", -np.inf),
+    ],
+)
+def test_a_scalar_takes_a_number(ty: str, text: str, value: Any) -> None:
+    graph = graph_of(sr=ty)
+    found = gather_inputs(graph, {"sr": text}, {}, 0)["sr"].value
+    assert found.item() == value
+    assert not match_type(graph.inputs[0].type, found, {})
+
+
+@pytest.mark.parametrize(
+    ("ty", "text"),
+    [("i64[]", "0.5"), ("i8[]", "300"), ("u8[]", "-1"), ("i64[]", "nan"), ("f32[]", "1e60"), ("i64[]", str(2**70))],
+)
+def test_a_number_that_the_dtype_does_not_hold_is_refused(ty: str, text: str) -> None:
+    with pytest.raises(InputError, match=r"input 'sr'.* is no "):
+        gather_inputs(graph_of(sr=ty), {"sr": text}, {}, 0)
+
+
+def test_a_number_for_an_array_is_refused() -> None:
+    with pytest.raises(InputError, match="is no single number"):
+        gather_inputs(graph_of(x="f32[2]"), {"x": "3"}, {}, 0)

@@ -136,3 +136,21 @@ def test_threads_share_a_program() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(call, range(8)))
+
+
+def test_a_program_is_called_with_arrays() -> None:
+    x = np.ones((2, 3), np.float32)
+    program = capgraph.optimize(affine(), executor="eager")
+    np.testing.assert_array_equal(program(x), np.full((2, 3), 3, np.float32))
+    np.testing.assert_array_equal(program(x=x), program(x))
+    for args, kwargs, said in (((x, x), {}, "2 inputs were given"), ((x,), {"x": x}, "'x' was given twice")):
+        with pytest.raises(capgraph.InputError, match=said):
+            program(*args, **kwargs)
+    with pytest.raises(capgraph.InputError, match="missing"):
+        program()
+
+
+def test_several_outputs_are_a_tuple() -> None:
+    program = capgraph.optimize(model("main (float[3] x) => (float[3] y, float[3] z) { y = Neg(x) z = Abs(x) }"))
+    y, z = program(-np.ones(3, np.float32))
+    assert (y == z).all()
