@@ -169,7 +169,7 @@ def _makes_whole(size: Dim, scale: float) -> bool:
 
 
 def _unpooled(node: Node) -> str:
-    is_given = node.attrs["sizes"] is not None
+    is_given = node.op.is_foreign or node.attrs["sizes"] is not None  # foreign where only running tells the sizes
     return "ONNX Runtime counts the indices in the sizes that are given, not in those of the pool" if is_given else ""
 
 
@@ -186,6 +186,7 @@ _FAULTS: dict[str, Callable[[Node], str]] = {
     "lstm": _parameters,
     "max_unpool": _unpooled,
     "non_zero": _scalar,
+    "onnx.MaxUnpool": _unpooled,
     "onnx.DFT": _inexact,  # foreign, where only running tells the axis or the step
     "onnx.STFT": _inexact,
     "reduce_max": _unordered,

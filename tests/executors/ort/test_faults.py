@@ -30,6 +30,11 @@ STFT = "%y: f32[1, 10, 5, 2] = stft(%x, _) {frame_step = 9, frame_length = 9} re
         ("graph @main(%x: string[2, 3]) { %y: string[2, 3] = roll(%x) {axes = [0], shifts = [1]} return %y }", "strin"),
         ("graph @main(%x: f32[5, 1], %a: i64[]) { %y: f32[5, 2] = onnx.DFT(%x, _, %a) return %y }", "half of the"),
         ("graph @main(%x: f32[5, 1], %a: i64[]) { %y: f32[5, 2] = onnx.Else(%x, _, %a) return %y }", ""),
+        (
+            "graph @main(%x: f32[1, 1, 2], %i: i64[1, 1, 2], %s: i64[3]) { "
+            "%y: f32[1, 1, u0] = onnx.MaxUnpool(%x, %i, %s) return %y }",
+            "counts the indices",
+        ),
         ("graph @main(%x: bool[]) { %y: i64[0, u0] = non_zero(%x) return %y }", "scalar"),
         (f"graph @main(%x: f32[4]) {{ {SORTED} }}", "NaN"),
         (f"graph @main(%x: i32[4]) {{ {SORTED.replace('f32', 'i32')} }}", ""),
