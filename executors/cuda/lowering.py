@@ -41,6 +41,10 @@ _MOST_THREADS = (1024, 1024, 64)
 _MOST_THREADS_OF_A_BLOCK = 1024
 _MOST_BLOCKS_OF_A_CLUSTER = 8
 
+OF_NOTHING = frozenset({"concat", "scatter_elements", "scatter_nd", "tensor_scatter"})
+"""Ops whose kernels take operands without elements, as caches and updates may be. Of any other op the meaning decides
+what nothing gives: zeros, or an error."""
+
 _ON_HOST = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW | Trait.FOREIGN
 
 
@@ -86,11 +90,13 @@ class Backend:
         """Whether there is a kernel for a node of a specialised graph; views, constants, empty results need none."""
         if content_of(node.outputs[0]) is not None or _makes_nothing(node):
             return True
+        if _is_of_nothing(node):
+            return False
         return any(self._proposed(self._task_before(node, {})))
 
     def scratch_bytes(self, node: Node, views: Mapping[Value, View]) -> int:
         """The most scratch that a way of doing `node` takes."""
-        if node.op.has(_ON_HOST):
+        if node.op.has(_ON_HOST) or _makes_nothing(node) or _is_of_nothing(node):
             return 0
         return max((each.scratch_bytes for each in self._proposed(self._task_before(node, views))), default=0)
 
@@ -165,6 +171,13 @@ def _makes_nothing(node: Node) -> bool:
     return all(isinstance(each, TensorType) and each.shape is not None and 0 in each.shape for each in types)
 
 
+def _is_of_nothing(node: Node) -> bool:
+    """Whether a node makes something of an operand without elements."""
+    if node.op.name in OF_NOTHING or _makes_nothing(node):
+        return False
+    return any(isinstance(value.type, TensorType) and 0 in (value.type.shape or ()) for value in node.operands)
+
+
 def _on_host(reason: str) -> Candidate:
     return Candidate("host", (HostCall(reason),))
 
@@ -177,6 +190,8 @@ def host_reason(plan: Plan, node: Node) -> str:
         return "its sizes, regions or launches depend on values"
     if any(value not in plan.views for value in (*node.operands, *node.outputs)):
         return "it has values of unknown size"
+    if _is_of_nothing(node):
+        return "an operand has no elements"
     return ""
 
 

@@ -140,6 +140,34 @@ def test_a_step_without_elements_needs_nothing() -> None:
     assert ways.candidates == ()
 
 
+@pytest.mark.parametrize(
+    ("op", "shapes", "attrs"),
+    [
+        ("argmin", ["f32[0, 4]"], {"axis": 0}),
+        ("gather", ["f32[0, 4]", "i64[3]"], {"axis": 0}),
+        ("matmul", ["f16[3, 0]", "f16[0, 8]"], {}),
+        ("pad", ["f32[0, 4]"], {"pads": [1, 0, 1, 0], "mode": "reflect"}),
+        ("reduce_max", ["f32[4, 0]"], {"axes": (1,)}),
+    ],
+)
+def test_what_is_made_of_nothing_is_for_the_meaning_to_say(op: str, shapes: list[str], attrs: dict[str, Any]) -> None:
+    b = Builder()
+    operands = [b.input(f"x{index}", shape) for index, shape in enumerate(shapes)]
+    y = b.op(op, *operands, **attrs)
+    plan = make_plan(b.finish({"y": y}), {}, CUDA, scratch=Backend().scratch_bytes)
+    assert not Backend().captures(plan.steps[-1].node)
+    (way,) = Backend().lower_step(plan, plan.steps[-1]).candidates
+    assert way.launches == (HostCall("an operand has no elements"),)
+
+
+def test_caches_may_be_empty() -> None:
+    b = Builder()
+    cache, row = b.input("cache", "f32[0, 4]"), b.input("row", "f32[1, 4]")
+    y = b.op("concat", cache, row, axis=0)
+    plan = make_plan(b.finish({"y": y}), {}, CUDA, scratch=Backend().scratch_bytes)
+    assert Backend().captures(plan.steps[-1].node)
+
+
 def test_sizes_that_depend_on_values_stay_on_the_host() -> None:
     b = Builder()
     x = b.input("x", "f32[4]")
