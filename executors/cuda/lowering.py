@@ -14,6 +14,7 @@ from functools import cache
 from ...ir.constant import Constant
 from ...ir.graph import Node, Value
 from ...ir.op import Trait
+from ...ir.ops.bounded import PREFIX
 from ...ir.plan import Place as Home
 from ...ir.plan import Plan, Step, StepKind, View, contiguous_strides, element_bytes
 from ...ir.types import TensorType
@@ -41,9 +42,12 @@ _MOST_THREADS = (1024, 1024, 64)
 _MOST_THREADS_OF_A_BLOCK = 1024
 _MOST_BLOCKS_OF_A_CLUSTER = 8
 
-OF_NOTHING = frozenset({"concat", "scatter_elements", "scatter_nd", "tensor_scatter"})
-"""Ops whose kernels take operands without elements, as caches and updates may be. Of any other op the meaning decides
-what nothing gives: zeros, or an error."""
+NEEDS_ELEMENTS = frozenset({"argmax", "argmin"})
+"""Reductions that have no result without elements."""
+
+OF_NOTHING = frozenset({"scatter_elements", "scatter_nd", "tensor_scatter"})
+"""Ops beside reductions, concat and what is looked for whose kernels take operands without elements, as caches and
+updates may be. Of any other op the meaning decides what nothing gives: zeros, or an error."""
 
 _ON_HOST = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW | Trait.FOREIGN
 
@@ -173,7 +177,9 @@ def _makes_nothing(node: Node) -> bool:
 
 def _is_of_nothing(node: Node) -> bool:
     """Whether a node makes something of an operand without elements."""
-    if node.op.name in OF_NOTHING or _makes_nothing(node):
+    op = node.op
+    takes_it = op.name in OF_NOTHING or op.name.startswith(PREFIX) or op.has(Trait.JOINS)
+    if takes_it or (op.has(Trait.REDUCTION) and op.name not in NEEDS_ELEMENTS) or _makes_nothing(node):
         return False
     return any(isinstance(value.type, TensorType) and 0 in (value.type.shape or ()) for value in node.operands)
 

@@ -60,7 +60,7 @@ def test_unknown_options(given: dict[str, Any]) -> None:
         ({"buckets": [1, 2]}, "buckets=\\[1, 2\\] is for programs that record"),
         ({"dynamic": (1, 2), "executor": "eager"}, "dynamic=\\(1, 2\\) is for programs that record"),
         ({"executor": "graph", "buckets": []}, "lists no sizes"),
-        ({"executor": "graph", "buckets": 4}, "lists no sizes"),
+        ({"executor": "graph", "buckets": "4"}, "lists no sizes"),
         ({"executor": "graph", "buckets": [2, "4"]}, "lists no sizes"),
         ({"executor": "graph", "dynamic": True}, "dynamic=True lists no sizes"),
         ({"executor": "graph", "dynamic": (1, 2, 3)}, "lists no sizes"),

@@ -147,7 +147,6 @@ def test_a_step_without_elements_needs_nothing() -> None:
         ("gather", ["f32[0, 4]", "i64[3]"], {"axis": 0}),
         ("matmul", ["f16[3, 0]", "f16[0, 8]"], {}),
         ("pad", ["f32[0, 4]", None], {"pads": [1, 0, 1, 0], "mode": "reflect"}),
-        ("reduce_max", ["f32[4, 0]"], {"axes": (1,)}),
     ],
 )
 def test_what_is_made_of_nothing_is_for_the_meaning_to_say(

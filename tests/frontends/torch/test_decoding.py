@@ -22,12 +22,11 @@ def planned(example: Any, model: Any, batch: int) -> Plan:
     """One step of decoding with sampling, as it is planned for a GPU."""
     decoder = example.Decoder(model, slots=4, length=64).requires_grad_(False)
     row, zeros = {0: "batch"}, torch.zeros(2)
-    tokens, whole = torch.zeros(2, 1, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)
-    arguments = (tokens, tokens, whole, zeros, whole, zeros, zeros)
-    graph = load_model(decoder, examples=Examples(arguments, None, (row,) * 7)).graph
+    arguments = (torch.arange(2), zeros, torch.zeros(2, dtype=torch.int64), zeros, torch.zeros(2, 64))
+    graph = load_model(decoder, examples=Examples(arguments, None, ({0: "length"}, *[row] * 4))).graph
     pipeline_for(2, "cuda").run(graph, check="structure")
     planner = CudaPlanner(BACKEND, ReplayOptions(), lambda _mode, _sizes: CapturePolicy(min_kernels=0))
-    return planner.of(graph)({"batch": batch}, CaptureMode.FULL)
+    return planner.of(graph)({"length": 1, "batch": batch}, CaptureMode.FULL)
 
 
 def launches(plan: Plan) -> int:
