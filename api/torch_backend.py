@@ -70,12 +70,12 @@ def _wants_gradient(example: Any) -> bool:
 
 
 def _records_gradients(module: Any) -> bool:
-    """Whether the result of a step takes part in gradients, which Dynamo has traced."""
+    """Whether the result of a step takes part in gradients, which Dynamo has traced: a leaf is what it was before."""
     steps = [node for node in module.graph.nodes if node.op.startswith("call_")]
     if not any("example_value" in node.meta for node in steps):  # nothing is known
         return bool(torch.is_grad_enabled())
     found = [leaf for node in steps for leaf in tree_leaves(node.meta.get("example_value"))]
-    return any(map(_wants_gradient, found))
+    return any(_wants_gradient(leaf) and not leaf.is_leaf for leaf in found)
 
 
 def _fix_negative_numbers(examples: Sequence[Any]) -> None:
