@@ -1,5 +1,6 @@
 """`torch.compile(model, backend="capgraph")`, and the decorator `capgraph.compile`."""
 
+import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -96,11 +97,12 @@ def _choices(options: Mapping[str, Any], mode: Any) -> "BackendChoices":
 
 
 _LIVE: "WeakSet[CompiledFunction]" = WeakSet()
+_NUMBERS = itertools.count()
 
 
 def live_programs() -> list[TorchProgram]:
-    """The programs of what is compiled by this backend at the time: for `explain()`, `stats()` and `profile()`."""
-    return [each.program for each in _LIVE]
+    """The programs of what is compiled by this backend at the time, the oldest first, to ask for what they report."""
+    return [each.program for each in sorted(_LIVE, key=lambda each: each.number)]
 
 
 class BackendChoices:
@@ -188,6 +190,8 @@ class CompiledFunction:
         self._made: dict[tuple[int, ...], _FixedFunction] = {}
         self._sizes = tuple(fixed[position].shape[axis] for position, axis in self._varying)
         self._latest = self._compiled(fixed)
+        self.number = next(_NUMBERS)
+        """How many were made before."""
         _LIVE.add(self)
 
     @property

@@ -41,7 +41,7 @@ _REMEDIES = (
         "pass args and kwargs with which module(*args, **kwargs) can be called",
     ),
     (
-        r"on the same device",
+        r"on the same device|two different devices",
         "bring the module and the example inputs to one device: module.to(device), tensor.to(device)",
     ),
     (r"no fake impl|UnsupportedOperatorException", "say what the operator gives: torch.library.register_fake"),

@@ -10,6 +10,8 @@ import torch
 from tests.api.test_torch_measured import CASES, Experts
 from tests.executors.replay.test_measured import chain, detector, scene
 
+pytestmark = pytest.mark.filterwarnings("default")  # PyTorch warns of what it deprecates itself
+
 
 def same(given: Any, expected: Any) -> None:
     torch.testing.assert_close(

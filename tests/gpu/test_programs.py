@@ -222,7 +222,7 @@ def test_what_is_not_zero_is_searched_for_on_the_device(type_: str, keep: list[s
             results = program.run({"x": torch.from_numpy(drawn).cuda()})
             for name, given in (("y", drawn.T), ("z", drawn)):
                 assert np.array_equal(results[name].cpu().numpy(), np.array(np.nonzero(given))), (name, seed)
-        assert any("the device finds them" in line for line in program.remarks) == bool(keep)
+        assert any("the device finds them" in line for line in program.remarks)  # in the first call, which runs eagerly
         (bucket,) = program.stats().buckets
         assert bool(bucket.bounded) == (not keep)
 

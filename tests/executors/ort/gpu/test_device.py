@@ -11,6 +11,7 @@ from capgraph.executors.ort.gpu.graph_ids import EAGER
 from capgraph.executors.ort.gpu.session import Binding, PieceSession
 from capgraph.executors.replay.routing import input_symbols
 from capgraph.ir import foreign
+from capgraph.ir.analysis import all_nodes
 from capgraph.ir.errors import CapgraphError, CaptureError, ExecutionError
 from capgraph.ir.graph import Graph
 from capgraph.ir.op import Trait
@@ -72,7 +73,7 @@ def test_random_graphs_are_served_right(first: int, tmp_path: Path):
     replayed = 0
     for seed in range(first, first + 20):
         graph = random_graph(seed)
-        if any(node.op.has(Trait.IMPURE) for node in graph.nodes):
+        if any(node.op.has(Trait.IMPURE) for node in all_nodes(graph)):
             continue
         dynamic = dict.fromkeys(input_symbols(graph), (0, 8))
         oracle = EagerExecutor().compile(graph)
