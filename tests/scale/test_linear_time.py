@@ -63,7 +63,7 @@ def times_of(model: ModelProto) -> Times:
 
 @pytest.mark.parametrize(
     ("make", "small", "large"),
-    [(chain, 10_000, 100_000), (random_dag, 2_000, 20_000), (shape_chain, 2_500, 25_000)],
+    [(chain, 4_000, 40_000), (random_dag, 1_000, 10_000), (shape_chain, 1_000, 10_000)],
     ids=["chain", "dag", "shapes"],
 )
 def test_steps_are_quick_and_linear(make: Callable[[int], ModelProto], small: int, large: int) -> None:
