@@ -56,7 +56,7 @@ CASES = [("grad", name) for name in FUNCTIONS] + [
 
 
 @pytest.mark.parametrize(("transform", "name"), CASES)
-@pytest.mark.filterwarnings("default")  # PyTorch warns of what it deprecates itself
+@pytest.mark.filterwarnings("ignore")  # PyTorch warns of what it deprecates itself
 def test_derivatives_are_those_of_eager(transform: str, name: str) -> None:
     generator = torch.Generator().manual_seed(7)
     x, w = torch.randn(3, 5, generator=generator), torch.randn(5, 4, generator=generator)
@@ -67,7 +67,7 @@ def test_derivatives_are_those_of_eager(transform: str, name: str) -> None:
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("ignore")
 def test_what_has_no_forward_derivative_leaves_others_usable() -> None:
     def loss(x: torch.Tensor) -> torch.Tensor:
         lengths = torch.tensor([4]), torch.tensor([2])
