@@ -299,10 +299,14 @@ def _refuted_source(fact: Fact, result: Pair, where: Places, trial: Trial, other
 
 
 def is_same(a: Array, b: Array) -> bool:
-    """Whether two arrays agree: bit for bit but for NaN and the zeros, floats up to sums in another order."""
+    """Whether two arrays agree: bit for bit but for NaN and the zeros, floats up to sums in another order.
+
+    What is taken out of an array of strings may be a string.
+    """
+    a, b = np.asarray(a), np.asarray(b)
     if a.shape != b.shape:
         return False
-    if a.dtype.kind in "iubO":
+    if a.dtype.kind in "iubOU":
         return bool(np.array_equal(a, b))
     if np.array_equal(a, b, equal_nan=True):
         return True
