@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from ....ir.ops.windows import window_counts
-from ....ir.types import DType
+from ....ir.types import DType, Kind
 from ..launch import Candidate, Lowering, Task
 from .casts import converted
 from .kernels import at, per_position, reach_type, read, written
@@ -103,7 +103,7 @@ def _lower_max_roi_pool(task: Task) -> Iterator[Candidate]:
 def _lower_col2im(task: Task) -> Iterator[Candidate]:
     """Each element of the image adds up the blocks that it is in."""
     x, y, attrs = operand(task), result(task), task.node.attrs
-    if not has_types(task.node) or x.dtype.kind.name == "COMPLEX":
+    if not has_types(task.node) or x.dtype.kind is Kind.COMPLEX:
         return
     block, image = attrs["block"], y.shape[2:]
     windows = window_counts(image, block, attrs["strides"], attrs["pads"], attrs["dilations"])

@@ -23,7 +23,7 @@ def test_radices_make_the_length(length: int):
     assert math.prod(radices(length)) == length
 
 
-@pytest.mark.parametrize(("length", "ways"), [(8192, 1), (20_000, 0)])
+@pytest.mark.parametrize(("length", "ways"), [(8192, 1), (12_913, 1), (12_914, 0)])
 def test_what_shared_memory_cannot_hold_has_no_kernel(length: int, ways: int):
     x = Drawn().array("f32", 1, length, 1)
     case = prepared(made("dft", lambda b, v: b.op("dft", v, onesided=True), x))
