@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         TypeRuleError,
         UnsupportedError,
     )
+    from .ir.notices import CapgraphWarning
     from .optimization import optimize
     from .passes.planning.simulation import crossover, simulate
     from .program import Program
@@ -39,6 +40,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CapgraphError",
+    "CapgraphWarning",
     "CaptureError",
     "ExecutionError",
     "InputError",
@@ -65,6 +67,7 @@ __all__ = [
 
 # A module must not bear the name of a function here: importing it would put the module in the function's place.
 _HOMES = {
+    "CapgraphWarning": ".ir.notices",
     "compare": ".executor_comparison",
     "optimize": ".optimization",
     "Program": ".program",

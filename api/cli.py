@@ -7,11 +7,15 @@ shows the traceback of a failure.
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from . import __version__
 from .commands import COMMANDS
 from .ir.errors import CapgraphError, ResourceError
+from .ir.notices import CapgraphWarning
 
 _FAILED = 1
 _INTERRUPTED = 130  # what shells report for a process that SIGINT ended
@@ -60,9 +64,19 @@ def _common() -> argparse.ArgumentParser:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    arguments.run(arguments)
+    with warnings.catch_warnings():
+        warnings.showwarning = partial(_warn, arguments.command, warnings.showwarning)
+        arguments.run(arguments)
     sys.stdout.flush()  # so that a reader that has gone is noticed here
     return 0
+
+
+def _warn(command: str, otherwise: Callable[..., None], message: Warning | str, *rest: Any) -> None:
+    """Shows our own warnings as errors are shown, without the place in the code."""
+    if isinstance(message, CapgraphWarning):
+        print(f"capgraph {command}: warning: {message}", file=sys.stderr)
+    else:
+        otherwise(message, *rest)
 
 
 def _fail(command: str, error: CapgraphError) -> int:

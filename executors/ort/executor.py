@@ -11,6 +11,7 @@ from ...ir.dims import evaluate
 from ...ir.errors import ExecutionError, UnsupportedError
 from ...ir.evaluate import Sizes
 from ...ir.graph import Graph, Node, Value
+from ...ir.notices import Notices
 from ...ir.target import Target
 from ..base import Coverage
 from ..ownership import owned
@@ -72,6 +73,13 @@ class OrtExecutable:
         self._by_numpy = Counter[Node]()
         self._lock = threading.Lock()
         self._eager: Steps | None = None
+        self._notices = Notices(graph.name)
+        self._tell_of_pieces(partition)
+
+    def _tell_of_pieces(self, partition: "Partition") -> None:
+        if partition.why:
+            message = f"ONNX Runtime does not run the graph as a whole, and NumPy runs the rest: {partition.why}"
+            self._notices.say("pieces", message, "program.explain() names the nodes; strict=True raises instead")
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -105,6 +113,7 @@ class OrtExecutable:
         troubled = self._troubled_node(sizes) if self._watched else None
         if troubled is None:
             results = self._in_pieces(partition, values, sizes)
+            self._tell_of_pieces(partition)
         else:
             self._keep_out(troubled, is_strict=partition.is_strict)
             results = owned(self._all_eagerly(values, sizes), values)
@@ -134,6 +143,8 @@ class OrtExecutable:
             )
         with self._lock:
             self._by_numpy[node] += 1
+        message = f"NumPy runs calls without elements, which ONNX Runtime gets wrong at {node.where()}"
+        self._notices.say("calls", message, "program.explain() counts them; strict=True raises instead")
 
     def _in_pieces(self, partition: "Partition", values: list[Any], sizes: Sizes) -> Sequence[Any]:
         pieces = partition.pieces

@@ -1,6 +1,6 @@
 """One bucket, captured: a plan with memory, a recording for each captured segment that was admitted, and its inputs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -226,12 +226,17 @@ class Bucket:
         pieces = [piece for piece in self._pieces if piece.refusal]
         return tuple(f"steps {p.segment.start} to {p.segment.stop - 1}: {p.refusal}" for p in pieces)
 
+    def cuts(self, chosen: Container[CutReason] = frozenset()) -> tuple[str, ...]:
+        """Which steps are not captured, and why, but for the reasons in `chosen`."""
+        plan: Plan = self.bound.plan
+        cuts = [cut for segment in plan.segments for cut in segment.cuts if cut.reason not in chosen]
+        return tuple(_cut_line(plan.steps[cut.step].node, cut.reason, self._measured) for cut in cuts)
+
     def report(self) -> BucketReport:
         """The bucket for `stats()`."""
         plan: Plan = self.bound.plan
         names = [value.name for value in plan.graph.inputs]
         eager = [piece for piece in self._pieces if piece.recording is None]
-        cuts = [(plan.steps[cut.step].node, cut.reason) for segment in plan.segments for cut in segment.cuts]
         return BucketReport(
             sizes=tuple(plan.sizes.items()),
             nbytes=self.nbytes,
@@ -243,7 +248,7 @@ class Bucket:
             seconds=self._seconds,
             verified=self.is_verified,
             refusals=self.refusals,
-            cuts=tuple(_cut_line(node, reason, self._measured) for node, reason in cuts),
+            cuts=self.cuts(),
             bounded=self._measured.notes,
             policies=tuple(zip(names, (policy.value for policy in self._inputs.policies), strict=True)),
         )

@@ -6,7 +6,8 @@ from typing import Any
 
 from ...ir.errors import CapgraphError, CaptureError, ResourceError
 from ...ir.evaluate import FAILURES
-from ...ir.plan import Plan
+from ...ir.notices import Notices
+from ...ir.plan import CutReason, Plan
 from ..memory import size_text
 from .bucket import Bucket
 from .counters import BucketReport, Counters
@@ -18,6 +19,9 @@ from .states import StoredStates
 
 Planner = Callable[[Mapping[str, int], CaptureMode], Plan]
 """Plans the program's graph at given sizes, for a capture mode."""
+
+CHOSEN = frozenset({CutReason.KEPT_OUTSIDE, CutReason.TOO_SMALL, CutReason.MODE_NONE})
+"""Why steps are not captured although they could be: by what the user or the planner chose."""
 
 PLANNED_AHEAD = 64
 """The most buckets that are planned before the arena is reserved; others get memory of their own if they need more."""
@@ -40,6 +44,7 @@ class Dispatcher:
         options: ReplayOptions,
         fills: Mapping[str, Any],
         states: StoredStates,
+        notices: Notices,
     ) -> None:
         self.counters = Counters()
         self.refused: dict[BucketKey, str] = {}
@@ -49,6 +54,7 @@ class Dispatcher:
         self._fills = fills
         self._options = options
         self._states = states
+        self.notices = notices
         self._allowed = frozenset(tuple(bucket.items()) for bucket in router.buckets)
         self._arena: Arena | None = None
         self._own_arenas: dict[BucketKey, Arena] = {}
@@ -90,6 +96,9 @@ class Dispatcher:
         except FAILURES as error:
             self.refuse(key, error)
             return None
+        if bucket.refusals:
+            self._tell(f"a piece of bucket {key_text(key)} is not recorded: {bucket.refusals[0]}")
+        self._tell_of_cuts(self._forced_cuts(bucket))
         self._captured[key] = bucket
         return bucket
 
@@ -127,6 +136,17 @@ class Dispatcher:
             del self.refused[next(iter(self.refused))]
         self.refused[key] = why
         self.counters.refused_buckets += 1
+        if not self._options.strict:
+            self._tell(f"bucket {key_text(key)} is not recorded and its calls run eagerly: {why}")
+
+    def _tell(self, message: str) -> None:
+        self.notices.say("refusal", message, "program.explain() lists what was refused; strict=True raises instead")
+
+    def _tell_of_cuts(self, cuts: Sequence[str]) -> None:
+        if cuts:
+            more = f", and {len(cuts) - 1} more" if len(cuts) > 1 else ""
+            message = f"not everything is recorded: {cuts[0]}{more}"
+            self.notices.say("cuts", message, "program.explain() lists what runs between recordings")
 
     def _check_not_refused(self, key: BucketKey) -> None:
         if key in self.refused:
@@ -135,6 +155,12 @@ class Dispatcher:
     def _check_strict(self, bucket: Bucket) -> None:
         if self._options.strict and bucket.refusals:
             raise CaptureError(f"a piece was refused: {bucket.refusals[0]}")
+        if self._options.strict and self._forced_cuts(bucket):
+            raise CaptureError(f"not everything is recorded: {self._forced_cuts(bucket)[0]}")
+
+    def _forced_cuts(self, bucket: Bucket) -> tuple[str, ...]:
+        """What nobody chose to leave outside; who asks for pieces expects it."""
+        return () if self._options.mode is CaptureMode.PIECEWISE else bucket.cuts(CHOSEN)
 
     # ---- memory
 

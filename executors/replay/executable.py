@@ -16,7 +16,7 @@ from ..signature import Signature
 from .bucket import Bucket
 from .counters import Counters, Stats
 from .dispatcher import Dispatcher, key_text
-from .modes import CaptureMode
+from .modes import Beyond, CaptureMode
 from .options import ReplayOptions
 from .outputs import Generation, StaticOutput
 from .recorder import Cut
@@ -140,8 +140,17 @@ class ReplayExecutable:
 
     def _unserved(self, route: Route, inputs: Mapping[str, Any], values: Sequence[Any]) -> list[Any]:
         if route.key is None:
-            return self._states.keep(self._eager(inputs, route.reason))
+            return self._states.keep(self._beyond(inputs, route.reason))
         return self._first_call(inputs, values, route.key)
+
+    def _beyond(self, inputs: Mapping[str, Any], reason: str) -> list[Any]:
+        """A call that no bucket serves."""
+        if self._options.mode is not CaptureMode.NONE and self._options.beyond is Beyond.EAGER:
+            message = f"no recording serves this call: {reason}"
+            if self._options.strict:
+                raise CaptureError(message, remedy="strict=False runs it eagerly")
+            self._dispatcher.notices.say("beyond", f"{message}; it runs eagerly", "program.stats() counts such calls")
+        return self._eager(inputs, reason)
 
     def count_again(self, served: Served, times: int = 1) -> None:
         """Counts calls that an executor served by replaying what served the latest one."""

@@ -1,11 +1,11 @@
 """The executor "graph": plans, records and replays, on whatever device it is given."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ...ir.errors import InputError, UnsupportedError
 from ...ir.graph import Graph
+from ...ir.notices import Notices
 from ...ir.target import Target
 from ..base import Executor
 from .dispatcher import Dispatcher, Planner
@@ -16,8 +16,6 @@ from .recorder import Device
 from .routing import Router, checked_ranges, dims_between, input_symbols, make_buckets
 from .safety import Analysis, PaddedGraph, padded_graph
 from .states import StoredStates, checked_store
-
-_LOG = logging.getLogger(__name__)
 
 
 class ReplayExecutor:
@@ -47,7 +45,8 @@ class ReplayExecutor:
         """A program of recordings; with `up_front` all are made here. Raises `InputError` for unfit options."""
         symbols = input_symbols(graph)
         ranges = checked_ranges(self._options.dynamic, symbols)
-        _tell_of_missing_ranges(graph, [name for name in symbols if name not in ranges], self._options)
+        notices = Notices(graph.name)
+        _tell_of_missing_ranges(graph, [name for name in symbols if name not in ranges], self._options, notices)
         buckets = make_buckets(ranges, self._options.buckets)
         least = min((lowest for lowest, _ in ranges.values()), default=0)
         padded = padded_graph(graph, dims_between(buckets, ranges), self._analysis, buckets.largest(), least)
@@ -55,15 +54,15 @@ class ReplayExecutor:
         options = replace(self._options, inputs={**self._options.inputs, **_copied(padded)})
         router = Router(padded, symbols, options)
         states = StoredStates(graph, checked_store(graph, options.states))
-        dispatcher = Dispatcher(self._device, self._plan(padded.graph), router, options, padded.fills, states)
+        dispatcher = Dispatcher(self._device, self._plan(padded.graph), router, options, padded.fills, states, notices)
         made = ReplayExecutable(graph, padded, self._fallback.compile(graph), router, dispatcher, options, states)
         if options.up_front:
             made.capture_all()
         return made
 
 
-def _tell_of_missing_ranges(graph: Graph, missing: Sequence[str], options: ReplayOptions) -> None:
-    """Logs a warning where no call can ever be recorded; a strict program raises `UnsupportedError` instead."""
+def _tell_of_missing_ranges(graph: Graph, missing: Sequence[str], options: ReplayOptions, notices: Notices) -> None:
+    """Warns where no call can ever be recorded; a strict program raises `UnsupportedError` instead."""
     if not missing or options.beyond is Beyond.EXACT or options.mode is CaptureMode.NONE:
         return
     message = f"no call of {graph.name} is recorded, as no range is given for {', '.join(missing)}"
@@ -71,7 +70,7 @@ def _tell_of_missing_ranges(graph: Graph, missing: Sequence[str], options: Repla
     remedy = f'dynamic={{{ranges}}}, or capture={{"beyond": "exact"}} for a recording of each size that comes'
     if options.strict:
         raise UnsupportedError(message, remedy=remedy)
-    _LOG.warning("%s; try: %s", message, remedy)
+    notices.say("beyond", message, remedy)
 
 
 def _check_names(policies: Mapping[str, InputPolicy], graph: Graph) -> None:

@@ -2,6 +2,8 @@
 
 import doctest
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,8 +24,17 @@ def test_the_op_table_is_up_to_date() -> None:
 
 def test_the_examples_of_the_readme_do_what_they_show() -> None:
     found = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
-    assert found.attempted >= 6
+    assert found.attempted >= 10
     assert found.failed == 0
+
+
+def test_the_examples_of_the_readme_have_types(tmp_path: Path) -> None:
+    examples = doctest.DocTestParser().get_examples((ROOT / "README.md").read_text())
+    script = tmp_path / "readme.py"
+    script.write_text("".join(example.source for example in examples))
+    mypy = (sys.executable, "-m", "mypy", "--strict", "--config-file", str(ROOT / "pyproject.toml"), str(script))
+    checked = subprocess.run(mypy, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_every_exception_from_the_backend_suite_is_named() -> None:

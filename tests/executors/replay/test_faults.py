@@ -11,6 +11,7 @@ from capgraph.executors.host.recorder import HostRecorder
 from capgraph.executors.replay.dispatcher import Dispatcher
 from capgraph.executors.replay.executable import ReplayExecutable
 from capgraph.ir.errors import CaptureError
+from capgraph.ir.notices import CapgraphWarning
 
 from tests.executors.replay.programs import block, compiled, rows
 from tests.executors.replay.test_executable import RANGE, check
@@ -67,6 +68,29 @@ def test_a_strict_program_is_not_made_where_a_later_bucket_was_refused_beforehan
     options: dict[str, Any] = {"mode": "full", "keep_outside": {"softmax": lambda sizes: sizes["B"] == 4}}
     with pytest.raises(CaptureError, match="bucket B = 4 is refused: the graph cannot be captured whole"):
         compiled(GRAPH, dynamic=RANGE, buckets={"B": [4, 8]}, strict=True, up_front=True, **options)
+
+
+def test_a_refused_bucket_is_told_of_once(failing: dict[str, bool]) -> None:
+    program = compiled(GRAPH, dynamic=RANGE)
+    check(program, GRAPH, 3)
+    failing["now"] = True
+    with pytest.warns(
+        CapgraphWarning, match=r"bucket B = 4 is not recorded and its calls run eagerly: .*broke"
+    ) as told:
+        check(program, GRAPH, 3)
+    assert len(told) == 1
+    check(program, GRAPH, 3)
+
+
+def test_a_call_that_no_bucket_serves_is_told_of_once_or_raises_in_a_strict_program() -> None:
+    beyond = RANGE["B"][1] + 1
+    program = compiled(GRAPH, dynamic=RANGE)
+    with pytest.warns(CapgraphWarning, match="no recording serves this call") as told:
+        check(program, GRAPH, beyond)
+    assert len(told) == 1
+    check(program, GRAPH, beyond)
+    with pytest.raises(CaptureError, match="no recording serves this call"):
+        compiled(GRAPH, dynamic=RANGE, strict=True).run({"x": rows(beyond)})
 
 
 class TestVerification:

@@ -14,6 +14,7 @@ from capgraph.ir.dims import symbol
 from capgraph.ir.errors import CaptureError
 from capgraph.ir.foreign import register_meaning
 from capgraph.ir.graph import Graph, Node, Value
+from capgraph.ir.notices import CapgraphWarning
 from capgraph.ir.op import foreign
 from capgraph.ir.ops import native
 from capgraph.ir.types import DType, TensorType
@@ -121,7 +122,11 @@ def test_a_foreign_op_in_the_middle() -> None:
     b = Builder()
     x = b.input("x", "f32[B, 4]")
     graph = b.finish({"y": dense(b, middle(b, dense(b, x)))})
-    bucket = served(graph)
+    with pytest.warns(CapgraphWarning, match=r"not everything is recorded: elsewhere\.Halve: it runs through") as told:
+        bucket = served(graph)
+    assert len(told) == 1
+    with pytest.raises(CaptureError, match=r"not everything is recorded: elsewhere\.Halve"):
+        compiled(graph, dynamic={"B": (3, 3)}, strict=True).run({"x": np.ones((3, 4), F32)})
     assert (bucket.pieces, bucket.eager_segments) == (2, 1)
     assert bucket.cuts == ("elsewhere.Halve: it runs through another framework",)
     assert bucket.eager_steps == 1
