@@ -170,9 +170,9 @@ def _libraries_of(candidate: Candidate) -> set[str]:
 
 
 def _makes_nothing(node: Node) -> bool:
-    """Whether all results are known to be empty."""
+    """Whether all results are known to be empty; a size that is still to be found is none that a plan has room for."""
     types = [value.type for value in node.outputs]
-    return all(isinstance(each, TensorType) and each.shape is not None and 0 in each.shape for each in types)
+    return all(isinstance(each, TensorType) and each.is_static and 0 in each.dims for each in types)
 
 
 def _is_of_nothing(node: Node) -> bool:

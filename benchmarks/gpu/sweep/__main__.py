@@ -105,16 +105,30 @@ def sweep(subjects: Sequence[Subject], arguments: argparse.Namespace, rows: Rows
 
 def start_method() -> str:
     """Forks where that leaves the GPU to the children: "spawn", where each loads all packages again, if not."""
-    probe = multiprocessing.get_context("fork").Process(target=_exit_if_gpu_is_taken)
-    probe.start()
-    probe.join()
-    return "spawn" if probe.exitcode else "fork"
+    return "fork" if _answers(_exit_if_gpu_is_taken) else "spawn"
+
+
+def _answers(work: Any, *args: Any) -> bool:
+    return not _Forked(work, *args).wait()
+
+
+class _Forked:
+    """A process that runs a function and ends with its exit status, as this one has its packages."""
+
+    def __init__(self, work: Any, *args: Any) -> None:
+        self._process = multiprocessing.get_context("fork").Process(target=work, args=args)
+        self._process.start()
+
+    def wait(self) -> int:
+        self._process.join()
+        return self._process.exitcode or 0
 
 
 def _exit_if_gpu_is_taken() -> None:
     import torch
 
-    sys.exit(1 if torch.cuda._is_in_bad_fork() else 0)
+    if torch.cuda.is_available():
+        torch.cuda.init()  # fails behind a fork if anything has asked CUDA for its devices before
 
 
 def _started(context: Any, subject: Subject, work: Any, rows: Rows) -> Running:
@@ -143,15 +157,28 @@ def _look_after(each: Running, rows: Rows, limit: float) -> None:
 
 
 def preload(subjects: Sequence[Subject]) -> None:
-    """Loads once what all processes need; none of it may wake the GPU before they are forked."""
-    packages = {each.package for each in subjects} - {""}
-    for name in ("capgraph.torch_backend", "torch._inductor.compile_fx", "torch._dynamo", *sorted(packages)):
-        _load(importlib.import_module, name)
-    if "transformers" in packages:
-        import transformers
+    """Loads once what all processes need, except for packages that wake the GPU, which would be lost to forks."""
+    for name in ("capgraph.torch_backend", "torch._inductor.compile_fx", "torch._dynamo"):
+        _load_package(name)
+    tried = {name: _Forked(_exit_if_it_wakes_the_gpu, name) for name in sorted({each.package for each in subjects} - {""})}
+    for name, process in tried.items():
+        if process.wait():
+            print(f"{name} wakes the GPU: each process loads it", flush=True)
+        else:
+            _load_package(name)
 
-        for name in ("BertModel", "LlamaForCausalLM", "GPT2LMHeadModel", "T5ForConditionalGeneration", "CLIPModel"):
-            _load(lambda name: getattr(transformers, name), name)
+
+def _exit_if_it_wakes_the_gpu(name: str) -> None:
+    _load_package(name)
+    sys.exit(not _answers(_exit_if_gpu_is_taken))
+
+
+def _load_package(name: str) -> None:
+    _load(importlib.import_module, name)
+    if name == "transformers":
+        module = importlib.import_module(name)
+        for each in ("BertModel", "LlamaForCausalLM", "GPT2LMHeadModel", "T5ForConditionalGeneration", "CLIPModel"):
+            _load(lambda each: getattr(module, each), each)
 
 
 def _load(load: Any, name: str) -> None:

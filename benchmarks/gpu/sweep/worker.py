@@ -217,6 +217,8 @@ def _rounded(number: float) -> float:
 
 
 def _told(error: BaseException) -> str:
+    """In a line; the traceback goes to the log."""
+    traceback.print_exception(error)
     where = traceback.extract_tb(error.__traceback__)[-1]
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:600]} ({Path(where.filename).name}:{where.lineno})"

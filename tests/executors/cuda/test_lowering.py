@@ -179,6 +179,13 @@ def test_sizes_that_depend_on_values_stay_on_the_host() -> None:
     assert [candidate.name for candidate in ways.candidates] == ["host"]
 
 
+def test_places_of_a_scalar_are_counted_though_none_has_a_number() -> None:
+    b = Builder()
+    places = b.op("non_zero", b.input("x", "f32[]"))  # i64[0, u0]
+    node = list(b.finish({"y": places}).nodes)[-1]
+    assert not Backend().captures(node)
+
+
 def test_constants_are_handed_to_families() -> None:
     seen: list[dict[int, float]] = []
 
