@@ -1,4 +1,5 @@
-"""Every model of the sweep, small: through `torch.compile` at two sizes in f16, through `optimize` in bf16 and f32.
+"""Every model of the sweep, small: through `torch.compile` at two sizes in f16, through `optimize` at one in bf16 and
+at another in f32, each on fresh inputs.
 
 Right is an error against f64 of at most 1.5 times eager PyTorch's own. Times: `python -m benchmarks.gpu.sweep`.
 """
@@ -35,6 +36,9 @@ def _fresh() -> Iterator[None]:
         yield
 
 
+Size = tuple[int, int]
+
+
 class Small:
     """A small module with what it gives in f64, for inputs of either size."""
 
@@ -46,10 +50,19 @@ class Small:
         self.module = self.subject.module(small=True, dtype=self.dtype, device="cuda")
         self.wide = in_f64(self.module)
 
-    def calls(self) -> Iterator[tuple[Sequence[Any], Reference]]:
-        """The usual size twice, with other numbers, and then another one; a fixed size comes at another batch."""
+    @property
+    def usual(self) -> Size:
+        """The batch and the size that are examples."""
+        return 2, self.subject.small[0]
+
+    @property
+    def other(self) -> Size:
+        """Another size; where there is none, another batch."""
         usual, other = self.subject.small
-        sizes = ((2, usual), (2, usual), (2, other) if other != usual else (3, usual))
+        return (2, other) if other != usual else (3, usual)
+
+    def calls(self, *sizes: Size) -> Iterator[tuple[Sequence[Any], Reference]]:
+        """A call of each size, with other numbers each."""
         for seed, (batch, size) in enumerate(sizes):
             inputs = self.subject.inputs(batch, size, self.dtype, "cuda", seed)
             try:
@@ -64,7 +77,7 @@ class Small:
 def test_compiled(name: str) -> None:
     small = Small(name, "float16")
     compiled = torch.compile(small.module, backend="capgraph", options={"tune": False})
-    for inputs, reference in small.calls():
+    for inputs, reference in small.calls(small.usual, small.usual, small.other):
         checked = reference.check(compiled(*inputs))
         assert checked.is_right, (checked, [program.explain() for program in live_programs()])
 
@@ -73,7 +86,7 @@ def test_compiled(name: str) -> None:
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_optimized(name: str, dtype: str) -> None:
     small = Small(name, dtype)
-    calls = small.calls()
+    calls = small.calls(*[small.usual if dtype == "bfloat16" else small.other] * 2)
     inputs, reference = next(calls)
     try:
         program = capgraph.optimize(
@@ -84,10 +97,7 @@ def test_optimized(name: str, dtype: str) -> None:
             pytest.skip(str(error))
         raise
     with program:
-        for _ in range(2):
-            checked = reference.check(program(*inputs))
+        for given, expected in [(inputs, reference), *calls]:
+            checked = expected.check(program(*given))
             assert checked.is_right, (checked, program.explain())
-        inputs, reference = next(calls)
-        checked = reference.check(program(*inputs))
-        assert checked.is_right, (checked, program.explain())
         assert not [line for line in program.explain().splitlines() if line.strip().startswith("refused")]

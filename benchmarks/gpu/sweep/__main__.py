@@ -160,7 +160,9 @@ def preload(subjects: Sequence[Subject]) -> None:
     """Loads once what all processes need, except for packages that wake the GPU, which would be lost to forks."""
     for name in ("capgraph.torch_backend", "torch._inductor.compile_fx", "torch._dynamo"):
         _load_package(name)
-    tried = {name: _Forked(_exit_if_it_wakes_the_gpu, name) for name in sorted({each.package for each in subjects} - {""})}
+    tried = {
+        name: _Forked(_exit_if_it_wakes_the_gpu, name) for name in sorted({each.package for each in subjects} - {""})
+    }
     for name, process in tried.items():
         if process.wait():
             print(f"{name} wakes the GPU: each process loads it", flush=True)
