@@ -17,6 +17,7 @@ from ...ir.constant import Constant
 from ...ir.dims import Dim, SymDim, Truth, parse_dim, symbol, symbols
 from ...ir.errors import CapgraphError, ModelError, ShapeError, TypeRuleError
 from ...ir.graph import Graph, Node, Origin, Value
+from ...ir.op import FRESH
 from ...ir.ops import native
 from ...ir.shape_values import ShapeValues
 from ...ir.types import DType, TensorType, Type, compatible, type_symbols
@@ -26,6 +27,7 @@ from .context import ImportContext, NotNative, constant_of
 from .functions import schema_function
 from .loading import load_proto, opset_versions
 from .metadata import read_metadata, read_states, read_symbols
+from .node_order import names_read, sorted_nodes
 from .ops import IMPORTS
 from .schemas import schema_of, signature_problem
 from .tensors import constant_from_proto, dense_constant, type_from_proto
@@ -34,6 +36,12 @@ MAX_DEPTH = 64
 """How deep subgraphs and functions may nest; deeper is an error, which also stops recursive functions."""
 
 MAX_INLINED_NODES = 100_000
+
+UNKNOWN = frozenset(("?", "-1", "None"))
+"""Names that exporters give to sizes that they do not know."""
+
+MAX_NAMED = 3
+"""How many of the outputs that a note counts it also names."""
 
 
 @dataclass
@@ -94,6 +102,7 @@ class _Model:
         self.functions: dict[tuple[str, str], FunctionProto] = {(f.domain, f.name): f for f in proto.functions}
         self.shape_values = ShapeValues()
         self.notes: list[str] = []
+        self.misdeclared: dict[str, str] = {}  # outputs with another shape than the model says, in words
         self._plain = _plain_symbols(proto.graph) | read_symbols(proto)
         self._inlined = 0
 
@@ -103,8 +112,22 @@ class _Model:
         if self._inlined > MAX_INLINED_NODES:
             raise ModelError(f"the model's functions expand to more than {MAX_INLINED_NODES} nodes")
 
+    def note_misdeclared(self) -> None:
+        """Adds the note on declared shapes of outputs that were passed over."""
+        if self.misdeclared:
+            first = "; ".join([*self.misdeclared.values()][:MAX_NAMED])
+            more = f", and {len(self.misdeclared) - MAX_NAMED} more" if len(self.misdeclared) > MAX_NAMED else ""
+            self.notes.append(
+                f"{len(self.misdeclared)} declared output shapes were passed over for inferred ones: {first}{more}"
+            )
+
     def dim_of(self, name: str) -> Dim:
-        """The dim that a `dim_param` means: an expression over symbols that inputs have, or one symbol of that name."""
+        """The dim that a `dim_param` means: an expression over symbols that inputs have, or one symbol of that name.
+
+        A size of its own where the name says that nothing is known.
+        """
+        if name in UNKNOWN:
+            return FRESH
         try:
             dim = parse_dim(name)
         except ShapeError:
@@ -226,13 +249,14 @@ class Scope:
     # ---- nodes
 
     def import_nodes(self, nodes: Sequence[NodeProto], outputs: Iterable[str]) -> None:
-        """Imports `nodes` in order; `outputs` are the names that are read afterwards."""
-        self.read = frozenset(outputs) | _names_read(nodes)
+        """Imports `nodes`, sorted where they are not; `outputs` are the names that are read afterwards."""
         for node in nodes:
+            _require_text(node)
+        self.read = frozenset(outputs).union(*map(names_read, nodes))
+        for node in sorted_nodes(nodes, self.values):
             self.import_node(node)
 
     def import_node(self, node: NodeProto) -> None:
-        _require_text(node)
         origin = _origin(node)
         try:
             results = self._import_node(node, origin)
@@ -301,8 +325,8 @@ class Scope:
         found = self.lookup(name)
         if found is None:
             raise ModelError(
-                f"input {name!r} of {node.op_type} is not defined before it is used",
-                remedy="the nodes are not sorted, form a cycle, or the value is missing: export the model again",
+                f"input {name!r} of {node.op_type} is not defined",
+                remedy="no input, initializer or node has this name: export the model again",
             )
         return found
 
@@ -425,12 +449,19 @@ class Scope:
             raise ModelError(f"output {info.name!r} is not defined", remedy="export the model again")
         declared = type_from_proto(info.type, self.dim_of)
         if declared is not None and compatible(declared, value.type) is Truth.NO:
+            self._pass_over(info.name, declared, value.type)
+        else:
+            self._adopt_rank(value, declared)
+        return value
+
+    def _pass_over(self, name: str, declared: Type, found: Type) -> None:
+        """Notes a declared shape that is not the value's; another element type or kind of value is an error."""
+        if not isinstance(declared, TensorType) or not isinstance(found, TensorType) or declared.dtype != found.dtype:
             raise ModelError(
-                f"output {info.name!r} is declared as {declared}, but is {value.type}",
+                f"output {name!r} is declared as {declared}, but is {found}",
                 remedy="correct the output's type in the model",
             )
-        self._adopt_rank(value, declared)
-        return value
+        self.model.misdeclared.setdefault(name, f"{name!r} is {found}, not {declared}")
 
     def _adopt_rank(self, value: Value, declared: Type | None) -> None:
         """Takes over what the model says of a result whose rank is not known (only foreign nodes give such)."""
@@ -467,20 +498,6 @@ def _mentioned(graph: Graph) -> frozenset[str]:
     return frozenset(found)
 
 
-def _names_read(nodes: Iterable[NodeProto]) -> frozenset[str]:
-    """The names that nodes read, those read in their subgraphs included."""
-    read: set[str] = set()
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        read.update(node.input)
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                pending.extend(attribute.g.node)
-                read.update(info.name for info in attribute.g.output)
-    return frozenset(read - {""})
-
-
 def _import_main(model: _Model, proto: GraphProto, frozen: bool) -> ImportedModel:
     graph = Graph(proto.name or "main")
     graph.metadata.update(read_metadata(model.proto))
@@ -498,6 +515,7 @@ def _import_main(model: _Model, proto: GraphProto, frozen: bool) -> ImportedMode
             f"{len(shadowed)} initializers that are also inputs were frozen (freeze_initializers=False keeps them)"
         )
     scope.fill(proto)
+    model.note_misdeclared()
     remark = read_states(model.proto, graph)
     if remark:
         model.notes.append(remark)
@@ -517,12 +535,6 @@ def _plain_symbols(proto: GraphProto) -> frozenset[str]:
 
 
 def _declared_type(info: ValueInfoProto, dim_of: Callable[[str], Dim]) -> Type:
-    for dim in info.type.tensor_type.shape.dim:
-        if dim.dim_value < 0:
-            raise ModelError(
-                f"input {info.name!r} has the negative size {dim.dim_value}",
-                remedy="give the size a name (dim_param) or leave it out: both mean any size",
-            )
     ty = type_from_proto(info.type, dim_of)
     if ty is None:
         raise ModelError(f"input {info.name!r} has no type", remedy="export the model again with typed inputs")
