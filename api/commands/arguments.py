@@ -6,7 +6,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 def add_dims(parser: ArgumentParser) -> None:
     """Adds `--dim NAME=N`, a list of pairs."""
     parser.add_argument(
-        "--dim", metavar="NAME=N", type=_size, action="append", default=[], help="the size of a symbolic dimension"
+        "--dim", metavar="NAME=N", type=size, action="append", default=[], help="the size of a symbolic dimension"
     )
 
 
@@ -33,6 +33,7 @@ def positive(text: str) -> int:
     return number
 
 
-def _size(text: str) -> tuple[str, int]:
+def size(text: str) -> tuple[str, int]:
+    """NAME=N."""
     name, value = assignment(text)
     return name, count(value)

@@ -7,13 +7,14 @@ from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..progress import Progress
 from ..tables import Cell, Table, json_text
-from .arguments import add_dims, count
+from .arguments import count, positive, size
 from .base import Command
 from .pass_choice import DEFAULT_LEVEL, add_passes, chosen_pipeline
 
@@ -58,12 +59,17 @@ def configure(parser: ArgumentParser) -> None:
         help="what is checked after every pass (default structure)",
     )
     parser.add_argument("--dump", metavar="DIR", type=Path, help="write the graph before and after every pass there")
-    add_dims(parser)
+    parser.add_argument("--opset", metavar="N", type=positive, help="the opset to write (default: that of IN)")
+    parser.add_argument("--ir", metavar="N", type=positive, help="the IR version to write (default: that of IN)")
+    parser.add_argument(
+        "--dim", metavar="NAME=N", type=size, action="append", default=[], help="fix a symbolic dimension in OUT"
+    )
 
 
 def run(arguments: Namespace) -> None:
     """Optimises the model, writes it, and says what became of it."""
     from ..frontends.onnx.operator_counts import not_standard, operator_counts
+    from ..frontends.onnx.versions import opset_of
     from ..inputs import check_dims
     from ..onnx_files import read_onnx_file
 
@@ -76,20 +82,23 @@ def run(arguments: Namespace) -> None:
         _refuse_overwriting(source.files, arguments)
         check_dims(source.graph, sizes)
         before = _costs(source.graph, sizes)
+        graph = _fixed(source.graph, sizes)
         with _timed(seconds, "optimise"):
-            samples = _samples(source.graph, sizes) if arguments.verify == "numeric" else None
+            samples = _samples(graph, sizes) if arguments.verify == "numeric" else None
             report = pipeline.run(
-                source.graph, check=arguments.verify, samples=samples, dump=arguments.dump, progress=progress.advance
+                graph, check=arguments.verify, samples=samples, dump=arguments.dump, progress=progress.advance
             )
-        after = _costs(source.graph, sizes)
+        after = _costs(graph, sizes)
         progress.advance(f"writing {arguments.output.name}")
         with _timed(seconds, "write"):
-            model, comparison, options = _write(source.graph, arguments, sizes)
+            model, comparison, options = _write(graph, arguments, sizes)
     operators = operator_counts(model)
     facts: dict[str, Any] = {
         "model": str(arguments.model),
         "output": str(arguments.output),
         "for": arguments.target,
+        "opset": opset_of(model),
+        "ir_version": model.ir_version,
         "pipeline": str(pipeline),
         "nodes": {"before": source.operators.total(), "after": operators.total()},
         "operators": {"before": dict(source.operators), "after": dict(operators)},
@@ -100,9 +109,23 @@ def run(arguments: Namespace) -> None:
         "seconds": seconds,
         "session_options": None if options is None else str(options),
         "check": None if comparison is None else asdict(comparison),
-        "notes": [*source.notes, *report.notes, *_target_notes(arguments.target, operators, model)],
+        "notes": [
+            *source.notes,
+            *report.notes,
+            *_target_notes(arguments.target, operators, model),
+            *_version_notes(source.graph, model),
+        ],
     }
     print(json_text(facts) if arguments.json else _text(facts))
+
+
+def _fixed(graph: "Graph", sizes: Mapping[str, int]) -> "Graph":
+    """The graph with the sizes that its inputs have; others only say what costs are shown."""
+    from ..ir.analysis import input_symbols
+    from ..passes.planning.specialise import with_sizes
+
+    fixed = {name: size for name, size in sizes.items() if name in input_symbols(graph)}
+    return with_sizes(graph, fixed) if fixed else graph
 
 
 def _refuse_overwriting(files: Sequence[Path], arguments: Namespace) -> None:
@@ -161,6 +184,23 @@ def _target_notes(target: str, operators: Mapping[str, int], model: "ModelProto"
     return ["--for ort: standard operators say it all; none of ONNX Runtime's own does several of its nodes at once"]
 
 
+def _version_notes(graph: "Graph", model: "ModelProto") -> list[str]:
+    """Where the file's versions are not those of IN, and what its opset has no operators for."""
+    from ..frontends.onnx.metadata import opset_reason, written_as_parts
+    from ..frontends.onnx.parts import PARTS
+    from ..frontends.onnx.versions import opset_of, source_ir_version
+
+    notes = [reason] if (reason := opset_reason(model)) else []
+    if model.ir_version > source_ir_version(graph):
+        notes.append(f"IR {model.ir_version}, as IR {source_ir_version(graph)} lacks something of what is written")
+    parts = written_as_parts(model)
+    if parts:
+        named = ", ".join(f"{name} ({number})" for name, number in parts.items())
+        newest = max(PARTS[name].since for name in parts)
+        notes.append(f"written as parts, as opset {opset_of(model)} lacks them: {named}; --opset {newest} has all")
+    return notes
+
+
 def _not_standard_notes(operators: Mapping[str, int]) -> list[str]:
     from ..frontends.onnx.operator_counts import not_standard
 
@@ -184,13 +224,15 @@ def _write(
     from ..ir.errors import ResourceError
 
     output, dialect = file_to_write(arguments.output), Dialect(arguments.target)
+    save = partial(save_model, graph, opset=arguments.opset, ir_version=arguments.ir, keep_form=True, dialect=dialect)
+    graph.metadata |= _own_metadata(arguments)
     if not arguments.check and not arguments.session_options:
-        return save_model(graph, output, dialect=dialect), None, None
+        return save(output), None, None
     options = _options_path(arguments.output) if arguments.session_options else None
     try:
         with tempfile.TemporaryDirectory(dir=output.parent, prefix=part_prefix(output)) as folder:
             draft = Path(folder) / output.name
-            model = save_model(graph, draft, dialect=dialect)
+            model = save(draft)
             found = _compared(graph, arguments, draft, sizes) if arguments.check else None
             if options is not None:  # they go beside OUT, which may be a link to another disk
                 shutil.move(_write_options(graph, model, arguments, draft), file_to_write(options))
@@ -199,6 +241,18 @@ def _write(
     except OSError as error:
         raise ResourceError(f"{output} cannot be written: {error}", remedy="check the disk and the folder") from error
     return model, found, options
+
+
+def _own_metadata(arguments: Namespace) -> dict[str, str]:
+    """What the file says of how it was made, beside what IN says of itself."""
+    from .. import __version__
+
+    pipeline = chosen_pipeline(arguments)
+    return {
+        "capgraph.version": __version__,
+        "capgraph.passes": str(pipeline),
+        "capgraph.target": arguments.target,
+    }
 
 
 def _compared(graph: "Graph", arguments: Namespace, draft: Path, sizes: Mapping[str, int]) -> "Comparison":
@@ -214,7 +268,7 @@ def _compared(graph: "Graph", arguments: Namespace, draft: Path, sizes: Mapping[
             f"output {worst.name} of the optimised model differs by {worst.relative:.3g} of its largest value",
             remedy=f"nothing was written; find the guilty rewrite with: capgraph bisect {arguments.model}",
         )
-    return found
+    return replace(found, sizes={**sizes, **found.sizes})
 
 
 def _options_path(output: Path) -> Path:

@@ -58,6 +58,12 @@ class ExportContext:
         """Says that the node needs at least this opset of the default domain, for what no schema can tell."""
         self.writer.require_opset(version, why)
 
+    def has_opset(self, version: int, why: str) -> bool:
+        """Whether the opset is at least `version`; where nobody chose it, it is made so."""
+        if not self.writer.model.is_fixed:
+            self.writer.require_opset(version, why)
+        return self.opset >= version
+
     def inline_early(self) -> None:
         """Says that the model has an operator that ONNX Runtime should take as its body before it optimises."""
         self.writer.model.is_inlined_early = True
@@ -96,7 +102,11 @@ class ExportContext:
 
     def inline(self, body: Graph) -> None:
         """Writes the nodes of a body, which takes this node's operands and gives its results."""
-        self.writer.write_inline(self.node, body)
+        self.writer.write_inline(body, self.node.operands, self.node.outputs)
+
+    def inline_with(self, body: Graph, operands: Sequence[Operand], results: Sequence[Operand] | None = None) -> None:
+        """Writes the nodes of a body, which takes these operands and gives these results (default: this node's)."""
+        self.writer.write_inline(body, operands, self.node.outputs if results is None else results)
 
     def constant(self, content: Any, dtype: DType | None = None) -> str:
         """The name of an initializer with this content (array, scalar, list or `Constant`); equal ones are shared."""

@@ -4,6 +4,7 @@ The importer follows such chains back to the same dims, so what is written here 
 """
 
 from collections.abc import Sequence
+from functools import partial, reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +19,10 @@ from ...ir.types import DType, TensorType
 
 if TYPE_CHECKING:
     from .exporter import GraphWriter
+
+
+_SHAPE_OF_PARTS = 15  # the opset from which on Shape gives a part of the sizes
+_EXTREMA_OF_INTEGERS = 12  # the opset from which on Min and Max take integers
 
 
 class Binder(NamedTuple):
@@ -37,6 +42,7 @@ class DimWriter:
         self._outer = outer
         self._binders: dict[str, Binder] = {}
         self._written: dict[Dim | tuple[Dim, ...], str] = {}
+        self._shapes: dict[str, str] = {}
 
     def bind(self, value: Value, name: str) -> None:
         """Notes which symbols can be read off the shape of `value`; the first value that binds a symbol serves."""
@@ -88,8 +94,14 @@ class DimWriter:
         return None
 
     def _shape(self, name: str, start: int, end: int, rank: int | None = None) -> str:
-        whole = start == 0 and end == rank
-        return self._node("Shape", name) if whole else self._node("Shape", name, start=start, end=end)
+        if start == 0 and end == rank:
+            return self._node("Shape", name)
+        if self._writer.opset >= _SHAPE_OF_PARTS:
+            return self._node("Shape", name, start=start, end=end)
+        whole = self._shapes.get(name)
+        if whole is None:
+            whole = self._shapes[name] = self._node("Shape", name)
+        return self._node("Gather", whole, self._constant(range(start, end)), axis=0)
 
     def _concatenated(self, dims: tuple[Dim, ...]) -> str:
         if len(dims) == 1:
@@ -141,7 +153,7 @@ class DimWriter:
             return self._symbol(atom.name)
         operands = [self._size(operand) for operand in atom.operands]
         if isinstance(atom, Extremum):
-            return self._node("Min" if isinstance(atom, Min) else "Max", *operands)
+            return reduce(partial(self._extremum, "Min" if isinstance(atom, Min) else "Max"), operands)
         return self._quotient(atom.operands[0], *operands)
 
     def _quotient(self, numerator: Dim, top: str, bottom: str) -> str:
@@ -150,7 +162,13 @@ class DimWriter:
             top = self._node("Sub", top, self._node("Mod", top, bottom))
         quotient = self._node("Div", top, bottom)
         # ONNX Runtime takes 1 // n * m for m // n, of integers too, where one reads the other directly.
-        return quotient if numerator != 1 else self._node("Max", quotient, self._constant((0,)))
+        return quotient if numerator != 1 else self._extremum("Max", quotient, self._constant((0,)))
+
+    def _extremum(self, op_type: str, one: str, other: str) -> str:
+        if self._writer.opset >= _EXTREMA_OF_INTEGERS:
+            return self._node(op_type, one, other)
+        pair = (one, other) if op_type == "Min" else (other, one)
+        return self._node("Where", self._node("Less", *pair), one, other)
 
     def _symbol(self, name: str) -> str:
         binder = self._find(name)

@@ -5,6 +5,7 @@ and foreign ONNX operators as themselves. The model is IR 13 and of its dialect'
 caller wants another; the reason for a newer one stands in the model's metadata.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,7 +14,7 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from ...ir.constant import Constant
-from ...ir.errors import CapgraphError, InternalError, ResourceError, UnsupportedError
+from ...ir.errors import CapgraphError, InternalError, ResourceError, TypeRuleError, UnsupportedError
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import native
 from ...ir.types import DType, Type
@@ -28,8 +29,10 @@ from .export_dims import DimWriter
 from .foreign_nodes import domain_and_operator, write_foreign
 from .metadata import write_metadata
 from .ops import EXPORTS
+from .parts import PARTS
 from .schemas import Use, schema_of, unchanged_span
-from .tensors import constant_to_proto, type_text, type_to_proto
+from .tensors import constant_to_proto, element_number, type_text, type_to_proto
+from .versions import least_ir_version, opset_of, source_ir_version, source_opset
 
 DEFAULT_IR_VERSION = 13
 MAX_INLINE_BYTES = 2_000_000_000
@@ -69,6 +72,7 @@ def export_model(
     *,
     opset: int | None = None,
     ir_version: int | None = None,
+    keep_versions: bool = False,
     value_info: bool = True,
     check: bool = True,
     dialect: Dialect = Dialect.FAITHFUL,
@@ -79,25 +83,65 @@ def export_model(
 
     `dialect` says which operators export rules may use, `operators` which of ONNX Runtime's own may be written for it.
     `opset` is the version of the default domain (default: the dialect's, or the next one that every operator exists
-    in), `ir_version` that of the file format. `value_info` writes the types of all values, which foreign operators of
-    unknown domains need to be imported again. `check` runs onnx's checker with shape inference over the result.
-    `storage` says where large tensors go (default: inline).
+    in), `ir_version` that of the file format. With `keep_versions` the defaults are those of the model that the graph
+    came from, see `versions`. Ops whose operator is newer than the opset are written as their parts. `value_info`
+    writes the types of all values, which foreign operators of unknown domains need to be imported again. `check` runs
+    onnx's checker with shape inference over the result. `storage` says where large tensors go (default: inline).
 
-    Raises `UnsupportedError` when the opset cannot express a node, `ResourceError` past 2 GB of inline constants.
+    Raises `UnsupportedError` when the opset cannot express a node, or the IR version the opset, `ResourceError` past
+    2 GB of inline constants.
     """
     low, high = _span(graph, opset)
-    target = opset if opset is not None else max(low, dialect.opset if high is None else min(high, dialect.opset))
-    reason = ""
+    first = opset or (source_opset(graph) if keep_versions else dialect.opset)
+    target = opset or max(low, first if high is None else min(high, first))
+    reason = "" if target <= first else f"opset {target}: an operator means something else before"
     while True:
         model = ModelWriter(target, storage or Inline(), value_info, dialect, operators)
+        model.is_fixed = opset is not None
+        usual_ir = _kept_ir_version(graph, target) if keep_versions else DEFAULT_IR_VERSION
         try:
-            return model.write(graph, ir_version, reason, check)
+            return _with_ir_version(model.write(graph, reason, check), ir_version, usual_ir)
         except NeedsOpset as need:
             if opset is not None or (high is not None and need.version > high):
-                raise UnsupportedError(
-                    f"{need.message} in opset {target}", where=need.where, remedy=f"opset={need.version}"
-                ) from need
-            target, reason = need.version, f"opset {need.version}: {need.message} in opset {dialect.opset}"
+                remedy = f"opset={_least_opset(graph, need.version, dialect, operators)}"
+                raise UnsupportedError(f"{need.message} in opset {target}", where=need.where, remedy=remedy) from need
+            target, reason = need.version, f"opset {need.version}: {need.message} in opset {target}"
+
+
+class _Nowhere:
+    """Contents are left out: for a model that is written to see whether it can be."""
+
+    def tensor(self, content: Constant, name: str) -> TensorProto:
+        """The tensor without its content."""
+        return TensorProto(name=name, data_type=element_number(content.dtype), dims=content.shape)
+
+
+def _least_opset(graph: Graph, first: int, dialect: Dialect, operators: Collection[Operator]) -> int:
+    """The lowest opset from `first` on that has every node, as far as `NeedsOpset` says it."""
+    while True:
+        model = ModelWriter(first, _Nowhere(), False, dialect, operators)
+        model.is_fixed = True
+        try:
+            model.write(graph, "", False)
+        except NeedsOpset as need:
+            first = need.version
+        except CapgraphError:
+            return first
+        else:
+            return first
+
+
+def _with_ir_version(model: ModelProto, chosen: int | None, usual: int) -> ModelProto:
+    least = least_ir_version(model)
+    if chosen is not None and chosen < least:
+        raise UnsupportedError(f"IR {chosen} is too old for opset {opset_of(model)}", remedy=f"ir_version={least}")
+    model.ir_version = max(least, usual) if chosen is None else chosen
+    return model
+
+
+def _kept_ir_version(graph: Graph, opset: int) -> int:
+    """The IR version of the model that `graph` came from if it is written at its opset or a newer one; 0: the least."""
+    return source_ir_version(graph) if opset >= source_opset(graph) else 0
 
 
 class NeedsOpset(CapgraphError):
@@ -164,9 +208,11 @@ class ModelWriter:
         self.value_info = value_info
         self.dialect = dialect
         self.versions = {"": opset}
+        self.is_fixed = False  # whether the caller chose the opset
         self._limits: dict[str, int] = {}
         self.node_names: set[str] = set()
         self.type_texts: dict[str, str] = {}  # of names that stand for no value of the graph
+        self.as_parts: Counter[str] = Counter()  # ops whose operator the opset lacks
         self.is_inlined_early = False  # whether some operator is one that ONNX Runtime should run as its body
         self._names: set[str] = set()
         self._suffixes: dict[str, int] = {}
@@ -196,8 +242,8 @@ class ModelWriter:
         if limit is not None:
             self._limits[domain] = limit
 
-    def write(self, graph: Graph, ir_version: int | None, reason: str, check: bool) -> ModelProto:
-        """The whole model."""
+    def write(self, graph: Graph, reason: str, check: bool) -> ModelProto:
+        """The whole model, of the oldest IR version that has it."""
         _reserve_signature(self, graph)
         writer = GraphWriter(self)
         inputs = [value.name for value in graph.inputs]
@@ -206,20 +252,15 @@ class ModelWriter:
         model = onnx.helper.make_model(
             proto, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in self.versions.items()]
         )
-        model.ir_version = ir_version if ir_version is not None else self._ir_version(model)
-        write_metadata(model, graph, reason)
+        write_metadata(model, graph, reason, self.as_parts)
         if self.is_inlined_early:
             ask_for_early_inlining(model)
+        model.ir_version = least_ir_version(model)
         large = [_Large(name, content) for name, content in graph.defaults.items()] + writer.large
         if check:
             _check(model, writer.large)
         model.graph.initializer.extend(self.storage.tensor(item.content, item.name) for item in large)
         return model
-
-    def _ir_version(self, model: ModelProto) -> int:
-        if self.opset <= Dialect.FAITHFUL.opset:
-            return DEFAULT_IR_VERSION
-        return max(DEFAULT_IR_VERSION, onnx.helper.find_min_ir_version_for(list(model.opset_import), True))
 
 
 def _unique(wish: str, taken: set[str], suffixes: dict[str, int]) -> str:
@@ -256,8 +297,9 @@ class GraphWriter:
         self._initializers: list[TensorProto] = []
         self._shared: dict[Constant, str] = {}
         self._once: dict[Hashable, str] = {}
-        self._value_info: list[ValueInfoProto] = []
+        self._value_info: dict[str, ValueInfoProto] = {}
         self._is_main = outer is None
+        self._is_in_line = False  # whether the body of some op's parts is being written
 
     @property
     def opset(self) -> int:
@@ -372,10 +414,12 @@ class GraphWriter:
         for value in results:
             self.dims.bind(value, self._names[value])
             if self.model.value_info:
-                self._value_info.append(_value_info(self._names[value], value.type))
+                self._value_info[self._names[value]] = _value_info(self._names[value], value.type)
 
     def _write_constant(self, value: Value, content: Constant) -> None:
-        if value.has_uses:
+        if value.has_uses and self._is_in_line:
+            self._names[value] = self.constant(content)
+        elif value.has_uses:
             self._names[value] = self.new_name(value.name)
             content = content if self.model.dialect is Dialect.FAITHFUL else safe_content(value, content)
             self._add_initializer(self._names[value], content)
@@ -385,17 +429,32 @@ class GraphWriter:
         if node.op.is_foreign:
             write_foreign(context, node)
         elif node.op is native("fused"):
-            self.write_inline(node, node.attrs["body"])
+            self.write_inline(node.attrs["body"], node.operands, node.outputs, is_parts=False)
+        elif node.op.name in PARTS and self.opset < PARTS[node.op.name].since:
+            self._write_parts(context, node)
         elif node.op.name in EXPORTS:
             EXPORTS[node.op.name](context, node)
         else:
             raise UnsupportedError(f"{node.op.name} cannot be written to ONNX", remedy="keep it out of exported graphs")
 
-    def write_inline(self, node: Node, body: Graph) -> None:
-        """Writes a body that takes the operands of `node` and gives its results in the place of the node."""
-        around, self.dims = self.dims, DimWriter(self, self.dims)
-        self.write_body(body, [self.name(v) for v in node.operands], [self.name(v) for v in node.outputs])
-        self.dims = around
+    def _write_parts(self, context: ExportContext, node: Node) -> None:
+        """Writes an op whose operator the opset lacks. Raises `NeedsOpset` where parts do not take its dtypes."""
+        since, write = PARTS[node.op.name]
+        try:
+            write(context, node)
+        except TypeRuleError as error:
+            raise NeedsOpset(since, f"{node.op.name} has no parts for these operands") from error
+        self.model.as_parts[node.op.name] += 1
+
+    def write_inline(
+        self, body: Graph, operands: Sequence[Operand], results: Sequence[Operand], *, is_parts: bool = True
+    ) -> None:
+        """Writes the nodes of a body, which takes these operands and gives these results; parts share constants."""
+        around = self.dims, self._is_in_line
+        self.dims, self._is_in_line = DimWriter(self, self.dims), self._is_in_line or is_parts
+        names = [[self._operand_name(value) for value in values] for values in (operands, results)]
+        self.write_body(body, *names)
+        self.dims, self._is_in_line = around
 
     def emit(
         self,
@@ -464,7 +523,7 @@ class GraphWriter:
             [_value_info(name, value.type) for name, value in zip(inputs, graph.inputs, strict=False)],
             [_value_info(name, value.type) for name, value in zip(outputs, graph.outputs, strict=True)],
             self._initializers,
-            value_info=[info for info in self._value_info if info.name not in taken],
+            value_info=[info for name, info in self._value_info.items() if name not in taken],
         )
 
 

@@ -5,6 +5,7 @@ to the model's metadata, as ONNX has no word for them.
 """
 
 import json
+from collections.abc import Mapping
 
 from onnx import ModelProto
 
@@ -12,10 +13,14 @@ from ...ir.dims import SymDim, symbol
 from ...ir.errors import CapgraphError
 from ...ir.graph import Graph
 from ...ir.types import TensorType
+from .external_data import external_tensors
+from .loading import opset_versions
+from .versions import EXTERNAL_KEY, IR_KEY, OPSET_KEY
 
 _OWN = "capgraph."
 _STATES = _OWN + "states"
 _OPSET_REASON = _OWN + "opset_reason"
+AS_PARTS = _OWN + "as_parts"
 _SYMBOLS = _OWN + "symbols"
 
 
@@ -28,14 +33,21 @@ def read_metadata(proto: ModelProto) -> dict[str, str]:
         "onnx.model_version": str(proto.model_version or ""),
         "onnx.doc_string": proto.doc_string,
         "onnx.graph_doc_string": proto.graph.doc_string,
+        OPSET_KEY: str(opset_versions(proto).get("") or ""),
+        IR_KEY: str(proto.ir_version or ""),
+        EXTERNAL_KEY: "yes" if any(external_tensors(proto)) else "",
     }
     own = (entry for entry in proto.metadata_props if not entry.key.startswith(_OWN))
     facts |= {f"onnx.metadata.{entry.key}": entry.value for entry in own}
     return {key: value for key, value in facts.items() if value}
 
 
-def write_metadata(model: ModelProto, graph: Graph, opset_reason: str) -> None:
-    """Writes what `read_metadata` and `read_states` read; `opset_reason` says why the opset is newer than usual."""
+def write_metadata(model: ModelProto, graph: Graph, opset_reason: str, as_parts: Mapping[str, int]) -> None:
+    """Writes what `read_metadata` and `read_states` read, and what was written how.
+
+    `opset_reason` says why the opset is newer than asked for, `as_parts` how many nodes of which ops were written as
+    their parts, as the opset lacks their operators.
+    """
     facts = {key.removeprefix("onnx."): value for key, value in graph.metadata.items() if key.startswith("onnx.")}
     model.producer_name = facts.get("producer_name", "")
     model.producer_version = facts.get("producer_version", "")
@@ -52,8 +64,23 @@ def write_metadata(model: ModelProto, graph: Graph, opset_reason: str) -> None:
         entries[_SYMBOLS] = json.dumps(names)
     if opset_reason:
         entries[_OPSET_REASON] = opset_reason
+    if as_parts:
+        entries[AS_PARTS] = json.dumps(dict(sorted(as_parts.items())))
+    entries |= {key: text for key, text in graph.metadata.items() if key.startswith(_OWN)}
     for key, value in entries.items():
         model.metadata_props.add(key=key, value=value)
+
+
+def written_as_parts(model: ModelProto) -> dict[str, int]:
+    """How many nodes of which ops a model that we wrote has as their parts."""
+    text = {entry.key: entry.value for entry in model.metadata_props}.get(AS_PARTS, "{}")
+    found: dict[str, int] = json.loads(text)
+    return found
+
+
+def opset_reason(model: ModelProto) -> str:
+    """Why the opset of a model that we wrote is newer than asked for; empty where it is not."""
+    return next((str(entry.value) for entry in model.metadata_props if entry.key == _OPSET_REASON), "")
 
 
 def _expression_symbols(graph: Graph) -> list[str]:

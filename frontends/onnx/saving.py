@@ -5,14 +5,15 @@ import os
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from ...ir.constant import Constant
-from ...ir.errors import ResourceError
+from ...ir.constant import Array, Constant
+from ...ir.errors import InputError, ResourceError
 from ...ir.graph import Graph
 from ...ir.types import DType
 from .contrib import IN_FILES
@@ -22,6 +23,7 @@ from .exporter import MAX_INLINE_BYTES, all_nodes, export_model
 from .external_data import external_tensors
 from .output_files import file_to_write, part_prefix
 from .tensors import constant_to_proto, element_number, packed_bytes
+from .versions import had_external_data
 
 _ALIGNMENT = 4096  # so that readers can map a tensor straight from the file
 _INLINE_BYTES = 1024
@@ -34,46 +36,48 @@ def save_model(
     *,
     opset: int | None = None,
     ir_version: int | None = None,
+    keep_form: bool = False,
     value_info: bool = True,
     check: bool = True,
     dialect: Dialect = Dialect.FAITHFUL,
     operators: Collection[Operator] = IN_FILES,
-    external_over: int = MAX_INLINE_BYTES,
+    external_over: int | None = None,
 ) -> ModelProto:
     """Writes `graph` to `path` as an ONNX model and gives what was written; see `export_model` for the options.
 
-    When the constants take more than `external_over` bytes they go into one file beside the model, called
-    `<model>.<content hash>.data`, and are never all in memory. The model refers to it by name, so that the two belong
-    together: an interrupted call leaves whatever stood at `path` before intact, with its own data.
+    When the constants take more than `external_over` bytes (default: 2 GB) they go into one file beside the model,
+    called `<model>.<content hash>.data`, and are never all in memory. The model refers to it by name, so that the two
+    belong together: an interrupted call leaves whatever stood at `path` before intact, with its own data. With
+    `keep_form` the versions are those of the model that the graph came from, and weights lie outside if some of that
+    model did.
 
     Where `path` is a link, the file that it leads to is written, with its data beside it. Raises `InputError` when
-    `path` is no regular file, `ResourceError` when the disk is full or the folder cannot be written to.
+    `path` is no regular file, or one that holds weights of `graph`, `ResourceError` when the disk is full or the folder
+    cannot be written to.
     """
     target = file_to_write(Path(path))
+    _refuse_own_data(graph, target)
+    export = partial(
+        export_model,
+        graph,
+        opset=opset,
+        ir_version=ir_version,
+        keep_versions=keep_form,
+        value_info=value_info,
+        check=check,
+        dialect=dialect,
+        operators=operators,
+    )
+    most = external_over
+    if most is None:
+        most = 0 if keep_form and had_external_data(graph) else MAX_INLINE_BYTES
     try:
-        if _constant_bytes(graph) <= external_over:
-            model = export_model(
-                graph,
-                opset=opset,
-                ir_version=ir_version,
-                value_info=value_info,
-                check=check,
-                dialect=dialect,
-                operators=operators,
-            )
+        if _large_bytes(graph) <= most:
+            model = export()
             _write_model(model, target)
             return model
         with _DataFile(target) as data:
-            model = export_model(
-                graph,
-                opset=opset,
-                ir_version=ir_version,
-                value_info=value_info,
-                check=check,
-                dialect=dialect,
-                operators=operators,
-                storage=data,
-            )
+            model = export(storage=data)
             data.publish(model)
         _write_model(model, target)
         return model
@@ -81,9 +85,36 @@ def save_model(
         raise ResourceError(f"{target} cannot be written: {error}", remedy="check the disk and the folder") from error
 
 
-def _constant_bytes(graph: Graph) -> int:
-    contents = [value for node in all_nodes(graph) for value in node.attrs.values() if isinstance(value, Constant)]
-    return sum(content.nbytes for content in (*contents, *graph.defaults.values()))
+def _contents(graph: Graph) -> Iterator[Constant]:
+    for node in all_nodes(graph):
+        yield from (value for value in node.attrs.values() if isinstance(value, Constant))
+    yield from graph.defaults.values()
+
+
+def _large_bytes(graph: Graph) -> int:
+    """The bytes of what may lie outside of a model's file."""
+    return sum(content.nbytes for content in _contents(graph) if not _stays_inside(content))
+
+
+def _stays_inside(content: Constant) -> bool:
+    return content.nbytes < _INLINE_BYTES or content.dtype is DType.STRING
+
+
+def _refuse_own_data(graph: Graph, target: Path) -> None:
+    """Raises `InputError` where `target` is a file that weights of `graph` are read from."""
+    if not target.exists():
+        return
+    for content in _contents(graph):
+        file = None if _stays_inside(content) else _mapped_file(content.array)
+        if file is not None and file.exists() and target.samefile(file):
+            raise InputError(f"{target} holds weights of the model itself", remedy="write to another file")
+
+
+def _mapped_file(array: Array | None) -> Path | None:
+    """The file that an array is a view of."""
+    while array is not None and not isinstance(array, np.memmap):
+        array = array.base if isinstance(array.base, np.ndarray) else None
+    return None if array is None or array.filename is None else Path(array.filename)
 
 
 def _write_model(model: ModelProto, target: Path) -> None:
@@ -140,7 +171,7 @@ class _DataFile:
 
     def tensor(self, content: Constant, name: str) -> TensorProto:
         """A tensor proto that refers to its place in the file; small ones and strings stay inline."""
-        if content.nbytes < _INLINE_BYTES or content.dtype is DType.STRING:
+        if _stays_inside(content):
             return constant_to_proto(content, name)
         self._append(bytes(-self._offset % _ALIGNMENT))
         start = self._offset

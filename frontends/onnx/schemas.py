@@ -177,7 +177,21 @@ def _problem(
     for count, most, what in ((len(inputs), schema.max_input, "inputs"), (len(outputs), schema.max_output, "outputs")):
         if count > most:
             return f"has only {most} {what}"
-    return _refused(schema.inputs, inputs, "takes") or _refused(schema.outputs, outputs, "gives")
+    refused = _refused(schema.inputs, inputs, "takes") or _refused(schema.outputs, outputs, "gives")
+    return refused or _mixed(schema.inputs, inputs)
+
+
+def _mixed(formal: Sequence[OpSchema.FormalParameter], types: Sequence[str]) -> str:
+    """What is wrong where two operands have to be of one type and are not."""
+    found: dict[str, tuple[str, str]] = {}
+    for position, text in enumerate(types):
+        parameter = formal[min(position, len(formal) - 1)]
+        if not text or not parameter.is_homogeneous:
+            continue
+        name, other = found.setdefault(parameter.type_str, (parameter.name, text))
+        if other != text:
+            return f"takes no {text} as {parameter.name} beside {other} as {name}"
+    return ""
 
 
 def _refused(formal: Sequence[OpSchema.FormalParameter], types: Sequence[str], verb: str) -> str:

@@ -61,8 +61,7 @@ _SWISH_OPSET = 24
 def export_silu(ctx: ExportContext, node: Node) -> None:
     """Swish, or the product that it is where ONNX Runtime would refuse it or round `alpha`."""
     x, alpha = node.operands[0], node.attrs["alpha"]
-    if ctx.dialect is Dialect.FAITHFUL:
-        ctx.require_opset(_SWISH_OPSET, "Swish")
+    if ctx.dialect is Dialect.FAITHFUL and ctx.has_opset(_SWISH_OPSET, "Swish"):
         ctx.emit("Swish", (x,), node.outputs, alpha=alpha)
     elif ctx.opset == _SWISH_OPSET and (x.tensor.dtype is not DType.F64 or float(np.float32(alpha)) == alpha):
         ctx.inline_early()

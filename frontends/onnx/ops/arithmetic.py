@@ -3,7 +3,7 @@
 from functools import reduce
 
 from ....ir.graph import Node, Value
-from ..context import ImportContext
+from ..context import ImportContext, constant_of
 from ..dialect import Dialect
 from ..export_context import ExportContext
 from .rows import export_as, import_as
@@ -98,7 +98,7 @@ def export_mod(ctx: ExportContext, node: Node) -> None:
     """Mod, for floats from opset 28 on; before, the one with the dividend's sign, moved where the signs differ."""
     a, b = node.operands
     if ctx.dialect is Dialect.FAITHFUL and node.output.tensor.dtype.is_float:
-        ctx.require_opset(28, "Mod of floats with the sign of the divisor")
+        ctx.has_opset(28, "Mod of floats with the sign of the divisor")
     if ctx.opset >= 28 or not node.output.tensor.dtype.is_float:
         ctx.emit("Mod", (a, b), node.outputs, fmod=0)
         return
@@ -121,9 +121,19 @@ def export_rsqrt(ctx: ExportContext, node: Node) -> None:
 
 
 def export_clip(ctx: ExportContext, node: Node) -> None:
-    """Clip with its bounds as operands."""
-    ctx.require_opset(11, "Clip with bounds that are operands")
-    ctx.emit("Clip", node.inputs, node.outputs)
+    """Clip with its bounds as operands; before opset 11 as attributes, or Max and Min where they are computed."""
+    x, *bounds = node.inputs
+    if ctx.opset >= 11:
+        ctx.emit("Clip", node.inputs, node.outputs)
+        return
+    found = [None if bound is None else constant_of(bound) for bound in bounds]
+    if all(bound is None or content is not None for bound, content in zip(bounds, found, strict=True)):
+        low, high = (None if content is None else float(content.array.reshape(-1)[0]) for content in found)
+        ctx.emit("Clip", (x,), node.outputs, min=low, max=high)
+        return
+    below, above = bounds
+    raised = x if below is None else ctx.emit_value("Max", (x, below))
+    ctx.emit("Identity" if above is None else "Min", (raised, above), node.outputs)
 
 
 EXPORTS = {

@@ -206,8 +206,8 @@ def _range_bound(ctx: ExportContext, bound: Dim, dtype: DType) -> str:
 def export_dynamic_arange(ctx: ExportContext, node: Node) -> None:
     """Range; in f32 or i64 where it lacks the dtype, as the op's own meaning says."""
     dtype = node.output.tensor.dtype
-    if dtype in (DType.F16, DType.BF16) and ctx.dialect is Dialect.FAITHFUL:
-        ctx.require_opset(27, f"Range in {dtype}")
+    is_small = dtype in (DType.F16, DType.BF16) and ctx.dialect is Dialect.FAITHFUL
+    if is_small and ctx.has_opset(27, f"Range in {dtype}"):
         ctx.emit("Range", node.inputs, node.outputs)
         return
     if dtype in _RANGE_DTYPES:
@@ -219,7 +219,12 @@ def export_dynamic_arange(ctx: ExportContext, node: Node) -> None:
 
 
 def export_shape(ctx: ExportContext, node: Node) -> None:
-    """Shape, with bounds only where they say something."""
+    """Shape, with bounds only where they say something; before opset 15 the sizes between them are gathered."""
+    (x,) = node.operands
+    axes = range(x.tensor.rank)[node.attrs["start"] : node.attrs["end"]]
+    if ctx.opset < 15 and len(axes) < x.tensor.rank:
+        ctx.emit("Gather", (ctx.emit_value("Shape", (x,)), ctx.ints(axes)), node.outputs, axis=0)
+        return
     ctx.emit("Shape", node.inputs, node.outputs, start=node.attrs["start"] or None, end=node.attrs["end"])
 
 

@@ -4,7 +4,7 @@ from ....ir.dims import product
 from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
 from ....ir.types import DType
-from ..context import ImportContext
+from ..context import ImportContext, constant_of
 from ..export_context import ExportContext, Operand
 from .rows import export_as, import_as
 
@@ -67,6 +67,9 @@ def export_dynamic_one_hot(ctx: ExportContext, node: Node) -> None:
 
 def _write_one_hot(ctx: ExportContext, node: Node, indices: Value, depth: Operand, values: Value) -> None:
     """The operator takes no scalar index: one becomes a vector, and the result loses that axis again."""
+    known = constant_of(indices)
+    if ctx.opset < 11 and known is not None and bool((known.array < 0).any()):
+        ctx.require_opset(11, "OneHot of negative indices")
     if indices.tensor.rank:
         ctx.emit("OneHot", [indices, depth, values], node.outputs, axis=node.attrs["axis"])
         return
@@ -75,6 +78,15 @@ def _write_one_hot(ctx: ExportContext, node: Node, indices: Value, depth: Operan
     vector = ctx.emit_value("Reshape", [indices, ctx.ints([1])])
     rows = ctx.emit_value("OneHot", [vector, depth, values], axis=-1)
     ctx.emit("Reshape", [rows, ctx.ints([-1])], node.outputs)
+
+
+def export_scatter_elements(ctx: ExportContext, node: Node) -> None:
+    """ScatterElements, which was called Scatter before opset 11."""
+    axis, reduction = node.attrs["axis"], node.attrs["reduction"]
+    if ctx.opset < 11 and reduction == "none":
+        ctx.emit("Scatter", node.inputs, node.outputs, axis=axis)
+        return
+    ctx.emit("ScatterElements", node.inputs, node.outputs, axis=axis, reduction=reduction)
 
 
 def export_trilu(ctx: ExportContext, node: Node) -> None:
@@ -90,7 +102,7 @@ EXPORTS = {
     "gather_elements": export_as("GatherElements", "axis"),
     "gather_nd": export_as("GatherND", "batch_dims"),
     "one_hot": export_one_hot,
-    "scatter_elements": export_as("ScatterElements", "axis", "reduction"),
+    "scatter_elements": export_scatter_elements,
     "scatter_nd": export_as("ScatterND", "reduction"),
     "tensor_scatter": export_as("TensorScatter", "axis", "mode"),
     "trilu": export_trilu,

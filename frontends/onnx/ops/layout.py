@@ -152,7 +152,10 @@ def export_reshape(ctx: ExportContext, node: Node) -> None:
     if written is not None:
         ctx.emit("Reshape", [x, ctx.ints(written)], node.outputs)
         return
-    ctx.emit("Reshape", [x, ctx.dims_tensor(shape, x)], node.outputs, allowzero=1)
+    if ctx.opset < 14 and any(isinstance(dim, int) and dim == 0 for dim in shape):
+        ctx.require_opset(14, "Reshape to a size of 0")
+    is_exact = True if ctx.opset >= 14 else None  # before, a computed size of 0 takes the operand's in its place
+    ctx.emit("Reshape", [x, ctx.dims_tensor(shape, x)], node.outputs, allowzero=is_exact)
 
 
 def _placeholders(operand: Sequence[Dim], shape: Sequence[Dim]) -> list[int] | None:
@@ -184,8 +187,11 @@ def export_tile(ctx: ExportContext, node: Node) -> None:
 def _export_axes(op_type: str) -> Any:
     def rule(ctx: ExportContext, node: Node) -> None:
         axes: tuple[int, ...] = node.attrs["axes"]
-        if ctx.opset < 13:
-            ctx.emit(op_type, node.inputs, node.outputs, axes=axes)
+        if ctx.opset < 13 and not axes:
+            ctx.emit("Identity", node.inputs, node.outputs)
+        elif ctx.opset < 13:
+            rank = max(node.operands[0].tensor.rank, node.output.tensor.rank)
+            ctx.emit(op_type, node.inputs, node.outputs, axes=normal_axes(axes, rank))
         else:
             ctx.emit(op_type, [*node.inputs, ctx.ints(axes)], node.outputs)
 

@@ -1,7 +1,7 @@
 """Matrix products."""
 
 from ....ir.graph import Node
-from ..export_context import ExportContext
+from ..export_context import ExportContext, Operand
 from .rows import export_as, import_as
 
 IMPORTS = {
@@ -15,11 +15,15 @@ IMPORTS = {
 
 
 def export_gemm(ctx: ExportContext, node: Node) -> None:
-    """Gemm; without an addend `beta` means nothing."""
+    """Gemm; without an addend, which opsets before 11 require, `beta` means nothing."""
+    a, b, addend = node.inputs
     attrs = node.attrs
-    beta = attrs["beta"] if node.inputs[2] is not None else None
+    beta = attrs["beta"] if addend is not None else None
+    c: Operand = addend
+    if addend is None and ctx.opset < 11:
+        c = ctx.constant(0, node.output.tensor.dtype)
     ctx.emit(
-        "Gemm", node.inputs, node.outputs,
+        "Gemm", (a, b, c), node.outputs,
         alpha=attrs["alpha"], beta=beta, transA=attrs["trans_a"], transB=attrs["trans_b"],
     )  # fmt: skip
 

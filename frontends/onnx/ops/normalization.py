@@ -97,9 +97,16 @@ IMPORTS = {
 def _export_softmax(op_type: str) -> Callable[[ExportContext, Node], None]:
     def rule(ctx: ExportContext, node: Node) -> None:
         axis, rank = node.attrs["axis"], node.outputs[0].tensor.rank
-        if axis not in {-1, rank - 1}:
-            ctx.require_opset(13, f"{op_type} along an axis that is not the last")
-        ctx.emit(op_type, node.inputs, node.outputs, axis=rank - 1 if ctx.opset < 13 else axis)
+        if ctx.opset >= 13:
+            ctx.emit(op_type, node.inputs, node.outputs, axis=axis)
+            return
+        place = axis % rank
+        if all(dim == 1 for dim in node.outputs[0].shape[place + 1 :]):  # the matrix has as many rows then
+            ctx.emit(op_type, node.inputs, node.outputs, axis=place)
+            return
+        perm = tuple(rank - 1 if each == place else place if each == rank - 1 else each for each in range(rank))
+        last = ctx.emit_value("Transpose", node.inputs, perm=perm)
+        ctx.emit("Transpose", (ctx.emit_value(op_type, (last,), axis=rank - 1),), node.outputs, perm=perm)
 
     return rule
 
@@ -148,7 +155,6 @@ def export_group_norm(ctx: ExportContext, node: Node) -> None:
     if x.tensor.dtype is DType.F32 and ctx.dialect is not Dialect.FAITHFUL:
         _export_by_groups(ctx, node, x, scale, bias)
         return
-    ctx.require_opset(21, "GroupNormalization with a scale for each channel")
     ctx.emit("GroupNormalization", node.inputs, node.outputs, num_groups=groups, epsilon=epsilon)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ....ir.dims import Truth, ceil_div, compare
 from ....ir.graph import Node, Value
 from ..context import ImportContext, NotNative
 from ..export_context import ExportContext
@@ -113,6 +114,8 @@ def _export_pool(op_type: str, *same: str, **renamed: str) -> Callable[[ExportCo
 
     def rule(ctx: ExportContext, node: Node) -> None:
         attrs = node.attrs
+        if ctx.opset < 22 and attrs["ceil_mode"] and not _counts_padding(node):
+            ctx.require_opset(22, f"{op_type} that leaves out windows in the padding alone")
         # An older operator has no dilations, and need not have any where they say nothing.
         dilations = attrs["dilations"] if any(step != 1 for step in attrs["dilations"]) else None
         ctx.emit(
@@ -128,6 +131,19 @@ def _export_pool(op_type: str, *same: str, **renamed: str) -> Callable[[ExportCo
         )
 
     return rule
+
+
+def _counts_padding(node: Node) -> bool:
+    """Whether `ceil_mode` gives as many windows as before opset 22, when those in the padding alone counted as well."""
+    attrs = node.attrs
+    sizes, results = node.operands[0].shape[2:], node.outputs[0].shape[2:]
+    half = len(sizes)
+    for axis, (size, found) in enumerate(zip(sizes, results, strict=True)):
+        padded = size + attrs["pads"][axis] + attrs["pads"][half + axis]
+        width = attrs["dilations"][axis] * (attrs["kernel"][axis] - 1) + 1
+        if compare(ceil_div(padded - width, attrs["strides"][axis]) + 1, found) is Truth.NO:
+            return False
+    return True
 
 
 def export_max_unpool(ctx: ExportContext, node: Node) -> None:

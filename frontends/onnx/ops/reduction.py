@@ -87,7 +87,10 @@ def _export_reduce(operator: str) -> Callable[[ExportContext, Node], None]:
             ctx.emit(_GLOBAL_POOLS[operator], (x,), node.outputs)
             return
         if not axes and not _axes_are_operand(operator, ctx.opset):
-            ctx.require_opset(18, f"{operator} over no axis")
+            if operator == "ReduceL2" and x.tensor.dtype.is_integer:
+                ctx.require_opset(18, "ReduceL2 of integers over no axis")  # whose squares wrap around
+            _write_elementwise(ctx, node, operator)
+            return
         noop = True if not axes else None
         if _axes_are_operand(operator, ctx.opset):
             operands = (x, ctx.ints(axes))
@@ -96,6 +99,18 @@ def _export_reduce(operator: str) -> Callable[[ExportContext, Node], None]:
             ctx.emit(operator, (x,), node.outputs, axes=axes, keepdims=keep_dims)
 
     return rule
+
+
+_OF_ONE = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log"}
+
+
+def _write_elementwise(ctx: ExportContext, node: Node, operator: str) -> None:
+    """A reduction over no axis, which older operators take for one over all of them."""
+    x = node.operands[0]
+    if operator == "ReduceSumSquare":
+        ctx.emit("Mul", (x, x), node.outputs)
+    else:
+        ctx.emit(_OF_ONE.get(operator, "Identity"), (x,), node.outputs)
 
 
 def export_dynamic_reduce(ctx: ExportContext, node: Node) -> None:

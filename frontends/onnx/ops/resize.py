@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.attrs import Attrs
+from ....ir.constant import Array
 from ....ir.dims import Dim, Truth, compare
 from ....ir.errors import ModelError, UnsupportedError
 from ....ir.graph import Node, Value
+from ....ir.ops.rules import normal_axes
 from ....ir.types import TensorType
 from ..context import ImportContext, NotNative
 from ..export_context import ExportContext, Operand
@@ -226,7 +229,7 @@ def _written_modes(node: Node) -> dict[str, Any]:
 
 
 def export_resize(ctx: ExportContext, node: Node) -> None:
-    """Resize, by the scales where they make the same sizes, else by the sizes.
+    """Resize, by the scales where they make the same sizes, else by the sizes; before opset 11 by scales alone.
 
     Raises `UnsupportedError` for sizes that are only a part of what the scales make.
     """
@@ -241,10 +244,57 @@ def export_resize(ctx: ExportContext, node: Node) -> None:
     scales: Operand = None
     sizes: Operand = None
     if attrs["scales"] is not None and _scales_make(x, attrs["axes"], attrs["sizes"], attrs["scales"]):
-        scales = ctx.constant(np.asarray(attrs["scales"], np.float32))
+        scales = ctx.constant(_for_axes(ctx, node, np.ones(x.tensor.rank, np.float32), attrs["scales"]))
     else:
-        sizes = ctx.dims_tensor(attrs["sizes"], *node.operands)
-    ctx.emit("Resize", (x, roi, scales, sizes), node.outputs, axes=attrs["axes"], **_written_modes(node))
+        given = np.array(x.shape, object)
+        sizes = ctx.dims_tensor(tuple(_for_axes(ctx, node, given, attrs["sizes"])), *node.operands)
+    if ctx.opset < 11 and scales is not None and _is_by_position(attrs):
+        _write_by_position(ctx, node)
+        return
+    ctx.emit("Resize", (x, roi, scales, sizes), node.outputs, axes=_axes_attr(ctx, node), **_written_modes(node))
+
+
+def _axes_attr(ctx: ExportContext, node: Node) -> Sequence[int] | None:
+    """The attribute `axes`, which came with opset 18: before, scales and sizes are for all axes."""
+    if ctx.opset >= 18:
+        return node.attrs["axes"]  # type: ignore[no-any-return]
+    rank = node.operands[0].tensor.rank
+    is_whole = normal_axes(node.attrs["axes"], rank) == tuple(range(rank))
+    if not is_whole and (node.op.name != "resize" or node.inputs[1] is not None):
+        ctx.require_opset(18, "Resize along some of the axes")
+    return None
+
+
+def _for_axes(ctx: ExportContext, node: Node, whole: Array, given: Sequence[Any]) -> Array:
+    """What is given for the node's axes; before opset 18 put into `whole`, which has an element for every axis."""
+    axes = list(node.attrs["axes"])
+    if ctx.opset >= 18:
+        return np.array(given, whole.dtype)
+    whole[axes] = given
+    return whole
+
+
+def _is_by_position(attrs: Attrs) -> bool:
+    """Whether modes and scales are those of operators before opset 11."""
+    if attrs["coordinate_mode"] != "asymmetric" or attrs["mode"] == "cubic" or attrs["antialias"]:
+        return False
+    rounding = "floor" if all(scale >= 1 for scale in attrs["scales"]) else "ceil"
+    is_one_way = rounding == "floor" or all(scale <= 1 for scale in attrs["scales"])
+    return attrs["mode"] == "linear" or (is_one_way and attrs["nearest_mode"] == rounding)
+
+
+def _write_by_position(ctx: ExportContext, node: Node) -> None:
+    """Resize of opset 10, or Upsample, which only grows: their scales are for all axes."""
+    x, attrs = node.operands[0], node.attrs
+    scales = np.ones(x.tensor.rank, np.float32)
+    scales[list(attrs["axes"])] = attrs["scales"]
+    if ctx.opset < 10 and (scales < 1).any():
+        ctx.require_opset(10, "Resize to fewer elements")
+    if ctx.opset < 9:
+        ctx.emit("Upsample", (x,), node.outputs, mode=attrs["mode"], scales=tuple(scales.tolist()))
+        return
+    operator = "Resize" if ctx.opset >= 10 else "Upsample"
+    ctx.emit(operator, (x, ctx.constant(scales)), node.outputs, mode=attrs["mode"])
 
 
 def _scales_make(x: Value, axes: Sequence[int], sizes: Sequence[Dim], scales: Sequence[float]) -> bool:
@@ -264,7 +314,7 @@ def _is_part(x: Value, axes: Sequence[int], sizes: Sequence[Dim], scales: Sequen
 
 def export_dynamic_resize(ctx: ExportContext, node: Node) -> None:
     """Resize with scales or sizes that are computed."""
-    ctx.emit("Resize", node.inputs, node.outputs, axes=node.attrs["axes"], **_written_modes(node))
+    ctx.emit("Resize", node.inputs, node.outputs, axes=_axes_attr(ctx, node), **_written_modes(node))
 
 
 def export_grid_sample(ctx: ExportContext, node: Node) -> None:

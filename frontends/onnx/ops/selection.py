@@ -41,6 +41,11 @@ def export_top_k(ctx: ExportContext, node: Node) -> None:
     """TopK with k as an operand."""
     x, attrs = node.operands[0], node.attrs
     named = {name: attrs[name] for name in ("axis", "largest", "sorted")}
+    if ctx.opset < 10 and isinstance(attrs["k"], int):
+        if not attrs["largest"]:
+            ctx.require_opset(11, "TopK of the least elements")
+        ctx.emit("TopK", [x], node.outputs, k=attrs["k"], axis=attrs["axis"])
+        return
     ctx.emit("TopK", [x, ctx.dims_tensor([attrs["k"]], x)], node.outputs, **named)
 
 

@@ -10,7 +10,7 @@ from ....ir.op import FRESH
 from ....ir.ops.rules import normal_axes, normal_axis
 from ....ir.ops.slicing import first_taken
 from ....ir.types import DType, TensorType
-from ..context import ImportContext, NotNative
+from ..context import ImportContext, NotNative, constant_of
 from ..export_context import ExportContext
 from .partly_known import op_of_shape, ops_of_shapes, partial_dims
 from .rows import export_as
@@ -230,9 +230,16 @@ def export_split(ctx: ExportContext, node: Node) -> None:
 
 
 def export_pad(ctx: ExportContext, node: Node) -> None:
-    """Pad, whose value must be a scalar."""
+    """Pad, whose value must be a scalar; an attribute as the pads before opset 11."""
     x, value = node.inputs
     assert x is not None  # only the value is optional
+    content = None if value is None else constant_of(value)
+    if ctx.opset < 11 and (value is None or content is not None):
+        if not all(isinstance(pad, int) for pad in node.attrs["pads"]):
+            ctx.require_opset(11, "Pad by sizes that only running tells")
+        number = 0.0 if content is None else float(content.array.reshape(-1)[0])
+        ctx.emit("Pad", [x], node.outputs, mode=node.attrs["mode"], pads=node.attrs["pads"], value=number)
+        return
     pads = ctx.dims_tensor(node.attrs["pads"], x)
     ctx.emit("Pad", [x, pads, _scalar(ctx, value)], node.outputs, mode=node.attrs["mode"])
 

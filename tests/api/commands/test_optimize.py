@@ -110,7 +110,7 @@ def test_dims_that_data_decide_may_be_named_as_the_costs_name_them(
     text = "main (float[batch] x) => (int64[1, found] y) { n = NonZero(x)  y = Neg(n) }"
     source = save(model(text), tmp_path, "in.onnx")
     assert optimize(source, tmp_path / "out.onnx", "--json", "--check", "1", "--dim", "u0=5") == 0
-    assert json.loads(capsys.readouterr().out)["check"]["sizes"] == {"batch": 3}
+    assert json.loads(capsys.readouterr().out)["check"]["sizes"] == {"u0": 5, "batch": 3}
 
 
 @pytest.mark.parametrize("options", [["--level", "4"], ["--level", "2", "--passes", "cse"], ["--for", "tflite"]])
@@ -312,3 +312,62 @@ def test_dumps_of_every_pass(source: Path, tmp_path: Path) -> None:
     names = sorted(path.name for path in dump.iterdir())
     assert len(names) % 2 == 0
     assert any(name.endswith("-cse-before.txt") for name in names)
+
+
+def of(text: str, opset: int, ir_version: int, tmp_path: Path) -> Path:
+    made = onnx.parser.parse_model(f'<ir_version: {ir_version}, opset_import: ["": {opset}]> {text}')
+    return save(made, tmp_path, "in.onnx")
+
+
+GELU = (
+    "main (float[batch, 3] x) => (float[batch, 3] y) <float h = {0.5}, float o = {1}, float r = {1.4142135}> {"
+    "  d = Div(x, r)  e = Erf(d)  a = Add(e, o)  m = Mul(x, a)  y = Mul(m, h) }"
+)
+
+
+def test_the_versions_of_the_input_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.onnx"
+    source = of(GELU, 13, 7, tmp_path)
+    assert optimize(source, out, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["opset"], facts["ir_version"]) == (13, 7)
+    assert "written as parts, as opset 13 lacks them: gelu (1); --opset 20 has all" in facts["notes"]
+    assert optimize(source, out, "--opset", "20") == 0
+    assert operators(out) == ["Gelu"]
+    assert onnx.load(out).ir_version == 9
+    assert optimize(source, out, "--ir", "10") == 0
+    assert onnx.load(out).ir_version == 10
+    assert optimize(source, out, "--opset", "20", "--ir", "8") == 1
+    assert "IR 8 is too old for opset 20" in capsys.readouterr().err
+
+
+def test_dims_are_fixed_in_the_output(tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    assert optimize(of(GELU, 20, 9, tmp_path), out, "--dim", "batch=2", "--check", "1") == 0
+    written = onnx.load(out).graph
+    for value in (*written.input, *written.output):
+        assert [dim.dim_value for dim in value.type.tensor_type.shape.dim] == [2, 3]
+
+
+def test_metadata_is_kept_and_our_own_added(tmp_path: Path) -> None:
+    source = of(GELU, 20, 9, tmp_path)
+    made = onnx.load(source)
+    made.producer_name = "maker"
+    made.metadata_props.add(key="author", value="me")
+    onnx.save(made, source)
+    assert optimize(source, tmp_path / "out.onnx") == 0
+    written = onnx.load(tmp_path / "out.onnx")
+    facts = {entry.key: entry.value for entry in written.metadata_props}
+    assert written.producer_name == "maker"
+    assert facts["author"] == "me"
+    assert facts["capgraph.target"] == "standard"
+    assert facts["capgraph.passes"].startswith("eliminate-dead-code")
+    assert facts["capgraph.version"]
+
+
+def test_external_data_stays_external(tmp_path: Path) -> None:
+    made = model("main (float[300] x) => (float[300] y) <float[300] w> { y = Add(x, w) }")
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(300, np.float32), "w"))
+    onnx.save(made, tmp_path / "in.onnx", save_as_external_data=True, location="in.data", size_threshold=0)
+    assert optimize(tmp_path / "in.onnx", tmp_path / "out.onnx", "--check", "1") == 0
+    assert len(list(tmp_path.glob("out.onnx.*.data"))) == 1

@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from capgraph.frontends.onnx.dialect import Dialect
+from capgraph.frontends.onnx.exporter import export_model
 from capgraph.frontends.onnx.importer import import_model
 from capgraph.ir.constant import Array
 from capgraph.ir.evaluate import evaluate_graph
@@ -189,3 +191,13 @@ def test_a_form_means_the_same_in_its_first_and_its_last_version(form: Form) -> 
 def test_every_version_is_taken(version: int) -> None:
     (found,) = evaluate_graph(import_model(model_of(Form("y = Relu(x)"), version)).graph, [FEED, SCALES])
     np.testing.assert_array_equal(found, np.maximum(FEED, 0))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=[f"{form.nodes.split('<')[0][-40:]}-{form.first}" for form in FORMS])
+def test_a_form_goes_out_at_the_opset_that_it_came_in(form: Form) -> None:
+    for version in sorted({form.first, min(form.last, KNOWN_TO_ORT)}):
+        graph = import_model(model_of(form, version)).graph
+        written = export_model(graph, keep_versions=True, dialect=Dialect.STANDARD)
+        assert written.opset_import[0].version == version
+        (wanted,) = evaluate_graph(graph, [FEED, SCALES])
+        np.testing.assert_allclose(by_onnxruntime(written), wanted, rtol=1e-4, atol=1e-5, err_msg=f"opset {version}")

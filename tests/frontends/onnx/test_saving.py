@@ -155,3 +155,27 @@ def test_a_name_of_full_length(tmp_path: Path):
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
     with pytest.raises(InputError, match="File name too long"):
         save_model(LARGE, tmp_path / ("n" * 256))
+
+
+def test_weights_lie_outside_where_they_came_so(tmp_path: Path):
+    save_model(LARGE, tmp_path / "in.onnx", external_over=0)
+    graph = import_model(tmp_path / "in.onnx").graph
+    save_model(graph, tmp_path / "inside.onnx")
+    save_model(graph, tmp_path / "out.onnx", keep_form=True)
+    assert len(list(tmp_path.glob("inside.onnx*"))) == 1
+    assert len(list(tmp_path.glob("out.onnx.*.data"))) == 1
+    assert_equal(import_model(tmp_path / "out.onnx").graph, graph)
+
+
+def test_a_file_that_weights_are_read_from_is_never_replaced(tmp_path: Path):
+    save_model(LARGE, tmp_path / "in.onnx", external_over=0)
+    graph = import_model(tmp_path / "in.onnx").graph
+    (data,) = tmp_path.glob("*.data")
+    before = data.read_bytes()
+    (tmp_path / "link").symlink_to(data)
+    for target in (data, tmp_path / "link"):
+        with pytest.raises(InputError, match="holds weights of the model itself"):
+            save_model(graph, target)
+    assert data.read_bytes() == before
+    save_model(graph, tmp_path / "in.onnx", external_over=0)
+    assert_equal(import_model(tmp_path / "in.onnx").graph, LARGE)

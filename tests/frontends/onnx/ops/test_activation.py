@@ -6,7 +6,6 @@ from capgraph.frontends.onnx.dialect import Dialect
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.frontends.onnx.ops.activation import EXPORTS, IMPORTS
 from capgraph.ir.equality import assert_equal
-from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.ops.activation import OPS
 
 from tests.frontends.onnx.ops.every_version import every_version, of_onnx_runtime
@@ -117,9 +116,3 @@ def test_swish_that_comes_back_is_the_same_graph():
     for dialect in (Dialect.FAITHFUL, Dialect.STANDARD):
         assert_equal(imported(export_model(graph, dialect=dialect)), graph)
     assert not export_model(graph).functions
-
-
-def test_gelu_before_opset_20_is_refused():
-    graph = imported(one_node("Gelu", [random(1, 2)], 1, 20, {}))
-    with pytest.raises(UnsupportedError, match="opset=20"):
-        export_model(graph, dialect=Dialect.STANDARD, opset=19)

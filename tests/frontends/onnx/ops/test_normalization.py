@@ -10,10 +10,12 @@ from capgraph.ir.parser import parse
 from tests.frontends.onnx.ops.there_and_back import (
     check,
     check_in_runtime,
+    compare,
     evaluated,
     feeds_of,
     imported,
     op_names,
+    runtime_of,
     with_symbols,
 )
 from tests.ir.ops.onnx_oracle import assert_close, one_node, random, runtime
@@ -29,11 +31,14 @@ def test_softmax_in_both_of_its_meanings(operator, axis, opset):
     assert ("reshape" in op_names(graph)) == is_flat
 
 
-def test_softmax_along_an_inner_axis_needs_opset_13():
-    graph = imported(one_node("Softmax", [random(1, 2, 3)], 1, 13, {"axis": 0}))
-    assert export_model(graph, dialect=Dialect.STANDARD, opset=13).opset_import[0].version == 13
-    with pytest.raises(Exception, match="opset=13"):
-        export_model(graph, dialect=Dialect.STANDARD, opset=12)
+@pytest.mark.parametrize(("axis", "nodes"), [(0, 3), (1, 1), (2, 1), (-2, 1)])
+def test_softmax_along_an_inner_axis_is_moved_to_the_end_before_opset_13(axis, nodes):
+    x = random(1, 2, 3, 1)
+    graph = imported(one_node("Softmax", [x], 1, 13, {"axis": axis}))
+    assert len(export_model(graph, dialect=Dialect.STANDARD, opset=13).graph.node) == 1
+    model = export_model(graph, dialect=Dialect.STANDARD, opset=12)
+    assert len(model.graph.node) == nodes
+    compare(runtime_of(model, feeds_of(x)), evaluated(graph, feeds_of(x)))
 
 
 @pytest.mark.parametrize("opset", [17, 23])

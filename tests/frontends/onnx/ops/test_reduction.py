@@ -5,7 +5,6 @@ import onnx
 import pytest
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.frontends.onnx.ops.reduction import EXPORTS, IMPORTS
-from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.ops.reduction import OPS
 
 from tests.frontends.onnx.ops.every_version import every_version
@@ -13,10 +12,12 @@ from tests.frontends.onnx.ops.reference_only import check_in_reference
 from tests.frontends.onnx.ops.there_and_back import (
     check,
     check_in_runtime,
+    compare,
     evaluated,
     feeds_of,
     imported,
     op_names,
+    runtime_of,
     with_symbols,
 )
 from tests.ir.ops.onnx_oracle import assert_close, one_node, reference, runtime
@@ -77,10 +78,11 @@ def test_empty_axes_mean_all_or_none(operator, axes, noop):
     assert graph.last.attrs["axes"] == (() if noop else (0, 1, 2))
 
 
-def test_a_reduction_over_nothing_before_opset_18_is_refused():
-    graph = imported(reducing("ReduceMax", 18, (), noop_with_empty_axes=1))
-    with pytest.raises(UnsupportedError, match="opset=18"):
-        export_model(graph, opset=17)
+@pytest.mark.parametrize("operator", ["ReduceMax", "ReduceL1", "ReduceLogSum", "ReduceSumSquare"])
+def test_a_reduction_over_nothing_is_done_element_by_element_before_opset_18(operator):
+    graph = imported(reducing(operator, 18, (), noop_with_empty_axes=1))
+    x = np.abs(X) + 1
+    compare(runtime_of(export_model(graph, opset=17), feeds_of(x)), evaluated(graph, feeds_of(x)))
 
 
 @pytest.mark.parametrize("opset", [11, 13, 17, 18])
