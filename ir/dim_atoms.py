@@ -33,6 +33,23 @@ Interval: TypeAlias = tuple[int | None, int | None]
 Ranges: TypeAlias = Mapping[str, tuple[int, int | None]]
 
 
+class Query:
+    """One question for bounds: the ranges of symbols, and what was found on the way, as atoms share operands."""
+
+    __slots__ = ("found", "ranges")
+
+    def __init__(self, ranges: Ranges) -> None:
+        self.ranges = ranges
+        self.found: dict[tuple[Atom, int], Interval] = {}
+
+    def interval(self, atom: Atom, effort: int) -> Interval:
+        """The atom's least and greatest value as far as known."""
+        found = self.found.get((atom, effort))
+        if found is None:
+            found = self.found[atom, effort] = atom.interval(self, effort)
+        return found
+
+
 class Atom(ABC):
     """A factor of a monomial. Atoms are interned by their text, so that equality and hash are those of the object."""
 
@@ -50,10 +67,10 @@ class Atom(ABC):
         """Its value; KeyError where a symbol is missing."""
 
     @abstractmethod
-    def interval(self, ranges: Ranges, effort: int) -> Interval:
+    def interval(self, query: Query, effort: int) -> Interval:
         """Its least and greatest value as far as known."""
 
-    def lower_of_sum(self, rest: Dim, coefficient: int, ranges: Ranges, effort: int) -> int | None:
+    def lower_of_sum(self, rest: Dim, coefficient: int, query: Query, effort: int) -> int | None:
         """A lower bound of `rest + coefficient*self` from what the atom means beside the rest, if there is one."""
         return None
 
@@ -71,9 +88,9 @@ class Symbol(Atom):
         """The size of that name."""
         return env[self.name]
 
-    def interval(self, ranges: Ranges, effort: int) -> Interval:
+    def interval(self, query: Query, effort: int) -> Interval:
         """Its range, not negative where none is given."""
-        return ranges.get(self.name, (0, None))
+        return query.ranges.get(self.name, (0, None))
 
 
 class Operation(Atom):
@@ -104,9 +121,9 @@ class Quotient(Operation):
             raise division_by_zero(self.text)
         return numerator // denominator
 
-    def interval(self, ranges: Ranges, effort: int) -> Interval:
+    def interval(self, query: Query, effort: int) -> Interval:
         """Known only for a divisor that is never negative."""
-        (low, high), (least, most) = (_interval(operand, ranges, effort) for operand in self.operands)
+        (low, high), (least, most) = (_interval(operand, query, effort) for operand in self.operands)
         if least is None or least < 0:  # the divisor's sign is not known
             return None, None
         least, most = max(least, 1), None if most is None else max(most, 1)
@@ -116,14 +133,14 @@ class Quotient(Operation):
             high = high // least if high >= 0 else -1 if most is None else high // most
         return low, high
 
-    def lower_of_sum(self, rest: Dim, coefficient: int, ranges: Ranges, effort: int) -> int | None:
+    def lower_of_sum(self, rest: Dim, coefficient: int, query: Query, effort: int) -> int | None:
         """Uses that `a//b` lies within 1 of `a/b`: `T - 4*(T//4)` is at least 0."""
         numerator, divisor = self.operands
         if not isinstance(divisor, int):
             return None
         # divisor*(numerator//divisor) lies in [numerator - divisor + 1, numerator].
         nearest = numerator if coefficient < 0 else numerator - (divisor - 1)
-        low = lower(divisor * rest + coefficient * nearest, ranges, effort)
+        low = lower(divisor * rest + coefficient * nearest, query, effort)
         return None if low is None else -(-low // divisor)
 
 
@@ -143,19 +160,19 @@ class Extremum(Operation):
         """The least or the greatest value."""
         return self.sign * min(self.sign * value_of(operand, env) for operand in self.operands)
 
-    def interval(self, ranges: Ranges, effort: int) -> Interval:
+    def interval(self, query: Query, effort: int) -> Interval:
         """That of the operands' extremum."""
-        intervals = [_scaled(_interval(operand, ranges, effort), self.sign) for operand in self.operands]
+        intervals = [_scaled(_interval(operand, query, effort), self.sign) for operand in self.operands]
         lows = [low for low, _ in intervals if low is not None]
         highs = [high for _, high in intervals if high is not None]
         low = min(lows) if len(lows) == len(intervals) else None
         return _scaled((low, min(highs, default=None)), self.sign)
 
-    def lower_of_sum(self, rest: Dim, coefficient: int, ranges: Ranges, effort: int) -> int | None:
+    def lower_of_sum(self, rest: Dim, coefficient: int, query: Query, effort: int) -> int | None:
         """Tries each operand as the result: `T - min(T, 5)` is at least 0."""
         if len(self.operands) > _MAX_CASES:
             return None
-        lows = [lower(rest + coefficient * operand, ranges, effort) for operand in self.operands]
+        lows = [lower(rest + coefficient * operand, query, effort) for operand in self.operands]
         known = [low for low in lows if low is not None]
         if coefficient * self.sign < 0:  # the sum is at least what it is with any one operand
             return max(known, default=None)
@@ -258,47 +275,47 @@ def _operand_text(dim: Dim) -> str:
 # ---- bounds ----
 
 
-def lower(dim: Dim, ranges: Ranges, effort: int) -> int | None:
+def lower(dim: Dim, query: Query, effort: int) -> int | None:
     """The better of two lower bounds: term by term, and from what the first operation that is a term means."""
     if isinstance(dim, int):
         return dim
-    plain = _termwise(dim, ranges, effort)[0]
+    plain = _termwise(dim, query, effort)[0]
     if effort == 0:
         return plain
     for position, (monomial, coefficient) in enumerate(dim.terms):
         if len(monomial) == 1 and isinstance(monomial[0], Operation):
-            meant = _lower_by_meaning(monomial[0], dim.without_term(position), coefficient, ranges, effort - 1)
+            meant = _lower_by_meaning(monomial[0], dim.without_term(position), coefficient, query, effort - 1)
             return max((low for low in (plain, meant) if low is not None), default=None)
     return plain
 
 
-def upper(dim: Dim, ranges: Ranges, effort: int) -> int | None:
+def upper(dim: Dim, query: Query, effort: int) -> int | None:
     """The mirror image of `lower`."""
-    low = lower(-dim, ranges, effort)
+    low = lower(-dim, query, effort)
     return None if low is None else -low
 
 
-def _lower_by_meaning(atom: Atom, rest: Dim, coefficient: int, ranges: Ranges, effort: int) -> int | None:
+def _lower_by_meaning(atom: Atom, rest: Dim, coefficient: int, query: Query, effort: int) -> int | None:
     try:
-        return atom.lower_of_sum(rest, coefficient, ranges, effort)
+        return atom.lower_of_sum(rest, coefficient, query, effort)
     except ShapeError:  # past a size limit on the way: no bound from this
         return None
 
 
-def _interval(dim: Dim, ranges: Ranges, effort: int) -> Interval:
+def _interval(dim: Dim, query: Query, effort: int) -> Interval:
     if isinstance(dim, int):
         return dim, dim
     if effort == 0:
-        return _termwise(dim, ranges, 0)
-    return lower(dim, ranges, effort - 1), upper(dim, ranges, effort - 1)
+        return _termwise(dim, query, 0)
+    return lower(dim, query, effort - 1), upper(dim, query, effort - 1)
 
 
-def _termwise(dim: SymDim, ranges: Ranges, effort: int) -> Interval:
+def _termwise(dim: SymDim, query: Query, effort: int) -> Interval:
     """Interval arithmetic, term by term."""
     low: int | None = dim.constant
     high: int | None = dim.constant
     for monomial, coefficient in dim.terms:
-        factors = (atom.interval(ranges, effort) for atom in monomial)
+        factors = (query.interval(atom, effort) for atom in monomial)
         least, most = _scaled(reduce(_multiplied, factors), coefficient)
         low = None if low is None or least is None else low + least
         high = None if high is None or most is None else high + most

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NoReturn
 
-from .dim_atoms import EFFORT, Ranges, Symbol, lower, upper, value_of
+from .dim_atoms import EFFORT, Query, Ranges, Symbol, lower, upper, value_of
 from .dim_parser import parse_dim
 from .errors import ShapeError
 from .symdim import Dim, SymDim, bind, difference, dim_max, dim_min, floor_div, symbol
@@ -93,7 +93,7 @@ def lower_bound(dim: Dim, ranges: Ranges | None = None) -> int | None:
     """
     if isinstance(dim, int):
         return dim
-    return lower(dim, ranges, EFFORT) if ranges else dim.bounds()[0]
+    return lower(dim, Query(ranges), EFFORT) if ranges else dim.bounds()[0]
 
 
 def upper_bound(dim: Dim, ranges: Ranges | None = None) -> int | None:
@@ -102,7 +102,7 @@ def upper_bound(dim: Dim, ranges: Ranges | None = None) -> int | None:
         return dim
     if not ranges:
         return dim.bounds()[1]
-    return upper(dim, ranges, EFFORT)
+    return upper(dim, Query(ranges), EFFORT)
 
 
 def compare(a: Dim, b: Dim) -> Truth:

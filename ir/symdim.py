@@ -30,6 +30,7 @@ from .dim_atoms import (
     Min,
     Monomial,
     Operation,
+    Query,
     Quotient,
     Symbol,
     Terms,
@@ -90,7 +91,8 @@ class SymDim:
     def bounds(self) -> Interval:
         """The least and the greatest value that can be shown, None where there is none."""
         if self._bounds is None:
-            self._bounds = lower(self, {}, EFFORT), upper(self, {}, EFFORT)
+            query = Query({})
+            self._bounds = lower(self, query, EFFORT), upper(self, query, EFFORT)
         return self._bounds
 
     def without_term(self, position: int) -> "Dim":

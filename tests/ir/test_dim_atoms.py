@@ -1,6 +1,7 @@
 """The bounds of symbolic dims: as tight as expected by examples, and never passed by drawn expressions and sizes."""
 
 import pytest
+from capgraph.ir.dim_atoms import Query, Quotient
 from capgraph.ir.dims import Dim, dim_max, dim_min, lower_bound, symbol, upper_bound
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,3 +53,21 @@ def test_a_bound_is_never_passed(tree: Tree, env: dict[str, int], below: int, ab
     ):
         assert low is None or low <= value
         assert high is None or value <= high
+
+
+def test_operands_that_are_shared_are_looked_into_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = 0
+    interval = Quotient.interval
+
+    def counting(self: Quotient, query: Query, effort: int) -> tuple[int | None, int | None]:
+        nonlocal counted
+        counted += 1
+        return interval(self, query, effort)
+
+    monkeypatch.setattr(Quotient, "interval", counting)
+    dim: Dim = T
+    for _ in range(9):
+        dim = dim + dim // 2
+    before = counted
+    assert lower_bound(dim, {"T": (2, 9)}) is not None
+    assert counted - before < 100, "nine quotients, each in the next"
