@@ -138,7 +138,7 @@ class Graph:
         """A new last input. Unlike a node's result, an input keeps exactly the name that it is given."""
         if name in self._values:
             raise InvalidGraphError(f"graph {self.name} already has a value %{name}", remedy="choose another name")
-        value = Value(self, name, self._named_dims(ty), None, len(self._inputs))
+        value = Value(self, name, self.named_dims(ty), None, len(self._inputs))
         self._inputs = (*self._inputs, value)
         self._values[name] = value
         return value
@@ -279,7 +279,7 @@ class Graph:
         if node.op.is_foreign:
             if declared is None:
                 raise TypeRuleError(f"{node.op.name} is foreign: its result types must be given")
-            return tuple(self._named_dims(ty) for ty in declared)
+            return tuple(self.named_dims(ty) for ty in declared)
         try:
             inferred = node.op.result_types([v.type if v is not None else None for v in node.inputs], node.attrs)
         except CapgraphError as error:
@@ -287,9 +287,9 @@ class Graph:
             raise
         if declared is not None:
             _check_declared(node, declared, inferred)
-        return tuple(self._named_dims(ty) for ty in (inferred if declared is None else declared))
+        return tuple(self.named_dims(ty) for ty in (inferred if declared is None else declared))
 
-    def _named_dims(self, ty: Type) -> Type:
+    def named_dims(self, ty: Type) -> Type:
         """`ty` with every FRESH size made a new symbol of this graph."""
         if isinstance(ty, TensorType):
             if ty.shape is not None and any(
@@ -299,7 +299,7 @@ class Graph:
             self.symbols.add(ty)
             return ty
         if isinstance(ty, SequenceType | OptionalType):
-            return type(ty)(self._named_dims(ty.element))
+            return type(ty)(self.named_dims(ty.element))
         return ty
 
     def _new_result(self, node: Node, index: int, ty: Type, wish: str | None) -> Value:

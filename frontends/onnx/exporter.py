@@ -576,12 +576,24 @@ def _value_info(name: str, ty: Type) -> ValueInfoProto:
 
 
 def _check(model: ModelProto, large: Sequence[_Large]) -> None:
-    """Runs onnx's checker with the large initializers as inputs, so that their contents need not be copied."""
+    """Runs onnx's checker with the large initializers as inputs, so that their contents need not be copied.
+
+    Inputs and outputs of unknown rank, which every runtime takes and the checker does not, are checked as scalars.
+    """
     declared = [_value_info(item.name, item.content.type) for item in large]
+    unknown = [info for info in (*model.graph.input, *model.graph.output) if not _has_shape(info)]
     model.graph.input.extend(declared)
+    for info in unknown:
+        info.type.tensor_type.shape.SetInParent()
     try:
-        onnx.checker.check_model(model, full_check=True)
+        onnx.checker.check_model(model, full_check=not unknown)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise InternalError(f"the exported model is not valid: {error}", remedy="report it with the graph") from error
     finally:
         del model.graph.input[len(model.graph.input) - len(declared) :]
+        for info in unknown:
+            info.type.tensor_type.ClearField("shape")
+
+
+def _has_shape(info: ValueInfoProto) -> bool:
+    return not info.type.HasField("tensor_type") or info.type.tensor_type.HasField("shape")

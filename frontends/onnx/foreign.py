@@ -1,7 +1,8 @@
 """Foreign ONNX operators: how they come in.
 
 An operator that no import rule and no function body expresses becomes a foreign node. Its result types come from onnx's
-shape inference, else from the types that the model declares; `foreign_meaning` says how it runs.
+shape inference or, for operators that onnx does not know, ONNX Runtime's where that is there, else from the types that
+the model declares; `foreign_meaning` says how it runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from ...ir.types import OptionalType, SequenceType, TensorType, Type, type_symbo
 from .context import ImportContext, constant_of
 from .foreign_nodes import OWN_ATTRIBUTES, foreign_op
 from .foreign_regions import control_flow_types, region_input_types
+from .runtime import runtime_types
 from .schemas import schema_of, unchanged_span
 from .tensors import constant_to_proto, type_from_proto, type_to_proto
 
@@ -106,9 +108,9 @@ def _result_types(ctx: ImportContext, domain: str, attrs: Mapping[str, Any], pla
     if from_regions is not None:
         if len(from_regions) <= max(places, default=0):
             raise ModelError(f"{ctx.op_type} gives {len(from_regions)} results, not {len(ctx.node.output)}")
-        return [_own_dims(from_regions[place], allowed) for place in places]
-    inferred = _inferred_types(ctx, domain)
-    return [_own_dims(_result_type(ctx, ctx.node.output[place], inferred, allowed), allowed) for place in places]
+        return [own_dims(from_regions[place], allowed) for place in places]
+    inferred = _inferred_types(ctx, domain) or runtime_types(ctx, domain)
+    return [own_dims(_result_type(ctx, ctx.node.output[place], inferred, allowed), allowed) for place in places]
 
 
 def _result_type(ctx: ImportContext, name: str, inferred: dict[str, TypeProto], allowed: frozenset[str]) -> Type:
@@ -123,7 +125,8 @@ def _result_type(ctx: ImportContext, name: str, inferred: dict[str, TypeProto], 
         raise UnsupportedError(
             f"nothing is known of the operator {ctx.op_type} of domain {ctx.node.domain or 'ai.onnx'!r}, "
             f"and the model does not state the type of its result {name!r}",
-            remedy="add the function that defines it to the model, or the types of its results to graph.value_info",
+            remedy="add the function that defines it to the model, or the types of its results to graph.value_info; "
+            "if it is one of ONNX Runtime's own, install onnxruntime",
         )
     return found
 
@@ -145,11 +148,11 @@ def _dim(text: str, allowed: frozenset[str]) -> Dim:
     return dim if symbols(dim) <= allowed else FRESH
 
 
-def _own_dims(ty: Type, allowed: frozenset[str]) -> Type:
+def own_dims(ty: Type, allowed: frozenset[str]) -> Type:
     """`ty` with new symbols for sizes that nothing here binds."""
     if isinstance(ty, TensorType) and ty.shape is not None:
         return ty.with_shape(tuple(d if not isinstance(d, SymDim) or d.symbols <= allowed else FRESH for d in ty.shape))
-    return type(ty)(_own_dims(ty.element, allowed)) if isinstance(ty, SequenceType | OptionalType) else ty
+    return type(ty)(own_dims(ty.element, allowed)) if isinstance(ty, SequenceType | OptionalType) else ty
 
 
 def _inferred_types(ctx: ImportContext, domain: str) -> dict[str, TypeProto]:

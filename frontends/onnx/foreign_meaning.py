@@ -1,8 +1,8 @@
 """Foreign ONNX operators: how they run.
 
 Control flow and optionals are run here, over graphs, ZipMap, which onnx does not implement, and SequenceInsert, which
-it gets wrong; everything else by onnx's reference implementation. Sequences are lists, maps are dicts, an empty
-optional is None and a full one its element, strings are arrays of objects.
+it gets wrong; everything else by onnx's reference implementation, else by ONNX Runtime where that is there. Sequences
+are lists, maps are dicts, an empty optional is None and a full one its element, strings are arrays of objects.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,6 +22,9 @@ from ...ir.op import Op
 from ...ir.types import DType, OptionalType, SequenceType, TensorType, Type
 from .exporter import export_model
 from .foreign_nodes import own_inputs, results_in_place
+from .runtime import RuntimeNode, runtime_node
+
+Evaluator = ReferenceEvaluator | RuntimeNode
 
 
 def run_foreign(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
@@ -157,7 +160,7 @@ def _not_implemented(op: Op, error: Exception) -> UnsupportedError:
     reason = str(error).split(". ")[0]  # what follows are hints to onnx's own developers
     return UnsupportedError(
         f"onnx has no implementation of {op.name}: {reason}",
-        remedy="give the model a function body for the operator, or run this part of the model with ONNX Runtime",
+        remedy="give the model a function body for the operator; if it is one of ONNX Runtime's, install onnxruntime",
     )
 
 
@@ -166,8 +169,8 @@ def _input_names(count: int) -> list[str]:
 
 
 @lru_cache(maxsize=256)
-def _session(op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tuple[Type, ...]) -> ReferenceEvaluator:
-    """An evaluator of a model that holds just this node."""
+def _session(op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tuple[Type, ...]) -> Evaluator:
+    """An evaluator of a model that holds just this node: onnx's own where it implements the operator."""
     graph = Graph("foreign")
     names = _input_names(len(inputs))
     operands = [graph.add_input(name, ty) if ty is not None else None for name, ty in zip(names, inputs, strict=True)]
@@ -177,7 +180,10 @@ def _session(op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tup
     try:
         return ReferenceEvaluator(model)
     except (NotImplementedError, onnx.reference.op_run.RuntimeContextError) as error:
-        raise _not_implemented(op, error) from error
+        session = runtime_node(model)
+        if session is None:
+            raise _not_implemented(op, error) from error
+        return session
 
 
 def _copied(operand: Any) -> Any:
@@ -205,5 +211,5 @@ def _strings(result: Any) -> Any:
     return array if array.dtype == object else array.astype(object)
 
 
-for _domain in ("onnx", "ai.onnx"):
+for _domain in ("onnx", "ai.onnx", "com.microsoft"):
     register_meaning(_domain, run_foreign)

@@ -6,7 +6,8 @@ value of an outer scope becomes an input of the region (a constant is repeated i
 a scope of its own over the same graph.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from .loading import load_proto, opset_versions
 from .metadata import read_metadata, read_states, read_symbols
 from .node_order import names_read, sorted_nodes
 from .ops import IMPORTS
-from .schemas import schema_of, signature_problem
+from .schemas import first_schema, signature_problem
 from .tensors import constant_from_proto, dense_constant, type_from_proto
 
 MAX_DEPTH = 64
@@ -41,7 +42,7 @@ UNKNOWN = frozenset(("?", "-1", "None"))
 """Names that exporters give to sizes that they do not know."""
 
 MAX_NAMED = 3
-"""How many of the outputs that a note counts it also names."""
+"""How many of the things that a note counts it also names."""
 
 
 @dataclass
@@ -102,7 +103,7 @@ class _Model:
         self.functions: dict[tuple[str, str], FunctionProto] = {(f.domain, f.name): f for f in proto.functions}
         self.shape_values = ShapeValues()
         self.notes: list[str] = []
-        self.misdeclared: dict[str, str] = {}  # outputs with another shape than the model says, in words
+        self._remarks: dict[str, dict[str, str]] = {}
         self._plain = _plain_symbols(proto.graph) | read_symbols(proto)
         self._inlined = 0
 
@@ -112,14 +113,15 @@ class _Model:
         if self._inlined > MAX_INLINED_NODES:
             raise ModelError(f"the model's functions expand to more than {MAX_INLINED_NODES} nodes")
 
-    def note_misdeclared(self) -> None:
-        """Adds the note on declared shapes of outputs that were passed over."""
-        if self.misdeclared:
-            first = "; ".join([*self.misdeclared.values()][:MAX_NAMED])
-            more = f", and {len(self.misdeclared) - MAX_NAMED} more" if len(self.misdeclared) > MAX_NAMED else ""
-            self.notes.append(
-                f"{len(self.misdeclared)} declared output shapes were passed over for inferred ones: {first}{more}"
-            )
+    def remark(self, what: str, name: str, words: str) -> None:
+        """Remembers that `what` was done about `name`; the notes count each kind and say the first few in `words`."""
+        self._remarks.setdefault(what, {}).setdefault(name, words)
+
+    def note_remarks(self) -> None:
+        """Adds the remarks to the notes."""
+        for what, items in self._remarks.items():
+            more = f", and {len(items) - MAX_NAMED} more" if len(items) > MAX_NAMED else ""
+            self.notes.append(f"{len(items)} {what}: {'; '.join([*items.values()][:MAX_NAMED])}{more}")
 
     def dim_of(self, name: str) -> Dim:
         """The dim that a `dim_param` means: an expression over symbols that inputs have, or one symbol of that name.
@@ -313,11 +315,19 @@ class Scope:
                 f"the model imports no opset of domain {domain or 'ai.onnx'!r}, which {node.op_type} needs"
             )
         ctx = ImportContext(self, node, inputs, version or 1, origin)
-        schema = schema_of(node.op_type, ctx.version, domain)
+        schema = first_schema(node.op_type, ctx.version, domain)
+        if schema is not None:
+            self._ignore_unknown(ctx, schema.attributes)
         problem = signature_problem(schema, ctx.attributes, len(node.input), len(node.output)) if schema else ""
         if problem:
             raise ModelError(f"{node.op_type} {problem}", remedy="export the model again")
         return self._try_native(ctx, domain) or self._try_function(ctx, domain) or foreign.import_foreign(ctx, domain)
+
+    def _ignore_unknown(self, ctx: ImportContext, known: Collection[str]) -> None:
+        for name in [name for name in ctx.attributes if name not in known]:
+            del ctx.attributes[name]
+            what = f"{name} of {ctx.node.name or ctx.op_type}"
+            self.model.remark("attributes that their operators do not have were ignored", what, what)
 
     def _operand(self, node: NodeProto, name: str) -> Value | None:
         if not name or name in self.absent:
@@ -437,11 +447,19 @@ class Scope:
             self.pending[sparse.values.name] = dense_constant(sparse, self.folder)
         self.declared = {info.name: info.type for info in (*proto.value_info, *proto.output)}
         self.import_nodes(proto.node, (info.name for info in proto.output))
-        names = [info.name for info in proto.output]
-        if len(set(names)) != len(names):
-            raise ModelError("two outputs have the same name", remedy="give every output its own name")
-        self.graph.set_outputs([self._output(info) for info in proto.output], names)
+        self._set_outputs(proto.output)
         settle(self.graph)
+
+    def _set_outputs(self, infos: Sequence[ValueInfoProto]) -> None:
+        """Returns each output of the model once, by its name; those of a region count by position."""
+        values = {info.name: self._output(info) for info in infos}
+        if self.outer is not None:
+            self.graph.set_outputs([values[info.name] for info in infos])
+            return
+        for name, count in Counter(info.name for info in infos).items():
+            if count > 1:
+                self.model.remark("outputs that are listed several times are given once", name, repr(name))
+        self.graph.set_outputs(list(values.values()), list(values))
 
     def _output(self, info: ValueInfoProto) -> Value:
         value = self.lookup(info.name)
@@ -461,14 +479,17 @@ class Scope:
                 f"output {name!r} is declared as {declared}, but is {found}",
                 remedy="correct the output's type in the model",
             )
-        self.model.misdeclared.setdefault(name, f"{name!r} is {found}, not {declared}")
+        self.model.remark(
+            "declared output shapes were passed over for inferred ones", name, f"{name!r} is {found}, not {declared}"
+        )
 
     def _adopt_rank(self, value: Value, declared: Type | None) -> None:
         """Takes over what the model says of a result whose rank is not known (only foreign nodes give such)."""
-        if isinstance(value.type, TensorType) and value.type.shape is None and isinstance(declared, TensorType):
-            own = type_symbols(declared) <= self.bound_symbols()
-            if declared.shape is not None and own:
-                self.graph.refine_type(value, declared)
+        if value.producer is None or not value.producer.op.is_foreign or not isinstance(declared, TensorType):
+            return
+        if isinstance(value.type, TensorType) and value.type.shape is None and declared.shape is not None:
+            own = foreign.own_dims(declared, self.bound_symbols())
+            self.graph.refine_type(value, self.graph.named_dims(own))
 
     def dim_of(self, name: str) -> Dim:
         return self.model.dim_of(name)
@@ -515,7 +536,7 @@ def _import_main(model: _Model, proto: GraphProto, frozen: bool) -> ImportedMode
             f"{len(shadowed)} initializers that are also inputs were frozen (freeze_initializers=False keeps them)"
         )
     scope.fill(proto)
-    model.note_misdeclared()
+    model.note_remarks()
     remark = read_states(model.proto, graph)
     if remark:
         model.notes.append(remark)

@@ -24,6 +24,12 @@ def schema_of(op_type: str, version: int, domain: str) -> OpSchema | None:
 
 
 @cache
+def first_schema(op_type: str, version: int, domain: str) -> OpSchema | None:
+    """As `schema_of`, with an operator's first schema for versions before it: ONNX Runtime had some before onnx."""
+    return schema_of(op_type, max(version, min(versions_of(op_type, domain), default=0)), domain)
+
+
+@cache
 def _histories() -> Mapping[tuple[str, str], tuple[int, ...]]:
     found: dict[tuple[str, str], set[int]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
@@ -84,10 +90,7 @@ def _begins_with(longer: Sequence[OpSchema.FormalParameter], shorter: Sequence[O
 
 
 def signature_problem(schema: OpSchema, attributes: Mapping[str, AttributeProto], inputs: int, outputs: int) -> str:
-    """Why a node with these attributes and so many operands and results is not of this operator; empty when it is.
-
-    Attributes that the operator does not have are let pass: exporters leave some behind.
-    """
+    """Why a node with these attributes and so many operands and results is not of this operator; empty when it is."""
     for what, count, least, most in (
         ("inputs", inputs, schema.min_input, schema.max_input),
         ("outputs", outputs, schema.min_output, schema.max_output),

@@ -33,10 +33,16 @@ def _softmax(name: str) -> Callable[[ImportContext], Value]:
 
 
 def import_layer_norm(ctx: ImportContext) -> Value:
-    """LayerNormalization without the statistics as results."""
+    """LayerNormalization without the statistics as results.
+
+    ONNX Runtime, which had it before onnx, takes a scale of another element type, which is the result's then.
+    """
     _require_inference(ctx)
     axis, epsilon = ctx.attr("axis", -1), ctx.attr("epsilon", 1e-5)
-    return ctx.op("layer_norm", ctx.input(0), ctx.input(1), ctx.optional(2), axis=axis, epsilon=epsilon)
+    x, scale = ctx.input(0), ctx.input(1)
+    if x.tensor.dtype is not scale.tensor.dtype:
+        x = ctx.op("cast", x, to=scale.tensor.dtype)
+    return ctx.op("layer_norm", x, scale, ctx.optional(2), axis=axis, epsilon=epsilon)
 
 
 def import_rms_norm(ctx: ImportContext) -> Value:

@@ -1,6 +1,7 @@
 import numpy as np
 import onnx
 import pytest
+from capgraph.frontends.onnx.exporter import export_model
 from capgraph.frontends.onnx.importer import MAX_DEPTH, import_model
 from capgraph.ir.dims import SymDim, symbol
 from capgraph.ir.errors import CapgraphError, ModelError, UnsupportedError
@@ -252,7 +253,6 @@ def test_a_value_that_a_region_only_asks_for_its_size_is_not_captured():
         ("net (float[N] x) => (float[N] y) { y = Neg(x) y = Exp(x) }", "defined twice"),
         ("net (float[N] x) => (float[N] x) { x = Neg(x) }", "defined twice"),
         ("net (float[N] x, float[M] x) => (float[N] y) { y = Neg(x) }", "two inputs 'x'"),
-        ("net (float[N] x) => (float[N] y, float[N] y) { y = Neg(x) }", "two outputs"),
         ("net (float[N] x) => (int64[N] y) { y = Neg(x) }", "declared as"),
         ("net (float[N] x) => (float[N] y) { y = Elu <alpha = 1> (x) }", "no FLOAT"),
         ("net (float[N] x) => (float[N] y) { y = Cast(x) }", "lacks the attribute to"),
@@ -306,6 +306,65 @@ def test_an_inferred_shape_wins_over_the_one_of_an_output(declared: str):
     assert imported.graph.outputs[0].type == TensorType(DType.F32, (2, 3))
     [note] = imported.notes
     assert note.startswith("1 declared output shapes were passed over for inferred ones: 'y' is f32[2, 3], not f32[")
+
+
+def test_an_output_that_is_listed_twice_is_given_once():
+    imported = import_model(
+        parsed("net (float[N] x) => (float[N] y, float[N] z, float[N] y) { y = Neg(x) z = Exp(x) }")
+    )
+    assert imported.graph.output_names == ("y", "z")
+    assert imported.notes == ["1 outputs that are listed several times are given once: 'y'"]
+
+
+def test_a_body_that_gives_one_value_twice_gives_two_results():
+    graph = import_model(
+        parsed(
+            """net (float[2] x, bool c) => (float[2] y, float[2] z) {
+                y, z = If (c) <then_branch = then () => (float[2] t, float[2] t) { t = Neg(x) },
+                               else_branch = otherwise () => (float[2] e, float[2] f) { e = Exp(x) f = Abs(x) }>
+            }"""
+        )
+    ).graph
+    x = np.array([-1.0, 2.0], np.float32)
+    for value in evaluate_graph(graph, [x, np.array(True)]):
+        np.testing.assert_array_equal(value, -x)
+
+
+def test_branches_of_different_rank_give_an_output_of_the_declared_rank():
+    model = parsed(
+        """net (float[N, M] x, bool c) => (float[N, M] y) {
+            axes = Constant<value_ints = [1]>()
+            y = If (c) <then_branch = then () => (float[R] t) { t = Squeeze(x, axes) },
+                        else_branch = otherwise () => (float[N, M] e) { e = Neg(x) }>
+        }"""
+    )
+    for shape in (["N", "M"], None):
+        model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("y", 1, shape))
+        graph = import_model(model).graph
+        verify(graph)
+        assert graph.outputs[0].tensor.shape is None if shape is None else graph.outputs[0].tensor.rank == 2
+        x = np.ones((2, 1), np.float32)
+        again = import_model(export_model(graph)).graph
+        np.testing.assert_array_equal(evaluate_graph(again, [x, np.array(False)])[0], -x)
+
+
+def test_attributes_that_an_operator_does_not_have_are_ignored_with_a_note():
+    model = parsed(
+        """net (float16[2, 3] x, float[3] scale) => (float[2, 3] y) {
+            y = LayerNormalization <epsion = 0.5> (x, scale)
+        }"""
+    )
+    imported = import_model(model)
+    assert [node.op.name for node in imported.graph.nodes] == ["cast", "layer_norm"]
+    assert imported.notes == [
+        "1 attributes that their operators do not have were ignored: epsion of LayerNormalization"
+    ]
+    model = parsed(
+        "net (seq(float[N]) x) => (float[N] y) { i = Constant<value_int=0>() y = SequenceAt <speed = 3> (x, i) }"
+    )
+    imported = import_model(model)
+    assert imported.notes == ["1 attributes that their operators do not have were ignored: speed of SequenceAt"]
+    assert "speed" not in next(node for node in imported.graph.nodes if node.op.is_foreign).attrs
 
 
 def test_a_result_of_unknown_rank_takes_what_the_model_says_of_it():
