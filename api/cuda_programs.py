@@ -17,6 +17,7 @@ from .executors.replay.options import ReplayOptions
 from .executors.replay.safety import Analysis
 from .ir.graph import Graph, Node
 from .ir.plan import Plan
+from .ir.rounding import ROUNDS_NOTHING, Tf32
 from .ir.target import CUDA, Target
 from .passes.fuse import Fuse
 from .passes.keep_reduced_axes import KeepReducedAxes
@@ -30,9 +31,6 @@ PolicyOf = Callable[[CaptureMode, Mapping[str, int]], CapturePolicy]
 
 LARGEST_REGION = 64
 """How many nodes one kernel may do."""
-
-ROUNDING_LEVEL = 3
-"""From this level on products in f32 run on tensor cores, which round factors to 11 bits (TF32)."""
 
 NORMED_ROWS = 4
 """Up to so many rows a product norms them itself, as each of its warps reads them whole."""
@@ -109,20 +107,22 @@ def _nothing(_mode: CaptureMode, _sizes: Mapping[str, int]) -> CapturePolicy:
 # ---- executors
 
 
-def cuda_eager_executor(device: str, level: int, tune: bool | None) -> Executor:
+def cuda_eager_executor(device: str, level: int, tune: bool | None, tf32: Tf32 = ROUNDS_NOTHING) -> Executor:
     """The executor "eager" on a GPU. Raises `UnsupportedError` where that cannot be used."""
-    return eager_on(_opened(device, level, tune), device, level)
+    return eager_on(open_device(checked_index(device), tune, tf32=tf32), device, level)
 
 
 def cuda_graph_executor(
-    device: str, options: ReplayOptions, policy: PolicyOf, level: int, tune: bool | None
+    device: str,
+    options: ReplayOptions,
+    policy: PolicyOf,
+    level: int,
+    tune: bool | None,
+    tf32: Tf32 = ROUNDS_NOTHING,
 ) -> Executor:
     """The executor "graph" on a GPU. Raises `UnsupportedError` where that cannot be used."""
-    return graphs_on(_opened(device, level, tune), device, options, policy, level)
-
-
-def _opened(device: str, level: int, tune: bool | None) -> CudaDevice:
-    return open_device(checked_index(device), tune, tf32=level >= ROUNDING_LEVEL)
+    gpu = open_device(checked_index(device), tune, tf32=tf32)
+    return graphs_on(gpu, device, options, policy, level)
 
 
 def eager_on(gpu: CudaDevice, device: str, level: int) -> Executor:

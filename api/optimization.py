@@ -8,6 +8,7 @@ from .capture_options import replay_options
 from .executors.base import Executor
 from .executors.replay.options import ReplayOptions
 from .ir.errors import UnsupportedError
+from .ir.rounding import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
 from .ir.verify import verify as verify_graph
 from .passes.catalog import launch_pipeline, level_pipeline
 from .passes.pipeline import CHECKS, Pipeline
@@ -18,6 +19,9 @@ from .sources import Examples, LoadedModel, Model, device_of, load_model
 
 _MODES = ("none", "full", "piecewise", "full_and_piecewise")
 _HIGHEST_LEVEL = 3
+
+ROUNDING_LEVEL = 3
+"""From this level on products in f32 run on tensor cores, which round factors to 11 bits (TF32)."""
 
 
 def optimize(  # noqa: PLR0913  # every choice there is, by keyword
@@ -37,6 +41,7 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     verify: str = "structure",
     strict: bool = False,
     threads: int | None = None,
+    tf32: bool | None = None,
     freeze_initializers: bool | None = None,
 ) -> Program:
     """A program that runs `model`.
@@ -65,7 +70,9 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     `inputs`, `copy_outputs`, `debug`, `warm_ups`, `keep_outside`, `progress`.
 
     `level` bounds what passes may do: 0 nothing, 1 not a bit of any result changes, 2 sums may be re-associated, 3
-    approximations, such as rounded inverses for divisions, and TF32 for products in f32 on a GPU. `verify="structure"`
+    approximations, such as rounded inverses for divisions, and TF32 for products in f32 on a GPU. `tf32` says whether
+    factors in f32 are rounded to TF32 there, at any level; None leaves a module of PyTorch what its settings ask for
+    now (for convolutions they do by default), and other models what the level says. `verify="structure"`
     checks the graph as it comes and after every pass, "numeric" compares what it gives on drawn inputs as well, "none"
     does neither. `strict` raises where a recorded program would fall back, and where ONNX Runtime on the CPU does not
     run the whole graph. `threads` is how many threads one operator of ONNX Runtime takes on the CPU (None: one for each
@@ -95,6 +102,7 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
         verify=verify,
         strict=strict,
         threads=threads,
+        tf32=tf32,
     )
     choices.check()
     return choices.program(load_model(model, freeze_initializers=freeze_initializers, examples=examples))
@@ -115,6 +123,7 @@ class Choices:
     verify: str = "structure"
     strict: bool = False
     threads: int | None = None
+    tf32: bool | None = None
 
     def check(self) -> None:
         """Raises what `optimize` raises for options that are unknown or do not go together."""
@@ -129,6 +138,8 @@ class Choices:
             raise UnsupportedError(f"strict={self.strict!r} is not known", remedy="True or False")
         check_names(self.executor, self.device)
         check_threads(self.threads, self.executor, self.device)
+        if self.tf32 is not None:
+            _check_tf32(self.tf32, self._rounds_on_gpu)
         self.executor_with(self._options())
 
     def program(self, loaded: LoadedModel) -> Program:
@@ -138,18 +149,39 @@ class Choices:
             from .torch_program import with_states
 
             options = with_states(options, loaded.torch, self.device)
-        chosen = self.executor_with(options)
+        tf32 = self.tf32_of(loaded).within(loaded.graph)
+        chosen = self.executor_with(options, tf32)
         if self.verify != "none":
             verify_graph(loaded.graph)
         passes = pipeline_for(self.level, "host" if self._is_ort_on_gpu else self.device)
         report = passes.run(loaded.graph, check=self.verify)
-        notes = (*loaded.notes, *passed_over(self.executor, self.device))
+        notes = (*loaded.notes, *passed_over(self.executor, self.device), *_rounding_notes(tf32))
         facts: dict[str, Any] = {"level": self.level, "strict": self.strict, "notes": notes, "report": report}
         if loaded.torch is not None:
             from .torch_program import TorchProgram
 
             return TorchProgram(loaded.torch, chosen, **facts)
         return Program(loaded.graph, chosen, **facts)
+
+    def tf32_of(self, loaded: LoadedModel) -> Tf32:
+        """Whose factors in f32 may be rounded: by option or level, else for modules as PyTorch's settings ask."""
+        if not self.follows_torch:
+            rounds = self._rounds_on_gpu and (self.level >= ROUNDING_LEVEL if self.tf32 is None else self.tf32)
+            return ROUNDS_ALL if rounds else ROUNDS_NOTHING
+        if loaded.torch is None:
+            return ROUNDS_NOTHING
+        from .frontends.torch.rounding import asked_tf32
+
+        return asked_tf32()
+
+    @property
+    def follows_torch(self) -> bool:
+        """Whether a module of PyTorch is rounded as the settings of PyTorch ask."""
+        return self._rounds_on_gpu and self.tf32 is None and self.level < ROUNDING_LEVEL
+
+    @property
+    def _rounds_on_gpu(self) -> bool:
+        return is_cuda(self.device) and self.executor != "ort"
 
     @property
     def _is_ort_on_gpu(self) -> bool:
@@ -168,20 +200,33 @@ class Choices:
             mode=self.mode, dynamic=self.dynamic, buckets=self.buckets, strict=self.strict, capture=self.capture
         )
 
-    def executor_with(self, options: ReplayOptions | None) -> Executor:
+    def executor_with(self, options: ReplayOptions | None, tf32: Tf32 = ROUNDS_NOTHING) -> Executor:
         """The executor, with these options where it records."""
         if options is None:
             host = HostOptions(self.strict, self.threads)
-            return choose_executor(self.executor, self.device, self.level, self.tune, host)
+            return choose_executor(self.executor, self.device, self.level, self.tune, host, tf32)
         if self._is_ort_on_gpu:
             return ort_executor_on_gpu(self.device, options, self.level)
-        return graph_executor(self.device, options, self.level, self.tune)
+        return graph_executor(self.device, options, self.level, self.tune, tf32)
 
 
 def pipeline_for(level: int, device: str) -> Pipeline:
     """The passes of a level for a device."""
     stages = level_pipeline(level).stages
     return Pipeline((*stages, *launch_pipeline(level).stages)) if is_cuda(device) else Pipeline(stages)
+
+
+def _check_tf32(tf32: Any, rounds_on_gpu: bool) -> None:
+    if not isinstance(tf32, bool):
+        raise UnsupportedError(f"tf32={tf32!r} is not known", remedy="True, False, or None")
+    if not rounds_on_gpu:
+        raise UnsupportedError(
+            f"tf32={tf32!r} is for products on a GPU", remedy='use device="cuda" with executor="graph" or "eager"'
+        )
+
+
+def _rounding_notes(tf32: Tf32) -> tuple[str, ...]:
+    return () if tf32 == ROUNDS_NOTHING else (f"factors in f32 are rounded to TF32 in: {tf32}",)
 
 
 def _check_records_nothing(*, mode: str, **given: Any) -> None:

@@ -17,6 +17,7 @@ from .executors.replay.safety import Analysis
 from .ir.errors import InputError, UnsupportedError
 from .ir.graph import Graph
 from .ir.plan import Plan
+from .ir.rounding import ROUNDS_NOTHING, Tf32
 from .ir.target import HOST, Target
 from .passes.planning.padding import made_safe, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
@@ -31,14 +32,16 @@ _POLICIES = {
 }
 
 
-def graph_executor(device: str, options: ReplayOptions, level: int = 2, tune: bool | None = None) -> Executor:
+def graph_executor(
+    device: str, options: ReplayOptions, level: int = 2, tune: bool | None = None, tf32: Tf32 = ROUNDS_NOTHING
+) -> Executor:
     """The executor that records and replays on `device`. Raises `UnsupportedError` for a device that is not here."""
     if is_cuda(device):
         if options.states is not None and options.states.lies_on_host:
             raise UnsupportedError("a store of states lives on the host yet", remedy='use device="host"')
         from .cuda_programs import cuda_graph_executor
 
-        return cuda_graph_executor(device, options, partial(capture_policy, options), level, tune)
+        return cuda_graph_executor(device, options, partial(capture_policy, options), level, tune, tf32)
     check_device(device)
     analysis = Analysis(padding_safety, made_safe, real_size_input)
     planner = partial(_planner, HOST, options)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from .executors.base import Executor
 from .ir.errors import UnsupportedError
+from .ir.rounding import ROUNDS_NOTHING, Tf32
 from .ir.target import Target
 from .whole_numbers import whole_number
 
@@ -109,11 +110,12 @@ def choose_executor(
     level: int = 2,
     tune: bool | None = None,
     options: HostOptions = HostOptions(),  # noqa: B008  # immutable
+    tf32: Tf32 = ROUNDS_NOTHING,
 ) -> Executor:
     """The executor for these options of `optimize`. Raises `UnsupportedError` for what cannot run here."""
     check_device(device)
     if is_cuda(device):
-        return _on_gpu(executor, device, level, tune)
+        return _on_gpu(executor, device, level, tune, tf32)
     name = _first_available() if executor == "auto" else executor
     if name not in _EXECUTORS:
         known = ", ".join(["auto", *_EXECUTORS])
@@ -126,7 +128,7 @@ def choose_executor(
     return chosen
 
 
-def _on_gpu(executor: str, device: str, level: int, tune: bool | None) -> Executor:
+def _on_gpu(executor: str, device: str, level: int, tune: bool | None, tf32: Tf32) -> Executor:
     """The executor of that name on a GPU, of those that record nothing: "eager", which "auto" is too."""
     from .cuda_programs import cuda_eager_executor
 
@@ -134,4 +136,4 @@ def _on_gpu(executor: str, device: str, level: int, tune: bool | None) -> Execut
         raise UnsupportedError(
             f"executor={executor!r} does not run on device={device!r}", remedy='use executor="graph" or "eager"'
         )
-    return cuda_eager_executor(device, level, tune)
+    return cuda_eager_executor(device, level, tune, tf32)

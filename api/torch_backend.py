@@ -15,8 +15,10 @@ from torch.utils._pytree import tree_leaves
 from .frontends.torch.aot import AotModel, from_aot
 from .frontends.torch.decompositions import aot_decompositions, composites_kept
 from .frontends.torch.model import gpu_of_trace
+from .frontends.torch.rounding import asked_tf32
 from .ir.dims import evaluate, symbols
 from .ir.errors import UnsupportedError
+from .ir.rounding import ROUNDS_ALL, ROUNDS_NOTHING
 from .ir.types import TensorType
 from .optimization import Choices
 from .selection import is_cuda
@@ -243,7 +245,10 @@ class _FixedFunction:
         self._imported = from_aot(forward, fixed)
         model = self._imported.model
         loaded = LoadedModel(model.graph, model.notes, model)
-        program = choices.of(self._imported, _device_of(forward)).program(loaded)
+        chosen = choices.of(self._imported, _device_of(forward))
+        follows = chosen.follows_torch and ROUNDS_ALL.within(model.graph) != ROUNDS_NOTHING
+        self._asked_tf32 = asked_tf32() if follows else None
+        program = chosen.program(loaded)
         assert isinstance(program, TorchProgram)  # as the model is PyTorch's
         self.program = program
         self._asked = [
@@ -261,7 +266,12 @@ class _FixedFunction:
         ]
 
     def fits(self, arguments: Sequence[Any]) -> bool:
-        """Whether it serves a call: weights must be the same tensors with the same content, states may have moved."""
+        """Whether it serves a call: weights must be the same tensors with the same content, states may have moved.
+
+        What PyTorch asks for of TF32 must be the same too: Dynamo guards the setting of products alone.
+        """
+        if self._asked_tf32 is not None and self._asked_tf32 != asked_tf32():
+            return False
         if not self._positions:
             return True
         given = operator.itemgetter(*self._positions, self._positions[0])(arguments)[:-1]  # a tuple also for one

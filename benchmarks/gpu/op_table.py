@@ -31,6 +31,7 @@ from capgraph.cuda_programs import fuse_for
 from capgraph.executors.cuda.launch import Candidate, HostCall, KernelLaunch, Packed, Place
 from capgraph.executors.cuda.lowering import Ways, constant_buffers
 from capgraph.executors.replay.measured import found_shapes
+from capgraph.frontends.torch.rounding import asked_tf32
 from capgraph.ir.builder import Builder
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph, Value
@@ -484,7 +485,7 @@ def run(arguments: argparse.Namespace) -> list[Found]:
     """Plans and compiles all cases first, then measures one after another."""
     from capgraph.executors.cuda.executor import open_device
 
-    gpu = open_device(0)
+    gpu = open_device(0, tf32=asked_tf32())
     begun = time.perf_counter()
     found: list[Found] = []
     planned: list[Ours] = []

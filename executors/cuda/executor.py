@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ...ir.errors import MissingPackageError, UnsupportedError
 from ...ir.graph import Graph
+from ...ir.rounding import ROUNDS_NOTHING, Tf32
 from ...ir.target import Target
 from ..base import Executor
 from .cache import KernelCache, cache_folder
@@ -64,11 +65,11 @@ def kept_choices() -> Choices:
     return Choices(cache_folder() / "choices")
 
 
-def open_device(index: int, tunes: bool | None = None, *, tf32: bool = False) -> CudaDevice:
+def open_device(index: int, tunes: bool | None = None, *, tf32: Tf32 = ROUNDS_NOTHING) -> CudaDevice:
     """The GPU `index`, for one program; machine code and constants are shared by all programs of the process.
 
-    `tunes` says for which steps the ways are measured: None for products, True for all, False for none. `tf32` lets
-    products in f32 round their factors. Raises `CapgraphError` when the device refuses.
+    `tunes` says for which steps the ways are measured: None for products, True for all, False for none. `tf32` says
+    whose factors in f32 may be rounded. Raises `CapgraphError` when the device refuses.
     """
     driver = _driver(index)
     with driver.active:

@@ -17,6 +17,7 @@ from ...ir.op import Trait
 from ...ir.ops.bounded import PREFIX
 from ...ir.plan import Place as Home
 from ...ir.plan import Plan, Step, StepKind, View, contiguous_strides, element_bytes
+from ...ir.rounding import ROUNDS_NOTHING, Tf32
 from ...ir.types import TensorType
 from .launch import Candidate, Chip, HostCall, Kernel, KernelLaunch, LibraryCall, Lowering, Place, Task
 
@@ -81,12 +82,12 @@ class Ways:
 class Backend:
     """What a machine has for lowering: its chip, the libraries that are installed there.
 
-    `tf32` lets the factors of products in f32 be rounded to 11 bits, as tensor cores take them.
+    `tf32` says whose factors in f32 may be rounded to 11 bits, as tensor cores take them.
     """
 
     chip: Chip = field(default_factory=Chip)
     libraries: frozenset[str] = frozenset()
-    tf32: bool = False
+    tf32: Tf32 = ROUNDS_NOTHING
 
     # ---- what planning asks
 
@@ -117,7 +118,7 @@ class Backend:
         problem = host_reason(plan, step.node)
         if problem:
             return Ways(step, (_on_host(problem),))
-        task = replace(task_of(plan, step, self.chip), tf32=self.tf32)
+        task = replace(task_of(plan, step, self.chip), tf32=self.tf32.allows(step.node))
         if all(0 in view.shape for view in task.results):
             return Ways(step)
         known = families_of(step.node.op.name)
@@ -127,7 +128,7 @@ class Backend:
         return Ways(step, (*filter(self._has_libraries, found), _on_host(why)), task, missing)
 
     def _task_before(self, node: Node, views: Mapping[Value, View]) -> Task:
-        return replace(task_before(node, views, self.chip), tf32=self.tf32)
+        return replace(task_before(node, views, self.chip), tf32=self.tf32.allows(node))
 
     def _proposed(self, task: Task) -> Iterator[Candidate]:
         return filter(self._has_libraries, _that_fit(task))

@@ -3,12 +3,16 @@ from typing import Any
 import capgraph
 import numpy as np
 import pytest
+from capgraph.frontends.torch.model import TorchModel
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
+from capgraph.ir.rounding import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
 from capgraph.ir.types import DType, TensorType
+from capgraph.optimization import Choices
 from capgraph.passes.base import Pass
 from capgraph.passes.pipeline import Pipeline
 from capgraph.passes.rewriter import Rewriter
+from capgraph.sources import LoadedModel
 
 from tests.api.models import affine, model, with_default
 
@@ -53,6 +57,9 @@ def test_options_that_are_there(options: dict[str, Any]) -> None:
         ({"device": 0}, "device=0 is no name"),
         ({"device": None}, "device=None is no name"),
         ({"executor": 3, "device": "cuda"}, "executor=3 is no name"),
+        ({"tf32": True}, "tf32=True is for products on a GPU"),
+        ({"tf32": 1, "device": "cuda"}, "tf32=1 is not known"),
+        ({"tf32": True, "device": "cuda", "executor": "ort"}, "tf32=True is for products on a GPU"),
         ({"tune": "yes"}, "tune='yes' is not known"),
         ({"strict": "x"}, "strict='x' is not known"),
         ({"executor": "graph", "capture": {"inputs": "copy"}}, "inputs='copy' is not known"),
@@ -72,6 +79,16 @@ def test_options_that_are_not_there_are_refused(options: dict[str, Any], message
     with pytest.raises(capgraph.UnsupportedError, match=message) as caught:
         capgraph.optimize(affine(), **options)
     assert caught.value.remedy
+
+
+def test_factors_are_rounded_by_level_option_or_the_settings_of_pytorch() -> None:
+    model = LoadedModel(affine())
+    asked = [*({"level": level} for level in range(4)), {"level": 0, "tf32": True}, {"level": 3, "tf32": False}]
+    found = [Choices(device="cuda", **options).tf32_of(model) for options in asked]
+    assert found == [ROUNDS_NOTHING] * 3 + [ROUNDS_ALL] * 2 + [ROUNDS_NOTHING]
+    assert Choices(level=3).tf32_of(model) == ROUNDS_NOTHING
+    module = LoadedModel(affine(), torch=TorchModel(affine()))
+    assert Choices(device="cuda").tf32_of(module) == Tf32(convolutions=True, cells=True)
 
 
 def test_example_inputs_are_for_modules() -> None:

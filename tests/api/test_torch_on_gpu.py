@@ -67,7 +67,7 @@ def resident(tensor: Any) -> Constant:
 def gpu(tmp_path: Path) -> Iterator[FakeDriver]:
     driver = FakeDriver()
 
-    def executor(device: str, options: Any, policy: Any, level: int, _tune: Any) -> Any:
+    def executor(device: str, options: Any, policy: Any, level: int, _tune: Any, _tf32: Any) -> Any:
         return graphs_on(fake_device(tmp_path, driver), device, options, policy, level)
 
     with (
@@ -96,6 +96,19 @@ def spread(module: Decoder) -> Decoder:
             if "embedding" not in name and parameter.dim() > 1:
                 parameter.mul_(6)
     return module
+
+
+def test_what_pytorch_asks_for_of_tf32_is_part_of_what_is_compiled(gpu: FakeDriver) -> None:
+    compiled = torch.compile(torch.nn.Conv2d(2, 3, 3), backend=torch_backend.backend)
+    note = "note: factors in f32 are rounded to TF32 in: convolutions"
+    with torch.no_grad():
+        told = []
+        for allowed in (True, False, False, True):
+            torch.backends.cudnn.allow_tf32 = allowed
+            compiled(torch.ones(1, 2, 5, 5))
+            told.append(torch_backend.live_programs()[-1])
+    assert [note in program.explain() for program in told] == [True, False, False, True]
+    assert told[1] is told[2]
 
 
 def test_a_decoder_is_recorded_once_over_the_weights_and_caches_of_torch(gpu: FakeDriver) -> None:

@@ -1,9 +1,7 @@
 """What calls of cuBLASLt may round."""
 
 from dataclasses import replace
-from unittest.mock import patch
 
-from capgraph import cuda_programs
 from capgraph.executors.cuda.launch import Candidate, LibraryCall
 from capgraph.executors.cuda.problems import MatmulProblem
 from capgraph.ir.types import DType
@@ -26,10 +24,3 @@ def test_tf32_is_used_only_where_the_task_says_so() -> None:
     halves = linear(20, 8, 16, dtype=DType.F16)
     halves.task = replace(halves.task, tf32=True)
     assert not _problem(by_cublaslt(halves)).tf32
-
-
-def test_programs_allow_tf32_from_the_level_on_that_rounds() -> None:
-    with patch.object(cuda_programs, "open_device") as opened, patch.object(cuda_programs, "checked_index"):
-        for level in range(4):
-            cuda_programs._opened("cuda", level, None)
-    assert [call.kwargs["tf32"] for call in opened.call_args_list] == [False, False, False, True]

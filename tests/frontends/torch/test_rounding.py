@@ -1,0 +1,27 @@
+from collections.abc import Iterator
+
+import pytest
+import torch
+from capgraph.frontends.torch.rounding import asked_tf32
+from capgraph.ir.rounding import Tf32
+
+
+@pytest.fixture(autouse=True)
+def settings() -> Iterator[None]:
+    yield
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = True
+
+
+def test_by_default_products_are_exact() -> None:
+    assert asked_tf32() == Tf32(convolutions=True, cells=True)
+
+
+def test_settings_by_either_of_their_names_are_seen() -> None:
+    torch.backends.cudnn.allow_tf32 = False
+    assert asked_tf32() == Tf32()
+    torch.set_float32_matmul_precision("high")
+    assert asked_tf32() == Tf32(products=True)
+    torch.backends.cudnn.conv.fp32_precision = "tf32"
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    assert asked_tf32() == Tf32(convolutions=True)
