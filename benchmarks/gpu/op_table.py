@@ -441,7 +441,7 @@ def _called(ours: Ours, inputs: Sequence[torch.Tensor]) -> tuple[float, list[tor
         program.run(named)
         torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
-    covered = program.coverage()
+    covered = program.coverage
     has_host_steps = covered is None or covered.fallbacks > 0
     return statistics.median(times) * 1e6, [torch.as_tensor(each).cuda() for each in results], has_host_steps
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from .launch import LibraryCall
 
-LIBRARIES: Mapping[str, str] = {"cublaslt": ".cublaslt", "cudnn": ".cudnn"}
+LIBRARIES: Mapping[str, str] = {"cublaslt": ".cublaslt", "cudnn": ".cudnn", "cufft": ".cufft"}
 """Library name to the module that runs it, which has `open_library(device: int) -> Library`."""
 
 Enqueue = Callable[[int, Mapping[str, int], int], None]

@@ -5,6 +5,7 @@ elements.
 """
 
 from dataclasses import dataclass
+from enum import Enum
 
 from ...ir.types import DType
 
@@ -122,3 +123,25 @@ class AttentionProblem:
     causal: bool = False
     mask: Tensor | None = None
     has_lengths: bool = False
+
+
+class Spectrum(Enum):
+    """What a Fourier transform takes and gives, of `length` numbers: half a spectrum has `length // 2 + 1`."""
+
+    COMPLEX = "complex to complex"
+    OF_REAL = "real to half a spectrum"
+    TO_REAL = "half a spectrum to real"
+
+
+@dataclass(frozen=True, slots=True)
+class TransformProblem:
+    """y = the Fourier transform of each of `count` rows x, without a scale. Rows lie one behind another.
+
+    Complex numbers are pairs of `dtype`, f32 or f64. Roles: "x" and "y". To be real is to be the inverse transform.
+    """
+
+    spectrum: Spectrum
+    count: int
+    length: int
+    dtype: DType
+    is_inverse: bool = False

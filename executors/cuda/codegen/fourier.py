@@ -1,4 +1,4 @@
-"""Fourier transforms of rows that fit in shared memory: dft and stft, by Stockham's order-preserving passes.
+"""Fourier transforms: dft and stft. Rows that fit in shared memory by Stockham's order-preserving passes, or by cuFFT.
 
 A pass of radix r takes r elements that lie N / r apart, turns them by powers of the N-th root of one, and transforms
 them among themselves; passes take turns between two halves of shared memory (C. Van Loan, Computational Frameworks for
@@ -8,15 +8,15 @@ sum for each result. The roots are a table, made in f64. Real signals are transf
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from ....ir.constant import Constant
 from ....ir.ops.rules import normal_axis
 from ....ir.types import DType
 from ..launch import Candidate, Lowering, Packed, Task
+from ..problems import Spectrum
 from .casts import converted
+from .fourier_calls import Rows, by_library
 from .kernels import Parameter, launch_of, read, written
 from .layouts import Layout, index_lines
 from .moving import operand, result
@@ -25,27 +25,12 @@ from .regions import flops_of
 from .sampling import wide_type
 from .types import Name, computed, number
 
+_SHORTEST_BY_LIBRARY = 256
+"""From this length on the library is faster, though it may take a kernel before and one after."""
 _RADICES = (8, 7, 5, 4, 3, 2)
 _ELEMENTS_OF_A_BLOCK = 2048
 _ELEMENTS_OF_A_THREAD = 8
 _THREADS = 512
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Rows to transform. `head` are statements that find where row `row` lies, before its elements are read.
-
-    `element` gives `re` and `im` of input number `i`, `store` takes result number `i` from them, of which `kept` are.
-    """
-
-    count: int
-    length: int
-    inverse: bool
-    wide: DType
-    head: Sequence[str]
-    element: Sequence[str]
-    kept: int
-    store: Sequence[str]
 
 
 def radices(length: int) -> list[int]:
@@ -64,7 +49,15 @@ def radices(length: int) -> list[int]:
     return found
 
 
-def _transform(rows: _Rows, task: Task, parameters: Sequence[Parameter], nbytes: int) -> Candidate | None:
+def _ways(rows: Rows, task: Task) -> Iterator[Candidate]:
+    nbytes = rows.x.nbytes + rows.y.nbytes
+    found = [by_library(rows, task, nbytes, flops_of(task)), _in_passes(rows, task, nbytes)]
+    if rows.length < _SHORTEST_BY_LIBRARY:
+        found.reverse()
+    yield from (each for each in found if each is not None)
+
+
+def _in_passes(rows: Rows, task: Task, nbytes: int) -> Candidate | None:
     length, c = rows.length, computed(rows.wide)
     each = max(1, min(rows.count, _ELEMENTS_OF_A_BLOCK // length))
     pair = 2 * (8 if rows.wide is DType.F64 else 4)
@@ -103,7 +96,7 @@ def _transform(rows: _Rows, task: Task, parameters: Sequence[Parameter], nbytes:
         "}",
     ]
     blocks = -(-rows.count // each)
-    every_parameter = [*parameters, Parameter(f"const {c}*", "table", _roots(length, rows.inverse, rows.wide))]
+    every_parameter = [*rows.parameters, Parameter(f"const {c}*", "table", _roots(length, rows.inverse, rows.wide))]
     launch = launch_of(every_parameter, lines, (blocks, 1, 1), (threads, 1, 1), nbytes, flops_of(task), shared_bytes)
     return Candidate("passes", (launch,))
 
@@ -126,7 +119,7 @@ def _roots(length: int, inverse: bool, wide: DType) -> Packed:
     return Packed(Constant(np.ascontiguousarray(table.astype(wide.numpy))), "contiguous")
 
 
-def _pass(length: int, each: int, radix: int, done: int, threads: int, rows: _Rows) -> list[str]:
+def _pass(length: int, each: int, radix: int, done: int, threads: int, rows: Rows) -> list[str]:
     """Results `done * radix` apart so far become `radix` times as long; `k` is the place within those before."""
     step, turn = length // radix, length // (done * radix)
     if radix > max(_RADICES):
@@ -153,7 +146,7 @@ def _pass(length: int, each: int, radix: int, done: int, threads: int, rows: _Ro
     return [*lines, "}"]
 
 
-def _sum_text(radix: int, q: int, rows: _Rows) -> tuple[str, str]:
+def _sum_text(radix: int, q: int, rows: Rows) -> tuple[str, str]:
     """The sum of x0 to x(radix - 1), turned by the roots of one of that number; factors of 0 and 1 leave no trace."""
     c = computed(rows.wide)
     re, im = [], []
@@ -198,7 +191,7 @@ def _lower_dft(task: Task) -> Iterator[Candidate]:
     others = [n for n in range(len(x.shape) - 1) if n != axis]
     shape = [x.shape[n] for n in others]
     count = math.prod(shape)
-    rows = _Rows(
+    rows = Rows(
         count,
         length,
         inverse,
@@ -211,10 +204,21 @@ def _lower_dft(task: Task) -> Iterator[Candidate]:
         _dft_element(x, axis, min(present, length), length, is_half=inverse and onesided),
         y.shape[axis],
         _stored(y, axis, wide),
+        _spectrum(x.shape[-1], inverse=inverse, onesided=onesided),
+        (written("y", y), read("x", x)),
+        x,
+        y,
+        lies_in_rows=math.prod(x.shape[axis + 1 : -1]) == 1,
     )
-    found = _transform(rows, task, [written("y", y), read("x", x)], x.nbytes + y.nbytes)
-    if found is not None:
-        yield found
+    yield from _ways(rows, task)
+
+
+def _spectrum(parts: int, *, inverse: bool, onesided: bool) -> Spectrum:
+    if not onesided:
+        return Spectrum.COMPLEX
+    if inverse:
+        return Spectrum.TO_REAL
+    return Spectrum.OF_REAL if parts == 1 else Spectrum.COMPLEX
 
 
 def _row(layout: Layout, others: Sequence[int]) -> str:
@@ -255,7 +259,7 @@ def _lower_stft(task: Task) -> Iterator[Candidate]:
     batch, frames = y.shape[:2]
     imaginary = f"im = get(at[{x.strides[2]}]);" if x.shape[2] == 2 else ""
     by = f"const {computed(wide)} w = get(window[i * {window.strides[0]}]); re *= w; im *= w;" if window else ""
-    rows = _Rows(
+    rows = Rows(
         batch * frames,
         length,
         False,
@@ -269,11 +273,13 @@ def _lower_stft(task: Task) -> Iterator[Candidate]:
         [f"const {x.ctype}* at = x_row + (i64)i * {x.strides[1]}; re = get(at[0]); {imaginary} {by}"],
         y.shape[2],
         _stored(y, 2, wide),
+        _spectrum(x.shape[2], inverse=False, onesided=y.shape[2] < length),
+        (written("y", y), read("x", x), *([read("window", window)] if window else [])),
+        x,
+        y,
+        lies_in_rows=False,
     )
-    parameters = [written("y", y), read("x", x), *([read("window", window)] if window else [])]
-    found = _transform(rows, task, parameters, x.nbytes + y.nbytes)
-    if found is not None:
-        yield found
+    yield from _ways(rows, task)
 
 
 LOWERINGS: Mapping[str, Lowering] = {"dft": _lower_dft, "stft": _lower_stft}

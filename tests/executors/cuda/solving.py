@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 from capgraph.executors.cuda.launch import Argument, Candidate, Chip, KernelLaunch, LibraryCall, Packed, Place, Task
 from capgraph.executors.cuda.packing import packed_bytes
-from capgraph.executors.cuda.problems import AttentionProblem, ConvProblem, MatmulProblem, Matrix, Tensor
+from capgraph.executors.cuda.problems import (
+    AttentionProblem,
+    ConvProblem,
+    MatmulProblem,
+    Matrix,
+    Spectrum,
+    Tensor,
+    TransformProblem,
+)
 from capgraph.ir.constant import Array, Constant
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph, Node, Value
@@ -69,6 +77,7 @@ def solve(call: LibraryCall, memory: Memory) -> None:
         MatmulProblem: _solve_matmul,
         ConvProblem: _solve_convolution,
         AttentionProblem: _solve_attention,
+        TransformProblem: _solve_transform,
     }
     solvers[type(call.problem)](call.problem, call.arguments, memory)
 
@@ -205,6 +214,32 @@ def _solve_attention(problem: AttentionProblem, arguments: Mapping[str, Argument
 
 Layout = Callable[[Array], Array]
 """From an array to one of the same elements that lies otherwise."""
+
+
+def _solve_transform(problem: TransformProblem, arguments: Mapping[str, Argument], memory: Memory) -> None:
+    """Half a spectrum that comes to be real has no imaginary part at its ends, as the library asks."""
+    half = problem.length // 2 + 1
+    given = half if problem.spectrum is Spectrum.TO_REAL else problem.length
+    made = half if problem.spectrum is Spectrum.OF_REAL else problem.length
+
+    def rows(role: str, count: int, real: Spectrum) -> Array:
+        parts = 1 if problem.spectrum is real else 2
+        strides = (count * parts, parts, 1)
+        return memory.tensor(arguments[role], problem.dtype.numpy, (problem.count, count, parts), strides)
+
+    x, y = rows("x", given, Spectrum.OF_REAL), rows("y", made, Spectrum.TO_REAL)
+    if problem.spectrum is Spectrum.TO_REAL:
+        assert not x[:, 0, 1].any()
+        assert problem.length % 2 or not x[:, -1, 1].any()
+        y[..., 0] = np.fft.irfft(x[..., 0] + 1j * x[..., 1], problem.length) * problem.length
+        return
+    signal = x[..., 0] if x.shape[-1] == 1 else x[..., 0] + 1j * x[..., 1]
+    if problem.is_inverse:
+        found = np.fft.ifft(signal) * problem.length
+    else:
+        found = np.fft.fft(signal)[:, :made]
+    y[...] = np.stack([found.real, found.imag], -1)
+
 
 
 @dataclass
