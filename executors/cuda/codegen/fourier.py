@@ -8,6 +8,7 @@ sum for each result. The roots are a table, made in f64. Real signals are transf
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+
 import numpy as np
 
 from ....ir.constant import Constant

@@ -1,4 +1,4 @@
-"""Sampling at fractional positions, with the arithmetic of `ir/ops/sampling.py`: grid_sample, affine_grid, deform_conv.
+"""Sampling at fractional positions, with the arithmetic of `ir/ops/sampling.py`: grid_sample, affine_grid.
 
 A thread has one place of the result and several channels of it, so that positions and weights are found once for them.
 """
@@ -36,7 +36,8 @@ def wide_type(dtype: DType) -> DType:
     return dtype if dtype.is_float else DType.F64
 
 
-def _channels_of_a_thread(channels: int, places: int) -> int:
+def channels_of_a_thread(channels: int, places: int) -> int:
+    """How many channels of a place one thread does, so that there are threads enough."""
     count = CHANNELS
     while count > 1 and places * -(-channels // count) < FEW_PLACES:
         count //= 2
@@ -54,7 +55,7 @@ def _lower_grid_sample(task: Task) -> Iterator[Candidate]:
         return
     precision = DType.F64 if grid.dtype is DType.F64 else DType.F32
     images, channels, *outer = y.shape
-    each = _channels_of_a_thread(channels, images * math.prod(outer))
+    each = channels_of_a_thread(channels, images * math.prod(outer))
     parts = -(-channels // each)
     ctype = reach_type((x, grid, y))
     lines = [
@@ -64,14 +65,14 @@ def _lower_grid_sample(task: Task) -> Iterator[Candidate]:
     for axis in range(rank):
         coordinate = f"get(asked[{(rank - 1 - axis) * grid.strides[-1]}])"
         lines += _axis_lines(axis, x.shape[axis + 2], coordinate, precision, wide_type(x.dtype), attrs)
-    lines += _corner_lines(x, range(rank), _TAPS[attrs["mode"]], ctype, wide_type(x.dtype))
+    lines += corner_lines(x, range(rank), _TAPS[attrs["mode"]], ctype, wide_type(x.dtype))
     lines += [
         f"const {x.ctype}* from = x + (c0 * {x.strides[0]} + c1 * {each * x.strides[1]});",
         f"{y.ctype}* to = y + ({_places('c', y, (0, None, *range(2, rank + 2)))} + c1 * {each * y.strides[1]});",
         '_Pragma("unroll")',
         f"for (int n = 0; n < {each}; n++) {{",
         f"if ({'false' if channels % each == 0 else f'(int)c1 * {each} + n >= {channels}'}) break;",
-        *_sum_lines(x, corners, f"n * {x.strides[1]}"),
+        *sum_lines(x, corners, f"n * {x.strides[1]}"),
         f"put(to[n * {y.strides[1]}], {converted(Name('sum', wide_type(x.dtype)), y.dtype)}); }}",
     ]
     nbytes = x.nbytes + grid.nbytes + y.nbytes
@@ -120,7 +121,7 @@ def _axis_lines(
         *_weight_lines(axis, mode, c, wide),
         f'_Pragma("unroll") for (int t = 0; t < {taps}; t++) {{',
         f"int index = whole + t + {first};",
-        *_inside_lines(axis, size, padding, aligned),
+        *inside_lines(axis, size, padding, aligned),
         "} }",
     ]
 
@@ -157,7 +158,7 @@ def _weight_lines(axis: int, mode: str, c: str, wide: DType) -> list[str]:
     ]
 
 
-def _inside_lines(axis: int, size: int, padding: str, aligned: bool) -> list[str]:
+def inside_lines(axis: int, size: int, padding: str, aligned: bool) -> list[str]:
     """Brings `index` inside; with zeros outside, what is not there weighs nothing."""
     clipped = f"index < 0 ? 0 : index >= {size} ? {size - 1} : index"
     if padding == "zeros":
@@ -172,7 +173,7 @@ def _inside_lines(axis: int, size: int, padding: str, aligned: bool) -> list[str
     ]
 
 
-def _corner_lines(x: Layout, axes: Sequence[int], taps: int, ctype: str, wide: DType) -> list[str]:
+def corner_lines(x: Layout, axes: Sequence[int], taps: int, ctype: str, wide: DType) -> list[str]:
     """The offset `o` and the weight `w` of each corner."""
     corners = list(cartesian(range(taps), repeat=len(axes)))
     lines = [f"{ctype} o[{len(corners)}]; {computed(wide)} w[{len(corners)}];"]
@@ -185,7 +186,7 @@ def _corner_lines(x: Layout, axes: Sequence[int], taps: int, ctype: str, wide: D
     return lines
 
 
-def _sum_lines(x: Layout, corners: int, offset: str) -> list[str]:
+def sum_lines(x: Layout, corners: int, offset: str) -> list[str]:
     """`sum` over the corners at `from`, `offset` further. A weight of 0 hides infinities nowhere, as in the meaning."""
     wide = computed(wide_type(x.dtype))
     term = f"({wide})get(from[o[k] + {offset}])"
@@ -225,96 +226,8 @@ def _rounded(wide: DType, dtype: DType) -> str:
     return converted(Name("value", wide), dtype)
 
 
-# ---- deform_conv
-
-
-def _lower_deform_conv(task: Task) -> Iterator[Candidate]:
-    """A thread has one place and several channels of the result; samples are made anew for each such group."""
-    x, weight, offset, y, attrs = operand(task), operand(task, 1), operand(task, 2), result(task), task.node.attrs
-    bias, mask = (None if len(task.operands) <= n or task.operands[n] is None else operand(task, n) for n in (3, 4))
-    if not has_types(task.node) or not x.size or not y.size:
-        return
-    wide, rank = wide_type(x.dtype), len(x.shape) - 2
-    c = computed(wide)
-    images, outputs, *outer = y.shape
-    own_outputs, own_inputs = outputs // attrs["groups"], weight.shape[1]
-    each = _channels_of_a_thread(own_outputs, images * attrs["groups"] * math.prod(outer))
-    parts = -(-own_outputs // each)
-    shared, taps = x.shape[1] // attrs["offset_groups"], math.prod(weight.shape[2:])
-    layouts = [each_ for each_ in (x, weight, offset, y, bias, mask) if each_ is not None]
-    ctype = reach_type(layouts)
-    lines = [
-        *index_lines("c", "p", (images, attrs["groups"], parts, *outer), ctype),
-        f"{c} sums[{each}]; for (int m = 0; m < {each}; m++) sums[m] = 0;",
-        f"const int first = (int)c1 * {own_inputs}, m0 = (int)c1 * {own_outputs} + (int)c2 * {each};",
-        f"const int own = {own_outputs} - (int)c2 * {each} < {each} ? {own_outputs} - (int)c2 * {each} : {each};",
-        f"for (int k = 0; k < {taps}; k++) {{",
-        *index_lines("t", "(unsigned)k", weight.shape[2:], ctype),
-        f"for (int g = first / {shared}; g * {shared} < first + {own_inputs}; g++) {{",
-        *(f"int i{axis}[2]; {c} w{axis}[2];" for axis in range(rank)),
-        f"const {offset.ctype}* moved = offset + (c0 * {offset.strides[0]} + {_outer(offset, rank)});",
-    ]
-    for axis in range(rank):
-        step, begin, dilation = attrs["strides"][axis], attrs["pads"][axis], attrs["dilations"][axis]
-        channel = f"(({ctype})(g * {taps} + k) * {rank} + {axis}) * {offset.strides[1]}"
-        lines += [
-            f"{{ const {c} at = ({c})((int)c{axis + 3} * {step} - {begin} + (int)t{axis} * {dilation})",
-            f"+ ({c})get(moved[{channel}]);",
-            *_linear_lines(axis, x.shape[axis + 2], c),
-            "}",
-        ]
-    scale = "1"
-    if mask is not None:
-        scale = (
-            f"get(mask[c0 * {mask.strides[0]} + {_outer(mask, rank)} + ({ctype})(g * {taps} + k) * {mask.strides[1]}])"
-        )
-    lines += [
-        *_corner_lines(x, range(rank), 2, ctype, wide),
-        f"const {c} scale = ({c}){scale};",
-        f"const int begin = g * {shared} < first ? first : g * {shared};",
-        f"const int end = (g + 1) * {shared} < first + {own_inputs} ? (g + 1) * {shared} : first + {own_inputs};",
-        "for (int n = begin; n < end; n++) {",
-        f"const {x.ctype}* from = x + (c0 * {x.strides[0]} + ({ctype})n * {x.strides[1]});",
-        *_sum_lines(x, 2**rank, "0"),
-        "sum *= scale;",
-        f"const {weight.ctype}* by = weight + (({ctype})m0 * {weight.strides[0]} + ({ctype})(n - first)"
-        f" * {weight.strides[1]} + {_places('t', weight.without((0, 1)), range(rank))});",
-        f"for (int m = 0; m < own; m++) sums[m] += sum * ({c})get(by[({ctype})m * {weight.strides[0]}]);",
-        "} } }",
-        "for (int m = 0; m < own; m++) {",
-        f"{c} total = sums[m];",
-        *([f"total += ({c})get(bias[(m0 + m) * {bias.strides[0]}]);"] if bias is not None else []),
-        f"put(y[c0 * {y.strides[0]} + ({ctype})(m0 + m) * {y.strides[1]} + {_outer(y, rank)}],",
-        f"{converted(Name('total', wide), y.dtype)}); }}",
-    ]
-    named = (("x", x), ("weight", weight), ("offset", offset), ("bias", bias), ("mask", mask))
-    parameters = [written("y", y), *(read(name, layout) for name, layout in named if layout is not None)]
-    count = images * attrs["groups"] * parts * math.prod(outer)
-    nbytes = sum(layout.nbytes for layout in layouts)
-    yield Candidate("samples", (per_position(parameters, count, lines, nbytes, flops_of(task), 128, ctype),))
-
-
-def _outer(layout: Layout, rank: int) -> str:
-    """The offset of a place of the result, `c3, c4, ...`, in a tensor that has those axes behind two others."""
-    return " + ".join(f"c{axis + 3} * {layout.strides[axis + 2]}" for axis in range(rank))
-
-
-def _linear_lines(axis: int, size: int, c: str) -> list[str]:
-    """Two taps at `at`, zeros outside."""
-    f = "" if c == "double" else "f"
-    return [
-        f"const {c} held = at < -2 ? -2 : at > {number(size + 1.0, c)} ? {number(size + 1.0, c)} : at;",
-        f"const {c} below = floor{f}(held), ratio = held - below; const int whole = (int)below;",
-        f"w{axis}[0] = 1 - ratio; w{axis}[1] = ratio;",
-        "for (int t = 0; t < 2; t++) { const int index = whole + t;",
-        *_inside_lines(axis, size, "zeros", aligned=False),
-        "}",
-    ]
-
-
 LOWERINGS: Mapping[str, Lowering] = {
     "grid_sample": _lower_grid_sample,
     "affine_grid": _lower_affine_grid,
-    "deform_conv": _lower_deform_conv,
 }
 """Samples at positions that the model computes."""

@@ -241,7 +241,6 @@ def _solve_transform(problem: TransformProblem, arguments: Mapping[str, Argument
     y[...] = np.stack([found.real, found.imag], -1)
 
 
-
 @dataclass
 class Setting:
     """A step with its memory: `task` may be lowered, `expected` is what its results should be."""

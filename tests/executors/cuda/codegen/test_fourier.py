@@ -31,8 +31,6 @@ def test_what_the_library_gets_is_what_it_has_to_transform(case: Case, tmp_path:
     assert not is_close(found, expected, case.graph)
 
 
-
-
 def test_a_signal_that_lies_as_the_library_takes_it_is_one_call():
     case = made("rows", lambda b, v: b.op("dft", v, onesided=True), Drawn().array("f32", 3, 512, 1))
     (name,) = (value.name for value in case.graph.inputs)
