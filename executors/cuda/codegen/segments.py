@@ -23,16 +23,22 @@ FEW_ELEMENTS = 1 << 16
 
 FEW_SLOTS = 1 << 14
 FEW_SLICES = 1 << 13
-"""Up to these, one block makes the list: one launch takes less than four."""
+"""Up to these, each block lists the slots of its slices in shared memory; where many updates meet, one block lists
+all: one launch takes less than four."""
 
 FIXED_BITS = 62
 """How many bits a sum in fixed point has, those for the number of terms included."""
 
 _EACH = 8
+_THREADS_OF_A_BLOCK = 1024
 
 
 def segments(task: Task, slots: Slots, source: Layout, copies: Sequence[KernelLaunch]) -> Candidate | None:
     """The way by segments; `source` is the operand, which `copies` bring to the result. None for want of scratch."""
+    by_slice = slots.covers_slices and slots.slices <= 4 * slots.count
+    is_few = slots.count <= FEW_SLOTS and slots.slices <= FEW_SLICES
+    if by_slice and is_few and slots.count < MOST_ALONE * slots.slices:
+        return Candidate("segments", (_by_blocks(task, slots, source),))
     slices = -(-slots.slices // _EACH) * _EACH
     nbytes = 4 * (2 * slices + _EACH + slots.count)
     if task.scratch is None or nbytes > task.scratch_bytes:
@@ -42,11 +48,46 @@ def segments(task: Task, slots: Slots, source: Layout, copies: Sequence[KernelLa
         Parameter("int*", name, Place(begin.buffer, begin.offset + 4 * before))
         for name, before in (("count", 0), ("start", slices), ("cursor", 2 * slices), ("listed", 2 * slices + _EACH))
     )
-    by_slice = slots.covers_slices and slots.slices <= 4 * slots.count
     lists = [count, start, cursor, listed]
-    listing = _listed_at_once if slots.count <= FEW_SLOTS and slots.slices <= FEW_SLICES else _listed
+    listing = _listed_at_once if is_few else _listed
     combined = _combined(task, slots, source if by_slice else None, lists)
     return Candidate("segments", (*(() if by_slice else copies), *listing(slots, lists, slices), combined), nbytes)
+
+
+def _by_blocks(task: Task, slots: Slots, source: Layout) -> KernelLaunch:
+    """One launch: each block looks through all slots for those of its own slices, and lists them in shared memory."""
+    threads = _THREADS_OF_A_BLOCK
+    per, own = -(-slots.slices // task.chip.multiprocessors), -(-slots.count // threads)
+    loop = f'_Pragma("unroll") for (int i = 0; i < {own}; i++)'
+    reduction, dtype = task.node.attrs["reduction"], slots.target.dtype
+    lines = [
+        *slots.functions(),
+        f"__shared__ unsigned short listed[{slots.count}]; __shared__ int counted[{per}], ends[{per}];",
+        f"const int t = threadIdx.x, base = blockIdx.x * {per}; int own[{own}], rank[{own}];",
+        f"for (int i = t; i < {per}; i += {threads}) counted[i] = 0;",
+        f"{loop} {{ const int s = t + i * {threads} < {slots.count} ? slice_of(t + i * {threads}) : -1;",
+        f"own[i] = s >= base && s < base + {per} ? s - base : -1; }}",
+        "__syncthreads();",
+        f"{loop} if (own[i] >= 0) rank[i] = atomicAdd(counted + own[i], 1);",
+        "__syncthreads();",
+        f"if (t < {per}) {{ int sum = 0; for (int i = 0; i <= t; i++) sum += counted[i]; ends[t] = sum; }}",
+        "__syncthreads();",
+        f"{loop} if (own[i] >= 0) listed[ends[own[i]] - counted[own[i]] + rank[i]] = t + i * {threads};",
+        "__syncthreads();",
+        f"for (unsigned e = t; e < {per * slots.rest}u; e += {threads}) {{",
+        f"const unsigned slice = e / {slots.rest}u, first = base + slice; if (first >= {slots.slices}u) break;",
+        *slots.rest_lines(f"e % {slots.rest}u"),
+        *_slice_lines(slots, source),
+        "const int end = ends[slice], begin = end - counted[slice];",
+        f"const {slots.target.ctype}& held = x[from];",
+        "const auto update = [&](int j) { return get(updates[update_at((unsigned)listed[j]) + of_update]); };",
+        *_fold_lines(reduction, dtype, 1, slots.count + 1),
+        "}",
+    ]
+    blocks = -(-slots.slices // per)
+    nbytes = slots.indices.nbytes + slots.updates.nbytes + source.nbytes + slots.target.nbytes
+    parameters = [*slots.parameters, read("x", source)]
+    return launch_of(parameters, lines, (blocks, 1, 1), (threads, 1, 1), nbytes, flops_of(task))
 
 
 def _listed(slots: Slots, lists: Sequence[Parameter], slices: int) -> tuple[KernelLaunch, ...]:
@@ -62,7 +103,7 @@ def _listed(slots: Slots, lists: Sequence[Parameter], slices: int) -> tuple[Kern
 
 def _listed_at_once(slots: Slots, lists: Sequence[Parameter], slices: int) -> tuple[KernelLaunch, ...]:
     """The same by one block, which counts in shared memory: what a slot finds there is its rank in its stretch."""
-    threads = 1024
+    threads = _THREADS_OF_A_BLOCK
     each, own = -(-slices // threads), -(-slots.count // threads)
     loop = f'_Pragma("unroll") for (int i = 0; i < {own}; i++)'
     lines = [
@@ -144,13 +185,17 @@ def _combined(task: Task, slots: Slots, source: Layout | None, lists: Sequence[P
 
 
 def _by_slice(slots: Slots, source: Layout) -> list[str]:
+    return [*_slice_lines(slots, source), "const int end = start[first], begin = end - count[first];"]
+
+
+def _slice_lines(slots: Slots, source: Layout) -> list[str]:
+    """Where the element of slice `first` lies in the operand and in the result."""
     ctype = reach_type((source, slots.target))
     shape = [slots.target.shape[axis] for axis in slots.leading]
     return [
         *index_lines("h", "first", shape, ctype),
         f"const {ctype} from = {at(source.permuted(slots.leading), 'h')} + {at(source.without(slots.leading), 's')};",
         "const auto to = target_at(first) + of_target;",
-        "const int end = start[first], begin = end - count[first];",
     ]
 
 

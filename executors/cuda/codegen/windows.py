@@ -9,13 +9,14 @@ from ....ir.types import DType
 from ..launch import Candidate, KernelLaunch, Lowering, Task
 from . import flat
 from .kernels import Parameter, at, ordered_like, per_position, reach_type, read, widest, written
-from .layouts import Layout, index_lines
+from .layouts import Layout, contiguous, index_lines
 from .moving import operand, result, zero
 from .program import Program, raw
 from .regions import flops_of
 from .types import Name, computed, number
 
 MOST_UNROLLED = 16
+_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -166,23 +167,28 @@ def _lower_unpool(task: Task) -> Iterator[Candidate]:
         filled.store(Name(zero(target), target.dtype), target)
         yield Candidate("zeros", flat.launch([filled], task.chip))
         return
-    nbytes = 4 * target.size
+    nbytes = 4 * _AT_ONCE * -(-target.size // _AT_ONCE)
     if scratch is None or nbytes > task.scratch_bytes or max(x.size, target.size) >= 2**31:
         return
     last = Parameter("int*", "last", scratch)
-    cleared = per_position([last], target.size, ["last[p] = 0;"], nbytes)
+    is_dense = contiguous(target) and target.size % _AT_ONCE == target.alignment % (_AT_ONCE * target.itemsize) == 0
+    width = _AT_ONCE if is_dense else 1
+    clearing = [f"*(pack<int, {_AT_ONCE}>*)(last + {_AT_ONCE}ull * p) = {{}};"]
+    cleared = per_position([last], -(-target.size // _AT_ONCE), clearing, nbytes)
     told = per_position([last, read("indices", indices)], x.size, _telling_lines(task), indices.nbytes + 4 * x.size)
     ctype = reach_type((x, target))
+    to = f"y + {width}ull * p" if width > 1 else f"y + ({at(target, 't')})"
     taking = [
-        *index_lines("t", "p", target.shape, ctype),
-        f"const int found = last[p]; {target.ctype} taken = {zero(target)};",
-        "if (found) {",
-        *index_lines("c", "(unsigned)(found - 1)", x.shape, ctype),
-        f"taken = x[{at(x)}]; }}",
-        f"y[{at(target, 't')}] = taken;",
+        *(index_lines("t", "p", target.shape, ctype) if width == 1 else []),
+        f"const auto found = *(const pack<int, {width}>*)(last + {width}ull * p); pack<{target.ctype}, {width}> taken;",
+        f'_Pragma("unroll") for (int w = 0; w < {width}; w++) {{ taken.v[w] = {zero(target)}; if (found.v[w]) {{',
+        *index_lines("c", "(unsigned)(found.v[w] - 1)", x.shape, ctype),
+        f"taken.v[w] = x[{at(x)}]; }} }}",
+        f"*(pack<{target.ctype}, {width}>*)({to}) = taken;",
     ]
     parameters = [written("y", target), read("x", x), last]
-    taken = per_position(parameters, target.size, taking, x.nbytes + target.nbytes + nbytes, flops_of(task))
+    moved = x.nbytes + target.nbytes + nbytes
+    taken = per_position(parameters, target.size // width, taking, moved, flops_of(task))
     yield Candidate("unpool", (cleared, told, taken), nbytes)
 
 

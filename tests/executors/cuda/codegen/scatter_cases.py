@@ -22,6 +22,7 @@ def scatter_cases() -> Iterator[Case]:
             yield _elements(d, f"elements {reduction} {dtype}", reduction, dtype)
             yield _rows(d, f"rows {reduction} {dtype}", reduction, dtype, 37, 300)
         yield _rows(d, f"crowded {reduction}", reduction, "f32", 3, 400)
+        yield _rows(d, f"spread {reduction}", reduction, "f32", 300, 700)
         yield _rows(d, f"sparse {reduction}", reduction, "f32", 2000, 300)
         yield _rows(d, f"few {reduction}", reduction, "f16", 40, 20)
         yield _rows(d, f"no updates {reduction}", reduction, "f32", 4, 0)
