@@ -1,4 +1,4 @@
-"""Tensors from nothing: fills, ranges, sizes, identity matrices."""
+"""Tensors from nothing: fills, ranges, sizes, identity matrices, filters of mel bands."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,7 +11,9 @@ from ....ir.types import DType
 from ..launch import Candidate, Chip, KernelLaunch, Lowering, Task
 from . import flat
 from .casts import converted
+from .kernels import at, per_position, read, written
 from .layouts import dense, layout_of
+from .moving import operand, result
 from .program import Program
 from .regions import dtype_of, shape_of
 from .types import Name, literals
@@ -56,6 +58,29 @@ def _lower_eye(task: Task) -> Iterator[Candidate]:
     yield Candidate("diagonal", flat.launch([program], task.chip))
 
 
+def _lower_mel_weights(task: Task) -> Iterator[Candidate]:
+    """A thread for each filter and frequency, in f64, with the arithmetic of the meaning."""
+    rate, low, high, y, attrs = operand(task), operand(task, 1), operand(task, 2), result(task), task.node.attrs
+    if not y.size:
+        return
+    bands, length = y.shape[1], attrs["dft_length"]
+    lines = [
+        f"const int bin = p / {bands}u, band = p % {bands}u, c0 = bin, c1 = band;",
+        "const auto mel = [](double f) { return 2595 * log10(1 + f / 700); };",
+        f"const double low_mel = mel(get(*low)), step = (mel(get(*high)) - low_mel) / {bands + 2};",
+        "const auto point = [&](int n) { const double hertz = 700 * (exp10((low_mel + n * step) / 2595) - 1);",
+        f"return (i64)floor({length + 1} * hertz / (double)(i64)get(*rate)); }};",
+        "const i64 left = point(band), centre = point(band + 1), right = point(band + 2);",
+        "double weight = 0;",
+        "const auto ratio = [](i64 part, i64 whole) { return (double)part / (double)whole; };",
+        "if (bin >= left && bin <= centre) weight = centre > left ? ratio(bin - left, centre - left) : bin == centre;",
+        "if (bin >= centre && bin < right) weight = ratio(right - bin, right - centre);",
+        f"put(y[{at(y)}], {converted(Name('weight', DType.F64), y.dtype)});",
+    ]
+    parameters = [written("y", y), read("rate", rate), read("low", low), read("high", high)]
+    yield Candidate("filters", (per_position(parameters, y.size, lines, y.nbytes),))
+
+
 def _sizes(node: Node) -> Array:
     """What `dims`, `dim`, `shape` and `size` say, once sizes are known."""
     attrs = node.attrs
@@ -86,9 +111,10 @@ LOWERINGS: Mapping[str, Lowering] = {
     "full": _lower_full,
     "arange": _lower_arange,
     "eye_like": _lower_eye,
+    "mel_weight_matrix": _lower_mel_weights,
     "dims": _lower_sizes,
     "dim": _lower_sizes,
     "shape": _lower_sizes,
     "size": _lower_sizes,
 }
-"""Ops without operands that are read."""
+"""Ops whose results follow from sizes, attributes and single numbers."""

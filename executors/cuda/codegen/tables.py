@@ -9,6 +9,7 @@ from . import (
     compaction,
     creation,
     deformed,
+    determinants,
     fourier,
     fused,
     indexing,
@@ -46,6 +47,7 @@ FAMILIES: tuple[Mapping[str, Lowering], ...] = (
     rotary.LOWERINGS,
     channels.LOWERINGS,
     creation.LOWERINGS,
+    determinants.LOWERINGS,
 )
 """Tables by family, in the order in which they are asked."""
 
