@@ -132,8 +132,9 @@ def _by_columns(made: _Deformed, task: Task) -> Candidate | None:
     calls = cublaslt_calls(_factors(made, columns), Epilogue(task.node.output), task, used)
     if calls is None:
         return None
-    launches = [_columns(made, columns), *calls, *([_biased(made)] if made.bias is not None else [])]
-    return Candidate("columns", tuple(launches), used + max(call.workspace_bytes for call in calls))
+    biased = () if made.bias is None else (_biased(made),)
+    launches = (_columns(made, columns), *calls, *biased)
+    return Candidate("columns", launches, used + max(call.workspace_bytes for call in calls))
 
 
 def _factors(made: _Deformed, columns: Layout) -> Factors:
