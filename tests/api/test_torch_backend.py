@@ -209,6 +209,19 @@ def test_graph_breaks_leave_pieces(made: list[CompiledFunction]) -> None:
     assert len(made) == 3
 
 
+@pytest.mark.parametrize("layer", [nn.RNN, nn.LSTM, nn.GRU])
+def test_recurrent_layers_are_one_program_where_dynamo_may_trace_them(layer: Any, made: list[CompiledFunction]) -> None:
+    module = layer(5, 4).requires_grad_(False)
+    compiled = torch.compile(module, backend="capgraph", options={"executor": "graph"})
+    with torch._dynamo.config.patch(allow_rnn=True):
+        for _ in range(2):
+            x = torch.randn(3, 2, 5)
+            torch.testing.assert_close(compiled(x), module(x))
+    (one,) = made
+    (bucket,) = one.program.stats().buckets
+    assert (bucket.pieces, bucket.eager_steps) == (1, 0)
+
+
 def test_integers_as_arguments(made: list[CompiledFunction]) -> None:
     def function(x: Any, count: int, factor: float) -> Any:
         return x.repeat(count) * factor + count, count * 2
