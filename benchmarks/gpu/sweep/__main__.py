@@ -81,26 +81,24 @@ def work_of(arguments: argparse.Namespace) -> Any:
     )
 
 
-def sweep(subjects: Sequence[Subject], arguments: argparse.Namespace, rows: Rows, begin: float) -> None:
-    """Runs them all, at most so many at a time, until time is up."""
+def sweep(subjects: Sequence[Subject], arguments: argparse.Namespace, rows: Rows, begin: float) -> list[str]:
+    """Runs them all, at most so many at a time, until time is up. The names of those that were not done by then."""
     waiting, running = list(subjects), list[Running]()
     work, context = work_of(arguments), multiprocessing.get_context(start_method())
-    while waiting or running:
-        is_late = time.monotonic() - begin > arguments.seconds
-        for each in running if is_late else ():
-            each.process.kill()  # all of them, before any is waited for
-        while waiting and len(running) < arguments.workers and not is_late:
+    while (waiting or running) and time.monotonic() - begin < arguments.seconds:
+        while waiting and len(running) < arguments.workers:
             running.append(_started(context, waiting.pop(0), work, rows))
         for each in list(running):
-            _look_after(each, rows, 0.0 if is_late else arguments.limit)
+            _look_after(each, rows, arguments.limit)
             if not each.process.is_alive():
                 each.process.join()
                 running.remove(each)
-        if is_late and waiting:
-            for subject in waiting:
-                rows.add({"model": subject.name, "error_text": "no time was left"})
-            waiting.clear()
         time.sleep(0.05)
+    for each in running:
+        each.process.kill()  # all of them, before any is waited for
+    for each in running:
+        each.process.join()
+    return [each.subject.name for each in running] + [each.name for each in waiting]
 
 
 def start_method() -> str:
@@ -227,7 +225,8 @@ def main() -> int:
         print(f"{len(subjects)} models; not installed: {', '.join(missing) or 'none'}", flush=True)
         preload(subjects)
         print(f"loaded in {time.monotonic() - begin:.1f} s; {start_method()}", flush=True)
-        sweep([each for each in subjects if each.is_installed], arguments, rows, begin)
+        left = sweep([each for each in subjects if each.is_installed], arguments, rows, begin)
+        print(f"time was up before the end of {len(left)}: {', '.join(left)}" if left else "all ended", flush=True)
     kept = [row for row in report.read([arguments.peers] if arguments.peers else []) if _is_peer(row)]
     lines = report.table([*kept, *report.read([arguments.out])])
     print("\n".join(lines), flush=True)
