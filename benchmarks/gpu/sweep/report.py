@@ -37,10 +37,11 @@ def cases(rows: Iterable[Row]) -> Cases:
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Lines of text."""
+    """Lines of text. The ratios are those of `optimize` and of torch.compile with our backend to reduce-overhead."""
     grouped = cases(rows)
-    head = f"{'model':34} {'dtype':8} {'b':>2} {'optimize':>9} {'compile':>9} {'reduce-o':>9} {'eager':>9} {'ratio':>6}"
-    lines = [f"{head} {'launches':>8} {'pieces':>6} {'theirs':>6} {'error':>8} {'own':>8}  remarks"]
+    times = " ".join(f"{name:>9}" for name in ("optimize", "compile", "reduce-o", "eager"))
+    facts = f"{'launches':>8} {'pieces':>6} {'theirs':>6} {'error':>8} {'own':>8}"
+    lines = [f"{'model':34} {'dtype':8} {'b':>2} {times} {'ratio':>6} {'ratio2':>6} {facts}  remarks"]
     lines += [_line(key, doors) for key, doors in sorted(grouped.items())]
     return lines + _summary(grouped)
 
@@ -50,11 +51,12 @@ def _line(key: tuple[str, str, int], doors: Mapping[str, Row]) -> str:
     times = " ".join(_number(doors.get(name, {}).get("us"), 9, 1) for name in _TIMED)
     facts = f"{ours.get('launches', '-'):>8} {ours.get('pieces', '-'):>6} {other.get('pieces', '-'):>6}"
     errors = f"{_number(ours.get('error'), 8, -1)} {_number(ours.get('own'), 8, -1)}"
-    ratio = _number(_ratio(doors, "optimize"), 6, 2)
+    ratio = " ".join(_number(_ratio(doors, name), 6, 2) for name in _OURS)
     return f"{key[0]:34} {key[1]:8} {key[2]:>2} {times} {ratio} {facts} {errors}  {'; '.join(_remarks(doors))}".rstrip()
 
 
-_TIMED = ("optimize", "compile", "reduce-overhead", "eager")
+_OURS = ("optimize", "compile")
+_TIMED = (*_OURS, "reduce-overhead", "eager")
 
 
 def _number(value: Any, width: int, digits: int) -> str:
@@ -73,7 +75,7 @@ def _remarks(doors: Mapping[str, Row]) -> list[str]:
     for name, row in doors.items():
         if "error_text" in row:
             found.append(f"{name} failed: {row['error_text'][:160]}")
-        elif name in ("optimize", "compile"):
+        elif name in _OURS:
             found += _of_ours(name, row)
     return found
 
@@ -90,7 +92,7 @@ def _of_ours(name: str, row: Row) -> list[str]:
 
 
 def _summary(grouped: Cases) -> list[str]:
-    ours = [row for doors in grouped.values() for name, row in doors.items() if name in ("optimize", "compile")]
+    ours = [row for doors in grouped.values() for name, row in doors.items() if name in _OURS]
     checked = [row for row in ours if "is_right" in row]
     right = sum(bool(row["is_right"]) for row in checked)
     failed = sum("error_text" in row for doors in grouped.values() for row in doors.values())
@@ -99,7 +101,7 @@ def _summary(grouped: Cases) -> list[str]:
     lines.append(
         f"ours: {len(ours)} rows, {right} right, {one} in one recording; {failed} rows failed, theirs counted in"
     )
-    for name in ("optimize", "compile"):
+    for name in _OURS:
         ratios = [found for doors in grouped.values() if (found := _ratio(doors, name)) is not None]
         if ratios:
             slower = sum(each > SLOWER for each in ratios)
