@@ -53,10 +53,10 @@ class Subject:
 
 
 def _vary(module: nn.Module) -> None:
-    """Biases and norms start at zero and one, and could be dropped."""
+    """Biases and norms start at zero and one, and could be dropped; so do the matrices of some heads."""
     with torch.no_grad():
         for parameter in module.parameters():
-            if parameter.dim() == 1 and parameter.is_floating_point():
+            if parameter.is_floating_point() and (parameter.dim() == 1 or not parameter.any()):
                 parameter.add_(0.05 * torch.randn_like(parameter))
 
 
