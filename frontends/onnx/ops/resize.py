@@ -251,7 +251,11 @@ def export_resize(ctx: ExportContext, node: Node) -> None:
     if ctx.opset < 11 and scales is not None and _is_by_position(attrs):
         _write_by_position(ctx, node)
         return
-    ctx.emit("Resize", (x, roi, scales, sizes), node.outputs, axes=_axes_attr(ctx, node), **_written_modes(node))
+    region: Operand = roi
+    if ctx.opset < 13:  # there a region and scales are not optional, but may be empty
+        empty = ctx.constant(np.zeros(0, np.float32))
+        region, scales = (given if given is not None else empty for given in (roi, scales))
+    ctx.emit("Resize", (x, region, scales, sizes), node.outputs, axes=_axes_attr(ctx, node), **_written_modes(node))
 
 
 def _axes_attr(ctx: ExportContext, node: Node) -> Sequence[int] | None:

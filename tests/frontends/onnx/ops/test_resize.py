@@ -127,6 +127,19 @@ def test_affine_grid_there_and_back() -> None:
     compare(runtime_of(exported, feeds), wanted)
 
 
+@pytest.mark.parametrize("opset", [11, 12, 13])
+@pytest.mark.parametrize("given", ["scales", "sizes"])
+def test_what_is_left_out_is_written_empty_where_it_is_not_optional(opset: int, given: str) -> None:
+    builder = Builder()
+    x = builder.input("x", "f32[1, 2, 3, 5]")
+    scales = (2.0, 2.0) if given == "scales" else None
+    graph = builder.finish({"y": builder.op("resize", x, None, axes=(2, 3), sizes=(6, 10), scales=scales)})
+    feeds = {"x": random(1, 1, 2, 3, 5)}
+    written = export_model(graph, opset=opset)
+    compare(runtime_of(written, feeds), evaluated(graph, feeds))
+    compare(evaluated(imported(written), feeds), evaluated(graph, feeds))
+
+
 def test_sizes_that_follow_the_shape_of_another_tensor() -> None:
     """The usual decoder: a map is resized to the size of an earlier one, and nothing is left to run time."""
     nodes = [
