@@ -16,7 +16,7 @@ from .frontends.torch.aot import AotModel, from_aot
 from .frontends.torch.decompositions import aot_decompositions, composites_kept
 from .frontends.torch.model import gpu_of_trace
 from .frontends.torch.rounding import asked_tf32
-from .ir.dims import evaluate, symbols
+from .ir.dims import symbols
 from .ir.errors import UnsupportedError
 from .ir.rounding import ROUNDS_ALL, ROUNDS_NOTHING
 from .ir.types import TensorType
@@ -288,7 +288,11 @@ class _FixedFunction:
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         model = self._imported.model
-        results = self.program.run({name: _input(arguments[position]) for position, name in self._asked})
+        given = {name: _input(arguments[position]) for position, name in self._asked}
+        for name, (position, count, from_own) in self._imported.memories.items():
+            argument = arguments[position]
+            given[name] = argument.as_strided((count,), (1,), argument.storage_offset() if from_own else 0)
+        results = self.program.run(given)
         for name, position in self._written:
             if name in results:
                 with torch.no_grad():
@@ -298,15 +302,21 @@ class _FixedFunction:
             for name, plain in zip(model.outputs, model.plain, strict=True)
         ]
         if self._imported.views:
-            self._set_views(found, arguments)
+            self._set_views(found, arguments, results)
         return found
 
-    def _set_views(self, results: list[Any], arguments: Sequence[Any]) -> None:
-        """Puts views of the arguments where the function gives such."""
-        sizes = {name: _size(arguments[place], axis) for name, (place, axis) in self._imported.sizes.items()}
-        for index, view in self._imported.views.items():
-            shape, strides = ([evaluate(dim, sizes) for dim in dims] for dims in (view.shape, view.strides))
-            results[index] = arguments[view.argument].as_strided(shape, strides, evaluate(view.offset, sizes))
+    def _set_views(self, found: list[Any], arguments: Sequence[Any], results: Mapping[str, Any]) -> None:
+        """Puts views of the arguments, and of outputs, where the function gives such."""
+        views, tellers = self._imported.views, self._imported.sizes
+        names = {view.source for view in views.values() if isinstance(view.source, str)}
+        sources = {name: as_tensor(results[name]).contiguous() for name in names}
+        sizes = {
+            symbol: _size(sources[place] if isinstance(place, str) else arguments[place], axis)
+            for symbol, (place, axis) in tellers.items()
+        }
+        for index, view in views.items():
+            source = sources[view.source] if isinstance(view.source, str) else arguments[view.source]
+            found[index] = view.of(source, sizes)
 
 
 _VERSION = operator.attrgetter("_version")

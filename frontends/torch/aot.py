@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 
-from ...ir.dims import Dim, SymDim, symbols
+from ...ir.dims import SymDim, symbols
 from ...ir.graph import Graph, Value
 from ...ir.types import DType, TensorType, type_symbols
 from ...ir.verify import verify
@@ -14,7 +15,9 @@ from .call import Call
 from .complex_numbers import Pairs, pairs_of
 from .exported import RESULTS, add_input, output_value, parts_of
 from .importer import FxImporter, unneeded_nodes
+from .memory import View
 from .model import TorchModel, gpu_of_trace
+from .result_views import ResultViews, Tellers
 from .sizes import Sizes
 from .tensors import SharedConstants
 
@@ -25,25 +28,19 @@ class AotModel:
 
     `model.inputs` has the name of each argument, None for one that is not asked for: a weight, or a size that other
     arguments tell. `written` are the arguments that the function writes to, by the name of the output that is their new
-    content; `model.states` are those among them that are always the same tensor. `views` are the results, by position,
-    that are views of arguments; `sizes` says for each symbol which argument's shape tells it, and at which axis (None:
-    the argument is a number, and tells it itself).
+    content; `model.states` are those among them that are always the same tensor. `memories` are inputs that are elements
+    of the memory of an argument: its position, how many they are, and whether from its own first or the first of all.
+    `views` are the results, by position,
+    that lie in the memory of an argument or of an output in another way than that does; `sizes` says for each symbol
+    which argument's shape tells it, or which output's, and at which axis (None: the argument is a number, and tells it
+    itself).
     """
 
     model: TorchModel
     written: dict[str, int] = field(default_factory=dict)
-    views: dict[int, "InputView"] = field(default_factory=dict)
-    sizes: dict[str, tuple[int, int | None]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class InputView:
-    """A result that is a view of an argument: which, and the shape, strides and offset (in elements) that it has."""
-
-    argument: int
-    shape: tuple[Dim, ...]
-    strides: tuple[Dim, ...]
-    offset: Dim
+    memories: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
+    views: dict[int, View] = field(default_factory=dict)
+    sizes: Tellers = field(default_factory=dict)
 
 
 def from_aot(module: Any, fixed: Mapping[int, Any]) -> AotModel:
@@ -106,13 +103,24 @@ class _AotImport:
             model.inputs.append(None)
             return self.importer.constant(tensor, node.name)
         model.inputs.append(node.name)
-        if node in self.written and tensor is not None:
+        if node not in self.written:
+            self.importer.around[node] = partial(self._around, position, value)
+        elif tensor is not None:
             model.states[node.name] = tensor
         given = add_input(self.importer, node.name, value)
         model.note_input(node.name, value)
         if isinstance(given, Pairs):
             model.pairs.add(node.name)
         return given
+
+    def _around(self, position: int, fake: Any, count: int, from_own: bool) -> Value:
+        """So many elements of the memory of an argument, from its first or from the first of all."""
+        name = self.graph.unused_name(f"{self.placeholders[position].name}_memory")
+        self.result.memories[name] = position, count, from_own
+        given = add_input(self.importer, name, fake.new_empty((count,)))
+        if isinstance(given, Pairs):
+            self.result.model.pairs.add(name)
+        return parts_of(given)
 
     def _learn_sizes(self, position: int, value: Any) -> None:
         told = enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]
@@ -134,62 +142,42 @@ class _AotImport:
     def _set_outputs(self, results: Sequence[Any]) -> None:
         model = self.result.model
         call = Call(self.graph, self.sizes, "output", (), None)
-        values: list[Value] = []
-        names: list[str] = []
-        views = self._views()
-        self.result.views = views
+        outputs: dict[str, Value] = {}
         gpu = gpu_of_trace(self.module.graph)
-        for index, (node, result) in enumerate(zip(self._output_nodes(), results, strict=True)):
-            if index in views:
+        nodes = self._output_nodes()
+        shared = ResultViews(self.importer, nodes, self.placeholders, self.result.sizes)
+        views = self.result.views = shared.find()
+        for name, (node, given) in shared.outputs.items():
+            model.note_output(name, node, gpu)
+            outputs[name] = output_value(call, model, name, given)
+        for index, (node, result) in enumerate(zip(nodes, results, strict=True)):
+            if index in views or not isinstance(result, RESULTS):
                 model.outputs.append(None)
-                model.plain.append(None)
+                model.plain.append(None if index in views else result)
                 continue
-            if not isinstance(result, RESULTS):
-                model.outputs.append(None)
-                model.plain.append(result)
-                continue
-            names.append(f"out{index}")
-            model.note_output(names[-1], node, gpu)
-            values.append(output_value(call, model, names[-1], result))
+            name = f"out{index}"
+            model.note_output(name, node, gpu)
+            outputs[name] = output_value(call, model, name, result)
             if isinstance(node.meta["val"], torch.SymInt | torch.SymFloat | torch.SymBool):
-                model.numbers.add(names[-1])
-            model.outputs.append(names[-1])
+                model.numbers.add(name)
+            model.outputs.append(name)
             model.plain.append(None)
         pairs = []
         for target, source in self.written.items():
-            pairs.append((parts_of(self.importer.known[target]).index, len(values)))
-            names.append(f"{target.name}_next")
+            pairs.append((parts_of(self.importer.known[target]).index, len(outputs)))
+            name = f"{target.name}_next"
             if isinstance(self.importer.known[target], Pairs):
-                model.pairs.add(names[-1])
-            values.append(self._content(call, target, source))
-            model.state_outputs[target.name] = names[-1]
-            self.result.written[names[-1]] = self.placeholders.index(target)
-        self.graph.set_outputs(values, names)
+                model.pairs.add(name)
+            outputs[name] = self._content(call, target, source)
+            model.state_outputs[target.name] = name
+            self.result.written[name] = self.placeholders.index(target)
+        self.graph.set_outputs(list(outputs.values()), list(outputs))
         self.graph.set_states(pairs)
 
     def _output_nodes(self) -> Sequence[Any]:
         """What the graph returns: nodes, and plain values."""
         output = next(node for node in self.module.graph.nodes if node.op == "output")
         return tuple(output.args[0])
-
-    def _views(self) -> dict[int, InputView]:
-        """The results whose fake tensor lies in the memory of that of an argument, and reads it alike."""
-        memory = {
-            node.meta["val"].untyped_storage()._cdata: (position, node.meta["val"])
-            for position, node in enumerate(self.placeholders)
-            if isinstance(node.meta.get("val"), torch.Tensor)
-        }
-        found: dict[int, InputView] = {}
-        for index, node in enumerate(self._output_nodes()):
-            value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-            if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-                continue
-            position, argument = memory.get(value.untyped_storage()._cdata, (0, None))
-            if argument is not None and _reads_alike(value, argument):
-                dims = self.sizes.dims
-                offset = self.sizes.dim(value.storage_offset())
-                found[index] = InputView(position, dims(value.shape), dims(value.stride()), offset)
-        return found
 
     def _content(self, call: Call, target: Any, source: Any) -> Value:
         """What is copied to an input, in its type."""
@@ -198,11 +186,6 @@ class _AotImport:
         if isinstance(self.importer.known[target], Pairs):
             content = pairs_of(call, content, held.tensor.dtype).value
         return call.expand(call.value(content, held.tensor.dtype), held.shape)
-
-
-def _reads_alike(view: Any, base: Any) -> bool:
-    """Whether strides alone make one tensor of the other: not a view of parts, of other bits, or conjugated."""
-    return (view.dtype, view.is_conj(), view.is_neg()) == (base.dtype, base.is_conj(), base.is_neg())
 
 
 def _is_token(node: Any) -> bool:

@@ -1,6 +1,7 @@
 """What a lowering sees of the call that it turns into native nodes, and how it makes them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -26,6 +27,19 @@ class NotNative(UnsupportedError):
     """A call that native ops cannot express: no error in a lowering, which gives way to a foreign node."""
 
 
+@dataclass(frozen=True)
+class Memory:
+    """The tensor that made the memory which another lies in, and its fake.
+
+    `around` is there for an argument, of whose memory a caller may have more: it gives so many elements of it, from
+    the argument's first, or from the first of all.
+    """
+
+    value: Value
+    fake: Any
+    around: Callable[[int, bool], Value] | None = None
+
+
 _UNKNOWN_REMEDY = "compute with tensors of the whole size and a mask, instead of the selected elements"
 
 
@@ -44,6 +58,7 @@ class Call:
         origin: Origin | None,
         unread: frozenset[int] = frozenset(),
         fakes: Mapping[str, Any] | None = None,
+        memory: Callable[[str], Memory] | None = None,
     ) -> None:
         self.graph = graph
         self.sizes = sizes
@@ -52,10 +67,17 @@ class Call:
         self.origin = origin
         self._unread = unread
         self._fakes = fakes or {}
+        self._memory = memory
 
     def fake(self, name: str) -> Any:
         """PyTorch's fake tensor for the argument of that name, which knows how it lies in memory."""
         return self._fakes[name]
+
+    def memory(self, name: str) -> Memory:
+        """What the argument of that name lies in. Raises `NotNative` where nothing tells."""
+        if self._memory is None:
+            raise NotNative("memory of an unknown tensor")
+        return self._memory(name)
 
     # ---- results
 

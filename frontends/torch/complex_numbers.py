@@ -14,6 +14,7 @@ from ...ir.dims import Dim, product
 from ...ir.graph import Value
 from ...ir.types import DType
 from .call import Call, NotNative, axes_of, axis_of
+from .ops.strided import as_strided
 
 
 @dataclass(frozen=True)
@@ -362,6 +363,7 @@ _MOVED: Mapping[str, Rule] = {
     "aten.roll": _roll,
     "aten.cat": _concatenate,
     "aten.stack": _stack,
+    "aten.as_strided": lambda c, x, *given: Pairs(as_strided(c, x, *given)),
 }
 
 RULES: Mapping[str, Rule] = {

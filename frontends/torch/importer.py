@@ -5,7 +5,7 @@ which runs the operator in PyTorch. Sizes are followed as dims, so that arithmet
 """
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,9 +17,10 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.ops import native
 from ...ir.types import TensorType, compatible
 from . import complex_numbers, control_flow, foreign
-from .call import Call, NotNative
+from .call import Call, Memory, NotNative
 from .complex_numbers import PART_TYPES, Pairs, content_pairs
 from .dtypes import dtype_of
+from .memory import owners, storage_of
 from .numbers import NUMBER_CALLS, number_result
 from .ops import LOWERINGS
 from .origins import origin_of
@@ -35,6 +36,7 @@ class FxImporter:
         self.sizes = sizes
         self.constants = constants
         self.known: dict[Any, Any] = {}
+        self.around: dict[Any, Callable[[int, bool], Value]] = {}  # the memory around an argument, by placeholder
         self._constant_values: dict[int, Value] = {}
         self.numbers: dict[str, Value] = {}  # symbols of PyTorch's whose value a node computes
 
@@ -125,7 +127,17 @@ class FxImporter:
                 f"the higher-order operator {target} cannot be imported",
                 remedy="write it with torch.cond, while_loop, scan or map, or without an operator that takes functions",
             )
-        call = Call(self.graph, self.sizes, str(target), results, origin_of(node), _unread(node), _fakes(node, target))
+        tensors = _tensor_nodes(node, target)
+        call = Call(
+            self.graph,
+            self.sizes,
+            str(target),
+            results,
+            origin_of(node),
+            _unread(node),
+            {name: each.meta.get("val") for name, each in tensors.items()},
+            lambda name: self._memory_of(tensors[name]),
+        )
         arguments = bound_arguments(target, args, kwargs)
         is_complex = any(each is not None and each.is_complex() for each in results) or _holds_pairs(arguments)
         table = complex_numbers.RULES if is_complex else LOWERINGS
@@ -140,6 +152,17 @@ class FxImporter:
                 return self._checked(call, given)
         given = foreign.import_foreign(self, call, target, _without_pairs(self, call, arguments))
         return self._checked(call, _with_pairs(self, call, given))
+
+    def _memory_of(self, node: Any) -> Memory:
+        """What made the memory that the tensor of a node lies in."""
+        fake = node.meta["val"]
+        owner = owners(node.graph)[storage_of(fake)]
+        base, value = owner.meta["val"], self.known.get(owner)
+        alike = (fake.dtype, fake.is_conj(), fake.is_neg()) == (base.dtype, base.is_conj(), base.is_neg())
+        if not alike or not isinstance(value, Value | Pairs):
+            raise UnsupportedError("strides over bits of another dtype", remedy="take them of the tensor itself")
+        around = self.around.get(owner)
+        return Memory(value.value if isinstance(value, Pairs) else value, base, around)
 
     def _writing_operator(self, node: Any, target: Any, arguments: Mapping[str, Any]) -> list[Any]:
         """What a custom operator gives that writes to its arguments, and their new content."""
@@ -233,12 +256,12 @@ def bound_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     return bound
 
 
-def _fakes(node: Any, target: Any) -> dict[str, Any]:
-    """The fake tensors of an operator's arguments that are tensors."""
+def _tensor_nodes(node: Any, target: Any) -> dict[str, Any]:
+    """The nodes of an operator's arguments that are tensors."""
     if node.target is not target:
         return {}
     given = bound_arguments(target, node.args, node.kwargs)
-    return {name: each.meta.get("val") for name, each in given.items() if isinstance(each, torch.fx.Node)}
+    return {name: each for name, each in given.items() if isinstance(each, torch.fx.Node)}
 
 
 def _unread(node: Any) -> frozenset[int]:

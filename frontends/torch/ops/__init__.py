@@ -21,6 +21,7 @@ from . import (
     resampling,
     scatter,
     sorting,
+    strided,
 )
 
 _TABLES = (
@@ -43,6 +44,7 @@ _TABLES = (
     resampling.TABLE,
     scatter.TABLE,
     sorting.TABLE,
+    strided.TABLE,
 )
 
 LOWERINGS: dict[str, Lowering] = {name: lowering for table in _TABLES for name, lowering in table.items()}

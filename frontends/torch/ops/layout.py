@@ -281,45 +281,6 @@ def _diagonal_scatter(c: Call, x: Value, source: Value, offset: int = 0, dim1: i
     return c.transpose(moved, [order.index(axis) for axis in range(x.tensor.rank)])
 
 
-def _as_strided(c: Call, x: Value, size: Sequence[Any], stride: Sequence[Any], offset: Any = None) -> Value:
-    """Elements at places in memory, as PyTorch lays out the operand: row-major in the order of its strides."""
-    flat, start = _memory_of(c, x)
-    places = _places(c, size, stride, start if offset is None else offset)
-    return c.op("gather", flat, places, axis=0)
-
-
-def _memory_of(c: Call, x: Value) -> tuple[Value, int]:
-    """The elements of `x` as they lie in memory, and where they begin. Gaps and overlaps are not native."""
-    fake = c.fake("self")
-    order = sorted(range(x.tensor.rank), key=lambda axis: -int(fake.stride(axis)))
-    lying = fake.permute(order)
-    if not lying.is_contiguous() or fake.storage_offset() != 0:
-        raise NotNative("memory with gaps")
-    return c.reshape(c.transpose(x, order), (product(x.shape),)), 0
-
-
-def _places(c: Call, size: Sequence[Any], stride: Sequence[Any], offset: Any) -> Value:
-    if not all(isinstance(number, int) for number in (*size, *stride, offset)):
-        raise NotNative("strides that running tells")
-    places = np.asarray(offset)
-    for count, step in zip(size, stride, strict=True):
-        places = np.add.outer(places, np.arange(count) * step)
-    return c.constant(places, DType.I64)
-
-
-def _as_strided_scatter(
-    c: Call, x: Value, source: Value, size: Sequence[Any], stride: Sequence[Any], offset: Any = None
-) -> Value:
-    flat, start = _memory_of(c, x)
-    places = _places(c, size, stride, start if offset is None else offset)
-    count = product(source.shape)
-    values = c.reshape(source, (count,))
-    written = c.op("scatter_elements", flat, c.reshape(places, (count,)), values, axis=0)
-    order = sorted(range(x.tensor.rank), key=lambda axis: -int(c.fake("self").stride(axis)))
-    moved = c.reshape(written, [x.shape[axis] for axis in order])
-    return c.transpose(moved, [order.index(axis) for axis in range(x.tensor.rank)])
-
-
 def _diag_embed(c: Call, x: Value, offset: int, dim1: int, dim2: int) -> Value:
     """Matrices with the elements of the last axis on a diagonal."""
     size = x.shape[-1] + abs(offset)
@@ -415,9 +376,6 @@ TABLE: dict[str, Lowering] = {
     "aten.diagonal_copy": _diagonal,
     "aten.diag_embed": _diag_embed,
     "aten.diagonal_scatter": _diagonal_scatter,
-    "aten.as_strided": _as_strided,
-    "aten.as_strided_copy": _as_strided,
-    "aten.as_strided_scatter": _as_strided_scatter,
     "aten.triu": _triangle(True),
     "aten.tril": _triangle(False),
 }

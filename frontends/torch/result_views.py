@@ -1,0 +1,97 @@
+"""Results that lie in memory as PyTorch has them: views of arguments, of each other, or in an order of their own."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...ir.dims import SymDim, symbols
+from ...ir.graph import Value
+from .call import Call
+from .complex_numbers import Pairs
+from .importer import FxImporter
+from .memory import View, is_whole, memory_order, owners, storage_of, view_of
+
+Tellers = dict[str, tuple[int | str, int | None]]
+"""For each symbol what tells it: the axis of an argument, by position, or of an output; None for a number."""
+
+
+class ResultViews:
+    """Finds them for the output `nodes` of a graph; `tellers` learns which outputs tell sizes that no argument does.
+
+    `outputs` is what has to be an output for that: a tensor whose memory several results share, with its node.
+    """
+
+    def __init__(
+        self, importer: FxImporter, nodes: Sequence[Any], placeholders: Sequence[Any], tellers: Tellers
+    ) -> None:
+        self.outputs: dict[str, tuple[Any, Value | Pairs]] = {}
+        self._importer = importer
+        self._placeholders = placeholders
+        self._tellers = tellers
+        self._fakes = {
+            index: node.meta["val"]
+            for index, node in enumerate(nodes)
+            if isinstance(node, torch.fx.Node) and storage_of(node.meta.get("val")) is not None
+        }
+        self._nodes = nodes
+
+    def find(self) -> dict[int, View]:
+        """The results, by position, that are another view of an argument or output than all of it as it comes."""
+        arguments = {storage_of(node.meta.get("val")): place for place, node in enumerate(self._placeholders)}
+        made_by = owners(self._placeholders[0].graph if self._placeholders else ()) if self._fakes else {}
+        together: dict[Any, dict[int, Any]] = {}
+        for index, fake in self._fakes.items():
+            together.setdefault(storage_of(fake), {})[index] = fake
+        found: dict[int, View] = {}
+        for storage, fakes in together.items():
+            if storage in arguments:
+                position = arguments[storage]
+                found |= self._views(position, fakes, self._placeholders[position].meta["val"])
+            else:
+                found |= self._views_of_output(fakes, made_by[storage])
+        return found
+
+    def _views(self, source: int | str, fakes: Mapping[int, Any], base: Any) -> dict[int, View]:
+        views = {index: view_of(source, fake, base, self._importer.sizes) for index, fake in fakes.items()}
+        return {index: view for index, view in views.items() if view is not None and self._are_told(view)}
+
+    def _are_told(self, view: View) -> bool:
+        mentioned = [symbols(dim) for dim in (*view.shape, *view.strides, view.offset)]
+        return frozenset[str]().union(*mentioned) <= self._tellers.keys()
+
+    def _views_of_output(self, fakes: Mapping[int, Any], owner: Any) -> dict[int, View]:
+        """Results in one memory: the only one, laid out as it lies, or several and parts, of what made the memory."""
+        first = min(fakes)
+        node, sizes = self._nodes[first], self._importer.sizes
+        order = memory_order(node.meta["val"], sizes) if len(fakes) == 1 else None
+        if order is None:
+            node, order = owner, memory_order(owner.meta["val"], sizes)
+            if order is None or not is_whole(owner.meta["val"], sizes):
+                return {}
+        elif order == tuple(range(len(order))):
+            return {}
+        given = self._importer.known.get(node)
+        if not isinstance(given, Value | Pairs):
+            return {}
+        name = f"out{first}"
+        lying = in_order(self._importer, given, order)
+        self._learn(name, lying)
+        views = self._views(name, fakes, node.meta["val"])
+        if views.keys() != fakes.keys():
+            return {}
+        self.outputs[name] = node, lying
+        return views
+
+    def _learn(self, name: str, lying: Value | Pairs) -> None:
+        for axis, dim in enumerate(lying.shape):
+            if isinstance(dim, SymDim) and str(dim) in dim.symbols:
+                self._tellers.setdefault(str(dim), (name, axis))
+
+
+def in_order(importer: FxImporter, given: Value | Pairs, order: Sequence[int]) -> Value | Pairs:
+    """A tensor with its axes in the order of memory; of a complex one the parts stay last."""
+    call = Call(importer.graph, importer.sizes, "output", (), None)
+    if isinstance(given, Pairs):
+        return Pairs(call.transpose(given.value, [*order, len(order)]))
+    return call.transpose(given, order)

@@ -1,0 +1,116 @@
+"""Results lie in memory as PyTorch's: the same strides, and one memory where PyTorch has one."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+torch.set_num_threads(1)
+
+
+def parts(x: Any) -> Any:
+    made = x + 1
+    return made.view(-1), made[1:], made.t(), torch.cat([made, made]).T
+
+
+def bits(x: Any) -> Any:
+    made = x + 1
+    return made, made.view(torch.int32), made.view(torch.uint8)[1], x.view(torch.int16)
+
+
+def complex_parts(x: Any) -> Any:
+    made = torch.complex(x, x + 1)
+    return made.t(), made.conj()[1:], torch.view_as_real(made), made.imag
+
+
+def copies(x: Any) -> Any:
+    made = x + 1
+    return made, made.clone(), made.clone(), x.clone(), x.clone(), torch.ones(3), torch.ones(3)
+
+
+def written(x: Any) -> Any:
+    made = x + 1
+    view = made[1:]
+    view.mul_(2)
+    return view, made.view(-1), made.split(2)
+
+
+def of_arguments(x: Any) -> Any:
+    x.mul_(2)
+    return x.view(-1), x[1:].t(), x + 0
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "parts": parts,
+    "bits": bits,
+    "complex": complex_parts,
+    "copies": copies,
+    "written": written,
+    "arguments": of_arguments,
+    "transposed": lambda x: (x + 1).t(),
+    "one part": lambda x: (x + 1)[:, :2],
+    "expanded": lambda x: (x + 1).unsqueeze(1).expand(4, 2, 3),
+    "channels last": lambda x: functional.relu(x.view(1, 2, 2, 3).to(memory_format=torch.channels_last)),
+    "empty": lambda x: (x[:0] + 1, (x[:0] + 1).t()),
+}
+
+
+def leaves_of(given: Any) -> list[torch.Tensor]:
+    return [each for each in torch.utils._pytree.tree_leaves(given) if isinstance(each, torch.Tensor)]
+
+
+def groups_of(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """For each tensor the first that lies in the same memory."""
+    storages = [each.untyped_storage().data_ptr() if each.numel() else -index for index, each in enumerate(tensors)]
+    return [storages.index(each) for each in storages]
+
+
+@pytest.mark.parametrize(("executor", "dynamic"), [("ort", True), ("eager", False)])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_results_lie_as_those_of_pytorch(name: str, executor: str, dynamic: bool) -> None:
+    torch._dynamo.reset()
+    function = FUNCTIONS[name]
+    compiled = torch.compile(
+        function, backend="capgraph", dynamic=dynamic, fullgraph=True, options={"executor": executor}
+    )
+    for _ in range(2):
+        x, other = torch.arange(12.0).view(4, 3), torch.arange(12.0).view(4, 3)
+        found, wanted = [x, *leaves_of(compiled(x))], [other, *leaves_of(function(other))]
+        assert [each.stride() for each in found] == [each.stride() for each in wanted]
+        assert groups_of(found) == groups_of(wanted)
+        for one, two in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, two)
+        for one, two in zip(found, wanted, strict=True):
+            if one.dtype is torch.float32 and 0 not in one.stride():
+                one.mul_(3)
+                two.mul_(3)
+        for one, two in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, two)
+
+
+def test_writes_behind_a_break_of_the_graph_reach_all_views() -> None:
+    def function(x: Any) -> Any:
+        made = x + 1
+        view = made.view(-1)
+        torch._dynamo.graph_break()
+        view.mul_(0)
+        return made
+
+    assert not torch.compile(function, backend="capgraph")(torch.ones(3, 2)).any()
+
+
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_views_of_a_result_whose_size_only_running_tells() -> None:
+    def function(x: Any) -> Any:
+        found = torch.masked_select(x, x > 1)
+        return found, found.unsqueeze(0), found * 2
+
+    compiled = torch.compile(function, backend="capgraph", fullgraph=True)
+    for x in (torch.arange(5.0), torch.arange(5.0) + 1):
+        found = compiled(x)
+        found[0].add_(1)
+        wanted = function(x)
+        torch.testing.assert_close(found[1], wanted[1] + 1)
+        torch.testing.assert_close(found[2], wanted[2])

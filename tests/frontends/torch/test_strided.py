@@ -1,0 +1,62 @@
+"""`as_strided` reads the memory that a tensor lies in, beyond the tensor itself."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+def beyond_a_view(x: Any) -> Any:
+    made = x + 1
+    view = made[1:].t()
+    read = view.as_strided((2, 2), (1, 3), 0) * 2
+    made.as_strided((2, 2), (1, 3), 1).fill_(7)
+    return made, read, view.as_strided((3,), (1,)) + 1
+
+
+def overlapping(x: Any) -> Any:
+    made = (x * 2).t()
+    return made.as_strided((3, 3), (1, 1), 2) + 1, torch.as_strided_scatter(made, x[:2, :2], (2, 2), (1, 4), 1)
+
+
+def of_complex_numbers(x: Any) -> Any:
+    made = torch.complex(x, -x)
+    return made[1:].as_strided((2, 2), (3, 1), 1) * 2
+
+
+@pytest.mark.parametrize("function", [beyond_a_view, overlapping, of_complex_numbers])
+@pytest.mark.parametrize("x", [torch.arange(12.0).view(4, 3), torch.arange(12.0).view(3, 4).t()])
+def test_places_count_from_the_memory_of_the_base(function: Callable[..., Any], x: torch.Tensor) -> None:
+    torch._dynamo.reset()
+    found = torch.compile(function, backend="capgraph", fullgraph=True)(x)
+    torch.testing.assert_close(found, function(x))
+
+
+def test_an_argument_may_be_a_part_of_more_memory_anywhere() -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        relative, absolute = x.as_strided((2, 2), (1, 2)), x.as_strided((2, 2), (1, 9), 1)
+        return relative + 1, absolute + 1, x[1:].as_strided((2,), (4,)) * 2
+
+    memory = torch.arange(30.0)
+    compiled = torch.compile(function, backend="capgraph", fullgraph=True)
+    for start in (4, 6, 14):
+        x = memory[start : start + 4]
+        torch.testing.assert_close(compiled(x), function(x))
+
+
+def test_strides_that_sizes_tell() -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        made = x + 1
+        return made.t().as_strided((x.shape[0], 2), (x.shape[1], 1), 1) * 2
+
+    compiled = torch.compile(function, backend="capgraph", fullgraph=True, dynamic=True)
+    for rows in (4, 5):
+        x = torch.arange(3.0 * rows).view(rows, 3)
+        torch.testing.assert_close(compiled(x), function(x))
