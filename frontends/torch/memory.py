@@ -10,6 +10,7 @@ from ...ir.dims import Dim, evaluate, product
 from ...ir.errors import UnsupportedError
 from .sizes import Sizes, UnknownSizeError
 
+
 @dataclass(frozen=True)
 class View:
     """A result that lies in the memory of `source`: an argument, by position, or an output of the graph, by name.
