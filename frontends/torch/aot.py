@@ -28,12 +28,11 @@ class AotModel:
 
     `model.inputs` has the name of each argument, None for one that is not asked for: a weight, or a size that other
     arguments tell. `written` are the arguments that the function writes to, by the name of the output that is their new
-    content; `model.states` are those among them that are always the same tensor. `memories` are inputs that are elements
-    of the memory of an argument: its position, how many they are, and whether from its own first or the first of all.
-    `views` are the results, by position,
-    that lie in the memory of an argument or of an output in another way than that does; `sizes` says for each symbol
-    which argument's shape tells it, or which output's, and at which axis (None: the argument is a number, and tells it
-    itself).
+    content; `model.states` are those among them that are always the same tensor. `memories` are inputs that are
+    elements of the memory of an argument: its position, how many they are, and whether from its own first or the first
+    of all. `views` are the results, by position, that lie in the memory of an argument or of an output in another way
+    than that does; `sizes` says for each symbol which argument's shape tells it, or which output's, and at which axis
+    (None: the argument is a number, and tells it itself).
     """
 
     model: TorchModel

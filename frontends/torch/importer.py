@@ -156,7 +156,7 @@ class FxImporter:
     def _memory_of(self, node: Any) -> Memory:
         """What made the memory that the tensor of a node lies in."""
         fake = node.meta["val"]
-        owner = owners(node.graph)[storage_of(fake)]
+        owner = owners(node.graph)[storage_of(fake) or 0]
         base, value = owner.meta["val"], self.known.get(owner)
         alike = (fake.dtype, fake.is_conj(), fake.is_neg()) == (base.dtype, base.is_conj(), base.is_neg())
         if not alike or not isinstance(value, Value | Pairs):

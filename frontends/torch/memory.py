@@ -78,8 +78,8 @@ def memory_order(fake: Any, sizes: Sizes) -> tuple[int, ...] | None:
         shape, strides = sizes.dims(fake.shape), sizes.dims(fake.stride())
     except (UnknownSizeError, UnsupportedError):
         return None
-    hints = [_hint(stride) for stride in fake.stride()]
-    if None in hints:
+    hints = [hint for stride in fake.stride() if (hint := _hint(stride)) is not None]
+    if len(hints) < len(shape):
         return None
     order = sorted(range(len(shape)), key=lambda axis: (-hints[axis], axis))
     wanted: Dim = 1
@@ -96,7 +96,7 @@ def is_whole(fake: Any, sizes: Sizes) -> bool:
         count, nbytes = product(sizes.dims(fake.shape)), sizes.dim(fake.untyped_storage().nbytes())
     except (UnknownSizeError, UnsupportedError):
         return False
-    return count * fake.element_size() == nbytes
+    return bool(count * fake.element_size() == nbytes)
 
 
 def _hint(stride: Any) -> int | None:

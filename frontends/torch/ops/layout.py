@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ....ir.dims import Dim, dim_max, dim_min, product
 from ....ir.graph import Value
 from ....ir.types import DType, Kind

@@ -17,7 +17,7 @@ from ..memory import memory_order
 def as_strided(c: Call, _x: Any, size: Sequence[Any], stride: Sequence[Any], offset: Any = None) -> Value:
     """Elements at places in memory, as PyTorch lays out the tensor that made it; complex ones as pairs."""
     fake, memory = c.fake("self"), c.memory("self")
-    start = c.sizes.dim(fake.storage_offset()) if offset is None else offset
+    start: Any = c.sizes.dim(fake.storage_offset()) if offset is None else offset
     if not _are_numbers(*size, *stride, start, *memory.fake.shape, *memory.fake.stride()):
         return _at_computed_places(c, memory, size, stride, start)
     places = _places(size, stride, start)
