@@ -314,6 +314,8 @@ class _FixedFunction:
             symbol: _size(sources[place] if isinstance(place, str) else arguments[place], axis)
             for symbol, (place, axis) in tellers.items()
         }
+        for name, view in self._imported.spread.items():
+            sources[name] = view.spread(sources[name], sizes)
         for index, view in views.items():
             source = sources[view.source] if isinstance(view.source, str) else arguments[view.source]
             found[index] = view.of(source, sizes)

@@ -209,10 +209,7 @@ def as_tensor(value: Any) -> Any:
     """A result as a tensor, contiguous as those of nearly all operators."""
     if not isinstance(value, np.ndarray):
         return value
-    plain = value if value.flags.c_contiguous else value.copy()
-    if not plain.size or 1 in plain.shape:  # axes that any stride steps over
-        plain = plain.reshape(-1).reshape(plain.shape)
-    return tensor_of(plain)
+    return tensor_of(value if value.flags.c_contiguous else value.copy())
 
 
 def _write_back(tensor: Any, content: Any) -> None:

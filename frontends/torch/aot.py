@@ -31,14 +31,16 @@ class AotModel:
     content; `model.states` are those among them that are always the same tensor. `memories` are inputs that are
     elements of the memory of an argument: its position, how many they are, and whether from its own first or the first
     of all. `views` are the results, by position, that lie in the memory of an argument or of an output in another way
-    than that does; `sizes` says for each symbol which argument's shape tells it, or which output's, and at which axis
-    (None: the argument is a number, and tells it itself).
+    than that does; `spread` are outputs whose memory has gaps, and how they lie there. `sizes` says for each symbol
+    which argument's shape tells it, or which output's, and at which axis (None: the argument is a number, and tells it
+    itself).
     """
 
     model: TorchModel
     written: dict[str, int] = field(default_factory=dict)
     memories: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
     views: dict[int, View] = field(default_factory=dict)
+    spread: dict[str, View] = field(default_factory=dict)
     sizes: Tellers = field(default_factory=dict)
 
 
@@ -146,6 +148,7 @@ class _AotImport:
         nodes = self._output_nodes()
         shared = ResultViews(self.importer, nodes, self.placeholders, self.result.sizes)
         views = self.result.views = shared.find()
+        self.result.spread = shared.spread
         for name, (node, given) in shared.outputs.items():
             model.note_output(name, node, gpu)
             outputs[name] = output_value(call, model, name, given)

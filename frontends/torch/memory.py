@@ -41,16 +41,22 @@ class View:
             found = found.conj()
         return torch._neg_view(found) if self.is_neg != source.is_neg() else found
 
+    def spread(self, content: Any, sizes: Mapping[str, int]) -> Any:
+        """Memory in which `content` lies as this view."""
+        shape, strides = ([evaluate(dim, sizes) for dim in dims] for dims in (self.shape, self.strides))
+        reach = sum(step * (size - 1) for size, step in zip(shape, strides, strict=True))
+        memory = content.new_empty((evaluate(self.offset, sizes) + reach + 1) * (0 not in shape))
+        self.of(memory, sizes).copy_(content)
+        return memory
 
-def view_of(source: int | str, fake: Any, base: Any, sizes: Sizes) -> View | None:
-    """The view that `fake` is of the fake tensor `base`; None where no dims say it."""
-    ratio = base.element_size() / fake.element_size()
+
+def view_of(source: int | str, fake: Any, sizes: Sizes, base: Any = None) -> View | None:
+    """The view that `fake` is of an output's memory, or of the fake argument `base`; None where no dims say it."""
     try:
-        begin = sizes.dim(base.storage_offset())
-        if ratio != 1:
-            begin = begin * int(ratio) if ratio > 1 else begin // int(1 / ratio)
         shape, strides = sizes.dims(fake.shape), sizes.dims(fake.stride())
-        offset = sizes.dim(fake.storage_offset()) - begin
+        offset = sizes.dim(fake.storage_offset())
+        if base is not None:
+            offset -= sizes.dim(base.storage_offset()) * base.element_size() // fake.element_size()
     except (UnknownSizeError, UnsupportedError):
         return None
     return View(source, fake.dtype, shape, strides, offset, fake.is_conj(), fake.is_neg())
@@ -73,13 +79,17 @@ def owners(graph: Any) -> dict[int, Any]:
 
 
 def memory_order(fake: Any, sizes: Sizes) -> tuple[int, ...] | None:
-    """The order of axes in which a tensor lies row-major and without gaps; None where it does not, or none can say."""
+    """The order of axes in which a tensor, row-major and without gaps, is all of its memory from the start.
+
+    None where it is not, or nothing can say.
+    """
     try:
         shape, strides = sizes.dims(fake.shape), sizes.dims(fake.stride())
+        offset, nbytes = sizes.dim(fake.storage_offset()), sizes.dim(fake.untyped_storage().nbytes())
     except (UnknownSizeError, UnsupportedError):
         return None
     hints = [hint for stride in fake.stride() if (hint := _hint(stride)) is not None]
-    if len(hints) < len(shape):
+    if len(hints) < len(shape) or offset != 0 or nbytes != product(shape) * fake.element_size():
         return None
     order = sorted(range(len(shape)), key=lambda axis: (-hints[axis], axis))
     wanted: Dim = 1
@@ -88,15 +98,6 @@ def memory_order(fake: Any, sizes: Sizes) -> tuple[int, ...] | None:
             return None
         wanted = wanted if shape[axis] == 0 else wanted * shape[axis]
     return tuple(order)
-
-
-def is_whole(fake: Any, sizes: Sizes) -> bool:
-    """Whether a tensor without gaps is all of its memory."""
-    try:
-        count, nbytes = product(sizes.dims(fake.shape)), sizes.dim(fake.untyped_storage().nbytes())
-    except (UnknownSizeError, UnsupportedError):
-        return False
-    return bool(count * fake.element_size() == nbytes)
 
 
 def _hint(stride: Any) -> int | None:

@@ -10,7 +10,7 @@ from ...ir.graph import Value
 from .call import Call
 from .complex_numbers import Pairs
 from .importer import FxImporter
-from .memory import View, is_whole, memory_order, owners, storage_of, view_of
+from .memory import View, memory_order, owners, storage_of, view_of
 
 Tellers = dict[str, tuple[int | str, int | None]]
 """For each symbol what tells it: the axis of an argument, by position, or of an output; None for a number."""
@@ -19,13 +19,15 @@ Tellers = dict[str, tuple[int | str, int | None]]
 class ResultViews:
     """Finds them for the output `nodes` of a graph; `tellers` learns which outputs tell sizes that no argument does.
 
-    `outputs` is what has to be an output for that: a tensor whose memory several results share, with its node.
+    `outputs` is what has to be an output for that: a tensor whose memory several results share, with its node. `spread`
+    are those among them that lie in their memory with gaps, and how.
     """
 
     def __init__(
         self, importer: FxImporter, nodes: Sequence[Any], placeholders: Sequence[Any], tellers: Tellers
     ) -> None:
         self.outputs: dict[str, tuple[Any, Value | Pairs]] = {}
+        self.spread: dict[str, View] = {}
         self._importer = importer
         self._placeholders = placeholders
         self._tellers = tellers
@@ -39,7 +41,7 @@ class ResultViews:
     def find(self) -> dict[int, View]:
         """The results, by position, that are another view of an argument or output than all of it as it comes."""
         arguments = {storage_of(node.meta.get("val")): place for place, node in enumerate(self._placeholders)}
-        made_by = owners(self._placeholders[0].graph if self._placeholders else ()) if self._fakes else {}
+        made_by = owners(self._nodes[next(iter(self._fakes))].graph) if self._fakes else {}
         together: dict[Any, dict[int, Any]] = {}
         for index, fake in self._fakes.items():
             together.setdefault(storage_of(fake), {})[index] = fake
@@ -52,8 +54,8 @@ class ResultViews:
                 found |= self._views_of_output(fakes, made_by[storage])
         return found
 
-    def _views(self, source: int | str, fakes: Mapping[int, Any], base: Any) -> dict[int, View]:
-        views = {index: view_of(source, fake, base, self._importer.sizes) for index, fake in fakes.items()}
+    def _views(self, source: int | str, fakes: Mapping[int, Any], base: Any = None) -> dict[int, View]:
+        views = {index: view_of(source, fake, self._importer.sizes, base) for index, fake in fakes.items()}
         return {index: view for index, view in views.items() if view is not None and self._are_told(view)}
 
     def _are_told(self, view: View) -> bool:
@@ -62,23 +64,22 @@ class ResultViews:
 
     def _views_of_output(self, fakes: Mapping[int, Any], owner: Any) -> dict[int, View]:
         """Results in one memory: the only one, laid out as it lies, or several and parts, of what made the memory."""
-        first = min(fakes)
-        node, sizes = self._nodes[first], self._importer.sizes
-        order = memory_order(node.meta["val"], sizes) if len(fakes) == 1 else None
+        first, sizes = min(fakes), self._importer.sizes
+        node = self._nodes[first]
+        order = memory_order(fakes[first], sizes) if len(fakes) == 1 else None
         if order is None:
             node, order = owner, memory_order(owner.meta["val"], sizes)
-            if order is None or not is_whole(owner.meta["val"], sizes):
-                return {}
         elif order == tuple(range(len(order))):
             return {}
-        given = self._importer.known.get(node)
+        given, name = self._importer.known.get(node), f"out{first}"
         if not isinstance(given, Value | Pairs):
             return {}
-        name = f"out{first}"
-        lying = in_order(self._importer, given, order)
+        lying = given if order is None else in_order(self._importer, given, order)
         self._learn(name, lying)
-        views = self._views(name, fakes, node.meta["val"])
-        if views.keys() != fakes.keys():
+        views = self._views(name, fakes)
+        if order is None:  # with gaps
+            self.spread.update(zip([name], self._views(name, {first: node.meta["val"]}).values(), strict=False))
+        if views.keys() != fakes.keys() or (order is None and name not in self.spread):
             return {}
         self.outputs[name] = node, lying
         return views

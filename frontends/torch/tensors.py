@@ -34,8 +34,13 @@ def array_of(tensor: Any) -> Array:
 
 
 def tensor_of(array: Array) -> Any:
-    """A tensor over the memory of an array; a copy where that may not be written to or runs backwards."""
+    """A tensor over the memory of an array; a copy where that may not be written to or runs backwards.
+
+    One that is contiguous has PyTorch's strides also along axes that any stride steps over.
+    """
     plain = array
+    if plain.flags.c_contiguous and (not plain.size or 1 in plain.shape):
+        plain = plain.reshape(-1).reshape(plain.shape)
     if not plain.flags.writeable or any(stride < 0 for stride in plain.strides):
         plain = plain.copy()
     dtype = DType.of(plain.dtype)

@@ -10,7 +10,7 @@ from ....ir.dims import Dim, product
 from ....ir.errors import UnsupportedError
 from ....ir.graph import Value
 from ....ir.types import DType
-from ..call import Call, Lowering, Memory
+from ..call import Call, Lowering, Memory, NotNative
 from ..memory import memory_order
 
 
@@ -95,8 +95,22 @@ def _as_strided_scatter(
     return c.op("where", c.constant(origin >= 0), taken, x)
 
 
+def _resize(c: Call, x: Value, size: Sequence[Dim], *_: Any) -> Value:
+    """The elements as they lie in memory, as many as there is room for, zeros behind them; they lie as the result's."""
+    before, after = memory_order(c.fake("self"), c.sizes), memory_order(c.results[0], c.sizes)
+    count, room = product(x.shape), product(size)
+    if before is None or after is None or not _are_numbers(count, room):
+        raise NotNative("memory with gaps, or of an unknown size")
+    flat = c.reshape(c.transpose(x, before), (count,))
+    kept = c.slice(flat, 0, 0, room) if room < count else flat
+    padded = c.op("pad", kept, None, pads=(0, room - count)) if room > count else kept
+    lying = c.reshape(padded, [size[axis] for axis in after])
+    return c.transpose(lying, [after.index(axis) for axis in range(len(after))])
+
+
 TABLE: dict[str, Lowering] = {
     "aten.as_strided": as_strided,
     "aten.as_strided_copy": as_strided,
+    "aten.resize": _resize,
     "aten.as_strided_scatter": _as_strided_scatter,
 }

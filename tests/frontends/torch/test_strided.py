@@ -60,3 +60,17 @@ def test_strides_that_sizes_tell() -> None:
     for rows in (4, 5):
         x = torch.arange(3.0 * rows).view(rows, 3)
         torch.testing.assert_close(compiled(x), function(x))
+
+
+def test_a_resized_tensor_keeps_what_lies_in_memory() -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        return torch.ops.aten.resize(x, (2, 3)), torch.ops.aten.resize(
+            x, (2, 3, 1, 1), memory_format=torch.channels_last
+        )
+
+    x = torch.arange(8.0).view(4, 2).t()
+    for one, other in zip(torch.compile(function, backend="capgraph")(x), function(x), strict=True):
+        torch.testing.assert_close(one, other)
+        assert one.stride() == other.stride()
