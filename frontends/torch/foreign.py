@@ -155,7 +155,7 @@ def _as_declared(value: Value, result: Any, given: Container[int]) -> Any:
 
 
 def _run(node: Node, operands: Sequence[Any], device: Any) -> Sequence[Any]:
-    """What PyTorch gives for tensors, which come to it contiguous; what makes tensors of nothing makes them on `device`."""
+    """What PyTorch gives for tensors, handed over contiguous; what makes tensors of nothing makes them on `device`."""
     target = _operator(node.op.name)
     given = iter([operand.contiguous() for operand in operands])
     arguments = {name: _argument(value, given) for name, value in node.attrs.items()}

@@ -99,7 +99,7 @@ def _resize(c: Call, x: Value, size: Sequence[Dim], *_: Any) -> Value:
     """The elements as they lie in memory, as many as there is room for, zeros behind them; they lie as the result's."""
     before, after = memory_order(c.fake("self"), c.sizes), memory_order(c.results[0], c.sizes)
     count, room = product(x.shape), product(size)
-    if before is None or after is None or not _are_numbers(count, room):
+    if before is None or after is None or not isinstance(count, int) or not isinstance(room, int):
         raise NotNative("memory with gaps, or of an unknown size")
     flat = c.reshape(c.transpose(x, before), (count,))
     kept = c.slice(flat, 0, 0, room) if room < count else flat
