@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.analysis import constraints
 from ....ir.dims import Dim, SymDim, Truth, compare, dim_max, product, upper_bound
 from ....ir.errors import ShapeError
 from ....ir.graph import Node, Value
@@ -107,14 +108,27 @@ def _axes(ctx: ImportContext) -> tuple[int, ...] | None:
 
 
 def import_squeeze(ctx: ImportContext) -> Value:
-    """Without axes those go that are known to have size 1: the size of an input is taken to be another if symbolic."""
+    """Without axes those go that are 1, or must be for nodes before; other symbolic sizes are taken not to be 1."""
     x, dims = ctx.input(0), ctx.tensor(0).dims
     if not ctx.has_attr("axes") and ctx.optional(1) is None:
         if not ctx.may_mention(dims):
             raise NotNative("the rank of the result depends on data")
-        return ctx.op("squeeze", x, axes=tuple(axis for axis, dim in enumerate(dims) if dim == 1))
+        ones = _must_be_one(ctx, dims)
+        for dim in dims:
+            if not isinstance(dim, int) and dim not in ones:
+                name = f"{dim} of {ctx.node.name or ctx.node.output[0]}"
+                ctx.scope.model.remark("sizes are taken not to be 1 by Squeeze without axes", name, name)
+        return ctx.op("squeeze", x, axes=tuple(axis for axis, dim in enumerate(dims) if dim == 1 or dim in ones))
     axes = _axes(ctx)
     return ctx.op("dynamic_squeeze", x, ctx.input(1)) if axes is None else ctx.op("squeeze", x, axes=axes)
+
+
+def _must_be_one(ctx: ImportContext, dims: Sequence[Dim]) -> frozenset[Dim]:
+    """Those of the symbolic `dims` without whose being 1 the nodes so far could not run."""
+    if all(isinstance(dim, int) for dim in dims):
+        return frozenset()
+    pairs = [(each.left, each.right) for each in constraints(ctx.graph)]
+    return frozenset(dim for dim in dims if (dim, 1) in pairs or (1, dim) in pairs)
 
 
 def import_unsqueeze(ctx: ImportContext) -> Value:

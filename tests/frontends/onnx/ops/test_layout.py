@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.importer import import_model
 from capgraph.ir.builder import Builder
 from capgraph.ir.dims import symbol
 from capgraph.ir.errors import CapgraphError
@@ -68,6 +69,24 @@ def test_operators_with_symbolic_sizes(case: Case) -> None:
 def test_squeeze_without_axes_takes_what_is_known_to_be_one() -> None:
     hold(Case("Squeeze", 11, (ONES,), ("squeeze",)))
     hold(Case("Squeeze", 13, (ONES,), ("squeeze",)))
+
+
+def test_squeeze_without_axes_takes_what_must_be_one() -> None:
+    """A state for one sample says that the batch is one; other open sizes stay, and a note says so."""
+    text = """<ir_version: 8, opset_import: ["": 12]>
+    net (float[steps, batch, 2] x, float[1, 9, 2] w, float[1, 9, 3] r, float[1, 1, 3] h) => (float[steps] y) {
+        all, last = GRU <hidden_size = 3> (x, w, r, , , h)
+        y = Squeeze(all)
+    }"""
+    model = onnx.parser.parse_model(text)
+    found = import_model(model)
+    assert found.graph.outputs[0].tensor.dims == (symbol("steps"), 3)
+    assert [note for note in found.notes if "Squeeze" in note] == [
+        "1 sizes are taken not to be 1 by Squeeze without axes: steps of y"
+    ]
+    shapes = {"x": (4, 1, 2), "w": (1, 9, 2), "r": (1, 9, 3), "h": (1, 1, 3)}
+    feeds = {name: numbered(*shape) / 10 for name, shape in shapes.items()}
+    compare(evaluated(found.graph, feeds), runtime_of(model, feeds))
 
 
 def test_a_reshape_that_cannot_be_is_an_error_at_its_node() -> None:
