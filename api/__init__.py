@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .passes.planning.simulation import crossover, simulate
     from .program import Program
     from .torch_backend import compile_with as compile
+    from .torch_generation import decoding_loop
     from .torch_program import TorchProgram
 
 __version__ = "0.1.0"
@@ -60,6 +61,7 @@ __all__ = [
     "compare",
     "compile",
     "crossover",
+    "decoding_loop",
     "optimize",
     "simulate",
     "suggest_buckets",
@@ -75,6 +77,7 @@ _HOMES = {
     "crossover": ".passes.planning.simulation",
     "TorchProgram": ".torch_program",
     "compile": ".torch_backend",
+    "decoding_loop": ".torch_generation",
     "StateStore": ".executors.replay.states",
     "suggest_buckets": ".executors.replay.suggest",
 }

@@ -10,6 +10,11 @@ def compile_with(*_arguments: Any, **_options: Any) -> Any:
     raise _missing("capgraph.compile")
 
 
+def decoding_loop(*_arguments: Any, **_options: Any) -> Any:
+    """Raises `MissingPackageError`."""
+    raise _missing("capgraph.decoding_loop")
+
+
 class TorchProgram:
     """The class of no object."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from capgraph import UnsupportedError
+from capgraph.torch_generation import drawn
 
 _TAKEN = ("input_ids", "attention_mask", "position_ids", "past_key_values")
 _OTHERS = "generate with transformers itself, or take a decoder-only model such as Llama, Mistral, Gemma, Qwen or GPT-2"
@@ -73,7 +74,7 @@ class Decoder(torch.nn.Module):
 
         `span` is 0, 1, ... up to the tokens that are read, at most `length`: those of a whole prompt (of the longest;
         what a shorter one reads behind its end is overwritten later), or the latest one. The other arguments are as in
-        `sampled`; `chances` f32[batch, length] has one for each position.
+        `capgraph.torch_generation.drawn`; `chances` f32[batch, length] has one for each position.
         """
         batch, count = temperature.shape[0], span.shape[0]
         ends = self.ends.narrow(0, 0, batch)
@@ -85,7 +86,7 @@ class Decoder(torch.nn.Module):
             token = torch.argmax(logits, dim=-1)
         else:
             chance = torch.gather(chances, 1, ends[:, None])[:, 0]
-            token = sampled(logits, temperature, top_k, top_p, chance)
+            token = drawn(logits, temperature, top_k, top_p, chance)
         self.text.scatter_(1, ends[:, None], token[:, None])
         self.ends.scatter_(0, torch.arange(batch, device=span.device), ends + 1)
         return token
@@ -199,23 +200,3 @@ def _cache_of_one_token(model: Any) -> list[tuple[Any, Any]]:
     if not contents or any(keys is None or values is None for keys, values in contents):
         raise UnsupportedError(f"{type(model).__name__} keeps other state than keys and values", remedy=_OTHERS)
     return contents
-
-
-def sampled(logits: Any, temperature: Any, top_k: Any, top_p: Any, chance: Any) -> Any:
-    """One token a row, i64[batch], of logits [batch, vocabulary]: by the inverse of the cumulated probabilities.
-
-    `temperature` f32[batch] divides the logits; at 0 or less the likeliest token is taken. Of the others the `top_k`
-    i64[batch] likeliest are kept (all at 0 or less), and of these as many as it takes to reach the probability `top_p`
-    f32[batch], the likeliest always. One number `chance` f32[batch] in [0, 1) a row decides.
-    """
-    temperature, top_k, top_p, chance = (each[:, None] for each in (temperature, top_k, top_p, chance))
-    ordered, places = torch.sort(logits, dim=-1, descending=True)  # before they are f32: 16 bits take half the passes
-    heat = torch.where(temperature > 0, temperature, 1.0)
-    reached = torch.cumsum(torch.softmax(ordered.float() / heat, dim=-1), dim=-1)
-    # What is kept is a number of the first ones in order, so that one cumulated sum serves both limits and the draw.
-    count = logits.shape[-1]
-    likely = torch.where(top_p < 1, 1 + (reached < top_p).sum(-1, keepdim=True), count)
-    kept = torch.clamp(torch.minimum(likely, torch.where(top_k > 0, top_k, count)), max=count)
-    wanted = chance * torch.gather(reached, 1, kept - 1)
-    drawn = torch.minimum((reached <= wanted).sum(-1, keepdim=True), kept - 1)
-    return torch.gather(places, 1, torch.where(temperature > 0, drawn, 0))[:, 0]

@@ -2,21 +2,16 @@
 
 python -m benchmarks.gpu.sampling
 
-What is measured is `sampled` of `examples/decoder.py`, which a decoder ends with.
+What is measured is `drawn`, which tokens of `examples/generate.py` and of `capgraph.decoding_loop` end with.
 """
 
-import importlib
-import sys
-from pathlib import Path
 from typing import Any
 
 import capgraph
 import torch
+from capgraph.torch_generation import drawn
 
 from benchmarks.gpu.timing import timed
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-decoder = importlib.import_module("decoder")
 
 VOCABULARIES = (128256, 50257)
 BATCHES = (1, 8)
@@ -26,8 +21,8 @@ class Sampler(torch.nn.Module):
     """The end of a decoder alone."""
 
     def forward(self, *arguments: Any) -> Any:
-        """See `sampled`."""
-        return decoder.sampled(*arguments)
+        """See `drawn`."""
+        return drawn(*arguments)
 
 
 def arguments(batch: int, vocabulary: int) -> tuple[Any, ...]:
@@ -42,12 +37,12 @@ def main() -> None:
         for vocabulary in VOCABULARIES:
             given = arguments(batch, vocabulary)
             program = capgraph.optimize(Sampler(), args=given, device="cuda", executor="graph")
-            wanted = decoder.sampled(*given)
+            wanted = drawn(*given)
             is_equal = torch.equal(torch.as_tensor(program(*given), device="cuda"), wanted)
             ours = timed(lambda p=program, g=given: p(*g), torch.cuda.synchronize)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                decoder.sampled(*given)
+                drawn(*given)
             peer = timed(graph.replay, torch.cuda.synchronize)
             verdict = "" if is_equal else ", WRONG: another token"
             print(

@@ -40,7 +40,7 @@ sys.modules["torch"] = None
 from capgraph import *
 import capgraph
 assert isinstance(capgraph.TorchProgram, type)
-for use in (compile, TorchProgram, lambda: capgraph.compile(executor="graph")):
+for use in (compile, decoding_loop, TorchProgram, lambda: capgraph.compile(executor="graph")):
     try:
         use()
     except capgraph.MissingPackageError as error:

@@ -3,13 +3,15 @@
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import capgraph
 import pytest
 import torch
-from capgraph import cuda_programs, torch_backend
+from capgraph import cuda_programs, torch_backend, torch_generation
 from capgraph.cuda_programs import graphs_on
 from capgraph.executors.cuda import frameworks, states
 from capgraph.executors.cuda.arrays import DeviceArray
@@ -167,3 +169,20 @@ def test_a_token_of_transformers_costs_one_launch_and_no_copy_of_a_cache(gpu: Fa
     assert long[1] - short[1] == 3 * tokens, "copies in: token, mask, position"
     assert long[2] == short[2], "the host waits for no token"
     assert "runs on the host" not in program.explain()
+
+
+def test_a_token_of_the_recorded_loop_is_one_launch_and_the_host_waits_for_none(
+    gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, step = [], torch_generation._recorded_step
+
+    def counted(*arguments: Any) -> None:
+        step(*arguments)
+        seen.append((gpu.launches, gpu.waits))  # memory of the host is aligned too little to be read in place
+
+    monkeypatch.setattr(torch_generation, "_recorded_step", counted)
+    model = small_llama()
+    found = text(model, 20, cache_implementation="static", custom_generate=capgraph.decoding_loop)
+    assert found == text(model, 20)
+    costs = [tuple(now - then for then, now in zip(*each, strict=True)) for each in pairwise(seen[1:])]
+    assert costs == [(1, 0)] * 17

@@ -1,6 +1,5 @@
 """The generation example: prefill and decode over one cache, equal to transformers' own generate."""
 
-import importlib
 import itertools
 import json
 import shutil
@@ -99,26 +98,6 @@ def test_gpt2(example: Any) -> None:
     model = example.gpt2(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
     generator = example.Generator(model, length=64, batches=(1,), lengths=(8,))
     assert generator([[1, 2, 3]], 40)[0] == example.reference(model, [1, 2, 3], 40)
-
-
-def test_sampling_draws_from_what_top_k_and_top_p_leave(example: Any) -> None:
-    sampled = importlib.import_module("decoder").sampled
-    logits = torch.log(torch.tensor([[0.1, 0.4, 0.2, 0.3]]))
-
-    def drawn(temperature: float, top_k: int, top_p: float) -> list[int]:
-        chances = torch.linspace(0, 0.999, 1000)
-        rows = logits.expand(1000, 4)
-        ones = torch.ones(1000)
-        found = sampled(rows, ones * temperature, (ones * top_k).long(), ones * top_p, chances)
-        return torch.bincount(found, minlength=4).tolist()
-
-    assert drawn(0.0, 0, 1.0) == [0, 1000, 0, 0]
-    assert drawn(1.0, 0, 1.0) == pytest.approx([100, 400, 200, 300], abs=2)
-    assert drawn(1.0, 2, 1.0) == pytest.approx([0, 571, 0, 429], abs=2)
-    assert drawn(1.0, 0, 0.65) == pytest.approx([0, 571, 0, 429], abs=2)
-    assert drawn(0.5, 0, 1.0) == pytest.approx([33, 533, 133, 300], abs=2)
-    assert drawn(1.0, 0, 0.0) == [0, 1000, 0, 0], "the likeliest token is always kept"
-    assert drawn(1.0, -1, 1.0) == drawn(1.0, 0, 1.0), "0 or less is no limit"
 
 
 def test_generation_with_sampling_repeats_with_its_seed(example: Any, llama: tuple[Any, Any]) -> None:
