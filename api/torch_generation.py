@@ -53,7 +53,7 @@ def decoding_loop(
         logits = model(**given, return_dict=True).logits[:, -1]
         texts = _begun(input_ids, model_kwargs, generation_config, sampling)
         texts.write(logits)
-        _write_others(model, cache, texts)
+        _write_others(model, cache, texts, generation_config.max_length)
     return texts.tokens[:, : int(texts.longest)].clone()
 
 
@@ -92,11 +92,11 @@ class Texts:
         self.are_open.logical_and_((token[:, None] != self.ends).all(-1))
 
 
-def _write_others(model: Any, cache: Any, texts: Texts) -> None:
-    """All tokens but the first."""
+def _write_others(model: Any, cache: Any, texts: Texts, length: int) -> None:
+    """All tokens but the first, until texts have `length`."""
     looks = _Looks(texts.are_open)
     with torch._dynamo.config.patch(recompile_limit=_GRAPHS):
-        for index in range(int(texts.count), texts.tokens.shape[1]):
+        for index in range(int(texts.count), length):
             if index % READ_EVERY == 0 and looks.saw_none():
                 break
             _recorded_step(model, cache, texts)
@@ -161,12 +161,14 @@ def drawn(logits: Any, temperature: Any, top_k: Any, top_p: Any, chance: Any) ->
 def _begun(prompts: Any, given: Mapping[str, Any], config: Any, sampling: Sequence[float] | None) -> Texts:
     """Texts that have their prompts."""
     (batch, count), place = prompts.shape, prompts.device
-    mask = torch.ones(batch, given["past_key_values"].get_max_length(), dtype=torch.int64, device=place)
+    held = given["past_key_values"].get_max_length()
+    mask = torch.ones(batch, held, dtype=torch.int64, device=place)
     if given.get("attention_mask") is not None:
         mask[:, :count] = given["attention_mask"]
     positions = given.get("position_ids")
     padding = count - mask[:, :count].sum(-1) if positions is None else count - 1 - positions[:, -1]
-    tokens = torch.zeros(batch, config.max_length, dtype=torch.int64, device=place)
+    room = max(config.max_length, held + 1)  # transformers keeps the longest cache, so that shorter texts are no others
+    tokens = torch.zeros(batch, room, dtype=torch.int64, device=place)
     tokens[:, :count] = prompts
     ends, pad = config._eos_token_tensor, config._pad_token_tensor
     texts = Texts(

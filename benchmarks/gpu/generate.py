@@ -1,16 +1,22 @@
 """Text generation, a token at a time, on one GPU: our two doors beside transformers with inductor, in one process.
 
-    python -m benchmarks.gpu.generate [--shape 1b|8b|tiny] [--doors compile,example,inductor]
+    python -m benchmarks.gpu.generate [--shape 1b|8b|tiny] [--doors loop,compile,example,inductor]
                                       [--samplings greedy,sampled] [--tokens 160] [--out FILE.json] [--profile]
 
 `compile` is transformers' own `generate` with `CompileConfig(backend="capgraph")`, `inductor` the same with its
-default, `example` is `examples/generate.py`. A row has the set-up in phases and what a token costs: the difference of
-two texts of different lengths, so that the prompt does not count. Every token is held against eager PyTorch, which
-reads the finished text: `unlike` counts the tokens that are not its own choice, `gap` is by how much the logit of such
-a token is below the largest, in units of bf16's rounding of that. Weights are random, and made on the device.
+default, `loop` is `generate` with `custom_generate=capgraph.decoding_loop`, `example` is `examples/generate.py`. A row
+has the set-up in phases and what a token costs: the difference of two texts of different lengths, so that the prompt
+does not count. Weights are random, and made on the device.
+
+Every token is held against the same model in f32, which reads the finished text. `unlike` counts tokens that are not
+its choice, `gap` is by how much the logit of such a token is at most below the largest, in units of bf16's rounding of
+that. `eager_unlike` and `eager_gap` are the same of what eager PyTorch in bf16 chooses behind the same texts, and
+`eager_error` is the largest difference of its logits. A choice is a tie where two logits with eager's error at that
+token could have changed places: `no_tie` counts the others.
 """
 
 import argparse
+import copy
 import cProfile
 import pstats
 import sys
@@ -106,7 +112,7 @@ def made(shape: str, device: str) -> Any:
         torch.set_default_dtype(before)
 
 
-def through_transformers(model: Any, prompt: Any, sampling: str, compile_config: Any) -> Write:
+def through_transformers(model: Any, prompt: Any, sampling: str, **options: Any) -> Write:
     """The loop of transformers; the longest text comes first, as its caches are never made smaller."""
     drawing = {"do_sample": True, **SAMPLED} if sampling == "sampled" else {"do_sample": False}
 
@@ -116,7 +122,7 @@ def through_transformers(model: Any, prompt: Any, sampling: str, compile_config:
             attention_mask=torch.ones_like(prompt),
             max_new_tokens=count,
             cache_implementation="static",
-            compile_config=compile_config,
+            **options,
             **drawing,
         )
         return found[0, prompt.shape[1] :].tolist()  # type: ignore[no-any-return]
@@ -140,6 +146,8 @@ def door(name: str, model: Any, prompt: Any, sampling: str, length: int) -> Writ
     torch._dynamo.reset()
     if name == "example":
         return through_example(model, prompt, sampling, length)
+    if name == "loop":
+        return through_transformers(model, prompt, sampling, custom_generate=capgraph.decoding_loop)
     model.__dict__.pop("_compiled_call", None)
     config = CompileConfig()
     if name == "compile":
@@ -147,11 +155,13 @@ def door(name: str, model: Any, prompt: Any, sampling: str, length: int) -> Writ
         config = CompileConfig(backend=backend, mode=None, options={"executor": "graph"})  # type: ignore[arg-type]
     if model.device.type != "cuda":
         config._compile_all_devices = True  # type: ignore[assignment]
-    return through_transformers(model, prompt, sampling, config)
+    return through_transformers(model, prompt, sampling, compile_config=config)
 
 
-def measure(name: str, model: Any, prompt: Any, sampling: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """One row."""
+def measure(
+    name: str, model: Any, exact: Any, prompt: Any, sampling: str, arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """One row; `exact` is the model in f32."""
     phases, count = Phases(), arguments.tokens
     with torch.no_grad():
         with phases.phase("make"):
@@ -183,12 +193,12 @@ def measure(name: str, model: Any, prompt: Any, sampling: str, arguments: argpar
         "text_ms": round(1e3 * whole, 1),
         "setup_s": round(sum(phases.seconds[each] for each in ("make", "first")), 1),
         **phases.seconds,
-        **held_against_eager(model, prompt, kept, sampling),
+        **held(model, exact, prompt, kept, sampling),
     }
 
 
 def explain(write: Write, name: str) -> None:
-    programs = torch_backend.live_programs() if name == "compile" else []
+    programs = torch_backend.live_programs() if name in ("compile", "loop") else []
     cells = [each.cell_contents for each in write.__closure__ or ()]  # type: ignore[attr-defined]
     programs += [program for cell in cells for program in getattr(cell, "programs", {}).values()]
     for program in programs:
@@ -196,26 +206,36 @@ def explain(write: Write, name: str) -> None:
         print("\n".join(line for line in lines if not line.startswith(("input:", "output:"))), flush=True)
 
 
-def held_against_eager(model: Any, prompt: Any, tokens: list[int], sampling: str) -> dict[str, Any]:
-    """How many tokens eager PyTorch, which reads the text, would not have chosen, and how far these are from its own.
+def held(model: Any, exact: Any, prompt: Any, tokens: list[int], sampling: str) -> dict[str, Any]:
+    """What the model in f32, which reads the text, thinks of its tokens, and of eager's choices at the same places.
 
-    Of drawn tokens it says how many are among the 50 likeliest, and within the probability that is kept.
+    Of drawn tokens it says how many are not among the 50 likeliest, or beyond the probability that is kept.
     """
-    text = torch.cat([prompt[0], torch.tensor(tokens, device=prompt.device)])
+    given = torch.tensor(tokens, device=prompt.device)
+    text = torch.cat([prompt[0], given])[None]
     with torch.no_grad():
-        logits = model(text[None]).logits[0, prompt.shape[1] - 1 : -1].float()
-    largest, best = logits.max(-1)
-    given = logits[torch.arange(len(tokens), device=logits.device), text[prompt.shape[1] :]]
-    gaps = (largest - given) / (largest.abs() * 2**-8)
-    if sampling == "greedy":
-        return {"unlike": int((text[prompt.shape[1] :] != best).sum()), "gap": round(float(gaps.max()), 1)}
-    ranks = (logits > given[:, None]).sum(-1)
+        wanted, eager = (each(text).logits[0, prompt.shape[1] - 1 : -1].float() for each in (exact, model))
+    if sampling != "greedy":
+        return {"unlike": _drawn_beyond(wanted, given), "drawn": len(set(tokens))}
+    largest, best = wanted.max(-1)
+    rounding = largest.abs() * 2**-8
+    error = (eager - wanted).abs().amax(-1) / rounding
+
+    def judged(chosen: Any, prefix: str) -> dict[str, Any]:
+        gaps = (largest - wanted.gather(1, chosen[:, None])[:, 0]) / rounding
+        found = {"unlike": int((chosen != best).sum()), "gap": round(float(gaps.max()), 1)}
+        found["no_tie"] = int((gaps > 2 * error).sum())
+        return {f"{prefix}{name}": value for name, value in found.items()}
+
+    return {**judged(given, ""), **judged(eager.argmax(-1), "eager_"), "eager_error": round(float(error.max()), 1)}
+
+
+def _drawn_beyond(logits: Any, given: Any) -> int:
+    """How many tokens top-k and top-p leave out, with some room for the rounding of logits."""
+    ranks = (logits > logits.gather(1, given[:, None])).sum(-1)
     heat = torch.softmax(torch.topk(logits / SAMPLED["temperature"], int(SAMPLED["top_k"])).values, -1)
     before = torch.where(torch.arange(heat.shape[1], device=heat.device) < ranks[:, None], heat, 0).sum(-1)
-    return {
-        "unlike": int(((ranks >= SAMPLED["top_k"]) | (before > SAMPLED["top_p"] + 0.01)).sum()),
-        "drawn": len(set(tokens)),
-    }
+    return int(((ranks >= SAMPLED["top_k"] + 5) | (before > SAMPLED["top_p"] + 0.02)).sum())
 
 
 @contextmanager
@@ -235,7 +255,7 @@ def profiled(is_wished: bool) -> Iterator[None]:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="1b")
-    parser.add_argument("--doors", default="compile,example,inductor")
+    parser.add_argument("--doors", default="loop,compile,example,inductor")
     parser.add_argument("--samplings", default="greedy,sampled")
     parser.add_argument("--tokens", type=int, default=160)
     parser.add_argument("--device", default="cuda")
@@ -252,6 +272,7 @@ def main() -> int:
     with phases.phase("model"):
         model = made(arguments.shape, arguments.device)
         prompt = torch.randint(1, model.config.vocab_size, (1, PROMPT), device=arguments.device)
+        exact = copy.deepcopy(model).float()
     print(f"capgraph {capgraph.__file__}; import {IMPORTED:.2f} s, model {phases.seconds['model']} s", flush=True)
     for name in arguments.doors.split(","):
         for sampling in arguments.samplings.split(","):
@@ -259,7 +280,7 @@ def main() -> int:
                 print(f"no time for {name} {sampling}", flush=True)
                 continue
             stage = f"{arguments.shape} {name} {sampling}"
-            findings.stage(stage, lambda: measure(name, model, prompt, sampling, arguments))  # noqa: B023
+            findings.stage(stage, lambda: measure(name, model, exact, prompt, sampling, arguments))  # noqa: B023
     return 1 if findings.failed else 0
 
 
