@@ -5,6 +5,7 @@ a group fails, each of its kernels is compiled alone, and those that fail are to
 """
 
 import hashlib
+import math
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ from .codegen.prelude import PRELUDE
 from .launch import Kernel
 
 GROUP = 24
-"""How many kernels are compiled at a time."""
+"""How many kernels one thread compiles at a time at most; fewer where there are threads for more."""
 
 _STANDARD = "c++17"
 _OPTIONS = f"std={_STANDARD}"
@@ -76,11 +77,13 @@ class Compiler:
         return True
 
     def _compile_missing(self, texts: Sequence[str]) -> None:
-        groups = [texts[start : start + GROUP] for start in range(0, len(texts), GROUP)]
-        if not groups:
+        if not texts:
             return
+        threads = min(len(texts), os.cpu_count() or 1)
+        size = min(GROUP, math.ceil(len(texts) / threads))
+        groups = [texts[start : start + size] for start in range(0, len(texts), size)]
         compiler_version()  # loads the compiler before several threads ask for it
-        with ThreadPoolExecutor(min(len(groups), os.cpu_count() or 1)) as pool:
+        with ThreadPoolExecutor(threads) as pool:
             for group, made in zip(groups, pool.map(lambda group: build(group, self.arch), groups), strict=True):
                 if isinstance(made, Module):
                     self._keep(group, made)
