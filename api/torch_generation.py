@@ -83,8 +83,8 @@ class Texts:
         if self.sampling is None:
             token = torch.argmax(logits, dim=-1)
         else:
-            *limits, chances = self.sampling
-            token = drawn(logits, *limits, chances.index_select(1, self.count[None])[:, 0])
+            temperature, top_k, top_p, chances = self.sampling
+            token = drawn(logits, temperature, top_k, top_p, chances.index_select(1, self.count[None])[:, 0])
         token = torch.where(self.are_open, token, self.pad)
         self.tokens.index_copy_(1, self.count[None], token[:, None])
         self.count.add_(1)
@@ -180,7 +180,7 @@ def _begun(prompts: Any, given: Mapping[str, Any], config: Any, sampling: Sequen
         padding,
         torch.tensor([-1], device=place) if ends is None else ends.reshape(-1),
         torch.tensor(0, device=place) if pad is None else pad,
-        sampling and _limits(sampling, tokens),
+        None if sampling is None else _limits(sampling, tokens),
     )
     for each in (texts.tokens, texts.count, texts.longest, texts.are_open):
         torch._dynamo.mark_static_address(each)
