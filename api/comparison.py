@@ -1,42 +1,61 @@
-"""Two forms of one model, run on the same drawn inputs: how far apart their outputs are."""
+"""Two forms of one model, run on the same inputs: how far apart their outputs are, and how far they may be.
 
+Both run at the same level of ONNX Runtime's own optimisations. What an output may be off by follows from the narrowest
+float that the model computes in and from its longest sum. An output that is off by more is held to what the first model
+itself is off by: from its result in f64 where that is cheap, else from its result without ONNX Runtime's optimisations.
+"""
+
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .closeness import OutputError, distance, output_error, tolerance
 from .executors.ort.library import failures, onnxruntime, problem_here
 from .inputs import gather_inputs
-from .ir.constant import Array
-from .ir.errors import CapgraphError, ExecutionError, UnsupportedError
-from .ir.evaluate import evaluate_graph
+from .ir.analysis import flops, nested_graphs, parameter_bytes
+from .ir.dims import evaluate, symbols
+from .ir.errors import CapgraphError, ExecutionError, InputError, UnsupportedError
+from .ir.evaluate import Sizes, bind_inputs, evaluate_graph
 from .ir.graph import Graph
-from .ir.types import DType
-from .passes.numeric import draw_sizes
+from .ir.types import DType, TensorType
+from .ir.widened import widened, widened_array
+from .passes.numeric import draw_sizes, longest_sum
 from .sources import load_model
 
-TOLERANCES = {DType.F64: 1e-9, DType.F32: 1e-4, DType.F16: 1e-2, DType.BF16: 5e-2}
-"""The error of an output, as a fraction of its largest value, beyond which two models differ; other dtypes: none."""
+_ROUNDINGS = 16.0  # of one term of a sum, whose errors add up like a random walk
+_WORSE = 4.0  # times the error of the first model itself
+_CHEAP_FLOPS = 2_000_000_000
+_CHEAP_BYTES = 1 << 28
+_OTHER_SIZES = (1, 8, 16, 32, 64, 128, 224, 320)
+"""What symbols are tried with, the first of each input's sizes as 1, where a model does not run on small ones."""
 
-_SMALL_FLOATS = 0.25  # fp8 and smaller hold two or three significant bits
-
-Run = Callable[[Mapping[str, Any]], Sequence[Any]]
+Run = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class OutputError:
-    """The largest error of one output over all inputs.
+class Tolerance:
+    """What differences are let pass: below `atol`, or below `rtol` of an output's largest value; None: by dtype."""
 
-    `largest` is absolute, `relative` the same as a fraction of the output's largest value, infinite where shape, dtype,
-    or NaN and infinities differ. `is_close` says whether it is within `TOLERANCES`.
-    """
+    rtol: float | None = None
+    atol: float = 0.0
 
-    name: str
-    largest: float
-    relative: float
-    is_close: bool
+    @property
+    def is_chosen(self) -> bool:
+        return self.rtol is not None or self.atol > 0
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The inputs that models are compared on: `count` sets from `sources`, with `sizes`, as `gather_inputs` has it."""
+
+    count: int = 1
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,134 +72,200 @@ class Comparison:
         return all(output.is_close for output in self.outputs)
 
 
-def compare(graph: Graph, raw: Path, optimised: Path, *, count: int, sizes: Mapping[str, int]) -> Comparison:
-    """Runs the ONNX files `raw` and `optimised` on `count` sets of inputs drawn for `graph`, the graph of either.
+def compare(
+    graph: Graph,
+    first: Path,
+    second: Path,
+    drawing: Drawing,
+    chosen: Tolerance = Tolerance(),  # frozen
+) -> Comparison:
+    """Runs the ONNX files `first` and `second` on inputs for `graph`, the graph of either.
 
-    ONNX Runtime runs them if it is installed and can, the raw one without optimisations of its own; else the reference
-    evaluator. Symbols that `sizes` leaves out get small sizes. Raises `ExecutionError` when the model cannot run on
-    drawn inputs, `UnsupportedError` when it gives other outputs each time or ONNX Runtime refuses `optimised` alone.
+    ONNX Runtime runs them if it is installed and can, both with all its optimisations; else the reference evaluator.
+    Symbols that `drawing` leaves out get small sizes, or others that `first` runs on. Raises `ExecutionError` when the
+    model cannot run on the inputs, `UnsupportedError` when it gives other outputs each time or ONNX Runtime refuses
+    `second` alone, `InputError` when the second does not have the outputs of the first.
     """
-    bound = {**draw_sizes(graph), **sizes}
-    drawn = [_arrays(graph, bound, index) for index in range(count)]
-    runtime, before, after = _runners(graph, raw, optimised)
+    models = _Models(graph, first, second)
+    bound, sets = _gathered(graph, drawing, models)
     worst: dict[str, OutputError] = {}
-    for index, inputs in enumerate(drawn):
-        expected = _run(before, inputs, bound)
+    rtol = _rtol(graph, sets[0], chosen) if sets else 0.0
+    for index, inputs in enumerate(sets):
+        expected = _run(models.before, inputs, bound)
         if index == 0:
-            _refuse_random(expected, _run(before, inputs, bound))
-        for name, old, new in zip(graph.output_names, expected, _run(after, inputs, bound), strict=True):
-            error = output_error(name, old, new)
-            if name not in worst or error.relative > worst[name].relative:
+            _refuse_random(expected, _run(models.before, inputs, bound))
+        given = _run(models.after, inputs, bound)
+        _check_names(expected, given, second)
+        for name, old in expected.items():
+            error = output_error(name, old, given[name], rtol, chosen.atol)
+            if not error.is_close and not chosen.is_chosen:
+                error = models.held_to_first(error, old, given[name], inputs)
+            if name not in worst or _badness(error) > _badness(worst[name]):
                 worst[name] = error
-    ordered = sorted(worst.values(), key=lambda error: (error.is_close, -error.relative))
-    return Comparison(runtime, count, bound, tuple(ordered))
+    ordered = sorted(worst.values(), key=_badness, reverse=True)
+    return Comparison(models.runtime, drawing.count, bound, tuple(ordered))
 
 
-def output_error(name: str, expected: Any, given: Any) -> OutputError:
-    """How far `given` is from `expected`; of a sequence or a map in what is furthest apart."""
-    errors = (_error(name, old, new) for old, new in pairs(expected, given))
-    return max(errors, key=lambda error: error.relative, default=_equal_or_not(name, True))
+def _badness(error: OutputError) -> tuple[bool, float]:
+    return not error.is_close, error.relative
 
 
-def pairs(expected: Any, given: Any) -> list[tuple[Any, Any]]:
-    """What is to be compared: the elements of a sequence, the values of a map as an array, else the two as they are."""
-    if isinstance(expected, list) and isinstance(given, list) and len(expected) == len(given):
-        return [pair for old, new in zip(expected, given, strict=True) for pair in pairs(old, new)]
-    if isinstance(expected, dict) and isinstance(given, dict) and expected.keys() == given.keys():
-        return [(_values(expected), _values({key: given[key] for key in expected}))]
-    return [(expected, given)]
+def _check_names(expected: Mapping[str, Any], given: Mapping[str, Any], second: Path) -> None:
+    missing = [name for name in expected if name not in given]
+    if missing:
+        raise InputError(
+            f"{second} has no output {missing[0]!r}, only {', '.join(map(repr, given))}",
+            remedy="compare models with the same inputs and outputs",
+        )
 
 
-def _values(found: Mapping[Any, Any]) -> Array:
-    """The values of an ONNX map, which are f32 wherever a model gives one (ZipMap)."""
-    return np.array(list(found.values()), np.float32)
+# ---- inputs
 
 
-def _error(name: str, expected: Any, given: Any) -> OutputError:
-    if not isinstance(expected, np.ndarray) or not isinstance(given, np.ndarray) or expected.dtype.hasobject:
-        return _equal_or_not(name, repr(expected) == repr(given))
-    if expected.dtype != given.dtype or expected.shape != given.shape:
-        return _equal_or_not(name, False)
-    old, new = _wide(expected), _wide(given)
-    finite = np.isfinite(old)
-    others_equal = np.array_equal(old[~finite], new[~finite], equal_nan=True)
-    if not others_equal or not np.isfinite(new[finite]).all():
-        return _equal_or_not(name, False)
-    largest = float(np.abs(new[finite] - old[finite]).max(initial=0.0))
-    scale = float(np.abs(old[finite]).max(initial=0.0))
-    relative = largest / scale if scale else (float("inf") if largest else 0.0)
-    return OutputError(name, largest, relative, relative <= _tolerance(DType.of(expected.dtype)))
+def _gathered(graph: Graph, drawing: Drawing, models: "_Models") -> tuple[dict[str, int], list[dict[str, Any]]]:
+    """The sizes, and a set of inputs for each count. Small sizes come first, then others, until the model runs."""
+    small = draw_sizes(graph)
+    free = [name for name in small if name not in drawing.sizes]
+    failure: CapgraphError | None = None
+    for otherwise in (small, *_other_sizes(graph, free)):
+        bound = {**otherwise, **drawing.sizes}
+        try:
+            sets = [_arrays(graph, drawing, otherwise, index) for index in range(drawing.count)]
+            if sets:
+                _run(models.before, sets[0], bound)
+        except ExecutionError as error:
+            failure = failure or error
+            if not free:
+                break
+        else:
+            return {**bound, **_sizes_of(graph, sets)}, sets
+    assert failure is not None  # the loop runs at least once
+    raise failure
 
 
-def _equal_or_not(name: str, is_equal: bool) -> OutputError:
-    error = 0.0 if is_equal else float("inf")
-    return OutputError(name, error, error, is_equal)
+def _sizes_of(graph: Graph, sets: Sequence[Mapping[str, Any]]) -> Sizes:
+    sizes: Sizes = {}
+    if sets:
+        bind_inputs(graph, _in_order(graph, sets[0]), sizes)
+    return sizes
 
 
-def _tolerance(dtype: DType) -> float:
-    if dtype.is_float:
-        return TOLERANCES.get(dtype, _SMALL_FLOATS)
-    return TOLERANCES[DType.F32] if dtype.numpy.kind == "c" else 0.0
+def _other_sizes(graph: Graph, free: Sequence[str]) -> list[dict[str, int]]:
+    if not free:
+        return []
+    shapes = [value.type.shape for value in graph.inputs if isinstance(value.type, TensorType) and value.type.shape]
+    firsts = frozenset[str]().union(*(symbols(shape[0]) for shape in shapes))
+    choices = ({name: 1 if name in firsts else size for name in free} for size in _OTHER_SIZES)
+    return list({tuple(each.items()): each for each in choices}.values())
 
 
-def _wide(array: Array) -> Array:
-    if array.dtype.kind == "c":
-        return array.astype(np.complex128)
-    if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
-        return array.astype(np.longdouble)  # holds every 64-bit integer
-    return array.astype(np.float64)
-
-
-def _arrays(graph: Graph, sizes: Mapping[str, int], seed: int) -> dict[str, Any]:
+def _arrays(graph: Graph, drawing: Drawing, otherwise: Mapping[str, int], seed: int) -> dict[str, Any]:
     try:
-        return {name: each.value for name, each in gather_inputs(graph, {}, sizes, seed).items()}
+        given = gather_inputs(graph, drawing.sources, drawing.sizes, seed, otherwise=otherwise)
     except UnsupportedError as error:
         raise UnsupportedError(error.message, where=error.where, remedy="leave --check out") from error
+    return {name: each.value for name, each in given.items()}
 
 
-def _run(run: Run, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> Sequence[Any]:
-    try:
-        return run(inputs)
-    except CapgraphError as error:
-        raise _cannot_run(error.message, sizes, error.where) from error
+# ---- how far they may be apart
 
 
-def _cannot_run(message: str, sizes: Mapping[str, int], where: str | None = None) -> ExecutionError:
-    bound = ", ".join(f"{name}={size}" for name, size in sizes.items())
-    return ExecutionError(
-        f"the model cannot run on drawn inputs{f' with {bound}' if bound else ''}: {message}",
-        where=where,
-        remedy="choose sizes with --dim NAME=N, or leave --check out",
-    )
+def _rtol(graph: Graph, inputs: Mapping[str, Any], chosen: Tolerance) -> float:
+    """The fraction by which floats may be off: by the narrowest one inside, and by how many terms a sum has."""
+    if chosen.rtol is not None:
+        return chosen.rtol
+    bodies = nested_graphs(graph)
+    types = [value.type for body in bodies for value in body.values if isinstance(value.type, TensorType)]
+    floats = {ty.dtype for ty in types if ty.dtype.is_float}
+    summed = np.finfo(np.float64 if floats <= {DType.F64} else np.float32).eps
+    terms = longest_sum(graph, _in_order(graph, inputs))
+    return max(*map(tolerance, floats), _ROUNDINGS * float(summed) * math.sqrt(terms), 0.0)
 
 
-def _refuse_random(once: Sequence[Any], again: Sequence[Any]) -> None:
-    if any(output_error("", old, new).largest for old, new in zip(once, again, strict=True)):
-        raise UnsupportedError(
-            "the model gives other outputs on each run, so it cannot be compared", remedy="leave --check out"
-        )
+def _in_order(graph: Graph, inputs: Mapping[str, Any]) -> list[Any]:
+    defaults = {name: content.array for name, content in graph.defaults.items()}
+    return [{**defaults, **inputs}[value.name] for value in graph.inputs]
 
 
 # ---- what runs the models
 
 
-def _runners(graph: Graph, raw: Path, optimised: Path) -> tuple[str, Run, Run]:
-    problem = problem_here()[0] or _not_taken(graph)
-    if problem:
-        return _reference(raw, optimised, problem)
-    levels = onnxruntime().GraphOptimizationLevel
-    try:
-        before = _session(raw, levels.ORT_DISABLE_ALL)
-    except failures() as error:
-        return _reference(raw, optimised, f"onnxruntime cannot: {str(error).splitlines()[0]}")
-    try:
-        after = _session(optimised, levels.ORT_ENABLE_ALL)
-    except failures() as error:
-        raise UnsupportedError(
-            f"ONNX Runtime runs the model, but refuses the optimised one: {str(error).splitlines()[0]}",
-            remedy="optimise for standard operators, or at a lower level",
-        ) from error
-    return f"onnxruntime {onnxruntime().__version__}", before, after
+class _Models:
+    """Both models as functions, and the first one in f64 and without ONNX Runtime's optimisations, made when needed."""
+
+    def __init__(self, graph: Graph, first: Path, second: Path) -> None:
+        self._first = first
+        problem = problem_here()[0] or _not_taken(graph)
+        if not problem:
+            try:
+                self.before = _session(first)
+            except failures() as error:
+                problem = f"onnxruntime cannot: {_line(error)}"
+        self._is_reference = bool(problem)
+        if problem:
+            self.runtime = f"the reference evaluator ({problem})"
+            self.before, self.after = _evaluator(load_model(first).graph), _evaluator(load_model(second).graph)
+            return
+        self.runtime = f"onnxruntime {onnxruntime().__version__}"
+        try:
+            self.after = _session(second)
+        except failures() as error:
+            raise UnsupportedError(
+                f"ONNX Runtime runs the model, but refuses {second.name}: {_line(error)}",
+                remedy="optimise for standard operators, at another --opset, or at a lower level",
+            ) from error
+
+    def held_to_first(self, error: OutputError, old: Any, new: Any, inputs: Mapping[str, Any]) -> OutputError:
+        """`error` by how far the first model's output is from what it should be."""
+        exact = self._exact_results(inputs)
+        if exact is not None:
+            allowed = max(error.allowed, _WORSE * distance(exact[error.name], old))
+            relative = distance(exact[error.name], new)
+            return replace(
+                error, relative=relative, is_close=relative <= allowed, allowed=allowed, held_to="the model in f64"
+            )
+        if self._plain is None:
+            return error
+        try:
+            again = self._plain(inputs)[error.name]
+        except CapgraphError:
+            return error
+        allowed = max(error.allowed, _WORSE * distance(again, old))
+        what = "the model without ONNX Runtime's optimisations"
+        return replace(error, is_close=error.relative <= allowed, allowed=allowed, held_to=what)
+
+    @cached_property
+    def _plain(self) -> Run | None:
+        return None if self._is_reference else _session(self._first, is_optimised=False)
+
+    @cached_property
+    def _exact(self) -> Graph | None:
+        """The first model in f64, None where that cannot be or takes long."""
+        graph = load_model(self._first).graph
+        if parameter_bytes(graph) > _CHEAP_BYTES:
+            return None
+        try:
+            return widened(graph)
+        except CapgraphError:  # an op without a form in f64
+            return None
+
+    def _exact_results(self, inputs: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        graph = self._exact
+        if graph is None:
+            return None
+        wide = {name: widened_array(value) for name, value in inputs.items()}
+        sizes = _sizes_of(graph, [wide])
+        work = flops(graph)
+        if not symbols(work) <= sizes.keys() or evaluate(work, sizes) > _CHEAP_FLOPS:
+            return None
+        try:
+            return _evaluator(graph)(wide)
+        except CapgraphError:
+            return None
+
+
+def _line(error: Exception) -> str:
+    return str(error).splitlines()[0]
 
 
 def _not_taken(graph: Graph) -> str:
@@ -193,33 +278,50 @@ def _not_taken(graph: Graph) -> str:
     )
 
 
-def _session(path: Path, level: Any) -> Run:
+def _session(path: Path, *, is_optimised: bool = True) -> Run:
     options = onnxruntime().SessionOptions()
-    options.graph_optimization_level = level
+    levels = onnxruntime().GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if is_optimised else levels.ORT_DISABLE_ALL
     options.log_severity_level = 4
     session = onnxruntime().InferenceSession(path, options, providers=["CPUExecutionProvider"])
     wanted = {value.name for value in session.get_inputs()}
+    names = [value.name for value in session.get_outputs()]
 
-    def run(inputs: Mapping[str, Any]) -> Sequence[Any]:
+    def run(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         feeds = {name: value for name, value in inputs.items() if name in wanted}
         try:
-            found: Sequence[Any] = session.run(None, feeds)
+            return dict(zip(names, session.run(None, feeds), strict=True))
         except failures() as error:
             raise ExecutionError(str(error)) from error
-        return found
 
     return run
 
 
-def _reference(raw: Path, optimised: Path, why: str) -> tuple[str, Run, Run]:
-    return f"the reference evaluator ({why})", _evaluator(raw), _evaluator(optimised)
-
-
-def _evaluator(path: Path) -> Run:
-    graph = load_model(path).graph
-
-    def run(inputs: Mapping[str, Any]) -> Sequence[Any]:
-        defaults = {name: content.array for name, content in graph.defaults.items()}
-        return evaluate_graph(graph, [{**defaults, **inputs}[value.name] for value in graph.inputs])
+def _evaluator(graph: Graph) -> Run:
+    def run(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        return dict(zip(graph.output_names, evaluate_graph(graph, _in_order(graph, inputs)), strict=True))
 
     return run
+
+
+def _run(run: Run, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> Mapping[str, Any]:
+    try:
+        return run(inputs)
+    except CapgraphError as error:
+        raise _cannot_run(error.message, sizes, error.where) from error
+
+
+def _cannot_run(message: str, sizes: Mapping[str, int], where: str | None = None) -> ExecutionError:
+    bound = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    return ExecutionError(
+        f"the model cannot run on drawn inputs{f' with {bound}' if bound else ''}: {message}",
+        where=where,
+        remedy="give inputs with --input NAME=SOURCE, sizes with --dim NAME=N, or leave --check out",
+    )
+
+
+def _refuse_random(once: Mapping[str, Any], again: Mapping[str, Any]) -> None:
+    if any(distance(old, again[name]) for name, old in once.items()):
+        raise UnsupportedError(
+            "the model gives other outputs on each run, so it cannot be compared", remedy="leave --check out"
+        )

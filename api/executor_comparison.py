@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .comparison import output_error, pairs
+from .closeness import output_error, pairs
 from .executors.memory import resident_bytes
 from .inputs import gather_inputs
 from .ir.constant import Array, is_array

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ from .ir.errors import CapgraphError, ExecutionError, InputError, ResourceError,
 from .ir.graph import Graph, Node
 from .ir.types import Type
 from .passes.pipeline import PipelineReport
+from .sources import needs_onnx
 
 _NAMED_NODES = 3  # how many nodes of one foreign op explain() names
 _REMEDY = 'check the values that lead there; executor="eager" with level=0 runs the model as it was imported'
@@ -133,6 +135,28 @@ class Program:
                 remedy='use device="cuda"',
             )
         return self._executable.profile({} if inputs is None else inputs)
+
+    def save_onnx(
+        self, path: str | Path, *, target: str = "standard", opset: int | None = None, ir_version: int | None = None
+    ) -> None:
+        """Writes the program's graph, after the passes, to an ONNX file.
+
+        `target` "standard" takes no operators but standard ones and those of the model without a standard form, "ort"
+        also ONNX Runtime's own. `opset` and `ir_version` are by default those of the ONNX file that the model came
+        from (of PyTorch: opset 20), or the next ones that have every operator; newer ops are written as their parts.
+        Weights lie beside the file, as PATH.<hash>.data, where the model's did or they pass 2 GB. The file is written
+        as a whole or not at all.
+
+        Raises `UnsupportedError` for another target, or versions that lack a node, `InputError` where `path` holds
+        weights of the model or is no regular file, `ResourceError` when it cannot be written, `MissingPackageError`
+        without the package onnx.
+        """
+        with needs_onnx():
+            from .frontends.onnx.dialect import Dialect
+            from .frontends.onnx.saving import save_model
+        if target not in ("standard", "ort"):
+            raise UnsupportedError(f"target={target!r} is not known", remedy='"standard" or "ort"')
+        save_model(self.graph, path, opset=opset, ir_version=ir_version, keep_form=True, dialect=Dialect(target))
 
     def close(self) -> None:
         """Gives back memory; the program cannot run afterwards."""

@@ -100,7 +100,7 @@ class Samples:
         """Samples for given inputs, each in the order of the graph's inputs."""
         if any(node.op.has(Trait.IMPURE) for node in all_nodes(graph)):
             raise UnsupportedError("a graph with random ops cannot be checked numerically", remedy="check='structure'")
-        return cls(tuple(_sample(graph, each) for each in inputs), max(_most_terms(graph, each) for each in inputs))
+        return cls(tuple(_sample(graph, each) for each in inputs), max(longest_sum(graph, each) for each in inputs))
 
     @property
     def inputs(self) -> list[tuple[Any, ...]]:
@@ -490,7 +490,7 @@ def _rounds(node: Node) -> bool:
     return node.op.name == "constant" or node_flops(node) != 0
 
 
-def _most_terms(graph: Graph, inputs: Sequence[Any]) -> int:
+def longest_sum(graph: Graph, inputs: Sequence[Any]) -> int:
     """The most operations per element that any node writes, where sizes are known: how long its sums are."""
     sizes: Sizes = {}
     bind_inputs(graph, inputs, sizes)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..progress import Progress
 from ..tables import json_text
-from .arguments import add_dims, assignment, positive
+from .arguments import add_dims, add_inputs, positive
 from .base import Command
 from .pass_choice import add_passes, chosen_pipeline
 
@@ -25,14 +25,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", type=Path, help="an ONNX file")
     add_passes(parser)
     parser.add_argument("--output", metavar="DIR", type=Path, help="write the small graph before and after there")
-    parser.add_argument(
-        "--input",
-        metavar="NAME=SOURCE",
-        type=assignment,
-        action="append",
-        default=[],
-        help="a .npy file, a picture, a number for a scalar, or the word random, which is also the default",
-    )
+    add_inputs(parser)
     parser.add_argument("--draws", metavar="N", type=positive, default=2, help="how many sets of inputs (default 2)")
     add_dims(parser)
 

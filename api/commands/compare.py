@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..progress import Progress
 from ..tables import Cell, Table, json_text
-from .arguments import add_dims, assignment, positive
+from .arguments import add_dims, add_inputs, add_tolerance, chosen_tolerance, positive
 from .base import Command
+from .check_text import check_text
 from .pass_choice import DEFAULT_LEVEL, LEVELS
 
 if TYPE_CHECKING:
@@ -23,19 +24,16 @@ def configure(parser: ArgumentParser) -> None:
     """The arguments of `capgraph compare`."""
     parser.add_argument("model", metavar="MODEL", type=Path, help="an ONNX file")
     parser.add_argument(
+        "other", metavar="OTHER", type=Path, nargs="?", help="a second file, which MODEL is compared with instead"
+    )
+    parser.add_argument(
         "--executors",
         metavar="NAMES",
         type=_names,
         help="separated by commas, each perhaps with its device: ort,graph@cuda (default: all, see capgraph doctor)",
     )
-    parser.add_argument(
-        "--input",
-        metavar="NAME=SOURCE",
-        type=assignment,
-        action="append",
-        default=[],
-        help="a .npy file, a picture, a number for a scalar, or the word random, which is also the default",
-    )
+    add_inputs(parser)
+    add_tolerance(parser)
     parser.add_argument("--draws", metavar="N", type=positive, default=2, help="how many sets of inputs (default 2)")
     parser.add_argument("--runs", metavar="N", type=positive, default=20, help="timed runs of each (default 20)")
     parser.add_argument("--level", metavar="N", type=int, choices=LEVELS, default=DEFAULT_LEVEL, help="as in optimize")
@@ -45,6 +43,9 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> None:
     """Compares, writes the table, and fails when an output is not close to the reference or an executor cannot run."""
+    if arguments.other is not None:
+        _compare_models(arguments)
+        return
     from ..executor_comparison import compare
     from ..ir.errors import ExecutionError
     from ..onnx_files import refuse_harming
@@ -72,6 +73,27 @@ def run(arguments: Namespace) -> None:
     failed = [result.executor for result in found.results if result.problem]
     if failed:
         raise ExecutionError(f"cannot run: {', '.join(failed)}", remedy="leave them out of --executors, or see above")
+
+
+def _compare_models(arguments: Namespace) -> None:
+    """Compares two files, writes the table, and fails when their outputs are further apart than they may be."""
+    from ..comparison import Drawing, compare
+    from ..ir.errors import ExecutionError, InputError
+    from ..sources import load_model
+
+    if arguments.executors is not None or arguments.html is not None:
+        raise InputError("--executors and --html are for one model", remedy="leave them out, or OTHER")
+    drawing = Drawing(arguments.draws, dict(arguments.dim), dict(arguments.input))
+    with Progress(f"comparing {arguments.model.name} with {arguments.other.name}"):
+        graph = load_model(arguments.model).graph
+        found = compare(graph, arguments.model, arguments.other, drawing, chosen_tolerance(arguments))
+    print(json_text(asdict(found)) if arguments.json else check_text(asdict(found)))
+    wrong = [output.name for output in found.outputs if not output.is_close]
+    if wrong:
+        raise ExecutionError(
+            f"{arguments.other} gives other results for: {', '.join(wrong)}",
+            remedy="allow larger differences with --rtol and --atol, or give real inputs with --input",
+        )
 
 
 def _names(text: str) -> list[str]:
@@ -141,5 +163,8 @@ def _remedy(result: "ExecutorResult") -> str:
 
 
 COMMAND = Command(
-    "compare", "Run a model in several executors: errors, times, memory, pieces, fallbacks.", configure, run
+    "compare",
+    "Run a model in several executors: errors, times, memory, pieces, fallbacks; or compare two models.",
+    configure,
+    run,
 )

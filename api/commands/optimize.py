@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..progress import Progress
 from ..tables import Cell, Table, json_text
-from .arguments import count, positive, size
+from .arguments import add_inputs, add_tolerance, chosen_tolerance, count, positive, size
 from .base import Command
+from .check_text import check_text
 from .pass_choice import DEFAULT_LEVEL, add_passes, chosen_pipeline
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ..passes.numeric import Samples
 
 _SHOWN_OPERATORS = 12
-_SHOWN_OUTPUTS = 8
 _WIDEST_COST = 40
 _CONTRIB_DOMAIN = "com.microsoft."
 
@@ -52,6 +52,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--check", metavar="N", type=count, default=0, help="run IN and OUT on N drawn inputs and compare the outputs"
     )
+    add_tolerance(parser)
+    add_inputs(parser)
     parser.add_argument(
         "--verify",
         choices=("none", "structure", "numeric"),
@@ -256,16 +258,18 @@ def _own_metadata(arguments: Namespace) -> dict[str, str]:
 
 
 def _compared(graph: "Graph", arguments: Namespace, draft: Path, sizes: Mapping[str, int]) -> "Comparison":
-    from ..comparison import compare
+    from ..comparison import Drawing, compare
     from ..ir.analysis import input_symbols
     from ..ir.errors import ExecutionError
 
     drawn = {name: size for name, size in sizes.items() if name in input_symbols(graph)}
-    found = compare(graph, arguments.model, draft, count=arguments.check, sizes=drawn)
+    drawing = Drawing(arguments.check, drawn, dict(arguments.input))
+    found = compare(graph, arguments.model, draft, drawing, chosen_tolerance(arguments))
     if not found.is_close:
         worst = found.outputs[0]
         raise ExecutionError(
-            f"output {worst.name} of the optimised model differs by {worst.relative:.3g} of its largest value",
+            f"output {worst.name} of the optimised model differs by {worst.relative:.3g} of its largest value, where "
+            f"{worst.allowed:.3g} may be{f' ({worst.held_to})' if worst.held_to else ''}",
             remedy=f"nothing was written; find the guilty rewrite with: capgraph bisect {arguments.model}",
         )
     return replace(found, sizes={**sizes, **found.sizes})
@@ -298,7 +302,7 @@ def _text(facts: Mapping[str, Any]) -> str:
         _pass_table(facts["passes"]).text() if facts["passes"] else "no passes were asked for",
     ]
     if facts["check"] is not None:
-        parts.append(_check_text(facts["check"]))
+        parts.append(check_text(facts["check"]))
     parts += [f"note: {note}" for note in facts["notes"]]
     if facts["session_options"] is not None:
         parts.append(f"options of sessions: {facts['session_options']}")
@@ -359,16 +363,6 @@ def _pass_table(passes: Sequence[Mapping[str, Any]]) -> Table:
         for each in passes
     ]
     return Table(("pass", "runs", "rewrites", "nodes", "ms"), rows)
-
-
-def _check_text(check: Mapping[str, Any]) -> str:
-    sizes = ", ".join(f"{name}={size}" for name, size in check["sizes"].items())
-    many = "s" if check["inputs"] > 1 else ""
-    head = f"compared on {check['inputs']} drawn input{many} through {check['runtime']}{f', {sizes}' if sizes else ''}"
-    outputs = check["outputs"]
-    rows = [(each["name"], each["largest"], each["relative"]) for each in outputs[:_SHOWN_OUTPUTS]]
-    more = f"\n{len(outputs) - _SHOWN_OUTPUTS} more outputs differ less" if len(outputs) > _SHOWN_OUTPUTS else ""
-    return f"{head}\n\n{Table(('output', 'largest error', 'of its largest value'), rows).text()}{more}"
 
 
 COMMAND = Command("optimize", "Write a smaller and faster model that means the same.", configure, run)

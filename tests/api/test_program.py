@@ -1,11 +1,12 @@
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import capgraph
 import numpy as np
 import onnx
 import pytest
 
-from tests.api.models import affine, model, with_default, with_foreign_node
+from tests.api.models import affine, model, save, with_default, with_foreign_node
 
 
 def test_inputs_and_outputs_are_types_by_name() -> None:
@@ -154,3 +155,21 @@ def test_several_outputs_are_a_tuple() -> None:
     program = capgraph.optimize(model("main (float[3] x) => (float[3] y, float[3] z) { y = Neg(x) z = Abs(x) }"))
     y, z = program(-np.ones(3, np.float32))
     assert (y == z).all()
+
+
+def test_a_program_is_saved_in_the_form_that_it_came_in(tmp_path: Path) -> None:
+    source = save(affine(), tmp_path)
+    came = onnx.load(source)
+    program = capgraph.optimize(source, executor="eager")
+    out = tmp_path / "out.onnx"
+    program.save_onnx(out)
+    written = onnx.load(out)
+    assert written.ir_version == came.ir_version
+    assert written.opset_import[0].version == came.opset_import[0].version
+    x = np.ones((2, 3), np.float32)
+    found = capgraph.optimize(out).run({"x": x})
+    np.testing.assert_array_equal(found["y"], program.run({"x": x})["y"])
+    program.save_onnx(out, opset=17, target="ort")
+    assert onnx.load(out).opset_import[0].version == 17
+    with pytest.raises(capgraph.UnsupportedError, match="target='gpu'"):
+        program.save_onnx(out, target="gpu")

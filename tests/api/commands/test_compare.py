@@ -97,3 +97,16 @@ def test_many_outputs_and_remarks_are_cut_short(tmp_path: Path, capsys: pytest.C
     assert main(["compare", str(many), "--executors", "eager", "--runs", "1"]) == 0
     assert "y7" in (text := capsys.readouterr().out)
     assert "y8" not in text
+
+
+def test_two_models_with_each_other(tmp_path: Path, path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", path, path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["outputs"][0]["relative"] == 0
+    text = "main (float[batch, 3] x) => (float[batch, 3] y) { y = Neg(x) }"
+    other = str(save(model(text), tmp_path, "other.onnx"))
+    assert main(["compare", path, other]) == 1
+    captured = capsys.readouterr()
+    assert "of its largest value" in captured.out
+    assert "other.onnx gives other results for: y" in captured.err
+    assert main(["compare", path, other, "--atol", "1e3"]) == 0
+    assert main(["compare", path, other, "--html", str(tmp_path / "page.html")]) == 1
