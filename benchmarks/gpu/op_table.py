@@ -41,10 +41,10 @@ from capgraph.ir.target import CUDA
 from capgraph.optimization import pipeline_for
 from capgraph.passes.planning.planner import make_plan
 
-from . import op_cases, op_cases_heavy, op_cases_rows
+from . import op_cases, op_cases_heavy, op_cases_more, op_cases_rows
 from .op_cases import Case, Operand
 
-ROWS = (*op_cases.CASES, *op_cases_rows.CASES, *op_cases_heavy.CASES)
+ROWS = (*op_cases.CASES, *op_cases_rows.CASES, *op_cases_heavy.CASES, *op_cases_more.CASES)
 ROTATED_BYTES = 192 << 20
 """What the operands and results of one measurement take together: several times the cache."""
 MOST_LAUNCHES = 20
