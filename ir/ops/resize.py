@@ -232,7 +232,7 @@ def resize(
     sizes, which are rounded down. `roi` `[2 * len(axes)]`, all begins and then all ends as parts of the input, counts
     for coordinate mode tf_crop_and_resize alone. f16 and bf16 are computed in f32, integers in f64 and truncated.
     """
-    at, after, ratios = _targets(x.shape, axes, sizes, scales, modes)
+    at, after, ratios = resize_targets(x.shape, axes, sizes, scales, modes)
     return _resize_axes(x, roi, at, after, ratios, modes)
 
 
@@ -249,7 +249,7 @@ def resize_samples(
     Output index i along the axis is the sum over t of weights[i, t] (f64) times the element at indices[i, t] (i64).
     Without a region: coordinate mode tf_crop_and_resize depends on an operand.
     """
-    at, after, ratios = _targets(shape, axes, sizes, scales, modes)
+    at, after, ratios = resize_targets(shape, axes, sizes, scales, modes)
     found: list[tuple[int, Array, Array]] = []
     for axis, size, scale in zip(at, after, ratios, strict=True):
         how = _Axis(shape[axis], size, scale)
@@ -260,7 +260,7 @@ def resize_samples(
     return found
 
 
-def _targets(
+def resize_targets(
     shape: Sequence[int],
     axes: Sequence[int],
     sizes: Sequence[int],

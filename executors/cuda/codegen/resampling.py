@@ -13,6 +13,7 @@ from ....ir.ops.resize import resize_samples
 from ....ir.types import DType, Kind
 from ..launch import Candidate, Lowering, Packed, Task
 from .casts import converted
+from .cropping import cropped_axes, extrapolation, tables
 from .kernels import Parameter, at, ordered_like, per_position, reach_type, read, widest, written
 from .layouts import Layout
 from .moving import operand, result
@@ -30,14 +31,18 @@ Samples = Sequence[tuple[int, Array, Array]]
 
 
 def lower_resize(task: Task) -> Iterator[Candidate]:
-    """One kernel; none for a region, which is known only while running, and for sums of complex numbers."""
+    """One kernel; for a region, known only while running, one for each axis before it. No sums of complex numbers."""
     attrs = task.node.attrs
     x, y = operand(task), result(task)
-    is_complex = x.dtype.kind is Kind.COMPLEX and attrs["mode"] != "nearest"
-    if not has_types(task.node) or attrs["coordinate_mode"] == _CROP or is_complex:
+    is_crop = attrs["coordinate_mode"] == _CROP
+    is_complex = x.dtype.kind is Kind.COMPLEX and (is_crop or attrs["mode"] != "nearest")
+    if not has_types(task.node) or is_complex:
         return
     if not y.size or not x.size:
         yield Candidate("nothing", ())
+        return
+    if is_crop:
+        yield from _lower_crop(task, x, y)
         return
     modes = {name: attrs[name] for name in attrs if name not in ("axes", "sizes", "scales")}
     samples = resize_samples(x.shape, axes=attrs["axes"], sizes=attrs["sizes"], scales=attrs["scales"], **modes)
@@ -59,6 +64,36 @@ def lower_resize(task: Task) -> Iterator[Candidate]:
         reach_type((x, y)),
     )
     yield Candidate("taps", (launch,))
+
+
+def _lower_crop(task: Task, x: Layout, y: Layout) -> Iterator[Candidate]:
+    attrs, wide = task.node.attrs, _wide(x.dtype)
+    if task.scratch is None or not attrs["axes"]:
+        return
+    axes, used = cropped_axes(x.shape, attrs, wide, task.scratch)
+    roi = operand(task, 1)
+    ctype = reach_type((x, y))
+    lines = [
+        *ordered_like(y).lines("p", ctype),
+        f"const {x.ctype}* from = x + ({at(x, without=[a.axis for a in axes])});",
+    ]
+    if attrs["mode"] == "nearest":
+        taken = " + ".join(f"({ctype})at{n}[c{each.axis}] * {x.strides[each.axis]}" for n, each in enumerate(axes))
+        is_outside = " || ".join(f"outside{n}[c{each.axis}]" for n, each in enumerate(axes))
+        fill = extrapolation(attrs["extrapolation_value"], x.dtype)
+        value = f"{computed(x.dtype)} value = {fill}; if (!({is_outside})) value = get(from[{taken}]);"
+        lines += [value, f"put(y[{at(y)}], value);"]
+    else:
+        samples = [(each.axis, each.taps) for each in axes]
+        fill = extrapolation(attrs["extrapolation_value"], wide)
+        lines += _sums(x, samples, wide, ctype, fill)
+        done = Name(f"sum{len(samples)}", wide)
+        lines.append(f"put(y[{at(y)}], {converted(done, x.dtype) if x.dtype.is_integer else done.text});")
+    parameters = [written("y", y), read("x", x)]
+    for each in axes:
+        parameters += [each.indices, each.weights, each.outside]
+    launch = per_position(parameters, y.size, lines, x.nbytes + y.nbytes, flops_of(task), 128, ctype)
+    yield Candidate("region", (*tables(task, roi, axes, wide), launch), used)
 
 
 def _wide(dtype: DType) -> DType:
@@ -116,28 +151,29 @@ def _text(x: Layout, y: Layout, samples: Samples) -> tuple[list[str], list[Param
         parameters.append(Parameter("const int*", f"at{number}", _table(indices.astype(np.int32))))
         table = _table(weights.astype(wide.numpy))
         parameters.append(Parameter(f"const {computed(wide)}*", f"weights{number}", table))
-    lines += _sums(x, samples, wide, ctype)
+    lines += _sums(x, [(axis, indices.shape[1]) for axis, indices, _ in samples], wide, ctype)
     done = Name(f"sum{len(samples)}", wide)
     return [*lines, f"put(y[{at(y)}], {converted(done, x.dtype) if x.dtype.is_integer else done.text});"], parameters
 
 
-def _sums(x: Layout, samples: Samples, wide: DType, ctype: str) -> list[str]:
-    """Nested loops: the last axis outermost, so that the first is summed up first."""
+def _sums(x: Layout, samples: Sequence[tuple[int, int]], wide: DType, ctype: str, fill: str = "") -> list[str]:
+    """Nested loops: the last axis outermost, so that the first is summed up first. `fill` is what is outside."""
     c = computed(wide)
     suffix = "d" if wide is DType.F64 else "f"
     lines: list[str] = []
-    for number, (axis, indices, _) in reversed(list(enumerate(samples))):
-        taps = indices.shape[1]
+    for number, (axis, taps) in reversed(list(enumerate(samples))):
         lines += [
             f"{c} sum{number + 1} = 0;",
             f"for (int t{number} = 0; t{number} < {taps}; t{number}++) {{",
             f"const int e{number} = c{axis} * {taps} + t{number};",
         ]
-    places = [f"({ctype})at{n}[e{n}] * {x.strides[axis]}" for n, (axis, _, _) in enumerate(samples)]
+    places = [f"({ctype})at{n}[e{n}] * {x.strides[axis]}" for n, (axis, _) in enumerate(samples)]
     lines.append(f"const {c} sum0 = ({c})get(from[{' + '.join(places) or '0'}]);")
-    for number in range(len(samples)):
+    for number, (axis, _) in enumerate(samples):
         term = f"__{suffix}mul_rn(sum{number}, weights{number}[e{number}])"
         lines.append(f"sum{number + 1} = __{suffix}add_rn(sum{number + 1}, {term}); }}")
+        if fill:
+            lines.append(f"if (outside{number}[c{axis}]) sum{number + 1} = {fill};")
     return lines
 
 

@@ -1,14 +1,20 @@
-"""Resize to the nearest element: vectors along the axis that is contiguous in the result."""
+"""Resize: vectors of nearest elements along the axis that is contiguous in the result; regions that operands give."""
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from capgraph.executors.cuda.codegen import resampling
 from capgraph.ir.builder import Builder
+from capgraph.ir.graph import Value
 
 from tests.executors.cuda.codegen.cases import Case, Drawn, made
 from tests.executors.cuda.codegen.emulated import emulated_problems
 from tests.executors.cuda.codegen.running import generated, prepared
+from tests.executors.cuda.emulator import HAS_COMPILER
+
+NEAREST = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
 
 
 def nearest(shape: tuple[int, ...], axes: tuple[int, ...], sizes: tuple[int, ...], dtype: str = "f16") -> Case:
@@ -40,3 +46,30 @@ def test_small_images_keep_a_thread_for_each_element() -> None:
     assert case is not None
     (candidate,) = generated(case.ways[-1])
     assert "pack<" not in candidate.launches[0].kernel.text  # type: ignore[union-attr]
+
+
+def cropped(dtype: str, region: tuple[float, ...], sizes: tuple[int, int], **modes: Any) -> Case:
+    """Rows and columns of a region; outside of the image is 10."""
+    settings = {"coordinate_mode": "tf_crop_and_resize", "extrapolation_value": 10.0, **modes}
+    roi = np.array(region, np.float32)
+
+    def build(b: Builder, x: Value, roi: Value) -> Value:
+        return b.op("resize", x, roi, axes=(2, 3), sizes=sizes, **settings)
+
+    return made(f"{dtype} {region} {sizes} {modes}", build, Drawn().array(dtype, 2, 3, 5, 7), roi)
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")
+def test_regions_that_an_operand_gives(tmp_path: Path) -> None:
+    inside, across = (0.1, 0.25, 0.9, 0.75), (-0.25, 0.5, 0.5, 1.25)
+    cases = [
+        *(cropped("f32", across, (4, 6), mode="nearest", nearest_mode=each) for each in NEAREST),
+        *(cropped(dtype, inside, (4, 9), mode="linear") for dtype in ("f32", "f16", "f64", "u8", "i64")),
+        cropped("i32", across, (3, 6), mode="nearest"),
+        cropped("f32", across, (1, 6), mode="linear"),
+        cropped("f32", across, (8, 6), mode="cubic"),
+        cropped("f32", across, (8, 6), mode="cubic", exclude_outside=True),
+        cropped("f32", (0.0, 0.0, 1.0, 1.0), (3, 3), mode="cubic", antialias=True),
+        cropped("f32", (0.0, 0.0, 1.0, 1.0), (2, 3), mode="linear", antialias=True, exclude_outside=True),
+    ]
+    assert not emulated_problems(cases, tmp_path)
