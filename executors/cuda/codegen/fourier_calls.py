@@ -117,7 +117,7 @@ def _workspace_bytes(rows: Rows) -> int:
     """An upper bound on what the library wants: it is told how much there is, and refuses where that is too little."""
     length = rows.length
     if _greatest_prime(length) > _LARGEST_DIRECT_PRIME:
-        length = 4 * 2 ** math.ceil(math.log2(2 * length))
+        length = 3 * 2 ** math.ceil(math.log2(2 * length)) // 2
     return 2 * rows.count * length * 2 * _itemsize(rows) + (1 << 20)
 
 
