@@ -334,7 +334,7 @@ def _cut(view: View, shape: Cut | None) -> View:
 def _cut_array(array: Any, shape: Cut | None) -> Any:
     if not isinstance(array, np.ndarray):
         return array
-    return np.array(array if shape is None else array[tuple([slice(size) for size in shape])])
+    return np.array(array if shape is None else array[(*(slice(size) for size in shape), ...)])  # of rank 0, too
 
 
 def _is_seen_outside(value: Value, inside: set[Node]) -> bool:

@@ -74,7 +74,7 @@ class HostSteps:
             raise failure(node, error) from cause_of(error)
 
     def _meant(self, node: Node, operands: Sequence[Any]) -> tuple[Any, ...]:
-        if not node.regions:
+        if not node.regions or node.op.is_foreign:  # the meaning of a foreign op runs its own bodies
             return run_meaning(node, operands, self._sizes)
         return as_results(node, node.op.meaning(*operands, **bound_attrs(node, self._sizes, self._region)))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from ...ir.constant import Constant
-from ...ir.graph import Node, Value
+from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.ops.bounded import PREFIX
 from ...ir.plan import Place as Home
@@ -43,8 +43,22 @@ _MOST_THREADS = (1024, 1024, 64)
 _MOST_THREADS_OF_A_BLOCK = 1024
 _MOST_BLOCKS_OF_A_CLUSTER = 8
 
-NEEDS_ELEMENTS = frozenset({"argmax", "argmin"})
-"""Reductions that have no result without elements."""
+REFUSES_NOTHING = frozenset(
+    [
+        "argmax",
+        "argmin",
+        "gather",
+        "gather_elements",
+        "gather_nd",
+        "max_roi_pool",
+        "multinomial",
+        "pad",
+        "roi_align",
+        "scatter_elements",
+        "scatter_nd",
+    ]
+)
+"""Ops that may fail where their first operand has no elements, also those that would make nothing of it."""
 
 OF_NOTHING = frozenset({"scatter_elements", "scatter_nd", "tensor_scatter"})
 """Ops beside reductions, concat and what is looked for whose kernels take operands without elements, as caches and
@@ -93,10 +107,12 @@ class Backend:
 
     def captures(self, node: Node) -> bool:
         """Whether there is a kernel for a node of a specialised graph; views, constants, empty results need none."""
-        if content_of(node.outputs[0]) is not None or _makes_nothing(node):
+        if content_of(node.outputs[0]) is not None:
             return True
-        if _is_of_nothing(node):
+        if _is_of_nothing(node) or not all(map(_is_planned, (*node.operands, *node.outputs))):
             return False
+        if _makes_nothing(node):
+            return True
         return any(self._proposed(self._task_before(node, {})))
 
     def scratch_bytes(self, node: Node, views: Mapping[Value, View]) -> int:
@@ -177,12 +193,28 @@ def _makes_nothing(node: Node) -> bool:
 
 
 def _is_of_nothing(node: Node) -> bool:
-    """Whether a node makes something of an operand without elements."""
+    """Whether the meaning has to say what an operand without elements gives."""
     op = node.op
-    takes_it = op.name in OF_NOTHING or op.name.startswith(PREFIX) or op.has(Trait.JOINS)
-    if takes_it or (op.has(Trait.REDUCTION) and op.name not in NEEDS_ELEMENTS) or _makes_nothing(node):
+    empty = [value is not None and _has_no_elements(value) for value in node.inputs]
+    if not any(empty):
         return False
-    return any(isinstance(value.type, TensorType) and 0 in (value.type.shape or ()) for value in node.operands)
+    if op.name in REFUSES_NOTHING and empty[0]:
+        return not (op.name in OF_NOTHING and empty[1])
+    body = node.attrs["body"] if op.name == "fused" else None
+    if isinstance(body, Graph) and any(map(_is_of_nothing, body.nodes)):
+        return True
+    takes_it = op.name in OF_NOTHING or op.name.startswith(PREFIX) or op.has(Trait.JOINS | Trait.REDUCTION)
+    return not takes_it and not _makes_nothing(node)
+
+
+def _is_planned(value: Value) -> bool:
+    """Whether a value's size is known before the run."""
+    shape = value.type.shape if isinstance(value.type, TensorType) else None
+    return shape is not None and all(isinstance(dim, int) for dim in shape)
+
+
+def _has_no_elements(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and 0 in (value.type.shape or ())
 
 
 def _on_host(reason: str) -> Candidate:

@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from capgraph.executors.eager import EagerExecutor
+from capgraph.frontends.onnx.importer import import_model
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
 
@@ -64,3 +67,35 @@ def test_nan_is_found_and_zeros_of_either_sign_are_not(tmp_path: Path) -> None:
         x = np.array([0.0, -0.0, np.nan, 1e-45, -np.inf, 0.0], np.float32)
         given = program.run({"x": GpuArray(x)})["y"]
         np.testing.assert_array_equal(getattr(given, "content", given), [[2, 3, 4]])
+
+
+def test_a_foreign_op_runs_its_own_bodies(tmp_path: Path) -> None:
+    def branch(name: str, text: str) -> onnx.GraphProto:
+        made = onnx.helper.make_tensor_sequence_value_info(name, onnx.TensorProto.FLOAT, None)
+        return onnx.helper.make_graph([onnx.parser.parse_node(text)], name, [], [made])
+
+    cases = {"then_branch": branch("t", "t = SequenceConstruct(x)"), "else_branch": branch("e", "e = SequenceEmpty()")}
+    nodes = [onnx.helper.make_node("If", ["c"], ["s"], **cases), onnx.parser.parse_node("y = SequenceLength(s)")]
+    inputs = [
+        onnx.helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, []),
+        onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2]),
+    ]
+    outputs = [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT64, [])]
+    graph = import_model(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", inputs, outputs))).graph
+    with meanings():
+        program = recorded(graph, fake_device(tmp_path))
+        for chosen in (True, False):
+            assert program.run({"c": np.array(chosen), "x": np.ones(2, np.float32)})["y"] == int(chosen)
+
+
+def test_strings_of_rank_0_stay_arrays_of_objects(tmp_path: Path) -> None:
+    b = Builder()
+    graph = b.finish(
+        {"y": b.op("squeeze", b.input("x", "string[1]"), axes=[0]), "z": b.op("exp", b.input("a", "f32[]"))}
+    )
+    with meanings():
+        program = recorded(graph, fake_device(tmp_path))
+        for _ in range(2):
+            given = program.run({"x": np.array(["ab"], dtype=object), "a": np.float32(0)})["y"]
+            assert (given.dtype, given.shape, given[()]) == (np.dtype(object), (), "ab")
+        assert program.stats().refused == ()

@@ -15,8 +15,11 @@ from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
+from capgraph.ir.parser import parse
 from capgraph.ir.plan import Plan
 from capgraph.ir.target import CUDA
+from capgraph.passes.fuse import Fuse
+from capgraph.passes.pipeline import Pipeline
 from capgraph.passes.planning.partition import CapturePolicy
 from capgraph.passes.planning.planner import make_plan
 
@@ -147,6 +150,10 @@ def test_a_step_without_elements_needs_nothing() -> None:
         ("gather", ["f32[0, 4]", "i64[3]"], {"axis": 0}),
         ("matmul", ["f16[3, 0]", "f16[0, 8]"], {}),
         ("pad", ["f32[0, 4]", None], {"pads": [1, 0, 1, 0], "mode": "reflect"}),
+        # what makes nothing may fail all the same
+        ("argmin", ["f32[0, 4, 0]"], {"axis": 0}),
+        ("gather", ["f32[0, 0]", "i64[3]"], {"axis": 0}),
+        ("scatter_nd", ["f32[0, 4]", "i64[2, 1]", "f32[2, 4]"], {}),
     ],
 )
 def test_what_is_made_of_nothing_is_for_the_meaning_to_say(
@@ -159,6 +166,29 @@ def test_what_is_made_of_nothing_is_for_the_meaning_to_say(
     assert not Backend().captures(plan.steps[-1].node)
     (way,) = Backend().lower_step(plan, plan.steps[-1]).candidates
     assert way.launches == (HostCall("an operand has no elements"),)
+
+
+def test_a_region_is_for_the_meaning_to_say_where_a_node_in_it_is() -> None:
+    b = Builder()
+    x = b.op("gather", b.input("x", "f32[0, 0]"), b.input("i", "i64[3]"))
+    graph = b.finish({"y": b.op("exp", x)})
+    Pipeline(((Fuse(lookups=True),),)).run(graph)
+    (node,) = graph.nodes
+    assert node.op.name == "fused"
+    assert not Backend().captures(node)
+
+
+def test_a_region_of_unknown_size_has_no_kernel() -> None:
+    graph = parse("""
+        graph @main(%x: i64[3], %y: f32[1, 4]) {
+          %a: f32[u0, u1, u2] = dynamic_full(%x) {value = dense<f32[]: 1.0>}
+          %b: f32[u0, u1, u2] = exp(%a)
+          %c: f32[u0, u1, u2] = sin(%b)
+          return %c
+        }""")
+    Pipeline(((Fuse(),),)).run(graph)
+    (fused,) = (node for node in graph.nodes if node.op.name == "fused")
+    assert not Backend().captures(fused)
 
 
 def test_caches_may_be_empty() -> None:
