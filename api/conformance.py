@@ -1,6 +1,6 @@
 """Runs the ONNX backend suite of the installed onnx through executors: one report.
 
-    python -m capgraph.conformance --executor eager,graph,ort [--out FILE] [-k PATTERN] [-j 2] [--level 2]
+    python -m capgraph.conformance --executor eager,graph,ort [--device host] [--out FILE] [-k PATTERN] [-j 2]
 
 A failure is ONNX Runtime's where one of its sessions ran, gave wrong numbers, and does so as well by itself, on the
 model as it came. Every other is ours: where ONNX Runtime refuses a model, the numbers are ours. Cases in which a part
@@ -30,7 +30,7 @@ from .frontends.onnx.conformance import Case, Outcome, cases, run_case, run_mode
 from .frontends.onnx.importer import ImportedModel
 from .ir.errors import ExecutionError, UnsupportedError
 from .optimization import optimize
-from .selection import choose_executor
+from .selection import check_device, choose_executor
 
 KNOWN_FAULTS = {
     "test_attention_4d_causal_fp16_expanded_cpu": "wants softmax rounded to f16 after every step, not once at the end, "
@@ -44,10 +44,11 @@ _SESSIONS = re.compile(r"([\d,]+) sessions?\b")
 
 @dataclass(frozen=True)
 class Way:
-    """How models run: by an executor, after the passes of a level."""
+    """How models run: by an executor, after the passes of a level, on a device."""
 
     executor: str
     level: int
+    device: str = "host"
 
     def __call__(self, imported: ImportedModel, _model: ModelProto) -> CapgraphBackendRep:
         return ProgramRep(imported, self)
@@ -58,7 +59,7 @@ class ProgramRep(CapgraphBackendRep):
 
     def __init__(self, imported: ImportedModel, way: Way) -> None:
         super().__init__(imported)
-        self._program = optimize(imported.graph, executor=way.executor, level=way.level)
+        self._program = optimize(imported.graph, executor=way.executor, level=way.level, device=way.device)
         self._calls = 2 if self._program.target.captures else 1
 
     @property
@@ -131,6 +132,12 @@ def _kind(outcome: Outcome) -> str:
     return "eager" if counts == ["0"] else "pieces"
 
 
+def on_device(outcomes: Sequence[Outcome]) -> int:
+    """How many of the cases that passed had no step on the host; of programs on a GPU."""
+    passed = [outcome.remarks for outcome in outcomes if outcome.status == "passed"]
+    return sum(not any(remark.startswith("runs on the host:") for remark in remarks) for remarks in passed)
+
+
 @dataclass(frozen=True)
 class Finding:
     """What the suite gave in one executor; `ours` are the failures that are not ONNX Runtime's own wrong numbers."""
@@ -144,7 +151,7 @@ class Finding:
         return any(outcome.name not in KNOWN_FAULTS for outcome in self.ours)
 
 
-def report(found: Mapping[str, Finding]) -> str:
+def report(found: Mapping[str, Finding], device: str = "host") -> str:
     """A line for each failure, and a table for each executor."""
     lines: list[str] = []
     for executor, finding in found.items():
@@ -157,15 +164,17 @@ def report(found: Mapping[str, Finding]) -> str:
         counts = piece_counts(finding.outcomes).most_common()
         if counts:
             lines.append(f"passed: {', '.join(f'{count} {kind}' for kind, count in counts)}")
+        if device != "host":
+            lines.append(f"passed: {on_device(finding.outcomes)} without a step on the host")
     return "\n".join(lines)
 
 
-def run(executors: Sequence[str], level: int, pattern: str, jobs: int) -> dict[str, Finding]:
+def run(executors: Sequence[str], level: int, pattern: str, jobs: int, device: str = "host") -> dict[str, Finding]:
     """The suite in each of `executors`, and whose the failures are."""
     outcomes: dict[str, list[Outcome]] = {}
     try:
         for executor in executors:  # all of them first: processes must not be forked where sessions have been
-            run_models_by(Way(executor, level))
+            run_models_by(Way(executor, level, device))
             outcomes[executor] = run_suite(pattern, jobs, lambda _done, _total: None)
         chosen = cases(pattern)
         return {executor: Finding(found, faults(found, chosen)) for executor, found in outcomes.items()}
@@ -177,6 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; gives 1 when a failure is ours and not a known one."""
     parser = argparse.ArgumentParser(prog="python -m capgraph.conformance", description=__doc__)
     parser.add_argument("--executor", default="ort", help="what runs the models, separated by commas (default ort)")
+    parser.add_argument("--device", default="host", help="where they run: host (default) or cuda")
     parser.add_argument("--level", type=int, choices=LEVELS, default=DEFAULT_LEVEL, help="of passes (default 2)")
     parser.add_argument("--out", type=Path, help="write the outcome of every case as JSON, by executor")
     parser.add_argument("-k", dest="pattern", default="", help="run only cases whose names match")
@@ -184,15 +194,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     executors = options.executor.split(",")
     try:
-        for name in executors:
-            choose_executor(name, "host")
+        check_device(options.device)
+        for name in executors if options.device == "host" else ():  # a GPU is opened by the processes that use it
+            choose_executor(name, options.device)
     except UnsupportedError as error:
         parser.error(str(error))
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as home:
         os.environ["ONNX_HOME"] = home  # where the suite writes the data of its light models
-        found = run(executors, options.level, options.pattern, options.jobs)
-    sys.stdout.write(f"{report(found)}\n{time.perf_counter() - started:.1f} s\n")
+        found = run(executors, options.level, options.pattern, options.jobs, options.device)
+    sys.stdout.write(f"{report(found, options.device)}\n{time.perf_counter() - started:.1f} s\n")
     if options.out:
         content = {executor: [asdict(outcome) for outcome in finding.outcomes] for executor, finding in found.items()}
         options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -25,6 +25,7 @@ from .passes.pipeline import Pipeline
 from .passes.planning.padding import made_safe, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
+from .recording import by_value
 
 PolicyOf = Callable[[CaptureMode, Mapping[str, int]], CapturePolicy]
 """What is captured in a mode at given sizes."""
@@ -139,7 +140,7 @@ def graphs_on(gpu: CudaDevice, device: str, options: ReplayOptions, policy: Poli
     fallback = CudaEagerExecutor(gpu, Target("eager", device), planner.eagerly_of)
     analysis = Analysis(padding_safety, made_safe, real_size_input)
     inner = ReplayExecutor(gpu, replace(CUDA, device=device), planner.of, fallback, options, analysis)
-    return CudaExecutor(inner, fallback, gpu)
+    return CudaExecutor(by_value(inner, device, level), fallback, gpu)
 
 
 def cuda_target() -> Target:

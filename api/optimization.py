@@ -10,10 +10,9 @@ from .executors.replay.options import ReplayOptions
 from .ir.errors import UnsupportedError
 from .ir.rounding import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
 from .ir.verify import verify as verify_graph
-from .passes.catalog import launch_pipeline, level_pipeline
-from .passes.pipeline import CHECKS, Pipeline
+from .passes.pipeline import CHECKS
 from .program import Program
-from .recording import graph_executor, ort_executor_on_gpu
+from .recording import graph_executor, ort_executor_on_gpu, pipeline_for
 from .selection import HostOptions, check_names, check_threads, choose_executor, is_cuda, passed_over
 from .sources import Examples, LoadedModel, Model, device_of, load_model
 
@@ -208,12 +207,6 @@ class Choices:
         if self._is_ort_on_gpu:
             return ort_executor_on_gpu(self.device, options, self.level)
         return graph_executor(self.device, options, self.level, self.tune, tf32)
-
-
-def pipeline_for(level: int, device: str) -> Pipeline:
-    """The passes of a level for a device."""
-    stages = level_pipeline(level).stages
-    return Pipeline((*stages, *launch_pipeline(level).stages)) if is_cuda(device) else Pipeline(stages)
 
 
 def _check_tf32(tf32: Any, rounds_on_gpu: bool) -> None:

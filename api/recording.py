@@ -9,6 +9,7 @@ from .executors.eager import EagerExecutor
 from .executors.host.device import HostDevice
 from .executors.host.kernels import scratch_bytes
 from .executors.host.moving import FRESH_BYTES
+from .executors.replay.by_value import ByValueExecutor
 from .executors.replay.dispatcher import Planner
 from .executors.replay.executor import ReplayExecutor
 from .executors.replay.modes import CaptureMode
@@ -19,6 +20,8 @@ from .ir.graph import Graph
 from .ir.plan import Plan
 from .ir.rounding import ROUNDS_NOTHING, Tf32
 from .ir.target import HOST, Target
+from .passes.catalog import launch_pipeline, level_pipeline
+from .passes.pipeline import Pipeline
 from .passes.planning.padding import made_safe, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
@@ -30,6 +33,17 @@ _POLICIES = {
     CaptureMode.PIECEWISE: CapturePolicy(keep_outside=frozenset({"attention"})),
     CaptureMode.FULL_AND_PIECEWISE: CapturePolicy(min_kernels=0),
 }
+
+
+def pipeline_for(level: int, device: str) -> Pipeline:
+    """The passes of a level for a device."""
+    stages = level_pipeline(level).stages
+    return Pipeline((*stages, *launch_pipeline(level).stages)) if is_cuda(device) else Pipeline(stages)
+
+
+def by_value(inner: Executor, device: str, level: int) -> Executor:
+    """`inner`, which also records graphs that inputs shape: with the values of these as constants."""
+    return ByValueExecutor(inner, partial(pipeline_for(level, device).run, check="none"))
 
 
 def graph_executor(
@@ -45,7 +59,8 @@ def graph_executor(
     check_device(device)
     analysis = Analysis(padding_safety, made_safe, real_size_input)
     planner = partial(_planner, HOST, options)
-    return ReplayExecutor(HostDevice(), HOST, planner, EagerExecutor(), options, analysis)
+    made = ReplayExecutor(HostDevice(), HOST, planner, EagerExecutor(), options, analysis)
+    return by_value(made, device, level)
 
 
 def ort_executor_on_gpu(device: str, options: ReplayOptions, level: int = 2) -> Executor:

@@ -246,7 +246,16 @@ def _top_k(known: _Operands) -> Static:
 
 def _one_hot(known: _Operands) -> Static:
     indices, _, values = known.node.inputs
-    return Static("one_hot", (indices, values), {**known.node.attrs, "depth": known.dim(1)})
+    return Static("one_hot", (indices, values), {**known.node.attrs, "depth": _depth(known)})
+
+
+def _depth(known: _Operands) -> Dim:
+    """The depth of a one-hot, which may be a constant of floats; rounded as while running."""
+    value = known.node.inputs[1]
+    content = constant_of(value) if value is not None else None
+    if content is None or content.dtype.is_integer:
+        return known.dim(1)
+    return int(content.array.reshape(-1)[0])
 
 
 def _trilu(known: _Operands) -> Static:
@@ -266,11 +275,25 @@ def _reduce(known: _Operands) -> Static:
 
 
 def _resize(known: _Operands) -> Static:
-    """Sizes may be symbolic; scales stay with the run, which rounds what they give."""
-    x, roi, scales, _ = known.node.inputs
-    if scales is not None:
+    """Sizes may be symbolic; scales are those of a constant, of axes whose sizes are numbers."""
+    x, roi, scales, sizes = known.node.inputs
+    if scales is None:
+        return Static("resize", (x, roi), {**known.node.attrs, "sizes": known.dims(3)})
+    content = constant_of(scales)
+    if content is None or sizes is not None:
         raise _Unknown
-    return Static("resize", (x, roi), {**known.node.attrs, "sizes": known.dims(3)})
+    dims = known.shape(0)
+    axes = normal_axes(known.node.attrs["axes"], len(dims))
+    factors = [float(scale) for scale in content.array]
+    found = [_scaled(dims[axis], scale) for axis, scale in zip(axes, content.array, strict=True)]
+    return Static("resize", (x, roi), {**known.node.attrs, "sizes": tuple(found), "scales": tuple(factors)})
+
+
+def _scaled(dim: Dim, scale: Any) -> int:
+    """As `dynamic_resize` rounds while running."""
+    if isinstance(dim, SymDim):
+        raise _Unknown
+    return int(np.floor(np.float32(dim) * np.float32(scale)))
 
 
 _RULES: Mapping[str, _Rule] = MappingProxyType[str, Any](

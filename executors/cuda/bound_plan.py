@@ -45,7 +45,8 @@ class CudaPlan:
         self.arena = arena
         self.device = device
         self.placement = Placement(plan, arena, device, states)
-        self.chosen = device.choose(device.backend.lower(plan))
+        is_recorded = any(segment.is_captured for segment in plan.segments)
+        self.chosen = device.choose(device.backend.lower(plan), is_recorded=is_recorded)
         self.is_recording = False
         self._host = HostSteps(self)
         self._calls: dict[int, tuple[Enqueue, ...]] = {}

@@ -47,6 +47,8 @@ class Fallbacks:
     """Steps that a framework does on its own arrays on the device, between recordings, and which."""
     host_counts: Counter[str] = field(default_factory=Counter[str])
     """How many steps of the same name, of either kind, a plan has at most."""
+    between_recordings: set[str] | None = None
+    """The host's steps in plans that are recorded; None while there is no such plan."""
     missed: Counter[str] = field(default_factory=Counter[str])
     """Why steps are not done in a better way that there is for their op, and how many."""
 
@@ -211,8 +213,11 @@ class CudaDevice:
         """An opened library: one of those that the backend has."""
         return self._libraries[name]
 
-    def choose(self, ways: Sequence[Ways]) -> tuple[Candidate | None, ...]:
-        """For each step the first way whose kernels compile and whose libraries agree; None where nothing is to do."""
+    def choose(self, ways: Sequence[Ways], *, is_recorded: bool = False) -> tuple[Candidate | None, ...]:
+        """For each step the first way whose kernels compile and whose libraries agree; None where nothing is to do.
+
+        `is_recorded` says that they are steps of a plan of which some is recorded.
+        """
         if self.selector is not None:
             self.compiler.compile(self.selector.kernels_to_measure(ways))
             ways = [self.selector.ordered(each) for each in ways]
@@ -226,7 +231,7 @@ class CudaDevice:
                 picked[index] = next(chosen[index], None)
         for each, candidate in zip(ways, picked, strict=True):
             self._note(each, candidate)
-        self._note_host_steps(ways, picked)
+        self._note_host_steps(ways, picked, is_recorded)
         final = handed_over(picked)
         self.compiler.compile(kernel for candidate in final for kernel in _kernels(candidate))
         return final
@@ -281,7 +286,7 @@ class CudaDevice:
         if candidate is not None and candidate.remark:
             self.fallbacks.missed[candidate.remark] += 1
 
-    def _note_host_steps(self, ways: Sequence[Ways], picked: Sequence[Candidate | None]) -> None:
+    def _note_host_steps(self, ways: Sequence[Ways], picked: Sequence[Candidate | None], is_recorded: bool) -> None:
         """The steps of one plan that the host does, by name and origin; plans of a program are alike."""
         counts = Counter[str]()
         for each, candidate in zip(ways, picked, strict=True):
@@ -295,6 +300,8 @@ class CudaDevice:
                         self.fallbacks.host_steps[name] = launch.reason
                     counts[name] += 1
         self.fallbacks.host_counts |= counts
+        if is_recorded:
+            self.fallbacks.between_recordings = (self.fallbacks.between_recordings or set()) | counts.keys()
 
     def close(self) -> None:
         """Waits for what is under way, and gives back what only this program uses."""
@@ -317,8 +324,9 @@ class CudaDevice:
         if self.selector is not None:
             yield f"choices: {self.selector.measured} problems measured"
         for name, reason in self.fallbacks.host_steps.items():
-            count = self.fallbacks.host_counts[name]
-            yield f"runs on the host: {name}{f', {count} steps' if count > 1 else ''}: {reason}"
+            count, recorded = self.fallbacks.host_counts[name], self.fallbacks.between_recordings
+            when = "" if recorded is None or name in recorded else " in calls that are not recorded"
+            yield f"runs on the host{when}: {name}{f', {count} steps' if count > 1 else ''}: {reason}"
         for name, framework in self.fallbacks.framework_steps.items():
             count = self.fallbacks.host_counts[name]
             yield f"runs in {framework}, between recordings: {name}{f', {count} steps' if count > 1 else ''}"

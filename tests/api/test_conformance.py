@@ -108,6 +108,17 @@ def test_pieces_are_counted() -> None:
     assert piece_counts(outcomes) == {"whole": 1, "eager": 1, "pieces": 1}
 
 
+def test_steps_on_the_host_are_counted() -> None:
+    outcomes = [
+        Outcome("a", "Node", "passed", remarks=("calls: 2", "runs on the host: det: there is no kernel for this op")),
+        Outcome("b", "Node", "passed", remarks=("runs on the host in calls that are not recorded: unique: why",)),
+        Outcome("c", "Node", "failed"),
+    ]
+    assert conformance.on_device(outcomes) == 1
+    lines = report({"graph": Finding(outcomes, [])}, "cuda").splitlines()
+    assert lines[-1] == "passed: 1 without a step on the host"
+
+
 def test_every_known_fault_is_a_case(suite: list[Case]) -> None:
     assert {each.name for each in suite} >= KNOWN_FAULTS.keys()
 

@@ -1,0 +1,99 @@
+"""Inputs whose values shape a graph: a program for values that come again, the general one for all others."""
+
+from typing import Any
+
+import capgraph
+import numpy as np
+import pytest
+from capgraph.executors.replay.by_value import KEPT, shaping_inputs
+from capgraph.ir.parser import parse
+
+SUM = """
+    graph @main(%x: f32[3, 4], %axes: i64[1]) {
+      %y: f32[u0, u1] = dynamic_reduce(%x, %axes) {kind = "sum"}
+      %z: f32[u0, u1] = exp(%y)
+      return %z
+    }"""
+
+
+def program(text: str) -> capgraph.Program:
+    return capgraph.optimize(parse(text), executor="graph", device="host")
+
+
+def expected(text: str, inputs: dict[str, Any]) -> dict[str, Any]:
+    return capgraph.optimize(parse(text), executor="eager", level=0).run(inputs)
+
+
+def summed(axis: int) -> dict[str, Any]:
+    return {"x": np.arange(12, dtype=np.float32).reshape(3, 4) / 10, "axes": np.array([axis])}
+
+
+def test_the_first_values_are_recorded_and_others_when_they_come_again() -> None:
+    made = program(SUM)
+    for axis in (0, 0, 1, 1, 1, 0):
+        given = made.run(summed(axis))
+        np.testing.assert_allclose(given["z"], expected(SUM, summed(axis))["z"], rtol=1e-6)
+    counters = made.stats().counters
+    assert (counters.calls, counters.replayed_calls) == (6, 3)  # not the first call of each, nor axis 1 when it was new
+    assert "values: 2 sets of axes have a program of their own, in which they are constants" in made.explain()
+
+
+def test_values_that_change_with_each_call_cost_no_recordings() -> None:
+    text = """
+        graph @main(%x: f32[40], %k: i64[1]) {
+          %v: f32[u0], %i: i64[u0] = dynamic_top_k(%x, %k)
+          return %v
+        }"""
+    made = program(text)
+    x = np.random.default_rng(0).standard_normal(40).astype(np.float32)
+    for k in range(1, 30):
+        np.testing.assert_array_equal(made.run({"x": x, "k": np.array([k])})["v"], np.sort(x)[::-1][:k])
+    assert made.stats().counters.captures <= 1
+    for _ in range(2):
+        for k in range(1, KEPT + 5):
+            made.run({"x": x, "k": np.array([k])})
+    assert len(made.stats().buckets) == 1 + KEPT  # one is the general program's
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (SUM, ("axes",)),
+        ("graph @main(%x: f32[10]) { %i: i64[1, u0] = non_zero(%x) return %i }", ()),  # data
+        (
+            "graph @main(%x: f32[4], %p: i64[2], %v: f32[]) { %y: f32[u0] = dynamic_pad(%x, %p, %v, _) return %y }",
+            ("p",),
+        ),
+        (
+            "graph @main(%x: f32[4, 500], %y: i64[500]) { %n: i64[1] = reduce_max(%y) {axes = [0], keep_dims = true} "
+            "%r: f32[u0] = dynamic_reshape(%x, %n) return %r }",
+            (),  # of many elements
+        ),
+    ],
+)
+def test_small_inputs_shape_a_graph_and_data_does_not(text: str, names: tuple[str, ...]) -> None:
+    assert shaping_inputs(parse(text)) == names
+
+
+def test_a_wrong_input_is_refused() -> None:
+    made = program(SUM)
+    with pytest.raises(capgraph.CapgraphError, match="axes"):
+        made.run({"x": summed(0)["x"]})
+    with pytest.raises(capgraph.CapgraphError, match="axes"):
+        made.run({**summed(0), "axes": np.array([0], np.int32)})
+    with pytest.raises(capgraph.CapgraphError):
+        made.run(summed(7))
+    np.testing.assert_allclose(made.run(summed(1))["z"], expected(SUM, summed(1))["z"], rtol=1e-6)
+
+
+def test_scales_give_sizes() -> None:
+    text = """
+        graph @main(%x: f32[1, 1, 3, 4], %s: f32[2]) {
+          %y: f32[1, 1, u0, u1] = dynamic_resize(%x, _, %s, _) {axes = [2, 3]}
+          return %y
+        }"""
+    inputs = {"x": np.arange(12, dtype=np.float32).reshape(1, 1, 3, 4), "s": np.array([1.7, 0.6], np.float32)}
+    made = program(text)
+    for _ in range(2):
+        np.testing.assert_array_equal(made.run(inputs)["y"], expected(text, inputs)["y"])
+    assert made.stats().counters.replayed_calls == 1
