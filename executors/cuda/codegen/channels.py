@@ -49,7 +49,7 @@ def _lower_lrn(task: Task) -> Iterator[Candidate]:
         *ordered_like(y).lines("p", ctype),
         f"const {x.ctype}* from = x + ({at(x, without=[1])});",
         f"{wide} total = 0;",
-        f"for (int c = (int)c1 - {size // 2}; c <= (int)c1 + {(size - 1) // 2}; c++) if (c >= 0 && c < {channels}) {{",
+        f"for (int c = (int)c1 - {(size - 1) // 2}; c <= (int)c1 + {size // 2}; c++) if (c >= 0 && c < {channels}) {{",
         f"const {wide} near = get(from[({ctype})c * {x.strides[1]}]); total += near * near; }}",
         f"const {wide} own = get(from[c1 * {x.strides[1]}]);",
         f"put(y[{at(y)}], own / pow{suffix}({bias} + {alpha} * total, {beta}));",
