@@ -52,8 +52,9 @@ class Quantisation:
         lowest, greatest = _limits(result)
         scaled = f"{whole} * ({scale})"
         rounded = f"rintf({scaled})" if result.is_integer else scaled
-        held = f"fminf(fmaxf({rounded} + {value['y_zero']}, {lowest}), {greatest})"
-        return f"put({target}, ({computed(result)}){held});"
+        held = f"least(greatest({rounded} + {value['y_zero']}, {lowest}), {greatest})"
+        number_of = "to_i32" if result.is_integer else ""  # NaN, of a scale of 0, is converted as on the host
+        return f"put({target}, ({computed(result)}){number_of}({held}));"
 
 
 def _limits(dtype: DType) -> tuple[str, str]:
