@@ -21,7 +21,6 @@ from ...ir.op import Trait
 from ...ir.ops import native
 from ...ir.target import Target
 from ...ir.types import TensorType
-from ...passes.pattern import constant_of
 from ..base import Coverage, Covered, Executable, Executor
 from .counters import Counters, Counting, Stats
 from .report import remarks_on
@@ -70,6 +69,10 @@ def _shaping(node: Node) -> Iterator[Value]:
         value = node.inputs[index] if index < len(node.inputs) else None
         if value is not None:
             yield value
+
+
+def _is_constant(value: Value) -> bool:
+    return value.producer is not None and value.producer.op.name == "constant"
 
 
 def _sources(value: Value) -> Iterator[Value]:
@@ -134,7 +137,7 @@ class ByValueExecutor:
 def _blocked(graph: Graph) -> int:
     """How many nodes cannot be recorded, or only where more is known of what shapes them."""
     nodes = [node for node in all_nodes(graph) if node.op.has(_BLOCKING)]
-    return sum(1 + sum(constant_of(value) is None for value in _shaping(node)) for node in nodes)
+    return sum(1 + sum(not _is_constant(value) for value in _shaping(node)) for node in nodes)
 
 
 class ByValueExecutable:
