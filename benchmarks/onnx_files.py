@@ -255,6 +255,8 @@ def difference(expected: Any, found: Any) -> float:
     if isinstance(expected, dict):
         same = isinstance(found, dict) and found.keys() == expected.keys()
         return max((difference(expected[key], found[key]) for key in expected), default=0.0) if same else float("inf")
+    if isinstance(expected, float) and isinstance(found, float):
+        return _difference(np.array(expected), np.array(found))
     if not isinstance(expected, np.ndarray) or expected.dtype.kind in "OSU":
         return 0.0 if np.array_equal(np.asarray(expected), np.asarray(found)) else float("inf")
     if not isinstance(found, np.ndarray) or expected.dtype != found.dtype or expected.shape != found.shape:

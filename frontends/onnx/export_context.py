@@ -133,10 +133,10 @@ class ExportContext:
         """As `dims_tensor`, for one size as a tensor i64[]."""
         return self.writer.dims.scalar(dim, operands)
 
-    def region(self, body: Graph, captured: Sequence[Operand] = ()) -> GraphProto:
+    def region(self, body: Graph, captured: Sequence[Operand] = (), *, keep_names: bool = False) -> GraphProto:
         """The ONNX subgraph of a region, to be given to `emit` as an attribute.
 
         The last inputs of `body`, one for each of `captured`, are not inputs of the subgraph: it reads those values
-        from the scope around it.
+        from the scope around it. `keep_names` is for operators that know their subgraph's inputs and outputs by name.
         """
-        return self.writer.region(body, captured)
+        return self.writer.region(body, captured, keep_names=keep_names)

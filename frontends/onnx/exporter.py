@@ -505,14 +505,25 @@ class GraphWriter:
 
     # ---- graphs
 
-    def region(self, body: Graph, captured: Sequence[Operand]) -> GraphProto:
+    def region(self, body: Graph, captured: Sequence[Operand], *, keep_names: bool) -> GraphProto:
         """The subgraph of a region; see `ExportContext.region`."""
         inner = GraphWriter(self.model, self)
         own = len(body.inputs) - len(captured)
-        inputs = [self.new_name(value.name) for value in body.inputs[:own]]
-        outputs = [self.new_name(name) for name in body.output_names]
-        inner.write_body(body, [*inputs, *(self._operand_name(value) for value in captured)], outputs)
+        name_of = self.model.reserve if keep_names else self.new_name
+        inputs = [name_of(value.name) for value in body.inputs[:own]]
+        outputs = [name_of(name) for name in body.output_names]
+        outer = [self._name_outside(value, {*inputs, *outputs}) for value in captured]
+        inner.write_body(body, [*inputs, *outer], outputs)
         return inner.proto(body, inputs, outputs)
+
+    def _name_outside(self, value: Operand, hidden: Collection[str]) -> str:
+        """The name of a captured value, of a copy where a region has another value of that name."""
+        name = self._operand_name(value)
+        if name not in hidden:
+            return name
+        copy = self.new_name(name)
+        self.emit(None, "Identity", [value], [copy], "", {})
+        return copy
 
     def proto(self, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> GraphProto:
         """Everything that was written, as the subgraph or graph that `graph` is."""

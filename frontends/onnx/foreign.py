@@ -24,6 +24,9 @@ from .schemas import schema_of, unchanged_span
 from .tensors import constant_to_proto, type_from_proto, type_to_proto
 
 _MAX_VERSION = 2**31
+_WELL_INFERRED = ("", "ai.onnx", "com.microsoft")
+"""Domains whose inference leaves out only shapes that depend on data, which models often state wrongly for outputs."""
+
 _MAX_DATA = 4096  # elements of a constant operand that shape inference is shown
 
 
@@ -119,7 +122,8 @@ def _result_type(ctx: ImportContext, name: str, inferred: dict[str, TypeProto], 
 
     found = type_from_proto(inferred[name], dim_of) if name in inferred else None
     declared = type_from_proto(ctx.scope.declared[name], dim_of) if name in ctx.scope.declared else None
-    if found is None or (isinstance(found, TensorType) and found.shape is None and _same_dtype(found, declared)):
+    trusted = name not in ctx.scope.returned or ctx.node.domain not in _WELL_INFERRED
+    if found is None or (trusted and _lacks_shape(found) and _same_dtype(found, declared)):
         found = declared or found
     if found is None:
         raise UnsupportedError(
@@ -129,6 +133,10 @@ def _result_type(ctx: ImportContext, name: str, inferred: dict[str, TypeProto], 
             "if it is one of ONNX Runtime's own, install onnxruntime",
         )
     return found
+
+
+def _lacks_shape(ty: Type) -> bool:
+    return isinstance(ty, TensorType) and ty.shape is None
 
 
 def _same_dtype(left: Type, right: Type | None) -> bool:

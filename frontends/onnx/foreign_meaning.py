@@ -1,8 +1,9 @@
 """Foreign ONNX operators: how they run.
 
 Control flow and optionals are run here, over graphs, ZipMap, which onnx does not implement, and SequenceInsert, which
-it gets wrong; everything else by onnx's reference implementation, else by ONNX Runtime where that is there. Sequences
-are lists, maps are dicts, an empty optional is None and a full one its element, strings are arrays of objects.
+it gets wrong; everything else by onnx's reference implementation, else by ONNX Runtime where that is there, and the
+other way around for `ai.onnx.ml`. Sequences are lists, maps are dicts, an empty optional is None and a full one its
+element, strings are arrays of objects.
 """
 
 from collections.abc import Callable, Sequence
@@ -64,14 +65,22 @@ def _run_loop(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
     goes_on = cond is None or bool(np.asarray(cond).reshape(()))
     gathered: list[Sequence[Any]] = []
     while goes_on and (limit is None or len(gathered) < limit):
-        iteration = np.array(len(gathered), np.int64)
-        proceed, *results = evaluate_graph(body, [iteration, np.array(True), *carried, *captured])
+        counters = _as_declared(body, np.array(len(gathered)), np.array(True))
+        proceed, *results = evaluate_graph(body, [*counters, *carried, *captured])
         goes_on = cond is None or bool(np.asarray(proceed).reshape(()))
         carried, scanned = results[: len(carried)], results[len(carried) :]
         gathered.append(scanned)
     types = [value.type for value in body.outputs[1 + len(carried) :]]
     stacked = [_stacked([row[index] for row in gathered], ty) for index, ty in enumerate(types)]
     return _chosen(node, [*carried, *stacked])
+
+
+def _as_declared(body: Graph, *counters: Any) -> list[Any]:
+    """The iteration and the condition with the rank that the body declares: some have vectors of one element."""
+    return [
+        counter.reshape((1,) * (len(value.type.shape or ()) if isinstance(value.type, TensorType) else 0))
+        for counter, value in zip(counters, body.inputs, strict=False)
+    ]
 
 
 def _stacked(rows: Sequence[Any], ty: Type) -> Any:
@@ -134,6 +143,9 @@ _OWN: dict[str, Callable[[Node, Sequence[Any]], Sequence[Any]]] = {
 
 # ---- everything else
 
+_BETTER_IN_RUNTIME = "ai.onnx.ml."
+"""Operators that onnx implements only for some of their versions and attributes: binary classifiers fail, say."""
+
 
 def _run_reference(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
     types = tuple(value.type if value is not None else None for value in node.inputs)
@@ -177,8 +189,9 @@ def _session(op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tup
     node = graph.append(op, operands, attrs, types=outputs)
     graph.set_outputs(node.outputs)
     model = export_model(graph, value_info=False, check=False)
+    session = runtime_node(model) if op.name.startswith(_BETTER_IN_RUNTIME) else None
     try:
-        return ReferenceEvaluator(model)
+        return session or ReferenceEvaluator(model)
     except (NotImplementedError, onnx.reference.op_run.RuntimeContextError) as error:
         session = runtime_node(model)
         if session is None:

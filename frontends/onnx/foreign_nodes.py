@@ -58,7 +58,8 @@ def write_foreign(ctx: ExportContext, node: Node) -> None:
     for name, value in attributes.items():
         if isinstance(value, Graph):
             count = next(counts, 0)
-            attributes[name] = ctx.region(value, node.inputs[taken : taken + count])
+            captured = node.inputs[taken : taken + count]
+            attributes[name] = ctx.region(value, captured, keep_names=bool(domain))  # BeamSearch knows them by name
             taken += count
     inputs, outputs = node.inputs[: own_inputs(node)], results_in_place(node)
     ctx.writer.emit(node, op_type, inputs, outputs, domain, attributes)

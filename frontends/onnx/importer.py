@@ -28,7 +28,7 @@ from .context import ImportContext, NotNative, constant_of
 from .functions import schema_function
 from .loading import load_proto, opset_versions
 from .metadata import read_metadata, read_states, read_symbols
-from .node_order import names_read, sorted_nodes
+from .node_order import names_read, sorted_nodes, without_repeated_constants
 from .ops import IMPORTS
 from .schemas import first_schema, signature_problem
 from .tensors import constant_from_proto, dense_constant, type_from_proto
@@ -167,6 +167,7 @@ class Scope:
         self.captured: dict[Value, Value] = {}  # outer values, and the inputs of this graph that stand for them
         self.read: frozenset[str] = frozenset()  # names that any node or output of this scope reads
         self.declared: Mapping[str, TypeProto] = {}  # types that the model states for intermediate values
+        self.returned: frozenset[str] = frozenset()  # names of the outputs
         self.is_closed = False
         self._bound: frozenset[str] | None = None
 
@@ -255,7 +256,10 @@ class Scope:
         for node in nodes:
             _require_text(node)
         self.read = frozenset(outputs).union(*map(names_read, nodes))
-        for node in sorted_nodes(nodes, self.values):
+        left, overridden = without_repeated_constants(nodes)
+        for name in overridden:
+            self.model.remark("constants are defined again, and the last is taken", name, repr(name))
+        for node in sorted_nodes(left, self.values):
             self.import_node(node)
 
     def import_node(self, node: NodeProto) -> None:
@@ -444,8 +448,10 @@ class Scope:
             if tensor.name not in self.values:
                 self.pending[tensor.name] = constant_from_proto(tensor, self.folder)
         for sparse in proto.sparse_initializer:
-            self.pending[sparse.values.name] = dense_constant(sparse, self.folder)
+            if sparse.values.name not in self.values:
+                self.pending[sparse.values.name] = dense_constant(sparse, self.folder)
         self.declared = {info.name: info.type for info in (*proto.value_info, *proto.output)}
+        self.returned = frozenset(info.name for info in proto.output)
         self.import_nodes(proto.node, (info.name for info in proto.output))
         self._set_outputs(proto.output)
         settle(self.graph)
@@ -454,7 +460,8 @@ class Scope:
         """Returns each output of the model once, by its name; those of a region count by position."""
         values = {info.name: self._output(info) for info in infos}
         if self.outer is not None:
-            self.graph.set_outputs([values[info.name] for info in infos])
+            names = [info.name for info in infos] if len(values) == len(infos) else None
+            self.graph.set_outputs([values[info.name] for info in infos], names)
             return
         for name, count in Counter(info.name for info in infos).items():
             if count > 1:
@@ -468,8 +475,6 @@ class Scope:
         declared = type_from_proto(info.type, self.dim_of)
         if declared is not None and compatible(declared, value.type) is Truth.NO:
             self._pass_over(info.name, declared, value.type)
-        else:
-            self._adopt_rank(value, declared)
         return value
 
     def _pass_over(self, name: str, declared: Type, found: Type) -> None:
@@ -482,14 +487,6 @@ class Scope:
         self.model.remark(
             "declared output shapes were passed over for inferred ones", name, f"{name!r} is {found}, not {declared}"
         )
-
-    def _adopt_rank(self, value: Value, declared: Type | None) -> None:
-        """Takes over what the model says of a result whose rank is not known (only foreign nodes give such)."""
-        if value.producer is None or not value.producer.op.is_foreign or not isinstance(declared, TensorType):
-            return
-        if isinstance(value.type, TensorType) and value.type.shape is None and declared.shape is not None:
-            own = foreign.own_dims(declared, self.bound_symbols())
-            self.graph.refine_type(value, self.graph.named_dims(own))
 
     def dim_of(self, name: str) -> Dim:
         return self.model.dim_of(name)
@@ -523,14 +520,17 @@ def _import_main(model: _Model, proto: GraphProto, frozen: bool) -> ImportedMode
     graph = Graph(proto.name or "main")
     graph.metadata.update(read_metadata(model.proto))
     scope = Scope(model, graph, model.versions)
+    sparse = {each.values.name: each for each in proto.sparse_initializer}
     initializers = {tensor.name: tensor for tensor in proto.initializer}
     imported = ImportedModel(graph, notes=model.notes)
-    shadowed = [info for info in proto.input if info.name in initializers]
-    kept = [info for info in proto.input if not (frozen and info.name in initializers)]
+    shadowed = [info for info in proto.input if info.name in initializers or info.name in sparse]
+    kept = [info for info in proto.input if not (frozen and info in shadowed)]
     for info in kept:
         value = scope.add_input(info.name, _declared_type(info, model.dim_of))
         if info.name in initializers:
             _set_default(value, constant_from_proto(initializers[info.name], model.folder))
+        elif info.name in sparse:
+            _set_default(value, dense_constant(sparse[info.name], model.folder))
     if frozen and shadowed:
         model.notes.append(
             f"{len(shadowed)} initializers that are also inputs were frozen (freeze_initializers=False keeps them)"

@@ -26,6 +26,21 @@ def sorted_nodes(nodes: Sequence[NodeProto], defined: Container[str] = ()) -> Se
     return [nodes[place] for place in _order(nodes, awaited)]
 
 
+def without_repeated_constants(nodes: Sequence[NodeProto]) -> tuple[Sequence[NodeProto], list[str]]:
+    """`nodes` without the constants that a later one of the same name overrides, as ONNX Runtime has it; the names."""
+    last = {node.output[0]: place for place, node in enumerate(nodes) if _is_constant(node)}
+    places = [place for place, node in enumerate(nodes) if _is_constant(node) and last[node.output[0]] != place]
+    if not places:
+        return nodes, []
+    dropped = set(places)
+    kept = [node for place, node in enumerate(nodes) if place not in dropped]
+    return kept, [nodes[place].output[0] for place in places]
+
+
+def _is_constant(node: NodeProto) -> bool:
+    return node.op_type == "Constant" and len(node.output) == 1
+
+
 def _awaited(node: NodeProto, producers: dict[str, int]) -> set[int]:
     """The places of the nodes whose results `node` and its subgraphs read."""
     return {producers[name] for name in names_read(node) if name in producers}
