@@ -40,6 +40,32 @@ def test_product_bias_and_function() -> None:
     )
 
 
+def test_product_over_the_steps_of_a_sequence() -> None:
+    check_pass(
+        PointwiseConvolutions(),
+        """
+        graph @main(%x: f32[N, 2, C]) {
+          %w = constant() {value = dense<f32[2, 3]: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]>}
+          %b = constant() {value = dense<f32[3]: [1.0, 2.0, 3.0]>}
+          %t = transpose(%x) {perm = [0, 2, 1]}
+          %y = matmul(%t, %w)
+          %a = add(%y, %b)
+          %g = gelu(%a)
+          %z = transpose(%g) {perm = [0, 2, 1]}
+          return %z
+        }""",
+        """
+        graph @main(%x: f32[N, 2, C]) {
+          %w = constant() {value = dense<f32[3, 2]: [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]>}
+          %y = matmul(%w, %x)
+          %b = constant() {value = dense<f32[3, 1]: [1.0, 2.0, 3.0]>}
+          %a = add(%y, %b)
+          %z = gelu(%a)
+          return %z
+        }""",
+    )
+
+
 def test_product_alone_of_sequences() -> None:
     check_pass(
         PointwiseConvolutions(),
