@@ -47,6 +47,7 @@ RAW = "raw"
 OURS = "capgraph"
 OURS_FOR_ORT = "capgraph-ort"
 THREADS = 2
+OPSET = "24"  # the others write the opset that came; what the newest operators are worth is told beside theirs
 WARM_UP = 3
 # The largest difference allowed, as a fraction of the largest reference value; everything else must be equal.
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2}
@@ -104,13 +105,13 @@ LOADED_BY_CAPGRAPH = (
 
 
 def optimize_with_capgraph(source: Path, target: Path, dialect: str = "standard", level: int | None = None) -> float:
-    """`capgraph optimize SOURCE -o TARGET --for DIALECT [--level LEVEL]`, without the start of the interpreter."""
+    """`capgraph optimize SOURCE -o TARGET --for DIALECT --opset 24 [--level LEVEL]`, without starting Python."""
     cli = importlib.import_module("capgraph.cli")
     for loaded_on_first_use in LOADED_BY_CAPGRAPH:  # imports are left out for every tool
         importlib.import_module(loaded_on_first_use)
     start = time.perf_counter()
     chosen = [] if level is None else ["--level", str(level)]
-    code = cli.main(["optimize", str(source), "-o", str(target), "--for", dialect, *chosen])
+    code = cli.main(["optimize", str(source), "-o", str(target), "--for", dialect, "--opset", OPSET, *chosen])
     seconds = time.perf_counter() - start
     if code:
         raise RuntimeError(f"the command ended with {code}")

@@ -50,6 +50,11 @@ class ExportContext:
         return self.writer.opset
 
     @property
+    def is_part(self) -> bool:
+        """Whether the node is of the body that another is written as: norms are recognised by their reductions."""
+        return self.writer.is_in_line
+
+    @property
     def dialect(self) -> Dialect:
         """Which operators may be written."""
         return self.writer.model.dialect

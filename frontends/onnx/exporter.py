@@ -26,6 +26,7 @@ from .dialect import Dialect
 from .early_inlining import ask_for_early_inlining
 from .export_context import ExportContext, Operand
 from .export_dims import DimWriter
+from .flat_softmax import LAST_OPSET, flat_softmaxes
 from .foreign_nodes import domain_and_operator, write_foreign
 from .metadata import write_metadata
 from .ops import EXPORTS
@@ -299,7 +300,7 @@ class GraphWriter:
         self._once: dict[Hashable, str] = {}
         self._value_info: dict[str, ValueInfoProto] = {}
         self._is_main = outer is None
-        self._is_in_line = False  # whether the body of some op's parts is being written
+        self.is_in_line = False  # whether the body of some op's parts is being written
 
     @property
     def opset(self) -> int:
@@ -358,6 +359,8 @@ class GraphWriter:
             self.dims.bind(value, name)
         copies = self._name_outputs(graph, outputs)
         groups = find_groups(graph, self.model.operators) if self.model.dialect is Dialect.ORT else _NO_GROUPS
+        if self.opset <= LAST_OPSET:
+            groups = {**flat_softmaxes(graph), **groups}
         for node in graph.nodes:
             if node not in groups:
                 self._write_node(node)
@@ -417,7 +420,7 @@ class GraphWriter:
                 self._value_info[self._names[value]] = _value_info(self._names[value], value.type)
 
     def _write_constant(self, value: Value, content: Constant) -> None:
-        if value.has_uses and self._is_in_line:
+        if value.has_uses and self.is_in_line:
             self._names[value] = self.constant(content)
         elif value.has_uses:
             self._names[value] = self.new_name(value.name)
@@ -450,11 +453,11 @@ class GraphWriter:
         self, body: Graph, operands: Sequence[Operand], results: Sequence[Operand], *, is_parts: bool = True
     ) -> None:
         """Writes the nodes of a body, which takes these operands and gives these results; parts share constants."""
-        around = self.dims, self._is_in_line
-        self.dims, self._is_in_line = DimWriter(self, self.dims), self._is_in_line or is_parts
+        around = self.dims, self.is_in_line
+        self.dims, self.is_in_line = DimWriter(self, self.dims), self.is_in_line or is_parts
         names = [[self._operand_name(value) for value in values] for values in (operands, results)]
         self.write_body(body, *names)
-        self.dims, self._is_in_line = around
+        self.dims, self.is_in_line = around
 
     def emit(
         self,

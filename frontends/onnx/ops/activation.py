@@ -71,7 +71,19 @@ def export_silu(ctx: ExportContext, node: Node) -> None:
         ctx.emit("Mul", (x, ctx.emit_value("Sigmoid", (scaled,))), node.outputs)
 
 
+def export_prelu(ctx: ExportContext, node: Node) -> None:
+    """PRelu; in other types than floats of 32 bits or less, which ONNX Runtime has no kernel for, as a choice."""
+    x, slope = node.operands
+    dtype = x.tensor.dtype
+    if ctx.dialect is Dialect.FAITHFUL or (dtype.is_float and dtype.bits <= 32):
+        ctx.emit("PRelu", (x, slope), node.outputs)
+        return
+    is_below = ctx.emit_value("Less", (x, ctx.constant(0, dtype)))
+    ctx.emit("Where", (is_below, ctx.emit_value("Mul", (slope, x)), x), node.outputs)
+
+
 EXPORTS = {
     **{name: export_as(operator, *attributes) for operator, (name, *attributes) in _SAME.items()},
+    "prelu": export_prelu,
     "silu": export_silu,
 }

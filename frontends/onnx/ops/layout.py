@@ -169,7 +169,19 @@ def export_reshape(ctx: ExportContext, node: Node) -> None:
     if ctx.opset < 14 and any(isinstance(dim, int) and dim == 0 for dim in shape):
         ctx.require_opset(14, "Reshape to a size of 0")
     is_exact = True if ctx.opset >= 14 else None  # before, a computed size of 0 takes the operand's in its place
-    ctx.emit("Reshape", [x, ctx.dims_tensor(shape, x)], node.outputs, allowzero=is_exact)
+    ctx.emit("Reshape", [x, ctx.dims_tensor(shape, x, *_before(x))], node.outputs, allowzero=is_exact)
+
+
+_STEPS_BACK = 4
+
+
+def _before(x: Value) -> list[Value]:
+    """Values that `x` is made of by nodes of one operand: one of them may have the sizes that are asked for."""
+    found: list[Value] = []
+    while len(found) < _STEPS_BACK and x.producer is not None and len(x.producer.operands) == 1:
+        (x,) = x.producer.operands
+        found.append(x)
+    return found
 
 
 def _placeholders(operand: Sequence[Dim], shape: Sequence[Dim]) -> list[int] | None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from ....ir.dims import Dim
 from ....ir.graph import Node, Value
 from ....ir.ops import native
 from ....ir.types import DType
@@ -11,6 +12,7 @@ from ..dialect import Dialect
 from ..export_context import ExportContext, Operand
 from .rows import padded_operands
 
+_GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 _FLAGS = ("input_forget", "linear_before_reset")
 _STATES = (5, 6)  # operands that hold a state: initial_h, initial_c
 
@@ -22,18 +24,45 @@ def _importing(name: str) -> Callable[[ImportContext], tuple[Value, ...]]:
         attrs |= {key: bool(attrs[key]) for key in _FLAGS if key in attrs}
         if name == "rnn" and "activations" in attrs:  # the operator's own default names two for one direction as well
             attrs["activations"] = attrs["activations"][: 2 if attrs.get("direction") == "bidirectional" else 1]
-        return ctx.ops(name, *padded_operands(ctx, op), **attrs)
+        operands = list(padded_operands(ctx, op))
+        operands[2] = _of_size(ctx, name)
+        return ctx.ops(name, *operands, **attrs)
 
     return rule
+
+
+def _of_size(ctx: ImportContext, name: str) -> Value:
+    """The recurrent weight; in the shape that `hidden_size` gives it where its type leaves that open."""
+    weight, hidden = ctx.input(2), ctx.attr("hidden_size")
+    if hidden is None or isinstance(weight.shape[2], int):
+        return weight
+    return ctx.op("reshape", weight, shape=(weight.shape[0], _GATES[name] * hidden, hidden))
 
 
 IMPORTS = {op_type: _importing(op_type.lower()) for op_type in ("LSTM", "GRU", "RNN")}
 
 
+def _hidden_size(node: Node) -> int | None:
+    """The hidden size by whatever tells it: ONNX Runtime wants the attribute, other than the standard."""
+    gates = _GATES[node.op.name]
+    _, weight, recurrence, bias, _, *states = node.inputs[:7]
+    told: list[Dim] = []
+    for value, axis, divisor in (
+        (recurrence, 2, 1),
+        (recurrence, 1, gates),
+        (weight, 1, gates),
+        (bias, 1, 2 * gates),
+        *((state, 2, 1) for state in states),
+        *((value, value.tensor.rank - 1, 1) for value in node.outputs),
+    ):
+        if value is not None:
+            told.append(value.shape[axis] // divisor)
+    return next((size for size in told if isinstance(size, int)), None)
+
+
 def export_cell(ctx: ExportContext, node: Node) -> None:
     """LSTM, GRU or RNN in layout 0, the only one that runtimes have; layout 1 is written as transpositions for them."""
     attrs = {name: value for name, value in node.attrs.items() if name != "layout" and value != ()}
-    hidden = node.operands[2].shape[2]
     operands: list[Operand] = list(node.inputs)
     if node.inputs[4] is not None and node.inputs[4].tensor.dtype is not DType.I32:
         operands[4] = ctx.emit_value("Cast", (node.inputs[4],), to=DType.I32)
@@ -47,8 +76,7 @@ def export_cell(ctx: ExportContext, node: Node) -> None:
             if index < len(operands) and operands[index] is not None:
                 operands[index] = ctx.emit_value("Transpose", (operands[index],), perm=(1, 0, 2))
         results = [ctx.writer.new_name(f"{value.name}_time_first") for value in node.outputs]
-    size = hidden if isinstance(hidden, int) else None
-    ctx.emit(node.op.name.upper(), operands, results, hidden_size=size, **attrs)
+    ctx.emit(node.op.name.upper(), operands, results, hidden_size=_hidden_size(node), **attrs)
     if is_batch_first:
         for value, written in zip(node.outputs, results, strict=True):
             perm = (1, 0, 2) if value.tensor.rank == 3 else (2, 0, 1, 3)

@@ -83,7 +83,7 @@ def _export_reduce(operator: str) -> Callable[[ExportContext, Node], None]:
     def rule(ctx: ExportContext, node: Node) -> None:
         axes, keep_dims = node.attrs["axes"], node.attrs["keep_dims"]
         x = node.operands[0]
-        if operator in _GLOBAL_POOLS and _is_global_pool(x.tensor, axes, keep_dims):
+        if operator in _GLOBAL_POOLS and not ctx.is_part and _is_global_pool(x.tensor, axes, keep_dims):
             ctx.emit(_GLOBAL_POOLS[operator], (x,), node.outputs)
             return
         if not axes and not _axes_are_operand(operator, ctx.opset):

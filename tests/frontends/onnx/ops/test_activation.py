@@ -116,3 +116,12 @@ def test_swish_that_comes_back_is_the_same_graph():
     for dialect in (Dialect.FAITHFUL, Dialect.STANDARD):
         assert_equal(imported(export_model(graph, dialect=dialect)), graph)
     assert not export_model(graph).functions
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_prelu_runs_in_every_type(dtype):
+    x, slope = (random(2, 3) * 5).astype(dtype), np.array([2], dtype)
+    graph = imported(one_node("PRelu", [x, slope], 1, 16, {}))
+    model = export_model(graph, dialect=Dialect.STANDARD)
+    assert operators_of(model) == (["PRelu"] if dtype is np.float32 else ["Less", "Mul", "Where"])
+    assert_close(runtime_of(model, feeds_of(x, slope))[0], evaluated(graph, feeds_of(x, slope))[0], rtol=1e-6, atol=0)

@@ -141,3 +141,16 @@ def test_lp_normalization(p):
     x = np.abs(random(1, 2, 5)) + np.float32(0.1)  # the reference forgets the absolute value
     model = with_symbols(one_node("LpNormalization", [x], 1, 22, {"axis": 0, "p": p}))
     assert op_names(check(model, feeds_of(x))) == ["lp_norm"]
+
+
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax", "Hardmax"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_softmax_over_several_axes_is_one_operator_again_before_opset_13(operator, axis):
+    x = random(1, 2, 3, 4)
+    graph = imported(with_symbols(one_node(operator, [x], 1, 11, {"axis": axis})))
+    model = export_model(graph, keep_versions=True)
+    assert [node.op_type for node in model.graph.node] == [operator]
+    compare(runtime_of(model, feeds_of(x)), evaluated(graph, feeds_of(x)))
+    newer = export_model(graph, opset=13)
+    assert len(newer.graph.node) <= 6
+    compare(runtime_of(newer, feeds_of(x)), evaluated(graph, feeds_of(x)))

@@ -73,3 +73,15 @@ def test_the_reset_default_of_rnn_names_an_activation_too_many():
     node = imported(one_node("RNN", inputs, 1, 22, attrs)).last
     assert node is not None
     assert node.attrs["activations"] == ("Relu",)
+
+
+@pytest.mark.parametrize("open_inputs", [["x2"], ["x1", "x2", "x3"], ["x0", "x1", "x2", "x3", "x5"]])
+@pytest.mark.parametrize("operator", list(GATES))
+def test_the_hidden_size_is_written_whatever_tells_it(operator, open_inputs):
+    inputs = operands(operator, 1)[:6]
+    model = with_symbols(one_node(operator, inputs, 1, 14, {"hidden_size": 5}), open_inputs)
+    graph = imported(model)
+    written = export_model(graph, dialect=Dialect.STANDARD)
+    (cell,) = (node for node in written.graph.node if node.op_type == operator)
+    assert {attribute.name: attribute.i for attribute in cell.attribute}["hidden_size"] == 5
+    compare(runtime_of(written, feeds_of(*inputs)), evaluated(graph, feeds_of(*inputs)))
