@@ -186,7 +186,7 @@ def _total(native: str) -> Rule:
     def rule(c: Call, x: Any, axes: Any = None, keep: bool = False, *_: Any) -> Pairs:
         pairs = pairs_of(c, x, parts_type(c))
         given = axes if isinstance(axes, list | int) else None
-        over = axes_of(given, pairs.rank)
+        over = axes_of(given, pairs.rank) if pairs.rank else ()
         return Pairs(c.op(native, pairs.value, axes=over, keep_dims=bool(keep)) if over else pairs.value)
 
     return rule
@@ -243,15 +243,19 @@ def _select(c: Call, x: Pairs, dim: int, index: Any) -> Pairs:
 
 
 def _flip(c: Call, x: Pairs, dims: Sequence[int]) -> Pairs:
+    if not x.rank:
+        return x
     return Pairs(c.op("reverse", x.value, axes=tuple(axis_of(axis, x.rank) for axis in dims)))
 
 
 def _index_select(c: Call, x: Pairs, dim: int, index: Value) -> Pairs:
+    if not x.rank:
+        raise NotNative("an axis of a single number")
     return Pairs(c.op("gather", x.value, c.reshape(index, (product(index.shape),)), axis=axis_of(dim, x.rank)))
 
 
 def _roll(c: Call, x: Pairs, shifts: Sequence[int], dims: Sequence[int]) -> Pairs:
-    if not dims:
+    if not dims or not x.rank:
         raise NotNative("rolling all elements")
     axes = tuple(axis_of(axis, x.rank) for axis in dims)
     return Pairs(c.op("roll", x.value, axes=axes, shifts=tuple(shifts)))

@@ -55,11 +55,13 @@ KEPT = (
 """ATen operators with a lowering that says more than their decomposition."""
 
 
-def decompositions() -> Any:
-    """The table for `ExportedProgram.run_decompositions`."""
+def decompositions(graph: Any = None) -> Any:
+    """The table for `ExportedProgram.run_decompositions` of a program with this graph."""
     table = torch.export.default_decompositions()
+    apart = _norms_with_statistics() if graph is not None and any(map(updates_statistics, graph.nodes)) else ()
     for overload in _kept_overloads():
-        table.pop(overload, None)
+        if overload not in apart:
+            table.pop(overload, None)
     table.update(FAST_PATHS)
     return table
 
@@ -68,6 +70,28 @@ def decompositions() -> Any:
 def _kept_overloads() -> tuple[Any, ...]:
     packets = [getattr(torch.ops.aten, name) for name in KEPT if hasattr(torch.ops.aten, name)]
     return tuple(getattr(packet, overload) for packet in packets for overload in packet.overloads())
+
+
+def _norms_with_statistics() -> tuple[Any, ...]:
+    return (torch.ops.aten.instance_norm.default, torch.ops.aten.batch_norm.default)
+
+
+def updates_statistics(node: Any) -> bool:
+    """Whether a node is a norm that writes to running statistics: as a whole its schema does not tell.
+
+    Only the operators that it is made of let PyTorch see that.
+    """
+    flags = {"instance_norm": "use_input_stats", "batch_norm": "training"}
+    name = getattr(node.target, "__name__", "").removesuffix(".default")
+    if node.op != "call_function" or name not in flags:
+        return False
+    is_python = hasattr(node.target, "__code__")  # torch.nn.functional has the statistics before the weights
+    mean, flag = (_given(node, place, of) for place, of in ((1 if is_python else 3, "running_mean"), (5, flags[name])))
+    return mean is not None and flag is not False and (flag is not None or name == "instance_norm")
+
+
+def _given(node: Any, place: int, name: str) -> Any:
+    return node.args[place] if place < len(node.args) else node.kwargs.get(name)
 
 
 @cache
@@ -97,17 +121,24 @@ def composites_kept(module: Any = None) -> Iterator[None]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     override = getattr(exported_program, "_override_composite_implicit_decomp", None)
-    kept = override(_split_table()[0]) if override is not None else nullcontext()
+    composites = dict(_split_table()[0])
+    if any(updates_statistics(node) for graph in _graphs(module) for node in graph.nodes):
+        for overload in _norms_with_statistics():
+            composites.pop(overload, None)
+    kept = override(composites) if override is not None else nullcontext()
     with states_of_lstms(), sdpa_kernel(SDPBackend.MATH) if _transforms_functions(module) else kept:
         yield
 
 
 def _transforms_functions(module: Any) -> bool:
     """Whether a graph of Dynamo enters a level of functorch: grad, vmap, jvp, functionalize."""
-    parts = module.modules() if isinstance(module, torch.nn.Module) else ()
-    graphs = [each.graph for each in parts if isinstance(each, torch.fx.GraphModule)]
-    names = (getattr(node.target, "__name__", "") for graph in graphs for node in graph.nodes)
+    names = (getattr(node.target, "__name__", "") for graph in _graphs(module) for node in graph.nodes)
     return any(name.endswith("_increment_nesting") for name in names)
+
+
+def _graphs(module: Any) -> list[Any]:
+    parts = module.modules() if isinstance(module, torch.nn.Module) else ()
+    return [each.graph for each in parts if isinstance(each, torch.fx.GraphModule)]
 
 
 @contextmanager

@@ -118,7 +118,7 @@ def from_exported(
     """
     try:
         with quiet():
-            core = program.run_decompositions(decompositions())
+            core = program.run_decompositions(decompositions(program.graph))
     except CapgraphError:
         raise
     except Exception as error:

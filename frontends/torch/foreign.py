@@ -8,7 +8,7 @@ An operator that writes to its arguments is one that gives their new content: be
 the attribute `_all_bases`, which it writes to, whole or in part, as PyTorch's `auto_functionalized_v2` describes it.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -137,21 +137,36 @@ def real_value(graph: Graph, value: Value) -> Value:
 def run_foreign(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
     """The results of a foreign node on the host; what PyTorch raises for its operands passes through."""
     tensors = [tensor_of(np.asarray(each)) for each in operands]
-    results = _run(node, tensors, "cpu")
+    results = _own_memory(_run(node, tensors, "cpu"), tensors)
     return [_result(value, array_of(result)) for value, result in zip(node.outputs, results, strict=True)]
 
 
 def run_on_tensors(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
     """The same on tensors wherever they lie, in tensors of their own memory; of no tensors on the current GPU."""
     device = operands[0].device if operands else torch.device("cuda", torch.cuda.current_device())
-    results = _run(node, operands, device)
-    given = {operand.untyped_storage().data_ptr() for operand in operands}
-    return [_as_declared(value, result, given) for value, result in zip(node.outputs, results, strict=True)]
+    results = [
+        result.resolve_conj().resolve_neg().to(torch_dtype_of(value.tensor.dtype))
+        for value, result in zip(node.outputs, _run(node, operands, device), strict=True)
+    ]
+    return _own_memory(results, operands)
 
 
-def _as_declared(value: Value, result: Any, given: Container[int]) -> Any:
-    plain = result.resolve_conj().resolve_neg().to(torch_dtype_of(value.tensor.dtype))
-    return plain.clone() if plain.untyped_storage().data_ptr() in given else plain
+def _place(argument: Any, device: Any) -> Any:
+    """Where a result is to lie, for an operator that must be told; None where it takes that."""
+    if str(argument.type) == "Device":
+        return torch.device(device)
+    return torch.strided if argument.name == "layout" else None
+
+
+def _own_memory(results: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+    """The results, copied where they lie in memory of an operand or of another result."""
+    taken = {operand.untyped_storage().data_ptr() for operand in operands}
+    found: list[Any] = []
+    for result in results:
+        storage = result.untyped_storage().data_ptr()
+        found.append(result.clone() if storage in taken else result)
+        taken.add(storage)
+    return found
 
 
 def _run(node: Node, operands: Sequence[Any], device: Any) -> Sequence[Any]:
@@ -159,6 +174,9 @@ def _run(node: Node, operands: Sequence[Any], device: Any) -> Sequence[Any]:
     target = _operator(node.op.name)
     given = iter([operand.contiguous() for operand in operands])
     arguments = {name: _argument(value, given) for name, value in node.attrs.items()}
+    for argument in target._schema.arguments if "_all_bases" not in arguments else ():
+        if argument.name in _DROPPED and not argument.has_default_value():
+            arguments[argument.name] = _place(argument, operands[0].device if operands else device)
     with torch.no_grad(), nullcontext() if operands else torch.device(device):
         results = _new_content(target, arguments) if "_all_bases" in arguments else target(**arguments)
     return results if isinstance(results, list | tuple) else [results]

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.export import graph_signature
 
+from .decompositions import updates_statistics
 from .ops import LOWERINGS
 
 _Input, _Output = graph_signature.InputKind, graph_signature.OutputKind
@@ -188,7 +189,7 @@ def _is_known(node: Any) -> bool:
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
     name = str(node.target)
-    if name == "aten.as_strided.default":  # it reads what lies around its operand
+    if name == "aten.as_strided.default" or updates_statistics(node):  # it reads around its operand, or writes
         return False
     has_lowering = name in LOWERINGS or name.rpartition(".")[0] in LOWERINGS
     return has_lowering and all(isinstance(each, torch.Tensor) and not each.is_complex() for each in _results(node))

@@ -112,6 +112,17 @@ def _rounded(name: str) -> Rule:
     return rule
 
 
+def _rounded_to_digits(call: Call, operands: list[Any], dtype: DType) -> Value:
+    """Python's `round`, to so many digits behind the point, or before it."""
+    number = call.value(operands[0], DType.F64)
+    digits = operands[1] if len(operands) > 1 and operands[1] is not None else 0
+    if not digits:
+        return call.cast(call.op("round", number), dtype)
+    power = call.value(10.0 ** abs(digits), DType.F64)
+    there, back = ("mul", "div") if digits > 0 else ("div", "mul")
+    return call.cast(call.op(back, call.op("round", call.op(there, number, power)), power), dtype)
+
+
 NUMBER_CALLS: dict[Any, Rule] = {
     operator.add: _by("add"),
     operator.sub: _by("sub"),
@@ -138,5 +149,6 @@ NUMBER_CALLS: dict[Any, Rule] = {
     math.floor: _rounded("floor"),
     math.ceil: _rounded("ceil"),
     math.trunc: _cast,
+    round: _rounded_to_digits,
 }
 """How arithmetic on numbers is done where these are values."""

@@ -145,6 +145,16 @@ def _rounded_up(sizes: Sizes, expr: Any) -> Dim:
     return (numerator + denominator - 1) // denominator
 
 
+def _rounded_to_even(sizes: Sizes, expr: Any) -> Dim:
+    """The nearest integer; of p / q half-way between two, which is where 2p + q is a multiple of 2q, the even one."""
+    p, q = _fraction(sizes, expr.args[0])
+    if isinstance(q, int) and q > 1 << 20:
+        raise UnsupportedError(f"the size {expr} depends on how floats are rounded")
+    below = 2 * p - q
+    is_odd_tie = below // (4 * q) - (below - 1) // (4 * q)
+    return (2 * p + q) // (2 * q) - is_odd_tie
+
+
 def _fraction(sizes: Sizes, expr: Any) -> tuple[Dim, Dim]:
     """A number computed from sizes in floats, as numerator and denominator."""
     if expr.is_Float or expr.is_Rational:
@@ -184,4 +194,5 @@ _RULES: dict[str, Callable[[Sizes, Any], Dim]] = {
     "TruncToInt": _rounded_down,  # sizes are not negative
     "FloorToInt": _rounded_down,
     "CeilToInt": _rounded_up,
+    "RoundToInt": _rounded_to_even,
 }

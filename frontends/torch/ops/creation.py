@@ -1,6 +1,5 @@
 """Tensors from nothing: fills, ranges, and copies of the shape of others."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,8 +60,16 @@ def _range(c: Call, start: Any, end: Any, step: Any) -> Value:
         if not c.may_mention((start, end)):
             raise NotNative("bounds that running tells")
         return c.op("arange", start=start, limit=end, step=step, dtype=c.dtype)
-    count = math.ceil((end - start) / step)
-    return _from_steps(c, start, step, count)
+    if all(isinstance(bound, int | SymDim) for bound in (start, step)):
+        return _iota(c, c.shape[0], start, step)
+    return _from_steps(c, start, step, c.shape[0])
+
+
+def _iota(c: Call, length: Dim, start: Dim, step: Dim, *_: Any) -> Value:
+    """So many numbers from `start` on."""
+    index = c.op("arange", limit=length)
+    moved = c.op("add", c.op("mul", index, c.value(step, DType.I64)), c.value(start, DType.I64))
+    return c.cast(moved, c.dtype)
 
 
 def _from_steps(c: Call, start: Any, step: Any, count: Dim) -> Value:
@@ -115,6 +122,7 @@ TABLE: dict[str, Lowering] = {
     "aten.fill": _fill,
     "aten.scalar_tensor": _scalar_tensor,
     "aten.arange": _arange,
+    "prims.iota": _iota,
     "aten.linspace": _linspace,
     "aten.eye": _eye,
     "aten.triu_indices": _triangle_indices(True),

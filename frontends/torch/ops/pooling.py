@@ -82,6 +82,8 @@ def _adaptive_average(axes: int) -> Lowering:
 
     def lower(c: Call, x: Value, output_size: Sequence[Dim]) -> Value:
         sizes = pair(output_size, axes)
+        if 0 in sizes:
+            return c.full(c.shape, 0, c.dtype)
         if all(size == 1 for size in sizes):
             return c.op("reduce_mean", x, axes=tuple(range(-axes, 0)), keep_dims=True)
         spatial = x.shape[-axes:]
@@ -126,6 +128,8 @@ def _greatest_of_parts(c: Call, x: Value, axes: int, sizes: Sequence[Any]) -> Va
 def _adaptive_max(axes: int) -> Lowering:
     def lower(c: Call, x: Value, output_size: Sequence[Dim]) -> Any:
         sizes, spatial = pair(output_size, axes), x.shape[-axes:]
+        if 0 in sizes:
+            return c.full(c.shape, 0, c.dtype), c.full(c.shape, 0, DType.I64)
         if not all(isinstance(size, int) for size in (*spatial, *sizes)):
             raise NotNative("parts whose lengths running tells")
         if any(size % parts for size, parts in zip(spatial, sizes, strict=True)):

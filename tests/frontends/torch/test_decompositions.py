@@ -1,6 +1,8 @@
+import copy
 import importlib
 from typing import Any
 
+import capgraph
 import pytest
 import torch
 from capgraph.frontends.torch.decompositions import KEPT, aot_decompositions, composites_kept, decompositions
@@ -54,3 +56,21 @@ def test_composites_stay_whole_below_autograd_and_come_apart_again_afterwards() 
         assert _operators(function, *tensors) == ["aten.linear.default"]
         assert torch.equal(function(*tensors), torch.full((2, 3, 5), 5.0)), "and they still run"
     assert "aten.addmm.default" in _operators(function, *tensors)
+
+
+@pytest.mark.parametrize("way", ["compile", "optimize"])
+@pytest.mark.parametrize("norm", [torch.nn.InstanceNorm1d(3, track_running_stats=True), torch.nn.BatchNorm1d(3)])
+def test_norms_in_training_update_their_statistics(norm: Any, way: str) -> None:
+    torch._dynamo.reset()
+    x = torch.randn(2, 3, 4) + 1
+    expected, module = copy.deepcopy(norm), copy.deepcopy(norm)
+    with torch.no_grad():
+        program = (
+            torch.compile(module, backend="capgraph")
+            if way == "compile"
+            else capgraph.optimize(module, args=(x,), executor="eager")
+        )
+        for _ in range(2):
+            torch.testing.assert_close(program(x), expected(x))
+    for one, other in zip(module.buffers(), expected.buffers(), strict=True):
+        torch.testing.assert_close(one, other)

@@ -83,6 +83,43 @@ def test_custom_operators() -> None:
             torch.testing.assert_close(program(rows), rows * rows.shape[0])
 
 
+def test_a_custom_operator_that_must_be_told_its_device() -> None:
+    with torch.library._scoped_library("capgraph_places", "DEF") as library:
+        library.define("filled(int count, *, Device device) -> Tensor")
+        library.define("shifted(Tensor x, *, Device device, bool pin_memory=False) -> Tensor")
+        library.impl("filled", lambda count, *, device: torch.ones(count, device=device), "CompositeExplicitAutograd")
+
+        def shifted(x: Any, *, device: Any, pin_memory: bool = False) -> Any:
+            return x + torch.ones(x.shape, device=device, pin_memory=pin_memory)
+
+        library.impl("shifted", shifted, "CompositeExplicitAutograd")
+        torch.library.register_fake("capgraph_places::filled", torch.ones, lib=library)
+        torch.library.register_fake("capgraph_places::shifted", shifted, lib=library)
+
+        def function(x: Any) -> Any:
+            made = torch.ops.capgraph_places.filled(3, device=x.device)
+            return torch.ops.capgraph_places.shifted(x, device=x.device) + made
+
+        torch._dynamo.reset()
+        x = torch.ones(2, 3)
+        torch.testing.assert_close(torch.compile(function, backend="capgraph", fullgraph=True)(x), x + 2)
+
+
+def test_a_foreign_view_has_memory_of_its_own() -> None:
+    def function(x: Any) -> Any:
+        made = x.clone()
+        bits = x.clone().view(torch.int16)
+        return made, bits, x.t().contiguous().t().view(torch.float32)[1:]
+
+    torch._dynamo.reset()
+    x = torch.arange(12.0).view(3, 4)
+    made, bits, part = torch.compile(function, backend="capgraph", options={"executor": "eager"})(x)
+    wanted = function(x)
+    made.zero_()
+    x.zero_()
+    torch.testing.assert_close((bits, part), wanted[1:])
+
+
 @pytest.mark.parametrize("word", ["tensor", "number", "'tensor", "'", ""])
 def test_strings_of_custom_operators_are_never_operands(word: str) -> None:
     with torch.library._scoped_library("capgraph_words", "DEF") as library:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
+import torch
 
 from tests.frontends.torch.operator_samples import (
     Outcome,
@@ -98,3 +99,35 @@ def test_a_lowering_that_is_gone_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 def test_draws_are_captured() -> None:
     _, outcome = compiled(next(samples("nn.functional.dropout")))
     assert outcome.kind == "native"
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.nn.functional.adaptive_avg_pool2d(x, (0, 2)),
+        lambda x: torch.nn.functional.adaptive_max_pool2d(x, (2, 0)),
+        lambda x: torch.nn.functional.adaptive_max_pool1d(x[0], 0, return_indices=True),
+        lambda x: (
+            x[0, 0, : round(x.shape[2] / 2 + 1)] + round(x.shape[3] / 2 * 12.34, 1) + round(x.shape[3] * 17.3, -1)
+        ),
+        lambda x: torch.arange(0, 40, x.shape[3]) + torch.arange(x.shape[2], 2 * x.shape[3] + 20, x.shape[2]).sum(),
+    ],
+    ids=["average", "greatest", "places", "round", "steps"],
+)
+def test_sizes_of_nothing_and_numbers_of_sizes(function: Any) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="capgraph", fullgraph=True, dynamic=True)
+    for size in (5, 6, 7):
+        x = torch.randn(2, 3, size, size + 1)
+        torch.testing.assert_close(compiled(x), function(x))
+
+
+def test_a_complex_number_without_axes_keeps_both_parts() -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        return x.sum(0), x.flip(0), x.mean(), x.index_select(0, torch.tensor([0]))
+
+    x = torch.tensor(2.0 + 3.0j)
+    for one, other in zip(torch.compile(function, backend="capgraph")(x), function(x), strict=True):
+        torch.testing.assert_close(one, other)

@@ -5,7 +5,7 @@ import sympy
 import torch
 from capgraph.frontends.torch.sizes import Sizes, UnknownSizeError
 from capgraph.ir.builder import Builder
-from capgraph.ir.dims import dim_max, dim_min, symbol
+from capgraph.ir.dims import dim_max, dim_min, evaluate, symbol, symbols
 from capgraph.ir.errors import UnsupportedError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +69,16 @@ def test_plain_integers() -> None:
 def test_what_no_dim_can_say() -> None:
     with pytest.raises(UnsupportedError, match="cannot be written as a dim"):
         SIZES.dim_of(sympy.sin(_symbols()[0]))
+
+
+def test_rounding_takes_the_even_one_of_two() -> None:
+    size, half = _symbols()[0], sympy.Rational(1, 2)
+    for expr in (size * half, size * half * half + half, size * sympy.Rational(1, 3), size * 0.75):
+        dim = SIZES.dim_of(functions.RoundToInt(expr, evaluate=False))
+        for value in range(2, 40):
+            assert evaluate(dim, dict.fromkeys(symbols(dim), value)) == round(float(expr.subs({size: value})))
+    with pytest.raises(UnsupportedError, match="how floats are rounded"):
+        SIZES.dim_of(functions.RoundToInt(size * 0.3, evaluate=False))
 
 
 def test_sizes_that_running_tells_are_known_from_the_result_that_tells_them() -> None:

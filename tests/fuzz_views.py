@@ -1,0 +1,413 @@
+"""Fuzzing of aliasing: random programs of views, writes in place and breaks of the graph, beside eager PyTorch.
+
+    python -m tests.fuzz_views [--programs N] [--seed N] [--broken N] [--executor eager|ort|graph]
+        [--processes N] [--minutes N]
+
+Programs come in bundles: one function of several that share nothing, so that one compile serves many. Most bundles go
+to the backend as a graph; of `--broken` in a hundred Dynamo makes the graphs, with breaks between statements. Results
+and arguments, and what more writes make of them, must be those of eager PyTorch, and share memory as there. What
+differs is printed as one program; the exit status is 1 when anything did. Where PyTorch's own graph, run by PyTorch,
+fails or differs too, the fault is none of ours: that is counted.
+"""
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from typing import Any
+
+import torch
+from capgraph.torch_backend import backend
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
+
+BUNDLE = 20
+BREAK = "torch._dynamo.graph_break()"
+CHUNK = 10
+MOST_ELEMENTS = 64
+SHARING = 7
+"""The seeds, of 20, whose arguments are views of each other: one in three of these PyTorch's wrappers cannot take."""
+
+
+@dataclass(frozen=True)
+class RandomProgram:
+    """A program as text: arguments, which may be views of each other, statements on them, and what it returns."""
+
+    arguments: tuple[str, ...]
+    statements: tuple[str, ...]
+    results: tuple[str, ...]
+
+    def __str__(self) -> str:
+        returned = f"return {', '.join(self.results)}"
+        return "\n".join(f"    {line}" for line in (*self.arguments, "# ----", *self.statements, returned))
+
+
+# ---- drawing
+
+
+class Draw:
+    """Draws a program and runs it as it goes: statements that PyTorch refuses are not taken."""
+
+    def __init__(self, seed: int, prefix: str = "", *, shares: bool = False) -> None:
+        self._random = random.Random(seed)
+        self._prefix = prefix
+        self._shares = shares
+        self._scope: dict[str, Any] = {"torch": torch}
+        self._tensors: list[str] = []
+        self._memories: set[int] = set()
+
+    def program(self, *, is_broken: bool = False) -> RandomProgram:
+        """A program whose names begin with the prefix; a broken one has breaks of the graph."""
+        arguments = self._lines(self._random.choice((1, 1, 2, 3)), self._argument)
+        self._memories = {self._scope[name].untyped_storage().data_ptr() for name in self._tensors}
+        statements = self._lines(self._random.randint(3, 9), self._statement)
+        if is_broken:
+            statements.insert(self._random.randrange(1, len(statements) + 1), BREAK)
+        count = min(len(self._tensors), self._random.randint(1, 4))
+        results = dict.fromkeys([*self._random.sample(self._tensors, count), self._tensors[-1]])
+        return RandomProgram(tuple(arguments), tuple(statements), tuple(results))
+
+    def _lines(self, count: int, draw: Callable[[], str]) -> list[str]:
+        found: list[str] = []
+        while len(found) < count:
+            line = draw()
+            try:
+                exec(line, self._scope)
+            except (RuntimeError, IndexError, ValueError, TypeError):
+                continue
+            name = line.split(" = ")[0]
+            is_new = name.isidentifier()
+            if is_new and self._scope[name].numel() > MOST_ELEMENTS:
+                continue
+            found.append(line)
+            if is_new:
+                self._tensors.append(name)
+        return found
+
+    def _new(self, expression: str) -> str:
+        return f"{self._prefix}t{len(self._tensors)} = {expression}"
+
+    def _argument(self) -> str:
+        drawn = self._random
+        if self._tensors and self._shares:
+            return self._new(self._view(drawn.choice(self._tensors)))
+        shape = drawn.choice(((4,), (3, 4), (2, 3), (2, 3, 2), (1, 5), ()))
+        count = 2 + 2 * torch.Size(shape).numel()
+        memory = f"torch.arange({count}{drawn.choice(('.', '.', '.', ''))})"
+        memory += ".to(torch.complex64)" if drawn.random() < 0.06 else ""
+        dense = f"{memory}[{drawn.choice((0, 0, 2))}:][:{torch.Size(shape).numel()}].view({shape})"
+        return self._new(dense + drawn.choice(("", "", "", ".mT" if len(shape) > 1 else "[::2]" if shape else "")))
+
+    def _statement(self) -> str:
+        name = self._random.choice(self._tensors[-6:])
+        kind = self._random.random()
+        if kind < 0.45 or (kind < 0.75 and torch._debug_has_internal_overlap(self._scope[name])):
+            return self._new(self._view(name))
+        return self._write(name) if kind < 0.75 else self._new(self._fresh(name))
+
+    def _axis(self, name: str) -> int:
+        rank = self._scope[name].dim()
+        return self._random.randrange(-rank, rank) if rank else 0
+
+    def _slice(self) -> str:
+        drawn = self._random
+        ends = (drawn.choice(("", "0", "1", "2", "-2")), drawn.choice(("", "2", "3", "-1")), drawn.choice(("", "2")))
+        return ":".join(ends)
+
+    def _index(self, name: str) -> str:
+        drawn, rank = self._random, self._scope[name].dim()
+        each = [drawn.choice((":", self._slice(), "0", "-1", "None")) for _ in range(drawn.randint(1, max(rank, 1)))]
+        return ", ".join([*each, *drawn.choice(((), (), ("...",)))])
+
+    def _view(self, name: str) -> str:
+        drawn, tensor = self._random, self._scope[name]
+        axis, other, shape = self._axis(name), self._axis(name), tuple(tensor.shape)
+        order = drawn.sample(range(tensor.dim()), tensor.dim())
+        calls = [
+            *("view(-1)", "reshape(-1)", "flatten()", "squeeze()", "detach()", f"unsqueeze({axis})", "mT", "t()"),
+            *(f"transpose({axis}, {other})", f"permute({order})", f"movedim({axis}, {other})", f"view({shape[::-1]})"),
+            *(
+                f"narrow({axis}, {drawn.randrange(3)}, {drawn.randrange(4)})",
+                f"select({axis}, {drawn.randrange(-2, 2)})",
+            ),
+            *(f"unbind({axis})[{drawn.randrange(-1, 2)}]", f"split({drawn.randint(1, 3)}, {axis})[-1]"),
+            *(f"chunk(2, {axis})[{drawn.randrange(2)}]", f"unfold({axis}, 2, {drawn.randint(1, 2)})", "diagonal()"),
+            *(
+                f"diagonal({drawn.randrange(-1, 2)})",
+                f"expand({(2, *shape)})",
+                f"expand_as({drawn.choice(self._tensors)})",
+            ),
+            *(
+                "view(torch.int32)",
+                "view(torch.float32)",
+                "view(torch.int16)",
+                "real",
+                "imag",
+                "conj()",
+                "swapdims(0, -1)",
+            ),
+            *(f"tensor_split(2, {axis})[{drawn.randrange(2)}]", "view_as(torch.ones(6))", "unflatten(0, (2, -1))"),
+        ]
+        if drawn.random() < 0.3:
+            return f"{name}[{self._index(name)}]"
+        if tensor.is_complex() and drawn.random() < 0.3:
+            return f"torch.{drawn.choice(('real', 'imag', 'view_as_real'))}({name})"
+        return f"{name}.{drawn.choice(calls)}"
+
+    def _write(self, name: str) -> str:
+        drawn = self._random
+        other, axis = drawn.choice(self._tensors), self._axis(name)
+        number = drawn.choice((-3, -1, 0, 2, 5))
+        return drawn.choice(
+            (
+                f"{name}.{drawn.choice(('add_', 'sub_', 'mul_', 'fill_'))}({number})",
+                f"{name}.{drawn.choice(('zero_', 'neg_', 'abs_', 'relu_'))}()",
+                f"{name}.{drawn.choice(('copy_', 'add_', 'sub_'))}({other})",
+                f"{name}.{drawn.choice(('clamp_(-20, 20)', 'remainder_(7)'))}",
+                f"{name}.masked_fill_({name} > {number}, {number})",
+                f"{name}[{self._index(name)}] = {number}",
+                f"{name}[{self._index(name)}] = {other}",
+                f"{name}[{self._index(name)}] += {number}",
+                f"{name}[{name}.unsqueeze(0)[0] > {number}] = {number}"
+                if self._scope[name].dim()
+                else f"{name}.add_(1)",
+                f"{name}.index_fill_({axis}, {name}.new_zeros(1, dtype=torch.int64), {number})",
+                f"{name}.{self._turned(name)}",
+                f"torch.add({name}, {number}, out={name})",
+                f"{name}.swapaxes(0, -1).mul_({number})",
+            )
+        )
+
+    def _turned(self, name: str) -> str:
+        """Another shape in place; of arguments PyTorch's wrappers lose views of them."""
+        is_argument = self._scope[name].untyped_storage().data_ptr() in self._memories
+        return (
+            "neg_()"
+            if is_argument
+            else self._random.choice(("t_()", "unsqueeze_(0)", "squeeze_()", "transpose_(0, 1)"))
+        )
+
+    def _fresh(self, name: str) -> str:
+        drawn = self._random
+        other, axis = drawn.choice(self._tensors), self._axis(name)
+        return drawn.choice(
+            (
+                f"{name} + {drawn.choice((1, 2))}",
+                f"{name} * 2",
+                f"{name} - {other}",
+                f"{name}.clone()",
+                f"{name}.contiguous()",
+                f"{name}.{drawn.choice(('abs()', 'neg()', 'flip(0)', 'roll(1, 0)', 'repeat(2, 1)', 'relu()'))}",
+                f"{name}.sum({axis})",
+                f"torch.cat([{name}, {other}], {axis})",
+                f"torch.stack([{name}, {name}], {axis})",
+                f"torch.where({name} > 1, {name}, {other})",
+                f"torch.{drawn.choice(('zeros_like', 'ones_like', 'empty_like'))}({name}).copy_({name})",
+                f"{name}.to({drawn.choice(('torch.int64', 'torch.float32', 'torch.float64'))})",
+                f"{name}.new_ones((2, 3))",
+                f"{name}.clone().as_strided((2, 2), {drawn.choice(((1, 2), (2, 1)))}, {drawn.randint(0, 1)})",
+                f"{name}.new_zeros(6)",
+            )
+        )
+
+
+# ---- running
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Programs as one function."""
+
+    programs: tuple[RandomProgram, ...]
+
+    def function(self) -> Callable[..., Any]:
+        """The function of all arguments; it gives the results of each program in a tuple of its own."""
+        names = [line.split(" = ")[0] for program in self.programs for line in program.arguments]
+        lines = [line for program in self.programs for line in program.statements]
+        results = ", ".join(f"({', '.join(program.results)},)" for program in self.programs)
+        text = "\n    ".join([f"def function({', '.join(names)}):", *lines, f"return ({results},)"])
+        scope: dict[str, Any] = {"torch": torch}
+        exec(text, scope)
+        return scope["function"]  # type: ignore[no-any-return]
+
+    def arguments(self) -> list[list[torch.Tensor]]:
+        """New arguments for each program."""
+        found: list[list[torch.Tensor]] = []
+        for program in self.programs:
+            scope: dict[str, Any] = {"torch": torch}
+            exec("\n".join(program.arguments), scope)
+            found.append([scope[line.split(" = ")[0]] for line in program.arguments])
+        return found
+
+
+class _Writable(torch.fx.Proxy):
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.tracer.create_proxy("call_function", _set_item, (self, index, value), {})
+
+
+def _set_item(x: Any, index: Any, value: Any) -> None:
+    x[index] = value
+
+
+class _Tracer(torch.fx.Tracer):
+    def proxy(self, node: Any) -> Any:
+        return _Writable(node, self)
+
+
+Backend = Callable[[Any, Sequence[Any]], Any]
+
+
+def _of_pytorch(module: Any, examples: Sequence[Any]) -> Any:
+    """What the backend is given, run as it is."""
+    compiler = aot_autograd(
+        fw_compiler=lambda graph, _: make_boxed_func(graph.forward), keep_inference_input_mutations=True
+    )
+    return compiler(module, examples)
+
+
+def _compiled(bundle: Bundle, flat: Sequence[torch.Tensor], make: Backend, *, is_broken: bool) -> Callable[..., Any]:
+    """The function through Dynamo, or traced as it is and handed to a backend."""
+    if is_broken:
+        torch._dynamo.reset()
+        return torch.compile(bundle.function(), backend=make, dynamic=False)
+    tracer = _Tracer()
+    graph = tracer.trace(bundle.function())
+    returned, structure = torch.utils._pytree.tree_flatten(graph.output_node().args[0])
+    graph.output_node().args = (tuple(returned),)
+    compiled = make(torch.fx.GraphModule(tracer.root, graph), list(flat))
+    return lambda *given: torch.utils._pytree.tree_unflatten(list(compiled(*given)), structure)
+
+
+def differences(bundle: Bundle, make: Backend, *, is_broken: bool) -> dict[int, str]:
+    """What is not as in eager PyTorch, by program."""
+    compiled: Callable[..., Any] | None = None
+    found: dict[int, str] = {}
+    for _ in range(2):  # also what a call leaves behind
+        given, expected = bundle.arguments(), bundle.arguments()
+        flat = [each for listed in given for each in listed]
+        compiled = compiled or _compiled(bundle, flat, make, is_broken=is_broken)
+        results = compiled(*flat)
+        wanted = bundle.function()(*[each for listed in expected for each in listed])
+        for index, (one, other) in enumerate(zip(given, expected, strict=True)):
+            problem = _difference([*one, *results[index]], [*other, *wanted[index]])
+            if problem:
+                found.setdefault(index, problem)
+    return found
+
+
+def _difference(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> str:
+    problem = _unlike(found, wanted)
+    if problem:
+        return problem
+    for index, (one, other) in enumerate(zip(found, wanted, strict=True)):
+        try:
+            other.add_(1)
+        except RuntimeError:  # elements that share memory
+            continue
+        one.add_(1)
+        problem = _unlike(found, wanted)
+        if problem:
+            return f"after a write to tensor {index}: {problem}"
+    return ""
+
+
+def _unlike(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> str:
+    for index, (one, other) in enumerate(zip(found, wanted, strict=True)):
+        if one.dtype is not other.dtype or one.shape != other.shape:
+            return f"tensor {index} is {one.dtype}{tuple(one.shape)}, not {other.dtype}{tuple(other.shape)}"
+        if _strides(one) != _strides(other):
+            return f"tensor {index} has strides {one.stride()}, not {other.stride()}"
+        if not torch.equal(one, other):
+            return f"tensor {index} is {one.tolist()}, not {other.tolist()}"
+    return ""
+
+
+def _strides(tensor: torch.Tensor) -> list[int]:
+    """The strides of axes that have any."""
+    return [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1 and tensor.numel()]
+
+
+def _problem(program: RandomProgram, make: Backend, *, is_broken: bool) -> str:
+    """What is wrong with a program on its own."""
+    try:
+        return differences(Bundle((program,)), make, is_broken=is_broken).get(0, "")
+    except Exception as error:  # noqa: BLE001  # PyTorch raises errors of many kinds
+        return f"{type(error).__name__}: {str(error)[:400]}"
+
+
+def tried(seed: int, executor: str, tally: Counter[str], *, broken: int = 4, count: int = BUNDLE) -> dict[int, str]:
+    """Runs the bundle of a seed; gives what differed, by program, with its text."""
+    make = partial(backend, options={"executor": executor})
+    is_broken, shares = seed % 100 < broken, seed % 20 == SHARING
+    draws = [Draw(seed * BUNDLE + index, f"p{index}_", shares=shares) for index in range(count)]
+    programs = tuple(draw.program(is_broken=is_broken) for draw in draws)
+    tally["programs"] += count
+    tally["with breaks"] += count * is_broken
+    tally["with arguments in one memory"] += count * shares
+    try:
+        found = differences(Bundle(programs), make, is_broken=is_broken)
+    except Exception:  # noqa: BLE001  # whatever it is: the programs one by one tell
+        found = dict.fromkeys(range(count), "")
+    problems: dict[int, str] = {}
+    for index, beside_others in found.items():
+        problem = _problem(programs[index], make, is_broken=is_broken) or beside_others
+        if problem and _problem(programs[index], _of_pytorch, is_broken=is_broken):
+            tally["not by PyTorch either"] += 1
+        elif problem:
+            problems[index] = f"{problem}\n{programs[index]}"
+    tally["differences"] += len(problems)
+    return problems
+
+
+def _chunk(seeds: Sequence[int], *, executor: str, broken: int) -> tuple[Counter[str], list[str]]:
+    """Runs the bundles of some seeds; what differed, with its seed."""
+    torch.set_num_threads(1)
+    tally: Counter[str] = Counter()
+    with torch.no_grad():
+        problems = [
+            f"seed {seed}, program {index}: {problem}"
+            for seed in seeds
+            for index, problem in tried(seed, executor, tally, broken=broken).items()
+        ]
+    return tally, problems
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = _arguments().parse_args(argv)
+    end = time.monotonic() + 60 * options.minutes if options.minutes is not None else None
+    last = options.seed + -(-options.programs // BUNDLE)
+    chunks = [range(first, min(first + CHUNK, last)) for first in range(options.seed, last, CHUNK)]
+    work = partial(_chunk, executor=options.executor, broken=options.broken)
+    tally: Counter[str] = Counter()
+    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
+        for seeds, (done, problems) in zip(chunks, pool.map(work, chunks), strict=True):
+            tally += done
+            print("\n".join(problems), end="\n" if problems else "", flush=True)
+            if seeds.stop % 500 == 0 or (end is not None and time.monotonic() > end):
+                print(f"to seed {seeds.stop - 1}: {dict(tally)}", flush=True)
+            if end is not None and time.monotonic() > end:
+                pool.shutdown(wait=False, cancel_futures=True)
+                break
+    print(f"on {options.executor}: {dict(tally)}")
+    return 1 if tally["differences"] else 0
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Fuzzing of views and writes.")
+    parser.add_argument("--programs", type=int, default=200_000)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed, one for each bundle")
+    parser.add_argument("--broken", type=int, default=4, help="of how many in a hundred Dynamo makes the graphs")
+    parser.add_argument("--executor", default="eager")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--minutes", type=float, help="stop after this time (default: when all programs are done)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
