@@ -100,19 +100,21 @@ def _from_random(name: str, ty: Type, sizes: Mapping[str, int], seed: int) -> Gi
     shape = tuple(evaluate(dim, {**sizes, **dict.fromkeys(assumed, 1)}) for dim in ty.shape)
     if any(size < 0 for size in shape):
         raise InputError(f"input {name!r} of type {ty} would have shape {list(shape)}", remedy="choose other --dim")
-    _check_memory(name, math.prod(shape) * ty.dtype.numpy.itemsize)
-    generator = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    note = "".join(f"; {symbol} taken as 1 (--dim {symbol}=N)" for symbol in assumed)
-    return GivenInput(draw(ty.dtype, shape, generator), f"random, {_distribution(ty.dtype)}{note}")
-
-
-def _check_memory(name: str, wanted: int) -> None:
+    wanted = math.prod(shape) * ty.dtype.numpy.itemsize
     limit = available_bytes()
     if limit is not None and wanted > limit:
-        raise ResourceError(
-            f"input {name!r} needs {size_text(wanted)}, but {size_text(limit)} are available",
-            remedy="choose smaller --dim",
-        )
+        raise _too_large(name, wanted, f", but {size_text(limit)} are available")
+    generator = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    note = "".join(f"; {symbol} taken as 1 (--dim {symbol}=N)" for symbol in assumed)
+    try:
+        drawn = draw(ty.dtype, shape, generator)
+    except MemoryError as error:
+        raise _too_large(name, wanted, ", which cannot be had") from error
+    return GivenInput(drawn, f"random, {_distribution(ty.dtype)}{note}")
+
+
+def _too_large(name: str, wanted: int, why: str) -> ResourceError:
+    return ResourceError(f"input {name!r} needs {size_text(wanted)}{why}", remedy="choose smaller --dim")
 
 
 def draw(dtype: DType, shape: tuple[int, ...], generator: np.random.Generator) -> Array:

@@ -25,6 +25,7 @@ from onnx import GraphProto
 
 from ...ir.constant import Constant
 from ...ir.dims import Dim
+from ...ir.errors import UnsupportedError
 from ...ir.graph import Graph, Node, Value
 from ...ir.types import DType
 from .dialect import Dialect
@@ -123,8 +124,16 @@ class ExportContext:
         return self.writer.once(key, write)
 
     def ints(self, values: Sequence[int]) -> str:
-        """The name of an initializer i64[n]: axes, repeats and the like. For sizes use `dims_tensor`."""
-        return self.constant(np.asarray(values, np.int64).reshape(len(values)))
+        """The name of an initializer i64[n]: axes, repeats and the like. For sizes use `dims_tensor`.
+
+        Raises `UnsupportedError` for a number that i64 does not hold.
+        """
+        try:
+            return self.constant(np.asarray(values, np.int64).reshape(len(values)))
+        except OverflowError as error:
+            raise UnsupportedError(
+                f"ONNX has no integers as large as {max(values, key=abs)}", remedy="choose smaller sizes"
+            ) from error
 
     def dims_tensor(self, dims: Sequence[Dim], *operands: Value) -> str:
         """The name of a tensor i64[n] with these sizes.

@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 from ...ir.attrs import Attrs
 from ...ir.errors import ExecutionError, MissingPackageError, UnsupportedError
-from ...ir.evaluate import evaluate_graph
+from ...ir.evaluate import FAILURES, evaluate_graph
 from ...ir.foreign import register_meaning
 from ...ir.graph import Graph, Node
 from ...ir.op import Op
@@ -163,7 +163,9 @@ def _run_reference(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
         ) from error
     except NotImplementedError as error:
         raise _not_implemented(node.op, error) from error
-    except (AttributeError, AssertionError, StopIteration, OverflowError) as error:
+    except FAILURES:
+        raise
+    except Exception as error:
         raise ExecutionError(f"onnx's implementation of {node.op.name} failed: {error!r}") from error
     return [_as_type(value.type, result) for value, result in zip(node.outputs, results, strict=True)]
 

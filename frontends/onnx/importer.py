@@ -27,7 +27,7 @@ from .canonical import order_of_use, reorder_inputs, settle
 from .context import ImportContext, NotNative, constant_of
 from .functions import schema_function
 from .loading import load_proto, opset_versions
-from .metadata import read_metadata, read_states, read_symbols
+from .metadata import read_metadata, read_states, read_symbols, text_of
 from .node_order import names_read, sorted_nodes, without_repeated_constants
 from .ops import IMPORTS
 from .schemas import first_schema, signature_problem
@@ -81,11 +81,11 @@ def import_model(
     try:
         return _import_main(model, proto.graph, frozen)
     except CapgraphError as error:
-        error.of_model(proto.graph.name, _REMEDY)
+        error.of_model(text_of(proto.graph.name), _REMEDY)
         raise
     except RecursionError as error:
         too_deep = ModelError("the model nests subgraphs or types too deeply")
-        raise too_deep.of_model(proto.graph.name, _REMEDY) from error
+        raise too_deep.of_model(text_of(proto.graph.name), _REMEDY) from error
 
 
 _REMEDY = "correct this part of the model, or export it again"
@@ -410,7 +410,7 @@ class Scope:
         return scope.region(proto, types)
 
     def _region_scope(self, proto: GraphProto) -> "Scope":
-        body = Graph(proto.name or "body", symbols=self.graph.symbols)
+        body = Graph(text_of(proto.name) or "body", symbols=self.graph.symbols)
         attributes = self.function_attributes
         return Scope(self.model, body, self.versions, outer=self, attributes=attributes, depth=self.depth + 1)
 
@@ -517,7 +517,7 @@ def _mentioned(graph: Graph) -> frozenset[str]:
 
 
 def _import_main(model: _Model, proto: GraphProto, frozen: bool) -> ImportedModel:
-    graph = Graph(proto.name or "main")
+    graph = Graph(text_of(proto.name) or "main")
     graph.metadata.update(read_metadata(model.proto))
     scope = Scope(model, graph, model.versions)
     sparse = {each.values.name: each for each in proto.sparse_initializer}

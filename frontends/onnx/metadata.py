@@ -37,9 +37,14 @@ def read_metadata(proto: ModelProto) -> dict[str, str]:
         IR_KEY: str(proto.ir_version or ""),
         EXTERNAL_KEY: "yes" if any(external_tensors(proto)) else "",
     }
-    own = (entry for entry in proto.metadata_props if not entry.key.startswith(_OWN))
-    facts |= {f"onnx.metadata.{entry.key}": entry.value for entry in own}
-    return {key: value for key, value in facts.items() if value}
+    entries = {text_of(entry.key): entry.value for entry in proto.metadata_props}
+    facts |= {f"onnx.metadata.{key}": value for key, value in entries.items() if not key.startswith(_OWN)}
+    return {key: text_of(value) for key, value in facts.items() if value}
+
+
+def text_of(said: str | bytes) -> str:
+    """What a model says; protobuf gives what is no UTF-8 as bytes."""
+    return said if isinstance(said, str) else said.decode(errors="replace")
 
 
 def write_metadata(model: ModelProto, graph: Graph, opset_reason: str, as_parts: Mapping[str, int]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from capgraph.inputs import draw, gather_inputs
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Constant
-from capgraph.ir.errors import CapgraphError, InputError, UnsupportedError
+from capgraph.ir.errors import CapgraphError, InputError, ResourceError, UnsupportedError
 from capgraph.ir.evaluate import match_type
 from capgraph.ir.graph import Graph
 from capgraph.ir.types import DType, OptionalType, TensorType
@@ -249,3 +249,12 @@ def test_a_number_that_the_dtype_does_not_hold_is_refused(ty: str, text: str) ->
 def test_a_number_for_an_array_is_refused() -> None:
     with pytest.raises(InputError, match="is no single number"):
         gather_inputs(graph_of(x="f32[2]"), {"x": "3"}, {}, 0)
+
+
+def test_memory_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr("capgraph.inputs.draw", refused)
+    with pytest.raises(ResourceError, match=r"input 'x' needs 12 B, which cannot be had"):
+        gather_inputs(graph_of(x="f32[3]"), {}, {}, seed=0)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.dims import Dim, Truth, compare
+from ....ir.errors import ModelError
 from ....ir.graph import Node, Value
 from ....ir.padded_attention import padded_attention
 from ....ir.types import DType
@@ -55,6 +56,10 @@ def _by_head(ctx: ImportContext, index: int, heads: int) -> Value:
     x, ty = ctx.input(index), ctx.tensor(index)
     if ty.rank == 4:
         return x
+    if ty.rank != 3:
+        raise ModelError(f"Attention takes operands of rank 3 or 4, but {x.name} is {ty}")
+    if heads < 1:
+        raise ModelError(f"Attention of operands of rank 3 needs the number of heads, but it is {heads}")
     batch, steps, hidden = ty.dims
     split = ctx.op("reshape", x, shape=(batch, steps, heads, hidden // heads))
     return ctx.op("transpose", split, perm=(0, 2, 1, 3))
