@@ -108,6 +108,10 @@ class _Stream:
         return 0, self._address
 
 
+_BUT_SIGNS = {"f4": 0x7FFFFFFF, "c8": 0x7FFFFFFF7FFFFFFF}
+"""All bits but those of signs."""
+
+
 class CupyDriver:
     """The GPU `index`: a `Driver`."""
 
@@ -211,10 +215,15 @@ class CupyDriver:
     def non_zero(
         self, address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any], stream: int
     ) -> Array:
-        """See `Driver.non_zero`: CuPy's own, in memory that no pool keeps."""
+        """See `Driver.non_zero`: CuPy's own, in memory that no pool keeps.
+
+        CuPy takes subnormal f32 for zeros, so that these are told by their bits.
+        """
         cupy = self._cupy
         with _stream_object(stream), cupy.cuda.using_allocator(None):
-            given = self._array(address, shape, strides, dtype.itemsize).view(dtype)
+            bits = self._array(address, shape, strides, dtype.itemsize)
+            signs = _BUT_SIGNS.get(dtype.str[1:])
+            given = bits.view(dtype) if signs is None else bits & bits.dtype.type(signs)
             found: Array = cupy.asnumpy(cupy.stack(cupy.nonzero(given)))
         return found
 

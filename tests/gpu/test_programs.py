@@ -227,6 +227,18 @@ def test_what_is_not_zero_is_searched_for_on_the_device(type_: str, keep: list[s
         assert bool(bucket.bounded) == (not keep)
 
 
+@pytest.mark.parametrize("type_", ["f32[5]", "f16[5]", "c64[5]", "f64[5]"])
+def test_subnormal_numbers_are_not_zero(type_: str) -> None:
+    b = Builder()
+    x = b.input("x", type_)
+    graph = b.finish({"y": b.op("non_zero", x)})
+    least = np.finfo(x.tensor.dtype.numpy).smallest_subnormal
+    drawn = np.array([0.0, least, -0.0, -least, np.nan]).astype(x.tensor.dtype.numpy)
+    with capgraph.optimize(graph, executor="graph", device="cuda") as program:
+        for _ in range(2):
+            assert np.array_equal(program.run({"x": torch.from_numpy(drawn).cuda()})["y"].cpu().numpy(), [[1, 3, 4]])
+
+
 def test_a_launch_profile_names_every_step() -> None:
     subject = subject_of("bert", "float16")
     with capgraph.optimize(subject.graph, executor="graph", device="cuda") as program:

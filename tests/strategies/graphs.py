@@ -276,7 +276,10 @@ def _draw_sizes(choose: Chooser, graph: Graph) -> Sizes:
 
 def admits_input(value: Value, sizes: Sizes) -> bool:
     """Whether these sizes leave every size of an input non-negative."""
-    return all(evaluate(dim, sizes) >= 0 for dim in value.shape)
+    try:
+        return all(evaluate(dim, sizes) >= 0 for dim in value.shape)
+    except ShapeError:  # it divides by a size of 0
+        return False
 
 
 def _draw_input(choose: Chooser, graph: Graph, value: Value, sizes: Sizes) -> Array:

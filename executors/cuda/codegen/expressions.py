@@ -162,11 +162,17 @@ def _held(u: _Unary, text: str) -> str:
 
 
 def _hard_sigmoid(u: _Unary, attrs: Attrs) -> str:
-    return _held(u, f"{u.f(attrs['alpha'])} * {u.x} + {u.f(attrs['beta'])}")
+    return _line(u, attrs["alpha"], attrs["beta"])
+
+
+def _line(u: _Unary, slope: float, start: float) -> str:
+    """Held within [0, 1]. The product is rounded by itself, so that the line meets zero where it does on the host."""
+    product = f"__{'d' if u.is_double else 'f'}mul_rn({u.f(slope)}, {u.x})"
+    return _held(u, f"{product} + {u.f(start)}")
 
 
 def _hard_swish(u: _Unary, _attrs: Attrs) -> str:
-    return f"{u.x} * {_held(u, f'{u.f(1 / 6)} * {u.x} + {u.f(0.5)}')}"
+    return f"{u.x} * {_line(u, 1 / 6, 0.5)}"
 
 
 def _mish(u: _Unary, _attrs: Attrs) -> str:

@@ -199,7 +199,7 @@ template <class T> __device__ inline T float_power(T x, double exponent) {
   const double raised = pow((double)x, exponent);
   const double limit = sizeof(T) == 8 ? 9007199254740992.0 : 2147483648.0;
   const bool is_exact = exponent == trunc(exponent) && fabs(raised) < limit;
-  return is_exact ? integer_power(x, (i64)exponent) : sizeof(T) == 8 ? (T)to_i64(raised) : (T)to_i32(raised);
+  return is_exact ? integer_power(x, to_i64(exponent)) : sizeof(T) == 8 ? (T)to_i64(raised) : (T)to_i32(raised);
 }
 template <class T> __device__ inline T shifted_up(T a, T b) {
   return b < 0 || b >= (T)(8 * sizeof(T)) ? (T)0 : (T)((u64)a << b);

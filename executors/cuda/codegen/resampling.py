@@ -47,7 +47,7 @@ def lower_resize(task: Task) -> Iterator[Candidate]:
     modes = {name: attrs[name] for name in attrs if name not in ("axes", "sizes", "scales")}
     samples = resize_samples(x.shape, axes=attrs["axes"], sizes=attrs["sizes"], scales=attrs["scales"], **modes)
     width = 1
-    if attrs["mode"] == "nearest":
+    if attrs["mode"] == "nearest" or not samples:  # elements are moved as they are
         x, y = raw(x), raw(y)
         width = _width(x, y, [axis for axis, _, _ in samples])
         lines, parameters = _nearest(x, y, samples, width)

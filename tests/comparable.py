@@ -1,0 +1,216 @@
+"""Which outputs of a call a GPU can be held to, element by element: where rounding does not make another result.
+
+A kernel sums in another order, and its functions are a few roundings off. Behind an op that jumps, or that enlarges
+what its operands are off by, such a rounding is any difference at all. Where sums and products overflow on the way, or
+meet infinities, the order decides what comes out.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from capgraph.ir.constant import Array
+from capgraph.ir.evaluate import FAILURES, run_meaning
+from capgraph.ir.graph import Graph, Node, Value
+from capgraph.ir.types import DType, Kind, TensorType
+
+JUMPING = frozenset(
+    [
+        "equal",
+        "not_equal",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+        "is_nan",
+        "is_inf",
+        "sign",
+        "floor",
+        "ceil",
+        "round",
+        "mod",
+        "fmod",
+        "cast",
+        "bit_cast",
+        "quantize_linear",
+        "dynamic_quantize_linear",
+        "qlinear_conv",
+        "qlinear_matmul",
+        "sort",
+        "top_k",
+        "argmax",
+        "argmin",
+        "hardmax",
+        "unique",
+        "non_zero",
+        "compress",
+        "non_max_suppression",
+        "one_hot",
+        "thresholded_relu",
+        "shrink",
+        "max_pool_with_indices",
+        "gather",
+        "gather_elements",
+        "gather_nd",
+        "scatter_elements",
+        "scatter_nd",
+        "range",
+        "loop",
+        "scan",
+        "if",
+        "where",
+        "and",
+        "or",
+        "not",
+    ]
+)
+"""A last bit of an operand may give quite another result."""
+STEEP = frozenset(
+    [
+        "reciprocal",
+        "div",
+        "pow",
+        "tan",
+        "sin",
+        "cos",
+        "log",
+        "acosh",
+        "atanh",
+        "sqrt",
+        "rsqrt",
+        "exp",
+        "det",
+        "layer_norm",
+        "rms_norm",
+        "instance_norm",
+        "group_norm",
+        "lp_norm",
+        "batch_norm",
+        "resize",
+        "dynamic_resize",
+    ]
+)
+"""What an operand is off by may become much more."""
+ORDERED = frozenset(
+    [
+        "attention",
+        "varlen_attention",
+        "conv",
+        "conv_transpose",
+        "deform_conv",
+        "matmul",
+        "gemm",
+        "einsum",
+        "lstm",
+        "gru",
+        "rnn",
+        "lrn",
+        "cumsum",
+        "cumprod",
+        "average_pool",
+        "lp_pool",
+        "softmax",
+        "log_softmax",
+        "layer_norm",
+        "rms_norm",
+        "instance_norm",
+        "group_norm",
+        "lp_norm",
+    ]
+)
+"""With reductions: what they give where a part overflows or is infinite depends on the order of its parts."""
+MOVING = frozenset(
+    [
+        "reshape",
+        "transpose",
+        "squeeze",
+        "unsqueeze",
+        "expand",
+        "slice",
+        "concat",
+        "split",
+        "tile",
+        "reverse",
+        "roll",
+        "relu",
+        "abs",
+        "neg",
+    ]
+)
+"""Results are elements of operands, but for signs."""
+
+
+def comparable_outputs(graph: Graph, arrays: Sequence[Array], sizes: dict[str, int]) -> dict[str, float]:
+    """The outputs that can be compared in a call, with the rounding of the coarsest float on the way to each."""
+    values: dict[Value, Any] = dict(zip(graph.inputs, arrays, strict=True))
+    loose: set[Value] = set()
+    rounded: dict[Value, float] = {}
+    for node in graph.nodes:
+        operands = [None if value is None else values[value] for value in node.inputs]
+        try:
+            with np.errstate(all="ignore"):
+                results = run_meaning(node, operands, dict(sizes))
+        except FAILURES:
+            return {}
+        values.update(zip(node.outputs, results, strict=True))
+        coarsest = max((rounded.get(value, 0.0) for value in node.operands), default=0.0)
+        if any(value in loose for value in node.operands) or _is_loose(node, operands, coarsest):
+            loose.update(node.outputs)
+        if node.op.name not in MOVING and node.op.name != "constant":
+            rounded.update((value, max(coarsest, _rounding(value))) for value in node.outputs if _rounding(value))
+        else:
+            rounded.update((value, coarsest) for value in node.outputs if coarsest)
+    names = zip(graph.output_names, graph.outputs, strict=True)
+    return {name: rounded.get(value, 0.0) for name, value in names if value not in loose}
+
+
+def _is_loose(node: Node, operands: Sequence[Any], coarsest: float) -> bool:
+    name = node.op.name
+    body = {each.op.name for each in node.attrs["body"].nodes} if name == "fused" else frozenset[str]()
+    if body & (JUMPING | STEEP | ORDERED) or (coarsest and (name in JUMPING or name in STEEP)):
+        return True
+    if name == "bit_cast":
+        return any(map(_has_nan, operands))  # of which there are many
+    if name == "pow":
+        return _is_inexact_power(node)
+    return (name in ORDERED or name.startswith("reduce_")) and any(map(_is_extreme, operands))
+
+
+def _has_nan(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and array.dtype.kind in "fV" and bool(np.isnan(array.astype(np.float64)).any())
+
+
+def _is_inexact_power(node: Node) -> bool:
+    """Whether a function of floats gives long integers, of which it does not know the last bits."""
+    base, exponent = (value.tensor.dtype for value in node.operands)
+    return base.is_integer and base.bits == 64 and not exponent.is_integer
+
+
+def _is_extreme(array: Any) -> bool:
+    """Whether numbers are infinite, or products of a few of them may be, or vanish."""
+    if not isinstance(array, np.ndarray) or array.dtype.hasobject or not array.size:
+        return False
+    dtype = DType.of(array.dtype)
+    if not dtype.is_float:
+        return False
+    size = np.abs(array.astype(np.float64))
+    greatest = 1e4 if dtype.bits < 32 and dtype is not DType.BF16 else 1e9 if dtype is not DType.F64 else 1e75
+    return (
+        not np.isfinite(size).all() or bool((size > greatest).any()) or bool(((size > 0) & (size < 1 / greatest)).any())
+    )
+
+
+def rounding_of(dtype: np.dtype[Any]) -> float:
+    """What a number and the next one are apart, as a part of it; infinite for what is no float."""
+    kind = DType.of(dtype)
+    if kind.kind is Kind.COMPLEX:
+        return float(2.0 ** (-23 if kind is DType.C64 else -52))
+    return float(ml_dtypes.finfo(dtype).eps) if kind.is_float else math.inf  # type: ignore[no-untyped-call]
+
+
+def _rounding(value: Value) -> float:
+    """What a result is rounded by; 0 for integers, truth values and strings."""
+    found = rounding_of(value.tensor.dtype.numpy) if isinstance(value.type, TensorType) else math.inf
+    return found if math.isfinite(found) else 0.0
