@@ -13,10 +13,12 @@ Exits with 1 when a token differs, with 2 when it cannot do what is asked.
 """
 
 import argparse
+import gc
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,12 +77,12 @@ class Generator:
         executor: str = "graph",
         device: str = "host",
     ) -> None:
-        slots = max(3, *batches)  # from 2 to 2 would be no range, and PyTorch takes sizes that vary to be 2 or more
+        self.batches = sorted(batches)
+        slots = max(3, *batches) if self._varies else self.batches[0]  # from 2 to 2 would be no range for PyTorch
         place = _place(device)
         _check_length(model, length)
         self.decoder = Decoder(model.to(place), slots=slots, length=length).requires_grad_(False)
         self.length = length
-        self.batches = sorted(batches)
         self.lengths = sorted({min(size, length) for size in lengths})
         self.vocabulary = self.decoder.config.vocab_size
         self.ends = ends(model)
@@ -92,14 +94,21 @@ class Generator:
         self.programs: dict[bool, Any] = {}
         """Of the decoder, greedily and by drawing: each is made when it is first asked for."""
 
+    @property
+    def _varies(self) -> bool:
+        """Whether batches come in several sizes: PyTorch traces a size that does not vary in two thirds of the time."""
+        return len(self.batches) > 1
+
     def program(self, *, draws: bool) -> Any:
         """The program that writes the likeliest tokens, or that draws them."""
         if draws not in self.programs:
-            arguments, row = self._arguments(2, 2, draws=draws), {0: "batch"}
+            row = {0: "batch"} if self._varies else None
+            arguments = self._arguments(2 if self._varies else self.batches[0], 2, draws=draws)
             shapes = ({0: "length"}, *[row] * (len(arguments) - 1))
-            self.programs[draws] = capgraph.optimize(
-                self.decoder, args=arguments, dynamic_shapes=shapes, **self._options
-            )
+            with _collector_off():
+                self.programs[draws] = capgraph.optimize(
+                    self.decoder, args=arguments, dynamic_shapes=shapes, **self._options
+                )
         return self.programs[draws]
 
     def _arguments(self, batch: int, count: int, *, draws: bool) -> tuple[Any, ...]:
@@ -194,6 +203,18 @@ class Reader:
             self._event.record()
         self._has_read = True
         return found
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """Tracing makes many objects that stay: the garbage collector would visit them again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _place(device: str) -> Any:
@@ -300,7 +321,9 @@ def _run(options: argparse.Namespace) -> int:
         raise InputError(f"{len(prompts)} prompts are too many for one batch", remedy=f"give {BATCHES[-1]} or fewer")
     length = max(LENGTHS[0], max(map(len, prompts)) + options.tokens)
     begin = time.perf_counter()
-    generator = Generator(model, length=length, executor=options.executor, device=options.device)
+    generator = Generator(
+        model, length=length, batches=(len(prompts),), executor=options.executor, device=options.device
+    )
     generator(prompts, min(4, options.tokens), sampling)  # records what these sizes need
     compiled = time.perf_counter() - begin
     begin = time.perf_counter()
