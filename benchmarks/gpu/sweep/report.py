@@ -94,12 +94,12 @@ def _of_ours(name: str, row: Row) -> list[str]:
 def _summary(grouped: Cases) -> list[str]:
     ours = [row for doors in grouped.values() for name, row in doors.items() if name in _OURS]
     checked = [row for row in ours if "is_right" in row]
-    right = sum(bool(row["is_right"]) for row in checked)
-    failed = sum("error_text" in row for doors in grouped.values() for row in doors.values())
-    one = sum(bool(row.get("is_one")) for row in checked)
+    right, one = (sum(bool(row.get(fact)) for row in checked) for fact in ("is_right", "is_one"))
+    failed = sum("error_text" in row for row in ours)
+    theirs = sum("error_text" in row for doors in grouped.values() for row in doors.values()) - failed
     lines = ["", f"{len({key[0] for key in grouped})} models, {len(grouped)} cases"]
     lines.append(
-        f"ours: {len(ours)} rows, {right} right, {one} in one recording; {failed} rows failed, theirs counted in"
+        f"ours: {len(checked)} rows, {right} right, {one} in one recording; {failed} failed, {theirs} of PyTorch"
     )
     for name in _OURS:
         ratios = [found for doors in grouped.values() if (found := _ratio(doors, name)) is not None]

@@ -18,7 +18,7 @@ def test_ratios_and_medians() -> None:
     assert "optimize / reduce-overhead: median 0.50, from 0.50 to 0.50; 0 of 1 slower by more than 3%" in text
     assert "compile / reduce-overhead: median 1.20, from 1.20 to 1.20; 1 of 1 slower by more than 3%" in text
     assert "1 models, 1 cases" in text
-    assert "2 rows, 2 right, 2 in one recording; 0 rows failed" in text
+    assert "2 rows, 2 right, 2 in one recording; 0 failed, 0 of PyTorch" in text
 
 
 def test_remarks() -> None:
