@@ -60,27 +60,25 @@ def _as_convolution(rewriter: Rewriter, found: Found) -> Value | None:
     bias = _bias_vector(found.get("bias"), weight.shape[1])
     if bias is None and found.get("bias") is not None:
         return None
-    turned = _turned_sequence(x)
-    if turned is not None:
-        result = _from_the_left(rewriter, weight, turned, bias)
-    else:
-        result = _convolution(rewriter, x, weight, bias)
+    make = _from_the_left if _is_of_turned_sequence(x) else _convolution
+    result = make(rewriter, x, weight, bias)
     if not found.has("function"):
         return result
     function = found.node("function")
     return rewriter.node(function.op, (result,), dict(function.attrs)).output
 
 
-def _turned_sequence(x: Value) -> Value | None:
-    """`y` where `x` is `y` `[N, C, D]` as `[N, D, C]`."""
+def _is_of_turned_sequence(x: Value) -> bool:
+    """Whether `x` is `[N, C, D]` as `[N, D, C]`, or products and functions of that, each for the next one alone."""
     node = x.producer
-    if node is None or node.op.name != "transpose" or x.tensor.rank != 3 or not _is_to_channels_first(node):
-        return None
-    return node.operands[0]
+    while node is not None and node.op.name in ("matmul", "add", *_FUNCTIONS) and len(node.output.users) == 1:
+        node = node.operands[0].producer
+    return node is not None and node.op.name == "transpose" and x.tensor.rank == 3 and _is_to_channels_first(node)
 
 
-def _from_the_left(rewriter: Rewriter, weight: Constant, y: Value, bias: Constant | None) -> Value:
-    product = rewriter.op("matmul", rewriter.constant(Constant(np.ascontiguousarray(weight.array.T))), y)
+def _from_the_left(rewriter: Rewriter, x: Value, weight: Constant, bias: Constant | None) -> Value:
+    turned = rewriter.op("transpose", x, perm=(0, 2, 1))
+    product = rewriter.op("matmul", rewriter.constant(Constant(np.ascontiguousarray(weight.array.T))), turned)
     if bias is None:
         return product
     return rewriter.op("add", product, rewriter.constant(Constant(bias.array.reshape(-1, 1), bias.dtype)))

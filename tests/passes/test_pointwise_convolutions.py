@@ -40,27 +40,33 @@ def test_product_bias_and_function() -> None:
     )
 
 
-def test_product_over_the_steps_of_a_sequence() -> None:
+def test_products_over_the_steps_of_a_sequence() -> None:
     check_pass(
         PointwiseConvolutions(),
         """
         graph @main(%x: f32[N, 2, C]) {
           %w = constant() {value = dense<f32[2, 3]: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]>}
           %b = constant() {value = dense<f32[3]: [1.0, 2.0, 3.0]>}
+          %v = constant() {value = dense<f32[3, 1]: [1.0, 2.0, 3.0]>}
           %t = transpose(%x) {perm = [0, 2, 1]}
           %y = matmul(%t, %w)
           %a = add(%y, %b)
           %g = gelu(%a)
-          %z = transpose(%g) {perm = [0, 2, 1]}
+          %p = matmul(%g, %v)
+          %z = transpose(%p) {perm = [0, 2, 1]}
           return %z
         }""",
         """
         graph @main(%x: f32[N, 2, C]) {
+          %t = transpose(%x) {perm = [0, 2, 1]}
+          %u = transpose(%t) {perm = [0, 2, 1]}
           %w = constant() {value = dense<f32[3, 2]: [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]>}
-          %y = matmul(%w, %x)
+          %y = matmul(%w, %u)
           %b = constant() {value = dense<f32[3, 1]: [1.0, 2.0, 3.0]>}
           %a = add(%y, %b)
-          %z = gelu(%a)
+          %g = gelu(%a)
+          %v = constant() {value = dense<f32[1, 3]: [1.0, 2.0, 3.0]>}
+          %z = matmul(%v, %g)
           return %z
         }""",
     )
