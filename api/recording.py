@@ -1,5 +1,6 @@
 """The executor "graph" for `capgraph.optimize`: planning, padding proofs and a device, put together."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -15,6 +16,7 @@ from .executors.replay.executor import ReplayExecutor
 from .executors.replay.modes import CaptureMode
 from .executors.replay.options import ReplayOptions, SizeCondition
 from .executors.replay.safety import Analysis
+from .ir.analysis import parameter_bytes
 from .ir.errors import InputError, UnsupportedError
 from .ir.graph import Graph
 from .ir.plan import Plan
@@ -41,9 +43,31 @@ def pipeline_for(level: int, device: str) -> Pipeline:
     return Pipeline((*stages, *launch_pipeline(level).stages)) if is_cuda(device) else Pipeline(stages)
 
 
+MOST_READ_AGAIN = 1 << 26
+"""Bytes of parameters up to which a graph is read again with what is known by then."""
+
+
 def by_value(inner: Executor, device: str, level: int) -> Executor:
     """`inner`, which also records graphs that inputs shape: with the values of these as constants."""
-    return ByValueExecutor(inner, partial(pipeline_for(level, device).run, check="none"))
+    return ByValueExecutor(inner, partial(_prepare_again, pipeline_for(level, device)))
+
+
+def _prepare_again(pipeline: Pipeline, graph: Graph) -> None:
+    """Runs the passes; what the import left foreign since an operand was not known is read again, while that helps."""
+    pipeline.run(graph, check="none")
+    count, before = _foreign(graph), math.inf
+    while 0 < count < before and parameter_bytes(graph) <= MOST_READ_AGAIN:
+        from .frontends.onnx.exporter import export_model
+        from .frontends.onnx.importer import import_model
+
+        graph.adopt(import_model(export_model(graph)).graph)
+        pipeline.run(graph, check="none")
+        count, before = _foreign(graph), count
+
+
+def _foreign(graph: Graph) -> int:
+    """How many nodes of ONNX have no native form."""
+    return sum(node.op.name.startswith("onnx.") for node in graph.nodes)
 
 
 def graph_executor(

@@ -40,9 +40,16 @@ _SHAPED_BY = {
     "if": (0,),
     "loop": (0, 1),
     "non_max_suppression": (2,),
+    "onnx.Col2Im": (1, 2),
+    "onnx.DFT": (1, 2),
+    "onnx.MaxUnpool": (2,),
+    "onnx.MelWeightMatrix": (0, 1),
+    "onnx.STFT": (1, 3),
+    "onnx.Upsample": (1,),
 }
+"""The operands of nodes that say how large results are, or along which axes they are made."""
 _SIZES_ONLY = frozenset({"dim", "dims", "shape", "size"})
-_BLOCKING = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW
+_BLOCKING = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW | Trait.FOREIGN
 
 
 def shaping_inputs(graph: Graph) -> tuple[str, ...]:

@@ -215,3 +215,12 @@ def test_an_executor_that_is_not_there_makes_no_sense(capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(["--executor", "eager,moon"])
     assert "there is no executor 'moon'" in capsys.readouterr().err
+
+
+def test_what_the_import_left_foreign_is_read_again_with_the_values_at_hand(suite: list[Case]) -> None:
+    run_models_by(Way("graph", 2))
+    for name in ("test_dft_axis_cpu", "test_col2im_cpu", "test_stft_cpu"):
+        outcome = run_case(case(suite, name))
+        assert outcome.status == "passed"
+        assert outcome.foreign
+        assert any("of which 1 replayed" in remark for remark in outcome.remarks)
