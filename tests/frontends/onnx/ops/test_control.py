@@ -44,6 +44,23 @@ def test_if_captures_what_either_branch_reads(cond, shape, opset):
     assert [str(value.type) for value in node.outputs] == ["f32[n]", "f32[n]"]
 
 
+@pytest.mark.parametrize("cond", [True, False])
+def test_one_branch_of_a_constant_condition_is_taken_whatever_the_other_gives(cond):
+    text = f"""decided (float[n] x) => (float[a, b] z) {{
+        c = Constant <value = bool {{{int(cond)}}}> ()
+        y = If (c) <
+            then_branch = yes () => (float[n] t) {{ t = Neg (x) }},
+            else_branch = no () => (float[1, n] e) {{
+                axes = Constant <value = int64[1] {{0}}> ()
+                e = Unsqueeze (x, axes)
+            }}
+        >
+        shape = Constant <value = int64[2] {{1, -1}}> ()
+        z = Reshape (y, shape)
+    }}"""
+    assert "if" not in op_names(check(model(text), {"x": X}))
+
+
 def test_captured_values_come_in_the_order_in_which_the_branches_read_them():
     text = """choose (bool c, float[n] x, float[n] y, float[n] z) => (float[n] w) {
         same = Identity (x)
