@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.constant import Constant
+from ....ir.constant import Array, Constant
 from ....ir.ops.resize import resize_targets
 from ....ir.types import DType
 from ..launch import KernelLaunch, Place, Task
@@ -70,8 +70,18 @@ def cropped_axes(shape: Sequence[int], attrs: Mapping[str, Any], wide: DType, sc
 
 def extrapolation(value: float, dtype: DType) -> str:
     """The extrapolation value as a literal of a dtype."""
+    return literals(Constant(_cast(value, dtype)))[0]
+
+
+def extrapolation_bits(value: float, dtype: DType) -> str:
+    """The bits of the extrapolation value in a dtype, as an integer."""
+    array = _cast(value, dtype)
+    return f"{int.from_bytes(array.tobytes(), 'little')}ull"
+
+
+def _cast(value: float, dtype: DType) -> Array:
     with np.errstate(all="ignore"):
-        return literals(Constant(np.array(value).astype(dtype.numpy)))[0]
+        return np.array(value).astype(dtype.numpy)
 
 
 def tables(task: Task, roi: Layout, axes: Sequence[Axis], wide: DType) -> list[KernelLaunch]:

@@ -13,7 +13,7 @@ from ....ir.ops.resize import resize_samples
 from ....ir.types import DType, Kind
 from ..launch import Candidate, Lowering, Packed, Task
 from .casts import converted
-from .cropping import cropped_axes, extrapolation, tables
+from .cropping import cropped_axes, extrapolation, extrapolation_bits, tables
 from .kernels import Parameter, at, ordered_like, per_position, reach_type, read, widest, written
 from .layouts import Layout
 from .moving import operand, result
@@ -68,8 +68,10 @@ def lower_resize(task: Task) -> Iterator[Candidate]:
 
 def _lower_crop(task: Task, x: Layout, y: Layout) -> Iterator[Candidate]:
     attrs, wide = task.node.attrs, _wide(x.dtype)
-    if task.scratch is None or not attrs["axes"]:
+    if task.scratch is None or not attrs["axes"] or x.dtype is DType.F8E8M0:  # which has no zero
         return
+    if attrs["mode"] == "nearest":
+        x, y = raw(x), raw(y)
     axes, used = cropped_axes(x.shape, attrs, wide, task.scratch)
     roi = operand(task, 1)
     ctype = reach_type((x, y))
@@ -80,9 +82,8 @@ def _lower_crop(task: Task, x: Layout, y: Layout) -> Iterator[Candidate]:
     if attrs["mode"] == "nearest":
         taken = " + ".join(f"({ctype})at{n}[c{each.axis}] * {x.strides[each.axis]}" for n, each in enumerate(axes))
         is_outside = " || ".join(f"outside{n}[c{each.axis}]" for n, each in enumerate(axes))
-        fill = extrapolation(attrs["extrapolation_value"], x.dtype)
-        value = f"{computed(x.dtype)} value = {fill}; if (!({is_outside})) value = get(from[{taken}]);"
-        lines += [value, f"put(y[{at(y)}], value);"]
+        fill = extrapolation_bits(attrs["extrapolation_value"], result(task).dtype)
+        lines.append(f"y[{at(y)}] = {is_outside} ? ({x.ctype}){fill} : from[{taken}];")
     else:
         samples = [(each.axis, each.taps) for each in axes]
         fill = extrapolation(attrs["extrapolation_value"], wide)
