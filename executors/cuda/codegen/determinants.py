@@ -56,10 +56,10 @@ def _lower_det(task: Task) -> Iterator[Candidate]:
         f"a[row * {size + 1} + j] = held; }}",
         "if (by == 0) break;",
         "__syncthreads();",
-        f"const int left = {size} - 1 - k;",
-        f"for (int n = threadIdx.x; n < left * left; n += {threads}) {{",
-        "const int i = k + 1 + n / left, j = k + 1 + n % left;",
-        f"a[i * {size + 1} + j] -= a[i * {size + 1} + k] / by * a[k * {size + 1} + j]; }}",
+        f"for (int i = k + 1 + (int)threadIdx.x / 32; i < {size}; i += {threads // 32}) {{",  # a row for each warp
+        f"const {c} factor = a[i * {size + 1} + k] / by;",
+        f"for (int j = k + 1 + (int)threadIdx.x % 32; j < {size}; j += 32)",
+        f"a[i * {size + 1} + j] -= factor * a[k * {size + 1} + j]; }}",
         "__syncthreads(); }",
         f"if (threadIdx.x == 0) put(y[{_sum(y.strides)}], {converted(Name('found', wide), y.dtype)});",
     ]
