@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ...ir.dims import SymDim, symbols
+from ...ir.errors import UnsupportedError
 from ...ir.graph import Graph, Value
 from ...ir.types import DType, TensorType, type_symbols
 from ...ir.verify import verify
@@ -96,6 +97,10 @@ class _AotImport:
         if _is_token(node):
             model.inputs.append(None)
             return None
+        if isinstance(value, torch.SymInt) and value.node.is_nested_int():
+            raise UnsupportedError(
+                "a nested tensor cannot be imported", remedy="pad it outside: .to_padded_tensor(0.0), with a mask"
+            )
         if not isinstance(value, torch.Tensor):
             model.inputs.append(None)
             return self.sizes.dim(value) if isinstance(value, int | torch.SymInt) else value

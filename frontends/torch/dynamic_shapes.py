@@ -1,5 +1,6 @@
 """`dynamic_shapes` of torch.export, in which a name may stand for a dim, and the names that it gives to sizes."""
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,22 @@ def with_dims(spec: Any) -> Any:
     if isinstance(spec, list | tuple):
         return type(spec)(with_dims(item) for item in spec)
     return spec
+
+
+def by_signature(signature: inspect.Signature, count: int, spec: Any) -> tuple[Any, Any]:
+    """`dynamic_shapes` by position with what is for `*xs` as one item, as torch.export has it, and as an item for each.
+
+    `count` is how many arguments there are by position.
+    """
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    if not isinstance(spec, list | tuple) or inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return spec, spec
+    first = kinds.index(inspect.Parameter.VAR_POSITIONAL)
+    rest = spec[first:]
+    is_one = len(rest) == 1 and isinstance(rest[0], list | tuple) and len(rest[0]) == count - first
+    if is_one and all(each is None or isinstance(each, Mapping | list | tuple) for each in rest[0]):
+        return spec, (*spec[:first], *rest[0])
+    return (*spec[:first], tuple(rest)), tuple(spec)
 
 
 def symbol_names(program: Any, spec: Any) -> dict[str, str]:

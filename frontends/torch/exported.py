@@ -19,7 +19,7 @@ from .call import Call
 from .complex_numbers import PART_TYPES, Pairs
 from .decompositions import decompositions, states_of_lstms
 from .dtypes import dtype_of
-from .dynamic_shapes import stated_least, symbol_names, with_dims
+from .dynamic_shapes import by_signature, stated_least, symbol_names, with_dims
 from .functional import functional
 from .guards import guards_of
 from .importer import FxImporter
@@ -45,7 +45,9 @@ def from_torch(
     `dynamic_shapes` is that of torch.export, in which a name may stand for a `Dim` of that name. Raises
     `UnsupportedError` where torch.export refuses the module, with PyTorch's error as cause.
     """
-    dims = with_dims(dynamic_shapes)
+    signature = inspect.signature(module.forward)
+    stated, dynamic_shapes = by_signature(signature, len(args), dynamic_shapes)
+    dims = with_dims(stated)
     try:
         with torch.no_grad(), quiet():
             given, named = _each_its_own(args, kwargs or {})
@@ -59,7 +61,7 @@ def from_torch(
     if model is None:
         names, least, name = known
         model = from_exported(program, names=names, least=least, name=name)
-    model.signature = inspect.signature(module.forward)
+    model.signature = signature
     return model
 
 

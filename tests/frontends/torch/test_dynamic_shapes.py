@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import capgraph
 import pytest
 import torch
 from capgraph.frontends.torch.dynamic_shapes import with_dims
@@ -79,3 +80,19 @@ def test_a_minimum_that_is_stated_is_kept(dim: Any, least: int) -> None:
         Both(), (torch.zeros(8, 2), {"rows": torch.zeros(9, 3)}), dynamic_shapes=({0: dim}, {"rows": None})
     )
     assert list(model.ranges.values()) == [(least, 9)]
+
+
+class _Sum(torch.nn.Module):
+    def forward(self, first: Any, *rest: Any) -> Any:
+        return first + sum(rest)
+
+
+@pytest.mark.parametrize(
+    "spec", [({0: "n"}, {0: "n"}, {0: "n"}), ({0: "n"}, ({0: "n"}, {0: "n"})), [{0: "n"}, {0: "n"}, {0: "n"}]]
+)
+def test_shapes_by_position_for_any_number_of_arguments(spec: Any) -> None:
+    x = torch.ones(3, 2)
+    program = capgraph.optimize(_Sum(), args=(x, x + 1, x + 2), dynamic_shapes=spec, executor="eager")
+    assert [str(ty) for ty in program.inputs.values()] == ["f32[n, 2]"] * 3
+    more = torch.ones(5, 2)
+    torch.testing.assert_close(program(more, more, more), 3 * more)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import capgraph
 import numpy as np
 import pytest
 import torch
@@ -119,3 +120,24 @@ def test_operators_whose_result_nobody_tells() -> None:
         with pytest.raises(UnsupportedError, match="silent") as caught:
             from_torch(Calls(torch.ops.capgraph_refusals.silent), (torch.ones(3),))
     assert "register_fake" in str(caught.value.remedy)
+
+
+def test_nested_tensors_are_refused_when_a_function_is_compiled() -> None:
+    torch._dynamo.reset()
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged)
+    with pytest.raises(
+        torch._dynamo.exc.BackendCompilerFailed, match=r"(?s)a nested tensor cannot be imported.*pad it"
+    ):
+        torch.compile(lambda x: x * 2, backend="capgraph")(nested)
+
+
+def test_sparse_tensors_are_refused_where_a_module_is_imported_and_run_by_torch_compile() -> None:
+    class Dense(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.to_dense() + 1
+
+    sparse = torch.eye(3).to_sparse()
+    with pytest.raises(capgraph.InputError, match=r"has layout torch\.sparse_coo"):
+        capgraph.optimize(Dense(), args=(sparse,))
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(Dense(), backend="capgraph")(sparse), torch.eye(3) + 1)
