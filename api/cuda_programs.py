@@ -86,6 +86,7 @@ def fuse_for(graph: Graph, backend: Backend, kept_outside: Collection[str] = ())
         lookups=True,
         normed_rows=NORMED_ROWS,
         scaled_factors=True,
+        draws=True,
     )
     Pipeline(((KeepReducedAxes(),), (fuse,))).run(graph, check="none")
     for node in [node for node in graph.nodes if node.op.name == "fused"]:

@@ -6,13 +6,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from .executors.base import Coverage, Covered, Executor
+from .executors.base import Coverage, Covered, Drawing, Executor
 from .executors.cuda.profile import Profile, Profiling
 from .executors.memory import size_text
 from .executors.replay.counters import Counting, Stats
 from .ir.analysis import all_nodes, parameter_bytes, parameter_count
 from .ir.errors import CapgraphError, ExecutionError, InputError, ResourceError, UnsupportedError
 from .ir.graph import Graph, Node
+from .ir.philox import fresh_state
 from .ir.types import Type
 from .passes.pipeline import PipelineReport
 from .sources import needs_onnx
@@ -92,6 +93,18 @@ class Program:
         except CapgraphError as error:
             error.of_model(self.graph.name, _REMEDY)
             raise
+
+    def seed(self, seed: int) -> None:
+        """Has the calls from now on draw the random numbers that follow from `seed`, any integer.
+
+        Without it they follow from the system's entropy. Raises `UnsupportedError` where ONNX Runtime draws.
+        """
+        if not isinstance(self._executable, Drawing):
+            raise UnsupportedError(
+                f"executor {self.target.executor!r} on {self.target.device} keeps its own random numbers",
+                remedy='use executor="graph" or executor="eager"',
+            )
+        self._executable.set_random_state(fresh_state(seed))
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from .passes.pipeline import PipelineReport
 from .program import Program
 from .selection import is_cuda
 from .torch_arguments import Arguments
+from .torch_random import random_source
 from .torch_sizes import SizeChecks
 
 
@@ -73,6 +74,7 @@ class TorchProgram(Program):
         self._given_states = {name: tensor for name, tensor in model.states.items() if name not in stored}
         self._written_inputs = [name for name in model.state_outputs if name not in model.states]
         self._dtypes = _dtypes(model)
+        self._random = random_source(self._executable, self.target.device)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The module's result for its arguments, in tensors.
@@ -125,6 +127,8 @@ class TorchProgram(Program):
             )
         given = dict(inputs)
         self._sizes.check(given)
+        if self._random is not None:
+            self._random.follow()
         tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
         self._check_tensors(tensors)
         speaks_torch = bool(tensors)

@@ -7,6 +7,7 @@ single plan on a device is a `Device` (executors/replay/device.py).
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from ..ir.constant import Array
 from ..ir.graph import Graph
 from ..ir.target import Target
 
@@ -49,6 +50,20 @@ class Moving(Protocol):
 
     def move_states(self, arrays: Mapping[str, Any]) -> None:
         """Has states, by the names of their inputs, in other arrays of the same shapes and dtypes from now on."""
+        ...
+
+
+@runtime_checkable
+class Drawing(Protocol):
+    """An executable whose random numbers follow from a state: u64[2], a key and how many draws were made with it."""
+
+    @property
+    def draws(self) -> int:
+        """How many draws a call makes."""
+        ...
+
+    def set_random_state(self, state: Array) -> None:
+        """Has the next call draw from that state."""
         ...
 
 

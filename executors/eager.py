@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.constant import Array
 from ..ir.errors import ExecutionError
 from ..ir.graph import Graph
+from ..ir.random_state import RandomState, keyed
 from ..ir.target import Target
 from .ownership import owned
 from .signature import Signature
@@ -32,8 +34,11 @@ class EagerExecutable:
     """
 
     def __init__(self, graph: Graph) -> None:
+        drawn = keyed(graph)
+        self.draws = drawn.draws
+        self._random = RandomState()
         self._signature = Signature(graph)
-        self._steps: Steps | None = Steps(graph)
+        self._steps: Steps | None = Steps(drawn.graph)
         self._names = graph.output_names
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,9 +47,15 @@ class EagerExecutable:
         if steps is None:
             raise ExecutionError("the program is closed", remedy="call capgraph.optimize again")
         values, sizes = self._signature.bind(inputs)
+        if self.draws:
+            values = [*values, self._random.take(self.draws)]
         with np.errstate(all="ignore"):  # infinities and NaN are results like any other
             results = steps.run(values, sizes)
-        return dict(zip(self._names, owned(results, values), strict=True))
+        return dict(zip(self._names, owned(results, values), strict=not self.draws))
+
+    def set_random_state(self, state: Array) -> None:
+        """See `Drawing.set_random_state`."""
+        self._random.set(state)
 
     def close(self) -> None:
         """Lets go of the weights."""

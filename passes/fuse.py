@@ -38,6 +38,7 @@ class Fuse(Pass):
     lookups: bool = False
     normed_rows: int = 0
     scaled_factors: bool = False
+    draws: bool = False
 
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
         if self.normed_rows:
@@ -52,6 +53,7 @@ class Fuse(Pass):
             self.lookups,
             self.normed_rows,
             self.scaled_factors,
+            self.draws,
         )
         groups = [group for group in fusion_groups(graph, limits) if rewriter.may_rewrite("fuse", group.nodes[-1])]
         if not groups:

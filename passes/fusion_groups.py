@@ -7,7 +7,7 @@ in tables outside of it. Every node is in one group at most, so nothing is ever 
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..ir.dims import Dim
@@ -29,7 +29,7 @@ class FusionLimits:
     `rows_behind_products` says whether work on whole rows (norms, softmax) may follow a product in its kernel,
     `lookups` whether a kernel may take its operands out of tables by index. `normed_rows` is up to how many rows a
     product may norm itself: each of its threads reads whole rows anyway. With `scaled_factors` it takes in what
-    dequantises its factors.
+    dequantises its factors. `draws` says whether kernels without products may draw random numbers.
     """
 
     max_nodes: int = 64
@@ -39,6 +39,7 @@ class FusionLimits:
     lookups: bool = False
     normed_rows: int = 0
     scaled_factors: bool = False
+    draws: bool = False
 
 
 @dataclass(eq=False)
@@ -80,6 +81,8 @@ def role_of(node: Node, limits: FusionLimits) -> _Role | None:
         return _reduction_role(node)
     if traits & Trait.ROWWISE:
         return _Role(shape, tuple(range(normal_axis(node.attrs["axis"], len(shape)), len(shape))))
+    if traits & Trait.DRAWS and limits.draws:
+        return _Role(shape)
     if traits & Trait.LOOKUP and limits.lookups:
         return _Role(shape, is_lookup=True)
     return _Role(shape, is_product=True) if traits & Trait.PRODUCT and limits.epilogues else None
@@ -173,7 +176,9 @@ class _Search:
         if first.has_product and not self._may_follow(first, second):
             return False
         nodes = {*first.nodes, *second.nodes}
-        if any(node.op.has(Trait.LOOKUP) and value.producer in nodes for node in nodes for value in node.operands):
+        if any(value.producer in nodes for node in nodes for value in _read_in_memory(node)):
+            return False
+        if first.has_product and any(node.op.has(Trait.DRAWS) for node in second.nodes):
             return False
         inputs = set(outer_operands(nodes))
         if len([value for value in inputs if any_constant_of(value) is None]) > self.limits.max_inputs:
@@ -213,6 +218,13 @@ class _Search:
         group = Group(domain, nodes, first.reduced or second.reduced, first.has_product or second.has_product)
         self.group_of.update(dict.fromkeys(nodes, group))
         return group
+
+
+def _read_in_memory(node: Node) -> Sequence[Value]:
+    """The operands of which a node reads other elements than those at its place."""
+    if node.op.has(Trait.LOOKUP):
+        return node.operands
+    return node.operands[-1:] if node.op.has(Trait.DRAWS) else ()
 
 
 def _size_rank(group: Group) -> int:

@@ -9,6 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from ..ir.errors import CapgraphError, InputError, InternalError, ResourceError,
 from ..ir.graph import Graph, Node
 from ..ir.op import Trait
 from ..ir.printer import print_graph
+from ..ir.random_state import seeded
 from ..ir.verify import verify
 from .base import Pass
 from .exactness import Exactness
@@ -146,9 +148,10 @@ class Pipeline:
         if check not in CHECKS:
             raise UnsupportedError(f"check={check!r} is not known", remedy=f"one of {', '.join(CHECKS)}")
         work = graph.clone()
-        run = _Run(work, check, samples, dump, budget, progress, report or PipelineReport())
-        for stage in self.stages:
-            run.stage(stage)
+        with seeded(work) if check == "numeric" else nullcontext():
+            run = _Run(work, check, samples, dump, budget, progress, report or PipelineReport())
+            for stage in self.stages:
+                run.stage(stage)
         if run.report.changed:
             graph.adopt(work)
         return run.report

@@ -270,6 +270,7 @@ CASES = (*PRODUCTS, *CONVOLUTIONS, *ATTENTION, *CELLS, *BOXES)
 NOT_HERE = {
     "PyTorch has no kernel of its own": "conv_integer, qlinear_conv, mel_weight_matrix, varlen_attention",
     "nothing is computed": "constant, full, dims, dim, shape, size, reshape, squeeze, unsqueeze, bit_cast",
+    "programs draw by `keyed_` ops in their stead": "random_normal, random_uniform, bernoulli, multinomial",
     "they own regions": "if, loop, scan, fused",
     "sizes are numbers in PyTorch, and the op without the prefix stands for it": "dynamic_...",
 }

@@ -1,4 +1,4 @@
-"""Cases of `op_table`: reductions, norms, order, pools, samples, random numbers."""
+"""Cases of `op_table`: reductions, norms, order, pools, samples."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Value
 
-from .op_cases import DEVICE, Build, row
+from .op_cases import Build, row
 
 # ---- reductions
 
@@ -336,42 +336,6 @@ SAMPLES = (
         dtypes="f32",
         frame_step=160,
         frame_length=400,
-    ),
-    row(
-        "random_normal",
-        lambda: torch.randn(4096, 4096, device=DEVICE),
-        "",
-        dtypes="f32",
-        shape=(4096, 4096),
-        dtype="f32",
-        compared=0,
-    ),
-    row(
-        "random_uniform",
-        lambda: torch.rand(4096, 4096, device=DEVICE),
-        "",
-        dtypes="f32",
-        shape=(4096, 4096),
-        dtype="f32",
-        compared=0,
-    ),
-    row(
-        "bernoulli",
-        torch.bernoulli,
-        "4096x4096~",
-        dtypes="f32",
-        given=lambda x: x.abs(),
-        compared=0,
-        dtype="f32",
-    ),
-    row(
-        "multinomial",
-        lambda x: torch.multinomial(x, 1),
-        "64x50257",
-        dtypes="f32",
-        given=lambda x: x.softmax(-1),
-        compared=0,
-        dtype="i64",
     ),
 )
 

@@ -41,10 +41,16 @@ from capgraph.ir.target import CUDA
 from capgraph.optimization import pipeline_for
 from capgraph.passes.planning.planner import make_plan
 
-from . import op_cases, op_cases_heavy, op_cases_more, op_cases_rows
+from . import op_cases, op_cases_heavy, op_cases_more, op_cases_random, op_cases_rows
 from .op_cases import Case, Operand
 
-ROWS = (*op_cases.CASES, *op_cases_rows.CASES, *op_cases_heavy.CASES, *op_cases_more.CASES)
+ROWS = (
+    *op_cases.CASES,
+    *op_cases_rows.CASES,
+    *op_cases_random.CASES,
+    *op_cases_heavy.CASES,
+    *op_cases_more.CASES,
+)
 ROTATED_BYTES = 192 << 20
 """What the operands and results of one measurement take together: several times the cache."""
 MOST_LAUNCHES = 20
@@ -64,6 +70,7 @@ DTYPES = {
     "u8": torch.uint8,
     "i32": torch.int32,
     "i64": torch.int64,
+    "u64": torch.uint64,
     "bool": torch.bool,
 }
 TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 2e-2, torch.float32: 2e-4, torch.float64: 1e-9}

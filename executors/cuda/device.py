@@ -1,5 +1,6 @@
 """A GPU as a device of recorded programs: everything that the plans of one program share there."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ from ...ir.graph import Node
 from ...ir.plan import Plan, Step, contiguous_strides
 from ..replay.recorder import Arena
 from ..step_names import step_name
-from .arrays import DeviceArray, Framework
+from .arrays import DeviceArray, Framework, Shape
 from .bound_plan import CudaPlan
 from .compiler import Compiled, Compiler, Failed
 from .driver import Driver, Enqueue, KernelCall, Memory
@@ -55,6 +56,8 @@ class Fallbacks:
 
 class CudaDevice:
     """One GPU, for one program: a `Device`. Calls take turns; `enter` says how the next one brings its arrays."""
+
+    keeps_states = True
 
     def __init__(
         self,
@@ -113,6 +116,12 @@ class CudaDevice:
                 raise UnsupportedError(f"state {name!r} lies on the host", remedy="pass states as inputs on a GPU")
         assert isinstance(arena, DeviceArena)  # the dispatcher hands back what it got
         return CudaPlan(plan, arena, self, held)
+
+    def state(self, content: Array) -> "OwnState":
+        """See `Device.state`."""
+        made = OwnState(self, content.shape, content.dtype)
+        made[...] = content
+        return made
 
     # ---- a call
 
@@ -334,6 +343,31 @@ class CudaDevice:
             yield f"fell back {count} times: {what}"
         for why, count in self.fallbacks.missed.items():
             yield f"{count} steps: {why}"
+
+
+class OwnState(DeviceArray):
+    """A state in memory of the device's own. What is done to it goes to the stream of the call at hand."""
+
+    __slots__ = ("_device",)
+
+    def __init__(self, device: CudaDevice, shape: Shape, dtype: np.dtype[Any]) -> None:
+        strides = contiguous_strides(shape, dtype.itemsize)
+        memory = device.driver.allocate(math.prod(shape) * dtype.itemsize)
+        super().__init__(memory.address, dtype, shape, strides, memory, device.downloaded)
+        self._device = device
+
+    def copy(self) -> "OwnState":
+        """The same content in memory of its own."""
+        made = OwnState(self._device, self.shape, self.dtype)
+        made[...] = self
+        return made
+
+    def __setitem__(self, _everything: Any, content: Any) -> None:
+        device = self._device
+        if isinstance(content, DeviceArray):
+            device.driver.copy(self.address, content.address, self.nbytes, device.stream)
+        else:
+            device.staging.upload(self.address, np.asarray(content, dtype=self.dtype), device.stream)
 
 
 def _release(driver: Driver, streams: Sequence[int]) -> None:

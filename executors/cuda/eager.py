@@ -4,9 +4,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...ir.constant import Array
 from ...ir.errors import ExecutionError, ShapeError, UnsupportedError
 from ...ir.graph import Graph
 from ...ir.plan import Plan
+from ...ir.random_state import RandomState, keyed
 from ..base import Coverage
 from ..eager import EagerExecutable
 from ..signature import Signature
@@ -26,11 +28,15 @@ class CudaEagerExecutable:
     It shares the arena of the device with whatever else runs there, and so must not run at the same time.
     """
 
-    def __init__(self, graph: Graph, planner: SizedPlanner, device: CudaDevice) -> None:
-        self._graph = graph
-        self._planner = planner
+    def __init__(self, graph: Graph, plan: Callable[[Graph], SizedPlanner], device: CudaDevice) -> None:
+        drawn = keyed(graph)
+        self.draws = drawn.draws
+        self._state = drawn.state
+        self._random = RandomState()
+        self._graph = drawn.graph
+        self._planner = plan(self._graph)
         self._device = device
-        self._signature = Signature(graph)
+        self._signature = Signature(self._graph)
         self._bound: OrderedDict[tuple[tuple[str, int], ...], CudaPlan] = OrderedDict()
         self._host: EagerExecutable | None = None
         self._is_closed = False
@@ -39,6 +45,19 @@ class CudaEagerExecutable:
         """See `Executable.run`."""
         if self._is_closed:
             raise ExecutionError("the program is closed", remedy="call capgraph.optimize again")
+        inputs = self._complete(inputs)
+        results = self._results(inputs)
+        if self.draws:
+            results.popitem()  # the state as it is after the call
+        return results
+
+    def _complete(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The inputs of a call and the state that it draws from."""
+        if not self.draws or not isinstance(inputs, Mapping):
+            return inputs
+        return {**inputs, self._state: self._random.take(self.draws)}
+
+    def _results(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         values, sizes = self._signature.bind(inputs)
         try:
             bound = self.bound(sizes)
@@ -54,9 +73,13 @@ class CudaEagerExecutable:
         bound.forget()
         return dict(zip(self._graph.output_names, results, strict=True))
 
+    def set_random_state(self, state: Array) -> None:
+        """See `Drawing.set_random_state`."""
+        self._random.set(state)
+
     def bound_for(self, inputs: Mapping[str, Any]) -> CudaPlan:
         """The plan for a call with these inputs, with memory. Raises as `run` does, also where no plan can be made."""
-        return self.bound(self._signature.bind(inputs)[1])
+        return self.bound(self._signature.bind(self._complete(inputs))[1])
 
     def bound(self, sizes: Mapping[str, int]) -> CudaPlan:
         """The plan for calls of these sizes, with memory."""

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.constant import Array
 from ...ir.errors import InputError, UnsupportedError
-from ..base import Coverage, Covered, Executable
+from ..base import Coverage, Covered, Drawing, Executable
 from ..replay.counters import Counting, Stats
 from ..replay.executable import ReplayExecutable
 from ..replay.options import ReplayOptions
@@ -75,6 +76,22 @@ class CudaExecutable:
             self._drop_shortcut()
             try:
                 inner.move_states(arrays)
+            except device.failures as error:
+                raise device.driver.explained(error) from error
+
+    @property
+    def draws(self) -> int:
+        """See `Drawing.draws`."""
+        return self._inner.draws if isinstance(self._inner, Drawing) else 0
+
+    def set_random_state(self, state: Array) -> None:
+        """See `Drawing.set_random_state`."""
+        device = self._device
+        if not isinstance(self._inner, Drawing):
+            return
+        with self._lock, device.driver.active:
+            try:
+                self._inner.set_random_state(state)
             except device.failures as error:
                 raise device.driver.explained(error) from error
 

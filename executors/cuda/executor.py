@@ -98,7 +98,7 @@ class CudaEagerExecutor:
 
     def compile(self, graph: Graph) -> CudaEagerExecutable:
         """`graph` as launches."""
-        return CudaEagerExecutable(graph, self._plan(graph), self._device)
+        return CudaEagerExecutable(graph, self._plan, self._device)
 
 
 class CudaExecutor:

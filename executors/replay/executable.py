@@ -58,6 +58,7 @@ class ReplayExecutable:
         dispatcher: Dispatcher,
         options: ReplayOptions,
         states: StoredStates,
+        draws: int = 0,
     ) -> None:
         self._graph = graph
         self._padded = padded
@@ -72,6 +73,8 @@ class ReplayExecutable:
         self._routes: dict[BucketKey, tuple[Route, Shapes]] = {}
         self._uncut: Shapes = dict.fromkeys(states.visible)
         self._generation = Generation()
+        self.draws = draws
+        """How many draws of random numbers a call makes."""
         self.latest: Served | None = None
         """What served the latest call, None if it was no bucket."""
         self._lock = states.lock
@@ -112,6 +115,12 @@ class ReplayExecutable:
             self._states.move(arrays)
             self._dispatcher.move_states(arrays)
             self.latest = None
+
+    def set_random_state(self, state: Array) -> None:
+        """See `Drawing.set_random_state`."""
+        with self._lock:
+            for held in self._states.own.values():
+                held[...] = state
 
     def _found(self, sizes: Mapping[str, int]) -> Served | Route:
         """What serves calls of these sizes; only their route where nothing has been captured."""
@@ -191,7 +200,7 @@ class ReplayExecutable:
 
         Where states live in a store nobody can: the call may have written some of them.
         """
-        if self._states.arrays:
+        if self._states.arrays.keys() - self._states.own.keys():
             if not isinstance(error, ExecutionError):
                 self._dispatcher.refuse(key, error)
             raise error

@@ -6,6 +6,8 @@ from dataclasses import replace
 from ...ir.errors import InputError, UnsupportedError
 from ...ir.graph import Graph
 from ...ir.notices import Notices
+from ...ir.philox import fresh_state
+from ...ir.random_state import Keyed, keyed
 from ...ir.target import Target
 from ..base import Executor
 from .dispatcher import Dispatcher, Planner
@@ -43,6 +45,9 @@ class ReplayExecutor:
 
     def compile(self, graph: Graph) -> ReplayExecutable:
         """A program of recordings; with `up_front` all are made here. Raises `InputError` for unfit options."""
+        drawn = keyed(graph) if self._device.keeps_states else Keyed(graph)
+        own = {drawn.state: self._device.state(fresh_state())} if drawn.state else {}
+        graph = drawn.graph
         symbols = input_symbols(graph)
         ranges = checked_ranges(self._options.dynamic, symbols)
         notices = Notices(graph.name)
@@ -53,9 +58,10 @@ class ReplayExecutor:
         _check_names(self._options.inputs, graph)
         options = replace(self._options, inputs={**self._options.inputs, **_copied(padded)})
         router = Router(padded, symbols, options)
-        states = StoredStates(graph, checked_store(graph, options.states))
+        states = StoredStates(graph, checked_store(graph, options.states), own)
         dispatcher = Dispatcher(self._device, self._plan(padded.graph), router, options, padded.fills, states, notices)
-        made = ReplayExecutable(graph, padded, self._fallback.compile(graph), router, dispatcher, options, states)
+        fallback = self._fallback.compile(graph)
+        made = ReplayExecutable(graph, padded, fallback, router, dispatcher, options, states, drawn.draws)
         if options.up_front:
             made.capture_all()
         return made

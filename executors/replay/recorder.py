@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from ...ir.constant import Array
 from ...ir.plan import Segment, Step
 
 NO_STATES: Mapping[str, Any] = MappingProxyType({})
@@ -180,7 +181,13 @@ class BoundPlan(Protocol):
 
 
 class Device(Protocol):
-    """Where plans are bound to memory and recorded."""
+    """Where plans are bound to memory and recorded; `keeps_states` says whether `bind` takes states."""
+
+    keeps_states: bool
+
+    def state(self, content: Array) -> Any:
+        """Memory with this content, a state that one program keeps: `copy()` and `array[...] = content` as NumPy's."""
+        ...
 
     def reserve(self, nbytes: int, alignment: int) -> Arena:
         """An arena. Raises `ResourceError` when there is not that much memory."""

@@ -11,6 +11,7 @@ from ...ir.constant import Array
 from ...ir.errors import InputError, UnsupportedError
 from ...ir.graph import Graph
 from ...ir.types import DType
+from .recorder import NO_STATES
 
 
 class StateStore:
@@ -104,15 +105,18 @@ def _other_type(name: str, held: Any, given: Any) -> InputError:
 class StoredStates:
     """The states of one graph that live in a store: their inputs are not asked for, their outputs not handed out.
 
+    `own` are arrays that no other program has: what the program knows by itself, the state of its random numbers.
     `inputs` are the indices of those inputs, `visible` those of the outputs that callers get. Raises `InputError` for a
     state of another dtype or shape than the graph's, `UnsupportedError` for one whose shape each call chooses.
     """
 
-    def __init__(self, graph: Graph, store: StateStore) -> None:
-        held = [state for state in graph.states if graph.inputs[state.input].name in store]
+    def __init__(self, graph: Graph, store: StateStore, own: Mapping[str, Any] = NO_STATES) -> None:
+        known = {name: store.memory(name) for name in store.names if name not in own} | dict(own)
+        held = [state for state in graph.states if graph.inputs[state.input].name in known]
         names = {state.input: graph.inputs[state.input].name for state in held}
         self.lock = store.lock
-        self.arrays = {name: store.memory(name) for name in names.values()}
+        self.own = own
+        self.arrays = {name: known[name] for name in names.values()}
         self.inputs = frozenset(names)
         self._store = store
         self._outputs = {state.output: names[state.input] for state in held}

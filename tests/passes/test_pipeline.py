@@ -321,10 +321,34 @@ def test_checks_that_do_not_exist(graph: Graph) -> None:
         Pipeline(()).run(graph, check="fast")
 
 
-def test_random_graphs_cannot_be_checked_numerically() -> None:
-    graph = parse("graph @main(%x: f32[4]) { %n = bernoulli(%x) {dtype = f32}\n %y = add(%x, %n)\n return %y }")
-    with pytest.raises(UnsupportedError, match="random ops"):
-        Pipeline(((Cse(),),)).run(graph, check="numeric")
+@dataclass(frozen=True)
+class Halve(Pass):
+    """A wrong one: every uniform number is drawn from half the range."""
+
+    name: ClassVar[str] = "halve"
+
+    def run(self, graph: Graph, rewriter: Rewriter) -> None:
+        for node in [node for node in graph.nodes if node.op.name == "random_uniform" and node.attrs["high"] == 1]:
+            rewriter.at(node)
+            rewriter.replace(node, rewriter.node(node.op, (), {**node.attrs, "high": 0.5}).output)
+
+
+def test_random_graphs_are_checked_numerically() -> None:
+    text = """
+        graph @main(%x: f32[4]) {
+          %u: f32[4] = random_uniform() {shape = [4], dtype = f32}
+          %v: f32[4] = random_uniform() {shape = [4], dtype = f32}
+          %a: f32[4] = add(%x, %v)
+          %b: f32[4] = add(%x, %v)
+          %y: f32[4] = mul(%a, %b)
+          return %y
+        }"""
+    graph = parse(dedent(text))
+    Pipeline(((Cse(), EliminateDeadCode()),)).run(graph, check="numeric")
+    assert [node.op.name for node in graph.nodes] == ["random_uniform", "add", "mul"]
+    assert all(node.attrs.get("seed") is None for node in graph.nodes)
+    with pytest.raises(InternalError, match="halve changed what the graph means"):
+        Pipeline(((Halve(),),)).run(graph, check="numeric")
 
 
 # ---- dumps

@@ -1,5 +1,6 @@
 """Elementwise nodes and regions of them as one kernel: broadcasting, mixed dtypes, several results, gathers."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 from ....ir.errors import UnsupportedError
@@ -7,11 +8,13 @@ from ....ir.graph import Node, Value
 from ....ir.op import Trait
 from ....ir.ops import OPS
 from ....ir.ops.rules import normal_axis
-from ..launch import Candidate, Lowering, Place, Task
+from ....ir.types import DType
+from ..launch import Candidate, Lowering, Task
 from . import flat
+from .draws import DRAWS, arguments_of
 from .expressions import EXPRESSIONS, expression
 from .layouts import Layout, dense
-from .program import Lookup, Program
+from .program import NOWHERE, Lookup, Program
 from .regions import Region, dtype_of, region_of, shape_of
 from .types import Name, has_code, literals
 
@@ -23,6 +26,7 @@ class Builder:
         self.region = region
         self.program = program
         self.names: dict[Value, Name] = {}
+        self.states: dict[Value, tuple[Name, Name]] = {}
         self.gathers = {node.output: node for node in region.nodes if node.op.name == "gather"}
 
     def name(self, value: Value) -> Name:
@@ -41,7 +45,7 @@ class Builder:
         if constant is not None and constant.array.size == 1:
             return Name(literals(constant)[0], constant.dtype)
         if constant is not None and value not in self.region.sources:
-            return self.program.table(constant, self.seen(dense(constant.dtype, shape_of(value), _NOWHERE)))
+            return self.program.table(constant, self.seen(dense(constant.dtype, shape_of(value), NOWHERE)))
         if value in self.gathers:
             return self._gathered(self.gathers[value])
         return self.program.load(self.seen(self.source(value)))
@@ -63,14 +67,36 @@ class Builder:
         return self.program.load(table, Lookup(broadcast, lookup.size, lookup.stride))
 
     def elementwise(self, node: Node) -> None:
-        """Defines the result of an elementwise node."""
+        """Defines the result of an elementwise node, or of one that draws an element for each place."""
+        if node.op.name in DRAWS:
+            self._draw(node)
+            return
         operands = [None if value is None else self.name(value) for value in node.inputs]
         dtype = dtype_of(node.output)
         made = expression(node.op.name, operands, node.attrs, dtype)
         self.names[node.output] = self.program.define(dtype, made.text)
 
+    def _draw(self, node: Node) -> None:
+        *others, state = node.operands
+        shape, stream = shape_of(node.output), node.attrs["stream"]
+        assert isinstance(stream, int)
+        place = self.program.position(self.seen(dense(DType.I64, shape, NOWHERE)))
+        arguments = arguments_of(*self._state(state), place, math.prod(shape), stream)
+        operands, dtype = [self.name(value) for value in others], dtype_of(node.output)
+        text = DRAWS[node.op.name](arguments, operands, node.attrs, dtype)
+        self.names[node.output] = self.program.define(dtype, text)
 
-_NOWHERE = Place(-1)
+    def _state(self, state: Value) -> tuple[Name, Name]:
+        """The key of a random state, and how many draws were made with it."""
+        if state not in self.states:
+            constant = self.region.constants.get(state)
+            if constant is not None:
+                key, count = (Name(text, DType.U64) for text in literals(constant))
+            else:
+                held = self.source(state)
+                key, count = (self.program.load(held.part(0, index, 1).without([0])) for index in range(2))
+            self.states[state] = key, count
+        return self.states[state]
 
 
 def lookup_of(x: Layout, indices: Layout, axis: int) -> tuple[Layout, Lookup]:
@@ -87,8 +113,8 @@ def lookup_of(x: Layout, indices: Layout, axis: int) -> tuple[Layout, Lookup]:
 
 
 def is_pointwise(node: Node) -> bool:
-    """Whether each element of its one result is an expression of an element of each operand."""
-    return node.op.name in EXPRESSIONS
+    """Whether each element of its one result is an expression of its place and of an element of each operand."""
+    return node.op.name in EXPRESSIONS or node.op.name in DRAWS
 
 
 def has_types(node: Node) -> bool:
@@ -123,6 +149,8 @@ def lower_pointwise(task: Task) -> Iterator[Candidate]:
 
 
 LOWERINGS: Mapping[str, Lowering] = {
-    name: lower_pointwise for name, op in OPS.items() if op.has(Trait.ELEMENTWISE) and name in EXPRESSIONS
+    name: lower_pointwise
+    for name, op in OPS.items()
+    if (op.has(Trait.ELEMENTWISE) and name in EXPRESSIONS) or name in DRAWS
 }
-"""Elementwise ops."""
+"""Elementwise ops, and those that draw random numbers."""

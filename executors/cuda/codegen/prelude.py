@@ -8,6 +8,8 @@ wrote, so that launches may overlap (programmatic launch, compute capability 9.0
 `EMULATED` is for tests that compile the same text for the host, with conversions of their own.
 """
 
+from .philox import PHILOX
+
 _TYPES = r"""
 typedef unsigned long long u64;
 typedef long long i64;
@@ -323,5 +325,5 @@ __device__ inline void column_fold(T (&x)[W], T* shared = nullptr) {
 }
 """
 
-PRELUDE = _TYPES + _ASSEMBLY + _CONVERSIONS + _ARITHMETIC + _EXCHANGES
+PRELUDE = _TYPES + _ASSEMBLY + _CONVERSIONS + _ARITHMETIC + _EXCHANGES + PHILOX
 """What stands before the kernels of a module."""

@@ -20,6 +20,9 @@ _NAMES = re.compile(r"\b(?:ld|at|v|fd|fx)[0-9]+\b")
 RAW = {1: DType.U8, 2: DType.U16, 4: DType.U32, 8: DType.U64}
 
 
+NOWHERE = Place(-1)
+
+
 def raw(layout: Layout) -> Layout:
     """The layout of the same elements as unsigned numbers, for kernels that only move them."""
     return replace(layout, dtype=RAW.get(layout.itemsize, layout.dtype))
@@ -46,7 +49,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Coordinate:
-    """The index itself along one axis of the domain; its layout has no memory behind it."""
+    """A sum of indices, each times its stride, such as the index along one axis; its layout has no memory behind it."""
 
     name: str
     layout: Layout
@@ -137,11 +140,15 @@ class Program:
 
     def coordinate(self, axis: int) -> Name:
         """The index along an axis, as i64."""
-        for known in self.coordinates:
-            if known.layout.strides[axis]:
-                return Name(known.name, DType.I64)
         strides = tuple(int(other == axis) for other in range(len(self.domain)))
-        layout = Layout(DType.I64, self.domain, strides, Place(-1), 1)
+        return self.position(Layout(DType.I64, self.domain, strides, NOWHERE, 1))
+
+    def position(self, layout: Layout) -> Name:
+        """Where an element of `layout`, a tensor without memory, lies behind its first one, as i64."""
+        layout = layout.broadcast(self.domain)
+        for known in self.coordinates:
+            if known.layout == layout:
+                return Name(known.name, DType.I64)
         made = Coordinate(f"at{len(self.coordinates)}", layout)
         self.coordinates.append(made)
         return Name(made.name, DType.I64)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from ....ir.errors import UnsupportedError
 from ..launch import Candidate, Lowering, Task
 from . import (
+    categories,
     channels,
     compaction,
     creation,
@@ -37,6 +38,7 @@ FAMILIES: tuple[Mapping[str, Lowering], ...] = (
     scans.LOWERINGS,
     sorting.LOWERINGS,
     compaction.LOWERINGS,
+    categories.LOWERINGS,
     suppression.LOWERINGS,
     windows.LOWERINGS,
     resampling.LOWERINGS,

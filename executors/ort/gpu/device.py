@@ -28,6 +28,7 @@ class OrtDevice(CudaDevice):
     """
 
     is_strict = False
+    keeps_states = False
 
     def __init__(self, opened: CudaDevice) -> None:
         sessions: dict[str, PieceSession] = {}

@@ -1,7 +1,9 @@
 """Random tensors: other numbers than PyTorch draws, of the same distribution."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from ....ir.dims import Dim
 from ....ir.graph import Value
 from ....ir.types import DType
 from ..call import Call, Lowering, NotNative
@@ -33,14 +35,35 @@ def _dropout(c: Call, x: Value, p: float, train: bool | None) -> tuple[Value, Va
     """What is left and which elements those are."""
     if train is False or p == 0:
         return x, c.expand(c.constant(True, DType.BOOL), x.shape)
-    kept = c.op("bernoulli", c.full(x.shape, 1.0 - p, DType.F32), dtype=DType.BOOL)
+    kept = _chosen(c, x.shape, 1.0 - p)
     scaled = c.op("mul", x, c.full_like(x, 1.0 / (1.0 - p) if p < 1 else 0.0))
     return c.op("where", kept, scaled, c.full_like(x, 0.0)), kept
 
 
+def _chosen(c: Call, shape: Sequence[Dim], p: float) -> Value:
+    """True with a probability that is a number, so that no tensor is full of it."""
+    return c.op("less", c.op("random_uniform", shape=tuple(shape), dtype=DType.F32), c.constant(p, DType.F32))
+
+
 def _integers(c: Call, low: int, high: int) -> Value:
-    drawn = c.op("random_uniform", shape=c.shape, dtype=DType.F64, low=float(low), high=float(high))
-    return c.cast(c.op("floor", drawn), c.dtype)
+    """Whole numbers from 0 on, to which the lowest is added: in f64 the sum could become the highest."""
+    drawn = c.op("random_uniform", shape=c.shape, dtype=DType.F64, high=float(high - low))
+    whole = c.cast(c.op("floor", drawn), c.dtype)
+    return c.op("add", whole, c.constant(low, c.dtype)) if low else whole
+
+
+def _random_from(c: Call, _x: Value, low: int, high: int, *_: Any) -> Value:
+    return _integers(c, low, high)
+
+
+def _random_to(c: Call, _x: Value, high: int, *_: Any) -> Value:
+    return _integers(c, 0, high)
+
+
+def _permutation(c: Call, *_: Any) -> Value:
+    """The order of as many random numbers."""
+    drawn = c.op("random_uniform", shape=c.shape, dtype=DType.F64)
+    return c.cast(c.ops("sort", drawn, axis=0)[1], c.dtype)
 
 
 def _randint(c: Call, high: int, *_: Any) -> Value:
@@ -66,7 +89,7 @@ def _bernoulli(c: Call, x: Value, *_: Any) -> Value:
 def _bernoulli_with(c: Call, x: Value, p: float = 0.5, *_: Any) -> Value:
     if isinstance(p, Value):
         return c.op("bernoulli", c.expand(p, x.shape), dtype=c.dtype)
-    return c.op("bernoulli", c.full(c.shape, p, DType.F32), dtype=c.dtype)
+    return c.cast(_chosen(c, c.shape, p), c.dtype)
 
 
 def _exponential(c: Call, _x: Value, rate: float = 1.0, *_: Any) -> Value:
@@ -102,6 +125,10 @@ TABLE: dict[str, Lowering] = {
     "aten.randint_like.low_dtype": _randint_like_from,
     "aten.bernoulli.default": _bernoulli,
     "aten.bernoulli.p": _bernoulli_with,
+    "aten.bernoulli.Tensor": _bernoulli_with,
+    "aten.random.from": _random_from,
+    "aten.random.to": _random_to,
+    "aten.randperm": _permutation,
     "aten.normal.float_float": _normal_of,
     "aten.normal.float_Tensor": _normal_of,
     "aten.normal.Tensor_float": _normal_of,

@@ -126,6 +126,7 @@ static unsigned __ballot_sync(unsigned, int x) {
   __syncthreads();
   return result;
 }
+static unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 static int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class T> static T atomicMax(T* at, T x) { const T old = *at; if (x > old) *at = x; return old; }
 template <class T> static T atomicMin(T* at, T x) { const T old = *at; if (x < old) *at = x; return old; }

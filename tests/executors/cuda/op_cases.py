@@ -37,6 +37,7 @@ UNKNOWN_SIZES = frozenset(
 CONTROL_FLOW = frozenset({"if", "loop", "scan"})
 
 RANDOM = frozenset({"bernoulli", "multinomial", "random_normal", "random_uniform"})
+"""Programs put twins in their place, which read a state (`ir/random_state.py`)."""
 
 NO_KERNEL = frozenset(
     {

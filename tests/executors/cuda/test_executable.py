@@ -23,6 +23,7 @@ from capgraph.ir.builder import Builder
 from capgraph.ir.errors import CapgraphError, ExecutionError
 from capgraph.ir.graph import Graph
 from capgraph.ir.op import Trait
+from capgraph.ir.philox import fresh_state
 from capgraph.passes.exactness import Exactness
 from capgraph.passes.numeric import difference
 from capgraph.recording import capture_policy
@@ -279,3 +280,35 @@ def test_a_lost_device_is_told_again_and_again(tmp_path: Path) -> None:
             with pytest.raises(CapgraphError):
                 program.run({"x": rows(4)})
         program.close()
+
+
+@pytest.mark.parametrize("is_eager", [False, True])
+def test_random_numbers_follow_from_a_state(tmp_path: Path, is_eager: bool) -> None:
+    b = Builder()
+    x = b.input("x", "f32[B, 4]")
+    noisy = b.op("add", x, b.op("random_normal", shape=x.shape, dtype="f32"))
+    graph = b.finish({"y": noisy, "u": b.op("random_uniform", shape=(3,), dtype="f64")})
+    oracle = EagerExecutor().compile(graph)
+    with gpu_arrays(), meanings():
+        gpu = fake_device(tmp_path)
+        program = (
+            eager_on(gpu, "cuda", 2).compile(graph)
+            if is_eager
+            else recorded(graph, gpu, dynamic={"B": (1, 8)}, buckets={"B": [4, 8]})
+        )
+        seen: set[bytes] = set()
+        for executable in (oracle, program):
+            executable.set_random_state(fresh_state(1))
+        for call, count in enumerate((4, 4, 3, 8, 8, 8, 8, 4)):
+            given = rows(count, call)
+            results = program.run({"x": GpuArray(given) if call % 3 else given})
+            expected = oracle.run({"x": given})
+            assert results.keys() == expected.keys()
+            for name in expected:
+                np.testing.assert_array_equal(getattr(results[name], "content", results[name]), expected[name])
+            seen.add(expected["u"].tobytes())
+        assert len(seen) == 8
+        if not is_eager:
+            stats = program.stats()
+            assert all(bucket.verified for bucket in stats.buckets)
+            assert stats.counters.replayed_calls == 6

@@ -40,6 +40,8 @@ LEFT_OUT = {
     "dynamic_top_k": "as `top_k`",
     "grid_sample": "f64 places are rounded to f32",
     "gru": "as `rnn`",
+    **{f"keyed_{name}": "ONNX draws from no state" for name in ("bernoulli", "multinomial")},
+    **{f"keyed_random_{name}": "ONNX draws from no state" for name in ("normal", "uniform")},
     "loop": "results that are stacked over no iteration have other sizes",
     "lrn": "squares of f16 overflow",
     "lstm": "as `rnn`",

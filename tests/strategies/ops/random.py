@@ -1,4 +1,4 @@
-"""Attributes of random tensors. They always have a seed: a test runs a graph twice and compares."""
+"""Attributes of random tensors. They always have a seed or a state: a test runs a graph twice and compares."""
 
 from typing import Any
 
@@ -36,9 +36,35 @@ def multinomial(d: GraphDraw, op: Op) -> Sample:
     return sample(x, dtype=dtype, sample_size=d.choose.integer(0, 3), seed=d.choose.integer(0, 99))
 
 
+def keyed_random_normal(d: GraphDraw, op: Op) -> Sample:
+    return _keyed(d, op, random_normal(d, op))
+
+
+def keyed_random_uniform(d: GraphDraw, op: Op) -> Sample:
+    return _keyed(d, op, random_uniform(d, op))
+
+
+def keyed_bernoulli(d: GraphDraw, op: Op) -> Sample:
+    return _keyed(d, op, bernoulli(d, op))
+
+
+def keyed_multinomial(d: GraphDraw, op: Op) -> Sample:
+    return _keyed(d, op, multinomial(d, op))
+
+
+def _keyed(d: GraphDraw, op: Op, twin: Sample) -> Sample:
+    """What the twin takes, and a state in place of its seed."""
+    attrs = {name: value for name, value in twin.attrs.items() if name != "seed"}
+    return sample(*twin.inputs, d.shaped(DType.U64, (2,)), **attrs, stream=d.choose.integer(-1, 2**40))
+
+
 SAMPLERS: dict[str, Sampler] = {
     "random_normal": random_normal,
     "random_uniform": random_uniform,
     "bernoulli": bernoulli,
     "multinomial": multinomial,
+    "keyed_random_normal": keyed_random_normal,
+    "keyed_random_uniform": keyed_random_uniform,
+    "keyed_bernoulli": keyed_bernoulli,
+    "keyed_multinomial": keyed_multinomial,
 }

@@ -4,7 +4,7 @@ An elementwise op needs no entry, nor does a node that the dim does not reach. A
 """
 
 from ..facts import Rules
-from . import control, creation, elementwise, indexing, layout, linear, rows, selection, sequences
+from . import control, creation, elementwise, indexing, layout, linear, random, rows, selection, sequences
 
 RULES: Rules = {
     **elementwise.RULES,
@@ -15,5 +15,6 @@ RULES: Rules = {
     **indexing.RULES,
     **selection.RULES,
     **sequences.RULES,
+    **random.RULES,
     **control.RULES,
 }

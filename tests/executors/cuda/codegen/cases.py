@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from capgraph.executors.cuda.codegen.draws import DRAWS
 from capgraph.executors.cuda.codegen.pointwise import LOWERINGS as POINTWISE
 from capgraph.executors.cuda.codegen.regions import body_nodes
 from capgraph.executors.cuda.codegen.tables import LOWERINGS
@@ -25,7 +26,7 @@ TOLERANCES = {DType.F64: 1e-9, DType.F32: 3e-4, DType.F16: 6e-3, DType.BF16: 3e-
 ATTEMPTS = 30
 
 FOLDED = ("softmax", "layer_norm", "reduce_sum", "reduce_max")
-REGION_OPS = (*POINTWISE, *FOLDED, "gather")
+REGION_OPS = (*(op for op in POINTWISE if op not in DRAWS), *FOLDED, "gather")
 """What random regions are made of."""
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "is_nan", "is_inf", "sign")
 _ROUNDINGS = ("floor", "ceil", "round", "mod", "fmod", "cast", "bit_cast", "thresholded_relu", "shrink")
@@ -125,7 +126,7 @@ def _drawn(subject: Any, repeat: int) -> Case | None:
 def fused(case: Case) -> Case:
     """The case after fusion."""
     graph = case.graph.clone()
-    Pipeline(((Fuse(epilogues=False, lookups=True),),)).run(graph)
+    Pipeline(((Fuse(epilogues=False, lookups=True, draws=True),),)).run(graph)
     return Case(f"fused {case.name}", graph, case.sizes, case.inputs)
 
 
