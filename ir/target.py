@@ -14,7 +14,8 @@ class Target:
     order of their operands' in memory. `uncapturable` names ops whose kernels cannot be recorded there, beyond
     those that no device can record. `plans_bodies`: its control flow
     runs bodies by plans of their own, which the plan has room for. `bounded` names the ops with a bound in place of an
-    unknown size that it can run, and `padded_flops` is how many operations one such bound may cost.
+    unknown size that it can run, and `padded_flops` is how many operations one such bound may cost. `sorts_distinct`:
+    distinct elements are found by kernels for a sort and what follows it.
     """
 
     executor: str
@@ -30,6 +31,7 @@ class Target:
     plans_bodies: bool = False
     bounded: frozenset[str] = field(default_factory=frozenset[str])
     padded_flops: int = 1 << 28
+    sorts_distinct: bool = False
 
     @property
     def is_available(self) -> bool:
@@ -40,4 +42,13 @@ class Target:
 _BOUNDED = frozenset({"bounded_compress", "bounded_non_max_suppression", "bounded_non_zero", "bounded_unique"})
 
 HOST = Target("graph", "host", captures=True, keeps_orders=True, plans_bodies=True, bounded=_BOUNDED)
-CUDA = Target("graph", "cuda", captures=True, alignment=256, channels_last=True, bounded=_BOUNDED, padded_flops=1 << 36)
+CUDA = Target(
+    "graph",
+    "cuda",
+    captures=True,
+    alignment=256,
+    channels_last=True,
+    bounded=_BOUNDED,
+    padded_flops=1 << 36,
+    sorts_distinct=True,
+)

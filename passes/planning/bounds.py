@@ -20,6 +20,7 @@ from ...ir.ops.rules import normal_axis
 from ...ir.plan import Measured
 from ...ir.target import Target
 from ...ir.types import TensorType, type_symbols
+from .distinct import is_sortable
 from .padding import made_safe
 from .specialise import with_sizes
 
@@ -111,7 +112,8 @@ def _with_twin(graph: Graph, name: str, target: Target, captures: Captures | Non
     _check_work(masked, size, most, target)
     bound = with_sizes(masked, {size: most})
     twin = bound.value(count).producer
-    if captures is not None and twin is not None and not captures(twin):
+    is_sorted = twin is not None and target.sorts_distinct and is_sortable(twin)
+    if captures is not None and twin is not None and not is_sorted and not captures(twin):
         raise _Unbounded("the target has no kernel for it with a bound")
     found.counts.update(dict.fromkeys(sizes, count))
     found.notes[name] = f"{node.op.name} %{name}: room for {most}, how many there are is counted on the device"

@@ -19,6 +19,7 @@ from .bodies import bodies_of
 from .bounds import Bounded, bound_sizes
 from .check_plan import check_plan
 from .decode import read_lengths_on_device
+from .distinct import sort_for_unique
 from .partition import CapturePolicy, partition
 from .results import set_results_apart
 from .specialise import specialise
@@ -79,6 +80,8 @@ def _bounded(graph: Graph, target: Target, policy: CapturePolicy, captures: Call
     if not policy.captures or not target.bounded:
         return Bounded(graph, Measured())
     bounded = bound_sizes(graph, target, policy.keep_outside, captures)
+    if target.sorts_distinct:
+        sort_for_unique(bounded.graph)
     if bounded.graph is not graph:
         _CLEAN_UP.run(bounded.graph, check="none")
     return bounded

@@ -6,6 +6,7 @@ import capgraph
 import numpy as np
 import pytest
 import torch
+from capgraph.torch_backend import live_programs
 
 from tests.api.test_torch_measured import CASES, Experts
 from tests.executors.replay.test_measured import chain, detector, scene
@@ -85,3 +86,20 @@ def test_masks(name: str) -> None:
             given, expected = compiled(x), function(x)
             torch.testing.assert_close(given, expected, rtol=1e-3, atol=1e-3)
     torch._dynamo.reset()
+
+
+def test_distinct_elements_are_one_recording() -> None:
+    def distinct(x: Any) -> Any:
+        return torch.unique(x, return_inverse=True, return_counts=True)
+
+    torch._dynamo.reset()
+    with torch.no_grad(), torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        run = torch.compile(distinct, backend="capgraph", fullgraph=True, options={"executor": "graph"})
+        for limit in (10, 10, 1, 90_000, 300):
+            x = torch.randint(0, limit, (300, 400), device="cuda")
+            for given, expected in zip(run(x), distinct(x), strict=True):
+                assert torch.equal(given, expected)
+        (program,) = live_programs()[-1:]
+        bucket = program.stats().buckets[0]
+        assert (bucket.pieces, bucket.eager_segments) == (1, 0), program.explain()
+        assert not [line for line in program.remarks if "runs on the host" in line]

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from ....ir.dims import product
 from ....ir.graph import Value
 from ....ir.types import DType
@@ -111,7 +113,29 @@ def _bucketize(c: Call, x: Any, boundaries: Value, int32: bool = False, right: b
     return _searchsorted(c, boundaries, x, int32, right)
 
 
+def _unique(c: Call, x: Value, _sorted: bool = True, inverse: bool = False, counts: bool = False) -> list[Value]:
+    return _distinct(c, x, None, inverse=inverse, counts=counts)
+
+
+def _unique_along(
+    c: Call, x: Value, dim: int, _sorted: bool = True, inverse: bool = False, counts: bool = False
+) -> list[Value]:
+    everything = c.fake("self").device.type == "cpu"  # PyTorch gives all there
+    axis = axis_of(dim, x.tensor.rank)
+    return _distinct(c, x, axis, inverse=inverse or everything, counts=counts or everything)
+
+
+def _distinct(c: Call, x: Value, axis: int | None, *, inverse: bool, counts: bool) -> list[Value]:
+    """Distinct elements in ascending order, for each element its place among them, and how often each occurs."""
+    distinct, _first, places, occurrences = c.ops("unique", x, axis=axis, sorted=True)
+    nothing = c.constant(np.empty(0, np.int64))
+    places = c.reshape(places, x.shape) if axis is None else places
+    return [distinct, places if inverse else nothing, occurrences if counts else nothing]
+
+
 TABLE: dict[str, Lowering] = {
+    "aten._unique2": _unique,
+    "aten.unique_dim": _unique_along,
     "aten.sort.default": _sort,
     "aten.sort.stable": _stable_sort,
     "aten.argsort.default": _argsort,

@@ -28,7 +28,6 @@ UNKNOWN_SIZES = frozenset(
         "dynamic_tile",
         "dynamic_top_k",
         "dynamic_unsqueeze",
-        "unique",
         "varlen_attention",
     }
 )
