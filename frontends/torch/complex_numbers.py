@@ -14,7 +14,7 @@ from ...ir.dims import Dim, product
 from ...ir.graph import Value
 from ...ir.types import DType
 from .call import Call, NotNative, axes_of, axis_of
-from .ops.strided import as_strided
+from .ops.strided import as_strided, as_strided_scatter
 
 
 @dataclass(frozen=True)
@@ -266,6 +266,10 @@ def _concatenate(c: Call, tensors: Sequence[Any], dim: int = 0) -> Pairs:
     return Pairs(c.op("concat", *(pairs_of(c, x, dtype).value for x in tensors), axis=axis_of(dim, len(c.shape))))
 
 
+def _written_by_strides(c: Call, x: Pairs, source: Any, *given: Any) -> Pairs:
+    return Pairs(as_strided_scatter(c, x.value, pairs_of(c, source, x.value.tensor.dtype).value, *given))
+
+
 def _stack(c: Call, tensors: Sequence[Any], dim: int = 0) -> Pairs:
     dtype, axis = parts_type(c), axis_of(dim, len(c.shape))
     return Pairs(c.op("concat", *(c.unsqueeze(pairs_of(c, x, dtype).value, axis) for x in tensors), axis=axis))
@@ -368,6 +372,7 @@ _MOVED: Mapping[str, Rule] = {
     "aten.cat": _concatenate,
     "aten.stack": _stack,
     "aten.as_strided": lambda c, x, *given: Pairs(as_strided(c, x, *given)),
+    "aten.as_strided_scatter": _written_by_strides,
 }
 
 RULES: Mapping[str, Rule] = {

@@ -77,10 +77,13 @@ def _at_computed_places(c: Call, memory: Memory, size: Sequence[Dim], stride: Se
     return c.op("gather", flat, places, axis=0)
 
 
-def _as_strided_scatter(
+def as_strided_scatter(
     c: Call, x: Value, source: Value, size: Sequence[Any], stride: Sequence[Any], offset: Any = None
 ) -> Value:
-    """`x` with `source` written where its elements lie at the places that the strides reach; the last write counts."""
+    """`x` with `source` written where its elements lie at the places that the strides reach; the last write counts.
+
+    Both may be pairs of the parts of complex numbers.
+    """
     fake = c.fake("self")
     start = fake.storage_offset() if offset is None else offset
     if not _are_numbers(*size, *stride, start, *fake.shape, *fake.stride(), fake.storage_offset()):
@@ -90,9 +93,10 @@ def _as_strided_scatter(
     origin = np.asarray([written.get(place, -1) for place in own.reshape(-1).tolist()], np.int64).reshape(own.shape)
     if not (origin >= 0).any():
         return x
-    flat = c.reshape(c.cast(source, x.tensor.dtype), (product(source.shape),))
+    flat = _flat(c, c.cast(source, x.tensor.dtype), c.fake("src"))
     taken = c.op("gather", flat, c.constant(origin.clip(min=0), DType.I64), axis=0)
-    return c.op("where", c.constant(origin >= 0), taken, x)
+    reached = c.unsqueeze(c.constant(origin >= 0), *range(fake.dim(), x.tensor.rank))
+    return c.op("where", reached, taken, x)
 
 
 def _resize(c: Call, x: Value, size: Sequence[Dim], *_: Any) -> Value:
@@ -112,5 +116,5 @@ TABLE: dict[str, Lowering] = {
     "aten.as_strided": as_strided,
     "aten.as_strided_copy": as_strided,
     "aten.resize": _resize,
-    "aten.as_strided_scatter": _as_strided_scatter,
+    "aten.as_strided_scatter": as_strided_scatter,
 }

@@ -24,7 +24,9 @@ def overlapping(x: Any) -> Any:
 
 def of_complex_numbers(x: Any) -> Any:
     made = torch.complex(x, -x)
-    return made[1:].as_strided((2, 2), (3, 1), 1) * 2
+    written = made.clone()
+    written.as_strided((2, 2), (1, 3), 1).mul_(-1)
+    return made[1:].as_strided((2, 2), (3, 1), 1) * 2, written
 
 
 @pytest.mark.parametrize("function", [beyond_a_view, overlapping, of_complex_numbers])
