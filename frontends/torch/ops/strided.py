@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from ....ir.constant import Array
 from ....ir.dims import Dim, product
@@ -100,16 +101,30 @@ def as_strided_scatter(
 
 
 def _resize(c: Call, x: Value, size: Sequence[Dim], *_: Any) -> Value:
-    """The elements as they lie in memory, as many as there is room for, zeros behind them; they lie as the result's."""
-    before, after = memory_order(c.fake("self"), c.sizes), memory_order(c.results[0], c.sizes)
+    """The elements as a copy of `x` lies in memory, as many as there is room for; they lie as the result's.
+
+    What lies behind them is unset: PyTorch fills it where it is told to.
+    """
+    fake, after = c.fake("self"), memory_order(c.results[0], c.sizes)
     count, room = product(x.shape), product(size)
-    if before is None or after is None or not isinstance(count, int) or not isinstance(room, int):
-        raise NotNative("memory with gaps, or of an unknown size")
+    if after is None or not isinstance(count, int) or not isinstance(room, int):
+        raise NotNative("memory of an unknown size")
+    before = sorted(range(fake.dim()), key=lambda axis: (-fake.stride(axis), axis))
     flat = c.reshape(c.transpose(x, before), (count,))
     kept = c.slice(flat, 0, 0, room) if room < count else flat
-    padded = c.op("pad", kept, None, pads=(0, room - count)) if room > count else kept
-    lying = c.reshape(padded, [size[axis] for axis in after])
+    if room > count:
+        kept = c.op("concat", kept, c.full((room - count,), _unset(fake.dtype), x.tensor.dtype), axis=0)
+    lying = c.reshape(kept, [size[axis] for axis in after])
     return c.transpose(lying, [after.index(axis) for axis in range(len(after))])
+
+
+def _unset(dtype: torch.dtype) -> Any:
+    """What PyTorch leaves in memory that nothing was written to."""
+    if not (torch.are_deterministic_algorithms_enabled() and torch.utils.deterministic.fill_uninitialized_memory):
+        return 0
+    if dtype.is_floating_point:
+        return float("nan")
+    return True if dtype is torch.bool else torch.iinfo(dtype).max
 
 
 TABLE: dict[str, Lowering] = {
