@@ -387,11 +387,21 @@ class GraphWriter:
         for value, name in zip(graph.outputs, outputs, strict=True):
             if self._names.get(value) == name:
                 continue
-            if value in self._names or value.producer is None or value.producer.op is native("constant"):
+            if value in self._names or self._needs_copy(value):
                 copies.append((value, name))
             else:
                 self._names[value] = name
         return copies
+
+    def _needs_copy(self, value: Value) -> bool:
+        """Whether an output cannot be the value itself.
+
+        ONNX Runtime 1.31 takes a transposition into the Gemm that reads it, and forgets that it is an output as well.
+        """
+        if value.producer is None or value.producer.op is native("constant"):
+            return True
+        is_merged = self.model.dialect is not Dialect.FAITHFUL and value.producer.op is native("transpose")
+        return is_merged and any(isinstance(use.user, Node) and use.user.op is native("gemm") for use in value.uses)
 
     def _write_node(self, node: Node) -> None:
         if node.op is native("constant"):

@@ -20,6 +20,7 @@ from onnx.backend.test.loader import load_model_tests
 
 from tests.causes import causes
 from tests.frontends.onnx import sample_models
+from tests.frontends.onnx.ops.there_and_back import runtime_of
 from tests.frontends.onnx.sample_models import parsed
 
 F32 = np.float32
@@ -319,3 +320,21 @@ def test_a_fused_region_may_return_what_it_was_given():
         onnx.reference.ReferenceEvaluator(model).run(None, {"x": x}), evaluate_graph(graph, [x]), strict=True
     ):
         np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_an_output_that_a_product_reads_transposed_is_a_copy():
+    """ONNX Runtime's fusion of the two forgets that the transposition is an output."""
+    graph = parse(
+        """graph @net(%a: f32[3, 2], %b: f32[4, 2], %c: f32[2, 5]) {
+          %at: f32[2, 3] = transpose(%a) {perm = [1, 0]}
+          %bt: f32[2, 4] = transpose(%b) {perm = [1, 0]}
+          %x: f32[3, 4] = gemm(%at, %bt, _) {trans_a = true}
+          %y: f32[4, 5] = gemm(%bt, %c, _) {trans_a = true}
+          return %x, %at, %y
+        }"""
+    )
+    model = export_model(graph, dialect=Dialect.STANDARD)
+    assert [node.op_type for node in model.graph.node].count("Identity") == 1
+    feeds = {value.name: np.ones([int(dim) for dim in value.tensor.dims], np.float32) for value in graph.inputs}
+    for found, wanted in zip(runtime_of(model, feeds), evaluate_graph(graph, list(feeds.values())), strict=True):
+        np.testing.assert_array_equal(found, wanted)
