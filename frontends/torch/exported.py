@@ -49,7 +49,7 @@ def from_torch(
     stated, dynamic_shapes = by_signature(signature, len(args), dynamic_shapes)
     dims = with_dims(stated)
     try:
-        with torch.no_grad(), quiet():
+        with torch.no_grad(), quiet(), _gradients_off_once():
             given, named = _each_its_own(args, kwargs or {})
             program = torch.export.export(module, given, named, dynamic_shapes=dims, strict=strict)
     except CapgraphError:
@@ -100,6 +100,31 @@ def quiet() -> Iterator[None]:
             "ignore", r"The tensor attributes? self\.([\w.]+\.)?_flat_weights"
         )  # of its own recurrent layers
         yield
+
+
+@contextmanager
+def _gradients_off_once() -> Iterator[None]:
+    """Within it `torch.no_grad()` does nothing where gradients are off already.
+
+    torch.export would note it, and split the graph there to put it together again: rotary embeddings do it in each
+    model of transformers.
+    """
+    kept = torch.no_grad.__enter__, torch.no_grad.__exit__
+
+    def enter(self: Any) -> None:
+        self.prev = torch.is_grad_enabled()
+        if self.prev:
+            torch.set_grad_enabled(False)
+
+    def leave(self: Any, *_error: Any) -> None:
+        if self.prev:
+            torch.set_grad_enabled(True)
+
+    torch.no_grad.__enter__, torch.no_grad.__exit__ = enter, leave
+    try:
+        yield
+    finally:
+        torch.no_grad.__enter__, torch.no_grad.__exit__ = kept
 
 
 # ---- exported programs

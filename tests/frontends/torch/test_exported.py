@@ -1,3 +1,4 @@
+import sys
 from typing import Any
 
 import capgraph
@@ -207,3 +208,30 @@ def test_what_keeps_operators_in_order_is_no_result() -> None:
     a, b = torch.randn(2, 3, 3) + 3 * torch.eye(3), torch.randn(2, 3, 1)
     found, wanted = capgraph.optimize(Solves(), args=(a, b), executor="eager")(a, b), Solves()(a, b)
     torch.testing.assert_close(found, wanted)
+
+
+class TurnsGradientsOff(nn.Module):
+    def forward(self, x: Any) -> Any:
+        with torch.no_grad():
+            y = x.cos()
+        with torch.enable_grad(), torch.no_grad():
+            assert not torch.is_grad_enabled()
+        return y
+
+
+def test_gradients_are_turned_off_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.export notes each time, and takes the graph apart for it."""
+    module, turns, turn = TurnsGradientsOff(), [], torch.set_grad_enabled
+
+    def turned(mode: bool) -> Any:
+        caller = sys._getframe(2).f_code
+        if caller is TurnsGradientsOff.forward.__code__:
+            turns.append(mode)
+        return turn(mode)
+
+    monkeypatch.setattr(torch, "set_grad_enabled", turned)
+    from_torch(module, (torch.ones(3),))
+    assert turns == [False, True], "only where they were on"
+    turns.clear()
+    module(torch.ones(3))
+    assert len(turns) == 4, "elsewhere it is what it was"
