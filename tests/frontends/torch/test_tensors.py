@@ -71,3 +71,10 @@ def test_what_has_no_array() -> None:
         dtype_of(torch.quint8)
     with pytest.raises(UnsupportedError, match="string"):
         torch_dtype_of(DType.STRING)
+
+
+def test_axes_that_any_stride_steps_over_have_those_of_pytorch() -> None:
+    empty = np.zeros((4, 3, 2), np.float32)[:, 3:, :]
+    single = np.zeros((4, 1, 2), np.float32)[::2].transpose(1, 0, 2)
+    for array in (empty, np.broadcast_to(np.float32(1), (0, 2)), np.ascontiguousarray(single)):
+        assert tensor_of(array).stride() == torch.empty(array.shape).stride()
