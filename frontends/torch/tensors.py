@@ -39,12 +39,10 @@ def tensor_of(array: Array) -> Any:
     One that is contiguous has PyTorch's strides also along axes that any stride steps over.
     """
     plain = array
-    if not plain.size:
-        plain = np.empty(plain.shape, plain.dtype)
-    elif plain.flags.c_contiguous and 1 in plain.shape:
-        plain = plain.reshape(-1).reshape(plain.shape)
     if not plain.flags.writeable or any(stride < 0 for stride in plain.strides):
         plain = plain.copy()
+    if plain.flags.c_contiguous and (not plain.size or 1 in plain.shape):
+        plain = plain.reshape(-1).reshape(plain.shape)
     dtype = DType.of(plain.dtype)
     bits = NUMPY_LACKS.get(dtype)
     if bits is None:
