@@ -13,6 +13,9 @@ EXPECTED = {
     "bytes-that-are-no-picture": {"ExecutionError"},
     "graph-name-that-is-no-utf-8": {FINE},
     "producer-that-is-no-utf-8": {FINE},
+    "kernel-of-other-rank": {"ModelError"},
+    "resize-of-nothing": {"ModelError"},
+    "result-that-is-not-named": {"ModelError"},
     "size-beyond-64-bits": {"UnsupportedError", "ResourceError", "ExecutionError"},
 }
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from onnx import FunctionProto, NodeProto
 
+from ...ir.errors import ModelError
 from .context import ImportContext
 from .schemas import schema_of
 from .tensors import type_to_proto
@@ -35,7 +36,10 @@ def _context_dependent(schema: Any, ctx: ImportContext) -> FunctionProto | None:
         return None
     node = _resolved(ctx)
     types = [type_to_proto(v.type).SerializeToString() if v is not None else b"" for v in ctx.inputs]
-    body = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
+    try:
+        body = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
+    except ValueError as error:
+        raise ModelError(f"onnx cannot say what this {ctx.op_type} means: {error}") from error
     return FunctionProto.FromString(body) if body else None
 
 

@@ -43,12 +43,18 @@ def check_sizes(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     return tuple(shape)
 
 
+MAX_RANK = 64
+"""Of a NumPy array."""
+
+
 def operand_length(ty: TensorType, what: str) -> int:
     """The static length of an operand that lists axes or sizes. Raises `TypeRuleError` when it has none."""
     require_rank(ty, 1, what)
     length = ty.dims[0]
     if not isinstance(length, int):
         raise TypeRuleError(f"{what} must have a static length, not {ty}: it gives the rank of the result")
+    if length > MAX_RANK:
+        raise TypeRuleError(f"{what} lists {length} sizes, but arrays have {MAX_RANK} axes at most")
     return length
 
 

@@ -96,7 +96,8 @@ def import_resize(ctx: ImportContext) -> Value:
         return _import_by_position(ctx)
     modes = _modes(ctx)
     x, roi, scales, sizes = (_non_empty(ctx, index) for index in range(4))
-    assert x is not None  # an empty tensor is taken as such
+    if x is None:  # an empty tensor is taken as such
+        raise ModelError("Resize needs a tensor to resize")
     if (scales is None) == (sizes is None):
         raise ModelError("Resize takes either scales or sizes")
     is_crop = modes["coordinate_mode"] == _CROP

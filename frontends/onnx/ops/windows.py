@@ -57,6 +57,8 @@ def split_pads(mode: str, totals: Sequence[Dim]) -> tuple[Dim, ...]:
 def window_attrs(ctx: ImportContext, kernel: Sequence[Dim]) -> dict[str, Any]:
     """strides, pads and dilations of a convolution or pool with this kernel; `auto_pad` is resolved."""
     rank = spatial_rank(ctx)
+    if len(kernel) != rank:
+        raise ModelError(f"{ctx.op_type}: the kernel has {len(kernel)} axes, not {rank}")
     strides, dilations = per_axis(ctx, "strides", rank, 1), per_axis(ctx, "dilations", rank, 1)
     mode = auto_pad(ctx)
     pads: Sequence[Dim] = (0,) * (2 * rank)
