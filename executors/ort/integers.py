@@ -189,12 +189,9 @@ def _of_dtype(dtype: DType) -> Span | None:
 
 
 _CHECKS: dict[str, Callable[[Node], str]] = {
-    "clip": _compared,
     "dynamic_reduce": _reduced,
     "einsum": _einsum,
     "fmod": _remainder,
-    "max": _compared,
-    "min": _compared,
     "pow": _power,
     **{f"reduce_{kind}": _reduced for kind in ("l1", "l2", "log_sum", "mean", "prod", "sum")},
     "reduce_sum_square": _reduced,

@@ -1,11 +1,13 @@
 """Elementwise arithmetic. `Sum` and `Mean` are additions; `Clip` has its bounds as attributes before opset 11."""
 
+from collections.abc import Callable
 from functools import reduce
 
 from ....ir.graph import Node, Value
+from ....ir.types import DType
 from ..context import ImportContext, constant_of
 from ..dialect import Dialect
-from ..export_context import ExportContext
+from ..export_context import ExportContext, Operand
 from .rows import export_as, import_as
 
 _SAME = {
@@ -120,9 +122,42 @@ def export_rsqrt(ctx: ExportContext, node: Node) -> None:
     ctx.emit("Reciprocal", (ctx.emit_value("Sqrt", node.inputs),), node.outputs)
 
 
+def _is_compared_by_halves(ctx: ExportContext, node: Node) -> bool:
+    """Whether ONNX Runtime's CPU would tell the least and the greatest by the lower 32 bits alone."""
+    return ctx.dialect is not Dialect.FAITHFUL and node.output.tensor.dtype is DType.I64
+
+
+def _export_extremum(operator: str) -> Callable[[ExportContext, Node], None]:
+    def rule(ctx: ExportContext, node: Node) -> None:
+        """Min or Max; of i64, for runtimes, the choice that it is."""
+        if not _is_compared_by_halves(ctx, node):
+            ctx.emit(operator, node.inputs, node.outputs)
+            return
+        a, b = node.operands
+        is_first = ctx.emit_value("Less", (a, b) if operator == "Min" else (b, a))
+        ctx.emit("Where", (is_first, a, b), node.outputs)
+
+    return rule
+
+
+def _clip_by_choices(ctx: ExportContext, node: Node) -> None:
+    held: Operand = node.inputs[0]
+    bounds = [(index, bound) for index, bound in enumerate(node.inputs[1:]) if bound is not None]
+    for step, (index, bound) in enumerate(bounds, 1):
+        is_beyond = ctx.emit_value("Less", (bound, held) if index else (held, bound))
+        results = node.outputs if step == len(bounds) else [ctx.writer.new_name(f"{node.output.name}_held")]
+        ctx.emit("Where", (is_beyond, bound, held), results)
+        held = results[0]
+    if not bounds:
+        ctx.emit("Identity", (held,), node.outputs)
+
+
 def export_clip(ctx: ExportContext, node: Node) -> None:
     """Clip with its bounds as operands; before opset 11 as attributes, or Max and Min where they are computed."""
     x, *bounds = node.inputs
+    if _is_compared_by_halves(ctx, node):
+        _clip_by_choices(ctx, node)
+        return
     if ctx.opset >= 11:
         ctx.emit("Clip", node.inputs, node.outputs)
         return
@@ -142,4 +177,6 @@ EXPORTS = {
     "fmod": export_fmod,
     "rsqrt": export_rsqrt,
     "clip": export_clip,
+    "max": _export_extremum("Max"),
+    "min": _export_extremum("Min"),
 }
