@@ -189,8 +189,6 @@ _FAULTS: dict[str, Callable[[Node], str]] = {
     "onnx.MaxUnpool": _unpooled,
     "onnx.DFT": _inexact,  # foreign, where only running tells the axis or the step
     "onnx.STFT": _inexact,
-    "reduce_max": _unordered,
-    "reduce_min": _unordered,
     "resize": _aligned_corners,
     "rnn": _parameters,
     "roll": _string_rows,

@@ -20,6 +20,7 @@ from ...ir.types import DType, TensorType, Type
 from ..memory import size_text
 from .faults import wrong_optimizers
 from .library import failures, onnxruntime
+from .not_a_number import with_choices
 
 _CPU_PROVIDER = "CPUExecutionProvider"
 
@@ -70,7 +71,9 @@ class Session:
         self._graph_name = graph.name
         self._inputs = [value.name for value in graph.inputs]
         self._outputs = list(graph.output_names)
-        self._session = opened(graph, _options(threads, spins=spins), [_CPU_PROVIDER], disabled=DISABLED_OPTIMIZERS)
+        self._session = opened(
+            with_choices(graph), _options(threads, spins=spins), [_CPU_PROVIDER], disabled=DISABLED_OPTIMIZERS
+        )
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """The outputs for inputs in the graph's order, as arrays that belong to the caller. Raises `RunFailure`."""

@@ -1,0 +1,46 @@
+"""The greatest and the least of floats with NaN among them, which ONNX Runtime's reductions pass over.
+
+A session gets the reduction with a choice behind it: NaN where some element is. Which it is tells a reduction of bytes.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...ir.analysis import all_nodes, nested_graphs
+from ...ir.constant import Constant
+from ...ir.graph import Graph, Node, Value
+from ...ir.ops import native
+from ...ir.types import DType
+
+_REDUCTIONS = ("reduce_max", "reduce_min")
+
+
+def passes_over(node: Node) -> bool:
+    """Whether a node is a reduction that would pass over NaN."""
+    return node.op.name in _REDUCTIONS and node.operands[0].tensor.dtype.is_float
+
+
+def with_choices(graph: Graph) -> Graph:
+    """`graph`, or a copy in which such reductions give NaN where there is some, regions included."""
+    if not any(map(passes_over, all_nodes(graph))):
+        return graph
+    copy = graph.clone()
+    for body in nested_graphs(copy):
+        for node in [node for node in body.nodes if passes_over(node)]:
+            _guard(body, node)
+    return copy
+
+
+def _guard(graph: Graph, node: Node) -> None:
+    x, dtype = node.operands[0], node.output.tensor.dtype
+
+    def made(op: str, *operands: Value, **attrs: Any) -> Value:
+        return graph.insert_before(node, native(op), operands, attrs, origin=node.origin).output
+
+    bytes_ = made("cast", made("is_nan", x), to=DType.U8)
+    is_any = made("cast", made("reduce_max", bytes_, **node.attrs), to=DType.BOOL)
+    nan = made("constant", value=Constant(np.array(math.nan, dtype.numpy), dtype))
+    graph.replace_uses(node.output, made("where", is_any, nan, made(node.op.name, x, **node.attrs)))
+    graph.erase(node)
