@@ -130,12 +130,16 @@ def _is_compared_by_halves(ctx: ExportContext, node: Node) -> bool:
 def _export_extremum(operator: str) -> Callable[[ExportContext, Node], None]:
     def rule(ctx: ExportContext, node: Node) -> None:
         """Min or Max; of i64, for runtimes, the choice that it is."""
-        if not _is_compared_by_halves(ctx, node):
+        chosen, *others = node.operands
+        if not others or not _is_compared_by_halves(ctx, node):
             ctx.emit(operator, node.inputs, node.outputs)
             return
-        a, b = node.operands
-        is_first = ctx.emit_value("Less", (a, b) if operator == "Min" else (b, a))
-        ctx.emit("Where", (is_first, a, b), node.outputs)
+        found: Operand = chosen
+        for step, other in enumerate(others, 1):
+            is_first = ctx.emit_value("Less", (found, other) if operator == "Min" else (other, found))
+            results = node.outputs if step == len(others) else [ctx.writer.new_name(f"{node.output.name}_chosen")]
+            ctx.emit("Where", (is_first, found, other), results)
+            found = results[0]
 
     return rule
 

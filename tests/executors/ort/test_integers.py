@@ -150,7 +150,7 @@ def test_large_numbers_do_not(text: str) -> None:
 def test_choices_between_large_numbers_stay_in_one_session() -> None:
     graph = parse(
         "graph @main(%x: i64[4], %k: i64[]) {"
-        "  %a: i64[4] = min(%x, %k) %b: i64[4] = max(%a, %x) %y: i64[4] = clip(%b, %k, %k) return %a, %b, %y }"
+        "  %a: i64[4] = min(%x, %k) %b: i64[4] = max(%a, %x, %a) %y: i64[4] = clip(%b, %k, %k) return %a, %b, %y }"
     )
     program = capgraph.optimize(graph, executor="ort", strict=True, level=0)
     x, k = np.array([5, (1 << 40) + 5, -(1 << 40) - 7, 3]), np.array(1 << 40)
