@@ -73,6 +73,9 @@ _ACTIVATIONS: Mapping[str, Callable[[Node], _Activation | None]] = {
 """By the op at the end of a group; "add" is a sum behind which no activation is."""
 
 ON_CUDA = frozenset({Operator(_NAME, DType.F32, "Relu")})
+RECENT = frozenset({Operator(_NAME, DType.F32, "HardSwish")})
+"""What ONNX Runtime 1.20 and older take and then cannot lay out in blocks."""
+
 OPERATORS = frozenset(
     Operator(_NAME, DType.F32, kind)
     for kind in ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Clip", "")
