@@ -168,8 +168,12 @@ def comparable_outputs(graph: Graph, arrays: Sequence[Array], sizes: dict[str, i
 
 def _is_loose(node: Node, operands: Sequence[Any], coarsest: float) -> bool:
     name = node.op.name
-    body = {each.op.name for each in node.attrs["body"].nodes} if name == "fused" else frozenset[str]()
-    if body & (JUMPING | STEEP | ORDERED) or (coarsest and (name in JUMPING or name in STEEP)):
+    body = {each.op.name for region in node.regions.values() for each in region.nodes}
+    if (
+        body & ORDERED
+        or (name == "fused" and body & (JUMPING | STEEP))
+        or (coarsest and (name in JUMPING or name in STEEP))
+    ):
         return True
     if name == "bit_cast":
         return any(map(_has_nan, operands))  # of which there are many

@@ -41,7 +41,8 @@ class _Places:
             if view is not None:
                 self.views[value] = view
         self.constants = {body.inputs[index]: constant for index, constant in task.constants.items()}
-        self.results = dict(zip(body.outputs, task.results, strict=True))
+        self.targets = tuple(zip(body.outputs, task.results, strict=True))  # one value may be several results
+        self.results = dict(self.targets)
 
     def _place(self, value: Value) -> View:
         """A result is written where the task wants it only when no operand is read from there afterwards.
@@ -98,6 +99,6 @@ class _Places:
 
     def copies(self) -> Iterator[Launch]:
         """What brings results to where the task wants them."""
-        for value, view in self.results.items():
+        for value, view in self.targets:
             if self.views[value] != view:
                 yield from copied(self.views[value], view, self.task.chip)

@@ -8,13 +8,15 @@ from capgraph.executors.cuda.codegen import rows
 from capgraph.executors.cuda.codegen.row_kernel import share_of
 from capgraph.executors.cuda.launch import Candidate, KernelLaunch
 from capgraph.ir.builder import Builder
+from capgraph.ir.parser import parse
 from capgraph.ir.types import DType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.executors.cuda.codegen.cases import Drawn, fused, made
+from tests.executors.cuda.codegen.cases import Case, Drawn, fused, made
 from tests.executors.cuda.codegen.emulated import emulated_problems
 from tests.executors.cuda.codegen.running import generated, prepared
+from tests.executors.cuda.emulator import HAS_COMPILER
 
 
 def ways(op: str, shape: tuple[int, ...], dtype: str = "f16", **attrs) -> list[Candidate]:
@@ -89,6 +91,22 @@ def test_work_that_folds_other_axes_runs_node_by_node():
     case = prepared(fused(made("two ways", two_ways, d.array("f32", 3, 4, 5))))
     assert case is not None
     assert [way.name for each in case.ways for way in generated(each)] == ["stepwise"]
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")
+def test_a_value_may_be_several_results_of_a_region(tmp_path):
+    graph = parse("""
+        graph @main(%x: i8[2, 7]) {
+          %a: i8[2, 7], %b: i8[2, 7] = fused(%x) {body = @kernel}
+          return %a, %b
+        }
+
+        graph @kernel(%x: i8[2, 7]) {
+          %y: i8[2, 7] = trilu(%x) {upper = false, diagonal = 0}
+          return %y, %y as y_1
+        }""")
+    case = Case("twice", graph, {}, [np.arange(14, dtype=np.int8).reshape(2, 7)])
+    assert emulated_problems([case], tmp_path) == []
 
 
 def test_zero_elements_still_have_a_sum():
