@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ...ir.errors import InternalError
 from ...ir.graph import Node, Value
+from ...ir.op import Trait
 from ...ir.plan import Place, Plan, StepKind, View
 
 
@@ -193,6 +194,8 @@ def _may_overwrite(plan: Plan, node: Node | None, value: Value, other: Value) ->
     view, taken = plan.views[value], plan.views[other]
     is_alike = (view.shape, view.strides) == (taken.shape, taken.strides)
     if _range(plan, view) != _range(plan, taken) or not (is_alike or (view.is_contiguous and taken.is_contiguous)):
+        return False
+    if not node.op.has(Trait.ELEMENTWISE) and node.operands.count(other) > 1:
         return False
     return any(
         node.outputs[result] is value and operand < len(node.inputs) and node.inputs[operand] is other

@@ -73,7 +73,8 @@ class _Distinct:
         """For each element the number of its group, which is how many groups begin up to it, without the first."""
         numbers = self._op("cumsum", self._op("cast", begins, to=DType.I64), axis=0)
         places = self._op("sub", numbers, self._constant(np.ones((), np.int64)))
-        return self._op("scatter_elements", places, order, places, axis=0)
+        empty = self._op("full", shape=(self._size,), value=Constant(np.zeros((), np.int64)))
+        return self._op("scatter_elements", empty, order, places, axis=0)
 
     def _counts(self, starts: Value, count: Value) -> Value:
         """How far it is to the start of the next group, or to the end."""

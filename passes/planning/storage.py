@@ -197,7 +197,13 @@ class _Assignment:
         step = self.order[node]
         if any(self.last_read[member] > step for member in group.members):
             return False
+        if not node.op.has(Trait.ELEMENTWISE) and sum(self._lies_in(other, base) for other in node.operands) > 1:
+            return False  # what is written at one place may be read at another
         return not any(self._reads_otherwise(other, source, base) for other in node.operands)
+
+    def _lies_in(self, value: Value, base: View) -> bool:
+        view = self.result.views.get(value)
+        return view is not None and view.buffer == base.buffer
 
     def _is_ours(self, value: Value) -> bool:
         """Whether the memory made for `value` may be overwritten: that of an input is its caller's."""

@@ -90,6 +90,18 @@ def test_an_operand_that_is_also_read_transposed_is_not_overwritten() -> None:
     assert not shares(plan, "a", "c")
 
 
+def test_an_operand_that_is_also_read_at_other_places_is_not_overwritten() -> None:
+    plan = planned("""
+        graph @main(%x: f32[8], %i: i64[8]) {
+          %a: f32[8] = exp(%x)
+          %c: f32[8] = scatter_elements(%a, %i, %a) {axis = 0}
+          %d: f32[8] = add(%c, %c)
+          return %d
+        }""")
+    assert not shares(plan, "a", "c")
+    assert shares(plan, "c", "d")
+
+
 def test_a_donated_input_is_overwritten() -> None:
     text = """
         graph @main(%x: f32[8], %y: f32[8]) {
