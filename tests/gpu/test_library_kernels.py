@@ -112,21 +112,3 @@ def test_attention_of_single_precision(
     check(made("single", lambda b, *v: b.op("attention", *v, None, None, causal=causal), *arrays), 2e-6)
     mask = d.array("f32", 2, 1, steps, keys)
     check(made("masked", lambda b, *v: b.op("attention", *v, None), *arrays, mask), 2e-6)
-
-
-@pytest.mark.parametrize("is_transposed", [False, True])
-@pytest.mark.parametrize(
-    ("rows", "inner", "columns", "ends"),
-    [(4096, 1024, 2048, range(512, 4097, 512)), (1000, 136, 264, (300, 300, 777)), (500, 4096, 512, (0, 129, 500))],
-)
-def test_grouped_products_by_the_instructions_of_hopper(
-    rows: int, inner: int, columns: int, ends: Any, is_transposed: bool
-) -> None:
-    d = Drawn()
-    weights = d.array("f16", len(ends), columns, inner) if is_transposed else d.array("f16", len(ends), inner, columns)
-    arrays = d.array("f16", rows, inner), weights / np.float16(8), np.array(ends, np.int32)
-
-    def built(b: Any, a: Any, w: Any, e: Any) -> Any:
-        return b.op("grouped_matmul", a, b.op("transpose", w, perm=(0, 2, 1)) if is_transposed else w, e)
-
-    check(made("grouped", built, *arrays), 2e-3)
