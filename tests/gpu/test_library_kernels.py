@@ -99,16 +99,3 @@ def test_convolutions_round_as_pytorch_asks(allowed: bool) -> None:
     assert ("rounded to TF32 in: convolutions" in program.explain()) is allowed
     error = float((found.double() - exact).abs().max() / exact.abs().max())
     assert error < (2e-3 if allowed else 2e-6), error
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("heads", "kv_heads", "steps", "keys", "size"), [(4, 4, 300, 300, 64), (8, 2, 70, 513, 128)])
-def test_attention_of_single_precision(
-    heads: int, kv_heads: int, steps: int, keys: int, size: int, causal: bool
-) -> None:
-    d = Drawn()
-    shapes = (2, heads, steps, size), (2, kv_heads, keys, size), (2, kv_heads, keys, size)
-    arrays = [d.array("f32", *shape) for shape in shapes]
-    check(made("single", lambda b, *v: b.op("attention", *v, None, None, causal=causal), *arrays), 2e-6)
-    mask = d.array("f32", 2, 1, steps, keys)
-    check(made("masked", lambda b, *v: b.op("attention", *v, None), *arrays, mask), 2e-6)
