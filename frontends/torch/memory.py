@@ -1,7 +1,7 @@
 """Where tensors lie in memory, as PyTorch's fake tensors know it: results that are views, and what strides reach."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -40,6 +40,10 @@ class View:
         if self.is_conj != source.is_conj():
             found = found.conj()
         return torch._neg_view(found) if self.is_neg != source.is_neg() else found
+
+    def beside(self, fake: Any) -> "View":
+        """The same view of memory that holds the numbers of `fake`, conjugated and negated as it says."""
+        return replace(self, is_conj=self.is_conj != fake.is_conj(), is_neg=self.is_neg != fake.is_neg())
 
     def spread(self, content: Any, sizes: Mapping[str, int]) -> Any:
         """Memory in which `content` lies as this view."""

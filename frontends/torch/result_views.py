@@ -77,7 +77,9 @@ class ResultViews:
         lying = given if order is None else in_order(self._importer, given, order)
         self._learn(name, lying)
         views = self._views(name, fakes)
-        if order is None:  # with gaps
+        if order is not None:  # the numbers of the node lie there, whatever is said of its bits
+            views = {index: view.beside(node.meta["val"]) for index, view in views.items()}
+        else:  # with gaps
             self.spread.update(zip([name], self._views(name, {first: node.meta["val"]}).values(), strict=False))
         if views.keys() != fakes.keys() or (order is None and name not in self.spread):
             return {}

@@ -53,6 +53,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "one part": lambda x: (x + 1)[:, :2],
     "expanded": lambda x: (x + 1).unsqueeze(1).expand(4, 2, 3),
     "channels last": lambda x: functional.relu(x.view(1, 2, 2, 3).to(memory_format=torch.channels_last)),
+    "conjugate, turned": lambda x: torch.fft.ifft(x, n=3, dim=0),
     "empty": lambda x: (x[:0] + 1, (x[:0] + 1).t()),
 }
 
