@@ -38,15 +38,7 @@ CONTROL_FLOW = frozenset({"if", "loop", "scan"})
 RANDOM = frozenset({"bernoulli", "multinomial", "random_normal", "random_uniform"})
 """Programs put twins in their place, which read a state (`ir/random_state.py`)."""
 
-NO_KERNEL = frozenset(
-    {
-        "det",
-        "mel_weight_matrix",
-    }
-)
-"""What has none so far."""
-
-NEVER_RECORDED = UNKNOWN_SIZES | CONTROL_FLOW | RANDOM | NO_KERNEL
+NEVER_RECORDED = UNKNOWN_SIZES | CONTROL_FLOW | RANDOM
 
 
 def op_cases(op: str) -> Iterator[tuple[Graph, Node, int]]:
