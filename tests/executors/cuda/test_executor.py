@@ -52,7 +52,7 @@ def test_a_library_that_is_not_there_is_named(
 
     monkeypatch.setattr(executor, "open_library", opened)
     device = open_device(0)
-    assert device.backend.libraries == {"cublaslt"}
+    assert device.backend.libraries == {"cublaslt", "cufft"}
     assert device.missing_libraries == {"cudnn": said}
 
 
