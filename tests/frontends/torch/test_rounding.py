@@ -10,7 +10,12 @@ from capgraph.ir.rounding import Tf32
 def settings() -> Iterator[None]:
     yield
     torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = True
+    _allow_in_cudnn(True)
+
+
+def _allow_in_cudnn(allowed: bool) -> None:
+    """As `torch.backends.cudnn.allow_tf32 = allowed`, which is refused once PyTorch's own tests are imported."""
+    torch._C._set_cudnn_allow_tf32(allowed)
 
 
 def test_by_default_products_are_exact() -> None:
@@ -18,7 +23,7 @@ def test_by_default_products_are_exact() -> None:
 
 
 def test_settings_by_either_of_their_names_are_seen() -> None:
-    torch.backends.cudnn.allow_tf32 = False
+    _allow_in_cudnn(False)
     assert asked_tf32() == Tf32()
     torch.set_float32_matmul_precision("high")
     assert asked_tf32() == Tf32(products=True)
