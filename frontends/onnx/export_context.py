@@ -31,7 +31,7 @@ from ...ir.types import DType
 from .dialect import Dialect
 
 if TYPE_CHECKING:
-    from .exporter import GraphWriter
+    from .graph_writer import GraphWriter
 
 Operand = Value | str | None
 

@@ -18,7 +18,7 @@ from ...ir.graph import Value
 from ...ir.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from .exporter import GraphWriter
+    from .graph_writer import GraphWriter
 
 
 _SHAPE_OF_PARTS = 15  # the opset from which on Shape gives a part of the sizes

@@ -12,6 +12,7 @@ from typing import IO
 import numpy as np
 from onnx import ModelProto, TensorProto
 
+from ...ir.analysis import all_nodes
 from ...ir.constant import Array, Constant
 from ...ir.errors import InputError, ResourceError
 from ...ir.graph import Graph
@@ -19,9 +20,10 @@ from ...ir.types import DType
 from .contrib import IN_FILES
 from .contrib.group import Operator
 from .dialect import Dialect
-from .exporter import MAX_INLINE_BYTES, all_nodes, export_model
+from .exporter import export_model
 from .external_data import external_tensors
 from .output_files import file_to_write, part_prefix
+from .storage import MAX_INLINE_BYTES
 from .tensors import constant_to_proto, element_number, packed_bytes
 from .versions import had_external_data
 

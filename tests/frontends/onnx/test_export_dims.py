@@ -1,7 +1,10 @@
 import numpy as np
 import onnxruntime
-from capgraph.frontends.onnx.exporter import GraphWriter, Inline, ModelWriter, export_model
+from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.graph_writer import GraphWriter
 from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.model_writer import ModelWriter
+from capgraph.frontends.onnx.storage import Inline
 from capgraph.ir.dims import Dim, dim_max, dim_min, evaluate, symbol
 from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import ShapeError

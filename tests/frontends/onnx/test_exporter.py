@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx import exporter
+from capgraph.frontends.onnx import storage
 from capgraph.frontends.onnx.dialect import Dialect
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.frontends.onnx.importer import import_model
@@ -195,7 +195,7 @@ def test_defaults_are_initializers_that_are_also_inputs():
 
 
 def test_too_much_for_one_message_is_refused_with_the_way_out(monkeypatch):
-    monkeypatch.setattr(exporter, "MAX_INLINE_BYTES", 5_000)
+    monkeypatch.setattr(storage, "MAX_INLINE_BYTES", 5_000)
     graph = parse(
         "graph @net(%x: f32[2]) { %k: f32[2000] = full() {shape = [2000], value = dense<f32[]: 1.0>}  return %k }"
     )
