@@ -144,7 +144,7 @@ ACTIVATIONS = (
     row("gelu", lambda x: F.gelu(x, approximate="tanh"), label="gelu-tanh", approximate="tanh"),
     row("silu", F.silu),
     row("shrink", F.hardshrink),
-    row("prelu", F.prelu, "4096x4096 1", "32x64x56x56 1"),
+    row("prelu", F.prelu, "1x768 1", "4096x4096 1", "32x64x56x56 1"),
 )
 
 UNARY = (
@@ -192,25 +192,32 @@ BINARY = (
     row("max", torch.maximum, *pairs()),
     row("clip", torch.clamp, *(f"{size} =()~ =()^" for size in ELEMENTS)),
     row("logical_and", torch.logical_and, *pairs(), dtypes="bool"),
-    row("logical_or", torch.logical_or, "4096x4096 4096x4096", dtypes="bool"),
-    row("logical_xor", torch.logical_xor, "4096x4096 4096x4096", dtypes="bool"),
+    row("logical_or", torch.logical_or, *pairs(), dtypes="bool"),
+    row("logical_xor", torch.logical_xor, *pairs(), dtypes="bool"),
     row("bitwise_and", torch.bitwise_and, *pairs(), dtypes="i32"),
-    row("bitwise_or", torch.bitwise_or, "4096x4096 4096x4096", dtypes="i32"),
-    row("bitwise_xor", torch.bitwise_xor, "4096x4096 4096x4096", dtypes="i32"),
-    row("shift_left", torch.bitwise_left_shift, "4096x4096 4096x4096<31", dtypes="i32"),
-    row("shift_right", torch.bitwise_right_shift, "4096x4096 4096x4096<31", dtypes="i32"),
+    row("bitwise_or", torch.bitwise_or, *pairs(), dtypes="i32"),
+    row("bitwise_xor", torch.bitwise_xor, *pairs(), dtypes="i32"),
+    row("shift_left", torch.bitwise_left_shift, *pairs("<31"), dtypes="i32"),
+    row("shift_right", torch.bitwise_right_shift, *pairs("<31"), dtypes="i32"),
     row("equal", torch.eq, *pairs()),
-    row("not_equal", torch.ne, "4096x4096 4096x4096"),
+    row("not_equal", torch.ne, *pairs()),
     row("less", torch.lt, *pairs()),
-    row("less_equal", torch.le, "4096x4096 4096x4096"),
+    row("less_equal", torch.le, *pairs()),
     row("greater", torch.gt, *pairs()),
-    row("greater_equal", torch.ge, "4096x4096 4096x4096"),
+    row("greater_equal", torch.ge, *pairs()),
     row("where", torch.where, *(f"bool:{size} {size} {size}" for size in ELEMENTS)),
 )
 
 
 def _to(dtype: torch.dtype) -> Build:
     return lambda x: x.to(dtype)
+
+
+def _quantized(x: Any) -> Any:
+    least, most = x.amin().clamp(max=0), x.amax().clamp(min=0)
+    scale = (most - least) / 255
+    zero = (-least / scale).round().clamp(0, 255)
+    return ((x / scale).round() + zero).clamp(0, 255).to(torch.uint8), scale, zero.to(torch.uint8)
 
 
 CASTS = (
@@ -224,17 +231,20 @@ CASTS = (
         "quantize_linear",
         lambda x, s, z: torch.clamp(torch.round(x / s) + z, 0, 255).to(torch.uint8),
         *(f"{size} =()^ =u8:()<128" for size in ELEMENTS),
-        dtypes="f32",
         to="u8",
         compared=0,
     ),
-    row(
-        "dequantize_linear",
-        lambda x, s, z: (x.float() - z.float()) * s,
-        *(f"u8:{size}<255 =f32:()+ =u8:()<128" for size in ELEMENTS),
-        dtypes="f32",
-        to="f32",
+    *(
+        row(
+            "dequantize_linear",
+            lambda x, s, z: ((x.float() - z.float()) * s).to(s.dtype),
+            *(f"u8:{size}<255 ={dtype}:()+ =u8:()<128" for size in ELEMENTS),
+            dtypes=dtype,
+            to=dtype,
+        )
+        for dtype in FLOATS.split()
     ),
+    row("dynamic_quantize_linear", _quantized, dtypes="f32"),
 )
 
 # ---- moves
@@ -249,6 +259,21 @@ def _permuted(*perm: int) -> Build:
     return lambda x: x.permute(perm).contiguous().view(-1)
 
 
+def _counted(limit: int, dtype: str) -> Row:
+    kind = {"i64": torch.int64, "f32": torch.float32}[dtype]
+
+    def theirs() -> Any:
+        return torch.arange(limit, device=DEVICE, dtype=kind)
+
+    return row("arange", theirs, "", dtypes=dtype, label=f"arange {limit}", limit=limit, dtype=dtype)
+
+
+def _reversed(x: Any, lengths: Any) -> Any:
+    steps = torch.arange(x.shape[0], device=x.device)[:, None]
+    places = torch.where(steps < lengths, lengths - 1 - steps, steps)
+    return x.gather(0, places[..., None].expand(x.shape))
+
+
 MOVES = (
     _moved("transpose", _permuted(1, 0), "64x768", "4096x8192", dtypes="f16 f32 u8", perm=(1, 0)),
     _moved("transpose", _permuted(0, 2, 1), "32x197x768", label="transpose-021", perm=(0, 2, 1)),
@@ -258,9 +283,19 @@ MOVES = (
     _moved("transpose", _permuted(0, 2, 3, 1), "32x64x56x56", label="transpose-0231", perm=(0, 2, 3, 1)),
     _moved("transpose", _permuted(0, 3, 1, 2), "32x56x56x64", label="transpose-0312", perm=(0, 3, 1, 2)),
     _moved("expand", lambda x: x.expand(64, 512, 768).reshape(-1), "1x1x768", "1x512x768", shape=(64, 512, 768)),
-    row("tile", lambda x: x.repeat(4, 4), "1024x1024", repeats=(4, 4)),
+    _moved("expand", lambda x: x.expand(8, 768).reshape(-1), "1x768", label="expand-8", shape=(8, 768)),
+    row("tile", lambda x: x.repeat(4, 4), "1x768", "1024x1024", repeats=(4, 4)),
+    row("tile", lambda x: x.repeat(1, 2, 2), "32x128x256", label="tile-batched", repeats=(1, 2, 2)),
     _moved(
-        "slice", lambda x: x[:, 64:4000].reshape(-1), "4096x4096", axes=(1,), starts=(64,), ends=(4000,), steps=(1,)
+        "slice",
+        lambda x: x[:, 64:4000].reshape(-1),
+        "1x4096",
+        "4096x4096",
+        "8x4096x256",
+        axes=(1,),
+        starts=(64,),
+        ends=(4000,),
+        steps=(1,),
     ),
     _moved(
         "slice",
@@ -275,7 +310,9 @@ MOVES = (
     row(
         "split",
         lambda x: [part.reshape(-1) for part in x.split((1024, 1024, 2048), 1)],
+        "1x4096",
         "4096x4096",
+        "8x4096x256",
         ours=lambda b, x: [flat(b, part) for part in b.ops("split", x, axis=1, sizes=(1024, 1024, 2048))],
     ),
     row(
@@ -287,12 +324,32 @@ MOVES = (
         axis=1,
     ),
     row("concat", lambda *xs: torch.cat(xs, 0), "2048x4096 2048x4096", label="concat-0", axis=0),
-    row("depth_to_space", lambda x: F.pixel_shuffle(x, 2), "16x64x128x128", block_size=2, mode="CRD"),
-    row("space_to_depth", lambda x: F.pixel_unshuffle(x, 2), "16x16x256x256", block_size=2, mode="CRD"),
-    row("reverse", lambda x: x.flip(1), "4096x4096", axes=(1,)),
+    *(
+        row(op, theirs, *sizes, block_size=2, mode="CRD")
+        for op, theirs, sizes in (
+            ("depth_to_space", lambda x: F.pixel_shuffle(x, 2), ("1x16x32x32", "16x64x128x128", "8x256x32x32")),
+            ("space_to_depth", lambda x: F.pixel_unshuffle(x, 2), ("1x4x64x64", "16x16x256x256", "8x64x64x64")),
+        )
+    ),
+    row("reverse", lambda x: x.flip(1), axes=(1,)),
     row("reverse", lambda x: x.flip(0), "4096x4096", label="reverse-0", axes=(0,)),
-    row("roll", lambda x: x.roll((3, 3), (1, 2)), "32x56x56x96", axes=(1, 2), shifts=(3, 3)),
-    row("pad", lambda x: F.pad(x, (1, 1, 1, 1)), "32x64x56x56", "1x3x224x224", pads=(0, 0, 1, 1, 0, 0, 1, 1)),
+    row(
+        "roll",
+        lambda x: x.roll((3, 3), (1, 2)),
+        "1x14x14x384",
+        "32x56x56x96",
+        "8x28x28x192",
+        axes=(1, 2),
+        shifts=(3, 3),
+    ),
+    row(
+        "pad",
+        lambda x: F.pad(x, (1, 1, 1, 1)),
+        "32x64x56x56",
+        "1x3x224x224",
+        "8x512x7x7",
+        pads=(0, 0, 1, 1, 0, 0, 1, 1),
+    ),
     row(
         "pad",
         lambda x: F.pad(x, (2, 2, 2, 2), mode="reflect"),
@@ -309,10 +366,20 @@ MOVES = (
         pads=(0, 0, 2, 2, 0, 0, 2, 2),
         mode="edge",
     ),
-    row("trilu", torch.tril, "4096x4096", "96x512x512", upper=False),
+    row("trilu", torch.tril, "1x128x128", "4096x4096", "96x512x512", upper=False),
     row("trilu", torch.triu, "4096x4096", label="trilu-upper", upper=True),
-    row("arange", lambda: torch.arange(1 << 24, device=DEVICE), "", dtypes="i64", limit=1 << 24),
-    row("eye_like", lambda x: torch.eye(4096, device=x.device, dtype=x.dtype), "4096x4096"),
+    *(_counted(limit, dtype) for limit in (768, 1 << 20, 1 << 24) for dtype in ("i64", "f32")),
+    row("eye_like", lambda x: torch.eye(*x.shape, device=x.device, dtype=x.dtype), "64x64", "4096x4096", "1024x4096"),
+    row("reverse_sequence", _reversed, "128x32x256 i64:32<129", "2048x8x1024 i64:8<2049", "16x1x64 i64:1<17"),
+    row(
+        "dynamic_trilu",
+        torch.tril,
+        "1x128x128 i64:()<3",
+        "4096x4096 i64:()<3",
+        "32x512x512 i64:()<3",
+        given=lambda x, k: (x, int(k)),
+        upper=False,
+    ),
 )
 
 
@@ -347,16 +414,38 @@ INDEXING = (
         label="gather_elements-0",
         axis=0,
     ),
-    row("gather_nd", lambda x, i: x[i[:, 0], i[:, 1]], "512x512x64 i64:65536x2<512"),
-    row("one_hot", lambda i, v: F.one_hot(i, 1024), "i64:8192<1024 =i64:2#", dtypes="i64", depth=1024),
+    row(
+        "gather_nd",
+        lambda x, i: x[i[:, 0], i[:, 1]],
+        "32x128 i64:1x2<32",
+        "512x512x64 i64:65536x2<512",
+        "64x197x768 i64:64x2<64",
+    ),
+    row(
+        "one_hot",
+        lambda i, v: F.one_hot(i, 1024),
+        "i64:1<1024 =i64:2#",
+        "i64:8192<1024 =i64:2#",
+        "i64:32x128<1024 =i64:2#",
+        dtypes="i64",
+        depth=1024,
+    ),
     row(
         "tensor_scatter",
         lambda x, u, p: x.index_copy(2, p + torch.arange(u.shape[2], device=p.device), u),
         "1x8x2048x64 1x8x1x64 i64:1<2000",
         "1x8x4096x128 1x8x16x128 i64:1<4000",
+        "1x32x256x128 1x32x4x128 i64:1<200",
         axis=2,
     ),
-    row("scatter_elements", lambda x, i, u: x.scatter(1, i, u), "1024x4096 i64:1024x4096@4096 1024x4096", axis=1),
+    row(
+        "scatter_elements",
+        lambda x, i, u: x.scatter(1, i, u),
+        "1x50257 i64:1x1@50257 1x1",
+        "1024x4096 i64:1024x4096@4096 1024x4096",
+        "32x768 i64:32x64@768 32x64",
+        axis=1,
+    ),
     row(
         "scatter_elements",
         lambda x, i, u: x.scatter_add(1, i, u),

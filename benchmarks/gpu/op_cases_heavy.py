@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -41,6 +42,26 @@ def _transposed(theirs: Build, *sizes: str, stride: int, pad: int, label: str) -
     )
 
 
+def _grouped(*sizes: str, dtypes: str) -> Any:
+    return row(
+        "grouped_matmul",
+        lambda a, b, ends: torch._grouped_mm(a, b, offs=ends),
+        *sizes,
+        dtypes=dtypes,
+        tolerance=3.0,
+    )
+
+
+def _quantized_product(a: Any, b: Any) -> Any:
+    return (torch._int_mm(a, b) * 0.001).round().clamp(-128, 127).to(torch.int8)
+
+
+def _ours_quantized_product(b: Any, left: Any, right: Any) -> Any:
+    scale, thousandth = b.constant(np.float32(1)), b.constant(np.float32(1000))
+    zero = b.constant(np.int8(0))
+    return b.op("qlinear_matmul", left, scale, zero, right, scale, zero, thousandth, zero)
+
+
 PRODUCTS = (
     row(
         "matmul",
@@ -64,6 +85,7 @@ PRODUCTS = (
     row(
         "gemm",
         F.linear,
+        "1x768 =3072x768 =3072",
         "128x768 =3072x768 =3072",
         "16x2048 =2048x2048 =2048",
         trans_b=True,
@@ -79,21 +101,41 @@ PRODUCTS = (
     row(
         "einsum",
         lambda a, b: torch.einsum("bij,bjk->bik", a, b),
+        "1x64x64 1x64x64",
         "64x256x256 64x256x256",
         label="einsum-batched",
         equation="bij,bjk->bik",
         tolerance=3.0,
     ),
-    row("matmul_integer", torch._int_mm, "i8:1024x1024<100 =i8:1024x1024<100", dtypes="i8"),
     row(
-        "grouped_matmul",
-        lambda a, b, ends: torch._grouped_mm(a, b, offs=ends),
-        "4096x1024 8x1024x2048 i32:8/512",
-        "64x2048 16x2048x1024 i32:16/4",
-        dtypes="bf16",
-        tolerance=3.0,
+        "matmul_integer",
+        torch._int_mm,
+        "i8:1024x1024<100 =i8:1024x1024<100",
+        "i8:128x768<100 =i8:768x3072<100",
+        "i8:64x2048<100 =i8:2048x2048<100",
+        dtypes="i8",
     ),
-    row("det", torch.linalg.det, "64x32x32", dtypes="f32", tolerance=10.0),
+    row(
+        "qlinear_matmul",
+        _quantized_product,
+        "1024x1024<100 =1024x1024<100",
+        "128x768<100 =768x3072<100",
+        "32x2048<100 =2048x2048<100",
+        dtypes="i8",
+        ours=_ours_quantized_product,
+    ),
+    _grouped("4096x1024 8x1024x2048 i32:8/512", "64x2048 16x2048x1024 i32:16/4", dtypes="bf16 f16 f32"),
+    _grouped("2048x2048 60x2048x2816 i32:60/34", "4096x4096 8x4096x14336 i32:8/512", dtypes="bf16"),
+    row(
+        "det",
+        torch.linalg.det,
+        "64x32x32",
+        "1x8x8",
+        "4096x8x8",
+        "16x128x128",
+        dtypes="f32",
+        tolerance=10.0,
+    ),
 )
 
 CONVOLUTIONS = (
@@ -136,6 +178,12 @@ ATTENTION = (
     _attention("attention-masked", _square("4x32x1024x64") + " 4x1x1024x1024", _square("8x12x128x64") + " 8x1x1x128"),
     _attention("attention-causal", _square("4x32x2048x128"), _square("1x32x512x64"), causal=True, dtypes="f16 bf16"),
     _attention(
+        "attention-wide-mask",
+        _square("4x32x1024x64") + " f32:4x1x1024x1024",
+        _square("2x12x512x64") + " f32:1x12x512x512",
+        dtypes="f16",
+    ),
+    _attention(
         "attention-decode",
         "1x32x1x64 1x8x1024x64 1x8x1024x64",
         "8x32x1x128 8x8x4096x128 8x8x4096x128",
@@ -147,6 +195,7 @@ ATTENTION = (
         _rotated,
         "1x32x512x64 1x512x32 1x512x32",
         "8x32x1024x128 8x1024x64 8x1024x64",
+        "1x32x1x64 1x1x32 1x1x32",
     ),
 )
 
@@ -208,6 +257,7 @@ CELLS = (
         _lstm,
         "64x8x256 =1x1024x256% =1x1024x256% =1x2048%",
         "128x1x512 =1x2048x512% =1x2048x512% =1x4096%",
+        "32x16x128 =1x512x128% =1x512x128% =1x1024%",
         given=_cell((0, 2, 3, 1)),
         tolerance=30.0,
     ),
@@ -215,11 +265,21 @@ CELLS = (
         "gru",
         _gru,
         "64x8x256 =1x768x256% =1x768x256% =1x1536%",
+        "128x1x512 =1x1536x512% =1x1536x512% =1x3072%",
+        "32x16x128 =1x384x128% =1x384x128% =1x768%",
         given=_cell((1, 0, 2)),
         linear_before_reset=True,
         tolerance=30.0,
     ),
-    row("rnn", _rnn, "64x8x256 =1x256x256% =1x256x256% =1x512%", given=_cell((0,)), tolerance=30.0),
+    row(
+        "rnn",
+        _rnn,
+        "64x8x256 =1x256x256% =1x256x256% =1x512%",
+        "128x1x512 =1x512x512% =1x512x512% =1x1024%",
+        "32x16x128 =1x128x128% =1x128x128% =1x256%",
+        given=_cell((0,)),
+        tolerance=30.0,
+    ),
 )
 
 # ---- boxes, by torchvision's kernels
@@ -232,21 +292,64 @@ def vision(name: str) -> Any:
     return getattr(ops, name)
 
 
-BOXES = (
-    row(
+MOST_BOXES = 5000
+
+
+def _ordered(boxes: Any, scores: Any) -> Any:
+    low, high = boxes[0].view(-1, 2, 2).amin(1), boxes[0].view(-1, 2, 2).amax(1)
+    return torch.cat((low, high), 1), scores[0, 0].contiguous()
+
+
+def _kept(boxes: Any, scores: Any) -> Any:
+    found = vision("nms")(boxes, scores, 0.5)
+    return F.pad(found[:, None], (2, 0))
+
+
+def _ours_kept(b: Any, boxes: Any, scores: Any) -> Any:
+    limits = b.constant(np.array(MOST_BOXES, np.int64)), b.constant(np.float32(0.5))
+    return b.op("non_max_suppression", boxes, scores, *limits, None)
+
+
+def _aligned(scale: float, *sizes: str, label: str) -> Any:
+    return row(
         "roi_align",
-        lambda x, r, i: vision("roi_align")(x, torch.cat((i[:, None].to(r.dtype), r), 1), 7, 0.25, 2, aligned=True),
-        "2x256x50x50 f32:512x4+ i64:512<2",
-        dtypes="f32",
+        lambda x, r, i: vision("roi_align")(x, torch.cat((i[:, None].to(r.dtype), r), 1), 7, scale, 2, aligned=True),
+        *sizes,
+        label=label,
         output_size=(7, 7),
         sampling_ratio=2,
-        spatial_scale=0.25,
+        spatial_scale=scale,
+    )
+
+
+BOXES = (
+    _aligned(0.25, "2x256x50x50 512x4+ i64:512<2", label="roi_align"),
+    _aligned(8.0, "2x64x50x50 32x4+ i64:32<2", "1x256x14x14 8x4+ i64:8<1", label="roi_align-wide"),
+    row(
+        "max_roi_pool",
+        lambda x, r: vision("roi_pool")(x, r, (7, 7), 16.0),
+        "2x256x50x50 512x5+",
+        "2x64x28x28 8x5+",
+        "4x128x14x14 64x5+",
+        output_size=(7, 7),
+        spatial_scale=16.0,
+    ),
+    row(
+        "non_max_suppression",
+        _kept,
+        "1x100x4 1x1x100",
+        "1x1000x4 1x1x1000",
+        "1x5000x4 1x1x5000",
+        dtypes="f32",
+        given=_ordered,
+        ours=_ours_kept,
     ),
     row(
         "deform_conv",
         lambda x, w, o: vision("deform_conv2d")(x, o, w, padding=1),
         "2x64x56x56 =64x64x3x3 2x18x56x56~",
-        dtypes="f32",
+        "1x16x28x28 =16x16x3x3 1x18x28x28~",
+        "16x128x28x28 =128x128x3x3 16x18x28x28~",
         tolerance=3.0,
         strides=(1, 1),
         pads=(1, 1, 1, 1),
@@ -255,7 +358,9 @@ BOXES = (
     row(
         "col2im",
         lambda x: F.fold(x, (56, 56), (3, 3), padding=1),
+        "1x9x3136",
         "8x576x3136",
+        "2x288x3136",
         tolerance=3.0,
         image=(56, 56),
         block=(3, 3),

@@ -41,7 +41,7 @@ from capgraph.ir.target import CUDA
 from capgraph.optimization import pipeline_for
 from capgraph.passes.planning.planner import make_plan
 
-from . import op_cases, op_cases_heavy, op_cases_more, op_cases_random, op_cases_rows
+from . import op_cases, op_cases_heavy, op_cases_random, op_cases_rows
 from .op_cases import Case, Operand
 
 ROWS = (
@@ -49,7 +49,6 @@ ROWS = (
     *op_cases_rows.CASES,
     *op_cases_random.CASES,
     *op_cases_heavy.CASES,
-    *op_cases_more.CASES,
 )
 ROTATED_BYTES = 192 << 20
 """What the operands and results of one measurement take together: several times the cache."""
@@ -115,10 +114,11 @@ def _operand(operand: Operand, generator: torch.Generator, device: str) -> torch
 def _distinct(shape: tuple[int, ...], limit: int, options: dict[str, Any]) -> torch.Tensor:
     if shape[-1] == 1:
         return torch.randperm(limit, **options)[: shape[0]].view(shape)
-    inner = 2 if len(shape) == 4 else 1
+    inner = 2 if len(shape) == 4 else 1  # of images distinct in each plane, and those of a plane beyond the one before
     rows = torch.rand((*shape[:-inner], limit), **options).argsort(-1)
     count = int(np.prod(shape[-inner:]))
-    return rows[..., :count].reshape(shape)
+    planes = torch.arange(rows[..., 0].numel(), device=rows.device) * (limit if inner == 2 else 0)
+    return (rows[..., :count] + planes.view(*rows.shape[:-1], 1)).reshape(shape)
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:

@@ -1,6 +1,7 @@
 """The cases of the table of ops: enough of them, each right beside PyTorch on the CPU where it is small."""
 
 from argparse import Namespace
+from collections import defaultdict
 
 import pytest
 import torch
@@ -18,6 +19,18 @@ def test_every_op_has_cases_or_a_reason() -> None:
     excused = " ".join(op_cases_heavy.NOT_HERE.values()).replace(",", " ").split()
     missing = OPS.keys() - {case.op for case in cases} - set(excused)
     assert not {op for op in missing if not op.startswith("dynamic_")}
+
+
+def test_every_op_has_three_sizes_in_both_precisions() -> None:
+    others = {"arange": "counts beyond 2048", "one_hot": "PyTorch's has i64", "det": "PyTorch has none of halves"}
+    names: defaultdict[str, set[str]] = defaultdict(set)
+    for case in all_cases():
+        names[case.op].add(case.name)
+    for op, found in names.items():
+        admitted = OPS[op].operands[0].dtypes if OPS[op].operands else frozenset()
+        wanted = {"f16", "f32"} & {each.value for each in admitted} if op not in others else set()
+        assert len({name.rpartition(" ")[0] for name in found}) >= 3, op
+        assert wanted <= {name.rpartition(" ")[2] for name in found}, op
 
 
 def test_operands_are_read_from_their_text() -> None:
