@@ -1,13 +1,16 @@
 """Fourier transforms: dft and stft. Rows that fit in shared memory by Stockham's order-preserving passes, or by cuFFT.
 
-A pass of radix r takes r elements that lie N / r apart, turns them by powers of the N-th root of one, and transforms
-them among themselves; passes take turns between two halves of shared memory (C. Van Loan, Computational Frameworks for
-the Fast Fourier Transform, 1992, 1.7). Radices up to 8 are spelled out, over elements in registers; a larger prime is a
-sum for each result. The roots are a table, made in f64. Real signals are transformed as complex ones.
+A pass of radix r transforms r elements among themselves, and turns the results by powers of the N-th root of one;
+passes take turns between two halves of shared memory (C. Van Loan, Computational Frameworks for the Fast Fourier
+Transform, 1992, 1.7). Radices up to 11 are spelled out, over elements in registers, as pocketfft does it, which NumPy
+has: factors and sums in one order, products rounded by themselves. So inverse transforms of such lengths get NumPy's
+bits; the others it computes in f64. A larger prime is a sum for each result. The roots are a table, made in f64. Real
+signals are transformed as complex ones.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 
 import numpy as np
 
@@ -28,20 +31,24 @@ from .types import Name, computed, number
 
 _SHORTEST_BY_LIBRARY = 256
 """From this length on the library is faster, though it may take a kernel before and one after."""
-_RADICES = (8, 7, 5, 4, 3, 2)
+_RADICES = (2, 3, 4, 5, 7, 8, 11)
 _ELEMENTS_OF_A_BLOCK = 2048
 _ELEMENTS_OF_A_THREAD = 8
 _THREADS = 512
 
 
 def radices(length: int) -> list[int]:
-    """The radices of the passes for a length, whose product it is."""
+    """The radices of the passes for a length, whose product it is: a 2 comes first, and odd ones come last."""
     found: list[int] = []
-    for radix in _RADICES:
-        while length % radix == 0 and length > 1:
+    for radix in (8, 4):
+        while length % radix == 0:
             found.append(radix)
             length //= radix
-    prime = 11
+    if length % 2 == 0:
+        found.append(2)
+        length //= 2
+        found[0], found[-1] = found[-1], found[0]
+    prime = 3
     while length > 1:
         while length % prime == 0:
             found.append(prime)
@@ -73,8 +80,7 @@ def _in_passes(rows: Rows, task: Task, nbytes: int) -> Candidate | None:
         f"extern __shared__ {c} memory[]; number* from = (number*)memory; number* to = from + {room};",
         "const auto spot = [](int i) { return i + i / 8; };",
         "const number* roots = (const number*)table;",
-        "const auto times = [](number a, number b) {",
-        "return number{a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; };",
+        *_arithmetic(c, inverse=rows.inverse),
         f"{_elements(each, length, threads)} {row}",
         *rows.head,
         f"{c} re = 0, im = 0;",
@@ -117,63 +123,100 @@ def _roots(length: int, inverse: bool, wide: DType) -> Packed:
     """exp(-2 pi i k / length), or its conjugate, for every k."""
     angles = np.arange(length) * (2 * np.pi / length)
     table = np.stack([np.cos(angles), np.sin(angles) if inverse else -np.sin(angles)], axis=-1)
+    table[np.abs(table) < 1e-12] = 0  # those of quarters of a turn
     return Packed(Constant(np.ascontiguousarray(table.astype(wide.numpy))), "contiguous")
 
 
 def _pass(length: int, each: int, radix: int, done: int, threads: int, rows: Rows) -> list[str]:
-    """Results `done * radix` apart so far become `radix` times as long; `k` is the place within those before."""
-    step, turn = length // radix, length // (done * radix)
+    """Transforms of `done` parts become `radix` times as many, as much shorter: `i` is the place in one of `inner`."""
+    step = length // radix
+    inner = step // done
     if radix > max(_RADICES):
         return [
             f"for (int n = threadIdx.x; n < {each * length}; n += {threads}) {{",
-            f"const int i = n % {length}, of = n - i, q = i / {step}, j = i % {step}, k = j % {done};",
+            f"const int of = n / {length} * {length}, q = n % {length} / {step}, j = n % {step}, i = j % {inner};",
+            f"const int place = of + i + j / {inner} * {radix * inner};",
             "number sum = {0, 0};",
             f"for (int m = 0; m < {radix}; m++) {{",
-            f"const number by = roots[(int)((i64)m * (k * {turn} + q * {step}) % {length})];",
-            f"const number term = times(from[spot(of + j + m * {step})], by); sum.re += term.re; sum.im += term.im; }}",
-            f"to[spot(of + j / {done} * {done * radix} + k + q * {done})] = sum; }}",
+            f"const number by = roots[(int)((i64)q * (m * {step} + i * {done}) % {length})];",
+            f"sum = plus(sum, times(from[spot(place + m * {inner})], by)); }}",
+            "to[spot(n)] = sum; }",
         ]
     lines = [
         f"for (int n = threadIdx.x; n < {each * step}; n += {threads}) {{",
-        f"const int of = n / {step} * {length}, j = n % {step}, k = j % {done};",
-        "const number x0 = from[spot(of + j)];",
+        f"const int of = n / {step} * {length}, j = n % {step}, i = j % {inner};",
+        f"const int place = of + i + j / {inner} * {radix * inner};",
+        *(f"const number x{m} = from[spot(place + {m * inner})];" for m in range(radix)),
+        *_SPELLED.get(radix, partial(_odd, radix))(computed(rows.wide)),
+        "to[spot(of + j)] = y0;",
     ]
-    for m in range(1, radix):
-        lines.append(f"const number x{m} = times(from[spot(of + j + {m * step})], roots[k * {m * turn}]);")
-    lines.append(f"const int place = of + j / {done} * {done * radix} + k;")
-    for q in range(radix):
-        re, im = _sum_text(radix, q, rows)
-        lines.append(f"to[spot(place + {q * done})] = number{{{re}, {im}}};")
+    for q in range(1, radix):
+        found = f"times(y{q}, roots[i * {q * done}])" if inner > 1 else f"y{q}"
+        lines.append(f"to[spot(of + j + {q * step})] = {found};")
     return [*lines, "}"]
 
 
-def _sum_text(radix: int, q: int, rows: Rows) -> tuple[str, str]:
-    """The sum of x0 to x(radix - 1), turned by the roots of one of that number; factors of 0 and 1 leave no trace."""
-    c = computed(rows.wide)
-    re, im = [], []
-    for m in range(radix):
-        angle = 2 * math.pi * (m * q % radix) / radix
-        cos, sin = _exact(math.cos(angle)), _exact(math.sin(angle))
-        sin = sin if rows.inverse else -sin
-        re += _terms((cos, f"x{m}.re"), (-sin, f"x{m}.im"), c)
-        im += _terms((sin, f"x{m}.re"), (cos, f"x{m}.im"), c)
-    return " + ".join(re), " + ".join(im)
+def _arithmetic(c: str, *, inverse: bool) -> list[str]:
+    """Functions of complex numbers. Products are rounded by themselves; `turned` is a quarter of a turn."""
+    product = "__dmul_rn" if c == "double" else "__fmul_rn"
+    quarter = "number{-a.im, a.re}" if inverse else "number{a.im, -a.re}"
+    return [
+        "const auto plus = [](number a, number b) { return number{a.re + b.re, a.im + b.im}; };",
+        "const auto minus = [](number a, number b) { return number{a.re - b.re, a.im - b.im}; };",
+        f"const auto turned = [](number a) {{ return {quarter}; }};",
+        f"const auto scaled = []({c} s, number a) {{ return number{{{product}(s, a.re), {product}(s, a.im)}}; }};",
+        "const auto times = [](number a, number b) {",
+        f"return number{{{product}(a.re, b.re) - {product}(a.im, b.im),",
+        f"{product}(a.re, b.im) + {product}(a.im, b.re)}}; }};",
+        "(void)plus; (void)minus; (void)turned; (void)scaled; (void)times;",
+    ]
 
 
-def _exact(value: float) -> float:
-    """Multiples of a half as they are meant."""
-    nearest = round(2 * value) / 2
-    return nearest if abs(value - nearest) < 1e-12 else value
+def _two(_c: str) -> list[str]:
+    return ["const number y0 = plus(x0, x1), y1 = minus(x0, x1);"]
 
 
-def _terms(first: tuple[float, str], second: tuple[float, str], c: str) -> list[str]:
-    found: list[str] = []
-    for factor, name in (first, second):
-        if factor in (1.0, -1.0):
-            found.append(name if factor > 0 else f"(-{name})")
-        elif factor:
-            found.append(f"{number(factor, c)} * {name}" if factor > 0 else f"({number(factor, c)}) * {name}")
-    return found
+def _four(_c: str) -> list[str]:
+    return [
+        "const number even = plus(x0, x2), odd = plus(x1, x3), a = minus(x0, x2), b = turned(minus(x1, x3));",
+        "const number y0 = plus(even, odd), y1 = plus(a, b), y2 = minus(even, odd), y3 = minus(a, b);",
+    ]
+
+
+def _eight(c: str) -> list[str]:
+    root = number(math.sqrt(0.5), c)
+    return [
+        "const number a15 = plus(x1, x5), d15 = minus(x1, x5), a37 = plus(x3, x7), d37 = turned(minus(x3, x7));",
+        "const number odd = plus(a15, a37), a3 = turned(minus(a15, a37)), p = plus(d15, d37), m = minus(d15, d37);",
+        f"const number a5 = scaled({root}, plus(p, turned(p))), a7 = scaled({root}, minus(turned(m), m));",
+        "const number a04 = plus(x0, x4), a4 = minus(x0, x4), a26 = plus(x2, x6), a6 = turned(minus(x2, x6));",
+        "const number even = plus(a04, a26), a2 = minus(a04, a26), s = plus(a4, a6), t = minus(a4, a6);",
+        "const number y0 = plus(even, odd), y1 = plus(s, a5), y2 = plus(a2, a3), y3 = plus(t, a7);",
+        "const number y4 = minus(even, odd), y5 = minus(s, a5), y6 = minus(a2, a3), y7 = minus(t, a7);",
+    ]
+
+
+def _odd(radix: int, c: str) -> list[str]:
+    """Elements as far from either end are added and subtracted first: results as far are the sum and the difference."""
+    halves = range(1, radix // 2 + 1)
+    lines = [f"const number s{m} = plus(x{m}, x{radix - m}), d{m} = minus(x{m}, x{radix - m});" for m in halves]
+    lines.append(f"const number y0 = {_added(['x0', *(f's{m}' for m in halves)])};")
+    for q in halves:
+        angles = [2 * math.pi * (m * q % radix) / radix for m in halves]
+        cosines = [f"scaled({number(math.cos(angle), c)}, s{m})" for m, angle in zip(halves, angles, strict=True)]
+        sines = [f"scaled({number(math.sin(angle), c)}, d{m})" for m, angle in zip(halves, angles, strict=True)]
+        lines.append(f"const number a{q} = {_added(['x0', *cosines])}, b{q} = turned({_added(sines)});")
+        lines.append(f"const number y{q} = plus(a{q}, b{q}), y{radix - q} = minus(a{q}, b{q});")
+    return lines
+
+
+def _added(terms: Sequence[str]) -> str:
+    """Their sum, from left to right."""
+    return reduce(lambda sum_, term: f"plus({sum_}, {term})", terms)
+
+
+_SPELLED: Mapping[int, Callable[[str], list[str]]] = {2: _two, 4: _four, 8: _eight}
+"""Statements that name y0, y1, ..., the transform of x0, x1, ...; of odd radices they are alike."""
 
 
 # ---- dft
@@ -204,7 +247,7 @@ def _lower_dft(task: Task) -> Iterator[Candidate]:
         ],
         _dft_element(x, axis, min(present, length), length, is_half=inverse and onesided),
         y.shape[axis],
-        _stored(y, axis, wide),
+        _stored(x, y, axis, wide, length),
         _spectrum(x.shape[-1], inverse=inverse, onesided=onesided),
         (written("y", y), read("x", x)),
         x,
@@ -240,11 +283,15 @@ def _dft_element(x: Layout, axis: int, present: int, length: int, *, is_half: bo
     ]
 
 
-def _stored(y: Layout, axis: int, wide: DType) -> list[str]:
+def _stored(x: Layout, y: Layout, axis: int, wide: DType, length: int) -> list[str]:
+    """Stores results; of a real signal the first, and that in the middle, are real."""
     step, part = y.strides[axis], y.strides[-1]
     lines = [f"put(y_row[(i64)i * {step}], {converted(Name('re', wide), y.dtype)});"]
     if y.shape[-1] == 2:
-        lines.append(f"put(y_row[(i64)i * {step} + {part}], {converted(Name('im', wide), y.dtype)});")
+        im = converted(Name("im", wide), y.dtype)
+        if x.shape[-1] == 1:
+            im = f"i == 0 || 2 * i == {length} ? 0 : {im}"
+        lines.append(f"put(y_row[(i64)i * {step} + {part}], {im});")
     return lines
 
 
@@ -273,7 +320,7 @@ def _lower_stft(task: Task) -> Iterator[Candidate]:
         ],
         [f"const {x.ctype}* at = x_row + (i64)i * {x.strides[1]}; re = get(at[0]); {imaginary} {by}"],
         y.shape[2],
-        _stored(y, 2, wide),
+        _stored(x, y, 2, wide, length),
         _spectrum(x.shape[2], inverse=False, onesided=y.shape[2] < length),
         (written("y", y), read("x", x), *([read("window", window)] if window else [])),
         x,

@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from capgraph.executors.cuda.codegen.fourier import radices
 from capgraph.executors.cuda.codegen.tables import ways as lower
@@ -39,6 +40,31 @@ def test_a_signal_that_lies_as_the_library_takes_it_is_one_call():
         given = setting(case.graph.clone(), {name: case.inputs[0]}, {name: lies})
         launches.append([type(launch) for launch in next(iter(lower(given.task))).launches])
     assert launches == [[LibraryCall], [KernelLaunch, LibraryCall]]
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")
+@pytest.mark.parametrize("length", [10, 12, 32, 77])
+def test_inverse_transforms_get_numpys_bits(length: int, tmp_path: Path):
+    """A case of ONNX's suite wants 1.9e-7 within 1e-7 where the exact result is 0."""
+    given = np.stack([np.arange(10 * length).reshape(10, length), np.zeros((10, length))], -1).astype(np.float32)
+    case = made("rows", lambda b, v: b.op("dft", v, inverse=True), given)
+    (name,) = (value.name for value in case.graph.inputs)
+    step = setting(case.graph, {name: given})
+    (found,) = step.found(next(iter(lower(step.task))), tmp_path)
+    assert np.array_equal(found, step.expected[0])
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")
+@pytest.mark.parametrize("onesided", [False, True])
+def test_real_signals_have_real_middles(onesided: bool, tmp_path: Path):
+    given = np.arange(100, dtype=np.float32).reshape(10, 10, 1)
+    case = made("rows", lambda b, v: b.op("dft", v, axis=0, onesided=onesided), given)
+    (name,) = (value.name for value in case.graph.inputs)
+    step = setting(case.graph, {name: given})
+    for candidate in lower(step.task):
+        (found,) = step.found(candidate, tmp_path)
+        assert np.abs(found[[0, 5], ..., 1]).max() < 1e-7, candidate.name
+        assert np.allclose(found, step.expected[0], rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("length", [1, 2, 30, 97, 121, 400, 4096, 5005, 8191])
