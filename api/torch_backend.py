@@ -104,7 +104,7 @@ _NUMBERS = itertools.count()
 
 def live_programs() -> list[TorchProgram]:
     """The programs of what is compiled by this backend at the time, the oldest first, to ask for what they report."""
-    return [each.program for each in sorted(_LIVE, key=lambda each: each.number)]
+    return [program for each in sorted(_LIVE, key=lambda each: each.number) for program in each.programs]
 
 
 class BackendChoices:
@@ -182,16 +182,20 @@ def _boxed(function: "CompiledFunction") -> Any:
 
 
 class CompiledFunction:
-    """A captured graph as a function of Dynamo's arguments, compiled once for each set of sizes of fixed tensors."""
+    """A captured graph as a function of Dynamo's arguments, compiled for each set of weights and of their sizes.
+
+    Layers of one class share a captured graph where Dynamo compiles them one by one, and take turns in it.
+    """
 
     def __init__(self, forward: Any, fixed: Mapping[int, Any], choices: BackendChoices) -> None:
         self._forward = forward
         self._choices = choices
         self._fixed = list(fixed)
         self._varying = _varying_axes(forward, fixed)
-        self._made: dict[tuple[int, ...], _FixedFunction] = {}
+        self._made: dict[tuple[_Sizes, _Weights], _FixedFunction] = {}  # the one that served last is last
         self._sizes = tuple(fixed[position].shape[axis] for position, axis in self._varying)
-        self._latest = self._compiled(fixed)
+        self._latest = _FixedFunction(forward, fixed, choices)
+        self._made[self._sizes, self._latest.weights(fixed)] = self._latest
         self.number = next(_NUMBERS)
         """How many were made before."""
         _LIVE.add(self)
@@ -201,30 +205,41 @@ class CompiledFunction:
         """What served the latest call."""
         return self._latest.program
 
-    def _compiled(self, fixed: Mapping[int, Any]) -> "_FixedFunction":
-        while len(self._made) >= MOST_SIZES:
-            del self._made[next(iter(self._made))]
-        found = self._made[self._sizes] = _FixedFunction(self._forward, fixed, self._choices)
-        return found
+    @property
+    def programs(self) -> list[TorchProgram]:
+        """One for each set of weights and of sizes, the one of the latest call last."""
+        return [each.program for each in self._made.values()]
 
     def __call__(self, *arguments: Any) -> list[Any]:
-        if self._varying:
-            self._turn_to(tuple([arguments[position].shape[axis] for position, axis in self._varying]), arguments)
-        if not self._latest.fits(arguments):
-            self._latest = self._compiled({position: arguments[position] for position in self._fixed})
+        sizes = tuple([arguments[position].shape[axis] for position, axis in self._varying])
+        if sizes != self._sizes or not self._latest.fits(arguments):
+            self._turn_to(sizes, arguments)
         return self._latest(arguments)
 
-    def _turn_to(self, sizes: tuple[int, ...], arguments: Sequence[Any]) -> None:
-        """Takes what was compiled for these sizes of fixed tensors; compiles where nothing was."""
-        if sizes == self._sizes:
-            return
+    def _turn_to(self, sizes: "_Sizes", arguments: Sequence[Any]) -> None:
+        """Takes what was compiled for these weights and sizes; compiles where nothing was, or weights were written."""
+        weights = self._latest.weights(arguments)
+        found = self._made.pop((sizes, weights), None)
+        if found is None or not found.fits(arguments):
+            self._make_room(weights)
+            found = _FixedFunction(self._forward, {each: arguments[each] for each in self._fixed}, self._choices)
+        self._made[sizes, weights] = self._latest = found
         self._sizes = sizes
-        found = self._made.get(sizes)
-        self._latest = found or self._compiled({position: arguments[position] for position in self._fixed})
+
+    def _make_room(self, weights: "_Weights") -> None:
+        of_weights = [each for each in self._made if each[1] == weights]
+        for oldest in (of_weights[: 1 - MOST_SIZES], list(self._made)[: 1 - MOST_WEIGHTS]):
+            for each in oldest:
+                self._made.pop(each, None)
 
 
+_Sizes = tuple[int, ...]
+_Weights = tuple[int, ...]
+"""Where they lie."""
 MOST_SIZES = 4
 """For how many sets of sizes of fixed tensors, such as lengths of a cache, programs are kept."""
+MOST_WEIGHTS = 256
+"""For how many sets of weights, such as those of a model's layers, and of sizes in all."""
 
 
 def _varying_axes(forward: Any, fixed: Mapping[int, Any]) -> list[tuple[int, int]]:
@@ -264,6 +279,10 @@ class _FixedFunction:
         self._written = [
             (name, position) for name, position in self._imported.written.items() if name in program.outputs
         ]
+
+    def weights(self, arguments: Sequence[Any] | Mapping[int, Any]) -> _Weights:
+        """Where the tensors lie that are constants in it, of any arguments for the captured graph."""
+        return tuple([_ADDRESS(arguments[position]) for position in self._positions[: len(self._versions)]])
 
     def fits(self, arguments: Sequence[Any]) -> bool:
         """Whether it serves a call: weights must be the same tensors with the same content, states may have moved.

@@ -179,6 +179,49 @@ def test_weights_that_change_are_seen(made: list[CompiledFunction]) -> None:
     torch.testing.assert_close(compiled(x), layer(x))
 
 
+class _Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x: Any) -> Any:
+        return torch.relu(self.linear(x))
+
+
+@pytest.mark.parametrize("executor", ["eager", "graph"])
+def test_layers_of_one_class_take_turns(executor: str, made: list[CompiledFunction]) -> None:
+    layers, x = nn.ModuleList([_Layer() for _ in range(3)]), torch.randn(2, 3)
+    for layer in layers:
+        layer.compile(backend="capgraph", options={"executor": executor})
+    programs: list[Any] = []
+    for _ in range(3):
+        with torch.no_grad():
+            found, expected = x, x
+            for layer in layers:
+                found, expected = layer(found), layer.forward(expected)
+        torch.testing.assert_close(found, expected)
+        programs.append([program for each in made for program in each.programs])
+    assert len(programs[0]) == 3
+    assert [set(map(id, each)) for each in programs] == [set(map(id, programs[0]))] * 3
+    with torch.no_grad():
+        layers[1].linear.bias.add_(1)
+        torch.testing.assert_close(layers[1](x), layers[1].forward(x))
+    assert len([program for each in made for program in each.programs]) == 3, "the one of that layer is replaced"
+
+
+def test_weights_that_are_gone_for_long_keep_no_program(
+    made: list[CompiledFunction], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("capgraph.torch_backend.MOST_WEIGHTS", 2)
+    x = torch.randn(2, 3)
+    layers = [_Layer() for _ in range(4)]
+    for layer in layers:
+        layer.compile(backend="capgraph", options={"executor": "eager"})
+        with torch.no_grad():
+            torch.testing.assert_close(layer(x), layer.forward(x))
+    assert sum(len(each.programs) for each in made) == 2
+
+
 @pytest.mark.parametrize("executor", ["eager", "graph", "ort"])
 def test_weights_made_in_inference_mode_that_change_are_seen(executor: str, made: list[CompiledFunction]) -> None:
     """PyTorch does not count what is written to them."""
