@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .ir.errors import (
         CapgraphError,
         CaptureError,
+        CheckError,
         ExecutionError,
         InputError,
         InternalError,
@@ -43,6 +44,7 @@ __all__ = [
     "CapgraphError",
     "CapgraphWarning",
     "CaptureError",
+    "CheckError",
     "ExecutionError",
     "InputError",
     "InternalError",

@@ -14,9 +14,9 @@ from .executors.replay.states import StateStore
 from .executors.signature import name_for_code
 from .frontends.torch.complex_numbers import content_pairs
 from .frontends.torch.dtypes import torch_dtype_of
-from .frontends.torch.model import TorchModel
+from .frontends.torch.model import CheckedOutput, TorchModel
 from .frontends.torch.tensors import array_of, tensor_of
-from .ir.errors import InputError, UnsupportedError
+from .ir.errors import CheckError, InputError, UnsupportedError
 from .ir.types import TensorType
 from .passes.pipeline import PipelineReport
 from .program import Program
@@ -117,7 +117,8 @@ class TorchProgram(Program):
         """As `Program.run`, for tensors as well: then the outputs are tensors.
 
         Inputs that are tensors are written to as by the module; of an input that is an array, the new content
-        is one more output. Raises `UnsupportedError` for a tensor that needs gradients while these are recorded.
+        is one more output. Raises `UnsupportedError` for a tensor that needs gradients while these are recorded,
+        `CheckError` where something does not hold that the module checks.
         """
         inputs = {} if inputs is None else inputs
         if not isinstance(inputs, Mapping):
@@ -140,6 +141,8 @@ class TorchProgram(Program):
             given = {name: self._array(name, value) for name, value in given.items()}
         given |= {name: self._state(tensor) for name, tensor in self._given_states.items()}
         results = super().run(given)
+        if self._model.checks is not None:
+            _raise_failed(self._model.checks, results.pop(self._model.checks.name))
         for name in self._model.pairs & results.keys():
             results[name] = _of_parts(results[name])
         for name, tensor in self._given_states.items():
@@ -193,6 +196,13 @@ class TorchProgram(Program):
                 f"input {strays[0]!r} lies on the CPU, beside others on a GPU",
                 remedy=f"move it there: {name_for_code(strays[0])}.to({self.target.device!r})",
             )
+
+
+def _raise_failed(checks: CheckedOutput, found: Any) -> None:
+    held = found.tolist()  # of tensors on a GPU once they are computed
+    if not all(held):
+        message, where = checks.said[held.index(False)]
+        raise CheckError(message, where=where)
 
 
 def as_parts(value: Any) -> Any:

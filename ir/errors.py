@@ -89,6 +89,10 @@ class ExecutionError(CapgraphError):
     """A node failed while running: its kernel raised, or it gave another type than the graph says."""
 
 
+class CheckError(CapgraphError, RuntimeError):
+    """What the model itself checks does not hold: `torch._check` or an assert, of sizes or data. PyTorch's message."""
+
+
 class CaptureError(CapgraphError):
     """A recording broke a rule of capture (nothing is allocated, read on the host, moved or resized) or has ended.
 

@@ -178,6 +178,7 @@ class _AotImport:
             outputs[name] = self._content(call, target, source)
             model.state_outputs[target.name] = name
             self.result.written[name] = self.placeholders.index(target)
+        model.checks = self.importer.checks.add_output(call, outputs)
         self.graph.set_outputs(list(outputs.values()), list(outputs))
         self.graph.set_states(pairs)
 

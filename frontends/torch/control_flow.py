@@ -7,6 +7,7 @@ from ...ir.graph import Graph, Value
 from ...ir.ops import native
 from ...ir.types import DType, TensorType
 from .call import Call
+from .checks import Checks
 from .origins import origin_of
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ def _call(importer: "FxImporter", node: Any) -> Call:
 
 def _region(importer: "FxImporter", name: str) -> "FxImporter":
     """An importer of a region's body: its constants are its own, sizes are shared."""
-    body = Graph(name, symbols=importer.graph.symbols)
-    return type(importer)(body, importer.sizes, importer.constants)
+    body = type(importer)(Graph(name, symbols=importer.graph.symbols), importer.sizes, importer.constants)
+    body.checks = Checks(body, is_region=True)
+    return body
 
 
 def _body_inputs(body: "FxImporter", given: Sequence[Any]) -> list[Any]:
@@ -141,7 +143,8 @@ def _map(importer: "FxImporter", node: Any, args: Sequence[Any], _kwargs: Mappin
 def _with_effects(importer: "FxImporter", node: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """An operator that may fail, kept in order by a token: the order of a graph is that of its operands here."""
     _token, target, *operands = args
-    if str(target) == "aten._linalg_check_errors.default":  # a singular matrix gives infinities
+    if str(target) == "aten._linalg_check_errors.default":
+        importer.checks.add_solved(node, operands[0], operands[1])
         return [None, None]
     results = importer.operator_result(node, target, operands, kwargs, node.meta["val"][1:])
     return [None, *(results if isinstance(results, list | tuple) else [results])]

@@ -16,6 +16,7 @@ from ...ir.graph import Graph, Value
 from ...ir.types import DType, TensorType
 from ...ir.verify import verify
 from .call import Call
+from .checks import Checks
 from .complex_numbers import PART_TYPES, Pairs
 from .decompositions import decompositions, states_of_lstms
 from .dtypes import dtype_of
@@ -197,6 +198,7 @@ class _Importing:
         self.sizes = sizes
         self.graph = Graph(name)
         self.importer = FxImporter(self.graph, sizes, SharedConstants())
+        self.importer.checks = Checks(self.importer, knows_inputs=True)
         self.model_ = TorchModel(self.graph)
         self.mutated = self._mutated()
         self.inputs: dict[str, Value | Pairs] = {}
@@ -310,7 +312,9 @@ class _Importing:
                     self.model_.numbers.add(name)
             values.append(output_value(call, self.model_, name, output))
             names.append(name)
-        self.graph.set_outputs(values, names)
+        results = dict(zip(names, values, strict=True))
+        self.model_.checks = self.importer.checks.add_output(call, results)
+        self.graph.set_outputs(list(results.values()), list(results))
         self.graph.set_states(pairs)
 
     def _ranges(self) -> dict[str, tuple[int, int | None]]:

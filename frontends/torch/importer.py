@@ -18,6 +18,7 @@ from ...ir.ops import native
 from ...ir.types import TensorType, compatible
 from . import complex_numbers, control_flow, foreign
 from .call import Call, Memory, NotNative
+from .checks import Checks, is_check, is_number
 from .complex_numbers import PART_TYPES, Pairs, content_pairs
 from .dtypes import dtype_of
 from .memory import owners, storage_of
@@ -39,6 +40,7 @@ class FxImporter:
         self.around: dict[Any, Callable[[int, bool], Value]] = {}  # the memory around an argument, by placeholder
         self._constant_values: dict[int, Value] = {}
         self.numbers: dict[str, Value] = {}  # symbols of PyTorch's whose value a node computes
+        self.checks = Checks(self)
 
     # ---- names
 
@@ -104,7 +106,9 @@ class FxImporter:
         rule = control_flow.RULES.get(getattr(node.target, "__name__", ""))
         if rule is not None:
             return rule(self, node, self.operand(node.args), self.operand(node.kwargs))
-        if node.target in NUMBER_CALLS or _is_number(node.meta.get("val")):
+        if is_check(node):
+            return self.checks.add(node)
+        if node.target in NUMBER_CALLS or is_number(node.meta.get("val")):
             return number_result(self, node)
         return self._operator(node)
 
@@ -233,14 +237,18 @@ def _with_pairs(importer: FxImporter, call: Call, given: Any) -> Any:
 
 
 def unneeded_nodes(graph: Any) -> frozenset[Any]:
-    """The nodes of a functional graph that nothing reads but checks."""
-    found: set[Any] = set()
+    """The nodes of a functional graph that nothing reads, and numbers that only checks read, which compute them."""
+    unread: set[Any] = set()
+    of_checks: set[Any] = set()
     for node in reversed(graph.nodes):
-        if node.op in ("placeholder", "output") or str(node.target) == "aten.copy_.default":
+        if node.op in ("placeholder", "output") or str(node.target) == "aten.copy_.default" or is_check(node):
             continue
-        if all(user in found for user in node.users):
-            found.add(node)
-    return frozenset(found)
+        readers = [user for user in node.users if user not in unread]
+        if not readers:
+            unread.add(node)
+        elif is_number(node.meta.get("val")) and all(user in of_checks or is_check(user) for user in readers):
+            of_checks.add(node)
+    return frozenset(unread | of_checks)
 
 
 def bound_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -276,10 +284,6 @@ def _attribute_of(module: Any, target: str) -> Any:
     for part in target.split("."):
         module = getattr(module, part)
     return module
-
-
-def _is_number(meta: Any) -> bool:
-    return isinstance(meta, torch.SymInt | torch.SymFloat | torch.SymBool | bool | int | float)
 
 
 def _results_of(meta: Any) -> list[Any]:

@@ -1,5 +1,6 @@
 """What an import from PyTorch gives: a graph, and how it stands for a module."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from inspect import Signature
 from typing import Any
@@ -8,6 +9,14 @@ import torch
 
 from ...ir.graph import Graph
 from .guards import Guard
+
+
+@dataclass(frozen=True)
+class CheckedOutput:
+    """An output bool[count] that is no result: what has to be true; for each the message otherwise, and its place."""
+
+    name: str
+    said: Sequence[tuple[str, str]]
 
 
 @dataclass
@@ -23,6 +32,7 @@ class TorchModel:
     `ranges` are those of single sizes, least and greatest (None: no limit), `guards` other relations that every call
     has to keep. `on_gpu` are the inputs that the trace had on a GPU, `on_host` the outputs that it had in main memory,
     where it had any tensor on a GPU. `sizes` are inputs that stand for a size: nothing but their length counts.
+    `checks` is the output that tells whether what PyTorch checks at run time holds, None where it checks nothing.
     `signature` says how the module's forward is called, None where that is not known.
     """
 
@@ -44,6 +54,7 @@ class TorchModel:
     ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     guards: list[Guard] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    checks: CheckedOutput | None = None
 
     def note_input(self, name: str, tensor: Any) -> None:
         """Notes where the trace had an input; `tensor` is its fake."""

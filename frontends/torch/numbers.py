@@ -6,7 +6,7 @@ so does what is computed from that.
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,27 +34,27 @@ def number_result(importer: "FxImporter", node: Any) -> Any:
             pass
     elif isinstance(meta, torch.SymFloat | torch.SymBool) and meta.node.expr.is_number:
         return float(meta.node.expr) if isinstance(meta, torch.SymFloat) else bool(meta.node.expr)
-    return _computed(importer, node, meta)
-
-
-def _computed(importer: "FxImporter", node: Any, meta: Any) -> Value:
-    call = Call(importer.graph, importer.sizes, str(node.target), (), origin_of(node))
-    dtype = _dtype(meta)
-    if str(node.target) in ("aten._local_scalar_dense.default", "aten.item.default"):
-        source: Value = importer.operand(node.args[0])
-        value = call.reshape(call.cast(source, dtype), ())
-    else:
-        value = _arithmetic(call, node, importer.operand(node.args), dtype)
+    value = computed(importer, node, importer.operand(node.args))
     expr = meta.node.expr
     if expr.is_Symbol:
         importer.numbers[expr.name] = value
     return value
 
 
+def computed(importer: "FxImporter", node: Any, operands: Sequence[Any]) -> Value:
+    """The number that a node gives as a value, whatever PyTorch knows of it; `operands` are those of arithmetic."""
+    call = Call(importer.graph, importer.sizes, str(node.target), (), origin_of(node))
+    dtype = _dtype(node.meta["val"])
+    if str(node.target) in ("aten._local_scalar_dense.default", "aten.item.default"):
+        source: Value = importer.operand(node.args[0])
+        return call.reshape(call.cast(source, dtype), ())
+    return _arithmetic(call, node, list(operands), dtype)
+
+
 def _dtype(meta: Any) -> DType:
-    if isinstance(meta, torch.SymBool):
+    if isinstance(meta, torch.SymBool | bool):
         return DType.BOOL
-    return DType.I64 if isinstance(meta, torch.SymInt) else DType.F64
+    return DType.I64 if isinstance(meta, torch.SymInt | int) else DType.F64
 
 
 def _arithmetic(call: Call, node: Any, operands: list[Any], dtype: DType) -> Value:
@@ -101,6 +101,11 @@ def _cast(call: Call, operands: list[Any], dtype: DType) -> Value:
     return call.value(operands[0], dtype)
 
 
+def _chosen(call: Call, operands: list[Any], dtype: DType) -> Value:
+    condition, *sides = operands
+    return call.op("where", call.value(condition, DType.BOOL), *(call.value(side, dtype) for side in sides))
+
+
 def _negated(call: Call, operands: list[Any], _dtype: DType) -> Value:
     return call.op("logical_not", call.value(operands[0], DType.BOOL))
 
@@ -141,6 +146,7 @@ NUMBER_CALLS: dict[Any, Rule] = {
     operator.and_: _by("logical_and"),
     operator.or_: _by("logical_or"),
     torch.sym_not: _negated,
+    torch.sym_ite: _chosen,
     torch.sym_float: _cast,
     torch.sym_int: _cast,
     torch.sym_max: _by("max"),

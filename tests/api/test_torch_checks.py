@@ -1,0 +1,140 @@
+"""What PyTorch checks at run time: a condition that does not hold is raised, in each executor."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import capgraph
+import pytest
+import torch
+
+SIX = torch.arange(6.0)
+
+
+@pytest.fixture(autouse=True)
+def _captured() -> Iterator[None]:
+    """Sizes and numbers that only running tells are in the graph."""
+    torch._dynamo.reset()
+    config = torch._dynamo.config
+    with torch.no_grad(), config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
+        yield
+
+
+class Module(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *given: Any) -> Any:
+        return self.function(*given)
+
+
+def _rows(x: torch.Tensor) -> torch.Tensor:
+    found = x.nonzero()
+    torch._check(found.shape[0] > 3, lambda: "too few")
+    return found + 1
+
+
+def _number(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    number = factor.item()
+    torch._check(number > 0.5, lambda: "too small")
+    return x * number
+
+
+def _sum(x: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+    """PyTorch takes the sum for 6 in the whole graph, once it is checked."""
+    first, second = sizes.tolist()
+    torch._check(first + second == 6, lambda: "no split")
+    return x * (first + second)
+
+
+def _every(x: torch.Tensor) -> torch.Tensor:
+    torch._check_tensor_all(x > 0, lambda: "not positive")
+    return x * 2
+
+
+def _later(x: torch.Tensor) -> torch.Tensor:
+    torch._assert_async((x > 0).all(), "not positive")
+    return x * 2
+
+
+def _solved(x: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.inv(x)
+
+
+CASES = [
+    pytest.param(_rows, (torch.ones(6),), (torch.zeros(6),), "too few", id="rows"),
+    pytest.param(_number, (SIX, torch.tensor(1.5)), (SIX, torch.tensor(0.1)), "too small", id="number"),
+    pytest.param(_sum, (SIX, torch.tensor([2, 4])), (SIX, torch.tensor([2, 3])), "no split", id="sum"),
+    pytest.param(_every, (SIX + 1,), (SIX - 1,), "not positive", id="every"),
+    pytest.param(_later, (SIX + 1,), (SIX - 1,), "not positive", id="later"),
+    pytest.param(_solved, (torch.eye(2).expand(3, 2, 2),), (torch.zeros(3, 2, 2),), "linalg.inv", id="singular"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::capgraph.CapgraphWarning")
+@pytest.mark.parametrize(
+    ("function", "good", "bad", "message", "executor"),
+    [
+        *(pytest.param(*case.values, "eager", id=str(case.id)) for case in CASES),
+        *(pytest.param(*CASES[0].values, executor, id=executor) for executor in ("ort", "graph")),
+        *(pytest.param(*CASES[4].values, executor, id=f"later-{executor}") for executor in ("ort", "graph")),
+    ],
+)
+def test_what_does_not_hold_is_raised(
+    function: Callable[..., Any], good: tuple[Any, ...], bad: tuple[Any, ...], message: str, executor: str
+) -> None:
+    compiled = torch.compile(function, backend="capgraph", options={"executor": executor})
+    torch.testing.assert_close(compiled(*good), function(*good))
+    with pytest.raises(RuntimeError, match=rf"(?s){message}.*(test_torch_checks|linalg)") as caught:
+        compiled(*bad)
+    assert isinstance(caught.value, capgraph.CheckError)
+    torch.testing.assert_close(compiled(*good), function(*good))
+
+
+@pytest.mark.filterwarnings("ignore::capgraph.CapgraphWarning")
+@pytest.mark.parametrize(("function", "good", "bad", "message"), CASES)
+def test_programs_raise_it_too(
+    function: Callable[..., Any], good: tuple[Any, ...], bad: tuple[Any, ...], message: str
+) -> None:
+    """Of most torch.export keeps PyTorch's words alone."""
+    program = capgraph.optimize(Module(function), args=good, executor="eager")
+    torch.testing.assert_close(program(*good), function(*good))
+    with pytest.raises(capgraph.CheckError, match=f"{message}|Runtime assertion failed"):
+        program(*bad)
+
+
+def test_nothing_is_written_where_a_check_fails() -> None:
+    def function(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+        x.mul_(_number(x, factor))
+        return x + 1
+
+    compiled = torch.compile(function, backend="capgraph", options={"executor": "eager"})
+    x = torch.ones(3)
+    with pytest.raises(capgraph.CheckError, match="too small"):
+        compiled(x, torch.tensor(0.1))
+    assert torch.equal(x, torch.ones(3))
+
+
+def test_what_holds_of_all_sizes_is_no_output() -> None:
+    def rows(x: torch.Tensor) -> torch.Tensor:
+        found = x.nonzero()
+        torch._check(found.shape[0] >= 0)
+        torch._check(found.shape[0] + 1 > 0)
+        return found + 1
+
+    program = capgraph.optimize(Module(rows), args=(SIX,), executor="eager")
+    assert len(program.graph.outputs) <= 2, str(program.graph)
+    assert torch.equal(program(SIX), rows(SIX))
+
+
+def test_a_check_inside_a_loop_is_refused() -> None:
+    class Rows(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            def body(row: torch.Tensor) -> torch.Tensor:
+                torch._assert_async((row > 0).all(), "not positive")
+                return row * 2
+
+            return torch._higher_order_ops.map(body, x)
+
+    with pytest.raises(capgraph.UnsupportedError, match=r"(?s)check inside control flow.*torch\.cond"):
+        capgraph.optimize(Rows(), args=(torch.ones(3, 2),), executor="eager")
