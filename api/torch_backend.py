@@ -260,7 +260,8 @@ class _FixedFunction:
         self._imported = from_aot(forward, fixed)
         model = self._imported.model
         loaded = LoadedModel(model.graph, model.notes, model)
-        chosen = choices.of(self._imported, _device_of(forward))
+        self._device = _device_of(forward)
+        chosen = choices.of(self._imported, self._device)
         follows = chosen.follows_torch and ROUNDS_ALL.within(model.graph) != ROUNDS_NOTHING
         self._asked_tf32 = asked_tf32() if follows else None
         program = chosen.program(loaded)
@@ -317,12 +318,20 @@ class _FixedFunction:
                 with torch.no_grad():
                     arguments[position].copy_(as_tensor(results[name]))
         found = [
-            plain if name is None else results[name].item() if name in model.numbers else as_tensor(results[name])
+            plain if name is None else results[name].item() if name in model.numbers else self._tensor(name, results)
             for name, plain in zip(model.outputs, model.plain, strict=True)
         ]
         if self._imported.views:
             self._set_views(found, arguments, results)
         return found
+
+    def _tensor(self, name: str, results: Mapping[str, Any]) -> Any:
+        """A result where PyTorch has it: a call without tensors gets arrays in main memory."""
+        found = results[name]
+        if not isinstance(found, np.ndarray):
+            return found
+        is_away = self._device != "host" and name not in self._imported.model.on_host
+        return as_tensor(found).to(self._device) if is_away else as_tensor(found)
 
     def _set_views(self, found: list[Any], arguments: Sequence[Any], results: Mapping[str, Any]) -> None:
         """Puts views of the arguments, and of outputs, where the function gives such."""

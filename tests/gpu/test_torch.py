@@ -90,6 +90,36 @@ def test_weights_that_change_are_seen() -> None:
         module.weight.mul_(0.5)
 
 
+def test_what_is_made_of_numbers_alone_lies_on_the_gpu() -> None:
+    def positions(count: int) -> torch.Tensor:
+        return torch.arange(count, device="cuda") * 2
+
+    run = torch.compile(positions, backend="capgraph", dynamic=True)
+    for count in (5, 5, 7, 7, 7):
+        found = run(count)
+        assert found.is_cuda
+        assert found.tolist() == list(range(0, 2 * count, 2))
+
+
+def test_layers_of_one_class_are_recorded_once_each() -> None:
+    from capgraph.torch_backend import live_programs
+
+    layers = torch.nn.ModuleList([torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()) for _ in range(3)])
+    layers.cuda()
+    for layer in layers:
+        layer.compile(backend="capgraph")
+    before = live_programs()
+    x = torch.randn(8, 64, device="cuda")
+    for _ in range(4):
+        found, expected = x, x
+        for layer in layers:
+            found, expected = layer(found), layer.forward(expected)
+        assert relative_error(found, expected) < 1e-5
+    made = [each for each in live_programs() if not any(each is other for other in before)]
+    assert len(made) == 3
+    assert all(each.stats().counters.replayed_calls >= 2 for each in made)
+
+
 def test_an_exported_module_on_the_gpu() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).cuda()
     x = torch.randn(8, 64, device="cuda")
