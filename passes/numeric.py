@@ -134,13 +134,19 @@ class Samples:
     def _difference(self, graph: Graph, sample: Sample, outputs: Sequence[Any], exactness: Exactness) -> str:
         rows = zip(graph.output_names, outputs, sample.expected, sample.responses, strict=True)
         for name, new, old, response in rows:
-            pair = (old, new) if exactness is Exactness.EXACT else _closed(old, new, response)
-            problem = difference(*pair, exactness, self.terms, response.moved)
-            if not problem and exactness is Exactness.ROUNDING and response.by_element is not None:
-                problem = _difference_of_elements(*pair, response.by_element, self.terms)
+            problem = answered_difference(old, new, exactness, self.terms, response)
             if problem:
                 return f"output {name} {problem}"
         return ""
+
+
+def answered_difference(old: Any, new: Any, exactness: Exactness, terms: int, response: Response) -> str:
+    """As `difference`, where an output that answers so may move further, and is open in places."""
+    pair = (old, new) if exactness is Exactness.EXACT else _closed(old, new, response)
+    problem = difference(*pair, exactness, terms, response.moved)
+    if not problem and exactness is Exactness.ROUNDING and response.by_element is not None:
+        problem = _difference_of_elements(*pair, response.by_element, terms)
+    return problem
 
 
 def _closed(old: Any, new: Any, response: Response) -> tuple[Any, Any]:

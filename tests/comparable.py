@@ -1,20 +1,24 @@
-"""Which outputs of a call a GPU can be held to, element by element: where rounding does not make another result.
+"""What of the outputs of a call a GPU can be held to: where rounding does not make another result.
 
 A kernel sums in another order, and its functions are a few roundings off. Behind an op that jumps, or that enlarges
 what its operands are off by, such a rounding is any difference at all. Where sums and products overflow on the way, or
-meet infinities, the order decides what comes out.
+meet infinities, the order decides what comes out. Behind a jump, outputs are held to what they do when every operation
+of the graph is off by one rounding.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from capgraph.ir.constant import Array
+from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.evaluate import FAILURES, run_meaning
 from capgraph.ir.graph import Graph, Node, Value
 from capgraph.ir.types import DType, Kind, TensorType
+from capgraph.passes.numeric import Sample, Samples
 
 JUMPING = frozenset(
     [
@@ -77,6 +81,8 @@ STEEP = frozenset(
         "cos",
         "log",
         "acosh",
+        "asin",
+        "acos",
         "atanh",
         "sqrt",
         "rsqrt",
@@ -100,6 +106,7 @@ ORDERED = frozenset(
         "conv",
         "conv_transpose",
         "deform_conv",
+        "det",
         "matmul",
         "gemm",
         "einsum",
@@ -142,10 +149,24 @@ MOVING = frozenset(
 """Results are elements of operands, but for signs."""
 
 
-def comparable_outputs(graph: Graph, arrays: Sequence[Array], sizes: dict[str, int]) -> dict[str, float]:
-    """The outputs that can be compared in a call, with the rounding of the coarsest float on the way to each."""
+@dataclass(frozen=True)
+class Held:
+    """What outputs of a call are held to.
+
+    Each element of those in `close`, within some of the roundings of the coarsest float on the way to it, which are
+    given. Those in `answering` to how they answer to roundings, which `sample` says; the rest to dtype and rank.
+    """
+
+    close: dict[str, float]
+    answering: frozenset[str] = frozenset()
+    sample: Sample | None = None
+
+
+def held_outputs(graph: Graph, arrays: Sequence[Array], sizes: dict[str, int]) -> Held:
+    """What can be compared of the outputs of a call."""
     values: dict[Value, Any] = dict(zip(graph.inputs, arrays, strict=True))
     loose: set[Value] = set()
+    lost: set[Value] = set()
     rounded: dict[Value, float] = {}
     for node in graph.nodes:
         operands = [None if value is None else values[value] for value in node.inputs]
@@ -153,27 +174,42 @@ def comparable_outputs(graph: Graph, arrays: Sequence[Array], sizes: dict[str, i
             with np.errstate(all="ignore"):
                 results = run_meaning(node, operands, dict(sizes))
         except FAILURES:
-            return {}
+            return Held({})
         values.update(zip(node.outputs, results, strict=True))
         coarsest = max((rounded.get(value, 0.0) for value in node.operands), default=0.0)
-        if any(value in loose for value in node.operands) or _is_loose(node, operands, coarsest):
+        if any(value in loose for value in node.operands) or _answers(node, coarsest):
             loose.update(node.outputs)
+        if any(value in lost for value in node.operands) or _loses(node, operands):
+            lost.update(node.outputs)
         if node.op.name not in MOVING and node.op.name != "constant":
             rounded.update((value, max(coarsest, _rounding(value))) for value in node.outputs if _rounding(value))
         else:
             rounded.update((value, coarsest) for value in node.outputs if coarsest)
-    names = zip(graph.output_names, graph.outputs, strict=True)
-    return {name: rounded.get(value, 0.0) for name, value in names if value not in loose}
+    names = dict(zip(graph.output_names, graph.outputs, strict=True))
+    close = {name: rounded.get(value, 0.0) for name, value in names.items() if value not in loose | lost}
+    answering = frozenset(name for name, value in names.items() if value in loose - lost)
+    try:
+        return Held(close, answering, Samples.of(graph, [arrays]).samples[0] if answering else None)
+    except UnsupportedError:  # it does not give the same twice
+        return Held(close)
 
 
-def _is_loose(node: Node, operands: Sequence[Any], coarsest: float) -> bool:
+def _body(node: Node) -> set[str]:
+    return {each.op.name for region in node.regions.values() for each in region.nodes}
+
+
+def _answers(node: Node, coarsest: float) -> bool:
+    """Whether a rounding of an operand, or of what a body computes, may become much more."""
+    return bool(
+        (node.op.name == "fused" and _body(node) & (JUMPING | STEEP))
+        or (coarsest and (node.op.name in JUMPING or node.op.name in STEEP))
+    )
+
+
+def _loses(node: Node, operands: Sequence[Any]) -> bool:
+    """Whether the order of sums may decide what comes out, or nothing is known of its last bits."""
     name = node.op.name
-    body = {each.op.name for region in node.regions.values() for each in region.nodes}
-    if (
-        body & ORDERED
-        or (name == "fused" and body & (JUMPING | STEEP))
-        or (coarsest and (name in JUMPING or name in STEEP))
-    ):
+    if _body(node) & ORDERED:
         return True
     if name == "bit_cast":
         return any(map(_has_nan, operands))  # of which there are many

@@ -50,6 +50,7 @@ REFUSES_NOTHING = frozenset(
         "gather",
         "gather_elements",
         "gather_nd",
+        "keyed_multinomial",
         "max_roi_pool",
         "multinomial",
         "pad",
@@ -196,6 +197,8 @@ def _is_of_nothing(node: Node) -> bool:
     """Whether the meaning has to say what an operand without elements gives."""
     op = node.op
     empty = [value is not None and _has_no_elements(value) for value in node.inputs]
+    if _mirrors_nothing(node):
+        return True
     if not any(empty):
         return False
     if op.name in REFUSES_NOTHING and empty[0]:
@@ -205,6 +208,15 @@ def _is_of_nothing(node: Node) -> bool:
         return True
     takes_it = op.name in OF_NOTHING or op.name.startswith(PREFIX) or op.has(Trait.JOINS | Trait.REDUCTION)
     return not takes_it and not _makes_nothing(node)
+
+
+def _mirrors_nothing(node: Node) -> bool:
+    """Whether negative pads leave nothing of an axis that is to be mirrored or repeated."""
+    if node.op.name != "pad" or node.attrs["mode"] == "constant":
+        return False
+    sizes, pads = node.operands[0].shape, node.attrs["pads"]
+    ends = zip(sizes, pads, pads[len(sizes) :], strict=False)
+    return any(size + min(begin, 0) + min(end, 0) <= 0 < size for size, begin, end in ends)
 
 
 def _is_planned(value: Value) -> bool:

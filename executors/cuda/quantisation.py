@@ -21,15 +21,15 @@ class Quantisation:
     again; "bias" in the scale of the sum.
     """
 
-    dtype: DType
-    """That of the factors."""
+    dtypes: tuple[DType, DType]
+    """Those of the factors."""
 
     sources: Mapping[str, Source]
 
     @property
     def total(self) -> str:
-        """The type that products are summed in."""
-        return "int" if self.dtype.is_integer else "float"
+        """The type that products are summed in: of small floats exactly, as of integers."""
+        return "int" if all(dtype.is_integer for dtype in self.dtypes) else "double"
 
     @property
     def parameters(self) -> list[str]:

@@ -37,7 +37,7 @@ def _lowered(task: Task, x: Source | None, w: Source | None, given: Mapping[str,
     x, w, y = as_image(x), as_image(w), as_image(source_of(task.results[0]))
     axes = len(y.shape) - 2
     sources = {name: _per_channel(source, axes) for name, source in given.items() if source is not None}
-    quantisation = Quantisation(x.dtype, sources)
+    quantisation = Quantisation((x.dtype, w.dtype), sources)
 
     def at_channel(source: Source) -> str:
         return offset_at(source, y.shape, ["0", "column", *["0"] * axes])

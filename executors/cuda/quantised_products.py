@@ -81,7 +81,7 @@ def _by_strides(task: Task, a: Source, b: Source, d: Source, given: Mapping[str,
     sources = {name: source for name, source in given.items() if source is not None}
     leading = d.shape[:-2]
     factors = Factors(broadcast_to(a, (*leading, *a.shape[-2:])), broadcast_to(b, (*leading, *b.shape[-2:])), d)
-    launch = strided_product(factors, chip=task.chip, quantisation=Quantisation(a.dtype, sources))
+    launch = strided_product(factors, chip=task.chip, quantisation=Quantisation((a.dtype, b.dtype), sources))
     if launch is not None:
         yield Candidate("strided", (launch,))
 

@@ -71,9 +71,14 @@ def _difference(old: Array, new: Array) -> str:
         same = (first == second) | ~(np.isfinite(first) | np.isfinite(second))
         apart = np.where(same, 0.0, np.abs(first - second))
     finite = np.abs(first[np.isfinite(first)])
-    scale = float(finite.max()) if finite.size else 0.0
+    scale = max(float(finite.max()) if finite.size else 0.0, _smallest(dtype))
     worst = float(np.max(apart, initial=0.0))
     return "" if worst <= _tolerance(dtype) * scale else f"differs by {worst:.3g} (largest value {scale:.3g})"
+
+
+def _smallest(dtype: DType) -> float:
+    """The smallest normal number: below it errors are not in proportion."""
+    return float(ml_dtypes.finfo(dtype.numpy).smallest_normal) if dtype.is_float else 0.0  # type: ignore[no-untyped-call]
 
 
 def _tolerance(dtype: DType) -> float:

@@ -1,12 +1,14 @@
 """`det`: elimination with the largest element of each column as its pivot, a block for each matrix.
 
 A matrix lies in shared memory, or in scratch memory where it is too large. All but f64 is computed in f32, as PyTorch
-does (G. Golub, C. Van Loan, Matrix Computations, 2013, 3.4).
+does (G. Golub, C. Van Loan, Matrix Computations, 2013, 3.4); the product of the pivots in f64, as it may overflow on
+the way, which NumPy's sum of logarithms does not.
 """
 
 import math
 from collections.abc import Iterator, Mapping
 
+from ....ir.types import DType
 from ..launch import Candidate, Lowering, Task
 from .casts import converted
 from .kernels import Parameter, launch_of, read, written
@@ -41,7 +43,7 @@ def _lower_det(task: Task) -> Iterator[Candidate]:
         f"const {x.ctype}* from = x + ({_sum(x.strides[:-2])});",
         f"for (int n = threadIdx.x; n < {size * size}; n += {threads}) {{ const int i = n / {size}, j = n % {size};",
         f"a[i * {size + 1} + j] = get(from[(i64)i * {x.strides[-2]} + (i64)j * {x.strides[-1]}]); }}",
-        f"{c} found = 1; __syncthreads();",
+        "double found = 1; __syncthreads();",
         f"for (int k = 0; k < {size}; k++) {{",
         f"{c} most = -1; int row = k;",  # each warp looks for it
         f"for (int i = k + (int)threadIdx.x % 32; i < {size}; i += 32) {{",
@@ -61,7 +63,7 @@ def _lower_det(task: Task) -> Iterator[Candidate]:
         f"for (int j = k + 1 + (int)threadIdx.x % 32; j < {size}; j += 32)",
         f"a[i * {size + 1} + j] -= factor * a[k * {size + 1} + j]; }}",
         "__syncthreads(); }",
-        f"if (threadIdx.x == 0) put(y[{_sum(y.strides)}], {converted(Name('found', wide), y.dtype)});",
+        f"if (threadIdx.x == 0) put(y[{_sum(y.strides)}], {converted(Name('found', DType.F64), y.dtype)});",
     ]
     parameters = [written("y", y), read("x", x)]
     if not is_shared:

@@ -114,7 +114,7 @@ def _axis_lines(
         f"int i{axis}[{taps}]; {computed(wide)} w{axis}[{taps}];",
         "{",
         f"const {c} g = ({c}){coordinate}; {c} at = {asked};",
-        f"if (!(fabs{f}(at) <= {number(3.4028234663852886e38, c)})) at = -100;",
+        f"if (!(fabs{f}(at) < INFINITE)) at = -100;",
         *([f"at = rint{f}(at);"] if mode == "nearest" else []),
         f"at = {held};",
         f"const {c} below = floor{f}(at), ratio = at - below; const int whole = (int)below;",

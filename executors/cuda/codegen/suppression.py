@@ -126,11 +126,13 @@ def _corners(boxes: Layout, ctype: str, *, is_center: bool) -> list[str]:
     ]
     corner = "v0, v1, v2, v3"
     if is_center:
-        corner = "v0 - v2 / 2, v1 - v3 / 2, v0 + v2 / 2, v1 + v3 / 2"
+        corner = "v0 - height, v1 - width, v0 + height, v1 + width"
+    halves = "const float height = __fmul_rn(v2, 0.5f), width = __fmul_rn(v3, 0.5f);"
     return [
         "struct box { float a, b, c, d; };",
         "auto box_at = [&](int n) -> box {",
         *read_all,
+        *([halves] if is_center else []),
         f"const box w = {{{corner}}};",
         "return {least(w.a, w.c), least(w.b, w.d), greatest(w.a, w.c), greatest(w.b, w.d)}; };",
         "auto area_of = [](box w) { return __fmul_rn(w.c - w.a, w.d - w.b); };",

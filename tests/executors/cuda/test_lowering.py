@@ -18,6 +18,7 @@ from capgraph.ir.graph import Graph
 from capgraph.ir.parser import parse
 from capgraph.ir.plan import Plan
 from capgraph.ir.target import CUDA
+from capgraph.ir.types import DType
 from capgraph.passes.fuse import Fuse
 from capgraph.passes.pipeline import Pipeline
 from capgraph.passes.planning.partition import CapturePolicy
@@ -150,9 +151,11 @@ def test_a_step_without_elements_needs_nothing() -> None:
         ("gather", ["f32[0, 4]", "i64[3]"], {"axis": 0}),
         ("matmul", ["f16[3, 0]", "f16[0, 8]"], {}),
         ("pad", ["f32[0, 4]", None], {"pads": [1, 0, 1, 0], "mode": "reflect"}),
+        ("pad", ["f32[3, 1]", None], {"pads": [0, -1, 0, 2], "mode": "wrap"}),
         # what makes nothing may fail all the same
         ("argmin", ["f32[0, 4, 0]"], {"axis": 0}),
         ("gather", ["f32[0, 0]", "i64[3]"], {"axis": 0}),
+        ("keyed_multinomial", ["f32[0, 0]", "u64[2]"], {"dtype": DType.I64, "sample_size": 3, "stream": 1}),
         ("scatter_nd", ["f32[0, 4]", "i64[2, 1]", "f32[2, 4]"], {}),
     ],
 )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from capgraph.executors.cuda.launch import Chip, KernelLaunch, LibraryCall
@@ -73,6 +74,14 @@ def test_results_that_are_quantised_again(dtype: Any, tmp_path: Path) -> None:
     arrays |= {"za": np.array([1, 2, 3, 4], np.int8), "b": drawn((6, 5), np.int8, 1)}
     arrays |= {"sb": np.linspace(0.1, 0.5, 5, dtype=np.float32), "zb": drawn((5,), np.int8, 3)}
     arrays |= {"sy": np.array(0.7, np.float32), "zy": np.array(3, dtype)}
+    by_strides(product("qlinear_matmul", arrays), tmp_path)
+
+
+def test_small_floats_beside_integers_keep_their_fractions(tmp_path: Path) -> None:
+    small = drawn((6, 5), np.float32, 1).astype(ml_dtypes.float8_e5m2)
+    scale = np.array(0.5, np.float32)
+    arrays = {"a": drawn((4, 6), np.int8), "sa": scale, "za": np.array(1, np.int8), "b": small, "sb": scale}
+    arrays |= {"zb": np.array(0.75, small.dtype), "sy": np.array(0.25, np.float32), "zy": np.array(3, np.uint8)}
     by_strides(product("qlinear_matmul", arrays), tmp_path)
 
 

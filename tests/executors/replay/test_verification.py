@@ -30,6 +30,11 @@ def test_a_difference_is_measured_by_the_largest_value() -> None:
     assert problem(old, np.array([1.01e6, 1e-6], F32)) != ""
 
 
+def test_what_underflows_is_lost_as_a_whole() -> None:
+    assert problem(np.array([8.5e-44], F32), np.array([1e-43], F32)) == ""
+    assert problem(np.array([8.5e-38], F32), np.array([1e-37], F32)) != ""
+
+
 def test_what_is_not_finite_must_stand_at_the_same_places() -> None:
     old = np.array([np.nan, np.inf, 1], F32)
     assert problem(old, old.copy()) == ""

@@ -41,6 +41,14 @@ def test_nearest_elements_are_written_in_vectors(tmp_path: Path, monkeypatch: py
     assert not emulated_problems(cases, tmp_path)
 
 
+def test_samples_as_far_off_as_numbers_go_are_those_of_the_border(tmp_path: Path) -> None:
+    far = np.array([np.finfo(np.float64).max, -np.finfo(np.float64).max, np.inf, np.nan])
+    grid = np.stack([far, far[::-1]], -1).reshape(1, 1, 4, 2)
+    options = {"mode": "nearest", "padding": "border", "align_corners": True}
+    case = made("far", lambda b, x, grid: b.op("grid_sample", x, grid, **options), Drawn().array("f64", 1, 2, 3, 4), grid)
+    assert not emulated_problems([case], tmp_path)
+
+
 def test_small_images_keep_a_thread_for_each_element() -> None:
     case = prepared(nearest((1, 1, 4, 8), (2, 3), (8, 16)))
     assert case is not None
