@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from .attrs import AttrValue, is_tuple
-from .dims import Dim, SymDim, Truth, bind, symbol
+from .dims import Dim, SymDim, Truth, bind, symbol, symbols
 from .errors import TypeRuleError
 from .types import (
     OpaqueType,
@@ -50,6 +50,21 @@ def plain_sizes(wanted: Type, got: Type) -> Iterable[tuple[str, Dim]]:
             (name,) = dim.symbols
             if dim == symbol(name):
                 yield name, size
+
+
+def kept_type(known: Type, made: Type, sizes: Mapping[str, Dim], new: Iterable[str]) -> Type:
+    """The type that a rule made of a body's node, with the sizes that the body knew and the rule did not find.
+
+    These are those of `known` without a symbol in `new`, which running the node makes; `sizes` replaces the others.
+    """
+    if not isinstance(known, TensorType) or not isinstance(made, TensorType) or known.shape is None:
+        return made
+    if made.shape is None or len(made.shape) != len(known.shape):
+        return made
+    pairs = zip(known.shape, made.shape, strict=True)
+    return made.with_shape(
+        tuple(found if isinstance(found, int) or symbols(dim) & {*new} else bind(dim, sizes) for dim, found in pairs)
+    )
 
 
 def mentioned(types: Iterable[Type]) -> frozenset[str]:

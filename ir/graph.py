@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from .attrs import Attrs, AttrValue
-from .binding import Sizes, bind_attr, inside, mentioned, own_sizes, plain_sizes
+from .binding import Sizes, bind_attr, inside, kept_type, mentioned, own_sizes, plain_sizes
 from .constant import Constant
 from .dims import Dim, Truth
+from .edit_checks import check_declared, check_replacement, distinct, is_known_at
 from .errors import CapgraphError, InvalidGraphError, TypeRuleError
 from .node import Node, Origin, State, Use, Value
 from .node_list import NodeList
@@ -168,7 +169,7 @@ class Graph:
         for index, value in enumerate(self._outputs):
             del value._uses[Use(self, index)]
         self._outputs, self._outputs_as_read = list(values), None
-        self._output_names = chosen if names is not None else _distinct(chosen)
+        self._output_names = chosen if names is not None else distinct(chosen)
         self._states = ()
         for index, value in enumerate(self._outputs):
             value._uses[Use(self, index)] = None
@@ -260,7 +261,7 @@ class Graph:
         for value in operands:
             if value is not None:
                 self._own(value)
-                if anchor is not None and not _is_known_at(value, anchor):
+                if anchor is not None and not is_known_at(value, anchor):
                     raise InvalidGraphError(f"%{value.name} is not known before {anchor.where()}")
         completed = op.complete_attrs(attrs or {})
         node = Node(self, op, operands, completed, origin)
@@ -286,7 +287,7 @@ class Graph:
             error.located(node.where())
             raise
         if declared is not None:
-            _check_declared(node, declared, inferred)
+            check_declared(node, declared, inferred)
         return tuple(self.named_dims(ty) for ty in (inferred if declared is None else declared))
 
     def named_dims(self, ty: Type) -> Type:
@@ -374,13 +375,13 @@ class Graph:
         self._own_node(node)
         if new is not None:
             self._own(new)
-            if not _is_known_at(new, node):
+            if not is_known_at(new, node):
                 raise InvalidGraphError(f"%{new.name} is not known before {node.where()}")
         old = node.inputs[index]
         if old is new:
             return
         if old is not None and new is not None:
-            _check_replacement(old, new)
+            check_replacement(old, new)
         if old is None or new is None or old.type != new.type:
             self._check_rule(node, (*node.inputs[:index], new, *node.inputs[index + 1 :]))
         self._rewire(Use(node, index), old, new)
@@ -391,7 +392,7 @@ class Graph:
         old = self._outputs[index]
         if old is new:
             return
-        _check_replacement(old, new)
+        check_replacement(old, new)
         self._check_state(index, new)
         self._rewire(Use(self, index), old, new)
 
@@ -401,11 +402,11 @@ class Graph:
         self._own(new)
         if old is new:
             return
-        _check_replacement(old, new)
+        check_replacement(old, new)
         for use in old._uses:
             if isinstance(use.user, Graph):
                 self._check_state(use.index, new)
-            elif not _is_known_at(new, use.user):
+            elif not is_known_at(new, use.user):
                 raise InvalidGraphError(f"%{new.name} is not known before {use.user.where()}")
         if old.type != new.type:
             for user in old.users:
@@ -544,6 +545,8 @@ class Graph:
         made = self._insert(anchor, node.op, operands, self._copy_attrs(node, sizes), types, names, node.origin)
         for old, value in zip(node.outputs, made.outputs, strict=True):
             sizes.update((name, size) for name, size in plain_sizes(old.type, value.type) if name in new)
+            if not is_declared:
+                self.refine_type(value, kept_type(old.type, value.type, sizes, new))
         where.update(zip(node.outputs, made.outputs, strict=True))
         return made
 
@@ -575,33 +578,3 @@ class Graph:
     def _own_node(self, node: Node) -> None:
         if node.graph is not self:
             raise InvalidGraphError(f"{node!r} does not belong to graph {self.name}")
-
-
-def _is_known_at(value: Value, node: Node) -> bool:
-    return value.producer is None or (value.producer is not node and value.producer.precedes(node))
-
-
-def _check_replacement(old: Value, new: Value) -> None:
-    if compatible(old.type, new.type) is Truth.NO:
-        raise TypeRuleError(f"%{new.name}: {new.type} cannot stand for %{old.name}: {old.type}")
-
-
-def _check_declared(node: Node, declared: Sequence[Type], inferred: Sequence[Type]) -> None:
-    if len(declared) != len(inferred):
-        raise TypeRuleError(f"{node.op.name} has {len(inferred)} results, not {len(declared)}", where=node.where())
-    for index, (said, found) in enumerate(zip(declared, inferred, strict=True)):
-        if compatible(said, found) is Truth.NO:
-            raise TypeRuleError(f"result {index} of {node.op.name} is {found}, not {said}", where=node.where())
-
-
-def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names made different by a suffix, for outputs that return the same value twice."""
-    taken: set[str] = set()
-    distinct: list[str] = []
-    for name in names:
-        chosen, suffix = name, 1
-        while chosen in taken:
-            chosen, suffix = f"{name}_{suffix}", suffix + 1
-        taken.add(chosen)
-        distinct.append(chosen)
-    return tuple(distinct)

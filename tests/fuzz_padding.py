@@ -119,9 +119,7 @@ def _failing_op(program: Executable, inputs: dict[str, Any]) -> str:
     return ""
 
 
-def _differences(
-    program: Any, oracle: Any, inputs: dict[str, Any], terms: int, held: Held | None
-) -> Iterator[str]:
+def _differences(program: Any, oracle: Any, inputs: dict[str, Any], terms: int, held: Held | None) -> Iterator[str]:
     """Differences of outputs, as far as they are `held` to anything."""
     try:
         expected = oracle.run(inputs)

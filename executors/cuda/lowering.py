@@ -216,7 +216,7 @@ def _mirrors_nothing(node: Node) -> bool:
         return False
     sizes, pads = node.operands[0].shape, node.attrs["pads"]
     ends = zip(sizes, pads, pads[len(sizes) :], strict=False)
-    return any(size + min(begin, 0) + min(end, 0) <= 0 < size for size, begin, end in ends)
+    return any(isinstance(size, int) and size + min(begin, 0) + min(end, 0) <= 0 < size for size, begin, end in ends)
 
 
 def _is_planned(value: Value) -> bool:

@@ -545,6 +545,19 @@ def test_a_native_rule_that_makes_sizes_makes_new_ones() -> None:
     assert str(result.type) == "i64[u1]"
 
 
+def test_sizes_that_a_body_knew_beside_those_that_running_it_makes_are_kept() -> None:
+    graph = parse("graph @main(%x: f32[6, T], %s: i64[2]) {\n  return\n}")
+    body = parse("""graph @body(%x: f32[S, N], %s: i64[2]) {
+  %a: f32[u0, N + 4] = dynamic_reshape(%x, %s)
+  %b: f32[u0, 2*u0] = dynamic_reshape(%a, %s)
+  return %a, %b
+}""")
+    first, second = graph.inline(body, graph.inputs)
+    assert str(first.type) == "f32[u0, T + 4]"
+    assert str(second.type) == "f32[u0, 2*u0]"
+    verify(graph)
+
+
 def test_a_refused_inline_leaves_nothing_behind() -> None:
     graph = parse("graph @main(%x: f32[4], %y: f32[5]) {\n  %z = exp(%x)\n  return %z\n}")
     x, y = graph.inputs

@@ -45,7 +45,9 @@ def test_samples_as_far_off_as_numbers_go_are_those_of_the_border(tmp_path: Path
     far = np.array([np.finfo(np.float64).max, -np.finfo(np.float64).max, np.inf, np.nan])
     grid = np.stack([far, far[::-1]], -1).reshape(1, 1, 4, 2)
     options = {"mode": "nearest", "padding": "border", "align_corners": True}
-    case = made("far", lambda b, x, grid: b.op("grid_sample", x, grid, **options), Drawn().array("f64", 1, 2, 3, 4), grid)
+    case = made(
+        "far", lambda b, x, grid: b.op("grid_sample", x, grid, **options), Drawn().array("f64", 1, 2, 3, 4), grid
+    )
     assert not emulated_problems([case], tmp_path)
 
 
