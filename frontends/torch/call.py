@@ -140,7 +140,7 @@ class Call:
 
     def full(self, shape: Sequence[Dim], number: Scalar, dtype: DType) -> Value:
         """A tensor filled with a number."""
-        if isinstance(number, SymDim):
+        if isinstance(number, SymDim) or not self.may_mention(shape):
             return self.expand(self.value(number, dtype), shape)
         return self.op("full", shape=tuple(shape), value=Constant(_in_dtype(number, dtype), dtype))
 
@@ -198,9 +198,40 @@ class Call:
             return x
         if self.may_mention(shape, x):
             return self.op("expand", x, shape=tuple(shape))
+        spread = self._spread(x, shape)
+        if spread is not None:
+            return spread if spread.shape == tuple(shape) else self.op("expand", spread, shape=tuple(shape))
         sizes = self.op("concat", *(self.reshape(self.value(dim, DType.I64), (1,)) for dim in shape), axis=0)
         known = [dim if self.may_mention((dim,), x) else FRESH for dim in shape]
         return self._append("dynamic_expand", (x, sizes), {}, [x.tensor.with_shape(tuple(known))]).output
+
+    def _spread(self, x: Value, shape: Sequence[Dim]) -> Value | None:
+        """`x` broadcast along the axes whose sizes only running tells: it meets values that have them.
+
+        None where there is no such value.
+        """
+        for axis, dim in enumerate(shape):
+            if not self.may_mention((dim,), x):
+                line = self._line_of(dim)
+                if line is None:
+                    return None
+                along = self.reshape(line, (dim, *(1 for _ in shape[axis + 1 :])))
+                x = self.op("where", self.op("equal", along, along), x, x)
+        return x
+
+    def _line_of(self, dim: Dim) -> Value | None:
+        """A vector of that size, taken out of any value that has it; None if there is none."""
+        teller = self._value_with(dim) if isinstance(dim, SymDim) else None
+        if teller is None:
+            return None
+        value, axis = teller
+        others = [other for other in range(value.tensor.rank) if other != axis]
+        if not all(isinstance(value.shape[other], int) and value.shape[other] != 0 for other in others):
+            return None
+        ends = tuple(1 for _ in others)
+        starts = tuple(0 for _ in others)
+        first = self.op("slice", value, axes=tuple(others), starts=starts, ends=ends, steps=ends) if others else value
+        return self.reshape(first, (dim,))
 
     def transpose(self, x: Value, perm: Sequence[int]) -> Value:
         """`x` with its axes reordered; itself if they stay."""

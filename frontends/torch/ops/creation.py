@@ -15,7 +15,7 @@ def _filled(number: Scalar) -> Lowering:
     """Of the result's shape; how it came about does not count."""
 
     def lower(c: Call, *_: Any) -> Value:
-        return c.full(_shape(c), number, c.dtype)
+        return c.full(c.shape, number, c.dtype)
 
     return lower
 
@@ -29,8 +29,8 @@ def _shape(c: Call) -> tuple[Dim, ...]:
 
 def _full(c: Call, _shape_or_like: Any, number: Operand, *_: Any) -> Value:
     if isinstance(number, Value):
-        return c.expand(c.cast(number, c.dtype), _shape(c))
-    return c.full(_shape(c), number, c.dtype)
+        return c.expand(c.cast(number, c.dtype), c.shape)
+    return c.full(c.shape, number, c.dtype)
 
 
 def _new_full(c: Call, _like: Value, _size: Sequence[Dim], number: Operand, *_: Any) -> Value:

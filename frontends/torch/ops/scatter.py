@@ -41,13 +41,16 @@ def _scatter_reduce(
     c: Call, x: Value, dim: int, index: Value, source: Value, reduce: str, include_self: bool = True
 ) -> Value:
     kinds = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "mean": "add"}
-    start = x if include_self else _scattered(c, x, dim, index, _neutral(x.tensor.dtype, reduce), "none")
+    if include_self and reduce != "mean":
+        return _scattered(c, x, dim, index, source, kinds[reduce])
+    counts = _scattered(c, c.full(x.shape, int(include_self), DType.I32), dim, index, 1, "add")
+    zero, one = (c.value(number, DType.I32) for number in (0, 1))
+    neutral = c.full_like(x, _neutral(x.tensor.dtype, reduce))
+    start = x if include_self else c.op("where", c.op("greater", counts, zero), neutral, x)
     total = _scattered(c, start, dim, index, source, kinds[reduce])
     if reduce != "mean":
         return total
-    one = c.expand(c.full_like(x, 1), x.shape)
-    seen = one if include_self else _scattered(c, one, dim, index, 0, "none")
-    counts = _scattered(c, seen, dim, index, 1, "add")
+    counts = c.cast(c.op("max", counts, one), x.tensor.dtype)
     if x.tensor.dtype.is_float:
         return c.op("div", total, counts)
     return c.op("div", c.op("sub", total, c.op("mod", total, counts)), counts)

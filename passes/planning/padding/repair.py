@@ -9,7 +9,7 @@ import numpy as np
 
 from ....ir.attrs import AttrValue
 from ....ir.constant import Constant
-from ....ir.dims import Dim, product, symbol, symbols
+from ....ir.dims import Dim, evaluate, product, symbol, symbols
 from ....ir.errors import TypeRuleError
 from ....ir.graph import Graph, Node, Value
 from ....ir.ops import PLANNED_OPS, native
@@ -82,6 +82,32 @@ class Surgeon:
     def use_real_size(self, node: Node) -> None:
         """The real size in place of the padded one."""
         self._replace(node, self._real_extent(node.attrs["value"]))
+
+    def use_real_sizes(self, node: Node, sizes: Sequence[Dim]) -> None:
+        """The real sizes in place of padded ones."""
+        real = [self._real_extent(dim) if self._is_padded(dim) else self._op("dim", value=dim) for dim in sizes]
+        vectors = [self._op("reshape", size, shape=(1,)) for size in real]
+        self._replace(node, self._op("concat", *vectors, axis=0) if len(vectors) > 1 else vectors[0])
+
+    def move_up(self, node: Node, axis: int) -> None:
+        """Lets what a concat has behind the padding of a part follow that part's real elements.
+
+        All is put together with that part last, so that its padding is at the end, and taken from there by index.
+        """
+        parts = node.operands
+        place, tail = next((i, found) for i, part in enumerate(parts) if (found := self.walk.facts[part].tails[axis]))
+        moved, behind = parts[place], parts[place + 1 :]
+        count = sum(evaluate(part.shape[axis], {}) for part in behind)
+        real, more = self._real_extent(tail.extent), self._number(count, DType.I64)
+        rows = self._op("concat", *behind, moved, axis=axis)
+        index = self._op("arange", limit=tail.extent + count)
+        last = self._op("add", real, self._op("dim", value=count - 1))
+        own = self._op("min", self._op("add", index, more), last)
+        zero, end = (self._number(number, DType.I64) for number in (0, count - 1))
+        theirs = self._op("min", self._op("max", self._op("sub", index, real), zero), end)
+        order = self._op("where", self._op("less", index, real), own, theirs)
+        moved = self._op("gather", rows, order, axis=axis)
+        self._replace(node, self._op("concat", *parts[:place], moved, axis=axis) if place else moved)
 
     def mask_keys(self, node: Node, steps: int, keys: Tail) -> None:
         """Hides padded keys of attention; `steps` is the axis of keys in the operands."""
@@ -172,6 +198,9 @@ class Surgeon:
         spread = self._op("reshape", mask, shape=(1, tail.extent, 1))
         spread = self._op("expand", spread, shape=(tail.outer, tail.extent, tail.inner))
         return self._op("reshape", spread, shape=(product((tail.outer, tail.extent, tail.inner)),))
+
+    def _is_padded(self, dim: Dim) -> bool:
+        return self.symbol in symbols(dim)
 
     def _real_extent(self, extent: Dim) -> Value:
         """i64[]: what `extent` is at the real size. Raises `Unsafe` unless it is the symbol, plus or minus a size."""

@@ -220,6 +220,22 @@ class Experts(nn.Module):
         return total
 
 
+class Neighbours(nn.Module):
+    """Messages to the rows that were found and to each row itself: sums, means and maxima of them."""
+
+    def forward(self, x: Any) -> Any:
+        found, own = torch.where(x > 0)[0], torch.arange(x.shape[0])
+        rows = torch.cat([found, own[1:]])
+        degree = x.new_zeros(x.shape[0]).scatter_add(0, rows, torch.ones(rows.shape[0], dtype=x.dtype))
+        index = rows[:, None].expand(-1, 8)
+        reduced = (
+            torch.zeros_like(x).scatter_reduce(0, index, x[rows], kind, include_self=is_included)
+            for kind in ("sum", "mean", "amax", "prod")
+            for is_included in (True, False)
+        )
+        return degree, *reduced, (x * 9).long().scatter_reduce(0, index, rows[:, None] - index, "mean")
+
+
 class SelectedSizes(nn.Module):
     """Tensors made to the size of what was selected."""
 
@@ -294,6 +310,7 @@ MODULES = {
     "complex_numbers": ModuleCase(ComplexNumbers),
     "selects": ModuleCase(Selects, is_whole=False),
     "masked_writes": ModuleCase(MaskedWrites, is_whole=False),
+    "neighbours": ModuleCase(Neighbours, is_whole=False),
     "experts": ModuleCase(Experts, is_whole=False),
     "counts": ModuleCase(Counts, is_whole=False),
 }

@@ -5,6 +5,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 from capgraph.ir.constant import Array
+from capgraph.ir.dims import evaluate
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Node
 from capgraph.ir.parser import parse
@@ -35,7 +36,7 @@ def results(found: Bounded, *inputs: Array) -> list[Array]:
         return outputs
     sizes = dict(zip(measured.symbols, outputs.pop(measured.output).tolist(), strict=True))
     for index, dims in measured.shapes.items():
-        shape = [dim if isinstance(dim, int) else sizes[str(dim)] for dim in dims]
+        shape = [evaluate(dim, sizes) for dim in dims]
         outputs[index] = outputs[index][tuple(slice(size) for size in shape)]
     return outputs
 
@@ -67,6 +68,38 @@ def test_nodes_one_behind_the_other_find_what_they_found(x: Array) -> None:
         expected, given = evaluate_graph(parse(dedent(CHAIN)), [x]), results(found, x)
     for old, new in zip(expected, given, strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-6)
+
+
+EDGES = """
+    graph @main(%from: i64[6], %to: i64[6], %x: f32[4, 3]) {
+      %kept: bool[6] = not_equal(%from, %to)
+      %n: i64[1, u0] = non_zero(%kept)
+      %k: i64[u0] = reshape(%n) {shape = [u0]}
+      %f: i64[u0] = gather(%from, %k)
+      %t: i64[u0] = gather(%to, %k)
+      %own: i64[4] = arange() {limit = 4}
+      %sources: i64[u0 + 4] = concat(%f, %own) {axis = 0}
+      %targets: i64[u0 + 4] = concat(%own, %t) {axis = 0}
+      %sent: f32[u0 + 4, 3] = gather(%x, %sources) {axis = 0}
+      %wide: i64[u0 + 4, 1] = reshape(%targets) {shape = [u0 + 4, 1]}
+      %index: i64[u0 + 4, 3] = expand(%wide) {shape = [u0 + 4, 3]}
+      %zero: f32[4, 3] = full() {shape = [4, 3], value = dense<f32[]: 0.0>}
+      %sum: f32[4, 3] = scatter_elements(%zero, %index, %sent) {reduction = "add"}
+      %most: f32[4, 3] = scatter_elements(%zero, %index, %sent) {reduction = "max"}
+      %count: i64[2] = shape(%sent)
+      return %sum, %most, %count, %sent
+    }"""
+
+
+@given(hnp.arrays(np.int64, (2, 6), elements=st.integers(0, 3)))
+def test_what_is_put_behind_what_was_found_follows_it(edges: Array) -> None:
+    found = bounded(EDGES)
+    assert "non_zero" not in ops(found)
+    x = np.arange(12, dtype=np.float32).reshape(4, 3) - 5
+    for given_one, expected in zip(
+        results(found, *edges, x), evaluate_graph(parse(dedent(EDGES)), [*edges, x]), strict=True
+    ):
+        np.testing.assert_array_equal(given_one, expected)
 
 
 def test_counts_are_returned_only_where_an_output_is_cut() -> None:

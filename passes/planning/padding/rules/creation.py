@@ -72,8 +72,11 @@ def dims(case: Case) -> list[Fact]:
 
 def shape(case: Case) -> list[Fact]:
     """The sizes of an operand as numbers."""
-    sizes = case.shape(0)
-    return [_sizes(case, sizes[slice(case.node.attrs["start"], case.node.attrs["end"])])]
+    sizes = case.shape(0)[slice(case.node.attrs["start"], case.node.attrs["end"])]
+    if any(map(case.mentions, sizes)):
+        reason = f"it gives a padded size of [{', '.join(map(str, sizes))}] as a number"
+        raise Unsafe(reason, replace=lambda surgeon, node: surgeon.use_real_sizes(node, sizes))
+    return [_sizes(case, sizes)]
 
 
 def size(case: Case) -> list[Fact]:

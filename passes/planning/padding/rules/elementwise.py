@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .....ir.dims import Dim, dim_max
+from .....ir.dims import Dim, dim_max, dim_min
 from .....ir.evaluate import bound_attrs
 from .....ir.graph import Value
 from .....ir.op import Trait
@@ -131,7 +131,8 @@ def add(case: Case) -> list[Fact]:
     for one, other in ((0, 1), (1, 0)):
         real, more = case.fact(one).real_extent, case.value(other).producer
         if real is not None and more is not None and "value" in more.attrs and more.op.name == "dim":
-            return [Fact(fact.tails, real_extent=real + more.attrs["value"])]
+            is_natural = case.fact(one).natural and case.fact(other).natural
+            return [Fact(fact.tails, real_extent=real + more.attrs["value"], natural=is_natural)]
     left, right = case.fact(0), case.fact(1)
     if not (left.natural and right.natural):
         return [fact]
@@ -149,6 +150,26 @@ def mul(case: Case) -> list[Fact]:
     return [replace(fact, natural=True, most=most)]
 
 
+def greater_of(case: Case) -> list[Fact]:
+    """Not negative where one of two is not, and as great as both may be."""
+    (fact,) = elementwise(case)
+    is_natural = any(case.fact(i).natural for i in (0, 1))
+    return [replace(fact, natural=is_natural, most=_greatest(case, (0, 1)))]
+
+
+def lesser_of(case: Case) -> list[Fact]:
+    """Not negative where neither is, and no greater than either may be."""
+    (fact,) = elementwise(case)
+    is_natural = all(case.fact(i).natural for i in (0, 1))
+    bounds = [bound for i in (0, 1) if (bound := _most(case.fact(i))) is not None]
+    return [replace(fact, natural=is_natural, most=dim_min(*bounds) if bounds else None)]
+
+
+def _most(fact: Fact) -> Dim | None:
+    """A bound of the elements: what they are, where that is a size."""
+    return fact.real_extent if fact.most is None else fact.most
+
+
 def less(case: Case) -> list[Fact]:
     """`counts < real size` is true for the real elements and false behind them."""
     (fact,) = elementwise(case)
@@ -161,4 +182,12 @@ def less(case: Case) -> list[Fact]:
     return [Fact(tails)]
 
 
-RULES: Rules = {"where": where, "cast": cast, "add": add, "mul": mul, "less": less}
+RULES: Rules = {
+    "where": where,
+    "cast": cast,
+    "add": add,
+    "mul": mul,
+    "max": greater_of,
+    "min": lesser_of,
+    "less": less,
+}

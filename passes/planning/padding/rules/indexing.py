@@ -3,11 +3,15 @@
 Padded indices are filled so that they stay in range. A write at a padded index would change a real row.
 """
 
+import math
 from collections.abc import Mapping
+
+import numpy as np
 
 from .....ir.dims import Dim
 from .....ir.graph import Node, Value
 from .....ir.ops.rules import normal_axis
+from .....ir.types import DType
 from ..facts import Case, Fact, Mask, Number, Rules, Tail, Tails, Unsafe, is_equal, met
 from ..sizes import is_below
 
@@ -146,13 +150,23 @@ def scatter_elements(case: Case) -> list[Fact]:
     return [Fact(_unfilled(tuple(tails)))]
 
 
-_NEUTRAL: Mapping[str, Number] = {"add": -0.0, "mul": 1}
+_NEUTRAL: Mapping[str, Number] = {"add": -0.0, "mul": 1, "max": -math.inf, "min": math.inf}
 """What changes nothing where a scatter takes it in; 0 added to -0 would be 0."""
+
+
+def _neutral(reduction: str, dtype: DType) -> Number | None:
+    """`_NEUTRAL` for elements of `dtype`; None where nothing is."""
+    if reduction not in {"max", "min"} or dtype.is_float:
+        return _NEUTRAL.get(reduction)
+    if dtype is DType.BOOL:
+        return reduction == "min"
+    limits = np.iinfo(dtype.numpy)
+    return int(limits.min if reduction == "max" else limits.max)
 
 
 def _is_neutral(case: Case, axis: int, indices: Tail | None, updates: Tail | None) -> bool:
     """Whether a scatter takes in what changes nothing at padded indices; False for one that writes."""
-    fill = _NEUTRAL.get(case.node.attrs["reduction"])
+    fill = _neutral(case.node.attrs["reduction"], case.value(2).tensor.dtype)
     if fill is None or indices is None or updates is None:
         return False
     met([indices, updates], "indices and updates")
@@ -186,8 +200,8 @@ def _require_idle(case: Case, axis: int, depth: int, indices: Tail | None, updat
     if _is_neutral(case, axis, indices, updates):
         return False
     reason = f"padded rows of {case.symbol} would be written over real ones"
-    is_idempotent = case.node.attrs["reduction"] in {"none", "min", "max"}
-    if not is_idempotent or indices is None or updates is None or not indices.is_prefix or indices.inner != 1:
+    is_write = case.node.attrs["reduction"] == "none"
+    if not is_write or indices is None or updates is None or not indices.is_prefix or indices.inner != 1:
         raise Unsafe(reason)
     met([indices, updates], "indices and updates")
     if any(map(case.can_be_empty, case.shape(0)[:depth])):

@@ -155,12 +155,24 @@ def _common_fill(tails: list[Tail]) -> float | None:
 def _appended(case: Case, entries: list[Tail | None], axis: int) -> Tail | None:
     *others, last = entries
     if any(tail is not None for tail in others):
-        raise Unsafe(f"its result would have padding of {case.symbol} in the middle")
+        reason = f"its result would have padding of {case.symbol} in the middle"
+        if not _is_followed(entries, [case.shape(part)[axis] for part in range(len(entries))]):
+            raise Unsafe(reason)
+        raise Unsafe(reason, replace=lambda surgeon, node: surgeon.move_up(node, axis))
     if last is None or not others:
         return last
     if not last.is_prefix or last.inner != 1:
         raise Unsafe(f"the real elements of {case.symbol} are not the first of its last operand")
     return Tail(case.result_shape()[axis])
+
+
+def _is_followed(entries: list[Tail | None], sizes: list[Dim]) -> bool:
+    """Whether one part has its real elements first, and those behind it have a known number of elements, not 0."""
+    carrying = [part for part, tail in enumerate(entries) if tail is not None]
+    tail = entries[carrying[0]]
+    behind = sizes[carrying[0] + 1 :]
+    is_first = tail is not None and tail.is_prefix and tail.inner == 1
+    return is_first and len(carrying) == 1 and all(isinstance(size, int) and size > 0 for size in behind)
 
 
 def pad(case: Case) -> list[Fact]:

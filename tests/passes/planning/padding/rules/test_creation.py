@@ -1,4 +1,4 @@
-from tests.passes.planning.padding.judging import maskable, safe, unsafe
+from tests.passes.planning.padding.judging import maskable, safe
 
 
 def test_the_dim_as_a_shape_is_safe() -> None:
@@ -27,8 +27,8 @@ def test_the_dim_as_a_number_becomes_the_real_one() -> None:
     )
 
 
-def test_sizes_that_only_running_reads_are_unsafe() -> None:
-    unsafe(
+def test_sizes_that_only_running_reads_become_the_real_ones() -> None:
+    maskable(
         """
         graph @main(%x: f32[S, 4]) {
           %n: i64[2] = shape(%x)

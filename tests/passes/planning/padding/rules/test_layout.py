@@ -1,6 +1,6 @@
 import pytest
 
-from tests.passes.planning.padding.judging import safe, unsafe
+from tests.passes.planning.padding.judging import maskable, safe, unsafe
 
 
 def test_merging_behind_and_splitting_again_finds_the_axis() -> None:
@@ -101,6 +101,28 @@ def test_the_dim_may_be_appended_and_nothing_may_follow_it() -> None:
         """
         graph @main(%x: f32[S, 4], %past: f32[P, 4]) {
           %a: f32[P + S, 4] = concat(%x, %past) {axis = 0}
+          return %a
+        }""",
+        "padding of S in the middle",
+    )
+
+
+def test_what_stands_behind_the_dim_moves_up() -> None:
+    maskable(
+        """
+        graph @main(%x: f32[S, 4], %y: f32[3, 4]) {
+          %a: f32[S + 3, 4] = concat(%x, %y) {axis = 0}
+          return %a
+        }""",
+        "padding of S in the middle",
+    )
+
+
+def test_parts_before_the_dim_stay() -> None:
+    maskable(
+        """
+        graph @main(%x: f32[4, S], %y: f32[4, 3], %z: f32[4, 1]) {
+          %a: f32[4, S + 5] = concat(%z, %x, %y, %z) {axis = 1}
           return %a
         }""",
         "padding of S in the middle",
