@@ -1,0 +1,116 @@
+"""Random ONNX models beside onnx's reference evaluator and ONNX Runtime, in every executor and as written files.
+
+python -m tests.fuzz_onnx [--models N] [--seed S] [--processes N] [--out F] [--only SEED] [--operator OP]
+"""
+
+import argparse
+import json
+import resource
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.onnx_models.cases import drawn_case
+from tests.onnx_models.comparing import Outcome, compared, operators_of
+from tests.onnx_models.reducing import reduced
+from tests.supervision import Finished, run_tasks
+
+LIMIT_S = 20.0
+MOST_BYTES = 4 << 30
+CHUNK = 50
+
+
+def outcome(seed: int, operator: str | None = None) -> Outcome:
+    """What becomes of the model of a seed."""
+    case = drawn_case(seed, operator)
+    if case is None:
+        return Outcome(seed, "not drawn")
+    found = compared(case)
+    if found.findings:
+        way, text = found.findings[0]
+        smaller = reduced(case, way, text)
+        found.operators = operators_of(smaller.model)
+        found.peers = compared(smaller, ()).peers
+        found.theirs += "" if smaller is not case else " whole"
+    return found
+
+
+def tried(task: str, first: int) -> Iterator[Outcome]:
+    """The outcomes of a chunk of seeds from one on."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
+    for seed in range(int(task) + first, int(task) + CHUNK):
+        yield outcome(seed)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Random ONNX models.")
+    parser.add_argument("--models", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--only", type=int)
+    parser.add_argument("--operator")
+    options = parser.parse_args(argv)
+    if options.only is not None:
+        return show(options.only, options.operator)
+    began = time.monotonic()
+    tasks = [str(first) for first in range(options.seed, options.seed + options.models, CHUNK)]
+    kinds, operators, causes = Counter[str](), Counter[str](), defaultdict[str, list[Any]](list)
+    for step in run_tasks(tried, tasks, workers=options.processes, limit_s=LIMIT_S):
+        if isinstance(step, Finished):
+            if time.monotonic() - began > options.seconds:
+                break
+            continue
+        seed = int(step.task) + step.index
+        found = step.result or Outcome(seed, "lost", [("process", step.lost or "")])
+        kinds[found.kind] += 1
+        operators.update(found.operators)
+        for way, text in found.findings:
+            causes[f"{'+'.join(sorted(found.operators)[:4])}: {text}"].append((seed, way, found))
+        if found.kind in ("fine", "found") and "peers" in found.theirs:
+            kinds["peers differ"] += 1
+    report(causes, kinds, time.monotonic() - began)
+    print(f"operators: {len(operators)}; fewest: {operators.most_common()[-12:]}")
+    if options.out:
+        lines = {
+            text: [(seed, way, f.peers, f.theirs, f.operators) for seed, way, f in each]
+            for text, each in causes.items()
+        }
+        options.out.write_text(json.dumps(lines, indent=1))
+    return 1 if causes else 0
+
+
+def report(causes: dict[str, list[Any]], kinds: Counter[str], seconds: float) -> None:
+    """One line for each cause."""
+    for text, each in sorted(causes.items(), key=lambda item: -len(item[1])):
+        ways = Counter(way for _, way, _ in each)
+        smallest = sorted(
+            {(len(f.operators), seed, f.operators, f"{f.peers} {f.theirs}", f.opset) for seed, _, f in each}
+        )[:4]
+        cases = "; ".join(f"{seed} {'+'.join(ops[:5])}@{opset} {theirs}" for _, seed, ops, theirs, opset in smallest)
+        print(f"{len(each)}x {text}  [{' '.join(f'{w} {n}' for w, n in ways.items())}] {cases}")
+    total = sum(n for kind, n in kinds.items() if kind != "peers differ")
+    print(f"{total} models in {seconds:.0f} s: {dict(kinds)}", flush=True)
+
+
+def show(seed: int, operator: str | None) -> int:
+    """The model of a seed and what becomes of it."""
+    import onnx
+
+    case = drawn_case(seed, operator)
+    if case is None:
+        print("not drawn")
+        return 0
+    print(onnx.printer.to_text(case.model))
+    for call in case.calls:
+        print({name: getattr(value, "shape", value) for name, value in call.items()})
+    print(compared(case))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""The two that ours is held to: onnx's reference evaluator, and ONNX Runtime without its optimisations."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import onnx
+import onnxruntime
+from onnx.reference import ReferenceEvaluator
+
+
+@cache
+def _options() -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    return options
+
+
+def session(model: bytes) -> onnxruntime.InferenceSession:
+    """A session on the CPU that changes nothing."""
+    return onnxruntime.InferenceSession(model, _options(), providers=["CPUExecutionProvider"])
+
+
+def run_runtime(model: bytes, feeds: Mapping[str, Any]) -> list[Any]:
+    """The results of ONNX Runtime."""
+    return list(session(model).run(None, dict(feeds)))
+
+
+def run_reference(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
+    """The results of onnx's reference evaluator."""
+    return list(ReferenceEvaluator(model).run(None, dict(feeds)))
