@@ -1,10 +1,11 @@
 """`capgraph.optimize`: from a model to a program."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .capture_options import replay_options
+from .exact_sizes import ExactSizes
 from .executors.base import Executor
 from .executors.replay.options import ReplayOptions
 from .ir.errors import UnsupportedError
@@ -160,7 +161,16 @@ class Choices:
             from .torch_program import TorchProgram
 
             return TorchProgram(loaded.torch, chosen, **facts)
-        return Program(loaded.graph, chosen, **facts)
+        return Program(loaded.graph, chosen, **facts, exact=self._exact_sizes(loaded))
+
+    def _exact_sizes(self, loaded: LoadedModel) -> ExactSizes | None:
+        """Programs for calls that break what the import assumed; with the options that do not speak of sizes."""
+        again = loaded.again
+        if again is None or loaded.graph.states:
+            return None
+        choices = replace(self, dynamic=None, buckets=None, capture=None)
+        exact = ExactSizes(loaded.graph, again.assumed, lambda shapes: choices.program(again.read(shapes)))
+        return exact if exact.is_needed else None
 
     def tf32_of(self, loaded: LoadedModel) -> Tf32:
         """Whose factors in f32 may be rounded: by option or level, else for modules as PyTorch's settings ask."""

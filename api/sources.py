@@ -1,11 +1,12 @@
 """From what a caller has (a path, bytes, a `ModelProto`, a graph) to a graph of our own."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
+from .ir.constraints import Constraint, collect_constraints
 from .ir.errors import InputError, MissingPackageError
 from .ir.graph import Graph
 
@@ -26,6 +27,9 @@ Model: TypeAlias = Union[
     "torch.fx.GraphModule",
 ]
 
+MOST_KEPT_BYTES = 64 << 20
+"""Of a model that is no file: a larger one is not held to be read again."""
+
 
 @dataclass(frozen=True)
 class LoadedModel:
@@ -34,6 +38,15 @@ class LoadedModel:
     graph: Graph
     notes: list[str] = field(default_factory=list)
     torch: "TorchModel | None" = None
+    again: "Reread | None" = None
+
+
+@dataclass(frozen=True)
+class Reread:
+    """What an import took to be equal without knowing, and `read`, which imports the model for shapes by input."""
+
+    assumed: tuple[Constraint, ...]
+    read: Callable[[Mapping[str, tuple[int, ...]]], LoadedModel]
 
 
 @dataclass(frozen=True)
@@ -113,8 +126,25 @@ def needs_onnx() -> Iterator[None]:
 def _load_onnx(model: Any, folder: Path | None, freeze_initializers: bool | None) -> LoadedModel:
     with needs_onnx():
         from .frontends.onnx.importer import import_model
-    imported = import_model(model, folder=folder, freeze_initializers=freeze_initializers)
-    return LoadedModel(imported.graph, imported.notes)
+    with collect_constraints() as found:
+        imported = import_model(model, folder=folder, freeze_initializers=freeze_initializers)
+    assumed = tuple(dict.fromkeys(found))
+    again = None
+    if assumed and _is_kept(model):
+
+        def read(shapes: Mapping[str, tuple[int, ...]]) -> LoadedModel:
+            exact = import_model(model, folder=folder, freeze_initializers=freeze_initializers, shapes=shapes)
+            return LoadedModel(exact.graph, exact.notes)
+
+        again = Reread(assumed, read)
+    return LoadedModel(imported.graph, imported.notes, again=again)
+
+
+def _is_kept(model: Any) -> bool:
+    """Whether a model may be held, or its file looked for again, for as long as the program is there."""
+    if isinstance(model, str | Path):
+        return True
+    return (len(model) if isinstance(model, bytes) else model.ByteSize()) <= MOST_KEPT_BYTES
 
 
 def _load_torch(model: Any, examples: Examples) -> LoadedModel:

@@ -15,7 +15,7 @@ from typing import Any
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
 
 from ...ir.constant import Constant
-from ...ir.dims import Dim, SymDim, Truth, parse_dim, symbol, symbols
+from ...ir.dims import Dim, SymDim, Truth, bind, parse_dim, symbol, symbols
 from ...ir.errors import CapgraphError, ModelError, ShapeError, TypeRuleError
 from ...ir.graph import Graph, Node, Origin, Value
 from ...ir.op import FRESH
@@ -67,17 +67,23 @@ class Region:
 
 
 def import_model(
-    source: str | Path | bytes | ModelProto, *, folder: Path | None = None, freeze_initializers: bool | None = None
+    source: str | Path | bytes | ModelProto,
+    *,
+    folder: Path | None = None,
+    freeze_initializers: bool | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> ImportedModel:
     """Imports an ONNX model from a path, bytes or proto.
 
     `folder` is where external data lies (default: the folder of the path). `freeze_initializers` makes initializers
     that are also inputs constants; by default this is done for IR versions below 4, where every initializer had to be
-    listed as an input. Raises `ModelError` for a broken model, `UnsupportedError` for one that is too old.
+    listed as an input. `shapes` gives inputs fixed shapes.
+
+    Raises `ModelError` for a broken model, `UnsupportedError` for one that is too old.
     """
     proto, beside = load_proto(source)
     frozen = proto.ir_version < 4 if freeze_initializers is None else freeze_initializers
-    model = _Model(proto, folder or beside)
+    model = _Model(proto, folder or beside, shapes or {})
     try:
         return _import_main(model, proto.graph, frozen)
     except CapgraphError as error:
@@ -96,8 +102,10 @@ _OFFICIAL = ("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 class _Model:
     """What all scopes of one import share."""
 
-    def __init__(self, proto: ModelProto, folder: Path | None) -> None:
+    def __init__(self, proto: ModelProto, folder: Path | None, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.proto = proto
+        self.shapes = shapes
+        self._sizes = _sizes_of(proto.graph, shapes)
         self.folder = folder
         self.versions = opset_versions(proto)
         self.functions: dict[tuple[str, str], FunctionProto] = {(f.domain, f.name): f for f in proto.functions}
@@ -133,8 +141,8 @@ class _Model:
         try:
             dim = parse_dim(name)
         except ShapeError:
-            return symbol(name)
-        return dim if symbols(dim) <= self._plain else symbol(name)
+            dim = symbol(name)
+        return bind(dim if symbols(dim) <= self._plain else symbol(name), self._sizes)
 
 
 class Scope:
@@ -381,6 +389,8 @@ class Scope:
         attributes = {proto.name: proto for proto in function.attribute_proto}
         attributes |= {a.name: found for a in node.attribute if (found := self.resolve_attribute(a)) is not None}
         versions = {"" if e.domain == "ai.onnx" else e.domain: int(e.version) for e in function.opset_import}
+        if any(proto.HasField("g") for proto in node.attribute):  # whose nodes the body takes over, as they are
+            versions = {}
         self.model.count_inlined(len(function.node))
         scope = Scope(
             self.model, self.graph, {**self.versions, **versions}, attributes=attributes, depth=self.depth + 1
@@ -394,6 +404,10 @@ class Scope:
                 scope.absent.add(name)
             else:
                 scope.values[name] = value
+        made = {name for each in function.node for name in each.output}
+        for name in names_read(node):  # what its subgraphs read, which the function's body takes over
+            if name not in made and name not in scope.absent and (value := self.lookup(name)) is not None:
+                scope.values.setdefault(name, value)
         scope.import_nodes(function.node, function.output)
         return [scope.lookup(name) for name in function.output]
 
@@ -526,7 +540,10 @@ def _import_main(model: _Model, proto: GraphProto, frozen: bool) -> ImportedMode
     shadowed = [info for info in proto.input if info.name in initializers or info.name in sparse]
     kept = [info for info in proto.input if not (frozen and info in shadowed)]
     for info in kept:
-        value = scope.add_input(info.name, _declared_type(info, model.dim_of))
+        ty = _declared_type(info, model.dim_of)
+        if info.name in model.shapes and isinstance(ty, TensorType):
+            ty = ty.with_shape(model.shapes[info.name])
+        value = scope.add_input(info.name, ty)
         if info.name in initializers:
             _set_default(value, constant_from_proto(initializers[info.name], model.folder))
         elif info.name in sparse:
@@ -548,6 +565,16 @@ def _set_default(value: Value, content: Constant) -> None:
         value.graph.set_default(value, content)
     except TypeRuleError as error:
         raise ModelError(error.message, remedy="correct the input's type or its initializer") from error
+
+
+def _sizes_of(proto: GraphProto, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """The size of each name in the shapes of inputs that have fixed ones."""
+    return {
+        dim.dim_param: size
+        for info in proto.input
+        for dim, size in zip(info.type.tensor_type.shape.dim, shapes.get(info.name, ()), strict=False)
+        if dim.dim_param
+    }
 
 
 def _plain_symbols(proto: GraphProto) -> frozenset[str]:

@@ -1,0 +1,54 @@
+"""Calls with a size of 1 where the model was read with another symbol."""
+
+import warnings
+from pathlib import Path
+
+import capgraph
+import numpy as np
+import pytest
+from capgraph.ir.notices import CapgraphWarning
+
+from tests.api.models import model, save
+
+EXECUTORS = ["eager", "graph", "ort"]
+SUM = "net (float[N, 3] a, float[M, 3] b) => (float[K, 3] c, int64[2] s) { c = Add(a, b) s = Shape(c) }"
+PRODUCT = "net (float[N, 2, 3] a, float[M, 3, 2] b) => (float[K, 2, 2] c) { c = MatMul(a, b) }"
+
+
+def _options(executor: str) -> dict[str, object]:
+    return {"dynamic": {"N": (1, 8), "M": (1, 8)}} if executor == "graph" else {}
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("rows", [(1, 4), (4, 1), (4, 4), (0, 1)])
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_two_symbols_meet_one_of_which_is_1(executor: str, rows: tuple[int, int]) -> None:
+    a, b = (np.arange(3 * count, dtype=np.float32).reshape(count, 3) for count in rows)
+    with capgraph.optimize(model(SUM), executor=executor, **_options(executor)) as program:
+        for _ in range(2):
+            found = program.run({"a": a, "b": b})
+            np.testing.assert_array_equal(found["c"], a + b)
+            assert found["s"].tolist() == list((a + b).shape)
+    x, y = np.ones((rows[0], 2, 3), np.float32), np.ones((rows[1], 3, 2), np.float32)
+    with capgraph.optimize(model(PRODUCT), executor=executor, **_options(executor)) as program:
+        np.testing.assert_array_equal(program.run({"a": x, "b": y})["c"], x @ y)
+
+
+def test_it_is_said_once(tmp_path: Path) -> None:
+    program = capgraph.optimize(save(model(SUM), tmp_path), executor="eager")
+    one, four = np.ones((1, 3), np.float32), np.ones((4, 3), np.float32)
+    with pytest.warns(CapgraphWarning, match="N == M"):
+        program.run({"a": one, "b": four})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        program.run({"a": four, "b": one})
+        assert program.run({"a": four, "b": four})["s"].tolist() == [4, 3]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_sizes_that_do_not_go_together_are_an_error(executor: str) -> None:
+    program = capgraph.optimize(model(SUM), executor=executor, **_options(executor))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(capgraph.CapgraphError):
+            program.run({"a": np.ones((2, 3), np.float32), "b": np.ones((4, 3), np.float32)})
