@@ -254,8 +254,7 @@ class HostPlan:
         if value not in self.plan.dynamic:
             store((result,), (self.placement.array(value),))
             return
-        is_view = isinstance(result, np.ndarray) and result.base is not None  # of the arena, whose bytes are used again
-        self._dynamic[value] = result.copy() if is_view else result
+        self._dynamic[value] = _off_arena(result)
 
     def _end(self, values: Sequence[Value]) -> None:
         for value in values:
@@ -332,3 +331,10 @@ def _ends(plan: Plan) -> Mapping[int, tuple[Value, ...]]:
         last = plan.buffers[index].last
         found[last] = (*found.get(last, ()), value)
     return found
+
+
+def _off_arena(result: Any) -> Any:
+    """The result, or its elements, copied where they are views of the arena, whose bytes are used again."""
+    if isinstance(result, list):
+        return [_off_arena(element) for element in result]
+    return result.copy() if isinstance(result, np.ndarray) and result.base is not None else result

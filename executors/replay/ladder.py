@@ -12,7 +12,7 @@ FINE_STEP, FINE_END = 8, 256
 COARSE_STEP = 16
 
 MOST_RUNGS = 1 << 16
-"""Longer default ladders are refused: every size is a plan to be looked at."""
+"""Longer default ladders are refused, and more combinations: every one is a plan to be looked at."""
 
 
 def default_ladder(lowest: int, highest: int) -> tuple[int, ...]:
@@ -57,7 +57,14 @@ class Buckets:
 
     @classmethod
     def of_ladders(cls, ladders: Mapping[str, Sequence[int]]) -> "Buckets":
-        """Every combination of one size from each ladder."""
+        """Every combination of one size from each ladder. Raises `InputError` where these are too many."""
+        count = math.prod(map(len, ladders.values()))
+        if count > MOST_RUNGS:
+            raise InputError(
+                f"the sizes of {len(ladders)} dims make {count:,} combinations, more than can be recorded",
+                remedy="say which ones are, buckets={('batch', 'length'): [(1, 64), (8, 64)]}, or record sizes as "
+                "they come, capture={'beyond': 'exact'}",
+            )
         return cls.of_tuples(tuple(ladders), list(product(*ladders.values())))
 
     @classmethod

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import ModelProto
 from onnx.reference import ReferenceEvaluator
 
 from ...ir.attrs import Attrs
@@ -143,31 +144,46 @@ _OWN: dict[str, Callable[[Node, Sequence[Any]], Sequence[Any]]] = {
 
 # ---- everything else
 
-_BETTER_IN_RUNTIME = "ai.onnx.ml."
-"""Operators that onnx implements only for some of their versions and attributes: binary classifiers fail, say."""
+_BETTER_IN_RUNTIME = ("ai.onnx.ml.", "onnx.AffineGrid")
+"""Operators that onnx implements only for some of their versions and attributes (binary classifiers fail, say), or
+wrongly: AffineGrid gives f32 for f64."""
+
+
+_BEFORE_BF16 = 21
+"""Opset 22 gave many operators a new version for bf16, which ONNX Runtime lacks of some (GlobalLpPool)."""
 
 
 def _run_reference(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
     types = tuple(value.type if value is not None else None for value in node.inputs)
-    session = _session(node.op, node.attrs, types, tuple(value.type for value in node.outputs))
-    feeds = {
-        name: _copied(operand)
-        for name, operand, ty in zip(_input_names(len(types)), operands, types, strict=True)
-        if ty is not None
-    }
+    key = (node.op, node.attrs, types, tuple(value.type for value in node.outputs))
+    names = _input_names(len(types))
+    given = {name: operand for name, operand, ty in zip(names, operands, types, strict=True) if ty is not None}
     try:
-        results = session.run(None, feeds)
+        results = _results(node.op, _session(*key), given)
+    except FAILURES as error:
+        runtime = _runtime_session(*key)
+        if runtime is None:
+            raise
+        try:
+            results = list(runtime.run(None, given))
+        except ExecutionError:
+            raise error from None
+    return [_as_type(value.type, result) for value, result in zip(node.outputs, results, strict=True)]
+
+
+def _results(op: Op, session: Evaluator, given: dict[str, Any]) -> Sequence[Any]:
+    try:
+        return list(session.run(None, {name: _copied(operand) for name, operand in given.items()}))
     except ImportError as error:
         raise MissingPackageError(
-            f"onnx needs the package {error.name} to run {node.op.name}", remedy=f"pip install {error.name}"
+            f"onnx needs the package {error.name} to run {op.name}", remedy=f"pip install {error.name}"
         ) from error
     except NotImplementedError as error:
-        raise _not_implemented(node.op, error) from error
+        raise _not_implemented(op, error) from error
     except FAILURES:
         raise
     except Exception as error:
-        raise ExecutionError(f"onnx's implementation of {node.op.name} failed: {error!r}") from error
-    return [_as_type(value.type, result) for value, result in zip(node.outputs, results, strict=True)]
+        raise ExecutionError(f"onnx's implementation of {op.name} failed: {error!r}") from error
 
 
 def _not_implemented(op: Op, error: Exception) -> UnsupportedError:
@@ -185,20 +201,37 @@ def _input_names(count: int) -> list[str]:
 @lru_cache(maxsize=256)
 def _session(op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tuple[Type, ...]) -> Evaluator:
     """An evaluator of a model that holds just this node: onnx's own where it implements the operator."""
+    runtime = _runtime_session(op, attrs, inputs, outputs) if op.name.startswith(_BETTER_IN_RUNTIME) else None
+    try:
+        return runtime or ReferenceEvaluator(_alone(op, attrs, inputs, outputs))
+    except (NotImplementedError, onnx.reference.op_run.RuntimeContextError) as error:
+        runtime = _runtime_session(op, attrs, inputs, outputs)
+        if runtime is None:
+            raise _not_implemented(op, error) from error
+        return runtime
+
+
+@lru_cache(maxsize=256)
+def _runtime_session(
+    op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tuple[Type, ...]
+) -> RuntimeNode | None:
+    """The node alone in ONNX Runtime, at the newest opset at which it takes it; None where it does at none."""
+    try:
+        found = runtime_node(_alone(op, attrs, inputs, outputs))
+        return found or runtime_node(_alone(op, attrs, inputs, outputs, opset=_BEFORE_BF16))
+    except UnsupportedError:  # the operator came later, or means something else there
+        return None
+
+
+def _alone(
+    op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tuple[Type, ...], opset: int | None = None
+) -> ModelProto:
     graph = Graph("foreign")
     names = _input_names(len(inputs))
     operands = [graph.add_input(name, ty) if ty is not None else None for name, ty in zip(names, inputs, strict=True)]
     node = graph.append(op, operands, attrs, types=outputs)
     graph.set_outputs(node.outputs)
-    model = export_model(graph, value_info=False, check=False)
-    session = runtime_node(model) if op.name.startswith(_BETTER_IN_RUNTIME) else None
-    try:
-        return session or ReferenceEvaluator(model)
-    except (NotImplementedError, onnx.reference.op_run.RuntimeContextError) as error:
-        session = runtime_node(model)
-        if session is None:
-            raise _not_implemented(op, error) from error
-        return session
+    return export_model(graph, opset=opset, value_info=False, check=False)
 
 
 def _copied(operand: Any) -> Any:

@@ -9,11 +9,14 @@ from .context import ImportContext
 from .schemas import schema_of
 from .tensors import type_to_proto
 
+_WRONG = {"AffineGrid": "drops a batch of 1, as its Squeeze names no axes"}
+"""Operators whose bodies do not mean them, and why."""
+
 
 def schema_function(ctx: ImportContext, domain: str) -> FunctionProto | None:
     """The body of the node's operator as a function over its inputs, None when its schema has none."""
     schema: Any = schema_of(ctx.op_type, ctx.version, domain)  # onnx's stubs leave out all that is about functions
-    if schema is None or not (schema.has_function or schema.has_context_dependent_function):
+    if schema is None or ctx.op_type in _WRONG or not (schema.has_function or schema.has_context_dependent_function):
         return None
     body = _context_dependent(schema, ctx) if schema.has_context_dependent_function else _fixed(schema, ctx)
     if body is None:

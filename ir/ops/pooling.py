@@ -18,7 +18,16 @@ from ..errors import ShapeError, TypeRuleError
 from ..op import FLOATS, I64, Flops, Op, op
 from ..types import DType, TensorType, Type
 from .linear import accumulated
-from .windows import DILATIONS, PADS, STRIDES, as_ints, check_windows, covering_window_counts, volume, window_counts
+from .windows import (
+    DILATIONS,
+    PADS,
+    STRIDES,
+    as_ints,
+    check_windows,
+    covering_window_counts,
+    pool_window_counts,
+    volume,
+)
 
 _KERNEL = Attribute("kernel", AttrKind.INTS)
 _POOL_ATTRS = (_KERNEL, STRIDES, PADS, DILATIONS, Attribute("ceil_mode", AttrKind.BOOL, False))
@@ -34,7 +43,7 @@ def _counts(
     dilations: Sequence[int],
     ceil_mode: bool,
 ) -> tuple[Dim, ...]:
-    count = covering_window_counts if ceil_mode else window_counts
+    count = covering_window_counts if ceil_mode else pool_window_counts
     return count(sizes, kernel, strides, pads, dilations)
 
 

@@ -49,8 +49,16 @@ def window_counts(
     """How many windows fit along each spatial axis. Raises `ShapeError` when not even one does."""
     reach = _reaches(sizes, kernel, pads, dilations)
     for last in reach:
-        _require_fit(last, 1)
+        _require_fit(last)
     return tuple(last // stride + 1 for last, stride in zip(reach, strides, strict=True))
+
+
+def pool_window_counts(
+    sizes: Sequence[Dim], kernel: Sequence[Dim], strides: Sequence[int], pads: Sequence[Dim], dilations: Sequence[int]
+) -> tuple[Dim, ...]:
+    """As `window_counts`, but none where not even one fits: pools of ONNX are empty then."""
+    reach = _reaches(sizes, kernel, pads, dilations)
+    return tuple(_at_least_none(last // stride + 1) for last, stride in zip(reach, strides, strict=True))
 
 
 def covering_window_counts(
@@ -58,14 +66,12 @@ def covering_window_counts(
 ) -> tuple[Dim, ...]:
     """As `window_counts`, with a last window that sticks out where the stride leaves a rest (ONNX's `ceil_mode`).
 
-    A window that would start in the padding at the end is left out. Raises `ShapeError` when a whole stride is missing
-    for even one window: one that is larger than the tensor by less than that sticks out, and is there.
+    A window that would start in the padding at the end is left out. There is none where a whole stride is missing for
+    even one: one that is larger than the tensor by less than that sticks out, and is there.
     """
     reach = _reaches(sizes, kernel, pads, dilations)
-    for last, stride in zip(reach, strides, strict=True):
-        _require_fit(last, stride)
     return tuple(
-        dim_min(-(-last // stride), (size + begin - 1) // stride) + 1
+        _at_least_none(dim_min(-(-last // stride), (size + begin - 1) // stride) + 1)
         for last, stride, size, begin in zip(reach, strides, sizes, pads[: len(sizes)], strict=True)
     )
 
@@ -82,10 +88,15 @@ def _reach(size: Dim, kernel: Dim, begin: Dim, end: Dim, dilation: int) -> Dim:
     return size + begin + end - (dilation * (kernel - 1) + 1)
 
 
-def _require_fit(reach: Dim, missing: int) -> None:
-    """Raises `ShapeError` when `missing` or more elements are lacking for one window, for all sizes."""
+def _at_least_none(count: Dim) -> Dim:
+    greatest = upper_bound(count)
+    return 0 if greatest is not None and greatest < 0 else count
+
+
+def _require_fit(reach: Dim) -> None:
+    """Raises `ShapeError` when elements are lacking for one window, for all sizes."""
     greatest = upper_bound(reach)
-    if greatest is not None and greatest <= -missing:
+    if greatest is not None and greatest < 0:
         raise ShapeError(f"a window is {-greatest} elements larger than the padded tensor that it slides over")
 
 

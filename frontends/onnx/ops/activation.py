@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ....ir.errors import ShapeError
 from ....ir.graph import Node, Value
 from ....ir.types import DType
 from ..context import ImportContext
@@ -25,7 +26,6 @@ _SAME: dict[str, tuple[str, ...]] = {
     "Softsign": ("softsign",),
     "Mish": ("mish",),
     "Gelu": ("gelu", "approximate"),
-    "PRelu": ("prelu",),
     "Shrink": ("shrink", "lambd", "bias"),
 }
 """Operators, their native ops, and the attributes that both have."""
@@ -44,8 +44,19 @@ def import_quick_gelu(ctx: ImportContext) -> Value:
     return ctx.op("silu", ctx.input(0), alpha=ctx.attr("alpha", 1.702))
 
 
+def import_prelu(ctx: ImportContext) -> Value:
+    """PRelu; with a slope that is larger than the operand, which the standard rules out and runtimes take, a choice."""
+    x, slope = ctx.input(0), ctx.input(1)
+    try:
+        return ctx.op("prelu", x, slope)
+    except ShapeError:
+        zero = ctx.scalar_like(0, x)
+        return ctx.op("where", ctx.op("less", x, zero), ctx.op("mul", x, slope), x)
+
+
 IMPORTS = {
     **{operator: import_as(*name_and_attributes) for operator, name_and_attributes in _SAME.items()},
+    "PRelu": import_prelu,
     "Swish": import_as("silu", "alpha"),
     "com.microsoft.Gelu": _gelu_of_sum("none"),
     "com.microsoft.BiasGelu": _gelu_of_sum("none"),
@@ -83,7 +94,7 @@ def export_prelu(ctx: ExportContext, node: Node) -> None:
 
 
 EXPORTS = {
-    **{name: export_as(operator, *attributes) for operator, (name, *attributes) in _SAME.items()},
     "prelu": export_prelu,
+    **{name: export_as(operator, *attributes) for operator, (name, *attributes) in _SAME.items()},
     "silu": export_silu,
 }

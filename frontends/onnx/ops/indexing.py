@@ -56,7 +56,12 @@ IMPORTS = {
 def export_one_hot(ctx: ExportContext, node: Node) -> None:
     """OneHot with a scalar depth."""
     indices, values = node.operands
-    _write_one_hot(ctx, node, indices, ctx.dim_scalar(node.attrs["depth"], indices), values)
+    depth = node.attrs["depth"]
+    is_float = (
+        indices.tensor.dtype is values.tensor.dtype is DType.F32
+    )  # ONNX Runtime has this for a depth in f32 alone
+    written = ctx.constant(depth, DType.F32) if is_float and isinstance(depth, int) else ctx.dim_scalar(depth, indices)
+    _write_one_hot(ctx, node, indices, written, values)
 
 
 def export_dynamic_one_hot(ctx: ExportContext, node: Node) -> None:

@@ -8,7 +8,8 @@ from ....ir.dims import Dim
 from ....ir.graph import Node, Value
 from ....ir.types import DType
 from ..context import ImportContext, NotNative
-from ..export_context import ExportContext
+from ..dialect import Dialect
+from ..export_context import ExportContext, Operand
 from ..tensors import dtype_of
 from .rows import attribute_default
 
@@ -93,14 +94,23 @@ IMPORTS = {
 
 
 def _export_fill(operator: str, *parameters: str) -> Callable[[ExportContext, Node], None]:
+    """By its size or like a tensor; in f32 and cast where ONNX Runtime draws no such numbers."""
+
     def rule(ctx: ExportContext, node: Node) -> None:
-        shape = node.attrs["shape"]
+        shape, dtype = node.attrs["shape"], node.attrs["dtype"]
         attrs = {name: node.attrs[name] for name in ("dtype", "seed", *parameters)}
+        is_cast = ctx.dialect is not Dialect.FAITHFUL and dtype.bits < 32
+        if is_cast:
+            attrs["dtype"] = DType.F32
+        operands: tuple[Operand, ...] = ()
         if all(isinstance(dim, int) for dim in shape):
-            ctx.emit(operator, (), node.outputs, shape=shape, **attrs)
-            return
-        like = ctx.emit_value("ConstantOfShape", (ctx.dims_tensor(shape),))
-        ctx.emit(f"{operator}Like", (like,), node.outputs, **attrs)
+            name, attrs["shape"] = operator, shape
+        else:
+            name, operands = f"{operator}Like", (ctx.emit_value("ConstantOfShape", (ctx.dims_tensor(shape),)),)
+        if is_cast:
+            ctx.emit("Cast", (ctx.emit_value(name, operands, **attrs),), node.outputs, to=dtype)
+        else:
+            ctx.emit(name, operands, node.outputs, **attrs)
 
     return rule
 

@@ -87,8 +87,8 @@ def _export_reduce(operator: str) -> Callable[[ExportContext, Node], None]:
             ctx.emit(_GLOBAL_POOLS[operator], (x,), node.outputs)
             return
         if not axes and not _axes_are_operand(operator, ctx.opset):
-            if operator == "ReduceL2" and x.tensor.dtype.is_integer:
-                ctx.require_opset(18, "ReduceL2 of integers over no axis")  # whose squares wrap around
+            if operator in ("ReduceL2", "ReduceLogSum") and x.tensor.dtype.is_integer:
+                ctx.require_opset(18, f"{operator} of integers over no axis")  # squares wrap around, Log takes floats
             _write_elementwise(ctx, node, operator)
             return
         noop = True if not axes else None
