@@ -1,69 +1,114 @@
 """Many kernels through NVRTC at once, for every architecture that matters: groups share the time of the prelude.
 
-Every source goes through the compiler for every architecture. Most of the time goes to the optimiser and the assembler:
-one of each kind of sources goes through these, where those that differ in numbers alone are of one kind, but for sizes
-of shared memory, which the assembler alone refuses. (It takes any `__launch_bounds__`.) For one architecture they are
-compiled as programs do it, for the others with fewer optimisations, in two thirds of the time.
+Architectures differ in their instructions: of the sources that hold some, or ask for the architecture, one of each kind
+is compiled for each of them. The others are plain C++, which one architecture takes as any other does;
+`test_compiling.py` holds the prelude's own instructions to all of them.
+
+Nearly all time goes to the optimiser and the assembler. The assembler can only refuse what stands in the source:
+instructions and shared memory. (It takes any `__launch_bounds__`.) So one of each kind of sources with instructions
+goes through it, where those that differ in numbers alone are of one kind, but for the numbers of instructions; of the
+others what they share is counted in the compiler's output. Those that are assembled are optimised less than programs
+do it, in half the time. What was taken once is not compiled again in the same process.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from capgraph.executors.cuda.compiler import arch_name, source_of
 from capgraph.executors.cuda.launch import Kernel
 from cuda.bindings import nvrtc
 
 ARCHITECTURES = (80, 90, 100)
-AS_IN_PROGRAMS = arch_name(90)
 GROUP = 64
 
 _NUMBER = re.compile(r"(?<![\w.%])\d[\d.]*(?:e[+-]?\d+)?(?:u|ull|ll|f)?\b")
 
-_ASSEMBLED = re.compile(r"\basm\b|\b__shared__\b")
+_INSTRUCTIONS = re.compile(r"\basm\b|\b__CUDA_ARCH__\b")
+_SIZED = re.compile(r"\basm\b|\b__shared__\b")
 """What lines hold whose numbers the assembler may refuse: instructions, shared memory."""
 
+MOST_SHARED = 48 << 10
+"""Bytes of shared memory that a kernel may declare with a size, on every architecture."""
 
-def compile_problems(kernels: Iterable[Kernel], architectures: Iterable[int] = ARCHITECTURES) -> list[str]:
-    """The compiler's words on every kernel that it refuses, with its source; kernels of one text count once."""
+_KERNEL = re.compile(r"^\.visible \.entry (\w+)\(", re.MULTILINE)
+_SHARED = re.compile(r"^\s*\.shared \.align \d+ \.[a-z](\d+) \w+(?:\[(\d+)\])?;", re.MULTILINE)
+
+_taken: set[tuple[str, str]] = set()
+"""Kinds that were assembled, each with the target that took it, and texts that any architecture took."""
+
+
+def compile_problems(
+    kernels: Iterable[Kernel], architectures: Sequence[int] = ARCHITECTURES, *, as_in_programs: bool = False
+) -> list[str]:
+    """The compiler's words on every kernel that it refuses, with its source; kernels of one text count once.
+
+    With `as_in_programs` one of every kind of sources goes through the assembler, whatever they hold, with all
+    optimisations.
+    """
     texts = sorted({kernel.text for kernel in kernels})
-    kinds = {_kind_of(text): text for text in texts}
-    first = set(kinds.values())
-    alike = [text for text in texts if text not in first]
-    return [
-        problem
-        for arch in architectures
-        for target, chosen in ((arch_name(arch), sorted(first)), (arch_name(arch).replace("sm", "compute"), alike))
-        for start in range(0, len(chosen), GROUP)
-        for problem in _group_problems(chosen[start : start + GROUP], target)
-    ]
+    kinds = {_kind_of(text): text for text in texts if as_in_programs or _INSTRUCTIONS.search(text)}
+    rest = [text for text in texts if (text, "") not in _taken and text not in kinds.values()]
+    usual = arch_name(90 if 90 in architectures else architectures[0]).replace("sm", "compute")
+    problems = [problem for group in _grouped(rest) for problem in _group_problems(group, usual, "max")]
+    level = "0" if as_in_programs else "mid"
+    for target in map(arch_name, architectures):
+        chosen = sorted(text for kind, text in kinds.items() if (kind, target) not in _taken)
+        problems += [problem for group in _grouped(chosen) for problem in _group_problems(group, target, level)]
+    if not problems:
+        _taken.update((text, "") for text in texts)
+        _taken.update((kind, target) for kind in kinds for target in map(arch_name, architectures))
+    return problems
+
+
+def _grouped(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (texts[start : start + GROUP] for start in range(0, len(texts), GROUP))
 
 
 def _kind_of(text: str) -> str:
     """The text without its numbers, those excepted that the assembler may refuse."""
-    return "\n".join(line if _ASSEMBLED.search(line) else _NUMBER.sub("#", line) for line in text.splitlines())
+    return "\n".join(line if _SIZED.search(line) else _NUMBER.sub("#", line) for line in text.splitlines())
 
 
-def _group_problems(texts: Sequence[str], target: str) -> list[str]:
-    if not _refusal(texts, target):
+def _group_problems(texts: Sequence[str], target: str, level: str) -> list[str]:
+    if not _refusal(texts, target, level):
         return []
-    logs = {text: _refusal([text], target) for text in texts}
+    logs = {text: _refusal([text], target, level) for text in texts}
     alone = [f"{target}: {log}\n{text}" for text, log in logs.items() if log]
-    return alone or [f"{target}: {_refusal(texts, target)}\nthough each compiles alone"]
+    return alone or [f"{target}: {_refusal(texts, target, level)}\nthough each compiles alone"]
 
 
-def _refusal(texts: Sequence[str], target: str) -> str:
-    """The compiler's log where it refuses; `compute_90a` stops before the assembler, `sm_90a` does not."""
+def _refusal(texts: Sequence[str], target: str, level: str) -> str:
+    """The compiler's log where it refuses; `compute_90a` stops before the assembler, `sm_90a` does not.
+
+    What is not optimised (`level` is "max") takes the assembler minutes, so only where it stops before.
+    """
     status, program = nvrtc.nvrtcCreateProgram(source_of(texts).encode(), b"kernels", 0, [], [])
     assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS
-    options = [f"-arch={target}".encode(), b"-std=c++17"]
-    if target.startswith("compute"):
-        options.append(b"-Ofc=max")  # what is not optimised takes the assembler minutes, so only where it stops before
-    elif target != AS_IN_PROGRAMS:
-        options.append(b"-Ofc=mid")
+    options = [f"-arch={target}".encode(), b"-std=c++17", f"-Ofc={level}".encode()]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    # The compiler writes into these bytes: one more than it needs, as Python has only one object for each single byte.
-    log = b" " * (nvrtc.nvrtcGetProgramLogSize(program)[1] + 1)
-    nvrtc.nvrtcGetProgramLog(program, log)
+    words = ""
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        log = _written(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        words = f"{status.name}\n{log}"
+    elif target.startswith("compute"):
+        words = _too_much_shared(_written(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program))
     nvrtc.nvrtcDestroyProgram(program)
-    words = log.partition(b"\0")[0].decode()
-    return "" if status == nvrtc.nvrtcResult.NVRTC_SUCCESS else f"{status.name}\n{words}"
+    return words
+
+
+def _written(size: Callable[..., Any], write: Callable[..., Any], program: Any) -> str:
+    """What the compiler writes into bytes: one more than it needs, as Python has one object for each single byte."""
+    content = b" " * (size(program)[1] + 1)
+    write(program, content)
+    return content.partition(b"\0")[0].decode()
+
+
+def _too_much_shared(code: str) -> str:
+    """The kernels of a module in PTX that declare more shared memory than there is, empty for none."""
+    _, *parts = _KERNEL.split(code)
+    kernels = zip(parts[::2], parts[1::2], strict=True)
+    sizes = {
+        name: sum(int(bits) // 8 * int(count or 1) for bits, count in _SHARED.findall(body)) for name, body in kernels
+    }
+    return "\n".join(f"{name} has {size} bytes of shared memory" for name, size in sizes.items() if size > MOST_SHARED)

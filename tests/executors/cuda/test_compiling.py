@@ -1,8 +1,12 @@
 """What one architecture refuses is found, whether the compiler or the assembler refuses it."""
 
+import re
+
 import pytest
+from capgraph.executors.cuda.codegen.prelude import PRELUDE as PRELUDE_SOURCE
 from capgraph.executors.cuda.launch import Kernel
 
+from tests.executors.cuda import compiling
 from tests.executors.cuda.compiling import ARCHITECTURES, compile_problems
 
 KERNEL = 'extern "C" __global__ void NAME(float* y) {{ {} }}\n'
@@ -30,7 +34,6 @@ def test_what_is_wrong_is_told_of_the_source_that_has_it(arch: int, body: str, w
 
 
 def test_sizes_that_the_assembler_refuses_are_found_beside_the_same_source_of_others() -> None:
-    """Of each kind of sources the last one by its text goes through the assembler: it would be the one with 200."""
     text = "__shared__ float x[{}]; x[threadIdx.x] = y[0]; __syncthreads(); y[1] = x[5];"
     kernels = [kernel(text.format(size)) for size in (200, 100_000)]
     (problem,) = compile_problems(kernels, [90])
@@ -43,6 +46,41 @@ def test_sizes_that_the_assembler_refuses_are_found_beside_the_same_source_of_ot
 def test_instructions_that_an_architecture_lacks_are_found(instruction: str, archs: list[int]) -> None:
     newer = kernel(f'asm volatile("{instruction}" ::: "memory");')
     assert [arch for arch in ARCHITECTURES if not compile_problems([newer], [arch])] == archs
+
+
+PRELUDE = """extern "C" __global__ void NAME(float* y, f16* h, bf16* b) {
+  BEGIN();
+  put(h[0], get(h[1]));
+  put(b[0], y[0]);
+  y[1] = least(y[2], greatest(y[3], y[4]));
+}
+"""
+
+
+@pytest.mark.parametrize("begin", ["begin", "begin_alone"])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_every_architecture_has_the_instructions_of_the_prelude(arch: int, begin: str) -> None:
+    text = PRELUDE.replace("BEGIN", begin)
+    assert compile_problems([Kernel(text, (1, 1, 1), (32, 1, 1))], [arch], as_in_programs=True) == []
+
+
+def test_the_kernel_above_has_each_instruction_of_the_prelude() -> None:
+    inside = re.findall(r"inline \w+ (\w+)\([^)]*\) \{[^}]*\basm\b", PRELUDE_SOURCE)
+    assert sorted(set(inside)) == ["begin", "begin_alone", "get", "greatest", "least", "put"]
+    assert PRELUDE_SOURCE.count("asm") == 8
+
+
+def test_memory_that_several_arrays_share_is_summed() -> None:
+    lines = "".join(f"__shared__ double x{i}[2048]; x{i}[threadIdx.x] = y[{i}];" for i in range(4))
+    (problem,) = compile_problems([kernel(f"{lines} __syncthreads(); y[4] = x0[1] + x1[1] + x2[1] + x3[1];")], [90])
+    assert f"has {4 * 2048 * 8} bytes of shared memory" in problem
+
+
+def test_what_was_taken_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = [kernel("y[0] = 271828;"), kernel('asm volatile("bar.sync 0;" ::: "memory"); y[0] = 271828;')]
+    assert compile_problems(kernels) == []
+    monkeypatch.setattr(compiling, "_refusal", lambda *_: pytest.fail("compiled again"))
+    assert compile_problems(kernels) == []
 
 
 def test_the_bytes_of_others_stay_what_they_are() -> None:
