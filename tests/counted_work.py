@@ -9,10 +9,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-import capgraph
-
-PACKAGE = capgraph.__path__[0]
-
 
 class TooMuchWorkError(Exception):
     """A call did more than it may."""
@@ -47,7 +43,7 @@ def lines_in(call: Callable[[], object]) -> int:
         return line
 
     def enter(frame: FrameType, _event: str, _argument: Any) -> Any:
-        return line if frame.f_code.co_filename.startswith(PACKAGE) else None
+        return line if frame.f_globals.get("__name__", "").startswith("capgraph.") else None
 
     before = sys.gettrace()
     sys.settrace(enter)

@@ -24,7 +24,7 @@ def test_too_many_calls_are_stopped() -> None:
 def test_lines_of_the_package_are_counted() -> None:
     assert lines_in(lambda: sum(range(1000))) == 0
     once = lines_in(lambda: symbol("B") + 1)
-    assert 0 < once
+    assert once > 0
     assert lines_in(lambda: [symbol("B") + 1 for _ in range(10)]) == 10 * once
 
 

@@ -8,6 +8,8 @@ from capgraph.ir.builder import Builder
 from capgraph.ir.errors import ExecutionError, InputError
 from capgraph.ir.graph import Graph
 
+from tests.counted_work import calls_in
+
 F32 = np.float32
 
 
@@ -105,3 +107,16 @@ def test_callers_may_overwrite_results_that_do_not_depend_on_inputs() -> None:
         assert found["z"].tolist() == [3, 2, 1, 0]
         found["y"][...] = 9
         found["z"][...] = 9
+
+
+def test_the_calls_of_a_convolution_do_not_grow_with_its_picture() -> None:
+    b = Builder()
+    x, weight = b.input("x", "f32[1, 3, S, S]"), b.constant(np.ones((8, 3, 3, 3), F32))
+    y = b.op("relu", b.op("conv", x, weight, None, strides=[1, 1], pads=[1, 1, 1, 1], dilations=[1, 1]))
+    pooled = b.op("max_pool", y, kernel=[2, 2], strides=[2, 2], pads=[0, 0, 0, 0], dilations=[1, 1])
+    eager, calls = compiled(b.finish({"y": pooled})), []
+    for size in (8, 128):
+        picture = np.ones((1, 3, size, size), F32)
+        eager.run({"x": picture})
+        calls.append(calls_in(lambda picture=picture: eager.run({"x": picture})))
+    assert calls[0] == calls[1]

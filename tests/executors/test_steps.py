@@ -1,7 +1,6 @@
 """Steps against the evaluator on drawn graphs, and what they promise beyond it: lifetimes, memory, reuse."""
 
 import threading
-import time
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.causes import causes
+from tests.counted_work import calls_in, lines_in
 
 F32 = np.float32
 
@@ -206,29 +206,21 @@ def test_threads_do_not_disturb_each_other() -> None:
     assert faults == []
 
 
-def test_a_step_costs_a_few_microseconds() -> None:
-    b = Builder()
-    x = value = b.input("x", "f32[B, 4]")
-    for _ in range(1000):
-        value = b.op("add", value, x)
-    steps, array, meaning = Steps(b.finish({"y": value})), np.ones((4, 4), F32), native("add").meaning
+def test_a_step_is_little_beside_its_meaning() -> None:
+    def steps_of(count: int) -> Steps:
+        b = Builder()
+        x = value = b.input("x", "f32[B, 4]")
+        for _ in range(count):
+            value = b.op("add", value, x)
+        return Steps(b.finish({"y": value}))
 
-    def bare() -> None:
-        result = array
-        for _ in range(1000):
-            result = meaning(result, array)
-
-    overhead = _least_seconds(lambda: steps.run([array], {"B": 4})) - _least_seconds(bare)
-    assert overhead / 1000 < 5e-6
-
-
-def _least_seconds(call: Any) -> float:
-    times = []
-    for _ in range(15):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return min(times)
+    few, many, array, meaning = steps_of(10), steps_of(110), np.ones((4, 4), F32), native("add").meaning
+    for steps in (few, many):
+        steps.run([array], {"B": 4})  # what each step needs is found at first
+    for count, most in ((calls_in, 5), (lines_in, 12)):
+        step = (count(lambda: many.run([array], {"B": 4})) - count(lambda: few.run([array], {"B": 4}))) / 100
+        bare = count(lambda: [meaning(array, array) for _ in range(100)]) / 100
+        assert step - bare <= most
 
 
 # ---- errors

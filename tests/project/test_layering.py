@@ -2,20 +2,19 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.project.imports import heavy_imports, layering_faults, loaded_by, read_module, read_package
 
 PROBE = """
-import sys, time
-start = time.perf_counter()
+import sys
 import capgraph
-print(time.perf_counter() - start)
-print(" ".join(sorted({name.partition(".")[0] for name in sys.modules})))
+print(" ".join(sorted(sys.modules)))
 """
-SECONDS_TO_IMPORT = 0.3
+MOST_LOADED = 5
+"""Modules of the package that importing it loads: names load when they are first used."""
+
 LOADED_WHEN_USED = {"torch", "cupy", "cuda", "nvmath", "cudnn", "onnx", "onnxruntime", "PIL"}
 
 
@@ -32,25 +31,20 @@ def test_import_capgraph_reaches_no_heavy_import() -> None:
 
 
 @pytest.fixture(scope="module")
-def probes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[float, set[str]]]:
-    """Seconds and loaded root packages of `import capgraph`, in five fresh processes."""
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The modules that `import capgraph` loads in a fresh process."""
     folder = tmp_path_factory.mktemp("elsewhere")
-    return [_probe(folder) for _ in range(5)]
-
-
-def _probe(folder: Path) -> tuple[float, set[str]]:
     done = subprocess.run([sys.executable, "-c", PROBE], cwd=folder, capture_output=True, text=True, check=True)
-    seconds, names = done.stdout.splitlines()
-    return float(seconds), set(names.split())
+    return done.stdout.split()
 
 
-def test_import_capgraph_loads_no_optional_package(probes: list[tuple[float, set[str]]]) -> None:
-    assert "capgraph" in probes[0][1]
-    assert probes[0][1] & LOADED_WHEN_USED == set()
+def test_import_capgraph_loads_no_optional_package(loaded: list[str]) -> None:
+    assert "capgraph" in loaded
+    assert {name.partition(".")[0] for name in loaded} & LOADED_WHEN_USED == set()
 
 
-def test_import_capgraph_is_quick(probes: list[tuple[float, set[str]]]) -> None:
-    assert min(seconds for seconds, _ in probes) < SECONDS_TO_IMPORT
+def test_import_capgraph_loads_little_of_the_package(loaded: list[str]) -> None:
+    assert len([name for name in loaded if name.partition(".")[0] == "capgraph"]) <= MOST_LOADED
 
 
 @pytest.mark.parametrize(

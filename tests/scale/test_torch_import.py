@@ -1,6 +1,5 @@
 """How importing a large PyTorch model grows: with its layers, not with its weights."""
 
-import time
 from typing import Any
 
 import torch
@@ -8,8 +7,7 @@ import transformers
 from capgraph.executors.memory import resident_bytes
 from capgraph.frontends.torch.exported import from_torch
 
-LAYERS = 8
-SECONDS = 15  # of processor time; 32 layers may take 60
+from tests.counted_work import lines_in
 
 
 def _llama(layers: int, **settings: Any) -> Any:
@@ -28,12 +26,13 @@ def _import(module: Any, device: str) -> Any:
     return from_torch(module, (), examples, dynamic_shapes=dynamic)
 
 
-def test_time() -> None:
-    module = _llama(LAYERS)
-    began = time.process_time()
-    model = _import(module, "meta")
-    assert time.process_time() - began < SECONDS
-    assert len(model.graph) < 100 * LAYERS
+def test_work_grows_with_the_layers() -> None:
+    work, nodes = [], []
+    for layers in (1, 4):
+        module = _llama(layers)
+        work.append(lines_in(lambda module=module: nodes.append(len(_import(module, "meta").graph))) / layers)
+    assert nodes[1] - nodes[0] <= 3 * 100
+    assert work[1] <= work[0]
 
 
 def test_weights_are_not_copied() -> None:
