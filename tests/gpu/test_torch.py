@@ -104,8 +104,11 @@ def test_what_is_made_of_numbers_alone_lies_on_the_gpu() -> None:
 def test_layers_of_one_class_are_recorded_once_each() -> None:
     from capgraph.torch_backend import live_programs
 
-    layers = torch.nn.ModuleList([torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()) for _ in range(3)])
-    layers.cuda()
+    class Layer(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(super().forward(x))
+
+    layers = torch.nn.ModuleList([Layer(64, 64) for _ in range(3)]).cuda()
     for layer in layers:
         layer.compile(backend="capgraph")
     before = live_programs()
