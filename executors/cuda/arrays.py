@@ -13,6 +13,37 @@ from ..signature import ForeignArray
 Shape = tuple[int, ...]
 
 
+class Rows(NamedTuple):
+    """Elements as rows of `width` bytes; how far rows are apart in the two places that they are copied between."""
+
+    number: int
+    width: int
+    target_pitch: int
+    source_pitch: int
+
+
+_LEAST_WIDTH = 512
+_MOST_PITCH = (1 << 31) - 1
+
+
+def as_rows(shape: Shape, target: Shape, source: Shape, itemsize: int) -> Rows | None:
+    """What one copy of rows does; None where elements lie otherwise by these strides in bytes, or in short rows."""
+    axes = [each for each in zip(shape, target, source, strict=True) if each[0] != 1]
+    width = itemsize
+    while axes and axes[-1][1] == axes[-1][2] == width:
+        width *= axes.pop()[0]
+    if not axes:
+        return Rows(1, width, width, width)
+    count, *pitches = axes.pop()
+    for size, *strides in reversed(axes):
+        if strides != [count * pitch for pitch in pitches]:
+            return None
+        count *= size
+    if width < _LEAST_WIDTH or not all(width <= pitch <= _MOST_PITCH for pitch in pitches):
+        return None
+    return Rows(count, width, *pitches)
+
+
 class Flags(NamedTuple):
     """What NumPy's flags say of how an array lies."""
 

@@ -11,6 +11,7 @@ import numpy as np
 from ...ir.constant import Array
 from ...ir.errors import CapgraphError, ResourceError
 from ..memory import size_text
+from .arrays import as_rows
 from .captured_graph import CapturedGraph
 from .compiler import Compiled
 from .driver import Enqueue, KernelCall
@@ -207,7 +208,12 @@ class CupyDriver:
         itemsize: int,
         stream: int,
     ) -> None:
-        """See `Driver.copy_strided`: a kernel of CuPy's on words of the element's size."""
+        """See `Driver.copy_strided`: rows, or a kernel of CuPy's on words of the element's size."""
+        rows = as_rows(tuple(shape), tuple(target[1]), tuple(source[1]), itemsize)
+        if rows is not None:
+            ends = (target[0], rows.target_pitch), (source[0], rows.source_pitch)
+            self.copy_rows(*ends, rows.width, rows.number, stream)
+            return
         with _stream_object(stream):
             into, given = (self._array(address, shape, strides, itemsize) for address, strides in (target, source))
             into[...] = given

@@ -22,10 +22,11 @@ from ...ir.target import Target
 from ...ir.types import TensorType, type_symbols
 from .distinct import is_sortable
 from .padding import made_safe
+from .reached import Mentions, put_back, reached
 from .specialise import with_sizes
 
 MOST_VISITS = 1 << 15
-"""How many nodes all proofs may look at: each walks through the whole graph."""
+"""How many nodes all proofs of a graph may look at: each walks through the part that a size reaches."""
 
 MOST_BYTES = 256 << 20
 """What all values that one bound makes larger may take together."""
@@ -48,6 +49,7 @@ class _Found:
     counts: dict[str, str] = field(default_factory=dict[str, str])
     notes: dict[str, str] = field(default_factory=dict[str, str])
     refusals: dict[str, str] = field(default_factory=dict[str, str])
+    visits: int = 0
 
 
 class _Unbounded(Exception):  # a verdict, no error
@@ -62,13 +64,10 @@ def bound_sizes(graph: Graph, target: Target, kept: Collection[str] = (), captur
     found = _Found()
     names = [node.outputs[0].name for node in graph.nodes if _is_bounded_on(target, node) and node.op.name not in kept]
     shapes = {index: _dims(value) for index, value in enumerate(graph.outputs)}
-    visits = 0
+    mentions = Mentions(graph)
     for name in names:
-        visits += len(graph)
         try:
-            if visits > MOST_VISITS:
-                raise _Unbounded(f"{len(names)} proofs on {len(graph)} nodes take too long")
-            graph = _with_twin(graph, name, target, captures, found)
+            _put_bound(graph, mentions, name, target, captures, found)
         except _Unbounded as reason:
             found.refusals[name] = str(reason)
         except CapgraphError as error:
@@ -95,14 +94,30 @@ def _mentioned(dims: tuple[Dim, ...]) -> frozenset[str]:
 # ---- one node
 
 
-def _with_twin(graph: Graph, name: str, target: Target, captures: Captures | None, found: _Found) -> Graph:
-    """A copy of `graph` with the twin of a node, at its bound. Raises `_Unbounded`."""
+def _put_bound(
+    graph: Graph, mentions: Mentions, name: str, target: Target, captures: Captures | None, found: _Found
+) -> None:
+    """Puts the twin of a node at its bound, and what follows of it. Raises `_Unbounded`, and changes nothing then."""
     node = graph.value(name).producer
     assert node is not None  # it was found as a node's result
     most = _MOST[node.op.name](node)
     if not isinstance(most, int):
         raise _Unbounded(f"at most {most} entries, of which the number is not known")
-    sizes = _sizes_of(graph, node)
+    sizes = _sizes_of(mentions, node)
+    part = reached(graph, mentions, sizes)
+    found.visits += len(part.part)
+    if found.visits > MOST_VISITS:
+        raise _Unbounded(f"proofs on more than {MOST_VISITS} nodes take too long")
+    bound, count = _with_twin(part.part, name, sizes, most, target, captures)
+    count = put_back(graph, part, bound, mentions)[bound.value(count)].name
+    found.counts.update(dict.fromkeys(sizes, count))
+    found.notes[name] = f"{node.op.name} %{name}: room for {most}, how many there are is counted on the device"
+
+
+def _with_twin(
+    graph: Graph, name: str, sizes: list[str], most: int, target: Target, captures: Captures | None
+) -> tuple[Graph, str]:
+    """A copy of `graph` with the twin of a node, at its bound, and the name of its count. Raises `_Unbounded`."""
     size = _unused_symbol(graph)
     copy = with_sizes(graph, dict.fromkeys(sizes, symbol(size)))
     count = _put_twin(copy, name, size)
@@ -115,9 +130,7 @@ def _with_twin(graph: Graph, name: str, target: Target, captures: Captures | Non
     is_sorted = twin is not None and target.sorts_distinct and is_sortable(twin)
     if captures is not None and twin is not None and not is_sorted and not captures(twin):
         raise _Unbounded("the target has no kernel for it with a bound")
-    found.counts.update(dict.fromkeys(sizes, count))
-    found.notes[name] = f"{node.op.name} %{name}: room for {most}, how many there are is counted on the device"
-    return bound
+    return bound, count
 
 
 def _unused_symbol(graph: Graph) -> str:
@@ -128,15 +141,14 @@ def _unused_symbol(graph: Graph) -> str:
     return name
 
 
-def _sizes_of(graph: Graph, node: Node) -> list[str]:
+def _sizes_of(mentions: Mentions, node: Node) -> list[str]:
     """The symbols that a node makes; all of them count the same. Raises `_Unbounded` where there are others."""
     made = [dim for value in node.outputs for dim in value.shape if isinstance(dim, SymDim)]
     names = list(dict.fromkeys(name for dim in made for name in dim.symbols))
     if not names or any(dim != symbol(name) for dim in made for name in dim.symbols):
         raise _Unbounded("its type says more of its size than that it is unknown")
-    elsewhere = [value for value in graph.inputs if type_symbols(value.type) & set(names)]
-    others = [other for other in graph.nodes if other is not node and _makes(other, names)]
-    if elsewhere or others:
+    others = [other for other in mentions.of(names) if other is not node and _makes(other, names)]
+    if others or not mentions.of_inputs.isdisjoint(names):
         raise _Unbounded("its size is that of another value, which it has to be held against")
     return names
 

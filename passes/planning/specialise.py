@@ -62,12 +62,13 @@ def _copy_node(copy: Graph, node: Node, where: dict[Value, Value], sizes: Mappin
     operands = [where[value] if value is not None else None for value in node.inputs]
     types = [bind_type(value.type, sizes) for value in node.outputs]
     names = [value.name for value in node.outputs]
-    attrs = _bound_attrs(node.attrs, sizes, copy.symbols)
+    attrs = bound_attrs(node.attrs, sizes, copy.symbols)
     made = copy.append(node.op, operands, attrs, types=types, names=names, origin=node.origin)
     where.update(zip(node.outputs, made.outputs, strict=True))
 
 
-def _bound_attrs(attrs: Attrs, sizes: Mapping[str, Dim], symbols: SymbolTable) -> dict[str, Any]:
+def bound_attrs(attrs: Attrs, sizes: Mapping[str, Dim], symbols: SymbolTable) -> dict[str, Any]:
+    """Attributes for a node of a graph with that table, with other dims for some symbols; regions are copied."""
     return {name: _bound(value, sizes, symbols) for name, value in attrs.items()}
 
 

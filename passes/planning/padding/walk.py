@@ -91,7 +91,7 @@ class Walk:
             return True
         if any(self.symbol in type_symbols(value.type) for value in node.outputs):
             return True
-        return self.symbol in _mentioned(node)
+        return self.symbol in symbols_of_attrs(node)
 
     def _checked(self, value: Value, fact: Fact) -> Fact:
         """Every axis whose size depends on the dim has a tail, which a greater size only makes longer."""
@@ -154,7 +154,7 @@ def _claim(rule: object) -> str:
     return (getattr(function, "__doc__", None) or "").split("\n", 1)[0]
 
 
-def _mentioned(node: Node) -> frozenset[str]:
+def symbols_of_attrs(node: Node) -> frozenset[str]:
     """The symbols in a node's attributes, its regions included."""
     if not node.op.bound_attrs:
         return frozenset()
@@ -166,7 +166,7 @@ def _symbols(value: object) -> Iterator[str]:
         yield from value.symbols
     elif isinstance(value, Graph):
         for inner in value.nodes:
-            yield from _mentioned(inner)
+            yield from symbols_of_attrs(inner)
         for result in value.values:
             yield from type_symbols(result.type)
     elif is_tuple(value):

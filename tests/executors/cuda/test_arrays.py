@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.arrays import DeviceArray
+from capgraph.executors.cuda.arrays import DeviceArray, Rows, as_rows
+from capgraph.ir.plan import contiguous_strides
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,23 @@ from capgraph.executors.cuda.arrays import DeviceArray
 def test_axes_of_one_element_may_have_any_stride(shape: Any, strides: Any, expected: bool) -> None:
     made = DeviceArray(256, np.dtype(np.float32), shape, strides, None, unused)
     assert made.is_contiguous == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "source", "rows"),
+    [
+        ((2, 100), (8000, 8), Rows(2, 800, 800, 8000)),
+        ((2, 3, 100), (24000, 8000, 8), Rows(6, 800, 800, 8000)),
+        ((2, 3, 100), (8000, 800, 8), Rows(2, 2400, 2400, 8000)),
+        ((7, 1, 100), (800, 8000, 8), Rows(1, 5600, 5600, 5600)),
+        ((2, 10), (8000, 8), None),  # short
+        ((2, 100), (8, 16), None),
+        ((2, 100), (0, 8), None),
+        ((2, 3, 100), (30000, 8000, 8), None),
+    ],
+)
+def test_rows_are_found_in_strides(shape: Any, source: Any, rows: Rows | None) -> None:
+    assert as_rows(shape, contiguous_strides(shape, 8), source, 8) == rows
 
 
 def unused(_array: DeviceArray) -> Any:

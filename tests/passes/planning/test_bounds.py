@@ -189,6 +189,38 @@ def test_one_that_stays_does_not_keep_another_from_its_bound() -> None:
     assert "of which the number is not known" in found.measured.refusals["k"]
 
 
+AROUND = """
+    graph @main(%x: f32[4, 3], %z: f32[3]) {
+      %n: i64[2, u0] = non_zero(%x)
+      %s: i64[2] = reduce_sum(%n) {axes = [1], keep_dims = false}
+      %t: i64[2] = neg(%s)
+      %w: f32[3] = exp(%z)
+      %g: f32[] = reduce_sum(%w) {axes = [0], keep_dims = false}
+      %f: f32[2, u0] = cast(%n) {to = f32}
+      %m: f32[2, u0] = mul(%f, %g)
+      %a: f32[2] = reduce_max(%m) {axes = [1], keep_dims = false}
+      return %t, %m, %g
+    }"""
+
+
+def test_what_stands_between_the_nodes_that_a_size_reaches_stays() -> None:
+    x, z = np.eye(4, 3, dtype=np.float32), np.arange(3, dtype=np.float32)
+    found = bounded(AROUND)
+    assert not found.measured.refusals
+    for old, new in zip(evaluate_graph(parse(dedent(AROUND)), [x, z]), results(found, x, z), strict=True):
+        np.testing.assert_array_equal(new, old)
+
+
+def test_a_proof_looks_at_what_a_size_reaches_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "MOST_VISITS", 300)
+    lines = [
+        f"%n{i}: i64[1, u{i}] = non_zero(%x)\n%s{i}: i64[1] = reduce_sum(%n{i}) {{axes = [1], keep_dims = false}}"
+        for i in range(100)
+    ]
+    text = "\n".join(["graph @main(%x: f32[5]) {", *lines, "return %s99", "}"])
+    assert not bounded(text).measured.refusals
+
+
 def test_room_and_work_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     text = """
         graph @main(%x: f32[64], %t: f32[64, 32], %w: f32[32, 32]) {
@@ -203,7 +235,7 @@ def test_room_and_work_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "MOST_BYTES", 64 * 32 * 4)
     assert "bytes in all, of at most" in bounded(text).measured.refusals["n"]
     monkeypatch.setattr(bounds, "MOST_VISITS", 3)
-    assert "1 proofs on 4 nodes take too long" in bounded(text).measured.refusals["n"]
+    assert "proofs on more than 3 nodes take too long" in bounded(text).measured.refusals["n"]
 
 
 def test_a_target_says_which_it_can_run() -> None:
