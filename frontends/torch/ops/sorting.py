@@ -48,11 +48,16 @@ def _kth_value(c: Call, x: Value, k: int, dim: int = -1, keep: bool = False) -> 
 
 
 def _median(c: Call, x: Value, dim: int = -1, keep: bool = False) -> Any:
-    """The lower of the two middle elements."""
+    """The lower of the two middle elements; the first NaN of a row that has one."""
     axis = axis_of(dim, x.tensor.rank)
     if not x.tensor.rank:
         return x, c.value(0, DType.I64)
     middle = (x.shape[axis] - 1) // 2
+    if x.tensor.dtype.is_float:
+        size = c.value(x.shape[axis], DType.I64)
+        count = _count_of_numbers(c, x, axis)
+        place = c.op("where", c.op("equal", count, size), c.value(middle, DType.I64), count)
+        return _sorted_at(c, x, axis, place, keep=keep)
     parts = [c.slice(each, axis, middle, middle + 1) for each in _sorted(c, x, dim, False)]
     return parts if keep else [c.squeeze(part, axis) for part in parts]
 
@@ -78,31 +83,42 @@ def _middle_numbers(c: Call, x: Value, dim: int = -1, keep: bool = False) -> Any
     if not x.tensor.rank:
         return x, c.value(0, DType.I64)
     axis = axis_of(dim, x.tensor.rank)
-    parts = _number_in_the_middle(c, x, axis)
-    return [c.unsqueeze(part, axis) for part in parts] if keep else parts
+    return _number_in_the_middle(c, x, axis, keep=keep)
 
 
-def _number_in_the_middle(c: Call, x: Value, axis: int) -> list[Value]:
-    missing = c.cast(c.op("is_nan", x), DType.I64) if x.tensor.dtype.is_float else None
-    count = c.value(x.shape[axis], DType.I64)
-    if missing is not None:
-        count = c.op("sub", count, c.op("reduce_sum", missing, axes=(axis,), keep_dims=True))
+def _count_of_numbers(c: Call, x: Value, axis: int) -> Value:
+    """How many elements of each row are not NaN; the axis is kept."""
+    missing = c.op("reduce_sum", c.cast(c.op("is_nan", x), DType.I64), axes=(axis,), keep_dims=True)
+    return c.op("sub", c.value(x.shape[axis], DType.I64), missing)
+
+
+def _number_in_the_middle(c: Call, x: Value, axis: int, *, keep: bool = False) -> list[Value]:
+    is_float = x.tensor.dtype.is_float
+    count = _count_of_numbers(c, x, axis) if is_float else c.value(x.shape[axis], DType.I64)
     one, two = c.value(1, DType.I64), c.value(2, DType.I64)
     middle = c.op("max", c.op("div", c.op("sub", count, one), two), c.value(0, DType.I64))
-    shape = [1 if place == axis else size for place, size in enumerate(x.shape)]
-    index = c.expand(middle, shape)
-    return [c.squeeze(c.op("gather_elements", each, index, axis=axis), axis) for each in _sorted(c, x, axis, False)]
+    return _sorted_at(c, x, axis, middle, keep=keep)
+
+
+def _sorted_at(c: Call, x: Value, axis: int, place: Value, *, keep: bool) -> list[Value]:
+    """The elements, and where they were, that stand at `place` of each sorted row."""
+    index = c.expand(place, [1 if dim == axis else size for dim, size in enumerate(x.shape)])
+    parts = [c.op("gather_elements", each, index, axis=axis) for each in _sorted(c, x, axis, False)]
+    return parts if keep else [c.squeeze(part, axis) for part in parts]
 
 
 def _searchsorted(c: Call, rows: Value, x: Any, int32: bool = False, right: bool = False, *more: Any) -> Value:
-    """How many elements of a sorted row are less than each value (or equal to it, from the right)."""
+    """How many elements of a sorted row are less than each value (or equal to it, from the right); all than NaN."""
     side, sorter = (*more, None, None)[:2]
     value = c.value(x, rows.tensor.dtype)
     if sorter is not None:
         rows = c.op("gather_elements", rows, sorter, axis=-1)
     spread = rows if rows.tensor.rank == 1 else c.unsqueeze(rows, rows.tensor.rank - 1)
     native = "less_equal" if right or side == "right" else "less"
-    before = c.op(native, spread, c.unsqueeze(value, value.tensor.rank))
+    sought = c.unsqueeze(value, value.tensor.rank)
+    before = c.op(native, spread, sought)
+    if value.tensor.dtype.is_float:
+        before = c.op("logical_or", before, c.op("is_nan", sought))
     # With its axis kept the sum is one kernel with the comparisons, which would take far more memory than operands.
     count = c.op("reduce_sum", c.cast(before, DType.I64), axes=(-1,), keep_dims=True)
     count = c.squeeze(count, value.tensor.rank)

@@ -1,0 +1,52 @@
+"""NaN, infinities and zeros of either sign in what sorts, chooses and compares: PyTorch's rules."""
+
+from typing import Any
+
+import capgraph
+import pytest
+import torch
+from torch import nn
+
+INF, NAN = float("inf"), float("nan")
+ROWS = [
+    [1, NAN, -INF, INF, 0.0, -0.0, NAN, 2],
+    [INF, INF, -INF, -INF, 0, 1, -1, INF],
+    [NAN] * 8,
+    [-INF] * 8,
+    [-INF, -INF, NAN, -INF, 3, NAN, INF, 1],
+    [5, 4, 3, 2, 1, 0, -1, -2],
+]
+
+
+class Choices(nn.Module):
+    def forward(self, x: Any) -> Any:
+        other = x.flip(-1)
+        edges = torch.tensor([-1.0, 0.0, 1.0]).to(x.dtype)
+        return (
+            *torch.sort(x, stable=True),
+            *torch.sort(x, descending=True, stable=True),
+            *(torch.topk(x, 3, largest=largest).values for largest in (True, False)),
+            x.gather(-1, torch.topk(x, 3).indices),
+            *(x.argmax(-1), x.argmin(-1), x.argmax()),
+            *(*x.max(-1), *x.min(-1), x.amax(-1), x.amin(-1), x.max(), x.min()),
+            *(torch.maximum(x, other), torch.minimum(x, other), torch.fmax(x, other), torch.fmin(x, other)),
+            *(x.clamp(-1, 1), x.clamp(min=0), torch.relu(x)),
+            *(torch.cummax(x, -1).values, torch.cummin(x, -1).values),
+            *(x.median(-1).values, x.median(), x.nanmedian(-1).values, x.nanmedian(), x.kthvalue(2).values),
+            *(torch.searchsorted(edges, x), torch.searchsorted(edges, x, right=True), torch.bucketize(x, edges)),
+            torch.nn.functional.max_pool1d(x[:, None], 3),
+            torch.zeros_like(x).scatter_reduce(1, torch.zeros_like(x, dtype=torch.int64), x, "amax"),
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_choices_are_pytorchs(dtype: Any) -> None:
+    x = torch.tensor(ROWS).to(dtype)
+    program = capgraph.optimize(Choices(), args=(x,), executor="graph")
+    with torch.no_grad():
+        expected = Choices()(x)
+        for _ in range(2):  # eagerly, and replayed
+            for index, (old, new) in enumerate(zip(expected, program(x), strict=True)):
+                assert (old.dtype, old.shape) == (new.dtype, new.shape)
+                assert torch.equal(old.isnan(), new.isnan()), index
+                assert torch.equal(old[~old.isnan()], new[~new.isnan()]), index
