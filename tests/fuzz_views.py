@@ -169,7 +169,7 @@ class Draw:
                 f"{name}.{drawn.choice(('add_', 'sub_', 'mul_', 'fill_'))}({number})",
                 f"{name}.{drawn.choice(('zero_', 'neg_', 'abs_', 'relu_'))}()",
                 f"{name}.{drawn.choice(('copy_', 'add_', 'sub_'))}({other})",
-                f"{name}.{drawn.choice(('clamp_(-20, 20)', 'remainder_(7)'))}",
+                f"{name}.{drawn.choice(('clamp_(-20, 20)', 'remainder_(7).abs_()'))}",  # its zeros are signed otherwise
                 f"{name}.masked_fill_({name} > {number}, {number})",
                 f"{name}[{self._index(name)}] = {number}",
                 f"{name}[{self._index(name)}] = {other}",
@@ -247,8 +247,15 @@ class Bundle:
 
 
 class _Writable(torch.fx.Proxy):
+    def __getattr__(self, name: str) -> "_Property":
+        return _Property(self, name)
+
     def __setitem__(self, index: Any, value: Any) -> None:
         self.tracer.create_proxy("call_function", _set_item, (self, index, value), {})
+
+
+class _Property(torch.fx.proxy.Attribute, _Writable):
+    """What a tensor has: a method, or another tensor."""
 
 
 def _set_item(x: Any, index: Any, value: Any) -> None:
@@ -333,10 +340,10 @@ def _strides(tensor: torch.Tensor) -> list[int]:
     return [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1 and tensor.numel()]
 
 
-def _problem(program: RandomProgram, make: Backend, *, is_broken: bool) -> str:
-    """What is wrong with a program on its own."""
+def _problem(programs: tuple[RandomProgram, ...], index: int, make: Backend, *, is_broken: bool) -> str:
+    """What is wrong with one of some programs in one function."""
     try:
-        return differences(Bundle((program,)), make, is_broken=is_broken).get(0, "")
+        return differences(Bundle(programs), make, is_broken=is_broken).get(index, "")
     except Exception as error:  # noqa: BLE001  # PyTorch raises errors of many kinds
         return f"{type(error).__name__}: {str(error)[:400]}"
 
@@ -350,14 +357,19 @@ def tried(seed: int, executor: str, tally: Counter[str], *, broken: int = 4, cou
     tally["programs"] += count
     tally["with breaks"] += count * is_broken
     tally["with arguments in one memory"] += count * shares
+    problem_of = partial(_problem, is_broken=is_broken)
     try:
         found = differences(Bundle(programs), make, is_broken=is_broken)
-    except Exception:  # noqa: BLE001  # whatever it is: the programs one by one tell
+    except Exception as error:  # noqa: BLE001  # whatever it is: the programs one by one tell
         found = dict.fromkeys(range(count), "")
+        found[0] = f"{type(error).__name__}: {str(error)[:400]}"
     problems: dict[int, str] = {}
     for index, beside_others in found.items():
-        problem = _problem(programs[index], make, is_broken=is_broken) or beside_others
-        if problem and _problem(programs[index], _of_pytorch, is_broken=is_broken):
+        alone = (programs[index],)
+        problem, tried_again, place = problem_of(alone, 0, make), alone, 0
+        if not problem and beside_others:
+            problem, tried_again, place = f"beside others: {beside_others}", programs, index
+        if problem and problem_of(tried_again, place, _of_pytorch):
             tally["not by PyTorch either"] += 1
         elif problem:
             problems[index] = f"{problem}\n{programs[index]}"
