@@ -206,3 +206,25 @@ def test_programs_of_one_module_share_its_buffers() -> None:
     for program, rows in zip(programs * 2, (1, 2, 3) * 2, strict=True):
         program(torch.ones(rows, 2))
     assert module.seen.tolist() == [12.0, 12.0]
+
+
+class Views(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.register_buffer("seen", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = x + 1
+        self.seen.add_(1)
+        return x, x.t(), made, made.view(-1), made, self.weight, self.weight[1:], self.seen, self.seen.view(3, 1)
+
+
+@pytest.mark.parametrize("executor", ["eager", "ort", "graph"])
+def test_results_share_memory_with_nothing(executor: str) -> None:
+    module, x = Views(), torch.zeros(2, 3)
+    with torch.no_grad():
+        results = capgraph.optimize(module, args=(x,), executor=executor)(x)
+    memories = [each.untyped_storage().data_ptr() for each in (x, module.weight, module.seen, *results)]
+    assert len(set(memories)) == len(memories)
+    assert all(each.is_contiguous() for each in results)

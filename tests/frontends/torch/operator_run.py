@@ -5,6 +5,7 @@ Each is imported as it is traced for a GPU too, in f32, f16 and bf16.
     python -m tests.frontends.torch.operator_run                      # what no earlier run has finished
     python -m tests.frontends.torch.operator_run --write              # and writes docs/torch-operators.md
     python -m tests.frontends.torch.operator_run "max (binary)" add   # these alone, and anew
+    python -m tests.frontends.torch.operator_run --layouts eager      # arguments that lie otherwise, by an executor
 
 Each operator that is done is kept in a journal at once, and the next run goes on from there as long as the sources and
 PyTorch are the same. With `--keep` it goes on after changes too, and tries what has failed again. Samples run in worker
@@ -20,12 +21,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from capgraph.progress import Progress
 
+from tests.frontends.torch.layouts import layout_outcomes
 from tests.frontends.torch.operator_samples import check, check_on_cuda, operators, prepare, samples
 from tests.frontends.torch.operator_table import PAGE, UNCLAIMED, Row, claimed, page
 from tests.supervision import Finished, Step, Work, run_tasks
@@ -187,16 +190,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown:
         print(f"PyTorch has no samples of an operator {unknown[0]!r}", file=sys.stderr)
         return 2
-    journal = Journal(options.journal, keeps=options.keep)
+    work = partial(layout_outcomes, executor=options.layouts) if options.layouts else outcomes
+    default = f"operator-layouts-{options.layouts}.jsonl" if options.layouts else "operator-samples.jsonl"
+    journal = Journal(options.journal or ROOT / "build" / default, keeps=options.keep)
     names = options.names or [name for name in wanted if name not in journal.records]
     try:
-        run(names, journal, workers=options.workers, limit_s=options.limit)
+        run(names, journal, workers=options.workers, limit_s=options.limit, work=work)
     except KeyboardInterrupt:
         print(f"\n{len(journal.records)} of {len(wanted)} operators are done; the next run goes on from there")
         return 130
     missing = [name for name in wanted if name not in journal.records]
     has_failed = _say_end([journal.records[name] for name in wanted if name in journal.records])
-    if options.write and not has_failed and not missing:
+    if options.write and not options.layouts and not has_failed and not missing:
         rows = [journal.records[name].row() for name in wanted]
         PAGE.write_text(page([row for row in rows if row.total], UNCLAIMED | _empty(rows)))
     return 1 if has_failed else 0
@@ -223,7 +228,8 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", help="operators, run anew (default: all that are not in the journal)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
     parser.add_argument("--limit", type=float, default=120, metavar="S", help="seconds for one sample (120)")
-    parser.add_argument("--journal", type=Path, default=ROOT / "build" / "operator-samples.jsonl", metavar="FILE")
+    parser.add_argument("--layouts", metavar="EXECUTOR", help="arguments in other layouts, nothing for a GPU")
+    parser.add_argument("--journal", type=Path, metavar="FILE", help="default: build/operator-samples.jsonl")
     parser.add_argument("--keep", action="store_true", help="keep what other sources gave, and try failures again")
     parser.add_argument("--write", action="store_true", help="write docs/torch-operators.md when nothing failed")
     return parser

@@ -35,6 +35,8 @@ class Sample:
     is_set: bool = True
     atol: float = 1e-5
     has_either_sign: bool = False
+    lie: Callable[[torch.Tensor], torch.Tensor] = torch.clone
+    """How its tensors lie in memory: makes one for a call."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,19 @@ def operators() -> dict[str, Any]:
 
 def samples(name: str) -> Iterator[Sample]:
     """The samples of an operator that eager PyTorch runs, with dense tensors of dtypes that the IR has."""
+    return _samples(name, operators()[name].op)
+
+
+def in_place_samples(name: str) -> Iterator[Sample]:
+    """Those of its variant in place; none where it has no such."""
+    in_place = operators()[name].inplace_variant
+    return _samples(name, in_place) if in_place is not None else iter(())
+
+
+def _samples(name: str, operator: Any) -> Iterator[Sample]:
     _seed()
     for given in operators()[name].sample_inputs("cpu", torch.float32):
-        function, tensors = _written_out(operators()[name].op, (given.input, *given.args), given.kwargs)
+        function, tensors = _written_out(operator, (given.input, *given.args), given.kwargs)
         atol = ATOL.get(name, Sample.atol)
         sample = Sample(function, tensors, not name.startswith(UNSET), atol, name in EITHER_SIGN)
         if _runs(sample) and all(map(_is_known, (*sample.tensors, *_eager(sample)))):
@@ -128,7 +140,7 @@ def _is_known(value: Any) -> bool:
 def _eager(sample: Sample, seed: int = 0) -> list[Any]:
     with torch.random.fork_rng(devices=()), torch.no_grad():
         torch.manual_seed(seed)
-        return torch.utils._pytree.tree_leaves(sample.function(*[tensor.clone() for tensor in sample.tensors]))
+        return torch.utils._pytree.tree_leaves(sample.function(*map(torch.clone, sample.tensors)))
 
 
 # ---- capturing
@@ -223,6 +235,11 @@ def _check_close(sample: Sample, one: torch.Tensor, other: torch.Tensor) -> None
     if sample.has_either_sign:
         one, other = one.abs(), other.abs()
     torch.testing.assert_close(one, other, rtol=RTOL, atol=sample.atol, equal_nan=True)
+
+
+def draws(sample: Sample) -> bool:
+    """Whether its results are others each time."""
+    return _is_drawn(sample, _eager(sample))
 
 
 def _is_drawn(sample: Sample, results: Sequence[Any]) -> bool:
