@@ -85,8 +85,11 @@ class UnsupportedError(CapgraphError):
     """What was asked for is valid, but cannot be done here; the remedy names the way around."""
 
 
-class ExecutionError(CapgraphError):
-    """A node failed while running: its kernel raised, or it gave another type than the graph says."""
+class ExecutionError(CapgraphError, RuntimeError):
+    """A node failed while running: its kernel raised, or it gave another type than the graph says.
+
+    A `RuntimeError`, as what PyTorch's kernels raise.
+    """
 
 
 class CheckError(CapgraphError, RuntimeError):
