@@ -215,7 +215,7 @@ def _to(dtype: torch.dtype) -> Build:
 
 def _quantized(x: Any) -> Any:
     least, most = x.amin().clamp(max=0), x.amax().clamp(min=0)
-    scale = (most - least) / 255
+    scale = (most - least) / torch.full_like(most, 255)  # by a number it would be a product
     zero = (-least / scale).round().clamp(0, 255)
     return ((x / scale).round() + zero).clamp(0, 255).to(torch.uint8), scale, zero.to(torch.uint8)
 

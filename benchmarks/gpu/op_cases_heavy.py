@@ -158,6 +158,7 @@ CONVOLUTIONS = (
 
 def _attention(label: str, *sizes: str, dtypes: str = "f16 f32", causal: bool = False, grouped: bool = False) -> Any:
     def theirs(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+        mask = None if mask is None else mask.to(q.dtype)
         return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, enable_gqa=grouped)
 
     return row("attention", theirs, *sizes, dtypes=dtypes, label=label, causal=causal, tolerance=2.0)

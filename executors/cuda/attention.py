@@ -115,7 +115,7 @@ def by_head(source: Source, heads: int) -> Source:
 
 def lower_attention(task: Task) -> Iterator[Candidate]:
     """The ways of an attention."""
-    from . import attention_fma, attention_tensor_cores
+    from . import attention_f32, attention_fma, attention_tensor_cores
     from .attention_cudnn import lower_by_cudnn
 
     attention = attention_of(task)
@@ -130,6 +130,8 @@ def lower_attention(task: Task) -> Iterator[Candidate]:
             launch = attention_tensor_cores.launch(attention, shape)
             yield Candidate(f"tensor-cores-{shape.name}", (launch,))
     yield from by_cudnn
+    if attention_f32.fits(attention, task.chip):
+        yield Candidate("tensor-cores-f32", (attention_f32.launch(attention, task.tf32),))
     if attention_fma.fits(attention, task.chip):
         yield Candidate("multiply-adds", (attention_fma.launch(attention),))
 

@@ -13,6 +13,7 @@ from ...ir.plan import element_bytes
 from ...ir.types import DType
 from .codegen.types import computed, stored
 from .grouped_tiles import FIND_TILE, fits_tensor_cores, most_tiles, tensor_core_tiles, tilings
+from .grouped_wgmma import LEAST_ROWS, NAME, wgmma_tiles
 from .indexing import index_type
 from .launch import Candidate, Kernel, KernelLaunch, Lowering, Task
 from .regions import Source, source_of
@@ -21,6 +22,7 @@ FEW_ROWS = 64
 """Up to so many rows each is read by itself where there are no tensor cores for it; where there are, up to one a group:
 matrices that rows share come from the L2 cache."""
 
+_WGMMA_ARCH = 90
 _WARPS = 8
 _TILE, _DEPTH, _THREADS = 32, 16, 256
 
@@ -40,6 +42,8 @@ def lower_grouped(task: Task) -> Iterator[Candidate]:
     is_few = rows <= (groups if on_cores else FEW_ROWS)
     if is_few:
         yield by_rows
+    if on_cores and task.chip.arch == _WGMMA_ARCH and rows >= LEAST_ROWS * max(groups, 1):
+        yield Candidate(NAME, (_launch(wgmma_tiles(a, b, ends, d), a, b, ends, d),))
     for tiling in on_cores:
         yield Candidate(tiling.name, (_launch(tensor_core_tiles(a, b, ends, d, tiling), a, b, ends, d),))
     yield Candidate("grouped-tiles", (_launch(_tiles(a, b, ends, d), a, b, ends, d),))

@@ -1,6 +1,7 @@
 """Attention: which way is first for which sizes, what operands look like to kernels, and that these compile."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,8 @@ def test_masks_are_repeated_by_strides_of_zero() -> None:
 
 def test_halves_go_to_tensor_cores_and_the_rest_to_multiply_adds() -> None:
     assert names(attended(1, 12, 128, 64))[0] == "tensor-cores-1x4x1"
-    assert names(attended(1, 12, 128, 64, dtype=DType.F32)) == ["multiply-adds"]
+    assert names(attended(1, 12, 128, 64, dtype=DType.F32)) == ["tensor-cores-f32", "multiply-adds"]
+    assert names(attended(1, 12, 128, 12, dtype=DType.F32)) == ["multiply-adds"]
     assert names(attended(1, 2, 5, 20)) == ["multiply-adds"]
     assert names(attended(1, 2, 5, 264)) == []
 
@@ -203,19 +205,37 @@ SOME = np.random.default_rng(9).random((2, 1, 5, 40)) < 0.6
 ADDED = np.where(SOME, np.random.default_rng(8).standard_normal(SOME.shape), -np.inf).astype(np.float32)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"causal": True},
-        {"lengths": True, "causal": True, "kv_heads": 2},
-        {"mask": SOME},
-        {"mask": ADDED, "softcap": 3.0, "kv_heads": 1},
-        {"mask": np.zeros((5, 1), bool)},
-        {"is_flat": True, "scale": 0.3},
-        {"layout": heads_inside},
-    ],
-)
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"causal": True},
+    {"lengths": True, "causal": True, "kv_heads": 2},
+    {"lengths": np.array([40, 7]), "causal": True},
+    {"mask": SOME},
+    {"mask": ADDED, "softcap": 3.0, "kv_heads": 1},
+    {"mask": np.zeros((5, 1), bool)},
+    {"is_flat": True, "scale": 0.3},
+    {"layout": heads_inside},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_single_precision_on_tensor_cores_emulated(options: dict[str, Any], tmp_path: Path) -> None:
+    made = attended(2, 4, 5, 16, keys=40, dtype=DType.F32, **options)
+    (found,) = made.found(next(lower_attention(made.task)), tmp_path)
+    assert np.allclose(found, made.expected[0], atol=2e-6)
+
+
+def test_tiles_of_single_precision_and_one_product_where_tf32_is_allowed(tmp_path: Path) -> None:
+    made = attended(1, 2, 70, 8, keys=75, kv_heads=1, causal=True, dtype=DType.F32)
+    (found,) = made.found(next(lower_attention(made.task)), tmp_path)
+    assert np.allclose(found, made.expected[0], atol=2e-6)
+    made.task = replace(made.task, tf32=True)
+    (rounded,) = made.found(next(lower_attention(made.task)), tmp_path)
+    error = np.abs(rounded - made.expected[0]).max()
+    assert 1e-5 < error < 5e-3
+
+
+@pytest.mark.parametrize("options", OPTIONS)
 def test_multiply_adds_emulated(options: dict[str, Any], tmp_path: Path) -> None:
     made = attended(2, 4, 5, 12, keys=40, dtype=DType.F32, **options)
     (candidate,) = lower_attention(made.task)

@@ -68,6 +68,15 @@ def test_tensor_cores(rows: int, columns: int, ends: list[int], lies: str, tmp_p
     check(made, on_cores[rows % 4], tmp_path)
 
 
+@pytest.mark.parametrize("lies", ["given", "transposed"])
+@pytest.mark.parametrize(("columns", "inner", "ends"), [(264, 136, [130, 200]), (7 * 8, 64, [0])])
+def test_the_instructions_of_hopper(columns: int, inner: int, ends: list[int], lies: str, tmp_path: Path) -> None:
+    """Emulated by the places in shared memory that they read."""
+    made = grouped(205, inner, columns, ends, DType.BF16, lies)
+    assert names(made)[0] == "grouped-wgmma-128x256"
+    check(made, "grouped-wgmma-128x256", tmp_path)
+
+
 @pytest.mark.parametrize("groups", [33, 70])
 def test_more_groups_than_a_warp_has_lanes(groups: int, tmp_path: Path) -> None:
     ends = np.cumsum(np.random.default_rng(0).integers(0, 3, groups)).tolist()
@@ -97,20 +106,30 @@ def test_there_are_tiles_for_all_groups(ends: list[int], rows: int, tile: int) -
         (16, 8, "16x128"),
         (256, 8, "64x64"),
         (4096, 60, "128x128"),
-        (4096, 8, "128x256"),
+        (4096, 8, "wgmma-128x256"),
         (60, 61, "rows"),
     ],
 )
 def test_the_guess_goes_by_rows_a_group(rows: int, groups: int, first: str) -> None:
     made = grouped(rows, 8, 8, [rows] * groups, DType.F16)
     assert names(made)[0] == f"grouped-{first}"
-    assert len(set(names(made))) == 6
+    assert len(set(names(made))) == 6 + (first == "wgmma-128x256")
 
 
 def test_what_is_not_aligned_stays_off_tensor_cores() -> None:
     assert all(name.startswith("grouped-") for name in names(grouped(8, 64, 16, [8], DType.F16)))
     for made in (grouped(8, 60, 16, [8], DType.F16), grouped(8, 64, 15, [8], DType.F16), grouped(8, 64, 16, [8])):
         assert set(names(made)) == {"grouped-rows", "grouped-tiles"}
+
+
+def test_the_instructions_of_hopper_compile() -> None:
+    made = [
+        grouped(200, 128, 64, [200], dtype, lies)
+        for dtype in (DType.F16, DType.BF16)
+        for lies in ("given", "transposed")
+    ]
+    launches = [next(lower_grouped(each.task)).launches[0] for each in made]
+    assert not compile_problems([launch.kernel for launch in launches if isinstance(launch, KernelLaunch)], [90])
 
 
 def test_kernels_compile() -> None:
