@@ -30,6 +30,7 @@ FIXED_BITS = 62
 """How many bits a sum in fixed point has, those for the number of terms included."""
 
 _EACH = 8
+_KEPT = 8
 _THREADS_OF_A_BLOCK = 1024
 
 
@@ -70,7 +71,11 @@ def _by_blocks(task: Task, slots: Slots, source: Layout) -> KernelLaunch:
         "__syncthreads();",
         f"{loop} if (own[i] >= 0) rank[i] = atomicAdd(counted + own[i], 1);",
         "__syncthreads();",
-        f"if (t < {per}) {{ int sum = 0; for (int i = 0; i <= t; i++) sum += counted[i]; ends[t] = sum; }}",
+        f"int sum = 0; for (int i = t % 32; i < {-(-per // 32) * 32}; i += 32) {{",
+        f"int mine = i < {per} ? counted[i] : 0;",
+        "for (int step = 1; step < 32; step *= 2) {",
+        "const int before = __shfl_up_sync(0xffffffffu, mine, step); if (t % 32 >= step) mine += before; }",
+        f"if (t < {per} && t == i) ends[i] = sum + mine; sum += __shfl_sync(0xffffffffu, mine, 31); }}",
         "__syncthreads();",
         f"{loop} if (own[i] >= 0) listed[ends[own[i]] - counted[own[i]] + rank[i]] = t + i * {threads};",
         "__syncthreads();",
@@ -242,7 +247,7 @@ def _fixed_point(dtype: DType, lanes: int, terms: int) -> list[str]:
         f"const auto look = [&]({wide} v) {{ const int e = {exponent}; if (e == {top}) spent += v;",
         "else if (e > most) most = e; };",
         f"if ({_is_first(lanes)}) look(get(held));",
-        f"{_loop(lanes)} look(update(j));",
+        *_each(lanes, wide, "look"),
         *_over_block("max_of", "most", "int", lanes),
         *_over_block("sum", "spent", wide, lanes),
         f"const int shift = {room + least} - most; i64 whole = 0, part = 0;",
@@ -260,7 +265,7 @@ def _fixed_point(dtype: DType, lanes: int, terms: int) -> list[str]:
         *lines,
         f"const auto take = [&]({wide} v) {{ {finite} {{ {scaled} {rest} }} }};",
         f"if ({_is_first(lanes)}) take(get(held));",
-        f"{_loop(lanes)} take(update(j));",
+        *_each(lanes, "", "take"),
         *_over_block("sum", "whole", "i64", lanes),
         *(_over_block("sum", "part", "i64", lanes) if is_double else ()),
         _written(lanes, f"put(r[to], spent != 0 ? spent : {found});"),
@@ -282,6 +287,16 @@ def _in_order(ctype: str) -> list[str]:
 def _loop(lanes: int) -> str:
     first = "begin" if lanes == 1 else "begin + (int)threadIdx.x"
     return f'_Pragma("unroll 4") for (int j = {first}; j < end; j += {lanes})'
+
+
+def _each(lanes: int, ctype: str, function: str) -> list[str]:
+    """Calls a function with each update. One thread keeps the first, read at once (for which `ctype` asks)."""
+    if lanes > 1:
+        return [f"{_loop(lanes)} {function}(update(j));"]
+    every = f'_Pragma("unroll") for (int u = 0; u < {_KEPT}; u++)'
+    reads = [f"{ctype} kept[{_KEPT}]; {every} kept[u] = begin + u < end ? update(begin + u) : 0;"] if ctype else []
+    rest = f'_Pragma("unroll 4") for (int j = begin + {_KEPT}; j < end; j++) {function}(update(j));'
+    return [*reads, f"{every} {function}(kept[u]);", rest]
 
 
 def _is_first(lanes: int) -> str:

@@ -1,8 +1,9 @@
 """Non-max suppression: a block for each class of each sample, then the rows of all of them side by side.
 
 A block takes the boxes whose score is above the threshold, sorts them by score (equal ones by index), and goes through
-them: each that is left is selected, and all threads look which others overlap it too much. Products are rounded by
-themselves, as in NumPy, so that an overlap at the threshold is decided as there.
+them: each that is left is selected, and all threads look which others overlap it too much. Where they fit, the corners
+of boxes then lie in shared memory, in place of the keys. Products are rounded by themselves, as in NumPy, so that an
+overlap at the threshold is decided as there.
 """
 
 import math
@@ -16,7 +17,9 @@ from .moving import operand, result
 LARGEST_BLOCK = 16384
 """Boxes that are sorted in shared memory: a key of 8 bytes, an index of 4 and a mark of 1 each."""
 ENTRY_BYTES = 13
+CORNER_BYTES = 16
 THREADS = 1024
+_STATIC_BYTES = 64
 ROW_THREADS = 256
 
 
@@ -59,12 +62,15 @@ def _selecting(
     limits = {name: _limit(task, index) for index, name in ((2, "limit"), (3, "overlap"), (4, "least_score"))}
     ctype = reach_type((boxes, scores))
     width = math.prod(scores.shape[1:2])
-    own = "extern __shared__ u64 memory[]; u64* keys = memory;"
+    own = "extern __shared__ __align__(16) u64 memory[]; u64* keys = memory;"
     if memory is not None:
         own = f"u64* keys = (u64*)(entries + (u64)blockIdx.x * {ENTRY_BYTES * size}u);"
+    entry = ENTRY_BYTES + CORNER_BYTES - 8
+    keeps_corners = memory is None and entry * size <= task.chip.shared_bytes - _STATIC_BYTES
+    behind = 2 * size if keeps_corners else size
     lines = [
         own,
-        f"unsigned* at = (unsigned*)(keys + {size}); unsigned char* is_out = (unsigned char*)(at + {size});",
+        f"unsigned* at = (unsigned*)(keys + {behind}); unsigned char* is_out = (unsigned char*)(at + {size});",
         "__shared__ int candidates; if (threadIdx.x == 0) candidates = 0;",
         "__syncthreads();",
         f"const {ctype} c0 = blockIdx.x / {width}u, c1 = blockIdx.x % {width}u;",
@@ -75,6 +81,7 @@ def _selecting(
         *_candidates(scores, ctype, has_threshold=limits["least_score"] is not None),
         *_sorted(),
         *_corners(boxes, ctype, is_center=task.node.attrs["center_point_box"]),
+        *(_KEPT_CORNERS if keeps_corners else ["const auto box_of = [&](int n) { return box_at(at[n]); };"]),
         *_selected(kept),
         "if (threadIdx.x == 0) counts[blockIdx.x] = selected;",
     ]
@@ -82,7 +89,7 @@ def _selecting(
     parameters = [chosen, counts, read("boxes", boxes), read("scores", scores), *given]
     threads = min(THREADS, max(32, size // 2))
     nbytes = boxes.nbytes + scores.nbytes
-    shared = ENTRY_BYTES * size if memory is None else 0
+    shared = 0 if memory is not None else (entry if keeps_corners else ENTRY_BYTES) * size
     if memory is not None:
         parameters.append(memory)
     grid = (scores.shape[0] * scores.shape[1], 1, 1)
@@ -129,7 +136,7 @@ def _corners(boxes: Layout, ctype: str, *, is_center: bool) -> list[str]:
         corner = "v0 - height, v1 - width, v0 + height, v1 + width"
     halves = "const float height = __fmul_rn(v2, 0.5f), width = __fmul_rn(v3, 0.5f);"
     return [
-        "struct box { float a, b, c, d; };",
+        "struct alignas(16) box { float a, b, c, d; };",
         "auto box_at = [&](int n) -> box {",
         *read_all,
         *([halves] if is_center else []),
@@ -137,6 +144,14 @@ def _corners(boxes: Layout, ctype: str, *, is_center: bool) -> list[str]:
         "return {least(w.a, w.c), least(w.b, w.d), greatest(w.a, w.c), greatest(w.b, w.d)}; };",
         "auto area_of = [](box w) { return __fmul_rn(w.c - w.a, w.d - w.b); };",
     ]
+
+
+_KEPT_CORNERS = [
+    "box* corners = (box*)keys;",
+    "for (int n = threadIdx.x; n < number; n += blockDim.x) corners[n] = box_at(at[n]);",
+    "__syncthreads();",
+    "const auto box_of = [&](int n) { return corners[n]; };",
+]
 
 
 def _selected(kept: int) -> list[str]:
@@ -148,10 +163,10 @@ def _selected(kept: int) -> list[str]:
         "if (i >= number) break;",
         f"if (threadIdx.x == 0) chosen[blockIdx.x * (u64){kept} + selected] = at[i];",
         "selected++;",
-        "const box best = box_at(at[i]); const float own = area_of(best);",
+        "const box best = box_of(i); const float own = area_of(best);",
         "for (int j = i + 1 + threadIdx.x; j < number; j += blockDim.x) {",
         "if (is_out[j]) continue;",
-        "const box other = box_at(at[j]); const float area = area_of(other);",
+        "const box other = box_of(j); const float area = area_of(other);",
         "const float height = least(best.c, other.c) - greatest(best.a, other.a);",
         "const float width = least(best.d, other.d) - greatest(best.b, other.b);",
         "const float common = __fmul_rn(greatest(height, 0.0f), greatest(width, 0.0f));",
