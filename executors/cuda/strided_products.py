@@ -5,10 +5,12 @@ It is what is left when cuBLASLt has no such product (integers, strides of which
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from ...ir.types import DType
-from .codegen.types import computed, stored
+from ...ir.types import DType, Kind
+from .codegen.casts import converted
+from .codegen.types import Name, computed, number, stored
 from .factors import Factors
 from .indexing import index_type, offset_code, split_index_code
 from .launch import Chip, Kernel, KernelLaunch
@@ -35,14 +37,12 @@ def strided_product(
     chip: Chip | None = None,
     quantisation: Quantisation | None = None,
 ) -> KernelLaunch | None:
-    """The product d = alpha * a @ b + beta * c; None for integers with factors that are no whole numbers.
+    """The product d = alpha * a @ b + beta * c; None where it has no elements.
 
     With `quantisation` the factors have zero points, and the result may be quantised; leading axes are then all there.
     """
     d = factors.d
     total = _SUMS.get(d.dtype, "float")
-    if d.dtype.is_integer and not (alpha.is_integer() and beta.is_integer()):
-        return None
     if d.size == 0:
         return None
     rows, columns = d.shape[-2:]
@@ -77,15 +77,41 @@ _LEFT, _RIGHT = ("(m0 + m)", "(k0 + k)"), ("(k0 + k)", "(n0 + n)")
 
 def _plain_ends(factors: Factors, alpha: float, beta: float, total: str) -> _Ends:
     a, b, c, d = factors.a, factors.b, factors.c, factors.d
-    factor, weight = (f"({total}){int(x) if d.dtype.is_integer else x}" for x in (alpha, beta))
+    is_whole = all(_is_whole(x, d.dtype) for x in (alpha, *([] if c is None else [beta])))
+    factor, weight = (f"({total}){int(x) if d.dtype.is_integer and is_whole else x}" for x in (alpha, beta))
     left, right = f"({total})get(a[at_a + {_at(*_LEFT, a)}])", f"({total})get(b[at_b + {_at(*_RIGHT, b)}])"
     result = f"d[at_d + {_at('m', 'n', d)}]"
+    if d.dtype.is_integer and not is_whole:
+        return _cut_ends(factors, alpha, beta, _Ends(total, left, right, result))
     if c is None:
         return _Ends(total, left, right, f"put({result}, ({computed(d.dtype)})({factor} * sum));")
     at = offset_at(c, d.shape, [*_leading(factors), "m", "n"])
     made = f"{factor} * sum + {weight} * ({total})get(c[{at}])"
     finish = f"put({result}, ({computed(d.dtype)})({made}));"
     return _Ends(total, left, right, finish, (f"const {stored(c.dtype)}* c",), (c,))
+
+
+def _is_whole(factor: float, dtype: DType) -> bool:
+    return factor.is_integer() and (factor >= 0 or dtype.kind is Kind.INT)
+
+
+def _cut_ends(factors: Factors, alpha: float, beta: float, ends: _Ends) -> _Ends:
+    """Integers with factors that are none: sums in f64, cut off at the end. `ends.finish` is where the result goes."""
+    c, dtype = factors.c, factors.d.dtype
+
+    def scaled(text: str, by: float) -> str:
+        if _is_whole(by, dtype):
+            return f"(double)({computed(dtype)})(({ends.total}){int(by)} * ({ends.total})({text}))"
+        return f"__dmul_rn((double)({computed(dtype)})({text}), {number(by, 'double')})"
+
+    made = scaled("sum", alpha)
+    given: dict[str, Any] = {}
+    if c is not None:
+        at = offset_at(c, factors.d.shape, [*_leading(factors), "m", "n"])
+        made = f"__dadd_rn({made}, {scaled(f'get(c[{at}])', beta)})"
+        given = {"parameters": (f"const {stored(c.dtype)}* c",), "sources": (c,)}
+    finish = f"{{ const double value = {made}; put({ends.finish}, {converted(Name('value', DType.F64), dtype)}); }}"
+    return replace(ends, finish=finish, **given)
 
 
 def _quantised_ends(factors: Factors, quantisation: Quantisation) -> _Ends:

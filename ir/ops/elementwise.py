@@ -14,6 +14,14 @@ from ..types import DType, Kind, TensorType, Type
 from .rules import same_type
 
 
+def by_component(function: Callable[[Array], Array], x: Array, imaginary: Callable[[Array], Array]) -> Array:
+    """`function` of the real parts and `imaginary` of the imaginary ones of complex numbers; else `function` of `x`."""
+    if x.dtype.kind != "c":
+        return function(x)
+    parts: Array = np.stack([function(np.real(x)), imaginary(np.imag(x))], axis=-1)
+    return parts.view(x.dtype)[..., 0]
+
+
 def is_small_float(array: Array) -> bool:
     """Whether the elements are floats below 32 bits (sub-byte integers, which no arithmetic op admits, aside)."""
     return array.dtype.itemsize < 4 and array.dtype.kind not in "biu"

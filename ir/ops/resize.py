@@ -17,7 +17,7 @@ from ..dims import Dim, dim_max, dim_min
 from ..errors import ShapeError, TypeRuleError
 from ..op import ANY, FLOATS, FRESH, I64, SUB_BYTE, Op, Trait, op
 from ..types import DType, TensorType, Type
-from .elementwise import is_small_float
+from .elementwise import by_component, is_small_float
 from .rules import normal_axes, require_rank
 from .sampling import cubic_kernel
 
@@ -307,10 +307,17 @@ def _resize_axes(
         # At scale 1 every mode takes each element to itself.
         if size != x.shape[axis] or scale != 1 or modes["coordinate_mode"] == _CROP
     }
-    result = x if is_nearest or not hows else _resampled_dtype(x)
-    for axis, how in hows.items():
-        result = _pick_nearest(result, axis, how, modes) if is_nearest else _resample(result, axis, how, modes)
-    return result.astype(x.dtype, copy=False)
+
+    def resample(part: Array, modes: dict[str, Any] = modes) -> Array:
+        for axis, how in hows.items():
+            part = _pick_nearest(part, axis, how, modes) if is_nearest else _resample(part, axis, how, modes)
+        return part
+
+    def imaginary(part: Array) -> Array:
+        return resample(part, {**modes, "extrapolation_value": 0.0})
+
+    wide = x if is_nearest or not hows else _resampled_dtype(x)
+    return by_component(resample, wide, imaginary).astype(x.dtype, copy=False)
 
 
 def _resampled_dtype(x: Array) -> Array:

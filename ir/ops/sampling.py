@@ -18,7 +18,7 @@ from ..errors import TypeRuleError
 from ..op import BOOLS, COMPLEX, FLOATS, INTEGERS, Flops, Op, op
 from ..types import TensorType, Type
 from .conv import GROUPS, check_bias, conv_flops, conv_shape
-from .elementwise import is_small_float
+from .elementwise import by_component, is_small_float
 from .linear import accumulated, multiply
 from .rules import require_rank
 from .windows import DILATIONS, PADS, STRIDES, volume
@@ -146,7 +146,12 @@ def grid_sample(x: Array, grid: Array, *, mode: str, padding: str, align_corners
         _position(coordinates[..., -1 - axis], size, mode, padding, align_corners) for axis, size in enumerate(sizes)
     ]
     first, weigh = _KERNELS[mode]
-    sampled = interpolate(wide[:, None], positions, first, weigh, _outside(padding, align_corners))
+    outside = _outside(padding, align_corners)
+
+    def sample(part: Array) -> Array:
+        return interpolate(part[:, None], positions, first, weigh, outside)
+
+    sampled = by_component(sample, wide, sample)
     return sampled.reshape(*x.shape[:2], *outer).astype(x.dtype, copy=False)
 
 

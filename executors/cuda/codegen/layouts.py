@@ -113,6 +113,15 @@ class Layout:
         return replace(self, place=place, alignment=_alignment(offset))
 
     @property
+    def components(self) -> tuple["Layout", ...]:
+        """The real and the imaginary parts of complex numbers; of anything else itself."""
+        real = {DType.C64: DType.F32, DType.C128: DType.F64}.get(self.dtype)
+        if real is None:
+            return (self,)
+        parts = replace(self, dtype=real, strides=tuple(2 * stride for stride in self.strides))
+        return parts, parts.moved(1)
+
+    @property
     def is_dense(self) -> bool:
         """Whether it fills the memory that it spans, its axes in any order."""
         step = 1

@@ -10,10 +10,10 @@ import numpy as np
 
 from ....ir.constant import Array, Constant
 from ....ir.ops.resize import resize_samples
-from ....ir.types import DType, Kind
-from ..launch import Candidate, Lowering, Packed, Task
+from ....ir.types import DType
+from ..launch import Candidate, KernelLaunch, Lowering, Packed, Task
 from .casts import converted
-from .cropping import cropped_axes, extrapolation, extrapolation_bits, tables
+from .cropping import Axis, cropped_axes, extrapolation, extrapolation_bits, tables
 from .kernels import Parameter, at, ordered_like, per_position, reach_type, read, widest, written
 from .layouts import Layout
 from .moving import operand, result
@@ -31,12 +31,11 @@ Samples = Sequence[tuple[int, Array, Array]]
 
 
 def lower_resize(task: Task) -> Iterator[Candidate]:
-    """One kernel; for a region, known only while running, one for each axis before it. No sums of complex numbers."""
+    """One kernel; for a region, known only while running, one for each axis before it. Complex numbers are two."""
     attrs = task.node.attrs
     x, y = operand(task), result(task)
     is_crop = attrs["coordinate_mode"] == _CROP
-    is_complex = x.dtype.kind is Kind.COMPLEX and (is_crop or attrs["mode"] != "nearest")
-    if not has_types(task.node) or is_complex:
+    if not has_types(task.node):
         return
     if not y.size or not x.size:
         yield Candidate("nothing", ())
@@ -46,34 +45,42 @@ def lower_resize(task: Task) -> Iterator[Candidate]:
         return
     modes = {name: attrs[name] for name in attrs if name not in ("axes", "sizes", "scales")}
     samples = resize_samples(x.shape, axes=attrs["axes"], sizes=attrs["sizes"], scales=attrs["scales"], **modes)
-    width = 1
     if attrs["mode"] == "nearest" or not samples:  # elements are moved as they are
         x, y = raw(x), raw(y)
         width = _width(x, y, [axis for axis, _, _ in samples])
-        lines, parameters = _nearest(x, y, samples, width)
+        launches = [_launch(task, x, y, *_nearest(x, y, samples, width), width)]
     else:
-        lines, parameters = _text(x, y, samples)
-    nbytes = x.nbytes + y.nbytes
-    launch = per_position(
-        [written("y", y), read("x", x), *parameters],
-        y.size // width,
-        lines,
-        nbytes,
-        flops_of(task),
-        128,
-        reach_type((x, y)),
-    )
-    yield Candidate("taps", (launch,))
+        parts = zip(x.components, y.components, strict=True)
+        launches = [_launch(task, part, made, *_text(part, made, samples)) for part, made in parts]
+    yield Candidate("taps", tuple(launches))
+
+
+def _launch(
+    task: Task, x: Layout, y: Layout, lines: list[str], parameters: Sequence[Parameter], width: int = 1
+) -> KernelLaunch:
+    given = [written("y", y), read("x", x), *parameters]
+    nbytes, ctype = x.nbytes + y.nbytes, reach_type((x, y))
+    return per_position(given, y.size // width, lines, nbytes, flops_of(task), 128, ctype)
 
 
 def _lower_crop(task: Task, x: Layout, y: Layout) -> Iterator[Candidate]:
-    attrs, wide = task.node.attrs, _wide(x.dtype)
+    attrs, wide = task.node.attrs, _wide(x.components[0].dtype)
     if task.scratch is None or not attrs["axes"] or x.dtype is DType.F8E8M0:  # which has no zero
         return
+    axes, used = cropped_axes(x.shape, attrs, wide, task.scratch)
+    fills = attrs["extrapolation_value"], 0.0
+    launches = [
+        _cropped(task, part, made, axes, fill)
+        for part, made, fill in zip(x.components, y.components, fills, strict=False)
+    ]
+    yield Candidate("region", (*tables(task, operand(task, 1), axes, wide), *launches), used)
+
+
+def _cropped(task: Task, x: Layout, y: Layout, axes: Sequence[Axis], outside: float) -> KernelLaunch:
+    """The sums over a region, `outside` of which stands a number."""
+    attrs, wide, dtype = task.node.attrs, _wide(x.dtype), x.dtype
     if attrs["mode"] == "nearest":
         x, y = raw(x), raw(y)
-    axes, used = cropped_axes(x.shape, attrs, wide, task.scratch)
-    roi = operand(task, 1)
     ctype = reach_type((x, y))
     lines = [
         *ordered_like(y).lines("p", ctype),
@@ -82,19 +89,15 @@ def _lower_crop(task: Task, x: Layout, y: Layout) -> Iterator[Candidate]:
     if attrs["mode"] == "nearest":
         taken = " + ".join(f"({ctype})at{n}[c{each.axis}] * {x.strides[each.axis]}" for n, each in enumerate(axes))
         is_outside = " || ".join(f"outside{n}[c{each.axis}]" for n, each in enumerate(axes))
-        fill = extrapolation_bits(attrs["extrapolation_value"], result(task).dtype)
+        fill = extrapolation_bits(outside, dtype)
         lines.append(f"y[{at(y)}] = {is_outside} ? ({x.ctype}){fill} : from[{taken}];")
     else:
         samples = [(each.axis, each.taps) for each in axes]
-        fill = extrapolation(attrs["extrapolation_value"], wide)
+        fill = extrapolation(outside, wide)
         lines += _sums(x, samples, wide, ctype, fill)
         done = Name(f"sum{len(samples)}", wide)
         lines.append(f"put(y[{at(y)}], {converted(done, x.dtype) if x.dtype.is_integer else done.text});")
-    parameters = [written("y", y), read("x", x)]
-    for each in axes:
-        parameters += [each.indices, each.weights, each.outside]
-    launch = per_position(parameters, y.size, lines, x.nbytes + y.nbytes, flops_of(task), 128, ctype)
-    yield Candidate("region", (*tables(task, roi, axes, wide), launch), used)
+    return _launch(task, x, y, lines, [each for axis in axes for each in (axis.indices, axis.weights, axis.outside)])
 
 
 def _wide(dtype: DType) -> DType:

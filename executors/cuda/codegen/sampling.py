@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product as cartesian
 
 from ....ir.ops.sampling import CUBIC_COEFFICIENT
-from ....ir.types import DType, Kind
-from ..launch import Candidate, Lowering, Task
+from ....ir.types import DType
+from ..launch import Candidate, KernelLaunch, Lowering, Task
 from .casts import converted
 from .kernels import per_position, reach_type, read, written
 from .layouts import Layout, index_lines
@@ -48,11 +48,18 @@ def channels_of_a_thread(channels: int, places: int) -> int:
 
 
 def _lower_grid_sample(task: Task) -> Iterator[Candidate]:
-    x, grid, y, attrs = operand(task), operand(task, 1), result(task), task.node.attrs
+    x, y, attrs = operand(task), result(task), task.node.attrs
+    corners = _TAPS[attrs["mode"]] ** (len(x.shape) - 2)
+    if not has_types(task.node) or not x.size or corners > MOST_CORNERS:
+        return
+    parts = zip(x.components, y.components, strict=True)
+    yield Candidate("samples", tuple(_sampled(task, part, made) for part, made in parts))
+
+
+def _sampled(task: Task, x: Layout, y: Layout) -> KernelLaunch:
+    grid, attrs = operand(task, 1), task.node.attrs
     rank = len(x.shape) - 2
     corners = _TAPS[attrs["mode"]] ** rank
-    if not has_types(task.node) or x.dtype.kind is Kind.COMPLEX or not x.size or corners > MOST_CORNERS:
-        return
     precision = DType.F64 if grid.dtype is DType.F64 else DType.F32
     images, channels, *outer = y.shape
     each = channels_of_a_thread(channels, images * math.prod(outer))
@@ -78,7 +85,7 @@ def _lower_grid_sample(task: Task) -> Iterator[Candidate]:
     nbytes = x.nbytes + grid.nbytes + y.nbytes
     count = images * parts * math.prod(outer)
     parameters = [written("y", y), read("x", x), read("grid", grid)]
-    yield Candidate("samples", (per_position(parameters, count, lines, nbytes, flops_of(task), 128, ctype),))
+    return per_position(parameters, count, lines, nbytes, flops_of(task), 128, ctype)
 
 
 def _places(prefix: str, layout: Layout, axes: Sequence[int | None]) -> str:

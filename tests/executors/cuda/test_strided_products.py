@@ -61,6 +61,15 @@ def test_addends_of_any_shape(c: tuple[int, ...], tmp_path: Path) -> None:
     by_strides(product("gemm", arrays, alpha=0.5, beta=2.0, trans_a=True, trans_b=True), tmp_path)
 
 
+@pytest.mark.parametrize(("alpha", "beta"), [(0.5, 2.0), (2.0, 0.25), (-1.0, 0.5)])
+@pytest.mark.parametrize("dtype", [np.int32, np.uint64])
+def test_integers_by_numbers_that_are_none(dtype: Any, alpha: float, beta: float, tmp_path: Path) -> None:
+    arrays = {"a": drawn((6, 5), dtype), "b": drawn((5, 7), dtype, 1), "c": drawn((6, 7), dtype, 2)}
+    arrays = {name: abs(each.astype(np.int64)).astype(dtype) for name, each in arrays.items()}
+    alpha = abs(alpha) if dtype is np.uint64 else alpha
+    by_strides(product("gemm", arrays, alpha=alpha, beta=beta), tmp_path)
+
+
 @pytest.mark.parametrize("zeros", [((), ()), ((1,), (5,)), ((4,), (1,))])
 def test_bytes_with_zero_points(zeros: tuple[tuple[int, ...], tuple[int, ...]], tmp_path: Path) -> None:
     arrays = {"a": drawn((4, 6), np.uint8), "b": drawn((6, 5), np.int8, 1)}
