@@ -33,6 +33,24 @@ def test_a_seed_of_torch_repeats_what_is_drawn(executor: str) -> None:
     assert sorted(order.tolist()) == list(range(10))
 
 
+def test_distributions_are_those_of_torch() -> None:
+    """By what lies below some numbers, of 40,000 draws: 0.01 is four deviations."""
+
+    def drawn(x: Any) -> Any:
+        normal, cauchy = x.clone().log_normal_(0.5, 0.25), x.clone().cauchy_(1.0, 2.0)
+        return normal, cauchy, x.clone().geometric_(0.3), torch.empty(9, dtype=torch.int32).geometric_(0.5)
+
+    x = torch.empty(40_000)
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    with torch.no_grad():
+        normal, cauchy, trials, counts = torch.compile(drawn, backend="capgraph", fullgraph=True)(x)
+    assert float((normal.log() < 0.75).float().mean()) == pytest.approx(0.8413, abs=0.01)
+    assert float((cauchy < 3.0).float().mean()) == pytest.approx(0.75, abs=0.01)
+    assert [float((trials == n).float().mean()) for n in (1, 2)] == pytest.approx([0.3, 0.21], abs=0.01)
+    assert int(counts.min()) >= 1
+
+
 def test_other_draws_of_torch_move_a_program_on() -> None:
     class Noise(torch.nn.Module):
         def forward(self, x: Any) -> Any:

@@ -1,5 +1,6 @@
 """Random tensors: other numbers than PyTorch draws, of the same distribution."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -98,6 +99,25 @@ def _exponential(c: Call, _x: Value, rate: float = 1.0, *_: Any) -> Value:
     return c.op("mul", c.op("log", positive), c.full_like(drawn, -1.0 / rate))
 
 
+def _log_normal(c: Call, _x: Value, mean: float = 1.0, deviation: float = 2.0, *_: Any) -> Value:
+    return c.op("exp", _normal_around(c, _x, mean, deviation))
+
+
+def _cauchy(c: Call, _x: Value, median: float = 0.0, width: float = 1.0, *_: Any) -> Value:
+    """The tangent of an angle."""
+    angle = c.op("random_uniform", shape=c.shape, dtype=c.dtype, low=-math.pi / 2, high=math.pi / 2)
+    scaled = c.op("mul", c.op("tan", angle), c.full_like(angle, width))
+    return c.op("add", scaled, c.full_like(scaled, median))
+
+
+def _geometric(c: Call, _x: Value, p: float, *_: Any) -> Value:
+    """How many trials it takes, from 1 on: an exponential number in steps of those, rounded up."""
+    drawn = c.op("random_uniform", shape=c.shape, dtype=DType.F32)
+    positive = c.op("sub", c.full_like(drawn, 1.0), drawn)
+    trials = c.op("ceil", c.op("mul", c.op("log", positive), c.full_like(drawn, 1 / math.log1p(-p))))
+    return c.cast(c.op("max", trials, c.full_like(trials, 1.0)), c.dtype)
+
+
 def _multinomial(c: Call, x: Value, count: int, replacement: bool = False, *_: Any) -> Value:
     """Classes drawn by their weights; without replacement the greatest of weights over exponential draws."""
     rows = c.unsqueeze(x, 0) if x.tensor.rank == 1 else x
@@ -135,5 +155,8 @@ TABLE: dict[str, Lowering] = {
     "aten.normal.Tensor_Tensor": _normal_of,
     "aten.native_dropout": _dropout,
     "aten.exponential": _exponential,
+    "aten.log_normal": _log_normal,
+    "aten.cauchy": _cauchy,
+    "aten.geometric": _geometric,
     "aten.multinomial": _multinomial,
 }
