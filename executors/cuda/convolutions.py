@@ -101,6 +101,7 @@ def _tensor(source: Source) -> Tensor:
 def lower_convolution(task: Task) -> Iterator[Candidate]:
     """The ways of a convolution, alone or with what follows it."""
     from .direct_convolutions import lower_directly
+    from .pointwise_convolutions import lower_as_product
     from .staged_convolutions import lower_staged
 
     region = region_of(task)
@@ -111,7 +112,7 @@ def lower_convolution(task: Task) -> Iterator[Candidate]:
     window = window_of(region.anchor)
     own = list(lower_directly(region, window))
     is_depthwise = window.groups == static_shape(region.anchor.operands[0])[1] > 1
-    by_cudnn = list(_by_cudnn(region, window))
+    by_cudnn = [*lower_as_product(region), *_by_cudnn(region, window)]
     if is_depthwise or (_is_exact(task, region) and own):
         yield from (*own, *by_cudnn)
     else:
@@ -140,9 +141,10 @@ def _by_cudnn(region: Region, window: Window) -> Iterator[Candidate]:
 
 def _has_gaps(window: Window, image: Sequence[int], kernel: Sequence[int], result: Sequence[int]) -> bool:
     """Whether a transposed convolution reaches some element of its result from none of the image's: cuDNN leaves it."""
+    outer = len(window.strides) - len(result)  # one axis is the second of the window's
     for axis, size in enumerate(result):
-        stride, dilation = window.strides[axis], window.dilations[axis]
-        starts = np.arange(image[axis])[:, None] * stride - window.pads[axis]
+        stride, dilation = window.strides[outer + axis], window.dilations[outer + axis]
+        starts = np.arange(image[axis])[:, None] * stride - window.pads[outer + axis]
         reached = starts + np.arange(kernel[axis]) * dilation
         if np.unique(reached[(reached >= 0) & (reached < size)]).size < size:
             return True

@@ -101,12 +101,15 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME(const {kind}* sour
 
 
 def with_bias(image: Source, bias: Source) -> KernelLaunch:
-    """Adds a number for each channel to a channels-last image without gaps, in place."""
-    channels = image.shape[1]
-    width = next(width for width in (8, 4, 2, 1) if channels % width == 0 and width * element_bytes(image.dtype) <= 16)
+    """Adds a number for each channel to an image without gaps, in place: one channels-last, or [N, C, places]."""
+    channels, places = image.shape[1], math.prod(image.shape[2:])
+    is_last = is_channels_last(image)
+    line = channels if is_last else places
+    width = next(width for width in (8, 4, 2, 1) if line % width == 0 and width * element_bytes(image.dtype) <= 16)
     width = width if image.starts_a_piece else 1
     kind, ctype = stored(image.dtype), index_type(image)
     threads = image.size // width
+    first, step = (f"at * {width} % {channels}", 1) if is_last else (f"at * {width} / {places} % {channels}", 0)
     text = f"""
 extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({kind}* image, const {stored(bias.dtype)}* bias) {{
   begin();
@@ -114,10 +117,10 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({kind}* image, con
   if (at >= {threads}) return;
   pack<{kind}, {width}>* const place = (pack<{kind}, {width}>*)(image + at * {width});
   pack<{kind}, {width}> made = *place;
-  const int first = at * {width} % {channels};
+  const int first = {first};
 #pragma unroll
   for (int i = 0; i < {width}; i++)
-    put(made.v[i], ({computed(image.dtype)})(get(made.v[i]) + get(bias[(first + i) * {bias.strides[0]}])));
+    put(made.v[i], ({computed(image.dtype)})(get(made.v[i]) + get(bias[(first + i * {step}) * {bias.strides[0]}])));
   *place = made;
 }}
 """
