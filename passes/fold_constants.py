@@ -1,5 +1,7 @@
 """Constant folding: what depends on constants alone is computed now, and shape arithmetic becomes dims.
 
+What has no elements is known without being a constant: a product of no inner axis is zeros.
+
 Folding runs an op's own meaning, so values and dtypes are exactly those that running the node would give. A result
 larger than its operands together is kept only up to `limit` bytes: a model must not grow tenfold because an expanded
 mask was written out. For the same reason a dequantised constant is never folded, however small: quantised weights
@@ -48,7 +50,7 @@ class FoldConstants(Pass):
                 _fold_shape(node, shapes, bound, rewriter)
 
     def _fold_values(self, node: Node, rewriter: Rewriter) -> bool:
-        operands = [any_constant_of(value) if value is not None else None for value in node.inputs]
+        operands = [_known(value, node) if value is not None else None for value in node.inputs]
         if any(value is not None and content is None for value, content in zip(node.inputs, operands, strict=True)):
             return False
         if not self._is_affordable(node, operands):
@@ -69,6 +71,18 @@ class FoldConstants(Pass):
             return False
         size = sum(_nbytes(value) for value in node.outputs)
         return size <= max(self.limit, sum(content.nbytes for content in operands if content is not None))
+
+
+def _known(value: Value, node: Node) -> Constant | None:
+    """The content of an operand; of one without elements, where results have some, that is known too."""
+    content = any_constant_of(value)
+    if content is not None or not _is_empty(value) or any(map(_is_empty, node.outputs)):
+        return content
+    return Constant(np.empty([dim for dim in value.shape if isinstance(dim, int)], value.tensor.dtype.numpy))
+
+
+def _is_empty(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.is_static and 0 in value.type.dims
 
 
 def _defer(node: Node, operands: list[Constant | None], rewriter: Rewriter) -> bool:

@@ -32,6 +32,24 @@ def test_what_depends_on_constants_alone_is_computed() -> None:
     )
 
 
+def test_what_has_no_elements_is_known() -> None:
+    check_pass(
+        FoldConstants(),
+        """
+        graph @main(%x: f32[2, 0], %y: f32[0, 1], %z: f32[0, 3]) {
+          %a = matmul(%x, %y)
+          %b = neg(%z)
+          return %a, %b
+        }""",
+        """
+        graph @main(%x: f32[2, 0], %y: f32[0, 1], %z: f32[0, 3]) {
+          %a = constant() {value = dense<f32[2, 1]: [0.0, 0.0]>}
+          %b = neg(%z)
+          return %a, %b
+        }""",
+    )
+
+
 @pytest.mark.parametrize(
     ("dtype", "a", "b", "sum_"),
     [

@@ -9,6 +9,8 @@ Verdicts are kept for each (op, attributes, types, facts), since the layers of a
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ....ir.analysis import ancestors
 from ....ir.attrs import is_tuple
 from ....ir.dims import SymDim, symbol, symbols
@@ -72,7 +74,7 @@ def _require_first(certificate: Certificate, value: Value, fact: Fact) -> None:
         except NoCall:
             continue
         for axis, where in enumerate(places(fact, *shapes, trial)):
-            if where.tolist() != list(range(len(where))):
+            if not np.array_equal(where, np.arange(len(where))):
                 raise Refuted(f"the real elements of %{value.name} are not the first along axis {axis}")
 
 
