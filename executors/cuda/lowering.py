@@ -201,13 +201,18 @@ def _is_of_nothing(node: Node) -> bool:
         return True
     if not any(empty):
         return False
-    if op.name in REFUSES_NOTHING and empty[0]:
+    if op.name in REFUSES_NOTHING and empty[0] and not _finds_none(node):
         return not (op.name in OF_NOTHING and empty[1])
     body = node.attrs["body"] if op.name == "fused" else None
     if isinstance(body, Graph) and any(map(_is_of_nothing, body.nodes)):
         return True
     takes_it = op.name in OF_NOTHING or op.name.startswith(PREFIX) or op.has(Trait.JOINS | Trait.REDUCTION)
     return not takes_it and not _makes_nothing(node)
+
+
+def _finds_none(node: Node) -> bool:
+    """Whether places are looked for along an axis that has some, in no rows."""
+    return node.op.name in ("argmax", "argmin") and node.operands[0].shape[node.attrs["axis"]] != 0
 
 
 def _mirrors_nothing(node: Node) -> bool:

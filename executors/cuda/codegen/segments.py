@@ -86,7 +86,7 @@ def _by_blocks(task: Task, slots: Slots, source: Layout) -> KernelLaunch:
         "const int end = ends[slice], begin = end - counted[slice];",
         f"const {slots.target.ctype}& held = x[from];",
         "const auto update = [&](int j) { return get(updates[update_at((unsigned)listed[j]) + of_update]); };",
-        *_fold_lines(reduction, dtype, 1, slots.count + 1),
+        *_fold_lines(reduction, dtype, 1, slots.count + 1, kept=_KEPT),
         "}",
     ]
     blocks = -(-slots.slices // per)
@@ -214,12 +214,15 @@ def _by_slot(slots: Slots) -> list[str]:
     ]
 
 
-def _fold_lines(reduction: str, dtype: DType, lanes: int, terms: int) -> list[str]:
-    """Statements that combine `held` with the updates from `begin` to `end`, and write the result."""
+def _fold_lines(reduction: str, dtype: DType, lanes: int, terms: int, kept: int = 0) -> list[str]:
+    """Statements that combine `held` with the updates from `begin` to `end`, and write the result.
+
+    Of a sum that reads updates twice, the first `kept` stay in registers: less is waited for, and more are held.
+    """
     if reduction == "mul" and dtype.is_float:
         return _in_order(computed(dtype))
     if reduction == "add" and dtype.is_float:
-        return _fixed_point(dtype, lanes, terms)
+        return _fixed_point(dtype, lanes, terms, kept)
     name = {"add": "sum", "mul": "prod", "max": "max_of", "min": "min_of"}[reduction]
     ctype = computed(dtype)
     wide = "unsigned" if reduction in ("add", "mul") else ctype if dtype.is_float else "int"
@@ -232,7 +235,7 @@ def _fold_lines(reduction: str, dtype: DType, lanes: int, terms: int) -> list[st
     ]
 
 
-def _fixed_point(dtype: DType, lanes: int, terms: int) -> list[str]:
+def _fixed_point(dtype: DType, lanes: int, terms: int, kept: int) -> list[str]:
     """A sum that does not depend on the order: the largest exponent, then integers in a unit that it gives.
 
     `spent` collects infinities and NaN. With `guard` bits for the number of terms none of the integers overflows.
@@ -247,7 +250,7 @@ def _fixed_point(dtype: DType, lanes: int, terms: int) -> list[str]:
         f"const auto look = [&]({wide} v) {{ const int e = {exponent}; if (e == {top}) spent += v;",
         "else if (e > most) most = e; };",
         f"if ({_is_first(lanes)}) look(get(held));",
-        *_each(lanes, wide, "look"),
+        *_each(lanes, wide, "look", kept),
         *_over_block("max_of", "most", "int", lanes),
         *_over_block("sum", "spent", wide, lanes),
         f"const int shift = {room + least} - most; i64 whole = 0, part = 0;",
@@ -265,7 +268,7 @@ def _fixed_point(dtype: DType, lanes: int, terms: int) -> list[str]:
         *lines,
         f"const auto take = [&]({wide} v) {{ {finite} {{ {scaled} {rest} }} }};",
         f"if ({_is_first(lanes)}) take(get(held));",
-        *_each(lanes, "", "take"),
+        *_each(lanes, "", "take", kept),
         *_over_block("sum", "whole", "i64", lanes),
         *(_over_block("sum", "part", "i64", lanes) if is_double else ()),
         _written(lanes, f"put(r[to], spent != 0 ? spent : {found});"),
@@ -289,14 +292,16 @@ def _loop(lanes: int) -> str:
     return f'_Pragma("unroll 4") for (int j = {first}; j < end; j += {lanes})'
 
 
-def _each(lanes: int, ctype: str, function: str) -> list[str]:
-    """Calls a function with each update. One thread keeps the first, read at once (for which `ctype` asks)."""
-    if lanes > 1:
+def _each(lanes: int, ctype: str, function: str, kept: int) -> list[str]:
+    """Calls a function with each update. The first `kept` are read at once where `ctype` is given."""
+    if not kept:
         return [f"{_loop(lanes)} {function}(update(j));"]
-    every = f'_Pragma("unroll") for (int u = 0; u < {_KEPT}; u++)'
-    reads = [f"{ctype} kept[{_KEPT}]; {every} kept[u] = begin + u < end ? update(begin + u) : 0;"] if ctype else []
-    rest = f'_Pragma("unroll 4") for (int j = begin + {_KEPT}; j < end; j++) {function}(update(j));'
-    return [*reads, f"{every} {function}(kept[u]);", rest]
+    every = f'_Pragma("unroll") for (int u = 0; u < {kept}; u++)'
+    reads = (
+        [f"{ctype} held_here[{kept}]; {every} held_here[u] = begin + u < end ? update(begin + u) : 0;"] if ctype else []
+    )
+    rest = f'_Pragma("unroll 4") for (int j = begin + {kept}; j < end; j++) {function}(update(j));'
+    return [*reads, f"{every} {function}(held_here[u]);", rest]
 
 
 def _is_first(lanes: int) -> str:

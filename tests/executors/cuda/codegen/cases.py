@@ -436,11 +436,13 @@ def found_cases() -> Iterator[Case]:
         size = 6 * min(count, limit) if limit else 6 * count
         select = _bounded("non_max_suppression", size, center_point_box=center)
         yield made(f"suppression among {count}", select, boxes, scores, *limits)
-    bare = lambda b, *values: outputs_of(  # noqa: E731
-        b, "bounded_non_max_suppression", *values, None, None, size=6 * 30, center_point_box=False
+    bare, center = (
+        lambda b, *values, size=size, is_center=is_center: outputs_of(
+            b, "bounded_non_max_suppression", *values, None, None, size=size, center_point_box=is_center
+        )
+        for size, is_center in ((6 * 30, False), (2, True))
     )
     tiny = np.array([[[0, 1e-45, 3, 1e-45], [0, 0, 2, 1]]], np.float32)  # half of the smallest number is 0
-    center = _bounded("non_max_suppression", 2, center_point_box=True)
     yield made("suppression of flat boxes", center, tiny, np.ones((1, 1, 2), np.float32), np.array(2, np.int64))
     scores[0, 0, :3] = np.nan
     yield made("suppression without limits", bare, boxes[:, :30], scores[:, :, :30], np.array(30, np.int64))
