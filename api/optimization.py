@@ -150,7 +150,7 @@ class Choices:
 
             options = with_states(options, loaded.torch, self.device)
         tf32 = self.tf32_of(loaded).within(loaded.graph)
-        chosen = self.executor_with(options, tf32)
+        chosen = self.executor_with(options, tf32, seeded=loaded.torch is not None)
         if self.verify != "none":
             verify_graph(loaded.graph)
         passes = pipeline_for(self.level, "host" if self._is_ort_on_gpu else self.device)
@@ -209,10 +209,12 @@ class Choices:
             mode=self.mode, dynamic=self.dynamic, buckets=self.buckets, strict=self.strict, capture=self.capture
         )
 
-    def executor_with(self, options: ReplayOptions | None, tf32: Tf32 = ROUNDS_NOTHING) -> Executor:
-        """The executor, with these options where it records."""
+    def executor_with(
+        self, options: ReplayOptions | None, tf32: Tf32 = ROUNDS_NOTHING, *, seeded: bool = False
+    ) -> Executor:
+        """The executor, with these options where it records; `seeded` has its random numbers follow from a seed."""
         if options is None:
-            host = HostOptions(self.strict, self.threads)
+            host = HostOptions(self.strict, self.threads, seeded)
             return choose_executor(self.executor, self.device, self.level, self.tune, host, tf32)
         if self._is_ort_on_gpu:
             return ort_executor_on_gpu(self.device, options, self.level)

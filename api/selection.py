@@ -12,10 +12,11 @@ from .whole_numbers import whole_number
 
 
 class HostOptions(NamedTuple):
-    """What executors on the host are told: `strict` and `threads` as `optimize` has them."""
+    """What executors on the host are told: `strict` and `threads` as `optimize` has them, and whether seeds count."""
 
     strict: bool = False
     threads: int | None = None
+    seeded: bool = False
 
 
 def _eager(_options: HostOptions) -> Executor:
@@ -27,7 +28,7 @@ def _eager(_options: HostOptions) -> Executor:
 def _ort(options: HostOptions) -> Executor:
     from .executors.ort.executor import OrtExecutor
 
-    return OrtExecutor(strict=options.strict, threads=whole_number(options.threads))
+    return OrtExecutor(strict=options.strict, threads=whole_number(options.threads), seeded=options.seeded)
 
 
 def _graph(_options: HostOptions) -> Executor:

@@ -277,6 +277,8 @@ class _FixedFunction:
         self._positions = [*constants, *self._states]  # those with a version first
         self._versions = [_VERSION(fixed[position]) for position in constants]
         self._addresses = [_ADDRESS(fixed[position]) for position in self._positions]
+        samples = [_sampled(fixed[position]) for position in constants if fixed[position].is_cpu]
+        self._samples = [(sample, sample.tobytes()) for sample in samples]
         self._written = [
             (name, position) for name, position in self._imported.written.items() if name in program.outputs
         ]
@@ -298,7 +300,9 @@ class _FixedFunction:
         weights = len(self._versions)
         if self._versions != list(map(_VERSION, given[:weights])):
             return False
-        addresses = list(map(_ADDRESS, given))  # `.data = other` is no new version
+        if any(sample.tobytes() != held for sample, held in self._samples):  # `.data.copy_(other)` is no new version
+            return False
+        addresses = list(map(_ADDRESS, given))  # nor is `.data = other`
         if addresses == self._addresses:
             return True
         if addresses[:weights] != self._addresses[:weights]:
@@ -353,6 +357,18 @@ _VERSION = operator.attrgetter("_version")
 """How often a tensor was written to."""
 _ADDRESS = torch.Tensor.data_ptr
 """Where a tensor lies."""
+
+
+_SAMPLED = 16  # elements
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
+
+
+def _sampled(tensor: Any) -> Any:
+    """A few elements from all over the memory of a tensor, as bits in NumPy, over that memory."""
+    step = max(tensor.numel() // _SAMPLED, 1)
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    count = 0 if not tensor.numel() else min(_SAMPLED, reach // step + 1)
+    return tensor.detach().as_strided((count,), (step,)).view(_BITS[tensor.itemsize]).numpy()
 
 
 def _size(argument: Any, axis: int | None) -> int:

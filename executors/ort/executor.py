@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...ir.constant import Array
 from ...ir.dims import evaluate
 from ...ir.errors import ExecutionError, UnsupportedError
 from ...ir.evaluate import Sizes
 from ...ir.graph import Graph, Node, Value
 from ...ir.notices import Notices
+from ...ir.random_state import Keyed, RandomState, keyed
 from ...ir.target import Target
 from ..base import Coverage
 from ..ownership import owned
@@ -35,12 +37,14 @@ class OrtExecutor:
 
     `strict` refuses a graph or a call that ONNX Runtime cannot run as a whole; otherwise such nodes run eagerly between
     sessions and such calls by NumPy, counted and named in the executable's `remarks`. `threads` bounds the threads
-    within one operator (None: all cores).
+    within one operator (None: all cores). With `seeded` random numbers follow from a state (`Drawing`) and are drawn by
+    NumPy: those that ONNX Runtime draws follow from nothing.
     """
 
-    def __init__(self, *, strict: bool = False, threads: int | None = None) -> None:
+    def __init__(self, *, strict: bool = False, threads: int | None = None, seeded: bool = False) -> None:
         self.strict = strict
         self.threads = threads
+        self.seeded = seeded
 
     def target(self) -> Target:
         """The host, if the package is installed."""
@@ -57,18 +61,22 @@ class OrtExecutor:
         onnxruntime()
         from .partition import Partition  # imports onnx, which asking for the target must not
 
-        return OrtExecutable(graph, Partition(graph, threads=self.threads, strict=self.strict))
+        drawn = keyed(graph) if self.seeded else Keyed(graph)
+        partition = Partition(drawn.graph, threads=self.threads, strict=self.strict)
+        return OrtExecutable(graph, drawn, partition)
 
 
 class OrtExecutable:
     """A graph in ONNX Runtime. It may be called from several threads at once; outputs are the caller's."""
 
-    def __init__(self, graph: Graph, partition: "Partition") -> None:
-        self._graph = graph
+    def __init__(self, graph: Graph, drawn: Keyed, partition: "Partition") -> None:
+        self.draws = drawn.draws
+        self._random = RandomState()
+        self._graph = drawn.graph
         self._signature = Signature(graph)
         self._partition: Partition | None = partition
         self._names = graph.output_names
-        self._watched = dims_to_watch(graph)
+        self._watched = dims_to_watch(self._graph)
         self._troubled: dict[tuple[int, ...], Node | None] = {}
         self._by_numpy = Counter[Node]()
         self._lock = threading.Lock()
@@ -110,6 +118,8 @@ class OrtExecutable:
         if partition is None:
             raise ExecutionError("the program is closed", remedy="call capgraph.optimize again")
         values, sizes = self._signature.bind(inputs)
+        if self.draws:
+            values = [*values, self._random.take(self.draws)]
         troubled = self._troubled_node(sizes) if self._watched else None
         if troubled is None:
             results = self._in_pieces(partition, values, sizes)
@@ -117,7 +127,11 @@ class OrtExecutable:
         else:
             self._keep_out(troubled, is_strict=partition.is_strict)
             results = owned(self._all_eagerly(values, sizes), values)
-        return dict(zip(self._names, results, strict=True))
+        return dict(zip(self._names, results, strict=not self.draws))
+
+    def set_random_state(self, state: Array) -> None:
+        """See `Drawing.set_random_state`."""
+        self._random.set(state)
 
     def close(self) -> None:
         """Gives back the sessions and their memory."""

@@ -179,6 +179,21 @@ def test_weights_that_change_are_seen(made: list[CompiledFunction]) -> None:
     torch.testing.assert_close(compiled(x), layer(x))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_that_are_written_to_uncounted_are_seen(dtype: torch.dtype, made: list[CompiledFunction]) -> None:
+    layer = nn.Linear(300, 2).to(dtype).requires_grad_(False)
+    layer.weight.data = torch.randn(300, 2, dtype=dtype).t()
+    compiled = torch.compile(layer, backend="capgraph")
+    x = torch.randn(4, 300, dtype=dtype)
+    compiled(x)
+    for _ in range(2):
+        layer.weight.data.mul_(2)
+        torch.testing.assert_close(compiled(x), layer(x))
+    compiled(x)
+    assert len(made) == 1
+    assert len(made[0].programs) == 1
+
+
 class _Layer(nn.Module):
     def __init__(self) -> None:
         super().__init__()

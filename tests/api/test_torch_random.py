@@ -14,7 +14,8 @@ def draw(x: Any) -> Any:
     return dropped, torch.randn(4, 3), torch.randint(5, 9, (100,)), torch.randperm(10), chosen, classes
 
 
-@pytest.mark.parametrize("executor", ["eager", "graph"])
+@pytest.mark.filterwarnings("ignore::capgraph.CapgraphWarning")
+@pytest.mark.parametrize("executor", ["eager", "graph", "ort"])
 def test_a_seed_of_torch_repeats_what_is_drawn(executor: str) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(draw, backend="capgraph", options={"executor": executor})
