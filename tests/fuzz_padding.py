@@ -1,6 +1,7 @@
 """Fuzzing of padding: random graphs at sizes from 0, padded and exact, as the meaning of ops and as recorded programs.
 
     python -m tests.fuzz_padding [--on meaning|host|cuda] [--graphs N] [--seed N] [--processes N] [--minutes N]
+    python -m tests.fuzz_padding [--on meaning|host|cuda] --again SEED ... [--processes N]
 
 `meaning` sends garbage through every graph of which the analysis says that a dim may be padded; `host` and `cuda` serve
 calls of sizes between buckets and compare them with eager execution. A call that fails exactly must fail padded too,
@@ -148,11 +149,11 @@ def _differences(program: Any, oracle: Any, inputs: dict[str, Any], terms: int, 
             yield f"output {name} {problem}"
 
 
-def tried(first: int, *, on: str, nodes: int) -> tuple[Counter[str], list[str]]:
-    """The graphs from seed `first` on, `CHUNK` of them: what was done, and what differed."""
+def tried(seeds: Sequence[int], *, on: str, nodes: int) -> tuple[Counter[str], list[str]]:
+    """The graphs of some seeds: what was done, and what differed."""
     tally: Counter[str] = Counter()
     problems: list[str] = []
-    for seed in range(first, first + CHUNK):
+    for seed in seeds:
         graph = random_graph(seed, max_nodes=nodes)
         if any(node.op.has(Trait.IMPURE) for node in graph.nodes):
             tally["random ones left out"] += 1
@@ -175,15 +176,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     work = partial(tried, on=options.on, nodes=options.nodes)
     tally: Counter[str] = Counter()
     problems: list[str] = []
-    firsts = range(options.seed, options.seed + options.graphs, CHUNK)
+    last = options.seed + options.graphs
+    chunks = [range(first, min(first + CHUNK, last)) for first in range(options.seed, last, CHUNK)]
+    chunks = [range(seed, seed + 1) for seed in options.again] or chunks
     with ProcessPoolExecutor(options.processes) as pool:
-        rounds = pool.map(work, firsts) if options.processes > 1 else map(work, firsts)
-        for first, (done, found) in zip(firsts, rounds, strict=True):
+        rounds = pool.map(work, chunks) if options.processes > 1 else map(work, chunks)
+        for chunk, (done, found) in zip(chunks, rounds, strict=True):
             tally += done
             problems += found
             print("\n".join(found), end="\n" if found else "", flush=True)
             if end is not None and time.monotonic() > end:
-                print(f"stopped after seed {first + CHUNK - 1}")
+                print(f"stopped after seed {chunk[-1]}")
                 pool.shutdown(cancel_futures=True)
                 break
     print(f"on {options.on}: {dict(tally)}, {len(problems)} differences")
@@ -195,6 +198,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--on", choices=("meaning", "host", "cuda"), default="meaning")
     parser.add_argument("--graphs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--again", type=int, nargs="*", default=[], help="these seeds alone")
     parser.add_argument("--nodes", type=int, default=8, help="the most nodes of a graph")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--minutes", type=float, help="stop after this time (default: when all graphs are done)")

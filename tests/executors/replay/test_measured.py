@@ -119,3 +119,32 @@ def test_a_size_of_the_batch_times_one_that_is_found_is_not_padded() -> None:
         inputs = {"x": np.ones((batch, 4), np.float32), "y": np.array([1, 0, 2], np.float32)}
         assert program.run(inputs)["z"].shape == (batch * 8,)
     assert "which only running tells" in program.stats().safety[0]
+
+
+def experts(layers: int, count: int = 3, width: int = 8) -> Graph:
+    """Layers in which each token goes to one expert, which gathers its rows and adds what it makes of them."""
+    b, random = Builder(), np.random.default_rng(1)
+    x = b.input("x", "f32[B, 8]")
+    for _ in range(layers):
+        scores = b.op("matmul", x, b.constant(random.standard_normal((width, count)).astype(np.float32)))
+        chosen = b.op("argmax", scores, axis=1, keep_dims=False)
+        for expert in range(count):
+            is_own = b.op("equal", chosen, b.constant(np.array(expert, np.int64)))
+            rows = b.op("squeeze", b.op("non_zero", is_own), axes=[0])
+            weight = b.constant(random.standard_normal((width, width)).astype(np.float32) / 8)
+            made = b.op("relu", b.op("matmul", b.op("gather", x, rows, axis=0), weight))
+            x = b.op("scatter_nd", x, b.op("unsqueeze", rows, axes=[1]), made, reduction="add")
+    return b.finish({"y": x})
+
+
+def test_layers_of_experts_are_one_recording() -> None:
+    graph, random = experts(layers=2), np.random.default_rng(0)
+    oracle = EagerExecutor().compile(graph)
+    program = compiled(graph, dynamic={"B": (1, 8)}, buckets={"B": [8]})
+    for batch in (8, 8, 5, 1):
+        x = random.standard_normal((batch, 8)).astype(np.float32)
+        np.testing.assert_allclose(program.run({"x": x})["y"], oracle.run({"x": x})["y"], rtol=1e-4, atol=1e-5)
+    (bucket,) = program.stats().buckets
+    assert (bucket.pieces, bucket.eager_segments, bucket.cuts) == (1, 0, ())
+    assert len(bucket.bounded) == 6
+    assert not program.stats().counters.size_reads  # no output depends on what was found
