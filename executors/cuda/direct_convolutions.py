@@ -2,7 +2,7 @@
 
 The second is what is left where cuDNN has nothing (f64, f32 that has to stay f32, more than three spatial axes,
 negative pads): correct before quick. A transposed convolution gathers too: an element of the result looks for the
-windows that it lies in.
+windows that it lies in. Where there is none nothing is added, also of a weight that is infinite or NaN.
 """
 
 import math
@@ -107,6 +107,7 @@ def _gathered_text(x: Source, w: Source, window: Window, ends: Ends, shape: tupl
     )
     types = (f"const {stored(x.dtype)}* x", f"const {stored(w.dtype)}* __restrict__ weight")
     parameters = ", ".join([*types, *ends.parameters])
+    leaves_out = window.is_transposed and total in ("float", "double")
     weight_at += "".join(f" + {tap} * {stride}" for tap, stride in zip(taps, w.strides[2:], strict=True))
     return f"""
 extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
@@ -114,6 +115,7 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
   __shared__ {total} left[{_DEPTH}][{tile} + 1], right[{_DEPTH}][{tile} + 1];
   __shared__ int origins[{axes}][{tile}];
   __shared__ {index} images[{tile}];
+  {f"__shared__ bool is_there[{_DEPTH}][{tile}];" if leaves_out else ""}
   int block = blockIdx.x;
   const int n0 = block % {across} * {tile}; block /= {across};
   const int m0 = block % {down} * {tile}, group = block / {down};
@@ -128,6 +130,7 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
   {total} sums[{each}][{each}] = {{}};
   for (int k0 = 0; k0 < {inner}; k0 += {_DEPTH}) {{
+    {"bool is_odd = false;" if leaves_out else ""}
 #pragma unroll
     for (int i = 0; i < {tile * _DEPTH // _THREADS}; i++) {{
       const int e = threadIdx.x + i * {_THREADS};
@@ -139,6 +142,7 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
       {index} from = images[m] + ({index})(group * {channels} + c) * {x.strides[1]};
       {" ".join(f"from += ({index})at{axis} * {x.strides[2 + axis]};" for axis in range(axes))}
       left[k][m] = is_inside ? {ends.left("x[from]")} : 0;
+      {"is_there[k][m] = is_inside;" if leaves_out else ""}
     }}
 #pragma unroll
     for (int i = 0; i < {tile * _DEPTH // _THREADS}; i++) {{
@@ -148,14 +152,9 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
       {split_index_code("rest", inner_names, inner_sizes, "int")}
       const int column = group * {columns} + n0 + n;
       right[k][n] = is_inside ? {ends.right(f"weight[{weight_at}]")} : 0;
+      {"is_odd |= right[k][n] - right[k][n] != 0;" if leaves_out else ""}
     }}
-    __syncthreads();
-#pragma unroll
-    for (int k = 0; k < {_DEPTH}; k++)
-#pragma unroll
-      for (int i = 0; i < {each}; i++)
-#pragma unroll
-        for (int j = 0; j < {each}; j++) sums[i][j] += left[k][ty + 16 * i] * right[k][tx + 16 * j];
+    {_sums_of_all(each, leaves_out)}
     __syncthreads();
   }}
 #pragma unroll
@@ -171,6 +170,26 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
     }}
 }}
 """
+
+
+def _sums_of_all(each: int, leaves_out: bool) -> str:
+    """What follows the loads: with `leaves_out`, odd weights are multiplied by elements that are there alone."""
+    if not leaves_out:
+        return f"__syncthreads(); {_sums(each)}"
+    alone = _sums(each, "is_there[k][ty + 16 * i]")
+    return f"if (__syncthreads_or(is_odd)) {{ {alone}\n    }} else {{ {_sums(each)}\n    }}"
+
+
+def _sums(each: int, condition: str = "") -> str:
+    """A statement that adds the products of what shared memory holds, on condition."""
+    return f"""
+#pragma unroll
+    for (int k = 0; k < {_DEPTH}; k++)
+#pragma unroll
+      for (int i = 0; i < {each}; i++)
+#pragma unroll
+        for (int j = 0; j < {each}; j++)
+          {f"if ({condition})" if condition else ""} sums[i][j] += left[k][ty + 16 * i] * right[k][tx + 16 * j];"""
 
 
 def _origins(window: Window, places: list[str]) -> str:

@@ -286,6 +286,20 @@ def test_gathered_windows(
     emulated(convolution(x, w, *tail, layout=layout, **attrs), "gathered", tmp_path)
 
 
+@pytest.mark.parametrize("odd", [np.inf, np.nan])
+def test_odd_weights_reach_what_lies_in_their_windows_alone(odd: float, tmp_path: Path) -> None:
+    graph, weight = Graph(), drawn((4, 3, 3, 3), DType.F32, 1)
+    weight[1, 2, 0, 1] = odd
+    x, w = (graph.add_input(name, TensorType(DType.F32, s)) for name, s in (("x", (1, 4, 5, 6)), ("w", weight.shape)))
+    attrs = {"strides": [2, 1], "pads": [0, 1, 1, 0], "dilations": [1, 1], "output_padding": [0, 0]}
+    graph.set_outputs([graph.append(native("conv_transpose"), [x, w, None], attrs).output])
+    made = setting(graph, {"x": drawn((1, 4, 5, 6), DType.F32), "w": weight})
+    candidate = next(each for each in lower_convolution(made.task) if each.name == "gathered")
+    (found,), (expected,) = made.found(candidate, tmp_path), made.expected
+    assert np.allclose(found, expected, rtol=0, atol=2e-4, equal_nan=True)
+    assert np.isfinite(found).any()
+
+
 DEPTHWISE: list[tuple[int, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     (16, (9, 7), (3, 5), {"strides": [2, 1], "pads": [1, 2, 1, 0]}),
     (5, (9, 7), (3, 5), {"strides": [2, 1], "pads": [1, 2, 1, 0]}),
