@@ -1,7 +1,7 @@
 """Reductions and normalisations written into their result; what they allocate is one number for each row."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from ...ir.constant import Array
 from ...ir.graph import Node
+from ...ir.ops.reduction import summed
 from ...ir.ops.rules import normal_axes
 from .calls import Call
 from .kernels_elementwise import is_float
@@ -17,20 +18,25 @@ _Operands = Sequence[Array | None]
 _Results = tuple[Array, ...]
 
 
-def _fold(function: Any) -> Any:
+def _fold(fold: Callable[..., Any]) -> Any:
     def kernel(node: Node, operands: _Operands, results: _Results) -> Call | None:
         x = operands[0]
         if x is None or not is_float(x):
             return None
         axes = normal_axes(node.attrs["axes"], x.ndim)
-        return Call(partial(fold_into, function=function, axes=axes, keep=node.attrs["keep_dims"]), (x,), results)
+        return Call(partial(fold, axes=axes, keep=node.attrs["keep_dims"]), (x,), results)
 
     return kernel
 
 
-def fold_into(x: Array, result: Array, *, function: Any, axes: tuple[int, ...], keep: bool) -> None:
-    """A sum or product over `axes`."""
-    function.reduce(x, axis=axes, keepdims=keep, dtype=x.dtype, out=result)
+def sum_into(x: Array, result: Array, *, axes: tuple[int, ...], keep: bool) -> None:
+    """The sum over `axes`."""
+    summed(x, axes, keep, result)
+
+
+def product_into(x: Array, result: Array, *, axes: tuple[int, ...], keep: bool) -> None:
+    """The product over `axes`."""
+    np.multiply.reduce(x, axis=axes, keepdims=keep, dtype=x.dtype, out=result)
 
 
 def _mean(node: Node, operands: _Operands, results: _Results) -> Call | None:
@@ -44,7 +50,7 @@ def _mean(node: Node, operands: _Operands, results: _Results) -> Call | None:
 
 def mean_into(x: Array, result: Array, *, axes: tuple[int, ...], keep: bool, count: Any) -> None:
     """The mean over `axes`, of `count` elements each."""
-    np.add.reduce(x, axis=axes, keepdims=keep, dtype=x.dtype, out=result)
+    summed(x, axes, keep, result)
     np.divide(result, count, result)
 
 
@@ -106,8 +112,8 @@ def batch_norm_into(
 
 
 REDUCTION: dict[str, Any] = {
-    "reduce_sum": _fold(np.add),
-    "reduce_prod": _fold(np.multiply),
+    "reduce_sum": _fold(sum_into),
+    "reduce_prod": _fold(product_into),
     "reduce_mean": _mean,
     "softmax": _softmax,
     "layer_norm": _layer_norm,

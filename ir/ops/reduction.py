@@ -31,8 +31,34 @@ Reduction = Callable[[Array, Axes, bool], Any]
 # ---- what each reduction computes; keyword `axes` and `keep_dims` as in NumPy
 
 
+_BLOCKED = 128
+"""Longer sums of f32 along axes that are not innermost in memory are made of sums of parts."""
+
+
+def summed(x: Array, axes: Axes, keep_dims: bool, out: Array | None = None) -> Array:
+    """The sum over `axes`, into `out` if it is given.
+
+    NumPy adds pairs of pairs along the innermost axis, and row after row along any other: there the errors of long sums
+    in f32 add up, so that these are sums of about as many parts as each part has rows.
+    """
+    axis = max(axes, key=x.shape.__getitem__, default=0)
+    if x.dtype != np.float32 or not axes or x.shape[axis] <= _BLOCKED or _innermost(x) in axes:
+        into: dict[str, Array] = {} if out is None else {"out": out}
+        return np.asarray(np.add.reduce(x, axis=axes, keepdims=keep_dims, dtype=x.dtype, **into))
+    rows = np.moveaxis(x, axis, 0)
+    step = math.isqrt(len(rows))
+    parts = [np.add.reduce(rows[start : start + step], axis=0) for start in range(0, len(rows), step)]
+    whole = np.moveaxis(np.add.reduce(parts, axis=0, keepdims=True), 0, axis)
+    return summed(whole, axes, keep_dims, out)
+
+
+def _innermost(x: Array) -> int:
+    """The axis whose elements lie closest in memory."""
+    return min((axis for axis in range(x.ndim) if x.shape[axis] > 1), key=lambda axis: (abs(x.strides[axis]), -axis))
+
+
 def _sum(x: Array, axes: Axes, keep_dims: bool) -> Array:
-    return _folded(np.add, x, axes, keep_dims)
+    return summed(x, axes, keep_dims)
 
 
 def _prod(x: Array, axes: Axes, keep_dims: bool) -> Array:

@@ -164,6 +164,20 @@ def test_small_floats_are_accumulated_in_f32():
     assert run("cumsum", x, axis=0)[0][-1] == np.float16(4096 * 1.0009765625)
 
 
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((2, 900, 3), (1,)), ((900, 5), (0,)), ((3, 300, 4, 2), (1, 2)), ((300, 300, 2), (0, 1)), ((1, 900, 0), (1,))],
+)
+def test_sums_of_f32_do_not_lose_digits_with_their_length(shape, axes):
+    x = np.random.default_rng(0).random(shape, np.float32) + 1
+    for view, over in ((x, axes), (np.asfortranarray(x), axes)):
+        exact = view.astype(np.float64).sum(over)
+        for name, scale in (("reduce_sum", 1), ("reduce_mean", exact.size / x.size if x.size else 1)):
+            found = native(name).meaning(view, axes=over, keep_dims=False)
+            assert found.shape == exact.shape
+            assert np.allclose(found, exact * scale, rtol=4e-7, atol=0)
+
+
 def test_bad_axes_are_refused():
     op, x = native("reduce_sum"), TensorType(DType.F32, (B, 3))
     for axes, message in [((2,), "out of range"), ((1, -1), "repeat")]:
