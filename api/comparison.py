@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +18,26 @@ import numpy as np
 from .closeness import OutputError, distance, output_error, tolerance
 from .executors.ort.library import failures, onnxruntime, problem_here
 from .inputs import gather_inputs
-from .ir.analysis import flops, nested_graphs, parameter_bytes
-from .ir.dims import evaluate, symbols
+from .ir.analysis import constraints, flops, nested_graphs, parameter_bytes
+from .ir.constraints import Constraint
+from .ir.dims import Dim, evaluate, symbols
 from .ir.errors import CapgraphError, ExecutionError, InputError, UnsupportedError
 from .ir.evaluate import Sizes, bind_inputs, evaluate_graph
 from .ir.graph import Graph
 from .ir.types import DType, TensorType
 from .ir.widened import widened, widened_array
 from .passes.numeric import draw_sizes, longest_sum
+from .passes.pattern import constant_of
 from .sources import load_model
 
 _ROUNDINGS = 16.0  # of one term of a sum, whose errors add up like a random walk
 _WORSE = 4.0  # times the error of the first model itself
-_CHEAP_FLOPS = 2_000_000_000
+_CHEAP_FLOPS = 5_000_000_000
 _CHEAP_BYTES = 1 << 28
-_OTHER_SIZES = (1, 8, 16, 32, 64, 128, 224, 320)
-"""What symbols are tried with, the first of each input's sizes as 1, where a model does not run on small ones."""
+_OTHER_SIZES = (8, 16, 32, 64, 128, 224, 320, 512, 1024, 4096, 1)
+"""What symbols are tried with where a model does not run on small sizes: on 1 broadcasting hides what does not fit."""
+_MOST_ELEMENTS = 1 << 22
+_MOST_ALONE = 3  # symbols
 
 Run = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -123,11 +128,16 @@ def _check_names(expected: Mapping[str, Any], given: Mapping[str, Any], second: 
 
 
 def _gathered(graph: Graph, drawing: Drawing, models: "_Models") -> tuple[dict[str, int], list[dict[str, Any]]]:
-    """The sizes, and a set of inputs for each count. Small sizes come first, then others, until the model runs."""
+    """The sizes, and a set of inputs for each count. Small sizes come first, then others, until the model runs.
+
+    Sizes that break what the nodes ask of each other come last: there the model runs by chance, if at all.
+    """
     small = draw_sizes(graph)
     free = [name for name in small if name not in drawing.sizes]
     failure: CapgraphError | None = None
-    for otherwise in (small, *_other_sizes(graph, free)):
+    tries = [small, *_other_sizes(graph, free)]
+    rules = constraints(graph)
+    for otherwise in sorted(tries, key=lambda sizes: not _holds(rules, {**sizes, **drawing.sizes})):
         bound = {**otherwise, **drawing.sizes}
         try:
             sets = [_arrays(graph, drawing, otherwise, index) for index in range(drawing.count)]
@@ -151,20 +161,54 @@ def _sizes_of(graph: Graph, sets: Sequence[Mapping[str, Any]]) -> Sizes:
 
 
 def _other_sizes(graph: Graph, free: Sequence[str]) -> list[dict[str, int]]:
+    """One size for all symbols but the first of each input's, which are 1; then also other symbols as 1."""
     if not free:
         return []
     shapes = [value.type.shape for value in graph.inputs if isinstance(value.type, TensorType) and value.type.shape]
     firsts = frozenset[str]().union(*(symbols(shape[0]) for shape in shapes))
-    choices = ({name: 1 if name in firsts else size for name in free} for size in _OTHER_SIZES)
-    return list({tuple(each.items()): each for each in choices}.values())
+    alone = [firsts]
+    if len(free) <= _MOST_ALONE:
+        alone += [frozenset(each) for count in range(len(free)) for each in combinations(free, count)]
+    choices = [{name: 1 if name in ones else size for name in free} for ones in alone for size in _OTHER_SIZES]
+    fitting = (sizes for sizes in choices if _elements(shapes, sizes) <= _MOST_ELEMENTS)
+    return sorted(fitting, key=lambda sizes: set(sizes.values()) == {1})
+
+
+def _elements(shapes: Sequence[Sequence[Dim]], sizes: Mapping[str, int]) -> int:
+    """About how many elements inputs of these shapes have."""
+    plain = ((evaluate(dim, sizes) if symbols(dim) <= sizes.keys() else 1 for dim in shape) for shape in shapes)
+    return sum(math.prod(map(int, shape)) for shape in plain)
+
+
+def _holds(rules: Sequence[Constraint], sizes: Mapping[str, int]) -> bool:
+    known = [rule for rule in rules if symbols(rule.left) | symbols(rule.right) <= sizes.keys()]
+    return all(evaluate(rule.left, sizes) == evaluate(rule.right, sizes) for rule in known)
 
 
 def _arrays(graph: Graph, drawing: Drawing, otherwise: Mapping[str, int], seed: int) -> dict[str, Any]:
     try:
-        given = gather_inputs(graph, drawing.sources, drawing.sizes, seed, otherwise=otherwise)
+        sources = {**_compared_numbers(graph, seed), **drawing.sources}
+        given = gather_inputs(graph, sources, drawing.sizes, seed, otherwise=otherwise)
     except UnsupportedError as error:
         raise UnsupportedError(error.message, where=error.where, remedy="leave --check out") from error
     return {name: each.value for name, each in given.items()}
+
+
+def _compared_numbers(graph: Graph, place: int) -> dict[str, str]:
+    """One of the numbers that an integer is compared with: it chooses what the model does, as a sampling rate may."""
+    found: dict[str, str] = {}
+    for value in graph.inputs:
+        if (
+            not isinstance(value.type, TensorType)
+            or not value.type.dtype.is_integer
+            or value.type.shape not in ((), (1,))
+        ):
+            continue
+        others = (other for node in value.users if node.op.name == "equal" for other in node.operands)
+        known = [content for other in others if (content := constant_of(other)) is not None and content.size == 1]
+        if known and value.name not in graph.defaults:
+            found[value.name] = str(known[place % len(known)].array.reshape(-1)[0])
+    return found
 
 
 # ---- how far they may be apart

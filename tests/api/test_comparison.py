@@ -151,6 +151,22 @@ def test_sizes_that_the_model_runs_on_are_found(tmp_path: Path) -> None:
     assert found.sizes == {"batch": 1, "n": 8}
 
 
+def test_sizes_that_run_by_broadcasting_alone_come_last(tmp_path: Path) -> None:
+    text = "main (float[n] x, float[m] y) => (float[k] z) <int64[1] s = {-1}> { a = Add(x, y)  z = Reshape(a, s) }"
+    path = save(model(text), tmp_path)
+    found = compare(load_model(path).graph, path, path, Drawing(1))
+    assert found.sizes["n"] == found.sizes["m"] != 1
+
+
+def test_a_number_that_chooses_a_branch_is_one_that_it_is_compared_with(tmp_path: Path) -> None:
+    text = """main (float[2] x, int64 sr) => (float[2] y) <int64 k = {16000}> {
+        c = Equal(sr, k)
+        y = If(c) <then_branch = t () => (float[2] a) { a = OP(x) }, else_branch = e () => (float[2] b) { b = Neg(x) }>
+    }"""
+    assert apart(tmp_path, text.replace("OP", "Exp"), text.replace("OP", "Exp"))[0]
+    assert not apart(tmp_path, text.replace("OP", "Exp"), text.replace("OP", "Abs"))[0]
+
+
 def test_outputs_of_other_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(capgraph.InputError, match="has no output 'y', only 'z'"):
         apart(tmp_path, IN_F32, "main (float[64] x) => (float[64] z) { z = Exp(x) }")
