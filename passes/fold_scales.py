@@ -22,8 +22,8 @@ class FoldScales(PatternPass):
     """Takes constant factors and addends into constants of a node that is there anyway.
 
     These are the weight and bias of a convolution or product, the parameters of a norm, and another constant factor or
-    addend, reached directly or through reshapes and transposes. A division by powers of two that is left is a
-    multiplication, and with `rounds_inverses` one by any constant that has an inverse.
+    addend, reached directly or through reshapes and transposes. An addend of 0 goes. A division by powers of two that
+    is left is a multiplication, and with `rounds_inverses` one by any constant that has an inverse.
     """
 
     name: ClassVar[str] = "fold-scales"
@@ -74,10 +74,15 @@ def _as_product(rewriter: Rewriter, found: Found) -> Value | None:
     return rewriter.op("mul", found["x"], rewriter.constant(inverse)) if inverse is not None else None
 
 
+def _operand(_rewriter: Rewriter, found: Found) -> Value | None:
+    return found["x"] if has_type_of(found["x"], found.root) else None
+
+
 _ARITHMETIC = ("add", "sub", "mul", "div")
 _RIGHT = Match(_ARITHMETIC, Capture("x"), Literal(), name="changed")
 
 RULES: tuple[Rule, ...] = (
+    Rule("zero-addend", Match(("add", "sub"), Capture("x"), Literal(value=0.0)), _operand),
     Rule("constant-into-producer", _RIGHT, _into_producer),
     Rule("constant-into-user", Match(("conv", "gemm", "matmul"), _RIGHT, more=True), _into_user),
 )

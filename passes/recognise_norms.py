@@ -120,6 +120,10 @@ def _shifted(rewriter: Rewriter, found: Found) -> Value | None:
     return rewriter.op("layer_norm", found["x"], norm.inputs[1], fitted, **dict(norm.attrs))
 
 
+def _unshifted(rewriter: Rewriter, found: Found) -> Value:
+    return rewriter.op("layer_norm", found["x"], found.get("s"), None, **dict(found.root.attrs))
+
+
 def _fitted(rewriter: Rewriter, value: Value, norm: Node) -> Value | None:
     """`value` in the shape of the normalised axes; None unless it has just these sizes, after axes of size 1."""
     x = norm.operands[0]
@@ -147,6 +151,11 @@ def _without(operand: str) -> Match:
 _AFFINE: tuple[Rule, ...] = (
     Rule("norm-scale", Match("mul", _without("scale"), _S), _scaled),
     Rule("norm-bias", Match("add", _without("bias"), Capture("bias")), _shifted),
+    Rule(
+        "norm-bias-of-zero",
+        Match("layer_norm", _X, Capture("s", is_optional=True), Literal(value=0.0)),
+        _unshifted,
+    ),
 )
 
 # ---- per channel

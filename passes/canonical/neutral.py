@@ -1,5 +1,6 @@
 """Neutral elements, repeated and cancelling operations: `x * 1`, `-(-x)`, `relu(relu(x))`, `where(c, x, x)`."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -84,6 +85,16 @@ def _clip_to_bounds(rewriter: Rewriter, found: Found) -> Value | None:
     return rewriter.op("clip", found["x"], outer.inputs[1], outer.inputs[2])
 
 
+def _clip_of_relu(rewriter: Rewriter, found: Found) -> Value | None:
+    """A ReLU before a clip is a lower bound of 0, which an upper bound below it overrules."""
+    given, dtype = found.root.inputs[1], found["x"].tensor.dtype
+    number = _scalar(given) if given is not None else 0
+    if number is None or math.isnan(number):
+        return None
+    low = given if number > 0 else rewriter.constant(np.zeros((), dtype.numpy), dtype)
+    return rewriter.op("clip", found["x"], low, found.root.inputs[2])
+
+
 def _scalar(value: Value | None) -> float | int | None:
     """The number in a constant; integers stay exact."""
     content = constant_of(value) if value is not None else None
@@ -121,6 +132,11 @@ RULES: tuple[Rule, ...] = (
         "clip-twice",
         Match("clip", Match("clip", _X, Capture("l"), Capture("h"), name="inner"), Capture("low"), Capture("high")),
         _clip_to_bounds,
+    ),
+    Rule(
+        "clip-of-relu",
+        Match("clip", Match("relu", _X, name="inner", only_user=True), more=True),
+        _clip_of_relu,
     ),
     *(Rule(f"{op}-twice", Match(op, Match(op, _X, name="inner")), _inner_operand) for op in _INVOLUTIONS),
     *(Rule(f"{op}-again", Match(op, Match(op, _X, name="inner")), _inner_node) for op in _IDEMPOTENT),

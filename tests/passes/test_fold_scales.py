@@ -412,3 +412,14 @@ def test_a_gemm_keeps_a_factor_that_is_no_f32_number_outside(dtype: str, alpha: 
         }}""",
         None,
     )
+
+
+@pytest.mark.parametrize("line", ["%y = add(%x, %c)", "%y = add(%c, %x)", "%y = sub(%x, %c)"])
+def test_an_addend_of_zero_goes_and_the_sign_of_a_zero_with_it(line: str) -> None:
+    constant = "%c = constant() {value = dense<f32[2]: [0.0, 0.0]>}"
+    check_pass(
+        FoldScales(),
+        f"graph @main(%x: f32[B, 2]) {{\n {constant}\n {line}\n return %y\n}}",
+        "graph @main(%x: f32[B, 2]) {\n return %x as y\n}",
+    )
+    check_pass(FoldScales(), f"graph @main(%x: f32[1, 1]) {{\n {constant}\n {line}\n return %y\n}}", None)

@@ -285,3 +285,22 @@ def test_a_core_that_others_read_keeps_its_scale_apart():
         }
     """
     check_pass(RecogniseNorms(), text, None)
+
+
+def test_a_bias_of_zero_is_none():
+    check_pass(
+        RecogniseNorms(),
+        """
+        graph @main(%x: f32[B, 2], %w: f32[2]) {
+          %b = constant() {value = dense<f32[2]: [0.0, -0.0]>}
+          %y = layer_norm(%x, %w, %b) {axis = -1, epsilon = 1e-05}
+          return %y
+        }
+        """,
+        """
+        graph @main(%x: f32[B, 2], %w: f32[2]) {
+          %y = layer_norm(%x, %w, _) {axis = -1, epsilon = 1e-05}
+          return %y
+        }
+        """,
+    )

@@ -56,6 +56,22 @@ def test_what_only_looks_neutral(op: str, content: str) -> None:
     stays(f"{constant(content)} %y = {op}")
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "new_low"), [("-1.0", "6.0", "0.0"), ("2.0", "6.0", "2.0"), ("-3.0", "-2.0", "0.0")]
+)
+def test_a_clip_does_what_a_relu_before_it_did(low: str, high: str, new_low: str) -> None:
+    bounds = [constant(f"f32[]: {number}", name) for name, number in (("h", high), ("l", low), ("l", new_low))]
+    check_pass(
+        Canonicalise(),
+        f"graph @main(%x: f32[B, 4]) {{\n {bounds[0]}{bounds[1]} %r = relu(%x)\n %y = clip(%r, %l, %h)\n return %y\n}}",
+        f"graph @main(%x: f32[B, 4]) {{\n {bounds[0]}{bounds[2]} %y = clip(%x, %l, %h)\n return %y\n}}",
+    )
+
+
+def test_a_clip_with_a_computed_bound_keeps_the_relu() -> None:
+    stays("%r = relu(%x)\n %y = clip(%r, %l, _)", more=", %l: f32[]")
+
+
 def test_integers_have_one_zero() -> None:
     becomes_x(f"{constant('i64[]: 0')} %y = add(%x, %c)", x="i64[4]")
 
