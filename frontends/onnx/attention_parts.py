@@ -17,6 +17,7 @@ from .context import constant_of
 from .export_context import ExportContext, Operand
 
 _APART = 4  # axes of operands with heads apart
+_FLAT = 2  # axes of a mask that is one for all samples and heads
 _MASK = 3
 _FINITE = (
     *("add", "cast", "concat", "expand", "gather", "max", "min", "mul", "neg", "reshape", "slice", "squeeze", "sub"),
@@ -70,6 +71,8 @@ class _Writer:
         self.is_apart = q.tensor.rank == _APART
         heads, groups = (q.shape[1], k.shape[1]) if self.is_apart else (self.attrs["heads"], self.attrs["kv_heads"])
         self.batch, self.steps, self.keys = q.shape[0], q.shape[-2], k.shape[-2]
+        is_flat_mask = mask is None or mask.tensor.rank <= _FLAT
+        self.is_one_head = not self.is_apart and heads == groups == 1 and lengths is None and is_flat_mask
         self.heads: Dim = heads
         self.groups: Dim = groups
         self.q, self.k, self.v = self._parted(q, heads), self._transposed(k), self._parted(v, groups)
@@ -93,7 +96,7 @@ class _Writer:
         mixed = b.op("matmul", weights, self._as(self.v))
         if shared:
             mixed = b.op("reshape", mixed, shape=(self.batch, self.heads, self.steps, mixed.shape[3]))
-        if self.is_apart:
+        if self.is_apart or self.is_one_head:
             return b.finish([mixed])
         joined = b.op("transpose", mixed, perm=(0, 2, 1, 3))
         return b.finish([b.op("reshape", joined, shape=(self.batch, self.steps, self.heads * mixed.shape[3]))])
@@ -102,7 +105,7 @@ class _Writer:
         return self.heads // self.groups * self.steps
 
     def _parted(self, x: Value, heads: Dim, perm: tuple[int, ...] = (0, 2, 1, 3)) -> Value:
-        if self.is_apart:
+        if self.is_apart or self.is_one_head:
             return x
         batch, steps, hidden = x.shape
         return self.b.op("transpose", self.b.op("reshape", x, shape=(batch, steps, heads, hidden // heads)), perm=perm)
@@ -110,10 +113,12 @@ class _Writer:
     def _transposed(self, k: Value) -> Value:
         if self.is_apart:
             return self.b.op("transpose", k, perm=(0, 1, 3, 2))
+        if self.is_one_head:
+            return self.b.op("transpose", k, perm=(0, 2, 1))
         return self._parted(k, self.groups, (0, 2, 3, 1))
 
     def _scaled(self, q: Value) -> Value:
-        scale, depth = self.attrs["scale"], q.shape[3]
+        scale, depth = self.attrs["scale"], q.shape[-1]
         if scale is None and not isinstance(depth, int):
             root = self.b.op("sqrt", self.b.op("cast", self.b.op("dim", value=depth), to=self.dtype))
             return self.b.op("div", q, root)

@@ -106,6 +106,10 @@ class ExportContext:
         self.emit(op_type, inputs, [result], domain=domain, **attributes)
         return result
 
+    def give(self, name: str) -> None:
+        """Takes what is written under `name` for this node's result; a result whose name is wanted is a copy."""
+        self.writer.give(self.node, name)
+
     def inline(self, body: Graph) -> None:
         """Writes the nodes of a body, which takes this node's operands and gives its results."""
         self.writer.write_inline(body, self.node.operands, self.node.outputs)

@@ -41,8 +41,11 @@ class DimWriter:
         self._writer = writer
         self._outer = outer
         self._binders: dict[str, Binder] = {}
+        self._places: dict[Dim, tuple[str, int]] = {}  # the value and axis that have a size which is no symbol
         self._written: dict[Dim | tuple[Dim, ...], str] = {}
+        self._scalars: dict[Dim, str] = {}
         self._shapes: dict[str, str] = {}
+        self._dims: dict[str, tuple[Dim, ...]] = {}  # of values that bind symbols
 
     def bind(self, value: Value, name: str) -> None:
         """Notes which symbols can be read off the shape of `value`; the first value that binds a symbol serves."""
@@ -50,12 +53,15 @@ class DimWriter:
             return
         for axis, dim in enumerate(value.type.shape):
             found = _linear(dim)
+            if isinstance(dim, SymDim) and (found is None or found[1:] != (1, 0)):
+                self._places.setdefault(dim, (name, axis))
             if found is None:
                 continue
             of, factor, offset = found
             known = self._binders.get(of)
             if known is None or (factor, offset) == (1, 0) != (known.factor, known.offset):
                 self._binders[of] = Binder(name, axis, factor, offset)
+                self._dims[name] = value.type.shape
 
     def vector(self, dims: Sequence[Dim], operands: Sequence[Value] = ()) -> str:
         """The name of a tensor i64[n] with these sizes."""
@@ -64,7 +70,7 @@ class DimWriter:
             return self._constant(key)
         found = self._written.get(key)
         if found is None:
-            found = self._shape_of_one(key, operands) or self._concatenated(key)
+            found = self._shape_of_one(key, operands) or self._gathered(key) or self._concatenated(key)
             self._written[key] = found
         return found
 
@@ -72,8 +78,25 @@ class DimWriter:
         """The name of a tensor i64[] with this size."""
         if isinstance(dim, int):
             return self._writer.constant(Constant(np.array(dim, np.int64)))
+        found = self._scalars.get(dim)
+        if found is None:
+            found = self._scalars[dim] = self._gathered_scalar(dim) or self._reshaped(dim, operands)
+        return found
+
+    def _reshaped(self, dim: Dim, operands: Sequence[Value]) -> str:
         shape = self._writer.constant(Constant(np.zeros(0, np.int64)))
         return self._node("Reshape", self.vector((dim,), operands), shape)
+
+    def _gathered_scalar(self, dim: SymDim) -> str | None:
+        """A size that stands in a shape, None where another form of it takes fewer nodes."""
+        linear = _linear(dim)
+        if linear is None or linear[1:] != (1, 0) or (dim,) in self._written:
+            return None
+        binder = self._find(linear[0])
+        if (binder.factor, binder.offset) != (1, 0) or not (self._reads_wholes or binder.name in self._shapes):
+            return None
+        index = self._writer.constant(Constant(np.array(binder.axis, np.int64)))
+        return self._node("Gather", self._whole_shape(binder.name), index, axis=0)
 
     def _constant(self, dims: Sequence[Dim]) -> str:
         return self._writer.constant(Constant(np.array(dims, dtype=np.int64).reshape(len(dims)), DType.I64))
@@ -95,13 +118,37 @@ class DimWriter:
 
     def _shape(self, name: str, start: int, end: int, rank: int | None = None) -> str:
         if start == 0 and end == rank:
-            return self._node("Shape", name)
-        if self._writer.opset >= _SHAPE_OF_PARTS:
+            return self._whole_shape(name)
+        if not self._reads_wholes:
             return self._node("Shape", name, start=start, end=end)
-        whole = self._shapes.get(name)
-        if whole is None:
-            whole = self._shapes[name] = self._node("Shape", name)
-        return self._node("Gather", whole, self._constant(range(start, end)), axis=0)
+        return self._node("Gather", self._whole_shape(name), self._constant(range(start, end)), axis=0)
+
+    @property
+    def _reads_wholes(self) -> bool:
+        """Whether the opset gives sizes by whole shapes alone."""
+        return self._writer.opset < _SHAPE_OF_PARTS
+
+    def _whole_shape(self, name: str) -> str:
+        found = self._shapes.get(name)
+        if found is None:
+            found = self._shapes[name] = self._node("Shape", name)
+        return found
+
+    def _gathered(self, dims: tuple[Dim, ...]) -> str | None:
+        """Several sizes that all stand in the shape of one value, None where joining them takes fewer nodes."""
+        unwritten = [dim for dim in dict.fromkeys(dims) if isinstance(dim, SymDim) and (dim,) not in self._written]
+        symbols = [linear[0] for linear in map(_linear, unwritten) if linear is not None]
+        for name in dict.fromkeys(self._find(each).name for each in symbols):
+            shape = self._dims_of(name)
+            if all(dim in shape for dim in dims) and len(unwritten) + (name in self._shapes) > 1:
+                places = self._constant([shape.index(dim) for dim in dims])
+                return self._node("Gather", self._whole_shape(name), places, axis=0)
+        return None
+
+    def _dims_of(self, name: str) -> tuple[Dim, ...]:
+        if name in self._dims or self._outer is None:
+            return self._dims[name]
+        return self._outer._dims_of(name)
 
     def _concatenated(self, dims: tuple[Dim, ...]) -> str:
         if len(dims) == 1:
@@ -117,9 +164,18 @@ class DimWriter:
             return self._constant((dim,))
         found = self._written.get((dim,))
         if found is None:
-            found = self._sum(dim)
+            place = self._place(dim)
+            found = self._sum(dim) if place is None else self._shape(place[0], place[1], place[1] + 1)
             self._written[dim,] = found
         return found
+
+    def _place(self, dim: SymDim) -> tuple[str, int] | None:
+        """Where a size can be read that takes more than one operation to compute."""
+        linear = _linear(dim)
+        if linear is not None and (linear[1] == 1 or linear[2] == 0):
+            return None
+        found = self._places.get(dim)
+        return found if found is not None or self._outer is None else self._outer._place(dim)
 
     def _sum(self, dim: SymDim) -> str:
         terms = sorted(dim.terms, key=lambda term: term[1] < 0)  # a subtraction needs something to subtract from

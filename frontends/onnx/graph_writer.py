@@ -94,6 +94,14 @@ class GraphWriter:
             found = self._once[key] = write()
         return found
 
+    def give(self, node: Node, name: str) -> None:
+        """See `ExportContext.give`."""
+        is_returned = any(isinstance(use.user, Graph) for use in node.output.uses)
+        if is_returned or self.model.dialect is Dialect.FAITHFUL:
+            self.emit(node, "Identity", [name], node.outputs, "", {})
+        else:
+            self._names[node.output] = name
+
     # ---- nodes
 
     def write_body(self, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> None:
@@ -102,7 +110,7 @@ class GraphWriter:
             self._names[value] = name
             self.dims.bind(value, name)
         copies = self._name_outputs(graph, outputs)
-        groups = find_groups(graph, self.model.operators) if self.model.dialect is Dialect.ORT else _NO_GROUPS
+        groups = find_groups(graph, self.model.operators) if self.model.operators else _NO_GROUPS
         if self.opset <= LAST_OPSET:
             groups = {**flat_softmaxes(graph), **groups}
         for node in graph.nodes:
@@ -119,7 +127,7 @@ class GraphWriter:
 
     def _drop_unread(self, graph: Graph) -> None:
         """Leaves out the constants that groups have joined to others."""
-        read = set(_names_read(self._nodes))
+        read = {*_names_read(self._nodes), *(self._names[value] for value in graph.outputs if value in self._names)}
         made = (node.output for node in graph.nodes if node.op is native("constant"))
         unread = {self._names[value] for value in made if value in self._names} - read
         self.large = [item for item in self.large if item.name not in unread]
@@ -142,9 +150,10 @@ class GraphWriter:
 
         ONNX Runtime 1.31 takes a transposition into the Gemm that reads it, and forgets that it is an output as well.
         """
+        is_faithful = self.model.dialect is Dialect.FAITHFUL
         if value.producer is None or value.producer.op is native("constant"):
-            return True
-        is_merged = self.model.dialect is not Dialect.FAITHFUL and value.producer.op is native("transpose")
+            return value.producer is None or self.is_in_line or is_faithful
+        is_merged = not is_faithful and value.producer.op is native("transpose")
         return is_merged and any(isinstance(use.user, Node) and use.user.op is native("gemm") for use in value.uses)
 
     def _write_node(self, node: Node) -> None:
@@ -177,7 +186,8 @@ class GraphWriter:
         if value.has_uses and self.is_in_line:
             self._names[value] = self.constant(content)
         elif value.has_uses:
-            self._names[value] = self.new_name(value.name)
+            if value not in self._names:
+                self._names[value] = self.new_name(value.name)
             content = content if self.model.dialect is Dialect.FAITHFUL else safe_content(value, content)
             self._add_initializer(self._names[value], content)
 

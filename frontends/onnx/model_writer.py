@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...ir.constant import Constant
 from ...ir.errors import CapgraphError, UnsupportedError
+from .contrib import missing_in
 from .contrib.group import Operator
 from .dialect import Dialect
 from .storage import Storage
@@ -39,7 +40,7 @@ class ModelWriter:
         operators: Collection[Operator] = (),
     ) -> None:
         self.opset = opset
-        self.operators = operators
+        self.operators = missing_in(opset, operators) if dialect is Dialect.ORT else frozenset[Operator]()
         self.storage = storage
         self.value_info = value_info
         self.dialect = dialect

@@ -65,7 +65,7 @@ def _scalar(b: Builder, number: float, like: Value) -> Value:
 def _gelu(b: Builder, node: Node, given: tuple[Value | None, ...]) -> Value:
     x = _first(given)
     if node.attrs["approximate"] == "tanh":
-        cube = b.op("mul", b.op("mul", x, x), b.op("mul", x, _scalar(b, 0.044715, x)))
+        cube = b.op("mul", b.op("pow", x, _scalar(b, 3, x)), _scalar(b, 0.044715, x))
         curve = b.op("tanh", b.op("mul", b.op("add", x, cube), _scalar(b, math.sqrt(2 / math.pi), x)))
     else:
         curve = b.op("erf", b.op("div", x, _scalar(b, math.sqrt(2), x)))
@@ -108,7 +108,8 @@ def _trailing(x: Value, axis: int) -> list[int]:
 def _normalised(b: Builder, x: Value, axes: list[int], epsilon: float) -> Value:
     square = b.op("pow", x, _scalar(b, 2, x))
     variance = b.op("reduce_mean", square, axes=axes, keep_dims=True)
-    return b.op("div", x, b.op("sqrt", b.op("add", variance, _scalar(b, epsilon, x))))
+    guarded = b.op("add", variance, _scalar(b, epsilon, x)) if epsilon else variance
+    return b.op("div", x, b.op("sqrt", guarded))
 
 
 def _layer_norm(b: Builder, node: Node, given: tuple[Value | None, ...]) -> Value:

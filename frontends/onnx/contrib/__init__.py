@@ -43,6 +43,15 @@ ON_CUDA: frozenset[Operator] = (OPERATORS - convolutions.OPERATORS - caches.OPER
 which nothing that is recorded may do; of activations behind a convolution the kernel there knows but one."""
 
 
+_SINCE = {"Gelu": 20, "LayerNormalization": 17}
+"""The opsets from which on the standard has operators of the same name."""
+
+
+def missing_in(opset: int, operators: Collection[Operator]) -> frozenset[Operator]:
+    """Those of the operators that the standard has not by itself at this opset."""
+    return frozenset(each for each in operators if opset < _SINCE.get(each.name, opset + 1))
+
+
 def find_groups(graph: Graph, available: Collection[Operator]) -> Mapping[Node, Group | None]:
     """The nodes that are not written as themselves: the last of a group with the group, its other nodes with None.
 

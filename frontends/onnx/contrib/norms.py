@@ -1,17 +1,21 @@
-"""Normalisations of a sum: of a residual, what is added to it, and perhaps a bias."""
+"""Normalisations of a sum: of a residual, what is added to it, and perhaps a bias. Layer norm before opset 17."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+
+from onnx import GraphProto, ModelProto, NodeProto
 
 from ....ir.graph import Node, Value
 from ....ir.types import DType
 from ..export_context import ExportContext
+from ..ops.normalization import export_layer_norm
 from .group import DOMAIN, Group, Operator, have_equal_shapes, is_inside, is_vector
 from .products import Biased, biased
 
 _NAMES = {"layer_norm": "SkipLayerNormalization", "rms_norm": "SkipSimplifiedLayerNormalization"}
 _RANKS = (2, 3)
 
-OPERATORS = frozenset(Operator(name, dtype) for name in _NAMES.values() for dtype in (DType.F32, DType.F16, DType.BF16))
+_SUMS = frozenset(Operator(name, dtype) for name in _NAMES.values() for dtype in (DType.F32, DType.F16, DType.BF16))
+OPERATORS = _SUMS | {Operator("LayerNormalization", DType.F32)}
 
 SLOW_ON_CPU = frozenset(Operator(name, DType.F32) for name in _NAMES.values())
 """GPT-2 and ViT take 1.14 times as long with it as with a sum and a norm, Llama 1.02 times."""
@@ -42,6 +46,37 @@ def skip_norm(node: Node, available: Collection[Operator], order: Mapping[Node, 
     return Group(node, inner, node.outputs if total is None else (node.output, total), write)
 
 
+def layer_norm(node: Node, available: Collection[Operator], _order: Mapping[Node, int]) -> Group | None:
+    """LayerNormalization, which ONNX Runtime has at every opset: in the default domain, see `in_default_domain`."""
+    if Operator("LayerNormalization", node.output.tensor.dtype) not in available:
+        return None
+
+    def write(ctx: ExportContext) -> None:
+        export_layer_norm(ctx, node, domain=DOMAIN)
+
+    return Group(node, frozenset(), node.outputs, write)
+
+
+def in_default_domain(model: ModelProto) -> None:
+    """Moves operators to where ONNX Runtime has them, and onnx's checker, which has run, would refuse them."""
+    is_needed = False
+    for node in _all_nodes(model.graph):
+        if node.domain == DOMAIN and node.op_type == "LayerNormalization":
+            node.domain = ""
+        is_needed |= node.domain == DOMAIN
+    if not is_needed:
+        kept = [entry for entry in model.opset_import if entry.domain != DOMAIN]
+        del model.opset_import[:]
+        model.opset_import.extend(kept)
+
+
+def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            yield from _all_nodes(attribute.g)
+
+
 def _is_plain(node: Node) -> bool:
     """Whether a norm is over the last axis alone, with a weight (and no more than a bias) for each of its elements."""
     ty = node.operands[0].tensor
@@ -62,4 +97,4 @@ def _parts(added: Node) -> tuple[Value, Value, Biased | None]:
     return a, b, None
 
 
-RULES = dict.fromkeys(_NAMES, (skip_norm,))
+RULES = {"layer_norm": (skip_norm, layer_norm), "rms_norm": (skip_norm,)}

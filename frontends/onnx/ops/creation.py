@@ -164,13 +164,13 @@ def export_dynamic_full(ctx: ExportContext, node: Node) -> None:
 
 
 def export_dims(ctx: ExportContext, node: Node) -> None:
-    """The sizes under the result's name."""
-    ctx.emit("Identity", [ctx.dims_tensor(node.attrs["values"])], node.outputs)
+    """The sizes."""
+    ctx.give(ctx.dims_tensor(node.attrs["values"]))
 
 
 def export_dim(ctx: ExportContext, node: Node) -> None:
-    """The size under the result's name."""
-    ctx.emit("Identity", [ctx.dim_scalar(node.attrs["value"])], node.outputs)
+    """The size."""
+    ctx.give(ctx.dim_scalar(node.attrs["value"]))
 
 
 _RANGE_DTYPES = (DType.F32, DType.F64, DType.I16, DType.I32, DType.I64)

@@ -117,11 +117,11 @@ def _export_softmax(op_type: str) -> Callable[[ExportContext, Node], None]:
     return rule
 
 
-def export_layer_norm(ctx: ExportContext, node: Node) -> None:
+def export_layer_norm(ctx: ExportContext, node: Node, *, domain: str = "") -> None:
     """LayerNormalization, whose scale is not optional."""
     x, scale, bias = node.inputs
     scale_name = _scale(ctx, node, scale)
-    ctx.emit("LayerNormalization", (x, scale_name, bias), node.outputs, **_trailing(node))
+    ctx.emit("LayerNormalization", (x, scale_name, bias), node.outputs, domain=domain, **_trailing(node))
 
 
 def export_rms_norm(ctx: ExportContext, node: Node) -> None:

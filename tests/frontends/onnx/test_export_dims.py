@@ -1,5 +1,6 @@
 import numpy as np
 import onnxruntime
+from capgraph.frontends.onnx.dialect import Dialect
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.frontends.onnx.graph_writer import GraphWriter
 from capgraph.frontends.onnx.importer import import_model
@@ -115,3 +116,29 @@ def test_consecutive_sizes_of_an_operand_are_read_at_once():
     assert [nodes[name].op_type for name in (whole, part, single)] == ["Shape"] * 3
     assert [nodes[name].input[0] for name in (whole, part, single)] == ["x", "x", "y"]
     assert [len(nodes[name].attribute) for name in (whole, part, single)] == [0, 2, 0]
+
+
+def test_a_size_that_some_value_has_is_not_computed_again():
+    graph = Graph("net")
+    x = graph.add_input("x", TensorType(DType.F32, (symbol("T"),)))
+    y = graph.append(native("slice"), (x,), {"axes": (0,), "starts": (1,), "ends": (2**31,), "steps": (3,)}).output
+    size = graph.append(native("dim"), (), {"value": y.shape[0]}).output
+    graph.set_outputs([y, graph.append(native("neg"), (size,)).output], ["y", "size"])
+    model = export_model(graph, opset=11, dialect=Dialect.STANDARD)
+    kinds = [node.op_type for node in model.graph.node]
+    assert kinds[kinds.index("Slice") :] == ["Slice", "Shape", "Gather", "Reshape", "Neg"]
+    found = ReferenceEvaluator(model).run(["size"], {"x": np.zeros(9, np.float32)})
+    assert found[0].item() == -3
+
+
+def test_sizes_of_one_value_in_another_order_are_read_at_once():
+    graph = Graph("net")
+    graph.add_input("x", TensorType(DType.F32, (symbol("B"), 3, symbol("T"))))
+    order = graph.append(native("dims"), (), {"values": (symbol("T"), 3, symbol("B"))}).output
+    size = graph.append(native("dim"), (), {"value": symbol("T")}).output
+    read = [graph.append(native("neg"), (value,)).output for value in (order, size)]
+    graph.set_outputs(read, ["order", "size"])
+    model = export_model(graph, opset=11, dialect=Dialect.STANDARD)
+    assert [node.op_type for node in model.graph.node] == ["Shape", "Gather", "Gather", "Neg", "Neg"]
+    found = ReferenceEvaluator(model).run(None, {"x": np.zeros((2, 3, 5), np.float32)})
+    assert [each.tolist() for each in found] == [[-5, -3, -2], -5]

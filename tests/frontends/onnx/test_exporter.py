@@ -127,6 +127,26 @@ def test_an_output_that_is_no_result_of_its_own_is_copied():
     assert_equal(graph, import_model(model).graph)
 
 
+def test_a_constant_that_is_returned_is_an_initializer_in_a_file_for_runtimes():
+    graph = parse(
+        """graph @net(%x: f32[1], %go: bool[]) {
+          %k: f32[1] = constant() {value = dense<f32[1]: [3.0]>}
+          %y: f32[1] = if(%go, %x) {then_body = @one, else_body = @x}
+          return %k as a, %k as b, %y as c
+        }
+        graph @one(%x: f32[1]) {
+          %one: f32[1] = constant() {value = dense<f32[1]: [1.0]>}
+          return %one
+        }
+        graph @x(%x: f32[1]) { return %x }"""
+    )
+    model = export_model(graph, opset=11, dialect=Dialect.STANDARD)
+    assert operators(model) == ["If", "Identity"]
+    for choice in (True, False):
+        found = runtime_of(model, {"x": np.full(1, 2, np.float32), "go": np.array(choice)})
+        assert [each.tolist() for each in found] == [[3.0], [3.0], [1.0 if choice else 2.0]]
+
+
 def test_an_input_that_is_returned_under_its_own_name_needs_no_copy():
     graph = parse("graph @net(%x: f32[2]) { return %x }")
     assert operators(export_model(graph)) == []

@@ -27,6 +27,8 @@ FORMS: dict[str, list[tuple[list[str], Mapping[str, Any]]]] = {
         (["f32[2, 4, 3, 8]", "f32[2, 4, 5, 8]", "f32[2, 4, 5, 8]", "f32[2, 1, 3, 5]"], {"causal": True, "scale": 1.0}),
         (["f32[B, 4, T, 8]", "f32[B, 4, S, 8]", "f32[B, 4, S, 8]", "f32[S]", "i64[B]"], {}),
         (["f32[B, 4, T, 8]", "f32[B, 4, S, 8]", "f32[B, 4, S, 8]", "", "i64[B]"], {"causal": True}),
+        (["f32[B, T, 8]", "f32[B, S, 8]", "f32[B, S, 6]", "f32[T, S]"], {"heads": 1, "kv_heads": 1}),
+        (["f32[B, T, 8]", "f32[B, S, 8]", "f32[B, S, 6]", "f32[B, 1, T, S]"], {"heads": 1, "kv_heads": 1}),
     ],
     "celu": [(["f32[B, 3]"], {}), (["f32[3]"], {"alpha": 2.5})],
     "gelu": [(["f32[B, 3]"], {}), (["f32[3]"], {"approximate": "tanh"})],
@@ -37,6 +39,7 @@ FORMS: dict[str, list[tuple[list[str], Mapping[str, Any]]]] = {
         (["f32[B, T, 6]", "f32[6]", "f32[6]"], {}),
         (["f32[B, 3, 6]"], {"axis": 1, "epsilon": 0.1}),
         (["f16[2, 6]", "f16[6]"], {}),
+        (["f32[B, 6]"], {"epsilon": 0.0}),
     ],
     "less_equal": [(["i64[B, 3]", "i64[3]"], {})],
     "mish": [(["f32[B, 3]"], {})],
@@ -136,3 +139,23 @@ def test_parts_share_their_constants() -> None:
     x = b.input("x", "f32[3]")
     model = export_model(b.finish({"y": b.op("gelu", b.op("gelu", x))}), opset=17)
     assert len(model.graph.initializer) == 3
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "count"),
+    [
+        ("gelu", {"approximate": "tanh"}, 8),  # as exporters write it
+        ("layer_norm", {"epsilon": 1e-5}, 7),
+        ("layer_norm", {"epsilon": 0.0}, 6),
+    ],
+)
+def test_parts_are_no_more_nodes_than_they_need(op, attrs, count):
+    model = export_model(of_one_node(op, ["f32[B, 6]"], attrs), opset=11, dialect=Dialect.STANDARD)
+    assert len(model.graph.node) == count
+
+
+def test_attention_with_one_head_has_no_heads_to_part():
+    types = ["f32[B, T, 8]", "f32[B, S, 8]", "f32[B, S, 8]"]
+    graph = of_one_node("attention", types, {"heads": 1, "kv_heads": 1})
+    kinds = [node.op_type for node in export_model(graph, opset=14, dialect=Dialect.STANDARD).graph.node]
+    assert sorted(kinds) == ["MatMul", "MatMul", "Mul", "Softmax", "Transpose"]

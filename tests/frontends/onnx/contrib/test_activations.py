@@ -1,6 +1,8 @@
 import pytest
+from capgraph.frontends.onnx.dialect import Dialect
+from capgraph.frontends.onnx.exporter import export_model
 
-from tests.frontends.onnx.contrib.written import without, written
+from tests.frontends.onnx.contrib.written import graph_of, operators, without, written
 
 BIASED = """
 graph @g(%x: f32[B, 4, 8], %w: f32[8, 6], %b: f32[6]) {
@@ -66,3 +68,12 @@ def test_a_bias_that_makes_the_product_wider_stays():
 def test_half_precision_is_for_gpus():
     assert written(BIASED.replace("f32", "f16"), runs=False) == ["MatMul", ".BiasGelu"]
     assert written(BIASED.replace("f32", "f64"), runs=False) == ["MatMul", "Add", "Gelu"]
+
+
+def test_a_gelu_after_any_bias_and_one_alone_before_opset_20():
+    text = "graph @g(%x: f32[B, 4], %b: f32[4]) {\n %s = add(%b, %x)\n %y = gelu(%s)\n return %y\n}"
+    assert written(text) == [".BiasGelu"]
+    assert written(text.replace("%b: f32[4]", "%b: f32[B, 4]")) == ["Add", "Gelu"]
+    alone = graph_of("graph @g(%x: f32[B, 4]) {\n %y = gelu(%x)\n return %y\n}")
+    assert operators(export_model(alone, opset=19, dialect=Dialect.ORT)) == [".Gelu"]
+    assert operators(export_model(alone, opset=20, dialect=Dialect.ORT)) == ["Gelu"]

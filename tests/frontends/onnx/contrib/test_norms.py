@@ -1,6 +1,10 @@
 from capgraph.frontends.onnx.contrib import IN_FILES, ON_CUDA
+from capgraph.frontends.onnx.dialect import Dialect
+from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.importer import import_model
 
-from tests.frontends.onnx.contrib.written import without, written
+from tests.frontends.onnx.contrib.written import feeds, graph_of, operators, without, written
+from tests.frontends.onnx.ops.there_and_back import compare, evaluated, runtime_of
 
 BLOCK = """
 graph @g(%x: f32[B, 4, 8], %w: f32[8, 8], %b: f32[8], %scale: f32[8], %shift: f32[8]) {
@@ -81,3 +85,15 @@ def test_norms_that_the_operators_do_not_do():
 def test_a_bias_that_makes_a_product_wider_is_no_bias_of_the_operator():
     narrow = BLOCK.replace("%w: f32[8, 8]", "%w: f32[8, 1]").replace("%m: f32[B, 4, 8]", "%m: f32[B, 4, 1]")
     assert written(narrow) == ["MatMul", "Add", ".SkipLayerNormalization"]
+
+
+def test_layer_norm_before_opset_17_is_one_operator_of_the_default_domain():
+    graph = graph_of(RESIDUAL.replace("NORM", "layer_norm(%r, %scale, _)"))
+    model = export_model(graph, opset=12, dialect=Dialect.ORT)
+    assert operators(model) == ["Add", "LayerNormalization", "Add"]
+    assert [entry.domain for entry in model.opset_import] == [""]
+    given = feeds(graph)
+    compare(runtime_of(model, given), evaluated(graph, given))
+    assert [node.op.name for node in import_model(model).graph.nodes] == ["add", "layer_norm", "add"]
+    assert operators(export_model(graph, opset=17, dialect=Dialect.ORT)) == ["Add", "LayerNormalization", "Add"]
+    assert "ReduceMean" in operators(export_model(graph, opset=12, dialect=Dialect.STANDARD))
