@@ -138,16 +138,19 @@ def _tap_lines(attrs: Mapping[str, Any], axis: Axis, c: str) -> list[str]:
     first, stretch, a = _first(axis.scale, attrs), _stretch(axis.scale, attrs), attrs["cubic_coefficient"]
     weight = "d < 1 ? 1 - d : 0"
     if attrs["mode"] != "linear":
-        near = f"(({number(a + 2, 'double')}) * d - ({number(a + 3, 'double')})) * d * d + 1"
-        by = number(a, "double")
-        weight = f"d <= 1 ? {near} : d < 2 ? ((({by}) * d - 5 * ({by})) * d + 8 * ({by})) * d - 4 * ({by}) : 0"
+        near = f"times(times(times({number(a + 2, 'double')}, d) - ({number(a + 3, 'double')}), d), d) + 1"
+        five, eight, four = (number(by * a, "double") for by in (5, 8, 4))
+        far = f"times(times(times({number(a, 'double')}, d) - ({five}), d) + ({eight}), d) - ({four})"
+        weight = f"d <= 1 ? {near} : d < 2 ? {far} : 0"
     inside = f"i >= 0 && i < {axis.before}" if attrs["exclude_outside"] else "true"
     normal = ["for (int t = 0; t < TAPS; t++) w[t] /= total;"] if attrs["antialias"] else []
     kept = ["total = total == 0 ? 1 : total;", "for (int t = 0; t < TAPS; t++) w[t] /= total;"]
     lines = [
         f"const int TAPS = {axis.taps}; double w[{axis.taps}], total = 0;",
         "const double before = ceil(position) - 1, part = position - before;",
-        f"for (int t = 0; t < TAPS; t++) {{ const double d = fabs({first} + t - part) * {number(stretch, 'double')};",
+        "const auto times = [](double a, double b) { return __dmul_rn(a, b); };",  # rounded before anything is added
+        "for (int t = 0; t < TAPS; t++) {",
+        f"const double d = times(fabs({first} + t - part), {number(stretch, 'double')});",
         f"w[t] = {weight}; total += w[t]; }}",
         *normal,
     ]
