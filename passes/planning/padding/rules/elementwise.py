@@ -151,17 +151,19 @@ def mul(case: Case) -> list[Fact]:
 
 
 def greater_of(case: Case) -> list[Fact]:
-    """Not negative where one of two is not, and as great as both may be."""
+    """Not negative where one of all is not, and as great as any may be."""
     (fact,) = elementwise(case)
-    is_natural = any(case.fact(i).natural for i in (0, 1))
-    return [replace(fact, natural=is_natural, most=_greatest(case, (0, 1)))]
+    operands = range(len(case.facts))
+    is_natural = any(case.fact(i).natural for i in operands)
+    return [replace(fact, natural=is_natural, most=_greatest(case, operands))]
 
 
 def lesser_of(case: Case) -> list[Fact]:
-    """Not negative where neither is, and no greater than either may be."""
+    """Not negative where none is, and no greater than any may be."""
     (fact,) = elementwise(case)
-    is_natural = all(case.fact(i).natural for i in (0, 1))
-    bounds = [bound for i in (0, 1) if (bound := _most(case.fact(i))) is not None]
+    operands = range(len(case.facts))
+    is_natural = all(case.fact(i).natural for i in operands)
+    bounds = [bound for i in operands if (bound := _most(case.fact(i))) is not None]
     return [replace(fact, natural=is_natural, most=dim_min(*bounds) if bounds else None)]
 
 

@@ -1,3 +1,5 @@
+import pytest
+
 from tests.passes.planning.padding.judging import maskable, safe, unsafe
 
 
@@ -39,6 +41,16 @@ def test_merged_axes_meet_only_where_their_real_elements_do() -> None:
         }""",
         "different places",
     )
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+@pytest.mark.parametrize("operands", ["%x", "%x, %y", "%x, %y, %z"])
+def test_an_extremum_of_any_number_of_operands_keeps_rows_apart(op: str, operands: str) -> None:
+    safe(f"""
+        graph @main(%x: f32[S, 4], %y: f32[4], %z: f32[S, 1]) {{
+          %a: f32[S, 4] = {op}({operands})
+          return %a
+        }}""")
 
 
 def test_a_fill_goes_through_elementwise_work() -> None:
