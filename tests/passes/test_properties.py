@@ -16,7 +16,7 @@ from tests.passes.semantics import broken_for, broken_promises, pipelines
 from tests.passes.sources import SOURCES
 from tests.strategies.graphs import graphs, inputs_for
 
-SEEDS = 40
+SEEDS = 25
 SEEDS_OF_RULES = 3
 PIPELINES = pipelines()
 HARD_TO_AIM_AT = 0.5  # of all rules: those that look at more than their pattern says

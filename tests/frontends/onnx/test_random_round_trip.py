@@ -23,7 +23,9 @@ from hypothesis import strategies as st
 
 from tests.strategies.graphs import graphs, inputs_for, random_graph, random_inputs, subjects
 
-COUNT = 8_000
+COUNT = 3_100
+"""About one for each dtype of each operand of each op; `make fuzz` draws others."""
+
 WRITTEN = [name for name in OPS if not name.startswith(PREFIX)]
 """All ops but those that draw from a state, of which ONNX has none."""
 
@@ -60,7 +62,7 @@ def test_what_came_back_is_valid(exported: list[tuple[int, Graph, Graph]]) -> No
 
 
 def test_what_came_back_comes_back_the_same(exported: list[tuple[int, Graph, Graph]]) -> None:
-    assert len(exported) > 5_000
+    assert len(exported) > 0.75 * COUNT
     for seed, _, again in exported:
         assert first_difference(again, there_and_back(again)) is None, seed
 

@@ -56,7 +56,7 @@ def test_with_a_weight_for_each() -> None:
     check(Bags("sum"), torch.randint(0, 7, (3, 4)), None, torch.randn(3, 4))
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     st.lists(st.integers(0, 4), min_size=1, max_size=5),
     st.sampled_from(MODES),

@@ -8,7 +8,7 @@ from tests.executors.cuda.codegen.scatter_cases import scatter_cases
 from tests.executors.cuda.codegen.spectrum_cases import spectrum_cases
 from tests.executors.cuda.compiling import compile_problems
 
-REGIONS = 500
+REGIONS = 300
 
 
 def kernels_of(made):
