@@ -13,9 +13,10 @@ from ...ir.ops import native
 from ...ir.plan import View, contiguous_strides, element_bytes
 from ...ir.types import DType, TensorType
 from .codegen.types import computed
-from .launch import Candidate, Launch, Lowering, Place, Task
+from .launch import Candidate, Chip, Launch, Lowering, Place, Task
 from .products import lower_product
 from .recurrent_cells import Cell, activation_code, cell_of
+from .recurrent_clusters import cluster_launch, fits_cluster
 from .recurrent_kernels import Recurrence, first_states, sole_launch, step_launches
 from .regions import Source, aligned, permuted, scratch_behind, source_of
 
@@ -38,20 +39,22 @@ def lower_recurrent(task: Task) -> Iterator[Candidate]:
     if not recurrence.steps:
         yield Candidate("states", (first,), memory.nbytes)
         return
-    ways = dict(_ways(recurrence))
+    ways = dict(_ways(recurrence, first, task.chip))
     for name, launches, scratch_bytes in _projections(task, memory):
         for way, steps in ways.items():
-            yield Candidate("+".join(filter(None, (name, way))), (*launches, first, *steps), scratch_bytes)
+            yield Candidate("+".join(filter(None, (name, way))), (*launches, *steps), scratch_bytes)
 
 
-def _ways(recurrence: Recurrence) -> Iterator[tuple[str, Sequence[Launch]]]:
+def _ways(recurrence: Recurrence, first: Launch, chip: Chip) -> Iterator[tuple[str, Sequence[Launch]]]:
     is_small = recurrence.hidden <= SMALL_CELL
+    if fits_cluster(recurrence, chip):
+        yield "cluster", [cluster_launch(recurrence)]
     if is_small:
-        yield "sole", [sole_launch(recurrence)]
+        yield "sole", [first, sole_launch(recurrence)]
     if recurrence.steps * len(recurrence.cell.phases) <= MOST_LAUNCHES:
-        yield "steps", step_launches(recurrence)
+        yield "steps", [first, *step_launches(recurrence)]
     if not is_small:
-        yield "sole", [sole_launch(recurrence)]
+        yield "sole", [first, sole_launch(recurrence)]
 
 
 # ---- scratch

@@ -20,8 +20,8 @@ _STEP_ROWS, _SOLE_ROWS = 8, 4
 _MOST_PIECES = 16
 """Pieces of 16 bytes of weights that a lane holds in registers: 64 of them."""
 
-_TRIGGER = '#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.launch_dependents;");\n#endif'
-_WAIT = '#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.wait;" ::: "memory");\n#endif'
+TRIGGER = '#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.launch_dependents;");\n#endif'
+WAIT = '#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.wait;" ::: "memory");\n#endif'
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Recurrence:
             yield f"{stored(source.dtype)}* last{index}", source.argument
 
 
-def _tiles(recurrence: Recurrence, most: int) -> tuple[int, int]:
+def tiles_of(recurrence: Recurrence, most: int) -> tuple[int, int]:
     """Rows of the batch that a warp takes, and how many such tiles there are."""
     tiles = -(-recurrence.batch // most)
     rows = -(-recurrence.batch // tiles)
@@ -192,19 +192,19 @@ def _phase_flops(recurrence: Recurrence, phase: Phase) -> int:
 
 
 def _step_kernel(recurrence: Recurrence, phase: Phase) -> Kernel:
-    rows, tiles = _tiles(recurrence, _STEP_ROWS)
+    rows, tiles = tiles_of(recurrence, _STEP_ROWS)
     blocks = -(-recurrence.hidden // _STEP_WARPS)
     code = _Code(recurrence, phase, rows)
     text = f"""
 {code.types}
 extern "C" __global__ void __launch_bounds__({32 * _STEP_WARPS}) NAME({_listed(recurrence)}, int step) {{
   const int lane = threadIdx.x % 32, way = blockIdx.z, first_row = blockIdx.x / {blocks} * {rows};
-{_TRIGGER}
+{TRIGGER}
   const int wanted = blockIdx.x % {blocks} * {_STEP_WARPS} + threadIdx.x / 32;
   {code.place}
-{"" if recurrence.is_fixed else _WAIT}
+{"" if recurrence.is_fixed else WAIT}
   {code.weights}
-{_WAIT if recurrence.is_fixed else ""}
+{WAIT if recurrence.is_fixed else ""}
   {code.rest}
 }}
 """
@@ -220,7 +220,7 @@ def _listed(recurrence: Recurrence) -> str:
 
 def sole_launch(recurrence: Recurrence) -> KernelLaunch:
     """One launch: a block for each direction and some rows of the batch goes through all steps."""
-    rows, tiles = _tiles(recurrence, _SOLE_ROWS)
+    rows, tiles = tiles_of(recurrence, _SOLE_ROWS)
     codes = [_Code(recurrence, phase, rows) for phase in recurrence.cell.phases]
     phases = "\n".join(_all_units(recurrence, code) for code in codes)
     text = f"""
@@ -294,7 +294,7 @@ typedef pack<{real}, {width}> NAME_numbers;
     def rest(self) -> str:
         """All that does."""
         return "\n  ".join(
-            [*self._position(), *self._reads(), *self._product(), "if (is_mine) {", *self._finish(), "}"]
+            [*position(self.recurrence), *self._reads(), *self._product(), "if (is_mine) {", *self._finish(), "}"]
         )
 
     # ---- parts
@@ -334,33 +334,13 @@ typedef pack<{real}, {width}> NAME_numbers;
         place = f"(i64)way * {way} + (i64)({gate * self.recurrence.hidden} + unit) * {down} + (i64)k * {along}"
         return f"*(const NAME_piece*)(r + ({place}))"
 
-    def _position(self) -> Iterator[str]:
-        """Whether the sample is not over yet, and which place of the sequence the step is at."""
-        recurrence, lengths = self.recurrence, self.recurrence.lengths
-        ways = recurrence.is_reversed
-        backwards = "way == 1" if len(ways) == 2 else str(ways[0]).lower()
-        if lengths is None:
-            yield f"const bool lives = true; const int place = {backwards} ? {recurrence.steps - 1} - step : step;"
-            return
-        yield f"const i64 given_length = (i64)lengths[(i64)row * {lengths.strides[0]}];"
-        yield (
-            f"const int length = given_length < 0 ? 0 : given_length < {recurrence.steps} ? (int)given_length "
-            f": {recurrence.steps};"
-        )
-        yield f"const bool lives = step < length; const int place = {backwards} && lives ? length - 1 - step : step;"
-
     def _reads(self) -> Iterator[str]:
         """What the element needs besides its sums, on its way while these are taken."""
         recurrence, phase = self.recurrence, self.phase
         size = recurrence.state_size
         yield f"const {recurrence.real}* const before = states + (step % 2 ? {size} : 0);"
         yield f"{recurrence.real}* const after = states + (step % 2 ? 0 : {size});"
-        by_step, by_row = recurrence.projected_strides
-        gates = recurrence.cell.gates
-        reads = {"old": "before[at]", **phase.reads}
-        if recurrence.projected is not None:
-            of_step = f"(i64)place * {by_step} + (i64)row * {by_row} + way * {gates * recurrence.hidden} + unit"
-            reads |= {f"x{gate}": f"projected[{of_step} + {gate * recurrence.hidden}]" for gate in phase.gates}
+        reads = {"old": "before[at]", **phase.reads, **projected_inputs(recurrence, phase)}
         names = dict.fromkeys([*reads, *(f"x{gate}" for gate in phase.gates)])
         yield f"{recurrence.real} {', '.join(f'{name} = 0' for name in names)};"
         yield f"if (is_mine) {{ {' '.join(f'{name} = {place};' for name, place in reads.items())} }}"
@@ -403,11 +383,41 @@ typedef pack<{real}, {width}> NAME_numbers;
         yield from (f"{new} = lives ? {new} : {old};" for new, old in states.items())
         yield "after[at] = hidden;"
         yield "cells[at] = next;" if "next" in states else ""
-        by_step, by_way, by_row, by_unit = recurrence.every.strides
-        place = f"(i64)place * {by_step} + (i64)way * {by_way} + (i64)row * {by_row} + (i64)unit * {by_unit}"
-        yield f"put(every[{place}], lives ? hidden : ({recurrence.real})0);"
-        yield f"if (step == {recurrence.steps - 1}) {{"
-        for name, source, index in zip(states, recurrence.last, range(2), strict=False):
-            way, row, unit = source.strides
-            yield f"put(last{index}[(i64)way * {way} + (i64)row * {row} + (i64)unit * {unit}], {name});"
-        yield "}"
+        yield from results(recurrence)
+
+
+def position(recurrence: Recurrence) -> Iterator[str]:
+    """Whether sample `row` is not over yet, and which place of the sequence `step` is at: `lives` and `place`."""
+    lengths, ways = recurrence.lengths, recurrence.is_reversed
+    backwards = "way == 1" if len(ways) == 2 else str(ways[0]).lower()
+    if lengths is None:
+        yield f"const bool lives = true; const int place = {backwards} ? {recurrence.steps - 1} - step : step;"
+        return
+    yield f"const i64 given_length = (i64)lengths[(i64)row * {lengths.strides[0]}];"
+    yield (
+        f"const int length = given_length < 0 ? 0 : given_length < {recurrence.steps} ? (int)given_length "
+        f": {recurrence.steps};"
+    )
+    yield f"const bool lives = step < length; const int place = {backwards} && lives ? length - 1 - step : step;"
+
+
+def results(recurrence: Recurrence) -> Iterator[str]:
+    """Statements that write `hidden` for the step, and the states `hidden` and `next` after the last one."""
+    by_step, by_way, by_row, by_unit = recurrence.every.strides
+    at = f"(i64)place * {by_step} + (i64)way * {by_way} + (i64)row * {by_row} + (i64)unit * {by_unit}"
+    yield f"put(every[{at}], lives ? hidden : ({recurrence.real})0);"
+    yield f"if (step == {recurrence.steps - 1}) {{"
+    for name, source, index in zip(("hidden", "next"), recurrence.last, range(2), strict=False):
+        way, row, unit = source.strides
+        yield f"put(last{index}[(i64)way * {way} + (i64)row * {row} + (i64)unit * {unit}], {name});"
+    yield "}"
+
+
+def projected_inputs(recurrence: Recurrence, phase: Phase) -> dict[str, str]:
+    """Where the projected input `x0`, ... of each gate of a phase is read at `place`."""
+    if recurrence.projected is None:
+        return {}
+    by_step, by_row = recurrence.projected_strides
+    gates, hidden = recurrence.cell.gates, recurrence.hidden
+    of_step = f"(i64)place * {by_step} + (i64)row * {by_row} + way * {gates * hidden} + unit"
+    return {f"x{gate}": f"projected[{of_step} + {gate * hidden}]" for gate in phase.gates}

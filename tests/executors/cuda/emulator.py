@@ -41,12 +41,12 @@ _COROUTINES = r"""
 struct Three { unsigned x, y, z; };
 static Three threadIdx, blockIdx, blockDim, gridDim;
 static const size_t stack_bytes = 1 << 17;
-static char* stacks[1024];
-static bool is_done[1024];
+static char* stacks[4096];
+static bool is_done[4096];
 static void run_threads();  // the kernel, again and again
 #ifdef __x86_64__
 typedef void* Context;
-static Context scheduler, thread_of[1024];
+static Context scheduler, thread_of[4096];
 // Registers that a function has to keep go to one stack and come from the other; ucontext asks the kernel each time.
 __attribute__((naked, noinline)) static void change(Context*, Context) {
   asm("push %rbp; push %rbx; push %r12; push %r13; push %r14; push %r15; mov %rsp, (%rdi); mov %rsi, %rsp;"
@@ -61,7 +61,7 @@ static void prepare(unsigned t) {
 }
 #else
 #include <ucontext.h>
-static ucontext_t scheduler, thread_of[1024];
+static ucontext_t scheduler, thread_of[4096];
 static void resume(unsigned t) { swapcontext(&scheduler, &thread_of[t]); }
 static void pause(unsigned t) { swapcontext(&thread_of[t], &scheduler); }
 static void prepare(unsigned t) {
@@ -74,10 +74,12 @@ static void prepare(unsigned t) {
 """
 
 _DEVICE = r"""
-static unsigned long long exchanged[1024];
-static int barriers_of[1024], voted, votes;
-alignas(16) static unsigned char dynamic_memory[1 << 18];
-static unsigned rank_of() { return threadIdx.x + blockDim.x * threadIdx.y; }
+static unsigned long long exchanged[4096];
+static int barriers_of[4096], voted, votes;
+static unsigned block_of_cluster;
+alignas(16) static unsigned char dynamic_memory[8][1 << 18];
+static unsigned char* memory_of_block(unsigned block) { return dynamic_memory[block]; }
+static unsigned rank_of() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * block_of_cluster); }
 static void __syncthreads() {
   const unsigned me = rank_of();
   barriers_of[me]++;
@@ -218,7 +220,8 @@ static void run_threads() {
   }
 }
 static bool is_backwards;
-static int run_block(unsigned count) {
+static int run_cluster(unsigned first, unsigned blocks) {  // whose blocks share their barriers
+  const unsigned each = blockDim.x * blockDim.y, count = blocks * each;
   for (unsigned t = 0; t < count; t++) {
     if (!stacks[t]) {
       stacks[t] = (char*)malloc(stack_bytes);
@@ -231,7 +234,10 @@ static int run_block(unsigned count) {
     for (unsigned turn = 0; turn < count; turn++) {
       const unsigned t = is_backwards ? count - 1 - turn : turn;
       if (is_done[t]) continue;
-      threadIdx = {t % blockDim.x, t / blockDim.x, 0};
+      const unsigned b = first + t / each;
+      block_of_cluster = t / each;
+      blockIdx = {b % gridDim.x, b / gridDim.x % gridDim.y, b / gridDim.x / gridDim.y};
+      threadIdx = {t % each % blockDim.x, t % each / blockDim.x, 0};
       resume(t);
       left += !is_done[t];
     }
@@ -240,15 +246,13 @@ static int run_block(unsigned count) {
   return 0;
 }
 extern "C" void set_backwards(int backwards) { is_backwards = backwards; }
-extern "C" int launch(void* function, const unsigned* grid, const unsigned* block, void** given) {
+extern "C" int launch(void* function, const unsigned* grid, const unsigned* block, unsigned blocks, void** given) {
   kernel = (void (*)(void**))function; arguments = given;
   blockDim = {block[0], block[1], 1}; gridDim = {grid[0], grid[1], grid[2]};
-  const unsigned count = grid[0] * grid[1] * grid[2];
+  const unsigned count = grid[0] * grid[1] * grid[2] / blocks;
   for (unsigned turn = 0; turn < count; turn++) {
-    const unsigned b = is_backwards ? count - 1 - turn : turn;
-    blockIdx = {b % grid[0], b / grid[0] % grid[1], b / grid[0] / grid[1]};
-    memset(dynamic_memory, 0xff, sizeof(dynamic_memory));
-    if (run_block(block[0] * block[1])) return 1;
+    memset(dynamic_memory, 0xff, blocks * sizeof(dynamic_memory[0]));
+    if (run_cluster((is_backwards ? count - 1 - turn : turn) * blocks, blocks)) return 1;
   }
   return 0;
 }
@@ -269,7 +273,9 @@ def _wrapped(kernel: Kernel) -> str:
     types = [" ".join(part.split()[:-1]) for part in found[1].split(",") if part.strip()]
     arguments = ", ".join(f"*({ctype}*)a[{index}]" for index, ctype in enumerate(types))
     name = name_of(kernel)
-    text = re.sub(r"extern __shared__ [^;]*?(\w+) (\w+)\[\];", r"\1* \2 = (\1*)dynamic_memory;", kernel.text)
+    text = re.sub(
+        r"extern __shared__ [^;]*?(\w+) (\w+)\[\];", r"\1* \2 = (\1*)dynamic_memory[block_of_cluster];", kernel.text
+    )
     text = text.replace('extern "C" __global__', "static")
     return f'{text.replace("NAME", name)}\nextern "C" void call_{name}(void** a) {{ {name}({arguments}); }}\n'
 
@@ -322,7 +328,10 @@ def launched(library: ctypes.CDLL, launch: KernelLaunch, base: Callable[[int], i
     pointers = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(value) for value in values))
     function = ctypes.cast(getattr(library, f"call_{name_of(launch.kernel)}"), ctypes.c_void_p)
     grid, block = ((ctypes.c_uint * 3)(*sizes) for sizes in (launch.kernel.grid, launch.kernel.block))
-    assert library.launch(function, grid, block, pointers) == 0, "threads met different barriers"
+    assert launch.kernel.cluster[1:] == (1, 1), "clusters are emulated along x"
+    assert library.launch(function, grid, block, launch.kernel.cluster[0], pointers) == 0, (
+        "threads met different barriers"
+    )
 
 
 def _argument(argument: Place | Packed | Scalar, base: Callable[[int], int], held: list[Array]) -> Any:

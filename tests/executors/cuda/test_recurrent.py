@@ -31,7 +31,7 @@ needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compi
 
 def is_emulable(candidate: Candidate) -> bool:
     """Whether its product, if it has one, needs no instructions of tensor cores."""
-    return candidate.name.partition("+")[0] in ("cublaslt", "strided", "sole", "steps", "states")
+    return candidate.name.partition("+")[0] in ("cublaslt", "strided", "cluster", "sole", "steps", "states")
 
 
 def emulable(made: Setting) -> list[Candidate]:
@@ -137,6 +137,37 @@ def test_more_units_rows_and_weights_than_fit_at_a_time(tmp_path: Path) -> None:
     assert not problems(drawn, tmp_path)
 
 
+def of_clusters(case: Case) -> list[Candidate]:
+    """The ways of a case by clusters."""
+    return [each for each in lower_recurrent(case.setting().task) if each.name.endswith("cluster")]
+
+
+@needs_compiler
+def test_clusters_keep_every_digit_of_hidden_values(tmp_path: Path) -> None:
+    every = frozenset(OPTIONAL)
+    linear = (("direction", "reverse"), ("linear_before_reset", True), ("layout", 1))
+    drawn = [
+        Case("lstm", "f16", hidden=32),
+        Case("rnn", "f16", hidden=48, batch=11, operands=every, attrs=BOTH, weights_are_constants=True),
+        Case("gru", "bf16", hidden=64, batch=3, operands=every, attrs=linear, weights_are_constants=True),
+        Case("lstm", "f16", hidden=64, batch=5, operands=every, attrs=BOTH, weight_scale=0.1),
+    ]
+    assert all(of_clusters(case) for case in drawn)
+    assert not problems(drawn, tmp_path)
+
+
+def test_clusters_take_cells_whose_weights_they_hold() -> None:
+    others = [
+        Case("lstm", "f32", hidden=64),
+        Case("lstm", "f16", hidden=40),
+        Case("lstm", "f16", hidden=512),
+        Case("gru", "f16", hidden=64),  # candidates need the reset of every unit
+    ]
+    assert not [case for case in others if of_clusters(case)]
+    (kernel, *_) = kernels_of(of_clusters(Case("lstm", "f16", hidden=256, batch=9, attrs=BOTH)))[-1:]
+    assert (kernel.grid, kernel.block, kernel.cluster) == ((8, 2, 2), (256, 1, 1), (8, 1, 1))
+
+
 def every_other(array: Array) -> Array:
     wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
     wide[..., ::2] = array
@@ -198,9 +229,12 @@ def test_every_kernel_compiles() -> None:
         for hidden, batch in ((3, 2), (256, 9))
     ]
     drawn.append(Case("lstm", hidden=1024, batch=1))  # weights that registers do not hold
+    drawn += [Case(op, "f16", hidden=256, operands=frozenset(OPTIONAL), attrs=BOTH) for op in ("lstm", "rnn")]
     drawn += [Case("rnn", dtype, attrs=(("activations", (name,)),)) for dtype in ("f32", "f64") for name in ACTIVATIONS]
     ways = [candidate for case in drawn for candidate in emulable(case.setting())]
-    assert not compile_problems(kernels_of(ways))
+    kernels = kernels_of(ways)
+    assert not compile_problems([kernel for kernel in kernels if kernel.cluster == (1, 1, 1)])
+    assert not compile_problems([kernel for kernel in kernels if kernel.cluster != (1, 1, 1)], [90, 100])
 
 
 def test_only_constants_are_read_before_the_kernel_waits() -> None:
