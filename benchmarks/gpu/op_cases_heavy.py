@@ -82,6 +82,7 @@ PRODUCTS = (
         label="bmm",
         tolerance=3.0,
     ),
+    row("matmul", torch.matmul, "1024x768 =768x50257", dtypes="f16", label="matmul-odd", tolerance=3.0),
     row(
         "gemm",
         F.linear,

@@ -7,11 +7,14 @@ and it is the layout that tensor cores are fed from directly.
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from ...ir.types import DType
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import epilogue_of, gemm_fits
+from .exact_products import lower_exactly
 from .factors import factors_of, packed_weight, product_operands
 from .gemv import lower_few_rows, lower_normed_rows, lower_some_rows
 from .launch import Candidate, Lowering, Task
+from .product_copies import lower_between_copies
 from .regions import Region, Source, completed, made_in, region_of, static_shape
 from .strided_products import strided_product
 
@@ -38,10 +41,10 @@ def lower_region(region: Region) -> Iterator[Candidate]:
         yield from lower_normed_rows(region)
         return
     yield from lower_few_rows(region)
-    some = list(lower_some_rows(region))
+    some = [*lower_some_rows(region), *lower_exactly(region)]
     by_cublaslt = list(_by_cublaslt(region))
     is_narrow = static_shape(region.anchor.output)[-1:] <= (NARROW,)
-    is_split = any(len(each.launches) > 1 for each in by_cublaslt)
+    is_split = any(len(each.launches) > 1 for each in by_cublaslt[:1])
     yield from (*some, *by_cublaslt) if is_narrow or is_split else (*by_cublaslt, *some)
     yield from _by_strides(region)
 
@@ -54,11 +57,17 @@ def _by_cublaslt(region: Region) -> Iterator[Candidate]:
     if made is None:
         return
     a, b, _ = product_operands(region)
-    factors = factors_of(a, packed_weight(b), made.source, epilogue.residual)
-    calls = cublaslt_calls(factors, epilogue, region.task, made.scratch_bytes)
-    if calls is not None:
-        room = max(call.workspace_bytes for call in calls)
-        yield from completed("cublaslt", region, made, calls, room)
+    packed = packed_weight(b)
+    ways = {"cublaslt": packed}
+    if packed is not b and a.dtype is DType.F32:
+        ways["cublaslt-rows"] = b
+    for name, weight in ways.items():
+        factors = factors_of(a, weight, made.source, epilogue.residual)
+        calls = cublaslt_calls(factors, epilogue, region.task, made.scratch_bytes)
+        if calls is not None:
+            room = max(call.workspace_bytes for call in calls)
+            yield from completed(name, region, made, calls, room)
+    yield from lower_between_copies(region)
 
 
 def _by_strides(region: Region) -> Iterator[Candidate]:

@@ -52,7 +52,13 @@ def matmul(a: Array, b: Array, /, **layouts: Layout) -> Setting:
 
 
 def linear(
-    rows: int, inner: int, columns: int, *tail: str, dtype: DType = DType.F32, chip: Chip | None = None
+    rows: int,
+    inner: int,
+    columns: int,
+    *tail: str,
+    dtype: DType = DType.F32,
+    chip: Chip | None = None,
+    tf32: bool = False,
 ) -> Setting:
     """A product with a constant weight, and what follows it."""
     graph, inputs = Graph(), {"x": drawn((1, rows, inner), dtype)}
@@ -61,7 +67,7 @@ def linear(
     for index, name in enumerate(tail):
         value = _followed(graph, value, name, index, inputs)
     graph.set_outputs([value])
-    return setting(graph, inputs, chip=chip)
+    return setting(graph, inputs, chip=chip, tf32=tf32)
 
 
 def _followed(graph: Graph, value: Value, name: str, index: int, inputs: dict[str, Array]) -> Value:
