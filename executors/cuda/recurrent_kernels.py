@@ -363,11 +363,37 @@ typedef pack<{real}, {width}> NAME_numbers;
         yield f"\n#pragma unroll\n  for (int e = 0; e < {width}; e++) {{"
         yield from (f"sums[{index}][m] += get(w{index}.v[e]) * p.v[e];" for index in range(len(gates)))
         yield "} } } }"
-        yield f"{real} {', '.join(f'h{gate} = 0' for gate in gates)};"
-        yield f"\n#pragma unroll\n  for (int m = 0; m < {self.rows}; m++) {{"
+        yield from self._folded()
+
+    def _folded(self) -> Iterator[str]:
+        """`h0`, ... as the whole sums of this lane's row: halves of the rows change places, then parts are added up.
+
+        Folding each row by itself took five shuffles for each sum, and 0.3 us a step.
+        """
+        real, gates = self.recurrence.real, self.phase.gates
+        count = 1 << (self.rows - 1).bit_length()
         for index, gate in enumerate(gates):
-            yield f"const {real} whole{gate} = warp_fold<sum, 32>(sums[{index}][m]);"
-            yield f"if (lane == m) h{gate} = whole{gate};"
+            yield f"{real} part{gate}[{count}] = {{}};"
+            yield f"\n#pragma unroll\n  for (int m = 0; m < {self.rows}; m++) part{gate}[m] = sums[{index}][m];"
+        lanes, left = 16, count // 2
+        while lanes:
+            yield f"{{ const bool is_upper = lane & {lanes};"
+            for gate in gates:
+                yield from self._exchanged(f"part{gate}", lanes, left)
+            yield "}"
+            lanes, left = lanes // 2, left // 2
+        for gate in gates:
+            yield f"{real} h{gate} = __shfl_sync(~0u, part{gate}[0], lane * {32 // count} % 32);"
+
+    def _exchanged(self, part: str, lanes: int, left: int) -> Iterator[str]:
+        real = self.recurrence.real
+        if not left:
+            yield f"{part}[0] += __shfl_xor_sync(~0u, {part}[0], {lanes});"
+            return
+        yield f"\n#pragma unroll\n  for (int m = 0; m < {left}; m++) {{"
+        yield f"const {real} mine = is_upper ? {part}[m + {left}] : {part}[m];"
+        yield f"const {real} other = is_upper ? {part}[m] : {part}[m + {left}];"
+        yield f"{part}[m] = mine + __shfl_xor_sync(~0u, other, {lanes});"
         yield "}"
 
     def _finish(self) -> Iterator[str]:
