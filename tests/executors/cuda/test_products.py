@@ -70,16 +70,17 @@ def test_exact_products_share_the_inner_axis(tmp_path: Path) -> None:
     """Rows and columns that end within a tile, weights of either order, in blocks alone and in clusters."""
     assert is_right(linear(40, 256, 52, "bias", "relu"), "exact", tmp_path)
     assert is_right(linear(130, 516, 72, "residual"), "exact", tmp_path)
-    assert is_right(matmul(drawn((20, 132)), drawn((132, 8)), b=swapped), "exact", tmp_path)
+    assert is_right(matmul(drawn((40, 132)), drawn((132, 8)), b=swapped), "exact", tmp_path)
 
 
 @needs_compiler
 def test_what_lies_badly_is_copied_around_one_call(tmp_path: Path) -> None:
     half = DType.F16
     odd_result = linear(40, 64, 51, "bias", "silu", dtype=half)
+    two_columns = linear(40, 64, 50, "bias", dtype=half)
     odd_factors = matmul(drawn((2, 20, 17), half), drawn((2, 17, 24), half))
     split = matmul(drawn((2, 3, 20, 16)), drawn((2, 3, 16, 8)), b=heads_inside)
-    for made in (odd_result, odd_factors, split):
+    for made in (odd_result, two_columns, odd_factors, split):
         assert is_right(made, "cublaslt-copied", tmp_path)
     plain = [linear(40, 64, 48, "bias", dtype=half), linear(40, 64, 51), linear(4, 64, 51, dtype=half)]
     assert not [each for made in plain for each in lower_product(made.task) if "copied" in each.name]
