@@ -1,11 +1,12 @@
 """Recurrent cells in halves, all steps in one launch: the blocks of a cluster keep the weights in registers.
 
 A cluster has up to eight rows of the batch, and each of its blocks some hidden units in all their gates. A step is one
-product on tensor cores, of the block's weights with the hidden values of all units; what comes out is written to the
-shared memory of every block, and a barrier of the cluster ends the step. Hidden values stay in f32 in the registers of
+product on tensor cores, of the block's weights with the hidden values of all units; what comes out is sent to the
+shared memory of every block, whose barrier counts the bytes: the next step begins when all are there. A barrier of the
+cluster in its stead waits for every write to all memory, 1.7 us a step. Hidden values stay in f32 in the registers of
 the thread that makes them. They are multiplied as two halves each, the second being what the first leaves, so
 that they count with twice the digits that a half has. https://docs.nvidia.com/cuda/parallel-thread-execution/ (mma,
-barrier.cluster, mapa).
+st.async, mbarrier).
 """
 
 from collections.abc import Iterator, Sequence
@@ -123,29 +124,49 @@ __device__ inline void NAME_mma(float* d, const unsigned* a, unsigned b0, unsign
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #endif
 }
-__device__ inline void NAME_share(void* memory, unsigned offset, unsigned value) {
+__device__ inline unsigned NAME_shared(const void* at) {
+#ifdef EMULATED
+  return 0;
+#else
+  return (unsigned)__cvta_generic_to_shared(at);
+#endif
+}
+// Four bytes to each block's memory, which its barrier counts.
+__device__ inline void NAME_send(void* memory, unsigned offset, unsigned value, const void* barrier) {
 #pragma unroll
   for (unsigned block = 0; block < BLOCKS; block++) {
 #ifdef EMULATED
     memcpy(memory_of_block(block) + offset, &value, 4);
 #else
-    unsigned there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;"
-        : "=r"(there) : "r"((unsigned)__cvta_generic_to_shared(memory)), "r"(block));
-    asm volatile("st.shared::cluster.u32 [%0], %1;" :: "r"(there + offset), "r"(value) : "memory");
+    unsigned there, counted;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(NAME_shared(memory)), "r"(block));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(counted) : "r"(NAME_shared(barrier)), "r"(block));
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];"
+                 :: "r"(there + offset), "r"(value), "r"(counted) : "memory");
 #endif
   }
 }
-__device__ inline void NAME_arrive() {
+__device__ inline void NAME_expect(const void* barrier, unsigned bytes) {
 #ifndef EMULATED
-  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               :: "r"(NAME_shared(barrier)), "r"(bytes) : "memory");
 #endif
 }
-__device__ inline void NAME_wait() {
+__device__ inline void NAME_await(const void* barrier, unsigned parity) {
 #ifdef EMULATED
   __syncthreads();
 #else
-  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+  unsigned is_done = 0;
+  while (!is_done)
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+                 : "=r"(is_done) : "r"(NAME_shared(barrier)), "r"(parity) : "memory");
+#endif
+}
+__device__ inline void NAME_meet() {
+#ifdef EMULATED
+  __syncthreads();
+#else
+  asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
 #endif
 }
 """
@@ -167,6 +188,7 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
   extern __shared__ __align__(128) unsigned char memory[];
   {kind}* const shared = ({kind}*)memory;
   float* const sums = (float*)(memory + {tiling.hidden_bytes});
+  __shared__ unsigned long long arrived[2];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4 * 8;
   const int tile = warp % HIGH, part = warp / HIGH, way = blockIdx.z, first_row = blockIdx.y * {rows};
 {TRIGGER}
@@ -188,16 +210,15 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
     if (is_mine) {{ {" ".join(_constants(recurrence))} }}
   }}
 {WAIT if recurrence.is_fixed else ""}
-  auto share = [&](int half, int line, int place, float value) {{
+  auto halves = [&](float value) {{
     {kind} first, rest;
     put(first, value);
     const float gap = value - get(first);
     put(rest, gap - gap == 0 ? gap : 0.0f);  // infinities leave nothing
-    const unsigned mine = first.bits | (unsigned)rest.bits << 16, other = __shfl_xor_sync(~0u, mine, 1);
-    const bool is_odd = place % 2;
-    const unsigned pair = is_odd ? other >> 16 | (mine & 0xffff0000u) : (mine & 0xffff) | other << 16;
-    const int from = ((half * 2 + is_odd) * {_ROWS} + line) * PITCH + place - is_odd;
-    if (line >= 0) NAME_share(memory, from * 2, pair);
+    return first.bits | (unsigned)rest.bits << 16;
+  }};
+  auto pair_at = [&](int half, int line, int place) {{
+    return ((half * 2 + place % 2) * {_ROWS} + line) * PITCH + place / 2 * 2;
   }};
   auto fetch = [&](int step, int slot) {{
     {_element(recurrence, rows, threads, units)}
@@ -205,18 +226,26 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
     if (is_mine) {{ {" ".join(_fetched(recurrence, phase))} }}
   }};
   for (int i = threadIdx.x; i < {tiling.hidden_bytes // 4}; i += {threads}) ((unsigned*)memory)[i] = 0;
-  NAME_arrive();
-  NAME_wait();
+  const unsigned bytes = {4 * hidden} * least({rows}, {recurrence.batch} - first_row);
+  if (threadIdx.x == 0) {{
+    {_INITIALISED}
+    NAME_expect(arrived + 1, bytes);
+    NAME_expect(arrived, bytes);
+  }}
+  __syncthreads();
+  {_whole_first(recurrence, rows, threads)}
 #pragma unroll
   for (int slot = 0; slot < ELEMENTS; slot++) {{
     {_element(recurrence, rows, threads, units)}
     if (is_mine) {{ {" ".join(_first(recurrence))} }}
-    share(0, is_mine ? line : -1, unit, held[slot]);
     fetch(0, slot);
   }}
-  NAME_arrive();
-  NAME_wait();
+  NAME_meet();
   for (int step = 0; step < {recurrence.steps}; step++) {{
+    if (step > 0) {{
+      NAME_await(arrived + step % 2, (step - 1) / 2 % 2);
+      if (threadIdx.x == 0) NAME_expect(arrived + step % 2, bytes);
+    }}
     float d[4][4] = {{}};
     const {kind}* const from = shared + (step % 2 * 2 * {_ROWS} + group) * PITCH + quad;
 #pragma unroll
@@ -242,9 +271,11 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
       {" ".join(position(recurrence))}
       {" ".join(_sums(recurrence, units))}
       {" ".join(_finish(recurrence, phase))}
-      share((step + 1) % 2, is_mine ? line : -1, unit, hidden);
+      const unsigned both = halves(hidden), other = __shfl_xor_sync(~0u, both, 1);
+      const unsigned pair = unit % 2 ? other >> 16 | (both & 0xffff0000u) : (both & 0xffff) | other << 16;
+      if (is_mine && step + 1 < {recurrence.steps})
+        NAME_send(memory, pair_at((step + 1) % 2, line, unit) * 2, pair, arrived + (step + 1) % 2);
     }}
-    NAME_arrive();
 #pragma unroll
     for (int slot = 0; slot < ELEMENTS; slot++) {{
       {_element(recurrence, rows, threads, units)}
@@ -253,10 +284,32 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
       if (is_mine) {{ {" ".join(results(recurrence))} }}
       if (step + 1 < {recurrence.steps}) fetch(step + 1, slot);
     }}
-    NAME_wait();
   }}
 }}
 """
+
+
+_INITIALISED = """
+#ifndef EMULATED
+    for (int i = 0; i < 2; i++)
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(NAME_shared(arrived + i)) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif"""
+
+
+def _whole_first(recurrence: Recurrence, rows: int, threads: int) -> str:
+    """Statements that write the given hidden values of all units to the block's memory."""
+    source = recurrence.initial[0]
+    if source is None:
+        return ""
+    way, row, unit = source.strides
+    return f"""for (int e = threadIdx.x; e < {recurrence.hidden * rows}; e += {threads}) {{
+    const int unit = e % {recurrence.hidden}, line = e / {recurrence.hidden}, row = first_row + line;
+    if (row >= {recurrence.batch}) continue;
+    const unsigned both = halves(get(given0[(i64)way * {way} + (i64)row * {row} + (i64)unit * {unit}]));
+    unsigned short* const at = (unsigned short*)memory + line * PITCH + unit;
+    at[0] = both & 0xffff, at[{_ROWS} * PITCH] = both >> 16;
+  }}"""
 
 
 def _weight(recurrence: Recurrence, line: str) -> str:
