@@ -129,3 +129,24 @@ def test_an_exported_module_on_the_gpu() -> None:
     program = capgraph.optimize(module, args=(x,), executor="graph", device="cuda", capture={"beyond": "exact"})
     for _ in range(3):
         assert relative_error(program(x), module(x)) < 1e-5
+
+
+def test_what_a_recorded_graph_checks_is_raised() -> None:
+    """An assert of PyTorch's own on a GPU ends its use by the process; here the call raises, and the next one runs."""
+
+    def checked(x: Any, factor: Any) -> Any:
+        number = factor.item()
+        torch._check(number > 0.5, lambda: "too small")
+        torch._assert_async((x > 0).all(), "not positive")
+        return x * number + 1
+
+    run = compiled(checked, executor="graph")
+    good, bad = (torch.tensor(number, device="cuda") for number in (2.0, 0.1))
+    x = torch.ones(4, 3, device="cuda")
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        for _ in range(3):
+            torch.testing.assert_close(run(x, good), x * 2 + 1)
+            with pytest.raises(capgraph.CheckError, match="too small"):
+                run(x, bad)
+            with pytest.raises(capgraph.CheckError, match="not positive"):
+                run(x - 1, good)
