@@ -73,6 +73,9 @@ class _AotImport:
     def run(self) -> AotModel:
         for position, tensor in self.fixed.items():
             self.sizes.fix(self.placeholders[position].meta["val"].shape, tensor.shape)
+        for node in self.placeholders:
+            value = node.meta.get("val")
+            self.sizes.bind_input(value.shape if isinstance(value, torch.Tensor) else [value])
         for position, node in enumerate(self.placeholders):
             self.importer.known[node] = self._argument(position, node)
             self._learn_sizes(position, node.meta.get("val"))

@@ -57,6 +57,13 @@ class Sizes:
             raise UnsupportedError(f"the size {expr} cannot be written as a dim ({type(expr).__name__})")
         return rule(self, expr)
 
+    def bind_input(self, shape: Sequence[Any]) -> None:
+        """Learns the sizes of an input: a call tells also those of which PyTorch was to take nothing for granted."""
+        for size in shape:
+            expr = size.node.expr if isinstance(size, torch.SymInt) else None
+            if expr is not None and expr.is_Symbol and _is_found_by_running(expr.name):
+                self._found.setdefault(expr.name, symbol(f"input_{expr.name}"))
+
     def bind_result(self, shape: Sequence[Any], result: Value) -> None:
         """Learns the sizes that a result has told first: `shape` is what PyTorch calls them."""
         for axis, (size, dim) in enumerate(zip(shape, result.shape, strict=True)):

@@ -127,6 +127,21 @@ def test_what_holds_of_all_sizes_is_no_output() -> None:
     assert torch.equal(program(SIX), rows(SIX))
 
 
+def test_sizes_of_inputs_of_which_nothing_is_taken_for_granted() -> None:
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        torch._check(x.shape[0] > 1, lambda: "too few")
+        return x * 2 + x.shape[0]
+
+    x = torch.ones(3, 2)
+    torch._dynamo.decorators.mark_unbacked(x, 0)
+    compiled = torch.compile(doubled, backend="capgraph", fullgraph=True, options={"executor": "eager"})
+    for rows in (3, 5, 2):
+        given = x if rows == 3 else torch.ones(rows, 2)
+        torch.testing.assert_close(compiled(given), doubled(given))
+    with pytest.raises(RuntimeError, match="too few|Runtime assertion failed"):
+        compiled(torch.ones(1, 2))
+
+
 def test_a_check_inside_a_loop_is_refused() -> None:
     class Rows(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
