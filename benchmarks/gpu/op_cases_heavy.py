@@ -311,6 +311,7 @@ def _aligned(scale: float, *sizes: str, label: str) -> Any:
         lambda x, r, i: vision("roi_align")(x, torch.cat((i[:, None].to(r.dtype), r), 1), 7, scale, 2, aligned=True),
         *sizes,
         label=label,
+        tolerance=4.0,  # places in halves are rounded there
         output_size=(7, 7),
         sampling_ratio=2,
         spatial_scale=scale,

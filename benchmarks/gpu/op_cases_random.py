@@ -107,6 +107,7 @@ CASES = (
             *(f"{size}+ {STATE}" for size in ("1x128256", "64x50257", "512x1024")),
             ours=_classes(count),
             label=f"multinomial{count}",
+            dtypes="f32",
             compared=0,
         )
         for count in (1, 64)

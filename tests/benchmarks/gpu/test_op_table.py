@@ -23,6 +23,7 @@ def test_every_op_has_cases_or_a_reason() -> None:
 
 def test_every_op_has_three_sizes_in_both_precisions() -> None:
     others = {"arange": "counts beyond 2048", "one_hot": "PyTorch's has i64", "det": "PyTorch has none of halves"}
+    others["keyed_multinomial"] = "PyTorch adds up weights in their dtype, which 1e5 halves overflow"
     names: defaultdict[str, set[str]] = defaultdict(set)
     for case in all_cases():
         names[case.op].add(case.name)
