@@ -10,6 +10,7 @@ batch and heads joined. `passes.recognition.scores` lists what may stand in the 
   of both that the products broadcast
 * a mask of zeros goes; a lower triangle, constant or computed as `passes.recognition.triangles` says, becomes `causal`,
   if it hides by -inf or is alone; others become one mask, in their order
+* few keys of many features (attention over channels) stay products: their scores are smaller than the queries
 * heads that are parted only for attention, by reshape and transpose, and joined again after it stay side by side
 
 Batch, heads and sizes must surely agree (the products could broadcast, the op does that to one head only). A mask must
@@ -37,6 +38,9 @@ from .recognition.scores import HIDDEN, LARGEST, Mask, Scores, factor_of, hides_
 from .recognition.triangles import Triangle, triangle_of
 from .rewriter import Rewriter
 
+LARGE_HEAD = 128
+"""Up to so many features kernels of attention have them in registers."""
+
 _HEADS_AND_STEPS = (0, 2, 1, 3)
 
 # ---- the whole
@@ -47,7 +51,7 @@ def _attention(rewriter: Rewriter, found: Found) -> Value | None:
     if not _is_last_axis(softmax) or not _reads_only(softmax.output, root):
         return None
     scores = read_scores(found["scores"])
-    if scores is None or not _fits(scores, v, root):
+    if scores is None or not _fits(scores, v, root) or _is_quick_as_products(scores):
         return None
     if not all(_is_usable(mask, scores.q) for mask in scores.masks):
         return None
@@ -85,6 +89,12 @@ def _fits(scores: Scores, v: Value, root: Node) -> bool:
     leading = q.shape[:1] if _share_one_head(q, keys, v) else q.shape[:-2]
     pairs += [(dim, other) for side in (keys, v) for dim, other in zip(leading, side.shape, strict=False)]
     return all(compare(*pair) is Truth.YES for pair in pairs)
+
+
+def _is_quick_as_products(scores: Scores) -> bool:
+    """Whether scores are smaller than queries, as in attention over channels: then nothing is saved by not storing them."""
+    keys, depth = scores.keys.shape[-1], scores.q.shape[-1]
+    return isinstance(keys, int) and isinstance(depth, int) and depth > LARGE_HEAD and 2 * keys < depth
 
 
 def _share_one_head(q: Value, keys: Value, v: Value) -> bool:

@@ -474,6 +474,16 @@ def test_heads_parted_only_for_attention_stay_side_by_side():
             f"{BY_HEAD}, %m: f32[T, S]",
             (KT, PRODUCT, EIGHTH, f"%t: {SCORES} = add(%s, %m)", f"%u: {SCORES} = mul(%t, %c)", *softmax_and_mix("u")),
         ),
+        # scores that are smaller than the queries: products do as well
+        (
+            "%q: f32[B, 2, 8, 196], %k: f32[B, 2, 8, 196], %v: f32[B, 2, 8, 196]",
+            (
+                "%kt: f32[B, 2, 196, 8] = transpose(%k) {perm = [0, 1, 3, 2]}",
+                "%s: f32[B, 2, 8, 8] = matmul(%q, %kt)",
+                "%p: f32[B, 2, 8, 8] = softmax(%s)",
+                "%y: f32[B, 2, 8, 196] = matmul(%p, %v)",
+            ),
+        ),
         # no softmax over scores at all
         (f"{BY_HEAD}, %s: {SCORES}", softmax_and_mix()),
     ],
