@@ -33,6 +33,10 @@ _END = 1 << 31  # exporters write the largest int32 or int64 for "to the end"
 # ---- the rotation
 
 
+_BY_STEP = (0, 2, 1, 3)
+"""Heads behind positions, and back."""
+
+
 def _rotary(rewriter: Rewriter, found: Found) -> Value | None:
     return _embedded(rewriter, found, interleaved=False) if _has_halves(found) else None
 
@@ -43,22 +47,28 @@ def _interleaved(rewriter: Rewriter, found: Found) -> Value | None:
 
 def _rotary_of_part(rewriter: Rewriter, found: Found) -> Value | None:
     """The part and its halves are all slices of the head: canonicalise leaves no slice of a slice."""
-    covered = _covered(found.node("part"))
+    covered = _taken(found.node("part"))[0]
     if not covered or len(covered) % 2 or not _is_last(found.node("joined").attrs["axis"], found["x"]):
         return None
     half = len(covered) // 2
-    if not _has_covered(found, covered[:half], covered[half:]):
+    if not _has_taken(found, covered[:half], covered[half:]):
         return None
     return _embedded(rewriter, _seen_from_part(found), interleaved=False)
 
 
 def _interleaved_of_part(rewriter: Rewriter, found: Found) -> Value | None:
-    covered, part = _covered(found.node("part")), found.node("part").output
+    covered, part = _taken(found.node("part"))[0], found.node("part").output
     if not covered or len(covered) % 2 or not _joins_pairs(found, part, len(covered)):
         return None
-    if not _has_covered(found, covered[::2], covered[1::2]):
+    if not _has_taken(found, covered[::2], covered[1::2]):
         return None
     return _embedded(rewriter, _seen_from_part(found), interleaved=True)
+
+
+def _has_taken(found: Found, first: range, second: range) -> bool:
+    """Whether two slices take these of the last axis, and along the others what the part takes."""
+    others = _taken(found.node("part"))[1]
+    return (_taken(found.node("first")), _taken(found.node("second"))) == ((first, others), (second, others))
 
 
 def _seen_from_part(found: Found) -> Found:
@@ -70,18 +80,28 @@ def _embedded(rewriter: Rewriter, found: Found, *, interleaved: bool) -> Value |
     x = found["x"]
     if x.tensor.rank != 4 or x.tensor.dtype is DType.F64 or not has_type_of(x, found.root):
         return None
-    tables = [_table(found[name], x, interleaved) for name in ("cos", "sin")]
-    plans = [plan for plan in tables if plan is not None]
-    if len(plans) < 2:
+    for perm in ((0, 1, 2, 3), _BY_STEP):
+        tables = [_table(found[name], x, interleaved, perm) for name in ("cos", "sin")]
+        plans = [plan for plan in tables if plan is not None]
+        if len(plans) == 2:
+            by_head = x if perm != _BY_STEP else rewriter.op("transpose", x, perm=perm)
+            given = by_head, *(plan(rewriter) for plan in plans), None
+            turned = rewriter.op("rotary_embedding", *given, interleaved=interleaved)
+            return turned if by_head is x else rewriter.op("transpose", turned, perm=perm)
+    return None
+
+
+def _table(table: Value, x: Value, interleaved: bool, perm: Sequence[int]) -> Plan | None:
+    """How to make [batch, positions, size / 2] from what is multiplied with x, [batch, heads, positions, size].
+
+    `perm` says where x and the table have these axes.
+    """
+    if table.tensor.rank > 4:
         return None
-    return rewriter.op("rotary_embedding", x, *(plan(rewriter) for plan in plans), None, interleaved=interleaved)
-
-
-def _table(table: Value, x: Value, interleaved: bool) -> Plan | None:
-    """How to make [batch, positions, size / 2] from what is multiplied with [batch, heads, positions, size]."""
-    batch, _, steps, size = x.shape
-    shape = (1,) * (4 - table.tensor.rank) + table.shape
-    if table.tensor.rank > 4 or shape[1] != 1 or not isinstance(size, int) or shape[3] != size:
+    batch, _, steps, size = (x.shape[axis] for axis in perm)
+    given = (1,) * (4 - table.tensor.rank) + table.shape
+    shape = tuple(given[axis] for axis in perm)
+    if shape[1] != 1 or not isinstance(size, int) or shape[3] != size:
         return None
     if compare(shape[2], steps) is not Truth.YES or (shape[0] != 1 and compare(shape[0], batch) is not Truth.YES):
         return None
@@ -133,14 +153,25 @@ def _has_covered(found: Found, first: range, second: range) -> bool:
 
 def _covered(node: Node) -> range | None:
     """Which elements of the last axis a slice takes, forwards, from a tensor that it leaves whole otherwise."""
+    covered, others = _taken(node)
+    return None if others else covered
+
+
+def _taken(node: Node) -> tuple[range | None, frozenset[tuple[object, ...]]]:
+    """Which elements of the last axis a slice takes, None for backwards or unknown ones; and what along the others."""
     value, attrs = node.operands[0], node.attrs
     size = value.shape[-1] if value.shape else None
-    if not isinstance(size, int) or normal_axes(attrs["axes"], value.tensor.rank) != (value.tensor.rank - 1,):
-        return None
-    first, last = (_bound(attrs[name][0], size) for name in ("starts", "ends"))
-    if first is None or last is None or attrs["steps"][0] < 1:
-        return None
-    return range(first, last, attrs["steps"][0])
+    if not isinstance(size, int):
+        return None, frozenset()
+    axes = normal_axes(attrs["axes"], value.tensor.rank)
+    cuts = list(zip(axes, attrs["starts"], attrs["ends"], attrs["steps"], strict=True))
+    others = frozenset(cut for cut in cuts if cut[0] != value.tensor.rank - 1)
+    covered: range | None = range(size)
+    for axis, start, end, step in cuts:
+        if axis == value.tensor.rank - 1:
+            first, last = _bound(start, size), _bound(end, size)
+            covered = None if first is None or last is None or step < 1 else range(first, last, step)
+    return covered, others
 
 
 def _bound(bound: Dim, size: int) -> int | None:

@@ -256,3 +256,66 @@ def test_neighbours_that_are_slices_of_the_whole_head():
 )
 def test_what_is_not_made_of_the_halves_of_the_part_stays(lines):
     check_pass(RecogniseRotary(), graph(PART_INPUTS, *lines), None)
+
+
+def test_neighbours_of_the_steps_behind_the_first():
+    """EVA: the class token is not rotated, and slices of a slice are one."""
+    tables = (
+        "%pairs: f32[4, 2, 2] = expand(%f) {shape = [4, 2, 2]}",
+        "%c: f32[1, 1, 4, 4] = reshape(%pairs) {shape = [1, 1, 4, 4]}",
+        "%s: f32[1, 1, 4, 4] = neg(%c)",
+    )
+    before = (
+        *tables,
+        "%p: f32[B, 2, 4, 4] = slice(%x) {axes = [2], starts = [1], ends = [5], steps = [1]}",
+        "%a: f32[B, 2, 4, 2] = slice(%x) {axes = [2, 3], starts = [1, 0], ends = [5, 4], steps = [1, 2]}",
+        "%b: f32[B, 2, 4, 2] = slice(%x) {axes = [2, 3], starts = [SECOND, 1], ends = [ENDS, 4], steps = [1, 2]}",
+        "%n: f32[B, 2, 4, 2] = neg(%b)",
+        "%n1: f32[B, 2, 4, 2, 1] = reshape(%n) {shape = [B, 2, 4, 2, 1]}",
+        "%a1: f32[B, 2, 4, 2, 1] = reshape(%a) {shape = [B, 2, 4, 2, 1]}",
+        "%j: f32[B, 2, 4, 2, 2] = concat(%n1, %a1) {axis = -1}",
+        "%r: f32[B, 2, 4, 4] = reshape(%j) {shape = [B, 2, 4, 4]}",
+        "%xc: f32[B, 2, 4, 4] = mul(%p, %c)",
+        "%rs: f32[B, 2, 4, 4] = mul(%r, %s)",
+        "%y: f32[B, 2, 4, 4] = add(%xc, %rs)",
+    )
+    after = (
+        "%p: f32[B, 2, 4, 4] = slice(%x) {axes = [2], starts = [1], ends = [5], steps = [1]}",
+        "%c: f32[1, 1, 4, 2] = reshape(%f) {shape = [1, 1, 4, 2]}",
+        "%hc1: f32[1, 4, 2] = reshape(%c) {shape = [1, 4, 2]}",
+        "%hc: f32[B, 4, 2] = expand(%hc1) {shape = [B, 4, 2]}",
+        "%d: f32[1, 1, 4, 2] = reshape(%f) {shape = [1, 1, 4, 2]}",
+        "%s: f32[1, 1, 4, 2] = neg(%d)",
+        "%hs1: f32[1, 4, 2] = reshape(%s) {shape = [1, 4, 2]}",
+        "%hs: f32[B, 4, 2] = expand(%hs1) {shape = [B, 4, 2]}",
+        "%y: f32[B, 2, 4, 4] = rotary_embedding(%p, %hc, %hs, _) {interleaved = true}",
+    )
+    inputs = "%x: f32[B, 2, 5, 4], %f: f32[4, 2, 1]"
+    same = graph(inputs, *before).replace("SECOND", "1").replace("ENDS", "5")
+    check_pass(RecogniseRotary(), same, graph(inputs, *after))
+    check_pass(RecogniseRotary(), graph(inputs, *before).replace("SECOND", "0").replace("ENDS", "4"), None)
+
+
+def test_heads_behind_positions_are_transposed_there_and_back():
+    """GPT-J: heads are rotated where they lie, and tables have the positions in front of them."""
+    before = (
+        *ANGLES[:3],
+        "%c: f32[B, T, 1, 4] = reshape(%c3) {shape = [B, T, 1, 4]}",
+        "%s: f32[B, T, 1, 4] = reshape(%s3) {shape = [B, T, 1, 4]}",
+        *(line.replace("B, 2, T", "B, T, 2") for line in (*SPLIT, *TURN, *SUM)),
+    )
+    after = (
+        "%p: f32[B, T, 2] = cos(%f)",
+        "%p1: f32[B, T, 1, 2] = reshape(%p) {shape = [B, T, 1, 2]}",
+        "%hc: f32[B, T, 2] = reshape(%p1) {shape = [B, T, 2]}",
+        "%q: f32[B, T, 2] = sin(%f)",
+        "%q1: f32[B, T, 1, 2] = reshape(%q) {shape = [B, T, 1, 2]}",
+        "%hs: f32[B, T, 2] = reshape(%q1) {shape = [B, T, 2]}",
+        "%o: f32[B, T, 8] = reshape(%x) {shape = [B, T, 8]}",
+        "%z: f32[B, T, 8] = rotary_embedding(%o, %hc, %hs, _) {heads = 2}",
+        "%r: f32[B, T, 2, 4] = reshape(%z) {shape = [B, T, 2, 4]}",
+        "%t: f32[B, 2, T, 4] = transpose(%r) {perm = [0, 2, 1, 3]}",
+        "%y: f32[B, T, 2, 4] = transpose(%t) {perm = [0, 2, 1, 3]}",
+    )
+    inputs = "%x: f32[B, T, 2, 4], %f: f32[B, T, 2]"
+    check_pass(RecogniseRotary(), graph(inputs, *before), graph(inputs, *after))
