@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .base import PatternPass
-from .canonical import casts, expands, layout, neutral, parts, reductions, strides, views
+from .canonical import casts, expands, layout, neutral, parts, reductions, strides, views, writes
 from .pattern import Rule
 
 
@@ -25,4 +25,5 @@ class Canonicalise(PatternPass):
             *strides.RULES,
             *reductions.RULES,
             *expands.RULES,
+            *writes.RULES,
         )
