@@ -81,6 +81,11 @@ class CudaEagerExecutable:
         """The plan for a call with these inputs, with memory. Raises as `run` does, also where no plan can be made."""
         return self.bound(self._signature.bind(self._complete(inputs))[1])
 
+    def load(self, bound: CudaPlan, inputs: Mapping[str, Any]) -> None:
+        """Brings the inputs of a call to the memory of its plan."""
+        for index, given in enumerate(self._signature.bind(self._complete(inputs))[0]):
+            bound.load(index, given)
+
     def bound(self, sizes: Mapping[str, int]) -> CudaPlan:
         """The plan for calls of these sizes, with memory."""
         key = tuple(sorted(sizes.items()))

@@ -140,7 +140,8 @@ class CudaExecutable:
                 given = self._inner.complete(inputs) if isinstance(self._inner, ReplayExecutable) else inputs
                 wrapped = self._wrapped(given) if isinstance(given, Mapping) else given
                 self._eager.run(wrapped)
-                found = profile(self._eager.bound_for(wrapped))
+                bound = self._eager.bound_for(wrapped)
+                found = profile(bound, lambda: self._eager.load(bound, wrapped))
                 device.leave()
                 return found
             except device.failures as error:

@@ -5,10 +5,10 @@ Weights and inputs are thus found in the cache where they fit into it, which a w
 whole call stands beside the sum.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ...ir.plan import Segment, Step
+from ...ir.plan import Plan, Segment, Step
 from .bound_plan import CudaPlan
 from .launch import HostCall, Launch
 from .profile import LaunchTime, Profile, Rates
@@ -18,16 +18,37 @@ REPETITIONS = 20
 """How many times in a row a launch is recorded to be timed."""
 
 
-def profile(bound: CudaPlan, rates: Rates | None = None) -> Profile:
-    """The launches of a bound plan, timed on whatever its memory holds. What it holds afterwards is of no use."""
-    device = bound.device
-    bound.start()
+def profile(bound: CudaPlan, load: Callable[[], None], rates: Rates | None = None) -> Profile:
+    """The launches of a bound plan, timed on what its memory holds in a call, for which `load` brings the inputs.
+
+    A step is timed right after it was run, as later ones write over what it reads: indices would lie anywhere. One that
+    writes over its own operand comes when all have run. What memory holds afterwards is of no use.
+    """
+
+    def begin() -> None:
+        bound.start()
+        load()
+        bound.device.driver.synchronize(bound.device.stream)
+
+    begin()
+    found: dict[int, list[LaunchTime]] = {}
+    late: list[Step] = []
     for step in bound.plan.steps:
         with _named_range(step.node.where()):
             bound.run(Segment(step.index, step.index + 1, False))
-    device.driver.synchronize(device.stream)
-    found = [each for step in bound.plan.steps for each in _timed_step(bound, step)]
-    return Profile(tuple(found), _call_seconds(bound), rates or Rates())
+        bound.device.driver.synchronize(bound.device.stream)
+        if _is_in_place(bound.plan, step):
+            late.append(step)
+        else:
+            found[step.index] = list(_timed_step(bound, step))
+    found |= {step.index: list(_timed_step(bound, step)) for step in late}
+    times = tuple(each for step in bound.plan.steps for each in found[step.index])
+    return Profile(times, _call_seconds(bound, begin), rates or Rates())
+
+
+def _is_in_place(plan: Plan, step: Step) -> bool:
+    read = {plan.views[value].buffer for value in step.node.operands if value in plan.views}
+    return any(value in plan.views and plan.views[value].buffer in read for value in step.node.outputs)
 
 
 def _timed_step(bound: CudaPlan, step: Step) -> Iterator[LaunchTime]:
@@ -43,7 +64,7 @@ def _work(launch: Launch) -> tuple[int, int]:
     return (0, 0) if isinstance(launch, HostCall) else (launch.nbytes, launch.flops)
 
 
-def _call_seconds(bound: CudaPlan) -> float:
+def _call_seconds(bound: CudaPlan, begin: Callable[[], None]) -> float:
     """All launches in order as one graph; those on the host left out."""
     calls = [
         call
@@ -51,7 +72,7 @@ def _call_seconds(bound: CudaPlan) -> float:
         for launch, call in zip(bound.launches_of(step), bound.calls_of(step), strict=True)
         if not isinstance(launch, HostCall)
     ]
-    return graph_seconds(bound.device, calls, 1) if calls else 0.0
+    return graph_seconds(bound.device, calls, 1, begin) if calls else 0.0
 
 
 @contextmanager

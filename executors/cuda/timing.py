@@ -1,6 +1,6 @@
 """Times of what is enqueued, recorded as a graph, so that the host's own time is no part of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .driver import Enqueue
@@ -11,8 +11,13 @@ if TYPE_CHECKING:
 REPLAYS = 5
 
 
-def graph_seconds(device: "CudaDevice", calls: Sequence[Enqueue], repetitions: int) -> float:
-    """What all `calls` take once: recorded `repetitions` times in a row, the best of some replays."""
+def graph_seconds(
+    device: "CudaDevice", calls: Sequence[Enqueue], repetitions: int, prepare: Callable[[], None] | None = None
+) -> float:
+    """What all `calls` take once: recorded `repetitions` times in a row, the best of some replays.
+
+    `prepare` is done in front of each replay, and is no part of it.
+    """
     driver, stream = device.driver, device.capture_stream
     driver.begin_capture(stream)
     try:
@@ -25,6 +30,8 @@ def graph_seconds(device: "CudaDevice", calls: Sequence[Enqueue], repetitions: i
     begin, end, elapsed = driver.timer()
     found: list[float] = []
     for _ in range(REPLAYS):
+        if prepare is not None:
+            prepare()
         begin(stream)
         graph.launch(stream)
         end(stream)

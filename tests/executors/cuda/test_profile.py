@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from capgraph.executors.cuda.profile import LaunchTime, Profile, Profiling, Rates
 from capgraph.ir.errors import InputError, UnsupportedError
+from capgraph.ir.parser import parse
 from capgraph.program import Program
 from capgraph.selection import choose_executor
 
@@ -85,3 +86,25 @@ def test_steps_are_ranges_where_nvtx_is_installed(tmp_path: Path) -> None:
     assert len(seen) == len({each.step for each in found.launches})
     assert all(each.op in text for each, text in zip(found.launches, seen, strict=True))
     assert open_ranges == []
+
+
+def test_a_step_is_timed_on_what_it_reads_in_a_call(tmp_path: Path) -> None:
+    """What later steps leave in the place of indices is no index."""
+    graph = parse("""
+        graph @main(%ids: i64[512], %t: f32[80, 2]) {
+          %one: i64[] = constant() {value = dense<i64[]: 1>}
+          %next: i64[512] = add(%ids, %one)
+          %a: f32[512, 2] = gather(%t, %next)
+          %b: f32[512, 2] = cumsum(%a) {axis = 0}
+          %c: f32[512, 2] = cumsum(%b) {axis = 1}
+          %d: f32[512, 2] = cumsum(%c) {axis = 0}
+          %e: f32[512, 2] = cumsum(%d) {axis = 1}
+          %f: f32[512, 2] = cumsum(%e) {axis = 0}
+          %y: f32[512, 12] = concat(%a, %b, %c, %d, %e, %f) {axis = 1}
+          return %y
+        }""")
+    given = {"ids": np.arange(512) % 79, "t": np.full((80, 2), -3.0, np.float32)}
+    with meanings():
+        program = recorded(graph, fake_device(tmp_path))
+        assert isinstance(program, Profiling)
+        assert program.profile(given).launches
