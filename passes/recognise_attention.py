@@ -92,7 +92,7 @@ def _fits(scores: Scores, v: Value, root: Node) -> bool:
 
 
 def _is_quick_as_products(scores: Scores) -> bool:
-    """Whether scores are smaller than queries, as in attention over channels: then nothing is saved by not storing them."""
+    """Whether scores are smaller than queries, as in attention over channels: nothing is saved by not storing them."""
     keys, depth = scores.keys.shape[-1], scores.q.shape[-1]
     return isinstance(keys, int) and isinstance(depth, int) and depth > LARGE_HEAD and 2 * keys < depth
 

@@ -82,7 +82,7 @@ def _bounded(graph: Graph, target: Target, policy: CapturePolicy, captures: Call
     bounded = bound_sizes(graph, target, policy.keep_outside, captures)
     if target.sorts_distinct:
         sort_for_unique(bounded.graph)
-    if bounded.graph is not graph:
+    if bounded.measured.notes:  # one by one in place
         _CLEAN_UP.run(bounded.graph, check="none")
     return bounded
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tests.passes.planning.planned import UNBOUNDED
+from tests.passes.planning.planned import UNBOUNDED, planned
 
 
 def bounded(text: str, target: Target = HOST, captures: Callable[[Node], bool] | None = None) -> Bounded:
@@ -247,3 +247,8 @@ def test_a_target_says_which_it_can_run() -> None:
 def test_what_is_kept_outside_stays() -> None:
     graph = parse(dedent(CHAIN))
     assert bound_sizes(graph, HOST, {"non_zero"}).graph is graph
+
+
+def test_what_bounds_make_constant_is_folded() -> None:
+    plan = planned(EDGES)
+    assert not {"dim", "non_zero"} & {step.node.op.name for step in plan.steps}
