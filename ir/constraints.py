@@ -32,6 +32,21 @@ class Constraint:
             raise ShapeError(f"{self.reason}: {self.left} is {left}, but {self.right} is {right}")
 
 
+class Difference(Constraint):
+    """`left != right` must hold for every call."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"{self.left} != {self.right} ({self.reason})"
+
+    def check(self, sizes: Mapping[str, int]) -> None:
+        """Raises `ShapeError` when the sizes of a call break the constraint."""
+        size = evaluate(self.left, sizes)
+        if size == evaluate(self.right, sizes):
+            raise ShapeError(f"{self.reason}: {self.left} is {size}")
+
+
 _active: ContextVar[list[Constraint] | None] = ContextVar("active_constraints", default=None)
 
 
@@ -58,3 +73,10 @@ def require_equal(left: Dim, right: Dim, reason: str) -> Dim:
         if found is not None:
             found.append(Constraint(left, right, reason))
     return right if isinstance(right, int) else left
+
+
+def assume_different(left: Dim, right: Dim, reason: str) -> None:
+    """Notes that two dims of which nothing is known are taken to be different."""
+    found = _active.get()
+    if found is not None:
+        found.append(Difference(left, right, reason))

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from ..ir.attrs import AttrValue
+from ..ir.binding import mentioned
 from ..ir.constant import Constant
 from ..ir.dims import Truth
 from ..ir.errors import CapgraphError, InvalidGraphError
 from ..ir.graph import Graph, Node, Origin, Value
 from ..ir.op import Op
 from ..ir.ops import native
-from ..ir.types import DType, Type, compatible
+from ..ir.ops.regions import attribute_symbols
+from ..ir.types import DType, Type, compatible, type_symbols
 
 
 @dataclass(frozen=True)
@@ -162,11 +164,19 @@ class Rewriter:
             return
         for user in old.users:
             self._note(user)
-        if compatible(old.type, new.type) is Truth.UNKNOWN:
+        if compatible(old.type, new.type) is Truth.UNKNOWN and not self._is_told_by(new, old.type):
             self.graph.refine_type(new, old.type)
         self.graph.replace_uses(old, new)
         self._take_name(old, new)
         self.edits += 1
+
+    def _is_told_by(self, value: Value, ty: Type) -> bool:
+        """Whether other values or attributes mention symbols that `value` would no longer tell with the type `ty`."""
+        lost = type_symbols(value.type) - type_symbols(ty)
+        if not lost:
+            return False
+        others = mentioned(each.type for each in self.graph.values if each is not value)
+        return not lost.isdisjoint(others.union(*map(attribute_symbols, self.graph.nodes)))
 
     def _take_name(self, old: Value, new: Value) -> None:
         if new.producer is None or old.producer is None or not new.name.isdigit() or old.name.isdigit():

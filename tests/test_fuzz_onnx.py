@@ -1,10 +1,14 @@
 """The generator of random ONNX models: what it draws, and a slice of it in every way."""
 
+from typing import Any
+
+import numpy as np
 import pytest
-from onnx import defs
+from onnx import defs, parser
 
 from tests.fuzz_onnx import outcome
-from tests.onnx_models.cases import HIGHEST, drawn_case
+from tests.onnx_models.cases import HIGHEST, Case, drawn_case
+from tests.onnx_models.comparing import compared
 from tests.onnx_models.registry import RECIPES
 
 NOT_DRAWN = {"Constant", "ImageDecoder"}
@@ -28,3 +32,82 @@ def test_a_slice(first: int) -> None:
     for seed in range(first, first + 10):
         found = outcome(seed)
         assert not found.findings, (seed, found)
+
+
+def _ones(*shape: int, dtype: Any = np.float32) -> Any:
+    return np.arange(1, 1 + int(np.prod(shape)), dtype=dtype).reshape(shape)
+
+
+_FOUND = [
+    (
+        11,
+        "(float[1,1,2,2] x) => (float[?,?,?,?] y) { y = MaxPool <kernel_shape = [1, 3], strides = [1, 2], "
+        "dilations = [1, 2], ceil_mode = 1> (x) }",
+        {"x": _ones(1, 1, 2, 2)},
+    ),
+    (
+        15,
+        "(float[1,2,5] x) => (float[?,?,?] y) { y = AveragePool <kernel_shape = [3], strides = [3], ceil_mode = 1, "
+        'auto_pad = "VALID"> (x) }',
+        {"x": _ones(1, 2, 5)},
+    ),
+    (16, "(float[N,3,M] x) => (float[?,?,?] y) { y = GlobalLpPool <p = 3> (x) }", {"x": _ones(2, 3, 4)}),
+    (
+        21,
+        "(double[1,2,3] t, int64[4] s) => (double[?,?,?,?] y) { y = AffineGrid (t, s) }",
+        {"t": _ones(1, 2, 3, dtype=np.float64), "s": np.array([1, 2, 3, 2])},
+    ),
+    (9, "(float[3,1] x, float[4] s) => (float[?,?] y) { y = PRelu (x, s) }", {"x": -_ones(3, 1), "s": _ones(4)}),
+    (
+        17,
+        "(float[2] i, float[2] v) => (float[?,?] y) <float[1] d = {3}> { y = OneHot (i, d, v) }",
+        {"i": np.array([1, -1], np.float32), "v": _ones(2)},
+    ),
+    (13, "(int32 x) => (int32 y) { y = ReduceLogSum (x) }", {"x": np.array(3, np.int32)}),
+    (
+        23,
+        "(int64[1,4] x, int64[K] a) => (int64 y) { y = ReduceLogSum <keepdims = 0> (x, a) }",
+        {"x": _ones(1, 4, dtype=np.int64), "a": np.array([0, 1])},
+    ),
+    (10, "(float[3,N,3] x) => (float[?,?,?] a, float[?,?,?] b) { a, b = Split <axis = 1> (x) }", {"x": _ones(3, 4, 3)}),
+    (14, "(float[N,2,M] x) => (float[?,?,?,?] y) <int64[1] a = {2}> { y = Unsqueeze (x, a) }", {"x": _ones(0, 2, 3)}),
+    (
+        10,
+        "(float[N,1,M] x, int64[1] s) => (float[?] y, float[?,?,?] z) { y = Reshape (x, s) z = Split <axis = 0> (x) }",
+        {"x": _ones(2, 1, 3), "s": np.array([-1])},
+    ),
+    (
+        14,
+        "(float[3] x) => (seq(float[]) s, int64 n) <int64 p = {1}> { "
+        "t = SplitToSequence <keepdims = 0> (x, p) n = SequenceLength (t) s = SequenceInsert (t, x) }",
+        {"x": _ones(3)},
+    ),
+]
+
+
+@pytest.mark.parametrize(("opset", "text", "inputs"), _FOUND, ids=[text.split("{")[-1] for _, text, _ in _FOUND])
+def test_what_was_found(opset: int, text: str, inputs: dict[str, Any]) -> None:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> found {text}')
+    found = compared(Case(0, model, [inputs]))
+    assert found.kind == "fine", found
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 3), (1, 1)])
+def test_squeeze_without_axes_of_sizes_that_are_1_at_run_time(shape: tuple[int, int]) -> None:
+    text = "found (float[N,M] x) => (float[?] y) { y = Squeeze (x) }"
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> {text}')
+    assert not compared(Case(0, model, [{"x": _ones(*shape)}])).findings
+
+
+def test_a_sequence_keeps_what_was_put_in() -> None:
+    text = """found (float x, float[8] w, float b) => (seq(float) s, float[8] y) {
+      t = SequenceConstruct (b, b)
+      s = SequenceInsert (t, x)
+      h = Mul (w, w)
+      k = Exp (h)
+      y = Add (k, h)
+    }"""
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 15]> {text}')
+    inputs = {"x": np.float32(7), "w": _ones(8), "b": np.float32(2)}
+    found = compared(Case(0, model, [{name: np.asarray(value) for name, value in inputs.items()}]))
+    assert found.kind == "fine", found

@@ -1,9 +1,9 @@
 """Foreign ONNX operators: how they run.
 
-Control flow and optionals are run here, over graphs, ZipMap, which onnx does not implement, and SequenceInsert, which
-it gets wrong; everything else by onnx's reference implementation, else by ONNX Runtime where that is there, and the
-other way around for `ai.onnx.ml`. Sequences are lists, maps are dicts, an empty optional is None and a full one its
-element, strings are arrays of objects.
+Control flow and optionals are run here, over graphs, ZipMap, which onnx does not implement, and SequenceInsert and
+SplitToSequence, which it gets wrong; everything else by onnx's reference implementation, else by ONNX Runtime where
+that is there, and the other way around for `ai.onnx.ml`. Sequences are lists, maps are dicts,
+an empty optional is None and a full one its element, strings are arrays of objects.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,6 +22,7 @@ from ...ir.foreign import register_meaning
 from ...ir.graph import Graph, Node
 from ...ir.op import Op
 from ...ir.types import DType, OptionalType, SequenceType, TensorType, Type
+from . import runtime
 from .exporter import export_model
 from .foreign_nodes import own_inputs, results_in_place
 from .runtime import RuntimeNode, runtime_node
@@ -126,6 +127,20 @@ def _run_sequence_insert(_node: Node, operands: Sequence[Any]) -> Sequence[Any]:
     return [[*elements[:at], added, *elements[at:]]]
 
 
+def _run_split_to_sequence(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    """Parts along an axis; `keepdims` speaks of single slices alone, which onnx's implementation passes over."""
+    x, *split = operands
+    axis, size = int(node.attrs.get("axis", 0)), np.shape(operands[0])[int(node.attrs.get("axis", 0))]
+    if not split or split[0] is None:
+        parts = np.split(x, size, axis) if size else []
+        return [[part if node.attrs.get("keepdims", 1) else part.squeeze(axis) for part in parts]]
+    sizes = np.asarray(split[0])
+    if (not sizes.ndim and sizes < 1) or (sizes < 0).any() or (sizes.ndim and sizes.sum() != size):
+        raise ExecutionError(f"parts of {sizes.tolist()} elements are not {size} together")
+    ends = np.arange(int(sizes), size, int(sizes)) if not sizes.ndim else np.cumsum(sizes)[:-1]
+    return [list(np.split(x, ends, axis))]
+
+
 def _chosen(node: Node, results: Sequence[Any]) -> list[Any]:
     """The results that the node has, when the model leaves some out."""
     return [results[place] for place, value in enumerate(results_in_place(node)) if value is not None]
@@ -138,6 +153,7 @@ _OWN: dict[str, Callable[[Node, Sequence[Any]], Sequence[Any]]] = {
     "onnx.OptionalHasElement": _run_has_element,
     "onnx.OptionalGetElement": _run_get_element,
     "onnx.SequenceInsert": _run_sequence_insert,
+    "onnx.SplitToSequence": _run_split_to_sequence,
     "ai.onnx.ml.ZipMap": _run_zip_map,
 }
 
@@ -161,11 +177,11 @@ def _run_reference(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
     try:
         results = _results(node.op, _session(*key), given)
     except FAILURES as error:
-        runtime = _runtime_session(*key)
-        if runtime is None:
+        other = _runtime_session(*key)
+        if other is None:
             raise
         try:
-            results = list(runtime.run(None, given))
+            results = list(other.run(None, given))
         except ExecutionError:
             raise error from None
     return [_as_type(value.type, result) for value, result in zip(node.outputs, results, strict=True)]
@@ -201,18 +217,25 @@ def _input_names(count: int) -> list[str]:
 @lru_cache(maxsize=256)
 def _session(op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tuple[Type, ...]) -> Evaluator:
     """An evaluator of a model that holds just this node: onnx's own where it implements the operator."""
-    runtime = _runtime_session(op, attrs, inputs, outputs) if op.name.startswith(_BETTER_IN_RUNTIME) else None
+    other = _runtime_session(op, attrs, inputs, outputs) if op.name.startswith(_BETTER_IN_RUNTIME) else None
     try:
-        return runtime or ReferenceEvaluator(_alone(op, attrs, inputs, outputs))
+        return other or ReferenceEvaluator(_alone(op, attrs, inputs, outputs))
     except (NotImplementedError, onnx.reference.op_run.RuntimeContextError) as error:
-        runtime = _runtime_session(op, attrs, inputs, outputs)
-        if runtime is None:
+        other = _runtime_session(op, attrs, inputs, outputs)
+        if other is None:
             raise _not_implemented(op, error) from error
-        return runtime
+        return other
+
+
+def _runtime_session(
+    op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tuple[Type, ...]
+) -> RuntimeNode | None:
+    """The node alone in ONNX Runtime; None where that is not there or refuses it."""
+    return _newest_session(op, attrs, inputs, outputs) if runtime.is_here() else None
 
 
 @lru_cache(maxsize=256)
-def _runtime_session(
+def _newest_session(
     op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tuple[Type, ...]
 ) -> RuntimeNode | None:
     """The node alone in ONNX Runtime, at the newest opset at which it takes it; None where it does at none."""

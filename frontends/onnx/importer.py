@@ -379,7 +379,7 @@ class Scope:
         mark = self.graph.last
         try:
             return self._inline(ctx.node, function, ctx.inputs, ctx.origin)
-        except (NotNative, TypeRuleError, ShapeError):
+        except (NotNative, TypeRuleError, ShapeError, ModelError):  # bodies need not hold for all that is allowed
             self._take_back(mark)
             return None
 

@@ -143,7 +143,7 @@ def _symbolic_shapes(d: Draw, inputs: list[Source]) -> tuple[dict[str, list[Any]
     for source in inputs:
         declared: list[Any] = []
         for size in source.value.shape:
-            if not is_symbolic or d.chance(0.5):
+            if not is_symbolic or source.value.name in d.shared.settled or d.chance(0.5):
                 declared.append(size)
                 continue
             if d.chance(0.06):

@@ -131,7 +131,7 @@ def loop(d: Draw, op: str) -> None:
     if not carried or d.chance(0.5):
         tensors = [v for v in inner.values.values() if v.kind == "tensor"]
         scans = [d.pick(*tensors)]
-    if d.chance(0.3):
+    if start is not None and d.chance(0.4):  # without a condition what the body says of it counts for nothing
         again = inner.node("Less", [step, inner.ints(d.whole(0, 2), role="fixed")])[0] if d.opset >= 9 else going
     else:
         again = going

@@ -125,6 +125,8 @@ class Shared:
     """Whether ONNX Runtime has to run each node."""
     count: int = 0
     functions: list[FunctionProto] = field(default_factory=list)
+    settled: set[str] = field(default_factory=set)
+    """Inputs whose sizes are not left open, as attributes say the same."""
 
     def name(self) -> str:
         """A name that was not given yet."""

@@ -10,7 +10,7 @@ from onnx import TensorProto
 _ROUNDING = {"float64": 1e-9, "float32": 2e-5, "float16": 1e-2, "bfloat16": 8e-2}
 _WIDEST = "float64"
 _ELEMENTS = {TensorProto.FLOAT: "float32", TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
-_QUANTISING = {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"}
+_QUANTISING = {"Resize", "Upsample", "QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"}
 
 
 def narrowest(model: onnx.ModelProto, contents: Any = ()) -> str:

@@ -209,7 +209,7 @@ def recurrent(d: Draw, op: str) -> None:
     if d.chance(0.35):
         names = [d.pick(*_CELLS) for _ in range(functions * ways)]
         attributes["activations"] = names
-        if d.chance(0.5) or {"Affine", "ScaledTanh"} & set(names):  # these two have no defaults
+        if d.chance(0.5) or {"Affine", "ScaledTanh", "ThresholdedRelu"} & set(names):  # no defaults, or two
             attributes["activation_alpha"] = [d.real(0.1, 1) for name in names if name in _ALPHA]
             attributes["activation_beta"] = [d.real(0.1, 1) for name in names if name in _BETA]
             attributes = {k: v for k, v in attributes.items() if v != []}
@@ -410,7 +410,7 @@ def quantised_convolution(d: Draw, op: str) -> None:
         **d.attributes(op, strides=[d.whole(1, 2)] * 2, pads=[d.whole(0, 1) for _ in range(4)], kernel_shape=kernel),
     }
     out = x.element
-    bias = d.new("int32", (count,)) if d.chance(0.5) else None
+    bias = d.new("int32", (count,), -9, 9) if d.chance(0.5) else None
     weight_zero = d.given(np.full(shape, 1), w.element)
     d.node(op, [x, scale(), zero(x.element), w, scale(shape), weight_zero, scale(), zero(out), bias], attributes)
     if not kernel:

@@ -38,6 +38,8 @@ def _reference(node: NodeProto, _opset: int) -> str:
         return "its mean has the type of the operand, not that of stash_type"
     if node.op_type in ("LogSoftmax", "Softmax", "Hardmax") and _opset < 13:
         return "knows the operator as of opset 13 alone"
+    if node.op_type == "Unique" and "axis" in given and not given.get("sorted", 1):
+        return "takes the slices along another axis"
     if node.op_type == "GlobalMaxPool":
         return "keeps or drops axes of what is no picture"
     if node.op_type == "LRN":
@@ -65,9 +67,31 @@ def _runtime(node: NodeProto, _opset: int) -> str:
         and given.get("padding_mode", b"zeros") != b"zeros"
     ):
         return "clamps the place, not each of the sixteen neighbors"
+    if node.op_type == "ConvTranspose" and given.get("auto_pad", b"").startswith(b"SAME"):
+        return "cuts no borders off where a stride is wider than the kernel"
+    if node.op_type == "MaxUnpool" and len(node.input) > 2:
+        return "takes indices for those of the shape that is asked for"
+    if node.op_type == "Compress":
+        return "takes conditions longer than the axis"
+    if node.op_type in ("Concat", "ConcatFromSequence"):
+        return "takes empty tensors of any shape"
     if node.op_type == "NonZero":
         return "gives a row for a scalar, for which the standard has none"
     return ""
+
+
+THROUGH_FLOATS = {"Gemm", "Mean", "Pow", "Einsum", "CumSum"}
+"""Of integers one peer or the other computes these in floats, which saturate; reductions, too."""
+
+
+def is_inexact(model: onnx.ModelProto) -> bool:
+    """Whether a single peer is no judge of integers, or of sizes: ONNX Runtime reduces nothing to nothing."""
+    return any(node.op_type in THROUGH_FLOATS or node.op_type.startswith("Reduce") for node in _nodes(model))
+
+
+def has_rounds(model: onnx.ModelProto) -> bool:
+    """Whether the model has loops, of whose sizes without a round peers say 0 where they do not know them."""
+    return any(node.op_type in ("Loop", "Scan", "SequenceMap") for node in _nodes(model))
 
 
 UNORDERED = {
@@ -87,6 +111,7 @@ UNORDERED = {
     "DynamicQuantizeLinear",
     "QuantizeLinear",
     "MaxPool",
+    "Hardmax",
 }
 """What NaN and infinities become in these hangs on the order of sums."""
 
@@ -100,5 +125,8 @@ def is_open(model: onnx.ModelProto, contents: Sequence[Any]) -> bool:
     """Whether NaN or infinities meet an operator that the standard does not define for them."""
     if not any(node.op_type in UNORDERED for node in _nodes(model)):
         return False
-    arrays = [*contents, *(onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer)]
+    constants = [a.t for node in _nodes(model) for a in node.attribute if a.HasField("t")]
+    inner = [tensor for node in _nodes(model) for a in node.attribute for tensor in a.g.initializer]
+    tensors = [*model.graph.initializer, *constants, *inner]
+    arrays = [*contents, *(onnx.numpy_helper.to_array(tensor) for tensor in tensors)]
     return any(isinstance(a, np.ndarray) and a.dtype.kind == "f" and not np.isfinite(a).all() for a in arrays)

@@ -1,5 +1,6 @@
 """The ways in which capgraph runs a model: its executors, and the files that it writes in ONNX Runtime."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -27,6 +28,14 @@ def read(model: bytes) -> Graph:
 def runner(graph: Graph, way: str, model: bytes) -> Callable[[Mapping[str, Any]], Results]:
     """What runs the graph in that way; `model` is what it was read from."""
     return _program(graph, way, model) if way in EXECUTORS else _file(graph, way)
+
+
+def breaks_what_was_taken(model: bytes, inputs: Mapping[str, Any]) -> bool:
+    """Whether sizes of a call are not what the model was read with: programs read it again, files stay as they are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exact = capgraph.optimize(model, executor="eager", verify="none")._exact
+        return exact is not None and exact.program(inputs) is not None
 
 
 def _program(graph: Graph, executor: str, model: bytes) -> Callable[[Mapping[str, Any]], Results]:

@@ -40,12 +40,14 @@ def convolution(d: Draw, op: str) -> None:
     if op == "ConvInteger":
         x = d.like(d.element(op, "T1"), (*lead, *sizes))
         w = d.new(d.element(op, "T2"), (outer * group, inner, *kernel))
+        d.shared.settled.add(w.name)
         zeros = [d.new(v.element, (), 0, 5) if d.chance(0.5) else None for v in (x, w)]
         d.node(op, [x, w, *zeros], attributes)
         return
     x = d.like(d.element(op, "T"), (*lead, *sizes))
     shape = (outer * group, inner, *kernel) if op == "Conv" else (inner * group, outer, *kernel)
     w = d.new(x.element, shape)
+    d.shared.settled.add(w.name)
     if op == "ConvTranspose":
         if d.chance(0.25):
             strides = attributes.get("strides", [1] * rank)
@@ -84,6 +86,13 @@ def pool(d: Draw, op: str) -> None:
     kernel = [d.whole(1, 3) for _ in range(rank)]
     x = d.like(d.element(op, "T"), (d.pick(0, 1, 1, 2), d.whole(1, 3), *(d.whole(2, 6) for _ in range(rank))))
     attributes = {"kernel_shape": kernel, **_frame(d, op, rank, kernel)}
+    reach = [(n - 1) * step for n, step in zip(kernel, attributes.get("dilations", [1] * rank), strict=True)]
+    if any(size <= last for size, last in zip(x.shape[2:], reach, strict=True)):
+        raise Unrunnable("no window fits, of which peers make one or none")
+    if "SAME" in attributes.get("auto_pad", "") and "dilations" in attributes:
+        raise Unrunnable("peers leave dilations out where they pad by themselves")
+    if "SAME" in attributes.get("auto_pad", "") and "strides" in attributes:
+        attributes["strides"] = [min(s, last + 1) for s, last in zip(attributes["strides"], reach, strict=True)]
     attributes |= d.attributes(
         op, ceil_mode=d.whole(0, 1), count_include_pad=d.whole(0, 1), storage_order=d.whole(0, 1), p=d.whole(1, 3)
     )
@@ -159,7 +168,7 @@ def resize(d: Draw, op: str) -> None:
         return
     sizes = [max(1, int(x.shape[a] * factors.get(a, 1.0))) for a in wanted]
     attributes |= d.attributes(op, keep_aspect_ratio_policy=d.pick("stretch", "not_larger", "not_smaller"))
-    empty = d.given([], "float", "settled") if d.opset < 13 else None
+    empty = d.given([], "float", "fixed") if d.opset < 13 else None
     d.node(op, [x, roi, empty, d.ints(sizes)], attributes)
 
 
@@ -210,5 +219,6 @@ def affine_grid(d: Draw, op: str) -> None:
     """Places of an affine map."""
     rank, n = d.pick(2, 2, 3), d.whole(1, 2)
     theta = d.like(d.element(op, "T1", ["float", "double"]), (n, rank, rank + 1))
-    sizes = d.ints([n, d.whole(1, 2), *(d.whole(1, 3) for _ in range(rank))])
-    d.node(op, [theta, sizes], d.attributes(op, align_corners=d.whole(0, 1)))
+    corners = d.whole(0, 1)  # of a single place these are the first, the middle or the last to peers
+    sizes = d.ints([n, d.whole(1, 2), *(d.whole(1 + corners, 3) for _ in range(rank))])
+    d.node(op, [theta, sizes], {"align_corners": corners})

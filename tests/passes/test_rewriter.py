@@ -119,6 +119,22 @@ def test_no_value_is_needed_for_an_unused_result(graph: Graph) -> None:
     verify(graph)
 
 
+def test_a_symbol_that_others_mention_is_not_lost() -> None:
+    graph = parse(
+        dedent("""
+    graph @main(%x: f32[B], %c: bool[B]) {
+      %a = compress(%x, %c) {axis = 0}
+      %n = neg(%a)
+      %b = reshape(%a) {shape = [4]}
+      return %b, %n
+    }""")
+    )
+    rewriter = Rewriter(graph)
+    rewriter.replace(node(graph, "b"), graph.value("a"))
+    assert str(graph.outputs[0].type) == str(graph.outputs[1].type) == "f32[u0]"
+    verify(graph)
+
+
 def test_what_the_old_type_knew_goes_over() -> None:
     graph = parse(
         dedent("""

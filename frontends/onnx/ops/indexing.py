@@ -1,10 +1,11 @@
 """Gather, GatherElements, GatherND, ScatterElements, ScatterND, TensorScatter, OneHot, Trilu; ArrayFeatureExtractor."""
 
-from ....ir.dims import product
+from ....ir.dims import Dim, product
 from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
 from ....ir.types import DType
 from ..context import ImportContext, constant_of
+from ..dialect import Dialect
 from ..export_context import ExportContext, Operand
 from .rows import export_as, import_as
 
@@ -56,11 +57,14 @@ IMPORTS = {
 def export_one_hot(ctx: ExportContext, node: Node) -> None:
     """OneHot with a scalar depth."""
     indices, values = node.operands
-    depth = node.attrs["depth"]
+    depth: Dim = node.attrs["depth"]
     is_float = (
-        indices.tensor.dtype is values.tensor.dtype is DType.F32
-    )  # ONNX Runtime has this for a depth in f32 alone
-    written = ctx.constant(depth, DType.F32) if is_float and isinstance(depth, int) else ctx.dim_scalar(depth, indices)
+        ctx.dialect is not Dialect.FAITHFUL
+        and isinstance(depth, int)
+        and values.tensor.dtype not in (DType.I64, DType.STRING)
+    )
+    # Of most values ONNX Runtime has the operator for a depth in f32, whatever the indices are.
+    written = ctx.constant(depth, DType.F32) if is_float else ctx.dim_scalar(depth, indices)
     _write_one_hot(ctx, node, indices, written, values)
 
 

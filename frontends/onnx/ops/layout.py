@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.analysis import constraints
+from ....ir.constraints import assume_different
 from ....ir.dims import Dim, SymDim, Truth, compare, dim_max, product, upper_bound
 from ....ir.errors import ShapeError
 from ....ir.graph import Node, Value
@@ -13,6 +14,7 @@ from ....ir.op import FRESH
 from ....ir.ops.layout import resolve_reshape
 from ....ir.ops.rules import broadcast_shapes, normal_axes, normal_axis
 from ..context import ImportContext, NotNative
+from ..dialect import Dialect
 from ..export_context import ExportContext
 from .partly_known import op_of_shape, partial_dims
 from .rows import export_as, import_as
@@ -118,6 +120,7 @@ def import_squeeze(ctx: ImportContext) -> Value:
             if not isinstance(dim, int) and dim not in ones:
                 name = f"{dim} of {ctx.node.name or ctx.node.output[0]}"
                 ctx.scope.model.remark("sizes are taken not to be 1 by Squeeze without axes", name, name)
+                assume_different(dim, 1, "Squeeze without axes")
         return ctx.op("squeeze", x, axes=tuple(axis for axis, dim in enumerate(dims) if dim == 1 or dim in ones))
     axes = _axes(ctx)
     return ctx.op("dynamic_squeeze", x, ctx.input(1)) if axes is None else ctx.op("squeeze", x, axes=axes)
@@ -163,6 +166,10 @@ def export_reshape(ctx: ExportContext, node: Node) -> None:
     """Copied sizes are written as 0 and a last open one as -1, so that few shapes are computed while running."""
     x, shape = node.operands[0], node.attrs["shape"]
     written = _placeholders(x.shape, shape)
+    is_open = written is not None and -1 in written and 0 in written and ctx.dialect is not Dialect.FAITHFUL
+    if is_open and (axes := _inserted(x.shape, shape)):
+        _emit_unsqueeze(ctx, x, node, axes)  # -1 beside another size that may be 0 says nothing
+        return
     if written is not None:
         ctx.emit("Reshape", [x, ctx.ints(written)], node.outputs)
         return
@@ -170,6 +177,26 @@ def export_reshape(ctx: ExportContext, node: Node) -> None:
         ctx.require_opset(14, "Reshape to a size of 0")
     is_exact = True if ctx.opset >= 14 else None  # before, a computed size of 0 takes the operand's in its place
     ctx.emit("Reshape", [x, ctx.dims_tensor(shape, x, *_before(x))], node.outputs, allowzero=is_exact)
+
+
+def _inserted(operand: Sequence[Dim], shape: Sequence[Dim]) -> tuple[int, ...]:
+    """The axes of size 1 that `shape` has in addition; none where it is another shape than that."""
+    axes, rest = [], list(operand)
+    for axis, dim in enumerate(shape):
+        if rest and rest[0] == dim:
+            rest.pop(0)
+        elif dim == 1:
+            axes.append(axis)
+        else:
+            return ()
+    return () if rest else tuple(axes)
+
+
+def _emit_unsqueeze(ctx: ExportContext, x: Value, node: Node, axes: tuple[int, ...]) -> None:
+    if ctx.opset < 13:
+        ctx.emit("Unsqueeze", [x], node.outputs, axes=axes)
+    else:
+        ctx.emit("Unsqueeze", [x, ctx.ints(axes)], node.outputs)
 
 
 _STEPS_BACK = 4

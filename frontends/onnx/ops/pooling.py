@@ -15,8 +15,8 @@ from .windows import auto_pad, per_axis, pool_padding, spatial_rank, window_attr
 
 def _pool_attrs(ctx: ImportContext) -> dict[str, Any]:
     kernel = tuple(ctx.attr("kernel_shape"))
-    # The deprecated auto_pad says itself how many windows there are, whatever ceil_mode says.
-    ceil_mode = bool(ctx.attr("ceil_mode", 0)) and auto_pad(ctx) == "NOTSET"
+    # SAME says itself how many windows there are; VALID only that there are no pads, to ONNX Runtime and to inference.
+    ceil_mode = bool(ctx.attr("ceil_mode", 0)) and auto_pad(ctx) in ("NOTSET", "VALID")
     return {"kernel": kernel, **window_attrs(ctx, kernel), "ceil_mode": ceil_mode}
 
 

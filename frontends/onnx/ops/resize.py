@@ -252,11 +252,21 @@ def export_resize(ctx: ExportContext, node: Node) -> None:
     if ctx.opset < 11 and scales is not None and _is_by_position(attrs):
         _write_by_position(ctx, node)
         return
-    region: Operand = roi
-    if ctx.opset < 13:  # there a region and scales are not optional, but may be empty
-        empty = ctx.constant(np.zeros(0, np.float32))
-        region, scales = (given if given is not None else empty for given in (roi, scales))
-    ctx.emit("Resize", (x, region, scales, sizes), node.outputs, axes=_axes_attr(ctx, node), **_written_modes(node))
+    ctx.emit(
+        "Resize",
+        (x, *_required(ctx, roi, scales), sizes),
+        node.outputs,
+        axes=_axes_attr(ctx, node),
+        **_written_modes(node),
+    )
+
+
+def _required(ctx: ExportContext, region: Operand, scales: Operand) -> tuple[Operand, ...]:
+    """A region and scales, which before opset 13 are not optional, but may be empty."""
+    if ctx.opset >= 13:
+        return region, scales
+    empty = ctx.constant(np.zeros(0, np.float32))
+    return tuple(given if given is not None else empty for given in (region, scales))
 
 
 def _axes_attr(ctx: ExportContext, node: Node) -> Sequence[int] | None:
@@ -319,7 +329,14 @@ def _is_part(x: Value, axes: Sequence[int], sizes: Sequence[Dim], scales: Sequen
 
 def export_dynamic_resize(ctx: ExportContext, node: Node) -> None:
     """Resize with scales or sizes that are computed."""
-    ctx.emit("Resize", node.inputs, node.outputs, axes=_axes_attr(ctx, node), **_written_modes(node))
+    x, region, scales, sizes = node.inputs
+    ctx.emit(
+        "Resize",
+        (x, *_required(ctx, region, scales), sizes),
+        node.outputs,
+        axes=_axes_attr(ctx, node),
+        **_written_modes(node),
+    )
 
 
 def export_grid_sample(ctx: ExportContext, node: Node) -> None:

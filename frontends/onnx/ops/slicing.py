@@ -221,9 +221,13 @@ def _from_its_end(part: _Part) -> _Part:
 def export_split(ctx: ExportContext, node: Node) -> None:
     """Split; equal parts by their number, so that no size is computed while running."""
     x, axis, sizes = node.operands[0], node.attrs["axis"], node.attrs["sizes"]
+    is_open = any(not isinstance(size, int) for size in sizes)
+    is_equal = is_open and len(set(sizes)) == 1
+    if is_open and not is_equal and ctx.opset < 13:
+        ctx.require_opset(13, "Split into sizes that only running tells")
     if ctx.opset < 13:
-        ctx.emit("Split", [x], node.outputs, axis=axis, split=sizes)
-    elif ctx.opset >= 18 and not isinstance(sizes[0], int) and len(set(sizes)) == 1:
+        ctx.emit("Split", [x], node.outputs, axis=axis, split=None if is_equal else sizes)
+    elif ctx.opset >= 18 and is_equal:
         ctx.emit("Split", [x], node.outputs, axis=axis, num_outputs=len(sizes))
     else:
         ctx.emit("Split", [x, ctx.dims_tensor(sizes, x)], node.outputs, axis=axis)

@@ -31,6 +31,11 @@ def test_an_empty_range_is_refused(low: int, high: int) -> None:
         default_ladder(low, high)
 
 
+def test_too_many_combinations_are_refused() -> None:
+    with pytest.raises(InputError, match="7 dims make 78,125 combinations"):
+        make_buckets({f"s{number}": (1, 16) for number in range(7)}, {})
+
+
 def test_a_range_of_any_length_is_fine_for_a_users_ladder_alone() -> None:
     with pytest.raises(InputError, match="more sizes than can be recorded"):
         default_ladder(1, 1 << 40)
