@@ -99,7 +99,7 @@ def test_modules_are_native(name: str, dtype: Any) -> None:
 def test_models_of_transformers(name: str, dtype: Any) -> None:
     case = CASES[name]
     given = {key: x.to(dtype) if x.is_floating_point() else x for key, x in case.inputs(*case.sizes[0]).items()}
-    module = case.make().to(dtype)
+    module = case.make(1).to(dtype)
     with fake_cuda() as mode:
         kwargs = {key: on_cuda(mode, tensor) for key, tensor in given.items()}
         graph = from_torch(module_on_cuda(mode, module), (), {**kwargs, **case.fixed}).graph

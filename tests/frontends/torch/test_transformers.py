@@ -26,7 +26,7 @@ def _assert_equal(found: Any, wanted: Any) -> None:
 def test_exported(name: str) -> None:
     torch.manual_seed(0)
     case = CASES[name]
-    model = case.make()
+    model = case.make(2)
     dynamic = {**case.dynamic, **dict.fromkeys(case.fixed)}
     examples = {**case.inputs(*case.sizes[0]), **case.fixed}
     program = capgraph.optimize(model, kwargs=examples, dynamic_shapes=dynamic, executor="eager")
@@ -41,7 +41,7 @@ def test_exported(name: str) -> None:
 def test_exported_for_onnx_runtime(name: str) -> None:
     torch.manual_seed(0)
     case = CASES[name]
-    model = case.make()
+    model = case.make(2)
     dynamic = {**case.dynamic, **dict.fromkeys(case.fixed)}
     examples = {**case.inputs(*case.sizes[0]), **case.fixed}
     program = capgraph.optimize(model, kwargs=examples, dynamic_shapes=dynamic, executor="ort", device="host")
@@ -53,9 +53,10 @@ def test_exported_for_onnx_runtime(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_exported_in_bfloat16(name: str) -> None:
+    """Of one layer: a second one has no other ops, and no other dtypes."""
     torch.manual_seed(0)
     case = CASES[name]
-    model = case.make().to(torch.bfloat16)
+    model = case.make(1).to(torch.bfloat16)
     dynamic = {**case.dynamic, **dict.fromkeys(case.fixed)}
     examples = {**_in_bfloat16(case.inputs(*case.sizes[0])), **case.fixed}
     program = capgraph.optimize(model, kwargs=examples, dynamic_shapes=dynamic, executor="eager")
@@ -99,7 +100,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[CompiledFunction]:
 def test_compiled(name: str, dtype: Any, made: list[CompiledFunction]) -> None:
     torch.manual_seed(0)
     case = CASES[name]
-    model = case.make().to(dtype)
+    model = case.make(2).to(dtype)
     compiled = torch.compile(model, backend="capgraph", options={"executor": "eager"}, fullgraph=True)
     for sizes in (*case.sizes, (4, 9)):
         given = case.inputs(*sizes) if dtype is torch.float32 else _in_bfloat16(case.inputs(*sizes))

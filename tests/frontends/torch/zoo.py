@@ -12,9 +12,9 @@ VOCABULARY = 64
 
 @dataclass(frozen=True)
 class Case:
-    """How a model is made, inputs of given sizes, and which of their sizes vary (`dynamic_shapes`)."""
+    """How a model is made of so many layers, inputs of given sizes, and which of these vary (`dynamic_shapes`)."""
 
-    make: Callable[[], Any]
+    make: Callable[[int], Any]
     inputs: Callable[[int, int], dict[str, Any]]
     dynamic: Mapping[str, Any]
     sizes: tuple[tuple[int, int], tuple[int, int]] = ((2, 7), (3, 11))
@@ -43,8 +43,17 @@ _DECODER = {**_SMALL, "vocab_size": VOCABULARY, "max_position_embeddings": 64, "
 _NO_CACHE = {"use_cache": False}
 
 
-def _model(name: str, config: str, **settings: Any) -> Callable[[], Any]:
-    return lambda: getattr(transformers, name)(getattr(transformers, config)(**settings)).eval()
+_LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
+
+
+def _model(name: str, config: str, **settings: Any) -> Callable[[int], Any]:
+    def make(layers: int) -> Any:
+        counts = {key: layers for key in settings if key in _LAYERS}
+        depths = {"depths": [layers] * 2} if "depths" in settings else {}
+        made = getattr(transformers, config)(**{**settings, **counts, **depths})
+        return getattr(transformers, name)(made).eval()
+
+    return make
 
 
 def _t5_inputs(batch: int, length: int) -> dict[str, Any]:
