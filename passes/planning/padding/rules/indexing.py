@@ -6,7 +6,7 @@ Padded indices are filled so that they stay in range. A write at a padded index 
 import math
 from collections.abc import Mapping
 
-import numpy as np
+import ml_dtypes
 
 from .....ir.dims import Dim
 from .....ir.graph import Node, Value
@@ -160,7 +160,7 @@ def _neutral(reduction: str, dtype: DType) -> Number | None:
         return _NEUTRAL.get(reduction)
     if dtype is DType.BOOL:
         return reduction == "min"
-    limits = np.iinfo(dtype.numpy)
+    limits = ml_dtypes.iinfo(dtype.numpy)  # type: ignore[no-untyped-call]
     return int(limits.min if reduction == "max" else limits.max)
 
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from capgraph.ir.evaluate import evaluate_graph
+from capgraph.ir.parser import parse
 from capgraph.passes.planning.padding import padding_safety
 
 from tests.passes.planning.padding.judging import maskable, safe, unsafe
@@ -144,6 +145,17 @@ def test_a_scatter_of_no_rows_writes_nothing() -> None:
     target = np.arange(36, dtype=np.float32).reshape(9, 4)
     given = [target, np.full((8, 1), 99), np.full((8, 4), np.nan, np.float32), np.array(0)]
     np.testing.assert_array_equal(evaluate_graph(masked, given)[0], target)
+
+
+@pytest.mark.parametrize("dtype", ["i4", "u2", "i8", "u64"])
+@pytest.mark.parametrize("reduction", ["max", "min"])
+def test_every_integer_has_a_greatest_and_a_least(dtype: str, reduction: str) -> None:
+    graph = parse(f"""
+        graph @main(%c: {dtype}[9], %i: i64[S, 1], %u: {dtype}[S]) {{
+          %a: {dtype}[9] = scatter_nd(%c, %i, %u) {{reduction = "{reduction}"}}
+          return %a
+        }}""")
+    assert not padding_safety(graph, "S").is_safe  # a verdict, not an error
 
 
 def test_of_equal_indices_the_last_stays() -> None:
