@@ -1,6 +1,6 @@
 """Host eager against ONNX Runtime's CPU provider and onnx's ReferenceEvaluator, in one process, call by call.
 
-    python benchmarks/eager.py [--models NAME ...] [--rounds N] [--threads N] [--profile] [--json OUT]
+    python benchmarks/eager.py [--models NAME ...] [--rounds N] [--threads N] [--profile] [--out FILE.json]
 
 Models are those of the demo: networks of the onnx package and a transformer, with seeded random weights. Each round
 calls every contender once, in a drawn order; times are medians over the rounds, ratios medians of the ratios within a
@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=0, help="of ONNX Runtime (0: its default)")
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--json", type=Path, default=Path("build") / "benchmarks" / "eager.json")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="write all figures there")
     arguments = parser.parse_args()
     rows = [compare(name, arguments.rounds, arguments.threads) for name in arguments.models]
     table = Table(tuple(rows[0]), [tuple(row.values()) for row in rows])
@@ -144,8 +144,9 @@ def main() -> None:
         profiles = [profile_table(name, arguments.rounds) for name in arguments.models]
         print("\n" + "\n\n".join(each.text() for each in profiles))
         found["profile"] = [record for each in profiles for record in each.records()]
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json_text(found) + "\n")
+    if arguments.out is not None:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json_text(found) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """`capgraph.optimize` on a machine without a GPU beside a plain ONNX Runtime session on the raw model.
 
     python benchmarks/executors_cpu.py [--models NAME ...] [--fixed | --dynamic] [--rounds N]
-                                       [--processes N] [--json OUT]
+                                       [--processes N] [--out FILE.json]
 
 The rounds of a model are spread over several fresh processes, since where the memory of one happens to lie makes a
 model some percent quicker or slower for all of its life. In each round both run a few calls one behind the other, in a
@@ -198,7 +198,7 @@ def main() -> int:
     models.add_choices(parser)
     parser.add_argument("--rounds", type=int, default=20, help="rounds in each process")
     parser.add_argument("--processes", type=int, default=3, help="processes that each run so many rounds")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="write all rows there")
     arguments = parser.parse_args()
     overheads = overheads_us(arguments.rounds * arguments.processes)
     for name, overhead in overheads.items():
@@ -208,10 +208,10 @@ def main() -> int:
         for variant in arguments.variants:
             rows.append(measure(name, variant, arguments.rounds, arguments.processes))
             print(_line(rows[-1]), flush=True)
-    if arguments.json is not None:
+    if arguments.out is not None:
         counts = {"rounds": arguments.rounds, "processes": arguments.processes}
         content = {**_circumstances(), **counts, "overhead_us": overheads, "rows": [asdict(row) for row in rows]}
-        arguments.json.write_text(json.dumps(content, indent=1) + "\n")
+        arguments.out.write_text(json.dumps(content, indent=1) + "\n")
     faster = sum(row.is_faster for row in rows)
     largest = max(overheads.values())
     print(f"{faster} of {len(rows)} at least {FASTER_BY}x faster; overhead at most {largest:.1f} us")

@@ -1,6 +1,6 @@
 """The planned arena against what ONNX Runtime and PyTorch hold at their peak, on the benchmark models.
 
-    python benchmarks/memory.py [--models NAME ...] [--batch N] [--length N] [--json OUT]
+    python benchmarks/memory.py [--models NAME ...] [--batch N] [--length N] [--out FILE.json]
 
 Needs torch, transformers, onnxruntime and capgraph. Weights are counted nowhere. Each number is got in its own way, as
 no runtime tells what the others tell:
@@ -168,7 +168,7 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), metavar="NAME")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--json", type=Path, metavar="OUT")
+    parser.add_argument("--out", type=Path, metavar="FILE.json")
     parser.add_argument("--probe", choices=PROBES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.probe:
@@ -179,10 +179,10 @@ def main() -> int:
     for name in options.models:
         results[name] = measure(name, options.batch, options.length)
         print(f"{name:<18}" + "".join(f"{results[name][column] / MIB:>22.2f}" for column in COLUMNS), flush=True)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(report(results, options.batch, options.length), indent=2)
-        options.json.write_text(text + "\n")
+        options.out.write_text(text + "\n")
     return 0
 
 

@@ -1,6 +1,6 @@
 """Any ONNX files in every executor, and after `capgraph optimize`, beside plain ONNX Runtime.
 
-    python benchmarks/onnx_files.py [PATH ...] [--ways NAME ...] [--seconds N] [--processes N] [--json OUT]
+    python benchmarks/onnx_files.py [PATH ...] [--ways NAME ...] [--seconds N] [--processes N] [--out FILE.json]
 
 PATH is a file or a folder of them. Inputs are drawn from what ONNX Runtime says of the model, nothing of ours: sizes
 that the model leaves open are tried until ONNX Runtime runs. It runs without its own optimisations where it can; by how
@@ -447,7 +447,7 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--seconds", type=float, default=120.0, help="limit of one way of one file")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="write all verdicts there")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="write all verdicts there")
     arguments = parser.parse_args()
     files = models_in(arguments.paths)
     _load_all()
@@ -458,8 +458,8 @@ def main() -> None:
             found[str(path)] = result
             print(line(path, result, arguments.ways), flush=True)
     print(summary(found, arguments.ways))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1))
+    if arguments.out:
+        arguments.out.write_text(json.dumps(found, indent=1))
     sys.stdout.flush()
 
 

@@ -1,6 +1,6 @@
 """How many nodes optimisers leave of any ONNX files, of those that all of them keep right.
 
-    python benchmarks/onnx_node_counts.py PATH ... [--seconds N] [--processes N] [--json OUT]
+    python benchmarks/onnx_node_counts.py PATH ... [--seconds N] [--processes N] [--out FILE.json]
 
 A file counts if onnxslim, onnxoptimizer, onnxscript and both targets of `capgraph optimize` give what plain ONNX
 Runtime gives, on inputs that are drawn (`onnx_files.py` says what is right) and on constant ones: a norm that has lost
@@ -195,7 +195,7 @@ def main() -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", type=Path)
     parser.add_argument("--seconds", type=float, default=120.0, help="limit of one tool on one file")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="write all verdicts and operators there")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="write all verdicts and operators there")
     arguments = parser.parse_args()
     for name in ("onnxslim", "onnxoptimizer", "onnxscript.optimizer", "onnx_ir"):
         importlib.import_module(name)  # once, not in each file's process
@@ -211,8 +211,8 @@ def main() -> None:
             if text := line(found, os.path.relpath(path, root)):
                 print(text, flush=True)
     print(summary(found))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1))
+    if arguments.out:
+        arguments.out.write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

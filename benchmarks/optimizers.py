@@ -1,7 +1,7 @@
 """ONNX optimisers side by side on the benchmark models: nodes left, seconds, equal outputs, ONNX Runtime CPU latency.
 
     python benchmarks/optimizers.py [--models NAME ...] [--tools NAME ...] [--fixed | --dynamic]
-                                    [--repeats N] [--rounds N] [--processes N] [--json OUT] [--keep FOLDER]
+                                    [--repeats N] [--rounds N] [--processes N] [--out FILE.json] [--keep FOLDER]
 
 Every optimisation runs in a fresh process, and its clock covers load, optimise and save, not imports. Nodes are
 counted with local functions inlined and subgraphs entered; `Constant` nodes count. `capgraph` writes standard
@@ -422,7 +422,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=15, help="rounds of latency, 0 for none")
     parser.add_argument("--processes", type=int, default=3, help="processes that each run so many rounds")
     parser.add_argument("--timeout", type=float, default=600, help="seconds that one optimisation may take")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write everything, e.g. benchmarks/results/NAME.json")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="write everything")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the optimised models there")
     parser.add_argument("--worker", nargs=3, metavar=("TASK", "ARGUMENTS", "RESULT"), help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -450,8 +450,8 @@ def main() -> int:
                 rows += _compare_in_own_folder(name, variant, options.keep, settings)
             except subprocess.CalledProcessError:
                 rows.append(Row(name, variant, RAW, problem="failed: no export, see above"))
-            if options.json:
-                save(rows, settings, options.json)
+            if options.out:
+                save(rows, settings, options.out)
     print(report(rows))
     return 0
 

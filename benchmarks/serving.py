@@ -1,6 +1,6 @@
 """Recorded programs on the host under traffic of random batch sizes: equal to eager, how long, what is wasted.
 
-    python benchmarks/serving.py [--calls N] [--images N] [--json OUT]
+    python benchmarks/serving.py [--calls N] [--images N] [--out FILE.json]
 
 Small configurations of BERT and GPT-2 get `--calls` calls with batch 1 to 64, ResNet-50 (the light model of the ONNX
 package, with random weights) `--images` with batch 1 to 4. Each call is compared with eager execution, whose time is
@@ -109,7 +109,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Serve random batch sizes from recorded programs on the host.")
     parser.add_argument("--calls", type=int, default=1000)
     parser.add_argument("--images", type=int, default=20)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="write all rows there")
     options = parser.parse_args()
     random = np.random.default_rng(SEED)
     batch = {"batch": (1, LARGEST_BATCH)}
@@ -122,8 +122,8 @@ def main() -> int:
         images = {"batch": (1, LARGEST_IMAGES)}
         rows.append(serve("resnet50", dynamic_resnet(), images, resnet_calls(random, options.images)))
     print(Table(list(rows[0]), [list(row.values()) for row in rows]).text())
-    if options.json:
-        options.json.write_text(json_text(rows))
+    if options.out:
+        options.out.write_text(json_text(rows))
     return 0
 
 

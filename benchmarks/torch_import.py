@@ -1,6 +1,6 @@
 """How long importing a PyTorch model of the shape of Llama 7B takes, and how much memory beside its weights.
 
-    python benchmarks/torch_import.py [--layers N] [--real] [--json OUT]
+    python benchmarks/torch_import.py [--layers N] [--real] [--out FILE.json]
 
 Needs torch, transformers and capgraph. Without --real the weights are on the device `meta` and hold nothing; with it
 they are random bf16 numbers in main memory, about 0.4 GB a layer and 0.5 GB besides. It stops where they would take
@@ -119,19 +119,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Time and memory of importing a model of the shape of Llama 7B.")
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--real", action="store_true", help="random bf16 weights in main memory, not meta ones")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="adds the result to those in this file")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="adds the result to those in this file")
     options = parser.parse_args()
     result = measure(options.layers, options.real)
     print(
         f"{result['layers']} layers, {result['weights are']} weights of {result['weights'] / GB:.2f} GB:"
         f" {result['seconds']:.1f} s, {result['beside'] / GB:.3f} GB beside the weights, {result['nodes']} nodes"
     )
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        earlier = json.loads(options.json.read_text())["results"] if options.json.exists() else []
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        earlier = json.loads(options.out.read_text())["results"] if options.out.exists() else []
         whole = report(result)
         whole["results"] = [*earlier, whole.pop("result")]
-        options.json.write_text(json.dumps(whole, indent=2) + "\n")
+        options.out.write_text(json.dumps(whole, indent=2) + "\n")
     return 0
 
 

@@ -1,7 +1,7 @@
 """Every op alone beside PyTorch's kernel for the same work: both in CUDA graphs, right or wrong, and their times.
 
     python -m benchmarks.gpu.op_table [--only REGEX] [--stage K/N] [--ways] [--out FOLDER]
-    python -m benchmarks.gpu.op_table --merge FOLDER/op_table*.json > benchmarks/results/NAME.txt
+    python -m benchmarks.gpu.op_table --merge FOLDER/op_table*.json
     python -m benchmarks.gpu.op_table --host [--only REGEX]
 
 Operands take turns, and so do results, in sets that together exceed the cache. Ours is a program of the op alone: its
@@ -404,12 +404,14 @@ class Found:
     def ratio(self) -> float | None:
         return None if self.ours_us is None or not self.torch_us else self.ours_us / self.torch_us
 
+    @property
+    def figures(self) -> str:
+        """The ratio, and the microseconds of ours and of PyTorch's."""
+        texts = ("-" if each is None else f"{each:.2f}" for each in (self.ours_us, self.torch_us))
+        return " ".join([f"{'-' if self.ratio is None else f'{self.ratio:.3f}':>7}", *(f"{text:>9}" for text in texts)])
+
     def line(self) -> str:
-        ours, theirs, ratio = (
-            "-" if each is None else f"{each:.{digits}f}"
-            for each, digits in ((self.ours_us, 2), (self.torch_us, 2), (self.ratio, 3))
-        )
-        return f"{ratio:>8} {ours:>10} {theirs:>10}  {self.name:46} {self.ways[:24]:24} {self.notes}".rstrip()
+        return f"{self.figures}  {self.name:46} {self.ways[:24]:24} {self.notes}".rstrip()
 
 
 def measured(ours: Ours, shows_others: bool) -> Found:
@@ -465,7 +467,7 @@ def _sets(case: Case) -> list[list[torch.Tensor]]:
 
 
 def table(found: Iterable[Found]) -> str:
-    """The rows by ratio, the worst first, with what they come to."""
+    """The cases, each with its dtypes side by side, by their worst ratio, the worst first, with what they come to."""
     rows = sorted(found, key=lambda each: -(each.ratio or float("inf")))
     ratios = sorted(each.ratio for each in rows if each.ratio is not None)
     if not ratios:
@@ -477,9 +479,19 @@ def table(found: Iterable[Found]) -> str:
         f"{statistics.median(ratios):.2f}, worst {ratios[-1]:.2f}, {above} above 1.25; "
         + ", ".join(f"{count} {mark}" for mark, count in marks.items())
     )
-    columns = f"{'ratio':>8} {'ours':>10} {'torch':>10}  {'case':46} {'ways':24} notes"
+    columns = f"{'case':54} {'dtype':>5} {'ratio':>7} {'ours':>9} {'torch':>9}  ..."
     left_out = [f"not here, as {why}: {ops}" for why, ops in op_cases_heavy.NOT_HERE.items()]
-    return "\n".join([head, columns, *(each.line() for each in rows), *left_out])
+    return "\n".join([head, columns, *_side_by_side(rows), *left_out])
+
+
+def _side_by_side(rows: Iterable[Found]) -> list[str]:
+    """A line for each case, with its dtypes in the order of the rows."""
+    cases: dict[str, list[str]] = {}
+    for row in rows:
+        case, _, dtype = row.name.rpartition(" ")
+        notes = f" ({row.notes})" if row.notes else ""
+        cases.setdefault(case, []).append(f"{dtype:>5} {row.figures}{notes}")
+    return [" ".join([f"{case:54}", *texts]) for case, texts in cases.items()]
 
 
 def _chosen(arguments: argparse.Namespace) -> list[Case]:
@@ -556,7 +568,9 @@ def main() -> None:
     parser.add_argument("--stage", default="1/1", help="every N-th case, from the K-th on")
     parser.add_argument("--ways", action="store_true", help="time all ways of every step")
     parser.add_argument("--out", type=Path, help="folder for what was found")
-    parser.add_argument("--merge", nargs="+", type=Path, help="what stages found, as one table")
+    parser.add_argument(
+        "--merge", nargs="+", type=Path, help="print what stages found as one table, which benchmarks/results keeps"
+    )
     parser.add_argument("--host", action="store_true", help="check the cases without a GPU")
     arguments = parser.parse_args()
     if arguments.merge:

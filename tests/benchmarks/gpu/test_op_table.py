@@ -57,13 +57,18 @@ def test_what_is_wrong_is_told() -> None:
     assert "is [768]" in difference([right.view(-1)], right, case)
 
 
-def test_the_table_begins_with_what_is_worst() -> None:
+def test_the_table_begins_with_what_is_worst_and_has_dtypes_side_by_side() -> None:
     rows = [
-        Found("a", "relu", 1.0, 2.0),
-        Found("b", "add", 3.0, 2.0, notes="host"),
-        Found("c", "mul", None, None, notes="FAILED"),
+        Found("a 1x8 f32", "relu", 1.0, 2.0),
+        Found("b 1x8 f32", "add", 3.0, 2.0, notes="host"),
+        Found("a 1x8 f16", "relu", 1.0, 4.0),
+        Found("c 4 i64", "mul", None, None, notes="FAILED"),
     ]
     lines = table(rows).splitlines()
-    assert "3 cases of 3 ops" in lines[0]
-    assert "median 1.00, worst 1.50, 1 above 1.25; 1 host, 0 WRONG, 1 FAILED" in lines[0]
-    assert [line.split()[3] for line in lines[2:5]] == ["c", "b", "a"]
+    assert "4 cases of 3 ops" in lines[0]
+    assert "median 0.50, worst 1.50, 1 above 1.25; 1 host, 0 WRONG, 1 FAILED" in lines[0]
+    assert [line.split() for line in lines[2:5]] == [
+        ["c", "4", "i64", "-", "-", "-", "(FAILED)"],
+        ["b", "1x8", "f32", "1.500", "3.00", "2.00", "(host)"],
+        ["a", "1x8", "f32", "0.500", "1.00", "2.00", "f16", "0.250", "1.00", "4.00"],
+    ]
