@@ -170,7 +170,8 @@ def _other_sizes(graph: Graph, free: Sequence[str]) -> list[dict[str, int]]:
     if len(free) <= _MOST_ALONE:
         alone += [frozenset(each) for count in range(len(free)) for each in combinations(free, count)]
     choices = [{name: 1 if name in ones else size for name in free} for ones in alone for size in _OTHER_SIZES]
-    fitting = (sizes for sizes in choices if _elements(shapes, sizes) <= _MOST_ELEMENTS)
+    open_shapes = [shape for shape in shapes if any(map(symbols, shape))]
+    fitting = (sizes for sizes in choices if _elements(open_shapes, sizes) <= _MOST_ELEMENTS)
     return sorted(fitting, key=lambda sizes: set(sizes.values()) == {1})
 
 
@@ -181,8 +182,7 @@ def _elements(shapes: Sequence[Sequence[Dim]], sizes: Mapping[str, int]) -> int:
 
 
 def _holds(rules: Sequence[Constraint], sizes: Mapping[str, int]) -> bool:
-    known = [rule for rule in rules if symbols(rule.left) | symbols(rule.right) <= sizes.keys()]
-    return all(evaluate(rule.left, sizes) == evaluate(rule.right, sizes) for rule in known)
+    return all(rule.holds(sizes) for rule in rules if rule.symbols <= sizes.keys())
 
 
 def _arrays(graph: Graph, drawing: Drawing, otherwise: Mapping[str, int], seed: int) -> dict[str, Any]:
@@ -198,11 +198,8 @@ def _compared_numbers(graph: Graph, place: int) -> dict[str, str]:
     """One of the numbers that an integer is compared with: it chooses what the model does, as a sampling rate may."""
     found: dict[str, str] = {}
     for value in graph.inputs:
-        if (
-            not isinstance(value.type, TensorType)
-            or not value.type.dtype.is_integer
-            or value.type.shape not in ((), (1,))
-        ):
+        ty = value.type
+        if not isinstance(ty, TensorType) or not ty.dtype.is_integer or ty.shape not in ((), (1,)):
             continue
         others = (other for node in value.users if node.op.name == "equal" for other in node.operands)
         known = [content for other in others if (content := constant_of(other)) is not None and content.size == 1]

@@ -6,60 +6,73 @@ call may have 1 on one side all the same; shapes that were settled at import are
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import Any
 
+import numpy as np
+
 from .ir.constraints import Constraint
-from .ir.dims import SymDim, symbol, symbols
-from .ir.errors import CapgraphError, ShapeError
+from .ir.dims import SymDim, symbol
+from .ir.errors import ModelError, ShapeError, TypeRuleError
 from .ir.graph import Graph
 from .ir.notices import Notices
 from .ir.types import TensorType
 
 Shapes = dict[str, tuple[int, ...]]
+_Key = tuple[tuple[str, tuple[int, ...]], ...]
 MOST_PROGRAMS = 8
 """Programs for sizes that are kept; one that was not used for longest goes first."""
 
 
 class ExactSizes:
-    """Programs for calls that break one of `assumed`; `make` gives the one for shapes by input."""
+    """Runs calls that break one of `assumed`, one at a time; `make` gives the program for shapes by input."""
 
-    def __init__(
-        self, graph: Graph, assumed: tuple[Constraint, ...], make: Callable[[Mapping[str, tuple[int, ...]]], Any]
-    ) -> None:
+    def __init__(self, graph: Graph, assumed: tuple[Constraint, ...], make: Callable[[Shapes], Any]) -> None:
         self._make = make
         self._notices = Notices(graph.name)
-        self._inputs = [value.name for value in graph.inputs]
+        self._tensors = [value.name for value in graph.inputs if isinstance(value.type, TensorType)]
         self._places = _places(graph)
         known = {name for name, _, _ in self._places}
-        self._assumed = [each for each in assumed if symbols(each.left) | symbols(each.right) <= known]
-        self._programs: OrderedDict[tuple[tuple[int, ...], ...], Any] = OrderedDict()
+        self._assumed = [each for each in assumed if each.symbols <= known]
+        self._programs: OrderedDict[_Key, Any] = OrderedDict()
+        self._lock = Lock()  # a program that goes may be running in another thread
 
     @property
     def is_needed(self) -> bool:
         """Whether any call can break what was assumed."""
         return bool(self._assumed)
 
-    def program(self, inputs: Mapping[str, Any]) -> Any | None:
-        """The program for a call that breaks what was assumed; None for any other, and where none can be made."""
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The outputs of a call that breaks what was assumed; None for any other, and where its sizes are refused.
+
+        Raises what making the program raises, unless it is that the model cannot have these sizes, and what running
+        it raises.
+        """
+        broken = self._broken(inputs) if isinstance(inputs, Mapping) else None
+        if broken is None:
+            return None
+        shapes = {name: _shape_of(inputs[name]) for name in self._tensors if name in inputs}
+        with self._lock:
+            program = self._kept(shapes, broken)
+            found: dict[str, Any] | None = None if program is None else program.run(inputs)
+        return found
+
+    def _broken(self, inputs: Mapping[str, Any]) -> Constraint | None:
         sizes: dict[str, int] = {}
         for name, source, axis in self._places:
-            shape = getattr(inputs.get(source), "shape", ())
+            shape = _shape_of(inputs.get(source))
             if axis >= len(shape) or sizes.setdefault(name, shape[axis]) != shape[axis]:
                 return None  # the call is wrong in another way, which running it tells
-        broken = next((each for each in self._assumed if _is_broken(each, sizes)), None)
-        if broken is None or any(not hasattr(inputs.get(name), "shape") for name in self._inputs):
-            return None
-        shapes = {name: tuple(inputs[name].shape) for name in self._inputs}
-        return self._kept(shapes, broken)
+        return next((each for each in self._assumed if not each.holds(sizes)), None)
 
     def _kept(self, shapes: Shapes, broken: Constraint) -> Any | None:
-        key = tuple(shapes.values())
+        key = tuple(shapes.items())
         if key in self._programs:
             self._programs.move_to_end(key)
             return self._programs[key]
         try:
             made = self._make(shapes)
-        except CapgraphError:  # a body that does not run may be wrong for these sizes: running the call tells
+        except (ModelError, ShapeError, TypeRuleError):  # maybe of a body that does not run: running the call tells
             made = None
         else:
             self._notices.say(
@@ -73,14 +86,25 @@ class ExactSizes:
         return made
 
     def close(self) -> None:
-        """Gives back what the programs hold."""
-        while self._programs:
-            _close(self._programs.popitem()[1])
+        """Gives back what the programs hold; no call is run here afterwards."""
+        with self._lock:
+            self._assumed.clear()
+            while self._programs:
+                _close(self._programs.popitem()[1])
 
 
 def _close(program: Any | None) -> None:
     if program is not None:
         program.close()
+
+
+def _shape_of(given: Any) -> tuple[int, ...]:
+    """The shape of an array or of nested lists; () of what is neither."""
+    found = getattr(given, "shape", None)
+    try:
+        return tuple(np.shape(given) if found is None else found)
+    except ValueError:  # rows of several lengths
+        return ()
 
 
 def _places(graph: Graph) -> list[tuple[str, str, int]]:
@@ -92,11 +116,3 @@ def _places(graph: Graph) -> list[tuple[str, str, int]]:
             if isinstance(dim, SymDim) and len(dim.symbols) == 1 and dim == symbol(next(iter(dim.symbols))):
                 found.append((next(iter(dim.symbols)), value.name, axis))
     return found
-
-
-def _is_broken(constraint: Constraint, sizes: Mapping[str, int]) -> bool:
-    try:
-        constraint.check(sizes)
-    except ShapeError:
-        return True
-    return False

@@ -93,10 +93,8 @@ class Program:
         """
         given = {} if inputs is None else inputs
         try:
-            if self._exact is not None and (other := self._exact.program(given)) is not None:
-                found: dict[str, Any] = other.run(given)
-                return found
-            return self._executable.run(given)
+            found = None if self._exact is None else self._exact.run(given)
+            return self._executable.run(given) if found is None else found
         except CapgraphError as error:
             error.of_model(self.graph.name, _REMEDY)
             raise

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from .ir.constraints import Constraint, collect_constraints
-from .ir.errors import InputError, MissingPackageError
+from .ir.errors import ExecutionError, InputError, MissingPackageError
 from .ir.graph import Graph
 
 if TYPE_CHECKING:
@@ -126,25 +126,43 @@ def needs_onnx() -> Iterator[None]:
 def _load_onnx(model: Any, folder: Path | None, freeze_initializers: bool | None) -> LoadedModel:
     with needs_onnx():
         from .frontends.onnx.importer import import_model
+    stamp = _stamp(model)
     with collect_constraints() as found:
         imported = import_model(model, folder=folder, freeze_initializers=freeze_initializers)
     assumed = tuple(dict.fromkeys(found))
-    again = None
-    if assumed and _is_kept(model):
+    source = _kept(model) if assumed else None
+    if source is None:
+        return LoadedModel(imported.graph, imported.notes)
 
-        def read(shapes: Mapping[str, tuple[int, ...]]) -> LoadedModel:
-            exact = import_model(model, folder=folder, freeze_initializers=freeze_initializers, shapes=shapes)
-            return LoadedModel(exact.graph, exact.notes)
+    def read(shapes: Mapping[str, tuple[int, ...]]) -> LoadedModel:
+        if _stamp(source) != stamp:
+            raise ExecutionError(
+                f"the file {model} has changed since it was read, and is needed again for the sizes of a call",
+                remedy="call capgraph.optimize again",
+            )
+        exact = import_model(source, folder=folder, freeze_initializers=freeze_initializers, shapes=shapes)
+        return LoadedModel(exact.graph, exact.notes)
 
-        again = Reread(assumed, read)
-    return LoadedModel(imported.graph, imported.notes, again=again)
+    return LoadedModel(imported.graph, imported.notes, again=Reread(assumed, read))
 
 
-def _is_kept(model: Any) -> bool:
-    """Whether a model may be held, or its file looked for again, for as long as the program is there."""
+def _kept(model: Any) -> Path | bytes | None:
+    """What to read a model from again, whatever happens to the given one; None for a large one that is no file."""
     if isinstance(model, str | Path):
-        return True
-    return (len(model) if isinstance(model, bytes) else model.ByteSize()) <= MOST_KEPT_BYTES
+        return Path(model).absolute()
+    if (len(model) if isinstance(model, bytes) else model.ByteSize()) > MOST_KEPT_BYTES:
+        return None
+    content: bytes = model if isinstance(model, bytes) else model.SerializeToString()
+    return content
+
+
+def _stamp(model: Any) -> tuple[int, int] | None:
+    """When a file was written, and its size; None where there is no file."""
+    try:
+        found = Path(model).stat() if isinstance(model, str | Path) else None
+    except OSError:
+        return None
+    return None if found is None else (found.st_mtime_ns, found.st_size)
 
 
 def _load_torch(model: Any, examples: Examples) -> LoadedModel:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from .dims import Dim, Truth, compare, evaluate
+from .dims import Dim, Truth, compare, evaluate, symbols
 from .errors import ShapeError
 
 
@@ -24,6 +24,19 @@ class Constraint:
 
     def __str__(self) -> str:
         return f"{self.left} == {self.right} ({self.reason})"
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The symbols whose sizes it speaks of."""
+        return symbols(self.left) | symbols(self.right)
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the sizes of a call keep the constraint; not where one of them divides by 0."""
+        try:
+            self.check(sizes)
+        except ShapeError:
+            return False
+        return True
 
     def check(self, sizes: Mapping[str, int]) -> None:
         """Raises `ShapeError` when the sizes of a call break the constraint."""

@@ -52,3 +52,41 @@ def test_sizes_that_do_not_go_together_are_an_error(executor: str) -> None:
         warnings.simplefilter("ignore")
         with pytest.raises(capgraph.CapgraphError):
             program.run({"a": np.ones((2, 3), np.float32), "b": np.ones((4, 3), np.float32)})
+
+
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_lists_have_sizes_too() -> None:
+    program = capgraph.optimize(model(SUM), executor="eager")
+    assert program.run({"a": [[1.0, 2.0, 3.0]], "b": [[0.0] * 3] * 4})["s"].tolist() == [4, 3]
+
+
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_inputs_with_defaults_may_be_left_out() -> None:
+    proto = model(
+        "net (float[N, 3] a, float[M, 3] b, float x = {2}) => (float[K, 3] c) { s = Add(a, b) c = Mul(s, x) }"
+    )
+    with capgraph.optimize(proto, executor="eager") as program:
+        assert program.run({"a": np.ones((1, 3), np.float32), "b": np.ones((4, 3), np.float32)})["c"].shape == (4, 3)
+
+
+def test_what_is_no_mapping_is_an_input_error() -> None:
+    program = capgraph.optimize(model(SUM), executor="eager")
+    with pytest.raises(capgraph.InputError):
+        program.run([1.0])  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_a_model_in_memory_may_change() -> None:
+    proto = model(SUM)
+    program = capgraph.optimize(proto, executor="eager")
+    proto.graph.node[0].op_type = "Sub"
+    found = program.run({"a": np.ones((1, 3), np.float32), "b": np.ones((4, 3), np.float32)})
+    assert found["c"].tolist() == [[2.0] * 3] * 4
+
+
+def test_a_file_that_has_changed_is_an_error(tmp_path: Path) -> None:
+    path = save(model(SUM), tmp_path)
+    program = capgraph.optimize(path, executor="eager")
+    Path(path).unlink()
+    with pytest.raises(capgraph.ExecutionError, match="has changed since"):
+        program.run({"a": np.ones((1, 3), np.float32), "b": np.ones((4, 3), np.float32)})

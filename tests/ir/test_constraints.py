@@ -1,7 +1,7 @@
 """What rules assume about sizes: an error when it cannot hold, a constraint when it may."""
 
 import pytest
-from capgraph.ir.constraints import Constraint, collect_constraints, require_equal
+from capgraph.ir.constraints import Constraint, Difference, collect_constraints, require_equal
 from capgraph.ir.dims import Dim, symbol
 from capgraph.ir.errors import ShapeError
 
@@ -48,3 +48,14 @@ def test_a_constraint_is_checked_with_sizes() -> None:
     with pytest.raises(ShapeError, match=r"rows: 2\*B is 6, but T is 4"):
         constraint.check({"B": 3, "T": 4})
     assert str(constraint) == "2*B == T (rows)"
+
+
+def test_whether_sizes_keep_what_was_assumed() -> None:
+    n, m = symbol("n"), symbol("m")
+    same, other, ratio = (Constraint(n, m, "same"), Difference(n, 1, "other"), Constraint(n // m, 1, "ratio"))
+    assert same.holds({"n": 2, "m": 2})
+    assert not same.holds({"n": 2, "m": 1})
+    assert other.holds({"n": 2})
+    assert not other.holds({"n": 1})
+    assert not ratio.holds({"n": 2, "m": 0})
+    assert same.symbols == {"n", "m"}

@@ -35,7 +35,7 @@ def breaks_what_was_taken(model: bytes, inputs: Mapping[str, Any]) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exact = capgraph.optimize(model, executor="eager", verify="none")._exact
-        return exact is not None and exact.program(inputs) is not None
+        return exact is not None and exact.run(inputs) is not None
 
 
 def _program(graph: Graph, executor: str, model: bytes) -> Callable[[Mapping[str, Any]], Results]:
