@@ -15,10 +15,9 @@ from typing import Any
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
 
 from ...ir.constant import Constant
-from ...ir.dims import Dim, SymDim, Truth, bind, parse_dim, symbol, symbols
+from ...ir.dims import Dim, SymDim, Truth, symbols
 from ...ir.errors import CapgraphError, ModelError, ShapeError, TypeRuleError
 from ...ir.graph import Graph, Node, Origin, Value
-from ...ir.op import FRESH
 from ...ir.ops import native
 from ...ir.shape_values import ShapeValues
 from ...ir.types import DType, TensorType, Type, compatible, type_symbols
@@ -26,8 +25,9 @@ from . import foreign, foreign_meaning  # noqa: F401  # the latter registers how
 from .canonical import order_of_use, reorder_inputs, settle
 from .context import ImportContext, NotNative, constant_of
 from .functions import schema_function
-from .loading import load_proto, opset_versions
-from .metadata import read_metadata, read_states, read_symbols, text_of
+from .loading import load_proto
+from .metadata import read_metadata, read_states, text_of
+from .model_reader import ModelReader
 from .node_order import names_read, sorted_nodes, without_repeated_constants
 from .ops import IMPORTS
 from .schemas import first_schema, signature_problem
@@ -35,14 +35,6 @@ from .tensors import constant_from_proto, dense_constant, type_from_proto
 
 MAX_DEPTH = 64
 """How deep subgraphs and functions may nest; deeper is an error, which also stops recursive functions."""
-
-MAX_INLINED_NODES = 100_000
-
-UNKNOWN = frozenset(("?", "-1", "None"))
-"""Names that exporters give to sizes that they do not know."""
-
-MAX_NAMED = 3
-"""How many of the things that a note counts it also names."""
 
 
 @dataclass
@@ -83,7 +75,7 @@ def import_model(
     """
     proto, beside = load_proto(source)
     frozen = proto.ir_version < 4 if freeze_initializers is None else freeze_initializers
-    model = _Model(proto, folder or beside, shapes or {})
+    model = ModelReader(proto, folder or beside, shapes or {})
     try:
         return _import_main(model, proto.graph, frozen)
     except CapgraphError as error:
@@ -99,58 +91,12 @@ _REMEDY = "correct this part of the model, or export it again"
 _OFFICIAL = ("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 
 
-class _Model:
-    """What all scopes of one import share."""
-
-    def __init__(self, proto: ModelProto, folder: Path | None, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self.proto = proto
-        self.shapes = shapes
-        self._sizes = _sizes_of(proto.graph, shapes)
-        self.folder = folder
-        self.versions = opset_versions(proto)
-        self.functions: dict[tuple[str, str], FunctionProto] = {(f.domain, f.name): f for f in proto.functions}
-        self.shape_values = ShapeValues()
-        self.notes: list[str] = []
-        self._remarks: dict[str, dict[str, str]] = {}
-        self._plain = _plain_symbols(proto.graph) | read_symbols(proto)
-        self._inlined = 0
-
-    def count_inlined(self, nodes: int) -> None:
-        """Counts nodes that functions add: a few functions that call each other twice could fill any memory."""
-        self._inlined += nodes
-        if self._inlined > MAX_INLINED_NODES:
-            raise ModelError(f"the model's functions expand to more than {MAX_INLINED_NODES} nodes")
-
-    def remark(self, what: str, name: str, words: str) -> None:
-        """Remembers that `what` was done about `name`; the notes count each kind and say the first few in `words`."""
-        self._remarks.setdefault(what, {}).setdefault(name, words)
-
-    def note_remarks(self) -> None:
-        """Adds the remarks to the notes."""
-        for what, items in self._remarks.items():
-            more = f", and {len(items) - MAX_NAMED} more" if len(items) > MAX_NAMED else ""
-            self.notes.append(f"{len(items)} {what}: {'; '.join([*items.values()][:MAX_NAMED])}{more}")
-
-    def dim_of(self, name: str) -> Dim:
-        """The dim that a `dim_param` means: an expression over symbols that inputs have, or one symbol of that name.
-
-        A size of its own where the name says that nothing is known.
-        """
-        if name in UNKNOWN:
-            return FRESH
-        try:
-            dim = parse_dim(name)
-        except ShapeError:
-            dim = symbol(name)
-        return bind(dim if symbols(dim) <= self._plain else symbol(name), self._sizes)
-
-
 class Scope:
     """Names of ONNX values while nodes are imported into `graph`."""
 
     def __init__(
         self,
-        model: _Model,
+        model: ModelReader,
         graph: Graph,
         versions: Mapping[str, int],
         *,
@@ -530,7 +476,7 @@ def _mentioned(graph: Graph) -> frozenset[str]:
     return frozenset(found)
 
 
-def _import_main(model: _Model, proto: GraphProto, frozen: bool) -> ImportedModel:
+def _import_main(model: ModelReader, proto: GraphProto, frozen: bool) -> ImportedModel:
     graph = Graph(text_of(proto.name) or "main")
     graph.metadata.update(read_metadata(model.proto))
     scope = Scope(model, graph, model.versions)
@@ -565,21 +511,6 @@ def _set_default(value: Value, content: Constant) -> None:
         value.graph.set_default(value, content)
     except TypeRuleError as error:
         raise ModelError(error.message, remedy="correct the input's type or its initializer") from error
-
-
-def _sizes_of(proto: GraphProto, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """The size of each name in the shapes of inputs that have fixed ones."""
-    return {
-        dim.dim_param: size
-        for info in proto.input
-        for dim, size in zip(info.type.tensor_type.shape.dim, shapes.get(info.name, ()), strict=False)
-        if dim.dim_param
-    }
-
-
-def _plain_symbols(proto: GraphProto) -> frozenset[str]:
-    dims = (dim for info in proto.input for dim in info.type.tensor_type.shape.dim)
-    return frozenset(dim.dim_param for dim in dims if dim.dim_param.isidentifier())
 
 
 def _declared_type(info: ValueInfoProto, dim_of: Callable[[str], Dim]) -> Type:

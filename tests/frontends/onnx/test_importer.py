@@ -1,7 +1,7 @@
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx import importer
+from capgraph.frontends.onnx import model_reader
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.frontends.onnx.importer import MAX_DEPTH, import_model
 from capgraph.ir.dims import SymDim, symbol
@@ -198,7 +198,7 @@ def test_recursive_functions_are_refused():
 
 
 def test_functions_that_double_at_every_level_are_refused(monkeypatch):
-    monkeypatch.setattr(importer, "MAX_INLINED_NODES", 1_000)
+    monkeypatch.setattr(model_reader, "MAX_INLINED_NODES", 1_000)
     levels = "".join(
         f'<domain: "l", opset_import: ["": 21, "l": 1]> f{i} (a) => (b) {{ c = l.f{i + 1}(a) b = l.f{i + 1}(c) }}\n'
         for i in range(40)
