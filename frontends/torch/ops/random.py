@@ -99,8 +99,8 @@ def _exponential(c: Call, _x: Value, rate: float = 1.0, *_: Any) -> Value:
     return c.op("mul", c.op("log", positive), c.full_like(drawn, -1.0 / rate))
 
 
-def _log_normal(c: Call, _x: Value, mean: float = 1.0, deviation: float = 2.0, *_: Any) -> Value:
-    return c.op("exp", _normal_around(c, _x, mean, deviation))
+def _log_normal(c: Call, x: Value, mean: float = 1.0, deviation: float = 2.0, *_: Any) -> Value:
+    return c.op("exp", _normal_around(c, x, mean, deviation))
 
 
 def _cauchy(c: Call, _x: Value, median: float = 0.0, width: float = 1.0, *_: Any) -> Value:
