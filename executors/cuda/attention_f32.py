@@ -7,6 +7,7 @@ four numbers longer than their content, so that what a warp reads at a time lies
 """
 
 from ...ir.types import DType
+from .async_copies import async_copies
 from .attention import Attention
 from .attention_code import block_code, length_code, parameters, score_code, tiles
 from .indexing import index_type
@@ -51,6 +52,7 @@ def _text(attention: Attention, rounds: bool) -> str:
     depth, width = attention.depth, attention.width
     index = index_type(attention.q, attention.k, attention.v, attention.o)
     return f"""
+{async_copies(_STAGES - 1)}
 {_products(rounds)}
 extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters(attention)}) {{
   begin();
@@ -220,23 +222,5 @@ __device__ inline void NAME_product(float* d, const NAME_split* a, NAME_split b0
   const unsigned l[4] = {{a[0].low, a[1].low, a[2].low, a[3].low}}, low[2] = {{b0.low, b1.low}};
   {terms}
   (void)l; (void)low;
-}}
-__device__ inline void NAME_copy(float* to, const float* from, bool is_there) {{
-#ifdef EMULATED
-  if (is_there) memcpy(to, from, 16); else memset(to, 0, 16);
-#else
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-               :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(is_there ? 16 : 0) : "memory");
-#endif
-}}
-__device__ inline void NAME_commit() {{
-#ifndef EMULATED
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}}
-__device__ inline void NAME_wait() {{
-#ifndef EMULATED
-  asm volatile("cp.async.wait_group 1;" ::: "memory");
-#endif
 }}
 """

@@ -8,6 +8,8 @@ cluster have summed is added up in distributed shared memory, and what follows t
 from collections.abc import Iterator
 
 from ...ir.types import DType
+from .async_copies import async_copies
+from .early_start import TRIGGER, WAIT
 from .factors import Factors, factors_of, product_operands
 from .launch import Candidate, Chip, Kernel, KernelLaunch
 from .regions import Region, Source, source_of
@@ -102,9 +104,6 @@ def _launch(factors: Factors, tail: Tail, splits: int) -> KernelLaunch:
     )
 
 
-_WAIT = '#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.wait;" ::: "memory");\n#endif'
-
-
 def _text(factors: Factors, tail: Tail, splits: int, stages: int) -> str:
     rows, inner = factors.a.shape[-2:]
     columns = factors.b.shape[-1]
@@ -122,24 +121,7 @@ def _text(factors: Factors, tail: Tail, splits: int, stages: int) -> str:
     listed = ", ".join(tail.parameters)
     return f"""
 typedef pack<float, 4> NAME_four;
-__device__ inline void NAME_copy(float* to, const float* from, bool is_there) {{
-#ifdef EMULATED
-  if (is_there) memcpy(to, from, 16); else memset(to, 0, 16);
-#else
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-               :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(is_there ? 16 : 0) : "memory");
-#endif
-}}
-__device__ inline void NAME_commit() {{
-#ifndef EMULATED
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}}
-__device__ inline void NAME_wait() {{
-#ifndef EMULATED
-  asm volatile("cp.async.wait_group %0;" :: "n"({stages - 2}) : "memory");
-#endif
-}}
+{async_copies(stages - 2)}
 __device__ inline float NAME_other(const float* memory, int at, unsigned block) {{
 #if defined(EMULATED)
   return ((const float*)memory_of_block(block))[at];
@@ -166,16 +148,14 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME(const float* x, co
   float* const shared = (float*)memory;
   const int split = blockIdx.x, first_row = blockIdx.y % {down} * {_TILE}, first_column = blockIdx.y / {down} * {_TILE};
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
+{TRIGGER}
   auto load_left = [&](int step) {{ {load_left} }};
   auto load_right = [&](int step) {{ {load_right} }};
-{"" if is_weight else _WAIT}
+{"" if is_weight else WAIT}
 #pragma unroll
   for (int s = 0; s < STAGES - 1; s++)
     if (s < STEPS) load_right(s);
-{_WAIT if is_weight else ""}
+{WAIT if is_weight else ""}
 #pragma unroll
   for (int s = 0; s < STAGES - 1; s++) {{
     if (s < STEPS) load_left(s);

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ...ir.plan import element_bytes
 from ...ir.types import DType
 from .codegen.types import number, stored
+from .early_start import TRIGGER, WAIT
 from .factors import Factors, factors_of, packed_weight, product_operands
 from .launch import Candidate, Chip, Kernel, KernelLaunch, Lowering
 from .regions import Region, Source, source_of
@@ -126,7 +127,6 @@ def _text(factors: Factors, tail: Tail, norm: Norm | None = None) -> str:
     pieces = -(-inner // (32 * size))
     depth = -(-pieces // -(-pieces // _MOST_DEPTH))
     pieces = -(-pieces // depth) * depth
-    wait = '#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.wait;" ::: "memory");\n#endif'
     is_weight = factors.b.constant is not None
     element = tail.element_at("lane", "column")
     gain = norm is not None and norm.gain is not None
@@ -159,18 +159,16 @@ NAME(const {kind}* x, const {kind}* weight, {norm.parameter(kind) if norm else "
   constexpr int ROWS = {rows}, DEPTH = {depth};
   const int lane = threadIdx.x % 32, first = blockIdx.x * {_WARPS} + threadIdx.x / 32;
   NAME_piece w[DEPTH];
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
+{TRIGGER}
   auto load = [&](NAME_piece& to, int column, int piece) {{
     const int k = (piece * 32 + lane) * {size};
     to = {{}};
     if (column < {columns} && k < {inner}) to = NAME_load(weight + (i64)column * {factors.b.strides[-1]} + k);
   }};
-{"" if is_weight else wait}
+{"" if is_weight else WAIT}
 #pragma unroll
   for (int s = 0; s < DEPTH; s++) load(w[s], first, s);
-{wait if is_weight else ""}
+{WAIT if is_weight else ""}
 {scales}
   for (int column = first; column < {columns}; column += gridDim.x * {_WARPS}) {{
     {element.declarations}

@@ -3,7 +3,7 @@
 Where groups end lies in device memory, and the host never reads it: the grid is made for the most tiles that any groups
 can have, and a block that has none does nothing. So the experts of a mixture are part of a recording, however tokens
 are routed. Few rows are read row by row, each warp with a part of one matrix; more rows come in tiles, on tensor cores
-(`grouped_tiles.py`) or, in any dtype and with any strides, by multiply-adds.
+(`grouped_wgmma.py`, `grouped_tiles.py`) or, in any dtype and with any strides, by multiply-adds.
 """
 
 import math
@@ -13,7 +13,7 @@ from ...ir.plan import element_bytes
 from ...ir.types import DType
 from .codegen.types import computed, stored
 from .grouped_tiles import FIND_TILE, fits_tensor_cores, most_tiles, tensor_core_tiles, tilings
-from .grouped_wgmma import LEAST_ROWS, NAME, wgmma_tiles
+from .grouped_wgmma import WAY, suits_wgmma, wgmma_tiles
 from .indexing import index_type
 from .launch import Candidate, Kernel, KernelLaunch, Lowering, Task
 from .regions import Source, source_of
@@ -22,7 +22,6 @@ FEW_ROWS = 64
 """Up to so many rows each is read by itself where there are no tensor cores for it; where there are, up to one a group:
 matrices that rows share come from the L2 cache."""
 
-_WGMMA_ARCH = 90
 _WARPS = 8
 _TILE, _DEPTH, _THREADS = 32, 16, 256
 
@@ -42,8 +41,8 @@ def lower_grouped(task: Task) -> Iterator[Candidate]:
     is_few = rows <= (groups if on_cores else FEW_ROWS)
     if is_few:
         yield by_rows
-    if on_cores and task.chip.arch == _WGMMA_ARCH and rows >= LEAST_ROWS * max(groups, 1):
-        yield Candidate(NAME, (_launch(wgmma_tiles(a, b, ends, d), a, b, ends, d),))
+    if on_cores and suits_wgmma(task.chip, rows, groups):
+        yield Candidate(WAY, (_launch(wgmma_tiles(a, b, ends, d), a, b, ends, d),))
     for tiling in on_cores:
         yield Candidate(tiling.name, (_launch(tensor_core_tiles(a, b, ends, d, tiling), a, b, ends, d),))
     yield Candidate("grouped-tiles", (_launch(_tiles(a, b, ends, d), a, b, ends, d),))
@@ -174,7 +173,7 @@ def _tiles(a: Source, b: Source, ends: Source, d: Source) -> Kernel:
     rows, columns, inner, groups = d.shape[0], d.shape[1], a.shape[1], b.shape[0]
     total, each = _total(d.dtype), _TILE // 16
     index = index_type(a, b, d)
-    find = FIND_TILE.format(rows=rows, groups=groups, stride=ends.strides[0], tile=_TILE)
+    find = FIND_TILE.format(rows=rows, groups=groups, stride=ends.strides[0], tile=_TILE, block="blockIdx.y")
     text = f"""
 extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({_parameters(a, b, ends, d)}) {{
   begin();

@@ -9,6 +9,7 @@ different banks.
 from dataclasses import dataclass
 
 from ...ir.types import DType
+from .async_copies import async_copies
 from .codegen.types import stored
 from .launch import Kernel
 from .regions import Source
@@ -18,7 +19,7 @@ FIND_TILE = """
   if (threadIdx.x == 0) found[0] = -1;
   __syncthreads();
   {{
-    const int lane = threadIdx.x % 32, tile = blockIdx.y;
+    const int lane = threadIdx.x % 32, tile = {block};
     int behind = 0, before = 0;  // rows and tiles of the groups seen so far
     for (int g0 = 0; g0 <= {groups}; g0 += 32) {{
       const int g = g0 + lane;
@@ -53,7 +54,7 @@ FIND_TILE = """
   const int group = found[0], first = found[1], end = found[2];
   if (group < 0) return;
 """
-"""Statements that find the group of a block's tile, its first row and the end of the group, or leave the kernel."""
+"""Statements that find the group of tile `block`, its first row and the end of the group, or leave the kernel."""
 
 _INNER, _STAGES, _GAP = 64, 3, 8
 
@@ -121,7 +122,7 @@ def tensor_core_tiles(a: Source, b: Source, ends: Source, d: Source, tiling: Gro
     right_pitch = pitch if is_transposed else tiling.columns + _GAP
     left_size = tiling.rows * pitch
     stage = left_size + (tiling.columns * pitch if is_transposed else _INNER * right_pitch)
-    find = FIND_TILE.format(rows=rows, groups=groups, stride=ends.strides[0], tile=tiling.rows)
+    find = FIND_TILE.format(rows=rows, groups=groups, stride=ends.strides[0], tile=tiling.rows, block="blockIdx.y")
     copy_right = _COPY_TRANSPOSED if is_transposed else _COPY_PLAIN
     copies = copy_right.format(
         count=(tiling.columns * _INNER) // 8,
@@ -166,24 +167,7 @@ template <bool TURNED> __device__ inline void NAME_matrices(unsigned* to, const 
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
 #endif
 }}
-__device__ inline void NAME_copy({kind}* to, const {kind}* from, bool is_there) {{
-#ifdef EMULATED
-  if (is_there) memcpy(to, from, 16); else memset(to, 0, 16);
-#else
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-               :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(is_there ? 16 : 0) : "memory");
-#endif
-}}
-__device__ inline void NAME_commit() {{
-#ifndef EMULATED
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}}
-__device__ inline void NAME_wait() {{
-#ifndef EMULATED
-  asm volatile("cp.async.wait_group %0;" :: "n"({_STAGES - 2}) : "memory");
-#endif
-}}
+{async_copies(_STAGES - 2)}
 extern "C" __global__ void __launch_bounds__({threads}) NAME({parameters}) {{
   begin();
   extern __shared__ __align__(128) unsigned char memory[];

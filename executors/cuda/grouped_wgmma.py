@@ -8,19 +8,25 @@ have the same columns, so that a matrix is read once for all rows of its group.
 """
 
 from ...ir.types import DType
+from .async_copies import async_copies
 from .codegen.types import stored
 from .grouped_tiles import FIND_TILE, most_tiles
-from .launch import Kernel
+from .launch import Chip, Kernel
 from .regions import Source
 
 ROWS, COLUMNS = 128, 256
-NAME = f"grouped-wgmma-{ROWS}x{COLUMNS}"
-LEAST_ROWS = 96
-"""From so many rows a group on, on average, this is the best guess."""
+WAY = f"grouped-wgmma-{ROWS}x{COLUMNS}"
+_ARCH = 90
+_LEAST_ROWS = 96
 
 _INNER, _STAGES, _THREADS = 64, 4, 256
 _LEFT, _RIGHT = 2 * ROWS * _INNER, 2 * COLUMNS * _INNER
 _ALIGNMENT = 1024
+
+
+def suits_wgmma(chip: Chip, rows: int, groups: int) -> bool:
+    """Whether the chip has the instructions, and groups have so many rows on average that these are the best guess."""
+    return chip.arch == _ARCH and rows >= _LEAST_ROWS * max(groups, 1)
 
 
 def wgmma_tiles(a: Source, b: Source, ends: Source, d: Source) -> Kernel:
@@ -28,22 +34,13 @@ def wgmma_tiles(a: Source, b: Source, ends: Source, d: Source) -> Kernel:
     rows, columns, inner, groups = d.shape[0], d.shape[1], a.shape[1], b.shape[0]
     kind = stored(a.dtype)
     is_transposed = b.strides[1] == 1
-    find = FIND_TILE.format(rows=rows, groups=groups, stride=ends.strides[0], tile=ROWS).replace(
-        "blockIdx.y", "blockIdx.x"
-    )
+    find = FIND_TILE.format(rows=rows, groups=groups, stride=ends.strides[0], tile=ROWS, block="blockIdx.x")
     read = (("a", a), ("b", b), ("ends", ends))
     parameters = ", ".join(f"const {stored(each.dtype)}* __restrict__ {name}" for name, each in read) + f", {kind}* d"
     is_paired = d.strides[1] == 1 and d.strides[0] % 2 == columns % 2 == 0 and d.starts_a_piece
     text = f"""
 {_instruction(a.dtype, is_transposed)}
-__device__ inline void NAME_copy(unsigned char* to, const {kind}* from, bool is_there) {{
-#ifdef EMULATED
-  if (is_there) memcpy(to, from, 16); else memset(to, 0, 16);
-#else
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-               :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(is_there ? 16 : 0) : "memory");
-#endif
-}}
+{async_copies(1)}
 {_emulated(kind, is_transposed)}
 extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
   begin();
@@ -77,16 +74,14 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
         {_right_copy(is_transposed, columns, inner, b)}
       }}
     }}
-#ifndef EMULATED
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
+    NAME_commit();
   }};
   float sums[128] = {{}};
   load(0);
   load(1);
   for (int step = 0; step < steps; step++) {{
+    NAME_wait();
 #ifndef EMULATED
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
     asm volatile("fence.proxy.async;" ::: "memory");
 #endif
     __syncthreads();  // the stage is there, and the one of two steps ago is free

@@ -8,9 +8,10 @@ such a predecessor before these were written.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from .early_start import TRIGGER
 from .launch import Candidate, KernelLaunch, Launch, LibraryCall
 
-_LETS_START = ('asm volatile("griddepcontrol.launch_dependents;");', "")
+_LETS_START = (TRIGGER, "")
 _BEGINS = ("begin();", "begin_alone();")
 
 

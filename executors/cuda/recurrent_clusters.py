@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from ...ir.types import DType
 from .codegen.types import stored
+from .early_start import TRIGGER, WAIT
 from .launch import Argument, Chip, Kernel, KernelLaunch
 from .recurrent_cells import Phase
-from .recurrent_kernels import TRIGGER, WAIT, Recurrence, position, projected_inputs, results, tiles_of
+from .recurrent_kernels import Recurrence, position, projected_inputs, results, tiles_of
 
 BLOCKS = 8
 """Blocks of a cluster, as many as any chip with clusters allows."""
@@ -84,7 +85,7 @@ def fits_cluster(recurrence: Recurrence, chip: Chip) -> bool:
     if recurrence.width != 8 or recurrence.hidden % (2 * BLOCKS):
         return False
     tiling = _tiling_of(recurrence)
-    return tiling.warps <= _MOST_WARPS and tiling.pieces <= _MOST_PIECES and recurrence.directions <= 65535
+    return tiling.warps <= _MOST_WARPS and tiling.pieces <= _MOST_PIECES
 
 
 def cluster_launch(recurrence: Recurrence) -> KernelLaunch:

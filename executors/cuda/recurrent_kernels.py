@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ...ir.plan import element_bytes
 from .codegen.types import computed, stored
+from .early_start import TRIGGER, WAIT
 from .launch import Argument, Kernel, KernelLaunch, Place, Scalar
 from .recurrent_cells import Cell, Phase
 from .regions import Source
@@ -19,9 +20,6 @@ _STEP_WARPS, _SOLE_WARPS = 4, 16
 _STEP_ROWS, _SOLE_ROWS = 8, 4
 _MOST_PIECES = 16
 """Pieces of 16 bytes of weights that a lane holds in registers: 64 of them."""
-
-TRIGGER = '#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.launch_dependents;");\n#endif'
-WAIT = '#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.wait;" ::: "memory");\n#endif'
 
 
 @dataclass(frozen=True)

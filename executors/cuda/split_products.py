@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...ir.types import DType
+from .early_start import TRIGGER, WAIT
 from .factors import Factors
 from .launch import Chip, Kernel, KernelLaunch
 from .tails import Tail
@@ -141,7 +142,6 @@ def _text(factors: Factors, tail: Tail, tiling: Tiling) -> str:
     stride = _padded(tiling.columns)
     upper = f"if (is_inside && m0 + 16 * i + 8 < {rows}) upper[i] = NAME_read(x + (i64)(m0 + 16 * i + 8) * {down} + k);"
     upper = upper if rows > 8 else ""
-    wait = '#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.wait;" ::: "memory");\n#endif'
     early, finish = _tail_code(factors, tail, tiling)
     # two pieces of a warp side by side: lanes read whole lines of 128 bytes
     place = f"(piece / 2 * {2 * tiling.warps} + warp * 2 + piece % 2) * {_PIECE} + quad"
@@ -172,9 +172,7 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.paramet
   extern __shared__ float partial[];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4 * 8;
   NAME_piece w[DEPTH][WIDE], low[DEPTH][HIGH], high[DEPTH][HIGH];
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
+{TRIGGER}
   auto load_weight = [&](NAME_piece (&to)[WIDE], int tile, int piece) {{
     const int k = {place}, n0 = tile / {tiles_down} * {tiling.columns} + group;
 #pragma unroll
@@ -194,10 +192,10 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.paramet
       {upper}
     }}
   }};
-{"" if is_weight else wait}
+{"" if is_weight else WAIT}
 #pragma unroll
   for (int s = 0; s < DEPTH; s++) load_weight(w[s], blockIdx.x, s);
-{wait if is_weight else ""}
+{WAIT if is_weight else ""}
 #pragma unroll
   for (int s = 0; s < DEPTH; s++) load_rows(low[s], high[s], blockIdx.x, s);
   for (int tile = blockIdx.x; tile < {tiles}; tile += gridDim.x) {{

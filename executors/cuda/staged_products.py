@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ...ir.types import DType
+from .early_start import TRIGGER, WAIT
 from .factors import Factors
 from .launch import Chip, Kernel, KernelLaunch
 from .regions import Source
@@ -169,7 +170,6 @@ def _partial_bytes(tiling: StagedTiling) -> int:
     return 4 * tiling.by_inner * tiling.rows * _pitch(tiling)
 
 
-_WAIT = '#if __CUDA_ARCH__ >= 900\n  asm volatile("griddepcontrol.wait;" ::: "memory");\n#endif'
 _MEET = (
     "#if __CUDA_ARCH__ >= 900\n"
     '  asm volatile("barrier.cluster.arrive.aligned;\\n barrier.cluster.wait.aligned;" ::: "memory");\n'
@@ -219,15 +219,13 @@ NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
   const unsigned base = (unsigned)__cvta_generic_to_shared(memory);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, split = blockIdx.x;
   const int first_row = blockIdx.y % {down} * {tiling.rows}, first_column = blockIdx.y / {down} * {tiling.columns};
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
+{TRIGGER}
   auto load_weight = [&](int step) {{ {load_weight} }};
   auto load_rows = [&](int step) {{ {load_rows} }};
-{"" if is_weight else _WAIT}
+{"" if is_weight else WAIT}
 #pragma unroll
   for (int s = 0; s < (STAGES < STEPS ? STAGES : STEPS); s++) load_weight(s);
-{_WAIT if is_weight else ""}
+{WAIT if is_weight else ""}
 #pragma unroll
   for (int s = 0; s < STAGES - 1; s++) {{
     if (s < STEPS) load_rows(s);

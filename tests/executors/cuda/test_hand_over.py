@@ -1,11 +1,12 @@
 """Kernels in front of library calls let nothing start early; all others do."""
 
+from capgraph.executors.cuda.early_start import TRIGGER, WAIT
 from capgraph.executors.cuda.hand_over import handed_over
 from capgraph.executors.cuda.launch import Candidate, Kernel, KernelLaunch, LibraryCall
 
 TEXTS = (
     'NAME() { begin(); asm volatile("griddepcontrol.wait;"); }',
-    'NAME() {\n  asm volatile("griddepcontrol.launch_dependents;");\n  asm volatile("griddepcontrol.wait;"); }',
+    f"NAME() {{\n{TRIGGER}\n{WAIT}\n}}",
 )
 CALL = LibraryCall("library", None, {}, 0)
 
