@@ -27,7 +27,8 @@ _KEYS = 32
 _DTYPES = {DType.F16: "f16", DType.BF16: "bf16"}
 MAX_SIZE = 128
 MAX_SPLITS = 8
-LONG_CACHE = 2048
+_LONG_CACHE = 2048
+"""Keys from which on eight warps share those of a row, also of wide heads: 256 for each of `MAX_SPLITS` blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +79,11 @@ def shapes(attention: Attention, chip: Chip) -> Iterator[Shape]:
         if attention.keys < 2 * splits * by_keys * _KEYS:
             break
         splits *= 2
-    if attention.width > 64 and attention.keys >= LONG_CACHE:  # eight warps of one block a multiprocessor
-        shared = 1
-        while chip.arch >= 90 and shared < MAX_SPLITS and 2 * shared * blocks <= chip.multiprocessors:
-            shared *= 2
-        yield Shape(1, 8, shared)
+    if attention.width > 64 and attention.keys >= _LONG_CACHE:  # eight warps of one block a multiprocessor
+        fewer = 1
+        while chip.arch >= 90 and fewer < MAX_SPLITS and 2 * fewer * blocks <= chip.multiprocessors:
+            fewer *= 2
+        yield Shape(1, 8, fewer)
     yield Shape(1, by_keys, splits)
     if splits > 1:
         yield Shape(1, by_keys)

@@ -1,4 +1,4 @@
-"""Convolutions: `conv`, `conv_transpose`, and regions around them, by cuDNN, staged, depthwise and direct kernels.
+"""Convolutions: `conv`, `conv_transpose`, and regions around them, by cuDNN, as products, staged, depthwise, direct.
 
 Images lie channels-last: that is how tensor cores are fed, and plans lay values around convolutions out so. A weight
 [M, C/groups, ...] is packed once as [M, ..., C/groups]. What is not channels-last (an image that is an input of the
@@ -112,11 +112,11 @@ def lower_convolution(task: Task) -> Iterator[Candidate]:
     window = window_of(region.anchor)
     own = list(lower_directly(region, window))
     is_depthwise = window.groups == static_shape(region.anchor.operands[0])[1] > 1
-    by_cudnn = [*lower_as_product(region), *_by_cudnn(region, window)]
+    by_libraries = [*lower_as_product(region), *_by_cudnn(region, window)]
     if is_depthwise or (_is_exact(task, region) and own):
-        yield from (*own, *by_cudnn)
+        yield from (*own, *by_libraries)
     else:
-        yield from (*by_cudnn, *lower_staged(region, window), *own)
+        yield from (*by_libraries, *lower_staged(region, window), *own)
 
 
 def _is_exact(task: Task, region: Region) -> bool:

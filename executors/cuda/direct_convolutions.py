@@ -130,7 +130,7 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
   {total} sums[{each}][{each}] = {{}};
   for (int k0 = 0; k0 < {inner}; k0 += {_DEPTH}) {{
-    {"bool is_odd = false;" if leaves_out else ""}
+    {"bool is_not_finite = false;" if leaves_out else ""}
 #pragma unroll
     for (int i = 0; i < {tile * _DEPTH // _THREADS}; i++) {{
       const int e = threadIdx.x + i * {_THREADS};
@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
       {split_index_code("rest", inner_names, inner_sizes, "int")}
       const int column = group * {columns} + n0 + n;
       right[k][n] = is_inside ? {ends.right(f"weight[{weight_at}]")} : 0;
-      {"is_odd |= right[k][n] - right[k][n] != 0;" if leaves_out else ""}
+      {"is_not_finite |= right[k][n] - right[k][n] != 0;" if leaves_out else ""}
     }}
     {_sums_of_all(each, leaves_out)}
     __syncthreads();
@@ -173,11 +173,11 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
 
 
 def _sums_of_all(each: int, leaves_out: bool) -> str:
-    """What follows the loads: with `leaves_out`, odd weights are multiplied by elements that are there alone."""
+    """What follows the loads: with `leaves_out`, weights some of which are not finite meet no zeros."""
     if not leaves_out:
         return f"__syncthreads(); {_sums(each)}"
     alone = _sums(each, "is_there[k][ty + 16 * i]")
-    return f"if (__syncthreads_or(is_odd)) {{ {alone}\n    }} else {{ {_sums(each)}\n    }}"
+    return f"if (__syncthreads_or(is_not_finite)) {{ {alone}\n    }} else {{ {_sums(each)}\n    }}"
 
 
 def _sums(each: int, condition: str = "") -> str:

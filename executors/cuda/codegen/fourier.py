@@ -31,7 +31,9 @@ from .types import Name, computed, number
 
 _SHORTEST_BY_LIBRARY = 256
 """From this length on the library is faster, though it may take a kernel before and one after."""
-_RADICES = (2, 3, 4, 5, 7, 8, 11)
+_LARGEST_SPELLED = 11
+"""The largest radix whose sums are written out."""
+
 _ELEMENTS_OF_A_BLOCK = 2048
 _ELEMENTS_OF_A_THREAD = 8
 _THREADS = 512
@@ -131,7 +133,7 @@ def _pass(length: int, each: int, radix: int, done: int, threads: int, rows: Row
     """Transforms of `done` parts become `radix` times as many, as much shorter: `i` is the place in one of `inner`."""
     step = length // radix
     inner = step // done
-    if radix > max(_RADICES):
+    if radix > _LARGEST_SPELLED:
         return [
             f"for (int n = threadIdx.x; n < {each * length}; n += {threads}) {{",
             f"const int of = n / {length} * {length}, q = n % {length} / {step}, j = n % {step}, i = j % {inner};",
