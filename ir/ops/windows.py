@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..attrs import Attribute, AttrKind
 from ..constant import Array
-from ..dims import Dim, dim_min, upper_bound
+from ..dims import Dim, dim_max, dim_min, upper_bound
 from ..errors import ShapeError, TypeRuleError
 from ..types import TensorType
 
@@ -58,7 +58,7 @@ def pool_window_counts(
 ) -> tuple[Dim, ...]:
     """As `window_counts`, but none where not even one fits: pools of ONNX are empty then."""
     reach = _reaches(sizes, kernel, pads, dilations)
-    return tuple(_at_least_none(last // stride + 1) for last, stride in zip(reach, strides, strict=True))
+    return tuple(dim_max(0, last // stride + 1) for last, stride in zip(reach, strides, strict=True))
 
 
 def covering_window_counts(
@@ -71,7 +71,7 @@ def covering_window_counts(
     """
     reach = _reaches(sizes, kernel, pads, dilations)
     return tuple(
-        _at_least_none(dim_min(-(-last // stride), (size + begin - 1) // stride) + 1)
+        dim_max(0, dim_min(-(-last // stride), (size + begin - 1) // stride) + 1)
         for last, stride, size, begin in zip(reach, strides, sizes, pads[: len(sizes)], strict=True)
     )
 
@@ -86,11 +86,6 @@ def _reaches(
 
 def _reach(size: Dim, kernel: Dim, begin: Dim, end: Dim, dilation: int) -> Dim:
     return size + begin + end - (dilation * (kernel - 1) + 1)
-
-
-def _at_least_none(count: Dim) -> Dim:
-    greatest = upper_bound(count)
-    return 0 if greatest is not None and greatest < 0 else count
 
 
 def _require_fit(reach: Dim) -> None:

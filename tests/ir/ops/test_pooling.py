@@ -8,7 +8,7 @@ import pytest
 from capgraph.ir.dims import symbol
 from capgraph.ir.errors import ShapeError, TypeRuleError
 from capgraph.ir.ops import native, pooling
-from capgraph.ir.types import DType, TensorType
+from capgraph.ir.types import DType, TensorType, bind_type
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -208,6 +208,8 @@ def test_no_window_is_left_when_a_whole_stride_is_missing() -> None:
     for size, ceil_mode in ((5, True), (7, True), (8, False), (4, False)):
         completed = op.complete_attrs(attrs | {"ceil_mode": ceil_mode})
         assert op.result_types([TensorType(DType.F32, (1, 1, size))], completed)[0].shape == (1, 1, 0)
+        (symbolic,) = op.result_types([TensorType(DType.F32, (1, 1, symbol("T")))], completed)
+        assert bind_type(symbolic, {"T": size}).shape == (1, 1, 0)
 
 
 @pytest.mark.parametrize("column_major", [False, True])
