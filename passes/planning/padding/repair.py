@@ -9,7 +9,7 @@ import numpy as np
 
 from ....ir.attrs import AttrValue
 from ....ir.constant import Constant
-from ....ir.dims import Dim, evaluate, product, symbol, symbols
+from ....ir.dims import Dim, product, symbol, symbols
 from ....ir.errors import TypeRuleError
 from ....ir.graph import Graph, Node, Value
 from ....ir.ops import PLANNED_OPS, native
@@ -89,15 +89,14 @@ class Surgeon:
         vectors = [self._op("reshape", size, shape=(1,)) for size in real]
         self._replace(node, self._op("concat", *vectors, axis=0) if len(vectors) > 1 else vectors[0])
 
-    def move_up(self, node: Node, axis: int) -> None:
-        """Lets what a concat has behind the padding of a part follow that part's real elements.
+    def move_up(self, node: Node, axis: int, count: int) -> None:
+        """Lets the `count` elements that a concat has behind the padding of a part follow that part's real elements.
 
         All is put together with that part last, so that its padding is at the end, and taken from there by index.
         """
         parts = node.operands
         place, tail = next((i, found) for i, part in enumerate(parts) if (found := self.walk.facts[part].tails[axis]))
         moved, behind = parts[place], parts[place + 1 :]
-        count = sum(evaluate(part.shape[axis], {}) for part in behind)
         real, more = self._real_extent(tail.extent), self._number(count, DType.I64)
         rows = self._op("concat", *behind, moved, axis=axis)
         index = self._op("arange", limit=tail.extent + count)

@@ -156,9 +156,10 @@ def _appended(case: Case, entries: list[Tail | None], axis: int) -> Tail | None:
     *others, last = entries
     if any(tail is not None for tail in others):
         reason = f"its result would have padding of {case.symbol} in the middle"
-        if not _is_followed(entries, [case.shape(part)[axis] for part in range(len(entries))]):
+        count = _followers(entries, [case.shape(part)[axis] for part in range(len(entries))])
+        if count is None:
             raise Unsafe(reason)
-        raise Unsafe(reason, replace=lambda surgeon, node: surgeon.move_up(node, axis))
+        raise Unsafe(reason, replace=lambda surgeon, node: surgeon.move_up(node, axis, count))
     if last is None or not others:
         return last
     if not last.is_prefix or last.inner != 1:
@@ -166,13 +167,14 @@ def _appended(case: Case, entries: list[Tail | None], axis: int) -> Tail | None:
     return Tail(case.result_shape()[axis])
 
 
-def _is_followed(entries: list[Tail | None], sizes: list[Dim]) -> bool:
-    """Whether one part has its real elements first, and those behind it have a known number of elements, not 0."""
+def _followers(entries: list[Tail | None], sizes: list[Dim]) -> int | None:
+    """How many elements stand behind the one part with padding, where its real ones are first; None unless known."""
     carrying = [part for part, tail in enumerate(entries) if tail is not None]
     tail = entries[carrying[0]]
-    behind = sizes[carrying[0] + 1 :]
+    behind = [size for size in sizes[carrying[0] + 1 :] if isinstance(size, int) and size > 0]
     is_first = tail is not None and tail.is_prefix and tail.inner == 1
-    return is_first and len(carrying) == 1 and all(isinstance(size, int) and size > 0 for size in behind)
+    is_known = len(carrying) == 1 and len(behind) == len(sizes) - carrying[0] - 1
+    return sum(behind) if is_first and is_known else None
 
 
 def pad(case: Case) -> list[Fact]:

@@ -129,6 +129,19 @@ def test_parts_before_the_dim_stay() -> None:
     )
 
 
+def test_parts_behind_the_dim_may_have_sizes_that_are_known_of_all_calls() -> None:
+    maskable(
+        """
+        graph @main(%x: f32[S, 4], %b: f32[B, 4]) {
+          %y: f32[min(B, 2), 4] = slice(%b) {starts = [0], ends = [2], axes = [0], steps = [1]}
+          %a: f32[S + min(B, 2), 4] = concat(%x, %y) {axis = 0}
+          return %a
+        }""",
+        "padding of S in the middle",
+        least=2,
+    )
+
+
 def test_parts_side_by_side_agree() -> None:
     safe("""
         graph @main(%x: f32[S, 4]) {
