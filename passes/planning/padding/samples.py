@@ -182,7 +182,10 @@ def _elements(random: np.random.Generator, shape: Shape, dtype: np.dtype[Any], f
     lowest = 0 if fact.natural or trial.style == 1 or dtype.kind == "u" else -1
     if dtype.kind == "u" or (dtype.kind == "i" and trial.style == 3):  # no index is unsigned
         least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
-        return random.integers(max(lowest, least), min(50, most), shape, endpoint=True).astype(dtype)
+        made = random.integers(max(lowest, least), min(50, most), shape, endpoint=True).astype(dtype)
+        if trial.style == 3 and dtype.kind == "u":
+            made.reshape(-1)[-1:] = most
+        return made
     if dtype.kind == "i":
         made = random.choice([lowest, 1], tuple(shape))
         made.reshape(-1)[-1:] = lowest or 1  # an index from the end, where there are any

@@ -10,7 +10,7 @@ from .....ir.dims import Dim, dim_max, dim_min
 from .....ir.evaluate import bound_attrs
 from .....ir.graph import Value
 from .....ir.op import Trait
-from .....ir.types import Kind
+from .....ir.types import DType, Kind
 from ..facts import Case, Fact, Fill, Number, Rules, Same, Tail, Tails, Unsafe, met
 
 
@@ -114,15 +114,36 @@ def _is_whole_input(value: Value, fact: Fact, axis: int) -> bool:
 
 
 def cast(case: Case) -> list[Fact]:
-    """As elementwise work; indices stay the indices that a caller gave."""
+    """As elementwise work; indices stay the indices that a caller gave, and not negative where none is too large."""
     (fact,) = elementwise(case)
     given = case.fact(0)
     if given.is_padded and case.value(0).tensor.dtype.kind is Kind.STRING:
         raise Unsafe("a padded text may not be a number")
-    to_integer = case.node.output.tensor.dtype.is_integer and case.value(0).tensor.dtype.is_integer
-    if not to_integer:
+    dtypes = case.value(0).tensor.dtype, case.node.output.tensor.dtype
+    if not all(dtype.is_integer for dtype in dtypes):
         return [fact]
-    return [replace(given, tails=fact.tails)]
+    return [replace(_cast(given, *dtypes), tails=fact.tails)]
+
+
+_SIZE_BITS = 31
+"""What a bound, which is a size, takes at most."""
+
+
+def _cast(fact: Fact, before: DType, after: DType) -> Fact:
+    """What stays of the bounds of integers: in a narrower type great ones are others, negative ones perhaps."""
+    bits = _SIZE_BITS if fact.most is not None else _natural_bits(before)
+    is_kept = fact.natural and bits <= _natural_bits(after)
+    return replace(
+        fact,
+        natural=is_kept or after.kind is Kind.UINT,
+        most=fact.most if is_kept else None,
+        columns=tuple(_cast(part, before, after) for part in fact.columns),
+        rows=tuple(_cast(part, before, after) for part in fact.rows),
+    )
+
+
+def _natural_bits(dtype: DType) -> int:
+    return dtype.bits - (dtype.kind is not Kind.UINT)
 
 
 def add(case: Case) -> list[Fact]:

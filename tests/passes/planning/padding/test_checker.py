@@ -202,6 +202,15 @@ def careless(rule: Rule) -> Rule:
     return judge
 
 
+def test_unsigned_numbers_are_tried_as_great_as_they_get() -> None:
+    graph = parse("graph @main(%x: f32[S], %i: u32[3]) { %j: i32[3] = cast(%i) {to = i32} return %j }")
+    made = walked(graph, "S", LARGEST, 1).walk
+    site = Site(graph, next(iter(graph.nodes)), "S", made)
+    (cast,) = graph.outputs
+    assert refuted(site.certificate()) == ""
+    assert "negative" in refuted(site.certificate({**made.facts, cast: replace(made.facts[cast], natural=True)}))
+
+
 @pytest.mark.parametrize("op", RULED)
 def test_a_rule_that_finds_everything_safe_does_no_harm(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever such a rule claims is refused, or is so: no garbage gets through."""

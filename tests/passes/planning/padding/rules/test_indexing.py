@@ -53,6 +53,18 @@ def test_positions_are_in_range_up_to_the_largest_size() -> None:
     )
 
 
+@pytest.mark.parametrize("types", [("u32", "i32"), ("u64", "i64")])
+def test_a_great_index_may_become_negative(types: tuple[str, str]) -> None:
+    text = """
+        graph @main(%x: f32[S, 4], %i: {}[3]) {{
+          %j: {}[3] = cast(%i) {{to = {}}}
+          %a: f32[3, 4] = gather(%x, %j)
+          return %a
+        }}"""
+    unsafe(text.format(types[0], types[1], types[1]), "an index may count from the end")
+    assert padding_safety(parse(text.format("u32", "i64", "i64")), "S", largest=8, least=1).is_safe
+
+
 def test_an_index_into_the_dim_may_not_count_from_its_end() -> None:
     unsafe(
         """
