@@ -207,12 +207,14 @@ def _answers(node: Node, coarsest: float) -> bool:
 
 
 def _loses(node: Node, operands: Sequence[Any]) -> bool:
-    """Whether the order of sums may decide what comes out, or nothing is known of its last bits."""
+    """Whether the order of sums or the machine may decide what comes out, or nothing is known of its last bits."""
     name = node.op.name
     if _body(node) & ORDERED:
         return True
     if name == "bit_cast":
         return any(map(_has_nan, operands))  # of which there are many
+    if name == "cast":
+        return _is_undefined(node, operands[0])
     if name == "pow":
         return _is_inexact_power(node)
     return (name in ORDERED or name.startswith("reduce_")) and any(map(_is_extreme, operands))
@@ -220,6 +222,16 @@ def _loses(node: Node, operands: Sequence[Any]) -> bool:
 
 def _has_nan(array: Any) -> bool:
     return isinstance(array, np.ndarray) and array.dtype.kind in "fV" and bool(np.isnan(array.astype(np.float64)).any())
+
+
+def _is_undefined(node: Node, array: Any) -> bool:
+    """Whether floats become integers that do not have them, NaN included: each machine gives others."""
+    before, after = node.operands[0].tensor.dtype, node.output.tensor.dtype
+    if not after.is_integer or before.kind not in (Kind.FLOAT, Kind.COMPLEX):
+        return False
+    limits = ml_dtypes.iinfo(after.numpy)  # type: ignore[no-untyped-call]
+    whole = np.trunc((array.real if array.dtype.kind == "c" else array).astype(np.float64))
+    return not bool(np.all((whole >= float(limits.min)) & (whole < float(limits.max) + 1)))
 
 
 def _is_inexact_power(node: Node) -> bool:
