@@ -1,5 +1,6 @@
 """The generator of random ONNX models: what it draws, and a slice of it in every way."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,12 @@ def test_a_seed_is_one_model() -> None:
 
 @pytest.mark.parametrize("first", range(0, 60, 10))
 def test_a_slice(first: int) -> None:
+    kinds = Counter[str]()
     for seed in range(first, first + 10):
         found = outcome(seed)
-        assert not found.findings, (seed, found)
+        assert not [each for each in found.findings if each[0] != "time"], (seed, found)
+        kinds[found.kind] += 1
+    assert kinds["fine"] >= 7, kinds  # else little is compared
 
 
 def _ones(*shape: int, dtype: Any = np.float32) -> Any:
@@ -96,7 +100,7 @@ def test_what_was_found(opset: int, text: str, inputs: dict[str, Any]) -> None:
 def test_squeeze_without_axes_of_sizes_that_are_1_at_run_time(shape: tuple[int, int]) -> None:
     text = "found (float[N,M] x) => (float[?] y) { y = Squeeze (x) }"
     model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> {text}')
-    assert not compared(Case(0, model, [{"x": _ones(*shape)}])).findings
+    assert compared(Case(0, model, [{"x": _ones(*shape)}])).kind == "fine"
 
 
 def test_a_sequence_keeps_what_was_put_in() -> None:

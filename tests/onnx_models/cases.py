@@ -10,7 +10,7 @@ from onnx import ValueInfoProto, helper, shape_inference
 
 from tests.onnx_models import containers, control, indexing, layout, networks, pointwise, reductions, windows
 from tests.onnx_models.control import attempt, call_function, draw_node
-from tests.onnx_models.draw import USUAL, Draw, Shared, Source, Unrunnable, Value, number_of, tensor_proto
+from tests.onnx_models.draw import USUAL, Draw, Shared, Source, Unrunnable, Value, names_read, number_of, tensor_proto
 from tests.onnx_models.registry import ALONE, RECIPES
 
 FAMILIES = (containers, control, indexing, layout, networks, pointwise, reductions, windows)
@@ -110,8 +110,6 @@ def _declared(value: Value, is_told: bool) -> list[int | None] | None:
 
 def _outputs(d: Draw) -> list[Value]:
     """What no node reads, most of it, and some other results; of types that runners hand out."""
-    from tests.onnx_models.draw import names_read
-
     read = {name for node in d.nodes for name in names_read(node)}
     made = [d.values[name] for node in d.nodes for name in node.output if name and name in d.values]
     tensors = [value for value in made if value.kind != "optional"]

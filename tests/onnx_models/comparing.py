@@ -30,7 +30,10 @@ SLOW_S = 5.0
 
 @dataclass
 class Outcome:
-    """`kind` is "fine", "undecided" (nobody runs it), or "found"; `findings` say way and what, in a few words."""
+    """What became of a model; `findings` say way and what, in a few words.
+
+    `kind` is "fine", "found", "undecided" (nobody runs it), "unjudged" (who runs it is known to be wrong) or "invalid".
+    """
 
     seed: int
     kind: str
@@ -118,7 +121,9 @@ def _hold(outcome: Outcome, case: Case, graph: Any, theirs: Peers, chosen: Seque
             outcome.theirs = f"peers: {told}"
     if isinstance(graph, Exception):
         outcome.findings = [("read", _text(graph))]
-    elif _has_judge(case.model, theirs):
+    elif not _has_judge(case.model, theirs):
+        outcome.kind = "unjudged"
+    else:
         for way in chosen:
             outcome.findings += [(way, text) for text in _findings(case, graph, way, theirs)]
 
@@ -226,6 +231,6 @@ def _text(error: Exception) -> str:
     where = ""
     if not _is_for_users(error):
         frames = traceback.extract_tb(error.__traceback__)
-        own = [f for f in frames if "capgraph" in f.filename or "/wt/" in f.filename] or list(frames)
+        own = [f for f in frames if "capgraph" in f.filename] or list(frames)
         where = f" at {own[-1].filename.rsplit('/', 1)[-1]}:{own[-1].name}" if own else ""
     return f"{type(error).__name__}: {first}{where}"
