@@ -1,7 +1,7 @@
 """Elementwise work: every element depends on the elements at its own place."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -154,21 +154,22 @@ def add(case: Case) -> list[Fact]:
         if real is not None and more is not None and "value" in more.attrs and more.op.name == "dim":
             is_natural = case.fact(one).natural and case.fact(other).natural
             return [Fact(fact.tails, real_extent=real + more.attrs["value"], natural=is_natural)]
-    left, right = case.fact(0), case.fact(1)
-    if not (left.natural and right.natural):
-        return [fact]
-    most = left.most + right.most if left.most is not None and right.most is not None else None
-    return [replace(fact, natural=True, most=most)]
+    return [_combined(case, fact, lambda a, b: a + b)]
 
 
 def mul(case: Case) -> list[Fact]:
-    """Naturals stay naturals, and bounds are multiplied."""
+    """Bounds are multiplied."""
     (fact,) = elementwise(case)
+    return [_combined(case, fact, lambda a, b: a * b)]
+
+
+def _combined(case: Case, fact: Fact, combine: Callable[[Dim, Dim], Dim]) -> Fact:
+    """With the bound of a result that is not negative: of numbers without one it may wrap around."""
     left, right = case.fact(0), case.fact(1)
-    if not (left.natural and right.natural):
-        return [fact]
-    most = left.most * right.most if left.most is not None and right.most is not None else None
-    return [replace(fact, natural=True, most=most)]
+    is_wide = case.node.output.tensor.dtype.bits >= _SIZE_BITS
+    if not (is_wide and left.natural and right.natural) or left.most is None or right.most is None:
+        return fact
+    return replace(fact, natural=True, most=combine(left.most, right.most))
 
 
 def greater_of(case: Case) -> list[Fact]:

@@ -65,6 +65,20 @@ def test_a_great_index_may_become_negative(types: tuple[str, str]) -> None:
     assert padding_safety(parse(text.format("u32", "i64", "i64")), "S", largest=8, least=1).is_safe
 
 
+@pytest.mark.parametrize("op", ["add", "mul"])
+def test_what_wraps_around_may_become_negative(op: str) -> None:
+    text = f"""
+        graph @main(%x: f32[S, 4], %i: u16[3]) {{
+          %a: i32[3] = cast(%i) {{to = i32}}
+          %b: i32[3] = {op}(%a, %a)
+          %z: i32[] = constant() {{value = dense<i32[]: 0>}}
+          %j: i32[3] = min(%b, %z)
+          %y: f32[3, 4] = gather(%x, %j)
+          return %y
+        }}"""
+    unsafe(text, "an index may count from the end")
+
+
 def test_an_index_into_the_dim_may_not_count_from_its_end() -> None:
     unsafe(
         """
