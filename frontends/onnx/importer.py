@@ -325,7 +325,9 @@ class Scope:
         mark = self.graph.last
         try:
             return self._inline(ctx.node, function, ctx.inputs, ctx.origin)
-        except (NotNative, TypeRuleError, ShapeError, ModelError):  # bodies need not hold for all that is allowed
+        except (NotNative, TypeRuleError, ShapeError, ModelError) as error:  # bodies need not hold for all allowed
+            if isinstance(error, ModelError) and not self.model.may_give_up():
+                raise
             self._take_back(mark)
             return None
 

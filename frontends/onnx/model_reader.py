@@ -14,6 +14,9 @@ from .metadata import read_symbols
 
 MAX_INLINED_NODES = 100_000
 
+MAX_GIVEN_UP = 256
+"""How many bodies of functions may turn out wrong: each nested in another is read twice in every one around it."""
+
 UNKNOWN = frozenset(("?", "-1", "None"))
 """Names that exporters give to sizes that they do not know."""
 
@@ -36,12 +39,18 @@ class ModelReader:
         self._remarks: dict[str, dict[str, str]] = {}
         self._plain = _plain_symbols(proto.graph) | read_symbols(proto)
         self._inlined = 0
+        self._given_up = 0
 
     def count_inlined(self, nodes: int) -> None:
         """Counts nodes that functions add: a few functions that call each other twice could fill any memory."""
         self._inlined += nodes
         if self._inlined > MAX_INLINED_NODES:
             raise ModelError(f"the model's functions expand to more than {MAX_INLINED_NODES} nodes")
+
+    def may_give_up(self) -> bool:
+        """Counts a body that turned out wrong; whether the node may be read in another way."""
+        self._given_up += 1
+        return self._given_up <= MAX_GIVEN_UP
 
     def remark(self, what: str, name: str, words: str) -> None:
         """Remembers that `what` was done about `name`; the notes count each kind and say the first few in `words`."""

@@ -1,9 +1,11 @@
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
 from capgraph.frontends.onnx import model_reader
 from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import MAX_DEPTH, import_model
+from capgraph.frontends.onnx.importer import MAX_DEPTH, Scope, import_model
 from capgraph.ir.dims import SymDim, symbol
 from capgraph.ir.errors import CapgraphError, ModelError, UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph
@@ -207,6 +209,31 @@ def test_functions_that_double_at_every_level_are_refused(monkeypatch):
     {levels}<domain: "l", opset_import: ["": 21]> f40 (a) => (b) {{ b = Neg(a) }}"""
     with pytest.raises(ModelError, match="expand to more than 1000 nodes"):
         import_model(parsed(text))
+
+
+def _nested_maps(depth: int) -> onnx.GraphProto:
+    given, result = (onnx.helper.make_tensor_value_info(f"{name}{depth}", 1, [2]) for name in "xy")
+    if depth == 0:
+        nodes = [onnx.helper.make_node("Add", ["x0", "missing"], ["y0"])]
+    else:
+        nodes = [
+            onnx.helper.make_node("SequenceConstruct", [f"x{depth}"], [f"s{depth}"]),
+            onnx.helper.make_node("SequenceMap", [f"s{depth}"], [f"m{depth}"], body=_nested_maps(depth - 1)),
+            onnx.helper.make_node("Constant", [], [f"i{depth}"], value_int=0),
+            onnx.helper.make_node("SequenceAt", [f"m{depth}", f"i{depth}"], [f"y{depth}"]),
+        ]
+    return onnx.helper.make_graph(nodes, "body", [given], [result])
+
+
+def test_what_is_wrong_deep_in_functions_is_not_read_twice_at_each_level(monkeypatch):
+    monkeypatch.setattr(model_reader, "MAX_GIVEN_UP", 8)
+    reads: list[Any] = []
+    read = Scope._import_node
+    monkeypatch.setattr(Scope, "_import_node", lambda self, node, at: (reads.append(at), read(self, node, at))[1])
+    model = onnx.helper.make_model(_nested_maps(16), opset_imports=[onnx.helper.make_opsetid("", 17)])
+    with pytest.raises(ModelError, match="'missing' of Add is not defined"):
+        import_model(model)
+    assert 0 < len(reads) < 1_000
 
 
 # ---- regions
