@@ -18,6 +18,7 @@ from .frontends.torch.model import gpu_of_trace
 from .frontends.torch.rounding import asked_tf32
 from .ir.dims import symbols
 from .ir.errors import UnsupportedError
+from .ir.notices import Notices
 from .ir.rounding import ROUNDS_ALL, ROUNDS_NOTHING
 from .ir.types import TensorType
 from .optimization import Choices
@@ -103,7 +104,10 @@ _NUMBERS = itertools.count()
 
 
 def live_programs() -> list[TorchProgram]:
-    """The programs of what is compiled by this backend at the time, the oldest first, to ask for what they report."""
+    """The programs of what is compiled by this backend at the time, to ask for what they report.
+
+    By captured graph, the oldest first; those of one graph by their latest call, the latest last.
+    """
     return [program for each in sorted(_LIVE, key=lambda each: each.number) for program in each.programs]
 
 
@@ -196,6 +200,7 @@ class CompiledFunction:
         self._sizes = tuple(fixed[position].shape[axis] for position, axis in self._varying)
         self._latest = _FixedFunction(forward, fixed, choices)
         self._made[self._sizes, self._latest.weights(fixed)] = self._latest
+        self._notices = Notices(self.program.graph.name)
         self.number = next(_NUMBERS)
         """How many were made before."""
         _LIVE.add(self)
@@ -228,9 +233,15 @@ class CompiledFunction:
 
     def _make_room(self, weights: "_Weights") -> None:
         of_weights = [each for each in self._made if each[1] == weights]
-        for oldest in (of_weights[: 1 - MOST_SIZES], list(self._made)[: 1 - MOST_WEIGHTS]):
-            for each in oldest:
-                self._made.pop(each, None)
+        for each in of_weights[: 1 - MOST_SIZES]:
+            del self._made[each]
+        for each in list(self._made)[: 1 - MOST_WEIGHTS]:
+            del self._made[each]
+            self._notices.say(
+                "weights",
+                f"more than {MOST_WEIGHTS} sets of weights take turns in one captured graph: programs are made again",
+                "compile the module that holds these layers, instead of each of them",
+            )
 
 
 _Sizes = tuple[int, ...]

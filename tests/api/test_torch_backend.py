@@ -188,7 +188,7 @@ def test_weights_that_are_written_to_uncounted_are_seen(dtype: torch.dtype, made
     compiled(x)
     for _ in range(2):
         layer.weight.data.mul_(2)
-        torch.testing.assert_close(compiled(x), layer(x))
+        torch.testing.assert_close(compiled(x), layer(x), rtol=2e-2, atol=1e-3)  # sums of 300, in another order
     compiled(x)
     assert len(made) == 1
     assert len(made[0].programs) == 1
@@ -232,8 +232,11 @@ def test_weights_that_are_gone_for_long_keep_no_program(
     layers = [_Layer() for _ in range(4)]
     for layer in layers:
         layer.compile(backend="capgraph", options={"executor": "eager"})
-        with torch.no_grad():
-            torch.testing.assert_close(layer(x), layer.forward(x))
+    with torch.no_grad(), pytest.warns(capgraph.CapgraphWarning, match="more than 2 sets of weights") as told:
+        found = [layer(x) for layer in layers]
+    for layer, each in zip(layers, found, strict=True):
+        torch.testing.assert_close(each, layer.forward(x).detach())
+    assert len(told) == 1
     assert sum(len(each.programs) for each in made) == 2
 
 
