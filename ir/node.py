@@ -144,6 +144,11 @@ class Node:
         return self._previous
 
     @property
+    def next(self) -> "Node | None":
+        """The node that stands right behind this one."""
+        return self._next
+
+    @property
     def regions(self) -> "dict[str, Graph]":
         """The region attributes by name."""
         if not self.op.bound_attrs and not self.op.is_foreign:

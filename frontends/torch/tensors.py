@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from ...ir.constant import Array, Constant, Residence
 from ...ir.errors import UnsupportedError
@@ -16,6 +16,7 @@ from ...ir.types import DType, TensorType
 from .dtypes import NUMPY_LACKS, dtype_of, torch_dtype_of
 
 
+@unset_fake_temporarily()  # while a trace's fake mode is on, a view of a real tensor would be fake
 def array_of(tensor: Any) -> Array:
     """A NumPy array over the memory of a dense tensor; of one on another device a copy in main memory."""
     plain = tensor.detach()

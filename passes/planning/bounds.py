@@ -108,6 +108,8 @@ def _put_bound(
     found.visits += len(part.part)
     if found.visits > MOST_VISITS:
         raise _Unbounded(f"proofs on more than {MOST_VISITS} nodes take too long")
+    if part.passes_draws:
+        raise _Unbounded("random numbers would be drawn in another order")
     bound, count = _with_twin(part.part, name, sizes, most, target, captures)
     count = put_back(graph, part, bound, mentions)[bound.value(count)].name
     found.counts.update(dict.fromkeys(sizes, count))

@@ -5,11 +5,13 @@ is these, and a few nodes before them, of which rules may know something. So the
 of their parts, not of as many whole graphs.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cmp_to_key
+from itertools import pairwise
 
-from ...ir.analysis import input_symbols
+from ...ir.analysis import all_nodes, input_symbols
 from ...ir.extract import part_of
 from ...ir.graph import Graph, Node, Value
 from ...ir.types import type_symbols
@@ -63,6 +65,17 @@ class Reached:
     late: tuple[Node, ...]
     known: frozenset[str]
     part: Graph
+
+    @property
+    def passes_draws(self) -> bool:
+        """Whether nodes of random numbers, or of unknown effects, would stand in another order when it is put back."""
+        drawing = list(filter(_draws, (*self.early, *self.nodes, *self.late)))
+        return any(later.precedes(node) for node, later in pairwise(drawing))
+
+
+def _draws(node: Node) -> bool:
+    inner = (each for region in node.regions.values() for each in all_nodes(region))
+    return not node.op.is_pure or any(not each.op.is_pure for each in inner)
 
 
 def reached(graph: Graph, mentions: Mentions, names: Collection[str]) -> Reached:
@@ -131,34 +144,56 @@ def _order(one: Node, other: Node) -> int:
 
 
 def put_back(graph: Graph, was: Reached, part: Graph, mentions: Mentions) -> dict[Value, Value]:
-    """Puts `part`, what became of the copy, in the place of the nodes. Where each of its values is now."""
+    """Puts `part`, what became of the copy, in the place of the nodes. Where each of its values is now.
+
+    Raises what an edit of a graph raises, and changes nothing then.
+    """
     anchor = was.late[0] if was.late else was.nodes[-1]  # all that they read is known there
-    for node in was.early if was.late else ():
-        if anchor.precedes(node):
-            graph.move_before(node, anchor)
+    with ExitStack() as undo:
+        for node in was.early if was.late else ():
+            if anchor.precedes(node):
+                undo.callback(graph.move_before, node, node.next)
+                graph.move_before(node, anchor)
+        where = _with_copies(graph, was, part, mentions, anchor, undo)
+        _read_instead(graph, was, [where[value] for value in part.outputs], undo)
+        undo.pop_all()
+    for node in reversed(was.nodes):
+        mentions.remove(node)
+        graph.erase(node)
+    for value, new in where.items():
+        if new.name != value.name:  # the old node had it
+            graph.rename(new, value.name)
+    return where
+
+
+def _with_copies(
+    graph: Graph, was: Reached, part: Graph, mentions: Mentions, anchor: Node, undo: ExitStack
+) -> dict[Value, Value]:
+    """Copies the nodes of `part` to before `anchor`. Where each of its values is now."""
     where: dict[Value, Value] = {value: graph.value(value.name) for value in part.inputs}
-    names: dict[Value, str] = {}
     for node in part.nodes:
         if node.outputs[0].name in was.known:
             where.update((value, graph.value(value.name)) for value in node.outputs)
             continue
         copied = _copied(graph, node, where, anchor)
+        undo.callback(graph.erase, copied)
         mentions.add(copied)
-        names.update((new, old.name) for old, new in zip(node.outputs, copied.outputs, strict=True))
+        undo.callback(mentions.remove, copied)
         where.update(zip(node.outputs, copied.outputs, strict=True))
-    for old, new in zip(was.results, part.outputs, strict=True):
+    return where
+
+
+def _read_instead(graph: Graph, was: Reached, results: Sequence[Value], undo: ExitStack) -> None:
+    """Makes others read `results` instead of those of the nodes."""
+    inside = set(was.nodes)
+    for old, new in zip(was.results, results, strict=True):
         for use in old.uses:
             if isinstance(use.user, Graph):
-                graph.set_output(use.index, where[new])
-            elif use.user not in was.nodes:
-                graph.replace_input(use.user, use.index, where[new])
-    for node in reversed(was.nodes):
-        mentions.remove(node)
-        graph.erase(node)
-    for value, name in names.items():
-        if value.name != name:
-            graph.rename(value, name)
-    return where
+                graph.set_output(use.index, new)
+                undo.callback(graph.set_output, use.index, old)
+            elif use.user not in inside:
+                graph.replace_input(use.user, use.index, new)
+                undo.callback(graph.replace_input, use.user, use.index, old)
 
 
 def _copied(graph: Graph, node: Node, where: dict[Value, Value], anchor: Node) -> Node:

@@ -59,3 +59,10 @@ def test_whether_sizes_keep_what_was_assumed() -> None:
     assert not other.holds({"n": 1})
     assert not ratio.holds({"n": 2, "m": 0})
     assert same.symbols == {"n", "m"}
+
+
+def test_an_equality_and_a_difference_of_the_same_sizes_are_two() -> None:
+    same, other = Constraint(B, T, "sizes"), Difference(B, T, "sizes")
+    assert same != other
+    assert len({same, other, Difference(B, T, "sizes")}) == 2
+    assert other not in (Difference(B, 1, "sizes"), Difference(1, T, "sizes"), Difference(B, T, "rows"))
