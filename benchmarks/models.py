@@ -288,19 +288,25 @@ def export(name: str, path: Path, dynamic: bool) -> None:
     With `dynamic` the batch and, where the model has one, the length are symbols of those names; without, they are
     `FIXED_SIZE`. Raises ValueError when the numbers differ, and whatever torch.onnx.export raises.
     """
-    module = build(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".draft")
     try:
-        _write(name, module, draft, dynamic)
-        repaired_axes = MODELS[name].repaired_axes
-        if dynamic and repaired_axes:
-            _declare_output(draft, repaired_axes)
+        module = write(name, draft, dynamic)
         for size in (FIXED_SIZE, OTHER_SIZE) if dynamic else (FIXED_SIZE,):
             _compare(name, module, draft, size)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def write(name: str, path: Path, dynamic: bool) -> "torch.nn.Module":
+    """Write model `name` as `export` does, compared with nothing; the module, which has the same weights."""
+    module = build(name)
+    _write(name, module, path, dynamic)
+    repaired_axes = MODELS[name].repaired_axes
+    if dynamic and repaired_axes:
+        _declare_output(path, repaired_axes)
+    return module
 
 
 def _write(name: str, module: "torch.nn.Module", path: Path, dynamic: bool) -> None:

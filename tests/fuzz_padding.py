@@ -5,8 +5,8 @@
 
 `meaning` sends garbage through every graph of which the analysis says that a dim may be padded; `host` and `cuda` serve
 calls of sizes between buckets and compare them with eager execution. A call that fails exactly must fail padded too,
-unless passes took the node away that fails: a reshape made static, or one of which only the size is read. Then the
-optimized graph says what is right, and the call is counted.
+unless passes took the node away that fails: a reshape made static, or one of which only the size is read. Then, and
+where a size that is 0 divides, the optimized graph says what is right, and the call is counted.
 What differs is printed with its seed; the exit status is 1 when anything did.
 """
 
@@ -21,13 +21,15 @@ from functools import partial
 from typing import Any
 
 import capgraph
+import numpy as np
 from capgraph.executors.base import Executable
 from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.replay.routing import input_symbols
 from capgraph.ir.analysis import op_counts
 from capgraph.ir.constant import Array
 from capgraph.ir.errors import CapgraphError
-from capgraph.ir.graph import Graph
+from capgraph.ir.evaluate import FAILURES, run_meaning
+from capgraph.ir.graph import Graph, Value
 from capgraph.ir.op import Trait
 from capgraph.passes.eliminate_dead_code import EliminateDeadCode
 from capgraph.passes.exactness import Exactness
@@ -43,6 +45,8 @@ TERMS = {"host": 512, "cuda": 2048}
 """Roundings that results may differ by: sums in another order, functions of a GPU that are a few roundings off."""
 SPECTRA = frozenset({"dft", "stft"})
 """Of infinities, which are drawn, each algorithm makes something else."""
+DIVISIONS = frozenset({"div", "mod", "fmod"})
+SIZES = frozenset({"dim", "shape", "size"})
 DRAWN_CALLS = 4
 CHUNK = 25
 _CLEAN_UP = Pipeline(((EliminateDeadCode(),),))
@@ -86,7 +90,7 @@ def broken_program(graph: Graph, seed: int, tally: Counter[str], *, device: str)
         padded = program.stats().counters.padded_calls
         failing = _failing_op(imported, inputs)
         is_gone = failing != "" and failing not in op_counts(program.graph) and not _failing_op(optimized, inputs)
-        is_gone |= 0 in sizes.values() and _divides_sizes(graph)  # by 0, which is anything
+        is_gone |= 0 in sizes.values() and divides_by_empty(graph, sizes, arrays)
         oracle = optimized if is_gone else imported
         tally["defined by passes"] += is_gone
         held = None if device == "host" else held_outputs(graph, arrays, sizes)
@@ -105,9 +109,34 @@ def broken_program(graph: Graph, seed: int, tally: Counter[str], *, device: str)
     program.close()
 
 
-def _divides_sizes(graph: Graph) -> bool:
-    names = op_counts(graph).keys()
-    return bool(names & {"div", "mod", "fmod"} and names & {"size", "shape", "dims"})
+def divides_by_empty(graph: Graph, sizes: Sizes, arrays: Sequence[Array]) -> bool:
+    """Whether integers are divided by a size that is 0: NumPy says 0, and passes what the quotient of sizes is."""
+    values: dict[Value, Any] = dict(zip(graph.inputs, arrays, strict=True))
+    constant: set[Value] = set()
+    known: set[Value] = set()  # made of sizes, and constants
+    for node in graph.nodes:
+        operands = [None if value is None else values[value] for value in node.inputs]
+        if node.op.name in DIVISIONS and node.operands[1] in known and node.operands[1].tensor.dtype.is_integer:
+            if not np.all(operands[1]):
+                return True
+        if any(_divides_sizes(body, any(value in known for value in node.operands)) for body in node.regions.values()):
+            return True
+        try:
+            with np.errstate(all="ignore"):
+                results = run_meaning(node, operands, sizes)
+        except FAILURES:
+            return False
+        values.update(zip(node.outputs, results, strict=True))
+        if node.op.name == "constant":
+            constant.update(node.outputs)
+        elif node.op.name in SIZES or (node.operands and known.union(constant).issuperset(node.operands)):
+            (known if node.op.name in SIZES or not known.isdisjoint(node.operands) else constant).update(node.outputs)
+    return False
+
+
+def _divides_sizes(body: Graph, takes_sizes: bool) -> bool:
+    names = op_counts(body).keys()
+    return not names.isdisjoint(DIVISIONS) and (takes_sizes or not names.isdisjoint(SIZES))
 
 
 def _failing_op(program: Executable, inputs: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 
 from ....ir.analysis import constraints
 from ....ir.constraints import assume_different
-from ....ir.dims import Dim, SymDim, Truth, compare, dim_max, product, upper_bound
+from ....ir.dims import Dim, SymDim, Truth, compare, dim_max, dim_min, product, upper_bound
 from ....ir.errors import ShapeError
 from ....ir.graph import Node, Value
 from ....ir.op import FRESH
@@ -70,7 +70,15 @@ def _is_open(dims: Sequence[Dim], requested: Sequence[Dim]) -> bool:
 def _may_be_one_beside(mine: Dim, dim: Dim) -> bool:
     if isinstance(mine, int) or isinstance(dim, int) or compare(mine, dim) is not Truth.UNKNOWN:
         return False
+    if _is_cut_of(mine, dim) or _is_cut_of(dim, mine):
+        return False
     return all(_may_be_more_than(one, 1) and compare(one, 1) is Truth.UNKNOWN for one in (mine, dim))
+
+
+def _is_cut_of(one: Dim, other: Dim) -> bool:
+    """Whether `one` is `min(other, limit)`, as the size of a table's first rows: both are 1 or neither is."""
+    limit = upper_bound(one)
+    return limit is not None and limit > 1 and one == dim_min(other, limit)
 
 
 def _may_be_more_than(dim: Dim, limit: int) -> bool:

@@ -9,6 +9,7 @@ import torch
 from capgraph.frontends.torch import from_torch
 from capgraph.frontends.torch.aot import from_aot
 from capgraph.ir.evaluate import evaluate_graph
+from capgraph.ir.types import DType, TensorType
 from capgraph.program import foreign_nodes
 from torch import nn
 
@@ -95,14 +96,27 @@ def test_modules_are_native(name: str, dtype: Any) -> None:
     assert not foreign_nodes(graph)
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("llama", torch.bfloat16), ("resnet", torch.float16)])
-def test_models_of_transformers(name: str, dtype: Any) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_models_of_transformers(name: str) -> None:
     case = CASES[name]
+    dtype = torch.bfloat16 if name == "llama" else torch.float16
     given = {key: x.to(dtype) if x.is_floating_point() else x for key, x in case.inputs(*case.sizes[0]).items()}
     module = case.make(1).to(dtype)
     with fake_cuda() as mode:
         kwargs = {key: on_cuda(mode, tensor) for key, tensor in given.items()}
         graph = from_torch(module_on_cuda(mode, module), (), {**kwargs, **case.fixed}).graph
+    assert not foreign_nodes(graph)
+
+
+def test_tensors_that_a_module_makes_of_numbers_are_constants() -> None:
+    class Table(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x[torch.tensor([3, 1])]  # a real tensor among fake ones
+
+    with fake_cuda() as mode:
+        graph = from_torch(Table(), (on_cuda(mode, torch.zeros(4, 3)),)).graph
+    held = [node.attrs["value"] for node in graph.nodes if node.op.name == "constant"]
+    assert [3, 1] in [content.array.tolist() for content in held if content.type == TensorType(DType.I64, (2,))]
     assert not foreign_nodes(graph)
 
 

@@ -186,3 +186,21 @@ def test_expand_to_the_shape_of_another_where_a_size_is_one_only_at_run_time(exe
         x, o = np.arange(own * 2, dtype=np.float32).reshape(own, 2), np.zeros((other, 2), np.float32)
         expected = np.broadcast_to(x, np.broadcast_shapes(x.shape, o.shape))
         np.testing.assert_array_equal(program.run({"x": x, "o": o})["y"], expected)
+
+
+def test_the_first_rows_of_a_table_expand_to_the_length_that_they_were_cut_at() -> None:
+    """Position ids of BERT: i64[1, min(512, L)] to the shape of the tokens, both of which are 1 or neither is."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 20]>
+        g (int64[B, L] tokens) => (int64[B, L] y)
+        <int64[1, 8] table = {0, 1, 2, 3, 4, 5, 6, 7}, int64[1] zero = {0}, int64[1] one = {1}> {
+          s = Shape (tokens)
+          l = Shape <start: int = 1> (tokens)
+          rows = Slice (table, zero, l, one)
+          y = Expand (rows, s)
+        }""")
+    assert op_names(imported(model))[-1] == "expand"
+    program = capgraph.optimize(model, executor="eager")
+    for shape in ((3, 5), (2, 1), (1, 8), (2, 0)):
+        expected = np.broadcast_to(np.arange(shape[1]), shape)
+        np.testing.assert_array_equal(program.run({"tokens": np.zeros(shape, np.int64)})["y"], expected)
