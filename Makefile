@@ -3,7 +3,8 @@
 #   make demo          real models, end to end
 #   make test          lint, then every test that needs no GPU
 #   make lint          format, ruff, mypy, pyright (make -k lint: all four, also when one fails)
-#   make test-ops      all of PyTorch's own operator samples through torch.compile -> docs/torch-operators.md
+#   make test-ops      all of PyTorch's own operator samples through torch.compile -> docs/torch-operators.md, and the
+#                      import of each model of the sweep as a trace on a GPU gives it
 #   make conformance   the whole ONNX backend suite, also in each executor -> build/conformance*.json
 #   make bench         every benchmark, or BENCH="benchmarks/one.py"
 #   make gpu-test      tests/gpu, on a machine with an NVIDIA GPU
@@ -90,6 +91,7 @@ test: lint
 # Half an hour; what is done stays when it is stopped. `make test` takes two samples of each operator.
 test-ops: environment
 	OPENBLAS_NUM_THREADS=1 $(VENV)/python -W ignore -m tests.frontends.torch.operator_run --workers $(WORKERS) --write
+	OPENBLAS_NUM_THREADS=1 $(VENV)/python -W ignore -m tests.frontends.torch.models_on_cuda
 
 conformance: environment
 	@mkdir -p build

@@ -116,9 +116,9 @@ def divides_by_empty(graph: Graph, sizes: Sizes, arrays: Sequence[Array]) -> boo
     known: set[Value] = set()  # made of sizes, and constants
     for node in graph.nodes:
         operands = [None if value is None else values[value] for value in node.inputs]
-        if node.op.name in DIVISIONS and node.operands[1] in known and node.operands[1].tensor.dtype.is_integer:
-            if not np.all(operands[1]):
-                return True
+        by = node.operands[1] if node.op.name in DIVISIONS else None
+        if by in known and by.tensor.dtype.is_integer and not np.all(values[by]):
+            return True
         if any(_divides_sizes(body, any(value in known for value in node.operands)) for body in node.regions.values()):
             return True
         try:

@@ -16,17 +16,17 @@ from ...ir.types import DType, TensorType
 from .dtypes import NUMPY_LACKS, dtype_of, torch_dtype_of
 
 
-@unset_fake_temporarily()  # while a trace's fake mode is on, a view of a real tensor would be fake
 def array_of(tensor: Any) -> Array:
     """A NumPy array over the memory of a dense tensor; of one on another device a copy in main memory."""
-    plain = tensor.detach()
-    if plain.is_nested:
+    if tensor.is_nested:
         raise UnsupportedError("a nested tensor has no array", remedy="pad it: .to_padded_tensor(0.0)")
-    if plain.layout is not torch.strided:
-        raise UnsupportedError(f"a tensor of layout {plain.layout} has no array", remedy="call .to_dense() first")
-    if plain.device.type != "cpu":
-        plain = plain.cpu()
-    plain = plain.resolve_conj().resolve_neg()
+    if tensor.layout is not torch.strided:
+        raise UnsupportedError(f"a tensor of layout {tensor.layout} has no array", remedy="call .to_dense() first")
+    with unset_fake_temporarily():  # in a trace's fake mode a view of a real tensor is fake
+        return _plain_array(tensor.detach().cpu().resolve_conj().resolve_neg())
+
+
+def _plain_array(plain: Any) -> Array:
     dtype = dtype_of(plain.dtype)
     bits = NUMPY_LACKS.get(dtype)
     if bits is None:

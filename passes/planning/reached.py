@@ -152,7 +152,9 @@ def put_back(graph: Graph, was: Reached, part: Graph, mentions: Mentions) -> dic
     with ExitStack() as undo:
         for node in was.early if was.late else ():
             if anchor.precedes(node):
-                undo.callback(graph.move_before, node, node.next)
+                following = node.next
+                assert following is not None  # one of the nodes, or what reads them
+                undo.callback(graph.move_before, node, following)
                 graph.move_before(node, anchor)
         where = _with_copies(graph, was, part, mentions, anchor, undo)
         _read_instead(graph, was, [where[value] for value in part.outputs], undo)
