@@ -1,5 +1,6 @@
 """Results that lie in memory as PyTorch has them: views of arguments, of each other, or in an order of their own."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -69,6 +70,8 @@ class ResultViews:
         order = memory_order(fakes[first], sizes) if len(fakes) == 1 else None
         if order is None:
             node, order = owner, memory_order(owner.meta["val"], sizes)
+            if order is None and len(fakes) > 1 and owner.target is operator.getitem:
+                return {}  # parts beside each other, of memory that is no tensor of the graph
         elif order == tuple(range(len(order))):
             return {}
         given, name = self._importer.known.get(node), f"out{first}"

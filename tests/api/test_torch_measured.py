@@ -104,7 +104,7 @@ def test_exported_functions(name: str) -> None:
     assert (bucket.pieces, bucket.eager_segments) == (1, 0)
 
 
-@pytest.mark.parametrize("name", ["nonzero", "rows by mask", "index_put"])
+@pytest.mark.parametrize("name", ["nonzero", "where", "rows by mask", "index_put"])
 @torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
 def test_compiled_functions(name: str) -> None:
     torch._dynamo.reset()
