@@ -180,9 +180,18 @@ def _reach(attention: Attention) -> str:
   const int seen = latest + behind + 1, reach = seen < 0 ? 0 : seen < length ? seen : length;"""
 
 
+_TWO_PARTS = """const unsigned rounded = NAME_rounded(x);
+    const bool is_finite = (rounded & 0x7f800000u) != 0x7f800000u;
+    high = is_finite ? rounded : 0;
+    const float rest = x - bits_as<float>(high);
+    low = is_finite ? NAME_rounded(rest) : bits_as<unsigned>(rest);"""
+"""What is not finite, or too large to be rounded, is the low part alone: that meets only high parts, which are zero for
+what is below 2^-137. As a high part an infinity would meet low parts of either sign, and zeros."""
+
+
 def _products(rounds: bool) -> str:
     """A number as two of 11 bits, and the product of 16 x 8 by 8 x 8 numbers."""
-    low = "" if rounds else "low = NAME_rounded(x - high_part);"
+    parts = "high = NAME_rounded(x);" if rounds else _TWO_PARTS
     terms = (
         "NAME_mma(d, h, high);"
         if rounds
@@ -191,7 +200,7 @@ def _products(rounds: bool) -> str:
     return f"""
 __device__ inline unsigned NAME_rounded(float x) {{
 #ifdef EMULATED
-  return (bits_as<unsigned>(x) + 0x1000u) & 0xffffe000u;
+  return x != x ? 0x7fffffffu : (bits_as<unsigned>(x) + 0x1000u) & 0xffffe000u;
 #else
   unsigned y;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
@@ -202,9 +211,7 @@ struct NAME_split {{
   unsigned high = 0, low = 0;
   __device__ inline NAME_split() {{}}
   __device__ inline explicit NAME_split(float x) {{
-    high = NAME_rounded(x);
-    const float high_part = bits_as<float>(high);
-    {low or "(void)high_part;"}
+    {parts}
   }}
 }};
 __device__ inline void NAME_mma(float* d, const unsigned* a, const unsigned* b) {{

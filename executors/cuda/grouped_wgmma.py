@@ -77,6 +77,7 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
     NAME_commit();
   }};
   float sums[128] = {{}};
+  NAME_settled(sums);
   load(0);
   load(1);
   for (int step = 0; step < steps; step++) {{
@@ -103,6 +104,7 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
 #ifndef EMULATED
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #endif
+  NAME_settled(sums);
   const int m0 = first + part * 64 + t % 128 / 32 * 16 + t % 32 / 4, n0 = n_first + t % 4 * 2;
 #pragma unroll
   for (int j = 0; j < {COLUMNS // 8}; j++)
@@ -125,6 +127,13 @@ def _instruction(dtype: DType, is_transposed: bool) -> str:
     # of [K, N] in memory, 64 columns lie 8 KiB behind the 64 before
     lead = 16 if is_transposed else 8192
     return f"""
+// Sums are read and written on this side of it: nothing else ties registers to a wait for instructions under way.
+__device__ inline void NAME_settled(float* sums) {{
+#ifndef EMULATED
+#pragma unroll
+  for (int i = 0; i < 128; i++) asm volatile("" : "+f"(sums[i]) :: "memory");
+#endif
+}}
 #ifndef EMULATED
 __device__ __forceinline__ u64 NAME_matrix(const unsigned char* at, unsigned lead) {{
   const unsigned from = (unsigned)__cvta_generic_to_shared(at);

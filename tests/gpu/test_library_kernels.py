@@ -132,6 +132,18 @@ def test_attention_of_single_precision(
     assert ours <= 1.5 * theirs, (ours, theirs)
 
 
+@pytest.mark.parametrize(("name", "number"), [("v", np.inf), ("v", 3.4e38), ("k", -np.inf), ("q", np.inf)])
+def test_infinities_in_attention_of_single_precision(name: str, number: float) -> None:
+    d = Drawn()
+    arrays = {each: d.array("f32", 2, 4, 70, 64) for each in ("q", "k", "v")}
+    arrays[name][:, :, 33, 3] = number
+    case = made("single", lambda b, q, k, v: b.op("attention", q, k, v, None, None), *arrays.values())
+    with np.errstate(all="ignore"):
+        (wanted,) = evaluate_graph(case.graph, case.inputs)
+    (found,) = recorded(case)
+    np.testing.assert_allclose(np.asarray(found), wanted, 1e-4, 1e-5)
+
+
 @pytest.mark.parametrize("is_transposed", [False, True])
 @pytest.mark.parametrize(
     ("rows", "inner", "columns", "ends"),

@@ -35,14 +35,20 @@ def attended(
     layout: Layout | None = None,
     chip: Chip | None = None,
     unseen: Sequence[int] = (),
+    planted: Sequence[tuple[str, int, float]] = (),
     **attrs: Any,
 ) -> Setting:
-    """Attention of random operands, [B, H, T, D] or with heads side by side; keys that are `unseen` hold NaN."""
+    """Attention of random operands, [B, H, T, D] or with heads side by side; keys that are `unseen` hold NaN.
+
+    What is `planted` is an operand, a step and the number that lies there in every sample and head, as feature 3.
+    """
     keys, kv_heads = keys or steps, kv_heads or heads
     rng = np.random.default_rng(5)
     sizes = {"q": (heads, steps), "k": (kv_heads, keys), "v": (kv_heads, keys)}
     inputs = {name: rng.standard_normal((batch, n, t, depth)).astype(dtype.numpy) for name, (n, t) in sizes.items()}
     inputs["k"][:, :, list(unseen)] = np.nan
+    for name, step, number in planted:
+        inputs[name][:, :, step, 3] = number
     if is_flat:
         inputs = {name: x.swapaxes(1, 2).reshape(batch, x.shape[2], -1) for name, x in inputs.items()}
         attrs |= {"heads": heads, "kv_heads": kv_heads}
@@ -223,6 +229,33 @@ def test_single_precision_on_tensor_cores_emulated(options: dict[str, Any], tmp_
     made = attended(2, 4, 5, 16, keys=40, dtype=DType.F32, **options)
     (found,) = made.found(next(lower_attention(made.task)), tmp_path)
     assert np.allclose(found, made.expected[0], atol=2e-6)
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+@pytest.mark.parametrize(
+    "planted",
+    [
+        [("v", 7, np.inf)],
+        [("v", 7, np.inf), ("v", 36, -np.inf)],
+        [("v", 7, -np.inf), ("v", 9, np.nan)],
+        [("v", 7, 3.4e38)],
+        [("k", 7, np.inf)],
+        [("q", 2, np.inf)],
+        [("k", 7, np.nan)],
+    ],
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_infinities_in_single_precision(
+    planted: list[tuple[str, int, float]], masked: bool, tf32: bool, tmp_path: Path
+) -> None:
+    mask = {"mask": np.arange(40) % 9 != 7} if masked else {}
+    with np.errstate(all="ignore"):
+        made = attended(2, 4, 5, 16, keys=40, dtype=DType.F32, planted=planted, **mask)
+    made.task = replace(made.task, tf32=tf32)
+    (found,) = made.found(next(lower_attention(made.task)), tmp_path)
+    assert np.allclose(
+        found, made.expected[0], rtol=2e-2 if tf32 else 2e-5, atol=5e-3 if tf32 else 2e-6, equal_nan=True
+    )
 
 
 def test_tiles_of_single_precision_and_one_product_where_tf32_is_allowed(tmp_path: Path) -> None:
