@@ -112,12 +112,12 @@ def phases(program: Program, inputs: Mapping[str, Any]) -> dict[str, float]:
     }
     if framed is not None:
         targets = [address for _native, address in kept]
-        calls["exchange addresses of inputs"] = lambda: framed._graph.read_from(sources)
-        calls["exchange addresses of results"] = lambda: framed._graph.write_to(targets)
-        calls["launch with copies"] = lambda: framed._launch(stream)
+        calls["exchange addresses of inputs"] = lambda: framed._copying._graph.read_from(sources)
+        calls["exchange addresses of results"] = lambda: framed._copying._graph.write_to(targets)
+        calls["launch with copies"] = lambda: framed._copying._launch(stream)
     found = {name: busy_us(call) for name, call in calls.items()}
     if framed is not None:
-        framed._sources, framed._targets = [], []  # the next call exchanges what was exchanged here
+        framed._copying._sources, framed._copying._targets = [], []  # the next call exchanges what was exchanged here
     torch.cuda.synchronize()  # before memory that is written to is given back
     return found
 

@@ -1,6 +1,6 @@
 """A plan with memory on a GPU: each step is calls that enqueue work on a stream, or runs on the host."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +17,7 @@ from .arrays import DeviceArray, Framework
 from .driver import Enqueue, KernelCall, Memory
 from .host_steps import HostSteps
 from .inputs import load_padded
-from .launch import HostCall, KernelLaunch, Launch
+from .launch import Argument, HostCall, KernelLaunch, Launch, Place
 from .memory import DeviceArena
 from .placement import NO_STATES, Placement
 
@@ -136,14 +136,26 @@ class CudaPlan:
         """What a step enqueues, bound to the present addresses."""
         found = self._calls.get(step.index)
         if found is None:
-            found = self._calls[step.index] = tuple([self._bound(step, launch) for launch in self.launches_of(step)])
+            launches, address = self.launches_of(step), self.placement.address
+            found = self._calls[step.index] = tuple([self._bound(step, each, address) for each in launches])
         return found
 
-    def _bound(self, step: Step, launch: Launch) -> Enqueue:
-        device = self.device
+    def calls_at(self, step: Step, moved: Mapping[int, int]) -> tuple[Enqueue, ...]:
+        """As `calls_of`, with the buffers `moved` at other addresses."""
+        if moved.keys().isdisjoint(self.placement.buffers_of(self, step.index)):
+            return self.calls_of(step)
+
+        def address(argument: Argument) -> int:
+            if isinstance(argument, Place) and argument.buffer in moved:
+                return moved[argument.buffer] + argument.offset
+            return self.placement.address(argument)
+
+        return tuple([self._bound(step, launch, address) for launch in self.launches_of(step)])
+
+    def _bound(self, step: Step, launch: Launch, address: Callable[[Argument], int]) -> Enqueue:
         if isinstance(launch, HostCall):
             return partial(self._host.run, step)
-        return device.bound(launch, self.placement.address)
+        return self.device.bound(launch, address)
 
     def kernel_call(self, launch: KernelLaunch) -> KernelCall:
         """A launch with its arguments at their present addresses."""

@@ -8,7 +8,7 @@ the long way, which finds what is wrong or makes another shortcut. After some ca
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from ...ir.errors import CapgraphError
 from ...ir.plan import Place as Home
@@ -29,6 +29,8 @@ _Output = tuple[str, DeviceArray]
 """Name, and where the result lies."""
 
 _NEVER = -1
+
+_Made = TypeVar("_Made")
 
 
 class Shortcut:
@@ -104,6 +106,8 @@ class Shortcut:
             results = self._launched(sources, stream)
         else:
             results = self._framed.run(sources, stream)
+            if self._framed.wanted:
+                self._compute_in_place(self._framed, sources, results)
             if self._static:
                 results.update(self._static)
         copies.clear()  # what reads them is enqueued
@@ -183,18 +187,36 @@ class Shortcut:
         framing, device = self._framing, self._device
         assert framing is not None  # it is waited for
         device.calls_before_framing *= 2
+        made = self._admitted(framing.record, lambda made: framing.problem_with(made, sources, results))
+        if made is None:
+            self._enqueue(sources, device.stream)  # results that were handed out in place are there again
+        self._framed = made
+
+    def _compute_in_place(self, framed: Framed, sources: list[int], results: Mapping[str, Any]) -> None:
+        """Makes a graph that computes large results where these lie, if it gives them again."""
+        framing, places = self._framing, framed.wanted
+        assert framing is not None  # it made what is framed
+        graph = self._admitted(
+            lambda: framing.record_at(places), lambda made: framing.problem_at(framed, made, sources, results)
+        )
+        if graph is None:
+            framed.copy_into(framing.addresses(results), sources, self._device.stream)
+        framed.serve(places, graph)
+
+    def _admitted(self, record: Callable[[], _Made], problem_with: Callable[[_Made], str]) -> _Made | None:
+        """What `record` makes; None, and a note, where it has a problem."""
+        device = self._device
         failures: tuple[type[BaseException], ...] = (CapgraphError, *device.failures)
         try:
-            made = framing.record()
-            problem = framing.problem_with(made, sources, results)
+            made = record()
+            problem = problem_with(made)
         except failures as error:
             problem = str(device.driver.explained(error))
             device.driver.check()  # a device that is lost now gave no results either
-        if problem:
-            self._note(problem)
-            self._enqueue(sources, device.stream)  # results that were handed out in place are there again
-        else:
-            self._framed = made
+        if not problem:
+            return made
+        self._note(problem)
+        return None
 
     def _note(self, problem: str) -> None:
         first, *_others = problem.splitlines()

@@ -1,6 +1,6 @@
 """The GPU for programs whose pieces are sessions: plans bound as for our own kernels, recorded by ONNX Runtime."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -9,7 +9,7 @@ from ....ir.plan import Plan, Segment, Step
 from ...cuda.bound_plan import CudaPlan
 from ...cuda.device import CudaDevice
 from ...cuda.driver import Enqueue
-from ...cuda.launch import Launch, LibraryCall
+from ...cuda.launch import Argument, Launch, LibraryCall
 from ...cuda.memory import DeviceArena
 from ...cuda.recorder import pointers_of
 from ...replay.recorder import Arena, Pointer
@@ -65,11 +65,11 @@ class OrtPlan(CudaPlan):
 
     device: OrtDevice
 
-    def _bound(self, step: Step, launch: Launch) -> Enqueue:
+    def _bound(self, step: Step, launch: Launch, address: Callable[[Argument], int]) -> Enqueue:
         if not isinstance(launch, LibraryCall) or launch.library != LIBRARY:
-            return super()._bound(step, launch)
+            return super()._bound(step, launch, address)
         session = self.device.pieces.session_of(launch)
-        return partial(self._run_piece, step, session, super()._bound(step, launch))
+        return partial(self._run_piece, step, session, super()._bound(step, launch, address))
 
     def _run_piece(self, step: Step, session: PieceSession, enqueue: Enqueue, stream: int) -> None:
         """Runs a piece, on the host where its session fails and NumPy does not: then the fault is not in the inputs."""

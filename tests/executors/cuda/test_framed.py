@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -10,6 +11,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from capgraph.executors.cuda import device, framed
+from capgraph.executors.cuda.arrays import DeviceArray
+from capgraph.executors.cuda.bound_plan import CudaPlan
 from capgraph.executors.cuda.driver import Driver
 from capgraph.executors.cuda.executable import CudaExecutable
 from capgraph.executors.cuda.framed import copy_arguments, copy_kernel, copy_launch
@@ -23,7 +26,16 @@ from capgraph.ir.graph import Graph
 
 from tests.executors.cuda import emulator
 from tests.executors.cuda.compiling import compile_problems
-from tests.executors.cuda.fake import FakeDriver, FakeFailure, FakeFramed, GpuArray, fake_device, gpu_arrays, meanings
+from tests.executors.cuda.fake import (
+    FakeArrays,
+    FakeDriver,
+    FakeFailure,
+    FakeFramed,
+    GpuArray,
+    fake_device,
+    gpu_arrays,
+    meanings,
+)
 from tests.executors.cuda.test_executable import recorded
 from tests.executors.cuda.test_states import SLOTS, FakeState
 from tests.executors.cuda.test_states import recorded as recorded_steps
@@ -136,6 +148,87 @@ def test_several_inputs_and_outputs_go_where_they_belong(tmp_path: Path) -> None
             assert list(given) == list(expected)
             for name, each in expected.items():
                 np.testing.assert_allclose(given[name].content, each, rtol=1e-5)
+        assert len(framed_of(driver)) == 1
+
+
+# ---- large results
+
+
+@contextmanager
+def in_turn(count: int, shape: tuple[int, ...] = (4, 4)) -> Iterator[list[GpuArray]]:
+    """New arrays lie in `count` places in turn, and every result is large."""
+    places = [GpuArray(np.zeros(shape, np.float32)) for _ in range(count)]
+    following = cycle(places)
+
+    def fresh(_self: FakeArrays, _like: DeviceArray) -> tuple[GpuArray, int]:
+        made = next(following)
+        made.content[...] = 77
+        return made, made.address
+
+    with patience(), patch.object(framed, "LEAST_PLACED", 1), patch.object(FakeArrays, "fresh", fresh):
+        yield places
+
+
+def run_in_turn(program: CudaExecutable, calls: int) -> None:
+    oracle = EagerExecutor().compile(block())
+    for call in range(calls):
+        content = rows(4, call)
+        given = program.run({"x": GpuArray(content)})["y"]
+        np.testing.assert_allclose(given.content, oracle.run({"x": content})["y"], rtol=1e-5)
+
+
+def test_large_results_are_computed_in_places_that_come_again(tmp_path: Path) -> None:
+    driver = FakeDriver()
+    with in_turn(2) as places:
+        program = program_on(driver, tmp_path)
+        run_in_turn(program, WARM + 8)
+        copying, *placed = framed_of(driver)
+        assert [each._after for each in placed] == [[], []]
+        copying.exchanged.clear()
+        before = driver.launches, driver.copies
+        run_in_turn(program, 6)
+        assert (driver.launches, driver.copies) == (before[0] + 6, before[1])
+        assert copying.exchanged == []
+        program.close()
+        assert all(each._calls is None for each in (copying, *placed))
+    assert len(places) == len(placed)
+
+
+def test_places_that_do_not_come_again_get_no_graph(tmp_path: Path) -> None:
+    driver = FakeDriver()
+    with in_turn(40):
+        run_in_turn(program_on(driver, tmp_path), 60)
+    assert len(framed_of(driver)) == 1
+
+
+def test_graphs_for_more_places_than_are_kept_come_ever_more_seldom(tmp_path: Path) -> None:
+    driver = FakeDriver()
+    with in_turn(framed.MOST_PLACES + 1):
+        run_in_turn(program_on(driver, tmp_path), 200)
+    copying, *placed = framed_of(driver)
+    assert copying._calls is not None
+    assert sum(each._calls is not None for each in placed) == framed.MOST_PLACES
+    assert len(placed) < 10
+
+
+def test_a_large_result_that_comes_out_otherwise_is_copied_on(tmp_path: Path) -> None:
+    driver = FakeDriver()
+    with in_turn(2), patch.object(CudaPlan, "calls_at", lambda self, step, _moved: self.calls_of(step)):
+        program = program_on(driver, tmp_path)
+        run_in_turn(program, WARM + 12)
+        assert len(framed_of(driver)) == 2
+        assert any("copies within the graph: output 'y' is another" in each for each in program.remarks)
+
+
+def test_results_that_share_memory_are_copied(tmp_path: Path) -> None:
+    b = Builder()
+    h = b.op("exp", b.input("x", "f32[4, 16]"))
+    graph = b.finish({"y": h, "z": b.op("reshape", h, shape=[64])})
+    driver = FakeDriver()
+    with patience(), patch.object(framed, "LEAST_PLACED", 1):
+        program = program_on(driver, tmp_path, graph, **COPIED)
+        for _ in range(WARM + 12):
+            program.run({"x": GpuArray(rows(4, 0, 16))})
         assert len(framed_of(driver)) == 1
 
 
