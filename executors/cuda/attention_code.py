@@ -1,7 +1,5 @@
 """What kernels of attention have in common: parameters, the place of a block, the score of a query and a key."""
 
-import math
-
 from .attention import Attention
 from .codegen.types import number, stored
 from .indexing import index_type
@@ -50,9 +48,10 @@ def length_code(attention: Attention, sample: str) -> str:
 
 
 def score_code(attention: Attention, ctype: str = "float") -> str:
-    """A lambda `score(total, h, t, key)`: from q @ k to what softmax takes, in units of log 2; -infinity where hidden.
+    """A lambda `score(total, h, t, key)`: from q @ k to what softmax takes; -infinity where hidden.
 
-    It uses `sample`, `length` and `behind`.
+    It uses `sample`, `length` and `behind`. Scores are not in units of log 2: the lowest float, which masks add, has
+    to stay a number, as rows that see nothing else are means.
     """
     lines = [f"{ctype} s = total * {number(attention.scale, ctype)};"]
     if attention.softcap > 0:
@@ -74,7 +73,7 @@ def score_code(attention: Attention, ctype: str = "float") -> str:
             lines.append(f"const {ctype} added = {guard}get(mask[{at}]){' : 0' if guard else ''};")
             lines.append("s += added;")
             hidden.append("added == -INFINITE")
-    lines.append(f"return {' || '.join(hidden)} ? ({ctype})-INFINITE : s * {number(1 / math.log(2), ctype)};")
+    lines.append(f"return {' || '.join(hidden)} ? ({ctype})-INFINITE : s;")
     return f"auto score = [&]({ctype} total, int h, int t, int key) -> {ctype} {{ {' '.join(lines)} }};"
 
 

@@ -127,7 +127,7 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters(attent
         }}
       highest = greatest(highest, other_lane(highest, 1));
       highest = greatest(highest, other_lane(highest, 2));
-      const float less = highest == -INFINITE ? 0 : highest, factor = exp2f(most[half] - less);
+      const float less = highest == -INFINITE ? 0 : highest, factor = expf(most[half] - less);
       most[half] = highest;
       total[half] *= factor;
 #pragma unroll
@@ -135,7 +135,7 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters(attent
 #pragma unroll
         for (int e = 0; e < 2; e++) {{
           float& s = scores[n][2 * half + e];
-          s = exp2f(s - less);
+          s = expf(s - less);
           total[half] += s;
         }}
 #pragma unroll

@@ -50,7 +50,7 @@ def _text(attention: Attention, repaired: int = 0) -> str:
     depth, width = attention.depth, attention.width
     columns = -(-width // 32)
     index = index_type(attention.q, attention.k, attention.v, attention.o)
-    power = "exp2f" if number == "float" else "exp2"
+    power = "expf" if number == "float" else "exp"
     return f"""
 extern "C" __global__ void __launch_bounds__({32 * _WARPS}) NAME({parameters(attention)}) {{
   begin();

@@ -12,12 +12,14 @@ f16, rms 2.4e-4 to 2.9e-4 instead of 2.1e-4). A warp that sees keys once, and so
 and multiplies the rest too, which is never 0: zero times an infinite value would be NaN.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ...ir.types import DType
 from .attention import Attention
 from .attention_code import block_code, length_code, parameters, repair_code, repaired_tiles, score_code, tiles
+from .codegen.types import number
 from .launch import Chip, Kernel, KernelLaunch
 from .regions import Source
 
@@ -158,7 +160,7 @@ __device__ inline unsigned NAME_rest(float a, float b, unsigned cut) {{
 }}
 __device__ inline float NAME_power(float x) {{
   float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * {number(1 / math.log(2), "float")}));
   return y;
 }}
 __device__ inline float NAME_other(const float* at, unsigned rank) {{

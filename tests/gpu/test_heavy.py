@@ -18,7 +18,7 @@ from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.types import DType
 
 from tests.executors.cuda.solving import Setting
-from tests.executors.cuda.test_attention import ENDS, LATER, ODD, PER_HEAD, SEEN, attended
+from tests.executors.cuda.test_attention import ALL_LOW, ENDS, LATER, ODD, PER_HEAD, SEEN, attended
 from tests.executors.cuda.test_convolutions import DEPTHWISE, as_image, convolution
 from tests.gpu.on_device import OnDevice
 
@@ -84,6 +84,7 @@ def test_convolutions(name: str, dtype: DType, layout: str, is_weight_given: boo
     assert not wrong_ways(made, list(lower_convolution(made.task)), device, LIMITS[dtype])
 
 
+LOWEST_BF16 = np.float32(-3.3895314e38)
 ATTENTION: dict[str, dict[str, Any]] = {
     "seen": {"mask": SEEN},
     "poisoned": {"mask": LATER, "unseen": [5]},
@@ -91,6 +92,9 @@ ATTENTION: dict[str, dict[str, Any]] = {
     "queries": {"mask": SEEN[..., :1]},
     "added": {"mask": ODD.astype(np.float16)},
     "added-f32": {"mask": ODD.astype(np.float32), "kv_heads": 2},
+    "lowest": {"mask": ALL_LOW},
+    "lowest-f32": {"mask": ALL_LOW, "dtype": DType.F32},
+    "lowest-bf16": {"mask": np.maximum(ALL_LOW, LOWEST_BF16).astype(DType.BF16.numpy), "dtype": DType.BF16},
     "heads": {"mask": PER_HEAD.astype(np.float16), "keys": 72},
     "both": {"mask": ODD.astype(np.float32), "lengths": ENDS, "causal": True},
     "lengths": {"lengths": ENDS, "is_flat": True},
@@ -104,4 +108,5 @@ ATTENTION: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", ATTENTION)
 def test_attention(name: str, depth: int, device: CudaDevice) -> None:
     made = attended(2, 4, 66, depth, **{"keys": 70, **ATTENTION[name]})
-    assert not wrong_ways(made, list(lower_attention(made.task)), device, LIMITS[DType.F16])
+    limit = LIMITS[ATTENTION[name].get("dtype", DType.F16)]
+    assert not wrong_ways(made, list(lower_attention(made.task)), device, limit)

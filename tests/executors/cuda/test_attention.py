@@ -140,6 +140,8 @@ SEEN[1, :, 40:60] = False
 LATER = SEEN.copy()
 LATER[..., 5] = False
 ODD = np.where(SEEN, RANDOM.standard_normal(SEEN.shape), -np.inf)
+ALL_LOW = np.where(SEEN, 0, np.finfo(np.float32).min).astype(np.float32)
+"""Rows that see nothing are means: the lowest float hides no key from others like it."""
 PER_HEAD = RANDOM.standard_normal((1, 4, 66, 72))
 ENDS = np.array([70, 20])
 
@@ -153,6 +155,7 @@ ENDS = np.array([70, 20])
         {"mask": SEEN[..., :1]},
         {"mask": ODD.astype(np.float16)},
         {"mask": ODD.astype(np.float32), "kv_heads": 2, "layout": heads_inside},
+        {"mask": ALL_LOW},
         {"mask": PER_HEAD.astype(np.float16), "keys": 72},
         {"mask": ODD.astype(np.float32), "lengths": ENDS, "causal": True},
         {"mask": LATER[:1, :, :1], "lengths": np.array([-3, 80]), "unseen": [5]},
@@ -209,6 +212,8 @@ def test_kernels_compile(chip: Chip) -> None:
 
 SOME = np.random.default_rng(9).random((2, 1, 5, 40)) < 0.6
 ADDED = np.where(SOME, np.random.default_rng(8).standard_normal(SOME.shape), -np.inf).astype(np.float32)
+LOWEST = np.where(SOME & (np.arange(5) != 2)[:, None], 0, np.finfo(np.float32).min).astype(np.float32)
+"""Of row 2 all are the lowest float, which hides none of them from the others."""
 
 
 OPTIONS: list[dict[str, Any]] = [
@@ -218,6 +223,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"lengths": np.array([40, 7]), "causal": True},
     {"mask": SOME},
     {"mask": ADDED, "softcap": 3.0, "kv_heads": 1},
+    {"mask": LOWEST},
     {"mask": np.zeros((5, 1), bool)},
     {"is_flat": True, "scale": 0.3},
     {"layout": heads_inside},
