@@ -5,13 +5,14 @@ on the sizes of the call becomes a `Constraint`, which `collect_constraints` gat
 known.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
 from .dims import Dim, Truth, compare, evaluate, symbols
 from .errors import ShapeError
+from .symdim import bind
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,15 @@ def require_equal(left: Dim, right: Dim, reason: str) -> Dim:
         if found is not None:
             found.append(Constraint(left, right, reason))
     return right if isinstance(right, int) else left
+
+
+def assume_bound(constraints: Iterable[Constraint], sizes: Mapping[str, Dim]) -> None:
+    """Notes constraints of a body with what its own symbols are at first; those that are then certain are left out."""
+    noted = _active.get()
+    for each in constraints:
+        left, right = bind(each.left, sizes), bind(each.right, sizes)
+        if noted is not None and compare(left, right) is not Truth.YES:
+            noted.append(type(each)(left, right, each.reason))
 
 
 def assume_different(left: Dim, right: Dim, reason: str) -> None:

@@ -137,6 +137,8 @@ def _run_split_to_sequence(node: Node, operands: Sequence[Any]) -> Sequence[Any]
     sizes = np.asarray(split[0])
     if (not sizes.ndim and sizes < 1) or (sizes < 0).any() or (sizes.ndim and sizes.sum() != size):
         raise ExecutionError(f"parts of {sizes.tolist()} elements are not {size} together")
+    if not sizes.ndim and not size:
+        return [[]]
     ends = np.arange(int(sizes), size, int(sizes)) if not sizes.ndim else np.cumsum(sizes)[:-1]
     return [list(np.split(x, ends, axis))]
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from functools import reduce
 
+import numpy as np
+
 from ....ir.graph import Node, Value
 from ....ir.types import DType
 from ..context import ImportContext, constant_of
@@ -72,10 +74,21 @@ def import_clip(ctx: ImportContext) -> Value:
     """Clip."""
     x = ctx.input(0)
     if ctx.version < 11:
-        bounds = [ctx.scalar_like(ctx.attr(name), x) if ctx.has_attr(name) else None for name in ("min", "max")]
+        bounds = [_older_bound(ctx, name, least) for name, least in (("min", -_GREATEST), ("max", _GREATEST))]
     else:
         bounds = [_scalar(ctx, ctx.optional(index)) for index in (1, 2)]
     return ctx.op("clip", x, *bounds) if any(bounds) else x
+
+
+_GREATEST = float(np.finfo(np.float32).max)
+
+
+def _older_bound(ctx: ImportContext, name: str, usual: float) -> Value | None:
+    """A bound that is an attribute. From opset 6 on one that is not given is the greatest f32, which is no infinity."""
+    if ctx.has_attr(name):
+        return ctx.scalar_like(ctx.attr(name), ctx.input(0))
+    is_wide = ctx.tensor(0).dtype in (DType.F32, DType.F64)
+    return ctx.scalar_like(usual, ctx.input(0)) if ctx.version >= 6 and is_wide else None
 
 
 def _scalar(ctx: ImportContext, bound: Value | None) -> Value | None:
@@ -162,12 +175,23 @@ def export_clip(ctx: ExportContext, node: Node) -> None:
     if _is_compared_by_halves(ctx, node):
         _clip_by_choices(ctx, node)
         return
+    is_float = node.output.tensor.dtype.is_float
     if ctx.opset >= 11:
-        ctx.emit("Clip", node.inputs, node.outputs)
+        # ONNX Runtime takes the greatest number, which is no infinity, for a bound that is not there.
+        is_told = is_float and ctx.dialect is not Dialect.FAITHFUL
+        written = [
+            ctx.constant(end, node.output.tensor.dtype) if bound is None and is_told else bound
+            for bound, end in zip(bounds, (-np.inf, np.inf), strict=True)
+        ]
+        ctx.emit("Clip", (x, *written), node.outputs)
         return
     found = [None if bound is None else constant_of(bound) for bound in bounds]
     if all(bound is None or content is not None for bound, content in zip(bounds, found, strict=True)):
-        low, high = (None if content is None else float(content.array.reshape(-1)[0]) for content in found)
+        ends = (-np.inf, np.inf) if is_float else (None, None)
+        low, high = (
+            end if content is None else float(content.array.reshape(-1)[0])
+            for content, end in zip(found, ends, strict=True)
+        )
         ctx.emit("Clip", (x,), node.outputs, min=low, max=high)
         return
     below, above = bounds

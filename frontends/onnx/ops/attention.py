@@ -37,6 +37,8 @@ def import_attention(ctx: ImportContext) -> tuple[Value | None, ...]:
     if ctx.optional(4) is not None:
         if lengths is not None:
             raise NotNative("a cache inside and outside")
+        if causal and compare(q.shape[2], k.shape[2]) is not Truth.YES:
+            raise NotNative("causal attention with a cache, of other keys than queries")
         k, v = (ctx.op("concat", ctx.input(index), new, axis=2) for index, new in ((4, k), (5, v)))
         lengths = _all_keys(ctx, q, k) if causal else None
     result = ctx.op("attention", q, k, v, _mask(ctx, k.shape[2], dtype), lengths, causal=causal, **attrs)

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ....ir.dims import Dim, Truth, compare
+from ....ir.constraints import assume_bound, collect_constraints
+from ....ir.dims import Dim, SymDim, Truth, compare
 from ....ir.errors import ModelError, ShapeError
 from ....ir.graph import Graph, Node, Value
 from ....ir.op import FRESH
@@ -115,14 +116,30 @@ def _import_carrying(
     types = list(initial)
     if ctx.scope.depth < _MAX_PRECISE_DEPTH:
         for _ in range(2):
-            region = _tried(ctx, [*before, *types, *after])
+            with collect_constraints() as found:
+                region = _tried(ctx, [*before, *types, *after])
             if region is None:
                 break
             wider = _widened(types, region.body, len(before), first_result)
             if wider == types:
+                assume_bound(found, _first_sizes(region.body, len(before), initial))
                 return region
             types = wider
-    return ctx.region_with_types("body", [*before, *unknown, *after])
+    with collect_constraints() as found:
+        region = ctx.region_with_types("body", [*before, *unknown, *after])
+    assume_bound(found, _first_sizes(region.body, len(before), initial))
+    return region
+
+
+def _first_sizes(body: Graph, first_input: int, initial: Sequence[TensorType]) -> dict[str, Dim]:
+    """The body's own symbols for sizes that it carries, with what they are in the first round."""
+    carried = body.inputs[first_input : first_input + len(initial)]
+    return {
+        next(iter(own.symbols)): size
+        for value, ty in zip(carried, initial, strict=True)
+        for own, size in zip(value.tensor.dims, ty.dims, strict=True)
+        if isinstance(own, SymDim) and own != size and len(own.symbols) == 1
+    }
 
 
 def _tried(ctx: ImportContext, types: Sequence[TensorType]) -> "Region | None":

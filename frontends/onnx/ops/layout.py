@@ -174,9 +174,8 @@ def export_reshape(ctx: ExportContext, node: Node) -> None:
     """Copied sizes are written as 0 and a last open one as -1, so that few shapes are computed while running."""
     x, shape = node.operands[0], node.attrs["shape"]
     written = _placeholders(x.shape, shape)
-    is_open = written is not None and -1 in written and 0 in written and ctx.dialect is not Dialect.FAITHFUL
-    if is_open and (axes := _inserted(x.shape, shape)):
-        _emit_unsqueeze(ctx, x, node, axes)  # -1 beside another size that may be 0 says nothing
+    is_open = written is None or (-1 in written and 0 in written)  # -1 beside another size that may be 0 says nothing
+    if is_open and ctx.dialect is not Dialect.FAITHFUL and _is_written_without_sizes(ctx, node):
         return
     if written is not None:
         ctx.emit("Reshape", [x, ctx.ints(written)], node.outputs)
@@ -185,6 +184,39 @@ def export_reshape(ctx: ExportContext, node: Node) -> None:
         ctx.require_opset(14, "Reshape to a size of 0")
     is_exact = True if ctx.opset >= 14 else None  # before, a computed size of 0 takes the operand's in its place
     ctx.emit("Reshape", [x, ctx.dims_tensor(shape, x, *_before(x))], node.outputs, allowzero=is_exact)
+
+
+def _is_written_without_sizes(ctx: ExportContext, node: Node) -> bool:
+    """Writes a reshape as Unsqueeze, Squeeze, Transpose of sizes of 1, or Flatten, where it is one."""
+    x, shape = node.operands[0], node.attrs["shape"]
+    if axes := _inserted(x.shape, shape):
+        _emit_with_axes(ctx, "Unsqueeze", node, axes)
+    elif axes := _inserted(shape, x.shape):
+        _emit_with_axes(ctx, "Squeeze", node, axes)
+    elif perm := _moved(x.shape, shape):
+        ctx.emit("Transpose", [x], node.outputs, perm=perm)
+    elif ctx.opset >= 9 and (axis := _flattened(x.shape, shape)) is not None:
+        ctx.emit("Flatten", [x], node.outputs, axis=axis)
+    else:
+        return False
+    return True
+
+
+def _moved(operand: Sequence[Dim], shape: Sequence[Dim]) -> tuple[int, ...]:
+    """The permutation that makes `shape` of the operand by moving sizes of 1; none where it is another shape."""
+    units = [axis for axis, dim in enumerate(operand) if dim == 1]
+    others = [axis for axis, dim in enumerate(operand) if dim != 1]
+    if [operand[axis] for axis in others] != [dim for dim in shape if dim != 1] or len(operand) != len(shape):
+        return ()
+    return tuple(units.pop(0) if dim == 1 else others.pop(0) for dim in shape)
+
+
+def _flattened(operand: Sequence[Dim], shape: Sequence[Dim]) -> int | None:
+    """The axis before which Flatten joins the sizes to the first of `shape`, from which on to the second."""
+    if len(shape) != 2:
+        return None
+    places = range(len(operand) + 1)
+    return next((p for p in places if (product(operand[:p]), product(operand[p:])) == tuple(shape)), None)
 
 
 def _inserted(operand: Sequence[Dim], shape: Sequence[Dim]) -> tuple[int, ...]:
@@ -200,11 +232,12 @@ def _inserted(operand: Sequence[Dim], shape: Sequence[Dim]) -> tuple[int, ...]:
     return () if rest else tuple(axes)
 
 
-def _emit_unsqueeze(ctx: ExportContext, x: Value, node: Node, axes: tuple[int, ...]) -> None:
+def _emit_with_axes(ctx: ExportContext, op_type: str, node: Node, axes: tuple[int, ...]) -> None:
+    x = node.operands[0]
     if ctx.opset < 13:
-        ctx.emit("Unsqueeze", [x], node.outputs, axes=axes)
+        ctx.emit(op_type, [x], node.outputs, axes=axes)
     else:
-        ctx.emit("Unsqueeze", [x, ctx.ints(axes)], node.outputs)
+        ctx.emit(op_type, [x, ctx.ints(axes)], node.outputs)
 
 
 _STEPS_BACK = 4

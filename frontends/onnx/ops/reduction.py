@@ -88,7 +88,13 @@ def _export_reduce(operator: str) -> Callable[[ExportContext, Node], None]:
             return
         if not axes and not _axes_are_operand(operator, ctx.opset):
             if operator in ("ReduceL2", "ReduceLogSum") and x.tensor.dtype.is_integer:
-                ctx.require_opset(18, f"{operator} of integers over no axis")  # squares wrap around, Log takes floats
+                # Squares wrap around, Log takes floats: over an axis of one element instead.
+                last = (x.tensor.rank,)
+                is_attribute = ctx.opset < 13
+                operands = (x,) if is_attribute else (x, ctx.ints(last))
+                column = ctx.emit_value("Unsqueeze", operands, axes=last if is_attribute else None)
+                ctx.emit(operator, (column,), node.outputs, axes=last, keepdims=False)
+                return
             _write_elementwise(ctx, node, operator)
             return
         noop = True if not axes else None
