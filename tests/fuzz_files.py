@@ -1,6 +1,6 @@
 """Fuzzing of damaged model files: each is read, optimised, run and written, or gives one clear error, soon.
 
-    python -m tests.fuzz_files [--files N] [--seed N] [--processes N]
+    python -m tests.fuzz_files [--files N] [--seed N] [--processes N] [--seconds S]
 
 The files are models of the ONNX backend suite with bytes or fields changed. What raises anything but a `CapgraphError`
 for users, takes longer than `LIMIT_S` or more memory than `MOST_BYTES`, or ends its process, is printed with its seed;
@@ -26,7 +26,7 @@ from onnx.backend.test.case.model import collect_testcases as model_cases
 from onnx.backend.test.case.node import collect_testcases as node_cases
 
 from tests.frontends.onnx.mutations import mutated_bytes, mutated_fields
-from tests.supervision import run_tasks
+from tests.supervision import Finished, run_tasks
 
 LIMIT_S = 20.0
 """Of processor time; after four times as long, which a busy machine may make of it, the process is ended."""
@@ -96,10 +96,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--files", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=1e9)
     options = parser.parse_args(argv)
+    began = time.monotonic()
     tasks = [str(first) for first in range(options.seed, options.seed + options.files, CHUNK)]
     tally = Counter[str]()
     for step in run_tasks(tried, tasks, workers=options.processes, limit_s=4 * LIMIT_S):
+        if isinstance(step, Finished) and time.monotonic() - began > options.seconds:
+            break
         seed = int(step.task) + getattr(step, "index", 0)
         found = getattr(step, "lost", None) or getattr(step, "result", None)
         if found is None:

@@ -9,7 +9,7 @@ from onnx import defs, parser
 
 from tests.fuzz_onnx import outcome
 from tests.onnx_models.cases import HIGHEST, Case, drawn_case
-from tests.onnx_models.comparing import compared
+from tests.onnx_models.comparing import compared, peers_of
 from tests.onnx_models.registry import RECIPES
 
 NOT_DRAWN = {"Constant", "ImageDecoder"}
@@ -86,14 +86,66 @@ _FOUND = [
         "t = SplitToSequence <keepdims = 0> (x, p) n = SequenceLength (t) s = SequenceInsert (t, x) }",
         {"x": _ones(3)},
     ),
+    (
+        24,
+        "(float[1,1,2,2] q, float[1,1,4,2] k, float[1,1,4,2] v, float[1,1,3,2] p) => (float[?,?,?,?] y) "
+        '{ y, a, b = Attention <is_causal = 1> (q, k, v, "", p, p) }',
+        {
+            "q": _ones(1, 1, 2, 2),
+            "k": _ones(1, 1, 4, 2) % 3,
+            "v": _ones(1, 1, 4, 2),
+            "p": _ones(1, 1, 3, 2) % 4,
+        },
+    ),
+    (
+        15,
+        "(float[N] x) => (seq(float[]) y) <int64 p = {4}> { y = SplitToSequence (x, p) }",
+        {"x": _ones(0)},
+    ),
+    (15, "(int32 x) => (int32 y) { y = ReduceL2 (x) }", {"x": np.array(-3, np.int32)}),
+    (
+        15,
+        "(float16[2,2] x) => (float16[?,?] y, float16[?] m, float16[?] v) <float16[2] c = {14336, 13312}> "
+        "{ y, m, v = BatchNormalization <training_mode = 1> (x, c, c, c, c) }",
+        {"x": _ones(2, 2, dtype=np.float16)},
+    ),
+    (
+        13,
+        "(float[N,M] y, int64 n) => (float[?,?] z) <float[1,2] x = {1, 2}, bool c = {1}> { z = Loop (n, c, x) <body = "
+        "b (int64 i, bool k, float[?,?] a) => (bool[] l, float[] r) { r = Add (a, y) l = Identity (k) }> }",
+        {"y": _ones(2, 2), "n": np.array(2)},
+    ),
+    (9, "(float[N,3,4,M] x) => (float[?,?] y) { y = Flatten <axis = 1> (x) }", {"x": _ones(0, 3, 4, 3)}),
+    (11, "(float[1,1,N,M] x) => (float[?,?,?] y) { y = Squeeze <axes = [0]> (x) }", {"x": _ones(1, 1, 0, 1)}),
+    (
+        13,
+        "(float[N,M,K] x) => (float[?,?,?,?] y) "
+        "{ s = SequenceConstruct (x) y = ConcatFromSequence <axis = -4, new_axis = 1> (s) }",
+        {"x": _ones(3, 0, 4)},
+    ),
+    (8, "(float[N,1,M] x) => (float[?,?,?] y) { y = Transpose <perm = [0, 2, 1]> (x) }", {"x": _ones(0, 1, 5)}),
+    (10, "(float[2] x) => (float[?] y) { y = Clip <min = 1.0> (x) }", {"x": np.array([np.inf, 0], np.float32)}),
+    (
+        13,
+        "(double[2] x, double l) => (double[?] y) { y = Clip (x, l) }",
+        {"x": np.array([np.inf, 0]), "l": np.array(1.0)},
+    ),
 ]
 
 
 @pytest.mark.parametrize(("opset", "text", "inputs"), _FOUND, ids=[text.split("{")[-1] for _, text, _ in _FOUND])
 def test_what_was_found(opset: int, text: str, inputs: dict[str, Any]) -> None:
     model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> found {text}')
-    found = compared(Case(0, model, [inputs]))
+    found = compared(Case(0, model, [inputs, inputs]))
     assert found.kind == "fine", found
+
+
+def test_a_peer_that_is_wrong_is_a_judge_of_what_does_not_hang_on_it() -> None:
+    text = "found (float x, float[2] y) => (int64[?,?] a, float[?] b) { a = NonZero (x) b = Abs (y) }"
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> {text}')
+    theirs = peers_of(Case(0, model, [{"x": np.array(1, np.float32), "y": _ones(2)}]))
+    assert theirs.judged([0]) == [0, 1]
+    assert theirs.judged([0], "O") == [1]
 
 
 @pytest.mark.parametrize("shape", [(2, 1), (2, 3), (1, 1)])

@@ -143,7 +143,9 @@ def _parameters(node: Node) -> str:
 
 def _trained(node: Node) -> str:
     is_narrow = node.operands[0].tensor.dtype.bits < 32
-    return "ONNX Runtime writes the running statistics over the constants that it made of their casts" if is_narrow else ""
+    return (
+        "ONNX Runtime writes the running statistics over the constants that it made of their casts" if is_narrow else ""
+    )
 
 
 def _unordered(node: Node) -> str:

@@ -30,8 +30,6 @@ class Case:
     calls: list[dict[str, Any]]
     is_random: bool = False
     symbols: dict[str, int] = field(default_factory=dict)
-    only: int | None = None
-    """The output that counts; None: all."""
 
     @property
     def opset(self) -> int:

@@ -4,8 +4,9 @@ import re
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,16 @@ from capgraph.ir.errors import CapgraphError, InternalError
 
 from tests.onnx_models import peers, ways
 from tests.onnx_models.cases import Case
+from tests.onnx_models.draw import Unrunnable
 from tests.onnx_models.judging import difference, quantises, tolerance
-from tests.onnx_models.rounding import is_rounding
+from tests.onnx_models.parts import part_of
+from tests.onnx_models.rounding import contents, is_rounding
 from tests.onnx_models.theirs import (
+    Known,
     has_rounds,
     is_inexact,
     is_open,
+    lacks_kernel,
     reference_is_wrong,
     refuses_values,
     runtime_is_wrong,
@@ -32,7 +37,8 @@ SLOW_S = 5.0
 class Outcome:
     """What became of a model; `findings` say way and what, in a few words.
 
-    `kind` is "fine", "found", "undecided" (nobody runs it), "unjudged" (who runs it is known to be wrong) or "invalid".
+    `kind` is "fine", "found", "undecided" (nobody runs it), "unjudged" (who runs it is known to be wrong about each of
+    its outputs) or "invalid".
     """
 
     seed: int
@@ -48,13 +54,14 @@ class Outcome:
 class Peers:
     """What the peers make of each call, and which calls are to be held to them."""
 
+    case: Case
     reference: list[Any]
     runtime: list[Any]
     calls: list[int]
 
-    def accepted(self, place: int) -> list[Any]:
+    def accepted(self, call: int) -> list[Any]:
         """The results of a call."""
-        return [each[place] for each in (self.reference, self.runtime) if not _failed(each[place])]
+        return [each[call] for each in (self.reference, self.runtime) if not _failed(each[call])]
 
     def words(self) -> str:
         """Who runs the first call: RO for both."""
@@ -62,6 +69,49 @@ class Peers:
         return "".join(
             "-" if _failed(each[first]) else letter for letter, each in (("R", self.reference), ("O", self.runtime))
         )
+
+    @cached_property
+    def parts(self) -> list[Case]:
+        """The case cut down to each of its outputs."""
+        return [part_of(self.case, place) for place in range(len(self.case.model.graph.output))]
+
+    @cached_property
+    def known(self) -> list[Known | None]:
+        """What every value holds in each call; None where a node does not run alone."""
+        return [_contents(self.case, call) for call in self.case.calls]
+
+    @cached_property
+    def judges(self) -> dict[tuple[int, int], dict[str, Any]]:
+        """Of each output in each call what those say of it (R, O) who are not known to be wrong on the way to it."""
+        return {(call, place): self.judges_of(call, place) for call in self.calls for place in range(len(self.parts))}
+
+    def judges_of(self, call: int, place: int) -> dict[str, Any]:
+        """Those of an output in a call."""
+        model = self.parts[place].model
+        judges = {} if is_open(model, self.known[call]) else self._not_wrong(model, call)
+        return {
+            letter: results[place]
+            for letter, results in judges.items()
+            if len(results) == len(self.parts) and _is_typed(self.case.model, place, results[place])
+        }
+
+    def judges_of_all(self, call: int) -> dict[str, Any]:
+        """Those of everything in the model, what no output hangs on too."""
+        return self._not_wrong(self.case.model, call)
+
+    def _not_wrong(self, model: onnx.ModelProto, call: int) -> dict[str, Any]:
+        known = self.known[call]
+        peers = (("R", self.reference[call], reference_is_wrong), ("O", self.runtime[call], runtime_is_wrong))
+        return {
+            letter: results
+            for letter, results, is_wrong in peers
+            if not _failed(results) and not is_wrong(model, known)
+        }
+
+    def judged(self, calls: Sequence[int], by: str = "RO") -> list[int]:
+        """The outputs that one of these is a judge of in one of the calls."""
+        places = range(len(self.parts))
+        return [place for place in places if any(set(by) & self.judges[call, place].keys() for call in calls)]
 
 
 def attempt(function: Callable[[], Any]) -> Any:
@@ -74,11 +124,11 @@ def attempt(function: Callable[[], Any]) -> Any:
         return error
 
 
-def compared(case: Case, chosen: Sequence[str] = ways.WAYS) -> Outcome:
-    """The case in all ways."""
+def compared(case: Case, chosen: Sequence[str] = ways.WAYS, theirs: Peers | None = None) -> Outcome:
+    """The case in all ways, beside what the peers make of it."""
     began = time.process_time()
     outcome = Outcome(case.seed, "fine", operators=operators_of(case.model), opset=case.opset)
-    theirs = _peers(case)
+    theirs = peers_of(case) if theirs is None else theirs
     if not theirs.calls and not _is_valid(case.model):
         outcome.kind = "invalid"
         return outcome
@@ -96,7 +146,8 @@ def compared(case: Case, chosen: Sequence[str] = ways.WAYS) -> Outcome:
     return outcome
 
 
-def _peers(case: Case) -> Peers:
+def peers_of(case: Case) -> Peers:
+    """What the peers make of the case."""
     reference = [attempt(lambda call=call: peers.run_reference(case.model, call)) for call in case.calls]
     opened = attempt(lambda: peers.session(case.model.SerializeToString()))
     runtime = [
@@ -110,34 +161,38 @@ def _peers(case: Case) -> Peers:
     calls = [place for place, each in enumerate(runs) if each]
     if calls and (_failed(reference[calls[0]]) or _failed(runtime[calls[0]])) and not _is_valid(case.model):
         calls = []
-    return Peers(reference, runtime, calls)
+    return Peers(case, reference, runtime, calls)
+
+
+def _contents(case: Case, call: dict[str, Any]) -> Known | None:
+    try:
+        return contents(case.model, call)
+    except (Unrunnable, KeyError):
+        return None
 
 
 def _hold(outcome: Outcome, case: Case, graph: Any, theirs: Peers, chosen: Sequence[str]) -> None:
     outcome.peers = theirs.words()
-    for place in theirs.calls:
-        both = theirs.accepted(place)
-        if len(both) == 2 and (told := _apart(case, place, both[0], both[1])):
+    for call in theirs.calls:
+        both = theirs.accepted(call)
+        if len(both) == 2 and (told := _apart(case, call, both[0], both[1])):
             outcome.theirs = f"peers: {told}"
-    if isinstance(graph, Exception):
-        outcome.findings = [("read", _text(graph))]
-    elif not _has_judge(case.model, theirs):
+    if not theirs.judged(theirs.calls):
         outcome.kind = "unjudged"
+    elif isinstance(graph, Exception):
+        outcome.findings = _of_error(graph, "read", theirs, theirs.calls, lambda part: ways.read(_bytes(part)))
     else:
         for way in chosen:
-            outcome.findings += [(way, text) for text in _findings(case, graph, way, theirs)]
-
-
-def _has_judge(model: onnx.ModelProto, theirs: Peers) -> bool:
-    """Whether a peer that runs the model is none of those known to be wrong about it."""
-    reference_runs = any(not _failed(theirs.reference[i]) for i in theirs.calls)
-    runtime_runs = any(not _failed(theirs.runtime[i]) for i in theirs.calls)
-    return (reference_runs and not reference_is_wrong(model)) or (runtime_runs and not runtime_is_wrong(model))
+            outcome.findings += _findings(case, graph, way, theirs)
 
 
 def operators_of(model: onnx.ModelProto) -> tuple[str, ...]:
     """The operators of a model, each once."""
     return tuple(dict.fromkeys(node.op_type for node in model.graph.node))
+
+
+def _bytes(case: Case) -> bytes:
+    return bytes(case.model.SerializeToString())
 
 
 def _is_valid(model: onnx.ModelProto) -> bool:
@@ -148,46 +203,75 @@ def _failed(result: Any) -> bool:
     return isinstance(result, Exception)
 
 
-def _findings(case: Case, graph: Any, way: str, theirs: Peers) -> list[str]:
-    data = case.model.SerializeToString()
-    run = attempt(lambda: ways.runner(graph, way, data))
+def _findings(case: Case, graph: Any, way: str, theirs: Peers) -> list[tuple[str, str]]:
     is_file = way in ways.TARGETS
     # A file is held to what ONNX Runtime makes of the model, in calls that do not break what it was read with.
     calls = [i for i in theirs.calls if not (is_file and _failed(theirs.runtime[i]))]
+    run = attempt(lambda: ways.runner(graph, way, _bytes(case)))
     if _failed(run):
         is_refused_alike = is_file and not isinstance(run, CapgraphError) and not calls
-        return [] if is_refused_alike else [_text(run)]
+        is_theirs = is_refused_alike or (is_file and lacks_kernel(run))
+        return [] if is_theirs else _of_error(run, way, theirs, theirs.calls, lambda part: _opened(part, way))
     found = []
     for i in calls:
         given = attempt(lambda i=i: run(case.calls[i]))
-        told = _text(given) if _failed(given) else _unlike_all(case, i, theirs.accepted(i), given)
-        if _failed(given) and _is_for_users(given) and len(theirs.accepted(i)) == 1 and _has_empty(case.calls[i]):
-            continue  # of empty operands, with which one peer alone goes on
-        if told and not (is_file and ways.breaks_what_was_taken(data, case.calls[i])):
-            found.append(told if _failed(given) else f"differs: {told}")
+        if _failed(given):
+            told = _of_error(given, way, theirs, [i], lambda part, i=i: _opened(part, way)(part.calls[i]))
+        else:
+            # What ONNX Runtime gets wrong of the model it gets wrong of the file.
+            told = [(way, f"differs: {each}") for each in _differences(theirs, i, given, way)]
+        if told and not (is_file and ways.breaks_what_was_taken(_bytes(case), case.calls[i])):
+            found += told
     return list(dict.fromkeys(found))
 
 
-def _unlike_all(case: Case, call: int, accepted: Sequence[Any], given: Sequence[Any]) -> str:
-    """What is different of an output from what all peers have, where rounding does not explain it."""
-    told = [_apart(case, call, each, given) for each in accepted]
-    if not all(told) or len({len(each) for each in (*accepted, given)}) > 1:
-        return told[-1] if all(told) else ""
-    if is_open(case.model, list(case.calls[call].values())):
-        return ""
-    for place in range(len(given)):
-        part = replace(case, only=place)
-        judges = [each for each in accepted if _is_typed(case.model, place, each[place])]
-        told = [_apart(part, call, each[place : place + 1], given[place : place + 1]) for each in judges]
-        if len(judges) == 1 and told[0] in ("integers", "shape") and is_inexact(case.model):
+def _opened(part: Case, way: str) -> Any:
+    return ways.runner(ways.read(_bytes(part)), way, _bytes(part))
+
+
+def _of_error(
+    error: Exception, way: str, theirs: Peers, calls: Sequence[int], again: Callable[[Case], Any]
+) -> list[tuple[str, str]]:
+    """The error as a finding, unless it comes from outputs alone that nobody is a judge of."""
+    failing = [place for place, part in enumerate(theirs.parts) if _failed(attempt(lambda part=part: again(part)))]
+    by = "O" if way in ways.TARGETS else "RO"
+    if failing:
+        is_judged = bool(set(failing) & set(theirs.judged(calls, by)))
+    else:  # only as a whole, or by what no output hangs on
+        is_judged = any(theirs.judges_of_all(call).keys() & set(by) for call in calls)
+    return [(way, _text(error))] if is_judged else []
+
+
+def _differences(theirs: Peers, call: int, given: Sequence[Any], way: str) -> list[str]:
+    """What is different of each output from what all judges have, where rounding does not explain it."""
+    if len(given) != len(theirs.parts):
+        return [f"{len(given)} outputs"]
+    found = []
+    is_file = way in ways.TARGETS
+    for place in theirs.judged([call], "O" if is_file else "RO"):
+        part, judges = theirs.parts[place], theirs.judges[call, place]
+        told = [_apart(part, call, [each], [given[place]]) for each in judges.values()]
+        if not all(told) or (is_file and ways.breaks_what_was_taken(_bytes(part), part.calls[call])):
             continue
-        if told and has_rounds(case.model) and all(_are_empty(each[place], given[place]) for each in judges):
-            continue
-        if len(judges) == 1 and told[0] in ("NaN", "infinities"):
-            continue  # one alone may be wrong about them, as orders of sums and bounds are
-        if told and all(told) and not any(is_rounding(part, case.calls[call], each, given) for each in judges):
-            return told[-1]
-    return ""
+        if not _is_excused(part, call, judges, given[place], told) and not _agrees(part, call, given[place]):
+            found.append(told[-1])
+    return list(dict.fromkeys(found))
+
+
+def _agrees(part: Case, call: int, given: Any) -> bool:
+    """Whether a judge says the same of the output alone: one peer often fails at what another output needs."""
+    judges = peers_of(part).judges_of(call, 0)
+    told = [_apart(part, call, [each], [given]) for each in judges.values()]
+    return not all(told) or (bool(told) and _is_excused(part, call, judges, given, told))
+
+
+def _is_excused(part: Case, call: int, judges: Mapping[str, Any], given: Any, told: Sequence[str]) -> bool:
+    """Whether one peer alone is no judge of it, or rounding explains it."""
+    if len(judges) == 1 and told[0] in ("integers", "shape") and is_inexact(part.model):
+        return True
+    if has_rounds(part.model) and all(_are_empty(each, given) for each in judges.values()):
+        return True
+    return any(is_rounding(part, part.calls[call], [each], [given]) for each in judges.values())
 
 
 def _are_empty(one: Any, other: Any) -> bool:
@@ -209,14 +293,10 @@ def _apart(case: Case, call: int, expected: Sequence[Any], given: Sequence[Any])
         return f"{len(given)} outputs"
     if case.is_random:
         expected, given = [np.zeros_like(each) for each in expected], [np.zeros_like(each) for each in given]
-    contents = [*case.calls[call].values(), *expected]
-    allowed = tolerance(case.model, contents)
+    read = [*case.calls[call].values(), *expected]
+    allowed = tolerance(case.model, read)
     steps = quantises(case.model)
     return next((s for a, b in zip(expected, given, strict=True) if (s := difference(a, b, allowed, steps=steps))), "")
-
-
-def _has_empty(inputs: dict[str, Any]) -> bool:
-    return any(isinstance(each, np.ndarray) and not each.size for each in inputs.values())
 
 
 def _is_for_users(error: Exception) -> bool:

@@ -321,7 +321,7 @@ def drawn(d: Draw, op: str) -> None:
         op,
         seed=d.real(1, 9),
         mean=d.real(),
-        scale=d.real(0.5, 2),
+        scale=max(d.real(0.5, 2), 0.5),
         low=-0.5,
         high=d.pick(0.5, 2.0),
         shape=list(d.shape(0, 3)),

@@ -8,11 +8,13 @@ from onnx import NodeProto, ValueInfoProto, helper
 from tests.onnx_models.cases import Case
 from tests.onnx_models.comparing import compared
 from tests.onnx_models.draw import USUAL, Unrunnable, Value, names_read, tensor_proto
+from tests.onnx_models.parts import ancestors, part_of
 from tests.onnx_models.rounding import contents
 
 
 def reduced(case: Case, way: str, text: str) -> Case:
     """The smallest case found that has the same finding: a single node if one shows it, else as few as it takes."""
+    case = _with_one_output(case, way, text)
     for call in case.calls:
         try:
             known = contents(case.model, call)
@@ -22,6 +24,13 @@ def reduced(case: Case, way: str, text: str) -> Case:
         if found is not None:
             return found
     return case
+
+
+def _with_one_output(case: Case, way: str, text: str) -> Case:
+    """The case with one output that has the finding, in the calls as they were."""
+    chosen = (way,) if way not in ("read", "time") else ()
+    parts = (part_of(case, place) for place in range(len(case.model.graph.output)))
+    return next((part for part in parts if (way, text) in compared(part, chosen).findings), case)
 
 
 def _reduced_with(case: Case, known: Mapping[str, Value], call: Mapping[str, Any], way: str, text: str) -> Case | None:
@@ -43,7 +52,7 @@ def _reduced_with(case: Case, known: Mapping[str, Value], call: Mapping[str, Any
     best: Case | None = None
     kept, outputs = nodes, [output.name for output in case.model.graph.output]
     for output in outputs:
-        fewer = _ancestors(nodes, output)
+        fewer = ancestors(nodes, [output])
         if part := shows(fewer, [output]):
             best, kept, outputs = part, fewer, [output]
             break
@@ -53,19 +62,10 @@ def _reduced_with(case: Case, known: Mapping[str, Value], call: Mapping[str, Any
         fewer = [each for each in kept if each is not node]
         if not fewer or outputs[0] in node.output:
             continue
-        needed = _ancestors(fewer, outputs[0])
+        needed = ancestors(fewer, outputs)
         if part := shows(needed, outputs):
             best, kept = part, needed
     return best
-
-
-def _ancestors(nodes: Sequence[NodeProto], output: str) -> list[NodeProto]:
-    wanted, kept = {output}, []
-    for node in reversed(nodes):
-        if wanted & set(node.output):
-            kept.append(node)
-            wanted |= set(names_read(node))
-    return kept[::-1]
 
 
 def _part(

@@ -13,6 +13,8 @@ from tests.onnx_models.draw import ELEMENTS, FLOATS, Unrunnable, Value, names_re
 STEPS = {"double": 4e-16, "float": 2.4e-7, "float16": 2e-3, "bfloat16": 1.6e-2}
 TRIES = 6
 SAFETY = 30.0
+ABSOLUTE = {"Sigmoid": 2e-8, "Softplus": 1e-7, "Erf": 1e-7, "Gelu": 1e-6, "Mish": 1e-7}
+"""What these are off by where they come close to 0: ONNX Runtime's Sigmoid is 0 from -18 on."""
 
 
 def contents(
@@ -36,7 +38,8 @@ def contents(
             continue
         feeds = {name: known[name] for name in names_read(node)}
         for value in run_node(node, feeds, model_of):
-            known[value.name] = Value(value.name, _noisy(value.content, noise), value.kind, value.element)
+            content = _noisy(value.content, noise, ABSOLUTE.get(node.op_type, 0.0))
+            known[value.name] = Value(value.name, content, value.kind, value.element)
     return known
 
 
@@ -50,22 +53,19 @@ def _container(node: onnx.NodeProto, known: Mapping[str, Value]) -> Value:
     return Value(name, [], "sequence", onnx.TensorProto.DataType.Name(number).lower())
 
 
-def _noisy(content: Any, noise: np.random.Generator | None) -> Any:
+def _noisy(content: Any, noise: np.random.Generator | None, least: float = 0.0) -> Any:
     if noise is None or not isinstance(content, np.ndarray):
         return content
     element = next((name for name in FLOATS if np.dtype(ELEMENTS[name]) == content.dtype), None)
     if element is None:
         return content
-    step = STEPS[element] * noise.uniform(-1, 1, content.shape)
-    return np.asarray(content.astype(np.float64) * (1 + step)).astype(content.dtype)
+    step, numbers = noise.uniform(-1, 1, content.shape), content.astype(np.float64)
+    return np.asarray(numbers * (1 + STEPS[element] * step) + least * step).astype(content.dtype)
 
 
 def is_rounding(case: Case, call: Mapping[str, Any], expected: Sequence[Any], given: Sequence[Any]) -> bool:
     """Whether `given` lies within what noise does to `expected`."""
     names = [output.name for output in case.model.graph.output]
-    if case.only is not None:
-        chosen = slice(case.only, case.only + 1)
-        names, expected, given = names[chosen], expected[chosen], given[chosen]
     if any(not isinstance(each, np.ndarray) for each in (*expected, *given)) or len(expected) != len(given):
         return False
     if any(

@@ -1,0 +1,66 @@
+"""A model without what an output does not hang on."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import onnx
+from onnx import NodeProto, helper
+
+from tests.onnx_models.cases import Case
+from tests.onnx_models.draw import names_read
+
+
+def ancestors(nodes: Sequence[NodeProto], outputs: Sequence[str]) -> list[NodeProto]:
+    """The nodes that these outputs hang on, in their order."""
+    wanted, kept = set(outputs), []
+    for node in reversed(nodes):
+        if wanted & set(node.output):
+            kept.append(node)
+            wanted |= set(names_read(node))
+    return kept[::-1]
+
+
+def part_of(case: Case, place: int) -> Case:
+    """The case with that output alone: its ancestors, and the inputs, initializers and functions that they read."""
+    graph = case.model.graph
+    output = graph.output[place]
+    nodes = ancestors(graph.node, [output.name])
+    read = {output.name, *(name for node in nodes for name in names_read(node))}
+    made = {name for node in nodes for name in node.output}
+    kept = helper.make_graph(
+        nodes,
+        graph.name,
+        [info for info in graph.input if info.name in read],
+        [output],
+        [tensor for tensor in graph.initializer if tensor.name in read],
+        value_info=[info for info in graph.value_info if info.name in read | made],
+    )
+    model = helper.make_model(kept, opset_imports=case.model.opset_import, ir_version=case.model.ir_version)
+    model.functions.extend(_called(case.model, nodes))
+    names = {info.name for info in kept.input}
+    calls = [{name: value for name, value in call.items() if name in names} for call in case.calls]
+    return replace(case, model=model, calls=calls)
+
+
+def all_nodes(nodes: Sequence[NodeProto]) -> list[NodeProto]:
+    """The nodes and those of their bodies."""
+    found, pending = [], list(nodes)
+    while pending:
+        node = pending.pop()
+        found.append(node)
+        pending += [inner for attribute in node.attribute for inner in attribute.g.node]
+    return found
+
+
+def _called(model: onnx.ModelProto, nodes: Sequence[NodeProto]) -> list[onnx.FunctionProto]:
+    """The functions that nodes call, those that they call too."""
+    known = {(function.domain, function.name): function for function in model.functions}
+    found: dict[tuple[str, str], onnx.FunctionProto] = {}
+    pending = all_nodes(nodes)
+    while pending:
+        node = pending.pop()
+        key = (node.domain, node.op_type)
+        if key in known and key not in found:
+            found[key] = known[key]
+            pending += all_nodes(known[key].node)
+    return list(found.values())
