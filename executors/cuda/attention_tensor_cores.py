@@ -22,6 +22,7 @@ from .attention_code import block_code, length_code, parameters, repair_code, re
 from .codegen.types import number
 from .launch import Chip, Kernel, KernelLaunch
 from .regions import Source
+from .warp_code import cluster_code, warp_products
 
 _KEYS = 32
 """Keys that a warp takes at a time."""
@@ -141,13 +142,7 @@ __device__ inline NAME_piece NAME_load(const void* at, bool is_there) {{
                  : "=r"(p.w[0]), "=r"(p.w[1]), "=r"(p.w[2]), "=r"(p.w[3]) : "l"(at));
   return p;
 }}
-__device__ inline void NAME_mma(float* d, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
-                                unsigned b1) {{
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 "
-      "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}}
+{warp_products(kind)}
 __device__ inline unsigned NAME_pack(float a, float b) {{
   unsigned y;
   asm("cvt.{"rz" if keeps_rest else "rn"}.{kind}x2.f32 %0, %2, %1;" : "=r"(y) : "f"(a), "f"(b));
@@ -163,17 +158,7 @@ __device__ inline float NAME_power(float x) {{
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * {number(1 / math.log(2), "float")}));
   return y;
 }}
-__device__ inline float NAME_other(const float* at, unsigned rank) {{
-#if {int(is_split)} && __CUDA_ARCH__ >= 900
-  unsigned here = (unsigned)__cvta_generic_to_shared(at), there;
-  float y;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(y) : "r"(there) : "memory");
-  return y;
-#else
-  return *at;
-#endif
-}}
+{cluster_code(shape.splits)}
 extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({parameters(attention)}) {{
   begin();
   constexpr int PIECES = {-(-depth // 32)}, BLOCKS = {columns // 64}, PITCH = {pitch};
@@ -357,9 +342,7 @@ def _merge_in_block(attention: Attention, shape: Shape, pitch: int) -> str:
     at[0] = sum;
     if (column == 0) {{ of_block[row] = top; of_block[{16 * shape.by_rows} + row] = whole; }}
   }}
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.aligned;\\n barrier.cluster.wait.aligned;" ::: "memory");
-#endif"""
+  NAME_meet();"""
 
 
 def _write(attention: Attention, shape: Shape, pitch: int, o: tuple[int, ...]) -> str:
@@ -380,14 +363,7 @@ def _write(attention: Attention, shape: Shape, pitch: int, o: tuple[int, ...]) -
     kind = _DTYPES[attention.o.dtype]
     is_whole = all(stride % 8 == 0 for stride in o[:3]) and attention.o.starts_a_piece
     store = f"*(pack<{kind}, 8>*)at = made;" if is_whole else "for (int c = 0; c < 8; c++) at[c] = made.v[c];"
-    finish = (
-        """
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.aligned;\\n barrier.cluster.wait.aligned;" ::: "memory");
-#endif"""
-        if shape.splits > 1
-        else ""
-    )
+    finish = "NAME_meet();  // others read this block's memory until then" if shape.splits > 1 else ""
     return f"""
   for (int e = {begin}; e < {16 * shape.by_rows * width // 8}; e += {step}) {{
     const int row = e / {width // 8}, piece = e % {width // 8};
@@ -406,4 +382,5 @@ def _write(attention: Attention, shape: Shape, pitch: int, o: tuple[int, ...]) -
     const int h = kv_head * {attention.shared} + query_row / {steps}, t = query_row % {steps};
     {kind}* const at = o + (i64)sample * {o[0]} + (i64)h * {o[1]} + (i64)t * {o[2]} + piece * 8;
     {store}
-  }}{finish}"""
+  }}
+  {finish}"""

@@ -14,6 +14,7 @@ from .factors import Factors, factors_of, product_operands
 from .launch import Candidate, Chip, Kernel, KernelLaunch
 from .regions import Region, Source, source_of
 from .tails import Tail, tail_of
+from .warp_code import cluster_code
 
 LEAST_ROWS, MOST_ROWS = 33, 512
 _TILE, _THREADS = 64, 128
@@ -122,26 +123,7 @@ def _text(factors: Factors, tail: Tail, splits: int, stages: int) -> str:
     return f"""
 typedef pack<float, 4> NAME_four;
 {async_copies(stages - 2)}
-__device__ inline float NAME_other(const float* memory, int at, unsigned block) {{
-#if defined(EMULATED)
-  return ((const float*)memory_of_block(block))[at];
-#elif {int(splits > 1)}
-  unsigned here = (unsigned)__cvta_generic_to_shared(memory + at), there;
-  float y;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(block));
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(y) : "r"(there) : "memory");
-  return y;
-#else
-  return memory[at];
-#endif
-}}
-__device__ inline void NAME_meet() {{
-#if defined(EMULATED) || {int(splits == 1)}
-  __syncthreads();
-#else
-  asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
-#endif
-}}
+{cluster_code(splits)}
 extern "C" __global__ void __launch_bounds__({_THREADS}) NAME(const float* x, const float* weight, {listed}) {{
   constexpr int STEPS = {_steps(inner, splits)}, STAGES = {stages}, SPLITS = {splits}, SIDE = {_SIDE};
   extern __shared__ __align__(128) unsigned char memory[];
@@ -242,7 +224,7 @@ def _tail_code(factors: Factors, tail: Tail, splits: int) -> tuple[str, str]:
         late.append(
             f"if (is_there{index}) {{ const int at = e{index} / {_TILE} * {_PITCH} + e{index} % {_TILE}; "
             "float total = 0;\n#pragma unroll\n  for (int part = 0; part < SPLITS; part++) "
-            f"total += NAME_other(shared, at, part); "
+            f"total += NAME_other(shared + at, part); "
             f"{element.finish('total')} }}"
         )
     return "\n  ".join(early), "\n  ".join(late)

@@ -13,6 +13,7 @@ from .async_copies import async_copies
 from .codegen.types import stored
 from .launch import Kernel
 from .regions import Source
+from .warp_code import MATRICES, warp_products
 
 FIND_TILE = """
   __shared__ int found[3];
@@ -144,29 +145,8 @@ def tensor_core_tiles(a: Source, b: Source, ends: Source, d: Source, tiling: Gro
     read = (("a", a), ("b", b), ("ends", ends))
     parameters = ", ".join(f"const {stored(each.dtype)}* __restrict__ {name}" for name, each in read) + f", {kind}* d"
     text = f"""
-__device__ inline void NAME_mma(float* d, const unsigned* a, const unsigned* b) {{
-#ifdef EMULATED
-  emulated_mma<{kind}>(d, a, b);
-#else
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 "
-      "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
-}}
-template <bool TURNED> __device__ inline void NAME_matrices(unsigned* to, const {kind}* at) {{
-#ifdef EMULATED
-  emulated_matrices<TURNED>(to, at);
-#else
-  const unsigned from = (unsigned)__cvta_generic_to_shared(at);
-  if (TURNED)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{%0, %1, %2, %3}}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
-  else
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%0, %1, %2, %3}}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
-#endif
-}}
+{warp_products(kind)}
+{MATRICES}
 {async_copies(_STAGES - 2)}
 extern "C" __global__ void __launch_bounds__({threads}) NAME({parameters}) {{
   begin();
@@ -212,8 +192,8 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({parameters}) {{
         NAME_matrices<{"false" if is_transposed else "true"}>(y, {place});
 #pragma unroll
         for (int i = 0; i < HIGH; i++) {{
-          NAME_mma(sums[i][j], x[i], y);
-          NAME_mma(sums[i][j + 1], x[i], y + 2);
+          NAME_mma(sums[i][j], x[i], y[0], y[1]);
+          NAME_mma(sums[i][j + 1], x[i], y[2], y[3]);
         }}
       }}
     }}

@@ -18,6 +18,7 @@ from .early_start import TRIGGER, WAIT
 from .launch import Argument, Chip, Kernel, KernelLaunch
 from .recurrent_cells import Phase
 from .recurrent_kernels import Recurrence, position, projected_inputs, results, tiles_of
+from .warp_code import cluster_code, warp_products
 
 BLOCKS = 8
 """Blocks of a cluster, as many as any chip with clusters allows."""
@@ -114,17 +115,6 @@ def _parameters(recurrence: Recurrence) -> list[tuple[str, Argument]]:
 
 
 _SPECIAL = """
-__device__ inline void NAME_mma(float* d, const unsigned* a, unsigned b0, unsigned b1) {
-#ifdef EMULATED
-  const unsigned b[2] = {b0, b1};
-  emulated_mma<@>(d, a, b);
-#else
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.@.@.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#endif
-}
 __device__ inline unsigned NAME_shared(const void* at) {
 #ifdef EMULATED
   return 0;
@@ -163,13 +153,6 @@ __device__ inline void NAME_await(const void* barrier, unsigned parity) {
                  : "=r"(is_done) : "r"(NAME_shared(barrier)), "r"(parity) : "memory");
 #endif
 }
-__device__ inline void NAME_meet() {
-#ifdef EMULATED
-  __syncthreads();
-#else
-  asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
-#endif
-}
 """
 
 
@@ -180,7 +163,9 @@ def _text(recurrence: Recurrence, tiling: _Tiling, rows: int) -> str:
     has_cells = "cells" in recurrence.cell.buffers
     listed = ", ".join(name for name, _ in _parameters(recurrence))
     return f"""
-{_SPECIAL.replace("@", kind).replace("BLOCKS", str(BLOCKS))}
+{warp_products(kind)}
+{cluster_code(BLOCKS)}
+{_SPECIAL.replace("BLOCKS", str(BLOCKS))}
 {recurrence.activations}
 struct NAME_piece {{ unsigned x, y, z, w; }};
 extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{

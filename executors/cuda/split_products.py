@@ -14,6 +14,7 @@ from .early_start import TRIGGER, WAIT
 from .factors import Factors
 from .launch import Chip, Kernel, KernelLaunch
 from .tails import Tail
+from .warp_code import warp_products
 
 MAX_ROWS = 512
 _PIECE = 32
@@ -159,13 +160,7 @@ __device__ inline NAME_piece NAME_read(const void* at) {{
                : "=r"(p.x), "=r"(p.y), "=r"(p.z), "=r"(p.w) : "l"(at));
   return p;
 }}
-__device__ inline void NAME_mma(float* d, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
-                                unsigned b1) {{
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 "
-               "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}}
+{warp_products(kind)}
 extern "C" __global__ void __launch_bounds__({32 * tiling.warps})
 NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.parameters)}) {{
   constexpr int HIGH = {tiling.high}, WIDE = {tiling.wide}, WARPS = {tiling.warps}, DEPTH = {tiling.depth};

@@ -17,6 +17,7 @@ from .launch import Chip, Kernel, KernelLaunch
 from .regions import Source
 from .split_products import fits
 from .tails import Element, Tail
+from .warp_code import cluster_code, warp_products
 
 LEAST_ROWS, MOST_ROWS = 17, 512
 _WARPS = 8
@@ -170,13 +171,6 @@ def _partial_bytes(tiling: StagedTiling) -> int:
     return 4 * tiling.by_inner * tiling.rows * _pitch(tiling)
 
 
-_MEET = (
-    "#if __CUDA_ARCH__ >= 900\n"
-    '  asm volatile("barrier.cluster.arrive.aligned;\\n barrier.cluster.wait.aligned;" ::: "memory");\n'
-    "#endif"
-)
-
-
 def _text(work: Work, tiling: StagedTiling) -> str:
     rows, inner, tail = work.rows, work.inner, work.tail
     kind = str(work.dtype)
@@ -195,23 +189,8 @@ __device__ inline void NAME_matrices(unsigned* y, unsigned from) {{
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%0, %1, %2, %3}}, [%4];"
                : "=r"(y[0]), "=r"(y[1]), "=r"(y[2]), "=r"(y[3]) : "r"(from) : "memory");
 }}
-__device__ inline void NAME_mma(float* d, const unsigned* a, unsigned b0, unsigned b1) {{
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 "
-      "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}}
-__device__ inline float NAME_other(const float* at, unsigned rank) {{
-#if {int(tiling.splits > 1)} && __CUDA_ARCH__ >= 900
-  unsigned here = (unsigned)__cvta_generic_to_shared(at), there;
-  float y;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(y) : "r"(there) : "memory");
-  return y;
-#else
-  return *at;
-#endif
-}}
+{warp_products(kind)}
+{cluster_code(tiling.splits)}
 extern "C" __global__ void __launch_bounds__({32 * _WARPS})
 NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
   constexpr int STAGES = {stages}, STEPS = {steps}, SPLITS = {tiling.splits}, BY_INNER = {tiling.by_inner};
@@ -277,7 +256,7 @@ NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
   __syncthreads();
   {_merge(tiling, count, pitch) if tiling.splits > 1 else ""}
   {finish}
-  {_MEET if tiling.splits > 1 else ""}
+  {"NAME_meet();" if tiling.splits > 1 else ""}
 }}
 """
 
@@ -318,7 +297,7 @@ def _merge(tiling: StagedTiling, count: int, pitch: int) -> str:
     for (int part = 0; part < BY_INNER; part++) total += at[part * {tiling.rows * pitch}];
     at[0] = total;
   }}
-{_MEET}"""
+  NAME_meet();"""
 
 
 def _tail_code(work: Work, tiling: StagedTiling) -> tuple[str, str]:
