@@ -175,11 +175,19 @@ def run(executors: Sequence[str], level: int, pattern: str, jobs: int, device: s
     try:
         for executor in executors:  # all of them first: processes must not be forked where sessions have been
             run_models_by(Way(executor, level, device))
-            outcomes[executor] = run_suite(pattern, jobs, lambda _done, _total: None)
+            outcomes[executor] = run_suite(pattern, jobs, _progress)
         chosen = cases(pattern)
         return {executor: Finding(found, faults(found, chosen)) for executor, found in outcomes.items()}
     finally:
         run_models_by(None)
+
+
+def _progress(outcome: Outcome, done: int, total: int) -> None:
+    """Failures as they come: a run on a GPU takes minutes, and may be cut short."""
+    if outcome.status == "failed":
+        sys.stderr.write(f"{outcome.name}: {' '.join(outcome.error.split())[:200]}\n")
+    if done % 100 == 0 or done == total:
+        sys.stderr.write(f"{done}/{total}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

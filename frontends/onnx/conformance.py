@@ -175,13 +175,16 @@ def _run_indexed(index: int) -> Outcome:
     return run_case(_cases[index])
 
 
-def run_suite(pattern: str, jobs: int, progress: Callable[[int, int], None]) -> list[Outcome]:
-    """The outcomes of all cases, in `jobs` processes (1: in this); `progress` hears how many of how many are done."""
+def run_suite(pattern: str, jobs: int, progress: Callable[[Outcome, int, int], None]) -> list[Outcome]:
+    """The outcomes of all cases, in `jobs` processes (1: in this).
+
+    `progress` hears each as it comes, and how many of how many are done.
+    """
     _cases[:] = cases(pattern)
     outcomes: list[Outcome] = []
     for outcome in _run_here() if jobs == 1 else _run_in_workers(jobs):
         outcomes.append(outcome)
-        progress(len(outcomes), len(_cases))
+        progress(outcome, len(outcomes), len(_cases))
     return sorted(outcomes, key=lambda outcome: (outcome.kind, outcome.name))
 
 
@@ -234,7 +237,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(f"{row[0]:<18}" + "".join(f"{cell:>9}" for cell in row[1:]) for row in rows)
 
 
-def _progress(done: int, total: int) -> None:
+def _progress(_outcome: Outcome, done: int, total: int) -> None:
     if done % 50 == 0 or done == total:
         sys.stderr.write(f"\r{done}/{total}" + ("\n" if done == total else ""))
         sys.stderr.flush()

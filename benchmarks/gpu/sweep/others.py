@@ -213,7 +213,7 @@ def subjects() -> Iterator[Subject]:
         "table-transformer", lambda small: TableTransformer(width[small], 2 if small else 6), _rows, (256, 100), (5, 3)
     )
     yield Subject("recommender", lambda small: Recommender(8 if small else 64), _visits, (256, 100), (5, 3))
-    yield Subject("field", lambda small: Field(width[small], 8 if small else 64), _rays, (1024, 500), (6, 4))
+    yield Subject("field", lambda small: Field(width[small], 8 if small else 64), _rays, (1024, 500), (256, 160))
     yield Subject(
         "super-resolution",
         lambda small: SuperResolution(8 if small else 64, 2 if small else 16),
