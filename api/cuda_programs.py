@@ -25,6 +25,7 @@ from .passes.pipeline import Pipeline
 from .passes.planning.padding import made_safe, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
+from .passes.spread_batch_norm import SpreadBatchNorm
 from .recording import by_value
 
 PolicyOf = Callable[[CaptureMode, Mapping[str, int]], CapturePolicy]
@@ -88,7 +89,7 @@ def fuse_for(graph: Graph, backend: Backend, kept_outside: Collection[str] = ())
         scaled_factors=True,
         draws=True,
     )
-    Pipeline(((KeepReducedAxes(),), (fuse,))).run(graph, check="none")
+    Pipeline(((SpreadBatchNorm(),), (KeepReducedAxes(),), (fuse,))).run(graph, check="none")
     for node in [node for node in graph.nodes if node.op.name == "fused"]:
         inside = {each.op.name for each in node.attrs["body"].nodes}
         if not inside.isdisjoint(kept_outside) or not backend.captures(node):

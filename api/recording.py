@@ -39,8 +39,7 @@ _POLICIES = {
 
 def pipeline_for(level: int, device: str) -> Pipeline:
     """The passes of a level for a device."""
-    stages = level_pipeline(level).stages
-    return Pipeline((*stages, *launch_pipeline(level).stages)) if is_cuda(device) else Pipeline(stages)
+    return launch_pipeline(level) if is_cuda(device) else level_pipeline(level)
 
 
 MOST_READ_AGAIN = 1 << 26

@@ -27,6 +27,7 @@ from .recognise_rotary import RecogniseRotary
 from .simplify_control_flow import SimplifyControlFlow
 from .simplify_indices import SimplifyIndices
 from .sink_transposes import SinkTransposes
+from .spread_batch_norm import SpreadBatchNorm
 from .static_shapes import StaticShapes
 from .whole_pools import WholePools
 
@@ -52,6 +53,7 @@ _PASSES: tuple[type[Pass], ...] = (
     SimplifyControlFlow,
     SimplifyIndices,
     SinkTransposes,
+    SpreadBatchNorm,
     StaticShapes,
     WholePools,
 )
@@ -107,12 +109,17 @@ def level_pipeline(level: int) -> Pipeline:
     return _LEVELS[level]
 
 
-_FOR_LAUNCHES = Pipeline(((MergeProducts(spares_epilogues=True), MergeRotary(), *_CLEAN_UP),))
+_FOR_LAUNCHES: tuple[Pass, ...] = (MergeProducts(spares_epilogues=True), MergeRotary(), *_CLEAN_UP)
 
 
 def launch_pipeline(level: int) -> Pipeline:
-    """What follows the pipeline of a level where kernels are launched one by one: fewer of them."""
-    return _FOR_LAUNCHES if level >= 2 else Pipeline(())
+    """The pipeline of a level where kernels are launched one by one: fewer of them, which scale sums in f32."""
+    stages = tuple(tuple(map(_for_launches, stage)) for stage in level_pipeline(level).stages)
+    return Pipeline((*stages, _FOR_LAUNCHES)) if level >= 2 else Pipeline(stages)
+
+
+def _for_launches(each: Pass) -> Pass:
+    return FoldBatchNorm(keeps_small_images=True) if isinstance(each, FoldBatchNorm) else each
 
 
 def pipeline(text: str) -> Pipeline:

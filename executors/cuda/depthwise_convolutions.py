@@ -63,7 +63,7 @@ def _packed_places(tail: Tail, piece: int) -> dict[str, tuple[Source, str, bool]
         whole = [stride for axis, stride in enumerate(full.strides) if axis != 1]
         nbytes = piece * element_bytes(source.dtype)
         starts = not isinstance(source.argument, Place) or source.argument.offset % min(nbytes, 16) == 0
-        if full.strides[1] == 1 and starts and nbytes <= 16 and all(stride % piece == 0 for stride in whole):
+        if full.strides[1] == 1 and starts and nbytes <= 32 and all(stride % piece == 0 for stride in whole):
             found[name] = (source, f"pack<{stored(source.dtype)}, {piece}>", name in tail.operands)
     return found
 

@@ -218,3 +218,25 @@ def test_stays_where_the_addend_would_overflow(body: str) -> None:
         None,
         numeric=False,  # on drawn inputs, around 0, the results overflow
     )
+
+
+@pytest.mark.parametrize(("dtype", "is_kept"), [("f16", True), ("bf16", True), ("f32", False)])
+def test_images_in_smaller_floats_may_keep_theirs(dtype: str, is_kept: bool) -> None:
+    norm = NORM.format("%y")
+    before = f"""
+        graph @main(%x: {dtype}[N, 2, H, W]) {{
+          {PARAMETERS.replace("f32", dtype)}
+          %w = constant() {{value = dense<{dtype}[2, 2, 1, 1]: [1.0, 2.0, 3.0, 4.0]>}}
+          %y = conv(%x, %w, _) {PLAIN}
+          %z = {norm}
+          return %z
+        }}"""
+    after = f"""
+        graph @main(%x: {dtype}[N, 2, H, W]) {{
+          %w = constant() {{value = dense<{dtype}[2, 2, 1, 1]: [1.0, 2.0, 3.0, 4.0]>}}
+          %b = constant() {{value = dense<{dtype}[2]: [0.5, -5.0]>}}
+          %z = conv(%x, %w, %b) {PLAIN}
+          return %z
+        }}"""
+    check_pass(FoldBatchNorm(keeps_small_images=True), before, None if is_kept else after)
+    check_pass(FoldBatchNorm(), before, after)

@@ -13,7 +13,7 @@ from capgraph.executors.cuda.packing import PACKINGS
 from capgraph.executors.cuda.problems import ConvProblem
 from capgraph.executors.cuda.quantised_convolutions import LOWERINGS
 from capgraph.ir.constant import Array
-from capgraph.ir.graph import Graph
+from capgraph.ir.graph import Graph, Value
 from capgraph.ir.ops import native
 from capgraph.ir.types import DType, TensorType
 from hypothesis import given, settings
@@ -44,7 +44,10 @@ def convolution(
     tf32: bool = False,
     **attrs: Any,
 ) -> Setting:
-    """A convolution, its image and result in a layout, and what follows it; the weight is constant, or row-major."""
+    """A convolution, its image and result in a layout, and what follows it; the weight is constant, or row-major.
+
+    "norm" is a factor and an addend in f32 for each channel.
+    """
     axes = len(w) - 2
     given = {"strides": [1] * axes, "pads": [1] * 2 * axes, "dilations": [1] * axes, **attrs}
     if is_transposed:
@@ -66,10 +69,22 @@ def convolution(
             layouts[f"r{index}"] = layout
             other = graph.add_input(f"r{index}", value.type)
             value = graph.append(native("add" if name == "residual" else "mul"), [other, value]).output
+        elif name == "norm":
+            value = normed(graph, value)
         elif name != "bias":
             value = graph.append(native(name), [value]).output
     graph.set_outputs([value])
     return setting(graph, inputs, {**layouts, RESULTS: layout}, chip=chip, tf32=tf32)
+
+
+def normed(graph: Graph, value: Value) -> Value:
+    """What a batch norm is spread to."""
+    shape = (value.shape[1], *[1] * (value.tensor.rank - 2))
+    numbers = [constant(graph, drawn([int(dim) for dim in shape], DType.F32, seed)) for seed in (4, 5)]
+    wide = graph.append(native("cast"), [value], {"to": DType.F32}).output
+    scaled = graph.append(native("mul"), [wide, numbers[0]]).output
+    added = graph.append(native("add"), [scaled, numbers[1]]).output
+    return graph.append(native("cast"), [added], {"to": value.tensor.dtype}).output
 
 
 def by_cudnn(made: Setting) -> Candidate:
@@ -146,6 +161,8 @@ def test_windows_of_one_element_in_rows_are_a_product(
         ("bias", "gelu"),
         ("bias", "sigmoid", "gate"),
         ("bias", "leaky_relu", "residual"),
+        ("norm",),
+        ("bias", "norm", "residual", "relu"),
     ],
 )
 def test_what_follows_is_part_of_the_call(tail: tuple[str, ...]) -> None:
@@ -162,6 +179,27 @@ def test_what_the_library_has_not_is_a_kernel_behind_the_call() -> None:
     assert isinstance(problem, ConvProblem)
     assert [step.name for step in problem.steps] == ["relu"]
     assert problem.y.strides == channels_last(problem.y.shape)
+
+
+@pytest.mark.parametrize(("x", "w"), [((1, 8, 5, 5), (32, 8, 3, 3)), ((1, 8, 6), (32, 8, 3))])
+def test_a_norm_in_f32_is_part_of_the_call(x: tuple[int, ...], w: tuple[int, ...]) -> None:
+    made = convolution(x, w, "norm", "relu", dtype=DType.F16)
+    candidate = by_cudnn(made)
+    (call,) = candidate.launches
+    assert isinstance(call, LibraryCall)
+    assert [(step.name, step.tensor and step.tensor.dtype) for step in call.problem.steps] == [
+        ("mul", DType.F32),
+        ("add", DType.F32),
+        ("relu", None),
+    ]
+    (found,) = made.found(candidate)
+    assert np.allclose(found.astype(np.float32), made.expected[0].astype(np.float32), rtol=4e-3, atol=4e-3)
+
+
+def test_a_norm_is_left_to_the_kernel_behind_the_call() -> None:
+    candidate = by_cudnn(convolution((1, 8, 5, 5), (32, 8, 3, 3), "norm", "hard_swish", dtype=DType.F16))
+    assert [type(launch) for launch in candidate.launches] == [LibraryCall, KernelLaunch]
+    assert call_of(candidate).problem.steps == ()
 
 
 @pytest.mark.parametrize("is_weight_given", [False, True])
@@ -239,6 +277,8 @@ def test_own_kernels_compile(chip: Chip) -> None:
     settings = [
         convolution((1, 16, 9, 9), (16, 1, 3, 3), "bias", "relu", "residual", groups=16, dtype=DType.F16, chip=chip),
         convolution((1, 6, 9, 9), (6, 1, 5, 5), "silu", groups=6, strides=[2, 2], chip=chip),
+        convolution((1, 16, 9, 9), (16, 1, 3, 3), "norm", "silu", groups=16, dtype=DType.F16, chip=chip),
+        convolution((1, 64, 9, 9), (24, 64, 3, 3), "norm", "residual", "relu", dtype=DType.F16, chip=chip),
         convolution((1, 16, 9, 9), (16, 1, 7, 7), "relu", groups=16, dtype=DType.BF16, layout=lambda x: x, chip=chip),
         convolution((1, 96, 90), (8, 96, 3), "bias", dtype=DType.F16, layout=lambda x: x, chip=chip),
         convolution((1, 16, 5, 6), (16, 8, 3, 3), "bias", is_transposed=True, dtype=DType.F16, chip=chip),
@@ -273,6 +313,7 @@ def emulated(made: Setting, name: str, folder: Path) -> None:
             {"groups": 2, "dilations": [2, 1], "strides": [1, 2]},
         ),
         ((1, 4, 9), (5, 4, 3), ("bias", "hard_swish"), {"strides": [2]}),
+        ((1, 4, 9), (32, 4, 3), ("bias", "norm", "relu"), {}),
         ((1, 3, 4, 5, 3), (4, 3, 2, 3, 2), ("silu",), {}),
         ((1, 3, 6, 6), (4, 3, 3, 3), ("bias",), {"pads": [-1, 0, 1, 2]}),
         ((1, 4, 5, 6), (4, 3, 3, 2), ("bias",), {"groups": 2, "strides": [2, 1], "is_transposed": True}),
@@ -323,6 +364,13 @@ def test_depthwise(
     options: dict[str, Any] = {"groups": channels, "layout": layout, "is_weight_given": is_weight_given, **attrs}
     made = convolution((2, channels, *sizes), (channels, 1, *taps), "bias", "silu", "residual", **options)
     emulated(made, "depthwise" if layout is as_image else "depthwise-planes", tmp_path)
+
+
+def test_depthwise_with_a_norm(tmp_path: Path) -> None:
+    made = convolution((1, 32, 9, 7), (32, 1, 3, 3), "norm", "relu", dtype=DType.F16, groups=32)
+    candidate = next(each for each in lower_convolution(made.task) if each.name == "depthwise")
+    (found,) = made.found(candidate, tmp_path)
+    assert np.allclose(found.astype(np.float32), made.expected[0].astype(np.float32), rtol=4e-3, atol=4e-3)
 
 
 def test_tiles_of_planes_fit_whatever_the_sizes() -> None:

@@ -141,6 +141,18 @@ def bottlenecks(dtype: str, layers: int) -> Graph:
     return b.finish({"y": b.linear(x, 100)})
 
 
+def points(dtype: str, layers: int) -> Graph:
+    """PointNet: each convolution has a batch norm behind it and is called twice."""
+    b = Net(dtype)
+    x = b.input("x", f"{dtype}[1, 64, 128]")
+    attrs = {"strides": (1,), "pads": (0, 0), "dilations": (1,)}
+    for _ in range(layers):
+        weight, numbers = b.weight(64, 64, 1), [b.weight(64), b.weight(64), b.weight(64), b.op("abs", b.weight(64))]
+        for _ in range(2):
+            x = b.op("relu", b.op("batch_norm", b.op("conv", x, weight, None, **attrs), *numbers))
+    return b.finish({"y": x})
+
+
 def lowered(graph: Graph) -> tuple[Ways, ...]:
     """The ways of a model's steps, without a GPU; all in one recording."""
     sizes = sizes_of(graph)
@@ -194,6 +206,14 @@ def test_a_convolution_is_one_launch_with_all_that_follows() -> None:
         "reduce_mean": 1,
         "gemm": 1,
     }
+
+
+@pytest.mark.parametrize(("dtype", "casts"), [("f16", 1), ("f32", 0)])
+def test_a_batch_norm_is_part_of_its_convolution_wherever_weights_are_shared(dtype: str, casts: int) -> None:
+    counts = launches_of(points(dtype, LAYERS))
+    region = " ".join(["conv", *["cast"] * casts, "mul", "add", *["cast"] * casts, "relu"])
+    assert set(counts) == {region}
+    assert counts.total() <= 2 * LAYERS + 2  # of which two bring input and result into their layout
 
 
 @pytest.mark.parametrize(
