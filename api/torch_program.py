@@ -17,7 +17,7 @@ from .frontends.torch.dtypes import torch_dtype_of
 from .frontends.torch.model import CheckedOutput, TorchModel
 from .frontends.torch.tensors import array_of, tensor_of
 from .ir.errors import CheckError, InputError, UnsupportedError
-from .ir.types import TensorType
+from .ir.types import TensorType, Type
 from .passes.pipeline import PipelineReport
 from .program import Program
 from .selection import is_cuda
@@ -96,6 +96,12 @@ class TorchProgram(Program):
     def states(self) -> Mapping[str, Any]:
         """The tensors that the module writes to, by the names of the inputs that stand for their old content."""
         return self._model.states
+
+    @property
+    def outputs(self) -> dict[str, Type]:
+        """The types of the outputs by name, in order; what the module checks is none of them."""
+        checks = self._model.checks
+        return {name: ty for name, ty in super().outputs.items() if checks is None or name != checks.name}
 
     def move_states(self, tensors: Mapping[str, Any]) -> bool:
         """Goes over to other tensors for states, by name, of the same shapes and dtypes; recordings are made once more.

@@ -121,12 +121,15 @@ def compare(a: Dim, b: Dim) -> Truth:
     return Truth.NO if is_apart else Truth.UNKNOWN
 
 
-def is_at_least(a: Dim, b: Dim) -> Truth:
-    """Whether a >= b: YES for all values of the symbols, NO for none, UNKNOWN when it depends or is not found out."""
+def is_at_least(a: Dim, b: Dim, ranges: Ranges | None = None) -> Truth:
+    """Whether a >= b: YES for all values of the symbols, NO for none, UNKNOWN when it depends or is not found out.
+
+    `ranges` as for `lower_bound`.
+    """
     gap = difference(a, b)
     if gap is None:
         return Truth.UNKNOWN
-    low, high = lower_bound(gap), upper_bound(gap)
+    low, high = lower_bound(gap, ranges), upper_bound(gap, ranges)
     if low is not None and low >= 0:
         return Truth.YES
     return Truth.NO if high is not None and high < 0 else Truth.UNKNOWN

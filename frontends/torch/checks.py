@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...ir.dims import Dim, SymDim, Truth, compare, is_at_least
+from ...ir.dim_atoms import Ranges
+from ...ir.dims import Dim, SymDim, Truth, compare, is_at_least, symbols, upper_bound
 from ...ir.errors import UnsupportedError
-from ...ir.graph import Value
-from ...ir.types import DType
+from ...ir.found_sizes import DATA_SIZED, most_found
+from ...ir.graph import Graph, Value
+from ...ir.types import DType, type_symbols
 from .call import Call
 from .model import CheckedOutput
 from .numbers import NUMBER_CALLS, computed, number_result
@@ -113,7 +115,7 @@ class Checks:
             return False
         if self._knows_inputs and self._of_inputs(operands):
             return True
-        return rule(*operands) is Truth.YES
+        return rule(*operands, _ranges(self._importer.graph, symbols(operands[0]) | symbols(operands[1]))) is Truth.YES
 
     def _of_inputs(self, operands: Iterable[Dim]) -> bool:
         dims = [each for each in operands if isinstance(each, SymDim)]
@@ -146,13 +148,34 @@ def _is_dim(given: Any) -> bool:
     return isinstance(given, int | SymDim) and not isinstance(given, bool)
 
 
+def _ranges(graph: Graph, names: frozenset[str]) -> Ranges:
+    """The ranges of sizes, by name, that nodes of the graph find in data: PyTorch asserts these of its own."""
+    left, most = set(names), dict[str, Dim]()
+    for node in graph.reversed_nodes:
+        if not left:
+            break
+        if node.op.name in DATA_SIZED:
+            made = left & _symbols_of(node.outputs) - _symbols_of(node.operands)
+            most.update(dict.fromkeys(made, most_found(node)))
+            left |= symbols(most_found(node))
+            left -= made
+    ranges: dict[str, tuple[int, int | None]] = {}
+    for name in reversed(most):  # each may be bounded by those before it
+        ranges[name] = (0, upper_bound(most[name], ranges))
+    return ranges
+
+
+def _symbols_of(values: Iterable[Value]) -> frozenset[str]:
+    return frozenset[str]().union(*(type_symbols(each.type) for each in values))
+
+
 _OF_DIMS = (operator.add, operator.sub, operator.mul)
 _NOT = {Truth.YES: Truth.NO, Truth.NO: Truth.YES, Truth.UNKNOWN: Truth.UNKNOWN}
-_DECISIONS: Mapping[Any, Callable[[Dim, Dim], Truth]] = {
+_DECISIONS: Mapping[Any, Callable[[Dim, Dim, Ranges], Truth]] = {
     operator.ge: is_at_least,
-    operator.le: lambda a, b: is_at_least(b, a),
-    operator.gt: lambda a, b: is_at_least(a, b + 1),
-    operator.lt: lambda a, b: is_at_least(b, a + 1),
-    operator.eq: compare,
-    operator.ne: lambda a, b: _NOT[compare(a, b)],
+    operator.le: lambda a, b, ranges: is_at_least(b, a, ranges),
+    operator.gt: lambda a, b, ranges: is_at_least(a, b + 1, ranges),
+    operator.lt: lambda a, b, ranges: is_at_least(b, a + 1, ranges),
+    operator.eq: lambda a, b, _: compare(a, b),
+    operator.ne: lambda a, b, _: _NOT[compare(a, b)],
 }

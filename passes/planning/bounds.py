@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from ...ir.analysis import node_flops, type_bytes
-from ...ir.dims import Dim, SymDim, dim_min, evaluate, product, symbol, symbols
+from ...ir.dims import Dim, SymDim, evaluate, symbol, symbols
 from ...ir.errors import CapgraphError
+from ...ir.found_sizes import DATA_SIZED, most_found
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
-from ...ir.ops import PLANNED_OPS, native
+from ...ir.ops import native
 from ...ir.ops.bounded import PREFIX
-from ...ir.ops.rules import normal_axis
 from ...ir.plan import Measured
 from ...ir.target import Target
 from ...ir.types import TensorType, type_symbols
@@ -79,7 +79,7 @@ def bound_sizes(graph: Graph, target: Target, kept: Collection[str] = (), captur
 
 
 def _is_bounded_on(target: Target, node: Node) -> bool:
-    return node.op.name in _MOST and f"{PREFIX}{node.op.name}" in target.bounded
+    return node.op.name in DATA_SIZED and f"{PREFIX}{node.op.name}" in target.bounded
 
 
 def _dims(value: Value) -> tuple[Dim, ...]:
@@ -100,7 +100,7 @@ def _put_bound(
     """Puts the twin of a node at its bound, and what follows of it. Raises `_Unbounded`, and changes nothing then."""
     node = graph.value(name).producer
     assert node is not None  # it was found as a node's result
-    most = _MOST[node.op.name](node)
+    most = most_found(node)
     if not isinstance(most, int):
         raise _Unbounded(f"at most {most} entries, of which the number is not known")
     sizes = _sizes_of(mentions, node)
@@ -213,45 +213,3 @@ def _return_counts(graph: Graph, names: list[str]) -> int:
     graph.set_outputs([*graph.outputs, counts], [*graph.output_names, name])
     graph.set_states(states)
     return index
-
-
-# ---- bounds
-
-
-def _most_non_zero(node: Node) -> Dim:
-    return node.operands[0].tensor.size
-
-
-def _most_compressed(node: Node) -> Dim:
-    x, condition = node.operands
-    axis = node.attrs["axis"]
-    size = x.tensor.size if axis is None else x.shape[normal_axis(axis, x.tensor.rank)]
-    return dim_min(size, condition.shape[0])
-
-
-def _most_unique(node: Node) -> Dim:
-    x, axis = node.operands[0], node.attrs["axis"]
-    return x.tensor.size if axis is None else x.shape[normal_axis(axis, x.tensor.rank)]
-
-
-def _most_selected(node: Node) -> Dim:
-    """Each class of each sample keeps every box, or as many as a constant limit says."""
-    scores, limit = node.operands[1], node.inputs[2]
-    batch, classes, boxes = scores.shape
-    if limit is None:
-        return 0
-    producer = limit.producer
-    if producer is None or producer.op.name != "constant":
-        return product((batch, classes, boxes))
-    return product((batch, classes, dim_min(boxes, max(int(producer.attrs["value"].array.item()), 0))))
-
-
-_MOST: Mapping[str, Callable[[Node], Dim]] = {
-    "compress": _most_compressed,
-    "non_max_suppression": _most_selected,
-    "non_zero": _most_non_zero,
-    "unique": _most_unique,
-}
-"""How many entries a node of an op can give at most, by the sizes of its operands and its constants."""
-
-assert {f"{PREFIX}{name}" for name in _MOST} == PLANNED_OPS.keys()

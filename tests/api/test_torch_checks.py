@@ -127,6 +127,26 @@ def test_what_holds_of_all_sizes_is_no_output() -> None:
     assert torch.equal(program(SIX), rows(SIX))
 
 
+def test_what_torch_export_asserts_of_found_sizes_is_proven() -> None:
+    """As many are found as there are elements, whatever is found among those."""
+
+    def found(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        some = torch.cat([x[x > 1], x[x < 1]])
+        return torch.unique(x.long()), some.nonzero() + 1, torch.unique(x.view(3, 2), dim=0)
+
+    program = capgraph.optimize(Module(found), args=(SIX,), executor="eager")
+    assert len(program.graph.outputs) == 3, str(program.graph)
+    for each, wanted in zip(program(SIX), found(SIX), strict=True):
+        assert torch.equal(each, wanted)
+
+
+def test_checks_are_no_outputs_of_the_program() -> None:
+    program = capgraph.optimize(Module(_rows), args=(torch.ones(6),), executor="eager")
+    assert list(program.outputs) == list(program.run({next(iter(program.inputs)): torch.ones(6)}))
+    assert len(program.graph.outputs) == 2
+    assert "checks" not in program.explain()
+
+
 def test_sizes_of_inputs_of_which_nothing_is_taken_for_granted() -> None:
     def doubled(x: torch.Tensor) -> torch.Tensor:
         torch._check(x.shape[0] > 1, lambda: "too few")
