@@ -4,13 +4,16 @@ Where two symbolic sizes meet in a broadcast they are taken to be one size, whic
 call may have 1 on one side all the same; shapes that were settled at import are wrong for it.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from hashlib import blake2b
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
+from .executors.replay.counters import Stats
 from .ir.constraints import Constraint
 from .ir.dims import SymDim, symbol
 from .ir.errors import ModelError, ShapeError, TypeRuleError
@@ -36,6 +39,9 @@ class ExactSizes:
         self._assumed = [each for each in assumed if each.symbols <= known]
         self._programs: OrderedDict[_Key, Any] = OrderedDict()
         self._lock = Lock()  # a program that goes may be running in another thread
+        self._seed_given: int | None = None
+        self._made = Counter[_Key]()
+        self._calls = 0
 
     @property
     def is_needed(self) -> bool:
@@ -54,8 +60,49 @@ class ExactSizes:
         shapes = {name: _shape_of(inputs[name]) for name in self._tensors if name in inputs}
         with self._lock:
             program = self._kept(shapes, broken)
-            found: dict[str, Any] | None = None if program is None else program.run(inputs)
+            if program is None:
+                return None
+            self._calls += 1
+            found: dict[str, Any] = program.run(inputs)
         return found
+
+    def seed(self, seed: int) -> None:
+        """Has the programs draw from now on what follows from `seed`, each numbers of its own. Raises as they do."""
+        with self._lock:
+            self._seed_given = seed
+            self._made.clear()
+            for key, program in self._programs.items():
+                self._seed(key, program)
+
+    def _seed(self, key: _Key, program: Any | None) -> None:
+        """Has a program draw other numbers than any other one: by its sizes, and how many there were of them."""
+        if program is not None and self._seed_given is not None:
+            self._made[key] += 1
+            text = repr((self._seed_given, self._made[key], key))
+            program.seed(int.from_bytes(blake2b(text.encode(), digest_size=8).digest()))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """A line for `explain()` on the calls that ran here."""
+        with self._lock:
+            kept = sum(program is not None for program in self._programs.values())
+            said = (
+                f"{self._calls} calls broke sizes that the model was read with: {kept} programs for their sizes alone"
+            )
+            return (said,) if self._calls else ()
+
+    def counted(self, stats: Stats) -> Stats:
+        """`stats` with the calls that ran here, the programs' memory and their buckets."""
+        with self._lock:
+            own = [program.stats() for program in self._programs.values() if program is not None]
+            calls = self._calls
+        counters = replace(stats.counters, calls=stats.counters.calls + calls, exact_calls=calls)
+        return replace(
+            stats,
+            counters=counters,
+            recording_bytes=stats.recording_bytes + sum(each.recording_bytes for each in own),
+            buckets=(*stats.buckets, *(bucket for each in own for bucket in each.buckets)),
+        )
 
     def _broken(self, inputs: Mapping[str, Any]) -> Constraint | None:
         sizes: dict[str, int] = {}
@@ -80,6 +127,7 @@ class ExactSizes:
                 f"a call breaks {broken}: the model is read again for its sizes",
                 "name sizes that are always equal alike, or fix a size of 1 in the model",
             )
+            self._seed(key, made)
         self._programs[key] = made
         if len(self._programs) > MOST_PROGRAMS:
             _close(self._programs.popitem(last=False)[1])

@@ -110,11 +110,14 @@ class Program:
                 remedy='use executor="graph" or executor="eager"',
             )
         self._executable.set_random_state(fresh_state(seed))
+        if self._exact is not None:
+            self._exact.seed(seed)
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What the executor has to say of how the program runs, such as pieces and the reasons for them."""
-        return tuple(getattr(self._executable, "remarks", ()))
+        own = () if self._exact is None else self._exact.remarks
+        return (*getattr(self._executable, "remarks", ()), *own)
 
     @property
     def coverage(self) -> Coverage | None:
@@ -140,7 +143,8 @@ class Program:
         """
         if not isinstance(self._executable, Counting):
             raise UnsupportedError(f"executor {self.target.executor!r} counts nothing", remedy='use executor="graph"')
-        return self._executable.stats()
+        stats = self._executable.stats()
+        return stats if self._exact is None else self._exact.counted(stats)
 
     def profile(self, inputs: Mapping[str, Any] | None = None) -> Profile:
         """How long each launch of a call with these inputs takes on the GPU, with its bytes and FLOPs, by node.

@@ -10,7 +10,7 @@ class Counters:
     """Since the program was made.
 
     `replayed_calls` ran through captured pieces, `eager_calls` through eager steps only, for the reasons in
-    `eager_reasons`; `replays` counts pieces. `rows` and `padded_rows` are the real and the added rows of replayed and
+    `eager_reasons`, `exact_calls` in programs for sizes that the model was read again for; `replays` counts pieces. `rows` and `padded_rows` are the real and the added rows of replayed and
     padded calls, a row being one step along the padded dims. `stale_reads` counts static outputs read too late,
     `state_moves` how often states went over to other memory, `size_reads` the calls after which the host read sizes
     that only running tells. `refuted_proofs` are proofs that a dim may be padded which the
@@ -21,6 +21,7 @@ class Counters:
     replayed_calls: int = 0
     eager_calls: int = 0
     eager_reasons: Counter[str] = field(default_factory=Counter[str])
+    exact_calls: int = 0
     replays: int = 0
     padded_calls: int = 0
     rows: int = 0

@@ -90,3 +90,35 @@ def test_a_file_that_has_changed_is_an_error(tmp_path: Path) -> None:
     Path(path).unlink()
     with pytest.raises(capgraph.ExecutionError, match="has changed since"):
         program.run({"a": np.ones((1, 3), np.float32), "b": np.ones((4, 3), np.float32)})
+
+
+NOISY = "net (float[N, 3] a, float[M, 3] b) => (float[K, 3] c) { s = Add(a, b) r = RandomNormalLike(s) c = Add(s, r) }"
+
+
+@pytest.mark.parametrize("executor", ["eager", "graph"])
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_they_draw_what_follows_from_a_seed(executor: str) -> None:
+    given = [(np.zeros((m, 3), np.float32), np.zeros((n, 3), np.float32)) for m, n in ((4, 4), (1, 4), (4, 1), (1, 4))]
+
+    def drawn(program: capgraph.Program, seed: int) -> list[bytes]:
+        program.seed(seed)
+        return [program.run({"a": a, "b": b})["c"].tobytes() for a, b in given]
+
+    programs = [capgraph.optimize(model(NOISY), executor=executor, **_options(executor)) for _ in range(2)]
+    first = drawn(programs[0], 3)
+    assert len(set(first)) == len(first), "each call draws other numbers"
+    assert drawn(programs[1], 3) == first, "programs made after the seed"
+    assert drawn(programs[0], 3) == first, "programs made before it"
+    assert set(drawn(programs[0], 4)).isdisjoint(first)
+
+
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_they_are_counted() -> None:
+    program = capgraph.optimize(model(SUM), executor="graph", **_options("graph"))
+    one, four = np.ones((1, 3), np.float32), np.ones((4, 3), np.float32)
+    assert "for their sizes alone" not in program.explain()
+    for a, b in ((four, four), (one, four), (one, four), (four, one)):
+        program.run({"a": a, "b": b})
+    counters = program.stats().counters
+    assert (counters.calls, counters.exact_calls) == (4, 3)
+    assert "3 calls broke sizes that the model was read with: 2 programs for their sizes alone" in program.explain()
