@@ -110,10 +110,15 @@ def _conjugate(c: Call, x: Any) -> Any:
 # ---- arithmetic
 
 
-def _sum(native: str) -> Rule:
+def _sum(sign: int) -> Rule:
+    """The sum with `sign * alpha` times the other operand; PyTorch multiplies numbers as complex ones, zeros and all."""
+
     def rule(c: Call, a: Any, b: Any, alpha: Any = 1) -> Pairs:
+        if isinstance(b, int | float | complex):
+            left, right = _both(c, a, complex(b) * complex(sign * alpha))
+            return Pairs(c.op("add", left.value, right.value))
         left, right = _both(c, a, b)
-        return Pairs(c.op(native, left.value, _times(c, right, alpha).value))
+        return Pairs(c.op("add" if sign > 0 else "sub", left.value, _times(c, right, alpha).value))
 
     return rule
 
@@ -127,10 +132,17 @@ def _times(c: Call, x: Pairs, factor: Any) -> Pairs:
 
 
 def _product(c: Call, a: Any, b: Any) -> Pairs:
-    real = _by_real("mul", c, a, b) or _by_real("mul", c, b, a)
-    if real is not None:
-        return real
-    return _by_parts(c, "mul", *_both(c, a, b))
+    scaled = _scaled(c, a, b) or _scaled(c, b, a)
+    return scaled or _by_parts(c, "mul", *_both(c, a, b))
+
+
+def _scaled(c: Call, a: Any, b: Any) -> Pairs | None:
+    """`a` by a real `b`, as by b + 0i: so infinities make NaN of the other part, and zeros have their signs."""
+    product = _by_real("mul", c, a, b)
+    if product is None:
+        return None
+    turned = c.op("reverse", c.cast(a.value, parts_type(c)), axes=(a.rank,))
+    return Pairs(c.op("add", product.value, c.op("mul", turned, c.constant([-0.0, 0.0], parts_type(c)))))
 
 
 def _by_parts(c: Call, native: str, left: Pairs, right: Pairs) -> Pairs:
@@ -389,8 +401,8 @@ RULES: Mapping[str, Rule] = {
     "aten._conj_physical": _conjugate,
     "aten.conj": _conjugate,
     "aten.conj_physical": _conjugate,
-    "aten.add": _sum("add"),
-    "aten.sub": _sum("sub"),
+    "aten.add": _sum(1),
+    "aten.sub": _sum(-1),
     "aten.mul": _product,
     "aten.div": _quotient,
     "aten.neg": _negative,

@@ -42,6 +42,12 @@ def _symbolic_div(a: Dim, b: Dim) -> Dim | None:
     return quotient if quotient * b == a or (is_natural(a) and is_natural(b - 1)) else None
 
 
+def mod(a: Array, b: Array) -> Array:
+    """a - floor(a/b)*b: the sign of the divisor; of floats a zero has that of the dividend, as in PyTorch."""
+    found: Array = np.remainder(a, b)
+    return found if found.dtype.kind in "iu" else np.where(found == 0, np.fmod(a, b), found)
+
+
 def _symbolic_mod(a: Dim, b: Dim) -> Dim | None:
     """None where the result would hold a division by what may be 0: as a dim that is an error, as an element none."""
     if b == 0:
@@ -212,7 +218,7 @@ OPS: tuple[Op, ...] = (
     _binary("sub", np.subtract, "Difference.", symbolic=operator.sub),
     _binary("mul", np.multiply, "Product.", symbolic=operator.mul, traits=Trait.COMMUTATIVE),
     _binary("div", div, div.__doc__ or "", symbolic=_symbolic_div),
-    _binary("mod", np.remainder, "a - floor(a/b)*b: the sign of the divisor.", symbolic=_symbolic_mod, cost=3),
+    _binary("mod", mod, mod.__doc__ or "", symbolic=_symbolic_mod, cost=3),
     _binary("fmod", np.fmod, "a - trunc(a/b)*b: the sign of the dividend.", symbolic=_symbolic_fmod, cost=3),
     op(
         "pow",

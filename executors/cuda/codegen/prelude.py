@@ -172,11 +172,11 @@ __device__ inline float truncated_remainder(float a, float b) { return fmodf(a, 
 __device__ inline double truncated_remainder(double a, double b) { return fmod(a, b); }
 __device__ inline float remainder_of(float a, float b) {
   const float rest = fmodf(a, b);
-  return rest == 0 ? copysignf(0.0f, b) : (rest < 0) != (b < 0) ? rest + b : rest;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 __device__ inline double remainder_of(double a, double b) {
   const double rest = fmod(a, b);
-  return rest == 0 ? copysign(0.0, b) : (rest < 0) != (b < 0) ? rest + b : rest;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 template <class T, class E> __device__ inline T integer_power(T x, E exponent) {
   if (exponent < 0) return x == 1 ? 1 : x == -1 ? (exponent & 1 ? -1 : 1) : 0;

@@ -203,15 +203,19 @@ def _floor_divide(c: Call, a: Operand, b: Operand) -> Value:
 
 
 def _floor_quotient(c: Call, a: Value, b: Value) -> Value:
-    """The quotient rounded down. Of floats by the remainder, as Python does: the quotient itself may round up."""
-    rest = c.op("mod", a, b)
-    quotient = c.op("div", c.op("sub", a, rest), b)
+    """The quotient rounded down. Of floats by the remainder, as Python does: the quotient itself may round up.
+
+    Zeros have the sign of the quotient.
+    """
     if not a.tensor.dtype.is_float:
-        return quotient
-    plain = c.op("floor", c.op("div", a, b))
-    exact = c.op("round", quotient)
-    is_odd = c.op("logical_or", c.op("is_nan", rest), c.op("equal", b, c.full_like(b, 0.0)))
-    return c.op("where", is_odd, plain, exact)
+        return c.op("div", c.op("sub", a, c.op("mod", a, b)), b)
+    zero, one = c.full_like(b, 0.0), c.full_like(b, 1.0)
+    ratio, rest = c.op("div", a, b), c.op("fmod", a, b)
+    has_other_sign = c.op("logical_xor", c.op("less", rest, zero), c.op("less", b, zero))
+    is_above = c.op("logical_and", c.op("not_equal", rest, zero), has_other_sign)
+    whole = c.op("sub", c.op("round", c.op("div", c.op("sub", a, rest), b)), c.op("where", is_above, one, zero))
+    exact = c.op("where", c.op("not_equal", whole, zero), whole, c.op("mul", ratio, zero))
+    return c.op("where", c.op("equal", b, zero), ratio, exact)
 
 
 def _pow(c: Call, a: Operand, b: Operand) -> Value:

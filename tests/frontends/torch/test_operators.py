@@ -131,3 +131,20 @@ def test_a_complex_number_without_axes_keeps_both_parts() -> None:
     x = torch.tensor(2.0 + 3.0j)
     for one, other in zip(torch.compile(function, backend="capgraph")(x), function(x), strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_zeros_have_the_signs_of_pytorch() -> None:
+    """And infinities make NaN where they do there: a real number is a complex one with an imaginary part of 0."""
+    numbers = torch.tensor([0.0, -0.0, 0.5, -0.5, 7.0, -7.0, float("inf"), -float("inf")])
+    a, b = numbers.repeat(len(numbers)), numbers.repeat_interleave(len(numbers))
+
+    def function(a: Any, b: Any) -> Any:
+        z = torch.view_as_complex(torch.stack([a, b], -1))
+        complex_ones = (z * 2, z * -1, z * a, z + 1, z - 1, z * z)
+        reals = (torch.view_as_real(each) for each in complex_ones)
+        return a % b, a % 7, torch.fmod(a, b), torch.floor_divide(a, b), a // 2, *reals
+
+    compiled = torch.compile(function, backend="capgraph", fullgraph=True, options={"executor": "eager"})
+    for index, (one, other) in enumerate(zip(compiled(a, b), function(a, b), strict=True)):
+        is_like = (one == other) & (one.signbit() == other.signbit()) | one.isnan() & other.isnan()
+        assert is_like.all(), index

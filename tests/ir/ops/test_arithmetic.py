@@ -114,6 +114,8 @@ def test_remainders_take_the_sign_of_divisor_or_dividend():
     x, y = np.array([-4.3, 7.2, np.inf, 1.0]), np.array([2.1, -3.4, 1.0, -np.inf])
     np.testing.assert_allclose(run("mod", x, y)[0], [2.0, -3.0, np.nan, -np.inf], rtol=1e-9)
     np.testing.assert_allclose(run("fmod", x, y)[0], [-0.1, 0.4, np.nan, 1.0], rtol=1e-9)
+    zeros = run("mod", np.array([-0.0, 0.0, -4.0, 4.0]), np.array([2.0, -2.0, 2.0, -2.0]))[0]
+    assert np.signbit(zeros).tolist() == [True, False, True, False]
 
 
 @given(data=st.data(), sides=broadcastable(2), exponent=drawn(NUMBERS))
