@@ -8,6 +8,7 @@ from ...ir.ops import native
 from ...ir.types import DType, TensorType
 from .call import Call
 from .checks import Checks
+from .flex_attention import import_flex_attention
 from .origins import origin_of
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ RULES: dict[str, Rule] = {
     "scan": _scan,
     "map_impl": _map,
     "with_effects": _with_effects,
+    "flex_attention": import_flex_attention,
     "wrap_with_set_grad_enabled": _call_of_last(1),
     "wrap_with_autocast": _call_of_last(4),
     "invoke_subgraph": lambda importer, _node, args, _kwargs: importer.import_module(args[0], args[2:]),

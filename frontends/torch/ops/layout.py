@@ -21,6 +21,8 @@ def _cast_to_result(c: Call, x: Value, *_: Any) -> Value:
 
 
 def _cast(c: Call, x: Value, dtype: DType) -> Value:
+    if not isinstance(x, Value):  # a number that PyTorch has made a tensor's argument
+        return c.value(x, dtype)
     if x.tensor.dtype.kind is Kind.COMPLEX and dtype is not x.tensor.dtype:
         raise NotNative("a cast from complex numbers")
     return c.cast(x, dtype)

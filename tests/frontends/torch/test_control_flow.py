@@ -9,9 +9,11 @@ import torch
 from capgraph.ir.analysis import all_nodes
 from capgraph.program import foreign_nodes
 from torch import nn
+from torch._higher_order_ops.hints_wrap import hints_wrapper
 from torch._higher_order_ops.map import map as torch_map
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 
 class Captures(nn.Module):
@@ -88,12 +90,55 @@ def test_control_flow(name: str) -> None:
         torch.testing.assert_close(program(*given), module(*given), rtol=1e-4, atol=1e-5)
 
 
+def _bias(score: Any, _batch: Any, head: Any, query: Any, key: Any) -> Any:
+    return torch.where(head > 0, score + (query - key) * 0.1, score)
+
+
+def _causal(_batch: Any, _head: Any, query: Any, key: Any) -> Any:
+    return query >= key
+
+
+class Flexible(nn.Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        return flex_attention(q, k, v, **self.options)
+
+
+@pytest.mark.parametrize("heads", [4, 2])
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.filterwarnings("ignore")  # PyTorch warns that it is slow uncompiled
+def test_attention_with_functions(heads: int, is_compiled: bool) -> None:
+    """Of scores and of positions, over shared heads, with what the module captures."""
+    mask = create_block_mask(_causal, None, None, 16, 16, device="cpu")
+    module = Flexible(score_mod=_bias, block_mask=mask, enable_gqa=heads < 4, return_lse=True)
+    q, k, v = torch.randn(2, 4, 16, 8), torch.randn(2, heads, 16, 8), torch.randn(2, heads, 16, 8)
+    torch._dynamo.reset()
+    with torch.no_grad():
+        if is_compiled:
+            found = torch.compile(module, backend="capgraph", fullgraph=True)(q, k, v)
+        else:
+            program = capgraph.optimize(module, args=(q, k, v), executor="eager")
+            assert not foreign_nodes(program.graph)
+            found = program(q, k, v)
+        torch.testing.assert_close(found, module(q, k, v), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_attention_with_functions_of_any_size() -> None:
+    sizes = {name: {0: "batch", 2: "length"} for name in "qkv"}
+    module, x = Flexible(score_mod=_bias), torch.randn(2, 4, 16, 8)
+    program = capgraph.optimize(module, args=(x, x, x), dynamic_shapes=sizes, executor="eager")
+    for given in (x, x[:1, :, :7]):
+        torch.testing.assert_close(program(given, given, given), module(given, given, given), rtol=1e-4, atol=1e-5)
+
+
 def test_other_operators_that_take_functions_are_refused() -> None:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    class Flexible(nn.Module):
+    class Hinted(nn.Module):
         def forward(self, x: Any) -> Any:
-            return flex_attention(x, x, x)
+            return hints_wrapper(lambda x: x + 1, (x,), {}, hints={"depth": 1})
 
-    with pytest.raises(capgraph.UnsupportedError, match=r"(?s)operator flex_attention cannot be imported.*torch\.cond"):
-        capgraph.optimize(Flexible(), args=(torch.zeros(1, 2, 16, 8),), executor="eager")
+    with pytest.raises(capgraph.UnsupportedError, match=r"(?s)hints_wrapper cannot be imported.*torch\.cond"):
+        capgraph.optimize(Hinted(), args=(torch.zeros(4, 3),), executor="eager")
