@@ -10,11 +10,11 @@ class Counters:
     """Since the program was made.
 
     `replayed_calls` ran through captured pieces, `eager_calls` through eager steps only, for the reasons in
-    `eager_reasons`, `exact_calls` in programs for sizes that the model was read again for; `replays` counts pieces. `rows` and `padded_rows` are the real and the added rows of replayed and
-    padded calls, a row being one step along the padded dims. `stale_reads` counts static outputs read too late,
-    `state_moves` how often states went over to other memory, `size_reads` the calls after which the host read sizes
-    that only running tells. `refuted_proofs` are proofs that a dim may be padded which the
-    checker did not accept, so that it is not.
+    `eager_reasons`, `exact_calls` in programs of their own (`exact_sizes.py`); `replays` counts pieces. `rows` and
+    `padded_rows` are the real and the added rows of replayed and padded calls, a row being one step along the padded
+    dims. `stale_reads` counts static outputs read too late, `state_moves` how often states went over to other memory,
+    `size_reads` the calls after which the host read sizes that only running tells. `refuted_proofs` are proofs that a
+    dim may be padded which the checker did not accept, so that it is not.
     """
 
     calls: int = 0

@@ -111,7 +111,7 @@ def _conjugate(c: Call, x: Any) -> Any:
 
 
 def _sum(sign: int) -> Rule:
-    """The sum with `sign * alpha` times the other operand; PyTorch multiplies numbers as complex ones, zeros and all."""
+    """The sum with `sign * alpha` times the other operand; PyTorch multiplies numbers as complex ones."""
 
     def rule(c: Call, a: Any, b: Any, alpha: Any = 1) -> Pairs:
         if isinstance(b, int | float | complex):

@@ -43,7 +43,7 @@ def _symbolic_div(a: Dim, b: Dim) -> Dim | None:
 
 
 def mod(a: Array, b: Array) -> Array:
-    """a - floor(a/b)*b: the sign of the divisor; of floats a zero has that of the dividend, as in PyTorch."""
+    """The remainder a - floor(a/b)*b: the sign of the divisor; zeros of floats have the dividend's, as in PyTorch."""
     found: Array = np.remainder(a, b)
     return found if found.dtype.kind in "iu" else np.where(found == 0, np.fmod(a, b), found)
 
