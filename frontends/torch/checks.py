@@ -115,7 +115,8 @@ class Checks:
             return False
         if self._knows_inputs and self._of_inputs(operands):
             return True
-        return rule(*operands, _ranges(self._importer.graph, symbols(operands[0]) | symbols(operands[1]))) is Truth.YES
+        left, right = operands
+        return rule(left, right, _ranges(self._importer.graph, symbols(left) | symbols(right))) is Truth.YES
 
     def _of_inputs(self, operands: Iterable[Dim]) -> bool:
         dims = [each for each in operands if isinstance(each, SymDim)]
