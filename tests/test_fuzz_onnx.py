@@ -124,6 +124,11 @@ _FOUND = [
         {"x": _ones(3, 0, 4)},
     ),
     (8, "(float[N,1,M] x) => (float[?,?,?] y) { y = Transpose <perm = [0, 2, 1]> (x) }", {"x": _ones(0, 1, 5)}),
+    (
+        24,
+        "(float[2,N,M,1] x, int64 n) => (float[?,?,?,?] y) <int64 a = {1}> { y = DFT <onesided = 1> (x, n, a) }",
+        {"x": _ones(2, 4, 3, 1), "n": np.array(1)},
+    ),
     (10, "(float[2] x) => (float[?] y) { y = Clip <min = 1.0> (x) }", {"x": np.array([np.inf, 0], np.float32)}),
     (
         13,

@@ -113,6 +113,8 @@ def _result_types(ctx: ImportContext, domain: str, attrs: Mapping[str, Any], pla
             raise ModelError(f"{ctx.op_type} gives {len(from_regions)} results, not {len(ctx.node.output)}")
         return [own_dims(from_regions[place], allowed) for place in places]
     inferred = _inferred_types(ctx, domain) or runtime_types(ctx, domain)
+    if ctx.op_type == "DFT" and not domain and ctx.optional(1) is not None:
+        allowed = frozenset()  # onnx takes an open size for that of the result, whatever the length
     return [own_dims(_result_type(ctx, ctx.node.output[place], inferred, allowed), allowed) for place in places]
 
 

@@ -183,8 +183,8 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     "LRN": _always("leaves out the last channels"),
     "OptionalGetElement": _always("wraps a sequence into another"),
     "Loop": _when(
-        "joins what it scans along the first axis, where there is to be a new one",
-        lambda s: len(s.node.output) > max(len(s.node.input) - 2, 0),
+        "runs no round where no condition is given, and joins what it scans along the first axis, not a new one",
+        lambda s: not s.has(1) or len(s.node.output) > max(len(s.node.input) - 2, 0),
     ),
     "MaxUnpool": _when("counts indices in the shape of the kernel, not of what was pooled", lambda s: s.has(2)),
     "ConvTranspose": _when(
