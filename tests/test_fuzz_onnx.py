@@ -129,6 +129,11 @@ _FOUND = [
         "(float[2,N,M,1] x, int64 n) => (float[?,?,?,?] y) <int64 a = {1}> { y = DFT <onesided = 1> (x, n, a) }",
         {"x": _ones(2, 4, 3, 1), "n": np.array(1)},
     ),
+    (
+        14,
+        "(int32[3] a, int32 b, int32[1,3] c) => (int32 y) { m = Max (a, b, c) y = ReduceMean <keepdims = 0> (m) }",
+        {"a": _ones(3, dtype=np.int32), "b": np.array(2, np.int32), "c": _ones(1, 3, dtype=np.int32)},
+    ),
     (10, "(float[2] x) => (float[?] y) { y = Clip <min = 1.0> (x) }", {"x": np.array([np.inf, 0], np.float32)}),
     (
         13,

@@ -170,8 +170,8 @@ def _of_numbers(array: Any) -> Span | None:
 _SPANS: dict[str, Callable[..., Span]] = {
     "abs": lambda x: (0, max(abs(x[0]), abs(x[1]))),
     "add": lambda x, y: (x[0] + y[0], x[1] + y[1]),
-    "max": lambda x, y: (max(x[0], y[0]), max(x[1], y[1])),
-    "min": lambda x, y: (min(x[0], y[0]), min(x[1], y[1])),
+    "max": lambda *each: (max(least for least, _ in each), max(most for _, most in each)),
+    "min": lambda *each: (min(least for least, _ in each), min(most for _, most in each)),
     "neg": lambda x: (-x[1], -x[0]),
     "sub": lambda x, y: (x[0] - y[1], x[1] - y[0]),
     "where": lambda _c, x, y: (min(x[0], y[0]), max(x[1], y[1])),

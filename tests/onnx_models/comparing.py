@@ -267,7 +267,7 @@ def _agrees(part: Case, call: int, given: Any) -> bool:
 
 def _is_excused(part: Case, call: int, judges: Mapping[str, Any], given: Any, told: Sequence[str]) -> bool:
     """Whether one peer alone is no judge of it, or rounding explains it."""
-    if len(judges) == 1 and told[0] in ("integers", "shape") and is_inexact(part.model):
+    if len(judges) == 1 and told[0] == "integers" and is_inexact(part.model, _contents(part, part.calls[call])):
         return True
     if has_rounds(part.model) and all(_are_empty(each, given) for each in judges.values()):
         return True

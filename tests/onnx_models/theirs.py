@@ -313,10 +313,12 @@ THROUGH_FLOATS = {"Gemm", "Mean", "Pow", "Einsum", "CumSum", "Resize", "Upsample
 """Of integers one peer or the other computes these in floats, which saturate; reductions, too."""
 
 
-def is_inexact(model: onnx.ModelProto) -> bool:
-    """Whether a single peer is no judge of integers, or of sizes: ONNX Runtime reduces nothing to nothing."""
+def is_inexact(model: onnx.ModelProto, known: Known | None = None) -> bool:
+    """Whether a single peer is no judge of integers."""
     return any(
-        seen.node.op_type in THROUGH_FLOATS or seen.node.op_type.startswith("Reduce") for seen in _seen(model, None)
+        (seen.node.op_type in THROUGH_FLOATS or seen.node.op_type.startswith("Reduce"))
+        and seen.may(lambda x: x.dtype.kind in "iu", 0)
+        for seen in _seen(model, known)
     )
 
 
