@@ -37,6 +37,7 @@ class ExactSizes:
         self._places = _places(graph)
         known = {name for name, _, _ in self._places}
         self._assumed = [each for each in assumed if each.symbols <= known]
+        self._untold = [each for each in assumed if each.symbols & known and not each.symbols <= known]
         self._programs: OrderedDict[_Key, Any] = OrderedDict()
         self._lock = Lock()  # a program that goes may be running in another thread
         self._seed_given: int | None = None
@@ -46,7 +47,7 @@ class ExactSizes:
     @property
     def is_needed(self) -> bool:
         """Whether any call can break what was assumed."""
-        return bool(self._assumed)
+        return bool(self._assumed or self._untold)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
         """The outputs of a call that breaks what was assumed; None for any other, and where its sizes are refused.
@@ -55,8 +56,16 @@ class ExactSizes:
         it raises.
         """
         broken = self._broken(inputs) if isinstance(inputs, Mapping) else None
-        if broken is None:
-            return None
+        return None if broken is None else self._run(inputs, broken)
+
+    def run_failed(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The outputs of a call that failed, as it may have broken what only running tells; None where it cannot have.
+
+        Raises as `run` does.
+        """
+        return self._run(inputs, self._untold[0]) if self._untold and self._broken(inputs) is None else None
+
+    def _run(self, inputs: Mapping[str, Any], broken: Constraint) -> dict[str, Any] | None:
         shapes = {name: _shape_of(inputs[name]) for name in self._tensors if name in inputs}
         with self._lock:
             program = self._kept(shapes, broken)
@@ -137,6 +146,7 @@ class ExactSizes:
         """Gives back what the programs hold; no call is run here afterwards."""
         with self._lock:
             self._assumed.clear()
+            self._untold.clear()
             while self._programs:
                 _close(self._programs.popitem()[1])
 

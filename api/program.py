@@ -96,6 +96,10 @@ class Program:
             found = None if self._exact is None else self._exact.run(given)
             return self._executable.run(given) if found is None else found
         except CapgraphError as error:
+            if isinstance(error, ExecutionError) and self._exact is not None:
+                again = self._exact.run_failed(given)
+                if again is not None:
+                    return again
             error.of_model(self.graph.name, _REMEDY)
             raise
 

@@ -122,3 +122,17 @@ def test_they_are_counted() -> None:
     counters = program.stats().counters
     assert (counters.calls, counters.exact_calls) == (4, 3)
     assert "3 calls broke sizes that the model was read with: 2 programs for their sizes alone" in program.explain()
+
+
+COUNTED = """net (float[2, N] a, int64[1] k, float[2, M] b) => (float[2, K] c) { t, i = TopK(a, k) c = Add(t, b) }"""
+
+
+@pytest.mark.parametrize("executor", ["eager", "graph", "ort"])
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_a_size_that_running_tells_may_be_1(executor: str) -> None:
+    program = capgraph.optimize(model(COUNTED), executor=executor, **_options(executor))
+    a, b = np.ones((2, 4), np.float32), np.ones((2, 3), np.float32)
+    for count in (3, 1, 3):
+        assert (program.run({"a": a, "k": np.array([count]), "b": b})["c"] == 2).all()
+    with pytest.raises(capgraph.ExecutionError):
+        program.run({"a": a, "k": np.array([2]), "b": b})
