@@ -16,9 +16,11 @@ from .frontends.torch.aot import AotModel, from_aot
 from .frontends.torch.decompositions import aot_decompositions, composites_kept
 from .frontends.torch.model import gpu_of_trace
 from .frontends.torch.rounding import asked_tf32
+from .ir.analysis import all_nodes
 from .ir.dims import symbols
 from .ir.errors import UnsupportedError
 from .ir.notices import Notices
+from .ir.op import Trait
 from .ir.rounding import ROUNDS_ALL, ROUNDS_NOTHING
 from .ir.types import TensorType
 from .optimization import Choices
@@ -278,8 +280,9 @@ class _FixedFunction:
         program = chosen.program(loaded)
         assert isinstance(program, TorchProgram)  # as the model is PyTorch's
         self.program = program
+        orders = self._imported.orders
         self._asked = [
-            (position, name)
+            (position, name, orders.get(position))
             for position, name in enumerate(model.inputs)
             if name is not None and name not in model.states
         ]
@@ -293,6 +296,7 @@ class _FixedFunction:
         self._written = [
             (name, position) for name, position in self._imported.written.items() if name in program.outputs
         ]
+        self._known = self._known_results(program)
 
     def weights(self, arguments: Sequence[Any] | Mapping[int, Any]) -> _Weights:
         """Where the tensors lie that are constants in it, of any arguments for the captured graph."""
@@ -323,11 +327,10 @@ class _FixedFunction:
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         model = self._imported.model
-        given = {name: _input(arguments[position]) for position, name in self._asked}
-        for name, (position, count, from_own) in self._imported.memories.items():
-            argument = arguments[position]
-            given[name] = argument.as_strided((count,), (1,), argument.storage_offset() if from_own else 0)
-        results = self.program.run(given)
+        if self._known is None:
+            results = self.program.run(self._given(arguments))
+        else:
+            results = {name: tensor.clone() for name, tensor in self._known.items()}
         for name, position in self._written:
             if name in results:
                 with torch.no_grad():
@@ -340,13 +343,44 @@ class _FixedFunction:
             self._set_views(found, arguments, results)
         return found
 
+    def _given(self, arguments: Sequence[Any]) -> dict[str, Any]:
+        """The inputs of the program."""
+        given = {
+            name: _input(arguments[position]) if order is None else arguments[position].permute(order)
+            for position, name, order in self._asked
+        }
+        for name, (position, count, from_own) in self._imported.memories.items():
+            argument = arguments[position]
+            given[name] = argument.as_strided((count,), (1,), argument.storage_offset() if from_own else 0)
+        return given
+
+    def _known_results(self, program: TorchProgram) -> dict[str, Any] | None:
+        """All that the program gives, where it is the same in every call: constants, or what it makes of nothing.
+
+        A call of such a program would wait for the device. None where arguments or chance decide.
+        """
+        model, graph = self._imported.model, program.graph
+        if model.states or model.checks is not None or self._written or model.pairs:
+            return None
+        makers = [value.producer for value in graph.outputs]
+        contents = [maker.attrs["value"] for maker in makers if maker is not None and maker.op.name == "constant"]
+        if len(contents) == len(makers):
+            named = zip(graph.output_names, contents, strict=True)
+            return {name: self._placed(name, as_tensor(content.array)) for name, content in named}
+        if graph.inputs or any(node.op.has(Trait.IMPURE | Trait.FOREIGN) for node in all_nodes(graph)):
+            return None
+        results = program.run({})
+        return {name: self._tensor(name, results) for name in results}
+
     def _tensor(self, name: str, results: Mapping[str, Any]) -> Any:
         """A result where PyTorch has it: a call without tensors gets arrays in main memory."""
         found = results[name]
-        if not isinstance(found, np.ndarray):
-            return found
-        is_away = self._device != "host" and name not in self._imported.model.on_host
-        return as_tensor(found).to(self._device) if is_away else as_tensor(found)
+        return self._placed(name, as_tensor(found)) if isinstance(found, np.ndarray) else found
+
+    def _placed(self, name: str, tensor: Any) -> Any:
+        model = self._imported.model
+        stays = self._device == "host" or name in model.on_host or name in model.numbers
+        return tensor if stays else tensor.to(self._device)
 
     def _set_views(self, found: list[Any], arguments: Sequence[Any], results: Mapping[str, Any]) -> None:
         """Puts views of the arguments, and of outputs, where the function gives such."""

@@ -189,8 +189,10 @@ class CudaDevice:
 
         Steps and other inputs of the next call may be written where it lies before it is read.
         """
-        if not self.arenas.covers(array.address):
-            return array
+        return self.copied(array, framework) if self.arenas.covers(array.address) else array
+
+    def copied(self, array: DeviceArray, framework: Framework) -> DeviceArray:
+        """The elements of an array as a new contiguous one of a framework."""
         made, item = framework.empty(array.shape, array.dtype), array.dtype.itemsize
         into, source = (made.address, made.strides), (array.address, array.strides)
         self.driver.copy_strided(into, source, array.shape, item, self.stream)

@@ -301,7 +301,8 @@ def _movable(bound: CudaPlan, outputs: Sequence[tuple[str, DeviceArray]]) -> dic
     found: dict[int, int] = {}
     for index, (name, like) in enumerate(outputs):
         buffer = bound.plan.buffers[views[by_name[name]].buffer]
-        if like.nbytes >= LEAST_PLACED and buffer.nbytes == like.nbytes and held[buffer.id] == 1:
+        is_alone = buffer.place is Home.ARENA and buffer.nbytes == like.nbytes and held[buffer.id] == 1
+        if like.nbytes >= LEAST_PLACED and is_alone:
             found[index] = buffer.id
     return found
 

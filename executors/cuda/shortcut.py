@@ -57,7 +57,10 @@ class Shortcut:
         self._placed = [(name, like, like.address) for name, like, target, _nbytes in inputs if not target]
         self._copied = [(name, like) for name, like, target, _nbytes in inputs if target]
         self._targets = [(target, nbytes) for _name, _like, target, nbytes in inputs if target]
-        self._outputs = [] if not replay.options.copy_outputs else outputs
+        copied = outputs if replay.options.copy_outputs else []
+        self._outputs = [each for each in copied if each[1].is_contiguous]
+        self._strided = [each for each in copied if not each[1].is_contiguous]
+        self._names = [name for name, _array in outputs]
         self._static = {} if replay.options.copy_outputs else {name: array.native for name, array in outputs}
         self._launches = [_launch_of(each) for each in served.bucket.recordings]
         bound: CudaPlan = served.bucket.bound  # type: ignore[assignment]  # what this device bound
@@ -110,6 +113,8 @@ class Shortcut:
                 self._compute_in_place(self._framed, sources, results)
             if self._static:
                 results.update(self._static)
+            if self._strided:
+                results = self._with_strided(results)
         copies.clear()  # what reads them is enqueued
         self._uncounted += 1
         return results
@@ -127,12 +132,21 @@ class Shortcut:
     def _launched(self, sources: list[int], stream: int) -> dict[str, Any]:
         self._enqueue(sources, stream)
         results = self._static.copy() or {name: self._copy_of(array) for name, array in self._outputs}
+        if self._strided:
+            results = self._with_strided(results)
         if self._finish is not None:
             self._finish()
         self._until_framed -= 1
         if not self._until_framed:
             self._frame(sources, results)
         return results
+
+    def _with_strided(self, results: dict[str, Any]) -> dict[str, Any]:
+        """All results in order, with those that lie otherwise than row by row, of which the graph makes no copies."""
+        device = self._device
+        for name, array in self._strided:
+            results[name] = device.copied(array, self._framework).native
+        return {name: results[name] for name in self._names}
 
     def _enqueue(self, sources: list[int], stream: int) -> None:
         for (target, nbytes), source in zip(self._targets, sources, strict=True):
@@ -241,7 +255,7 @@ def shortcut_for(
     if bound.plan.measured.shapes:
         return None  # the host reads sizes before it hands results out
     taken = _inputs_of(bound, served, inputs)
-    given = _outputs_of(bound, names, framework)
+    given = _outputs_of(bound, names, framework, is_copied=replay.options.copy_outputs)
     if taken is None or given is None:
         return None
     return Shortcut(replay, served, device, framework, taken, given)
@@ -270,13 +284,17 @@ def _inputs_of(bound: CudaPlan, served: Served, inputs: Mapping[str, Any]) -> li
     return found
 
 
-def _outputs_of(bound: CudaPlan, names: tuple[str, ...], framework: Framework) -> list[_Output] | None:
+def _outputs_of(
+    bound: CudaPlan, names: tuple[str, ...], framework: Framework, *, is_copied: bool
+) -> list[_Output] | None:
+    """Where outputs lie; None for one that is empty or that is not handed out where it lies."""
     found: list[_Output] = []
     by_name = dict(zip(bound.plan.graph.output_names, bound.plan.graph.outputs, strict=True))
+    homes = (Home.ARENA, Home.CONSTANT) if is_copied else (Home.ARENA,)
     for name in names:
         value = by_name[name]
         view = bound.plan.views[value]
-        if not view.is_contiguous or bound.plan.buffers[view.buffer].place is not Home.ARENA or 0 in view.shape:
+        if bound.plan.buffers[view.buffer].place not in homes or 0 in view.shape or min(view.strides, default=0) < 0:
             return None
         start, dtype = bound.placement.start_of(view), view.dtype.numpy
         native = framework.over(start, view.shape, view.strides, dtype)

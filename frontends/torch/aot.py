@@ -16,7 +16,7 @@ from .call import Call
 from .complex_numbers import Pairs, pairs_of
 from .exported import RESULTS, add_input, output_value, parts_of
 from .importer import FxImporter, unneeded_nodes
-from .memory import View
+from .memory import View, dense_order
 from .model import TorchModel, gpu_of_trace
 from .result_views import ResultViews, Tellers
 from .sizes import Sizes
@@ -31,7 +31,8 @@ class AotModel:
     arguments tell. `written` are the arguments that the function writes to, by the name of the output that is their new
     content; `model.states` are those among them that are always the same tensor. `memories` are inputs that are
     elements of the memory of an argument: its position, how many they are, and whether from its own first or the first
-    of all. `views` are the results, by position, that lie in the memory of an argument or of an output in another way
+    of all. `orders` has the orders of axes in which arguments are row-major, of those that are not as they come: their
+    inputs are in that order. `views` are the results, by position, that lie in the memory of an argument or of an output in another way
     than that does; `spread` are outputs whose memory has gaps, and how they lie there. `sizes` says for each symbol
     which argument's shape tells it, or which output's, and at which axis (None: the argument is a number, and tells it
     itself).
@@ -40,6 +41,7 @@ class AotModel:
     model: TorchModel
     written: dict[str, int] = field(default_factory=dict)
     memories: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
+    orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
     views: dict[int, View] = field(default_factory=dict)
     spread: dict[str, View] = field(default_factory=dict)
     sizes: Tellers = field(default_factory=dict)
@@ -116,11 +118,21 @@ class _AotImport:
             self.importer.around[node] = partial(self._around, position, value)
         elif tensor is not None:
             model.states[node.name] = tensor
-        given = add_input(self.importer, node.name, value)
         model.note_input(node.name, value)
+        order = None if node in self.written or value.is_complex() else dense_order(value, self.sizes)
+        if order is not None and order != tuple(range(len(order))):
+            return self._turned(position, node.name, value, order)
+        given = add_input(self.importer, node.name, value)
         if isinstance(given, Pairs):
             model.pairs.add(node.name)
         return given
+
+    def _turned(self, position: int, name: str, fake: Any, order: Sequence[int]) -> Value:
+        """An argument whose input has its axes in the order of memory, so that nothing has to be copied for it."""
+        self.result.orders[position] = tuple(order)
+        given = parts_of(add_input(self.importer, name, fake.permute(order)))
+        perm = sorted(range(len(order)), key=order.__getitem__)
+        return Call(self.graph, self.sizes, name, (), None).transpose(given, perm)
 
     def _around(self, position: int, fake: Any, count: int, from_own: bool) -> Value:
         """So many elements of the memory of an argument, from its first or from the first of all."""

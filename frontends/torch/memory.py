@@ -88,12 +88,22 @@ def memory_order(fake: Any, sizes: Sizes) -> tuple[int, ...] | None:
     None where it is not, or nothing can say.
     """
     try:
-        shape, strides = sizes.dims(fake.shape), sizes.dims(fake.stride())
+        shape = sizes.dims(fake.shape)
         offset, nbytes = sizes.dim(fake.storage_offset()), sizes.dim(fake.untyped_storage().nbytes())
     except (UnknownSizeError, UnsupportedError):
         return None
+    is_all = offset == 0 and nbytes == product(shape) * fake.element_size()
+    return dense_order(fake, sizes) if is_all else None
+
+
+def dense_order(fake: Any, sizes: Sizes) -> tuple[int, ...] | None:
+    """The order of axes in which a tensor is row-major and without gaps; None where none is, or nothing can say."""
+    try:
+        shape, strides = sizes.dims(fake.shape), sizes.dims(fake.stride())
+    except (UnknownSizeError, UnsupportedError):
+        return None
     hints = [hint for stride in fake.stride() if (hint := _hint(stride)) is not None]
-    if len(hints) < len(shape) or offset != 0 or nbytes != product(shape) * fake.element_size():
+    if len(hints) < len(shape):
         return None
     order = sorted(range(len(shape)), key=lambda axis: (-hints[axis], axis))
     wanted: Dim = 1

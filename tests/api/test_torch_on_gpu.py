@@ -15,6 +15,7 @@ from capgraph import cuda_programs, torch_backend, torch_generation
 from capgraph.cuda_programs import graphs_on
 from capgraph.executors.cuda import frameworks, states
 from capgraph.executors.cuda.arrays import DeviceArray
+from capgraph.executors.cuda.executable import CudaExecutable
 from capgraph.executors.cuda.torch_arrays import TorchArrays
 from capgraph.frontends.torch import tensors
 from capgraph.frontends.torch.tensors import array_of, type_of
@@ -27,6 +28,8 @@ from tests.frontends.torch.generation import compiled_text, small_llama, text
 
 torch.set_num_threads(1)
 
+
+run_carefully = CudaExecutable._run_carefully
 
 STREAM = 1 << 20
 """PyTorch's present one: none that the fake driver makes."""
@@ -79,6 +82,7 @@ def gpu(tmp_path: Path) -> Iterator[FakeDriver]:
         patch.object(states, "waited", no_wait),
         patch.object(cuda_programs, "cuda_graph_executor", executor),
         patch.object(torch_backend, "_device_of", lambda _forward: "cuda"),
+        patch.object(torch_backend._FixedFunction, "_placed", lambda _self, _name, tensor: tensor),
         patch.object(tensors, "_constant", resident),
         meanings(),
     ):
@@ -111,6 +115,40 @@ def test_what_pytorch_asks_for_of_tf32_is_part_of_what_is_compiled(gpu: FakeDriv
             told.append(torch_backend.live_programs()[-1])
     assert [note in program.explain() for program in told] == [True, False, False, True]
     assert told[1] is told[2]
+
+
+class Pieces(torch.nn.Module):
+    """Five pieces: their arguments lie in other orders, some results are known, some are views, a fit is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.table = torch.nn.Linear(6, 6), torch.nn.Parameter(torch.randn(5, 6))
+
+    def forward(self, x: Any) -> Any:
+        q, shift = self.inner(x).transpose(1, 2), self.table.exp()
+        torch._dynamo.graph_break()
+        indices = torch.arange(6).remainder(4)
+        torch._dynamo.graph_break()
+        turned, weights = q.softmax(1).transpose(0, 2), shift.t() * 2
+        torch._dynamo.graph_break()
+        known, seen = torch.ones(4) * 2, turned[1:]
+        torch._dynamo.graph_break()
+        return turned + 1, weights, seen, known + indices[:4], q @ shift[:, :4]
+
+
+def test_pieces_between_graph_breaks_take_the_short_way(gpu: FakeDriver) -> None:
+    module = Pieces()
+    compiled = torch.compile(module, backend=torch_backend.backend, dynamic=False)
+    with torch.no_grad():
+        for call in range(24):
+            x = torch.randn(3, 5, 6)
+            with patch.object(CudaExecutable, "_run_carefully", autospec=True, side_effect=run_carefully) as carefully:
+                given = compiled(x)
+            assert call < 3 or not carefully.call_count, call
+            for each, expected in zip(given, module(x), strict=True):
+                torch.testing.assert_close(each, expected)
+                assert each.stride() == expected.stride()
+            given[3].fill_(7)  # no later call sees it
 
 
 def test_a_decoder_is_recorded_once_over_the_weights_and_caches_of_torch(gpu: FakeDriver) -> None:
