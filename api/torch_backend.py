@@ -296,6 +296,7 @@ class _FixedFunction:
         self._written = [
             (name, position) for name, position in self._imported.written.items() if name in program.outputs
         ]
+        self._run = program.run_plain if program.is_plain and self._asked else program.run
         self._known = self._known_results(program)
 
     def weights(self, arguments: Sequence[Any] | Mapping[int, Any]) -> _Weights:
@@ -328,7 +329,7 @@ class _FixedFunction:
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         model = self._imported.model
         if self._known is None:
-            results = self.program.run(self._given(arguments))
+            results = self._run(self._given(arguments))
         else:
             results = {name: tensor.clone() for name, tensor in self._known.items()}
         for name, position in self._written:

@@ -162,6 +162,17 @@ class TorchProgram(Program):
             tensors[name] = tensors[name].cpu()
         return tensors
 
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether a call on a GPU is no more than the executor's: no sizes, checks, states, pairs or random numbers."""
+        model = self._model
+        extras = (model.states, self._written_inputs, model.pairs, model.checks, model.on_host, self._random)
+        return self._on_gpu and not any(extras) and not self._sizes.checks_any
+
+    def run_plain(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """As `run`, where `is_plain`, for tensors without gradients whose dtypes and devices are known to be right."""
+        return super().run(tensors)
+
     def _array(self, name: str, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value

@@ -49,6 +49,11 @@ class SizeChecks:
         self.notes = [_note(str(guard)) for guard in model.guards if guard not in self._guards]
         self.notes += [_note(f"{name} of {_range_text(*ranges[name])}") for name in ranges if name not in self._tellers]
 
+    @property
+    def checks_any(self) -> bool:
+        """Whether there is anything to check."""
+        return bool(self._checked or self._guards)
+
     def check(self, given: Mapping[str, Any]) -> None:
         """Raises `InputError` for inputs of other sizes; wrong ranks and missing inputs are found elsewhere."""
         for teller in self._checked:

@@ -32,10 +32,10 @@ class AotModel:
     content; `model.states` are those among them that are always the same tensor. `memories` are inputs that are
     elements of the memory of an argument: its position, how many they are, and whether from its own first or the first
     of all. `orders` has the orders of axes in which arguments are row-major, of those that are not as they come: their
-    inputs are in that order. `views` are the results, by position, that lie in the memory of an argument or of an output in another way
-    than that does; `spread` are outputs whose memory has gaps, and how they lie there. `sizes` says for each symbol
-    which argument's shape tells it, or which output's, and at which axis (None: the argument is a number, and tells it
-    itself).
+    inputs are in that order. `views` are the results, by position, that lie in the memory of an argument or of an
+    output in another way than that does; `spread` are outputs whose memory has gaps, and how they lie there. `sizes`
+    says for each symbol which argument's shape tells it, or which output's, and at which axis (None: the argument is a
+    number, and tells it itself).
     """
 
     model: TorchModel
