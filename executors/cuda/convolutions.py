@@ -60,45 +60,20 @@ def window_of(node: Node) -> Window:
 # ---- what follows a convolution
 
 
-Step = tuple[PointwiseStep, Source | None]
-"""What cuDNN does behind a convolution, and the operand that it takes for that."""
-
-
-def steps_of(region: Region) -> tuple[Value, list[Step]]:
-    """The longest run of pointwise nodes behind a convolution that cuDNN can take along, and the value it makes.
-
-    Values inside of a run are f32, so casts between that and the dtype of the convolution are no steps. Where a kernel
-    has to follow, it does what a run would end with of numbers for each channel.
-    """
+def steps_of(region: Region) -> tuple[Value, list[tuple[PointwiseStep, Source | None]]]:
+    """The longest run of pointwise nodes behind a convolution that cuDNN can take along, and the value it makes."""
     value = region.anchor.output
-    dtype, steps = value.tensor.dtype, list[Step]()
-    ends = [(value, 0)]
+    steps: list[tuple[PointwiseStep, Source | None]] = []
     while (node := next_step(region, value)) is not None:
-        if not _is_in_f32(node, dtype):
-            step = _step(region, node, value, len(steps))
-            if step is None:
-                break
-            steps.append(step)
+        step = _step(region, node, value, len(steps))
+        if step is None:
+            break
+        steps.append(step)
         value = node.output
-        if value.tensor.dtype is dtype:
-            ends.append((value, len(steps)))
-    while region.results != (ends[-1][0],) and ends[-1][1] and _is_by_channel(steps[ends[-1][1] - 1]):
-        ends.pop()
-    made, count = ends[-1]
-    return made, steps[:count]
+    return value, steps
 
 
-def _is_by_channel(step: Step) -> bool:
-    source = step[1]
-    return source is not None and source.constant is not None
-
-
-def _is_in_f32(node: Node, dtype: DType) -> bool:
-    """Whether a node casts between a dtype of convolutions and f32."""
-    return node.op.name == "cast" and {node.operands[0].tensor.dtype, node.output.tensor.dtype} <= {dtype, DType.F32}
-
-
-def _step(region: Region, node: Node, value: Value, index: int) -> Step | None:
+def _step(region: Region, node: Node, value: Value, index: int) -> tuple[PointwiseStep, Source | None] | None:
     made = node.output
     if static_shape(made) != static_shape(value) or made.tensor.dtype is not value.tensor.dtype:
         return None
@@ -110,19 +85,10 @@ def _step(region: Region, node: Node, value: Value, index: int) -> Step | None:
         return PointwiseStep(name, number=number), None
     other = other_operand(node, value) if node.op.name in ("add", "mul") else None
     source = region.sources.get(other) if other is not None else None
-    image = _operand_of_step(source, static_shape(made)) if source is not None else None
-    return None if image is None else (PointwiseStep(node.op.name, f"step{index}", _tensor(image)), image)
-
-
-def _operand_of_step(source: Source, shape: tuple[int, ...]) -> Source | None:
-    """An image of that shape, or constants for its channels, as cuDNN is given them."""
-    if source.constant is None:
-        return settled(as_image(source)) if source.shape == shape else None
-    by_channel = (shape[1], *(1,) * (len(shape) - 2))
-    if source.size != shape[1] or source.shape[1 - len(shape) :] != by_channel:
+    if source is None or source.shape != static_shape(made) or source.constant is not None:
         return None
-    numbers = (1, shape[1], *(1,) * max(len(shape) - 2, 2))
-    return replace(source, shape=numbers, strides=channels_last(numbers))
+    image = settled(as_image(source))
+    return PointwiseStep(node.op.name, f"step{index}", _tensor(image)), image
 
 
 def _tensor(source: Source) -> Tensor:
@@ -185,7 +151,9 @@ def _has_gaps(window: Window, image: Sequence[int], kernel: Sequence[int], resul
     return False
 
 
-def _with_steps(region: Region, window: Window, value: Value, steps: list[Step]) -> Iterator[Candidate]:
+def _with_steps(
+    region: Region, window: Window, value: Value, steps: list[tuple[PointwiseStep, Source | None]]
+) -> Iterator[Candidate]:
     made = _made(region, value)
     if made is None:
         return
@@ -235,7 +203,7 @@ def _channels_last_call(
     region: Region,
     window: Window,
     made: Made,
-    steps: list[Step],
+    steps: list[tuple[PointwiseStep, Source | None]],
 ) -> _Arranged | None:
     """The copies before, the convolution, and what the library leaves to kernels behind it; None without room."""
     x, w, bias = region.operand(0), region.operand(1), region.operand(2)
@@ -263,7 +231,7 @@ def _call(
     region: Region,
     window: Window,
     tensors: tuple[Source, Source, Source],
-    steps: list[Step],
+    steps: list[tuple[PointwiseStep, Source | None]],
     scratch: ImageScratch,
 ) -> LibraryCall:
     x, w, y = tensors
