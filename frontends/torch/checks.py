@@ -4,7 +4,7 @@ A graph has no effects: the conditions are one more output, bool[count], and who
 """
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ import torch
 
 from ...ir.dim_atoms import Ranges
 from ...ir.dims import Dim, SymDim, Truth, compare, is_at_least, symbols, upper_bound
-from ...ir.errors import UnsupportedError
 from ...ir.found_sizes import DATA_SIZED, most_found
 from ...ir.graph import Graph, Value
 from ...ir.types import DType, type_symbols
@@ -57,23 +56,40 @@ def is_number(meta: Any) -> bool:
 class Checks:
     """The checks of one graph. Where `knows_inputs`, the sizes of inputs are checked elsewhere, before a call."""
 
-    def __init__(self, importer: "FxImporter", *, knows_inputs: bool = False, is_region: bool = False) -> None:
+    def __init__(self, importer: "FxImporter", *, knows_inputs: bool = False) -> None:
         self._importer = importer
         self._knows_inputs = knows_inputs
-        self._is_region = is_region
         self._numbers: dict[Any, Any] = {}
         self._found: dict[Any, Check] = {}
 
     def add(self, node: Any) -> None:
-        """Notes what a node checks. Raises `UnsupportedError` in the body of a loop or a branch."""
+        """Notes what a node checks."""
         source = node.args[0]
         if self._is_sure(source):
             return
         message = node.args[1] if len(node.args) > 1 else "Expected Tensor with single nonzero value, but got zero"
-        key = (source.target, tuple(map(str, source.args)))
+        key = (source.target, tuple(map(self._key, source.args)))
         if key not in self._found or self._found[key].is_generated:  # the model's own words rather than PyTorch's
             call = self._call(node)
             self._found[key] = self._check(call, call.value(self._number(source), DType.BOOL), message)
+
+    def adopt(self, check: Check) -> None:
+        """Notes a check that a body of the graph has made."""
+        self._found[check.condition] = check
+
+    @property
+    def found(self) -> Sequence[Check]:
+        """What is checked so far, in order."""
+        return list(self._found.values())
+
+    def begin(self) -> None:
+        """Forgets what nodes are worth: those of a graph that is imported again are worth something else."""
+        self._numbers.clear()
+
+    def _key(self, given: Any) -> Any:
+        """Equal for what is the same number or tensor."""
+        found = self._number(given)
+        return found if isinstance(found, Value | SymDim | int | float) else str(given)
 
     def add_solved(self, node: Any, info: Value, name: str) -> None:
         """Notes that LAPACK found no matrix singular, or not positive definite: what it says of each is 0."""
@@ -81,17 +97,12 @@ class Checks:
         holds = call.op("equal", info, call.value(0, info.tensor.dtype))
         if info.tensor.rank:
             holds = call.op("reduce_min", holds, axes=tuple(range(info.tensor.rank)), keep_dims=False)
-        self._found[node] = self._check(call, holds, f"{name}: a matrix is singular, or not positive-definite")
+        self._found[holds] = self._check(call, holds, f"{name}: a matrix is singular, or not positive-definite")
 
     def _call(self, node: Any) -> Call:
         return Call(self._importer.graph, self._importer.sizes, str(node.target), (), origin_of(node))
 
     def _check(self, call: Call, condition: Value, message: str) -> Check:
-        if self._is_region:
-            raise UnsupportedError(
-                "a check inside control flow cannot be imported",
-                remedy="check before torch.cond, scan or map, or after",
-            )
         return Check(call.reshape(condition, (1,)), message, str(call.origin))
 
     def add_output(self, call: Call, outputs: dict[str, Value]) -> CheckedOutput | None:

@@ -7,9 +7,9 @@ from ...ir.graph import Graph, Value
 from ...ir.ops import native
 from ...ir.types import DType, TensorType
 from .call import Call
-from .checks import Checks
 from .flex_attention import import_flex_attention
 from .origins import origin_of
+from .region_checks import CODE, adopt, failed_in, may_check, none_failed
 
 if TYPE_CHECKING:
     from .importer import FxImporter
@@ -31,9 +31,7 @@ def _call(importer: "FxImporter", node: Any) -> Call:
 
 def _region(importer: "FxImporter", name: str) -> "FxImporter":
     """An importer of a region's body: its constants are its own, sizes are shared."""
-    body = type(importer)(Graph(name, symbols=importer.graph.symbols), importer.sizes, importer.constants)
-    body.checks = Checks(body, is_region=True)
-    return body
+    return type(importer)(Graph(name, symbols=importer.graph.symbols), importer.sizes, importer.constants)
 
 
 def _body_inputs(body: "FxImporter", given: Sequence[Any]) -> list[Any]:
@@ -58,47 +56,70 @@ def _cond(importer: "FxImporter", node: Any, args: Sequence[Any], kwargs: Mappin
         return _listed(importer.import_module(true_module if predicate else false_module, operands))
     condition = call.reshape(call.value(predicate, DType.BOOL), ())
     captured = [operand for operand in operands if isinstance(operand, Value)]
-    bodies = [_branch(importer, name, module, operands) for name, module in _named(true_module, false_module)]
-    attrs = {"then_body": bodies[0], "else_body": bodies[1]}
-    return list(importer.graph.append(native("if"), (condition, *captured), attrs, origin=call.origin).outputs)
+    branches = [_branch(importer, name, module, operands) for name, module in _named(true_module, false_module)]
+    checks = [check for body, _ in branches for check in body.checks.found]
+    first = 0
+    for body, results in branches:
+        body.graph.set_outputs([*results, *([failed_in(body, first)] if checks else [])])
+        first += len(body.checks.found)
+    attrs = {"then_body": branches[0][0].graph, "else_body": branches[1][0].graph}
+    outputs = list(importer.graph.append(native("if"), (condition, *captured), attrs, origin=call.origin).outputs)
+    if checks:
+        adopt(importer, call, checks, outputs.pop())
+    return outputs
 
 
 def _named(true_module: Any, false_module: Any) -> list[tuple[str, Any]]:
     return [("then", true_module), ("else", false_module)]
 
 
-def _branch(importer: "FxImporter", name: str, module: Any, operands: Sequence[Any]) -> Graph:
+def _branch(
+    importer: "FxImporter", name: str, module: Any, operands: Sequence[Any]
+) -> "tuple[FxImporter, list[Value]]":
     body = _region(importer, name)
     results = _listed(body.import_module(module, _body_inputs(body, operands)))
     call = Call(body.graph, body.sizes, name, (), None)
-    body.graph.set_outputs([_as_value(call, result) for result in results])
-    return body.graph
+    return body, [_as_value(call, result) for result in results]
 
 
 # ---- while_loop
 
 
 def _while_loop(importer: "FxImporter", node: Any, args: Sequence[Any], _kwargs: Mapping[str, Any]) -> list[Any]:
-    """The condition is asked before the first iteration, and at the end of each for the next one."""
+    """The condition is asked before the first iteration, and at the end of each for the next one.
+
+    Where something does not hold that the body checks, this iteration is the last.
+    """
     cond_module, body_module, carried, more = [*args, ()][:4]
     call = _call(importer, node)
     initial = [_as_value(call, given) for given in carried]
     first = importer.import_module(cond_module, [*initial, *more])
+    checks = may_check(cond_module, body_module)
     body = _region(importer, "body")
     body.graph.add_input("iteration", TensorType(DType.I64, ()))
     body.graph.add_input("goes_on", TensorType(DType.BOOL, ()))
+    if checks:
+        body.graph.add_input("failed", CODE)
     inside = _body_inputs(body, [*initial, *more])
     results = _listed(body.import_module(body_module, inside))
     inner = Call(body.graph, body.sizes, "body", (), None)
     updated = [inner.cast(_as_value(inner, r), i.tensor.dtype) for r, i in zip(results, initial, strict=True)]
     again = body.import_module(cond_module, [*updated, *inside[len(initial) :]])
     goes_on = inner.reshape(_as_value(inner, again), ())
+    if checks:
+        failed = failed_in(body)
+        holds = inner.reshape(inner.op("equal", failed, none_failed(inner)), ())
+        goes_on, updated = inner.op("logical_and", goes_on, holds), [failed, *updated]
     body.graph.set_outputs([goes_on, *updated])
     captured = [given for given in more if isinstance(given, Value)]
     condition = call.reshape(_as_value(call, first), ())
-    attrs = {"body": body.graph, "carried": len(initial)}
-    operands = (None, condition, *initial, *captured)
-    return list(importer.graph.append(native("loop"), operands, attrs, origin=call.origin).outputs)
+    carried_values = [*([none_failed(call)] if checks else []), *initial]
+    attrs = {"body": body.graph, "carried": len(carried_values)}
+    operands = (None, condition, *carried_values, *captured)
+    outputs = list(importer.graph.append(native("loop"), operands, attrs, origin=call.origin).outputs)
+    if checks:
+        adopt(importer, call, body.checks.found, outputs.pop(0))
+    return outputs
 
 
 # ---- scan and map
@@ -120,17 +141,24 @@ def _scanned(
     more: Sequence[Any],
 ) -> list[Any]:
     """Along the first axis of each sequence; results are stacked along the first axis too."""
+    checks = may_check(module)
     body = _region(importer, "body")
+    before = body.graph.add_input("failed", CODE) if checks else None
     inputs = [body.graph.add_input(f"state{i}", value.type) for i, value in enumerate(initial)]
     for place, sequence in enumerate(sequences):
         inputs.append(body.graph.add_input(f"part{place}", sequence.tensor.with_shape(sequence.shape[1:])))
     results = _listed(body.import_module(module, [*inputs, *_body_inputs(body, more)]))
     inner = Call(body.graph, body.sizes, "body", (), None)
-    body.graph.set_outputs([_as_value(inner, result) for result in results])
+    failed = [] if before is None else [failed_in(body, before=before)]
+    body.graph.set_outputs([*failed, *(_as_value(inner, result) for result in results)])
     captured = [given for given in more if isinstance(given, Value)]
-    attrs = {"body": body.graph, "states": len(initial), "scan_inputs": len(sequences)}
-    operands = (*initial, *sequences, *captured)
-    return list(importer.graph.append(native("scan"), operands, attrs, origin=call.origin).outputs)
+    states = [*(none_failed(call) for _ in failed), *initial]
+    attrs = {"body": body.graph, "states": len(states), "scan_inputs": len(sequences)}
+    operands = (*states, *sequences, *captured)
+    outputs = list(importer.graph.append(native("scan"), operands, attrs, origin=call.origin).outputs)
+    if checks:
+        adopt(importer, call, body.checks.found, outputs.pop(0))
+    return outputs
 
 
 def _map(importer: "FxImporter", node: Any, args: Sequence[Any], _kwargs: Mapping[str, Any]) -> list[Any]:

@@ -73,6 +73,7 @@ class FxImporter:
     def import_module(self, module: Any, inputs: Sequence[Any]) -> Any:
         """Imports the graph of `module` with `inputs` for its placeholders, and gives what it returns."""
         given = iter(inputs)
+        self.checks.begin()
         unneeded = unneeded_nodes(module.graph)
         for node in module.graph.nodes:
             if node.op == "placeholder":

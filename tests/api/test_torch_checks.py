@@ -162,14 +162,69 @@ def test_sizes_of_inputs_of_which_nothing_is_taken_for_granted() -> None:
         compiled(torch.ones(1, 2))
 
 
-def test_a_check_inside_a_loop_is_refused() -> None:
-    class Rows(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            def body(row: torch.Tensor) -> torch.Tensor:
-                torch._assert_async((row > 0).all(), "not positive")
-                return row * 2
+def _in_rows(x: torch.Tensor) -> torch.Tensor:
+    def body(row: torch.Tensor) -> torch.Tensor:
+        torch._assert_async((row > 0).all(), "not positive")
+        return row * 2
 
-            return torch._higher_order_ops.map(body, x)
+    return torch._higher_order_ops.map(body, x)
 
-    with pytest.raises(capgraph.UnsupportedError, match=r"(?s)check inside control flow.*torch\.cond"):
-        capgraph.optimize(Rows(), args=(torch.ones(3, 2),), executor="eager")
+
+def _in_branches(x: torch.Tensor) -> torch.Tensor:
+    def low(x: torch.Tensor) -> torch.Tensor:
+        torch._assert_async((x > -1).all(), "far too low")
+        torch._assert_async((x < 5).all(), "too high here")
+        return x * 2
+
+    def high(x: torch.Tensor) -> torch.Tensor:
+        torch._assert_async((x < 9).all(), "far too high")
+        return x + 1
+
+    return torch.cond(x.sum() < 0, low, high, (x,))
+
+
+def _in_a_loop(x: torch.Tensor) -> torch.Tensor:
+    """Without the check it would not end where an element is negative."""
+
+    def body(steps: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        torch._assert_async((x > 0).all(), "not positive")
+        return steps + 1, x * 2
+
+    goes_on = lambda _steps, x: (x < 100).any()  # noqa: E731
+    return torch._higher_order_ops.while_loop(goes_on, body, (torch.zeros((), dtype=torch.int64), x))[1]
+
+
+def _nested(x: torch.Tensor) -> torch.Tensor:
+    def rows(x: torch.Tensor) -> torch.Tensor:
+        return _in_rows(x) + 1
+
+    return torch.cond(x.sum() < 100, rows, lambda x: x - 1, (x,))
+
+
+BODIES = [
+    pytest.param(_in_rows, SIX.view(3, 2) + 1, SIX.view(3, 2), "not positive", id="map"),
+    pytest.param(_in_branches, -SIX / 9, torch.tensor([-3.0, 1]), "far too low", id="then"),
+    pytest.param(_in_branches, -SIX / 9, torch.tensor([6.0, -6.5]), "far too low", id="first"),
+    pytest.param(_in_branches, SIX, SIX + 5, "far too high", id="else"),
+    pytest.param(_in_a_loop, SIX + 1, torch.tensor([2.0, -3.0]), "not positive", id="loop"),
+    pytest.param(_nested, SIX.view(3, 2) + 1, SIX.view(3, 2), "not positive", id="nested"),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "good", "bad", "message", "executor"),
+    [
+        *(pytest.param(*case.values, "eager", id=str(case.id)) for case in BODIES),
+        *(pytest.param(*BODIES[4].values, executor, id=executor) for executor in ("ort", "graph")),
+    ],
+)
+def test_bodies_of_control_flow_check(
+    function: Callable[..., Any], good: torch.Tensor, bad: torch.Tensor, message: str, executor: str
+) -> None:
+    program = capgraph.optimize(
+        Module(function), args=(good,), executor=executor, dynamic_shapes=[{0: "n"}] if bad.dim() == 1 else None
+    )
+    for _ in range(2):
+        torch.testing.assert_close(program(good), function(good))
+        with pytest.raises(capgraph.CheckError, match=f"{message}|Runtime assertion failed"):
+            program(bad)
