@@ -27,6 +27,7 @@ from .optimization import Choices
 from .selection import is_cuda
 from .sources import LoadedModel
 from .torch_program import TorchProgram, as_tensor
+from .torch_weights import HeldWeights
 
 OPTIONS = tuple(Choices.__dataclass_fields__)
 """What `torch.compile(..., options={...})` takes: the options of `capgraph.optimize`."""
@@ -288,11 +289,10 @@ class _FixedFunction:
         ]
         constants = [position for position in fixed if model.inputs[position] is None]
         self._states = {p: name for p in fixed if (name := model.inputs[p]) is not None and name in model.states}
-        self._positions = [*constants, *self._states]  # those with a version first
-        self._versions = [_VERSION(fixed[position]) for position in constants]
+        self._positions = [*constants, *self._states]  # weights first
+        self._held = HeldWeights(model.graph.name, [fixed[position] for position in constants])
+        self._count = len(constants)
         self._addresses = [_ADDRESS(fixed[position]) for position in self._positions]
-        samples = [_sampled(fixed[position]) for position in constants if fixed[position].is_cpu]
-        self._samples = [(sample, sample.tobytes()) for sample in samples]
         self._written = [
             (name, position) for name, position in self._imported.written.items() if name in program.outputs
         ]
@@ -301,7 +301,7 @@ class _FixedFunction:
 
     def weights(self, arguments: Sequence[Any] | Mapping[int, Any]) -> _Weights:
         """Where the tensors lie that are constants in it, of any arguments for the captured graph."""
-        return tuple([_ADDRESS(arguments[position]) for position in self._positions[: len(self._versions)]])
+        return tuple([_ADDRESS(arguments[position]) for position in self._positions[: self._count]])
 
     def fits(self, arguments: Sequence[Any]) -> bool:
         """Whether it serves a call: weights must be the same tensors with the same content, states may have moved.
@@ -313,15 +313,12 @@ class _FixedFunction:
         if not self._positions:
             return True
         given = operator.itemgetter(*self._positions, self._positions[0])(arguments)[:-1]  # a tuple also for one
-        weights = len(self._versions)
-        if self._versions != list(map(_VERSION, given[:weights])):
+        if not self._held.are_unwritten(given[: self._count]):
             return False
-        if any(sample.tobytes() != held for sample, held in self._samples):  # `.data.copy_(other)` is no new version
-            return False
-        addresses = list(map(_ADDRESS, given))  # nor is `.data = other`
+        addresses = list(map(_ADDRESS, given))  # `.data = other` is no new version either
         if addresses == self._addresses:
             return True
-        if addresses[:weights] != self._addresses[:weights]:
+        if addresses[: self._count] != self._addresses[: self._count]:
             return False
         self._addresses = addresses
         return self.program.move_states({name: arguments[position] for position, name in self._states.items()})
@@ -399,22 +396,8 @@ class _FixedFunction:
             found[index] = view.of(source, sizes)
 
 
-_VERSION = operator.attrgetter("_version")
-"""How often a tensor was written to."""
 _ADDRESS = torch.Tensor.data_ptr
 """Where a tensor lies."""
-
-
-_SAMPLED = 16  # elements
-_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
-
-
-def _sampled(tensor: Any) -> Any:
-    """A few elements from all over the memory of a tensor, as bits in NumPy, over that memory."""
-    step = max(tensor.numel() // _SAMPLED, 1)
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    count = 0 if not tensor.numel() else min(_SAMPLED, reach // step + 1)
-    return tensor.detach().as_strided((count,), (step,)).view(_BITS[tensor.itemsize]).numpy()
 
 
 def _size(argument: Any, axis: int | None) -> int:

@@ -10,6 +10,7 @@ the attribute `_all_bases`, which it writes to, whole or in part, as PyTorch's `
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +38,9 @@ _QUOTE = "'"
 _DROPPED = ("device", "layout", "pin_memory", "memory_format", "generator")
 """Arguments that say where a result lies: here that is up to the plan."""
 
+_MASK = "output_mask"
+"""The argument that tells operators of gradients which results to compute."""
+
 
 def import_foreign(
     importer: "FxImporter", call: Call, target: Any, arguments: Mapping[str, Any]
@@ -51,7 +55,8 @@ def import_foreign(
     }
     node = _append(importer, call, target, operands, attrs)
     returns_list = len(target._schema.returns) != 1 or str(target._schema.returns[0].type) != "Tensor"
-    return list(node.outputs) if returns_list else node.output
+    values = iter(node.outputs)
+    return [None if each is None else next(values) for each in call.results] if returns_list else node.output
 
 
 def import_writing(
@@ -74,7 +79,7 @@ def _append(
         for index, result in enumerate(call.results)
         if result is not None
     ]
-    if len(types) < len(call.results):
+    if len(types) < len(call.results) and _MASK not in attrs:
         raise UnsupportedError(f"{call.name} gives results that are no tensors", where=str(call.origin))
     name = target.name().replace("::", ".") if "." in target.name() else f"{target.name().replace('::', '.')}.default"
     _register(name.partition(".")[0])
@@ -179,7 +184,8 @@ def _run(node: Node, operands: Sequence[Any], device: Any) -> Sequence[Any]:
             arguments[argument.name] = _place(argument, operands[0].device if operands else device)
     with torch.no_grad(), nullcontext() if operands else torch.device(device):
         results = _new_content(target, arguments) if "_all_bases" in arguments else target(**arguments)
-    return results if isinstance(results, list | tuple) else [results]
+    listed = results if isinstance(results, list | tuple) else [results]
+    return list(compress(listed, arguments[_MASK])) if _MASK in arguments else listed
 
 
 def _new_content(target: Any, arguments: Mapping[str, Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What bodies of control flow check: a body gives the number of the check that failed first, and the graph around looks.
+"""What bodies of control flow check: each gives the number of its check that failed first, and the graph around looks.
 
 An output of a body is there in every iteration and in each branch, so that one number stands for all checks of a body;
 it is `HOLDS` where all hold. Around the body each check is one of that graph: the number is not its own.

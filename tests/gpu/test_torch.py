@@ -90,6 +90,18 @@ def test_weights_that_change_are_seen() -> None:
         module.weight.mul_(0.5)
 
 
+def test_weights_that_are_written_to_uncounted_are_seen_in_the_end() -> None:
+    layer = torch.nn.Linear(64, 64, device="cuda")
+    run, x = compiled(layer), torch.randn(4, 64, device="cuda")
+    for _ in range(6):
+        assert relative_error(run(x), layer(x)) < 1e-5
+    layer.weight.data.mul_(2)
+    run(x)
+    with pytest.warns(capgraph.CapgraphWarning, match=r"through \.data"):
+        run(x)  # the eighth call
+    assert relative_error(run(x), layer(x)) < 1e-5
+
+
 def test_what_is_made_of_numbers_alone_lies_on_the_gpu() -> None:
     def positions(count: int) -> torch.Tensor:
         return torch.arange(count, device="cuda") * 2

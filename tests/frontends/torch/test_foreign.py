@@ -38,6 +38,18 @@ def test_a_foreign_node_between_native_ones() -> None:
     assert "test_foreign.py" in program.explain(), "where in the module it stands"
 
 
+def test_results_that_are_left_out() -> None:
+    class Gradients(torch.nn.Module):
+        def forward(self, grad: Any, x: Any, weight: Any) -> Any:
+            settings = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, False, True])
+            of_input, _, of_bias = torch.ops.aten.convolution_backward(grad, x, weight, [3], *settings)
+            return of_input + 1, of_bias
+
+    given = torch.randn(2, 3, 5, 5), torch.randn(2, 4, 5, 5), torch.randn(3, 4, 3, 3)
+    program = capgraph.optimize(Gradients(), args=given, executor="eager")
+    torch.testing.assert_close(program(*given), Gradients()(*given))
+
+
 def test_several_results_and_arguments() -> None:
     x = torch.randn(4, 4)
     program = capgraph.optimize(Decomposition(), args=(x,), executor="eager")
