@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ _OTHER_SIZES = (8, 16, 32, 64, 128, 224, 320, 512, 1024, 4096, 1)
 """What symbols are tried with where a model does not run on small sizes: on 1 broadcasting hides what does not fit."""
 _MOST_ELEMENTS = 1 << 22
 _MOST_ALONE = 3  # symbols
+_LONGEST_S = 60.0
+"""For how long other sizes are tried where a model does not run on small ones; the one begun last is ended."""
 
 Run = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -137,6 +140,7 @@ def _gathered(graph: Graph, drawing: Drawing, models: "_Models") -> tuple[dict[s
     failure: CapgraphError | None = None
     tries = [small, *_other_sizes(graph, free)]
     rules = constraints(graph)
+    end = monotonic() + _LONGEST_S
     for otherwise in sorted(tries, key=lambda sizes: not _holds(rules, {**sizes, **drawing.sizes})):
         bound = {**otherwise, **drawing.sizes}
         try:
@@ -145,7 +149,7 @@ def _gathered(graph: Graph, drawing: Drawing, models: "_Models") -> tuple[dict[s
                 _run(models.before, sets[0], bound)
         except ExecutionError as error:
             failure = failure or error
-            if not free:
+            if not free or monotonic() > end:
                 break
         else:
             return {**bound, **_sizes_of(graph, sets)}, sets

@@ -23,7 +23,8 @@ class FoldScales(PatternPass):
 
     These are the weight and bias of a convolution or product, the parameters of a norm, and another constant factor or
     addend, reached directly or through reshapes and transposes. An addend of 0 goes. A division by powers of two that
-    is left is a multiplication, and with `rounds_inverses` one by any constant that has an inverse.
+    is left is a multiplication, and with `rounds_inverses` one by any constant that has an inverse. A zero may change
+    its sign: -0.0 + 0 is 0.
     """
 
     name: ClassVar[str] = "fold-scales"

@@ -245,7 +245,7 @@ _CHANNELS: tuple[Rule, ...] = (
 
 @dataclass(frozen=True)
 class RecogniseNorms(PatternPass):
-    """Rewrites composed layer, RMS, instance and group norms to the ops that they are."""
+    """Rewrites composed layer, RMS, instance and group norms to the ops that they are. A zero may change its sign."""
 
     name: ClassVar[str] = "recognise-norms"
     exactness: ClassVar[Exactness] = Exactness.ROUNDING

@@ -14,7 +14,7 @@ from ...ir.analysis import all_nodes
 from ...ir.errors import CapgraphError, InternalError, UnsupportedError
 from ...ir.graph import Graph
 from .contrib import IN_FILES
-from .contrib.group import Operator
+from .contrib.group import DOMAIN, Operator
 from .contrib.norms import in_default_domain
 from .dialect import Dialect
 from .early_inlining import ask_for_early_inlining
@@ -141,7 +141,8 @@ def _written(writer: ModelWriter, graph: Graph, reason: str, check: bool) -> Mod
     large = [Large(name, content) for name, content in graph.defaults.items()] + main.large
     if check:
         _check(model, main.large)
-    in_default_domain(model)
+    if DOMAIN in writer.versions:
+        in_default_domain(model)
     model.graph.initializer.extend(writer.storage.tensor(item.content, item.name) for item in large)
     return model
 

@@ -8,6 +8,7 @@ products of floats are made in the order of slots.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ....ir.types import DType
 from ..launch import Candidate, KernelLaunch, Place, Task
@@ -240,12 +241,11 @@ def _fixed_point(dtype: DType, lanes: int, terms: int, kept: int) -> list[str]:
 
     `spent` collects infinities and NaN. With `guard` bits for the number of terms none of the integers overflows.
     """
-    is_double = dtype is DType.F64
-    wide = "double" if is_double else "float"
-    bits, mantissa, top, least = ("u64", 52, 2047, 1022) if is_double else ("unsigned", 23, 255, 126)
     room = FIXED_BITS - terms.bit_length()
-    exponent = f"(int)(bits_as<{bits}>(v) >> {mantissa} & {top})"
-    lines = [
+    form = _fixed_f64(room) if dtype is DType.F64 else _FIXED_F32
+    wide, top = form.ctype, form.top
+    exponent = f"(int)(bits_as<{form.bits}>(v) >> {form.mantissa} & {top})"
+    return [
         f"int most = 1; {wide} spent = 0;",
         f"const auto look = [&]({wide} v) {{ const int e = {exponent}; if (e == {top}) spent += v;",
         "else if (e > most) most = e; };",
@@ -253,26 +253,62 @@ def _fixed_point(dtype: DType, lanes: int, terms: int, kept: int) -> list[str]:
         *_each(lanes, wide, "look", kept),
         *_over_block("max_of", "most", "int", lanes),
         *_over_block("sum", "spent", wide, lanes),
-        f"const int shift = {room + least} - most; i64 whole = 0, part = 0;",
-    ]
-    if is_double:
-        scaled = "const double y = ldexp(v, shift);"
-        rest = f"const i64 n = (i64)y; whole += n; part += (i64)ldexp(y - (double)n, {room});"
-        found = f"ldexp((double)whole, -shift) + ldexp((double)part, -shift - {room})"
-    else:
-        lines.append("const double unit = bits_as<double>((u64)(shift + 1023) << 52);")
-        scaled, rest = "const double y = (double)v * unit;", "whole += (i64)rint(y);"
-        found = "(float)((double)whole * bits_as<double>((u64)(1023 - shift) << 52))"
-    finite = f"if ({exponent} != {top})"
-    return [
-        *lines,
-        f"const auto take = [&]({wide} v) {{ {finite} {{ {scaled} {rest} }} }};",
+        f"const int shift = {room + form.least} - most; i64 whole = 0, part = 0;",
+        *form.unit,
+        f"const auto take = [&]({wide} v) {{ if ({exponent} != {top}) {{ {form.taken} }} }};",
         f"if ({_is_first(lanes)}) take(get(held));",
         *_each(lanes, "", "take", kept),
         *_over_block("sum", "whole", "i64", lanes),
-        *(_over_block("sum", "part", "i64", lanes) if is_double else ()),
-        _written(lanes, f"put(r[to], spent != 0 ? spent : {found});"),
+        *(_over_block("sum", "part", "i64", lanes) if form.has_part else ()),
+        _written(lanes, f"put(r[to], spent != 0 ? spent : {form.found});"),
     ]
+
+
+@dataclass(frozen=True)
+class _FixedForm:
+    """How floats become integers in a unit, `whole` and `part`, and a float again.
+
+    `mantissa` bits stand below the exponent, which is `top` for infinities and NaN; `least` is that of the unit.
+    """
+
+    ctype: str
+    bits: str
+    mantissa: int
+    top: int
+    least: int
+    unit: tuple[str, ...]
+    taken: str
+    found: str
+    has_part: bool
+
+
+_FIXED_F32 = _FixedForm(
+    ctype="float",
+    bits="unsigned",
+    mantissa=23,
+    top=255,
+    least=126,
+    unit=("const double unit = bits_as<double>((u64)(shift + 1023) << 52);",),
+    taken="const double y = (double)v * unit; whole += (i64)rint(y);",
+    found="(float)((double)whole * bits_as<double>((u64)(1023 - shift) << 52))",
+    has_part=False,
+)
+
+
+def _fixed_f64(room: int) -> _FixedForm:
+    """In f64 what is left below the unit is counted in `part`, `room` bits further down."""
+    return _FixedForm(
+        ctype="double",
+        bits="u64",
+        mantissa=52,
+        top=2047,
+        least=1022,
+        unit=(),
+        taken="const double y = ldexp(v, shift); "
+        f"const i64 n = (i64)y; whole += n; part += (i64)ldexp(y - (double)n, {room});",
+        found=f"ldexp((double)whole, -shift) + ldexp((double)part, -shift - {room})",
+        has_part=True,
+    )
 
 
 def _in_order(ctype: str) -> list[str]:
