@@ -30,7 +30,8 @@ GPU_PYTHON ?= .venv-gpu/bin/python
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 VENV := .venv/bin
-PIP_INSTALL := -m pip install --quiet
+# Python compiles what is imported when it is: of the packages that is a part.
+PIP_INSTALL := -m pip install --quiet --no-compile
 
 # --- set-up -----------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ Nearly all time goes to the optimiser and the assembler. The assembler can only 
 instructions and shared memory. (It takes any `__launch_bounds__`.) So one of each kind of sources with instructions
 goes through it, where those that differ in numbers alone are of one kind, but for the numbers of instructions; of the
 others what they share is counted in the compiler's output. Those that are assembled are optimised less than programs
-do it, in half the time. What was taken once is not compiled again in the same process.
+do it, in half the time. What was taken once is not compiled again in the same process, nor for a later architecture
+that sees the same source: what one takes the later ones take, but for instructions of one architecture alone.
 """
 
 import re
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from capgraph.executors.cuda.compiler import arch_name, source_of
+from capgraph.executors.cuda.early_start import TRIGGER, WAIT
 from capgraph.executors.cuda.launch import Kernel
 from cuda.bindings import nvrtc
 
@@ -30,6 +32,10 @@ _SIZED = re.compile(r"\basm\b|\b__shared__\b")
 
 MOST_SHARED = 48 << 10
 """Bytes of shared memory that a kernel may declare with a size, on every architecture."""
+
+_NEWER = re.compile(r"__CUDA_ARCH__ >= 900")
+_OF_ONE_ALONE = re.compile(r"\bwgmma\b|\bsetmaxnreg\b|\btcgen05\b")
+"""Instructions that a later architecture may lack."""
 
 _KERNEL = re.compile(r"^\.visible \.entry (\w+)\(", re.MULTILINE)
 _SHARED = re.compile(r"^\s*\.shared \.align \d+ \.[a-z](\d+) \w+(?:\[(\d+)\])?;", re.MULTILINE)
@@ -52,13 +58,28 @@ def compile_problems(
     usual = arch_name(90 if 90 in architectures else architectures[0]).replace("sm", "compute")
     problems = [problem for group in _grouped(rest) for problem in _group_problems(group, usual, "max")]
     level = "0" if as_in_programs else "mid"
-    for target in map(arch_name, architectures):
-        chosen = sorted(text for kind, text in kinds.items() if (kind, target) not in _taken)
-        problems += [problem for group in _grouped(chosen) for problem in _group_problems(group, target, level)]
+    for architecture in sorted(architectures):
+        target = arch_name(architecture)
+        chosen = {kind: text for kind, text in kinds.items() if not _is_taken(kind, text, architecture)}
+        refused = [
+            problem for group in _grouped(sorted(chosen.values())) for problem in _group_problems(group, target, level)
+        ]
+        if not refused:
+            _taken.update((kind, target) for kind in chosen)
+        problems += refused
     if not problems:
         _taken.update((text, "") for text in texts)
-        _taken.update((kind, target) for kind in kinds for target in map(arch_name, architectures))
     return problems
+
+
+def _is_taken(kind: str, text: str, architecture: int) -> bool:
+    """Whether this architecture took sources of a kind, or an earlier one that sees the same instructions in them."""
+    if _OF_ONE_ALONE.search(text):
+        return (kind, arch_name(architecture)) in _taken
+    earlier = (each for each in ARCHITECTURES if each <= architecture)
+    if _NEWER.search(text.replace(TRIGGER, "").replace(WAIT, "")):
+        earlier = (each for each in earlier if (each >= 90) == (architecture >= 90))
+    return any((kind, arch_name(each)) in _taken for each in earlier)
 
 
 def _grouped(texts: Sequence[str]) -> Iterator[Sequence[str]]:

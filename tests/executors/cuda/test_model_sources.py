@@ -66,14 +66,12 @@ def test_nor_where_no_library_is_installed(name: str) -> None:
         assert not each.candidates or each.candidates[0].name != "host", each.step.node.where()
 
 
-@pytest.mark.parametrize("arch", [90, 80, 100])
-def test_every_kernel_of_every_way_compiles(arch: int) -> None:
-    kernels = [
-        kernel for name in NAMES for dtype in ("f32", "f16") for kernel in kernels_of(lowered(name, dtype, arch))
-    ]
-    assert len({kernel.text for kernel in kernels}) > 300
-    problems = compile_problems(kernels, [arch])
-    assert not problems, problems[0]
+def test_every_kernel_of_every_way_compiles() -> None:
+    for arch, dtypes in ((80, ("f32", "f16")), (90, ("f32", "f16")), (100, ("f16",))):
+        kernels = [kernel for name in NAMES for dtype in dtypes for kernel in kernels_of(lowered(name, dtype, arch))]
+        assert len({kernel.text for kernel in kernels}) > 300
+        problems = compile_problems(kernels, [arch])
+        assert not problems, problems[0]
 
 
 def test_the_kernels_of_a_model_are_assembled_as_in_programs() -> None:

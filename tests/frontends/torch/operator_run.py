@@ -29,7 +29,14 @@ import torch
 from capgraph.progress import Progress
 
 from tests.frontends.torch.layouts import layout_outcomes
-from tests.frontends.torch.operator_samples import check, check_on_cuda, operators, prepare, samples
+from tests.frontends.torch.operator_samples import (
+    check,
+    check_on_cuda,
+    is_traced_on_cuda,
+    operators,
+    prepare,
+    samples,
+)
 from tests.frontends.torch.operator_table import PAGE, UNCLAIMED, Row, claimed, page
 from tests.supervision import Finished, Step, Work, run_tasks
 
@@ -83,8 +90,8 @@ DTYPES_ON_CUDA = (torch.float32, torch.float16, torch.bfloat16)
 def _outcome(name: str, sample: Any) -> Any:
     try:
         outcome = check(sample)
-        for dtype in DTYPES_ON_CUDA:
-            check_on_cuda(name, sample, dtype, is_native=False)
+        for dtype in DTYPES_ON_CUDA if is_traced_on_cuda(name) else ():
+            check_on_cuda(sample, dtype, is_native=False)
     except Exception as error:  # noqa: BLE001  # every failure is listed
         lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
         return f"{type(error).__name__}: {' '.join(lines)[:400]}"

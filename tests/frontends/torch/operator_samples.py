@@ -4,8 +4,9 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -143,6 +144,22 @@ def _eager(sample: Sample, seed: int = 0) -> list[Any]:
         return torch.utils._pytree.tree_leaves(sample.function(*map(torch.clone, sample.tensors)))
 
 
+def joined(parts: Sequence[Sample]) -> Sample:
+    """One call of many samples, of which each result is determined."""
+    ends = list(accumulate(len(part.tensors) for part in parts))
+    starts = [0, *ends]
+
+    def function(*tensors: Any) -> list[Any]:
+        return [part.function(*tensors[start:end]) for part, start, end in zip(parts, starts, ends, strict=False)]
+
+    return Sample(function, tuple(tensor for part in parts for tensor in part.tensors))
+
+
+def may_join(sample: Sample) -> bool:
+    """Whether its results are those of every run, and are compared as those of most samples."""
+    return replace(sample, function=None, tensors=()) == Sample(None, ()) and not draws(sample)  # type: ignore[arg-type]
+
+
 # ---- capturing
 
 
@@ -194,14 +211,17 @@ UNTRACED = (
 """How the names of operators begin of which a call cannot be traced for a device that is not there."""
 
 
-def check_on_cuda(name: str, sample: Sample, dtype: Any = torch.float32, *, is_native: bool) -> None:
+def is_traced_on_cuda(name: str) -> bool:
+    """Whether calls of an operator can be traced for a device that is not there."""
+    return not name.startswith(UNTRACED)
+
+
+def check_on_cuda(sample: Sample, dtype: Any = torch.float32, *, is_native: bool) -> None:
     """Imports a sample as PyTorch traces it for a GPU; floats in f32 become `dtype`. Nothing runs.
 
     Raises what the import raises, above all where its types are not PyTorch's, and `AssertionError` for foreign nodes
     where all are to be native.
     """
-    if name.startswith(UNTRACED):
-        return
     tensors = [tensor.to(dtype) if tensor.dtype is torch.float32 else tensor for tensor in sample.tensors]
     try:
         graph = imported_on_cuda(sample.function, tensors).model.graph

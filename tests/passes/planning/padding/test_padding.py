@@ -20,7 +20,7 @@ from tests.strategies.graphs import graphs, inputs_for, random_graph, random_inp
 _CLEAN_UP = Pipeline(((EliminateDeadCode(),),))
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data())
 def test_garbage_never_reaches_a_real_element(data: Any) -> None:
     graph = data.draw(graphs(max_nodes=6))
