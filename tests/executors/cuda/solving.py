@@ -29,7 +29,7 @@ from capgraph.passes.pipeline import Pipeline
 
 from tests.executors.cuda.emulator import compiled, launched
 
-SCRATCH = 1 << 22
+SCRATCH = 1 << 23
 RESULTS = "*"
 """Among layouts by name: that of results that have none of their own."""
 
