@@ -25,8 +25,14 @@ _ALSO_TAKE_NOTHING = frozenset(
 )
 """Ops that are right for empty operands, and usual for them: a cache that is empty at first, a loop's first list."""
 
+_POOLS = frozenset(("average_pool", "lp_pool", "max_pool", "max_pool_with_indices"))
+"""Ops that round towards 0 and not down: they give an element where a window is larger than all that there is."""
+
 _ENDS_PROCESS = frozenset(("gru", "instance_norm", "lstm", "rnn", "scan", "unique"))
 """Ops that end the process for empty operands. The others give results that are wrong or have other sizes."""
+
+_ALSO_GIVE_NOTHING = _POOLS | {"scan"}
+"""Ops that are wrong where a result is empty."""
 
 _WITHOUT_SATURATION = frozenset((DType.F8E4M3FN, DType.F8E5M2))
 """Types to which it casts 480 as 448 and 61440 as NaN, instead of NaN and infinity."""
@@ -45,8 +51,7 @@ def known_fault(node: Node) -> str:
         return "it may have an operand without elements, which only running tells"
     if may_trap(node):
         return "it may divide the least integer by -1, which ends the process in ONNX Runtime"
-    check = _FAULTS.get(node.op.name)
-    return (check(node) if check is not None else "") or inexact(node)
+    return _wrong(node) or inexact(node) or _wrong_inside(node)
 
 
 def dims_to_watch(graph: Graph) -> dict[Dim, Node]:
@@ -97,8 +102,19 @@ def _risky_dims(node: Node) -> tuple[Dim, ...]:
         return _shape(node.operands[0].type)[-1:]
     if node.op.has(_TAKES_NOTHING) or node.op.name in _ALSO_TAKE_NOTHING:
         return ()
-    values = (*node.operands, *node.outputs) if node.op.name == "scan" else node.operands
+    values = (*node.operands, *node.outputs) if node.op.name in _ALSO_GIVE_NOTHING else node.operands
     return tuple(dim for value in values for dim in _shape(value.type))
+
+
+def _wrong(node: Node) -> str:
+    check = _FAULTS.get(node.op.name)
+    return check(node) if check is not None else ""
+
+
+def _wrong_inside(node: Node) -> str:
+    """What is wrong in the regions of a node, but for digits and NaN: all in them would run one by one for those."""
+    inner = (each for region in node.regions.values() for each in all_nodes(region) if each.op.name not in _OF_DIGITS)
+    return next((problem for each in inner if (problem := _wrong(each))), "")
 
 
 def _are_told(node: Node, dims: tuple[Dim, ...]) -> bool:
@@ -217,3 +233,5 @@ _FAULTS: dict[str, Callable[[Node], str]] = {
     "sort": _unordered,
     "stft": _inexact,
 }
+
+_OF_DIGITS = frozenset(name for name, check in _FAULTS.items() if check in (_inexact, _long_sum, _narrow, _unordered))

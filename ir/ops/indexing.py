@@ -220,6 +220,8 @@ def tensor_scatter(cache: Array, update: Array, positions: Array | None, *, axis
     """
     size, length = cache.shape[axis], update.shape[axis]
     first = np.zeros(cache.shape[0], dtype=np.int64) if positions is None else positions
+    if first.shape != cache.shape[:1]:
+        raise ExecutionError(f"tensor_scatter needs one position for each batch entry: {first.size} for {len(cache)}")
     places = first[:, None] + np.arange(length, dtype=np.int64)
     if mode == "circular":
         places = places % max(size, 1)

@@ -16,6 +16,7 @@ from tests.onnx_models.parts import all_nodes
 
 RECURRENT = {"GRU", "LSTM", "RNN"}
 Known = Mapping[str, Value]
+_WIDE = "takes windows that stick out"
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,10 @@ def _sticks_out(seen: Seen) -> bool:
     return seen.may(holds, 0) if "kernel_shape" in given else seen.may(holds, 0, place)
 
 
+def _is_strided(seen: Seen) -> bool:
+    return any(step > 1 for step in seen.attributes.get("strides", ()))
+
+
 def _is_wider(seen: Seen) -> bool:
     """Whether the shape that is asked of a ConvTranspose is larger than what it makes without padding."""
     given = seen.attributes
@@ -157,17 +162,36 @@ def _has_other_scales(seen: Seen) -> bool:
     )
 
 
+def _has_larger_scale(seen: Seen) -> bool:
+    return seen.may(lambda x, scale: np.broadcast_shapes(x.shape, scale.shape) != x.shape, 0, 1)
+
+
 def _pads_strings(seen: Seen) -> bool:
     return seen.may(lambda x: x.dtype.kind == "O", 0)
+
+
+def _begins_before(seen: Seen) -> bool:
+    """Whether a Slice goes backwards from a place before the first element, for which it is to take that one."""
+
+    def holds(x: Any, starts: Any, axes: Any, steps: Any) -> bool:
+        return any(step < 0 and start < -x.shape[axis] for start, axis, step in zip(starts, axes, steps, strict=True))
+
+    if not seen.has(4):
+        return False
+    if seen.has(3):
+        return seen.may(holds, 0, 1, 3, 4)
+    return seen.may(lambda x, starts, steps: holds(x, starts, range(len(starts)), steps), 0, 1, 4)
 
 
 _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     "LayerNormalization": _when(
         "its mean has the type of the operand, not that of stash_type, and scales may be larger than the operand",
-        lambda s: (
-            len(s.node.output) > 1 or s.may(lambda x, scale: np.broadcast_shapes(x.shape, scale.shape) != x.shape, 0, 1)
-        ),
+        lambda s: len(s.node.output) > 1 or _has_larger_scale(s),
     ),
+    "LpNormalization": _when(
+        "adds the numbers themselves, not their magnitudes", lambda s: s.attributes.get("p", 2) == 1
+    ),
+    "RMSNormalization": _when("takes scales that are larger than the operand", _has_larger_scale),
     "TopK": _when(
         "finds fewer elements than it is to give",
         lambda s: s.has(1) and s.may(lambda x, k: k.reshape(-1)[0] > x.shape[s.attributes.get("axis", -1)], 0, 1),
@@ -204,9 +228,20 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     ),
     "CenterCropPad": _when("pads strings with the number 0", _pads_strings),
     "Pad": _when("pads strings with the number 0", _pads_strings),
-    **dict.fromkeys(
-        ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool"),
-        _when("takes windows that stick out", _sticks_out),
+    **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv", "LpPool"), _when(_WIDE, _sticks_out)),
+    "MaxPool": _when(
+        f"{_WIDE}, and rounds the sizes of SAME down",
+        lambda s: _sticks_out(s) or (s.attributes.get("auto_pad", b"").startswith(b"SAME") and _is_strided(s)),
+    ),
+    "AveragePool": _when(
+        f"{_WIDE}, and passes over NaN", lambda s: _sticks_out(s) or s.may(lambda x: np.isnan(x).any(), 0)
+    ),
+    "ScatterElements": _when(
+        "takes updates of other shapes than the indices", lambda s: s.may(lambda i, new: i.shape != new.shape, 1, 2)
+    ),
+    "Slice": _when("takes nothing where it begins before the start and goes backwards", _begins_before),
+    "TensorScatter": _when(
+        "takes any number of indices", lambda s: s.has(2) and s.may(lambda x, first: len(first) != len(x), 0, 2)
     ),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _when("takes scales of other sizes", _has_other_scales)),
     "GridSample": _when(
@@ -244,6 +279,13 @@ def _lacks_kernel_of_heads(seen: Seen) -> bool:
     return seen.may(lambda q, k: q.shape[-1] * (heads[1] if q.ndim == 3 else 1) != k.shape[-1] * heads[0], 0, 1)
 
 
+def _writes_truth(seen: Seen) -> bool:
+    """Whether truth values become strings."""
+    to_strings = seen.attributes.get("to") == onnx.TensorProto.STRING
+    is_string = seen.may(lambda like: like.dtype.kind in "OU", 1) if seen.node.op_type == "CastLike" else to_strings
+    return is_string and seen.may(lambda x: x.dtype == np.bool_, 0)
+
+
 _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "GridSample": _when(
         "clamps the place, not each of the sixteen neighbors",
@@ -273,7 +315,16 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         "copies one string of each slice",
         lambda s: s.may(lambda x: x.dtype.kind == "O" and x.ndim > 1, 0),
     ),
-    "LpPool": _when("takes windows that stick out", _sticks_out),
+    **dict.fromkeys(
+        ("AveragePool", "LpPool", "MaxPool"),
+        _when(_WIDE, lambda s: not s.attributes.get("ceil_mode") and _sticks_out(s)),
+    ),
+    **dict.fromkeys(("Cast", "CastLike"), _when("writes 0 and 1 for False and True", _writes_truth)),
+    "Gemm": _when("leaves beta out where nothing is summed", lambda s: s.may(lambda x: not x.size, 0)),
+    **dict.fromkeys(
+        ("BlackmanWindow", "HammingWindow", "HannWindow"),
+        _when("has its factors in f32", lambda s: s.attributes.get("output_datatype") == onnx.TensorProto.DOUBLE),
+    ),
     "MatMul": _when(
         "passes over what does not broadcast where nothing is summed",
         lambda s: s.may(lambda x, y: not x.size or not y.size, 0, 1),

@@ -122,6 +122,34 @@ graph @same(%x: i64[4]) {
 }"""
 
 
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [("%y: i64[0, u0] = non_zero(%x)", "scalar"), ("%y: f32[4], %i: i64[4] = sort(%x)", "")],
+)
+def test_faults_in_regions_but_those_of_digits_and_nan(body: str, fault: str) -> None:
+    x, y = ("bool[]", "i64[0, u0]") if fault else ("f32[4]", "f32[4]")
+    text = f"""graph @main(%c: bool[], %x: {x}) {{
+      %y: {y} = if(%c, %x) {{else_body = @else, then_body = @then}}
+      return %y
+    }}
+    graph @else(%x: {x}) {{ {body} return %y }}
+    graph @then(%x: {x}) {{ {body} return %y }}"""
+    assert fault in known_fault(next(iter(parse(text).nodes)))
+
+
+@pytest.mark.parametrize("kind", ["average_pool", "lp_pool", "max_pool"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_windows_wider_than_all_that_there_is_give_nothing(kind: str, size: int) -> None:
+    graph = parse(f"graph @main(%x: f32[1, 1, N]) {{ %y: f32[1, 1, (N - 1)//2] = {kind}(%x) {{{WINDOW}}} return %y }}")
+    assert set(dims_to_watch(graph)) == {symbol("N"), next(iter(graph.nodes)).outputs[0].tensor.dims[2]}
+    given = {"x": np.ones((1, 1, size), np.float32)}
+    found, expected = (capgraph.optimize(graph, executor=executor).run(given)["y"] for executor in ("ort", "eager"))
+    np.testing.assert_allclose(found, expected, strict=True)
+
+
+WINDOW = "kernel = [3], strides = [2], pads = [0, 0], dilations = [1]"
+
+
 def test_empty_operands_of_unique_are_watched_or_kept_out() -> None:
     told = parse(
         "graph @main(%x: f32[2, T]) { %y: f32[u0, T], %i: i64[u0], %v: i64[2], %n: i64[u0] = "

@@ -8,6 +8,7 @@ from capgraph.ir.dims import Dim, symbol
 from capgraph.ir.errors import ExecutionError, ShapeError, TypeRuleError
 from capgraph.ir.op import FRESH
 from capgraph.ir.ops import native
+from capgraph.ir.ops.indexing import tensor_scatter
 from capgraph.ir.types import DType, TensorType
 from hypothesis import given
 from hypothesis import strategies as st
@@ -208,6 +209,12 @@ def test_tensor_scatter_is_as_onnx() -> None:
     assert_same(only("tensor_scatter", cache, update, positions, mode="circular"), expected)
     with pytest.raises(ExecutionError, match="into a cache of 4"):
         only("tensor_scatter", cache, update, positions)
+
+
+def test_tensor_scatter_has_one_position_for_each_batch_entry() -> None:
+    cache, update = np.zeros((1, 4, 3), np.float32), np.ones((1, 2, 3), np.float32)
+    with pytest.raises(ExecutionError, match="one position for each batch entry: 4 for 1"):
+        tensor_scatter(cache, update, np.zeros(4, np.int64), axis=1, mode="circular")
 
 
 def test_tensor_scatter_keeps_the_type_of_the_cache() -> None:
