@@ -228,8 +228,19 @@ IMPORTS = {"If": import_if, "Loop": import_loop, "Scan": import_scan}
 def export_if(ctx: ExportContext, node: Node) -> None:
     """If, whose branches read captured values from around them."""
     cond, *captured = node.inputs
+    if any(map(_differ, *(region.outputs for region in node.regions.values()))):
+        ctx.require_opset(11, "If of branches whose results have other shapes")
     branches = {onnx: ctx.region(node.attrs[ours], captured) for onnx, ours in _BRANCHES.items()}
     ctx.emit("If", (cond,), node.outputs, **branches)
+
+
+def _differ(left: Value, right: Value) -> bool:
+    """Whether two results have shapes that cannot be equal."""
+    shapes = [value.type.shape for value in (left, right) if isinstance(value.type, TensorType)]
+    if len(shapes) < 2 or None in shapes:
+        return False
+    one, other = (tuple(shape or ()) for shape in shapes)
+    return len(one) != len(other) or any(compare(a, b) is Truth.NO for a, b in zip(one, other, strict=True))
 
 
 _BRANCHES = {"then_branch": "then_body", "else_branch": "else_body"}

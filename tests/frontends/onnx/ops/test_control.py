@@ -1,5 +1,6 @@
 """If, Loop and Scan in and out of ONNX: captured values, sizes that change, nesting."""
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import onnx
 import pytest
 from capgraph.frontends.onnx.exporter import export_model
 from capgraph.ir.equality import assert_equal
+from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.graph import Graph
 from capgraph.ir.parser import parse
 
@@ -151,6 +153,26 @@ LOOP = """count (int64{shape} trip, bool{shape} go, float[n] x, float[n] y) => (
         }}
     >
 }}"""
+
+
+@pytest.mark.parametrize(("size", "opset"), [("3", 11), ("2", 9), ("N", 9)])
+def test_branches_whose_results_have_other_shapes_need_opset_11(size: str, opset: int) -> None:
+    graph = parse(
+        f"""graph @main(%c: bool[], %x: f32[2], %z: f32[{size}]) {{
+          %y: f32[{"2" if size == "2" else "u0"}] = if(%c, %x, %z) {{else_body = @e, then_body = @t}}
+          return %y
+        }}
+        graph @e(%x: f32[2], %z: f32[{size}]) {{ %v: f32[2] = abs(%x) return %v }}
+        graph @t(%x: f32[2], %z: f32[{size}]) {{ %w: f32[{size}] = abs(%z) return %w }}"""
+    )
+    assert _least(graph) == opset
+
+
+def _least(graph: Graph) -> int:
+    for opset in range(9, 14):
+        with contextlib.suppress(UnsupportedError):
+            return int(export_model(graph, opset=opset).opset_import[0].version)
+    raise AssertionError
 
 
 @pytest.mark.parametrize("trip", [0, 3])
