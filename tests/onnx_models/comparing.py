@@ -236,7 +236,9 @@ def _of_error(
     failing = [place for place, part in enumerate(theirs.parts) if _failed(attempt(lambda part=part: again(part)))]
     by = "O" if way in ways.TARGETS else "RO"
     if failing:
-        is_judged = bool(set(failing) & set(theirs.judged(calls, by)))
+        judged = [theirs.parts[place] for place in set(failing) & set(theirs.judged(calls, by))]
+        # of an output alone ONNX Runtime may tell that the call is wrong, where the whole model needs what it lacks
+        is_judged = any(set(calls) & set(peers_of(part).calls) for part in judged)
     else:  # only as a whole, or by what no output hangs on
         is_judged = any(theirs.judges_of_all(call).keys() & set(by) for call in calls)
     return [(way, _text(error))] if is_judged else []
