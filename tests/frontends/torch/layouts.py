@@ -4,7 +4,7 @@ Both what an operator gives and what becomes of its arguments, by its variant in
 PyTorch. The content of arguments that overlap is what their memory makes of the sample's.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -51,11 +51,15 @@ LAYOUTS: dict[str, Layout] = {**WRITABLE, "expanded": _expanded, "overlapping": 
 
 
 def layout_outcomes(name: str, first: int, *, executor: str = "ort") -> Iterator[Any]:
-    """The samples of an operator, from the one with index `first` on, in each layout: what differs, as text."""
+    """The samples of an operator, from the one with index `first` on, in each layout: what differs, as text.
+
+    They are compiled together; where anything differs, one by one.
+    """
     prepare()
-    for index, (layout, sample) in enumerate(_cases(name)):
-        if index >= first:
-            yield _outcome(layout, sample, executor)
+    cases = list(_cases(name))
+    are_equal = first == 0 and _are_equal([case for _, case in cases], executor)
+    for layout, case in cases[first:]:
+        yield ("native", ()) if are_equal else _outcome(layout, case, executor)
 
 
 def _cases(name: str) -> Iterator[tuple[str, Sample]]:
@@ -65,24 +69,58 @@ def _cases(name: str) -> Iterator[tuple[str, Sample]]:
                 yield f"{kind}{layout}", replace(sample, lie=lie)
 
 
+def _are_equal(cases: Sequence[Sample], executor: str) -> bool:
+    """Whether all that eager PyTorch takes, as one call, is as there."""
+    wanted_by_case = [(case, leaves) for case in cases if (leaves := _wanted(case)) is not None]
+    taken = [case for case, _ in wanted_by_case]
+
+    def function(*listed: Sequence[torch.Tensor]) -> list[Any]:
+        return [case.function(*given) for case, given in zip(taken, listed, strict=True)]
+
+    compiled = _compiled(function, executor)
+    given = [_given(case) for case in taken]
+    try:
+        with torch.no_grad():
+            results = compiled(*given)
+        for (case, leaves), result, arguments in zip(wanted_by_case, results, given, strict=True):
+            _compare([*torch.utils._pytree.tree_leaves(result), *arguments], leaves, case)
+    except Exception:  # noqa: BLE001  # one by one they tell
+        return False
+    return True
+
+
 def _outcome(layout: str, sample: Sample, executor: str) -> Any:
+    wanted = _wanted(sample)
+    if wanted is None:
+        return "eager", ()
     try:
-        wanted = _leaves(sample.function, sample)
-    except (RuntimeError, ValueError, TypeError, NotImplementedError, AssertionError):
-        return "eager", ()  # PyTorch refuses it
-    torch._dynamo.reset()
-    function = torch.compile(sample.function, backend=backend, options={"executor": executor}, dynamic=False)
-    try:
-        _compare(_leaves(function, sample), wanted, sample)
+        _compare(_leaves(_compiled(sample.function, executor), sample), wanted, sample)
     except Exception as error:  # noqa: BLE001  # every failure is listed
         return f"{layout}: {type(error).__name__}: {' '.join(str(error).split())[:400]}"
     return "native", ()
 
 
+def _compiled(function: Callable[..., Any], executor: str) -> Callable[..., Any]:
+    torch._dynamo.reset()
+    return torch.compile(function, backend=backend, options={"executor": executor}, dynamic=False)
+
+
+def _wanted(sample: Sample) -> list[Any] | None:
+    """What eager PyTorch gives, unless it refuses the call."""
+    try:
+        return _leaves(sample.function, sample)
+    except (RuntimeError, ValueError, TypeError, NotImplementedError, AssertionError):
+        return None
+
+
+def _given(sample: Sample) -> list[torch.Tensor]:
+    return [sample.lie(tensor.clone()) for tensor in sample.tensors]
+
+
 def _leaves(function: Callable[..., Any], sample: Sample) -> list[Any]:
     """Results, and what has become of the arguments."""
+    given = _given(sample)
     with torch.no_grad():
-        given = [sample.lie(tensor.clone()) for tensor in sample.tensors]
         results = function(*given)
     return [*torch.utils._pytree.tree_leaves(results), *given]
 
