@@ -6,6 +6,7 @@ PyTorch. The content of arguments that overlap is what their memory makes of the
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.frontends.torch.operator_samples import RTOL, Sample, draws, in_place
 MOST_SAMPLES = 4
 """How many samples of an operator are tried in each layout."""
 Layout = Callable[[torch.Tensor], torch.Tensor]
+Backend = Callable[..., Any]
 
 
 def _transposed(x: torch.Tensor) -> torch.Tensor:
@@ -53,13 +55,10 @@ LAYOUTS: dict[str, Layout] = {**WRITABLE, "expanded": _expanded, "overlapping": 
 def layout_outcomes(name: str, first: int, *, executor: str = "ort") -> Iterator[Any]:
     """The samples of an operator, from the one with index `first` on, in each layout: what differs, as text.
 
-    They are compiled together; where anything differs, one by one.
+    They are compiled together; where anything differs, halves of them, down to one.
     """
     prepare()
-    cases = list(_cases(name))
-    are_equal = first == 0 and _are_equal([case for _, case in cases], executor)
-    for layout, case in cases[first:]:
-        yield ("native", ()) if are_equal else _outcome(layout, case, executor)
+    yield from _outcomes(list(_cases(name))[first:], partial(backend, options={"executor": executor}))
 
 
 def _cases(name: str) -> Iterator[tuple[str, Sample]]:
@@ -69,60 +68,55 @@ def _cases(name: str) -> Iterator[tuple[str, Sample]]:
                 yield f"{kind}{layout}", replace(sample, lie=lie)
 
 
-def _are_equal(cases: Sequence[Sample], executor: str) -> bool:
-    """Whether all that eager PyTorch takes, as one call, is as there."""
-    wanted_by_case = [(case, leaves) for case in cases if (leaves := _wanted(case)) is not None]
-    taken = [case for case, _ in wanted_by_case]
+def _outcomes(cases: Sequence[tuple[str, Sample]], make: Backend) -> Iterator[Any]:
+    problem = _problem([case for _, case in cases], make)
+    if not problem:
+        yield from [("native", ())] * len(cases)
+    elif len(cases) > 1:
+        half = len(cases) // 2
+        yield from _outcomes(cases[:half], make)
+        yield from _outcomes(cases[half:], make)
+    else:
+        [(layout, case)] = cases
+        is_ours = not _problem([case], "aot_eager")
+        yield f"{layout}: {problem}" if is_ours else ("not by PyTorch either", ())
 
-    def function(*listed: Sequence[torch.Tensor]) -> list[Any]:
-        return [case.function(*given) for case, given in zip(taken, listed, strict=True)]
 
-    compiled = _compiled(function, executor)
-    given = [_given(case) for case in taken]
+def _problem(cases: Sequence[Sample], make: Backend | str) -> str:
+    """What is not as in eager PyTorch of the calls that it takes, as one function."""
+    taken = [(case, leaves) for case in cases if (leaves := _wanted(case)) is not None]
+    if not taken:
+        return ""
+    functions = [case.function for case, _ in taken]
+    listed = [_given(case) for case, _ in taken]
+    torch._dynamo.reset()
     try:
         with torch.no_grad():
-            results = compiled(*given)
-        for (case, leaves), result, arguments in zip(wanted_by_case, results, given, strict=True):
-            _compare([*torch.utils._pytree.tree_leaves(result), *arguments], leaves, case)
-    except Exception:  # noqa: BLE001  # one by one they tell
-        return False
-    return True
-
-
-def _outcome(layout: str, sample: Sample, executor: str) -> Any:
-    wanted = _wanted(sample)
-    if wanted is None:
-        return "eager", ()
-    try:
-        _compare(_leaves(_compiled(sample.function, executor), sample), wanted, sample)
+            results = torch.compile(_joined(functions), backend=make, dynamic=False)(*listed)
+        for (case, wanted), given, result in zip(taken, listed, results, strict=True):
+            _compare([*torch.utils._pytree.tree_leaves(result), *given], wanted, case)
     except Exception as error:  # noqa: BLE001  # every failure is listed
-        return f"{layout}: {type(error).__name__}: {' '.join(str(error).split())[:400]}"
-    return "native", ()
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+    return ""
 
 
-def _compiled(function: Callable[..., Any], executor: str) -> Callable[..., Any]:
-    torch._dynamo.reset()
-    return torch.compile(function, backend=backend, options={"executor": executor}, dynamic=False)
+def _joined(functions: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    return lambda *listed: [function(*given) for function, given in zip(functions, listed, strict=True)]
 
 
 def _wanted(sample: Sample) -> list[Any] | None:
-    """What eager PyTorch gives, unless it refuses the call."""
+    """What eager PyTorch gives, and what has become of the arguments; None where it refuses the call."""
     try:
-        return _leaves(sample.function, sample)
+        given = _given(sample)
+        with torch.no_grad():
+            results = sample.function(*given)
     except (RuntimeError, ValueError, TypeError, NotImplementedError, AssertionError):
         return None
+    return [*torch.utils._pytree.tree_leaves(results), *given]
 
 
 def _given(sample: Sample) -> list[torch.Tensor]:
     return [sample.lie(tensor.clone()) for tensor in sample.tensors]
-
-
-def _leaves(function: Callable[..., Any], sample: Sample) -> list[Any]:
-    """Results, and what has become of the arguments."""
-    given = _given(sample)
-    with torch.no_grad():
-        results = function(*given)
-    return [*torch.utils._pytree.tree_leaves(results), *given]
 
 
 def _compare(found: list[Any], wanted: list[Any], sample: Sample) -> None:
