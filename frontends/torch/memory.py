@@ -114,5 +114,24 @@ def dense_order(fake: Any, sizes: Sizes) -> tuple[int, ...] | None:
     return tuple(order)
 
 
-def _hint(stride: Any) -> int | None:
-    return stride if isinstance(stride, int) else stride.node.hint
+def _hint(size: Any) -> Any:
+    """A size or a stride as it was traced; None where only running tells it."""
+    return size if isinstance(size, int) else size.node.hint
+
+
+def shares_elements(fake: Any) -> bool:
+    """Whether elements of a tensor without an axis of stride 0 lie at one place, for the sizes that it was traced with.
+
+    PyTorch's operators that write to a copy (`select_scatter` and others) keep such strides, where they make an
+    expanded tensor dense.
+    """
+    shape, strides = map(_hint, fake.shape), map(_hint, fake.stride())
+    steps = [(stride, size) for stride, size in zip(strides, shape, strict=True) if size != 1]
+    if any(not stride or not size for stride, size in steps):
+        return False
+    reach = 0
+    for stride, size in sorted(steps):
+        if stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False

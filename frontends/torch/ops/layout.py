@@ -8,6 +8,7 @@ from ....ir.graph import Value
 from ....ir.types import DType, Kind
 from ..call import Call, Lowering, NotNative, axis_of
 from ..dtypes import dtype_of
+from .strided import written_for_all
 
 _FAR = 1 << 62  # stands for an end beyond any size
 
@@ -274,6 +275,9 @@ def _on_diagonal(c: Call, x: Value, offset: int, dim1: int, dim2: int) -> tuple[
 
 def _diagonal_scatter(c: Call, x: Value, source: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     """`x` with `source` written on a diagonal."""
+    for_all = written_for_all(c, x, source, lambda fake: fake.diagonal(offset, dim1, dim2))
+    if for_all is not None:
+        return for_all
     flat, places, order = _on_diagonal(c, x, offset, dim1, dim2)
     indices = c.expand(places, source.shape)
     written = c.op("scatter_elements", flat, indices, c.cast(source, x.tensor.dtype), axis=flat.tensor.rank - 1)

@@ -12,6 +12,7 @@ from ....ir.types import DType
 from ..call import Call, Lowering, NotNative, Operand, axis_of
 from ..dtypes import torch_dtype_of
 from .indexing import as_index, broadcast_together, cut_to, index_axes, plain_indices
+from .strided import written_for_all
 
 
 def _scatter(c: Call, x: Value, dim: int, index: Value, source: Operand, reduce: str | None = None) -> Value:
@@ -147,6 +148,9 @@ def _slice_scatter(
     axis = axis_of(dim, x.tensor.rank)
     size = x.shape[axis]
     first = _from_front(0 if start is None else start, size)
+    for_all = written_for_all(c, x, source, lambda fake: fake[(*[slice(None)] * axis, slice(start, end, step))])
+    if for_all is not None:
+        return for_all
     if source.shape == x.shape:
         return c.cast(source, x.tensor.dtype)
     updates = c.cast(source, x.tensor.dtype)
@@ -167,6 +171,9 @@ def _select_scatter(c: Call, x: Value, source: Value, dim: int, index: Any) -> V
     updates = c.unsqueeze(c.cast(source, x.tensor.dtype), axis)
     if isinstance(index, Value):
         return _written(c, x, updates, axis, c.cast(c.reshape(index, ()), DType.I64))
+    for_all = written_for_all(c, x, source, lambda fake: fake.select(axis, index))
+    if for_all is not None:
+        return for_all
     return _written(c, x, updates, axis, c.value(_from_front(index, x.shape[axis]), DType.I64))
 
 

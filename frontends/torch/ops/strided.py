@@ -1,6 +1,6 @@
 """What strides reach: elements at places in memory, whichever tensors lie there."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from ....ir.errors import UnsupportedError
 from ....ir.graph import Value
 from ....ir.types import DType
 from ..call import Call, Lowering, Memory, NotNative
-from ..memory import memory_order
+from ..memory import memory_order, shares_elements
 
 
 def as_strided(c: Call, _x: Any, size: Sequence[Any], stride: Sequence[Any], offset: Any = None) -> Value:
@@ -98,6 +98,15 @@ def as_strided_scatter(
     taken = c.op("gather", flat, c.constant(origin.clip(min=0), DType.I64), axis=0)
     reached = c.unsqueeze(c.constant(origin >= 0), *range(fake.dim(), x.tensor.rank))
     return c.op("where", reached, taken, x)
+
+
+def written_for_all(c: Call, x: Value, source: Value, view: Callable[[Any], Any]) -> Value | None:
+    """`x` with `source` written to a view of it, for all elements that lie there; None where each has its own place."""
+    fake = c.fake("self")
+    if not shares_elements(fake):
+        return None
+    written = view(fake)
+    return as_strided_scatter(c, x, source, written.shape, written.stride(), written.storage_offset())
 
 
 def _resize(c: Call, x: Value, size: Sequence[Dim], *_: Any) -> Value:

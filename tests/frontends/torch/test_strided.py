@@ -51,6 +51,18 @@ def test_an_argument_may_be_a_part_of_more_memory_anywhere() -> None:
         torch.testing.assert_close(compiled(x), function(x))
 
 
+def test_copies_of_elements_that_share_memory_are_written_for_all() -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        return x.diagonal_scatter(-x[0], -1), x.select_scatter(-x[0], 0, -1), x.slice_scatter(-x[:, :1], 1, 2, 9)
+
+    compiled = torch.compile(function, backend="capgraph", fullgraph=True, dynamic=False)
+    for strides in ((1, 2), (2, 1), (1, 1), (0, 1), (7, 2)):
+        x = torch.arange(40.0).as_strided((4, 3), strides, 3)
+        torch.testing.assert_close(compiled(x), function(x))
+
+
 def test_strides_that_sizes_tell() -> None:
     torch._dynamo.reset()
 
