@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .executor_comparison import compare
+    from .comparing.executor_comparison import compare
     from .executors.replay.states import StateStore
     from .executors.replay.suggest import suggest_buckets
     from .ir.errors import (
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from .optimization import optimize
     from .passes.planning.simulation import crossover, simulate
     from .program import Program
-    from .torch_backend import compile_with as compile
-    from .torch_generation import decoding_loop
-    from .torch_program import TorchProgram
+    from .pytorch.backend import compile_with as compile
+    from .pytorch.generation import decoding_loop
+    from .pytorch.program import TorchProgram
 
 __version__ = "0.1.0"
 
@@ -72,14 +72,14 @@ __all__ = [
 # A module must not bear the name of a function here: importing it would put the module in the function's place.
 _HOMES = {
     "CapgraphWarning": ".ir.notices",
-    "compare": ".executor_comparison",
+    "compare": ".comparing.executor_comparison",
     "optimize": ".optimization",
     "Program": ".program",
     "simulate": ".passes.planning.simulation",
     "crossover": ".passes.planning.simulation",
-    "TorchProgram": ".torch_program",
-    "compile": ".torch_backend",
-    "decoding_loop": ".torch_generation",
+    "TorchProgram": ".pytorch.program",
+    "compile": ".pytorch.backend",
+    "decoding_loop": ".pytorch.generation",
     "StateStore": ".executors.replay.states",
     "suggest_buckets": ".executors.replay.suggest",
 }
@@ -95,7 +95,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "torch":
             raise
-        home = importlib.import_module(".without_torch", __name__)
+        home = importlib.import_module(".pytorch.missing", __name__)
     found = getattr(home, _CALLED.get(name, name))
     globals()[name] = found
     return found

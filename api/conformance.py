@@ -22,12 +22,12 @@ from typing import Any
 
 from onnx import ModelProto
 
-from .commands.pass_choice import DEFAULT_LEVEL, LEVELS
+from .cli.commands.pass_choice import DEFAULT_LEVEL, LEVELS
 from .executors.ort.executor import WHOLE
 from .executors.ort.library import failures, onnxruntime
 from .frontends.onnx.backend import CapgraphBackendRep
 from .frontends.onnx.conformance import Case, Outcome, cases, run_case, run_models_by, run_suite, table
-from .frontends.onnx.importer import ImportedModel
+from .frontends.onnx.importing.importer import ImportedModel
 from .ir.errors import ExecutionError, UnsupportedError
 from .optimization import optimize
 from .selection import check_device, choose_executor

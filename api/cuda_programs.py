@@ -6,26 +6,26 @@ from functools import partial
 
 from .executors.base import Executor
 from .executors.cuda.availability import checked_index, cuda_problem
-from .executors.cuda.device import CudaDevice
-from .executors.cuda.eager import SizedPlanner
 from .executors.cuda.executor import CudaEagerExecutor, CudaExecutor, open_device
-from .executors.cuda.lowering import Backend
+from .executors.cuda.lower.lowering import Backend
+from .executors.cuda.run.device import CudaDevice
+from .executors.cuda.run.eager import SizedPlanner
 from .executors.replay.dispatcher import Planner
 from .executors.replay.executor import ReplayExecutor
 from .executors.replay.modes import CaptureMode, InputPolicy
 from .executors.replay.options import ReplayOptions
 from .executors.replay.safety import Analysis
+from .ir.analysis.rounding import ROUNDS_NOTHING, Tf32
 from .ir.graph import Graph, Node
 from .ir.plan import Plan
-from .ir.rounding import ROUNDS_NOTHING, Tf32
 from .ir.target import CUDA, Target
-from .passes.fuse import Fuse
-from .passes.keep_reduced_axes import KeepReducedAxes
-from .passes.pipeline import Pipeline
+from .passes.cleanup.keep_reduced_axes import KeepReducedAxes
+from .passes.fold.spread_batch_norm import SpreadBatchNorm
+from .passes.framework.pipeline import Pipeline
+from .passes.fuse.fuse import Fuse
 from .passes.planning.padding import made_safe, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
-from .passes.spread_batch_norm import SpreadBatchNorm
 from .recording import by_value
 
 PolicyOf = Callable[[CaptureMode, Mapping[str, int]], CapturePolicy]

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from .executors.replay.counters import Stats
-from .ir.constraints import Constraint
 from .ir.dims import SymDim, symbol
+from .ir.dims.constraints import Constraint
 from .ir.errors import ModelError, ShapeError, TypeRuleError
 from .ir.graph import Graph
 from .ir.notices import Notices

@@ -8,10 +8,10 @@ from .capture_options import replay_options
 from .exact_sizes import ExactSizes
 from .executors.base import Executor
 from .executors.replay.options import ReplayOptions
+from .ir.analysis.rounding import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
 from .ir.errors import UnsupportedError
-from .ir.rounding import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
 from .ir.verify import verify as verify_graph
-from .passes.pipeline import CHECKS
+from .passes.framework.pipeline import CHECKS
 from .program import Program
 from .recording import graph_executor, ort_executor_on_gpu, pipeline_for
 from .selection import HostOptions, check_names, check_threads, choose_executor, is_cuda, passed_over
@@ -146,7 +146,7 @@ class Choices:
         """The program of a model, whose graph becomes the program's."""
         options = self._options()
         if loaded.torch is not None and options is not None:
-            from .torch_program import with_states
+            from .pytorch.program import with_states
 
             options = with_states(options, loaded.torch, self.device)
         tf32 = self.tf32_of(loaded).within(loaded.graph)
@@ -158,7 +158,7 @@ class Choices:
         notes = (*loaded.notes, *passed_over(self.executor, self.device), *_rounding_notes(tf32))
         facts: dict[str, Any] = {"level": self.level, "strict": self.strict, "notes": notes, "report": report}
         if loaded.torch is not None:
-            from .torch_program import TorchProgram
+            from .pytorch.program import TorchProgram
 
             return TorchProgram(loaded.torch, chosen, **facts)
         return Program(loaded.graph, chosen, **facts, exact=self._exact_sizes(loaded))

@@ -6,8 +6,8 @@ from functools import partial
 
 from .executors.base import Executor
 from .executors.cuda.availability import checked_index
-from .executors.cuda.eager import SizedPlanner
 from .executors.cuda.executor import CudaEagerExecutor, CudaExecutor, open_device
+from .executors.cuda.run.eager import SizedPlanner
 from .executors.ort.gpu.device import OrtDevice
 from .executors.ort.gpu.executable import OneThreadExecutor
 from .executors.ort.gpu.provider import Provider, cuda_provider

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from .exact_sizes import ExactSizes
 from .executors.base import Coverage, Covered, Drawing, Executor
-from .executors.cuda.profile import Profile, Profiling
+from .executors.cuda.run.profile import Profile, Profiling
 from .executors.memory import size_text
 from .executors.replay.counters import Counting, Stats
 from .ir.analysis import all_nodes, parameter_bytes, parameter_count
@@ -16,7 +16,7 @@ from .ir.errors import CapgraphError, ExecutionError, InputError, ResourceError,
 from .ir.graph import Graph, Node
 from .ir.philox import fresh_state
 from .ir.types import Type
-from .passes.pipeline import PipelineReport
+from .passes.framework.pipeline import PipelineReport
 from .sources import needs_onnx
 
 _NAMED_NODES = 3  # how many nodes of one foreign op explain() names
@@ -178,8 +178,8 @@ class Program:
         without the package onnx.
         """
         with needs_onnx():
-            from .frontends.onnx.dialect import Dialect
-            from .frontends.onnx.saving import save_model
+            from .frontends.onnx.exporting.dialect import Dialect
+            from .frontends.onnx.files.saving import save_model
         if target not in ("standard", "ort"):
             raise UnsupportedError(f"target={target!r} is not known", remedy='"standard" or "ort"')
         save_model(self.graph, path, opset=opset, ir_version=ir_version, keep_form=True, dialect=Dialect(target))

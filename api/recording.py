@@ -17,13 +17,13 @@ from .executors.replay.modes import CaptureMode
 from .executors.replay.options import ReplayOptions, SizeCondition
 from .executors.replay.safety import Analysis
 from .ir.analysis import parameter_bytes
+from .ir.analysis.rounding import ROUNDS_NOTHING, Tf32
 from .ir.errors import InputError, UnsupportedError
 from .ir.graph import Graph
 from .ir.plan import Plan
-from .ir.rounding import ROUNDS_NOTHING, Tf32
 from .ir.target import HOST, Target
 from .passes.catalog import launch_pipeline, level_pipeline
-from .passes.pipeline import Pipeline
+from .passes.framework.pipeline import Pipeline
 from .passes.planning.padding import made_safe, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
@@ -56,8 +56,8 @@ def _prepare_again(pipeline: Pipeline, graph: Graph) -> None:
     pipeline.run(graph, check="none")
     count, before = _foreign(graph), math.inf
     while 0 < count < before and parameter_bytes(graph) <= MOST_READ_AGAIN:
-        from .frontends.onnx.exporter import export_model
-        from .frontends.onnx.importer import import_model
+        from .frontends.onnx.exporting.exporter import export_model
+        from .frontends.onnx.importing.importer import import_model
 
         graph.adopt(import_model(export_model(graph)).graph)
         pipeline.run(graph, check="none")

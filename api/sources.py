@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from .ir.constraints import Constraint, collect_constraints
+from .ir.dims.constraints import Constraint, collect_constraints
 from .ir.errors import ExecutionError, InputError, MissingPackageError
 from .ir.graph import Graph
 
@@ -125,7 +125,7 @@ def needs_onnx() -> Iterator[None]:
 
 def _load_onnx(model: Any, folder: Path | None, freeze_initializers: bool | None) -> LoadedModel:
     with needs_onnx():
-        from .frontends.onnx.importer import import_model
+        from .frontends.onnx.importing.importer import import_model
     stamp = _stamp(model)
     with collect_constraints() as found:
         imported = import_model(model, folder=folder, freeze_initializers=freeze_initializers)

@@ -35,7 +35,7 @@ import capgraph
 import models
 import numpy as np
 import onnxruntime
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 CALLS, PAUSE = 4, 0.03
 SLOWER_BY, SLOWER_SECONDS, FASTER_BY = 1.02, 20e-6, 1.05

@@ -96,8 +96,8 @@ def optimize_with_onnxscript(source: Path, target: Path) -> float:
 
 LOADED_BY_CAPGRAPH = (
     "capgraph.costs",
-    "capgraph.frontends.onnx.importer",
-    "capgraph.frontends.onnx.saving",
+    "capgraph.frontends.onnx.importing.importer",
+    "capgraph.frontends.onnx.files.saving",
     "capgraph.ir.analysis",
     "capgraph.onnx_files",
     "capgraph.passes.catalog",

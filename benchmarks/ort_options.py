@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import onnxruntime as ort
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.inputs import gather_inputs
 from capgraph.passes.catalog import level_pipeline
-from capgraph.passes.numeric import draw_sizes
+from capgraph.passes.framework.numeric import draw_sizes
 from capgraph.sources import load_model
 
 SECONDS = 20.0

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from capgraph import UnsupportedError
-from capgraph.torch_generation import drawn
+from capgraph.pytorch.generation import drawn
 
 _TAKEN = ("input_ids", "attention_mask", "position_ids", "past_key_values")
 _OTHERS = "generate with transformers itself, or take a decoder-only model such as Llama, Mistral, Gemma, Qwen or GPT-2"
@@ -74,7 +74,7 @@ class Decoder(torch.nn.Module):
 
         `span` is 0, 1, ... up to the tokens that are read, at most `length`: those of a whole prompt (of the longest;
         what a shorter one reads behind its end is overwritten later), or the latest one. The other arguments are as in
-        `capgraph.torch_generation.drawn`; `chances` f32[batch, length] has one for each position.
+        `capgraph.pytorch.generation.drawn`; `chances` f32[batch, length] has one for each position.
         """
         batch, count = temperature.shape[0], span.shape[0]
         ends = self.ends.narrow(0, 0, batch)

@@ -14,7 +14,7 @@ from .constant import Constant
 from .graph import Graph, SymbolTable, Value
 from .op import foreign
 from .ops import native
-from .parser import parse_type
+from .text.parser import parse_type
 from .types import DType, Type
 from .verify import verify
 

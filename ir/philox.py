@@ -3,7 +3,7 @@
 A state is u64[2], a key and a number of draws so far. Draw `stream` of a state is a sequence of 32-bit words without an
 end: word i is word i % 4 of the block with the counter [i / 4, draws so far + stream], each of 64 bits. So an element
 depends on its place alone, and whoever has the state gets the same numbers. All that follows is defined bit for bit, in
-sums and products that are rounded one by one: `executors/cuda/codegen/draws.py` says the same for CUDA.
+sums and products that are rounded one by one: `executors/cuda/kernel_ir/draws.py` says the same for CUDA.
 """
 
 import math

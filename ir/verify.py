@@ -42,7 +42,7 @@ from .dims import SymDim, Truth
 from .errors import CapgraphError, InvalidGraphError
 from .graph import Graph, Node, Use, Value
 from .op import FRESH
-from .printer import print_node
+from .text.printer import print_node
 from .types import DType, OpaqueType, OptionalType, SequenceType, TensorType, Type, compatible, type_symbols
 
 _TYPES = (TensorType, SequenceType, OptionalType, OpaqueType)

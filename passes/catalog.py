@@ -4,32 +4,32 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ..ir.errors import UnsupportedError
-from .base import Pass
-from .canonicalise import Canonicalise
-from .clean_up_quantisation import CleanUpQuantisation
-from .cse import Cse
-from .eliminate_dead_code import EliminateDeadCode
-from .fold_batch_norm import FoldBatchNorm
-from .fold_constants import FoldConstants
-from .fold_padding import FoldPadding
-from .fold_scales import FoldScales
-from .fuse import Fuse
-from .keep_reduced_axes import KeepReducedAxes
-from .merge_products import MergeProducts
-from .merge_rotary import MergeRotary
-from .pipeline import Pipeline, parse_pipeline
-from .pointwise_convolutions import PointwiseConvolutions
-from .product_forms import ProductForms
-from .recognise_activations import RecogniseActivations
-from .recognise_attention import RecogniseAttention
-from .recognise_norms import RecogniseNorms
-from .recognise_rotary import RecogniseRotary
-from .simplify_control_flow import SimplifyControlFlow
-from .simplify_indices import SimplifyIndices
-from .sink_transposes import SinkTransposes
-from .spread_batch_norm import SpreadBatchNorm
-from .static_shapes import StaticShapes
-from .whole_pools import WholePools
+from .cleanup.canonicalise import Canonicalise
+from .cleanup.cse import Cse
+from .cleanup.eliminate_dead_code import EliminateDeadCode
+from .cleanup.fold_constants import FoldConstants
+from .cleanup.keep_reduced_axes import KeepReducedAxes
+from .cleanup.simplify_indices import SimplifyIndices
+from .cleanup.static_shapes import StaticShapes
+from .control_flow.simplify_control_flow import SimplifyControlFlow
+from .fold.fold_batch_norm import FoldBatchNorm
+from .fold.fold_padding import FoldPadding
+from .fold.fold_scales import FoldScales
+from .fold.merge_products import MergeProducts
+from .fold.merge_rotary import MergeRotary
+from .fold.pointwise_convolutions import PointwiseConvolutions
+from .fold.product_forms import ProductForms
+from .fold.spread_batch_norm import SpreadBatchNorm
+from .fold.whole_pools import WholePools
+from .framework.base import Pass
+from .framework.pipeline import Pipeline, parse_pipeline
+from .fuse.fuse import Fuse
+from .layout.sink_transposes import SinkTransposes
+from .quantize.clean_up_quantisation import CleanUpQuantisation
+from .recognize.recognise_activations import RecogniseActivations
+from .recognize.recognise_attention import RecogniseAttention
+from .recognize.recognise_norms import RecogniseNorms
+from .recognize.recognise_rotary import RecogniseRotary
 
 _PASSES: tuple[type[Pass], ...] = (
     Canonicalise,

@@ -18,7 +18,7 @@ from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.evaluate import FAILURES, run_meaning
 from capgraph.ir.graph import Graph, Node, Value
 from capgraph.ir.types import DType, Kind, TensorType
-from capgraph.passes.numeric import Sample, Samples
+from capgraph.passes.framework.numeric import Sample, Samples
 
 JUMPING = frozenset(
     [

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 import capgraph
-from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.inputs import gather_inputs
 from capgraph.ir.errors import CapgraphError, InternalError
 from onnx.backend.test.case.model import collect_testcases as model_cases

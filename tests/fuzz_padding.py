@@ -32,11 +32,11 @@ from capgraph.ir.errors import CapgraphError
 from capgraph.ir.evaluate import FAILURES, run_meaning
 from capgraph.ir.graph import Graph, Value
 from capgraph.ir.op import Trait
-from capgraph.passes.eliminate_dead_code import EliminateDeadCode
-from capgraph.passes.exactness import Exactness
-from capgraph.passes.fold_constants import FoldConstants
-from capgraph.passes.numeric import answered_difference, difference
-from capgraph.passes.pipeline import Pipeline
+from capgraph.passes.cleanup.eliminate_dead_code import EliminateDeadCode
+from capgraph.passes.cleanup.fold_constants import FoldConstants
+from capgraph.passes.framework.exactness import Exactness
+from capgraph.passes.framework.numeric import answered_difference, difference
+from capgraph.passes.framework.pipeline import Pipeline
 from capgraph.passes.planning.specialise import specialise
 
 from tests.comparable import Held, held_outputs, rounding_of

@@ -14,11 +14,11 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from capgraph.ir.analysis.extract import extract
 from capgraph.ir.errors import CapgraphError
-from capgraph.ir.extract import extract
 from capgraph.ir.graph import Graph
 from capgraph.ir.verify import verify
-from capgraph.passes.pipeline import Pipeline
+from capgraph.passes.framework.pipeline import Pipeline
 
 from tests.passes.regressions import keep, text_of
 from tests.passes.semantics import broken_promises, pipelines

@@ -23,7 +23,7 @@ from multiprocessing import get_context
 from typing import Any
 
 import torch
-from capgraph.torch_backend import backend
+from capgraph.pytorch.backend import backend
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 

@@ -4,7 +4,7 @@ from textwrap import dedent
 
 import numpy as np
 import pytest
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 from tests.fuzz_padding import divides_by_empty
 

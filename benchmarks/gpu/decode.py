@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from capgraph import torch_backend
+from capgraph.pytorch import backend as torch_backend
 
 from benchmarks.gpu.decode_model import Decoder, decoder
 from benchmarks.gpu.findings import Findings

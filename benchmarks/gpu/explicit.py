@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import cupy
-from capgraph.executors.cuda.driver import KernelCall
+from capgraph.executors.cuda.driver.protocol import KernelCall
 from capgraph.executors.cuda.executor import open_device
-from capgraph.executors.cuda.launch import Kernel, KernelLaunch, Scalar
+from capgraph.executors.cuda.lower.launch import Kernel, KernelLaunch, Scalar
 
 from .findings import Findings
 from .peers import environment

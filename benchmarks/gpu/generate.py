@@ -30,7 +30,7 @@ BEGAN = time.perf_counter()
 
 import capgraph  # noqa: E402  # what importing takes is measured
 import torch  # noqa: E402
-from capgraph import torch_backend  # noqa: E402
+from capgraph.pytorch import backend as torch_backend  # noqa: E402
 from transformers import CompileConfig, LlamaConfig, LlamaForCausalLM  # noqa: E402
 
 from benchmarks.gpu.findings import Findings  # noqa: E402

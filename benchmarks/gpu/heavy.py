@@ -18,16 +18,14 @@ from typing import Any
 import cupy
 import numpy as np
 import torch
-from capgraph.executors.cuda import (
-    attention,
-    convolutions,
-    einsums,
-    products,
-    quantised_convolutions,
-    quantised_products,
-)
-from capgraph.executors.cuda.compiler import build, symbol_of
-from capgraph.executors.cuda.launch import (
+from capgraph.executors.cuda.driver.compiler import build, symbol_of
+from capgraph.executors.cuda.driver.packing import packed_bytes
+from capgraph.executors.cuda.kernels.attention import attention
+from capgraph.executors.cuda.kernels.conv import convolutions
+from capgraph.executors.cuda.kernels.conv import quantised as quantised_convolutions
+from capgraph.executors.cuda.kernels.gemm import einsums, products, quantised_products
+from capgraph.executors.cuda.libraries.base import open_library
+from capgraph.executors.cuda.lower.launch import (
     Candidate,
     Chip,
     HostCall,
@@ -38,14 +36,12 @@ from capgraph.executors.cuda.launch import (
     Scalar,
     Task,
 )
-from capgraph.executors.cuda.libraries import open_library
-from capgraph.executors.cuda.packing import packed_bytes
 from capgraph.ir.constant import Constant
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph, Node
 from capgraph.ir.plan import View
-from capgraph.passes.fuse import Fuse
-from capgraph.passes.pipeline import Pipeline
+from capgraph.passes.framework.pipeline import Pipeline
+from capgraph.passes.fuse.fuse import Fuse
 from cuda.bindings import driver as cuda_driver
 from cuda.core import Device, LaunchConfig, ObjectCode, Stream
 from cuda.core import launch as enqueue_kernel

@@ -24,7 +24,7 @@ from typing import Any
 
 import capgraph
 import torch
-from capgraph.executors.cuda.profile import Profile
+from capgraph.executors.cuda.run.profile import Profile
 
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.peer_models import BUILDERS, PeerModel

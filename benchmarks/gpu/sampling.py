@@ -9,7 +9,7 @@ from typing import Any
 
 import capgraph
 import torch
-from capgraph.torch_generation import drawn
+from capgraph.pytorch.generation import drawn
 
 from benchmarks.gpu.timing import timed
 

@@ -4,26 +4,26 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
+from ...ir.analysis.rounding import ROUNDS_NOTHING, Tf32
 from ...ir.errors import MissingPackageError, UnsupportedError
 from ...ir.graph import Graph
-from ...ir.rounding import ROUNDS_NOTHING, Tf32
 from ...ir.target import Target
 from ..base import Executor
-from .cache import KernelCache, cache_folder
-from .compiler import Compiler
-from .device import CudaDevice
-from .driver import Driver
-from .eager import CudaEagerExecutable, SizedPlanner
-from .executable import CudaExecutable
-from .libraries import LIBRARIES, Library, open_library
-from .lowering import Backend
-from .memory import Constants
-from .selection import Choices, Selector
+from .driver.cache import KernelCache, cache_folder
+from .driver.compiler import Compiler
+from .driver.memory import Constants
+from .driver.protocol import Driver
+from .libraries.base import LIBRARIES, Library, open_library
+from .lower.lowering import Backend
+from .run.device import CudaDevice
+from .run.eager import CudaEagerExecutable, SizedPlanner
+from .run.executable import CudaExecutable
+from .run.selection import Choices, Selector
 
 
 @cache
 def _driver(index: int) -> Driver:
-    from .cupy_driver import CupyDriver
+    from .driver.cupy import CupyDriver
 
     return CupyDriver(index)
 

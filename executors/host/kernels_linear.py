@@ -9,7 +9,7 @@ import numpy as np
 from ...ir.constant import Array
 from ...ir.evaluate import bound_attrs
 from ...ir.graph import Node
-from ...ir.ops.conv import convolve_into, unfolded_size
+from ...ir.ops.nn.conv import convolve_into, unfolded_size
 from ...ir.types import DType
 from .calls import Call
 from .kernels_elementwise import is_float

@@ -2,7 +2,7 @@
 
 from ...ir.graph import Node
 from ...ir.op import Meaning, Trait
-from ...ir.ops.conv import conv_in_own_width
+from ...ir.ops.nn.conv import conv_in_own_width
 
 _FASTER: dict[str, Meaning] = {"conv": conv_in_own_width}
 

@@ -5,11 +5,11 @@ divided in 32 and are safe.
 """
 
 from ...ir.analysis import nested_graphs
+from ...ir.analysis.shape_values import ShapeValues
 from ...ir.constant import Constant
 from ...ir.dims import Dim, lower_bound, upper_bound
 from ...ir.graph import Node, Value
 from ...ir.op import Trait
-from ...ir.shape_values import ShapeValues
 from ...ir.types import DType, Kind
 
 _DIVISIONS = frozenset(("div", "mod"))  # not fmod: it is computed in floats

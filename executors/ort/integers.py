@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.analysis import nested_graphs
+from ...ir.analysis.shape_values import ShapeValues
 from ...ir.constant import Constant
 from ...ir.dims import Dim, lower_bound, upper_bound
 from ...ir.graph import Node, Value
 from ...ir.op import Trait
-from ...ir.shape_values import ShapeValues
 from ...ir.types import DType, Kind
 
 _F64 = 53

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ...ir.analysis import input_symbols
+from ...ir.analysis.extract import part_of
 from ...ir.errors import CapgraphError, ResourceError
 from ...ir.evaluate import Sizes, match_type
-from ...ir.extract import part_of
 from ...ir.graph import Graph, Node, Value
 from ...ir.turns import in_turns
 from ...ir.types import type_symbols

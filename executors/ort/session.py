@@ -10,10 +10,10 @@ from typing import Any
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from ...frontends.onnx.contrib.group import Operator
-from ...frontends.onnx.dialect import Dialect
-from ...frontends.onnx.exporter import export_model
-from ...frontends.onnx.saving import save_model
-from ...frontends.onnx.storage import MAX_INLINE_BYTES
+from ...frontends.onnx.exporting.dialect import Dialect
+from ...frontends.onnx.exporting.exporter import export_model
+from ...frontends.onnx.files.saving import save_model
+from ...frontends.onnx.files.storage import MAX_INLINE_BYTES
 from ...ir.analysis import parameter_bytes
 from ...ir.errors import ExecutionError, ResourceError, UnsupportedError
 from ...ir.graph import Graph

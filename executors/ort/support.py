@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...ir.analysis.extract import part_of
 from ...ir.constant import Constant
 from ...ir.errors import CapgraphError
-from ...ir.extract import part_of
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.types import Type

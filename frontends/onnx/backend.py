@@ -15,7 +15,7 @@ from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupl
 
 from ...ir.errors import InputError
 from ...ir.evaluate import evaluate_graph
-from .importer import ImportedModel, import_model
+from .importing.importer import ImportedModel, import_model
 
 
 class CapgraphBackendRep(BackendRep):

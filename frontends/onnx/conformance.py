@@ -29,8 +29,8 @@ from onnx.backend.test.runner import Runner
 
 from ...ir.graph import Graph
 from .backend import CapgraphBackend, CapgraphBackendRep
-from .exporter import export_model
-from .importer import ImportedModel, import_model
+from .exporting.exporter import export_model
+from .importing.importer import ImportedModel, import_model
 
 _RANDOM = "draws random numbers"
 _GRADIENT = "differentiates the graph, which onnx has no implementation of"

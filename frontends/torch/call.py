@@ -7,8 +7,8 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from ...ir.constant import Constant
-from ...ir.dim_atoms import Symbol, atoms_of, only_atom
 from ...ir.dims import Dim, SymDim, product, symbol, symbols
+from ...ir.dims.atoms import Symbol, atoms_of, only_atom
 from ...ir.errors import UnsupportedError
 from ...ir.graph import Graph, Node, Origin, Value
 from ...ir.op import FRESH

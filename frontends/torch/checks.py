@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...ir.dim_atoms import Ranges
+from ...ir.analysis.found_sizes import DATA_SIZED, most_found
 from ...ir.dims import Dim, SymDim, Truth, compare, is_at_least, symbols, upper_bound
-from ...ir.found_sizes import DATA_SIZED, most_found
+from ...ir.dims.atoms import Ranges
 from ...ir.graph import Graph, Value
 from ...ir.types import DType, type_symbols
 from .call import Call

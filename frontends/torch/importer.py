@@ -21,7 +21,7 @@ from .call import Call, Memory, NotNative
 from .checks import Checks, is_check, is_number
 from .complex_numbers import PART_TYPES, Pairs, content_pairs
 from .dtypes import dtype_of
-from .memory import owners, storage_of
+from .dynamo.memory import owners, storage_of
 from .numbers import NUMBER_CALLS, number_result
 from .ops import LOWERINGS
 from .origins import origin_of

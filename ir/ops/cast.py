@@ -11,8 +11,8 @@ import numpy as np
 
 from ..attrs import Attribute, AttrKind, Attrs
 from ..constant import Array
-from ..constraints import require_equal
 from ..dims import ceil_div
+from ..dims.constraints import require_equal
 from ..errors import ShapeError, TypeRuleError
 from ..op import ANY, FLOATS, STRINGS, Op, Trait, flops_per_element, op
 from ..types import DType, Kind, TensorType, Type

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..attrs import Attribute, AttrKind, Attrs
 from ..constant import Array
-from ..constraints import require_equal
 from ..dims import Dim, Truth, compare, dim_max, product
+from ..dims.constraints import require_equal
 from ..errors import ExecutionError, TypeRuleError
 from ..graph import Graph
 from ..op import ANY, BOOLS, FRESH, I64, Op, Trait, op

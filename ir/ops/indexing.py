@@ -10,8 +10,8 @@ import numpy as np
 
 from ..attrs import Attribute, AttrKind, Attrs
 from ..constant import Array
-from ..constraints import require_equal
 from ..dims import Dim, SymDim, Truth, is_at_least
+from ..dims.constraints import require_equal
 from ..errors import ExecutionError, ShapeError, TypeRuleError
 from ..op import ANY, FRESH, I64, INDICES, NUMBERS, Op, Trait, op
 from ..types import TensorType, Type

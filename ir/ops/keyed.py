@@ -12,8 +12,8 @@ import numpy as np
 
 from ..attrs import Attribute, AttrKind
 from ..constant import Array
-from ..constraints import require_equal
 from ..dims import Dim
+from ..dims.constraints import require_equal
 from ..errors import ExecutionError, TypeRuleError
 from ..op import BOOLS, FLOATS, INDICES, NUMBERS, DTypes, Op, Trait, op
 from ..philox import normals, uniforms

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..attrs import Attribute, AttrKind, Attrs
 from ..constant import Array
-from ..constraints import require_equal
 from ..dims import Dim, SymDim, Truth, compare, product
+from ..dims.constraints import require_equal
 from ..errors import ExecutionError, ShapeError, TypeRuleError
 from ..op import ANY, FRESH, I64, Op, Symbolic, Trait, op
 from ..types import TensorType, Type

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ..constraints import require_equal
 from ..dims import Dim, SymDim, Truth, bind, compare, symbol, symbols
+from ..dims.constraints import require_equal
 from ..errors import ShapeError, TypeRuleError
 from ..graph import Graph, Node, Value
 from ..op import FRESH

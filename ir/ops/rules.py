@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..constraints import require_equal
 from ..dims import Dim, SymDim, Truth, compare, dim_min, upper_bound
+from ..dims.constraints import require_equal
 from ..errors import ShapeError, TypeRuleError
 from ..types import DType, TensorType
 

@@ -12,16 +12,16 @@ import numpy as np
 
 from ..attrs import Attribute, AttrKind, Attrs
 from ..constant import Array
-from ..constraints import require_equal
 from ..dims import Dim, product
+from ..dims.constraints import require_equal
 from ..errors import TypeRuleError
 from ..op import BOOLS, COMPLEX, FLOATS, INTEGERS, Flops, Op, op
 from ..types import TensorType, Type
-from .conv import GROUPS, check_bias, conv_flops, conv_shape
 from .elementwise import by_component, is_small_float
-from .linear import accumulated, multiply
+from .nn.conv import GROUPS, check_bias, conv_flops, conv_shape
+from .nn.linear import accumulated, multiply
+from .nn.windows import DILATIONS, PADS, STRIDES, volume
 from .rules import require_rank
-from .windows import DILATIONS, PADS, STRIDES, volume
 
 CUBIC_COEFFICIENT = -0.75
 """`a` of Keys' cubic kernel, as PyTorch and ONNX GridSample fix it."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..attrs import Attribute, AttrKind
 from ..constant import Array
-from ..constraints import require_equal
+from ..dims.constraints import require_equal
 from ..errors import TypeRuleError
 from ..op import ANY, I64, INDICES, Flops, Op, op
 from ..types import DType, Kind, TensorType

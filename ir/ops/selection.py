@@ -4,7 +4,7 @@ import numpy as np
 
 from ..attrs import Attribute, AttrKind
 from ..constant import Array
-from ..constraints import require_equal
+from ..dims.constraints import require_equal
 from ..op import ANY, BOOLS, FRESH, I64, NUMBERS, Op, Trait, op
 from ..types import DType, TensorType
 from .indexing import at_most, require_one_element

@@ -7,12 +7,12 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..attrs import Attribute, AttrKind
 from ..constant import Array
-from ..constraints import require_equal
 from ..dims import Dim, dim_max, upper_bound
+from ..dims.constraints import require_equal
 from ..errors import ShapeError, TypeRuleError
 from ..op import FLOATS, INDICES, Op, op
 from ..types import DType, TensorType
-from .linear import accumulated
+from .nn.linear import accumulated
 from .rules import normal_axis, require_rank
 
 _ONESIDED = Attribute("onesided", AttrKind.BOOL, False)

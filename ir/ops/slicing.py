@@ -11,8 +11,8 @@ import numpy as np
 
 from ..attrs import Attribute, AttrKind
 from ..constant import Array
-from ..constraints import require_equal
 from ..dims import Dim, SymDim, Truth, ceil_div, compare, dim_max, dim_min, is_at_least, upper_bound
+from ..dims.constraints import require_equal
 from ..errors import ExecutionError, ShapeError, TypeRuleError
 from ..op import ANY, FRESH, I64, INDICES, Op, Trait, op, symbolic_by
 from ..types import TensorType

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from ...ir.analysis import node_flops, type_bytes
+from ...ir.analysis.found_sizes import DATA_SIZED, most_found
 from ...ir.dims import Dim, SymDim, evaluate, symbol, symbols
 from ...ir.errors import CapgraphError
-from ...ir.found_sizes import DATA_SIZED, most_found
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.ops import native

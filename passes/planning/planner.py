@@ -10,10 +10,10 @@ from ...ir.op import Trait
 from ...ir.ops import native
 from ...ir.plan import Buffer, Measured, Place, Plan, Segment, Step, StepKind, View
 from ...ir.target import Target
-from ..cse import Cse
-from ..eliminate_dead_code import EliminateDeadCode
-from ..fold_constants import FoldConstants
-from ..pipeline import Pipeline
+from ..cleanup.cse import Cse
+from ..cleanup.eliminate_dead_code import EliminateDeadCode
+from ..cleanup.fold_constants import FoldConstants
+from ..framework.pipeline import Pipeline
 from .arena import Block, lower_bound, place
 from .bodies import bodies_of
 from .bounds import Bounded, bound_sizes

@@ -12,7 +12,7 @@ from functools import cmp_to_key
 from itertools import pairwise
 
 from ...ir.analysis import all_nodes, input_symbols
-from ...ir.extract import part_of
+from ...ir.analysis.extract import part_of
 from ...ir.graph import Graph, Node, Value
 from ...ir.types import type_symbols
 from .padding.walk import symbols_of_attrs

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...ir.attrs import Attrs, is_tuple
-from ...ir.constraints import collect_constraints
 from ...ir.dims import Dim, SymDim, bind
+from ...ir.dims.constraints import collect_constraints
 from ...ir.errors import ShapeError
 from ...ir.graph import Graph, Node, SymbolTable, Value
 from ...ir.types import bind_type, type_symbols

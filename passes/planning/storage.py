@@ -18,7 +18,7 @@ from ...ir.op import Trait
 from ...ir.plan import Place, View, contiguous_strides, element_bytes
 from ...ir.target import Target
 from ...ir.types import Kind, TensorType
-from ..pattern import any_constant_of
+from ..framework.pattern import any_constant_of
 from .layouts import Layouts
 
 

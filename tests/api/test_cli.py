@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from capgraph.cli import main, make_parser
-from capgraph.commands import COMMANDS, Command
+from capgraph.cli.commands import COMMANDS, Command
 from capgraph.ir.errors import InternalError
 
 from tests.api.models import affine, save

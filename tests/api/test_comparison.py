@@ -3,8 +3,8 @@ from pathlib import Path
 import capgraph
 import numpy as np
 import pytest
-from capgraph.closeness import OutputError, output_error
-from capgraph.comparison import Drawing, Tolerance, compare
+from capgraph.comparing.closeness import OutputError, output_error
+from capgraph.comparing.comparison import Drawing, Tolerance, compare
 from capgraph.sources import load_model
 
 from tests.api.models import affine, model, save, with_default, with_foreign_node
@@ -64,7 +64,7 @@ def test_two_models_are_compared_through_onnxruntime(tmp_path: Path) -> None:
 
 
 def test_without_onnxruntime_the_reference_evaluator_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capgraph.comparison.problem_here", lambda: ("onnxruntime is not installed", ""))
+    monkeypatch.setattr("capgraph.comparing.comparison.problem_here", lambda: ("onnxruntime is not installed", ""))
     raw = save(with_default(), tmp_path)
     found = compare(load_model(raw).graph, raw, raw, Drawing(1, {}))
     assert found.runtime == "the reference evaluator (onnxruntime is not installed)"

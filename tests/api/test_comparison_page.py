@@ -1,7 +1,7 @@
 from xml.etree import ElementTree
 
-from capgraph.comparison_page import latency_picture, page
-from capgraph.executor_comparison import COLUMNS, ExecutorComparison, ExecutorResult, OutputAccuracy
+from capgraph.comparing.comparison_page import latency_picture, page
+from capgraph.comparing.executor_comparison import COLUMNS, ExecutorComparison, ExecutorResult, OutputAccuracy
 
 
 def result(name: str, latency: float, *, is_close: bool = True) -> ExecutorResult:

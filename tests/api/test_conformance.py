@@ -13,7 +13,7 @@ import pytest
 from capgraph import conformance, optimize
 from capgraph.conformance import KNOWN_FAULTS, Finding, PlainRep, Way, faults, main, piece_counts, report
 from capgraph.frontends.onnx.conformance import Case, Outcome, cases, run_case, run_models_by
-from capgraph.ir.ops.attention import attention
+from capgraph.ir.ops.nn.attention import attention
 from onnx.backend.test.loader import load_model_tests
 
 

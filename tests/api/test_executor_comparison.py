@@ -6,12 +6,12 @@ from typing import Any
 import capgraph
 import numpy as np
 import pytest
-from capgraph import executor_comparison as module
 from capgraph.capture_options import replay_options
+from capgraph.comparing import executor_comparison as module
+from capgraph.comparing.executor_comparison import INFINITE, accuracy
 from capgraph.cuda_programs import eager_on, graphs_on
-from capgraph.executor_comparison import INFINITE, accuracy
 from capgraph.executors.eager import EagerExecutor
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.recording import capture_policy
 from capgraph.selection import targets
 from ml_dtypes import bfloat16

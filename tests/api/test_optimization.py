@@ -4,14 +4,14 @@ import capgraph
 import numpy as np
 import pytest
 from capgraph.frontends.torch.model import TorchModel
+from capgraph.ir.analysis.rounding import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
-from capgraph.ir.rounding import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
 from capgraph.ir.types import DType, TensorType
 from capgraph.optimization import Choices
-from capgraph.passes.base import Pass
-from capgraph.passes.pipeline import Pipeline
-from capgraph.passes.rewriter import Rewriter
+from capgraph.passes.framework.base import Pass
+from capgraph.passes.framework.pipeline import Pipeline
+from capgraph.passes.framework.rewriter import Rewriter
 from capgraph.sources import LoadedModel
 
 from tests.api.models import affine, model, with_default

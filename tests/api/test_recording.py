@@ -4,8 +4,8 @@ import capgraph
 import numpy as np
 import pytest
 from capgraph.capture_options import replay_options
-from capgraph.ir.parser import parse
 from capgraph.ir.target import HOST
+from capgraph.ir.text.parser import parse
 from capgraph.passes.planning.planner import make_plan
 from capgraph.recording import capture_policy
 

@@ -6,7 +6,7 @@ from capgraph import optimize
 from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.ort.executor import OrtExecutor
 from capgraph.ir.errors import UnsupportedError
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.selection import HostOptions, choose_executor, passed_over, targets
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import capgraph
 import pytest
 import torch
-from capgraph.torch_backend import CompiledFunction
+from capgraph.pytorch.backend import CompiledFunction
 from torch import nn
 
 torch.set_num_threads(1)
@@ -227,7 +227,7 @@ def test_layers_of_one_class_take_turns(executor: str, made: list[CompiledFuncti
 def test_weights_that_are_gone_for_long_keep_no_program(
     made: list[CompiledFunction], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("capgraph.torch_backend.MOST_WEIGHTS", 2)
+    monkeypatch.setattr("capgraph.pytorch.backend.MOST_WEIGHTS", 2)
     x = torch.randn(2, 3)
     layers = [_Layer() for _ in range(4)]
     for layer in layers:

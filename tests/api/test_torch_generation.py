@@ -5,8 +5,9 @@ from typing import Any
 import capgraph
 import pytest
 import torch
-from capgraph import UnsupportedError, torch_backend
-from capgraph.torch_generation import READ_EVERY, drawn
+from capgraph import UnsupportedError
+from capgraph.pytorch import backend as torch_backend
+from capgraph.pytorch.generation import READ_EVERY, drawn
 
 from tests.frontends.torch.generation import small_llama
 

@@ -11,16 +11,19 @@ from unittest.mock import patch
 import capgraph
 import pytest
 import torch
-from capgraph import cuda_programs, torch_backend, torch_generation
+from capgraph import cuda_programs
 from capgraph.cuda_programs import graphs_on
-from capgraph.executors.cuda import frameworks, states
-from capgraph.executors.cuda.arrays import DeviceArray
-from capgraph.executors.cuda.executable import CudaExecutable
-from capgraph.executors.cuda.torch_arrays import TorchArrays
+from capgraph.executors.cuda.arrays import frameworks
+from capgraph.executors.cuda.arrays.protocol import DeviceArray
+from capgraph.executors.cuda.arrays.torch import TorchArrays
+from capgraph.executors.cuda.run import states
+from capgraph.executors.cuda.run.executable import CudaExecutable
 from capgraph.frontends.torch import tensors
 from capgraph.frontends.torch.tensors import array_of, type_of
 from capgraph.ir.constant import Constant, Residence
 from capgraph.ir.errors import UnsupportedError
+from capgraph.pytorch import backend as torch_backend
+from capgraph.pytorch import generation as torch_generation
 
 from benchmarks.gpu.decode_model import Decoder, decoder
 from tests.executors.cuda.fake import FakeDriver, array_over, fake_device, meanings

@@ -11,7 +11,7 @@ from capgraph.ir.dims import symbol
 from capgraph.ir.errors import InputError
 from capgraph.ir.graph import Graph
 from capgraph.ir.types import DType, TensorType
-from capgraph.torch_sizes import SizeChecks
+from capgraph.pytorch.sizes import SizeChecks
 from torch.export import Dim
 
 torch.set_num_threads(1)

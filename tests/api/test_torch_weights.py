@@ -5,7 +5,7 @@ from unittest.mock import PropertyMock, patch
 import pytest
 import torch
 from capgraph.ir.notices import CapgraphWarning
-from capgraph.torch_weights import MOST_CALLS, HeldWeights
+from capgraph.pytorch.weights import MOST_CALLS, HeldWeights
 
 
 def test_in_main_memory_each_call_looks() -> None:
@@ -30,7 +30,7 @@ def test_on_a_gpu_fewer_and_fewer_calls_look() -> None:
         looks = []
         for call in range(1, 3 * MOST_CALLS):
             with patch(
-                "capgraph.torch_weights._Far._content", autospec=True, side_effect=lambda far: far._held
+                "capgraph.pytorch.weights._Far._content", autospec=True, side_effect=lambda far: far._held
             ) as look:
                 assert held.are_unwritten(weights)
             looks += [call] * look.called

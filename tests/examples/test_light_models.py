@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.evaluate import evaluate_graph
 from onnx import numpy_helper
 

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 from capgraph.executors.step_names import step_name
 from capgraph.ir.graph import Node
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 
 def first(line: str, body: str = "") -> Node:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from capgraph.executors.cuda.device import CudaDevice
 from capgraph.executors.cuda.executor import open_device
+from capgraph.executors.cuda.run.device import CudaDevice
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from capgraph.executors.cuda.device import CudaDevice
-from capgraph.executors.cuda.driver import Memory
-from capgraph.executors.cuda.hand_over import handed_over
-from capgraph.executors.cuda.launch import Argument, Candidate, HostCall, LibraryCall, Packed, Place
+from capgraph.executors.cuda.driver.protocol import Memory
+from capgraph.executors.cuda.lower.hand_over import handed_over
+from capgraph.executors.cuda.lower.launch import Argument, Candidate, HostCall, LibraryCall, Packed, Place
+from capgraph.executors.cuda.run.device import CudaDevice
 from capgraph.ir.constant import Array
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.plan import View

@@ -9,14 +9,14 @@ with warnings.catch_warnings(action="ignore"):  # what other packages warn of wh
 
 import capgraph
 from capgraph.executors.cuda.availability import cuda_problem
-from capgraph.executors.cuda.lowering import Backend
+from capgraph.executors.cuda.lower.lowering import Backend
 from capgraph.executors.eager import EagerExecutor
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.graph import Graph
 from capgraph.ir.op import Trait
 from capgraph.ir.ops import OPS
-from capgraph.passes.exactness import Exactness
-from capgraph.passes.numeric import difference
+from capgraph.passes.framework.exactness import Exactness
+from capgraph.passes.framework.numeric import difference
 
 from tests.executors.cuda.op_cases import CONTROL_FLOW, NEVER_RECORDED, RANDOM, op_cases
 from tests.strategies.graphs import random_inputs

@@ -10,9 +10,9 @@ with warnings.catch_warnings(action="ignore"):
 
 import capgraph
 from capgraph.executors.cuda.availability import cuda_problem
-from capgraph.executors.cuda.driver import KernelCall
+from capgraph.executors.cuda.driver.protocol import KernelCall
 from capgraph.executors.cuda.executor import open_device
-from capgraph.executors.cuda.launch import Kernel, KernelLaunch, Scalar
+from capgraph.executors.cuda.lower.launch import Kernel, KernelLaunch, Scalar
 from capgraph.ir.builder import Builder
 
 pytestmark = [

@@ -19,7 +19,7 @@ pytestmark = [
 
 
 def programs() -> Any:
-    from capgraph.torch_backend import live_programs
+    from capgraph.pytorch.backend import live_programs
 
     return live_programs()
 

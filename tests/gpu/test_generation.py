@@ -11,7 +11,7 @@ with warnings.catch_warnings(action="ignore"):  # what other packages warn of wh
     transformers = pytest.importorskip("transformers", reason="the models are of transformers")
 
 import capgraph
-from capgraph import torch_backend
+from capgraph.pytorch import backend as torch_backend
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),

@@ -6,7 +6,7 @@ import capgraph
 import numpy as np
 import pytest
 import torch
-from capgraph.torch_backend import live_programs
+from capgraph.pytorch.backend import live_programs
 
 from tests.api.test_torch_measured import CASES, Experts
 from tests.executors.replay.test_measured import chain, detector, scene

@@ -18,10 +18,10 @@ with warnings.catch_warnings(action="ignore"):
 
 import capgraph
 from capgraph.executors.eager import EagerExecutor
-from capgraph.frontends.onnx.saving import save_model
+from capgraph.frontends.onnx.files.saving import save_model
 from capgraph.ir import foreign
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.program import Program
 
 from tests.executors.ort.gpu.on_host import inputs

@@ -13,8 +13,8 @@ from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.replay.routing import input_symbols
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.op import Trait
-from capgraph.passes.exactness import Exactness
-from capgraph.passes.numeric import difference
+from capgraph.passes.framework.exactness import Exactness
+from capgraph.passes.framework.numeric import difference
 
 from tests.strategies.graphs import random_graph, random_inputs
 

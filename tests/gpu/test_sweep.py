@@ -16,7 +16,7 @@ with warnings.catch_warnings(action="ignore"):  # what other packages warn of wh
     torch = pytest.importorskip("torch", reason="the modules are PyTorch's")
 
 import capgraph
-from capgraph.torch_backend import live_programs
+from capgraph.pytorch.backend import live_programs
 
 from benchmarks.gpu.sweep.check import Reference, in_f64
 from benchmarks.gpu.sweep.table import SUBJECTS

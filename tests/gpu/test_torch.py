@@ -28,13 +28,13 @@ def _fresh() -> Iterator[None]:
 
 
 def compiled(module: Any, **options: Any) -> Any:
-    from capgraph.torch_backend import backend
+    from capgraph.pytorch.backend import backend
 
     return torch.compile(module, backend=backend, fullgraph=True, options=options)
 
 
 def newest() -> Any:
-    from capgraph.torch_backend import live_programs
+    from capgraph.pytorch.backend import live_programs
 
     return live_programs()[-1]
 
@@ -114,7 +114,7 @@ def test_what_is_made_of_numbers_alone_lies_on_the_gpu() -> None:
 
 
 def test_layers_of_one_class_are_recorded_once_each() -> None:
-    from capgraph.torch_backend import live_programs
+    from capgraph.pytorch.backend import live_programs
 
     class Layer(torch.nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -27,7 +27,7 @@ from capgraph.ir.constant import Constant
 from capgraph.ir.dims import Dim, symbol
 from capgraph.ir.graph import Graph, Node
 from capgraph.ir.ops import native
-from capgraph.ir.parser import parse, parse_type
+from capgraph.ir.text.parser import parse, parse_type
 from capgraph.ir.types import DType, TensorType
 
 B = symbol("B")

@@ -4,7 +4,7 @@ import pytest
 from capgraph.ir.binding import bind_attr, inside, mentioned, own_sizes, plain_sizes
 from capgraph.ir.dims import symbol
 from capgraph.ir.errors import TypeRuleError
-from capgraph.ir.parser import parse_type
+from capgraph.ir.text.parser import parse_type
 from capgraph.ir.types import Type
 
 B, T = symbol("B"), symbol("T")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from capgraph.ir.builder import Builder
 from capgraph.ir.errors import InvalidGraphError, TypeRuleError
-from capgraph.ir.printer import print_graph
+from capgraph.ir.text.printer import print_graph
 from capgraph.ir.types import DType, TensorType
 
 

@@ -1,8 +1,8 @@
 """What rules assume about sizes: an error when it cannot hold, a constraint when it may."""
 
 import pytest
-from capgraph.ir.constraints import Constraint, Difference, collect_constraints, require_equal
 from capgraph.ir.dims import Dim, symbol
+from capgraph.ir.dims.constraints import Constraint, Difference, collect_constraints, require_equal
 from capgraph.ir.errors import ShapeError
 
 B, T = symbol("B"), symbol("T")

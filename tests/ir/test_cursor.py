@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from capgraph.ir.cursor import NAME, STRING, Cursor, name_text, string_text
 from capgraph.ir.errors import ParseError
+from capgraph.ir.text.cursor import NAME, STRING, Cursor, name_text, string_text
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from capgraph.ir.constant import Constant
-from capgraph.ir.cursor import Cursor
-from capgraph.ir.dense import elements_text, read_elements
 from capgraph.ir.errors import ParseError
+from capgraph.ir.text.cursor import Cursor
+from capgraph.ir.text.dense import elements_text, read_elements
 from capgraph.ir.types import DType, Kind, TensorType
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,8 +1,8 @@
 """The bounds of symbolic dims: as tight as expected by examples, and never passed by drawn expressions and sizes."""
 
 import pytest
-from capgraph.ir.dim_atoms import Query, Quotient
 from capgraph.ir.dims import Dim, dim_max, dim_min, lower_bound, symbol, upper_bound
+from capgraph.ir.dims.atoms import Query, Quotient
 from hypothesis import given
 from hypothesis import strategies as st
 

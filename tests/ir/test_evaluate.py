@@ -11,7 +11,7 @@ from capgraph.ir.errors import CapgraphError, ExecutionError, InputError, Resour
 from capgraph.ir.evaluate import evaluate_graph, match_type
 from capgraph.ir.foreign import register_meaning
 from capgraph.ir.graph import Node
-from capgraph.ir.parser import parse, parse_type
+from capgraph.ir.text.parser import parse, parse_type
 
 from tests.causes import causes
 

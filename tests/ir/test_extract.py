@@ -1,9 +1,9 @@
 from textwrap import dedent
 
-from capgraph.ir.equality import first_difference
-from capgraph.ir.extract import cone_boundary, extract
+from capgraph.ir.analysis.equality import first_difference
+from capgraph.ir.analysis.extract import cone_boundary, extract
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.ir.verify import verify
 from hypothesis import given
 from hypothesis import strategies as st

@@ -5,16 +5,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from capgraph.ir.analysis import all_nodes
+from capgraph.ir.analysis.equality import first_difference
 from capgraph.ir.attrs import Attrs
 from capgraph.ir.constant import Constant
 from capgraph.ir.dims import symbol
-from capgraph.ir.equality import first_difference
 from capgraph.ir.errors import CapgraphError, InvalidGraphError, ShapeError, TypeRuleError
 from capgraph.ir.graph import Graph, Node, Origin, State, SymbolTable, Use, Value
 from capgraph.ir.op import FRESH, foreign
 from capgraph.ir.ops import native
-from capgraph.ir.parser import parse, parse_type
-from capgraph.ir.printer import constants_of, print_graph, print_node
+from capgraph.ir.text.parser import parse, parse_type
+from capgraph.ir.text.printer import constants_of, print_graph, print_node
 from capgraph.ir.types import DType, TensorType
 from capgraph.ir.verify import verify
 from hypothesis import given

@@ -7,8 +7,8 @@ import pytest
 from capgraph.ir.constant import Constant
 from capgraph.ir.errors import ParseError
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
-from capgraph.ir.printer import print_graph
+from capgraph.ir.text.parser import parse
+from capgraph.ir.text.printer import print_graph
 from hypothesis import given
 from hypothesis import strategies as st
 

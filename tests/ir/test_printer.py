@@ -9,8 +9,8 @@ from capgraph.ir.errors import InvalidGraphError
 from capgraph.ir.graph import Graph, Origin
 from capgraph.ir.op import FLOATS, foreign, op
 from capgraph.ir.ops import native
-from capgraph.ir.parser import parse
-from capgraph.ir.printer import constants_of, print_graph, print_node
+from capgraph.ir.text.parser import parse
+from capgraph.ir.text.printer import constants_of, print_graph, print_node
 from capgraph.ir.types import DType, OpaqueType, SequenceType, TensorType
 
 F32 = TensorType(DType.F32, (2,))

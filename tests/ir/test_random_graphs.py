@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.ir.analysis import all_nodes, node_bytes, node_flops
+from capgraph.ir.analysis.equality import first_difference
+from capgraph.ir.analysis.shape_values import ShapeValues
 from capgraph.ir.constant import Array
 from capgraph.ir.dims import SymDim, Truth, evaluate, lower_bound, symbols
-from capgraph.ir.equality import first_difference
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.evaluate import bind_inputs, bound_attrs, evaluate_graph, evaluate_node, run_meaning
 from capgraph.ir.graph import Graph, Node, Value
 from capgraph.ir.op import Trait
-from capgraph.ir.parser import parse
-from capgraph.ir.printer import constants_of, print_graph
-from capgraph.ir.shape_values import ShapeValues
+from capgraph.ir.text.parser import parse
+from capgraph.ir.text.printer import constants_of, print_graph
 from capgraph.ir.types import DType, Kind, bind_type, compatible
 from capgraph.ir.verify import verify
 from hypothesis import given

@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from capgraph.ir.evaluate import evaluate_graph
-from capgraph.ir.parser import parse
 from capgraph.ir.philox import fresh_state
 from capgraph.ir.random_state import RandomState, keyed
+from capgraph.ir.text.parser import parse
 from capgraph.ir.verify import verify
 
 TEXT = """

@@ -1,6 +1,6 @@
+from capgraph.ir.analysis.rounding import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
-from capgraph.ir.rounding import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
 
 
 def graph_of(dtype: str) -> Graph:

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from capgraph.ir.analysis.shape_values import MAX_ELEMENTS, ShapeValues
 from capgraph.ir.constant import Constant
 from capgraph.ir.dims import Dim, evaluate, symbol
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph, Value
 from capgraph.ir.ops import native
-from capgraph.ir.parser import parse
-from capgraph.ir.shape_values import MAX_ELEMENTS, ShapeValues
+from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType, TensorType
 from hypothesis import given
 from hypothesis import strategies as st

@@ -3,7 +3,7 @@
 import pytest
 from capgraph.ir.dims import dim_min, symbol
 from capgraph.ir.errors import ParseError
-from capgraph.ir.parser import parse_type
+from capgraph.ir.text.parser import parse_type
 from capgraph.ir.types import DType, OpaqueType, OptionalType, SequenceType, TensorType, Type
 from hypothesis import given
 from hypothesis import strategies as st

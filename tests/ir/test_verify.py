@@ -11,7 +11,7 @@ from capgraph.ir.errors import InvalidGraphError
 from capgraph.ir.graph import Graph, State, Use, Value
 from capgraph.ir.op import FRESH, foreign
 from capgraph.ir.ops import native
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType, TensorType
 from capgraph.ir.verify import verify
 

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
+from capgraph.ir.analysis.widened import widened, widened_array
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType
 from capgraph.ir.verify import verify
-from capgraph.ir.widened import widened, widened_array
 
 TEXT = """graph @net(%c: bool[], %x: f16[B, 2], %n: i64[2]) {
   %k: f32[2] = constant() {value = dense<f32[2]: [0.5, 3.0]>}

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from capgraph.ir.constant import Array, Constant
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
-from capgraph.ir.printer import print_graph
+from capgraph.ir.text.parser import parse
+from capgraph.ir.text.printer import print_graph
 from capgraph.ir.types import DType, TensorType
 
 FOLDER = Path(__file__).parent / "texts"

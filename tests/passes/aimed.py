@@ -17,11 +17,11 @@ from capgraph.ir.graph import Graph, Node, Value
 from capgraph.ir.op import Attribute, Op, Operand, Trait
 from capgraph.ir.ops import OPS, native
 from capgraph.ir.types import DType, Kind
-from capgraph.passes.base import PatternPass
 from capgraph.passes.catalog import PASSES
-from capgraph.passes.driver import apply_rules
-from capgraph.passes.pattern import Capture, Literal, Match, Maybe, Pattern, Rule
-from capgraph.passes.rewriter import Rewriter
+from capgraph.passes.framework.base import PatternPass
+from capgraph.passes.framework.driver import apply_rules
+from capgraph.passes.framework.pattern import Capture, Literal, Match, Maybe, Pattern, Rule
+from capgraph.passes.framework.rewriter import Rewriter
 
 from tests.strategies.chooser import RandomChooser
 from tests.strategies.draw import GraphDraw, sample

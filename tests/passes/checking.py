@@ -2,14 +2,14 @@
 
 from textwrap import dedent
 
-from capgraph.ir.equality import first_difference
+from capgraph.ir.analysis.equality import first_difference
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
-from capgraph.ir.printer import print_graph
+from capgraph.ir.text.parser import parse
+from capgraph.ir.text.printer import print_graph
 from capgraph.ir.verify import verify
-from capgraph.passes.base import Pass
-from capgraph.passes.numeric import Samples
-from capgraph.passes.pipeline import Pipeline
+from capgraph.passes.framework.base import Pass
+from capgraph.passes.framework.numeric import Samples
+from capgraph.passes.framework.pipeline import Pipeline
 
 
 def check_pass(each: Pass, before: str, after: str | None, *, numeric: bool = True) -> Graph:

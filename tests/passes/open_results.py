@@ -18,7 +18,7 @@ import numpy as np
 from capgraph.ir.evaluate import bind_inputs, evaluate_node
 from capgraph.ir.graph import Graph, Node, Value
 from capgraph.ir.types import DType
-from capgraph.passes.recognition.scores import HIDDEN
+from capgraph.passes.recognize.parts.scores import HIDDEN
 
 SWALLOWED = 1e13
 """Scores below this vanish when a number that hides is added to them, also in f64."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from capgraph.ir.graph import Value
-from capgraph.passes.base import PatternPass
-from capgraph.passes.pattern import Capture, Found, Literal, Match, Rule
-from capgraph.passes.rewriter import Rewriter
+from capgraph.passes.framework.base import PatternPass
+from capgraph.passes.framework.pattern import Capture, Found, Literal, Match, Rule
+from capgraph.passes.framework.rewriter import Rewriter
 
 _X = Capture("x")
 

@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-from capgraph.ir.dense import elements_text
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
-from capgraph.ir.printer import constants_of, print_graph
+from capgraph.ir.text.dense import elements_text
+from capgraph.ir.text.parser import parse
+from capgraph.ir.text.printer import constants_of, print_graph
 
 FOLDER = Path(__file__).parent / "regressions"
 

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from capgraph.ir.analysis import all_nodes
-from capgraph.ir.equality import first_difference
+from capgraph.ir.analysis.equality import first_difference
 from capgraph.ir.errors import CapgraphError, UnsupportedError
 from capgraph.ir.graph import Graph
 from capgraph.ir.op import Trait
 from capgraph.ir.verify import verify
 from capgraph.passes.catalog import PASSES, level_pipeline
-from capgraph.passes.exactness import Exactness
-from capgraph.passes.numeric import Samples
-from capgraph.passes.pipeline import Pipeline
+from capgraph.passes.framework.exactness import Exactness
+from capgraph.passes.framework.numeric import Samples
+from capgraph.passes.framework.pipeline import Pipeline
 
 from tests.passes.open_results import excused_by
 from tests.strategies.graphs import random_inputs

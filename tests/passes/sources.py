@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import cache
 
 from capgraph.ir.graph import Graph
-from capgraph.passes.pattern import Rule
+from capgraph.passes.framework.pattern import Rule
 
 from tests.passes.aimed import aimed_graph, all_rules
 from tests.passes.attentions import attention

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from capgraph.ir.dims import evaluate
 from capgraph.ir.evaluate import evaluate_graph
-from capgraph.ir.parser import parse
-from capgraph.passes.affine_values import AffineValues, bounds_of
+from capgraph.ir.text.parser import parse
+from capgraph.passes.cleanup.affine_values import AffineValues, bounds_of
 from hypothesis import given
 from hypothesis import strategies as st
 

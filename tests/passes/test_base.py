@@ -6,9 +6,9 @@ from typing import ClassVar
 import pytest
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.graph import Graph
-from capgraph.passes.base import Pass
-from capgraph.passes.exactness import Exactness
-from capgraph.passes.rewriter import Rewriter
+from capgraph.passes.framework.base import Pass
+from capgraph.passes.framework.exactness import Exactness
+from capgraph.passes.framework.rewriter import Rewriter
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,18 @@ from typing import ClassVar
 import pytest
 from capgraph.ir.errors import InternalError
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
-from capgraph.ir.printer import print_graph
+from capgraph.ir.text.parser import parse
+from capgraph.ir.text.printer import print_graph
 from capgraph.ir.verify import verify
-from capgraph.passes.base import Pass
-from capgraph.passes.bisect import bisect
-from capgraph.passes.canonicalise import Canonicalise
-from capgraph.passes.cse import Cse
-from capgraph.passes.eliminate_dead_code import EliminateDeadCode
-from capgraph.passes.fold_constants import FoldConstants
-from capgraph.passes.numeric import Samples
-from capgraph.passes.pipeline import Pipeline
-from capgraph.passes.rewriter import Rewriter
+from capgraph.passes.cleanup.canonicalise import Canonicalise
+from capgraph.passes.cleanup.cse import Cse
+from capgraph.passes.cleanup.eliminate_dead_code import EliminateDeadCode
+from capgraph.passes.cleanup.fold_constants import FoldConstants
+from capgraph.passes.framework.base import Pass
+from capgraph.passes.framework.bisect import bisect
+from capgraph.passes.framework.numeric import Samples
+from capgraph.passes.framework.pipeline import Pipeline
+from capgraph.passes.framework.rewriter import Rewriter
 
 from tests.passes.planted import DroppedOperand, WrongAlgebra, WrongAxis, WrongOperandOrder
 

@@ -1,7 +1,7 @@
 """The whole table of canonical rules: every one can fire, and each is exact by the pass's promise."""
 
-from capgraph.passes.canonicalise import Canonicalise
-from capgraph.passes.exactness import Exactness
+from capgraph.passes.cleanup.canonicalise import Canonicalise
+from capgraph.passes.framework.exactness import Exactness
 
 from tests.passes.aimed import aimed_graph, fires
 from tests.passes.checking import check_pass

@@ -3,7 +3,7 @@
 import pytest
 from capgraph.ir.errors import UnsupportedError
 from capgraph.passes.catalog import PASSES, launch_pipeline, level_pipeline, pipeline
-from capgraph.passes.exactness import Exactness
+from capgraph.passes.framework.exactness import Exactness
 
 from tests.passes.semantics import pipelines
 

@@ -1,10 +1,10 @@
 """Pairs of quantising and dequantising cancel where every number comes back; dequantising moves down."""
 
 import pytest
-from capgraph.ir.parser import parse
-from capgraph.passes.clean_up_quantisation import CleanUpQuantisation
-from capgraph.passes.fold_constants import FoldConstants
-from capgraph.passes.pipeline import Pipeline
+from capgraph.ir.text.parser import parse
+from capgraph.passes.cleanup.fold_constants import FoldConstants
+from capgraph.passes.framework.pipeline import Pipeline
+from capgraph.passes.quantize.clean_up_quantisation import CleanUpQuantisation
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from capgraph.ir.parser import parse
-from capgraph.ir.printer import print_graph
-from capgraph.passes.cse import Cse
-from capgraph.passes.pipeline import Pipeline
+from capgraph.ir.text.parser import parse
+from capgraph.ir.text.printer import print_graph
+from capgraph.passes.cleanup.cse import Cse
+from capgraph.passes.framework.pipeline import Pipeline
 
 from tests.passes.checking import check_pass
 

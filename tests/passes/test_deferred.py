@@ -8,7 +8,7 @@ from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.graph import Graph
 from capgraph.ir.types import DType, TensorType
 from capgraph.optimization import pipeline_for
-from capgraph.passes.deferred import concatenated, deferred, transposed
+from capgraph.passes.framework.deferred import concatenated, deferred, transposed
 
 
 def absent() -> Array:

@@ -7,9 +7,9 @@ from capgraph.ir.errors import InternalError
 from capgraph.ir.graph import Graph, Node, Value
 from capgraph.ir.ops import native
 from capgraph.ir.types import DType, TensorType
-from capgraph.passes.driver import apply_rules
-from capgraph.passes.pattern import Capture, Found, Match, Rule
-from capgraph.passes.rewriter import Rewriter
+from capgraph.passes.framework.driver import apply_rules
+from capgraph.passes.framework.pattern import Capture, Found, Match, Rule
+from capgraph.passes.framework.rewriter import Rewriter
 
 
 def chain_on_one_constant(length: int) -> Graph:

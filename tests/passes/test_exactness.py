@@ -1,4 +1,4 @@
-from capgraph.passes.exactness import Exactness
+from capgraph.passes.framework.exactness import Exactness
 
 
 def test_from_strict_to_loose() -> None:

@@ -7,11 +7,11 @@ from typing import ClassVar
 import pytest
 from capgraph.ir.errors import InternalError
 from capgraph.ir.graph import Graph, Value
-from capgraph.ir.parser import parse
-from capgraph.passes.base import Pass, PatternPass
-from capgraph.passes.pattern import Capture, Found, Match, Rule
-from capgraph.passes.pipeline import Pipeline
-from capgraph.passes.rewriter import Rewriter
+from capgraph.ir.text.parser import parse
+from capgraph.passes.framework.base import Pass, PatternPass
+from capgraph.passes.framework.pattern import Capture, Found, Match, Rule
+from capgraph.passes.framework.pipeline import Pipeline
+from capgraph.passes.framework.rewriter import Rewriter
 
 
 class OwnError(Exception):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.passes.catalog import level_pipeline
-from capgraph.passes.fold_scales import FoldScales
-from capgraph.passes.pipeline import Pipeline
+from capgraph.passes.fold.fold_scales import FoldScales
+from capgraph.passes.framework.pipeline import Pipeline
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,7 @@
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
-from capgraph.passes.fuse import Fuse
-from capgraph.passes.pipeline import Pipeline
+from capgraph.ir.text.parser import parse
+from capgraph.passes.framework.pipeline import Pipeline
+from capgraph.passes.fuse.fuse import Fuse
 
 from tests.passes.checking import check_pass
 from tests.strategies.graphs import random_graph

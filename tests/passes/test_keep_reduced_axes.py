@@ -1,9 +1,9 @@
 """Reductions beside elementwise work keep their axes, which go behind that work."""
 
-from capgraph.ir.parser import parse
-from capgraph.passes.fuse import Fuse
-from capgraph.passes.keep_reduced_axes import KeepReducedAxes
-from capgraph.passes.pipeline import Pipeline
+from capgraph.ir.text.parser import parse
+from capgraph.passes.cleanup.keep_reduced_axes import KeepReducedAxes
+from capgraph.passes.framework.pipeline import Pipeline
+from capgraph.passes.fuse.fuse import Fuse
 
 from tests.passes.checking import check_pass
 

@@ -1,9 +1,9 @@
 """Products of one value become one product and a split; others stay apart."""
 
 import pytest
-from capgraph.ir.parser import parse
-from capgraph.passes.merge_products import MergeProducts
-from capgraph.passes.pipeline import Pipeline
+from capgraph.ir.text.parser import parse
+from capgraph.passes.fold.merge_products import MergeProducts
+from capgraph.passes.framework.pipeline import Pipeline
 
 from tests.passes.checking import check_pass
 

@@ -1,9 +1,9 @@
 """Rotations of the parts of one product become one."""
 
 import pytest
-from capgraph.ir.parser import parse
-from capgraph.passes.merge_rotary import MergeRotary
-from capgraph.passes.pipeline import Pipeline
+from capgraph.ir.text.parser import parse
+from capgraph.passes.fold.merge_rotary import MergeRotary
+from capgraph.passes.framework.pipeline import Pipeline
 
 from tests.passes.checking import check_pass
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
-from capgraph.passes.exactness import Exactness
-from capgraph.passes.numeric import Response, Samples, difference, draw_sizes
+from capgraph.ir.text.parser import parse
+from capgraph.passes.framework.exactness import Exactness
+from capgraph.passes.framework.numeric import Response, Samples, difference, draw_sizes
 
 EXACT, ROUNDING, APPROXIMATE = Exactness
 F32 = np.float32

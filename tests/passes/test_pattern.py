@@ -8,9 +8,19 @@ import pytest
 from capgraph.ir.constant import Constant
 from capgraph.ir.errors import CapgraphError, InternalError
 from capgraph.ir.graph import Graph, Node
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType
-from capgraph.passes.pattern import Capture, Found, Literal, Match, Maybe, OneOf, constant_of, find, is_filled_with
+from capgraph.passes.framework.pattern import (
+    Capture,
+    Found,
+    Literal,
+    Match,
+    Maybe,
+    OneOf,
+    constant_of,
+    find,
+    is_filled_with,
+)
 
 GRAPH = """
     graph @main(%x: f32[4], %y: f32[4]) {

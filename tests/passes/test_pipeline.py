@@ -6,21 +6,21 @@ from textwrap import dedent
 from typing import ClassVar
 
 import pytest
-from capgraph.ir.equality import first_difference
+from capgraph.ir.analysis.equality import first_difference
 from capgraph.ir.errors import CapgraphError, InputError, InternalError, ResourceError, UnsupportedError
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
-from capgraph.ir.printer import print_graph
-from capgraph.passes.base import Pass
-from capgraph.passes.canonicalise import Canonicalise
+from capgraph.ir.text.parser import parse
+from capgraph.ir.text.printer import print_graph
 from capgraph.passes.catalog import pipeline
-from capgraph.passes.cse import Cse
-from capgraph.passes.eliminate_dead_code import EliminateDeadCode
-from capgraph.passes.exactness import Exactness
-from capgraph.passes.fold_constants import FoldConstants
-from capgraph.passes.numeric import Samples
-from capgraph.passes.pipeline import MAX_ROUNDS, Pipeline, PipelineReport, innermost_first
-from capgraph.passes.rewriter import Rewriter
+from capgraph.passes.cleanup.canonicalise import Canonicalise
+from capgraph.passes.cleanup.cse import Cse
+from capgraph.passes.cleanup.eliminate_dead_code import EliminateDeadCode
+from capgraph.passes.cleanup.fold_constants import FoldConstants
+from capgraph.passes.framework.base import Pass
+from capgraph.passes.framework.exactness import Exactness
+from capgraph.passes.framework.numeric import Samples
+from capgraph.passes.framework.pipeline import MAX_ROUNDS, Pipeline, PipelineReport, innermost_first
+from capgraph.passes.framework.rewriter import Rewriter
 
 TEXT = """
     graph @main(%x: f32[B, 4]) {

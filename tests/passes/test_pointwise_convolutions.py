@@ -1,7 +1,7 @@
 """Products on the way back to channels-first order become convolutions."""
 
 import pytest
-from capgraph.passes.pointwise_convolutions import PointwiseConvolutions
+from capgraph.passes.fold.pointwise_convolutions import PointwiseConvolutions
 
 from tests.passes.checking import check_pass
 

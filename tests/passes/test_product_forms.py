@@ -1,7 +1,7 @@
 """Matrix products in their shortest forms."""
 
 import pytest
-from capgraph.passes.product_forms import ProductForms
+from capgraph.passes.fold.product_forms import ProductForms
 
 from tests.passes.checking import check_pass
 

@@ -4,9 +4,9 @@
 """
 
 import pytest
-from capgraph.ir.equality import first_difference
+from capgraph.ir.analysis.equality import first_difference
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,7 @@
 """Composed activation functions become one op: every spelling that exporters use, and near misses that stay."""
 
 import pytest
-from capgraph.passes.recognise_activations import RecogniseActivations
+from capgraph.passes.recognize.recognise_activations import RecogniseActivations
 
 from tests.passes.checking import check_pass
 

@@ -1,7 +1,7 @@
 """Composed attention becomes one op in every shape in which exporters write it; what only looks like it stays."""
 
 import pytest
-from capgraph.passes.recognise_attention import RecogniseAttention
+from capgraph.passes.recognize.recognise_attention import RecogniseAttention
 
 from tests.passes.checking import check_pass
 

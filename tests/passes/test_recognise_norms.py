@@ -1,7 +1,7 @@
 """Composed normalisations become one op, with the casts, scale and bias around them; near misses stay."""
 
 import pytest
-from capgraph.passes.recognise_norms import RecogniseNorms
+from capgraph.passes.recognize.recognise_norms import RecogniseNorms
 
 from tests.passes.checking import check_pass
 

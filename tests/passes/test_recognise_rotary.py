@@ -1,7 +1,7 @@
 """Composed rotary embeddings become one op, tables and all; what only looks like them stays."""
 
 import pytest
-from capgraph.passes.recognise_rotary import RecogniseRotary
+from capgraph.passes.recognize.recognise_rotary import RecogniseRotary
 
 from tests.passes.checking import check_pass
 

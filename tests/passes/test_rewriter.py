@@ -4,13 +4,13 @@ from textwrap import dedent
 
 import numpy as np
 import pytest
-from capgraph.ir.equality import equal
+from capgraph.ir.analysis.equality import equal
 from capgraph.ir.errors import InvalidGraphError
 from capgraph.ir.graph import Graph, Node, Value
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType
 from capgraph.ir.verify import verify
-from capgraph.passes.rewriter import Rewriter
+from capgraph.passes.framework.rewriter import Rewriter
 
 GRAPH = """
     graph @main(%x: f32[4], %y: f32[4]) {

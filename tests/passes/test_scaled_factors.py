@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
-from capgraph.passes.fuse import Fuse
-from capgraph.passes.pipeline import Pipeline
-from capgraph.passes.scaled_factors import scaled_factors
+from capgraph.ir.text.parser import parse
+from capgraph.passes.framework.pipeline import Pipeline
+from capgraph.passes.fuse.fuse import Fuse
+from capgraph.passes.fuse.scaled_factors import scaled_factors
 
 
 def product(a: str, b: str, scales: tuple[str, str] = ("f32[]", "f32[1]"), zero: str = "") -> Graph:

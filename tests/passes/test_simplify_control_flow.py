@@ -1,9 +1,9 @@
 """Decided branches are inlined, counted loops written out, and regions get only what they need."""
 
 import pytest
-from capgraph.passes.pipeline import Pipeline
-from capgraph.passes.simplify_control_flow import SimplifyControlFlow
-from capgraph.passes.static_shapes import StaticShapes
+from capgraph.passes.cleanup.static_shapes import StaticShapes
+from capgraph.passes.control_flow.simplify_control_flow import SimplifyControlFlow
+from capgraph.passes.framework.pipeline import Pipeline
 
 from tests.passes.checking import check_pass
 

@@ -1,7 +1,7 @@
 """Positions and decided comparisons are written as ranges and numbers; everything else stays."""
 
 import pytest
-from capgraph.passes.simplify_indices import SimplifyIndices
+from capgraph.passes.cleanup.simplify_indices import SimplifyIndices
 
 from tests.passes.checking import check_pass
 

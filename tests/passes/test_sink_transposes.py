@@ -1,7 +1,7 @@
 """Transposes cancel across other operations, and are never made more."""
 
 import pytest
-from capgraph.passes.sink_transposes import SinkTransposes
+from capgraph.passes.layout.sink_transposes import SinkTransposes
 
 from tests.passes.checking import check_pass
 

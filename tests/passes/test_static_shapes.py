@@ -3,11 +3,11 @@
 import pytest
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
-from capgraph.passes.exactness import Exactness
-from capgraph.passes.numeric import Samples
-from capgraph.passes.pipeline import Pipeline
-from capgraph.passes.static_shapes import StaticShapes
+from capgraph.ir.text.parser import parse
+from capgraph.passes.cleanup.static_shapes import StaticShapes
+from capgraph.passes.framework.exactness import Exactness
+from capgraph.passes.framework.numeric import Samples
+from capgraph.passes.framework.pipeline import Pipeline
 
 from tests.passes.checking import check_pass
 

@@ -1,7 +1,7 @@
 """Pools over whole images are reductions; pools that leave anything out, or count padding, are not."""
 
 import pytest
-from capgraph.passes.whole_pools import WholePools
+from capgraph.passes.fold.whole_pools import WholePools
 
 from tests.passes.checking import check_pass
 

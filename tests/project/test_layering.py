@@ -81,7 +81,7 @@ def test_a_broken_layer_is_named(name: str, source: str, fault: str) -> None:
             "capgraph.ir.graph",
             "import re\nimport numpy as np\nimport ml_dtypes\nfrom .types import DType\nfrom . import dims",
         ),
-        ("capgraph.ir.ops.conv", "from ..types import DType\nfrom ...ir import dims"),
+        ("capgraph.ir.ops.nn.conv", "from ..types import DType\nfrom ...ir import dims"),
         ("capgraph.passes.fold", "from ..ir.graph import Graph\nfrom ..ir import graph\nfrom .. import ir"),
         ("capgraph.frontends.onnx.load", "import onnx\nfrom ...ir import graph"),
         ("capgraph.executors.ort", "from ..frontends.onnx import export"),

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from capgraph.ir.attrs import Attrs
-from capgraph.ir.constraints import collect_constraints
 from capgraph.ir.dims import Dim, SymDim, bind, lower_bound
+from capgraph.ir.dims.constraints import collect_constraints
 from capgraph.ir.errors import CapgraphError, ShapeError
 from capgraph.ir.graph import Graph, Node
 from capgraph.ir.op import Op

@@ -6,7 +6,7 @@ import pytest
 from capgraph.ir.graph import Graph
 from capgraph.ir.op import Trait
 from capgraph.ir.ops import OPS
-from capgraph.ir.printer import print_graph
+from capgraph.ir.text.printer import print_graph
 from capgraph.ir.types import type_symbols
 from hypothesis import find, given, settings
 from hypothesis import strategies as st

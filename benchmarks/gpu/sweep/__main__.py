@@ -156,7 +156,7 @@ def _look_after(each: Running, rows: Rows, limit: float) -> None:
 
 def preload(subjects: Sequence[Subject]) -> None:
     """Loads once what all processes need, except for packages that wake the GPU, which would be lost to forks."""
-    for name in ("capgraph.torch_backend", "torch._inductor.compile_fx", "torch._dynamo"):
+    for name in ("capgraph.pytorch.backend", "torch._inductor.compile_fx", "torch._dynamo"):
         _load_package(name)
     tried = {
         name: _Forked(_exit_if_it_wakes_the_gpu, name) for name in sorted({each.package for each in subjects} - {""})

@@ -9,7 +9,7 @@ import capgraph
 import torch
 from capgraph.executors.replay.counters import Stats
 from capgraph.program import Program
-from capgraph.torch_backend import live_programs
+from capgraph.pytorch.backend import live_programs
 from torch import nn
 
 Call = Callable[[], Any]

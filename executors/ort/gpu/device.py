@@ -6,12 +6,12 @@ from typing import Any
 
 from ....ir.errors import CaptureError, ExecutionError, UnsupportedError
 from ....ir.plan import Plan, Segment, Step
-from ...cuda.bound_plan import CudaPlan
-from ...cuda.device import CudaDevice
-from ...cuda.driver import Enqueue
-from ...cuda.launch import Argument, Launch, LibraryCall
-from ...cuda.memory import DeviceArena
-from ...cuda.recorder import pointers_of
+from ...cuda.driver.memory import DeviceArena
+from ...cuda.driver.protocol import Enqueue
+from ...cuda.lower.launch import Argument, Launch, LibraryCall
+from ...cuda.run.bound_plan import CudaPlan
+from ...cuda.run.device import CudaDevice
+from ...cuda.run.recorder import pointers_of
 from ...replay.recorder import Arena, Pointer
 from ...step_names import step_name
 from .library import LIBRARY, PieceBackend, PieceLibrary

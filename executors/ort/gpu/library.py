@@ -10,8 +10,8 @@ from typing import Any
 
 from ....ir.graph import Node, Value
 from ....ir.plan import Plan, Step, StepKind, View
-from ...cuda.launch import Candidate, HostCall, LibraryCall, Place
-from ...cuda.lowering import Backend, Ways
+from ...cuda.lower.launch import Candidate, HostCall, LibraryCall, Place
+from ...cuda.lower.lowering import Backend, Ways
 from .session import Binding, PieceSession
 
 LIBRARY = "onnxruntime"

@@ -10,8 +10,8 @@ from functools import partial
 from itertools import count
 
 from ....ir.analysis import input_symbols
+from ....ir.analysis.extract import part_of
 from ....ir.errors import CapgraphError
-from ....ir.extract import part_of
 from ....ir.graph import Graph, Node, SymbolTable, Value
 from ....ir.op import Trait
 from ....ir.ops import native

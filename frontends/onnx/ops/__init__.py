@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ....ir.graph import Node, Value
-from ..context import ImportContext
-from ..export_context import ExportContext
+from ..exporting.context import ExportContext
+from ..importing.context import ImportContext
 from . import (
     activation,
     arithmetic,

@@ -7,9 +7,9 @@ import numpy as np
 from ....ir.errors import ShapeError
 from ....ir.graph import Node, Value
 from ....ir.types import DType
-from ..context import ImportContext
-from ..dialect import Dialect
-from ..export_context import ExportContext
+from ..exporting.context import ExportContext
+from ..exporting.dialect import Dialect
+from ..importing.context import ImportContext
 from .rows import export_as, import_as
 
 _SAME: dict[str, tuple[str, ...]] = {

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ....ir.constraints import assume_bound, collect_constraints
 from ....ir.dims import Dim, SymDim, Truth, compare
+from ....ir.dims.constraints import assume_bound, collect_constraints
 from ....ir.errors import ModelError, ShapeError
 from ....ir.graph import Graph, Node, Value
 from ....ir.op import FRESH
 from ....ir.ops import native
 from ....ir.types import DType, TensorType
-from ..context import ImportContext, NotNative
-from ..export_context import ExportContext
+from ..exporting.context import ExportContext
+from ..importing.context import ImportContext, NotNative
 
 if TYPE_CHECKING:
-    from ..importer import Region
+    from ..importing.importer import Region
 
 _MAX_PRECISE_DEPTH = 6
 """Bodies nested deeper are imported once, with symbols for all sizes that they carry, instead of up to three times."""

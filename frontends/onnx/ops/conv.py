@@ -6,9 +6,9 @@ from typing import Any
 from ....ir.dims import Dim
 from ....ir.errors import ModelError, UnsupportedError
 from ....ir.graph import Node, Value
-from ..context import ImportContext, NotNative
-from ..dialect import Dialect
-from ..export_context import ExportContext
+from ..exporting.context import ExportContext
+from ..exporting.dialect import Dialect
+from ..importing.context import ImportContext, NotNative
 from .windows import (
     auto_pad,
     convolution_operands,

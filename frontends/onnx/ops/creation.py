@@ -11,11 +11,11 @@ from ....ir.errors import ModelError
 from ....ir.graph import Node, Value
 from ....ir.ops import native
 from ....ir.types import DType
-from ..context import ImportContext, constant_of
-from ..dialect import Dialect
-from ..export_context import ExportContext
+from ..exporting.context import ExportContext
+from ..exporting.dialect import Dialect
+from ..importing.context import ImportContext, constant_of
+from ..importing.partly_known import op_of_shape, partial_dims
 from ..tensors import dense_constant, dtype_of
-from .partly_known import op_of_shape, partial_dims
 from .rows import export_as
 
 # ---- import

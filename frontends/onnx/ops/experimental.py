@@ -13,8 +13,8 @@ from onnx.defs import OpSchema
 from ....ir.dims import Dim, Truth, is_at_least
 from ....ir.errors import ModelError
 from ....ir.graph import Node, Value
-from ..context import ImportContext, NotNative
-from ..export_context import ExportContext
+from ..exporting.context import ExportContext
+from ..importing.context import ImportContext, NotNative
 from ..schemas import signature_problem
 
 _REMOVED = 10

@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 
 from ....ir.analysis import constraints
-from ....ir.constraints import assume_different
 from ....ir.dims import Dim, SymDim, Truth, compare, dim_max, dim_min, product, upper_bound
+from ....ir.dims.constraints import assume_different
 from ....ir.errors import ShapeError
 from ....ir.graph import Node, Value
 from ....ir.op import FRESH
 from ....ir.ops.layout import resolve_reshape
 from ....ir.ops.rules import broadcast_shapes, normal_axes, normal_axis
-from ..context import ImportContext, NotNative
-from ..dialect import Dialect
-from ..export_context import ExportContext
-from .partly_known import op_of_shape, partial_dims
+from ..exporting.context import ExportContext
+from ..exporting.dialect import Dialect
+from ..importing.context import ImportContext, NotNative
+from ..importing.partly_known import op_of_shape, partial_dims
 from .rows import export_as, import_as
 
 # ---- import

@@ -5,8 +5,8 @@ from typing import Any
 
 from ....ir.dims import Truth, ceil_div, compare
 from ....ir.graph import Node, Value
-from ..context import ImportContext, NotNative
-from ..export_context import ExportContext
+from ..exporting.context import ExportContext
+from ..importing.context import ImportContext, NotNative
 from .rows import export_as, import_as
 from .windows import auto_pad, per_axis, pool_padding, spatial_rank, window_attrs
 

@@ -2,8 +2,8 @@
 
 from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
-from ..context import ImportContext, NotNative
-from ..export_context import ExportContext, Operand
+from ..exporting.context import ExportContext, Operand
+from ..importing.context import ImportContext, NotNative
 from ..tensors import dtype_of
 
 # ---- coming in

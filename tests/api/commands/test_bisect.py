@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from capgraph.cli import main
-from capgraph.ir.parser import parse
-from capgraph.passes.pipeline import Pipeline
+from capgraph.ir.text.parser import parse
+from capgraph.passes.framework.pipeline import Pipeline
 
 from tests.api.models import model, save
 from tests.passes.planted import WrongAlgebra

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 from capgraph.cli import main
-from capgraph.executors.cuda.cache import FOLDER_VARIABLE
-from capgraph.executors.cuda.selection import Choice, Choices
+from capgraph.executors.cuda.driver.cache import FOLDER_VARIABLE
+from capgraph.executors.cuda.run.selection import Choice, Choices
 
 CHOICE = Choice("quick", {"version": 3}, {"quick": 1e-6, "slow": 2e-6})
 

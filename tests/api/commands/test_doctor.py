@@ -2,7 +2,7 @@ import json
 
 import pytest
 from capgraph.cli import main
-from capgraph.commands import doctor
+from capgraph.cli.commands import doctor
 
 
 def test_tables_of_packages_devices_and_executors(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from capgraph.cli import main
 from capgraph.ir.graph import Graph
-from capgraph.passes.pipeline import Pipeline, PipelineReport
+from capgraph.passes.framework.pipeline import Pipeline, PipelineReport
 from capgraph.sources import load_model
 
 from tests.api.models import model, save

@@ -4,8 +4,8 @@ from pathlib import Path
 import onnx
 import pytest
 from capgraph.cli import main
-from capgraph.ir.equality import first_difference
-from capgraph.ir.parser import parse
+from capgraph.ir.analysis.equality import first_difference
+from capgraph.ir.text.parser import parse
 from capgraph.sources import load_model
 
 from tests.api.models import affine, model, save

@@ -5,12 +5,12 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.lowering import families_of
+from capgraph.executors.cuda.lower.lowering import families_of
 from capgraph.ir.graph import Graph
 from capgraph.ir.types import DType
 from capgraph.ir.verify import verify
-from capgraph.passes.fuse import Fuse
-from capgraph.passes.pipeline import Pipeline
+from capgraph.passes.framework.pipeline import Pipeline
+from capgraph.passes.fuse.fuse import Fuse
 
 from benchmarks.gpu import heavy_cases
 

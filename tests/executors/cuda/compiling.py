@@ -16,9 +16,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from capgraph.executors.cuda.compiler import arch_name, source_of
-from capgraph.executors.cuda.early_start import TRIGGER, WAIT
-from capgraph.executors.cuda.launch import Kernel
+from capgraph.executors.cuda.driver.compiler import arch_name, source_of
+from capgraph.executors.cuda.lower.early_start import TRIGGER, WAIT
+from capgraph.executors.cuda.lower.launch import Kernel
 from cuda.bindings import nvrtc
 
 ARCHITECTURES = (80, 90, 100)

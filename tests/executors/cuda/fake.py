@@ -12,15 +12,16 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 import numpy as np
-from capgraph.executors.cuda import frameworks, lowering
-from capgraph.executors.cuda.arrays import DeviceArray
-from capgraph.executors.cuda.cache import KernelCache, Module
-from capgraph.executors.cuda.compiler import Compiled, Compiler, Failed
-from capgraph.executors.cuda.device import CudaDevice
-from capgraph.executors.cuda.driver import KernelCall
-from capgraph.executors.cuda.launch import Candidate, Chip, Kernel, KernelLaunch, LibraryCall, Place, Scalar, Task
-from capgraph.executors.cuda.lowering import Backend
-from capgraph.executors.cuda.memory import Constants
+from capgraph.executors.cuda.arrays import frameworks
+from capgraph.executors.cuda.arrays.protocol import DeviceArray
+from capgraph.executors.cuda.driver.cache import KernelCache, Module
+from capgraph.executors.cuda.driver.compiler import Compiled, Compiler, Failed
+from capgraph.executors.cuda.driver.memory import Constants
+from capgraph.executors.cuda.driver.protocol import KernelCall
+from capgraph.executors.cuda.lower import lowering
+from capgraph.executors.cuda.lower.launch import Candidate, Chip, Kernel, KernelLaunch, LibraryCall, Place, Scalar, Task
+from capgraph.executors.cuda.lower.lowering import Backend
+from capgraph.executors.cuda.run.device import CudaDevice
 from capgraph.frontends.torch.tensors import array_of, tensor_of
 from capgraph.ir.constant import Array
 from capgraph.ir.errors import CapgraphError, ExecutionError, ResourceError

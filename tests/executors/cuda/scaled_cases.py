@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from capgraph.executors.cuda.launch import Chip
+from capgraph.executors.cuda.lower.launch import Chip
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph, Value
 from capgraph.ir.ops import native
-from capgraph.ir.ops.activation import gelu
+from capgraph.ir.ops.nn.activation import gelu
 from capgraph.ir.types import DType, TensorType
 
 from tests.executors.cuda.solving import Layout, Setting, constant, setting

@@ -6,9 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from capgraph.executors.cuda.launch import Argument, Candidate, Chip, KernelLaunch, LibraryCall, Packed, Place, Task
-from capgraph.executors.cuda.packing import packed_bytes
-from capgraph.executors.cuda.problems import (
+from capgraph.executors.cuda.driver.packing import packed_bytes
+from capgraph.executors.cuda.lower.launch import (
+    Argument,
+    Candidate,
+    Chip,
+    KernelLaunch,
+    LibraryCall,
+    Packed,
+    Place,
+    Task,
+)
+from capgraph.executors.cuda.lower.problems import (
     AttentionProblem,
     ConvProblem,
     MatmulProblem,
@@ -20,12 +29,12 @@ from capgraph.executors.cuda.problems import (
 from capgraph.ir.constant import Array, Constant
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph, Node, Value
-from capgraph.ir.ops.activation import gelu, leaky_relu, relu, sigmoid, silu, softplus
-from capgraph.ir.ops.conv import conv, conv_transpose
+from capgraph.ir.ops.nn.activation import gelu, leaky_relu, relu, sigmoid, silu, softplus
+from capgraph.ir.ops.nn.conv import conv, conv_transpose
 from capgraph.ir.plan import View
 from capgraph.ir.types import DType
-from capgraph.passes.fuse import Fuse
-from capgraph.passes.pipeline import Pipeline
+from capgraph.passes.framework.pipeline import Pipeline
+from capgraph.passes.fuse.fuse import Fuse
 
 from tests.executors.cuda.emulator import compiled, launched
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.arrays import DeviceArray, Rows, as_rows
+from capgraph.executors.cuda.arrays.protocol import DeviceArray, Rows, as_rows
 from capgraph.ir.plan import contiguous_strides
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from capgraph.executors.cuda.cache import NOWHERE, KernelCache, Module, cache_folder, write_file
-from capgraph.executors.cuda.selection import Choice, Choices
+from capgraph.executors.cuda.driver.cache import NOWHERE, KernelCache, Module, cache_folder, write_file
+from capgraph.executors.cuda.run.selection import Choice, Choices
 
 KEYS = [f"{index:064x}" for index in range(3)]
 
@@ -73,7 +73,7 @@ def test_what_does_not_compile_is_kept_with_the_log(tmp_path: Path) -> None:
 _WRITER = """
 import sys
 from pathlib import Path
-from capgraph.executors.cuda.cache import KernelCache, Module
+from capgraph.executors.cuda.driver.cache import KernelCache, Module
 folder, number = Path(sys.argv[1]), int(sys.argv[2])
 for turn in range(60):
     cache = KernelCache(folder)

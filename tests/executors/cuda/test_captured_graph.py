@@ -12,9 +12,9 @@ STUB = Path(__file__).with_name("driver_stub.c")
 
 SCRIPT = """
 import ctypes
-from capgraph.executors.cuda.captured_graph import CapturedGraph
+from capgraph.executors.cuda.driver.captured_graph import CapturedGraph
 from capgraph.executors.cuda.driver import KernelCall
-from capgraph.executors.cuda.launch import Scalar
+from capgraph.executors.cuda.lower.launch import Scalar
 from cuda.core._utils.cuda_utils import CUDAError
 
 stub = ctypes.CDLL("libcuda.so.1")

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from capgraph.executors.cuda import compiler
-from capgraph.executors.cuda.cache import KernelCache, Module
-from capgraph.executors.cuda.compiler import Compiled, Compiler, Failed, arch_name, symbol_of
-from capgraph.executors.cuda.launch import Kernel
+from capgraph.executors.cuda.driver import compiler
+from capgraph.executors.cuda.driver.cache import KernelCache, Module
+from capgraph.executors.cuda.driver.compiler import Compiled, Compiler, Failed, arch_name, symbol_of
+from capgraph.executors.cuda.lower.launch import Kernel
 
 
 def scaling(factor: int) -> Kernel:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.convolutions import lower_convolution
-from capgraph.executors.cuda.images import channels_last
-from capgraph.executors.cuda.launch import Candidate, Chip, KernelLaunch, LibraryCall, Packed
-from capgraph.executors.cuda.packing import PACKINGS
-from capgraph.executors.cuda.problems import ConvProblem
-from capgraph.executors.cuda.quantised_convolutions import LOWERINGS
+from capgraph.executors.cuda.driver.packing import PACKINGS
+from capgraph.executors.cuda.kernels.conv.convolutions import lower_convolution
+from capgraph.executors.cuda.kernels.conv.images import channels_last
+from capgraph.executors.cuda.kernels.conv.quantised import LOWERINGS
+from capgraph.executors.cuda.lower.launch import Candidate, Chip, KernelLaunch, LibraryCall, Packed
+from capgraph.executors.cuda.lower.problems import ConvProblem
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph, Value
 from capgraph.ir.ops import native
@@ -354,7 +354,7 @@ def test_depthwise(
 
 
 def test_depthwise_with_a_norm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capgraph.executors.cuda.depthwise_convolutions._ENOUGH_THREADS", 1)  # eight channels a thread
+    monkeypatch.setattr("capgraph.executors.cuda.kernels.conv.depthwise._ENOUGH_THREADS", 1)  # eight channels a thread
     made = convolution((1, 32, 9, 7), (32, 1, 3, 3), "norm", "relu", dtype=DType.F16, groups=32)
     candidate = next(each for each in lower_convolution(made.task) if each.name == "depthwise")
     (launch,) = candidate.launches

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.cublaslt import CublasLt, open_library
-from capgraph.executors.cuda.launch import Candidate, LibraryCall, Packed, Place
-from capgraph.executors.cuda.packing import packed_bytes
-from capgraph.executors.cuda.products import lower_product
-from capgraph.executors.cuda.quantised_products import lower_matmul_integer
+from capgraph.executors.cuda.driver.packing import packed_bytes
+from capgraph.executors.cuda.kernels.gemm.products import lower_product
+from capgraph.executors.cuda.kernels.gemm.quantised_products import lower_matmul_integer
+from capgraph.executors.cuda.libraries.cublaslt import CublasLt, open_library
+from capgraph.executors.cuda.lower.launch import Candidate, LibraryCall, Packed, Place
 from capgraph.ir.constant import Array
 from capgraph.ir.errors import MissingPackageError, UnsupportedError
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
-from capgraph.ir.ops.activation import gelu
+from capgraph.ir.ops.nn.activation import gelu
 from capgraph.ir.types import DType, TensorType
 
 from tests.executors.cuda.scaled_cases import E4M3, E5M2, I8, Product

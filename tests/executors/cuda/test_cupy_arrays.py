@@ -8,8 +8,8 @@ from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.arrays import DeviceArray
-from capgraph.executors.cuda.cupy_arrays import CupyArrays, lies_on_gpu
+from capgraph.executors.cuda.arrays.cupy import CupyArrays, lies_on_gpu
+from capgraph.executors.cuda.arrays.protocol import DeviceArray
 from capgraph.ir.errors import InputError
 
 from tests.executors.cuda.exchange import CPU, CUDA, Exchanged

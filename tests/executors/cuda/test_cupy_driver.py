@@ -7,7 +7,7 @@ from unittest.mock import Mock
 from weakref import WeakSet
 
 import pytest
-from capgraph.executors.cuda.cupy_driver import CupyDriver
+from capgraph.executors.cuda.driver.cupy import CupyDriver
 
 
 class Handle:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.einsums import lower_einsum
+from capgraph.executors.cuda.kernels.gemm.einsums import lower_einsum
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native

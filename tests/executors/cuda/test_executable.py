@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from capgraph.capture_options import replay_options
 from capgraph.cuda_programs import eager_on, graphs_on
-from capgraph.executors.cuda import device, lowering
-from capgraph.executors.cuda.device import CudaDevice
-from capgraph.executors.cuda.executable import CudaExecutable
-from capgraph.executors.cuda.launch import Candidate, Kernel, KernelLaunch, Task
+from capgraph.executors.cuda.lower import lowering
+from capgraph.executors.cuda.lower.launch import Candidate, Kernel, KernelLaunch, Task
+from capgraph.executors.cuda.run import device
+from capgraph.executors.cuda.run.device import CudaDevice
+from capgraph.executors.cuda.run.executable import CudaExecutable
 from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.replay.routing import input_symbols
 from capgraph.ir.builder import Builder
@@ -24,8 +25,8 @@ from capgraph.ir.errors import CapgraphError, ExecutionError
 from capgraph.ir.graph import Graph
 from capgraph.ir.op import Trait
 from capgraph.ir.philox import fresh_state
-from capgraph.passes.exactness import Exactness
-from capgraph.passes.numeric import difference
+from capgraph.passes.framework.exactness import Exactness
+from capgraph.passes.framework.numeric import difference
 from capgraph.recording import capture_policy
 
 from tests.executors.cuda.fake import (

@@ -8,11 +8,12 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from capgraph.executors.cuda import executor, lowering
-from capgraph.executors.cuda.cache import KernelCache
+from capgraph.executors.cuda import executor
+from capgraph.executors.cuda.driver.cache import KernelCache
+from capgraph.executors.cuda.driver.memory import Constants
 from capgraph.executors.cuda.executor import open_device
-from capgraph.executors.cuda.launch import Candidate, LibraryCall, Task
-from capgraph.executors.cuda.memory import Constants
+from capgraph.executors.cuda.lower import lowering
+from capgraph.executors.cuda.lower.launch import Candidate, LibraryCall, Task
 from capgraph.ir.errors import MissingPackageError
 
 from tests.executors.cuda.fake import FakeCompiler, FakeDriver, MeaningLibrary, fake_device, through_meaning

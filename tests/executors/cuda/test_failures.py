@@ -9,13 +9,14 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from capgraph.executors.base import Executable
-from capgraph.executors.cuda import device, frameworks
-from capgraph.executors.cuda.arrays import DeviceArray
-from capgraph.executors.cuda.cupy_driver import CupyDriver
-from capgraph.executors.cuda.driver import Driver
-from capgraph.executors.cuda.executable import CudaExecutable
+from capgraph.executors.cuda.arrays import frameworks
+from capgraph.executors.cuda.arrays.protocol import DeviceArray
+from capgraph.executors.cuda.driver.cupy import CupyDriver
+from capgraph.executors.cuda.driver.failures import explanation, is_loss
+from capgraph.executors.cuda.driver.protocol import Driver
 from capgraph.executors.cuda.executor import CudaExecutor
-from capgraph.executors.cuda.failures import explanation, is_loss
+from capgraph.executors.cuda.run import device
+from capgraph.executors.cuda.run.executable import CudaExecutable
 from capgraph.executors.eager import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.errors import CapgraphError, CaptureError, ExecutionError, InputError, ResourceError

@@ -10,13 +10,13 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda import device, framed
-from capgraph.executors.cuda.arrays import DeviceArray
-from capgraph.executors.cuda.bound_plan import CudaPlan
-from capgraph.executors.cuda.driver import Driver
-from capgraph.executors.cuda.executable import CudaExecutable
-from capgraph.executors.cuda.framed import copy_arguments, copy_kernel, copy_launch
-from capgraph.executors.cuda.launch import KernelLaunch, Scalar
+from capgraph.executors.cuda.arrays.protocol import DeviceArray
+from capgraph.executors.cuda.driver.protocol import Driver
+from capgraph.executors.cuda.lower.launch import KernelLaunch, Scalar
+from capgraph.executors.cuda.run import device, framed
+from capgraph.executors.cuda.run.bound_plan import CudaPlan
+from capgraph.executors.cuda.run.executable import CudaExecutable
+from capgraph.executors.cuda.run.framed import copy_arguments, copy_kernel, copy_launch
 from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.host.memory import address_of
 from capgraph.executors.replay.states import StateStore

@@ -7,9 +7,9 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from capgraph.executors.cuda import frameworks
-from capgraph.executors.cuda.arrays import DeviceArray
-from capgraph.executors.cuda.frameworks import framework_of, framework_of_call
+from capgraph.executors.cuda.arrays import frameworks
+from capgraph.executors.cuda.arrays.frameworks import framework_of, framework_of_call
+from capgraph.executors.cuda.arrays.protocol import DeviceArray
 from capgraph.executors.eager import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.errors import InputError

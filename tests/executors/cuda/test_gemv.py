@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.launch import Candidate, Chip, KernelLaunch
-from capgraph.executors.cuda.products import lower_product
+from capgraph.executors.cuda.kernels.gemm.products import lower_product
+from capgraph.executors.cuda.lower.launch import Candidate, Chip, KernelLaunch
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
 from capgraph.ir.types import DType, TensorType
-from capgraph.passes.fuse import Fuse
-from capgraph.passes.pipeline import Pipeline
+from capgraph.passes.framework.pipeline import Pipeline
+from capgraph.passes.fuse.fuse import Fuse
 
 from tests.executors.cuda.compiling import compile_problems
 from tests.executors.cuda.emulator import HAS_COMPILER, kernels_of

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.grouped_products import lower_grouped
-from capgraph.executors.cuda.grouped_tiles import most_tiles
-from capgraph.executors.cuda.launch import KernelLaunch
+from capgraph.executors.cuda.kernels.gemm.grouped_products import lower_grouped
+from capgraph.executors.cuda.kernels.gemm.grouped_tiles import most_tiles
+from capgraph.executors.cuda.lower.launch import KernelLaunch
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
-from capgraph.ir.ops.grouped import group_ends
+from capgraph.ir.ops.nn.grouped import group_ends
 from capgraph.ir.types import DType, TensorType
 from hypothesis import given
 from hypothesis import strategies as st

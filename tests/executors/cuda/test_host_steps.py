@@ -7,7 +7,7 @@ import onnx
 import onnx.parser
 import pytest
 from capgraph.executors.eager import EagerExecutor
-from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
 

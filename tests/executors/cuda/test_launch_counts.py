@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from capgraph.cuda_programs import CudaPlanner
-from capgraph.executors.cuda.launch import HostCall
-from capgraph.executors.cuda.lowering import Backend, Ways
+from capgraph.executors.cuda.lower.launch import HostCall
+from capgraph.executors.cuda.lower.lowering import Backend, Ways
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.builder import Builder

@@ -8,19 +8,28 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from capgraph.cuda_programs import CudaPlanner
-from capgraph.executors.cuda import lowering
-from capgraph.executors.cuda.launch import Candidate, Chip, HostCall, Kernel, KernelLaunch, LibraryCall, Place, Task
-from capgraph.executors.cuda.lowering import FAMILIES, Backend, families_of, is_within_limits
+from capgraph.executors.cuda.lower import lowering
+from capgraph.executors.cuda.lower.launch import (
+    Candidate,
+    Chip,
+    HostCall,
+    Kernel,
+    KernelLaunch,
+    LibraryCall,
+    Place,
+    Task,
+)
+from capgraph.executors.cuda.lower.lowering import FAMILIES, Backend, families_of, is_within_limits
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
 from capgraph.ir.plan import Plan
 from capgraph.ir.target import CUDA
+from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType
-from capgraph.passes.fuse import Fuse
-from capgraph.passes.pipeline import Pipeline
+from capgraph.passes.framework.pipeline import Pipeline
+from capgraph.passes.fuse.fuse import Fuse
 from capgraph.passes.planning.partition import CapturePolicy
 from capgraph.passes.planning.planner import make_plan
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.launch import Packed
-from capgraph.executors.cuda.memory import MOST_STAGED, Arenas, Constants, Staging
+from capgraph.executors.cuda.driver.memory import MOST_STAGED, Arenas, Constants, Staging
+from capgraph.executors.cuda.lower.launch import Packed
 from capgraph.ir.constant import Array, Constant
 from capgraph.ir.errors import ResourceError
 

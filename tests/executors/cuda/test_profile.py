@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.profile import LaunchTime, Profile, Profiling, Rates
+from capgraph.executors.cuda.run.profile import LaunchTime, Profile, Profiling, Rates
 from capgraph.ir.errors import InputError, UnsupportedError
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.program import Program
 from capgraph.selection import choose_executor
 

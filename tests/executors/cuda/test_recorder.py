@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.bound_plan import CudaPlan
-from capgraph.executors.cuda.explicit import ExplicitRecorder, ExplicitRecording
-from capgraph.executors.cuda.recorder import CudaRecording
+from capgraph.executors.cuda.run.bound_plan import CudaPlan
+from capgraph.executors.cuda.run.explicit import ExplicitRecorder, ExplicitRecording
+from capgraph.executors.cuda.run.recorder import CudaRecording
 from capgraph.executors.replay.capture import record
 from capgraph.executors.replay.recorder import Recorder
 from capgraph.ir.builder import Builder

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.launch import Packed
-from capgraph.executors.cuda.memory import Constants
+from capgraph.executors.cuda.driver.memory import Constants
+from capgraph.executors.cuda.lower.launch import Packed
 from capgraph.ir.constant import Array, Constant, Residence
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.types import DType, TensorType
-from capgraph.passes.deferred import concatenated, deferred, transposed
+from capgraph.passes.framework.deferred import concatenated, deferred, transposed
 
 from tests.executors.cuda.fake import FakeDriver, array_over
 

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.cuda_programs import CudaPlanner
-from capgraph.executors.cuda.launch import Candidate, Chip, KernelLaunch, LibraryCall, Packed, Place
-from capgraph.executors.cuda.lowering import Backend, Ways, task_before
-from capgraph.executors.cuda.problems import MatmulProblem
-from capgraph.executors.cuda.products import lower_product
+from capgraph.executors.cuda.kernels.gemm.products import lower_product
+from capgraph.executors.cuda.lower.launch import Candidate, Chip, KernelLaunch, LibraryCall, Packed, Place
+from capgraph.executors.cuda.lower.lowering import Backend, Ways, task_before
+from capgraph.executors.cuda.lower.problems import MatmulProblem
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Array, Constant
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
-from capgraph.ir.parser import parse
 from capgraph.ir.plan import Step, StepKind
+from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType
 from capgraph.optimization import pipeline_for
 from capgraph.passes.planning.partition import CapturePolicy

@@ -8,10 +8,11 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda import lowering, selection
-from capgraph.executors.cuda.launch import Candidate, Kernel, KernelLaunch, Task
-from capgraph.executors.cuda.lowering import Ways
-from capgraph.executors.cuda.selection import Choice, Choices, Selector, problem_key
+from capgraph.executors.cuda.lower import lowering
+from capgraph.executors.cuda.lower.launch import Candidate, Kernel, KernelLaunch, Task
+from capgraph.executors.cuda.lower.lowering import Ways
+from capgraph.executors.cuda.run import selection
+from capgraph.executors.cuda.run.selection import Choice, Choices, Selector, problem_key
 from capgraph.executors.eager import EagerExecutor
 from capgraph.ir.errors import InputError, ResourceError
 from capgraph.ir.graph import Graph

@@ -6,9 +6,9 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda import device
-from capgraph.executors.cuda.executable import CudaExecutable
-from capgraph.executors.cuda.shortcut import Shortcut
+from capgraph.executors.cuda.run import device
+from capgraph.executors.cuda.run.executable import CudaExecutable
+from capgraph.executors.cuda.run.shortcut import Shortcut
 from capgraph.executors.eager import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Array

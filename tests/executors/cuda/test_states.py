@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from capgraph.capture_options import replay_options
 from capgraph.cuda_programs import graphs_on
-from capgraph.executors.cuda.arrays import DeviceArray
-from capgraph.executors.cuda.executable import CudaExecutable
+from capgraph.executors.cuda.arrays.protocol import DeviceArray
+from capgraph.executors.cuda.run.executable import CudaExecutable
 from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.replay.states import StateStore
 from capgraph.ir.builder import Builder

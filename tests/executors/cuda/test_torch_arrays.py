@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from capgraph.executors.cuda.arrays import DeviceArray
-from capgraph.executors.cuda.torch_arrays import TorchArrays
+from capgraph.executors.cuda.arrays.protocol import DeviceArray
+from capgraph.executors.cuda.arrays.torch import TorchArrays
 from capgraph.ir.errors import InputError
 
 NUMBERS = torch.tensor([1 + 2j, 3 - 1j])

@@ -6,7 +6,7 @@ from capgraph.executors.host import bodies
 from capgraph.ir.errors import ExecutionError
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 from tests.executors.host.running import host_plan, run_plan
 from tests.passes.planning.test_bodies import BRANCHES, LOOP

@@ -4,7 +4,7 @@ from capgraph.ir.builder import Builder
 from capgraph.ir.errors import ExecutionError
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 from tests.causes import causes
 from tests.executors.host.running import UNBOUNDED, host_plan, run_plan

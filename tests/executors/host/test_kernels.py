@@ -11,8 +11,8 @@ from capgraph.ir.errors import CapgraphError
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph
 from capgraph.ir.op import Trait
-from capgraph.passes.exactness import Exactness
-from capgraph.passes.numeric import difference
+from capgraph.passes.framework.exactness import Exactness
+from capgraph.passes.framework.numeric import difference
 
 from tests.executors.host.running import host_plan, run_plan
 from tests.strategies.graphs import random_graph, random_inputs

@@ -6,8 +6,8 @@ from capgraph.executors.host.kernels_linear import conv_scratch
 from capgraph.executors.host.meanings import feeds_softmax, host_meaning
 from capgraph.executors.steps import Steps
 from capgraph.ir.graph import Graph, Node
-from capgraph.ir.ops.conv import conv, conv_in_own_width
-from capgraph.ir.parser import parse
+from capgraph.ir.ops.nn.conv import conv, conv_in_own_width
+from capgraph.ir.text.parser import parse
 
 from tests.executors.host.running import host_plan, run_plan
 

@@ -17,9 +17,9 @@ from capgraph.ir.builder import Builder
 from capgraph.ir.dims import symbol
 from capgraph.ir.errors import ResourceError
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
 from capgraph.ir.plan import Place
 from capgraph.ir.target import HOST
+from capgraph.ir.text.parser import parse
 from capgraph.passes.planning.planner import make_plan
 
 from tests.executors.replay.programs import F32, compiled, rows

@@ -2,9 +2,9 @@ import onnx
 import pytest
 from capgraph.executors.ort.cuda_kernels import _ROWS, has_kernels
 from capgraph.frontends.onnx.contrib import IN_FILES
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.ir.parser import parse
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.ir.text.parser import parse
 
 BIAS_GELU = """graph @g(%x: f32[2, 4], %b: f32[4]) {
   %a: f32[2, 4] = add(%x, %b)

@@ -4,7 +4,7 @@ import sys
 import pytest
 from capgraph.executors.ort.divisions import may_trap
 from capgraph.executors.ort.faults import known_fault
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 GIVEN = "graph @main(%x: i64[2], %d: i64[2]) { %y: i64[2] = div(%x, %d) return %y }"
 
@@ -90,7 +90,7 @@ def test_regions_are_looked_into() -> None:
 
 LEAST = """
 import capgraph, numpy as np
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 for dtype in ("i8", "i16", "i32", "i64"):
     for op in ("div", "mod"):
         for given in ("%d", "%m"):

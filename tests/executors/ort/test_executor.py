@@ -15,10 +15,10 @@ from capgraph.ir.foreign import _meanings, register_meaning
 from capgraph.ir.graph import Graph, Node
 from capgraph.ir.notices import CapgraphWarning
 from capgraph.ir.ops import OPS
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType
-from capgraph.passes.exactness import Exactness
-from capgraph.passes.numeric import difference
+from capgraph.passes.framework.exactness import Exactness
+from capgraph.passes.framework.numeric import difference
 from ml_dtypes import bfloat16
 
 from tests.api.models import affine, with_default

@@ -4,7 +4,7 @@ import pytest
 from capgraph.executors.ort.faults import dims_to_watch, known_fault, wrong_optimizers
 from capgraph.ir.builder import Builder
 from capgraph.ir.dims import symbol
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType
 
 GRU = """graph @main(%x: f32[T, B, 3], %w: f32[1, 12, 3], %r: f32[1, 12, 4]) {

@@ -7,7 +7,7 @@ from capgraph.executors.ort.faults import known_fault
 from capgraph.executors.ort.integers import inexact
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 DTYPES = ("i32", "u32", "i64", "u64")
 

@@ -6,7 +6,7 @@ import pytest
 from capgraph.executors.ort import library
 from capgraph.executors.ort.executor import OrtExecutor
 from capgraph.ir.errors import MissingPackageError, UnsupportedError
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 
 def install(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:

@@ -5,7 +5,7 @@ from capgraph.executors.ort.pieces import whole
 from capgraph.executors.ort.session import RunFailure
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 PLAIN = "graph @main(%x: f32[2]) { %a: f32[2] = neg(%x) %b: f32[2] = abs(%a) %c: f32[2] = relu(%b) return %c as out }"
 UNKNOWN = "graph @main(%x: f32[2]) { %a: f32[2] = neg(%x) %b: f32[2] = com.example.mystery(%a) return %b }"

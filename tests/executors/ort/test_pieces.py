@@ -8,7 +8,7 @@ from capgraph.executors.ort.session import SPINNING, Session
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.evaluate import bind_inputs
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 F32 = np.float32
 

@@ -6,7 +6,7 @@ from capgraph.executors.ort import session as module
 from capgraph.executors.ort.executor import OrtExecutor
 from capgraph.executors.ort.session import RunFailure, Session, first_line
 from capgraph.ir.errors import ResourceError, UnsupportedError
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from google.protobuf.message import EncodeError
 
 F32 = np.float32

@@ -14,11 +14,11 @@ from capgraph.executors.ort.session_options import (
     write_session_options,
 )
 from capgraph.frontends.onnx.contrib import IN_FILES
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.saving import save_model
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.files.saving import save_model
 from capgraph.ir.errors import ModelError, ResourceError, UnsupportedError
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 from tests.executors.ort.test_faults import RECIPROCAL
 

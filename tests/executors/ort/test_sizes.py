@@ -1,5 +1,5 @@
 from capgraph.executors.ort.sizes import size_givers
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 
 def test_inputs_that_tell_sizes_are_found() -> None:

@@ -2,7 +2,7 @@ import pytest
 from capgraph.executors.ort import support as module
 from capgraph.executors.ort.support import Support, is_free
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 from tests.counted_work import lines_in
 

@@ -6,7 +6,7 @@ import capgraph
 import numpy as np
 import pytest
 from capgraph.executors.replay.by_value import KEPT, shaping_inputs
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 SUM = """
     graph @main(%x: f32[3, 4], %axes: i64[1]) {

@@ -9,7 +9,7 @@ import pytest
 from capgraph import StateStore
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 TEXT = """
 graph @main(%x: f32[B, 4]) {

@@ -3,9 +3,9 @@
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph, Value
 from capgraph.ir.types import DType

@@ -1,12 +1,12 @@
 """The form in which an import leaves a graph."""
 
 import pytest
-from capgraph.frontends.onnx.canonical import order_of_use, reorder_inputs, settle
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import import_model
-from capgraph.ir.equality import assert_equal, equal_bodies
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.importing.canonical import order_of_use, reorder_inputs, settle
+from capgraph.frontends.onnx.importing.importer import import_model
+from capgraph.ir.analysis.equality import assert_equal, equal_bodies
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.ir.verify import verify
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import onnx
 import pytest
-from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.errors import CapgraphError, InternalError
 from capgraph.ir.verify import verify
 from onnx import ModelProto

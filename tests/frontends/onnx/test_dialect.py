@@ -1,9 +1,9 @@
 """What the dialects write by default."""
 
 import pytest
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.ir.parser import parse
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.ir.text.parser import parse
 
 NEG = "graph @net(%x: f32[2]) { %y: f32[2] = neg(%x)  return %y }"
 NIBBLES = "graph @net(%x: f32[2]) { %y: u2[2] = cast(%x) {to = u2}  %z: f32[2] = cast(%y) {to = f32}  return %z }"

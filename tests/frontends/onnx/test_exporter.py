@@ -4,17 +4,17 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx import storage
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.files import storage
+from capgraph.frontends.onnx.importing.importer import import_model
+from capgraph.ir.analysis.equality import assert_equal
 from capgraph.ir.constant import Constant
-from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import ResourceError, UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph, Origin
 from capgraph.ir.ops import native
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType, TensorType
 from onnx.backend.test.loader import load_model_tests
 

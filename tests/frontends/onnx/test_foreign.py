@@ -4,15 +4,15 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.importing.importer import import_model
+from capgraph.ir.analysis.equality import assert_equal
 from capgraph.ir.dims import symbol
-from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import ExecutionError, ModelError, UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph, Node
-from capgraph.ir.parser import parse
-from capgraph.ir.printer import print_graph
+from capgraph.ir.text.parser import parse
+from capgraph.ir.text.printer import print_graph
 from capgraph.ir.types import DType, OptionalType, SequenceType, TensorType
 from capgraph.ir.verify import verify
 

@@ -3,14 +3,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx import model_reader
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import MAX_DEPTH, Scope, import_model
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.importing import model_reader
+from capgraph.frontends.onnx.importing.importer import MAX_DEPTH, Scope, import_model
 from capgraph.ir.dims import SymDim, symbol
 from capgraph.ir.errors import CapgraphError, ModelError, UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph
-from capgraph.ir.printer import print_graph
+from capgraph.ir.text.printer import print_graph
 from capgraph.ir.types import DType, TensorType
 from capgraph.ir.verify import verify
 

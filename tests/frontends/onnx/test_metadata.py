@@ -1,8 +1,8 @@
 import json
 
 import pytest
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.graph import State
 from onnx import ModelProto
 

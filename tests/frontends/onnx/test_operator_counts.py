@@ -1,4 +1,4 @@
-from capgraph.frontends.onnx.operator_counts import not_standard, operator_counts
+from capgraph.frontends.onnx.files.operator_counts import not_standard, operator_counts
 from onnx import parser
 
 HEAD = '<ir_version: 10, opset_import: ["" : 22, "local" : 1]>'

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.constant import Array
 from capgraph.ir.evaluate import evaluate_graph
 from onnx import ModelProto

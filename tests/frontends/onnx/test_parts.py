@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import import_model
-from capgraph.frontends.onnx.metadata import written_as_parts
-from capgraph.frontends.onnx.parts import PARTS
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.exporting.parts import PARTS
+from capgraph.frontends.onnx.files.metadata import written_as_parts
+from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.builder import Builder
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph

@@ -3,9 +3,9 @@
 import capgraph
 import numpy as np
 import pytest
-from capgraph.frontends.onnx import runtime
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.foreign import runtime
+from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.dims import symbol
 from capgraph.ir.errors import ExecutionError, UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx import saving
-from capgraph.frontends.onnx.importer import import_model
-from capgraph.frontends.onnx.saving import save_model
+from capgraph.frontends.onnx.files import saving
+from capgraph.frontends.onnx.files.saving import save_model
+from capgraph.frontends.onnx.importing.importer import import_model
+from capgraph.ir.analysis.equality import assert_equal
 from capgraph.ir.constant import Constant
-from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import InputError, ResourceError
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import onnx
 import pytest
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import import_model
-from capgraph.ir.equality import first_difference
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.importing.importer import import_model
+from capgraph.ir.analysis.equality import first_difference
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
-from capgraph.ir.printer import constants_of, print_graph
+from capgraph.ir.text.parser import parse
+from capgraph.ir.text.printer import constants_of, print_graph
 from capgraph.ir.verify import verify
 from onnx.backend.test.loader import load_model_tests
 

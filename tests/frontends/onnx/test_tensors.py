@@ -19,7 +19,7 @@ from capgraph.ir.constant import Constant
 from capgraph.ir.dims import symbol
 from capgraph.ir.errors import CapgraphError, ModelError, UnsupportedError
 from capgraph.ir.op import FRESH
-from capgraph.ir.parser import parse_type
+from capgraph.ir.text.parser import parse_type
 from capgraph.ir.types import DType, OpaqueType, OptionalType, SequenceType, TensorType
 from hypothesis import example, given
 from hypothesis import strategies as st

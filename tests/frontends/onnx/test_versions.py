@@ -1,8 +1,8 @@
 import pytest
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import import_model
-from capgraph.frontends.onnx.metadata import opset_reason
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.files.metadata import opset_reason
+from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.builder import Builder
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.graph import Graph

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from capgraph.frontends.torch.aot import AotModel, from_aot
 from capgraph.frontends.torch.decompositions import aot_decompositions, composites_kept
+from capgraph.frontends.torch.dynamo.aot import AotModel, from_aot
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv

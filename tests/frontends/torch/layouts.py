@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from capgraph.torch_backend import backend
+from capgraph.pytorch.backend import backend
 
 from tests.frontends.torch.operator_samples import RTOL, Sample, draws, in_place_samples, prepare, samples
 

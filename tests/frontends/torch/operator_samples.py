@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from capgraph.program import foreign_nodes
-from capgraph.torch_backend import CompiledFunction, backend
+from capgraph.pytorch.backend import CompiledFunction, backend
 
 from tests.frontends.torch.fake_cuda import NotTraced, imported_on_cuda
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from capgraph.program import foreign_nodes
+from capgraph.pytorch.backend import backend, live_programs
 from capgraph.sources import Examples, load_model
-from capgraph.torch_backend import backend, live_programs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn

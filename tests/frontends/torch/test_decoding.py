@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 from capgraph.cuda_programs import CudaPlanner
-from capgraph.executors.cuda.launch import HostCall
-from capgraph.executors.cuda.lowering import Backend
+from capgraph.executors.cuda.lower.launch import HostCall
+from capgraph.executors.cuda.lower.lowering import Backend
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.plan import Plan
@@ -57,7 +57,7 @@ def test_gpt2_with_sampling_is_one_recording(example: Any) -> None:
 
 def test_a_cache_of_transformers_is_updated_in_place_by_one_recording() -> None:
     """`StaticCache` as its users hand it over, step by step through torch.compile."""
-    from capgraph.torch_backend import live_programs
+    from capgraph.pytorch.backend import live_programs
     from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
 
     config = LlamaConfig(

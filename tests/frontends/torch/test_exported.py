@@ -7,7 +7,7 @@ import pytest
 import torch
 from capgraph.frontends.torch.exported import from_exported, from_torch
 from capgraph.ir.errors import InputError, UnsupportedError
-from capgraph.ir.printer import print_graph
+from capgraph.ir.text.printer import print_graph
 from torch import nn
 
 

@@ -7,7 +7,7 @@ import capgraph
 import pytest
 import torch
 from capgraph.frontends.torch import from_torch
-from capgraph.frontends.torch.aot import from_aot
+from capgraph.frontends.torch.dynamo.aot import from_aot
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.types import DType, TensorType
 from capgraph.program import foreign_nodes

@@ -7,7 +7,7 @@ import pytest
 import torch
 from capgraph.frontends.torch.fast_paths import FAST_PATHS
 from capgraph.program import foreign_nodes
-from capgraph.torch_backend import backend, live_programs
+from capgraph.pytorch.backend import backend, live_programs
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn

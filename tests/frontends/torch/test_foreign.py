@@ -10,8 +10,8 @@ import torch
 from capgraph.frontends.torch.exported import from_torch
 from capgraph.ir.errors import ExecutionError, UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph
-from capgraph.ir.parser import parse
-from capgraph.ir.printer import print_graph
+from capgraph.ir.text.parser import parse
+from capgraph.ir.text.printer import print_graph
 from capgraph.program import foreign_nodes
 
 
@@ -164,7 +164,7 @@ class Spins(torch.nn.Module):
 
 
 def test_custom_operators_through_torch_compile_run_between_recorded_pieces() -> None:
-    from capgraph.torch_backend import live_programs
+    from capgraph.pytorch.backend import live_programs
 
     torch._dynamo.reset()
     before = live_programs()

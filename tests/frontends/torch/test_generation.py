@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from capgraph.torch_backend import CompiledFunction
+from capgraph.pytorch.backend import CompiledFunction
 
 from tests.frontends.torch.generation import compiled_text, small_llama, text
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from capgraph.cuda_programs import CudaPlanner
-from capgraph.executors.cuda.lowering import Backend
+from capgraph.executors.cuda.lower.lowering import Backend
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.frontends.torch import exported

@@ -172,7 +172,7 @@ def _exported_program(module: Any, x: Any) -> capgraph.Program:
 
 
 def _compiled_program(module: Any, x: Any) -> capgraph.Program:
-    from capgraph.torch_backend import live_programs
+    from capgraph.pytorch.backend import live_programs
 
     torch._dynamo.reset()
     before = live_programs()

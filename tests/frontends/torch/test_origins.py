@@ -35,7 +35,7 @@ def exported(module: Any, x: Any) -> Graph:
 
 
 def compiled(module: Any, x: Any) -> Graph:
-    from capgraph.torch_backend import live_programs
+    from capgraph.pytorch.backend import live_programs
 
     torch._dynamo.reset()
     before = live_programs()

@@ -6,7 +6,7 @@ import capgraph
 import pytest
 import torch
 from capgraph.program import foreign_nodes
-from capgraph.torch_backend import CompiledFunction
+from capgraph.pytorch.backend import CompiledFunction
 
 from tests.frontends.torch.zoo import CASES
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from capgraph.ir.constraints import collect_constraints
 from capgraph.ir.dims import Dim, evaluate, symbol
+from capgraph.ir.dims.constraints import collect_constraints
 from capgraph.ir.errors import ExecutionError, ShapeError, TypeRuleError
 from capgraph.ir.op import Trait
 from capgraph.ir.ops import native

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from capgraph.ir.dims import evaluate, symbol
 from capgraph.ir.errors import ShapeError, TypeRuleError
-from capgraph.ir.ops import linear, native
+from capgraph.ir.ops import native
+from capgraph.ir.ops.nn import linear
 from capgraph.ir.types import DType, TensorType
 from hypothesis import given
 from hypothesis import strategies as st

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from capgraph.ir.dims import symbol
 from capgraph.ir.errors import ShapeError, TypeRuleError
-from capgraph.ir.ops import native, pooling
+from capgraph.ir.ops import native
+from capgraph.ir.ops.nn import pooling
 from capgraph.ir.types import DType, TensorType, bind_type
 from hypothesis import given
 from hypothesis import strategies as st

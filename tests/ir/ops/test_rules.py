@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from capgraph.ir.constraints import collect_constraints
 from capgraph.ir.dims import Dim, evaluate, parse_dim
+from capgraph.ir.dims.constraints import collect_constraints
 from capgraph.ir.errors import ShapeError
 from capgraph.ir.ops.rules import broadcast_shapes
 from hypothesis import given

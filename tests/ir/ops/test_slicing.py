@@ -5,8 +5,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from capgraph.ir.constraints import collect_constraints
 from capgraph.ir.dims import Dim, dim_max, evaluate, symbol
+from capgraph.ir.dims.constraints import collect_constraints
 from capgraph.ir.errors import ExecutionError, ShapeError, TypeRuleError
 from capgraph.ir.op import FRESH
 from capgraph.ir.ops import native

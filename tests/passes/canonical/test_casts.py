@@ -8,11 +8,11 @@ from capgraph.ir.errors import CapgraphError
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph
 from capgraph.ir.types import DType, TensorType
-from capgraph.passes.canonical.casts import holds_every
-from capgraph.passes.canonicalise import Canonicalise
-from capgraph.passes.exactness import Exactness
-from capgraph.passes.numeric import difference
-from capgraph.passes.pipeline import Pipeline
+from capgraph.passes.cleanup.canonical.casts import holds_every
+from capgraph.passes.cleanup.canonicalise import Canonicalise
+from capgraph.passes.framework.exactness import Exactness
+from capgraph.passes.framework.numeric import difference
+from capgraph.passes.framework.pipeline import Pipeline
 
 from tests.passes.checking import check_pass
 from tests.strategies.chooser import RandomChooser

@@ -1,7 +1,7 @@
 """Expansions before ops that broadcast, and ops on what is expanded; those that the result needs stay."""
 
 import pytest
-from capgraph.passes.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalise import Canonicalise
 
 from tests.passes.checking import check_pass
 

@@ -1,6 +1,6 @@
 """Concats of concats become one, however many stand in a chain."""
 
-from capgraph.passes.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalise import Canonicalise
 
 from tests.passes.checking import check_pass
 

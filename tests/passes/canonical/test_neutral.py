@@ -1,7 +1,7 @@
 """Neutral elements, repeated and cancelling operations: where they go, and where they only look neutral."""
 
 import pytest
-from capgraph.passes.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalise import Canonicalise
 
 from tests.passes.checking import check_pass
 

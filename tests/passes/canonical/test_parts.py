@@ -1,7 +1,7 @@
 """Slices, concats, rolls and pads of each other."""
 
 import pytest
-from capgraph.passes.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalise import Canonicalise
 
 from tests.passes.checking import check_pass
 

@@ -1,7 +1,7 @@
 """Reductions take in reshapes that only add or drop the reduced axes, and reductions of the same kind."""
 
 import pytest
-from capgraph.passes.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalise import Canonicalise
 
 from tests.passes.checking import check_pass
 

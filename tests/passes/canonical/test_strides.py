@@ -1,7 +1,7 @@
 """Strided slices that a concat joins are space to depth."""
 
 import pytest
-from capgraph.passes.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalise import Canonicalise
 
 from tests.passes.checking import check_pass
 

@@ -1,7 +1,7 @@
 """Reshapes and transposes in turns lose one of three where a transpose can move past a reshape."""
 
 import pytest
-from capgraph.passes.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalise import Canonicalise
 
 from tests.passes.checking import check_pass
 

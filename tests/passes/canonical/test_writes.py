@@ -1,7 +1,7 @@
 """Writes one behind the other."""
 
 import pytest
-from capgraph.passes.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalise import Canonicalise
 
 from tests.passes.checking import check_pass
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from textwrap import dedent
 from typing import Any
 
-from capgraph.ir.parser import parse
 from capgraph.ir.plan import Place, Plan, View
 from capgraph.ir.target import HOST, Target
+from capgraph.ir.text.parser import parse
 from capgraph.passes.planning.planner import make_plan
 
 CONTIGUOUS = replace(HOST, strided_views=False)

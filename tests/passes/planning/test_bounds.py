@@ -8,8 +8,8 @@ from capgraph.ir.constant import Array
 from capgraph.ir.dims import evaluate
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Node
-from capgraph.ir.parser import parse
 from capgraph.ir.target import HOST, Target
+from capgraph.ir.text.parser import parse
 from capgraph.ir.verify import verify
 from capgraph.passes.planning import bounds
 from capgraph.passes.planning.bounds import Bounded, bound_sizes

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from capgraph.ir.parser import parse
 from capgraph.ir.plan import CutReason, Plan
+from capgraph.ir.text.parser import parse
 
 from tests.executors.host.running import host_plan, run_plan
 from tests.passes.planning.planned import planned

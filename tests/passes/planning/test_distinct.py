@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.launch import HostCall
-from capgraph.executors.cuda.lowering import Backend
+from capgraph.executors.cuda.lower.launch import HostCall
+from capgraph.executors.cuda.lower.lowering import Backend
 from capgraph.ir.builder import Builder
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph

@@ -1,9 +1,9 @@
 """Channels-last values: what convolutions make and what is made of it; the rest stays row-major."""
 
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
 from capgraph.ir.plan import Plan
 from capgraph.ir.target import CUDA, HOST, Target
+from capgraph.ir.text.parser import parse
 from capgraph.passes.planning.check_plan import check_plan
 from capgraph.passes.planning.layouts import channels_last_strides, channels_last_values, strides_in_order
 from capgraph.passes.planning.planner import make_plan

@@ -2,10 +2,10 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from capgraph.ir.equality import first_difference
+from capgraph.ir.analysis.equality import first_difference
 from capgraph.ir.errors import InputError, ShapeError
-from capgraph.ir.parser import parse
 from capgraph.ir.target import CUDA, HOST
+from capgraph.ir.text.parser import parse
 from capgraph.passes.planning import planner
 from capgraph.passes.planning.check_plan import check_plan
 from capgraph.passes.planning.planner import make_plan

@@ -5,9 +5,9 @@ from textwrap import dedent
 import pytest
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
-from capgraph.ir.printer import print_graph
 from capgraph.ir.target import HOST
+from capgraph.ir.text.parser import parse
+from capgraph.ir.text.printer import print_graph
 from capgraph.ir.verify import verify
 from capgraph.passes.planning.bounds import bound_sizes
 from capgraph.passes.planning.reached import Mentions, put_back, reached

@@ -1,9 +1,9 @@
 from textwrap import dedent
 
 import pytest
-from capgraph.ir.equality import first_difference
+from capgraph.ir.analysis.equality import first_difference
 from capgraph.ir.errors import ShapeError
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.ir.verify import verify
 from capgraph.passes.planning.specialise import specialise
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from capgraph.executors.cuda.codegen.draws import DRAWS
-from capgraph.executors.cuda.codegen.pointwise import LOWERINGS as POINTWISE
-from capgraph.executors.cuda.codegen.regions import body_nodes
-from capgraph.executors.cuda.codegen.tables import LOWERINGS
+from capgraph.executors.cuda.kernel_ir.draws import DRAWS
+from capgraph.executors.cuda.kernel_ir.pointwise import LOWERINGS as POINTWISE
+from capgraph.executors.cuda.kernel_ir.regions import body_nodes
+from capgraph.executors.cuda.kernels.tables import LOWERINGS
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Array
 from capgraph.ir.errors import CapgraphError
@@ -16,8 +16,8 @@ from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph, Value
 from capgraph.ir.ops import OPS, native
 from capgraph.ir.types import DType, Kind, TensorType
-from capgraph.passes.fuse import Fuse
-from capgraph.passes.pipeline import Pipeline
+from capgraph.passes.framework.pipeline import Pipeline
+from capgraph.passes.fuse.fuse import Fuse
 
 from tests.strategies.graphs import random_graph, random_inputs, subjects
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from capgraph.executors.cuda.launch import Candidate, Kernel, KernelLaunch
-from capgraph.executors.cuda.lowering import Backend, Ways
+from capgraph.executors.cuda.lower.launch import Candidate, Kernel, KernelLaunch
+from capgraph.executors.cuda.lower.lowering import Backend, Ways
 from capgraph.ir.constant import Array
 from capgraph.ir.evaluate import evaluate_node
 from capgraph.ir.plan import Plan

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from capgraph.executors.cuda.codegen import compaction, suppression
+from capgraph.executors.cuda.kernels.sort import compaction, suppression
 from capgraph.ir.builder import Builder
 
 from tests.executors.cuda.codegen import cases

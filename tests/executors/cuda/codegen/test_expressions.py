@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.codegen.casts import converted
-from capgraph.executors.cuda.codegen.expressions import EXPRESSIONS, expression
-from capgraph.executors.cuda.codegen.types import Name, computed, literals, number, stored
+from capgraph.executors.cuda.kernel_ir.casts import converted
+from capgraph.executors.cuda.kernel_ir.expressions import EXPRESSIONS, expression
+from capgraph.executors.cuda.kernel_ir.types import Name, computed, literals, number, stored
 from capgraph.ir.attrs import Attrs
 from capgraph.ir.constant import Constant
 from capgraph.ir.op import Trait

@@ -1,10 +1,10 @@
 """Kernels without folds: vectors, joined axes, several programs in one kernel."""
 
 import pytest
-from capgraph.executors.cuda.codegen import flat
-from capgraph.executors.cuda.codegen.layouts import dense
-from capgraph.executors.cuda.codegen.program import Program
-from capgraph.executors.cuda.launch import Chip, Place
+from capgraph.executors.cuda.kernel_ir import flat
+from capgraph.executors.cuda.kernel_ir.layouts import dense
+from capgraph.executors.cuda.kernel_ir.program import Program
+from capgraph.executors.cuda.lower.launch import Chip, Place
 from capgraph.ir.types import DType
 
 

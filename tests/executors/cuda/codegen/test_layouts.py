@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.codegen.layouts import (
+from capgraph.executors.cuda.kernel_ir.layouts import (
     Layout,
     Space,
     contiguous,
@@ -15,7 +15,7 @@ from capgraph.executors.cuda.codegen.layouts import (
     offset_text,
     space_of,
 )
-from capgraph.executors.cuda.launch import Place
+from capgraph.executors.cuda.lower.launch import Place
 from capgraph.ir.plan import View
 from capgraph.ir.types import DType
 from hypothesis import given

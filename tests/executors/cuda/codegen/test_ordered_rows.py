@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.codegen import short_sorts, sorting
-from capgraph.executors.cuda.codegen.ordered_rows import Key
-from capgraph.executors.cuda.codegen.radix import Tile
+from capgraph.executors.cuda.kernels.sort import short_sorts, sorting
+from capgraph.executors.cuda.kernels.sort.ordered_rows import Key
+from capgraph.executors.cuda.kernels.sort.radix import Tile
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.types import DType
 from hypothesis import HealthCheck, given, settings

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.codegen import radix, sorting
-from capgraph.executors.cuda.codegen.radix import ChipSort, Tile
-from capgraph.executors.cuda.launch import KernelLaunch, Place
-from capgraph.executors.cuda.lowering import MOST_SCRATCH
+from capgraph.executors.cuda.kernels.sort import radix, sorting
+from capgraph.executors.cuda.kernels.sort.radix import ChipSort, Tile
+from capgraph.executors.cuda.lower.launch import KernelLaunch, Place
+from capgraph.executors.cuda.lower.lowering import MOST_SCRATCH
 
 from tests.executors.cuda.codegen.cases import Case, Drawn, made, outputs_of
 from tests.executors.cuda.codegen.emulated import emulated_problems

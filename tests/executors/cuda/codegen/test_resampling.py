@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.codegen import resampling
+from capgraph.executors.cuda.kernels.resize import resampling
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Value
 

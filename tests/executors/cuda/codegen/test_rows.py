@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.codegen import rows
-from capgraph.executors.cuda.codegen.row_kernel import share_of
-from capgraph.executors.cuda.launch import Candidate, KernelLaunch
+from capgraph.executors.cuda.kernel_ir.row_kernel import share_of
+from capgraph.executors.cuda.kernels import rows
+from capgraph.executors.cuda.lower.launch import Candidate, KernelLaunch
 from capgraph.ir.builder import Builder
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType
 from hypothesis import given
 from hypothesis import strategies as st

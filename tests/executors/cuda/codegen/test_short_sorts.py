@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.codegen import short_sorts
+from capgraph.executors.cuda.kernels.sort import short_sorts
 
 from tests.executors.cuda.codegen.cases import Drawn, made, outputs_of
 from tests.executors.cuda.codegen.emulated import emulated_problems

@@ -16,9 +16,9 @@ from capgraph.ir.errors import CapgraphError, CaptureError, ExecutionError
 from capgraph.ir.graph import Graph
 from capgraph.ir.op import Trait
 from capgraph.ir.ops import OPS
-from capgraph.ir.parser import parse
-from capgraph.passes.exactness import Exactness
-from capgraph.passes.numeric import difference
+from capgraph.ir.text.parser import parse
+from capgraph.passes.framework.exactness import Exactness
+from capgraph.passes.framework.numeric import difference
 
 from tests.executors.cuda.fake import GpuArray, fake_device
 from tests.executors.ort.gpu.on_host import inputs, played, program

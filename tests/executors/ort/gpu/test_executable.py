@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from capgraph.executors.ort.gpu.executable import OneThread, OneThreadExecutor
 from capgraph.ir.errors import CapgraphError, ExecutionError, InputError
-from capgraph.ir.parser import parse
 from capgraph.ir.target import Target
+from capgraph.ir.text.parser import parse
 
 GRAPH = parse("graph @g(%x: f32[2]) { %y: f32[2] = relu(%x) return %y }")
 

@@ -9,7 +9,7 @@ from capgraph.executors.ort.gpu.partition import Inquiry, interface_problem, joi
 from capgraph.ir.constant import Constant
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph, State
-from capgraph.ir.parser import parse, parse_type
+from capgraph.ir.text.parser import parse, parse_type
 from capgraph.ir.verify import verify
 
 from tests.executors.ort.gpu.on_host import HOST, inputs

@@ -1,6 +1,6 @@
 import pytest
 from capgraph.executors.ort.gpu.provider import Provider, cuda_provider
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 CONV = """
 graph @g(%x: f16[1, 3, 8, 8], %w: f16[4, 3, 3, 3]) {

@@ -13,7 +13,7 @@ from capgraph.executors.ort.session import STANDARD, Written
 from capgraph.frontends.onnx.contrib import OPERATORS
 from capgraph.ir.errors import CaptureError, ExecutionError, UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 from tests.executors.ort.gpu.on_host import HOST
 

@@ -7,7 +7,7 @@ from capgraph.executors.ort.gpu import sessions as module
 from capgraph.executors.ort.gpu.sessions import in_sessions
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 from tests.executors.ort.gpu.on_host import HOST
 from tests.executors.ort.gpu.texts import LACKING, LOOPED, WHOLE

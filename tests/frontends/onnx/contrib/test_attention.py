@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
 
 from tests.frontends.onnx.contrib.written import graph_of, without, written
 

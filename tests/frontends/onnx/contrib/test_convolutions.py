@@ -5,8 +5,8 @@ import onnx
 import onnxruntime
 import pytest
 from capgraph.frontends.onnx.contrib import ON_CUDA, OPERATORS
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
 from hypothesis import given
 from hypothesis import strategies as st
 

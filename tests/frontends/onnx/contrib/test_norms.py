@@ -1,7 +1,7 @@
 from capgraph.frontends.onnx.contrib import IN_FILES, ON_CUDA
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.importing.importer import import_model
 
 from tests.frontends.onnx.contrib.written import feeds, graph_of, operators, without, written
 from tests.frontends.onnx.ops.there_and_back import compare, evaluated, runtime_of

@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 from capgraph.frontends.onnx.contrib import OPERATORS
 from capgraph.frontends.onnx.contrib.group import Operator
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.ir.verify import verify
 
 from tests.frontends.onnx.ops.there_and_back import compare, evaluated, runtime_of

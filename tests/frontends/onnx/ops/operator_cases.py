@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
 
 from tests.frontends.onnx.ops.there_and_back import (
     compare,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import onnx
-from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.ir.graph import Graph
 
 from tests.frontends.onnx.ops.there_and_back import evaluated, imported, reference

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.ops.activation import EXPORTS, IMPORTS
-from capgraph.ir.equality import assert_equal
-from capgraph.ir.ops.activation import OPS
+from capgraph.ir.analysis.equality import assert_equal
+from capgraph.ir.ops.nn.activation import OPS
 
 from tests.frontends.onnx.ops.every_version import every_version, of_onnx_runtime
 from tests.frontends.onnx.ops.there_and_back import (

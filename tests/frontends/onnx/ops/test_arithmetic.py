@@ -3,8 +3,8 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.ops.arithmetic import EXPORTS, IMPORTS
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.ir.equality import assert_equal
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.ir.analysis.equality import assert_equal
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 
 from tests.frontends.onnx.ops.there_and_back import check, compare, evaluated, imported, op_names, runtime_of
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.frontends.onnx.ops.windows import same_pads, split_pads
 from capgraph.ir.builder import Builder
 from capgraph.ir.dims import Dim, evaluate, symbol

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.ir.analysis.equality import assert_equal
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Constant
 from capgraph.ir.dims import Dim, symbol
-from capgraph.ir.equality import assert_equal
 from capgraph.ir.types import DType
 from onnx import TensorProto, helper, numpy_helper
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.ir.builder import Builder
 
 from tests.frontends.onnx.ops.operator_cases import Case, hold, ints, model_of, number, numbered

@@ -6,8 +6,8 @@ import capgraph
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.builder import Builder
 from capgraph.ir.dims import symbol
 from capgraph.ir.errors import CapgraphError

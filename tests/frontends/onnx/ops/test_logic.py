@@ -3,8 +3,8 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.frontends.onnx.ops.logic import EXPORTS, IMPORTS
 from capgraph.ir.errors import ModelError
 from capgraph.ir.graph import Graph

@@ -3,9 +3,9 @@
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.ir.parser import parse
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.ir.text.parser import parse
 
 from tests.frontends.onnx.ops.there_and_back import (
     check,

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.ops.random import EXPORTS
 from capgraph.frontends.onnx.tensors import element_number
 from capgraph.ir.ops.random import OPS

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx.exporter import export_model
+from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.ops.resize import scaled_size
 from capgraph.ir.builder import Builder
 from capgraph.ir.dims import evaluate, symbol

@@ -1,13 +1,13 @@
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx.context import ImportContext, NotNative
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.importing.context import ImportContext, NotNative
+from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.frontends.onnx.ops.rows import attribute_default, export_as, import_as, padded_operands
 from capgraph.ir.graph import Graph, Origin, Value
 from capgraph.ir.ops import native
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType, TensorType
 
 from tests.frontends.onnx.sample_models import parsed

@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import onnxruntime
 from capgraph.frontends.onnx.conformance import foreign_operators
-from capgraph.frontends.onnx.dialect import Dialect
-from capgraph.frontends.onnx.exporter import export_model
-from capgraph.frontends.onnx.importer import import_model
+from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph
 from capgraph.ir.verify import verify

@@ -7,7 +7,7 @@ from capgraph.ir.analysis import input_symbols
 from capgraph.ir.constant import Array
 from capgraph.ir.dims import evaluate
 from capgraph.ir.graph import Graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.ir.verify import verify
 from capgraph.passes.planning.padding import mask_padding, padding_safety, real_size_input
 

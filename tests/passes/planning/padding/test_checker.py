@@ -16,7 +16,7 @@ from capgraph.ir.errors import CapgraphError
 from capgraph.ir.graph import Graph, Node
 from capgraph.ir.op import Trait
 from capgraph.ir.ops import OPS
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.passes.planning.padding import mask_padding, real_size_input, walk
 from capgraph.passes.planning.padding.attempts import Certificate
 from capgraph.passes.planning.padding.checker import refuted

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from capgraph.ir.analysis.equality import first_difference
 from capgraph.ir.constant import Array
-from capgraph.ir.equality import first_difference
-from capgraph.ir.parser import parse
-from capgraph.passes.eliminate_dead_code import EliminateDeadCode
-from capgraph.passes.pipeline import Pipeline
+from capgraph.ir.text.parser import parse
+from capgraph.passes.cleanup.eliminate_dead_code import EliminateDeadCode
+from capgraph.passes.framework.pipeline import Pipeline
 from capgraph.passes.planning.padding import mask_padding, padding_safety, real_size_input
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from capgraph.ir.evaluate import evaluate_graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.passes.planning.padding import padding_safety
 
 from tests.passes.planning.padding.judging import maskable, safe, unsafe

@@ -1,7 +1,7 @@
 from textwrap import dedent
 
 import pytest
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.passes.planning.padding import mask_padding
 
 from tests.passes.planning.padding.judging import maskable, safe, unsafe

@@ -3,7 +3,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 from capgraph.ir.evaluate import evaluate_graph
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.passes.planning.padding import mask_padding, real_size_input
 
 from tests.passes.planning.padding.judging import maskable, safe, unsafe

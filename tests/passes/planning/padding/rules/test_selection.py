@@ -1,5 +1,5 @@
 import pytest
-from capgraph.ir.parser import parse
+from capgraph.ir.text.parser import parse
 from capgraph.passes.planning.padding import mask_padding, padding_safety
 
 from tests.passes.planning.padding.judging import maskable, safe, unsafe

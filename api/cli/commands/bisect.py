@@ -1,0 +1,128 @@
+"""`capgraph bisect`: which rewrite of which pass broke a model, and the smallest graph that shows it."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...progress import Progress
+from ..tables import json_text
+from .arguments import add_dims, add_inputs, positive
+from .base import Command
+from .pass_choice import add_passes, chosen_pipeline
+
+if TYPE_CHECKING:
+    from ...ir.graph import Graph
+    from ...passes.framework.bisect import Culprit
+    from ...passes.framework.numeric import Samples
+
+_SHOWN_NODES = 40
+_FILES = ("before.txt", "after.txt")
+
+
+def configure(parser: ArgumentParser) -> None:
+    """The arguments of `capgraph bisect`."""
+    parser.add_argument("model", metavar="MODEL", type=Path, help="an ONNX file")
+    add_passes(parser)
+    parser.add_argument("--output", metavar="DIR", type=Path, help="write the small graph before and after there")
+    add_inputs(parser)
+    parser.add_argument("--draws", metavar="N", type=positive, default=2, help="how many sets of inputs (default 2)")
+    add_dims(parser)
+
+
+def run(arguments: Namespace) -> None:
+    """Looks for the first wrong rewrite and says where it is."""
+    from ...onnx_files import refuse_harming
+    from ...passes.framework.bisect import bisect
+    from ...sources import load_model
+
+    pipeline = chosen_pipeline(arguments)
+    if arguments.output is not None and arguments.output.is_dir():
+        refuse_harming(arguments.model, [arguments.output / name for name in _FILES])
+    with Progress(f"reading {arguments.model.name}") as progress:
+        graph = load_model(arguments.model).graph
+        progress.advance(f"running {arguments.model.name}")
+        samples = _samples(graph, arguments)
+        found = bisect(graph, pipeline, samples, progress=progress.advance)
+    files = _written(found, arguments.output) if found is not None and arguments.output is not None else []
+    facts = {
+        "model": str(arguments.model),
+        "pipeline": str(pipeline),
+        "draws": arguments.draws,
+        "found": None if found is None else _facts(found),
+        "files": [str(path) for path in files],
+    }
+    print(json_text(facts) if arguments.json else _text(facts))
+
+
+def _samples(graph: "Graph", arguments: Namespace) -> "Samples":
+    from ...inputs import gather_inputs
+    from ...ir.errors import UnsupportedError
+    from ...passes.framework.numeric import Samples, draw_sizes
+
+    sources, sizes, otherwise = dict(arguments.input), dict(arguments.dim), draw_sizes(graph)
+    defaults = {name: content.array for name, content in graph.defaults.items()}
+    drawn: list[list[Any]] = []
+    for seed in range(arguments.draws):
+        given = gather_inputs(graph, sources, sizes, seed, otherwise=otherwise)
+        values = {**defaults, **{name: each.value for name, each in given.items()}}
+        drawn.append([values[value.name] for value in graph.inputs])
+    try:
+        return Samples.of(graph, drawn)
+    except UnsupportedError as error:
+        remedy = "a model without random ops, on inputs that it runs on: --input NAME=SOURCE, --dim NAME=N"
+        raise UnsupportedError(error.message, where=error.where, remedy=remedy) from error
+
+
+def _facts(found: "Culprit") -> dict[str, Any]:
+    from ...ir.text.printer import print_graph
+
+    return {
+        "pass": str(found.guilty),
+        "rewrite": found.rewrite.rule,
+        "node": found.rewrite.node,
+        "number": found.number,
+        "problem": found.problem,
+        "nodes": len(found.before),
+        "before": print_graph(found.before),
+        "after": None if found.after is None else print_graph(found.after),
+    }
+
+
+def _written(found: "Culprit", folder: Path) -> list[Path]:
+    from ...ir.errors import ResourceError
+    from ...ir.text.printer import print_graph
+
+    graphs = dict(zip(_FILES, (found.before, found.after), strict=True))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, graph in graphs.items():
+            if graph is not None:
+                (folder / name).write_text(print_graph(graph, origins=True))
+    except OSError as error:
+        raise ResourceError(f"the graphs cannot be written: {error}", remedy="choose another --output") from error
+    return [folder / name for name, graph in graphs.items() if graph is not None]
+
+
+def _text(facts: Mapping[str, Any]) -> str:
+    found = facts["found"]
+    if found is None:
+        many = "s" if facts["draws"] > 1 else ""
+        return f"no rewrite of {facts['pipeline']} changes what the model means on {facts['draws']} drawn input{many}"
+    lines = [
+        f"pass {found['pass']}, rule {found['rewrite']}, rewrite {found['number']:,} of the pipeline",
+        f"at {found['node']}",
+        found["problem"],
+        *(f"wrote {path}" for path in facts["files"]),
+    ]
+    if found["nodes"] <= _SHOWN_NODES:
+        after = found["after"] or "the pass raises\n"
+        lines += ["", "before:", found["before"].rstrip(), "", "after:", after.rstrip()]
+    elif not facts["files"]:
+        lines.append(f"the graph that shows it has {found['nodes']:,} nodes: write it with --output DIR")
+    return "\n".join(lines)
+
+
+COMMAND = Command(
+    "bisect", "Find the rewrite that broke a model, and the smallest graph that shows it.", configure, run
+)

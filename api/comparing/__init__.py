@@ -1,0 +1,1 @@
+"""Results of executors and models beside each other."""

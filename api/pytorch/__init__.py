@@ -1,0 +1,1 @@
+"""PyTorch's doors: the backend of torch.compile, programs of modules, generation."""

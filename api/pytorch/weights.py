@@ -1,0 +1,84 @@
+"""Whether weights that a program holds as constants were written to since: as PyTorch counts, and past its counting.
+
+Writes through `weight.data`, or another framework over the same memory, are no new version of a tensor. A few elements
+of each weight tell most of them: in main memory in each call; on a GPU, where looking waits for the device, in fewer
+and fewer calls.
+"""
+
+import operator
+from collections.abc import Sequence
+
+import torch
+
+from ..ir.notices import Notices
+
+version_of = operator.attrgetter("_version")
+"""How often a tensor was written to."""
+
+MOST_CALLS = 1024
+"""After how many calls at most weights on a GPU are looked at again; at first after 1, 2, 4, and so on."""
+
+_SAMPLED = 16  # elements
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
+
+
+class HeldWeights:
+    """The weights of one program, as they were when it was made."""
+
+    def __init__(self, name: str, weights: Sequence[torch.Tensor]) -> None:
+        self._versions = [version_of(weight) for weight in weights]
+        near = [_sampled(weight).numpy() for weight in weights if weight.is_cpu]
+        self._near = [(sample, sample.tobytes()) for sample in near]
+        self._far = _Far(name, [_sampled(weight) for weight in weights if not weight.is_cpu])
+
+    def are_unwritten(self, weights: Sequence[torch.Tensor]) -> bool:
+        """Whether nothing tells that the weights, given again, were written to. Counts as a call."""
+        if self._versions != list(map(version_of, weights)):
+            return False
+        if any(sample.tobytes() != held for sample, held in self._near):  # `.data.copy_(other)` is no new version
+            return False
+        return self._far.are_unwritten()
+
+
+class _Far:
+    """Samples of weights on a GPU."""
+
+    def __init__(self, name: str, samples: Sequence[torch.Tensor]) -> None:
+        self._samples = samples
+        self._held = self._content() if samples else b""
+        self._notices = Notices(name)
+        self._calls, self._next = 0, 1
+
+    def are_unwritten(self) -> bool:
+        if not self._samples:
+            return True
+        self._calls += 1
+        if self._calls < self._next or _is_capturing():
+            return True
+        self._next = self._calls + min(self._calls, MOST_CALLS)
+        if self._content() == self._held:
+            return True
+        self._notices.say(
+            "weights",
+            f"weights were written to through .data, seen in call {self._calls}: calls before it may have used the old",
+            "write to the weight itself, which PyTorch counts: with torch.no_grad(): weight.mul_(2)",
+        )
+        return False
+
+    def _content(self) -> bytes:
+        content: bytes = (
+            torch.cat([sample.contiguous().view(torch.uint8) for sample in self._samples]).cpu().numpy().tobytes()
+        )
+        return content
+
+
+def _is_capturing() -> bool:
+    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+
+
+def _sampled(tensor: torch.Tensor) -> torch.Tensor:
+    """A few elements from all over the memory of a tensor, as bits, over that memory."""
+    step = max(tensor.numel() // _SAMPLED, 1)
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    count = 0 if not tensor.numel() else min(_SAMPLED, reach // step + 1)
+    return tensor.detach().as_strided((count,), (step,)).view(_BITS[tensor.itemsize])

@@ -1,0 +1,1 @@
+"""Arrays on the device, and those of frameworks."""

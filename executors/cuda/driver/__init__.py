@@ -1,0 +1,1 @@
+"""What speaks to CUDA: the protocol, CuPy, the compiler with its cache, and memory."""

@@ -1,0 +1,1 @@
+"""What kernels are made of: types, layouts, expressions, schedules, and the text that all share."""

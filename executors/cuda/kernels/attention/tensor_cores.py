@@ -1,0 +1,386 @@
+"""Attention of halves on tensor cores, without shared memory for keys and values (FlashAttention-2, arXiv:2307.08691).
+
+Warps of a block share 16 rows of queries between them by keys, or have 16 rows each; blocks of a cluster share the keys
+of the same rows (split-KV), and meet in distributed shared memory. Heads that share keys stand in the rows of one tile.
+
+Fragments of `mma.m16n8k16` come from memory in 16-byte pieces. For q @ k' the order of the features is free: a lane's
+eight neighbours fill its places of two `mma`. For the product with v the order of the columns is free: a lane takes
+eight columns of a key, and pairs of keys are put together in registers.
+
+Weights are rounded to halves for the product with v, which a result shows by up to another half of its last place (of
+f16, rms 2.4e-4 to 2.9e-4 instead of 2.1e-4). A warp that sees keys once, and so waits for memory, cuts them off instead
+and multiplies the rest too, which is never 0: zero times an infinite value would be NaN.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from .....ir.types import DType
+from ...kernel_ir.types import number
+from ...kernel_ir.warp_code import cluster_code, warp_products
+from ...lower.launch import Chip, Kernel, KernelLaunch
+from ..gemm.regions import Source
+from .attention import Attention
+from .code import block_code, length_code, parameters, repair_code, repaired_tiles, score_code, tiles
+
+_KEYS = 32
+"""Keys that a warp takes at a time."""
+
+_DTYPES = {DType.F16: "f16", DType.BF16: "bf16"}
+MAX_SIZE = 128
+MAX_SPLITS = 8
+_LONG_CACHE = 2048
+"""Keys from which on eight warps share those of a row, also of wide heads: 256 for each of `MAX_SPLITS` blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Warps of a block by rows and by keys, and the blocks that share the keys of the same rows."""
+
+    by_rows: int
+    by_keys: int
+    splits: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"{self.by_rows}x{self.by_keys}x{self.splits}"
+
+
+_REPAIRS = Shape(4, 1)
+
+
+def fits(attention: Attention) -> bool:
+    """Whether operands are halves whose features lie in 16-byte pieces."""
+    pieces = (attention.q, attention.k, attention.v)
+    return (
+        attention.q.dtype in _DTYPES
+        and attention.v.dtype is attention.q.dtype
+        and max(attention.depth, attention.width) <= MAX_SIZE
+        and all(_lies_in_pieces(source) for source in pieces)
+        and attention.o.strides[3] == 1
+        and attention.width % 8 == 0
+    )
+
+
+def _lies_in_pieces(source: Source) -> bool:
+    strides = [stride for size, stride in zip(source.shape[:3], source.strides[:3], strict=True) if size > 1]
+    is_dense = source.strides[3] == 1 and source.shape[3] % 8 == 0
+    return source.starts_a_piece and is_dense and all(stride % 8 == 0 for stride in strides)
+
+
+def shapes(attention: Attention, chip: Chip) -> Iterator[Shape]:
+    """Shapes that are worth trying, best guess first."""
+    blocks = tiles(attention, 16) * attention.kv_heads * attention.batch
+    if blocks >= 8 * chip.multiprocessors:
+        yield Shape(4, 1)
+        yield Shape(2, 2)
+        return
+    by_keys = 8 if attention.keys >= 8 * _KEYS and attention.width <= 64 else 4
+    splits = 1
+    while chip.arch >= 90 and splits < MAX_SPLITS and 2 * splits * blocks <= 2 * chip.multiprocessors:
+        if attention.keys < 2 * splits * by_keys * _KEYS:
+            break
+        splits *= 2
+    if attention.width > 64 and attention.keys >= _LONG_CACHE:  # eight warps of one block a multiprocessor
+        fewer = 1
+        while chip.arch >= 90 and fewer < MAX_SPLITS and 2 * fewer * blocks <= chip.multiprocessors:
+            fewer *= 2
+        yield Shape(1, 8, fewer)
+    yield Shape(1, by_keys, splits)
+    if splits > 1:
+        yield Shape(1, by_keys)
+    yield Shape(1, 4) if by_keys == 8 else Shape(1, 2)
+    yield Shape(2, 2)
+
+
+def repair(attention: Attention, chip: Chip) -> KernelLaunch:
+    """A launch that computes again the tiles of a result that hold NaN, and reads the others: few blocks for all."""
+    blocks, each = repaired_tiles(attention, 16 * _REPAIRS.by_rows, chip)
+    return replace(_launch(attention, _REPAIRS, blocks, each), nbytes=attention.o.nbytes, flops=0)
+
+
+def launch(attention: Attention, shape: Shape) -> KernelLaunch:
+    """The launch of one shape."""
+    return _launch(attention, shape, tiles(attention, 16 * shape.by_rows) * attention.kv_heads * attention.batch)
+
+
+def _launch(attention: Attention, shape: Shape, blocks: int, repaired: int = 0) -> KernelLaunch:
+    warps = shape.by_rows * shape.by_keys
+    kernel = Kernel(
+        _text(attention, shape, repaired),
+        (blocks, 1, shape.splits),
+        (32 * warps, 1, 1),
+        shared_bytes=4 * (warps * 16 * (_columns(attention) + 4 + 2) + 16 * shape.by_rows * 2),
+        cluster=(1, 1, shape.splits),
+    )
+    arguments = tuple(source.argument for source in attention.sources)
+    return KernelLaunch(kernel, arguments, attention.nbytes, attention.flops, may_overlap=True)
+
+
+def _columns(attention: Attention) -> int:
+    """The columns of v in whole blocks of 64."""
+    return -(-attention.width // 64) * 64
+
+
+def _text(attention: Attention, shape: Shape, repaired: int = 0) -> str:
+    """The kernel; with `repaired` it goes through so many tiles a block, and computes those that need it."""
+    kind = _DTYPES[attention.q.dtype]
+    rows, steps, shared = attention.shared * attention.steps, attention.steps, attention.shared
+    q, k, v, o = (source.strides for source in (attention.q, attention.k, attention.v, attention.o))
+    columns, depth, width = _columns(attention), attention.depth, attention.width
+    pitch = columns + 4
+    warps = shape.by_rows * shape.by_keys
+    is_split = shape.splits > 1
+    keeps_rest = attention.keys <= _KEYS * shape.by_keys * shape.splits
+    return f"""
+struct NAME_piece {{ unsigned w[4]; }};
+__device__ inline NAME_piece NAME_load(const void* at, bool is_there) {{
+  NAME_piece p = {{}};
+  if (is_there)
+    asm volatile("ld.global.v4.u32 {{%0, %1, %2, %3}}, [%4];"
+                 : "=r"(p.w[0]), "=r"(p.w[1]), "=r"(p.w[2]), "=r"(p.w[3]) : "l"(at));
+  return p;
+}}
+{warp_products(kind)}
+__device__ inline unsigned NAME_pack(float a, float b) {{
+  unsigned y;
+  asm("cvt.{"rz" if keeps_rest else "rn"}.{kind}x2.f32 %0, %2, %1;" : "=r"(y) : "f"(a), "f"(b));
+  return y;
+}}
+__device__ inline unsigned NAME_rest(float a, float b, unsigned cut) {{
+  const pack<{kind}, 2> y = bits_as<pack<{kind}, 2>>(cut);
+  const float least = as_float(0x33800000u);  // 2^-24, beside a sum of at least 1
+  return NAME_pack(a > 0 ? fmaxf(a - get(y.v[0]), least) : 0, b > 0 ? fmaxf(b - get(y.v[1]), least) : 0);
+}}
+__device__ inline float NAME_power(float x) {{
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * {number(1 / math.log(2), "float")}));
+  return y;
+}}
+{cluster_code(shape.splits)}
+extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({parameters(attention)}) {{
+  begin();
+  constexpr int PIECES = {-(-depth // 32)}, BLOCKS = {columns // 64}, PITCH = {pitch};
+  extern __shared__ float memory[];  // sums of each warp, their maxima and totals, then those of the block
+  float* const largest = memory + {warps * 16 * pitch};
+  float* const totals = largest + {warps * 16};
+  float* const of_block = totals + {warps * 16};
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4;
+  const int by_row = warp / {shape.by_keys}, by_key = warp % {shape.by_keys};
+  const int split = blockIdx.z % {shape.splits};  // the compiler sees that one split is split 0
+  {repair_code(attention, 16 * shape.by_rows, repaired, 32 * warps) if repaired else "{"}
+  {block_code(attention, 16 * shape.by_rows, "block" if repaired else "blockIdx.x")}
+  {length_code(attention, "sample")}
+  {score_code(attention)}
+  const int first = (tile * {shape.by_rows} + by_row) * 16;
+  int heads[2], times[2];
+  NAME_piece query[PIECES][2];
+#pragma unroll
+  for (int half = 0; half < 2; half++) {{
+    const int row = first + group + 8 * half;
+    heads[half] = kv_head * {shared} + row / {steps};
+    times[half] = row % {steps};
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) {{
+      const int at = p * 32 + quad * 8;
+      query[p][half] = NAME_load(
+          q + (i64)sample * {q[0]} + (i64)heads[half] * {q[1]} + (i64)times[half] * {q[2]} + at,
+          row < {rows} && at < {depth});
+    }}
+  }}
+  const {kind}* const keys = k + (i64)sample * {k[0]} + (i64)kv_head * {k[1]};
+  const {kind}* const values = v + (i64)sample * {v[0]} + (i64)kv_head * {v[1]};
+  int end = length;
+  {_causal_end(attention)}
+  float sums[BLOCKS][8][4] = {{}}, most[2] = {{-INFINITE, -INFINITE}}, total[2] = {{}};
+  const int start = (split * {shape.by_keys} + by_key) * {_KEYS};
+  NAME_piece wanted[4][PIECES];
+  auto load_keys = [&](int key0) {{
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+#pragma unroll
+      for (int p = 0; p < PIECES; p++) {{
+        const int key = key0 + n * 8 + group, at = p * 32 + quad * 8;
+        wanted[n][p] = NAME_load(keys + (i64)key * {k[2]} + at, key < end && at < {depth});
+      }}
+  }};
+  load_keys(start);
+  for (int key0 = start; key0 < end; key0 += {_KEYS * shape.by_keys * shape.splits}) {{
+    float scores[4][4] = {{}};
+    NAME_piece found[2][BLOCKS][4];
+#pragma unroll
+    for (int s = 0; s < 2; s++)
+#pragma unroll
+      for (int b = 0; b < BLOCKS; b++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {{
+          const int key = key0 + 16 * s + e / 2 * 8 + quad * 2 + e % 2, at = b * 64 + group * 8;
+          found[s][b][e] = NAME_load(values + (i64)key * {v[2]} + at, key < length && at < {width});
+        }}
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+#pragma unroll
+      for (int p = 0; p < PIECES; p++) {{
+        const unsigned* low = query[p][0].w; const unsigned* high = query[p][1].w; const unsigned* w = wanted[n][p].w;
+        NAME_mma(scores[n], low[0], high[0], low[1], high[1], w[0], w[1]);
+        NAME_mma(scores[n], low[2], high[2], low[3], high[3], w[2], w[3]);
+      }}
+    load_keys(key0 + {_KEYS * shape.by_keys * shape.splits});
+    float highest[2] = {{most[0], most[1]}};
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) {{
+        const int half = e / 2, key = key0 + n * 8 + quad * 2 + e % 2;
+        const bool is_row = first + group + 8 * half < {rows};
+        scores[n][e] = is_row ? score(scores[n][e], heads[half], times[half], key) : -INFINITE;
+        highest[half] = fmaxf(highest[half], scores[n][e]);
+      }}
+    float less[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {{
+      highest[half] = fmaxf(highest[half], other_lane(highest[half], 1));
+      highest[half] = fmaxf(highest[half], other_lane(highest[half], 2));
+      less[half] = highest[half] == -INFINITE ? 0.0f : highest[half];
+      const float factor = NAME_power(most[half] - less[half]);
+      most[half] = highest[half];
+      total[half] *= factor;
+#pragma unroll
+      for (int b = 0; b < BLOCKS; b++)
+#pragma unroll
+        for (int j = 0; j < 8; j++) {{ sums[b][j][2 * half] *= factor; sums[b][j][2 * half + 1] *= factor; }}
+    }}
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) {{
+        scores[n][e] = NAME_power(scores[n][e] - less[e / 2]);
+        total[e / 2] += scores[n][e];
+      }}
+#pragma unroll
+    for (int s = 0; s < 2; s++) {{
+      const unsigned a0 = NAME_pack(scores[2 * s][0], scores[2 * s][1]);
+      const unsigned a1 = NAME_pack(scores[2 * s][2], scores[2 * s][3]);
+      const unsigned a2 = NAME_pack(scores[2 * s + 1][0], scores[2 * s + 1][1]);
+      const unsigned a3 = NAME_pack(scores[2 * s + 1][2], scores[2 * s + 1][3]);
+{_rests() if keeps_rest else ""}
+#pragma unroll
+      for (int b = 0; b < BLOCKS; b++)
+#pragma unroll
+        for (int j = 0; j < 8; j++) {{
+          const unsigned choice = j % 2 ? 0x7632 : 0x5410;
+          const unsigned b0 = __byte_perm(found[s][b][0].w[j / 2], found[s][b][1].w[j / 2], choice);
+          const unsigned b1 = __byte_perm(found[s][b][2].w[j / 2], found[s][b][3].w[j / 2], choice);
+          NAME_mma(sums[b][j], a0, a1, a2, a3, b0, b1);
+          {"NAME_mma(sums[b][j], r0, r1, r2, r3, b0, b1);" if keeps_rest else ""}
+        }}
+    }}
+  }}
+#pragma unroll
+  for (int half = 0; half < 2; half++) {{
+    total[half] += other_lane(total[half], 1);
+    total[half] += other_lane(total[half], 2);
+    const int row = warp * 16 + group + 8 * half;
+    if (quad == 0) {{ largest[row] = most[half]; totals[row] = total[half]; }}
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++)
+#pragma unroll
+      for (int j = 0; j < 8; j++) {{
+        memory[row * PITCH + b * 64 + quad * 16 + j] = sums[b][j][2 * half];
+        memory[row * PITCH + b * 64 + quad * 16 + 8 + j] = sums[b][j][2 * half + 1];
+      }}
+  }}
+  __syncthreads();
+  {_merge_in_block(attention, shape, pitch) if is_split else ""}
+  {_write(attention, shape, pitch, o)}
+  __syncthreads();
+  }}
+}}
+"""
+
+
+def _rests() -> str:
+    """Statements that name what was cut off a0 to a3."""
+    scores = [f"scores[2 * s + {n // 2}][{n % 2 * 2}], scores[2 * s + {n // 2}][{n % 2 * 2 + 1}]" for n in range(4)]
+    return "\n".join(f"      const unsigned r{n} = NAME_rest({given}, a{n});" for n, given in enumerate(scores))
+
+
+def _causal_end(attention: Attention) -> str:
+    """Statements that let `end` stop behind the last key that any row of the block sees."""
+    if not attention.is_causal:
+        return ""
+    rows, steps = attention.shared * attention.steps, attention.steps
+    return f"""{{
+    const int last = min(first + 15, {rows - 1});
+    const int latest = first / {steps} == last / {steps} ? last % {steps} : {steps - 1};
+    end = min(end, latest + behind + 1);
+  }}"""
+
+
+def _weights(shape: Shape, count: str, largest: str, totals: str) -> str:
+    """Statements that name `weight(i)`, the factor of part i of a row, and `whole`, what the sum is divided by."""
+    return f"""
+    float top = -INFINITE, whole = 0;
+    for (int i = 0; i < {count}; i++) top = fmaxf(top, {largest});
+    const float less = top == -INFINITE ? 0.0f : top;
+    for (int i = 0; i < {count}; i++) whole += NAME_power({largest} - less) * {totals};"""
+
+
+def _merge_in_block(attention: Attention, shape: Shape, pitch: int) -> str:
+    """The parts of the block's warps put together in its first part, so that other blocks read one."""
+    largest = f"largest[i * 16 + row % 16 + row / 16 * {16 * shape.by_keys}]"
+    totals = f"totals[i * 16 + row % 16 + row / 16 * {16 * shape.by_keys}]"
+    threads = 32 * shape.by_rows * shape.by_keys
+    return f"""
+  for (int e = threadIdx.x; e < {16 * shape.by_rows} * {attention.width}; e += {threads}) {{
+    const int row = e / {attention.width}, column = e % {attention.width};
+    {_weights(shape, str(shape.by_keys), largest, totals)}
+    float sum = 0;
+    float* const at = memory + (row % 16 + row / 16 * {16 * shape.by_keys}) * {pitch} + column;
+    for (int i = 0; i < {shape.by_keys}; i++) sum += NAME_power({largest} - less) * at[i * {16 * pitch}];
+    at[0] = sum;
+    if (column == 0) {{ of_block[row] = top; of_block[{16 * shape.by_rows} + row] = whole; }}
+  }}
+  NAME_meet();"""
+
+
+def _write(attention: Attention, shape: Shape, pitch: int, o: tuple[int, ...]) -> str:
+    """The parts of warps, or those of the cluster's blocks, put together and written; each block writes a share."""
+    threads = 32 * shape.by_rows * shape.by_keys
+    rows, steps, width = attention.shared * attention.steps, attention.steps, attention.width
+    place = f"row % 16 + row / 16 * {16 * shape.by_keys}"
+    if shape.splits > 1:
+        count = str(shape.splits)
+        largest, totals = "NAME_other(of_block + row, i)", f"NAME_other(of_block + {16 * shape.by_rows} + row, i)"
+        part = f"NAME_other(memory + ({place}) * {pitch} + piece * 8 + c, i)"
+        begin, step = f"split * {threads} + threadIdx.x", threads * shape.splits
+    else:
+        count = str(shape.by_keys)
+        largest, totals = f"largest[i * 16 + {place}]", f"totals[i * 16 + {place}]"
+        part = f"memory[(i * 16 + {place}) * {pitch} + piece * 8 + c]"
+        begin, step = "threadIdx.x", threads
+    kind = _DTYPES[attention.o.dtype]
+    is_whole = all(stride % 8 == 0 for stride in o[:3]) and attention.o.starts_a_piece
+    store = f"*(pack<{kind}, 8>*)at = made;" if is_whole else "for (int c = 0; c < 8; c++) at[c] = made.v[c];"
+    finish = "NAME_meet();  // others read this block's memory until then" if shape.splits > 1 else ""
+    return f"""
+  for (int e = {begin}; e < {16 * shape.by_rows * width // 8}; e += {step}) {{
+    const int row = e / {width // 8}, piece = e % {width // 8};
+    const int query_row = tile * {16 * shape.by_rows} + row;
+    if (query_row >= {rows}) continue;
+    {_weights(shape, count, largest, totals)}
+    float sum[8] = {{}};
+    for (int i = 0; i < {count}; i++) {{
+      const float weight = NAME_power({largest} - less);
+#pragma unroll
+      for (int c = 0; c < 8; c++) sum[c] += weight * {part};
+    }}
+    pack<{kind}, 8> made;
+#pragma unroll
+    for (int c = 0; c < 8; c++) put(made.v[c], whole == 0 ? 0.0f : sum[c] / whole);
+    const int h = kv_head * {attention.shared} + query_row / {steps}, t = query_row % {steps};
+    {kind}* const at = o + (i64)sample * {o[0]} + (i64)h * {o[1]} + (i64)t * {o[2]} + piece * 8;
+    {store}
+  }}
+  {finish}"""

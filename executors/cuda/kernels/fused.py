@@ -1,0 +1,34 @@
+"""`fused` regions without products: one kernel where their nodes share an index space, else one for each node."""
+
+from collections.abc import Iterator, Mapping
+
+from ....ir.errors import UnsupportedError
+from ..kernel_ir.pointwise import is_pointwise, lower_pointwise
+from ..kernel_ir.regions import body_nodes
+from ..lower.launch import Candidate, Lowering, Task
+from .folds import FOLDINGS
+from .rows import lower_folds
+from .stepwise import lower_stepwise
+
+
+def lower_fused(task: Task) -> Iterator[Candidate]:
+    """The ways to do a region; none where it holds an op that has no kernel here."""
+    for lowering in (_in_one_kernel, lower_stepwise):
+        try:
+            found = list(lowering(task))
+        except UnsupportedError:
+            continue
+        if found:
+            yield from found
+            return
+
+
+def _in_one_kernel(task: Task) -> Iterator[Candidate]:
+    nodes = body_nodes(task.node)
+    has_folds = any(node.op.name in FOLDINGS for node in nodes)
+    if all(is_pointwise(node) or node.op.name in FOLDINGS or node.op.name == "gather" for node in nodes):
+        yield from lower_folds(task) if has_folds else lower_pointwise(task)
+
+
+LOWERINGS: Mapping[str, Lowering] = {"fused": lower_fused}
+"""Regions."""

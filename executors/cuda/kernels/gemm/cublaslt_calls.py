@@ -1,0 +1,133 @@
+"""Products as calls of cuBLASLt: one for each batch of matrices that lie at equal distances."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from .....ir.plan import element_bytes
+from .....ir.types import DType
+from ...lower.launch import Argument, LibraryCall, Place, Task
+from ...lower.problems import MatmulProblem
+from .epilogues import Epilogue
+from .factors import Factors, matrix_of
+from .regions import Source, aligned, scratch_behind
+
+MAX_CALLS = 64
+"""Products that one step may be split into when its leading axes do not lie as one batch."""
+
+_CUBLASLT_DTYPES = frozenset({DType.F16, DType.BF16, DType.F32, DType.F64})
+_MIB = 1 << 20
+
+
+def cublaslt_calls(
+    factors: Factors,
+    epilogue: Epilogue,
+    task: Task,
+    used_scratch: int = 0,
+    scales: Mapping[str, Argument] = MappingProxyType({}),
+) -> tuple[LibraryCall, ...] | None:
+    """The calls that make `factors.d`; None where cuBLASLt has no such product.
+
+    `scales` are the roles "a_scale" and "b_scale" with f32 scalars in device memory, for factors in fp8.
+    """
+    is_of_bytes = (factors.a.dtype, factors.d.dtype) == (DType.I8, DType.I32)
+    if not (is_of_bytes or factors.d.dtype in _CUBLASLT_DTYPES) or 0 in (*factors.d.shape, factors.a.shape[-1]):
+        return None
+    if factors.d.dtype is DType.F64 and (epilogue.bias is not None or epilogue.activation):
+        return None
+    *outer, batch = (1, *factors.leading)
+    if math.prod(outer) > MAX_CALLS:
+        return None
+    problem = _problem(factors, epilogue, task, batch)
+    if problem is None:
+        return None
+    problem = replace(problem, scaled=bool(scales))
+    workspace = scratch_behind(task, used_scratch, workspace_bytes(problem))
+    return tuple(_call(problem, factors, epilogue, index, workspace, scales) for index in _indices(outer[1:]))
+
+
+def _problem(factors: Factors, epilogue: Epilogue, task: Task, batch: int) -> MatmulProblem | None:
+    has_batch = bool(factors.leading)
+    a, b, d = (
+        matrix_of(source, source.strides[-3] if has_batch else 0) for source in (factors.a, factors.b, factors.d)
+    )
+    c = None
+    if factors.c is not None:
+        c = matrix_of(factors.c, factors.c.strides[-3] if has_batch else 0)
+        if c is None or not c.is_row_major:
+            return None
+    if a is None or b is None or d is None or not d.is_row_major:
+        return None
+    return MatmulProblem(
+        batch=batch,
+        rows=factors.d.shape[-2],
+        columns=factors.d.shape[-1],
+        inner=factors.a.shape[-1],
+        a=a,
+        b=b,
+        d=d,
+        c=c,
+        bias=epilogue.bias.dtype if epilogue.bias is not None else None,
+        alpha=epilogue.alpha,
+        beta=epilogue.beta,
+        activation=epilogue.activation,
+        tf32=task.tf32 and factors.a.dtype is DType.F32,
+    )
+
+
+def _indices(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    if not sizes:
+        yield ()
+        return
+    for first in range(sizes[0]):
+        for others in _indices(sizes[1:]):
+            yield (first, *others)
+
+
+def _call(
+    problem: MatmulProblem,
+    factors: Factors,
+    epilogue: Epilogue,
+    index: tuple[int, ...],
+    workspace: tuple[Place | None, int],
+    scales: Mapping[str, Argument],
+) -> LibraryCall:
+    def begun(source: Source) -> Source:
+        return source.at(sum(i * stride for i, stride in zip(index, source.strides, strict=False)))
+
+    arguments = {"a": begun(factors.a), "b": begun(factors.b), "d": begun(factors.d)}
+    if factors.c is not None:
+        arguments["c"] = begun(factors.c)
+    if epilogue.bias is not None:
+        arguments["bias"] = epilogue.bias
+    return LibraryCall(
+        library="cublaslt",
+        problem=problem,
+        arguments={**{role: source.argument for role, source in arguments.items()}, **scales},
+        nbytes=product_bytes(problem),
+        flops=2 * problem.batch * problem.rows * problem.columns * problem.inner,
+        workspace=workspace[0],
+        workspace_bytes=workspace[1],
+    )
+
+
+def product_bytes(problem: MatmulProblem) -> int:
+    """Bytes that a product reads and writes at least; what is shared by a batch counts once."""
+    sizes = (
+        (problem.a, problem.rows * problem.inner),
+        (problem.b, problem.inner * problem.columns),
+        (problem.d, problem.rows * problem.columns),
+        (problem.c, problem.rows * problem.columns),
+    )
+    total = sum(
+        element_bytes(matrix.dtype) * size * (problem.batch if matrix.batch_stride else 1)
+        for matrix, size in sizes
+        if matrix is not None
+    )
+    return total + (problem.columns * element_bytes(problem.bias) if problem.bias is not None else 0)
+
+
+def workspace_bytes(problem: MatmulProblem) -> int:
+    """Room for eight partial results in f32, from 1 to 32 MiB: cuBLASLt splits sums when a result has few tiles."""
+    return min(max(aligned(32 * problem.batch * problem.rows * problem.columns), _MIB), 32 * _MIB)

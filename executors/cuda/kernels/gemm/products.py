@@ -1,0 +1,98 @@
+"""Products of matrices: `matmul`, `gemm`, and regions around them, by cuBLASLt, own kernels for few rows, or strides.
+
+Constant weights [K, N] are packed once as [N, K]: rows of a weight are then read in one piece by a kernel for few rows,
+and it is the layout that tensor cores are fed from directly.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from .....ir.types import DType
+from ...lower.launch import Candidate, Lowering, Task
+from .cublaslt_calls import cublaslt_calls
+from .epilogues import epilogue_of, gemm_fits
+from .exact_products import lower_exactly
+from .factors import factors_of, packed_weight, product_operands
+from .gemv import lower_few_rows, lower_normed_rows, lower_some_rows
+from .product_copies import lower_between_copies
+from .regions import Region, Source, completed, made_in, region_of, static_shape
+from .strided_products import strided_product
+
+NARROW = 1024
+"""Up to how many columns own kernels beat a single call of cuBLASLt at some ten to some hundred rows."""
+
+
+def lower_product(task: Task) -> Iterator[Candidate]:
+    """A matmul or gemm, alone or with what follows it in a `fused` region."""
+    region = region_of(task)
+    if region is None or region.anchor.op.name not in ("matmul", "gemm"):
+        return
+    if region.scaled:
+        from .scaled_products import lower_scaled
+
+        yield from lower_scaled(region)
+        return
+    yield from lower_region(region)
+
+
+def lower_region(region: Region) -> Iterator[Candidate]:
+    """A region around a matmul or gemm whose factors lie in memory as they are multiplied."""
+    if region.norm is not None:
+        yield from lower_normed_rows(region)
+        return
+    yield from lower_few_rows(region)
+    some = [*lower_some_rows(region), *lower_exactly(region)]
+    by_cublaslt = list(_by_cublaslt(region))
+    is_narrow = static_shape(region.anchor.output)[-1:] <= (NARROW,)
+    is_split = any(len(each.launches) > 1 for each in by_cublaslt[:1])
+    yield from (*some, *by_cublaslt) if is_narrow or is_split else (*by_cublaslt, *some)
+    yield from _by_strides(region)
+
+
+def _by_cublaslt(region: Region) -> Iterator[Candidate]:
+    if not gemm_fits(region):
+        return
+    epilogue = epilogue_of(region)
+    made = made_in(region, epilogue.value)
+    if made is None:
+        return
+    a, b, _ = product_operands(region)
+    packed = packed_weight(b)
+    ways = {"cublaslt": packed}
+    if packed is not b and a.dtype is DType.F32:
+        ways["cublaslt-rows"] = b
+    for name, weight in ways.items():
+        factors = factors_of(a, weight, made.source, epilogue.residual)
+        calls = cublaslt_calls(factors, epilogue, region.task, made.scratch_bytes)
+        if calls is not None:
+            room = max(call.workspace_bytes for call in calls)
+            yield from completed(name, region, made, calls, room)
+    yield from lower_between_copies(region)
+
+
+def _by_strides(region: Region) -> Iterator[Candidate]:
+    made = made_in(region, region.anchor.output)
+    if made is None:
+        return
+    a, b, c = product_operands(region)
+    alpha, beta = 1.0, 1.0
+    if region.anchor.op.name == "gemm":
+        alpha, beta = region.anchor.attrs["alpha"], region.anchor.attrs["beta"]
+    launch = strided_product(factors_of(a, b, made.source, _addend(c, made.source)), alpha, beta, region.task.chip)
+    if launch is None:
+        return
+    yield from completed("strided", region, made, (launch,))
+
+
+def _addend(c: Source | None, d: Source) -> Source | None:
+    """The addend of a gemm, broadcast to the result by strides of 0."""
+    if c is None:
+        return None
+    missing = len(d.shape) - len(c.shape)
+    strides = (*(0,) * missing, *c.strides)
+    shape = (*(1,) * missing, *c.shape)
+    moved = tuple(0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True))
+    return replace(c, shape=d.shape, strides=moved)
+
+
+LOWERINGS: Mapping[str, Lowering] = dict.fromkeys(("matmul", "gemm", "fused"), lower_product)

@@ -1,0 +1,318 @@
+"""Steps that are heavy work with pointwise work around it: which node is the heavy one, and what lies where.
+
+A region is a `fused` node whose body holds one product, convolution or attention, or such a node by itself. Its
+lowering does the heavy node with as much of what follows as the kernel can take along (the epilogue) and leaves the
+rest of the body to generated pointwise code.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from .....ir.analysis.extract import part_of
+from .....ir.constant import Constant
+from .....ir.graph import Graph, Node, Value
+from .....ir.op import Trait
+from .....ir.ops import native
+from .....ir.plan import View, contiguous_strides, element_bytes
+from .....ir.types import DType
+from ...lower.launch import Argument, Candidate, Launch, Packed, Place, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A tensor in memory: sizes, strides in elements, and the argument that its first element is at."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    argument: Argument
+    constant: Constant | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, each counted once."""
+        distinct = [size for size, stride in zip(self.shape, self.strides, strict=True) if stride]
+        return math.prod(distinct) * element_bytes(self.dtype)
+
+    @property
+    def starts_a_piece(self) -> bool:
+        """Whether its first element may be read in a piece of 16 bytes."""
+        return not isinstance(self.argument, Place) or self.argument.offset % 16 == 0
+
+    def at(self, elements: int) -> "Source":
+        """The same tensor, begun `elements` later."""
+        if not elements or not isinstance(self.argument, Place):
+            return self
+        place = Place(self.argument.buffer, self.argument.offset + elements * element_bytes(self.dtype))
+        return replace(self, argument=place)
+
+
+def source_of(view: View, constant: Constant | None = None) -> Source:
+    """The tensor of a view of the plan."""
+    itemsize = element_bytes(view.dtype)
+    strides = tuple(stride // itemsize for stride in view.strides)
+    return Source(view.dtype, view.shape, strides, Place(view.buffer, view.offset), constant)
+
+
+def source_of_constant(constant: Constant) -> Source:
+    """The tensor of a constant that has no place in the plan: it stands in a body."""
+    strides = contiguous_strides(constant.shape, 1)
+    return Source(constant.dtype, constant.shape, strides, Packed(constant, "contiguous"), constant)
+
+
+def view_of(source: Source) -> View | None:
+    """The view of the plan that a tensor is, None for a packed constant."""
+    if not isinstance(source.argument, Place):
+        return None
+    itemsize = element_bytes(source.dtype)
+    strides = tuple(stride * itemsize for stride in source.strides)
+    return View(source.argument.buffer, source.argument.offset, source.dtype, source.shape, strides)
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """A factor of a product that is dequantised in its region: numbers of 8 bits, to be multiplied by one scale."""
+
+    codes: Source
+    scale: Source
+
+
+HEAVY = frozenset({"attention", "conv", "conv_transpose", "matmul", "gemm"})
+"""Ops that a region is built around."""
+
+
+@dataclass
+class Region:
+    """A task with its heavy node `anchor`, and where each value lies that is not made inside."""
+
+    task: Task
+    anchor: Node
+    sources: Mapping[Value, Source]
+    results: tuple[Value, ...]
+    norm: Node | None = None
+    """An `rms_norm` of the rows that the heavy node is to read: its operand stands for the heavy node's."""
+
+    scaled: Mapping[Value, Scaled] = field(default_factory=dict[Value, Scaled])
+    """Factors of the heavy node that are dequantised here; `operand` gives their numbers as they are before that."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the heavy node is all there is."""
+        return self.anchor is self.task.node
+
+    def operand(self, index: int) -> Source | None:
+        """Where operand `index` of the heavy node lies, None where it is left out."""
+        value = self.anchor.inputs[index] if index < len(self.anchor.inputs) else None
+        return self.sources[value] if value is not None else None
+
+    def result_of(self, value: Value) -> Source | None:
+        """Where the task wants `value`, None if it is not one of its results."""
+        if value not in self.results:
+            return None
+        return source_of(self.task.results[self.results.index(value)])
+
+
+def region_of(task: Task) -> Region | None:
+    """The region that a task is; None if it holds no heavy node, several, or one whose operands are made inside."""
+    if task.node.op.name != "fused":
+        sources = {
+            value: source_of(view, task.constants.get(index))
+            for index, (value, view) in enumerate(zip(task.node.inputs, task.operands, strict=True))
+            if value is not None and view is not None
+        }
+        return Region(task, task.node, sources, task.node.outputs)
+    body = body_of(task.node)
+    heavy = [node for node in body.nodes if node.op.name in HEAVY or node.op.has(Trait.PRODUCT)]
+    if len(heavy) != 1:
+        return None
+    sources = dict(_sources_of_body(task, body))
+    norm = _norm_before(heavy[0], sources)
+    if norm is not None:
+        sources[norm.output] = sources[norm.operands[0]]
+    scaled = _scaled_factors(heavy[0], sources)
+    sources.update({value: factor.codes for value, factor in scaled.items()})
+    if not all(value in sources for value in heavy[0].operands):
+        return None
+    return Region(task, heavy[0], sources, body.outputs, norm, scaled)
+
+
+def _scaled_factors(heavy: Node, sources: Mapping[Value, Source]) -> dict[Value, Scaled]:
+    """Both factors of a product, or none."""
+    if heavy.op.name not in ("matmul", "gemm"):
+        return {}
+    found = {value: _scaled(value, sources) for value in heavy.operands[:2]}
+    known = {value: factor for value, factor in found.items() if factor is not None}
+    return known if len(known) == len(found) else {}
+
+
+def _scaled(value: Value, sources: Mapping[Value, Source]) -> Scaled | None:
+    node = value.producer
+    if node is not None and node.op.name == "transpose":
+        before = _scaled(node.operands[0], sources)
+        return None if before is None else replace(before, codes=permuted(before.codes, node.attrs["perm"]))
+    if node is None or node.op.name != "dequantize_linear" or not all(each in sources for each in node.operands):
+        return None
+    return Scaled(sources[node.operands[0]], sources[node.operands[1]])
+
+
+def permuted(source: Source, order: Sequence[int]) -> Source:
+    """The same tensor with its axes in another order."""
+    shape, strides = (tuple(sizes[axis] for axis in order) for sizes in (source.shape, source.strides))
+    return replace(source, shape=shape, strides=strides)
+
+
+def _norm_before(heavy: Node, sources: Mapping[Value, Source]) -> Node | None:
+    norm = heavy.operands[0].producer
+    if norm is None or norm.op.name != "rms_norm" or heavy.op.name != "matmul":
+        return None
+    return norm if all(value in sources for value in norm.operands) else None
+
+
+def body_of(node: Node) -> Graph:
+    """The body of a `fused` node."""
+    body = node.attrs["body"]
+    assert isinstance(body, Graph)
+    return body
+
+
+def _sources_of_body(task: Task, body: Graph) -> Iterator[tuple[Value, Source]]:
+    for index, (value, view) in enumerate(zip(body.inputs, task.operands, strict=True)):
+        assert view is not None  # a fused node has no operand that is left out
+        yield value, source_of(view, task.constants.get(index))
+    for node in body.nodes:
+        if node.op.name == "constant":
+            yield node.output, source_of_constant(node.attrs["value"])
+
+
+def next_step(region: Region, value: Value) -> Node | None:
+    """The one node that takes `value` further inside of the region; None if it is a result or has several readers."""
+    if region.is_alone or value in region.results:
+        return None
+    users = set(value.users)
+    if len(users) != 1 or len(value.uses) != 1:
+        return None
+    (user,) = users
+    return user if user.op.has(Trait.ELEMENTWISE) and len(user.outputs) == 1 else None
+
+
+def other_operand(node: Node, value: Value) -> Value | None:
+    """The second operand of a binary node that takes `value`."""
+    if len(node.operands) != 2:
+        return None
+    return node.operands[1] if node.operands[0] is value else node.operands[0]
+
+
+# ---- what is left over
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A value of a region, where its first half puts it, and the bytes of scratch that are taken from the front."""
+
+    value: Value
+    source: Source
+    scratch_bytes: int = 0
+
+
+def made_in(region: Region, value: Value) -> Made | None:
+    """Memory for `value` while a region runs: that of the result which it is, else the front of the scratch.
+
+    None when there is less scratch than that.
+    """
+    wanted = region.result_of(value)
+    if wanted is not None:
+        return Made(value, wanted)
+    shape, dtype = static_shape(value), value.tensor.dtype
+    nbytes = aligned(math.prod(shape) * element_bytes(dtype))
+    scratch = region.task.scratch
+    if scratch is None or nbytes > region.task.scratch_bytes:
+        return None
+    return Made(value, Source(dtype, shape, contiguous_strides(shape, 1), scratch), nbytes)
+
+
+def scratch_behind(task: Task, used: int, wanted: int | None = None) -> tuple[Place | None, int]:
+    """What is left of the scratch behind its first `used` bytes, at most `wanted` bytes of it."""
+    room = task.scratch_bytes - used
+    if task.scratch is None or room <= 0:
+        return None, 0
+    return Place(task.scratch.buffer, task.scratch.offset + used), room if wanted is None else min(room, wanted)
+
+
+def aligned(nbytes: int) -> int:
+    """Rounded up to 256 bytes."""
+    return -(-nbytes // 256) * 256
+
+
+def static_shape(value: Value) -> tuple[int, ...]:
+    """The sizes of a value of a specialised graph."""
+    return tuple(dim for dim in value.shape if isinstance(dim, int))
+
+
+def completed(
+    name: str, region: Region, made: Made, launches: Sequence[Launch], scratch: int = 0
+) -> Iterator[Candidate]:
+    """Candidates that make a value by `launches` and then do the rest of the region.
+
+    `scratch` is how much the launches take themselves, behind what `made` takes.
+    """
+    if len(region.results) == 1 and made.value is region.results[0]:
+        yield Candidate(name, tuple(launches), made.scratch_bytes + scratch)
+        return
+    task = _rest_task(region, made)
+    if task is None:
+        return
+    from ..fused import lower_fused
+
+    for rest in lower_fused(task):
+        used = made.scratch_bytes + max(scratch, rest.scratch_bytes)
+        yield Candidate(f"{name}+{rest.name}", (*launches, *rest.launches), used)
+
+
+def _made_before(value: Value) -> set[Node]:
+    """The nodes that lead to `value`."""
+    done: set[Node] = set()
+    pending = [value]
+    while pending:
+        node = pending.pop().producer
+        if node is not None and node not in done and node.inputs:
+            done.add(node)
+            pending += node.operands
+    return done
+
+
+def _rest_task(region: Region, made: Made) -> Task | None:
+    """What follows a made value as a task of its own; None if it needs a value that was only made on the way there."""
+    body = body_of(region.task.node)
+    done = _made_before(made.value)
+    nodes = [node for node in body.nodes if node not in done and node.inputs]
+    sources = {**region.sources, made.value: made.source}
+    inside = {value for node in nodes for value in node.outputs}
+    read = dict.fromkeys(value for node in nodes for value in node.operands if value not in inside)
+    wanted = [value for value in region.results if value is not made.value]
+    if any(value not in sources for value in read) or any(value not in inside for value in wanted):
+        return None
+    constants = [value.producer for value in read if value.producer is not None and not value.producer.inputs]
+    outer = [value for value in read if value.producer not in constants]
+    views = [view_of(sources[value]) for value in outer]
+    part = part_of(body, [*(node for node in constants if node is not None), *nodes], outer, wanted)
+    graph = Graph("rest", symbols=part.symbols)
+    inputs = [graph.add_input(value.name, value.type) for value in outer]
+    node = graph.append(native("fused"), inputs, {"body": part})
+    known = {index: constant for index, value in enumerate(outer) if (constant := sources[value].constant) is not None}
+    results = tuple(region.task.results[region.results.index(value)] for value in wanted)
+    scratch, room = scratch_behind(region.task, made.scratch_bytes)
+    return replace(
+        region.task,
+        node=node,
+        operands=tuple(views),
+        results=results,
+        constants=known,
+        scratch=scratch,
+        scratch_bytes=room,
+    )

@@ -1,0 +1,194 @@
+"""Products of numbers of 8 bits with a scale each: fp8 and i8 factors that are dequantised in the region of a product.
+
+cuBLASLt multiplies fp8 factors on tensor cores and applies both scales, which it reads in device memory, to the sum.
+Sums of i8 are exact in i32, and a kernel behind the library's call applies the scales. Where neither fits, factors are
+dequantised into scratch memory and multiplied as any others, and a remark says why.
+https://docs.nvidia.com/cuda/cublas/#cublasltmatmul
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from .....ir.graph import Node, Value
+from .....ir.types import DType
+from ...lower.launch import Argument, Candidate, Launch, Packed
+from ..fused import lower_fused
+from .byte_factors import PIECE, byte_factors, is_in_pieces
+from .cublaslt_calls import cublaslt_calls
+from .epilogues import EPILOGUE_STEPS, Epilogue, epilogue_of, gemm_fits, lengthened
+from .factors import Factors, product_operands
+from .products import lower_product
+from .regions import Region, Source, completed, made_in, next_step, static_shape
+from .rewritten_regions import Scratch, scale_in_f32, within_scratch, without_factors, without_product
+
+FIRST_FP8_ARCH = 89
+
+_WITHOUT_ACTIVATION = frozenset({"bias", "residual"})
+
+
+def lower_scaled(region: Region) -> Iterator[Candidate]:
+    """The ways of a region around a product whose factors are dequantised in it."""
+    problem = obstacle(region)
+    by_library = [] if problem else _by_library(region)
+    yield from by_library
+    if not problem and not by_library:
+        problem = "dequantised before a product: the library has none that lies so, or no scratch memory is left"
+    yield from (replace(each, remark=problem) for each in within_scratch(_dequantised_first(region)))
+
+
+def _by_library(region: Region) -> list[Candidate]:
+    if _is_integer(region) or not _has_one_scale_each(region):
+        return within_scratch(_scaled_behind(region))
+    return [*within_scratch(_by_fp8(region)), *within_scratch(_apart(region))]
+
+
+def _is_integer(region: Region) -> bool:
+    return all(factor.codes.dtype.is_integer for factor in region.scaled.values())
+
+
+def _has_one_scale_each(region: Region) -> bool:
+    return all(factor.scale.size == 1 for factor in region.scaled.values())
+
+
+def obstacle(region: Region) -> str:
+    """Why the library cannot multiply the numbers as they are, empty if it can."""
+    a, b, _ = product_operands(region)
+    inner, columns = a.shape[-1], b.shape[-1] if len(b.shape) > 1 else 1
+    if inner % PIECE or columns % PIECE or not inner:
+        sizes = f"an inner axis of {inner} and {columns} columns"
+        return f"dequantised before a product: {sizes} are not multiples of {PIECE}"
+    if _is_integer(region):
+        return ""
+    if region.task.chip.arch < FIRST_FP8_ARCH:
+        own = region.task.chip.arch / 10
+        return f"dequantised before a product: fp8 takes compute capability {FIRST_FP8_ARCH / 10}, this is {own}"
+    if a.dtype is b.dtype is DType.F8E5M2:
+        return "dequantised before a product: there is none of two factors in f8e5m2"
+    is_seen_in_f32 = any(value.tensor.dtype in (DType.F32, DType.F64) for value in region.results)
+    if is_seen_in_f32 and not region.task.tf32:
+        return "dequantised before a product: tensor cores sum fp8 in fewer bits than f32 has, so only from level=3 on"
+    return ""
+
+
+# ---- fp8
+
+
+def _by_fp8(region: Region) -> Iterator[Candidate]:
+    values: set[tuple[str, str]] = set()
+    for name, steps in (("fp8", EPILOGUE_STEPS), ("fp8-linear", _WITHOUT_ACTIVATION)):
+        epilogue = _epilogue(region, steps)
+        if epilogue is None or (epilogue.value.name, epilogue.activation) in values:
+            continue
+        values.add((epilogue.value.name, epilogue.activation))
+        yield from _in_one_call(name, region, epilogue)
+
+
+def _epilogue(region: Region, steps: Collection[str]) -> Epilogue | None:
+    """What one call takes along; None if the product does something by itself that a call for fp8 cannot do.
+
+    A result in f32 has no bias of its own dtype in the library, but it may be rounded right away.
+    """
+    if not gemm_fits(region):
+        return None
+    if region.anchor.output.tensor.dtype is not DType.F32:
+        return _with_aligned_bias(epilogue_of(region, steps))
+    found = epilogue_of(region, [step for step in steps if step != "bias"])
+    if found.bias is not None:
+        return None
+    is_bare = found.value is region.anchor.output and found.residual is None
+    rounded = next_step(region, found.value) if is_bare else None
+    if rounded is None or not _rounds_to_half(rounded):
+        return found
+    return _with_aligned_bias(lengthened(region, replace(found, value=rounded.output), steps))
+
+
+def _with_aligned_bias(epilogue: Epilogue) -> Epilogue | None:
+    return epilogue if epilogue.bias is None or epilogue.bias.starts_a_piece else None
+
+
+def _rounds_to_half(node: Node) -> bool:
+    return node.op.name == "cast" and node.attrs["to"] in (DType.F16, DType.BF16)
+
+
+def _in_one_call(name: str, region: Region, epilogue: Epilogue) -> Iterator[Candidate]:
+    made = made_in(region, epilogue.value)
+    if made is None or not is_in_pieces(made.source):
+        return
+    if epilogue.residual is not None and not is_in_pieces(epilogue.residual):
+        return
+    scratch = Scratch(region.task, made.scratch_bytes)
+    factors, before = _factors(region, made.source, epilogue.residual, scratch)
+    scales = _scales(region, scratch, before)
+    calls = cublaslt_calls(factors, epilogue, region.task, scratch.used, scales)
+    if calls is not None:
+        room = max(call.workspace_bytes for call in calls)
+        yield from completed(name, region, made, (*before, *calls), scratch.used - made.scratch_bytes + room)
+
+
+def _apart(region: Region) -> Iterator[Candidate]:
+    """The product alone by the library, and all that follows in a kernel."""
+    scratch = Scratch(region.task)
+    product = region.anchor.output
+    total = scratch.take(product.tensor.dtype, static_shape(product))
+    factors, before = _factors(region, total, None, scratch)
+    scales = _scales(region, scratch, before)
+    calls = cublaslt_calls(factors, Epilogue(product), region.task, scratch.used, scales)
+    if calls is None:
+        return
+    room = max(call.workspace_bytes for call in calls)
+    for rest in lower_fused(without_product(region, total, scratch, is_scaled=True)):
+        used = scratch.used + max(room, rest.scratch_bytes)
+        yield Candidate(f"fp8-apart+{rest.name}", (*before, *calls, *rest.launches), used)
+
+
+def _scales(region: Region, scratch: Scratch, before: list[Launch]) -> dict[str, Argument]:
+    """Both scales as f32 in device memory."""
+    pairs = zip(("a_scale", "b_scale"), region.anchor.operands[:2], strict=True)
+    return {role: _in_f32(region, factor, scratch, before) for role, factor in pairs}
+
+
+def _in_f32(region: Region, factor: Value, scratch: Scratch, before: list[Launch]) -> Argument:
+    scale = region.scaled[factor].scale
+    if scale.constant is not None:
+        return Packed(scale.constant, "cast", ("f32",))
+    if scale.dtype is DType.F32:
+        return scale.argument
+    made, launches = scale_in_f32(region, factor, scratch)
+    before += launches
+    return made.argument
+
+
+# ---- i8, and scales of rows and columns
+
+
+def _scaled_behind(region: Region) -> Iterator[Candidate]:
+    """The sum without scales, exact in i32 or in f32, then scales and all that follows in a kernel."""
+    scratch = Scratch(region.task)
+    product, is_integer = region.anchor.output, _is_integer(region)
+    total = scratch.take(DType.I32 if is_integer else DType.F32, static_shape(product))
+    factors, before = _factors(region, total, None, scratch)
+    calls = cublaslt_calls(factors, Epilogue(product), region.task, scratch.used)
+    if calls is None:
+        return
+    room = max(call.workspace_bytes for call in calls)
+    name = "bytes" if is_integer else "fp8-unscaled"
+    for rest in lower_fused(without_product(region, total, scratch, is_scaled=False)):
+        used = scratch.used + max(room, rest.scratch_bytes)
+        yield Candidate(f"{name}+{rest.name}", (*before, *calls, *rest.launches), used)
+
+
+def _factors(region: Region, d: Source, c: Source | None, scratch: Scratch) -> tuple[Factors, list[Launch]]:
+    a, b, _ = product_operands(region)
+    return byte_factors(a, b, d, c, scratch)
+
+
+# ---- otherwise
+
+
+def _dequantised_first(region: Region) -> Iterator[Candidate]:
+    """Both factors in the dtype of the result, in scratch memory, and then any way of the product."""
+    scratch = Scratch(region.task)
+    task, before = without_factors(region, scratch)
+    for each in lower_product(task):
+        used = scratch.used + each.scratch_bytes
+        yield Candidate(f"dequantised+{each.name}", (*before, *each.launches), used)

@@ -1,0 +1,189 @@
+"""Resize: each output element from a few input elements, by tables of indices and weights for each axis.
+
+The tables come from the op's own meaning and are constants on the device. Axes are summed up in the op's order, so that
+integers, which are computed in f64 and truncated, come out the same.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from .....ir.constant import Array, Constant
+from .....ir.ops.nn.resize import resize_samples
+from .....ir.types import DType
+from ...kernel_ir.casts import converted
+from ...kernel_ir.kernels import Parameter, at, ordered_like, per_position, reach_type, read, widest, written
+from ...kernel_ir.layouts import Layout
+from ...kernel_ir.moving import operand, result
+from ...kernel_ir.pointwise import has_types
+from ...kernel_ir.program import raw
+from ...kernel_ir.regions import flops_of
+from ...kernel_ir.types import Name, computed
+from ...lower.launch import Candidate, KernelLaunch, Lowering, Packed, Task
+from .cropping import Axis, cropped_axes, extrapolation, extrapolation_bits, tables
+
+_CROP = "tf_crop_and_resize"
+
+ENOUGH_THREADS = 1 << 16
+"""From so many on a thread may write several elements."""
+
+Samples = Sequence[tuple[int, Array, Array]]
+
+
+def lower_resize(task: Task) -> Iterator[Candidate]:
+    """One kernel; for a region, known only while running, one for each axis before it. Complex numbers are two."""
+    attrs = task.node.attrs
+    x, y = operand(task), result(task)
+    is_crop = attrs["coordinate_mode"] == _CROP
+    if not has_types(task.node):
+        return
+    if not y.size or not x.size:
+        yield Candidate("nothing", ())
+        return
+    if is_crop:
+        yield from _lower_crop(task, x, y)
+        return
+    modes = {name: attrs[name] for name in attrs if name not in ("axes", "sizes", "scales")}
+    samples = resize_samples(x.shape, axes=attrs["axes"], sizes=attrs["sizes"], scales=attrs["scales"], **modes)
+    if attrs["mode"] == "nearest" or not samples:  # elements are moved as they are
+        x, y = raw(x), raw(y)
+        width = _width(x, y, [axis for axis, _, _ in samples])
+        launches = [_launch(task, x, y, *_nearest(x, y, samples, width), width)]
+    else:
+        parts = zip(x.components, y.components, strict=True)
+        launches = [_launch(task, part, made, *_text(part, made, samples)) for part, made in parts]
+    yield Candidate("taps", tuple(launches))
+
+
+def _launch(
+    task: Task, x: Layout, y: Layout, lines: list[str], parameters: Sequence[Parameter], width: int = 1
+) -> KernelLaunch:
+    given = [written("y", y), read("x", x), *parameters]
+    nbytes, ctype = x.nbytes + y.nbytes, reach_type((x, y))
+    return per_position(given, y.size // width, lines, nbytes, flops_of(task), 128, ctype)
+
+
+def _lower_crop(task: Task, x: Layout, y: Layout) -> Iterator[Candidate]:
+    attrs, wide = task.node.attrs, _wide(x.components[0].dtype)
+    if task.scratch is None or not attrs["axes"] or x.dtype is DType.F8E8M0:  # which has no zero
+        return
+    axes, used = cropped_axes(x.shape, attrs, wide, task.scratch)
+    fills = attrs["extrapolation_value"], 0.0
+    launches = [
+        _cropped(task, part, made, axes, fill)
+        for part, made, fill in zip(x.components, y.components, fills, strict=False)
+    ]
+    yield Candidate("region", (*tables(task, operand(task, 1), axes, wide), *launches), used)
+
+
+def _cropped(task: Task, x: Layout, y: Layout, axes: Sequence[Axis], outside: float) -> KernelLaunch:
+    """The sums over a region, `outside` of which stands a number."""
+    attrs, wide, dtype = task.node.attrs, _wide(x.dtype), x.dtype
+    if attrs["mode"] == "nearest":
+        x, y = raw(x), raw(y)
+    ctype = reach_type((x, y))
+    lines = [
+        *ordered_like(y).lines("p", ctype),
+        f"const {x.ctype}* from = x + ({at(x, without=[a.axis for a in axes])});",
+    ]
+    if attrs["mode"] == "nearest":
+        taken = " + ".join(f"({ctype})at{n}[c{each.axis}] * {x.strides[each.axis]}" for n, each in enumerate(axes))
+        is_outside = " || ".join(f"outside{n}[c{each.axis}]" for n, each in enumerate(axes))
+        fill = extrapolation_bits(outside, dtype)
+        lines.append(f"y[{at(y)}] = {is_outside} ? ({x.ctype}){fill} : from[{taken}];")
+    else:
+        samples = [(each.axis, each.taps) for each in axes]
+        fill = extrapolation(outside, wide)
+        lines += _sums(x, samples, wide, ctype, fill)
+        done = Name(f"sum{len(samples)}", wide)
+        lines.append(f"put(y[{at(y)}], {converted(done, x.dtype) if x.dtype.is_integer else done.text});")
+    return _launch(task, x, y, lines, [each for axis in axes for each in (axis.indices, axis.weights, axis.outside)])
+
+
+def _wide(dtype: DType) -> DType:
+    """The type in which elements are summed."""
+    if dtype.is_small_float:
+        return DType.F32
+    return dtype if dtype.is_float else DType.F64
+
+
+def _width(x: Layout, y: Layout, changed: Sequence[int]) -> int:
+    """How many neighbouring elements a thread writes at once, where there are enough of them."""
+    order = ordered_like(y).order
+    if not order:
+        return 1
+    width = widest([y] if order[-1] in changed else [y, x], order[-1])
+    while width > 1 and y.size < ENOUGH_THREADS * width:
+        width //= 2
+    return width
+
+
+def _nearest(x: Layout, y: Layout, samples: Samples, width: int) -> tuple[list[str], list[Parameter]]:
+    """Vectors of `width` elements along the axis that is contiguous in `y`, each from the place that a table names."""
+    ctype, ordered = reach_type((x, y)), ordered_like(y)
+    tables = {axis: number for number, (axis, _, _) in enumerate(samples)}
+    parameters = [
+        Parameter("const int*", f"at{tables[axis]}", _table(each.astype(np.int32))) for axis, each, _ in samples
+    ]
+    last = ordered.order[-1] if width > 1 else None
+    outer = [f"({ctype})at{n}[c{axis}] * {x.strides[axis]}" for axis, n in tables.items() if axis != last]
+    start = " + ".join([at(x, without=[*tables, *([] if last is None else [last])]), *outer])
+    lines = [*ordered.lines("p", ctype, width), f"const {x.ctype}* from = x + ({start});"]
+    if last is None:
+        return [*lines, f"y[{at(y)}] = from[0];"], parameters
+    pack = f"pack<{y.ctype}, {width}>"
+    if last not in tables:
+        lines.append(f"const {pack} taken = *(const {pack}*)(from + c{last});")
+    else:
+        lines += [
+            f"const pack<int, {width}> places = *(const pack<int, {width}>*)(at{tables[last]} + c{last});",
+            f"{pack} taken;",
+            f'_Pragma("unroll") for (int w = 0; w < {width}; w++)',
+            f"taken.v[w] = from[({ctype})places.v[w] * {x.strides[last]}];",
+        ]
+    return [*lines, f"*({pack}*)(y + {at(y)}) = taken;"], parameters
+
+
+def _text(x: Layout, y: Layout, samples: Samples) -> tuple[list[str], list[Parameter]]:
+    ctype = reach_type((x, y))
+    lines = ordered_like(y).lines("p", ctype)
+    changed = [axis for axis, _, _ in samples]
+    lines.append(f"const {x.ctype}* from = x + ({at(x, without=changed)});")
+    parameters: list[Parameter] = []
+    wide = _wide(x.dtype)
+    for number, (_, indices, weights) in enumerate(samples):
+        parameters.append(Parameter("const int*", f"at{number}", _table(indices.astype(np.int32))))
+        table = _table(weights.astype(wide.numpy))
+        parameters.append(Parameter(f"const {computed(wide)}*", f"weights{number}", table))
+    lines += _sums(x, [(axis, indices.shape[1]) for axis, indices, _ in samples], wide, ctype)
+    done = Name(f"sum{len(samples)}", wide)
+    return [*lines, f"put(y[{at(y)}], {converted(done, x.dtype) if x.dtype.is_integer else done.text});"], parameters
+
+
+def _sums(x: Layout, samples: Sequence[tuple[int, int]], wide: DType, ctype: str, fill: str = "") -> list[str]:
+    """Nested loops: the last axis outermost, so that the first is summed up first. `fill` is what is outside."""
+    c = computed(wide)
+    suffix = "d" if wide is DType.F64 else "f"
+    lines: list[str] = []
+    for number, (axis, taps) in reversed(list(enumerate(samples))):
+        lines += [
+            f"{c} sum{number + 1} = 0;",
+            f"for (int t{number} = 0; t{number} < {taps}; t{number}++) {{",
+            f"const int e{number} = c{axis} * {taps} + t{number};",
+        ]
+    places = [f"({ctype})at{n}[e{n}] * {x.strides[axis]}" for n, (axis, _) in enumerate(samples)]
+    lines.append(f"const {c} sum0 = ({c})get(from[{' + '.join(places) or '0'}]);")
+    for number, (axis, _) in enumerate(samples):
+        term = f"__{suffix}mul_rn(sum{number}, weights{number}[e{number}])"
+        lines.append(f"sum{number + 1} = __{suffix}add_rn(sum{number + 1}, {term}); }}")
+        if fill:
+            lines.append(f"if (outside{number}[c{axis}]) sum{number + 1} = {fill};")
+    return lines
+
+
+def _table(content: Array) -> Packed:
+    return Packed(Constant(np.ascontiguousarray(content)), "contiguous")
+
+
+LOWERINGS: Mapping[str, Lowering] = {"resize": lower_resize}
+"""Resampling."""

@@ -1,0 +1,1 @@
+"""Scatters, by slots, lines and segments."""

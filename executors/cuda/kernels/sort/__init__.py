@@ -1,0 +1,1 @@
+"""Sorting, selection of the largest, and what is found by them."""

@@ -1,0 +1,335 @@
+"""Radix sorts of long rows by digits of 8 bits, from the last one on: in a block, or over the chip.
+
+A block ranks a tile of entries: lanes of a warp with the same digit find one another, warps and digits are summed up,
+and the tile, brought into order in shared memory, goes out digit by digit. Over the chip the tiles of a row first count
+their digits in a kernel of their own; where they are many, a third kernel sums these counts up. Each pass is stable,
+and nothing depends on which block comes first.
+"""
+
+from dataclasses import dataclass
+
+from ...kernel_ir.kernels import Parameter
+from ...lower.launch import KernelLaunch, Place, Scalar
+from .ordered_rows import INDEX_BYTES, Entries, Rows
+
+DIGITS = 256
+HUGE_BYTES = 1 << 29
+"""Entries twice over that take more than this lie partly in the memory of the results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """`items` entries for each of a block's `threads`, of which there are as many as digits or more."""
+
+    threads: int
+    items: int
+
+    @property
+    def size(self) -> int:
+        """Entries of a tile."""
+        return self.threads * self.items
+
+    def shared_bytes(self, key_bytes: int) -> int:
+        """Keys and indices in order, counts of the digits by warp, where digits begin, sums of warps."""
+        counts = (self.threads // 32 + 1) * DIGITS + 32
+        return self.size * (key_bytes + INDEX_BYTES) + 4 * counts
+
+
+# ---- what the kernels have in common
+
+
+def _memory(rows: Rows, tile: Tile) -> list[str]:
+    """The shared memory of a block that ranks, the entries of each thread, and its place."""
+    key, warps = rows.key, tile.threads // 32
+    return [
+        f"extern __shared__ u64 memory[]; {key.ctype}* keys = ({key.ctype}*)memory;",
+        f"unsigned* indices = (unsigned*)(keys + {tile.size}); unsigned* counts = indices + {tile.size};",
+        f"unsigned* starts = counts + {warps * DIGITS}; unsigned* ends = starts + {DIGITS};",
+        "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
+        f"{key.computed} key[{tile.items}]; unsigned index[{tile.items}];",
+    ]
+
+
+def entry_lines(tile: Tile, lines: str) -> list[str]:
+    """`lines` for every entry `i` of a thread, which is number `p` of its tile: the 32 of a warp lie side by side."""
+    place = f"warp * {32 * tile.items} + i * 32 + lane"
+    return ["#pragma unroll", f"for (int i = 0; i < {tile.items}; i++) {{ const int p = {place}; {lines} }}"]
+
+
+def load(rows: Rows, tile: Tile, length: int, source: Entries | None, *, with_index: bool = True) -> list[str]:
+    """Reads the tile that begins at entry `first` of a row of `length`."""
+    if source is None:
+        found = f"const auto raw = {rows.element('n')}; key[i] = {rows.key.of('raw')}; index[i] = n;"
+    else:
+        found = "key[i] = old_keys[n]; index[i] = old_indices[n];"
+    if not with_index:
+        found = found.rpartition("index[i]")[0]
+    behind = f"key[i] = {rows.key.last}; {'index[i] = 0;' if with_index else ''}"
+    return entry_lines(tile, f"const int n = first + p; {behind} if (n < {length}) {{ {found} }}")
+
+
+def scan_lines(text: str, tile: Tile) -> list[str]:
+    """Statements that leave in `start` the sum of `text` over the threads before."""
+    return [
+        f"unsigned upto = {text};",
+        "#pragma unroll",
+        "for (int far = 1; far < 32; far *= 2) { const unsigned lower = __shfl_up_sync(0xffffffffu, upto, far);",
+        "if (lane >= far) upto += lower; }",
+        "if (lane == 31) ends[warp] = upto;",
+        "__syncthreads();",
+        f"unsigned start = upto - ({text});",
+        f"for (int w = 0; w < {min(tile.threads, DIGITS) // 32 - 1}; w++) if (w < warp) start += ends[w];",
+    ]
+
+
+def _rank(tile: Tile) -> list[str]:
+    """Brings the tile into the order of the digit at `shift`: `keys`, `indices`, and `starts` of the digits in them."""
+    warps = tile.threads // 32
+    return [
+        f"for (int n = threadIdx.x; n < {warps * DIGITS}; n += {tile.threads}) counts[n] = 0;",
+        "__syncthreads();",
+        f"unsigned rank[{tile.items}];",
+        *entry_lines(
+            tile,
+            f"const unsigned digit = (unsigned)(key[i] >> shift) & 255; "
+            "unsigned alike = 0xffffffffu; for (int b = 0; b < 8; b++) "
+            "alike &= __ballot_sync(0xffffffffu, digit >> b & 1) ^ ((digit >> b & 1) - 1); "
+            f"unsigned* const count = counts + warp * {DIGITS} + digit; const unsigned before = *count; __syncwarp(); "
+            "rank[i] = before + __popc(alike & ((1u << lane) - 1)); "
+            "if (alike >> lane == 1) *count = rank[i] + 1; __syncwarp();",
+        ),
+        "__syncthreads();",
+        "unsigned total = 0;",
+        f"if (threadIdx.x < {DIGITS}) for (int w = 0; w < {warps}; w++) {{",
+        f"unsigned* const count = counts + w * {DIGITS} + threadIdx.x;",
+        "const unsigned found = *count; *count = total; total += found; }",
+        *scan_lines("total", tile),
+        f"if (threadIdx.x < {DIGITS}) starts[threadIdx.x] = start;",
+        "__syncthreads();",
+        *entry_lines(
+            tile,
+            f"const unsigned digit = (unsigned)(key[i] >> shift) & 255; "
+            f"const unsigned to_place = starts[digit] + counts[warp * {DIGITS} + digit] + rank[i]; "
+            "keys[to_place] = key[i]; indices[to_place] = index[i];",
+        ),
+        "__syncthreads();",
+    ]
+
+
+# ---- a block for each tile
+
+
+def in_block(
+    rows: Rows,
+    tile: Tile,
+    length: int,
+    parts: int = 1,
+    source: Entries | None = None,
+    found: Entries | None = None,
+) -> KernelLaunch:
+    """Sorts parts of rows of `length` entries, and writes the first of each part: to `found`, or as the results."""
+    old = [f"old_keys += (u64)row * {length}u; old_indices += (u64)row * {length}u;"] if source else []
+    if found is None:
+        ending = f"for (int s = threadIdx.x; s < {rows.count}; s += {tile.threads}) {{ const unsigned n = indices[s]; "
+        ending += f"{rows.write('s', 'n')} }}"
+    else:
+        place = f"(u64)blockIdx.x * {rows.count}u + s"
+        ending = f"for (int s = threadIdx.x; s < {rows.count}; s += {tile.threads}) {{ "
+        ending += f"new_keys[{place}] = keys[s]; new_indices[{place}] = indices[s]; }}"
+    lines = [
+        f"const unsigned row = blockIdx.x / {parts}u; const int first = blockIdx.x % {parts}u * {tile.size};",
+        *rows.head("row"),
+        *old,
+        *_memory(rows, tile),
+        *load(rows, tile, length, source),
+        f"for (int shift = 0; shift < {rows.key.bits}; shift += 8) {{",
+        *_rank(tile),
+        f"if (shift + 8 < {rows.key.bits}) {{",
+        *entry_lines(tile, "key[i] = keys[p]; index[i] = indices[p];"),
+        "} }",
+        ending,
+    ]
+    extra = (*(rows.entries("old", source) if source else ()), *(rows.entries("new", found) if found else ()))
+    return rows.launch(lines, rows.row_count * parts, tile.threads, tile.shared_bytes(rows.key.nbytes), extra)
+
+
+# ---- all blocks for each pass
+
+
+@dataclass(frozen=True, slots=True)
+class ChipSort:
+    """How rows are sorted over the chip.
+
+    Up to `direct` tiles a row each block sums up the counts of all tiles; above, a kernel does. (To count the digits of
+    the next pass while entries are written, by atomic additions, takes longer than the kernel that it saves.)
+    """
+
+    tile: Tile
+    direct: int
+
+    def launches(self, rows: Rows, scratch: Place) -> tuple[tuple[KernelLaunch, ...], int]:
+        """Its kernels, and the scratch memory that they take."""
+        return _Passes(self, rows, scratch).made()
+
+
+def _shift(number: int) -> Parameter:
+    """Where the digit of a pass begins: not in the text, so that passes share their kernels."""
+    return Parameter("int", "shift", Scalar("int", 8 * number))
+
+
+class _Passes:
+    def __init__(self, how: ChipSort, rows: Rows, scratch: Place) -> None:
+        self.how, self.rows, self.tile = how, rows, how.tile
+        self.passes = rows.key.nbytes
+        self.parts = -(-rows.length // how.tile.size)
+        self.is_direct = self.parts <= how.direct
+        self.blocks = rows.row_count * self.parts
+        self.scratch, self.used = scratch, 0
+        entries = rows.row_count * rows.length
+        self.kept = [self._entries(entries)] if self.passes > 1 else []
+        if self.passes > 2:
+            results = Entries(rows.values.place, rows.places.place)  # which the last pass alone writes, of the others
+            self.kept.append(results if self._is_huge() else self._entries(entries))
+        self.counts = self._memory(4 * DIGITS * self.blocks)
+        self.totals = self._memory(4 * DIGITS * rows.row_count)
+
+    def _memory(self, nbytes: int) -> Place:
+        place = Place(self.scratch.buffer, self.scratch.offset + self.used)
+        self.used += -(-nbytes // 256) * 256
+        return place
+
+    def _entries(self, count: int) -> Entries:
+        return Entries(self._memory(count * self.rows.key.nbytes), self._memory(count * INDEX_BYTES))
+
+    def _is_huge(self) -> bool:
+        """Whether scratch memory is saved: results have room for all keys and indices where they hold every element.
+
+        Not for others, as results may turn out to lie apart once memory is planned, and more scratch is not there then.
+        """
+        rows, size = self.rows, self.rows.x.size
+        is_large = 2 * size * (rows.key.nbytes + INDEX_BYTES) > HUGE_BYTES
+        return is_large and all(each.is_dense and each.size == size for each in (rows.values, rows.places))
+
+    def made(self) -> tuple[tuple[KernelLaunch, ...], int]:
+        launches: list[KernelLaunch] = []
+        source: Entries | None = None
+        for number in range(self.passes):
+            target = self.kept[number % 2] if number + 1 < self.passes else None
+            launches.append(self._count(number, source))
+            if not self.is_direct:
+                launches.append(self._sum())
+            launches.append(self._scatter(number, source, target))
+            source = target
+        return tuple(launches), self.used
+
+    def _head(self, source: Entries | None) -> list[str]:
+        base = f"(u64)row * {self.rows.length}u"
+        return [
+            f"const unsigned row = blockIdx.x / {self.parts}u; const int part = blockIdx.x % {self.parts}u;",
+            f"const int first = part * {self.tile.size};",
+            *self.rows.head("row"),
+            *([f"old_keys += {base}; old_indices += {base};"] if source else []),
+        ]
+
+    def _count_place(self, part: str, digit: str) -> str:
+        """The number of a count in its table: side by side by digit where blocks read all parts, else by part."""
+        if self.is_direct:
+            return f"((u64)row * {self.parts}u + {part}) * {DIGITS} + {digit}"
+        return f"((u64)row * {DIGITS} + {digit}) * {self.parts}u + {part}"
+
+    def _count(self, number: int, source: Entries | None) -> KernelLaunch:
+        """How often each tile has each digit."""
+        tile, key = self.tile, self.rows.key
+        lines = [
+            *self._head(source),
+            f"__shared__ unsigned found[{DIGITS}]; const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
+            f"{key.computed} key[{tile.items}];",
+            f"if (threadIdx.x < {DIGITS}) found[threadIdx.x] = 0;",
+            *load(self.rows, tile, self.rows.length, source, with_index=False),
+            "__syncthreads();",
+            *entry_lines(
+                tile,
+                f"if (first + p < {self.rows.length}) atomicAdd(found + ((unsigned)(key[i] >> shift) & 255), 1u);",
+            ),
+            "__syncthreads();",
+            f"if (threadIdx.x < {DIGITS}) table[{self._count_place('part', 'threadIdx.x')}] = found[threadIdx.x];",
+        ]
+        extra = (
+            *(self.rows.entries("old", source) if source else ()),
+            Parameter("unsigned*", "table", self.counts),
+            _shift(number),
+        )
+        return self.rows.launch(lines, self.blocks, tile.threads, 0, extra)
+
+    def _sum(self) -> KernelLaunch:
+        """For each digit of a row what the parts before each part have of it, and the total."""
+        tile = Tile(DIGITS, 1)
+        lines = [
+            "__shared__ unsigned ends[32]; const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
+            f"unsigned* const mine = table + (u64)blockIdx.x * {self.parts}u; unsigned carry = 0;",
+            f"for (int first = 0; first < {self.parts}; first += {DIGITS}) {{ const int n = first + threadIdx.x;",
+            f"const unsigned found = n < {self.parts} ? mine[n] : 0;",
+            *scan_lines("found", tile),
+            f"if (n < {self.parts}) mine[n] = carry + start;",
+            f"for (int w = 0; w < {DIGITS // 32}; w++) carry += ends[w];",
+            "__syncthreads(); }",
+            "if (threadIdx.x == 0) totals[blockIdx.x] = carry;",
+        ]
+        extra = (
+            Parameter("unsigned*", "table", self.counts),
+            Parameter("unsigned*", "totals", self.totals),
+        )
+        return self.rows.launch(lines, self.rows.row_count * DIGITS, DIGITS, 0, extra)
+
+    def _bases(self) -> list[str]:
+        """Statements that turn `starts` into the distance from a place in the tile to one in the row, by digit."""
+        digit = "threadIdx.x"
+        if self.is_direct:
+            found = [
+                f"if (threadIdx.x < {DIGITS}) {{",
+                "#pragma unroll 16",
+                f"for (int n = 0; n < {self.parts}; n++) {{",
+                f"const unsigned count = table[{self._count_place('n', digit)}];",
+                "sum += count; before += n < part ? count : 0; } }",
+            ]
+        else:
+            place = self._count_place("part", digit)
+            found = [
+                f"if (threadIdx.x < {DIGITS}) {{ before = table[{place}]; sum = totals[row * {DIGITS}u + {digit}]; }}"
+            ]
+        return ["unsigned sum = 0, before = 0;", *found]
+
+    def _scatter(self, number: int, source: Entries | None, target: Entries | None) -> KernelLaunch:
+        """One pass: every entry to its place by a digit."""
+        rows, tile = self.rows, self.tile
+        if target is None:
+            moved = (
+                f"if (place < {rows.count}u) {{ const unsigned n = indices[s]; {rows.write('place', 'n', 'keys[s]')} }}"
+            )
+        else:
+            moved = "new_keys[place] = keys[s]; new_indices[place] = indices[s];"
+        lines = [
+            *self._head(source),
+            *([f"new_keys += (u64)row * {rows.length}u; new_indices += (u64)row * {rows.length}u;"] if target else []),
+            *_memory(rows, tile),
+            *load(rows, tile, rows.length, source),
+            *self._bases(),
+            "{",
+            *_rank(tile),
+            "}",
+            "{",
+            *scan_lines("sum", tile),
+            f"if (threadIdx.x < {DIGITS}) starts[threadIdx.x] = start + before - starts[threadIdx.x];",
+            "}",
+            "__syncthreads();",
+            f"for (int s = threadIdx.x; s < {tile.size}; s += {tile.threads}) if (first + s < {rows.length}) {{",
+            f"const unsigned place = s + starts[(unsigned)(keys[s] >> shift) & 255]; {moved} }}",
+        ]
+        extra = (
+            *(rows.entries("old", source) if source else ()),
+            *(rows.entries("new", target) if target else ()),
+            Parameter("const unsigned*", "table", self.counts),
+            *(() if self.is_direct else (Parameter("const unsigned*", "totals", self.totals),)),
+            _shift(number),
+        )
+        return rows.launch(lines, self.blocks, tile.threads, tile.shared_bytes(rows.key.nbytes), extra)

@@ -1,0 +1,54 @@
+"""All generated kernels: which families know an op."""
+
+from collections.abc import Iterator, Mapping
+
+from ....ir.errors import UnsupportedError
+from ..kernel_ir import moving, pointwise
+from ..lower.launch import Candidate, Lowering, Task
+from . import categories, channels, creation, determinants, fused, indexing, rotary, rows, scans, windows
+from .conv import deformed
+from .fft import fourier
+from .resize import resampling, rois, sampling
+from .scatter import scatters
+from .sort import compaction, sorting, suppression
+
+FAMILIES: tuple[Mapping[str, Lowering], ...] = (
+    fused.LOWERINGS,
+    pointwise.LOWERINGS,
+    rows.LOWERINGS,
+    moving.LOWERINGS,
+    indexing.LOWERINGS,
+    scatters.LOWERINGS,
+    scans.LOWERINGS,
+    sorting.LOWERINGS,
+    compaction.LOWERINGS,
+    categories.LOWERINGS,
+    suppression.LOWERINGS,
+    windows.LOWERINGS,
+    resampling.LOWERINGS,
+    sampling.LOWERINGS,
+    deformed.LOWERINGS,
+    rois.LOWERINGS,
+    fourier.LOWERINGS,
+    rotary.LOWERINGS,
+    channels.LOWERINGS,
+    creation.LOWERINGS,
+    determinants.LOWERINGS,
+)
+"""Tables by family, in the order in which they are asked."""
+
+
+def ways(task: Task) -> Iterator[Candidate]:
+    """The ways of a task of any op, best guess first; none where no kernel fits."""
+    for table in FAMILIES:
+        lowering = table.get(task.node.op.name)
+        if lowering is None:
+            continue
+        try:
+            yield from list(lowering(task))
+        except UnsupportedError:
+            continue
+
+
+LOWERINGS: Mapping[str, Lowering] = {name: ways for table in FAMILIES for name in table}
+"""Every op that generated kernels know."""

@@ -1,0 +1,1 @@
+"""NVIDIA's libraries, each as calls that a stream takes."""

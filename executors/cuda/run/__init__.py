@@ -1,0 +1,1 @@
+"""A plan on a device: bound, recorded, called, timed."""

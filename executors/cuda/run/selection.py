@@ -1,0 +1,413 @@
+"""Which of several ways does a step fastest: measured once per device and problem, and kept on disk.
+
+Each way is recorded several times over, on buffers that take turns and together exceed the cache, and the graph is
+timed. A choice is a small JSON file under the hash of what it was made for: device, problem, and the ways there were.
+Choices can be exported and brought to another machine with the same device; whoever finds one measures nothing.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....ir.constant import Constant
+from ....ir.errors import CapgraphError, InputError, ResourceError, UnsupportedError
+from ....ir.graph import Graph, Node, Value
+from ....ir.op import Trait
+from ....ir.plan import Step, View
+from ..driver.cache import read_file, write_file
+from ..driver.protocol import Enqueue, Memory
+from ..lower.launch import Argument, Candidate, HostCall, Kernel, KernelLaunch, LibraryCall, Packed, Place, Task
+from ..lower.lowering import Ways
+from .timing import graph_seconds
+
+if TYPE_CHECKING:
+    from .device import CudaDevice
+
+ROTATED_BYTES = 192 << 20
+"""How much memory the buffers of a measurement take together: several times the cache."""
+
+MOST_TURNS = 16
+REPETITIONS = 12
+
+PIECE = 16
+"""Bytes that kernels read at once, where an operand begins at a multiple of as many."""
+
+_KEY = re.compile(r"[0-9a-f]{40}")
+"""What a choice's file is named; nothing else becomes part of a path."""
+
+HEAVY = Trait.PRODUCT
+"""The trait of ops that are measured unless that is switched off."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The fastest way of a problem, the algorithm of its library call, and the seconds of all that were measured."""
+
+    name: str
+    algorithm: Any
+    seconds: Mapping[str, float]
+
+    def as_json(self) -> dict[str, Any]:
+        """What is written."""
+        return {"name": self.name, "algorithm": self.algorithm, "seconds": dict(self.seconds)}
+
+
+class Choices:
+    """Choices on disk, in `folder`. What cannot be read, or makes no sense, counts as missing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known: dict[str, Choice] = {}
+
+    def find(self, key: str) -> Choice | None:
+        """The choice for a problem."""
+        if key not in self._known:
+            content = read_file(self.folder / f"{key}.json")
+            found = None if content is None else _choice_in(content)
+            if found is None:
+                return None
+            self._known[key] = found
+        return self._known[key]
+
+    def keep(self, key: str, choice: Choice) -> None:
+        """Keeps a choice, in memory where the folder cannot be written."""
+        self.remember(key, choice)
+        text = json.dumps(choice.as_json(), indent=1)
+        write_file(self.folder / f"{key}.json", text.encode())
+
+    def remember(self, key: str, choice: Choice) -> None:
+        """Keeps a choice in this process alone."""
+        self._known[key] = choice
+
+    def read_all(self) -> int:
+        """Takes note of every choice in the folder; how many there are."""
+        names = [path.stem for path in sorted(self.folder.glob("*.json"))]
+        return sum(self.find(name) is not None for name in names if _KEY.fullmatch(name))
+
+    def export(self) -> str:
+        """Every choice that was used, made or read, as JSON."""
+        return json.dumps({key: each.as_json() for key, each in sorted(self._known.items())}, indent=1)
+
+    def take_over(self, exported: str) -> int:
+        """Keeps what `export` gave elsewhere; how many. Raises `InputError` for another text: all or nothing."""
+        found = exported_choices(exported)
+        for key, choice in found.items():
+            self.keep(key, choice)
+        return len(found)
+
+
+def exported_choices(exported: str) -> dict[str, Choice]:
+    """What `Choices.export` has written, by key. Raises `InputError` for another text."""
+    try:
+        parts = {key: _choice_in(json.dumps(each).encode()) for key, each in json.loads(exported).items()}
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise _no_choices(str(error)) from error
+    found = {key: choice for key, choice in parts.items() if choice is not None and _KEY.fullmatch(key)}
+    strange = next((key for key in parts if key not in found), None)
+    if strange is not None:
+        raise _no_choices(f"the entry {strange[:80]!r} is none")
+    return found
+
+
+def _no_choices(why: str) -> InputError:
+    return InputError(f"these are no exported choices: {why}", remedy="pass the text that export gave")
+
+
+def _choice_in(content: bytes) -> Choice | None:
+    try:
+        found = json.loads(content)
+        seconds = {str(name): float(each) for name, each in found["seconds"].items()}
+        return Choice(str(found["name"]), found["algorithm"], seconds)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+class Selector:
+    """Puts the fastest way of each step first. `tunes` None: of heavy ones; True: of all; False: of none."""
+
+    def __init__(self, device: "CudaDevice", choices: Choices, tunes: bool | None = None) -> None:
+        self.choices = choices
+        self.measured = 0
+        self._device = device
+        self._tunes = tunes
+        self._lacked_memory = False
+        """Whether some way of the latest problem could not be measured for lack of memory, which others may have."""
+        self._refused: dict[str, str] = {}
+        """The ways of the latest problem that the device refuses to run, memory or not, and what was said."""
+
+    def kernels_to_measure(self, steps: Sequence[Ways]) -> list[Kernel]:
+        """The kernels of all ways that are going to be measured: compiled together they take all cores."""
+        problems = [(ways, self._measurable(ways)) for ways in steps]
+        return [
+            launch.kernel
+            for ways, measurable in problems
+            if measurable and self.choices.find(self._key(ways, measurable)) is None
+            for candidate in measurable
+            for launch in _kernel_launches(candidate)
+        ]
+
+    def _measurable(self, ways: Ways) -> list[Candidate]:
+        """The ways of a step among which measuring decides; none where there is nothing to decide."""
+        if ways.task is None or not self._is_tuned(ways.task.node):
+            return []
+        measurable = [each for each in ways.candidates if not _is_on_host(each)]
+        is_open = len(measurable) > 1 or any(_open_call(each) is not None for each in measurable)
+        return measurable if is_open else []
+
+    def _key(self, ways: Ways, measurable: Sequence[Candidate]) -> str:
+        assert ways.task is not None  # else nothing is measurable
+        return problem_key(self._device_name(), ways.task, measurable)
+
+    def ordered(self, ways: Ways) -> Ways:
+        """The ways of a step, the one that was chosen for it first."""
+        task, measurable = ways.task, self._measurable(ways)
+        if task is None or not measurable:
+            return ways
+        key = self._key(ways, measurable)
+        choice = self.choices.find(key)
+        if choice is None:
+            choice = self._measured(ways.step, task, measurable)
+            if choice is None:
+                return self._without_refused(ways)
+            keep = self.choices.remember if self._lacked_memory else self.choices.keep
+            keep(key, choice)
+        first = [_with_algorithm(each, choice.algorithm) for each in measurable if each.name == choice.name]
+        return replace(ways, candidates=(*first, *ways.candidates))
+
+    def _without_refused(self, ways: Ways) -> Ways:
+        """Ways of which none could be measured, less those that would fail in every call; these are counted."""
+        for name, said in self._refused.items():
+            self._device.fallbacks.kernels[f"{ways.step.node.op.name}, {name}: {said}"] += 1
+        return replace(ways, candidates=tuple(each for each in ways.candidates if each.name not in self._refused))
+
+    def _is_tuned(self, node: Node) -> bool:
+        if self._tunes is not None:
+            return self._tunes
+        inside = node.attrs["body"].nodes if node.op.name == "fused" else (node,)
+        return any(each.op.has(HEAVY) for each in inside)
+
+    def _device_name(self) -> str:
+        driver = self._device.driver
+        return f"{driver.name}, {driver.chip}"
+
+    def _variants(self, candidate: Candidate) -> Iterator[tuple[Any, Candidate]]:
+        """A candidate with each algorithm that its library has for it; None is the library's first choice."""
+        yield None, candidate
+        call = _open_call(candidate)
+        if call is not None:
+            for algorithm in self._device.library(call.library).algorithms(call)[1:]:
+                yield algorithm, _with_algorithm(candidate, algorithm)
+
+    # ---- measuring
+
+    def _measured(self, step: Step, task: Task, candidates: Sequence[Candidate]) -> Choice | None:
+        """The fastest of `candidates`; None when none could be measured."""
+        device = self._device
+        self.measured += 1
+        self._lacked_memory = False
+        self._refused = {}
+        device.compiler.compile(kernel.kernel for each in candidates for kernel in _kernel_launches(each))
+        seconds: dict[str, float] = {}
+        best: tuple[float, str, Any] | None = None
+        for candidate in candidates:
+            if device.fails_to_compile(step, candidate):
+                continue
+            for algorithm, found in self._times(task, candidate):
+                label = candidate.name if algorithm is None else f"{candidate.name} {json.dumps(algorithm)}"
+                seconds[label] = found
+                if best is None or found < best[0]:
+                    best = found, candidate.name, algorithm
+        return None if best is None else Choice(best[1], best[2], seconds)
+
+    def _times(self, task: Task, candidate: Candidate) -> Iterator[tuple[Any, float]]:
+        """The seconds that a candidate takes by each algorithm that can be run."""
+        refusals: list[Exception] = []
+        tried = self._tried(candidate)
+        for algorithm, variant in tried:
+            found = self._seconds(task, variant)
+            if isinstance(found, Exception):
+                refusals.append(found)
+            else:
+                yield algorithm, found
+        lacked_memory = any(isinstance(each, ResourceError) for each in refusals)
+        self._lacked_memory |= lacked_memory
+        if refusals and len(refusals) == len(tried) and not lacked_memory:
+            self._refused[candidate.name] = str(refusals[0]).partition("\n")[0]
+
+    def _tried(self, candidate: Candidate) -> list[tuple[Any, Candidate]]:
+        try:
+            return list(self._variants(candidate))
+        except UnsupportedError:
+            return []  # the library has nothing for it
+
+    def _seconds(self, task: Task, candidate: Candidate) -> float | Exception:
+        """What a candidate takes, or why it cannot be run."""
+        refusals: tuple[type[BaseException], ...] = (*self._device.failures, CapgraphError)
+        try:
+            return Measurement(self._device, task, candidate).seconds()
+        except refusals as error:
+            explained = self._device.driver.explained(error)  # remembers a lost device
+            self._device.driver.check()
+            return explained
+
+
+class Measurement:
+    """One way of a task on buffers of its own, in a graph. It gives the memory back when it is dropped."""
+
+    def __init__(self, device: "CudaDevice", task: Task, candidate: Candidate) -> None:
+        self._device = device
+        self._candidate = candidate
+        self._spans = dict(_spans(task))
+        self._packed = {each: device.constants.packed(each) for each in _packed_in(candidate)}
+        total = sum(span.nbytes for span in self._spans.values()) + sum(each.nbytes for each in self._packed.values())
+        self._turns = [self._turn() for _ in range(max(1, min(MOST_TURNS, ROTATED_BYTES // max(total, 1))))]
+
+    def seconds(self) -> float:
+        """What one repetition takes, the best of some replays."""
+        driver, stream = self._device.driver, self._device.capture_stream
+        launches = [each for each in self._candidate.launches if not isinstance(each, HostCall)]
+        calls = [self._bound(launch, turn) for turn in self._turns for launch in launches]
+        for call in calls:
+            call(stream)
+        driver.synchronize(stream)
+        rounds = -(-REPETITIONS // len(self._turns))
+        return graph_seconds(self._device, calls, rounds) / len(self._turns)
+
+    def _turn(self) -> dict[int | Packed, Memory]:
+        """Memory for every buffer and constant: small numbers in floats, zeros elsewhere, as they may be indices."""
+        driver, stream = self._device.driver, self._device.capture_stream
+        made: dict[int | Packed, Memory] = {}
+        for buffer, span in self._spans.items():
+            memory = made[buffer] = driver.allocate(span.nbytes)
+            driver.fill(memory.address, SMALL_NUMBERS if span.is_float else 0, memory.nbytes, stream)
+        for packed, content in self._packed.items():
+            memory = made[packed] = driver.allocate(content.nbytes)
+            driver.copy(memory.address, content.address, content.nbytes, stream)
+        return made
+
+    def _bound(self, launch: KernelLaunch | LibraryCall, turn: Mapping[int | Packed, Memory]) -> Enqueue:
+        def address(argument: Argument) -> int:
+            if isinstance(argument, Packed):
+                return turn[argument].address
+            assert isinstance(argument, Place)  # numbers have no address
+            return turn[argument.buffer].address + argument.offset - self._spans[argument.buffer].start
+
+        return self._device.bound(launch, address)
+
+
+SMALL_NUMBERS = 0x11
+"""The byte that fills floats: a small positive number in each dtype. Zeros would be faster than real numbers."""
+
+
+@dataclass(frozen=True)
+class _Span:
+    """The part of a buffer that a task touches, from `start`, which keeps the buffer's alignment, to `stop`."""
+
+    start: int
+    stop: int
+    is_float: bool
+
+    @property
+    def nbytes(self) -> int:
+        return self.stop - self.start
+
+
+def _spans(task: Task) -> Iterator[tuple[int, _Span]]:
+    views: dict[int, list[View]] = {}
+    for view in (*task.operands, *task.results):
+        if view is not None:
+            views.setdefault(view.buffer, []).append(view)
+    for buffer, found in views.items():
+        low = min(view.offset + view.reach[0] for view in found)
+        high = max(view.offset + view.reach[1] for view in found)
+        yield buffer, _Span(low // _ALIGNMENT * _ALIGNMENT, high, all(view.dtype.is_float for view in found))
+    if task.scratch is not None:
+        yield task.scratch.buffer, _Span(0, task.scratch.offset + task.scratch_bytes, False)
+
+
+_ALIGNMENT = 256
+
+
+def _packed_in(candidate: Candidate) -> set[Packed]:
+    found: set[Packed] = set()
+    for launch in candidate.launches:
+        if isinstance(launch, KernelLaunch):
+            found.update(each for each in launch.arguments if isinstance(each, Packed))
+        elif isinstance(launch, LibraryCall):
+            found.update(each for each in launch.arguments.values() if isinstance(each, Packed))
+    return found
+
+
+def _kernel_launches(candidate: Candidate) -> list[KernelLaunch]:
+    return [launch for launch in candidate.launches if isinstance(launch, KernelLaunch)]
+
+
+def _is_on_host(candidate: Candidate) -> bool:
+    return any(isinstance(launch, HostCall) for launch in candidate.launches)
+
+
+def _open_call(candidate: Candidate) -> LibraryCall | None:
+    """The first library call whose algorithm is left to choose."""
+    calls = (each for each in candidate.launches if isinstance(each, LibraryCall) and each.algorithm is None)
+    return next(calls, None)
+
+
+def _with_algorithm(candidate: Candidate, algorithm: Any) -> Candidate:
+    call = _open_call(candidate)
+    if call is None or algorithm is None:
+        return candidate
+    launches = [replace(call, algorithm=algorithm) if each is call else each for each in candidate.launches]
+    return replace(candidate, launches=tuple(launches))
+
+
+# ---- what a choice is made for
+
+
+def problem_key(device: str, task: Task, candidates: Sequence[Candidate]) -> str:
+    """The hash of a problem: equal ones, such as those of equal layers, share a choice.
+
+    Algorithms of libraries count on where operands begin, and one that rounds f32 to TF32 is for programs that may.
+    """
+    layouts = [_layout(view) for view in (*task.operands, *task.results)]
+    constants = sorted(task.constants)
+    parts = [device, *node_lines(task.node), *layouts, str(constants), *(each.name for each in candidates)]
+    if task.tf32:
+        parts.append("tf32")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:40]
+
+
+def _layout(view: View | None) -> str:
+    if view is None:
+        return "none"
+    behind = view.offset % PIECE
+    return f"{view.dtype.value}{list(view.shape)} by {list(view.strides)}{f' behind {behind}' if behind else ''}"
+
+
+def node_lines(node: Node) -> Iterator[str]:
+    """A node without names: ops, attributes, types; values of a body are numbered."""
+    yield f"{node.op.name} {_attributes(node)}"
+    for body in node.regions.values():
+        yield from _body_lines(body)
+
+
+def _body_lines(body: Graph) -> Iterator[str]:
+    numbers: dict[Value, int] = {value: index for index, value in enumerate(body.inputs)}
+    for node in body.nodes:
+        operands = [None if value is None else numbers[value] for value in node.inputs]
+        for value in node.outputs:
+            numbers[value] = len(numbers)
+        yield f"{[str(value.type) for value in node.outputs]} {operands}"
+        yield from node_lines(node)
+    yield str([numbers[value] for value in body.outputs])
+
+
+def _attributes(node: Node) -> list[str]:
+    return [f"{name}={_plain(value)}" for name, value in sorted(node.attrs.items()) if not isinstance(value, Graph)]
+
+
+def _plain(value: Any) -> str:
+    return value.digest if isinstance(value, Constant) else repr(value)

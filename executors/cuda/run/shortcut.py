@@ -1,0 +1,302 @@
+"""Calls like the one before: the same sizes, served by one recording, need no look-up, no check of names, no wrapping.
+
+A shortcut is made after a call that replayed a whole bucket without padding. It serves the next call if that brings
+arrays of the same kind: those in place must be the very arrays, others are copied. Anything else is declined, and takes
+the long way, which finds what is wrong or makes another shortcut. After some calls the copies become part of the graph
+(`framed.py`).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from ....ir.errors import CapgraphError
+from ....ir.plan import Place as Home
+from ...memory import size_text
+from ...replay.executable import ReplayExecutable, Served
+from ...replay.modes import InputPolicy
+from ...replay.recorder import Recording
+from ..arrays.protocol import DeviceArray, Framework
+from .bound_plan import CudaPlan
+from .device import CudaDevice
+from .framed import Framed, Framing, can_be_framed
+from .recorder import CudaRecording
+
+_Input = tuple[str, DeviceArray, int, int]
+"""Name, an array like those that are expected, the address to copy to (0: in place), and bytes to copy."""
+
+_Output = tuple[str, DeviceArray]
+"""Name, and where the result lies."""
+
+_NEVER = -1
+
+_Made = TypeVar("_Made")
+
+
+class Shortcut:
+    """Serves calls in one framework, of the sizes of `served`.
+
+    What it needs is bound when it is made: a call of which the host does little is what recording is for. It is valid
+    until a call goes another way, so that nothing which it refers to moves meanwhile.
+    """
+
+    def __init__(
+        self,
+        replay: ReplayExecutable,
+        served: Served,
+        device: CudaDevice,
+        framework: Framework,
+        inputs: list[_Input],
+        outputs: list[_Output],
+    ) -> None:
+        self._replay = replay
+        self._served = served
+        self._device = device
+        self._framework = framework
+        self._count = len(inputs)
+        self._placed = [(name, like, like.address) for name, like, target, _nbytes in inputs if not target]
+        self._copied = [(name, like) for name, like, target, _nbytes in inputs if target]
+        self._targets = [(target, nbytes) for _name, _like, target, nbytes in inputs if target]
+        copied = outputs if replay.options.copy_outputs else []
+        self._outputs = [each for each in copied if each[1].is_contiguous]
+        self._strided = [each for each in copied if not each[1].is_contiguous]
+        self._names = [name for name, _array in outputs]
+        self._static = {} if replay.options.copy_outputs else {name: array.native for name, array in outputs}
+        self._launches = [_launch_of(each) for each in served.bucket.recordings]
+        bound: CudaPlan = served.bucket.bound  # type: ignore[assignment]  # what this device bound
+        self._bound = bound
+        self._finish = bound.finish if bound.plan.copies else None
+        self._launch_alone = self._found_launch_alone()
+        self._address_like = framework.address_like
+        self._copy_of = framework.copy_of
+        self._stream = framework.stream
+        self._copy = device.driver.copy
+        self._uncounted = 0
+        self._framed: Framed | None = None
+        self._framing = self._found_framing()
+        self._until_framed = _NEVER if self._framing is None else device.calls_before_framing
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The outputs, None for a call of another kind. Raises what the driver raises."""
+        if len(inputs) != self._count:
+            return None
+        address_like = self._address_like
+        for name, like, address in self._placed:
+            if address_like(inputs.get(name), like) != address:
+                return None
+        if self._launch_alone is None:
+            return self._run_with_copies(inputs)
+        stream = self._stream()
+        if stream != self._device.stream:
+            self._device.use_stream(stream)
+        self._launch_alone(stream)
+        self._uncounted += 1
+        return self._static.copy()
+
+    def _run_with_copies(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+        address_like = self._address_like
+        sources: list[int] = []
+        for name, like in self._copied:
+            source = address_like(inputs.get(name), like)
+            if not source:
+                return None
+            sources.append(source)
+        stream = self._stream()
+        if stream != self._device.stream:
+            self._device.use_stream(stream)
+        copies = self._apart(sources) if self._static else []
+        if self._framed is None:
+            results = self._launched(sources, stream)
+        else:
+            results = self._framed.run(sources, stream)
+            if self._framed.wanted:
+                self._compute_in_place(self._framed, sources, results)
+            if self._static:
+                results.update(self._static)
+            if self._strided:
+                results = self._with_strided(results)
+        copies.clear()  # what reads them is enqueued
+        self._uncounted += 1
+        return results
+
+    def _apart(self, sources: list[int]) -> list[DeviceArray]:
+        """Copies of inputs that are results of the call before, put among the sources in their stead."""
+        device, copies = self._device, list[DeviceArray]()
+        for index, ((_name, like), source) in enumerate(zip(self._copied, sources, strict=True)):
+            if device.arenas.covers(source):
+                given = DeviceArray(source, like.dtype, like.shape, like.strides, None, device.downloaded)
+                copies.append(device.apart(given, self._framework))
+                sources[index] = copies[-1].address
+        return copies
+
+    def _launched(self, sources: list[int], stream: int) -> dict[str, Any]:
+        self._enqueue(sources, stream)
+        results = self._static.copy() or {name: self._copy_of(array) for name, array in self._outputs}
+        if self._strided:
+            results = self._with_strided(results)
+        if self._finish is not None:
+            self._finish()
+        self._until_framed -= 1
+        if not self._until_framed:
+            self._frame(sources, results)
+        return results
+
+    def _with_strided(self, results: dict[str, Any]) -> dict[str, Any]:
+        """All results in order, with those that lie otherwise than row by row, of which the graph makes no copies."""
+        device = self._device
+        for name, array in self._strided:
+            results[name] = device.copied(array, self._framework).native
+        return {name: results[name] for name in self._names}
+
+    def _enqueue(self, sources: list[int], stream: int) -> None:
+        for (target, nbytes), source in zip(self._targets, sources, strict=True):
+            self._copy(target, source, nbytes, stream)
+        for launch in self._launches:
+            launch(stream)
+
+    def count(self) -> None:
+        """Tells the program of the calls that were served since it was last told."""
+        times, self._uncounted = self._uncounted, 0
+        if times:
+            self._replay.count_again(self._served, times)
+
+    def remarks(self) -> Iterator[str]:
+        """Lines for `explain()`."""
+        if self._framed is not None:
+            yield f"calls like the last are copied to and from within one graph: {size_text(self._framed.nbytes)} more"
+
+    def close(self) -> None:
+        """Counts, and gives back what it has recorded, once that has run."""
+        self.count()
+        if self._framed is not None:
+            with suppress(*self._device.failures):  # a failure is told to the next call that waits
+                self._device.driver.synchronize(self._device.stream)
+            self._framed.close()
+            self._framed = None
+
+    def _found_launch_alone(self) -> Callable[[int], None] | None:
+        """What a call consists of where one recording works in place and nothing is copied; None elsewhere."""
+        works_in_place = bool(self._static) and not self._copied and self._finish is None
+        return self._launches[0] if works_in_place and len(self._launches) == 1 else None
+
+    # ---- copies within the graph
+
+    def _found_framing(self) -> Framing | None:
+        recordings = self._served.bucket.recordings
+        if len(recordings) != 1 or type(recordings[0]) is not CudaRecording:
+            return None
+        if not can_be_framed(self._bound, len(self._targets), len(self._outputs)):
+            return None
+        try:
+            return Framing(self._bound, self._targets, self._outputs, self._framework)
+        except CapgraphError as error:
+            self._note(error.message)
+        return None
+
+    def _frame(self, sources: list[int], results: Mapping[str, Any]) -> None:
+        """Makes a graph with the copies, and serves by it from now on if it gives these `results` again.
+
+        Where calls go other ways again and again, each is to wait for twice as many calls as the one before.
+        """
+        framing, device = self._framing, self._device
+        assert framing is not None  # it is waited for
+        device.calls_before_framing *= 2
+        made = self._admitted(framing.record, lambda made: framing.problem_with(made, sources, results))
+        if made is None:
+            self._enqueue(sources, device.stream)  # results that were handed out in place are there again
+        self._framed = made
+
+    def _compute_in_place(self, framed: Framed, sources: list[int], results: Mapping[str, Any]) -> None:
+        """Makes a graph that computes large results where these lie, if it gives them again."""
+        framing, places = self._framing, framed.wanted
+        assert framing is not None  # it made what is framed
+        graph = self._admitted(
+            lambda: framing.record_at(places), lambda made: framing.problem_at(framed, made, sources, results)
+        )
+        if graph is None:
+            framed.copy_into(framing.addresses(results), sources, self._device.stream)
+        framed.serve(places, graph)
+
+    def _admitted(self, record: Callable[[], _Made], problem_with: Callable[[_Made], str]) -> _Made | None:
+        """What `record` makes; None, and a note, where it has a problem."""
+        device = self._device
+        failures: tuple[type[BaseException], ...] = (CapgraphError, *device.failures)
+        try:
+            made = record()
+            problem = problem_with(made)
+        except failures as error:
+            problem = str(device.driver.explained(error))
+            device.driver.check()  # a device that is lost now gave no results either
+        if not problem:
+            return made
+        self._note(problem)
+        return None
+
+    def _note(self, problem: str) -> None:
+        first, *_others = problem.splitlines()
+        self._device.fallbacks.kernels[f"copies within the graph: {first}"] += 1
+
+
+def _launch_of(recording: Recording) -> Callable[[int], None]:
+    """What starts a recording on a stream, which the device uses already."""
+    return recording.launch if isinstance(recording, CudaRecording) else lambda _stream: recording.replay()
+
+
+def shortcut_for(
+    replay: ReplayExecutable, device: CudaDevice, inputs: Mapping[str, Any], names: tuple[str, ...]
+) -> Shortcut | None:
+    """A shortcut for calls like the latest, whose arrays were wrapped as `inputs`; None where there is none."""
+    served, framework = replay.latest, device.framework
+    if served is None or framework is None or served.route.padded_rows or replay.options.debug:
+        return None
+    bound = served.bucket.bound
+    if not isinstance(bound, CudaPlan) or not served.bucket.is_recorded_whole or bound.plan.dynamic:
+        return None
+    if bound.plan.measured.shapes:
+        return None  # the host reads sizes before it hands results out
+    taken = _inputs_of(bound, served, inputs)
+    given = _outputs_of(bound, names, framework, is_copied=replay.options.copy_outputs)
+    if taken is None or given is None:
+        return None
+    return Shortcut(replay, served, device, framework, taken, given)
+
+
+def _inputs_of(bound: CudaPlan, served: Served, inputs: Mapping[str, Any]) -> list[_Input] | None:
+    values = bound.plan.graph.inputs
+    stored = served.bucket.stored
+    if len(values) != len(inputs) + len(stored):
+        return None  # defaults, or real sizes
+    found: list[_Input] = []
+    for index, (value, policy) in enumerate(zip(values, served.bucket.policies, strict=True)):
+        if index in stored:
+            continue
+        given = inputs.get(value.name)
+        if not isinstance(given, DeviceArray) or not given.is_contiguous or not given.size:
+            return None
+        placed = bound.placement.placed.get(value)
+        if placed is not None and placed.address != given.address:
+            return None
+        if placed is None and policy is InputPolicy.REFUSE:
+            return None
+        target = 0 if placed is not None else bound.placement.start_of(bound.plan.views[value])
+        like = given if placed is not None else given.detached()
+        found.append((value.name, like, target, given.nbytes))
+    return found
+
+
+def _outputs_of(
+    bound: CudaPlan, names: tuple[str, ...], framework: Framework, *, is_copied: bool
+) -> list[_Output] | None:
+    """Where outputs lie; None for one that is empty or that is not handed out where it lies."""
+    found: list[_Output] = []
+    by_name = dict(zip(bound.plan.graph.output_names, bound.plan.graph.outputs, strict=True))
+    homes = (Home.ARENA, Home.CONSTANT) if is_copied else (Home.ARENA,)
+    for name in names:
+        value = by_name[name]
+        view = bound.plan.views[value]
+        if bound.plan.buffers[view.buffer].place not in homes or 0 in view.shape or min(view.strides, default=0) < 0:
+            return None
+        start, dtype = bound.placement.start_of(view), view.dtype.numpy
+        native = framework.over(start, view.shape, view.strides, dtype)
+        found.append((name, DeviceArray(start, dtype, view.shape, view.strides, native, bound.device.downloaded)))
+    return found

@@ -1,0 +1,1 @@
+"""Graphs out, as ONNX models."""

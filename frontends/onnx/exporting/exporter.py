@@ -1,0 +1,184 @@
+"""From a graph to an ONNX model.
+
+Each node is written by the export rule of its op; constants become initializers, fused regions are written in place,
+and foreign ONNX operators as themselves. The model is IR 13 and of its dialect's opset unless an operator or the
+caller wants another; the reason for a newer one stands in the model's metadata.
+"""
+
+from collections.abc import Collection, Sequence
+
+import onnx
+from onnx import ModelProto, ValueInfoProto
+
+from ....ir.analysis import all_nodes
+from ....ir.errors import CapgraphError, InternalError, UnsupportedError
+from ....ir.graph import Graph
+from ..contrib import IN_FILES
+from ..contrib.group import DOMAIN, Operator
+from ..contrib.norms import in_default_domain
+from ..files.metadata import write_metadata
+from ..files.storage import Inline, Nowhere, Storage
+from ..foreign.nodes import domain_and_operator
+from ..schemas import unchanged_span
+from .dialect import Dialect
+from .early_inlining import ask_for_early_inlining
+from .graph_writer import GraphWriter, declaration
+from .model_writer import Large, ModelWriter, NeedsOpset
+from .versions import least_ir_version, opset_of, source_ir_version, source_opset
+
+DEFAULT_IR_VERSION = 13
+
+
+def export_model(
+    graph: Graph,
+    *,
+    opset: int | None = None,
+    ir_version: int | None = None,
+    keep_versions: bool = False,
+    value_info: bool = True,
+    check: bool = True,
+    dialect: Dialect = Dialect.FAITHFUL,
+    operators: Collection[Operator] = IN_FILES,
+    storage: Storage | None = None,
+) -> ModelProto:
+    """`graph` as an ONNX model.
+
+    `dialect` says which operators export rules may use, `operators` which of ONNX Runtime's own may be written for it.
+    `opset` is the version of the default domain (default: the dialect's, or the next one that every operator exists
+    in), `ir_version` that of the file format. With `keep_versions` the defaults are those of the model that the graph
+    came from, see `versions`. Ops whose operator is newer than the opset are written as their parts. `value_info`
+    writes the types of all values, which foreign operators of unknown domains need to be imported again. `check` runs
+    onnx's checker with shape inference over the result. `storage` says where large tensors go (default: inline).
+
+    Raises `UnsupportedError` when the opset cannot express a node, or the IR version the opset, `ResourceError` past
+    2 GB of inline constants.
+    """
+    low, high = _span(graph, opset)
+    first = opset or (source_opset(graph) if keep_versions else dialect.opset)
+    target = opset or max(low, first if high is None else min(high, first))
+    reason = "" if target <= first else f"opset {target}: an operator means something else before"
+    while True:
+        writer = ModelWriter(target, storage or Inline(), value_info, dialect, operators)
+        writer.is_fixed = opset is not None
+        usual_ir = _kept_ir_version(graph, target) if keep_versions else DEFAULT_IR_VERSION
+        try:
+            return _with_ir_version(_written(writer, graph, reason, check), ir_version, usual_ir)
+        except NeedsOpset as need:
+            if opset is not None or (high is not None and need.version > high):
+                remedy = f"opset={_least_opset(graph, need.version, dialect, operators)}"
+                raise UnsupportedError(f"{need.message} in opset {target}", where=need.where, remedy=remedy) from need
+            target, reason = need.version, f"opset {need.version}: {need.message} in opset {target}"
+
+
+def _least_opset(graph: Graph, first: int, dialect: Dialect, operators: Collection[Operator]) -> int:
+    """The lowest opset from `first` on that has every node, as far as `NeedsOpset` says it."""
+    while True:
+        writer = ModelWriter(first, Nowhere(), False, dialect, operators)
+        writer.is_fixed = True
+        try:
+            _written(writer, graph, "", False)
+        except NeedsOpset as need:
+            first = need.version
+        except CapgraphError:
+            return first
+        else:
+            return first
+
+
+def _with_ir_version(model: ModelProto, chosen: int | None, usual: int) -> ModelProto:
+    least = least_ir_version(model)
+    if chosen is not None and chosen < least:
+        raise UnsupportedError(f"IR {chosen} is too old for opset {opset_of(model)}", remedy=f"ir_version={least}")
+    model.ir_version = max(least, usual) if chosen is None else chosen
+    return model
+
+
+def _kept_ir_version(graph: Graph, opset: int) -> int:
+    """The IR version of the model that `graph` came from if it is written at its opset or a newer one; 0: the least."""
+    return source_ir_version(graph) if opset >= source_opset(graph) else 0
+
+
+def _span(graph: Graph, chosen: int | None) -> tuple[int, int | None]:
+    """The opsets in which every foreign operator of the default domain means what it meant where it came from."""
+    low, high = 1, None
+    for node in all_nodes(graph):
+        domain, op_type = domain_and_operator(node.op) if node.op.is_foreign else ("?", "")
+        span = unchanged_span(op_type, int(node.attrs.get("opset_version") or 1), "") if domain == "" else None
+        if span is None:
+            continue
+        low = max(low, span[0])
+        high = span[1] if high is None or (span[1] is not None and span[1] < high) else high
+        if (high is not None and low > high) or (chosen is not None and not _within(chosen, span)):
+            raise UnsupportedError(
+                f"{op_type} means something else outside opsets {span[0]} to {span[1] or 'the newest'}",
+                where=node.where(),
+                remedy=f"opset={span[1] or span[0]}",
+            )
+    return low, high
+
+
+def _within(version: int, span: tuple[int, int | None]) -> bool:
+    return span[0] <= version and (span[1] is None or version <= span[1])
+
+
+# ---- the model around the graph
+
+
+def _written(writer: ModelWriter, graph: Graph, reason: str, check: bool) -> ModelProto:
+    """The whole model, of the oldest IR version that has it."""
+    _reserve_signature(writer, graph)
+    main = GraphWriter(writer)
+    inputs = [value.name for value in graph.inputs]
+    main.write_body(graph, inputs, list(graph.output_names))
+    proto = main.proto(graph, inputs, graph.output_names)
+    model = onnx.helper.make_model(
+        proto, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in writer.versions.items()]
+    )
+    write_metadata(model, graph, reason, writer.as_parts)
+    if writer.is_inlined_early:
+        ask_for_early_inlining(model)
+    model.ir_version = least_ir_version(model)
+    large = [Large(name, content) for name, content in graph.defaults.items()] + main.large
+    if check:
+        _check(model, main.large)
+    if DOMAIN in writer.versions:
+        in_default_domain(model)
+    model.graph.initializer.extend(writer.storage.tensor(item.content, item.name) for item in large)
+    return model
+
+
+def _reserve_signature(writer: ModelWriter, graph: Graph) -> None:
+    inputs = {value.name: value for value in graph.inputs}
+    for name, value in zip(graph.output_names, graph.outputs, strict=True):
+        if inputs.get(name, value) is not value:
+            raise UnsupportedError(
+                f"output {name} is called like an input that it does not return, which ONNX cannot express",
+                remedy="give the output another name",
+            )
+        writer.reserve(name)
+    for name in inputs:
+        writer.reserve(name)
+
+
+def _check(model: ModelProto, large: Sequence[Large]) -> None:
+    """Runs onnx's checker with the large initializers as inputs, so that their contents need not be copied.
+
+    Inputs and outputs of unknown rank, which every runtime takes and the checker does not, are checked as scalars.
+    """
+    declared = [declaration(item.name, item.content.type) for item in large]
+    unknown = [info for info in (*model.graph.input, *model.graph.output) if not _has_shape(info)]
+    model.graph.input.extend(declared)
+    for info in unknown:
+        info.type.tensor_type.shape.SetInParent()
+    try:
+        onnx.checker.check_model(model, full_check=not unknown)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise InternalError(f"the exported model is not valid: {error}", remedy="report it with the graph") from error
+    finally:
+        del model.graph.input[len(model.graph.input) - len(declared) :]
+        for info in unknown:
+            info.type.tensor_type.ClearField("shape")
+
+
+def _has_shape(info: ValueInfoProto) -> bool:
+    return not info.type.HasField("tensor_type") or info.type.tensor_type.HasField("shape")

@@ -1,0 +1,55 @@
+"""Softmax over several axes at once, as it was before opset 13: three ops here, one operator there.
+
+An import of it flattens the axes from its attribute on, takes the softmax of rows, and restores the shape.
+"""
+
+from collections.abc import Mapping
+
+from ....ir.dims import Truth, compare
+from ....ir.graph import Graph, Node, Value
+from ..contrib.group import Group, have_equal_shapes, sole_producer
+from .context import ExportContext
+
+LAST_OPSET = 12
+_OPERATORS = {"softmax": "Softmax", "log_softmax": "LogSoftmax", "hardmax": "Hardmax"}
+
+
+def flat_softmaxes(graph: Graph) -> Mapping[Node, Group | None]:
+    """The nodes that are not written as themselves: the last of three with the group, the others with None."""
+    found: dict[Node, Group | None] = {}
+    for node in graph.nodes:
+        group = _group(node) if node.op.name == "reshape" else None
+        if group is not None:
+            found[node] = group
+            found.update(dict.fromkeys(group.inner))
+    return found
+
+
+def _group(node: Node) -> Group | None:
+    rows = node.operands[0]
+    for name, operator in _OPERATORS.items():
+        softmax = sole_producer(rows, name)
+        if softmax is None or softmax.attrs["axis"] % rows.tensor.rank != rows.tensor.rank - 1:
+            continue
+        flatten = sole_producer(softmax.operands[0], "reshape")
+        if flatten is None or not have_equal_shapes(flatten.operands[0], node.output):
+            return None
+        return _written(node, softmax, flatten, operator)
+    return None
+
+
+def _written(node: Node, softmax: Node, flatten: Node, operator: str) -> Group | None:
+    x, rows = flatten.operands[0], flatten.output
+    axis = rows.tensor.rank - 1
+    if rows.tensor.rank > x.tensor.rank or not _are_equal(x, rows, axis):
+        return None
+
+    def write(ctx: ExportContext) -> None:
+        ctx.emit(operator, (x,), node.outputs, axis=axis)
+
+    return Group(node, frozenset({softmax, flatten}), node.outputs, write)
+
+
+def _are_equal(x: Value, rows: Value, count: int) -> bool:
+    pairs = zip(x.shape[:count], rows.shape[:count], strict=True)
+    return all(compare(*pair) is Truth.YES for pair in pairs)

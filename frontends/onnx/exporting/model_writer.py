@@ -1,0 +1,89 @@
+"""What all graphs of one exported model share."""
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ....ir.constant import Constant
+from ....ir.errors import CapgraphError, UnsupportedError
+from ..contrib import missing_in
+from ..contrib.group import Operator
+from ..files.storage import Storage
+from .dialect import Dialect
+
+
+class NeedsOpset(CapgraphError):
+    """A node needs a newer opset than the one being written. Never reaches users."""
+
+    def __init__(self, version: int, message: str) -> None:
+        super().__init__(message)
+        self.version = version
+
+
+@dataclass(frozen=True)
+class Large:
+    """An initializer that is attached after the check, so that the checker need not copy it."""
+
+    name: str
+    content: Constant
+
+
+class ModelWriter:
+    """What all graphs of one exported model share: versions, names that are taken, and storage."""
+
+    def __init__(
+        self,
+        opset: int,
+        storage: Storage,
+        value_info: bool,
+        dialect: Dialect = Dialect.FAITHFUL,
+        operators: Collection[Operator] = (),
+    ) -> None:
+        self.opset = opset
+        self.operators = missing_in(opset, operators) if dialect is Dialect.ORT else frozenset[Operator]()
+        self.storage = storage
+        self.value_info = value_info
+        self.dialect = dialect
+        self.versions = {"": opset}
+        self.is_fixed = False  # whether the caller chose the opset
+        self._limits: dict[str, int] = {}
+        self.node_names: set[str] = set()
+        self.type_texts: dict[str, str] = {}  # of names that stand for no value of the graph
+        self.as_parts: Counter[str] = Counter()  # ops whose operator the opset lacks
+        self.is_inlined_early = False  # whether some operator is one that ONNX Runtime should run as its body
+        self._names: set[str] = set()
+        self._suffixes: dict[str, int] = {}
+
+    def reserve(self, name: str) -> str:
+        """Takes a name as it is."""
+        self._names.add(name)
+        return name
+
+    def new_name(self, wish: str) -> str:
+        """`wish`, or with a suffix when it is taken: names are unique over all subgraphs."""
+        return _unique(wish, self._names, self._suffixes)
+
+    def node_name(self, wish: str) -> str:
+        """A name for a node, unique in the model."""
+        return _unique(wish, self.node_names, self._suffixes)
+
+    def use_domain(self, domain: str, version: int, last: int | None = None) -> None:
+        """Asks for a version of a domain other than the default one: at least `version`, at most `last`."""
+        if not domain:
+            return
+        limit = min(self._limits.get(domain, last or version), last) if last else self._limits.get(domain)
+        chosen = max(version, self.versions.get(domain, 1))
+        if limit is not None and chosen > limit:
+            raise UnsupportedError(f"the nodes of domain {domain} need versions {chosen} and {limit} at once")
+        self.versions[domain] = chosen
+        if limit is not None:
+            self._limits[domain] = limit
+
+
+def _unique(wish: str, taken: set[str], suffixes: dict[str, int]) -> str:
+    name = wish
+    while name in taken:
+        suffix = suffixes[wish] = suffixes.get(wish, 0) + 1
+        name = f"{wish}_{suffix}"
+    taken.add(name)
+    return name

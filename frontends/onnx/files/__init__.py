@@ -1,0 +1,1 @@
+"""Model files: external data, metadata, saving."""

@@ -1,0 +1,120 @@
+"""The facts about a whole model, both ways: producer, documentation, metadata, and states.
+
+A graph keeps what a model says of itself in `graph.metadata` under keys that begin with `onnx.`. Its states are written
+to the model's metadata, as ONNX has no word for them.
+"""
+
+import json
+from collections.abc import Mapping
+
+from onnx import ModelProto
+
+from ....ir.dims import SymDim, symbol
+from ....ir.errors import CapgraphError
+from ....ir.graph import Graph
+from ....ir.types import TensorType
+from ..exporting.versions import EXTERNAL_KEY, IR_KEY, OPSET_KEY
+from ..importing.loading import opset_versions
+from .external_data import external_tensors
+
+_OWN = "capgraph."
+_STATES = _OWN + "states"
+_OPSET_REASON = _OWN + "opset_reason"
+AS_PARTS = _OWN + "as_parts"
+_SYMBOLS = _OWN + "symbols"
+
+
+def read_metadata(proto: ModelProto) -> dict[str, str]:
+    """What the model says of itself, as `Graph.metadata` keeps it."""
+    facts = {
+        "onnx.producer_name": proto.producer_name,
+        "onnx.producer_version": proto.producer_version,
+        "onnx.domain": proto.domain,
+        "onnx.model_version": str(proto.model_version or ""),
+        "onnx.doc_string": proto.doc_string,
+        "onnx.graph_doc_string": proto.graph.doc_string,
+        OPSET_KEY: str(opset_versions(proto).get("") or ""),
+        IR_KEY: str(proto.ir_version or ""),
+        EXTERNAL_KEY: "yes" if any(external_tensors(proto)) else "",
+    }
+    entries = {text_of(entry.key): entry.value for entry in proto.metadata_props}
+    facts |= {f"onnx.metadata.{key}": value for key, value in entries.items() if not key.startswith(_OWN)}
+    return {key: text_of(value) for key, value in facts.items() if value}
+
+
+def text_of(said: str | bytes) -> str:
+    """What a model says; protobuf gives what is no UTF-8 as bytes."""
+    return said if isinstance(said, str) else said.decode(errors="replace")
+
+
+def write_metadata(model: ModelProto, graph: Graph, opset_reason: str, as_parts: Mapping[str, int]) -> None:
+    """Writes what `read_metadata` and `read_states` read, and what was written how.
+
+    `opset_reason` says why the opset is newer than asked for, `as_parts` how many nodes of which ops were written as
+    their parts, as the opset lacks their operators.
+    """
+    facts = {key.removeprefix("onnx."): value for key, value in graph.metadata.items() if key.startswith("onnx.")}
+    model.producer_name = facts.get("producer_name", "")
+    model.producer_version = facts.get("producer_version", "")
+    model.domain = facts.get("domain", "")
+    model.model_version = int(facts.get("model_version") or 0)
+    model.doc_string = facts.get("doc_string", "")
+    model.graph.doc_string = facts.get("graph_doc_string", "")
+    entries = {key.removeprefix("metadata."): value for key, value in facts.items() if key.startswith("metadata.")}
+    if graph.states:
+        pairs = [[graph.inputs[state.input].name, graph.output_names[state.output]] for state in graph.states]
+        entries[_STATES] = json.dumps(pairs)
+    names = _expression_symbols(graph)
+    if names:
+        entries[_SYMBOLS] = json.dumps(names)
+    if opset_reason:
+        entries[_OPSET_REASON] = opset_reason
+    if as_parts:
+        entries[AS_PARTS] = json.dumps(dict(sorted(as_parts.items())))
+    entries |= {key: text for key, text in graph.metadata.items() if key.startswith(_OWN)}
+    for key, value in entries.items():
+        model.metadata_props.add(key=key, value=value)
+
+
+def written_as_parts(model: ModelProto) -> dict[str, int]:
+    """How many nodes of which ops a model that we wrote has as their parts."""
+    text = {entry.key: entry.value for entry in model.metadata_props}.get(AS_PARTS, "{}")
+    found: dict[str, int] = json.loads(text)
+    return found
+
+
+def opset_reason(model: ModelProto) -> str:
+    """Why the opset of a model that we wrote is newer than asked for; empty where it is not."""
+    return next((str(entry.value) for entry in model.metadata_props if entry.key == _OPSET_REASON), "")
+
+
+def _expression_symbols(graph: Graph) -> list[str]:
+    """The symbols of the inputs, when a size like `2*T` is among them: by itself ONNX would take that for a name."""
+    shapes = [value.type.shape or () for value in graph.inputs if isinstance(value.type, TensorType)]
+    dims = [dim for shape in shapes for dim in shape if isinstance(dim, SymDim)]
+    if all(len(dim.symbols) == 1 and dim == symbol(next(iter(dim.symbols))) for dim in dims):
+        return []
+    return sorted(frozenset[str]().union(*(dim.symbols for dim in dims)))
+
+
+def read_symbols(proto: ModelProto) -> frozenset[str]:
+    """The symbols that an exported graph's sizes are expressions over; none for a model from elsewhere."""
+    text = {entry.key: entry.value for entry in proto.metadata_props}.get(_SYMBOLS)
+    try:
+        names = json.loads(text) if text is not None else []
+    except json.JSONDecodeError:
+        return frozenset()
+    return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+
+
+def read_states(proto: ModelProto, graph: Graph) -> str:
+    """Declares the states that an exported graph had. Gives a remark when they do not fit the model any more."""
+    text = {entry.key: entry.value for entry in proto.metadata_props}.get(_STATES)
+    if text is None:
+        return ""
+    inputs = {value.name: value.index for value in graph.inputs}
+    try:
+        graph.set_states([(inputs[old], graph.output_names.index(new)) for old, new in json.loads(text)])
+    except (ValueError, KeyError, TypeError, RecursionError, CapgraphError) as error:
+        return f"the states in the model's metadata do not fit it and were left out: {error}"
+    return ""

@@ -1,0 +1,197 @@
+"""Foreign ONNX operators: how they come in.
+
+An operator that no import rule and no function body expresses becomes a foreign node. Its result types come from onnx's
+shape inference or, for operators that onnx does not know, ONNX Runtime's where that is there, else from the types that
+the model declares; `foreign_meaning` says how it runs.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+from onnx import AttributeProto, NodeProto, TensorProto, TypeProto
+
+from ....ir.dims import Dim, SymDim, parse_dim, symbols
+from ....ir.errors import ModelError, ShapeError, UnsupportedError
+from ....ir.graph import Value
+from ....ir.op import FRESH
+from ....ir.types import OptionalType, SequenceType, TensorType, Type, type_symbols
+from ..importing.context import ImportContext, constant_of
+from ..schemas import schema_of, unchanged_span
+from ..tensors import constant_to_proto, type_from_proto, type_to_proto
+from .nodes import OWN_ATTRIBUTES, foreign_op
+from .regions import control_flow_types, region_input_types
+from .runtime import runtime_types
+
+_MAX_VERSION = 2**31
+_WELL_INFERRED = ("", "ai.onnx", "com.microsoft")
+"""Domains whose inference leaves out only shapes that depend on data, which models often state wrongly for outputs."""
+
+_MAX_DATA = 4096  # elements of a constant operand that shape inference is shown
+
+
+# ---- coming in
+
+
+def import_foreign(ctx: ImportContext, domain: str) -> Sequence[Value | None]:
+    """A foreign node for the operator. Raises `UnsupportedError` when its result types cannot be found out."""
+    places = [place for place, name in enumerate(ctx.node.output) if name]
+    attrs, captured = _attributes(ctx)
+    types = _result_types(ctx, domain, attrs, places)
+    span = unchanged_span(ctx.op_type, ctx.version, domain)
+    attrs["opset_version"] = span[0] if span is not None else ctx.version
+    if places != list(range(len(places))):
+        attrs["results"] = tuple(places)
+    op = foreign_op(domain, ctx.op_type)
+    node = ctx.graph.append(op, (*_own_inputs(ctx), *captured), attrs, types=types, origin=ctx.origin)
+    by_place = dict(zip(places, node.outputs, strict=True))
+    return [by_place.get(place) for place in range(len(ctx.node.output))]
+
+
+def _own_inputs(ctx: ImportContext) -> list[Value | None]:
+    """The operator's operands without absent ones at the end, which may as well not be listed."""
+    inputs = list(ctx.inputs)
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    return inputs
+
+
+def _attributes(ctx: ImportContext) -> tuple[dict[str, Any], list[Value]]:
+    """The IR attributes, and the outer values that regions among them capture."""
+    attrs: dict[str, Any] = {}
+    captured: list[Value] = []
+    counts: list[int] = []
+    for name, proto in ctx.attributes.items():
+        if name in OWN_ATTRIBUTES:
+            raise UnsupportedError(f"{ctx.op_type} has an attribute called {name}, which foreign nodes use themselves")
+        if proto.type == AttributeProto.GRAPH:
+            types = region_input_types(ctx.op_type, ctx.inputs, ctx.attributes, proto.g)
+            region = ctx.scope.import_closed_region(proto.g, types)
+            attrs[name] = region.body
+            captured += region.captured
+            counts.append(len(region.captured))
+        else:
+            attrs[name] = _attribute(ctx, proto)
+    if counts:
+        attrs["captured"] = tuple(counts)
+    return attrs, captured
+
+
+def _attribute(ctx: ImportContext, proto: AttributeProto) -> Any:
+    if proto.type == AttributeProto.TYPE_PROTO:
+        return _attribute_type(proto.tp)
+    if proto.type in (AttributeProto.SPARSE_TENSOR, AttributeProto.SPARSE_TENSORS, AttributeProto.GRAPHS):
+        kind = AttributeProto.AttributeType.Name(proto.type)
+        raise UnsupportedError(f"attribute {proto.name} of {ctx.op_type} is a {kind}, which the IR does not have")
+    if proto.type == AttributeProto.TYPE_PROTOS:
+        return tuple(_attribute_type(item) for item in proto.type_protos)
+    return ctx.python_value(proto)
+
+
+def _attribute_type(proto: TypeProto) -> Type:
+    found = type_from_proto(proto)
+    if found is None:
+        raise ModelError("a type attribute says nothing")
+    return _without_unknown(found)
+
+
+def _without_unknown(ty: Type) -> Type:
+    """`ty` with shapes that are not fully known left out: an attribute may not mention a size that nothing binds."""
+    if isinstance(ty, TensorType):
+        return ty if ty.is_static else ty.with_shape(None)
+    return type(ty)(_without_unknown(ty.element)) if isinstance(ty, SequenceType | OptionalType) else ty
+
+
+# ---- result types
+
+
+def _result_types(ctx: ImportContext, domain: str, attrs: Mapping[str, Any], places: Sequence[int]) -> list[Type]:
+    allowed = _allowed_symbols(ctx)
+    from_regions = None if domain else control_flow_types(ctx.op_type, ctx.inputs, attrs)
+    if from_regions is not None:
+        if len(from_regions) <= max(places, default=0):
+            raise ModelError(f"{ctx.op_type} gives {len(from_regions)} results, not {len(ctx.node.output)}")
+        return [own_dims(from_regions[place], allowed) for place in places]
+    inferred = _inferred_types(ctx, domain) or runtime_types(ctx, domain)
+    if ctx.op_type == "DFT" and not domain and ctx.optional(1) is not None:
+        allowed = frozenset()  # onnx takes an open size for that of the result, whatever the length
+    return [own_dims(_result_type(ctx, ctx.node.output[place], inferred, allowed), allowed) for place in places]
+
+
+def _result_type(ctx: ImportContext, name: str, inferred: dict[str, TypeProto], allowed: frozenset[str]) -> Type:
+    def dim_of(text: str) -> Dim:
+        return _dim(text, allowed)
+
+    found = type_from_proto(inferred[name], dim_of) if name in inferred else None
+    declared = type_from_proto(ctx.scope.declared[name], dim_of) if name in ctx.scope.declared else None
+    trusted = name not in ctx.scope.returned or ctx.node.domain not in _WELL_INFERRED
+    if found is None or (trusted and _lacks_shape(found) and _same_dtype(found, declared)):
+        found = declared or found
+    if found is None:
+        raise UnsupportedError(
+            f"nothing is known of the operator {ctx.op_type} of domain {ctx.node.domain or 'ai.onnx'!r}, "
+            f"and the model does not state the type of its result {name!r}",
+            remedy="add the function that defines it to the model, or the types of its results to graph.value_info; "
+            "if it is one of ONNX Runtime's own, install onnxruntime",
+        )
+    return found
+
+
+def _lacks_shape(ty: Type) -> bool:
+    return isinstance(ty, TensorType) and ty.shape is None
+
+
+def _same_dtype(left: Type, right: Type | None) -> bool:
+    return isinstance(left, TensorType) and isinstance(right, TensorType) and left.dtype is right.dtype
+
+
+def _allowed_symbols(ctx: ImportContext) -> frozenset[str]:
+    tensors = (v.type for v in ctx.inputs if v is not None and isinstance(v.type, TensorType))
+    return ctx.scope.bound_symbols().union(*(type_symbols(ty) for ty in tensors))
+
+
+def _dim(text: str, allowed: frozenset[str]) -> Dim:
+    try:
+        dim = parse_dim(text)
+    except ShapeError:
+        return FRESH
+    return dim if symbols(dim) <= allowed else FRESH
+
+
+def own_dims(ty: Type, allowed: frozenset[str]) -> Type:
+    """`ty` with new symbols for sizes that nothing here binds."""
+    if isinstance(ty, TensorType) and ty.shape is not None:
+        return ty.with_shape(tuple(d if not isinstance(d, SymDim) or d.symbols <= allowed else FRESH for d in ty.shape))
+    return type(ty)(own_dims(ty.element, allowed)) if isinstance(ty, SequenceType | OptionalType) else ty
+
+
+def _inferred_types(ctx: ImportContext, domain: str) -> dict[str, TypeProto]:
+    """The types of the named results as onnx infers them; none for an operator that it does not know."""
+    schema = schema_of(ctx.op_type, ctx.version, domain)
+    if schema is None:
+        return {}
+    node = NodeProto()
+    node.CopyFrom(ctx.node)
+    node.domain = domain
+    del node.attribute[:]
+    node.attribute.extend(ctx.attributes.values())
+    known = {name: value for name, value in zip(node.input, ctx.inputs, strict=True) if value is not None}
+    for position, (name, value) in enumerate(zip(ctx.node.input, ctx.inputs, strict=True)):
+        if name and value is None:  # a formal input of a function that the call left out
+            node.input[position] = ""
+    versions = [onnx.helper.make_opsetid(d, v) for d, v in ctx.scope.versions.items() if 0 < v < _MAX_VERSION]
+    try:
+        return onnx.shape_inference.infer_node_outputs(
+            schema,
+            node,
+            {name: type_to_proto(value.type) for name, value in known.items()},
+            {name: data for name, value in known.items() if (data := _data(value)) is not None},
+            opset_imports=versions,
+        )
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as error:
+        raise ModelError(f"onnx finds the operator's operands or attributes wrong: {error}") from error
+
+
+def _data(value: Value) -> TensorProto | None:
+    content = constant_of(value)
+    return constant_to_proto(content, "") if content is not None and content.size <= _MAX_DATA else None

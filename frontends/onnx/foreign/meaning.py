@@ -1,0 +1,288 @@
+"""Foreign ONNX operators: how they run.
+
+Control flow and optionals are run here, over graphs, ZipMap, which onnx does not implement, and SequenceInsert and
+SplitToSequence, which it gets wrong; everything else by onnx's reference implementation, else by ONNX Runtime where
+that is there, and the other way around for `ai.onnx.ml`. Sequences are lists, maps are dicts,
+an empty optional is None and a full one its element, strings are arrays of objects.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto
+from onnx.reference import ReferenceEvaluator
+
+from ....ir.attrs import Attrs
+from ....ir.errors import ExecutionError, MissingPackageError, UnsupportedError
+from ....ir.evaluate import FAILURES, evaluate_graph
+from ....ir.foreign import register_meaning
+from ....ir.graph import Graph, Node
+from ....ir.op import Op
+from ....ir.types import DType, OptionalType, SequenceType, TensorType, Type
+from ..exporting.exporter import export_model
+from . import runtime
+from .nodes import own_inputs, results_in_place
+from .runtime import RuntimeNode, runtime_node
+
+Evaluator = ReferenceEvaluator | RuntimeNode
+
+
+def run_foreign(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    """The results of a foreign ONNX node.
+
+    Raises `UnsupportedError` when onnx has no implementation, `ExecutionError` when it fails, and `MissingPackageError`
+    when it needs a package that is not there.
+    """
+    own = _OWN.get(node.op.name, _run_reference)
+    return own(node, operands)
+
+
+# ---- control flow, optionals and maps
+
+
+def _run_if(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    chosen = "then_branch" if bool(np.asarray(operands[0]).reshape(())) else "else_branch"
+    return _chosen(node, evaluate_graph(node.attrs[chosen], _captured(node, operands)[chosen]))
+
+
+def _captured(node: Node, operands: Sequence[Any]) -> dict[str, Sequence[Any]]:
+    """The values that each region captures, by the region's name."""
+    captured: dict[str, Sequence[Any]] = {}
+    taken = own_inputs(node)
+    for name, count in zip(node.regions, node.attrs["captured"], strict=True):
+        captured[name] = operands[taken : taken + count]
+        taken += count
+    return captured
+
+
+def _run_loop(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    body: Graph = node.attrs["body"]
+    count = own_inputs(node)
+    captured = operands[count:]
+    trip, cond, *carried = [*operands[:count], None, None][: max(count, 2)]
+    limit = None if trip is None else int(np.asarray(trip).reshape(()))
+    goes_on = cond is None or bool(np.asarray(cond).reshape(()))
+    gathered: list[Sequence[Any]] = []
+    while goes_on and (limit is None or len(gathered) < limit):
+        counters = _as_declared(body, np.array(len(gathered)), np.array(True))
+        proceed, *results = evaluate_graph(body, [*counters, *carried, *captured])
+        goes_on = cond is None or bool(np.asarray(proceed).reshape(()))
+        carried, scanned = results[: len(carried)], results[len(carried) :]
+        gathered.append(scanned)
+    types = [value.type for value in body.outputs[1 + len(carried) :]]
+    stacked = [_stacked([row[index] for row in gathered], ty) for index, ty in enumerate(types)]
+    return _chosen(node, [*carried, *stacked])
+
+
+def _as_declared(body: Graph, *counters: Any) -> list[Any]:
+    """The iteration and the condition with the rank that the body declares: some have vectors of one element."""
+    return [
+        counter.reshape((1,) * (len(value.type.shape or ()) if isinstance(value.type, TensorType) else 0))
+        for counter, value in zip(counters, body.inputs, strict=False)
+    ]
+
+
+def _stacked(rows: Sequence[Any], ty: Type) -> Any:
+    if rows:
+        return np.stack(rows)
+    assert isinstance(ty, TensorType)  # ONNX scans tensors only
+    sizes = [dim if isinstance(dim, int) else 0 for dim in ty.shape or ()]
+    return np.zeros((0, *sizes), ty.dtype.numpy)
+
+
+def _run_optional(_node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    return [operands[0] if operands else None]
+
+
+def _run_has_element(_node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    return [np.array(bool(operands) and operands[0] is not None)]
+
+
+def _run_get_element(_node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    if operands[0] is None:
+        raise ExecutionError("the optional is empty", remedy="ask OptionalHasElement first")
+    return [operands[0]]
+
+
+def _run_zip_map(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    """A map from labels to scores for each row f32[N, C]; a vector is one row."""
+    labels = node.attrs.get("classlabels_strings") or node.attrs.get("classlabels_int64s", ())
+    rows = np.atleast_2d(operands[0])
+    if rows.shape[1] != len(labels):
+        raise ExecutionError(f"ZipMap has {len(labels)} labels for {rows.shape[1]} scores")
+    return [[dict(zip(labels, row, strict=True)) for row in rows.tolist()]]
+
+
+def _run_sequence_insert(_node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    """At the place itself, which may be one behind the last: onnx's implementation wraps that around to the first."""
+    elements, added, *place = operands
+    count = len(elements)
+    at = count if not place or place[0] is None else int(np.asarray(place[0]).reshape(()))
+    if not -count <= at <= count:
+        raise ExecutionError(f"place {at} to insert at is out of range for a sequence of {count}")
+    at += count if at < 0 else 0
+    return [[*elements[:at], added, *elements[at:]]]
+
+
+def _run_split_to_sequence(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    """Parts along an axis; `keepdims` speaks of single slices alone, which onnx's implementation passes over."""
+    x, *split = operands
+    axis, size = int(node.attrs.get("axis", 0)), np.shape(operands[0])[int(node.attrs.get("axis", 0))]
+    if not split or split[0] is None:
+        parts = np.split(x, size, axis) if size else []
+        return [[part if node.attrs.get("keepdims", 1) else part.squeeze(axis) for part in parts]]
+    sizes = np.asarray(split[0])
+    if (not sizes.ndim and sizes < 1) or (sizes < 0).any() or (sizes.ndim and sizes.sum() != size):
+        raise ExecutionError(f"parts of {sizes.tolist()} elements are not {size} together")
+    if not sizes.ndim and not size:
+        return [[]]
+    ends = np.arange(int(sizes), size, int(sizes)) if not sizes.ndim else np.cumsum(sizes)[:-1]
+    return [list(np.split(x, ends, axis))]
+
+
+def _chosen(node: Node, results: Sequence[Any]) -> list[Any]:
+    """The results that the node has, when the model leaves some out."""
+    return [results[place] for place, value in enumerate(results_in_place(node)) if value is not None]
+
+
+_OWN: dict[str, Callable[[Node, Sequence[Any]], Sequence[Any]]] = {
+    "onnx.If": _run_if,
+    "onnx.Loop": _run_loop,
+    "onnx.Optional": _run_optional,
+    "onnx.OptionalHasElement": _run_has_element,
+    "onnx.OptionalGetElement": _run_get_element,
+    "onnx.SequenceInsert": _run_sequence_insert,
+    "onnx.SplitToSequence": _run_split_to_sequence,
+    "ai.onnx.ml.ZipMap": _run_zip_map,
+}
+
+
+# ---- everything else
+
+_BETTER_IN_RUNTIME = ("ai.onnx.ml.", "onnx.AffineGrid")
+"""Operators that onnx implements only for some of their versions and attributes (binary classifiers fail, say), or
+wrongly: AffineGrid gives f32 for f64."""
+
+
+_BEFORE_BF16 = 21
+"""Opset 22 gave many operators a new version for bf16, which ONNX Runtime lacks of some (GlobalLpPool)."""
+
+
+def _run_reference(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    types = tuple(value.type if value is not None else None for value in node.inputs)
+    key = (node.op, node.attrs, types, tuple(value.type for value in node.outputs))
+    names = _input_names(len(types))
+    given = {name: operand for name, operand, ty in zip(names, operands, types, strict=True) if ty is not None}
+    try:
+        results = _results(node.op, _session(*key), given)
+    except FAILURES as error:
+        other = _runtime_session(*key)
+        if other is None:
+            raise
+        try:
+            results = list(other.run(None, given))
+        except ExecutionError:
+            raise error from None
+    return [_as_type(value.type, result) for value, result in zip(node.outputs, results, strict=True)]
+
+
+def _results(op: Op, session: Evaluator, given: dict[str, Any]) -> Sequence[Any]:
+    try:
+        return list(session.run(None, {name: _copied(operand) for name, operand in given.items()}))
+    except ImportError as error:
+        raise MissingPackageError(
+            f"onnx needs the package {error.name} to run {op.name}", remedy=f"pip install {error.name}"
+        ) from error
+    except NotImplementedError as error:
+        raise _not_implemented(op, error) from error
+    except FAILURES:
+        raise
+    except Exception as error:
+        raise ExecutionError(f"onnx's implementation of {op.name} failed: {error!r}") from error
+
+
+def _not_implemented(op: Op, error: Exception) -> UnsupportedError:
+    reason = str(error).split(". ")[0]  # what follows are hints to onnx's own developers
+    return UnsupportedError(
+        f"onnx has no implementation of {op.name}: {reason}",
+        remedy="give the model a function body for the operator; if it is one of ONNX Runtime's, install onnxruntime",
+    )
+
+
+def _input_names(count: int) -> list[str]:
+    return [f"operand{position}" for position in range(count)]
+
+
+@lru_cache(maxsize=256)
+def _session(op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tuple[Type, ...]) -> Evaluator:
+    """An evaluator of a model that holds just this node: onnx's own where it implements the operator."""
+    other = _runtime_session(op, attrs, inputs, outputs) if op.name.startswith(_BETTER_IN_RUNTIME) else None
+    try:
+        return other or ReferenceEvaluator(_alone(op, attrs, inputs, outputs))
+    except (NotImplementedError, onnx.reference.op_run.RuntimeContextError) as error:
+        other = _runtime_session(op, attrs, inputs, outputs)
+        if other is None:
+            raise _not_implemented(op, error) from error
+        return other
+
+
+def _runtime_session(
+    op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tuple[Type, ...]
+) -> RuntimeNode | None:
+    """The node alone in ONNX Runtime; None where that is not there or refuses it."""
+    return _newest_session(op, attrs, inputs, outputs) if runtime.is_here() else None
+
+
+@lru_cache(maxsize=256)
+def _newest_session(
+    op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tuple[Type, ...]
+) -> RuntimeNode | None:
+    """The node alone in ONNX Runtime, at the newest opset at which it takes it; None where it does at none."""
+    try:
+        found = runtime_node(_alone(op, attrs, inputs, outputs))
+        return found or runtime_node(_alone(op, attrs, inputs, outputs, opset=_BEFORE_BF16))
+    except UnsupportedError:  # the operator came later, or means something else there
+        return None
+
+
+def _alone(
+    op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tuple[Type, ...], opset: int | None = None
+) -> ModelProto:
+    graph = Graph("foreign")
+    names = _input_names(len(inputs))
+    operands = [graph.add_input(name, ty) if ty is not None else None for name, ty in zip(names, inputs, strict=True)]
+    node = graph.append(op, operands, attrs, types=outputs)
+    graph.set_outputs(node.outputs)
+    return export_model(graph, opset=opset, value_info=False, check=False)
+
+
+def _copied(operand: Any) -> Any:
+    # Some reference implementations write to their operands.
+    if isinstance(operand, np.ndarray):
+        return operand.copy()
+    return [_copied(item) for item in operand] if isinstance(operand, list | tuple) else operand
+
+
+def _as_type(ty: Type, result: Any) -> Any:
+    if isinstance(ty, OptionalType):
+        return None if result is None else _as_type(ty.element, result)
+    if isinstance(ty, SequenceType):
+        return [_as_type(ty.element, item) for item in result]
+    if not isinstance(ty, TensorType):
+        return result
+    if ty.dtype is DType.STRING:
+        return _strings(result)
+    array = np.asarray(result)
+    return array if array.dtype == ty.dtype.numpy else array.astype(ty.dtype.numpy)
+
+
+def _strings(result: Any) -> Any:
+    array = np.asarray(result)
+    return array if array.dtype == object else array.astype(object)
+
+
+for _domain in ("onnx", "ai.onnx", "com.microsoft"):
+    register_meaning(_domain, run_foreign)

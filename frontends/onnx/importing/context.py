@@ -1,0 +1,217 @@
+"""What an import rule sees: one ONNX node, its operands as IR values, and the means to emit native nodes.
+
+An import rule is a function `rule(ctx: ImportContext) -> Value | Sequence[Value | None]`; it stands in the `IMPORTS`
+table of its family in `frontends/onnx/ops/` under the operator's name, `"com.microsoft.Foo"` for other domains. It
+gives the node's results in order (a single value for the first; None for a result that nobody reads, see `ctx.wants`).
+It reads the operator's version from `ctx.version` and serves every version from opset 7 on. What it cannot express
+natively it refuses with `raise NotNative("why")`; what it emitted is then taken back and the importer tries the
+operator's function body, then a foreign op. An invalid model is a `ModelError`.
+
+An operand that the native op takes as attribute (a shape, axes, pads) is asked for with `ctx.dims(i, *operands)`,
+`ctx.dim(i, *operands)` or `ctx.ints(i)`: they follow shape arithmetic symbolically and give None when the content is
+not known at import time, or mentions a size that neither the graph's inputs nor `operands` bind. Then the rule emits
+the `dynamic_` form of the op.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, NodeProto
+
+from ....ir.analysis.shape_values import ShapeValues
+from ....ir.constant import Array, Constant
+from ....ir.dims import Dim
+from ....ir.errors import CapgraphError, ModelError
+from ....ir.graph import Graph, Origin, Value
+from ....ir.op import Trait
+from ....ir.ops import native
+from ....ir.types import DType, TensorType
+from ..tensors import constant_from_proto
+
+if TYPE_CHECKING:
+    from .importer import Region, Scope
+
+T = TypeVar("T")
+
+
+class NotNative(CapgraphError):
+    """An import rule cannot express this node in native ops; the message says why. Never reaches users."""
+
+
+class ImportContext:
+    """One ONNX node being imported into `scope.graph`."""
+
+    __slots__ = ("_attributes", "inputs", "node", "op_type", "origin", "scope", "version")
+
+    def __init__(self, scope: "Scope", node: NodeProto, inputs: Sequence[Value | None], version: int, origin: Origin):
+        self.scope = scope
+        self.node = node
+        self.op_type: str = node.op_type
+        self.inputs = tuple(inputs)
+        self.version = version
+        self.origin = origin
+        self._attributes: dict[str, AttributeProto] = {
+            a.name: found for a in node.attribute if (found := scope.resolve_attribute(a)) is not None
+        }
+
+    # ---- operands
+
+    @property
+    def graph(self) -> Graph:
+        return self.scope.graph
+
+    @property
+    def shape_values(self) -> ShapeValues:
+        return self.scope.shape_values
+
+    def input(self, index: int) -> Value:
+        """Operand `index`, which the operator requires."""
+        value = self.optional(index)
+        if value is None:
+            raise ModelError(f"{self.op_type} needs input {index}")
+        return value
+
+    def optional(self, index: int) -> Value | None:
+        """Operand `index`, None when it is absent (left out or named `""`)."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def tensor(self, index: int) -> TensorType:
+        """The type of operand `index`. Raises `NotNative` when it is no tensor or its rank is unknown."""
+        ty = self.input(index).type
+        if not isinstance(ty, TensorType) or ty.shape is None:
+            raise NotNative(f"input {index} is {ty}")
+        return ty
+
+    def array(self, index: int) -> Array | None:
+        """The content of operand `index` when it is a constant, else None."""
+        value = self.optional(index)
+        constant = constant_of(value) if value is not None else None
+        return constant.array if constant is not None else None
+
+    def ints(self, index: int) -> tuple[int, ...] | None:
+        """The content of a small integer operand (rank 0 or 1) as plain integers, None when not known."""
+        known = self.dims(index)
+        if known is None or not all(isinstance(dim, int) for dim in known):
+            return None
+        return tuple(int(dim) for dim in known if isinstance(dim, int))
+
+    def dims(self, index: int, *operands: Value) -> tuple[Dim, ...] | None:
+        """The content of a small integer operand (rank 0 or 1) as dims, None when it is not known (see above)."""
+        value = self.optional(index)
+        known = self.shape_values.of(value) if value is not None else None
+        if known is None or known.ndim > 1:
+            return None
+        found = tuple(known.reshape(-1).tolist())
+        return found if self.may_mention(found, *operands) else None
+
+    def dim(self, index: int, *operands: Value) -> Dim | None:
+        """The content of a one-element integer operand as a dim, None when it is not known."""
+        found = self.dims(index, *operands)
+        return found[0] if found is not None and len(found) == 1 else None
+
+    def may_mention(self, dims: Sequence[Dim], *operands: Value) -> bool:
+        """Whether a node with `operands` may have these dims in its attributes (the symbol scoping invariant)."""
+        return self.scope.may_mention(dims, *operands)
+
+    @property
+    def output_count(self) -> int:
+        """How many results the node names, trailing unnamed ones included."""
+        return len(self.node.output)
+
+    def wants(self, index: int) -> bool:
+        """Whether anything reads result `index` of the node."""
+        return index < len(self.node.output) and self.node.output[index] in self.scope.read
+
+    # ---- attributes
+
+    def has_attr(self, name: str) -> bool:
+        return name in self._attributes
+
+    @overload
+    def attr(self, name: str) -> Any: ...
+    @overload
+    def attr(self, name: str, default: T) -> T: ...
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute as a Python value (strings decoded, tensors as `Constant`, graphs and types as protos).
+
+        A float, which ONNX keeps in 32 bits, comes as the shortest decimal that is the same there: 0.1 is 0.1.
+        """
+        proto = self._attributes.get(name)
+        return default if proto is None else self.python_value(proto)
+
+    def python_value(self, proto: AttributeProto) -> Any:
+        """The Python value of any attribute, such as a default of the operator's schema."""
+        if proto.type == AttributeProto.STRING:
+            return _text(proto.s)
+        if proto.type == AttributeProto.STRINGS:
+            return tuple(_text(item) for item in proto.strings)
+        if proto.type == AttributeProto.TENSOR:
+            return constant_from_proto(proto.t, self.scope.folder)
+        if proto.type == AttributeProto.TENSORS:
+            return tuple(constant_from_proto(item, self.scope.folder) for item in proto.tensors)
+        if proto.type == AttributeProto.FLOAT:
+            return _decimal(proto.f)
+        if proto.type == AttributeProto.FLOATS:
+            return tuple(_decimal(item) for item in proto.floats)
+        value = onnx.helper.get_attribute_value(proto)
+        return tuple(value) if isinstance(value, list) else value
+
+    @property
+    def attributes(self) -> dict[str, AttributeProto]:
+        """All attributes as protos, references to a function's attributes resolved."""
+        return self._attributes
+
+    # ---- emitting
+
+    def op(self, name: str, *inputs: Value | None, **attrs: Any) -> Value:
+        """A new native node with one result."""
+        return self.ops(name, *inputs, **attrs)[0]
+
+    def ops(self, name: str, *inputs: Value | None, **attrs: Any) -> tuple[Value, ...]:
+        """A new native node with its results. A dtype or rank that the native op does not admit is `NotNative`."""
+        return self.graph.append(native(name), inputs, attrs, origin=self.origin).outputs
+
+    def constant(self, content: Any, dtype: DType | None = None) -> Value:
+        """A new constant node from an array, a scalar or a `Constant`."""
+        value = content if isinstance(content, Constant) else Constant(np.asarray(content), dtype)
+        return self.op("constant", value=value)
+
+    def scalar_like(self, content: float, like: Value) -> Value:
+        """A rank-0 constant with the dtype of `like`."""
+        return self.constant(content, like.tensor.dtype)
+
+    # ---- regions
+
+    def region(self, name: str) -> "Region":
+        """The graph attribute `name` as an isolated region: its body, and the outer values that it captures.
+
+        The captured values are the last inputs of the body, in the same order. The body's own inputs have the types
+        that the model declares; `ctx.region_with_types` gives them better ones.
+        """
+        return self.scope.import_region(self._attributes[name].g)
+
+    def region_with_types(self, name: str, types: Sequence[Any]) -> "Region":
+        """As `region`, with the types of the body's declared inputs given (None keeps the declared one)."""
+        return self.scope.import_region(self._attributes[name].g, types)
+
+
+def constant_of(value: Value) -> Constant | None:
+    """The content of a value that a `constant` node produces, else None."""
+    producer = value.producer
+    if producer is None or producer.inputs or producer.op.traits & Trait.IMPURE:
+        return None
+    content = producer.attrs.get("value")
+    return content if isinstance(content, Constant) and producer.op is native("constant") else None
+
+
+def _decimal(value: float) -> float:
+    return float(str(np.float32(value)))
+
+
+def _text(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data

@@ -1,0 +1,1 @@
+"""Graphs that torch.compile gives, and how their results lie in memory."""

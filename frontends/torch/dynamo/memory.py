@@ -1,0 +1,137 @@
+"""Where tensors lie in memory, as PyTorch's fake tensors know it: results that are views, and what strides reach."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ....ir.dims import Dim, evaluate, product
+from ....ir.errors import UnsupportedError
+from ..sizes import Sizes, UnknownSizeError
+
+
+@dataclass(frozen=True)
+class View:
+    """A result that lies in the memory of `source`: an argument, by position, or an output of the graph, by name.
+
+    Shape, strides and offset are in elements of `dtype`; the offset counts from where the source begins.
+    """
+
+    source: int | str
+    dtype: torch.dtype
+    shape: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+    offset: Dim
+    is_conj: bool
+    is_neg: bool
+
+    def of(self, source: Any, sizes: Mapping[str, int]) -> Any:
+        """The view of a tensor, for these sizes."""
+        shape, strides = ([evaluate(dim, sizes) for dim in dims] for dims in (self.shape, self.strides))
+        start = source.storage_offset()
+        if source.dtype is not self.dtype:
+            start = start * source.element_size() // self.dtype.itemsize
+        offset = start + evaluate(self.offset, sizes)
+        if source.dtype is self.dtype:
+            found = source.as_strided(shape, strides, offset)
+        else:
+            found = source.new_empty(0, dtype=self.dtype).set_(source.untyped_storage(), offset, shape, strides)
+        if self.is_conj != source.is_conj():
+            found = found.conj()
+        return torch._neg_view(found) if self.is_neg != source.is_neg() else found
+
+    def beside(self, fake: Any) -> "View":
+        """The same view of memory that holds the numbers of `fake`, conjugated and negated as it says."""
+        return replace(self, is_conj=self.is_conj != fake.is_conj(), is_neg=self.is_neg != fake.is_neg())
+
+    def spread(self, content: Any, sizes: Mapping[str, int]) -> Any:
+        """Memory in which `content` lies as this view."""
+        shape, strides = ([evaluate(dim, sizes) for dim in dims] for dims in (self.shape, self.strides))
+        reach = sum(step * (size - 1) for size, step in zip(shape, strides, strict=True))
+        memory = content.new_empty((evaluate(self.offset, sizes) + reach + 1) * (0 not in shape))
+        self.of(memory, sizes).copy_(content)
+        return memory
+
+
+def view_of(source: int | str, fake: Any, sizes: Sizes, base: Any = None) -> View | None:
+    """The view that `fake` is of an output's memory, or of the fake argument `base`; None where no dims say it."""
+    try:
+        shape, strides = sizes.dims(fake.shape), sizes.dims(fake.stride())
+        offset = sizes.dim(fake.storage_offset())
+        if base is not None:
+            offset -= sizes.dim(base.storage_offset()) * base.element_size() // fake.element_size()
+    except (UnknownSizeError, UnsupportedError):
+        return None
+    return View(source, fake.dtype, shape, strides, offset, fake.is_conj(), fake.is_neg())
+
+
+def storage_of(value: Any) -> int | None:
+    """What tells the memory of a fake tensor from others; None for what has none."""
+    is_dense = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return value.untyped_storage()._cdata if is_dense else None
+
+
+def owners(graph: Any) -> dict[int, Any]:
+    """The node that made each piece of memory: the first whose tensor lies there."""
+    found: dict[int, Any] = {}
+    for node in graph.nodes:
+        storage = storage_of(node.meta.get("val"))
+        if storage is not None:
+            found.setdefault(storage, node)
+    return found
+
+
+def memory_order(fake: Any, sizes: Sizes) -> tuple[int, ...] | None:
+    """The order of axes in which a tensor, row-major and without gaps, is all of its memory from the start.
+
+    None where it is not, or nothing can say.
+    """
+    try:
+        shape = sizes.dims(fake.shape)
+        offset, nbytes = sizes.dim(fake.storage_offset()), sizes.dim(fake.untyped_storage().nbytes())
+    except (UnknownSizeError, UnsupportedError):
+        return None
+    is_all = offset == 0 and nbytes == product(shape) * fake.element_size()
+    return dense_order(fake, sizes) if is_all else None
+
+
+def dense_order(fake: Any, sizes: Sizes) -> tuple[int, ...] | None:
+    """The order of axes in which a tensor is row-major and without gaps; None where none is, or nothing can say."""
+    try:
+        shape, strides = sizes.dims(fake.shape), sizes.dims(fake.stride())
+    except (UnknownSizeError, UnsupportedError):
+        return None
+    hints = [hint for stride in fake.stride() if (hint := _hint(stride)) is not None]
+    if len(hints) < len(shape):
+        return None
+    order = sorted(range(len(shape)), key=lambda axis: (-hints[axis], axis))
+    wanted: Dim = 1
+    for axis in reversed(order):
+        if shape[axis] != 1 and strides[axis] != wanted:
+            return None
+        wanted = wanted if shape[axis] == 0 else wanted * shape[axis]
+    return tuple(order)
+
+
+def _hint(size: Any) -> Any:
+    """A size or a stride as it was traced; None where only running tells it."""
+    return size if isinstance(size, int) else size.node.hint
+
+
+def shares_elements(fake: Any) -> bool:
+    """Whether elements of a tensor without an axis of stride 0 lie at one place, for the sizes that it was traced with.
+
+    PyTorch's operators that write to a copy (`select_scatter` and others) keep such strides, where they make an
+    expanded tensor dense.
+    """
+    shape, strides = map(_hint, fake.shape), map(_hint, fake.stride())
+    steps = [(stride, size) for stride, size in zip(strides, shape, strict=True) if size != 1]
+    if any(not stride or not size for stride, size in steps):
+        return False
+    reach = 0
+    for stride, size in sorted(steps):
+        if stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False

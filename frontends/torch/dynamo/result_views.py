@@ -1,0 +1,103 @@
+"""Results that lie in memory as PyTorch has them: views of arguments, of each other, or in an order of their own."""
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ....ir.dims import SymDim, symbols
+from ....ir.graph import Value
+from ..call import Call
+from ..complex_numbers import Pairs
+from ..importer import FxImporter
+from .memory import View, memory_order, owners, storage_of, view_of
+
+Tellers = dict[str, tuple[int | str, int | None]]
+"""For each symbol what tells it: the axis of an argument, by position, or of an output; None for a number."""
+
+
+class ResultViews:
+    """Finds them for the output `nodes` of a graph; `tellers` learns which outputs tell sizes that no argument does.
+
+    `outputs` is what has to be an output for that: a tensor whose memory several results share, with its node. `spread`
+    are those among them that lie in their memory with gaps, and how.
+    """
+
+    def __init__(
+        self, importer: FxImporter, nodes: Sequence[Any], placeholders: Sequence[Any], tellers: Tellers
+    ) -> None:
+        self.outputs: dict[str, tuple[Any, Value | Pairs]] = {}
+        self.spread: dict[str, View] = {}
+        self._importer = importer
+        self._placeholders = placeholders
+        self._tellers = tellers
+        self._fakes = {
+            index: node.meta["val"]
+            for index, node in enumerate(nodes)
+            if isinstance(node, torch.fx.Node) and storage_of(node.meta.get("val")) is not None
+        }
+        self._nodes = nodes
+
+    def find(self) -> dict[int, View]:
+        """The results, by position, that are another view of an argument or output than all of it as it comes."""
+        arguments = {storage_of(node.meta.get("val")): place for place, node in enumerate(self._placeholders)}
+        made_by = owners(self._nodes[next(iter(self._fakes))].graph) if self._fakes else {}
+        together: dict[Any, dict[int, Any]] = {}
+        for index, fake in self._fakes.items():
+            together.setdefault(storage_of(fake), {})[index] = fake
+        found: dict[int, View] = {}
+        for storage, fakes in together.items():
+            if storage in arguments:
+                position = arguments[storage]
+                found |= self._views(position, fakes, self._placeholders[position].meta["val"])
+            else:
+                found |= self._views_of_output(fakes, made_by[storage])
+        return found
+
+    def _views(self, source: int | str, fakes: Mapping[int, Any], base: Any = None) -> dict[int, View]:
+        views = {index: view_of(source, fake, self._importer.sizes, base) for index, fake in fakes.items()}
+        return {index: view for index, view in views.items() if view is not None and self._are_told(view)}
+
+    def _are_told(self, view: View) -> bool:
+        mentioned = [symbols(dim) for dim in (*view.shape, *view.strides, view.offset)]
+        return frozenset[str]().union(*mentioned) <= self._tellers.keys()
+
+    def _views_of_output(self, fakes: Mapping[int, Any], owner: Any) -> dict[int, View]:
+        """Results in one memory: the only one, laid out as it lies, or several and parts, of what made the memory."""
+        first, sizes = min(fakes), self._importer.sizes
+        node = self._nodes[first]
+        order = memory_order(fakes[first], sizes) if len(fakes) == 1 else None
+        if order is None:
+            node, order = owner, memory_order(owner.meta["val"], sizes)
+            if order is None and len(fakes) > 1 and owner.target is operator.getitem:
+                return {}  # parts beside each other, of memory that is no tensor of the graph
+        elif order == tuple(range(len(order))):
+            return {}
+        given, name = self._importer.known.get(node), f"out{first}"
+        if not isinstance(given, Value | Pairs):
+            return {}
+        lying = given if order is None else in_order(self._importer, given, order)
+        self._learn(name, lying)
+        views = self._views(name, fakes)
+        if order is not None:  # the numbers of the node lie there, whatever is said of its bits
+            views = {index: view.beside(node.meta["val"]) for index, view in views.items()}
+        else:  # with gaps
+            self.spread.update(zip([name], self._views(name, {first: node.meta["val"]}).values(), strict=False))
+        if views.keys() != fakes.keys() or (order is None and name not in self.spread):
+            return {}
+        self.outputs[name] = node, lying
+        return views
+
+    def _learn(self, name: str, lying: Value | Pairs) -> None:
+        for axis, dim in enumerate(lying.shape):
+            if isinstance(dim, SymDim) and str(dim) in dim.symbols:
+                self._tellers.setdefault(str(dim), (name, axis))
+
+
+def in_order(importer: FxImporter, given: Value | Pairs, order: Sequence[int]) -> Value | Pairs:
+    """A tensor with its axes in the order of memory; of a complex one the parts stay last."""
+    call = Call(importer.graph, importer.sizes, "output", (), None)
+    if isinstance(given, Pairs):
+        return Pairs(call.transpose(given.value, [*order, len(order)]))
+    return call.transpose(given, order)

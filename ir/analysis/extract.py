@@ -1,0 +1,79 @@
+"""Extract: a part of a graph as a graph of its own."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from ..graph import Graph, Node, SymbolTable, Value
+
+
+def extract(graph: Graph, outputs: Sequence[Value], inputs: Collection[Value]) -> tuple[Graph, tuple[Value, ...]]:
+    """The nodes between `inputs` and `outputs` as a new graph, and the values that became its inputs, in their order.
+
+    What `outputs` need and `inputs` do not give is taken in as nodes too, up to the inputs of `graph`; inputs that they
+    do not need are left out. Names and origins stay; regions are copied, constants shared.
+    """
+    cut = set(inputs)
+    kept = _needed(outputs, cut)
+    taken: list[Value] = []
+    for value in graph.values:
+        is_read = value in outputs or any(user in kept for user in value.users)
+        if value in cut or (value.producer is None and is_read):
+            taken.append(value)
+    return part_of(graph, [node for node in graph.nodes if node in kept], taken, outputs), tuple(taken)
+
+
+def part_of(graph: Graph, nodes: Iterable[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> Graph:
+    """`nodes`, in an order in which they can run, as a new graph that takes `inputs` and gives `outputs`.
+
+    The time is that of the part, however large `graph` is. Names and origins stay; regions are copied, constants
+    shared.
+    """
+    part = Graph(graph.name, symbols=SymbolTable(graph.symbols.names))
+    where = {value: part.add_input(value.name, value.type) for value in inputs}
+    for node in nodes:
+        _copy(part, node, where)
+    part.set_outputs([where[value] for value in outputs])
+    return part
+
+
+def _needed(outputs: Sequence[Value], cut: Collection[Value]) -> set[Node]:
+    kept: set[Node] = set()
+    pending = [value for value in outputs if value not in cut]
+    while pending:
+        node = pending.pop().producer
+        if node is None or node in kept:
+            continue
+        kept.add(node)
+        pending += [value for value in node.operands if value not in cut]
+    return kept
+
+
+def _copy(part: Graph, node: Node, where: dict[Value, Value]) -> None:
+    operands = [where[value] if value is not None else None for value in node.inputs]
+    attrs = {
+        name: value.clone_with_map(part.symbols)[0] if isinstance(value, Graph) else value
+        for name, value in node.attrs.items()
+    }
+    types = [value.type for value in node.outputs]
+    names = [value.name for value in node.outputs]
+    made = part.append(node.op, operands, attrs, types=types, names=names, origin=node.origin)
+    for old, new in zip(node.outputs, made.outputs, strict=True):
+        where.setdefault(old, new)
+
+
+def cone_boundary(outputs: Sequence[Value], depth: int) -> set[Value]:
+    """The values that are exactly `depth` nodes before `outputs`, where a cone of that depth is cut off.
+
+    Constants are never cut: they belong to what they feed.
+    """
+    frontier = {value.producer for value in outputs if value.producer is not None}
+    seen = set(frontier)
+    for _ in range(depth - 1):
+        found = {value.producer for node in frontier for value in node.operands if value.producer is not None}
+        frontier = {node for node in found if node not in seen}
+        seen |= frontier
+    return {
+        value
+        for node in seen
+        for value in node.operands
+        if value.producer is not None and value.producer not in seen and value.producer.inputs
+    }

@@ -1,0 +1,1 @@
+"""The text form: printer and parser."""

@@ -1,0 +1,1 @@
+"""Passes that make a graph smaller or more regular, whatever ops it has."""

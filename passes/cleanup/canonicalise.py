@@ -1,0 +1,29 @@
+"""Canonicalise: bring every node to the one form that other passes look for, and drop what changes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..framework.base import PatternPass
+from ..framework.pattern import Rule
+from .canonical import casts, expands, layout, neutral, parts, reductions, strides, views, writes
+
+
+@dataclass(frozen=True)
+class Canonicalise(PatternPass):
+    """Exact local simplifications; the rules stand in `passes/canonical/`."""
+
+    name: ClassVar[str] = "canonicalise"
+
+    def rules(self) -> Sequence[Rule]:
+        return (
+            *neutral.RULES,
+            *casts.RULES,
+            *layout.RULES,
+            *views.RULES,
+            *parts.RULES,
+            *strides.RULES,
+            *reductions.RULES,
+            *expands.RULES,
+            *writes.RULES,
+        )

@@ -1,0 +1,319 @@
+"""Static shapes: what was asked of the run, a shape or an axis in an operand, becomes an attribute once it is known.
+
+An importer makes the `dynamic_` form of an op where a model computes sizes in a way that it cannot follow. After
+constants are folded and control flow is gone the operand may be a constant, or sizes of the graph's inputs. The static
+form then tells the result's sizes, and the symbols that stood for them are replaced everywhere below.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from ...ir.analysis.shape_values import ShapeValues
+from ...ir.attrs import AttrValue
+from ...ir.binding import mentioned
+from ...ir.constant import Constant
+from ...ir.dims import Dim, SymDim, Truth, bind, is_at_least, lower_bound, product, symbols
+from ...ir.dims.constraints import collect_constraints
+from ...ir.errors import CapgraphError, ShapeError
+from ...ir.graph import Graph, Node, Value
+from ...ir.ops import native
+from ...ir.ops.layout import resolve_reshape
+from ...ir.ops.rules import broadcast_shapes, normal_axes
+from ...ir.ops.slicing import first_taken
+from ..framework.base import Pass
+from ..framework.pattern import constant_of
+from ..framework.rewriter import Rewriter
+from .known_sizes import KnownSizes
+
+MAX_RANGE_BYTES = 1 << 16
+"""A longer range of floats is computed while running."""
+MAX_SYMBOLS = 6
+"""With more of them in a shape it is not looked at what happens where some are 0."""
+
+
+@dataclass(frozen=True)
+class StaticShapes(Pass):
+    """Replaces `dynamic_` ops by their static forms where their operands are known and nothing need be assumed."""
+
+    name: ClassVar[str] = "static-shapes"
+
+    def run(self, graph: Graph, rewriter: Rewriter) -> None:
+        bound = mentioned(value.type for value in graph.inputs)
+        shapes = ShapeValues()
+        known = KnownSizes(graph, rewriter)
+        for node in graph.nodes:
+            known.bind(node)
+            rule = _RULES.get(node.op.name)
+            static = _known_form(rule, _Operands(node, shapes, bound)) if rule is not None else None
+            if static is not None and rewriter.may_rewrite(node.op.name, node):
+                made = rewriter.node(native(static.op), static.inputs, static.attrs)
+                known.replace(node, made.outputs)
+                shapes = ShapeValues()
+
+
+class Static(NamedTuple):
+    """The static form: op, operands, attributes."""
+
+    op: str
+    inputs: tuple[Value | None, ...]
+    attrs: dict[str, AttrValue]
+
+
+class _Operands:
+    """What is known of the operands of a dynamic op; only sizes that its static form may mention."""
+
+    def __init__(self, node: Node, shapes: ShapeValues, bound: frozenset[str]) -> None:
+        self.node = node
+        self._shapes = shapes
+        first = node.inputs[0]
+        own = mentioned([first.type]) if first is not None and len(node.inputs) > 1 else frozenset[str]()
+        self._visible = bound | own
+
+    def dims(self, index: int) -> tuple[Dim, ...]:
+        """The elements of a vector. Raises `_Unknown` when they are not known."""
+        value = self.node.inputs[index]
+        found = self._shapes.as_dims(value) if value is not None else None
+        if found is None or not all(symbols(dim) <= self._visible for dim in found):
+            raise _Unknown
+        return found
+
+    def dim(self, index: int) -> Dim:
+        """The element of a tensor with one. Raises `_Unknown` when it is not known."""
+        value = self.node.inputs[index]
+        found = self._shapes.as_dim(value) if value is not None else None
+        if found is None or not symbols(found) <= self._visible:
+            raise _Unknown
+        return found
+
+    def ints(self, index: int, default: Sequence[int]) -> tuple[int, ...]:
+        """Plain elements; `default` for an absent operand. Raises `_Unknown` when they are not plain."""
+        if self.node.inputs[index] is None:
+            return tuple(default)
+        found = self.dims(index)
+        plain = tuple(dim for dim in found if isinstance(dim, int))
+        if len(plain) < len(found):
+            raise _Unknown
+        return plain
+
+    def number(self, index: int) -> int:
+        """The element of a tensor with one, a plain number. Raises `_Unknown` when it is not known."""
+        found = self.dim(index)
+        if isinstance(found, SymDim):
+            raise _Unknown
+        return found
+
+    def shape(self, index: int) -> tuple[Dim, ...]:
+        value = self.node.inputs[index]
+        assert value is not None  # required by the signature
+        return value.shape
+
+
+class _Unknown(CapgraphError):
+    """An operand is not known. Never reaches users."""
+
+    def __init__(self) -> None:
+        super().__init__("not known")
+
+
+_Rule = Callable[[_Operands], Static]
+
+
+def _known_form(rule: _Rule, operands: _Operands) -> Static | None:
+    """The static form; None where an operand is not known, or the form is wrong or true under an assumption only."""
+    try:
+        with collect_constraints() as constraints:
+            static = rule(operands)
+            op = native(static.op)
+            types = [value.type if value is not None else None for value in static.inputs]
+            op.result_types(types, op.complete_attrs(static.attrs))
+    except CapgraphError:
+        return None
+    return None if constraints else static
+
+
+# ---- one rule for each op
+
+
+def _reshape(known: _Operands) -> Static:
+    given, requested, allow_zero = known.shape(0), known.dims(1), known.node.attrs["allow_zero"]
+    shape = resolve_reshape(given, requested, allow_zero)
+    if not allow_zero and not _is_same_without_elements(given, requested, shape):
+        raise _Unknown
+    return Static("reshape", known.node.inputs[:1], {"shape": shape})
+
+
+def _is_same_without_elements(given: Sequence[Dim], requested: Sequence[Dim], shape: Sequence[Dim]) -> bool:
+    """Whether `shape` is requested also where symbols are 0, and a size that becomes 0 copies one of `given`."""
+    names = sorted(frozenset[str]().union(*map(symbols, (*given, *requested))))  # a literal 0 copies symbols too
+    if len(names) > MAX_SYMBOLS:
+        return False
+    subsets = (zero for count in range(len(names) + 1) for zero in combinations(names, count))
+    return all(_is_same_where(dict.fromkeys(zero, 0), given, requested, shape) for zero in subsets)
+
+
+def _is_same_where(
+    zero: Mapping[str, int], given: Sequence[Dim], requested: Sequence[Dim], shape: Sequence[Dim]
+) -> bool:
+    """The same where just the symbols in `zero` are 0; true where nothing is defined then."""
+    operand, wanted = ([bind(dim, zero) for dim in dims] for dims in (given, requested))
+    for axis, dim in enumerate(wanted):
+        is_copy = axis < len(operand) and operand[axis] == dim
+        if isinstance(dim, SymDim) and not is_copy and not _is_positive(dim):
+            return False  # it may be 0, or not
+    try:
+        found = resolve_reshape(operand, wanted, allow_zero=False)
+    except ShapeError:
+        return True
+    has_elements = product(operand) != 0
+    return list(found) == [bind(dim, zero) for dim in shape] or (not has_elements and _is_positive(product(found)))
+
+
+def _is_positive(dim: Dim) -> bool:
+    """Whether a size is at least 1 wherever its symbols are."""
+    least = lower_bound(dim, dict.fromkeys(symbols(dim), (1, None)))
+    return least is not None and least > 0
+
+
+def _expand(known: _Operands) -> Static:
+    return Static("expand", known.node.inputs[:1], {"shape": broadcast_shapes(known.shape(0), known.dims(1))})
+
+
+def _tile(known: _Operands) -> Static:
+    return Static("tile", known.node.inputs[:1], {"repeats": known.dims(1)})
+
+
+def _by_axes(op: str) -> _Rule:
+    return lambda known: Static(op, known.node.inputs[:1], {"axes": known.ints(1, ())})
+
+
+def _full(known: _Operands) -> Static:
+    return Static("full", (), {"shape": known.dims(0), "value": known.node.attrs["value"]})
+
+
+def _arange(known: _Operands) -> Static:
+    dtype = known.node.output.tensor.dtype
+    if dtype.is_float:
+        return Static("constant", (), {"value": _float_range(known.node)})
+    bounds = {"start": known.dim(0), "limit": known.dim(1), "step": known.number(2)}
+    return Static("arange", (), {**bounds, "dtype": dtype})
+
+
+def _float_range(node: Node) -> Constant:
+    contents = [constant_of(value) for value in node.operands]
+    arrays = [content.array.astype(np.float64) for content in contents if content is not None]
+    if len(arrays) < 3 or not np.isfinite(arrays).all() or not arrays[2]:
+        raise _Unknown
+    count = float((arrays[1] - arrays[0]) / arrays[2])
+    if count * node.output.tensor.dtype.itemsize > MAX_RANGE_BYTES:
+        raise _Unknown
+    return Constant(node.op.meaning(*(content.array for content in contents if content is not None)))
+
+
+def _slice(known: _Operands) -> Static:
+    starts, ends = known.dims(1), known.dims(2)
+    if not all(is_at_least(bound, 0) is Truth.YES for bound in (*starts, *ends) if isinstance(bound, SymDim)):
+        raise _Unknown
+    axes, steps = known.ints(3, range(len(starts))), known.ints(4, [1] * len(starts))
+    dims = known.shape(0)
+    sizes = [dims[axis] for axis in normal_axes(axes, len(dims))]
+    first = tuple(first_taken(*part) for part in zip(starts, sizes, steps, strict=True))
+    return Static("slice", known.node.inputs[:1], {"axes": axes, "starts": first, "ends": ends, "steps": steps})
+
+
+def _pad(known: _Operands) -> Static:
+    rank = len(known.shape(0))
+    given, axes = known.dims(1), normal_axes(known.ints(3, range(rank)), rank)
+    if len(given) != 2 * len(axes):
+        raise _Unknown
+    pads: list[Dim] = [0] * (2 * rank)
+    for position, axis in enumerate(axes):
+        pads[axis], pads[rank + axis] = given[position], given[len(axes) + position]
+    return Static("pad", (known.node.inputs[0], known.node.inputs[2]), {"pads": pads, "mode": known.node.attrs["mode"]})
+
+
+def _split(known: _Operands) -> Static:
+    return Static("split", known.node.inputs[:1], {"axis": known.node.attrs["axis"], "sizes": known.dims(1)})
+
+
+def _top_k(known: _Operands) -> Static:
+    return Static("top_k", known.node.inputs[:1], {**known.node.attrs, "k": known.dim(1)})
+
+
+def _one_hot(known: _Operands) -> Static:
+    indices, _, values = known.node.inputs
+    return Static("one_hot", (indices, values), {**known.node.attrs, "depth": _depth(known)})
+
+
+def _depth(known: _Operands) -> Dim:
+    """The depth of a one-hot, which may be a constant of floats; rounded as while running."""
+    value = known.node.inputs[1]
+    content = constant_of(value) if value is not None else None
+    if content is None or content.dtype.is_integer:
+        return known.dim(1)
+    return int(content.array.reshape(-1)[0])
+
+
+def _trilu(known: _Operands) -> Static:
+    return Static("trilu", known.node.inputs[:1], {**known.node.attrs, "diagonal": known.number(1)})
+
+
+def _cumulative(op: str) -> _Rule:
+    return lambda known: Static(op, known.node.inputs[:1], {**known.node.attrs, "axis": known.number(1)})
+
+
+def _reduce(known: _Operands) -> Static:
+    attrs = known.node.attrs
+    axes = known.ints(1, ())
+    if not axes and not attrs["noop_with_empty_axes"]:
+        axes = tuple(range(len(known.shape(0))))
+    return Static(f"reduce_{attrs['kind']}", known.node.inputs[:1], {"axes": axes, "keep_dims": attrs["keep_dims"]})
+
+
+def _resize(known: _Operands) -> Static:
+    """Sizes may be symbolic; scales are those of a constant, of axes whose sizes are numbers."""
+    x, roi, scales, sizes = known.node.inputs
+    if scales is None:
+        return Static("resize", (x, roi), {**known.node.attrs, "sizes": known.dims(3)})
+    content = constant_of(scales)
+    if content is None or sizes is not None:
+        raise _Unknown
+    dims = known.shape(0)
+    axes = normal_axes(known.node.attrs["axes"], len(dims))
+    factors = [float(scale) for scale in content.array]
+    found = [_scaled(dims[axis], scale) for axis, scale in zip(axes, content.array, strict=True)]
+    return Static("resize", (x, roi), {**known.node.attrs, "sizes": tuple(found), "scales": tuple(factors)})
+
+
+def _scaled(dim: Dim, scale: Any) -> int:
+    """As `dynamic_resize` rounds while running."""
+    if isinstance(dim, SymDim):
+        raise _Unknown
+    return int(np.floor(np.float32(dim) * np.float32(scale)))
+
+
+_RULES: Mapping[str, _Rule] = MappingProxyType[str, Any](
+    {
+        "dynamic_arange": _arange,
+        "dynamic_cumprod": _cumulative("cumprod"),
+        "dynamic_cumsum": _cumulative("cumsum"),
+        "dynamic_expand": _expand,
+        "dynamic_full": _full,
+        "dynamic_one_hot": _one_hot,
+        "dynamic_pad": _pad,
+        "dynamic_reduce": _reduce,
+        "dynamic_reshape": _reshape,
+        "dynamic_resize": _resize,
+        "dynamic_slice": _slice,
+        "dynamic_split": _split,
+        "dynamic_squeeze": _by_axes("squeeze"),
+        "dynamic_tile": _tile,
+        "dynamic_top_k": _top_k,
+        "dynamic_trilu": _trilu,
+        "dynamic_unsqueeze": _by_axes("unsqueeze"),
+    }
+)

@@ -1,0 +1,1 @@
+"""Passes that compute one op into the weights, or the attributes, of another."""

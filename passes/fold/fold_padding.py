@@ -1,0 +1,71 @@
+"""Zeros put around a tensor become the padding of the convolution or average pool that reads it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ...ir.dims import Dim, Truth, is_at_least
+from ...ir.graph import Node, Value
+from ..framework.base import PatternPass
+from ..framework.pattern import Capture, Found, Match, Rule, constant_of
+from ..framework.rewriter import Rewriter
+
+
+@dataclass(frozen=True)
+class FoldPadding(PatternPass):
+    """Takes a `pad` with zeros into `conv`, and into `average_pool` where every window then counts its padding."""
+
+    name: ClassVar[str] = "fold-padding"
+
+    def rules(self) -> Sequence[Rule]:
+        return RULES
+
+
+def _is_zero_padding(node: Node) -> bool:
+    """Zeros, as many as zero or more, at the spatial axes of `[N, C, D1, ...]` alone."""
+    x, value = node.inputs
+    assert x is not None  # only the value is optional
+    rank, pads = x.tensor.rank, node.attrs["pads"]
+    content = constant_of(value) if value is not None else None
+    if node.attrs["mode"] != "constant" or rank < 3 or (value is not None and content is None):
+        return False
+    if content is not None and np.any(content.array):
+        return False
+    if any(pad != 0 for pad in (*pads[:2], *pads[rank : rank + 2])):
+        return False
+    return all(is_at_least(pad, 0) is Truth.YES for pad in pads)
+
+
+def _joined(root: Node, pad: Node) -> tuple[Dim, ...]:
+    """The pads of both nodes."""
+    rank = len(pad.attrs["pads"]) // 2
+    outer = (*pad.attrs["pads"][2:rank], *pad.attrs["pads"][rank + 2 :])
+    return tuple(own + more for own, more in zip(root.attrs["pads"], outer, strict=True))
+
+
+def _into_conv(rewriter: Rewriter, found: Found) -> Value:
+    attrs = {**found.root.attrs, "pads": _joined(found.root, found.node("pad"))}
+    return rewriter.node(found.root.op, (found["x"], *found.root.inputs[1:]), attrs).output
+
+
+def _into_average_pool(rewriter: Rewriter, found: Found) -> Value | None:
+    """The zeros were counted, so they still must be; a window that sticks out counts differently and stays."""
+    attrs = found.root.attrs
+    is_padded = any(pad != 0 for pad in attrs["pads"])
+    if attrs["ceil_mode"] or (is_padded and not attrs["count_include_pad"]):
+        return None
+    pads = _joined(found.root, found.node("pad"))
+    widths = [d * (k - 1) + 1 for k, d in zip(attrs["kernel"], attrs["dilations"], strict=True)]
+    if not all(isinstance(pad, int) and pad < width for pad, width in zip(pads, widths * 2, strict=True)):
+        return None  # runtimes refuse pads as wide as the window
+    return rewriter.op("average_pool", found["x"], **{**attrs, "pads": pads, "count_include_pad": True})
+
+
+_PAD = Match("pad", Capture("x"), Capture("value", is_optional=True), name="pad", where=_is_zero_padding)
+
+RULES: tuple[Rule, ...] = (
+    Rule("padding-into-conv", Match("conv", _PAD, more=True), _into_conv),
+    Rule("padding-into-average-pool", Match("average_pool", _PAD), _into_average_pool),
+)

@@ -1,0 +1,99 @@
+"""Multiplication, division, addition and subtraction of constants go into the weights before or after them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ...ir.constant import Constant
+from ...ir.graph import Node, Value
+from ..cleanup.canonical.neutral import has_type_of
+from ..framework.base import PatternPass
+from ..framework.exactness import Exactness
+from ..framework.pattern import Capture, Found, Literal, Match, Rule, constant_of
+from ..framework.rewriter import Rewriter
+from .absorb import Affine, absorbed, aligned, reciprocal
+from .absorb_after import absorbed_after
+
+
+@dataclass(frozen=True)
+class FoldScales(PatternPass):
+    """Takes constant factors and addends into constants of a node that is there anyway.
+
+    These are the weight and bias of a convolution or product, the parameters of a norm, and another constant factor or
+    addend, reached directly or through reshapes and transposes. An addend of 0 goes. A division by powers of two that
+    is left is a multiplication, and with `rounds_inverses` one by any constant that has an inverse. A zero may change
+    its sign: -0.0 + 0 is 0.
+    """
+
+    name: ClassVar[str] = "fold-scales"
+    exactness: ClassVar[Exactness] = Exactness.ROUNDING
+    rounds_inverses: bool = False
+
+    def rules(self) -> Sequence[Rule]:
+        return (*RULES, _ROUNDED_DIVISION if self.rounds_inverses else _EXACT_DIVISION)
+
+
+def _change(node: Node) -> tuple[Value, Affine] | None:
+    """What a node with one constant operand does to its other operand."""
+    for side, value in enumerate(node.operands):
+        other = node.operands[1 - side]
+        content = constant_of(other)
+        if content is None or (side == 1 and node.op.name in ("sub", "div")) or not has_type_of(value, node):
+            continue
+        change = _as_affine(node.op.name, content, value)
+        return (value, change) if change is not None else None
+    return None
+
+
+def _as_affine(op: str, content: Constant, value: Value) -> Affine | None:
+    factor = reciprocal(content) if op == "div" else content
+    part = aligned(factor, value) if factor is not None else None
+    if part is None:
+        return None
+    if op in ("mul", "div"):
+        return Affine(scale=part)
+    return Affine(shift=np.negative(part) if op == "sub" else part)
+
+
+def _into_producer(rewriter: Rewriter, found: Found) -> Value | None:
+    changed = _change(found.root)
+    plan = absorbed(*changed) if changed is not None else None
+    return plan(rewriter) if plan is not None else None
+
+
+def _into_user(rewriter: Rewriter, found: Found) -> Value | None:
+    changed = _change(found.node("changed"))
+    plan = absorbed_after(found.root, *changed) if changed is not None else None
+    return plan(rewriter) if plan is not None else None
+
+
+def _as_product(rewriter: Rewriter, found: Found) -> Value | None:
+    """Multiplying by `1 / c` is faster. Where that is rounded, a whole quotient may no longer be whole."""
+    inverse = reciprocal(found.constant("c"))
+    return rewriter.op("mul", found["x"], rewriter.constant(inverse)) if inverse is not None else None
+
+
+def _operand(_rewriter: Rewriter, found: Found) -> Value | None:
+    return found["x"] if has_type_of(found["x"], found.root) else None
+
+
+_ARITHMETIC = ("add", "sub", "mul", "div")
+_RIGHT = Match(_ARITHMETIC, Capture("x"), Literal(), name="changed")
+
+RULES: tuple[Rule, ...] = (
+    Rule("zero-addend", Match(("add", "sub"), Capture("x"), Literal(value=0.0)), _operand),
+    Rule("constant-into-producer", _RIGHT, _into_producer),
+    Rule("constant-into-user", Match(("conv", "gemm", "matmul"), _RIGHT, more=True), _into_user),
+)
+
+
+def _are_powers_of_two(content: Constant) -> bool:
+    return content.dtype.is_float and bool((np.abs(np.frexp(content.array.astype(np.float64))[0]) == 0.5).all())
+
+
+_ROUNDED_DIVISION = Rule("division-by-constant", Match("div", Capture("x"), Literal("c")), _as_product)
+_EXACT_DIVISION = Rule(
+    "division-by-power-of-two", Match("div", Capture("x"), Literal("c", where=_are_powers_of_two)), _as_product
+)

@@ -1,0 +1,143 @@
+"""Queries and keys that lie side by side, the parts of one product, are rotated together.
+
+Heads are rotated one by one, and those of queries and keys by the same angles, so that one kernel can do all of them.
+Its result is split again where a split is a view. Programs for a GPU do this, where launches cost; see
+`merge_products.py`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...ir.dims import Dim
+from ...ir.graph import Graph, Node, Value
+from ...ir.ops.rules import normal_axes, normal_axis
+from ..framework.base import Pass
+from ..framework.rewriter import Rewriter
+
+_BY_HEAD = (0, 2, 1, 3)
+
+
+@dataclass(frozen=True)
+class MergeRotary(Pass):
+    """Merges `rotary_embedding` of neighbouring parts of a `split`, which nothing else reads, by the same angles."""
+
+    name: ClassVar[str] = "merge-rotary"
+
+    def run(self, graph: Graph, rewriter: Rewriter) -> None:
+        for node in graph.nodes:
+            if node.op.name != "split" or not _is_of_last_axis(node):
+                continue
+            for run in _runs([_rotation(part) for part in node.outputs]):
+                if len(run) > 1 and rewriter.may_rewrite("rotations-of-neighbours", run[0].node):
+                    _merge(graph, node, run, rewriter)
+                    break  # the parts are others now
+
+
+@dataclass(frozen=True)
+class _Rotation:
+    """The rotation of part `index` of a split: `heads` of `depth` features, as [B, T, H * D] or by head."""
+
+    index: int
+    node: Node
+    heads: int
+    depth: int
+    is_reshaped: bool
+    is_transposed: bool
+
+    def goes_with(self, other: "_Rotation") -> bool:
+        """Whether both can be one: neighbours, rotated alike by the same angles."""
+        one, two = self.node, other.node
+        attrs, others = ({**each.attrs, "heads": 0} for each in (one, two))
+        return (
+            other.index == self.index + 1
+            and one.inputs[1:] == two.inputs[1:]
+            and attrs == others
+            and self.depth == other.depth
+            and (self.is_reshaped, self.is_transposed) == (other.is_reshaped, other.is_transposed)
+        )
+
+
+def _is_of_last_axis(split: Node) -> bool:
+    x = split.operands[0].tensor
+    return x.shape is not None and x.rank == 3 and normal_axis(split.attrs["axis"], 3) == 2
+
+
+def _rotation(part: Value) -> _Rotation | None:
+    """The rotation that alone reads a part, straight or with its heads as an axis of their own."""
+    node, width = _only_user(part), part.shape[2]
+    if node is None or not isinstance(width, int):
+        return None
+    if node.op.name == "rotary_embedding" and node.operands[0] is part and node.attrs["heads"]:
+        heads: int = node.attrs["heads"]
+        return _Rotation(part.index, node, heads, width // heads, False, False)
+    if node.op.name != "reshape" or node.output.tensor.rank != 4:
+        return None
+    return _rotation_by_head(part, node)
+
+
+def _rotation_by_head(part: Value, reshape: Node) -> _Rotation | None:
+    batch, steps, width = part.shape
+    user = _only_user(reshape.output)
+    is_transposed = user is not None and user.op.name == "transpose"
+    if user is None or (is_transposed and normal_axes(user.attrs["perm"], 4) != _BY_HEAD):
+        return None
+    node = _only_user(user.output) if is_transposed else user
+    first, second, third, depth = reshape.output.shape
+    heads = third if is_transposed else second
+    if not isinstance(heads, int) or not isinstance(depth, int) or heads * depth != width:
+        return None
+    wanted: tuple[Dim, ...] = (batch, steps, heads, depth) if is_transposed else (batch, heads, 1, depth)
+    if (first, second, third, depth) != wanted or (not is_transposed and steps != 1):
+        return None
+    if node is None or node.op.name != "rotary_embedding" or node.operands[0].tensor.rank != 4:
+        return None
+    return _Rotation(part.index, node, heads, depth, True, is_transposed)
+
+
+def _only_user(value: Value) -> Node | None:
+    return value.users[0] if value.use_count == 1 and not value.is_graph_output else None
+
+
+def _runs(rotations: Sequence[_Rotation | None]) -> Iterator[list[_Rotation]]:
+    run: list[_Rotation] = []
+    for rotation in rotations:
+        if run and (rotation is None or not run[-1].goes_with(rotation)):
+            yield run
+            run = []
+        if rotation is not None:
+            run.append(rotation)
+    yield run
+
+
+def _merge(graph: Graph, split: Node, run: Sequence[_Rotation], rewriter: Rewriter) -> None:
+    first, heads = run[0], [each.heads for each in run]
+    positions = {node: index for index, node in enumerate(graph.nodes)}
+    sizes: list[int] = list(split.attrs["sizes"])
+    stop = first.index + len(run)
+    joined = [*sizes[: first.index], sum(sizes[first.index : stop]), *sizes[stop:]]
+    axis = split.attrs["axis"]
+    rewriter.at(split)
+    parts = rewriter.ops("split", split.operands[0], axis=axis, sizes=tuple(joined))
+    rewriter.at(min((each.node for each in run), key=positions.__getitem__))
+    rotated = _rotated(parts[first.index], first, sum(heads), rewriter)
+    counts = tuple(heads) if first.is_reshaped else tuple(each.heads * each.depth for each in run)
+    pieces = rewriter.ops("split", rotated, axis=1 if first.is_reshaped else 2, sizes=counts)
+    for rotation, piece in zip(run, pieces, strict=True):
+        rewriter.replace(rotation.node, piece)
+    rest = [*split.outputs[: first.index], *split.outputs[stop:]]
+    for old, new in zip(rest, [*parts[: first.index], *parts[first.index + 1 :]], strict=True):
+        if old.use_count:
+            rewriter.replace_value(old, new)
+    if split.graph is graph:  # else nothing but rotations read it
+        rewriter.erase(split)
+
+
+def _rotated(x: Value, like: _Rotation, heads: int, rewriter: Rewriter) -> Value:
+    if like.is_reshaped:
+        batch, steps, _ = x.shape
+        shape = (batch, steps, heads, like.depth) if like.is_transposed else (batch, heads, 1, like.depth)
+        x = rewriter.op("reshape", x, shape=shape)
+        x = rewriter.op("transpose", x, perm=_BY_HEAD) if like.is_transposed else x
+    attrs = {**like.node.attrs, "heads": 0 if like.is_reshaped else heads}
+    return rewriter.node(like.node.op, (x, *like.node.inputs[1:]), attrs).output

@@ -1,0 +1,1 @@
+"""What a pass is: rewriter, pattern, driver, pipeline, numeric checking, bisection."""

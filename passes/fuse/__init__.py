@@ -1,0 +1,1 @@
+"""Fusion: groups of ops that one kernel computes."""

@@ -1,0 +1,254 @@
+"""Which nodes may run as one kernel: groups over one index space, such that no edge leaves and comes back.
+
+A group has a domain, the shape of the tensors that its nodes work on. It takes elementwise nodes of that shape,
+reductions of it (all over the same axes), rowwise nodes such as softmax, and what works on the reduced rows. A product
+of matrices or a convolution may be its first node, whose epilogue the rest is, and where a backend can do so lookups
+in tables outside of it. Every node is in one group at most, so nothing is ever computed twice.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ...ir.dims import Dim
+from ...ir.graph import Graph, Node, Value
+from ...ir.op import Trait
+from ...ir.ops.rules import normal_axes, normal_axis
+from ...ir.types import Kind, TensorType
+from ..framework.pattern import any_constant_of
+from .scaled_factors import scaled_factors
+
+MAX_VISITS = 512
+"""How many nodes a search for a path looks at before it takes it that there is one."""
+
+
+@dataclass(frozen=True)
+class FusionLimits:
+    """What a backend can generate code for: nodes and inputs of a kernel, and whether products take epilogues.
+
+    `rows_behind_products` says whether work on whole rows (norms, softmax) may follow a product in its kernel,
+    `lookups` whether a kernel may take its operands out of tables by index. `normed_rows` is up to how many rows a
+    product may norm itself: each of its threads reads whole rows anyway. With `scaled_factors` it takes in what
+    dequantises its factors. `draws` says whether kernels without products may draw random numbers.
+    """
+
+    max_nodes: int = 64
+    max_inputs: int = 24
+    epilogues: bool = True
+    rows_behind_products: bool = True
+    lookups: bool = False
+    normed_rows: int = 0
+    scaled_factors: bool = False
+    draws: bool = False
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes that become one. `reduced` are the axes that are reduced, none while nothing is."""
+
+    domain: tuple[Dim, ...]
+    nodes: list[Node] = field(default_factory=list[Node])
+    reduced: tuple[int, ...] = ()
+    has_product: bool = False
+
+    @property
+    def rows(self) -> tuple[Dim, ...]:
+        """The shape of a reduced result."""
+        return tuple(1 if axis in self.reduced else size for axis, size in enumerate(self.domain))
+
+
+@dataclass(frozen=True)
+class _Role:
+    """How a node would take part: the shape that it works on, and the axes that it reduces."""
+
+    domain: tuple[Dim, ...]
+    reduced: tuple[int, ...] = ()
+    is_product: bool = False
+    is_lookup: bool = False
+
+
+def role_of(node: Node, limits: FusionLimits) -> _Role | None:
+    """The part that a node can play in a group, None when it must stay alone."""
+    traits = node.op.traits
+    if len(node.outputs) != 1 or traits & (Trait.IMPURE | Trait.FOREIGN) or not all(map(_is_tensor, node.operands)):
+        return None
+    shape = node.output.tensor.shape
+    if shape is None or not node.operands or not _is_tensor(node.output):
+        return None
+    if traits & Trait.ELEMENTWISE:
+        return _Role(shape)
+    if traits & Trait.REDUCTION:
+        return _reduction_role(node)
+    if traits & Trait.ROWWISE:
+        return _Role(shape, tuple(range(normal_axis(node.attrs["axis"], len(shape)), len(shape))))
+    if traits & Trait.DRAWS and limits.draws:
+        return _Role(shape)
+    if traits & Trait.LOOKUP and limits.lookups:
+        return _Role(shape, is_lookup=True)
+    return _Role(shape, is_product=True) if traits & Trait.PRODUCT and limits.epilogues else None
+
+
+def norm_before(product: Node, most_rows: int) -> Node | None:
+    """The `rms_norm` whose few rows, at most `most_rows`, a product with a constant matrix has as its left factor."""
+    if product.op.name != "matmul" or not most_rows:
+        return None
+    rows, weight = product.operands
+    norm = rows.producer
+    if norm is None or norm.op.name != "rms_norm" or any_constant_of(weight) is None or weight.tensor.rank != 2:
+        return None
+    *outer, _ = rows.shape
+    is_last = normal_axis(norm.attrs["axis"], len(rows.shape)) == len(rows.shape) - 1
+    count = math.prod(dim for dim in outer if isinstance(dim, int))
+    return norm if is_last and all(isinstance(dim, int) for dim in outer) and count <= most_rows else None
+
+
+def _is_tensor(value: Value) -> bool:
+    return (
+        isinstance(value.type, TensorType) and value.type.shape is not None and value.type.dtype.kind is not Kind.STRING
+    )
+
+
+def _reduction_role(node: Node) -> _Role | None:
+    """Reductions that keep their axes as ones (`keep_reduced_axes.py` makes others do so)."""
+    axes, shape = node.attrs.get("axes"), node.operands[0].shape
+    if not axes or not node.attrs.get("keep_dims") or len(node.operands) != 1:
+        return None
+    return _Role(shape, tuple(sorted(normal_axes(axes, len(shape)))))
+
+
+def fusion_groups(graph: Graph, limits: FusionLimits) -> list[Group]:
+    """Disjoint groups of two nodes and more, found in one sweep in the order of the graph."""
+    return _Search(graph, limits).run()
+
+
+class _Search:
+    def __init__(self, graph: Graph, limits: FusionLimits) -> None:
+        self.graph = graph
+        self.limits = limits
+        self.positions = {node: index for index, node in enumerate(graph.nodes)}
+        self.group_of: dict[Node, Group] = {}
+
+    def run(self) -> list[Group]:
+        for node in self.graph.nodes:
+            role = role_of(node, self.limits)
+            if role is not None:
+                self._place(node, role)
+        groups = dict.fromkeys(self.group_of.values())
+        return [group for group in groups if len(group.nodes) > 1]
+
+    def _place(self, node: Node, role: _Role) -> None:
+        """Puts `node` into the groups of its producers, which become one, or into one of its own.
+
+        What a lookup reads has to lie in memory, so it begins a group, as a product does.
+        """
+        own = Group(role.domain, [node], role.reduced, role.is_product)
+        self.group_of[node] = own
+        if role.is_product:
+            self._take_norm(node, own)
+            self._take_scaling(node, own)
+        if role.is_product or role.is_lookup:
+            return
+        for value in node.operands:
+            other = self.group_of.get(value.producer) if value.producer is not None else None
+            if other is not None and other is not own and self._may_join(other, own):
+                own = self._joined(other, own)
+
+    def _take_norm(self, node: Node, own: Group) -> None:
+        """Puts the norm of a product's rows into its group, where nothing else reads it."""
+        norm = norm_before(node, self.limits.normed_rows)
+        if norm is not None and norm.output.use_count == 1 and len(self.group_of[norm].nodes) == 1:
+            own.nodes.insert(0, norm)
+            self.group_of[norm] = own
+
+    def _take_scaling(self, node: Node, own: Group) -> None:
+        """Puts what dequantises a product's factors into its group, where nothing else reads it."""
+        before = scaled_factors(node) if self.limits.scaled_factors else ()
+        inside = {*before, node}
+        if all(inside.issuperset(each.output.users) and not each.output.is_graph_output for each in before):
+            own.nodes[:0] = sorted(before, key=self.positions.__getitem__)
+            self.group_of.update(dict.fromkeys(before, own))
+
+    def _may_join(self, first: Group, second: Group) -> bool:
+        if len(first.nodes) + len(second.nodes) > self.limits.max_nodes or (first.has_product and second.has_product):
+            return False
+        if not _fit_together(first, second) or second.has_product:
+            return False
+        if first.has_product and not self._may_follow(first, second):
+            return False
+        nodes = {*first.nodes, *second.nodes}
+        if any(value.producer in nodes for node in nodes for value in _read_in_memory(node)):
+            return False
+        if first.has_product and any(node.op.has(Trait.DRAWS) for node in second.nodes):
+            return False
+        inputs = set(outer_operands(nodes))
+        if len([value for value in inputs if any_constant_of(value) is None]) > self.limits.max_inputs:
+            return False
+        return not self._has_way_back(nodes, inputs)
+
+    def _may_follow(self, product: Group, second: Group) -> bool:
+        """Whether `second` is work that a product can have behind it, and none that makes its operands."""
+        if second.reduced and not self.limits.rows_behind_products:
+            return False
+        inside = set(second.nodes)
+        return not any(value.producer in inside for node in product.nodes for value in node.operands)
+
+    def _has_way_back(self, nodes: set[Node], inputs: Iterable[Value]) -> bool:
+        """Whether an input of the joined group depends on it, seeing other groups as the one node they become."""
+        first = min(self.positions[node] for node in nodes)
+        pending = [value.producer for value in inputs if value.producer is not None]
+        seen: set[Node] = set()
+        while pending:
+            node = pending.pop()
+            if node in nodes:
+                return True
+            if node in seen:
+                continue
+            members = self.group_of[node].nodes if node in self.group_of else [node]
+            if max(self.positions[member] for member in members) < first:
+                continue
+            seen.update(members)
+            if len(seen) > MAX_VISITS:
+                return True
+            pending += [value.producer for value in outer_operands(members) if value.producer is not None]
+        return False
+
+    def _joined(self, first: Group, second: Group) -> Group:
+        domain = first.domain if _size_rank(first) >= _size_rank(second) else second.domain
+        nodes = sorted({*first.nodes, *second.nodes}, key=self.positions.__getitem__)
+        group = Group(domain, nodes, first.reduced or second.reduced, first.has_product or second.has_product)
+        self.group_of.update(dict.fromkeys(nodes, group))
+        return group
+
+
+def _read_in_memory(node: Node) -> Sequence[Value]:
+    """The operands of which a node reads other elements than those at its place."""
+    if node.op.has(Trait.LOOKUP):
+        return node.operands
+    return node.operands[-1:] if node.op.has(Trait.DRAWS) else ()
+
+
+def _size_rank(group: Group) -> int:
+    """How many axes of the domain are longer than 1: the larger of two domains that fit together has more."""
+    return sum(size != 1 for size in group.domain)
+
+
+def _fit_together(first: Group, second: Group) -> bool:
+    """Whether two groups can share an index space: the same domain, or one works on the reduced rows of the other."""
+    if first.reduced and second.reduced and first.reduced != second.reduced:
+        return False
+    reduced = first.reduced or second.reduced
+    if first.domain == second.domain:
+        return True
+    if not reduced or len(first.domain) != len(second.domain):
+        return False
+    large, small = (first, second) if _size_rank(first) > _size_rank(second) else (second, first)
+    return not small.reduced and small.domain == Group(large.domain, [], reduced).rows
+
+
+def outer_operands(nodes: Iterable[Node]) -> Iterator[Value]:
+    """The operands of `nodes` that none of them produces."""
+    inside = set(nodes)
+    for node in inside:
+        for value in node.operands:
+            if value.producer not in inside:
+                yield value

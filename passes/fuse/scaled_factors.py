@@ -1,0 +1,96 @@
+"""Products of numbers of 8 bits: factors that are dequantised by one scale each, right before they are multiplied.
+
+Libraries multiply such numbers as they are and bring the scales in afterwards, so a backend that has them wants the
+nodes that dequantise in the region of the product.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...ir.graph import Graph, Node, Value
+from ...ir.ops import native
+from ...ir.ops.rules import normal_axis
+from ...ir.types import DType
+from ..framework.pattern import constant_of
+from ..framework.rewriter import Rewriter
+
+FP8 = frozenset({DType.F8E4M3FN, DType.F8E5M2})
+"""The floats of 8 bits that tensor cores multiply."""
+
+_PRODUCTS = ("matmul", "gemm")
+
+
+def scaled_factors(product: Node) -> tuple[Node, ...]:
+    """The nodes that dequantise both factors of `product`, with transposes behind them; none if one is otherwise.
+
+    Both are fp8 or both i8, with a zero point that is 0 and one scale: for the whole tensor, or for each row of the
+    left and column of the right factor where that is a matrix.
+    """
+    if product.op.name not in _PRODUCTS:
+        return ()
+    ways = [_way_to(value) for value in product.operands[:2]]
+    if not all(ways) or not all(_is_outside_of_sums(product, index, way) for index, way in enumerate(ways)):
+        return ()
+    dtypes = {way[0].operands[0].tensor.dtype for way in ways}
+    return tuple(dict.fromkeys(node for way in ways for node in way)) if dtypes <= FP8 or len(dtypes) == 1 else ()
+
+
+def _way_to(factor: Value) -> tuple[Node, ...]:
+    """The node that dequantises a factor and the transpose behind it, if there is one; empty otherwise."""
+    node = factor.producer
+    if node is not None and node.op.name == "transpose":
+        before = node.operands[0].producer
+        return (before, node) if before is not None and _is_scaling(before) else ()
+    return (node,) if node is not None and _is_scaling(node) else ()
+
+
+def _is_outside_of_sums(product: Node, index: int, way: Sequence[Node]) -> bool:
+    """Whether all that is summed has the same scale: scales lie along the axis that is not summed over."""
+    back = way[0]
+    if _is_single(back):
+        return True
+    shape = back.operands[0].tensor.shape
+    if shape is None or len(shape) != 2:
+        return False
+    axis = normal_axis(back.attrs["axis"], 2)
+    is_turned = product.op.name == "gemm" and product.attrs["trans_a" if index == 0 else "trans_b"]
+    return (axis == index) != (is_turned != (len(way) > 1))
+
+
+def _is_single(node: Node) -> bool:
+    return node.operands[1].tensor.shape in ((), (1,))
+
+
+def _is_scaling(node: Node) -> bool:
+    if node.op is not native("dequantize_linear") or node.operands[0].tensor.dtype not in {*FP8, DType.I8}:
+        return False
+    scale = node.operands[1].tensor
+    is_of_one_axis = scale.shape is not None and scale.rank < 2 and not node.attrs["block_size"]
+    return is_of_one_axis and all(_is_zero(value) for value in node.operands[2:])
+
+
+def _is_zero(value: Value) -> bool:
+    content = constant_of(value)
+    return content is not None and not np.any(content.array.astype(np.float32))
+
+
+def scale_each_product(graph: Graph, rewriter: Rewriter) -> None:
+    """Gives products that share a dequantised factor one each, where they are all that reads it."""
+    for node in graph.nodes:
+        if not _is_scaling(node) or node.output.is_graph_output or node.output.use_count < 2:
+            continue
+        users = tuple(dict.fromkeys(node.output.users))
+        if len(users) < 2 or any(node not in scaled_factors(user) for user in users):
+            continue
+        if not rewriter.may_rewrite("scale-each-product", node):
+            return
+        _repeat(node, users[1:], rewriter)
+
+
+def _repeat(node: Node, users: Sequence[Node], rewriter: Rewriter) -> None:
+    for user in users:
+        rewriter.at(user)
+        own = rewriter.node(node.op, node.inputs, dict(node.attrs)).output
+        inputs = [own if value is node.output else value for value in user.inputs]
+        rewriter.replace(user, rewriter.node(user.op, inputs, dict(user.attrs)).output)

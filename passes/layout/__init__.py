@@ -1,0 +1,1 @@
+"""Passes that move data or orders of axes."""

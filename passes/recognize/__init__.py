@@ -1,0 +1,1 @@
+"""Passes that find an op in the parts that it was written in."""

@@ -1,0 +1,1 @@
+"""Patterns for the shapes in which exporters write one and the same function."""
