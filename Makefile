@@ -96,8 +96,8 @@ test-ops: environment
 
 conformance: environment
 	@mkdir -p build
-	$(VENV)/python -m capgraph.frontends.onnx.conformance --out build/conformance.json
-	$(VENV)/python -m capgraph.conformance --executor eager,graph,ort --out build/conformance-executors.json
+	$(VENV)/python -m tests.onnx_suite.importing --out build/conformance.json
+	$(VENV)/python -m tests.onnx_suite.executing --executor eager,graph,ort --out build/conformance-executors.json
 
 # Half of the time goes to passes: graphs that break one are kept in tests/passes/regressions, which `make test` replays.
 # In the other half each round of Hypothesis draws new examples from a seed, which brings a failure back:

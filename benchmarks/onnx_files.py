@@ -422,7 +422,13 @@ def judge_rest(path: Path, ways: Sequence[str], seconds: float) -> dict[str, str
 
 def _load_all() -> None:
     """Loads what the processes of the files need, which they share."""
-    names = ("frontends.onnx.importer", "frontends.onnx.saving", "passes.catalog", "executors.eager", "executors.ort")
+    names = (
+        "frontends.onnx.importing.importer",
+        "frontends.onnx.files.saving",
+        "passes.catalog",
+        "executors.eager",
+        "executors.ort",
+    )
     for name in (*names, "executors.replay.executor", "executors.host.device", "onnx_files"):
         importlib.import_module(f"capgraph.{name}")
 

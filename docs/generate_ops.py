@@ -3,11 +3,11 @@
 python docs/generate_ops.py
 """
 
-import importlib
 import re
 from pathlib import Path
 
 from capgraph.ir import op as schema
+from capgraph.ir import ops
 from capgraph.ir.attrs import Attribute, AttrKind
 from capgraph.ir.op import Op, Operand, Trait
 from capgraph.ir.ops import FAMILIES, OPS
@@ -49,7 +49,7 @@ _INTRODUCTION = """\
 # Native ops
 
 {count} ops in {families} families. This page is made by `python docs/generate_ops.py` from the ops' own schemas; the
-whole meaning of an op is the docstring of its NumPy function in `ir/ops/FAMILY.py`.
+whole meaning of an op is the docstring of its NumPy function in `ir/ops/FAMILY.py`, or `ir/ops/nn/FAMILY.py`.
 
 How to read a row: operands with the same letter have the same dtype; `?` marks an operand that may be absent, `*` any
 number of operands. An attribute without a default must be given. An op called `dynamic_...` takes at run time, as an
@@ -80,7 +80,7 @@ def page() -> str:
 
 
 def _family(name: str) -> str:
-    about = importlib.import_module(f"capgraph.ir.ops.{name}").__doc__ or ""
+    about = getattr(ops, name).__doc__ or ""
     rows = "\n".join(_row(OPS[entry]) for entry in FAMILIES[name])
     head = "| op | attributes | traits | meaning |\n|---|---|---|---|"
     return f"## {name}\n\n{_cell(_first_paragraph(about))}\n\n{head}\n{rows}\n"

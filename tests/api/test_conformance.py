@@ -10,11 +10,13 @@ import capgraph
 import numpy as np
 import onnx
 import pytest
-from capgraph import conformance, optimize
-from capgraph.conformance import KNOWN_FAULTS, Finding, PlainRep, Way, faults, main, piece_counts, report
-from capgraph.frontends.onnx.conformance import Case, Outcome, cases, run_case, run_models_by
+from capgraph import optimize
 from capgraph.ir.ops.nn.attention import attention
 from onnx.backend.test.loader import load_model_tests
+
+from tests.onnx_suite import executing as conformance
+from tests.onnx_suite.executing import KNOWN_FAULTS, Finding, PlainRep, Way, faults, main, piece_counts, report
+from tests.onnx_suite.importing import Case, Outcome, cases, run_case, run_models_by
 
 
 @pytest.fixture(scope="module")

@@ -167,3 +167,36 @@ def heavy_imports(module: Module) -> list[str]:
     """The packages outside the standard library, numpy and ml_dtypes that importing the module loads at once."""
     roots = {imported.target.split(".")[0] for imported in module.imports if imported.runs_on_import}
     return sorted(roots - BASE_PACKAGES - set(sys.stdlib_module_names) - {"capgraph"})
+
+
+def circles(modules: dict[str, Module]) -> list[list[str]]:
+    """Modules of several folders that import each other in circles, whenever that runs: each circle with all on it."""
+    targets = {name: _imported(module, modules) for name, module in modules.items()}
+    reached = {name: _reached(name, targets) for name in modules}
+    found = {tuple(sorted({name, *(other for other in reached[name] if name in reached[other])})) for name in modules}
+    folders = {name: name if module.is_package else name.rpartition(".")[0] for name, module in modules.items()}
+    return [list(circle) for circle in sorted(found) if len({folders[name] for name in circle}) > 1]
+
+
+def _imported(module: Module, modules: dict[str, Module]) -> set[str]:
+    """What a module imports: of `from x import y` the module y where there is one, else x."""
+    by_line: dict[int, list[str]] = {}
+    for imported in module.imports:
+        by_line.setdefault(imported.line, []).append(imported.target)
+    found: set[str] = set()
+    for base, *names in by_line.values():
+        inner = [name for name in names if name in modules]
+        found.update(inner)
+        if len(inner) < len(names) or not names:
+            found.add(base)
+    return found & modules.keys() - {module.name}
+
+
+def _reached(start: str, targets: dict[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    pending = [start]
+    while pending:
+        for name in targets[pending.pop()] - found:
+            found.add(name)
+            pending.append(name)
+    return found

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from capgraph.frontends.onnx.conformance import KNOWN_FAILURES, SKIPPED
 
 from docs.generate_ops import PAGE, page, unexplained_traits
+from tests.onnx_suite.importing import KNOWN_FAILURES, SKIPPED
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])

@@ -1,8 +1,9 @@
 import json
 
 import pytest
-from capgraph.frontends.onnx import conformance
-from capgraph.frontends.onnx.conformance import Case, Outcome, cases, main, run_case, summary, surprises, table
+
+from tests.onnx_suite import importing as conformance
+from tests.onnx_suite.importing import Case, Outcome, cases, main, run_case, summary, surprises, table
 
 
 @pytest.fixture(scope="module")

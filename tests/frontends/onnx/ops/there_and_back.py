@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from capgraph.frontends.onnx.conformance import foreign_operators
 from capgraph.frontends.onnx.exporting.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing.importer import import_model
@@ -17,6 +16,7 @@ from capgraph.ir.verify import verify
 from onnx.reference import ReferenceEvaluator
 
 from tests.ir.ops.onnx_oracle import Array, assert_close, one_node, runtime
+from tests.onnx_suite.importing import foreign_operators
 
 TOLERANCE = 1e-4
 

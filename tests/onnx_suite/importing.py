@@ -1,6 +1,6 @@
 """Runs the whole ONNX backend suite of the installed onnx against the importer and the reference evaluator.
 
-    python -m capgraph.frontends.onnx.conformance --out build/conformance.json [-k PATTERN] [-j 2] [--round-trip]
+    python -m tests.onnx_suite.importing --out build/conformance.json [-k PATTERN] [-j 2] [--round-trip]
 
 The suite is onnx's own: its node cases are built in memory, the rest ships with the package. A case passes when every
 output has the expected dtype and shape and lies within the suite's tolerance. It is native when no foreign operator was
@@ -24,13 +24,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from capgraph.frontends.onnx.backend import CapgraphBackend, CapgraphBackendRep
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.importing.importer import ImportedModel, import_model
+from capgraph.ir.graph import Graph
 from onnx import ModelProto
 from onnx.backend.test.runner import Runner
-
-from ...ir.graph import Graph
-from .backend import CapgraphBackend, CapgraphBackendRep
-from .exporting.exporter import export_model
-from .importing.importer import ImportedModel, import_model
 
 _RANDOM = "draws random numbers"
 _GRADIENT = "differentiates the graph, which onnx has no implementation of"
@@ -245,7 +244,7 @@ def _progress(_outcome: Outcome, done: int, total: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; gives 1 when a case failed that is not known to fail, or one that is known to fail passed."""
-    parser = argparse.ArgumentParser(prog="python -m capgraph.frontends.onnx.conformance", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.onnx_suite.importing", description=__doc__)
     parser.add_argument("--out", type=Path, help="write counts and failures as JSON")
     parser.add_argument("-k", dest="pattern", default="", help="run only cases whose names match")
     parser.add_argument("-j", dest="jobs", type=int, default=2, help="number of processes")

@@ -1,6 +1,6 @@
 """Runs the ONNX backend suite of the installed onnx through executors: one report.
 
-    python -m capgraph.conformance --executor eager,graph,ort [--device host] [--out FILE] [-k PATTERN] [-j 2]
+    python -m tests.onnx_suite.executing --executor eager,graph,ort [--device host] [--out FILE] [-k PATTERN] [-j 2]
 
 A failure is ONNX Runtime's where one of its sessions ran, gave wrong numbers, and does so as well by itself, on the
 model as it came. Every other is ours: where ONNX Runtime refuses a model, the numbers are ours. Cases in which a part
@@ -20,17 +20,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from capgraph.cli.commands.pass_choice import DEFAULT_LEVEL, LEVELS
+from capgraph.executors.ort.executor import WHOLE
+from capgraph.executors.ort.library import failures, onnxruntime
+from capgraph.frontends.onnx.backend import CapgraphBackendRep
+from capgraph.frontends.onnx.importing.importer import ImportedModel
+from capgraph.ir.errors import ExecutionError, UnsupportedError
+from capgraph.optimization import optimize
+from capgraph.selection import check_device, choose_executor
 from onnx import ModelProto
 
-from .cli.commands.pass_choice import DEFAULT_LEVEL, LEVELS
-from .executors.ort.executor import WHOLE
-from .executors.ort.library import failures, onnxruntime
-from .frontends.onnx.backend import CapgraphBackendRep
-from .frontends.onnx.conformance import Case, Outcome, cases, run_case, run_models_by, run_suite, table
-from .frontends.onnx.importing.importer import ImportedModel
-from .ir.errors import ExecutionError, UnsupportedError
-from .optimization import optimize
-from .selection import check_device, choose_executor
+from tests.onnx_suite.importing import Case, Outcome, cases, run_case, run_models_by, run_suite, table
 
 KNOWN_FAULTS = {
     "test_attention_4d_causal_fp16_expanded_cpu": "wants softmax rounded to f16 after every step, not once at the end, "
@@ -192,7 +192,7 @@ def _progress(outcome: Outcome, done: int, total: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; gives 1 when a failure is ours and not a known one."""
-    parser = argparse.ArgumentParser(prog="python -m capgraph.conformance", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.onnx_suite.executing", description=__doc__)
     parser.add_argument("--executor", default="ort", help="what runs the models, separated by commas (default ort)")
     parser.add_argument("--device", default="host", help="where they run: host (default) or cuda")
     parser.add_argument("--level", type=int, choices=LEVELS, default=DEFAULT_LEVEL, help="of passes (default 2)")
