@@ -28,9 +28,6 @@ from .specialise import with_sizes
 MOST_VISITS = 1 << 15
 """How many nodes all proofs of a graph may look at: each walks through the part that a size reaches."""
 
-MOST_BYTES = 1 << 30
-"""What all values that one bound makes larger may take together, views apart."""
-
 Captures = Callable[[Node], bool]
 
 
@@ -123,6 +120,7 @@ def _with_twin(
     size = _unused_symbol(graph)
     copy = with_sizes(graph, dict.fromkeys(sizes, symbol(size)))
     count = _put_twin(copy, name, size)
+    _check_work(copy, size, most, target)  # the proof takes as long as there are elements
     masked, report = made_safe(copy, size, most)
     if not report.is_safe:
         raise _Unbounded(report.failure)
@@ -184,8 +182,8 @@ def _check_work(graph: Graph, size: str, most: int, target: Target) -> None:
     made = (value for node in reached if not node.op.has(Trait.VIEW) for value in node.outputs)
     nbytes = sum(_number(type_bytes(value.type), {size: most}) for value in made)
     work = sum(_number(node_flops(node), {size: most}) for node in graph.nodes if _reads(node, size))
-    if nbytes > MOST_BYTES:
-        raise _Unbounded(f"room for {most} entries takes {nbytes:,} bytes in all, of at most {MOST_BYTES:,}")
+    if nbytes > target.padded_bytes:
+        raise _Unbounded(f"room for {most} entries takes {nbytes:,} bytes in all, of at most {target.padded_bytes:,}")
     if work > target.padded_flops:
         raise _Unbounded(f"work on {most} entries takes {work:,} operations, of at most {target.padded_flops:,}")
 

@@ -23,7 +23,7 @@ PADDED = 4
 """The padded size at which facts are tried, where that is admitted."""
 OTHER_SIZES = (2, 3, 5)
 MANY_ELEMENTS = 1 << 14
-"""Above this many elements the static sizes of operands are tried in small first."""
+"""Above this many elements the static sizes of operands and results are tried in small first."""
 TOO_MANY_ELEMENTS = 1 << 27
 SMALL_SIZES = (5, 7, 11, 13, 17, 19, 23)
 
@@ -145,7 +145,7 @@ def _padded_sizes(certificate: Certificate, part: Part) -> list[int]:
 
 
 def tried(certificate: Certificate, part: Part) -> str:
-    """Tries a node at all sizes: in small first where its operands are large."""
+    """Tries a node at all sizes: in small first where its operands or results are large."""
     for padded in _padded_sizes(certificate, part):
         mapping = _mapping(part, padded, certificate.symbol)
         problem = _Attempt(certificate, part, mapping).problem(padded)
@@ -157,10 +157,12 @@ def tried(certificate: Certificate, part: Part) -> str:
 
 
 def _mapping(part: Part, padded: int, symbol: str) -> dict[int, int]:
-    """Small sizes for large static ones of operands; empty where operands are small or have bodies."""
-    if _elements(part.operands, padded, symbol, {}) <= MANY_ELEMENTS or any(node.regions for node in part.nodes):
+    """Small sizes for large static ones; empty where all are small, without operands, and for nodes with bodies."""
+    values = (*part.operands, *part.node.outputs)
+    is_exact = not part.operands or any(node.regions for node in part.nodes)
+    if is_exact or _elements(values, padded, symbol, {}) <= MANY_ELEMENTS:
         return {}
-    dims = {dim for value in part.operands for dim in value.shape if isinstance(dim, int)}
+    dims = {dim for value in values for dim in value.shape if isinstance(dim, int)}
     return dict(zip(sorted(dim for dim in dims if dim > SMALL_SIZES[-1]), SMALL_SIZES, strict=False))
 
 
@@ -196,6 +198,8 @@ class _Attempt:
             return "its operands are too large to be tried"
         succeeded = False
         for trial in trials(self._certificate, (*part.operands, *part.node.outputs), padded):
+            if not part.operands and (trial.poison, trial.style) != (0, 0):
+                continue  # they are of operands alone
             try:
                 succeeded |= self._try(trial) and (trial.real[name] > 0 or part.makes(name))
             except NoCall:
@@ -247,7 +251,8 @@ class _Attempt:
             operands = [arrays[value] if value is not None else None for value in node.inputs]
             try:
                 with np.errstate(all="ignore"):
-                    attrs = {name: self._small(value) for name, value in bound_attrs(node, dict(sizes)).items()}
+                    attrs = bound_attrs(node, dict(sizes))
+                    attrs = {name: self._small(value, node.attrs[name]) for name, value in attrs.items()}
                     results = as_results(node, node.op.meaning(*operands, **attrs))
             except FAILURES:
                 return None
@@ -255,10 +260,13 @@ class _Attempt:
                 arrays[value] = np.asarray(result, value.tensor.dtype.numpy)
         return [arrays[value] for value in self._part.node.outputs]
 
-    def _small(self, value: AttrValue) -> AttrValue:
-        if is_tuple(value):
-            return tuple(self._small(item) for item in value)
-        return self._mapping.get(value, value) if isinstance(value, int) and not isinstance(value, bool) else value
+    def _small(self, value: AttrValue, written: AttrValue) -> AttrValue:
+        """An attribute with small sizes; what was a symbolic dim stays."""
+        if is_tuple(value) and is_tuple(written):
+            return tuple(map(self._small, value, written))
+        if not isinstance(value, int) or isinstance(value, bool) or not isinstance(written, int):
+            return value
+        return self._mapping.get(value, value)
 
     def _compare(self, given: Mapping[Value, Pair], exact: Sequence[Array], trial: Trial) -> None:
         padded = self._ran(given, 1, trial.padded)

@@ -100,7 +100,9 @@ def _places(tail: Tail | None, exact: int, padded: int, trial: Trial) -> Array:
 
 def _behind(axis: int, where: Places, shape: Shape) -> tuple[Any, ...]:
     """The index of all elements behind the real ones of an axis."""
-    rest = np.setdiff1d(np.arange(shape[axis]), where[axis])
+    is_behind = np.ones(shape[axis], dtype=np.bool_)
+    is_behind[where[axis]] = False
+    rest = np.flatnonzero(is_behind)
     return tuple(rest if other == axis else slice(None) for other in range(len(shape)))
 
 
@@ -235,7 +237,8 @@ def refutation(fact: Fact, result: Pair, trial: Trial, others: Mapping[str, Pair
         where = places(fact, exact.shape, padded.shape, trial)
     except Refuted as problem:
         return str(problem)
-    if not is_same(exact, padded[np.ix_(*where)]):
+    is_all_real = all(len(each) == size for each, size in zip(where, padded.shape, strict=True))
+    if not is_same(exact, padded if is_all_real else padded[np.ix_(*where)]):
         return "padding changes a real element"
     for axis, tail in enumerate(fact.tails):
         found = _refuted_tail(tail, axis, padded, where, others) if tail is not None else ""
@@ -311,8 +314,16 @@ def is_same(a: Array, b: Array) -> bool:
         return False
     if a.dtype.kind in "iubOU":
         return bool(np.array_equal(a, b))
-    if np.array_equal(a, b, equal_nan=True):
+    if _has_same_bits(a, b) or np.array_equal(a, b, equal_nan=True):
         return True
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     tolerance = _TOLERANCE.get(a.dtype.itemsize, 1e-6)
     return bool(np.allclose(a.astype(wide), b.astype(wide), rtol=tolerance, atol=tolerance, equal_nan=True))
+
+
+def _has_same_bits(a: Array, b: Array) -> bool:
+    """Told in a fraction of the time that comparing halves takes; False where no integer is as long."""
+    if a.dtype != b.dtype or a.itemsize > 8:
+        return False
+    bits = f"u{a.itemsize}"
+    return np.array_equal(a.view(bits), b.view(bits))

@@ -17,12 +17,13 @@ from capgraph.ir.graph import Graph, Node
 from capgraph.ir.op import Trait
 from capgraph.ir.ops import OPS
 from capgraph.ir.text.parser import parse
-from capgraph.passes.planning.padding import mask_padding, real_size_input, walk
+from capgraph.passes.planning.padding import attempts, made_safe, mask_padding, real_size_input, walk
 from capgraph.passes.planning.padding.attempts import Certificate
 from capgraph.passes.planning.padding.checker import refuted
 from capgraph.passes.planning.padding.facts import Case, Fact, Rule, Same, Tail, plain, prefix_tails
 from capgraph.passes.planning.padding.rules import RULES
 from capgraph.passes.planning.padding.rules.elementwise import elementwise
+from capgraph.passes.planning.padding.samples import Pair, refutation
 from capgraph.passes.planning.padding.walk import Walk, walked
 
 from tests.passes.planning.padding.poison import leaks
@@ -209,6 +210,27 @@ def test_unsigned_numbers_are_tried_as_great_as_they_get() -> None:
     (cast,) = graph.outputs
     assert refuted(site.certificate()) == ""
     assert "negative" in refuted(site.certificate({**made.facts, cast: replace(made.facts[cast], natural=True)}))
+
+
+def test_large_results_are_tried_in_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a size that a call makes, here 100 of 100 + 0, is one of those that get smaller."""
+    graph = parse(
+        """graph @main(%x: f32[S + 100, 1, 100]) {
+          %y: f32[S + 100, 300, 100] = expand(%x) {shape = [S + 100, 300, 100]}
+          %z: f32[S + 100, 300, 100] = relu(%y)
+          return %z
+        }"""
+    )
+    largest = [0]
+
+    def recorded(fact: Fact, result: Pair, *others: Any) -> str:
+        largest.append(max(array.size for array in result))
+        return refutation(fact, result, *others)
+
+    monkeypatch.setattr(attempts, "refutation", recorded)
+    _, report = made_safe(graph, "S")
+    assert report.is_safe
+    assert 0 < max(largest) <= attempts.MANY_ELEMENTS
 
 
 @pytest.mark.parametrize("op", RULED)

@@ -19,6 +19,10 @@ WORDS = np.array(["a", "b", "a"], object)
         (np.zeros(2), np.zeros(3), False),
         (np.zeros((0, 2)), np.zeros((0, 2)), True),
         (np.array([2**53 + 1]), np.array([2**53]), False),
+        (np.array([np.nan, 0.0, 1.0], np.float16), np.array([np.nan, -0.0, 1.0], np.float16), True),
+        (np.array([np.nan, 1.0], np.float16), np.array([1.0, np.nan], np.float16), False),
+        (np.array([1j, np.nan]), np.array([1j, np.nan]), True),
+        (np.array([1j]), np.array([-1j]), False),
     ],
 )
 def test_agreement(a, b, agree: bool) -> None:
