@@ -21,31 +21,31 @@ def with_dims(spec: Any) -> Any:
     return spec
 
 
-def by_signature(signature: inspect.Signature, count: int, spec: Any) -> tuple[Any, Any]:
-    """`dynamic_shapes` by position with what is for `*xs` as one item, as torch.export has it, and as an item for each.
+def by_signature(signature: inspect.Signature, count: int, spec: Any) -> Any:
+    """`dynamic_shapes` by position with what is for `*xs` as one item, as torch.export has it.
 
     `count` is how many arguments there are by position.
     """
     kinds = [parameter.kind for parameter in signature.parameters.values()]
     if not isinstance(spec, list | tuple) or inspect.Parameter.VAR_POSITIONAL not in kinds:
-        return spec, spec
+        return spec
     first = kinds.index(inspect.Parameter.VAR_POSITIONAL)
     rest = spec[first:]
     is_one = len(rest) == 1 and isinstance(rest[0], list | tuple) and len(rest[0]) == count - first
     if is_one and all(each is None or isinstance(each, Mapping | list | tuple) for each in rest[0]):
-        return spec, (*spec[:first], *rest[0])
-    return (*spec[:first], tuple(rest)), tuple(spec)
+        return spec
+    return (*spec[:first], tuple(rest))
 
 
-def symbol_names(program: Any, spec: Any) -> dict[str, str]:
-    """What the user calls PyTorch's symbols, from the dims of `dynamic_shapes`.
+def symbol_names(program: Any, signature: inspect.Signature, spec: Any) -> dict[str, str]:
+    """What the user calls PyTorch's symbols, from the dims of `dynamic_shapes` as torch.export takes it.
 
-    Raises `InputError` for an axis that a tensor does not have, for what is no name, and for one name of sizes that
-    differ in the examples.
+    `signature` is that of the module. Raises `InputError` for an axis that a tensor does not have, for what is no name,
+    and for one name of sizes that differ in the examples.
     """
     names: dict[str, str] = {}
     examples: dict[str, int] = {}
-    for size, given in _stated(program, spec):
+    for size, given in _stated(program, signature, spec):
         root = getattr(given, "root", given)  # of 2*Dim("b") the dim b
         name = root if isinstance(root, str) else getattr(root, "__name__", None)
         if not name:
@@ -56,20 +56,21 @@ def symbol_names(program: Any, spec: Any) -> dict[str, str]:
     return names
 
 
-def stated_least(program: Any, spec: Any) -> dict[str, int]:
+def stated_least(program: Any, signature: inspect.Signature, spec: Any) -> dict[str, int]:
     """The minimum of PyTorch's symbols where the dims of `dynamic_shapes` state one."""
     stated = (
-        (_symbol_of(size), getattr(getattr(dim, "root", dim), "min", None)) for size, dim in _stated(program, spec)
+        (_symbol_of(size), getattr(getattr(dim, "root", dim), "min", None))
+        for size, dim in _stated(program, signature, spec)
     )
     return {symbol: least for symbol, least in stated if least}
 
 
-def _stated(program: Any, spec: Any) -> Iterator[tuple[Any, Any]]:
+def _stated(program: Any, signature: inspect.Signature, spec: Any) -> Iterator[tuple[Any, Any]]:
     """The sizes that vary by a symbol, of tensors and as arguments, and what `dynamic_shapes` has for each."""
     if spec is None:
         return
     arguments = [node.meta.get("val") for node in _user_placeholders(program)]
-    for argument, dims in zip(arguments, _leaf_specs(program, spec), strict=False):
+    for argument, dims in zip(arguments, _leaf_specs(program, signature, spec), strict=False):
         for size, dim in _sizes_of(argument, dims):
             if dim is not None and isinstance(size, torch.SymInt) and _tells_symbol(size.node.expr, dim):
                 yield size, dim
@@ -114,14 +115,15 @@ def _check_name(name: str, example: int, examples: dict[str, int]) -> None:
         )
 
 
-def _leaf_specs(program: Any, spec: Any) -> list[Any]:
+def _leaf_specs(program: Any, signature: inspect.Signature, spec: Any) -> list[Any]:
     """The dims of each leaf of (args, kwargs), as `dynamic_shapes` gives them."""
-    from torch.export.dynamic_shapes import _combine_args
-
     args, kwargs = program.example_inputs or ((), {})
-    combined = _combine_args(program.module(), args, kwargs)
+    combined = signature.bind(*args, **kwargs).arguments
     given = spec if isinstance(spec, Mapping) else dict(zip(combined, spec, strict=False))
-    return list(_leaves(combined, given))
+    rest = next((each.name for each in signature.parameters.values() if each.kind is each.VAR_KEYWORD), "")
+    others = given.get(rest)
+    by_name = {**(others if isinstance(others, Mapping) else {}), **given}
+    return [*_leaves(signature.bind_partial(*args).arguments, given), *_leaves(kwargs, by_name)]
 
 
 def _leaves(tree: Any, spec: Any) -> Iterator[Any]:

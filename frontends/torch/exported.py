@@ -3,7 +3,7 @@
 import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from .dynamic_shapes import by_signature, stated_least, symbol_names, with_dims
 from .functional import functional
 from .guards import guards_of
 from .importer import FxImporter
+from .lean_tracing import code_when_called, short_notes
 from .model import TorchModel, gpu_of_trace
 from .refusals import refused
 from .sizes import Sizes
@@ -47,17 +48,19 @@ def from_torch(
     `UnsupportedError` where torch.export refuses the module, with PyTorch's error as cause.
     """
     signature = inspect.signature(module.forward)
-    stated, dynamic_shapes = by_signature(signature, len(args), dynamic_shapes)
-    dims = with_dims(stated)
+    dynamic_shapes = by_signature(signature, len(args), dynamic_shapes)
+    dims = with_dims(dynamic_shapes)
     try:
-        with torch.no_grad(), quiet(), _gradients_off_once():
+        code = nullcontext() if strict else code_when_called()
+        with torch.no_grad(), quiet(), code, _gradients_off_once():
             given, named = _each_its_own(args, kwargs or {})
             program = torch.export.export(module, given, named, dynamic_shapes=dims, strict=strict)
     except CapgraphError:
         raise
     except Exception as error:  # torch.export raises errors of many kinds, RuntimeError not a base of all
         raise refused(type(module).__name__, error) from error
-    known = (symbol_names(program, dynamic_shapes), stated_least(program, dynamic_shapes), type(module).__name__)
+    stated = signature, dynamic_shapes
+    known = symbol_names(program, *stated), stated_least(program, *stated), type(module).__name__
     model = _without_tracing(program, *known)
     if model is None:
         names, least, name = known
@@ -93,8 +96,8 @@ def _each_its_own(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps to itself what PyTorch's tracing warns its own developers of, and types LSTMs as they run."""
-    with warnings.catch_warnings(), states_of_lstms():
+    """Keeps to itself what PyTorch's tracing warns and notes for its own developers, and types LSTMs as they run."""
+    with warnings.catch_warnings(), states_of_lstms(), short_notes():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.filterwarnings(

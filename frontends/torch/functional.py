@@ -16,6 +16,7 @@ import torch
 from torch.export import graph_signature
 
 from .decompositions import updates_statistics
+from .lean_tracing import code_when_called
 from .ops import LOWERINGS
 
 _Input, _Output = graph_signature.InputKind, graph_signature.OutputKind
@@ -57,8 +58,10 @@ def functional(program: Any) -> FunctionalProgram | None:
         return None
     signature = copy(program.graph_signature)
     signature.output_specs = specs
+    with code_when_called():
+        module = torch.fx.GraphModule(torch.nn.Module(), graph)
     return FunctionalProgram(
-        torch.fx.GraphModule(torch.nn.Module(), graph),
+        module,
         signature,
         program.call_spec,
         program.module_call_graph,
