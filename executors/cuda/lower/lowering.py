@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import islice
 
 from ....ir.analysis.rounding import ROUNDS_NOTHING, Tf32
 from ....ir.constant import Constant
@@ -19,6 +20,7 @@ from ....ir.ops.bounded import PREFIX
 from ....ir.plan import Place as Home
 from ....ir.plan import Plan, Step, StepKind, View, contiguous_strides, element_bytes
 from ....ir.types import TensorType
+from .alike import Alike
 from .launch import Candidate, Chip, HostCall, Kernel, KernelLaunch, LibraryCall, Lowering, Place, Task
 
 FAMILIES = (
@@ -103,6 +105,9 @@ class Backend:
     chip: Chip = field(default_factory=Chip)
     libraries: frozenset[str] = frozenset()
     tf32: Tf32 = ROUNDS_NOTHING
+    _alike: Alike = field(init=False, default_factory=Alike, repr=False, compare=False)
+    _first: Alike = field(init=False, default_factory=Alike, repr=False, compare=False)
+    """Of the steps of the plan that is being made all ways, and the first that this machine has the libraries for."""
 
     # ---- what planning asks
 
@@ -114,19 +119,23 @@ class Backend:
             return False
         if _makes_nothing(node):
             return True
-        return any(self._proposed(self._task_before(node, {})))
+        return bool(self._first.ways(self._task_before(node, {}), self._first_proposed))
 
     def scratch_bytes(self, node: Node, views: Mapping[Value, View]) -> int:
         """The most scratch that a way of doing `node` takes."""
         if node.op.has(_ON_HOST) or _makes_nothing(node) or _is_of_nothing(node):
             return 0
-        return max((each.scratch_bytes for each in self._proposed(self._task_before(node, views))), default=0)
+        ways = self._alike.ways(self._task_before(node, views), _that_fit)
+        return max((each.scratch_bytes for each in ways if self._has_libraries(each)), default=0)
 
     # ---- what executors ask
 
     def lower(self, plan: Plan) -> tuple[Ways, ...]:
         """The ways of every step of a plan, in order."""
-        return tuple(self.lower_step(plan, step) for step in plan.steps)
+        ways = tuple(self.lower_step(plan, step) for step in plan.steps)
+        self._alike.clear()
+        self._first.clear()
+        return ways
 
     def lower_step(self, plan: Plan, step: Step) -> Ways:
         """The ways of one step; the host comes last."""
@@ -139,7 +148,7 @@ class Backend:
         if all(0 in view.shape for view in task.results):
             return Ways(step)
         known = families_of(step.node.op.name)
-        found = list(_that_fit(task))
+        found = self._alike.ways(task, _that_fit)
         why = _why_on_host(bool(known), bool(found))
         missing = frozenset(name for each in found for name in _libraries_of(each)) - self.libraries
         return Ways(step, (*filter(self._has_libraries, found), _on_host(why)), task, missing)
@@ -147,8 +156,8 @@ class Backend:
     def _task_before(self, node: Node, views: Mapping[Value, View]) -> Task:
         return replace(task_before(node, views, self.chip), tf32=self.tf32.allows(node))
 
-    def _proposed(self, task: Task) -> Iterator[Candidate]:
-        return filter(self._has_libraries, _that_fit(task))
+    def _first_proposed(self, task: Task) -> Iterator[Candidate]:
+        return islice(filter(self._has_libraries, _that_fit(task)), 1)
 
     def _has_libraries(self, candidate: Candidate) -> bool:
         return _libraries_of(candidate) <= self.libraries

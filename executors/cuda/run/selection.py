@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ....ir.constant import Constant
 from ....ir.errors import CapgraphError, InputError, ResourceError, UnsupportedError
-from ....ir.graph import Graph, Node, Value
+from ....ir.graph import Node
 from ....ir.op import Trait
 from ....ir.plan import Step, View
 from ..driver.cache import read_file, write_file
 from ..driver.protocol import Enqueue, Memory
+from ..lower.alike import node_lines
 from ..lower.launch import Argument, Candidate, HostCall, Kernel, KernelLaunch, LibraryCall, Packed, Place, Task
 from ..lower.lowering import Ways
 from .timing import graph_seconds
@@ -385,29 +385,3 @@ def _layout(view: View | None) -> str:
         return "none"
     behind = view.offset % PIECE
     return f"{view.dtype.value}{list(view.shape)} by {list(view.strides)}{f' behind {behind}' if behind else ''}"
-
-
-def node_lines(node: Node) -> Iterator[str]:
-    """A node without names: ops, attributes, types; values of a body are numbered."""
-    yield f"{node.op.name} {_attributes(node)}"
-    for body in node.regions.values():
-        yield from _body_lines(body)
-
-
-def _body_lines(body: Graph) -> Iterator[str]:
-    numbers: dict[Value, int] = {value: index for index, value in enumerate(body.inputs)}
-    for node in body.nodes:
-        operands = [None if value is None else numbers[value] for value in node.inputs]
-        for value in node.outputs:
-            numbers[value] = len(numbers)
-        yield f"{[str(value.type) for value in node.outputs]} {operands}"
-        yield from node_lines(node)
-    yield str([numbers[value] for value in body.outputs])
-
-
-def _attributes(node: Node) -> list[str]:
-    return [f"{name}={_plain(value)}" for name, value in sorted(node.attrs.items()) if not isinstance(value, Graph)]
-
-
-def _plain(value: Any) -> str:
-    return value.digest if isinstance(value, Constant) else repr(value)
