@@ -40,6 +40,25 @@ def test_rules_feed_each_other() -> None:
     )
 
 
+def test_squeezing_what_may_have_another_size_stays() -> None:
+    check_pass(
+        Canonicalise(),
+        """
+        graph @main(%x: f32[B, 4], %y: f32[1, 4]) {
+          %a = squeeze(%x) {axes = [0]}
+          %b = squeeze(%y) {axes = [0]}
+          return %a, %b
+        }""",
+        """
+        graph @main(%x: f32[B, 4], %y: f32[1, 4]) {
+          %a: f32[4] = squeeze(%x) {axes = [0]}
+          %b: f32[4] = reshape(%y) {shape = [4]}
+          return %a, %b
+        }""",
+        numeric=False,
+    )
+
+
 def test_most_rules_fire_on_graphs_aimed_at_them() -> None:
     rules = Canonicalise().rules()
     silent = [

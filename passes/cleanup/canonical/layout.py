@@ -27,7 +27,13 @@ def _reshape_of_reshape(rewriter: Rewriter, found: Found) -> Value | None:
 
 
 def _as_reshape(rewriter: Rewriter, found: Found) -> Value | None:
-    """Squeezing and unsqueezing are reshapes: one form, so that chains of them meet."""
+    """Squeezing sizes that are known to be 1, and unsqueezing, are reshapes: one form, so that chains of them meet.
+
+    Where a call may have another size, a squeeze tells so, and is fewer nodes of a file than a shape that is computed.
+    """
+    x = found["x"].tensor
+    if found.root.op.name == "squeeze" and any(x.dims[a] != 1 for a in normal_axes(found.root.attrs["axes"], x.rank)):
+        return None
     return rewriter.op("reshape", found["x"], shape=found.root.outputs[0].shape)
 
 
