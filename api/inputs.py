@@ -100,7 +100,7 @@ def _from_random(name: str, ty: Type, sizes: Mapping[str, int], seed: int) -> Gi
     shape = tuple(evaluate(dim, {**sizes, **dict.fromkeys(assumed, 1)}) for dim in ty.shape)
     if any(size < 0 for size in shape):
         raise InputError(f"input {name!r} of type {ty} would have shape {list(shape)}", remedy="choose other --dim")
-    wanted = math.prod(shape) * ty.dtype.numpy.itemsize
+    wanted = math.prod(size or 1 for size in shape) * ty.dtype.numpy.itemsize  # NumPy refuses large sizes beside 0, too
     limit = available_bytes()
     if limit is not None and wanted > limit:
         raise _too_large(name, wanted, f", but {size_text(limit)} are available")

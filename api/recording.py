@@ -16,13 +16,16 @@ from .executors.replay.executor import ReplayExecutor
 from .executors.replay.modes import CaptureMode
 from .executors.replay.options import ReplayOptions, SizeCondition
 from .executors.replay.safety import Analysis
-from .ir.analysis import parameter_bytes
+from .ir.analysis import constraints, parameter_bytes
 from .ir.analysis.rounding import ROUNDS_NOTHING, Tf32
+from .ir.dims.constraints import Constraint
 from .ir.errors import InputError, UnsupportedError
 from .ir.graph import Graph
 from .ir.plan import Plan
 from .ir.target import HOST, Target
 from .passes.catalog import launch_pipeline, level_pipeline
+from .passes.cleanup.fold_constants import FoldConstants
+from .passes.cleanup.static_shapes import StaticShapes
 from .passes.framework.pipeline import Pipeline
 from .passes.planning.padding import made_safe, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
@@ -51,8 +54,13 @@ def by_value(inner: Executor, device: str, level: int) -> Executor:
     return ByValueExecutor(inner, partial(_prepare_again, pipeline_for(level, device)))
 
 
-def _prepare_again(pipeline: Pipeline, graph: Graph) -> None:
-    """Runs the passes; what the import left foreign since an operand was not known is read again, while that helps."""
+def _prepare_again(pipeline: Pipeline, graph: Graph) -> tuple[Constraint, ...]:
+    """Runs the passes; what the import left foreign since an operand was not known is read again, while that helps.
+
+    Gives what must hold for the sizes: passes may leave out nodes that told it.
+    """
+    _WITH_VALUES.run(graph, check="none")
+    assumed = constraints(graph)
     pipeline.run(graph, check="none")
     count, before = _foreign(graph), math.inf
     while 0 < count < before and parameter_bytes(graph) <= MOST_READ_AGAIN:
@@ -62,6 +70,10 @@ def _prepare_again(pipeline: Pipeline, graph: Graph) -> None:
         graph.adopt(import_model(export_model(graph)).graph)
         pipeline.run(graph, check="none")
         count, before = _foreign(graph), count
+    return assumed
+
+
+_WITH_VALUES = Pipeline(((FoldConstants(), StaticShapes()),))
 
 
 def _foreign(graph: Graph) -> int:

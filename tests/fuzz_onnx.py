@@ -49,6 +49,8 @@ def tried(task: str, first: int) -> Iterator[Outcome | None]:
     for seed in range(int(task) + (first + 1) // 2, int(task) + CHUNK):
         case = drawn_case(seed)
         theirs = None if case is None else peers_of(case)
+        if theirs is not None:
+            _ = theirs.known  # node after node, which may end the process as well
         yield None
         yield Outcome(seed, "not drawn") if case is None or theirs is None else outcome_of(case, theirs)
 

@@ -11,12 +11,17 @@ EXPECTED = {
     "attention-of-rank-2": {"ModelError"},
     "attention-without-heads": {"ModelError"},
     "bytes-that-are-no-picture": {"ExecutionError"},
+    "convolution-without-channels": {"ExecutionError"},
     "graph-name-that-is-no-utf-8": {FINE},
+    "nothing-of-2-to-the-62": {"ResourceError"},
     "producer-that-is-no-utf-8": {FINE},
     "kernel-of-other-rank": {"ModelError"},
+    "recurrence-of-other-rank": {"ExecutionError"},
     "resize-of-nothing": {"ModelError"},
     "result-that-is-not-named": {"ModelError"},
     "size-beyond-64-bits": {"UnsupportedError", "ResourceError", "ExecutionError"},
+    "transform-without-a-step": {"ExecutionError", FINE},
+    "window-wider-than-its-operand": {"UnsupportedError"},
 }
 
 

@@ -6,15 +6,17 @@ a size before the run, so that the graph as it stands is not recorded. With thei
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from ...ir.analysis import all_nodes
+from ...ir.analysis import all_nodes, input_symbols
 from ...ir.constant import Array, Constant
+from ...ir.dims import SymDim
+from ...ir.dims.constraints import Constraint
 from ...ir.errors import CapgraphError
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
@@ -104,13 +106,21 @@ def _is_small(value: Value) -> bool:
     return isinstance(size, int) and size <= MOST_ELEMENTS and not value.tensor.dtype.numpy.hasobject
 
 
+@dataclass(frozen=True)
+class _Program:
+    """A program for some values, and what must hold for the sizes of its calls."""
+
+    executable: Executable
+    assumed: tuple[Constraint, ...]
+
+
 class ByValueExecutor:
     """Compiles by `inner`; where inputs shape a graph, also copies in which their values are constants.
 
-    `prepare` runs the passes on such a copy.
+    `prepare` runs the passes on such a copy, and gives what must hold for the sizes of a call.
     """
 
-    def __init__(self, inner: Executor, prepare: Callable[[Graph], object]) -> None:
+    def __init__(self, inner: Executor, prepare: Callable[[Graph], Iterable[Constraint]]) -> None:
         self._inner = inner
         self._prepare = prepare
 
@@ -124,7 +134,7 @@ class ByValueExecutor:
         names = shaping_inputs(graph)
         return ByValueExecutable(graph, names, general, self._program) if names else general
 
-    def _program(self, graph: Graph, values: Mapping[str, Array]) -> Executable | None:
+    def _program(self, graph: Graph, values: Mapping[str, Array]) -> _Program | None:
         """The program for these values; None where they decide nothing, or the graph has none with them."""
         copy = graph.clone()
         first = copy.first
@@ -135,8 +145,9 @@ class ByValueExecutor:
             copy.replace_uses(value, made.output)
             copy.remove_input(value)
         try:
-            self._prepare(copy)
-            return self._inner.compile(copy) if _blocked(copy) < _blocked(graph) else None
+            known = frozenset(input_symbols(graph))
+            assumed = tuple(each for each in self._prepare(copy) if each.symbols <= known)
+            return _Program(self._inner.compile(copy), assumed) if _blocked(copy) < _blocked(graph) else None
         except CapgraphError:
             return None  # whatever is wrong with the values, the general program says
 
@@ -159,14 +170,14 @@ class ByValueExecutable:
         graph: Graph,
         names: tuple[str, ...],
         general: Executable,
-        program: Callable[[Graph, Mapping[str, Array]], Executable | None],
+        program: Callable[[Graph, Mapping[str, Array]], _Program | None],
     ) -> None:
         self._graph = graph
         self._types = {name: graph.value(name).tensor for name in names}
         self._defaults = {name: graph.defaults[name].array for name in names if name in graph.defaults}
         self._general = general
         self._program = program
-        self._programs: dict[bytes, Executable | None] = {}
+        self._programs: dict[bytes, _Program | None] = {}
         self._seen: OrderedDict[bytes, None] = OrderedDict()
         self._latest = general
         self._lock = threading.RLock()
@@ -176,7 +187,9 @@ class ByValueExecutable:
         with self._lock:
             values = self._values(inputs)
             program = None if values is None else self._program_of(values)
-            self._latest = program or self._general
+            if program is not None and not self._holds(program.assumed, inputs):
+                program = None
+            self._latest = self._general if program is None else program.executable
             if program is not None:
                 inputs = {name: given for name, given in inputs.items() if name not in self._types}
             return self._latest.run(inputs)
@@ -194,7 +207,16 @@ class ByValueExecutable:
             found[name] = array
         return found
 
-    def _program_of(self, values: Mapping[str, Array]) -> Executable | None:
+    def _holds(self, assumed: tuple[Constraint, ...], inputs: Mapping[str, Any]) -> bool:
+        """Whether the sizes of a call are such; where they are not told, running it tells."""
+        sizes: dict[str, int] = {}
+        for value in self._graph.inputs if assumed else ():
+            shape = value.type.shape if isinstance(value.type, TensorType) else None
+            given = getattr(inputs.get(value.name), "shape", ())
+            sizes |= {str(dim): size for dim, size in zip(shape or (), given, strict=False) if isinstance(dim, SymDim)}
+        return all(each.holds(sizes) for each in assumed if each.symbols <= sizes.keys())
+
+    def _program_of(self, values: Mapping[str, Array]) -> _Program | None:
         key = b"".join(array.tobytes() for array in values.values())
         if key in self._programs or len(self._programs) >= KEPT:
             return self._programs.get(key)
@@ -207,7 +229,8 @@ class ByValueExecutable:
         return self._programs[key]
 
     def _every(self) -> list[Executable]:
-        return [self._general, *(program for program in self._programs.values() if program is not None)]
+        own = (program.executable for program in self._programs.values() if program is not None)
+        return [self._general, *own]
 
     # ---- reports
 

@@ -316,10 +316,13 @@ def reverse_sequence_type(x: TensorType, lengths: TensorType, *, batch_axis: int
 
 
 def reverse_sequence(x: Array, lengths: Array, *, batch_axis: int, time_axis: int) -> Array:
-    """Turns round the first lengths[b] steps of each sequence b and leaves the rest (ONNX ReverseSequence)."""
+    """Turns round the first lengths[b] steps of each sequence b and leaves the rest (ONNX ReverseSequence).
+
+    A length lies between 0 and the number of steps; of a tensor without elements any does.
+    """
     sequences = np.moveaxis(x, (batch_axis, time_axis), (0, 1))
     steps = sequences.shape[1]
-    if np.any((lengths < 0) | (lengths > steps)):
+    if x.size and np.any((lengths < 0) | (lengths > steps)):
         raise ExecutionError(f"the lengths {lengths.tolist()} must lie between 0 and the number of steps {steps}")
     step = np.arange(steps, dtype=np.int64)[None, :]
     until: Array = lengths[:, None]

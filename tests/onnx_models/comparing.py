@@ -284,10 +284,12 @@ def _are_empty(one: Any, other: Any) -> bool:
 
 def _is_typed(model: onnx.ModelProto, place: int, result: Any) -> bool:
     """Whether a peer's result has the type that the model declares: the reference evaluator often has not."""
-    declared = model.graph.output[place].type.tensor_type.elem_type
-    if not isinstance(result, np.ndarray) or not declared or result.dtype.kind in "OUS":
+    ty = model.graph.output[place].type
+    declared = ty.tensor_type.elem_type or ty.sequence_type.elem_type.tensor_type.elem_type
+    arrays = [each for each in (result if isinstance(result, list) else [result]) if isinstance(each, np.ndarray)]
+    if not declared or any(each.dtype.kind in "OUS" for each in arrays):
         return True
-    return bool(result.dtype == onnx.helper.tensor_dtype_to_np_dtype(declared))
+    return all(each.dtype == onnx.helper.tensor_dtype_to_np_dtype(declared) for each in arrays)
 
 
 def _apart(case: Case, call: int, expected: Sequence[Any], given: Sequence[Any]) -> str:

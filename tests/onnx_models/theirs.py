@@ -16,6 +16,7 @@ from tests.onnx_models.parts import all_nodes
 
 RECURRENT = {"GRU", "LSTM", "RNN"}
 Known = Mapping[str, Value]
+_SMALL_BIAS = 1e-2
 _WIDE = "takes windows that stick out"
 
 
@@ -228,13 +229,14 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     ),
     "CenterCropPad": _when("pads strings with the number 0", _pads_strings),
     "Pad": _when("pads strings with the number 0", _pads_strings),
-    **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv", "LpPool"), _when(_WIDE, _sticks_out)),
+    **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _when(_WIDE, _sticks_out)),
     "MaxPool": _when(
         f"{_WIDE}, and rounds the sizes of SAME down",
         lambda s: _sticks_out(s) or (s.attributes.get("auto_pad", b"").startswith(b"SAME") and _is_strided(s)),
     ),
-    "AveragePool": _when(
-        f"{_WIDE}, and passes over NaN", lambda s: _sticks_out(s) or s.may(lambda x: np.isnan(x).any(), 0)
+    **dict.fromkeys(
+        ("AveragePool", "LpPool"),
+        _when(f"{_WIDE}, and passes over NaN", lambda s: _sticks_out(s) or s.may(lambda x: np.isnan(x).any(), 0)),
     ),
     "ScatterElements": _when(
         "takes updates of other shapes than the indices", lambda s: s.may(lambda i, new: i.shape != new.shape, 1, 2)
@@ -350,6 +352,10 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "Clip": _when(
         "takes the greatest number for a bound that is not there",
         lambda s: s.opset >= 11 and not (s.has(1) and s.has(2)) and s.may(_is_special, 0),
+    ),
+    "LRN": _when(
+        "adds squares that come and takes off those that go, which without a bias is all that there is",
+        lambda s: abs(s.attributes.get("bias", 1.0)) < _SMALL_BIAS,
     ),
     "RoiAlign": _when("reads outside of an empty picture", lambda s: s.may(lambda x: not x.size, 0)),
     "StringSplit": _when(

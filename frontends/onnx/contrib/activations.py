@@ -46,8 +46,9 @@ def _shifted(total: Value) -> Biased | None:
 
 
 def fast_gelu(node: Node, available: Collection[Operator], _order: Mapping[Node, int]) -> Group | None:
-    """FastGelu without a bias."""
-    if node.attrs["approximate"] != "tanh" or Operator("FastGelu", node.output.tensor.dtype) not in available:
+    """FastGelu without a bias, which takes no scalar."""
+    ty = node.output.tensor
+    if node.attrs["approximate"] != "tanh" or Operator("FastGelu", ty.dtype) not in available or not ty.rank:
         return None
 
     def write(ctx: ExportContext) -> None:

@@ -16,6 +16,7 @@ from onnx import ModelProto
 from onnx.reference import ReferenceEvaluator
 
 from ....ir.attrs import Attrs
+from ....ir.constant import is_array
 from ....ir.errors import ExecutionError, MissingPackageError, UnsupportedError
 from ....ir.evaluate import FAILURES, evaluate_graph
 from ....ir.foreign import register_meaning
@@ -180,13 +181,19 @@ def _run_reference(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
         results = _results(node.op, _session(*key), given)
     except FAILURES as error:
         other = _runtime_session(*key)
-        if other is None:
+        if other is None or _may_trap(operands):
             raise
         try:
             results = list(other.run(None, given))
         except ExecutionError:
             raise error from None
     return [_as_type(value.type, result) for value, result in zip(node.outputs, results, strict=True)]
+
+
+def _may_trap(operands: Sequence[Any]) -> bool:
+    """Whether ONNX Runtime may divide by 0, a size, a step or a length, which ends the process: Conv and STFT do."""
+    arrays = [np.asarray(each) for each in operands if is_array(each)]
+    return any(not each.size or (not each.ndim and each.dtype.kind in "iu" and not each) for each in arrays)
 
 
 def _results(op: Op, session: Evaluator, given: dict[str, Any]) -> Sequence[Any]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....ir.dims import Truth, ceil_div, compare
+from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
 from ..exporting.context import ExportContext
 from ..importing.context import ImportContext, NotNative
@@ -114,6 +115,8 @@ def _export_pool(op_type: str, *same: str, **renamed: str) -> Callable[[ExportCo
 
     def rule(ctx: ExportContext, node: Node) -> None:
         attrs = node.attrs
+        if not attrs["ceil_mode"]:
+            _require_windows(op_type, node)
         if ctx.opset < 22 and attrs["ceil_mode"] and not _counts_padding(node):
             ctx.require_opset(22, f"{op_type} that leaves out windows in the padding alone")
         # An older operator has no dilations, and need not have any where they say nothing.
@@ -131,6 +134,22 @@ def _export_pool(op_type: str, *same: str, **renamed: str) -> Callable[[ExportCo
         )
 
     return rule
+
+
+def _require_windows(op_type: str, node: Node) -> None:
+    """Raises `UnsupportedError` where there is no window, and onnx, which rounds towards 0, counts otherwise."""
+    attrs = node.attrs
+    half = len(attrs["kernel"])
+    for axis, (size, found) in enumerate(zip(node.operands[0].shape[2:], node.outputs[0].shape[2:], strict=True)):
+        if found != 0 or not isinstance(size, int):
+            continue
+        width = attrs["dilations"][axis] * (attrs["kernel"][axis] - 1) + 1
+        missing = width - size - attrs["pads"][axis] - attrs["pads"][half + axis]
+        if missing // attrs["strides"][axis] != 1:
+            raise UnsupportedError(
+                f"{op_type} whose windows are {missing} elements wider than all that there is",
+                remedy="keep it out of ONNX: its result has no elements",
+            )
 
 
 def _counts_padding(node: Node) -> bool:

@@ -14,6 +14,7 @@ from .rows import padded_operands
 
 _GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 _FLAGS = ("input_forget", "linear_before_reset")
+_WEIGHT_RANK = 3
 _STATES = (5, 6)  # operands that hold a state: initial_h, initial_c
 
 
@@ -34,7 +35,7 @@ def _importing(name: str) -> Callable[[ImportContext], tuple[Value, ...]]:
 def _of_size(ctx: ImportContext, name: str) -> Value:
     """The recurrent weight; in the shape that `hidden_size` gives it where its type leaves that open."""
     weight, hidden = ctx.input(2), ctx.attr("hidden_size")
-    if hidden is None or isinstance(weight.shape[2], int):
+    if hidden is None or len(weight.shape) != _WEIGHT_RANK or isinstance(weight.shape[2], int):
         return weight
     return ctx.op("reshape", weight, shape=(weight.shape[0], _GATES[name] * hidden, hidden))
 

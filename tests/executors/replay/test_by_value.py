@@ -4,6 +4,7 @@ from typing import Any
 
 import capgraph
 import numpy as np
+import onnx
 import pytest
 from capgraph.executors.replay.by_value import KEPT, shaping_inputs
 from capgraph.ir.text.parser import parse
@@ -36,6 +37,15 @@ def test_the_first_values_are_recorded_and_others_when_they_come_again() -> None
     counters = made.stats().counters
     assert (counters.calls, counters.replayed_calls) == (6, 3)  # not the first call of each, nor axis 1 when it was new
     assert "values: 2 sets of axes have a program of their own, in which they are constants" in made.explain()
+
+
+def test_sizes_that_the_values_do_not_go_with_are_not_run_by_their_program() -> None:
+    text = """<ir_version: 10, opset_import: ["": 21]>
+        drawn (int64[2] sizes, float[s, 2] x) => (float[a, b] y) { z = ConstantOfShape(sizes)  y = Add(x, z) }"""
+    made = capgraph.optimize(onnx.parser.parse_model(text), executor="graph", device="host", dynamic={"s": (1, 8)})
+    for size in (4, 4, 1, 1, 4):
+        given = made.run({"sizes": np.array([4, 2]), "x": np.ones((size, 2), np.float32)})["y"]
+        np.testing.assert_array_equal(given, np.ones((4, 2), np.float32))
 
 
 def test_values_that_change_with_each_call_cost_no_recordings() -> None:

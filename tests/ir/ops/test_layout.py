@@ -266,6 +266,10 @@ def test_reverse_sequence_is_as_onnx(batch: int, time: int, time_first: bool, da
         )
 
 
+def test_reverse_sequence_of_nothing_takes_any_lengths() -> None:
+    assert only("reverse_sequence", numbered(0, 2), np.array([1, 3])).shape == (0, 2)
+
+
 def test_reverse_sequence_refuses_lengths_beyond_the_sequence() -> None:
     with pytest.raises(ExecutionError, match="number of steps 3"):
         only("reverse_sequence", numbered(3, 1), np.array([4]))

@@ -41,6 +41,10 @@ def test_a_tanh_gelu_alone():
     ]
 
 
+def test_a_tanh_gelu_of_a_scalar_is_the_standard_one() -> None:
+    assert written('graph @g(%x: f32[]) {\n %y: f32[] = gelu(%x) {approximate = "tanh"}\n return %y\n}') == ["Gelu"]
+
+
 def test_silu_is_one_operator():
     assert written(SILU) == [".QuickGelu"]
 
