@@ -2,15 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from ....ir.dims import Dim, Ranges, Truth, compare, symbols
 from ....ir.graph import Graph, Node, Value
 from ....ir.types import TensorType
 from .sizes import is_below, narrowed
-
-if TYPE_CHECKING:
-    from .repair import Surgeon
 
 Number = bool | int | float
 
@@ -115,6 +112,19 @@ class Mask(NamedTuple):
     fill: Number
 
 
+class Repairs(Protocol):
+    """What a rule can ask for in place of its node, or in front of it: see `repair.py`, which edits the graph."""
+
+    def split_mean(self, node: Node) -> None: ...
+    def use_real_size(self, node: Node) -> None: ...
+    def use_real_sizes(self, node: Node, sizes: Sequence[Dim]) -> None: ...
+    def move_up(self, node: Node, axis: int, count: int) -> None: ...
+    def mask_keys(self, node: Node, steps: int, keys: Tail) -> None: ...
+    def give_lengths(self, node: Node, time: Tail) -> None: ...
+    def repeat_last_row(self, node: Node, axis: int) -> None: ...
+    def inline_body(self, node: Node) -> None: ...
+
+
 class Unsafe(Exception):  # a verdict, no error: the walk catches it
     """The proof fails at a node. `masks`, or else `replace`, would make it hold there.
 
@@ -122,7 +132,7 @@ class Unsafe(Exception):  # a verdict, no error: the walk catches it
     """
 
     def __init__(
-        self, reason: str, masks: Sequence[Mask] = (), replace: "Callable[[Surgeon, Node], None] | None" = None
+        self, reason: str, masks: Sequence[Mask] = (), replace: Callable[[Repairs, Node], None] | None = None
     ) -> None:
         super().__init__(reason)
         self.reason = reason
