@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..kernels.gemm.regions import Source
+from .sources import Source
 
 
 def index_type(*sources: Source) -> str:

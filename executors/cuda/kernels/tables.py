@@ -1,4 +1,4 @@
-"""All generated kernels: which families know an op."""
+"""All generated kernels that need no product: which families know an op, and so what a region can hold."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,7 +6,6 @@ from ....ir.errors import UnsupportedError
 from ..kernel_ir import moving, pointwise
 from ..lower.launch import Candidate, Lowering, Task
 from . import categories, channels, creation, determinants, fused, indexing, rotary, rows, scans, windows
-from .conv import deformed
 from .fft import fourier
 from .resize import resampling, rois, sampling
 from .scatter import scatters
@@ -27,7 +26,6 @@ FAMILIES: tuple[Mapping[str, Lowering], ...] = (
     windows.LOWERINGS,
     resampling.LOWERINGS,
     sampling.LOWERINGS,
-    deformed.LOWERINGS,
     rois.LOWERINGS,
     fourier.LOWERINGS,
     rotary.LOWERINGS,

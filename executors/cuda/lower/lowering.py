@@ -31,6 +31,7 @@ FAMILIES = (
     "..kernels.gemm.gemv",
     "..kernels.conv.convolutions",
     "..kernels.conv.quantised",
+    "..kernels.conv.deformed",
     "..kernels.attention.attention",
     "..kernels.rnn.recurrent",
     "..kernels.tables",

@@ -11,12 +11,13 @@ from ...kernel_ir.layouts import Layout, contiguous, dense, index_lines
 from ...kernel_ir.moving import operand, result
 from ...kernel_ir.pointwise import has_types
 from ...kernel_ir.regions import flops_of
+from ...kernel_ir.sources import Source
 from ...kernel_ir.types import Name, computed, number
 from ...lower.launch import Candidate, KernelLaunch, Lowering, Task
 from ..gemm.cublaslt_calls import cublaslt_calls
 from ..gemm.epilogues import Epilogue
 from ..gemm.factors import Factors, factors_of
-from ..gemm.regions import Source, aligned
+from ..gemm.regions import aligned
 from ..resize.sampling import channels_of_a_thread, corner_lines, inside_lines, sum_lines, wide_type
 
 _THREADS = 128

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...kernel_ir.sources import Source
 from ...lower.launch import Packed
-from ..gemm.regions import Source
 
 
 def as_image(source: Source) -> Source:

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from .....ir.plan import contiguous_strides
+from ...kernel_ir.sources import Source
 from ...lower.launch import Candidate
 from ..gemm.cublaslt_calls import cublaslt_calls
 from ..gemm.epilogues import Epilogue
 from ..gemm.factors import factors_of
-from ..gemm.regions import Region, Source, completed, made_in, static_shape
+from ..gemm.regions import Region, completed, made_in, static_shape
 from .image_copies import with_bias
 
 

@@ -2,9 +2,9 @@
 
 from .....ir.errors import UnsupportedError
 from ...kernel_ir.copies import copied
+from ...kernel_ir.sources import Source, view_of
 from ...lower.launch import Launch, Place
 from .factors import Factors, factors_of, packed_weight, transposed
-from .regions import Source, view_of
 from .rewritten_regions import Scratch
 
 PIECE = 16

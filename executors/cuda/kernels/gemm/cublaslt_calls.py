@@ -7,11 +7,12 @@ from types import MappingProxyType
 
 from .....ir.plan import element_bytes
 from .....ir.types import DType
+from ...kernel_ir.sources import Source
 from ...lower.launch import Argument, LibraryCall, Place, Task
 from ...lower.problems import MatmulProblem
 from .epilogues import Epilogue
 from .factors import Factors, matrix_of
-from .regions import Source, aligned, scratch_behind
+from .regions import aligned, scratch_behind
 
 MAX_CALLS = 64
 """Products that one step may be split into when its leading axes do not lie as one batch."""

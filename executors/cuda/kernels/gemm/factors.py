@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ...kernel_ir.sources import Source
 from ...lower.launch import Packed
 from ...lower.problems import Matrix
-from .regions import Region, Source
+from .regions import Region
 
 
 def product_operands(region: Region) -> tuple[Source, Source, Source | None]:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from .....ir.plan import element_bytes
 from .....ir.types import DType
+from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.types import number, stored
 from ...lower.early_start import TRIGGER, WAIT
 from ...lower.launch import Candidate, Chip, Kernel, KernelLaunch, Lowering
 from .factors import Factors, factors_of, packed_weight, product_operands
-from .regions import Region, Source, source_of
+from .regions import Region
 from .split_products import fits, split_product, tilings
 from .staged_products import staged_product
 from .staged_products import tilings as staged_tilings

@@ -13,14 +13,15 @@ from itertools import pairwise
 
 from .....ir.plan import contiguous_strides, element_bytes
 from .....ir.types import DType
+from ...kernel_ir.copies import copied
 from ...kernel_ir.indexing import index_type
+from ...kernel_ir.sources import Source, view_of
 from ...kernel_ir.types import number, stored, word
-from ...lower.launch import Candidate, Kernel, KernelLaunch, Launch
-from ..conv.image_copies import copied_between
+from ...lower.launch import Candidate, Chip, Kernel, KernelLaunch, Launch
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import EPILOGUE_STEPS, epilogue_of, gemm_fits
 from .factors import Factors, factors_of, packed_weight, product_operands, transposed
-from .regions import Region, Source, completed, made_in
+from .regions import Region, completed, made_in
 from .rewritten_regions import Scratch, within_scratch
 
 _HALVES = frozenset({DType.F16, DType.BF16})
@@ -61,7 +62,7 @@ def _lowered(region: Region) -> Iterator[Candidate]:
         if source.strides[-1] != 1 and source.strides[-2] == 1:
             return transposed(brought(transposed(source)))
         copy = _with_even_rows(source, scratch)
-        before.extend(copied_between(source, copy, region.task.chip))
+        before.extend(_copied(source, copy, region.task.chip))
         return copy
 
     a, b = brought(a), brought(b)
@@ -155,10 +156,18 @@ def _with_even_rows(source: Source, scratch: Scratch) -> Source:
     return replace(room, shape=source.shape)
 
 
+def _copied(source: Source, target: Source, chip: Chip) -> tuple[KernelLaunch, ...]:
+    """Copies a tensor to one of the same shape; both lie in memory of the plan."""
+    before, after = view_of(source), view_of(target)
+    assert before is not None  # packed constants are left as they are
+    assert after is not None
+    return copied(before, after, chip)
+
+
 def _rows_joined(source: Source, target: Source, region: Region) -> tuple[KernelLaunch, ...]:
     """Copies rows with gaps between them to rows without, in pieces that do not mind where rows begin."""
     if target.strides != contiguous_strides(target.shape, 1) or not target.starts_a_piece:
-        return copied_between(source, target, region.task.chip)
+        return _copied(source, target, region.task.chip)
     width = _PIECE // element_bytes(source.dtype)
     kind, columns = word(source.dtype), target.shape[-1]
     ctype = "unsigned" if index_type(source, target) == "int" else "i64"

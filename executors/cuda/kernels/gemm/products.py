@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from .....ir.types import DType
+from ...kernel_ir.sources import Source
 from ...lower.launch import Candidate, Lowering, Task
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import epilogue_of, gemm_fits
@@ -15,7 +16,7 @@ from .exact_products import lower_exactly
 from .factors import factors_of, packed_weight, product_operands
 from .gemv import lower_few_rows, lower_normed_rows, lower_some_rows
 from .product_copies import lower_between_copies
-from .regions import Region, Source, completed, made_in, region_of, static_shape
+from .regions import Region, completed, made_in, region_of, static_shape
 from .strided_products import strided_product
 
 NARROW = 1024

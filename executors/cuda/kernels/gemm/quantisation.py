@@ -7,8 +7,8 @@ import ml_dtypes
 import numpy as np
 
 from .....ir.types import DType
+from ...kernel_ir.sources import Source
 from ...kernel_ir.types import computed, number, stored
-from .regions import Source
 
 OffsetOf = Callable[[Source], str]
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from .....ir.plan import contiguous_strides
 from .....ir.types import DType
+from ...kernel_ir.sources import Source, source_of
 from ...lower.launch import Candidate, Kernel, KernelLaunch, Launch, LibraryCall, Lowering, Packed, Task
 from ..fused import lower_fused
 from .byte_factors import PIECE, byte_factors, is_in_pieces
@@ -15,7 +16,7 @@ from .cublaslt_calls import cublaslt_calls
 from .epilogues import Epilogue
 from .factors import Factors
 from .quantisation import Quantisation
-from .regions import Source, region_of, source_of
+from .regions import region_of
 from .rewritten_regions import Scratch, quantised_again, signed_bytes, within_scratch
 from .strided_products import strided_product
 from .tails import broadcast_to

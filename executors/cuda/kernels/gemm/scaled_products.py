@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from .....ir.graph import Node, Value
 from .....ir.types import DType
+from ...kernel_ir.sources import Source
 from ...lower.launch import Argument, Candidate, Launch, Packed
 from ..fused import lower_fused
 from .byte_factors import PIECE, byte_factors, is_in_pieces
@@ -18,7 +19,7 @@ from .cublaslt_calls import cublaslt_calls
 from .epilogues import EPILOGUE_STEPS, Epilogue, epilogue_of, gemm_fits, lengthened
 from .factors import Factors, product_operands
 from .products import lower_product
-from .regions import Region, Source, completed, made_in, next_step, static_shape
+from .regions import Region, completed, made_in, next_step, static_shape
 from .rewritten_regions import Scratch, scale_in_f32, within_scratch, without_factors, without_product
 
 FIRST_FP8_ARCH = 89

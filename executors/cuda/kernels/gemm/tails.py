@@ -10,8 +10,9 @@ from .....ir.graph import Node, Value
 from .....ir.op import Trait
 from ...kernel_ir.expressions import EXPRESSIONS, expression
 from ...kernel_ir.indexing import index_type
+from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.types import Name, computed, literals, number, stored
-from .regions import Region, Source, body_of, source_of, static_shape
+from .regions import Region, body_of, static_shape
 
 
 @dataclass(frozen=True)

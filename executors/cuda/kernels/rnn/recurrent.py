@@ -12,10 +12,11 @@ from .....ir.graph import Graph
 from .....ir.ops import native
 from .....ir.plan import View, contiguous_strides, element_bytes
 from .....ir.types import DType, TensorType
+from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.types import computed
 from ...lower.launch import Candidate, Chip, Launch, Lowering, Place, Task
 from ..gemm.products import lower_product
-from ..gemm.regions import Source, aligned, permuted, scratch_behind, source_of
+from ..gemm.regions import aligned, permuted, scratch_behind
 from .cells import Cell, activation_code, cell_of
 from .clusters import cluster_launch, fits_cluster
 from .kernels import Recurrence, first_states, sole_launch, step_launches

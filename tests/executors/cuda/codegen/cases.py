@@ -8,6 +8,7 @@ import numpy as np
 from capgraph.executors.cuda.kernel_ir.draws import DRAWS
 from capgraph.executors.cuda.kernel_ir.pointwise import LOWERINGS as POINTWISE
 from capgraph.executors.cuda.kernel_ir.regions import body_nodes
+from capgraph.executors.cuda.kernels.conv import deformed
 from capgraph.executors.cuda.kernels.tables import LOWERINGS
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Array
@@ -87,7 +88,7 @@ def _error(found: Array, expected: Array) -> float:
 # ---- every op in every dtype, small
 
 
-GENERATED_OPS = sorted((LOWERINGS.keys() & OPS.keys()) - {"fused"})
+GENERATED_OPS = sorted(({*LOWERINGS, *deformed.LOWERINGS} & OPS.keys()) - {"fused"})
 SPECTRA = frozenset({"dft", "stft"})
 """Of infinities they make what their algorithm makes of them, which is nobody's rule."""
 
