@@ -25,8 +25,8 @@ def read_onnx_file(path: Path) -> OnnxFile:
     """The model at `path`. Raises `ModelError` when it is broken, `MissingPackageError` without the package onnx."""
     with needs_onnx():
         from .frontends.onnx.files.external_data import data_files
+        from .frontends.onnx.files.loading import load_proto
         from .frontends.onnx.files.operator_counts import operator_counts
-        from .frontends.onnx.importing.loading import load_proto
     proto, folder = load_proto(path)
     loaded = load_model(proto, folder=folder)
     return OnnxFile(loaded.graph, loaded.notes, operator_counts(proto), (path, *data_files(proto, path)))
@@ -45,7 +45,7 @@ def refuse_harming(model: Path, targets: Iterable[Path]) -> None:
 def _files_of(path: Path) -> tuple[Path, ...]:
     with needs_onnx():
         from .frontends.onnx.files.external_data import data_files
-        from .frontends.onnx.importing.loading import load_proto
+        from .frontends.onnx.files.loading import load_proto
     return tuple(data_files(load_proto(path)[0], path))
 
 

@@ -178,8 +178,8 @@ class Program:
         without the package onnx.
         """
         with needs_onnx():
-            from .frontends.onnx.exporting.dialect import Dialect
-            from .frontends.onnx.files.saving import save_model
+            from .frontends.onnx.context.dialect import Dialect
+            from .frontends.onnx.exporting.saving import save_model
         if target not in ("standard", "ort"):
             raise UnsupportedError(f"target={target!r} is not known", remedy='"standard" or "ort"')
         save_model(self.graph, path, opset=opset, ir_version=ir_version, keep_form=True, dialect=Dialect(target))

@@ -424,7 +424,7 @@ def _load_all() -> None:
     """Loads what the processes of the files need, which they share."""
     names = (
         "frontends.onnx.importing.importer",
-        "frontends.onnx.files.saving",
+        "frontends.onnx.exporting.saving",
         "passes.catalog",
         "executors.eager",
         "executors.ort",

@@ -97,7 +97,7 @@ def optimize_with_onnxscript(source: Path, target: Path) -> float:
 LOADED_BY_CAPGRAPH = (
     "capgraph.costs",
     "capgraph.frontends.onnx.importing.importer",
-    "capgraph.frontends.onnx.files.saving",
+    "capgraph.frontends.onnx.exporting.saving",
     "capgraph.ir.analysis",
     "capgraph.onnx_files",
     "capgraph.passes.catalog",

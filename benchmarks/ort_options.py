@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import onnxruntime as ort
-from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.inputs import gather_inputs
 from capgraph.passes.catalog import level_pipeline

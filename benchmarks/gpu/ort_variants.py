@@ -20,8 +20,8 @@ from typing import Any
 
 import onnxruntime as ort
 import torch  # before onnxruntime, which finds CUDA's libraries through it
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.contrib import OPERATORS
-from capgraph.frontends.onnx.exporting.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.ir.graph import Graph
 from capgraph.passes.catalog import level_pipeline

@@ -9,10 +9,10 @@ from typing import Any
 
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
+from ...frontends.onnx.context.dialect import Dialect
 from ...frontends.onnx.contrib.group import Operator
-from ...frontends.onnx.exporting.dialect import Dialect
 from ...frontends.onnx.exporting.exporter import export_model
-from ...frontends.onnx.files.saving import save_model
+from ...frontends.onnx.exporting.saving import save_model
 from ...frontends.onnx.files.storage import MAX_INLINE_BYTES
 from ...ir.analysis import parameter_bytes
 from ...ir.errors import ExecutionError, ResourceError, UnsupportedError

@@ -18,7 +18,7 @@ with warnings.catch_warnings(action="ignore"):
 
 import capgraph
 from capgraph.executors.eager import EagerExecutor
-from capgraph.frontends.onnx.files.saving import save_model
+from capgraph.frontends.onnx.exporting.saving import save_model
 from capgraph.ir import foreign
 from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse

@@ -15,7 +15,6 @@ def test_no_folder_holds_more_files_than_a_reader_overlooks() -> None:
     assert {str(folder): count for folder, count in counts.items() if count > MOST_FILES} == {}
 
 
-@pytest.mark.xfail(strict=True, reason="three are left: padding facts and rules, ONNX in and out, regions of kernels")
 def test_no_circle_of_imports_leads_through_several_folders() -> None:
     assert circles(read_package()) == []
 

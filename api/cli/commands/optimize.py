@@ -70,8 +70,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> None:
     """Optimises the model, writes it, and says what became of it."""
-    from ...frontends.onnx.exporting.versions import opset_of
     from ...frontends.onnx.files.operator_counts import not_standard, operator_counts
+    from ...frontends.onnx.files.versions import opset_of
     from ...inputs import check_dims
     from ...onnx_files import read_onnx_file
 
@@ -189,8 +189,8 @@ def _target_notes(target: str, operators: Mapping[str, int], model: "ModelProto"
 def _version_notes(graph: "Graph", model: "ModelProto") -> list[str]:
     """Where the file's versions are not those of IN, and what its opset has no operators for."""
     from ...frontends.onnx.exporting.parts import PARTS
-    from ...frontends.onnx.exporting.versions import opset_of, source_ir_version
     from ...frontends.onnx.files.metadata import opset_reason, written_as_parts
+    from ...frontends.onnx.files.versions import opset_of, source_ir_version
 
     notes = [reason] if (reason := opset_reason(model)) else []
     if model.ir_version > source_ir_version(graph):
@@ -220,9 +220,9 @@ def _write(
 
     Nothing is put in place before all of it is there and the model was found to mean the same. A link is followed.
     """
-    from ...frontends.onnx.exporting.dialect import Dialect
+    from ...frontends.onnx.context.dialect import Dialect
+    from ...frontends.onnx.exporting.saving import save_model
     from ...frontends.onnx.files.output_files import file_to_write, part_prefix
-    from ...frontends.onnx.files.saving import save_model
     from ...ir.errors import ResourceError
 
     output, dialect = file_to_write(arguments.output), Dialect(arguments.target)

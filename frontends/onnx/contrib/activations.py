@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from ....ir.graph import Node, Value
 from ....ir.types import DType
-from ..exporting.context import ExportContext
+from ..context.export_context import ExportContext
 from .group import DOMAIN, Group, Operator, have_equal_shapes, is_vector, sole_producer
 from .products import Biased, biased
 

@@ -10,8 +10,8 @@ from ....ir.constant import Array, Constant
 from ....ir.dims import Truth, compare
 from ....ir.graph import Node, Value
 from ....ir.types import DType
-from ..exporting.attention_masks import hides_for_good, safe_mask
-from ..exporting.context import ExportContext, Operand
+from ..context.attention_masks import hides_for_good, safe_mask
+from ..context.export_context import ExportContext, Operand
 from .group import DOMAIN, Group, Operator, content_of, have_equal_shapes, is_vector, sole_producer
 
 _DTYPES = (DType.F32, DType.F16)

@@ -14,7 +14,7 @@ import numpy as np
 from ....ir.dims import Dim, Truth, compare
 from ....ir.graph import Node, Value
 from ....ir.types import DType
-from ..exporting.context import ExportContext, Operand
+from ..context.export_context import ExportContext, Operand
 from .group import DOMAIN, Group, Operator, content_of, scalar_of, sole_producer
 
 _NAME = "GroupQueryAttention"

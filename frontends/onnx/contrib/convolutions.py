@@ -8,7 +8,7 @@ from onnx import ModelProto, NodeProto
 
 from ....ir.graph import Node, Value
 from ....ir.types import DType
-from ..exporting.context import ExportContext, Operand
+from ..context.export_context import ExportContext, Operand
 from .group import DOMAIN, Group, Operator, have_equal_shapes, scalar_of, sole_producer
 
 _NAME = "FusedConv"

@@ -8,8 +8,8 @@ from ....ir.constant import Constant
 from ....ir.dims import Dim, Truth, compare
 from ....ir.graph import Graph, Node, Value
 from ....ir.types import DType, TensorType
-from ..exporting.context import ExportContext
-from ..importing.context import constant_of
+from ..context.export_context import ExportContext
+from ..context.import_context import constant_of
 
 DOMAIN = "com.microsoft"
 

@@ -6,7 +6,7 @@ from onnx import GraphProto, ModelProto, NodeProto
 
 from ....ir.graph import Node, Value
 from ....ir.types import DType
-from ..exporting.context import ExportContext
+from ..context.export_context import ExportContext
 from ..ops.normalization import export_layer_norm
 from .group import DOMAIN, Group, Operator, have_equal_shapes, is_inside, is_vector
 from .products import Biased, biased

@@ -8,7 +8,7 @@ import numpy as np
 from ....ir.constant import Constant
 from ....ir.graph import Node, Value
 from ....ir.types import DType
-from ..exporting.context import ExportContext, Operand
+from ..context.export_context import ExportContext, Operand
 from .group import DOMAIN, Group, Operator, content_of, have_equal_shapes, is_vector, scalar_of, sole_producer
 
 OPERATORS = frozenset(Operator("FusedMatMul", dtype) for dtype in (DType.F32, DType.F16, DType.BF16))

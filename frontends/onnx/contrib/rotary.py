@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from ....ir.dims import Truth, compare
 from ....ir.graph import Node, Value
 from ....ir.types import DType
-from ..exporting.context import ExportContext, Operand
+from ..context.export_context import ExportContext, Operand
 from .group import DOMAIN, Group, Operator
 
 _NAME = "RotaryEmbedding"

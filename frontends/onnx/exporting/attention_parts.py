@@ -13,8 +13,8 @@ from ....ir.constant import Constant
 from ....ir.dims import Dim
 from ....ir.graph import Graph, Node, Value
 from ....ir.types import DType
-from ..importing.context import constant_of
-from .context import ExportContext, Operand
+from ..context.export_context import ExportContext, Operand
+from ..context.import_context import constant_of
 
 _APART = 4  # axes of operands with heads apart
 _FLAT = 2  # axes of a mask that is one for all samples and heads

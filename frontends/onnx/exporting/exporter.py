@@ -13,18 +13,18 @@ from onnx import ModelProto, ValueInfoProto
 from ....ir.analysis import all_nodes
 from ....ir.errors import CapgraphError, InternalError, UnsupportedError
 from ....ir.graph import Graph
+from ..context.dialect import Dialect
 from ..contrib import IN_FILES
 from ..contrib.group import DOMAIN, Operator
 from ..contrib.norms import in_default_domain
 from ..files.metadata import write_metadata
 from ..files.storage import Inline, Nowhere, Storage
-from ..foreign.nodes import domain_and_operator
+from ..files.versions import least_ir_version, opset_of, source_ir_version, source_opset
 from ..schemas import unchanged_span
-from .dialect import Dialect
 from .early_inlining import ask_for_early_inlining
+from .foreign_nodes import domain_and_operator
 from .graph_writer import GraphWriter, declaration
 from .model_writer import Large, ModelWriter, NeedsOpset
-from .versions import least_ir_version, opset_of, source_ir_version, source_opset
 
 DEFAULT_IR_VERSION = 13
 

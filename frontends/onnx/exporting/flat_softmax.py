@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from ....ir.dims import Truth, compare
 from ....ir.graph import Graph, Node, Value
+from ..context.export_context import ExportContext
 from ..contrib.group import Group, have_equal_shapes, sole_producer
-from .context import ExportContext
 
 LAST_OPSET = 12
 _OPERATORS = {"softmax": "Softmax", "log_softmax": "LogSoftmax", "hardmax": "Hardmax"}

@@ -12,17 +12,17 @@ from ....ir.graph import Graph, Node, Value
 from ....ir.ops import native
 from ....ir.types import DType, Type
 from ..attributes import attribute_to_proto
+from ..context.attention_masks import safe_content
+from ..context.dialect import Dialect
+from ..context.export_context import ExportContext, Operand
 from ..contrib import find_groups
 from ..contrib.group import Group
-from ..foreign.nodes import write_foreign
 from ..ops import EXPORTS
 from ..schemas import Use, schema_of, unchanged_span
 from ..tensors import constant_to_proto, type_text, type_to_proto
-from .attention_masks import safe_content
-from .context import ExportContext, Operand
-from .dialect import Dialect
 from .dims import DimWriter
 from .flat_softmax import LAST_OPSET, flat_softmaxes
+from .foreign_nodes import write_foreign
 from .model_writer import Large, ModelWriter, NeedsOpset
 from .parts import PARTS
 

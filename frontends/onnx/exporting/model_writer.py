@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from ....ir.constant import Constant
 from ....ir.errors import CapgraphError, UnsupportedError
+from ..context.dialect import Dialect
 from ..contrib import missing_in
 from ..contrib.group import Operator
 from ..files.storage import Storage
-from .dialect import Dialect
 
 
 class NeedsOpset(CapgraphError):

@@ -16,8 +16,8 @@ from ....ir.dims import Dim
 from ....ir.graph import Graph, Node, Value
 from ....ir.ops.rules import normal_axis
 from ....ir.types import DType
+from ..context.export_context import ExportContext
 from .attention_parts import attention_parts
-from .context import ExportContext
 
 _SMALL_FLOATS = (DType.F16, DType.BF16)
 _GROUP_AXIS = 2

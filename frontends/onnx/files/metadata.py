@@ -13,9 +13,9 @@ from ....ir.dims import SymDim, symbol
 from ....ir.errors import CapgraphError
 from ....ir.graph import Graph
 from ....ir.types import TensorType
-from ..exporting.versions import EXTERNAL_KEY, IR_KEY, OPSET_KEY
-from ..importing.loading import opset_versions
 from .external_data import external_tensors
+from .loading import opset_versions
+from .versions import EXTERNAL_KEY, IR_KEY, OPSET_KEY
 
 _OWN = "capgraph."
 _STATES = _OWN + "states"

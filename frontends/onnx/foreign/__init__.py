@@ -16,10 +16,10 @@ from ....ir.errors import ModelError, ShapeError, UnsupportedError
 from ....ir.graph import Value
 from ....ir.op import FRESH
 from ....ir.types import OptionalType, SequenceType, TensorType, Type, type_symbols
-from ..importing.context import ImportContext, constant_of
+from ..context.import_context import ImportContext, constant_of
+from ..exporting.foreign_nodes import OWN_ATTRIBUTES, foreign_op
 from ..schemas import schema_of, unchanged_span
 from ..tensors import constant_to_proto, type_from_proto, type_to_proto
-from .nodes import OWN_ATTRIBUTES, foreign_op
 from .regions import control_flow_types, region_input_types
 from .runtime import runtime_types
 

@@ -24,8 +24,8 @@ from ....ir.graph import Graph, Node
 from ....ir.op import Op
 from ....ir.types import DType, OptionalType, SequenceType, TensorType, Type
 from ..exporting.exporter import export_model
+from ..exporting.foreign_nodes import own_inputs, results_in_place
 from . import runtime
-from .nodes import own_inputs, results_in_place
 from .runtime import RuntimeNode, runtime_node
 
 Evaluator = ReferenceEvaluator | RuntimeNode

@@ -12,8 +12,8 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, Valu
 
 from ....ir.errors import ExecutionError
 from ....ir.graph import Value
-from ..importing.context import ImportContext, constant_of
-from ..importing.node_order import names_read
+from ..context.import_context import ImportContext, constant_of
+from ..node_order import names_read
 from ..tensors import constant_to_proto, type_to_proto
 
 _IR_VERSION = 10  # every ONNX Runtime since 1.18 reads it

@@ -5,9 +5,9 @@ from typing import Any
 from onnx import FunctionProto, NodeProto
 
 from ....ir.errors import ModelError
+from ..context.import_context import ImportContext
 from ..schemas import schema_of
 from ..tensors import type_to_proto
-from .context import ImportContext
 
 _WRONG = {"AffineGrid": "drops a batch of 1, as its Squeeze names no axes"}
 """Operators whose bodies do not mean them, and why."""

@@ -22,17 +22,17 @@ from ....ir.graph import Graph, Node, Origin, Value
 from ....ir.ops import native
 from ....ir.types import DType, TensorType, Type, compatible, type_symbols
 from .. import foreign
+from ..context.import_context import ImportContext, NotNative, Region, constant_of
+from ..files.loading import load_proto
 from ..files.metadata import read_metadata, read_states, text_of
 from ..foreign import meaning as foreign_meaning  # noqa: F401  # the latter registers how foreign operators run
+from ..node_order import names_read, sorted_nodes, without_repeated_constants
 from ..ops import IMPORTS
 from ..schemas import first_schema, signature_problem
 from ..tensors import constant_from_proto, dense_constant, type_from_proto
 from .canonical import order_of_use, reorder_inputs, settle
-from .context import ImportContext, NotNative, constant_of
 from .functions import schema_function
-from .loading import load_proto
 from .model_reader import ModelReader
-from .node_order import names_read, sorted_nodes, without_repeated_constants
 
 MAX_DEPTH = 64
 """How deep subgraphs and functions may nest; deeper is an error, which also stops recursive functions."""
@@ -49,14 +49,6 @@ class ImportedModel:
     def defaults(self) -> Mapping[str, Constant]:
         """The contents of inputs that callers may leave out."""
         return self.graph.defaults
-
-
-@dataclass(frozen=True)
-class Region:
-    """An imported subgraph: `body`, whose last inputs stand for the outer values `captured`, as it first reads them."""
-
-    body: Graph
-    captured: tuple[Value, ...]
 
 
 def import_model(
@@ -129,6 +121,10 @@ class Scope:
     @property
     def folder(self) -> Path | None:
         return self.model.folder
+
+    def remark(self, what: str, name: str, words: str) -> None:
+        """See `ModelReader.remark`."""
+        self.model.remark(what, name, words)
 
     @property
     def shape_values(self) -> ShapeValues:
@@ -213,7 +209,7 @@ class Scope:
         self.read = frozenset(outputs).union(*map(names_read, nodes))
         left, overridden = without_repeated_constants(nodes)
         for name in overridden:
-            self.model.remark("constants are defined again, and the last is taken", name, repr(name))
+            self.remark("constants are defined again, and the last is taken", name, repr(name))
         for node in sorted_nodes(left, self.values):
             self.import_node(node)
 
@@ -286,7 +282,7 @@ class Scope:
         for name in [name for name in ctx.attributes if name not in known]:
             del ctx.attributes[name]
             what = f"{name} of {ctx.node.name or ctx.op_type}"
-            self.model.remark("attributes that their operators do not have were ignored", what, what)
+            self.remark("attributes that their operators do not have were ignored", what, what)
 
     def _operand(self, node: NodeProto, name: str) -> Value | None:
         if not name or name in self.absent:
@@ -428,7 +424,7 @@ class Scope:
             return
         for name, count in Counter(info.name for info in infos).items():
             if count > 1:
-                self.model.remark("outputs that are listed several times are given once", name, repr(name))
+                self.remark("outputs that are listed several times are given once", name, repr(name))
         self.graph.set_outputs(list(values.values()), list(values))
 
     def _output(self, info: ValueInfoProto) -> Value:
@@ -447,7 +443,7 @@ class Scope:
                 f"output {name!r} is declared as {declared}, but is {found}",
                 remedy="correct the output's type in the model",
             )
-        self.model.remark(
+        self.remark(
             "declared output shapes were passed over for inferred ones", name, f"{name!r} is {found}, not {declared}"
         )
 

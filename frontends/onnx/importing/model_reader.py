@@ -9,8 +9,8 @@ from ....ir.analysis.shape_values import ShapeValues
 from ....ir.dims import Dim, bind, parse_dim, symbol, symbols
 from ....ir.errors import ModelError, ShapeError
 from ....ir.op import FRESH
+from ..files.loading import opset_versions
 from ..files.metadata import read_symbols
-from .loading import opset_versions
 
 MAX_INLINED_NODES = 100_000
 

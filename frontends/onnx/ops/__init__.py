@@ -1,8 +1,8 @@
 """The ONNX op table: for every family how operators come in (`IMPORTS`) and how native ops go out (`EXPORTS`).
 
 A family file has two dicts: `IMPORTS` maps an operator's name (with its domain unless that is the default one) to an
-import rule (see `frontends.onnx.context`), `EXPORTS` a native op's name to an export rule (see
-`frontends.onnx.export_context`). Operators that are one native op are rows made by `frontends.onnx.ops.rows`.
+import rule (see `frontends.onnx.context.import_context`), `EXPORTS` a native op's name to an export rule (see
+`frontends.onnx.context.export_context`). Operators that are one native op are rows made by `frontends.onnx.ops.rows`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ....ir.graph import Node, Value
-from ..exporting.context import ExportContext
-from ..importing.context import ImportContext
+from ..context.export_context import ExportContext
+from ..context.import_context import ImportContext
 from . import (
     activation,
     arithmetic,

@@ -7,9 +7,9 @@ import numpy as np
 from ....ir.errors import ShapeError
 from ....ir.graph import Node, Value
 from ....ir.types import DType
-from ..exporting.context import ExportContext
-from ..exporting.dialect import Dialect
-from ..importing.context import ImportContext
+from ..context.dialect import Dialect
+from ..context.export_context import ExportContext
+from ..context.import_context import ImportContext
 from .rows import export_as, import_as
 
 _SAME: dict[str, tuple[str, ...]] = {

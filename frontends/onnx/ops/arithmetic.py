@@ -7,9 +7,9 @@ import numpy as np
 
 from ....ir.graph import Node, Value
 from ....ir.types import DType
-from ..exporting.context import ExportContext, Operand
-from ..exporting.dialect import Dialect
-from ..importing.context import ImportContext, constant_of
+from ..context.dialect import Dialect
+from ..context.export_context import ExportContext, Operand
+from ..context.import_context import ImportContext, constant_of
 from .rows import export_as, import_as
 
 _SAME = {

@@ -9,10 +9,10 @@ from ....ir.errors import ModelError
 from ....ir.graph import Node, Value
 from ....ir.padded_attention import padded_attention
 from ....ir.types import DType
-from ..exporting.attention_masks import safe_mask
-from ..exporting.context import ExportContext, Operand
-from ..exporting.dialect import Dialect
-from ..importing.context import ImportContext, NotNative
+from ..context.attention_masks import safe_mask
+from ..context.dialect import Dialect
+from ..context.export_context import ExportContext, Operand
+from ..context.import_context import ImportContext, NotNative
 from ..tensors import dtype_of
 
 # ---- coming in

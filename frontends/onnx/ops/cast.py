@@ -8,8 +8,8 @@ from ....ir.errors import ModelError
 from ....ir.graph import Node, Value
 from ....ir.ops import native
 from ....ir.types import DType, Kind
-from ..exporting.context import ExportContext
-from ..importing.context import ImportContext
+from ..context.export_context import ExportContext
+from ..context.import_context import ImportContext
 from ..tensors import dtype_of
 from .rows import attribute_default, import_as
 

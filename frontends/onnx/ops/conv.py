@@ -6,9 +6,9 @@ from typing import Any
 from ....ir.dims import Dim
 from ....ir.errors import ModelError, UnsupportedError
 from ....ir.graph import Node, Value
-from ..exporting.context import ExportContext
-from ..exporting.dialect import Dialect
-from ..importing.context import ImportContext, NotNative
+from ..context.dialect import Dialect
+from ..context.export_context import ExportContext
+from ..context.import_context import ImportContext, NotNative
 from .windows import (
     auto_pad,
     convolution_operands,

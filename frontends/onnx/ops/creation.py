@@ -11,10 +11,10 @@ from ....ir.errors import ModelError
 from ....ir.graph import Node, Value
 from ....ir.ops import native
 from ....ir.types import DType
-from ..exporting.context import ExportContext
-from ..exporting.dialect import Dialect
-from ..importing.context import ImportContext, constant_of
-from ..importing.partly_known import op_of_shape, partial_dims
+from ..context.dialect import Dialect
+from ..context.export_context import ExportContext
+from ..context.import_context import ImportContext, constant_of
+from ..context.partly_known import op_of_shape, partial_dims
 from ..tensors import dense_constant, dtype_of
 from .rows import export_as
 

@@ -13,8 +13,8 @@ from onnx.defs import OpSchema
 from ....ir.dims import Dim, Truth, is_at_least
 from ....ir.errors import ModelError
 from ....ir.graph import Node, Value
-from ..exporting.context import ExportContext
-from ..importing.context import ImportContext, NotNative
+from ..context.export_context import ExportContext
+from ..context.import_context import ImportContext, NotNative
 from ..schemas import signature_problem
 
 _REMOVED = 10

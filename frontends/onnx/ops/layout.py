@@ -13,10 +13,10 @@ from ....ir.graph import Node, Value
 from ....ir.op import FRESH
 from ....ir.ops.layout import resolve_reshape
 from ....ir.ops.rules import broadcast_shapes, normal_axes, normal_axis
-from ..exporting.context import ExportContext
-from ..exporting.dialect import Dialect
-from ..importing.context import ImportContext, NotNative
-from ..importing.partly_known import op_of_shape, partial_dims
+from ..context.dialect import Dialect
+from ..context.export_context import ExportContext
+from ..context.import_context import ImportContext, NotNative
+from ..context.partly_known import op_of_shape, partial_dims
 from .rows import export_as, import_as
 
 # ---- import
@@ -127,7 +127,7 @@ def import_squeeze(ctx: ImportContext) -> Value:
         for dim in dims:
             if not isinstance(dim, int) and dim not in ones:
                 name = f"{dim} of {ctx.node.name or ctx.node.output[0]}"
-                ctx.scope.model.remark("sizes are taken not to be 1 by Squeeze without axes", name, name)
+                ctx.scope.remark("sizes are taken not to be 1 by Squeeze without axes", name, name)
                 assume_different(dim, 1, "Squeeze without axes")
         return ctx.op("squeeze", x, axes=tuple(axis for axis, dim in enumerate(dims) if dim == 1 or dim in ones))
     axes = _axes(ctx)

@@ -1,7 +1,7 @@
 """Matrix products."""
 
 from ....ir.graph import Node
-from ..exporting.context import ExportContext, Operand
+from ..context.export_context import ExportContext, Operand
 from .rows import export_as, import_as
 
 IMPORTS = {

@@ -2,8 +2,8 @@
 
 from ....ir.errors import ModelError
 from ....ir.graph import Node, Value
-from ..exporting.context import ExportContext
-from ..importing.context import ImportContext
+from ..context.export_context import ExportContext
+from ..context.import_context import ImportContext
 from .rows import export_as, import_as
 
 _SAME = {

@@ -6,8 +6,8 @@ from typing import Any
 from ....ir.dims import Truth, ceil_div, compare
 from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
-from ..exporting.context import ExportContext
-from ..importing.context import ImportContext, NotNative
+from ..context.export_context import ExportContext
+from ..context.import_context import ImportContext, NotNative
 from .rows import export_as, import_as
 from .windows import auto_pad, per_axis, pool_padding, spatial_rank, window_attrs
 

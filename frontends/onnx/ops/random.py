@@ -7,9 +7,9 @@ from ....ir.constant import Constant
 from ....ir.dims import Dim
 from ....ir.graph import Node, Value
 from ....ir.types import DType
-from ..exporting.context import ExportContext, Operand
-from ..exporting.dialect import Dialect
-from ..importing.context import ImportContext, NotNative
+from ..context.dialect import Dialect
+from ..context.export_context import ExportContext, Operand
+from ..context.import_context import ImportContext, NotNative
 from ..tensors import dtype_of
 from .rows import attribute_default
 

@@ -7,9 +7,9 @@ from ....ir.dims import Dim
 from ....ir.graph import Node, Value
 from ....ir.ops import native
 from ....ir.types import DType
-from ..exporting.context import ExportContext, Operand
-from ..exporting.dialect import Dialect
-from ..importing.context import ImportContext
+from ..context.dialect import Dialect
+from ..context.export_context import ExportContext, Operand
+from ..context.import_context import ImportContext
 from .rows import padded_operands
 
 _GATES = {"lstm": 4, "gru": 3, "rnn": 1}

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 from ....ir.graph import Node, Value
 from ....ir.types import DType, TensorType
-from ..exporting.context import ExportContext
-from ..importing.context import ImportContext
+from ..context.export_context import ExportContext
+from ..context.import_context import ImportContext
 from .rows import export_as, import_as
 
 _KINDS = {

@@ -14,8 +14,8 @@ from ....ir.errors import ModelError, UnsupportedError
 from ....ir.graph import Node, Value
 from ....ir.ops.rules import normal_axes
 from ....ir.types import TensorType
-from ..exporting.context import ExportContext, Operand
-from ..importing.context import ImportContext, NotNative
+from ..context.export_context import ExportContext, Operand
+from ..context.import_context import ImportContext, NotNative
 
 _CROP = "tf_crop_and_resize"
 

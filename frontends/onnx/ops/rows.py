@@ -14,8 +14,8 @@ from ....ir.attrs import AttrKind
 from ....ir.graph import Node, Value
 from ....ir.op import Op
 from ....ir.ops import native
-from ..exporting.context import ExportContext
-from ..importing.context import ImportContext, NotNative
+from ..context.export_context import ExportContext
+from ..context.import_context import ImportContext, NotNative
 from ..schemas import schema_of
 from ..tensors import dtype_of
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from ....ir.graph import Node, Value
 from ....ir.ops.rules import normal_axis
 from ....ir.types import DType
-from ..exporting.context import ExportContext
-from ..importing.context import ImportContext
+from ..context.export_context import ExportContext
+from ..context.import_context import ImportContext
 from .rows import export_as, import_as
 
 # ---- import

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from ....ir.dims import Dim
 from ....ir.graph import Node, Value
 from ....ir.ops import native
-from ..exporting.context import ExportContext
-from ..importing.context import ImportContext, NotNative
+from ..context.export_context import ExportContext
+from ..context.import_context import ImportContext, NotNative
 
 
 def import_sequence_at(ctx: ImportContext) -> Value:

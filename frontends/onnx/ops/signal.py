@@ -2,8 +2,8 @@
 
 from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
-from ..exporting.context import ExportContext, Operand
-from ..importing.context import ImportContext, NotNative
+from ..context.export_context import ExportContext, Operand
+from ..context.import_context import ImportContext, NotNative
 from ..tensors import dtype_of
 
 # ---- coming in

@@ -10,9 +10,9 @@ from ....ir.op import FRESH
 from ....ir.ops.rules import normal_axes, normal_axis
 from ....ir.ops.slicing import first_taken
 from ....ir.types import DType, TensorType
-from ..exporting.context import ExportContext
-from ..importing.context import ImportContext, NotNative, constant_of
-from ..importing.partly_known import op_of_shape, ops_of_shapes, partial_dims
+from ..context.export_context import ExportContext
+from ..context.import_context import ImportContext, NotNative, constant_of
+from ..context.partly_known import op_of_shape, ops_of_shapes, partial_dims
 from .rows import export_as
 
 _FAR = 2**31 - 1

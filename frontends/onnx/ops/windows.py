@@ -6,8 +6,8 @@ from typing import Any
 from ....ir.dims import Dim, dim_max
 from ....ir.errors import ModelError, UnsupportedError
 from ....ir.graph import Node
-from ..exporting.context import ExportContext, Operand
-from ..importing.context import ImportContext, NotNative
+from ..context.export_context import ExportContext, Operand
+from ..context.import_context import ImportContext, NotNative
 
 # ---- coming in
 

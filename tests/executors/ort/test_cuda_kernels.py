@@ -1,8 +1,8 @@
 import onnx
 import pytest
 from capgraph.executors.ort.cuda_kernels import _ROWS, has_kernels
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.contrib import IN_FILES
-from capgraph.frontends.onnx.exporting.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.ir.text.parser import parse
 

@@ -13,10 +13,10 @@ from capgraph.executors.ort.session_options import (
     session_options,
     write_session_options,
 )
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.contrib import IN_FILES
-from capgraph.frontends.onnx.exporting.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
-from capgraph.frontends.onnx.files.saving import save_model
+from capgraph.frontends.onnx.exporting.saving import save_model
 from capgraph.ir.errors import ModelError, ResourceError, UnsupportedError
 from capgraph.ir.text.parser import parse
 

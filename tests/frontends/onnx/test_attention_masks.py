@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.builder import Builder

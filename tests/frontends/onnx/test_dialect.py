@@ -1,7 +1,7 @@
 """What the dialects write by default."""
 
 import pytest
-from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.ir.text.parser import parse
 

@@ -1,6 +1,6 @@
 import numpy as np
 import onnxruntime
-from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.exporting.graph_writer import GraphWriter
 from capgraph.frontends.onnx.exporting.model_writer import ModelWriter

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.files import storage
 from capgraph.frontends.onnx.importing.importer import import_model

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from capgraph.frontends.onnx.importing.loading import load_proto, opset_versions
+from capgraph.frontends.onnx.files.loading import load_proto, opset_versions
 from capgraph.ir.errors import ModelError, UnsupportedError
 from onnx import ModelProto
 

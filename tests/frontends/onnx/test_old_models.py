@@ -1,8 +1,8 @@
 import numpy as np
 import onnx
 import pytest
+from capgraph.frontends.onnx.files.old_models import brought_up
 from capgraph.frontends.onnx.importing.importer import import_model
-from capgraph.frontends.onnx.importing.old_models import brought_up
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.exporting.parts import PARTS
 from capgraph.frontends.onnx.files.metadata import written_as_parts

@@ -6,7 +6,7 @@ than a quarter of the graphs.
 
 import numpy as np
 import pytest
-from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.analysis.equality import first_difference

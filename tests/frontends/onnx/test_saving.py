@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx.files import saving
-from capgraph.frontends.onnx.files.saving import save_model
+from capgraph.frontends.onnx.exporting import saving
+from capgraph.frontends.onnx.exporting.saving import save_model
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.analysis.equality import assert_equal
 from capgraph.ir.constant import Constant

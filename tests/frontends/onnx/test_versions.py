@@ -1,5 +1,5 @@
 import pytest
-from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.files.metadata import opset_reason
 from capgraph.frontends.onnx.importing.importer import import_model

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 
 from tests.frontends.onnx.contrib.written import graph_of, without, written

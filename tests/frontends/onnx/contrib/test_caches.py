@@ -3,8 +3,8 @@ from collections import Counter
 import numpy as np
 import onnxruntime
 import pytest
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.contrib import ON_CUDA, OPERATORS
-from capgraph.frontends.onnx.exporting.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.evaluate import evaluate_graph

@@ -4,8 +4,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.contrib import ON_CUDA, OPERATORS
-from capgraph.frontends.onnx.exporting.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from hypothesis import given
 from hypothesis import strategies as st

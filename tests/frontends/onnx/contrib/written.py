@@ -4,9 +4,9 @@ from collections.abc import Collection
 
 import numpy as np
 import onnx
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.contrib import OPERATORS
 from capgraph.frontends.onnx.contrib.group import Operator
-from capgraph.frontends.onnx.exporting.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 
 from tests.frontends.onnx.ops.there_and_back import (

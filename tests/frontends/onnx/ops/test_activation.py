@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.ops.activation import EXPORTS, IMPORTS
 from capgraph.ir.analysis.equality import assert_equal

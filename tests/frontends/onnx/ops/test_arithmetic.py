@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from capgraph.frontends.onnx.exporting.dialect import Dialect
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.ops.arithmetic import EXPORTS, IMPORTS
 from capgraph.ir.graph import Graph

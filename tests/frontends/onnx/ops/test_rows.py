@@ -1,8 +1,8 @@
 import numpy as np
 import onnx
 import pytest
+from capgraph.frontends.onnx.context.import_context import ImportContext, NotNative
 from capgraph.frontends.onnx.exporting.exporter import export_model
-from capgraph.frontends.onnx.importing.context import ImportContext, NotNative
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.frontends.onnx.ops.rows import attribute_default, export_as, import_as, padded_operands
 from capgraph.ir.graph import Graph, Origin, Value

@@ -8,7 +8,7 @@ from ....ir.graph import Value
 from ....ir.op import FRESH
 from ....ir.ops import native
 from ....ir.types import TensorType
-from .context import ImportContext
+from .import_context import ImportContext
 
 
 def partial_dims(ctx: ImportContext, value: Value) -> list[Dim] | None:

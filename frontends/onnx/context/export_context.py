@@ -17,8 +17,8 @@ then raises the opset, or says that the chosen one is too old. Only where an ope
 argument between versions does a rule look at `ctx.opset`.
 """
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from onnx import GraphProto
@@ -30,10 +30,60 @@ from ....ir.graph import Graph, Node, Value
 from ....ir.types import DType
 from .dialect import Dialect
 
-if TYPE_CHECKING:
-    from .graph_writer import GraphWriter
-
 Operand = Value | str | None
+
+
+class Model(Protocol):
+    """What all graphs of the model that is being written share."""
+
+    is_inlined_early: bool
+
+    @property
+    def dialect(self) -> Dialect: ...
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the caller chose the opset."""
+        ...
+
+    def use_domain(self, domain: str, version: int, last: int | None = None) -> None: ...
+
+
+class Sizes(Protocol):
+    """Writes sizes as tensors."""
+
+    def vector(self, dims: Sequence[Dim], operands: Sequence[Value]) -> str: ...
+    def scalar(self, dim: Dim, operands: Sequence[Value]) -> str: ...
+
+
+class Writer(Protocol):
+    """What rules ask of the exporter, which writes one graph: `ExportContext` says what each does."""
+
+    @property
+    def model(self) -> Model: ...
+    @property
+    def dims(self) -> Sizes: ...
+    @property
+    def opset(self) -> int: ...
+    @property
+    def is_in_line(self) -> bool: ...
+
+    def require_opset(self, version: int, why: str) -> None: ...
+    def name(self, value: Value) -> str: ...
+    def new_name(self, wish: str) -> str: ...
+    def give(self, node: Node, name: str) -> None: ...
+    def constant(self, content: Constant) -> str: ...
+    def once(self, key: Hashable, write: Callable[[], str]) -> str: ...
+    def region(self, body: Graph, captured: Sequence[Operand], *, keep_names: bool) -> GraphProto: ...
+    def write_inline(self, body: Graph, operands: Sequence[Operand], results: Sequence[Operand]) -> None: ...
+    def emit(
+        self,
+        node: Node | None,
+        op_type: str,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
+        domain: str,
+        attributes: Mapping[str, Any],
+    ) -> None: ...
 
 
 class ExportContext:
@@ -41,7 +91,7 @@ class ExportContext:
 
     __slots__ = ("node", "writer")
 
-    def __init__(self, writer: "GraphWriter", node: Node) -> None:
+    def __init__(self, writer: Writer, node: Node) -> None:
         self.writer = writer
         self.node = node
 

@@ -15,8 +15,8 @@ import numpy as np
 from ....ir.constant import Constant
 from ....ir.graph import Node, Value
 from ....ir.types import DType, TensorType
-from ..importing.context import constant_of
-from .context import ExportContext, Operand
+from .export_context import ExportContext, Operand
+from .import_context import constant_of
 
 _DTYPES = (DType.F32, DType.F16, DType.BF16)  # ONNX Runtime runs attention of f64 as the operator's body, which adds
 _RAISED = 0.9375  # in f16 there must be room below it: the scores are added in f16 too

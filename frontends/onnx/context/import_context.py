@@ -13,12 +13,14 @@ not known at import time, or mentions a size that neither the graph's inputs nor
 the `dynamic_` form of the op.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, NodeProto
+from onnx import AttributeProto, GraphProto, NodeProto, TypeProto
 
 from ....ir.analysis.shape_values import ShapeValues
 from ....ir.constant import Array, Constant
@@ -27,11 +29,8 @@ from ....ir.errors import CapgraphError, ModelError
 from ....ir.graph import Graph, Origin, Value
 from ....ir.op import Trait
 from ....ir.ops import native
-from ....ir.types import DType, TensorType
+from ....ir.types import DType, TensorType, Type
 from ..tensors import constant_from_proto
-
-if TYPE_CHECKING:
-    from .importer import Region, Scope
 
 T = TypeVar("T")
 
@@ -40,12 +39,66 @@ class NotNative(CapgraphError):
     """An import rule cannot express this node in native ops; the message says why. Never reaches users."""
 
 
+@dataclass(frozen=True)
+class Region:
+    """An imported subgraph: `body`, whose last inputs stand for the outer values `captured`, as it first reads them."""
+
+    body: Graph
+    captured: tuple[Value, ...]
+
+
+class Scope(Protocol):
+    """What rules ask of the importer: the graph that nodes go to, and the names of its values."""
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def shape_values(self) -> ShapeValues: ...
+    @property
+    def folder(self) -> Path | None:
+        """Where external data lies."""
+        ...
+
+    @property
+    def versions(self) -> Mapping[str, int]:
+        """The versions of the domains that the model or function imports."""
+        ...
+
+    @property
+    def declared(self) -> Mapping[str, TypeProto]:
+        """Types that the model states for values inside."""
+        ...
+
+    @property
+    def read(self) -> frozenset[str]:
+        """Names that any node or output reads."""
+        ...
+
+    @property
+    def returned(self) -> frozenset[str]:
+        """Names of the outputs."""
+        ...
+
+    @property
+    def depth(self) -> int:
+        """How many subgraphs and functions it lies in."""
+        ...
+
+    def lookup(self, name: str) -> Value | None: ...
+    def bound_symbols(self) -> frozenset[str]: ...
+    def may_mention(self, dims: Sequence[Dim], *operands: Value) -> bool: ...
+    def resolve_attribute(self, proto: AttributeProto) -> AttributeProto | None: ...
+    def import_region(self, proto: GraphProto, types: Sequence[Type | None] = ()) -> Region: ...
+    def import_closed_region(self, proto: GraphProto, types: Sequence[Type | None] = ()) -> Region: ...
+    def remark(self, what: str, name: str, words: str) -> None: ...
+
+
 class ImportContext:
     """One ONNX node being imported into `scope.graph`."""
 
     __slots__ = ("_attributes", "inputs", "node", "op_type", "origin", "scope", "version")
 
-    def __init__(self, scope: "Scope", node: NodeProto, inputs: Sequence[Value | None], version: int, origin: Origin):
+    def __init__(self, scope: Scope, node: NodeProto, inputs: Sequence[Value | None], version: int, origin: Origin):
         self.scope = scope
         self.node = node
         self.op_type: str = node.op_type
@@ -184,7 +237,7 @@ class ImportContext:
 
     # ---- regions
 
-    def region(self, name: str) -> "Region":
+    def region(self, name: str) -> Region:
         """The graph attribute `name` as an isolated region: its body, and the outer values that it captures.
 
         The captured values are the last inputs of the body, in the same order. The body's own inputs have the types
@@ -192,7 +245,7 @@ class ImportContext:
         """
         return self.scope.import_region(self._attributes[name].g)
 
-    def region_with_types(self, name: str, types: Sequence[Any]) -> "Region":
+    def region_with_types(self, name: str, types: Sequence[Any]) -> Region:
         """As `region`, with the types of the body's declared inputs given (None keeps the declared one)."""
         return self.scope.import_region(self._attributes[name].g, types)
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from ....ir.errors import ModelError, UnsupportedError
 from ....ir.graph import Graph, Node
 from ....ir.op import Op, foreign
-from ..exporting.context import ExportContext, Operand
+from ..context.export_context import ExportContext, Operand
 from ..schemas import unchanged_span
 
 OWN_ATTRIBUTES = ("opset_version", "captured", "results")

@@ -17,15 +17,15 @@ from ....ir.constant import Array, Constant
 from ....ir.errors import InputError, ResourceError
 from ....ir.graph import Graph
 from ....ir.types import DType
+from ..context.dialect import Dialect
 from ..contrib import IN_FILES
 from ..contrib.group import Operator
-from ..exporting.dialect import Dialect
-from ..exporting.exporter import export_model
-from ..exporting.versions import had_external_data
+from ..files.external_data import external_tensors
+from ..files.output_files import file_to_write, part_prefix
+from ..files.storage import MAX_INLINE_BYTES
+from ..files.versions import had_external_data
 from ..tensors import constant_to_proto, element_number, packed_bytes
-from .external_data import external_tensors
-from .output_files import file_to_write, part_prefix
-from .storage import MAX_INLINE_BYTES
+from .exporter import export_model
 
 _ALIGNMENT = 4096  # so that readers can map a tensor straight from the file
 _INLINE_BYTES = 1024
