@@ -25,9 +25,10 @@ class Alike:
     def ways(self, task: Task, lower: Callable[[Task], Iterable[Candidate]]) -> Sequence[Candidate]:
         """What `lower` makes of a task, or has made of one like it."""
         key = key_of(task)
-        if key not in self._known:
-            self._known[key] = task, list(lower(task))
-        first, found = self._known[key]
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = task, list(lower(task))
+        first, found = known
         if first is task:
             return found
         places = dict(zip(_buffers(first), _buffers(task), strict=True))
