@@ -3,7 +3,7 @@
 #   make demo          real models, end to end
 #   make test          lint, then every test that needs no GPU
 #   make lint          format, ruff, mypy, pyright (make -k lint: all four, also when one fails)
-#   make test-ops      all of PyTorch's own operator samples through torch.compile -> docs/torch-operators.md, and the
+#   make test-ops      all of PyTorch's own operator samples through torch.compile -> docs/reference/torch-operators.md, and the
 #                      import of each model of the sweep as a trace on a GPU gives it
 #   make conformance   the whole ONNX backend suite, also in each executor -> build/conformance*.json
 #   make bench         every benchmark, or BENCH="benchmarks/one.py"

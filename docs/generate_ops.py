@@ -1,4 +1,4 @@
-"""Writes docs/ops.md: the table of all native ops, as their schemas state them.
+"""Writes docs/reference/ops.md: the table of all native ops, as their schemas state them.
 
 python docs/generate_ops.py
 """
@@ -13,7 +13,7 @@ from capgraph.ir.op import Op, Operand, Trait
 from capgraph.ir.ops import FAMILIES, OPS
 from capgraph.ir.types import DType
 
-PAGE = Path(__file__).with_name("ops.md")
+PAGE = Path(__file__).parent / "reference" / "ops.md"
 
 # From the largest to the smallest: a set is written as the first that it holds, then what is left of it.
 _SETS = {

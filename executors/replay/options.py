@@ -20,16 +20,9 @@ def at_all_sizes(_sizes: Mapping[str, int]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions:
-    """Options of recorded programs.
+    """Options of recorded programs; those of `capture` are explained below them.
 
-    `dynamic` gives the range of each symbolic dim, `buckets` a ladder for some of them, or under a tuple of names the
-    allowed combinations. `beyond` says what happens to calls that no bucket serves. `budget` bounds the bytes of the
-    arena and all recordings together. With `up_front` every bucket is captured when the program is made, largest first.
-    `inputs` are policies by input name ("" for all others). `copy_outputs=False` hands out static buffers, which the
-    next call overwrites; `debug` then detects reading one too late. `strict` raises where a fallback would be taken.
-    `warm_ups` eager runs precede each capture. `keep_outside` names ops that are not captured in the buckets for which
-    their condition holds, in any mode; None keeps attention outside in mode PIECEWISE, and nothing in other modes.
-    `states` is a store that holds states between calls.
+    `mode`, `dynamic`, `buckets` and `strict` are options of `optimize` by themselves.
     """
 
     mode: CaptureMode = CaptureMode.FULL_AND_PIECEWISE
@@ -38,16 +31,39 @@ class ReplayOptions:
         default_factory=dict[str | tuple[str, ...], Sequence[int | tuple[int, ...]]]
     )
     beyond: Beyond = Beyond.EAGER
+    """What happens to calls that no bucket serves: "eager", or "exact", which captures at exactly their sizes."""
+
     budget: int | None = None
+    """Bytes for the arena and all recordings together. The least recently used bucket goes first; a bucket that never
+    fits is refused.
+    """
+
     up_front: bool = False
+    """Capture every bucket when the program is made, the largest first."""
+
     inputs: Mapping[str, InputPolicy] = field(default_factory=dict[str, InputPolicy])
+    """Policies by input name ("" for all others): "copy", "repoint", "rerecord", "refuse", "auto" (it measures)."""
+
     copy_outputs: bool = True
+    """False hands out the static buffers. They are valid until the next call, which may have them as inputs."""
+
     debug: bool = False
+    """With static outputs: reading one too late raises instead of giving other numbers."""
+
     strict: bool = False
     warm_ups: int = 1
+    """Eager runs of the plan before each capture."""
+
     keep_outside: Mapping[str, SizeCondition] | None = None
+    """Ops that are not captured: names, or names with a function of the sizes of a bucket, in any mode. None keeps
+    attention outside in mode "piecewise", and nothing in other modes.
+    """
+
     progress: Progress | None = None
+    """A function that `up_front` calls with the buckets done, their number, and a text."""
+
     states: StateStore | None = None
+    """A `capgraph.StateStore`: its states are neither given to calls nor handed out by them."""
 
     def policy_of(self, name: str) -> InputPolicy:
         """The policy of the input called `name`."""

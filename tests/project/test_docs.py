@@ -1,18 +1,17 @@
 """Pages say what is so: the op table is that of the ops, links lead somewhere, and what is named exists."""
 
-import doctest
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import capgraph
 import pytest
+from capgraph.capture_options import _KINDS
 
 from docs.generate_ops import PAGE, page, unexplained_traits
+from docs.generate_reference import pages
 from tests.onnx_suite.importing import KNOWN_FAILURES, SKIPPED
+from tests.project.pages import PAGES, ROOT
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 NAMED = re.compile(r"`((?:api|ir|frontends|passes|executors|tests|benchmarks|examples|docs|requirements)/[\w./]*)`")
 
@@ -22,19 +21,19 @@ def test_the_op_table_is_up_to_date() -> None:
     assert unexplained_traits() == []
 
 
-def test_the_examples_of_the_readme_do_what_they_show() -> None:
-    found = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
-    assert found.attempted >= 10
-    assert found.failed == 0
+@pytest.mark.parametrize(("path", "text"), pages().items(), ids=[path.stem for path in pages()])
+def test_the_reference_is_up_to_date(path: Path, text: str) -> None:
+    assert path.read_text() == text, "run: python docs/generate_reference.py"
 
 
-def test_the_examples_of_the_readme_have_types(tmp_path: Path) -> None:
-    examples = doctest.DocTestParser().get_examples((ROOT / "README.md").read_text())
-    script = tmp_path / "readme.py"
-    script.write_text("".join(example.source for example in examples))
-    mypy = (sys.executable, "-m", "mypy", "--strict", "--config-file", str(ROOT / "pyproject.toml"), str(script))
-    checked = subprocess.run(mypy, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+def test_the_reference_explains_every_public_name_and_option() -> None:
+    told = (ROOT / "docs" / "reference" / "api.md").read_text() + (
+        ROOT / "docs" / "reference" / "errors.md"
+    ).read_text()
+    public = [name for name in capgraph.__all__ if not name.startswith("__")]
+    assert [name for name in public if f"## {name}\n" not in told and f"| `{name}` |" not in told] == []
+    options = (ROOT / "docs" / "reference" / "options.md").read_text()
+    assert [name for name in _KINDS if f"| `{name}` |" not in options] == []
 
 
 def test_every_exception_from_the_backend_suite_is_named() -> None:
@@ -42,19 +41,19 @@ def test_every_exception_from_the_backend_suite_is_named() -> None:
     assert named == SKIPPED.keys() | KNOWN_FAILURES.keys()
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
     targets = [target for target in LINK.findall(path.read_text()) if not target.startswith("https://")]
     assert [target for target in targets if not (path.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_and_folders_that_are_named_exist(path: Path) -> None:
     named = [name for name in NAMED.findall(path.read_text()) if "FAMILY" not in name]
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_lines_of_prose_are_short(path: Path) -> None:
     lines = path.read_text().splitlines()
     assert [line for line in lines if len(line) > 140 and not line.startswith("|")] == []

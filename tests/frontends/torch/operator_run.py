@@ -3,7 +3,7 @@
 Each is imported as it is traced for a GPU too, in f32, f16 and bf16.
 
     python -m tests.frontends.torch.operator_run                      # what no earlier run has finished
-    python -m tests.frontends.torch.operator_run --write              # and writes docs/torch-operators.md
+    python -m tests.frontends.torch.operator_run --write              # and writes docs/reference/torch-operators.md
     python -m tests.frontends.torch.operator_run "max (binary)" add   # these alone, and anew
     python -m tests.frontends.torch.operator_run --layouts eager      # arguments that lie otherwise, by an executor
 
@@ -238,7 +238,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--layouts", metavar="EXECUTOR", help="arguments in other layouts, nothing for a GPU")
     parser.add_argument("--journal", type=Path, metavar="FILE", help="default: build/operator-samples.jsonl")
     parser.add_argument("--keep", action="store_true", help="keep what other sources gave, and try failures again")
-    parser.add_argument("--write", action="store_true", help="write docs/torch-operators.md when nothing failed")
+    parser.add_argument("--write", action="store_true", help="write the page when nothing failed")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""docs/torch-operators.md: what is claimed of PyTorch's operators."""
+"""docs/reference/torch-operators.md: what is claimed of PyTorch's operators."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-PAGE = Path(__file__).parents[3] / "docs" / "torch-operators.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "torch-operators.md"
 UNCLAIMED: dict[str, str] = {}
 """Operators that are not claimed, and why: their samples are not run."""
 
@@ -48,7 +48,7 @@ _UNCLAIMED = """
 
 
 def page(rows: Sequence[Row], unclaimed: Mapping[str, str]) -> str:
-    """The text of docs/torch-operators.md; `unclaimed` says why the others are not claimed."""
+    """The text of docs/reference/torch-operators.md; `unclaimed` says why the others are not claimed."""
     head = _HEAD.format(
         version=torch.__version__.partition("+")[0],
         native=sum(row.native == row.total for row in rows),

@@ -1,4 +1,4 @@
-"""Two samples of every operator of PyTorch: equal to eager PyTorch, and native where docs/torch-operators.md says so.
+"""Two samples of every operator of PyTorch: equal to eager PyTorch, and native where the table says so.
 
 The first is imported as it is traced for a GPU too. Samples that are native and determined are compiled together.
 
