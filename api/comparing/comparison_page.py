@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ..cli.tables import Cell, cell_text
+from ..tables import Cell, cell_text
 from .executor_comparison import COLUMNS, ExecutorComparison, ExecutorResult, table_row
 
 _BAR, _GAP, _NAMES, _WIDTH, _NUMBERS = 26, 12, 110, 460, 120  # pixels

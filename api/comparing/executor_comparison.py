@@ -10,7 +10,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ..cli.tables import Cell
 from ..executors.memory import resident_bytes
 from ..inputs import gather_inputs
 from ..ir.constant import Array, is_array
@@ -24,6 +23,7 @@ from ..passes.framework.numeric import draw_sizes
 from ..program import Program
 from ..selection import is_cuda, targets
 from ..sources import Model, load_model
+from ..tables import Cell
 from .closeness import output_error, pairs
 from .whole_numbers import whole_number
 

@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from ...ir.analysis import all_nodes
-from ...ir.analysis.equality import equal_bodies
 from ...ir.binding import mentioned
 from ...ir.dims import Truth
+from ...ir.equality import equal_bodies
 from ...ir.errors import TypeRuleError
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.regions import attribute_symbols

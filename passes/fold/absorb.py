@@ -23,9 +23,9 @@ from ...ir.dims import Dim
 from ...ir.graph import Node, Value
 from ...ir.ops.rules import normal_axes, normal_axis
 from ...ir.types import DType
+from ..cleanup.canonical.axis_groups import AxisGroups, axis_groups
 from ..framework.pattern import any_constant_of, constant_of
 from ..framework.rewriter import Rewriter
-from .axis_groups import AxisGroups, axis_groups
 
 Plan = Callable[[Rewriter], Value]
 

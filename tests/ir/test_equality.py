@@ -1,7 +1,7 @@
 """What makes two graphs the same, and how a difference is told."""
 
 import pytest
-from capgraph.ir.analysis.equality import assert_equal, equal, equal_bodies, first_difference
+from capgraph.ir.equality import assert_equal, equal, equal_bodies, first_difference
 from capgraph.ir.errors import InvalidGraphError
 from capgraph.ir.text.parser import parse
 from capgraph.ir.verify import verify

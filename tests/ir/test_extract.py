@@ -1,7 +1,7 @@
 from textwrap import dedent
 
-from capgraph.ir.analysis.equality import first_difference
 from capgraph.ir.analysis.extract import cone_boundary, extract
+from capgraph.ir.equality import first_difference
 from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse
 from capgraph.ir.verify import verify

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from capgraph.ir.analysis import all_nodes
-from capgraph.ir.analysis.equality import first_difference
 from capgraph.ir.attrs import Attrs
 from capgraph.ir.constant import Constant
 from capgraph.ir.dims import symbol
+from capgraph.ir.equality import first_difference
 from capgraph.ir.errors import CapgraphError, InvalidGraphError, ShapeError, TypeRuleError
 from capgraph.ir.graph import Graph, Node, Origin, State, SymbolTable, Use, Value
 from capgraph.ir.op import FRESH, foreign

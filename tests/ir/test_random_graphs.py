@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.ir.analysis import all_nodes, node_bytes, node_flops
-from capgraph.ir.analysis.equality import first_difference
 from capgraph.ir.analysis.shape_values import ShapeValues
 from capgraph.ir.constant import Array
 from capgraph.ir.dims import SymDim, Truth, evaluate, lower_bound, symbols
+from capgraph.ir.equality import first_difference
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.evaluate import bind_inputs, bound_attrs, evaluate_graph, evaluate_node, run_meaning
 from capgraph.ir.graph import Graph, Node, Value

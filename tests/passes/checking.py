@@ -2,7 +2,7 @@
 
 from textwrap import dedent
 
-from capgraph.ir.analysis.equality import first_difference
+from capgraph.ir.equality import first_difference
 from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse
 from capgraph.ir.text.printer import print_graph

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from capgraph.ir.analysis import all_nodes
-from capgraph.ir.analysis.equality import first_difference
+from capgraph.ir.equality import first_difference
 from capgraph.ir.errors import CapgraphError, UnsupportedError
 from capgraph.ir.graph import Graph
 from capgraph.ir.op import Trait

@@ -6,7 +6,7 @@ from textwrap import dedent
 from typing import ClassVar
 
 import pytest
-from capgraph.ir.analysis.equality import first_difference
+from capgraph.ir.equality import first_difference
 from capgraph.ir.errors import CapgraphError, InputError, InternalError, ResourceError, UnsupportedError
 from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse

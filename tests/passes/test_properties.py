@@ -4,7 +4,7 @@
 """
 
 import pytest
-from capgraph.ir.analysis.equality import first_difference
+from capgraph.ir.equality import first_difference
 from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse
 from hypothesis import given

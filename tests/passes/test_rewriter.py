@@ -4,7 +4,7 @@ from textwrap import dedent
 
 import numpy as np
 import pytest
-from capgraph.ir.analysis.equality import equal
+from capgraph.ir.equality import equal
 from capgraph.ir.errors import InvalidGraphError
 from capgraph.ir.graph import Graph, Node, Value
 from capgraph.ir.text.parser import parse

@@ -171,11 +171,35 @@ def heavy_imports(module: Module) -> list[str]:
 
 def circles(modules: dict[str, Module]) -> list[list[str]]:
     """Modules of several folders that import each other in circles, whenever that runs: each circle with all on it."""
-    targets = {name: _imported(module, modules) for name, module in modules.items()}
-    reached = {name: _reached(name, targets) for name in modules}
-    found = {tuple(sorted({name, *(other for other in reached[name] if name in reached[other])})) for name in modules}
-    folders = {name: name if module.is_package else name.rpartition(".")[0] for name, module in modules.items()}
-    return [list(circle) for circle in sorted(found) if len({folders[name] for name in circle}) > 1]
+    folders = _folders(modules)
+    found = _circles({name: _imported(module, modules) for name, module in modules.items()})
+    return [circle for circle in found if len({folders[name] for name in circle}) > 1]
+
+
+def circles_of_rooms(modules: dict[str, Module]) -> list[list[str]]:
+    """Folders side by side that import each other in circles, with all below them: each circle with all on it."""
+    folders = _folders(modules)
+    targets: dict[str, set[str]] = {}
+    for name, module in modules.items():
+        for target in _imported(module, modules):
+            one, other = folders[name].split("."), folders[target].split(".")
+            shared = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
+            if shared is not None:  # else one folder lies in the other
+                rooms = [".".join(parts[: shared + 1]) for parts in (one, other)]
+                targets.setdefault(rooms[0], set()).add(rooms[1])
+                targets.setdefault(rooms[1], set())
+    return _circles(targets)
+
+
+def _folders(modules: dict[str, Module]) -> dict[str, str]:
+    return {name: name if module.is_package else name.rpartition(".")[0] for name, module in modules.items()}
+
+
+def _circles(targets: dict[str, set[str]]) -> list[list[str]]:
+    """The sets of several names of which each leads to each other."""
+    reached = {name: _reached(name, targets) for name in targets}
+    found = {tuple(sorted({name, *(other for other in reached[name] if name in reached[other])})) for name in targets}
+    return [list(circle) for circle in sorted(found) if len(circle) > 1]
 
 
 def _imported(module: Module, modules: dict[str, Module]) -> set[str]:

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.project.imports import circles, package_folders, read_module, read_package
+from tests.project.imports import circles, circles_of_rooms, package_folders, read_module, read_package
 
 MOST_FILES = 25
 """Python files that a folder may hold."""
@@ -17,6 +17,10 @@ def test_no_folder_holds_more_files_than_a_reader_overlooks() -> None:
 
 def test_no_circle_of_imports_leads_through_several_folders() -> None:
     assert circles(read_package()) == []
+
+
+def test_rooms_side_by_side_have_an_order() -> None:
+    assert circles_of_rooms(read_package()) == []
 
 
 @pytest.mark.parametrize(
@@ -43,3 +47,26 @@ def test_circles_within_a_folder_are_its_own() -> None:
         "capgraph.a.two": read_module("capgraph.a.two", "from .one import f"),
     }
     assert circles(modules) == []
+
+
+def test_rooms_that_import_each_other_are_named_though_no_module_is_on_a_circle() -> None:
+    sources = {
+        "capgraph.a.one": "from ..b.inner import two",
+        "capgraph.b.inner.two": "",
+        "capgraph.b.three": "from ..c import four",
+        "capgraph.c.four": "from ..a import five",
+        "capgraph.a.five": "",
+    }
+    modules = {name: read_module(name, source) for name, source in sources.items()}
+    assert circles(modules) == []
+    assert circles_of_rooms(modules) == [["capgraph.a", "capgraph.b", "capgraph.c"]]
+
+
+def test_a_folder_may_import_its_rooms_and_they_it() -> None:
+    sources = {
+        "capgraph.a.table": "from .b import family",
+        "capgraph.a.b.family": "from ..base import f",
+        "capgraph.a.base": "",
+    }
+    modules = {name: read_module(name, source) for name, source in sources.items()}
+    assert circles_of_rooms(modules) == []

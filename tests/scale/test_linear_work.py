@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing.importer import import_model
-from capgraph.ir.analysis.equality import assert_equal
+from capgraph.ir.equality import assert_equal
 from capgraph.ir.text.parser import parse
 from capgraph.ir.text.printer import constants_of, print_graph
 from capgraph.ir.verify import verify

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...progress import Progress
-from ..tables import json_text
+from ...tables import json_text
 from .arguments import add_dims, add_inputs, positive
 from .base import Command
 from .pass_choice import add_passes, chosen_pipeline

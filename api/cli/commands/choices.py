@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...ir.errors import InputError
-from ..tables import json_text
+from ...tables import json_text
 from .base import Command
 
 if TYPE_CHECKING:

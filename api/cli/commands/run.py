@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...progress import Progress
-from ..tables import Table, json_text
+from ...tables import Table, json_text
 from .arguments import add_dims, assignment, count, positive
 from .base import Command
 

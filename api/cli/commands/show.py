@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..tables import Cell, Table, json_text
+from ...tables import Cell, Table, json_text
 from .arguments import add_dims
 from .base import Command
 

@@ -2,9 +2,9 @@
 
 from ....ir.graph import Value
 from ....ir.ops.rules import normal_axes
-from ...fold.carried import after_reshape, before_reshape, units_as_in_result, units_in_place
 from ...framework.pattern import Capture, Found, Match, Rule
 from ...framework.rewriter import Rewriter
+from .carried import after_reshape, before_reshape, units_as_in_result, units_in_place
 
 
 def _reshape_around_transpose(rewriter: Rewriter, found: Found) -> Value | None:

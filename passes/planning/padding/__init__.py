@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from ....ir.graph import Graph
 from .attempts import Certificate
 from .checker import refuted
-from .facts import Number
 from .repair import Surgeon
+from .rules.facts import Number
 from .walk import REAL_SIZE, UnsafeState, walked
 
 __all__ = ["SafetyReport", "made_safe", "mask_padding", "padding_safety", "real_size_input"]

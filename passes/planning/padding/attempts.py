@@ -16,7 +16,7 @@ from ....ir.evaluate import FAILURES, as_results, bound_attrs
 from ....ir.graph import Graph, Node, Value
 from ....ir.ops import PLANNED_OPS
 from ....ir.types import TensorType, type_symbols
-from .facts import Fact, Number, Same
+from .rules.facts import Fact, Number, Same
 from .samples import NoCall, Pair, Refuted, Trial, drawn, refutation
 
 PADDED = 4

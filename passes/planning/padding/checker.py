@@ -18,7 +18,7 @@ from ....ir.graph import Graph, Node, Value
 from ....ir.op import Trait
 from ....ir.types import TensorType, type_symbols
 from .attempts import PADDED, Certificate, Part, names_values, sizes_of_calls, trials, tried
-from .facts import Fact, Same
+from .rules.facts import Fact, Same
 from .samples import NoCall, Refuted, places, shapes_of
 
 KEPT_VERDICTS = 4096

@@ -15,7 +15,7 @@ from ....ir.graph import Graph, Node, Value
 from ....ir.ops import PLANNED_OPS, native
 from ....ir.ops.rules import normal_axes
 from ....ir.types import DType, TensorType
-from .facts import Number, Tail, Unsafe
+from .rules.facts import Number, Tail, Unsafe
 from .walk import REAL_SIZE, UnsafeState, Walk, settle
 
 

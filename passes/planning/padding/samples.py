@@ -12,7 +12,7 @@ import numpy as np
 from ....ir.constant import Array
 from ....ir.dims import Dim, evaluate
 from ....ir.errors import ShapeError
-from .facts import Fact, Fill, Number, Same, Tail
+from .rules.facts import Fact, Fill, Number, Same, Tail
 
 Shape = Sequence[int]
 Places = Sequence[Array]

@@ -9,10 +9,10 @@ from ....ir.dims import Dim, Ranges, SymDim, symbol, symbols
 from ....ir.graph import Graph, Node, Value
 from ....ir.op import Trait
 from ....ir.types import TensorType, type_symbols
-from .facts import Case, Fact, Number, Rule, Same, Tail, Unsafe, plain
 from .rules import RULES
 from .rules.elementwise import elementwise
-from .sizes import grows, narrowed
+from .rules.facts import Case, Fact, Number, Rule, Same, Tail, Unsafe, plain
+from .rules.sizes import grows, narrowed
 
 REAL_SIZE = "real size of "
 """Metadata key, followed by a symbol: the input, a scalar i64, that holds the real size of a graph's padded dim."""

@@ -4,7 +4,7 @@ from pathlib import Path
 import onnx
 import pytest
 from capgraph.cli import main
-from capgraph.ir.analysis.equality import first_difference
+from capgraph.ir.equality import first_difference
 from capgraph.ir.text.parser import parse
 from capgraph.sources import load_model
 

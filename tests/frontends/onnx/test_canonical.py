@@ -4,7 +4,7 @@ import pytest
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing.canonical import order_of_use, reorder_inputs, settle
 from capgraph.frontends.onnx.importing.importer import import_model
-from capgraph.ir.analysis.equality import assert_equal, equal_bodies
+from capgraph.ir.equality import assert_equal, equal_bodies
 from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse
 from capgraph.ir.verify import verify

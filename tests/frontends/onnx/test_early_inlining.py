@@ -5,7 +5,7 @@ import onnx.inliner
 import onnxruntime
 from capgraph.frontends.onnx.exporting.early_inlining import DOMAIN, ask_for_early_inlining
 from capgraph.frontends.onnx.importing.importer import import_model
-from capgraph.ir.analysis.equality import assert_equal
+from capgraph.ir.equality import assert_equal
 
 SWISH = """<ir_version: 10, opset_import: ["": 24]>
 net (float[N] x) => (float[N] y) { a = Neg(x)  b = Swish<alpha = 1.5>(a)  y = Neg(b) }"""

@@ -6,8 +6,8 @@ from capgraph.frontends.onnx.exporting.graph_writer import GraphWriter
 from capgraph.frontends.onnx.exporting.model_writer import ModelWriter
 from capgraph.frontends.onnx.files.storage import Inline
 from capgraph.frontends.onnx.importing.importer import import_model
-from capgraph.ir.analysis.equality import assert_equal
 from capgraph.ir.dims import Dim, dim_max, dim_min, evaluate, symbol
+from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import ShapeError
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native

@@ -8,8 +8,8 @@ from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.files import storage
 from capgraph.frontends.onnx.importing.importer import import_model
-from capgraph.ir.analysis.equality import assert_equal
 from capgraph.ir.constant import Constant
+from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import ResourceError, UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph, Origin

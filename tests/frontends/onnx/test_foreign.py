@@ -6,8 +6,8 @@ import onnxruntime
 import pytest
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing.importer import import_model
-from capgraph.ir.analysis.equality import assert_equal
 from capgraph.ir.dims import symbol
+from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import ExecutionError, ModelError, UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph, Node

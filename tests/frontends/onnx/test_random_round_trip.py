@@ -9,8 +9,8 @@ import pytest
 from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing.importer import import_model
-from capgraph.ir.analysis.equality import first_difference
 from capgraph.ir.constant import Array
+from capgraph.ir.equality import first_difference
 from capgraph.ir.errors import CapgraphError, ExecutionError, UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph

@@ -8,8 +8,8 @@ import pytest
 from capgraph.frontends.onnx.exporting import saving
 from capgraph.frontends.onnx.exporting.saving import save_model
 from capgraph.frontends.onnx.importing.importer import import_model
-from capgraph.ir.analysis.equality import assert_equal
 from capgraph.ir.constant import Constant
+from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import InputError, ResourceError
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native

@@ -8,7 +8,7 @@ import pytest
 from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing.importer import import_model
-from capgraph.ir.analysis.equality import first_difference
+from capgraph.ir.equality import first_difference
 from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse
 from capgraph.ir.text.printer import constants_of, print_graph

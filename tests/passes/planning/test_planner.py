@@ -2,7 +2,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from capgraph.ir.analysis.equality import first_difference
+from capgraph.ir.equality import first_difference
 from capgraph.ir.errors import InputError, ShapeError
 from capgraph.ir.target import CUDA, HOST
 from capgraph.ir.text.parser import parse

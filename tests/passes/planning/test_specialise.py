@@ -1,7 +1,7 @@
 from textwrap import dedent
 
 import pytest
-from capgraph.ir.analysis.equality import first_difference
+from capgraph.ir.equality import first_difference
 from capgraph.ir.errors import ShapeError
 from capgraph.ir.text.parser import parse
 from capgraph.ir.verify import verify

@@ -3,8 +3,8 @@
 An elementwise op needs no entry, nor does a node that the dim does not reach. Any other op without one is unsafe.
 """
 
-from ..facts import Rules
 from . import control, creation, elementwise, indexing, layout, linear, random, rows, selection, sequences
+from .facts import Rules
 
 RULES: Rules = {
     **elementwise.RULES,

@@ -1,6 +1,6 @@
 """Regions: a fused body and the branches of an `if` are judged like the nodes around them."""
 
-from ..facts import Case, Fact, Fill, Rules, Tail, Unsafe, met
+from .facts import Case, Fact, Fill, Rules, Tail, Unsafe, met
 
 
 def fused(case: Case) -> list[Fact]:

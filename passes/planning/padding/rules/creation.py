@@ -7,7 +7,7 @@ import numpy as np
 from .....ir.constant import Constant
 from .....ir.dims import Dim, Truth, is_at_least
 from .....ir.types import DType, Kind
-from ..facts import Case, Fact, Number, Rules, Unsafe, free_tails, prefix_tails
+from .facts import Case, Fact, Number, Rules, Unsafe, free_tails, prefix_tails
 
 SMALL = 64
 """Constants up to this size are looked at for equal elements."""

@@ -11,7 +11,7 @@ from .....ir.evaluate import bound_attrs
 from .....ir.graph import Value
 from .....ir.op import Trait
 from .....ir.types import DType, Kind
-from ..facts import Case, Fact, Fill, Number, Rules, Same, Tail, Tails, Unsafe, met
+from .facts import Case, Fact, Fill, Number, Rules, Same, Tail, Tails, Unsafe, met
 
 
 def aligned(tails: Tails, dims: Sequence[Dim], rank: int) -> list[tuple[Tail | None, Dim]]:

@@ -12,8 +12,8 @@ from .....ir.dims import Dim
 from .....ir.graph import Node, Value
 from .....ir.ops.rules import normal_axis
 from .....ir.types import DType
-from ..facts import Case, Fact, Mask, Number, Rules, Tail, Tails, Unsafe, is_equal, met
-from ..sizes import is_below
+from .facts import Case, Fact, Mask, Number, Rules, Tail, Tails, Unsafe, is_equal, met
+from .sizes import is_below
 
 
 def _require_readable(case: Case, first: int, count: int, is_valid: bool = False) -> None:

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from .....ir.dims import Dim, Truth, is_at_least
 from .....ir.ops.rules import normal_axes, normal_axis
-from ..facts import Case, Fact, Rules, Tail, Tails, Unsafe, free_tails, is_equal, met
-from ..reshaping import reshaped
 from .elementwise import aligned
+from .facts import Case, Fact, Rules, Tail, Tails, Unsafe, free_tails, is_equal, met
+from .reshaping import reshaped
 
 
 def _moved(case: Case, tails: Tails) -> Fact:

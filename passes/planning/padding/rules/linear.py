@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from .....ir.dims import Dim
 from .....ir.types import TensorType
-from ..facts import Case, Fact, Mask, Rules, Tail, Unsafe, met
 from .elementwise import aligned
+from .facts import Case, Fact, Mask, Rules, Tail, Unsafe, met
 
 Labels = Sequence[str]
 

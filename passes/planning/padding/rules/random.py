@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from .....ir.dims import Dim
-from ..facts import Case, Fact, Rules, Tail, Tails, Unsafe
+from .facts import Case, Fact, Rules, Tail, Tails, Unsafe
 
 
 def filled(case: Case) -> list[Fact]:

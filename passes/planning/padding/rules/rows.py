@@ -10,7 +10,7 @@ from functools import partial
 
 from .....ir.ops.rules import normal_axes, normal_axis
 from .....ir.types import DType, Kind, TensorType
-from ..facts import Case, Fact, Mask, Number, Rules, Tail, Unsafe
+from .facts import Case, Fact, Mask, Number, Rules, Tail, Unsafe
 
 Axes = Callable[[Case], Sequence[int]]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from .....ir.dims import Dim, dim_max
 from .....ir.ops.rules import normal_axis
-from ..facts import Case, Fact, Mask, Number, Rules, Tail, Tails, Unsafe
+from .facts import Case, Fact, Mask, Number, Rules, Tail, Tails, Unsafe
 
 
 def _require_unchosen(case: Case, operand: int, fill: Number) -> None:

@@ -4,8 +4,8 @@ import math
 from functools import partial
 
 from .....ir.types import DType
-from ..facts import Case, Fact, Mask, Number, Rules, Tail, Unsafe, is_equal, met
-from ..sizes import grows, narrowed
+from .facts import Case, Fact, Mask, Number, Rules, Tail, Unsafe, is_equal, met
+from .sizes import grows, narrowed
 
 
 def _met(*tails: Tail | None) -> Tail | None:

@@ -5,7 +5,7 @@ import pytest
 from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.ops.activation import EXPORTS, IMPORTS
-from capgraph.ir.analysis.equality import assert_equal
+from capgraph.ir.equality import assert_equal
 from capgraph.ir.ops.nn.activation import OPS
 
 from tests.frontends.onnx.ops.every_version import every_version, of_onnx_runtime

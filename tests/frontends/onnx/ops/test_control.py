@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from capgraph.frontends.onnx.exporting.exporter import export_model
-from capgraph.ir.analysis.equality import assert_equal
+from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse

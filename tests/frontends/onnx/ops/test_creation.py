@@ -7,10 +7,10 @@ import onnx
 import pytest
 from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
-from capgraph.ir.analysis.equality import assert_equal
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Constant
 from capgraph.ir.dims import Dim, symbol
+from capgraph.ir.equality import assert_equal
 from capgraph.ir.types import DType
 from onnx import TensorProto, helper, numpy_helper
 

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.frontends.onnx.exporting.exporter import export_model
-from capgraph.ir.analysis.equality import assert_equal
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Constant
 from capgraph.ir.dims import symbol
+from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import UnsupportedError
 
 from tests.frontends.onnx.ops.operator_cases import Case, hold, ints, model_of

@@ -4,9 +4,9 @@ import numpy as np
 import onnx
 import pytest
 from capgraph.frontends.onnx.exporting.exporter import export_model
-from capgraph.ir.analysis.equality import assert_equal
 from capgraph.ir.builder import Builder
 from capgraph.ir.dims import Dim, symbol
+from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.types import TensorType
 

@@ -20,9 +20,9 @@ from capgraph.ir.text.parser import parse
 from capgraph.passes.planning.padding import attempts, made_safe, mask_padding, real_size_input, walk
 from capgraph.passes.planning.padding.attempts import Certificate
 from capgraph.passes.planning.padding.checker import refuted
-from capgraph.passes.planning.padding.facts import Case, Fact, Rule, Same, Tail, plain, prefix_tails
 from capgraph.passes.planning.padding.rules import RULES
 from capgraph.passes.planning.padding.rules.elementwise import elementwise
+from capgraph.passes.planning.padding.rules.facts import Case, Fact, Rule, Same, Tail, plain, prefix_tails
 from capgraph.passes.planning.padding.samples import Pair, refutation
 from capgraph.passes.planning.padding.walk import Walk, walked
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.ir.analysis.equality import first_difference
 from capgraph.ir.constant import Array
+from capgraph.ir.equality import first_difference
 from capgraph.ir.text.parser import parse
 from capgraph.passes.cleanup.eliminate_dead_code import EliminateDeadCode
 from capgraph.passes.framework.pipeline import Pipeline

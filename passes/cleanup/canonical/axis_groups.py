@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ...ir.dims import Dim
+from ....ir.dims import Dim
 
 AxisGroups = list[tuple[tuple[int, ...], tuple[int, ...]]]
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from ....ir.dims import Dim, Ranges, Truth, compare, symbols
-from ....ir.graph import Graph, Node, Value
-from ....ir.types import TensorType
+from .....ir.dims import Dim, Ranges, Truth, compare, symbols
+from .....ir.graph import Graph, Node, Value
+from .....ir.types import TensorType
 from .sizes import is_below, narrowed
 
 Number = bool | int | float

@@ -6,7 +6,7 @@ to one. Axes of size 1 may stand anywhere: only the final shape places them.
 
 from collections.abc import Sequence
 
-from ...ir.dims import Dim
+from ....ir.dims import Dim
 from .axis_groups import axis_groups
 
 

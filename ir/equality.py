@@ -9,12 +9,12 @@ makes, may be called otherwise in the other graph, one for one, and so may a reg
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from ..attrs import is_tuple
-from ..dims import Dim, SymDim, bind, symbol
-from ..errors import InvalidGraphError
-from ..graph import Graph, Node, Value
-from ..text.printer import print_node
-from ..types import OptionalType, SequenceType, TensorType, Type, type_symbols
+from .attrs import is_tuple
+from .dims import Dim, SymDim, bind, symbol
+from .errors import InvalidGraphError
+from .graph import Graph, Node, Value
+from .text.printer import print_node
+from .types import OptionalType, SequenceType, TensorType, Type, type_symbols
 
 
 def equal(a: Graph, b: Graph) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ....ir.dims import Dim, product, symbols
+from .....ir.dims import Dim, product, symbols
 from .facts import Tail, Tails, Unsafe, is_equal
 
 

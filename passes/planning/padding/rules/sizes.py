@@ -1,7 +1,7 @@
 """Dims of padded calls: the range of the padded symbol decides minima and maxima."""
 
-from ....ir.dims import Dim, Ranges, SymDim, bind, dim_max, dim_min, lower_bound, symbol
-from ....ir.dims.atoms import Atom, Extremum, Min, Symbol
+from .....ir.dims import Dim, Ranges, SymDim, bind, dim_max, dim_min, lower_bound, symbol
+from .....ir.dims.atoms import Atom, Extremum, Min, Symbol
 
 
 def narrowed(dim: Dim, ranges: Ranges) -> Dim:
