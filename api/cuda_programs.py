@@ -17,6 +17,7 @@ from .executors.replay.options import ReplayOptions
 from .executors.replay.safety import Analysis
 from .ir.analysis.rounding import ROUNDS_NOTHING, Tf32
 from .ir.graph import Graph, Node
+from .ir.ops.known import FUSED
 from .ir.plan import Plan
 from .ir.target import CUDA, Target
 from .passes.cleanup.keep_reduced_axes import KeepReducedAxes
@@ -90,7 +91,7 @@ def fuse_for(graph: Graph, backend: Backend, kept_outside: Collection[str] = ())
         draws=True,
     )
     Pipeline(((SpreadBatchNorm(),), (KeepReducedAxes(),), (fuse,))).run(graph, check="none")
-    for node in [node for node in graph.nodes if node.op.name == "fused"]:
+    for node in [node for node in graph.nodes if node.op is FUSED]:
         inside = {each.op.name for each in node.attrs["body"].nodes}
         if not inside.isdisjoint(kept_outside) or not backend.captures(node):
             _take_apart(graph, node)

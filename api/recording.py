@@ -21,6 +21,7 @@ from .ir.analysis.rounding import ROUNDS_NOTHING, Tf32
 from .ir.dims.constraints import Constraint
 from .ir.errors import InputError, UnsupportedError
 from .ir.graph import Graph
+from .ir.ops.known import ATTENTION
 from .ir.plan import Plan
 from .ir.target import HOST, Target
 from .passes.catalog import launch_pipeline, level_pipeline
@@ -35,7 +36,7 @@ from .selection import check_device, is_cuda
 _POLICIES = {
     CaptureMode.NONE: CapturePolicy(captures=False),
     CaptureMode.FULL: CapturePolicy(min_kernels=0),
-    CaptureMode.PIECEWISE: CapturePolicy(keep_outside=frozenset({"attention"})),
+    CaptureMode.PIECEWISE: CapturePolicy(keep_outside=frozenset({ATTENTION.name})),
     CaptureMode.FULL_AND_PIECEWISE: CapturePolicy(min_kernels=0),
 }
 

@@ -43,6 +43,23 @@ _TRAITS = {
     Trait.DATA_DEPENDENT: "sizes of results depend on contents: runs eagerly",
     Trait.READS_HOST: "the contents of an operand steer the launch: runs eagerly",
     Trait.CONTROL_FLOW: "owns regions",
+    Trait.RESHAPES: "a view with the elements in the same order",
+    Trait.KEEPS_AXES: "axes of the result are those of the first operand, in any order in memory",
+    Trait.BROADCASTS: "of two or more operands, any of which may be the one that is repeated",
+    Trait.COMPARES: "a bool that says how two elements stand to each other",
+    Trait.ACTIVATION: "a continuous function of one element that follows a layer",
+    Trait.INVOLUTION: "applied twice, it gives its operand",
+    Trait.IDEMPOTENT: "changes nothing when applied to its own result, or to two equal operands",
+    Trait.UNROUNDED: "results in floats are exact",
+    Trait.UP_TO_F32: "runtimes have no kernels of it in f64",
+    Trait.CONTRACTION: "a product of two matrices, or of batches of them",
+    Trait.CONVOLUTION: "a product of a kernel with the windows of images",
+    Trait.POOLING: "folds the windows of images",
+    Trait.RECURRENT: "a cell of a recurrent network, run over a sequence",
+    Trait.GATHERS: "elements of the first operand where indices say, in any form",
+    Trait.WRITES: "the first operand with some elements written over",
+    Trait.SIZES: "reads sizes only, no elements",
+    Trait.REFUSES_EMPTY: "may be an error where the first operand has no elements",
 }
 
 _INTRODUCTION = """\

@@ -73,6 +73,23 @@ class Trait(Flag):
     PRODUCT = auto()  # sums of products: heavy work, which is never done twice
     LOOKUP = auto()  # each result element is the element of the first operand where indices in the second say
     DRAWS = auto()  # a result element depends on its place, the elements there, and the state that is the last operand
+    RESHAPES = auto()  # a view with the elements in the same order
+    KEEPS_AXES = auto()  # axes of the result are those of the first operand, in any order in memory
+    BROADCASTS = auto()  # elementwise on two or more operands, any of which may be the one that is repeated
+    COMPARES = auto()  # elementwise: a bool that says how two elements stand to each other
+    ACTIVATION = auto()  # elementwise: a continuous function of one element that follows a layer
+    INVOLUTION = auto()  # applied twice, it gives its operand
+    IDEMPOTENT = auto()  # applied to its own result (of one operand), or to equal operands (of two), it changes nothing
+    UNROUNDED = auto()  # elementwise, and results in floats are exact
+    UP_TO_F32 = auto()  # runtimes have no kernels of it in f64
+    CONTRACTION = auto()  # a product of two matrices, or of batches of them
+    CONVOLUTION = auto()  # a product of a kernel with the windows of images
+    POOLING = auto()  # folds the windows of images
+    RECURRENT = auto()  # a cell of a recurrent network, run over a sequence
+    GATHERS = auto()  # elements of the first operand where indices in the second say, in any of its forms
+    WRITES = auto()  # the first operand with some elements written over
+    SIZES = auto()  # reads sizes only, no elements
+    REFUSES_EMPTY = auto()  # may be an error where the first operand has no elements
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from .ops import PLANNED_OPS
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -41,7 +43,7 @@ class Target:
         return not self.problem
 
 
-_BOUNDED = frozenset({"bounded_compress", "bounded_non_max_suppression", "bounded_non_zero", "bounded_unique"})
+_BOUNDED = frozenset(PLANNED_OPS)
 
 HOST = Target("graph", "host", captures=True, keeps_orders=True, plans_bodies=True, bounded=_BOUNDED)
 CUDA = Target(

@@ -25,6 +25,7 @@ from ..ir.dims.constraints import Constraint
 from ..ir.errors import CapgraphError, ExecutionError, InputError, UnsupportedError
 from ..ir.evaluate import Sizes, bind_inputs, evaluate_graph
 from ..ir.graph import Graph
+from ..ir.ops.known import EQUAL
 from ..ir.types import DType, TensorType
 from ..passes.framework.numeric import draw_sizes, longest_sum
 from ..passes.framework.pattern import constant_of
@@ -205,7 +206,7 @@ def _compared_numbers(graph: Graph, place: int) -> dict[str, str]:
         ty = value.type
         if not isinstance(ty, TensorType) or not ty.dtype.is_integer or ty.shape not in ((), (1,)):
             continue
-        others = (other for node in value.users if node.op.name == "equal" for other in node.operands)
+        others = (other for node in value.users if node.op is EQUAL for other in node.operands)
         known = [content for other in others if (content := constant_of(other)) is not None and content.size == 1]
         if known and value.name not in graph.defaults:
             found[value.name] = str(known[place % len(known)].array.reshape(-1)[0])

@@ -22,6 +22,7 @@ from ..ir.dims import symbols
 from ..ir.errors import UnsupportedError
 from ..ir.notices import Notices
 from ..ir.op import Trait
+from ..ir.ops.known import CONSTANT
 from ..ir.types import TensorType
 from ..optimization import Choices
 from ..selection import is_cuda
@@ -361,7 +362,7 @@ class _FixedFunction:
         if model.states or model.checks is not None or self._written or model.pairs:
             return None
         makers = [value.producer for value in graph.outputs]
-        contents = [maker.attrs["value"] for maker in makers if maker is not None and maker.op.name == "constant"]
+        contents = [maker.attrs["value"] for maker in makers if maker is not None and maker.op is CONSTANT]
         if len(contents) == len(makers):
             named = zip(graph.output_names, contents, strict=True)
             return {name: self._placed(name, as_tensor(content.array)) for name, content in named}

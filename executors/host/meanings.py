@@ -2,11 +2,10 @@
 
 from ...ir.graph import Node
 from ...ir.op import Meaning, Trait
+from ...ir.ops.known import LOG_SOFTMAX, SOFTMAX
 from ...ir.ops.nn.conv import conv_in_own_width
 
 _FASTER: dict[str, Meaning] = {"conv": conv_in_own_width}
-
-_SOFTMAX = frozenset(("softmax", "log_softmax"))
 
 _NEAR = 16
 """About how many nodes are looked at between a product and a softmax."""
@@ -28,7 +27,7 @@ def feeds_softmax(node: Node) -> bool:
     near = [node]
     for each in near:
         users = [user for value in each.outputs for user in value.users if not user.op.has(Trait.PRODUCT)]
-        if any(user.op.name in _SOFTMAX for user in users):
+        if any(user.op in (SOFTMAX, LOG_SOFTMAX) for user in users):
             return True
         if len(near) <= _NEAR:
             near += [user for user in dict.fromkeys(users) if user not in near]

@@ -6,6 +6,7 @@ import numpy as np
 
 from ...ir.constant import Array, Constant
 from ...ir.graph import Node, Value
+from ...ir.ops.known import CONSTANT
 from ...ir.plan import Place, Plan, View
 from ..replay.recorder import NO_STATES
 from .memory import ArenaPart, HostArena, address_of
@@ -114,5 +115,5 @@ def _constants(plan: Plan) -> dict[int, Constant]:
 
 
 def _content(node: Node) -> Constant | None:
-    content = node.attrs["value"] if node.op.name == "constant" else None
+    content = node.attrs["value"] if node.op is CONSTANT else None
     return content if isinstance(content, Constant) else None

@@ -10,10 +10,10 @@ from ...ir.constant import Constant
 from ...ir.dims import Dim, lower_bound, upper_bound
 from ...ir.graph import Node, Value
 from ...ir.op import Trait
+from ...ir.ops.known import CAST, DIV, GATHER, MOD
 from ...ir.types import DType, Kind
 
-_DIVISIONS = frozenset(("div", "mod"))  # not fmod: it is computed in floats
-_FILLS = frozenset(("constant", "dynamic_full", "full"))
+_DIVISIONS = (DIV, MOD)  # not fmod: it is computed in floats
 _TRAPPING = frozenset((DType.I32, DType.I64))
 
 
@@ -26,7 +26,7 @@ def may_trap(node: Node) -> bool:
 
 
 def _divides_least(node: Node) -> bool:
-    if node.op.name not in _DIVISIONS or node.outputs[0].tensor.dtype not in _TRAPPING:
+    if node.op not in _DIVISIONS or node.outputs[0].tensor.dtype not in _TRAPPING:
         return False
     dividend, divisor = node.operands
     least = -(1 << (dividend.tensor.dtype.bits - 1))
@@ -43,11 +43,11 @@ def _may_hold(value: Value, number: int, known: ShapeValues) -> bool:
     if node is None:
         return True
     content = node.attrs.get("value")
-    if node.op.name in _FILLS and isinstance(content, Constant):
+    if isinstance(content, Constant):
         return bool((content.array == number).any())
-    if node.op.has(Trait.VIEW) or node.op.name == "gather":
+    if node.op.has(Trait.VIEW) or node.op is GATHER:
         return _may_hold(node.operands[0], number, known)
-    if node.op.name == "cast":
+    if node.op is CAST:
         return _may_be_cast_to(number, node.operands[0], value.tensor.dtype, known)
     return True
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from ...ir.analysis import all_nodes, input_symbols
 from ...ir.dims import Dim, symbols
 from ...ir.graph import Graph, Node
-from ...ir.op import Trait
+from ...ir.op import Op, Trait
+from ...ir.ops.known import DIV, DYNAMIC_PAD, DYNAMIC_RESIZE, MATMUL, MAX_POOL, PAD, SCAN
 from ...ir.types import DType, TensorType, Type
 from .divisions import may_trap
 from .integers import inexact
@@ -25,14 +26,17 @@ _ALSO_TAKE_NOTHING = frozenset(
 )
 """Ops that are right for empty operands, and usual for them: a cache that is empty at first, a loop's first list."""
 
-_POOLS = frozenset(("average_pool", "lp_pool", "max_pool", "max_pool_with_indices"))
-"""Ops that round towards 0 and not down: they give an element where a window is larger than all that there is."""
-
 _ENDS_PROCESS = frozenset(("gru", "instance_norm", "lstm", "rnn", "scan", "unique"))
 """Ops that end the process for empty operands. The others give results that are wrong or have other sizes."""
 
-_ALSO_GIVE_NOTHING = _POOLS | {"scan"}
-"""Ops that are wrong where a result is empty."""
+
+def _also_gives_nothing(op: Op) -> bool:
+    """Whether an op is wrong where a result is empty.
+
+    Pools round towards 0 and not down: they give an element where a window is larger than all that there is.
+    """
+    return op is SCAN or op.has(Trait.POOLING)
+
 
 _WITHOUT_SATURATION = frozenset((DType.F8E4M3FN, DType.F8E5M2))
 """Types to which it casts 480 as 448 and 61440 as NaN, instead of NaN and infinity."""
@@ -76,17 +80,17 @@ def wrong_optimizers(graph: Graph) -> tuple[str, ...]:
 
 
 def _divides_integers(node: Node) -> bool:
-    return node.op.name == "div" and node.outputs[0].tensor.dtype in _INTEGERS
+    return node.op is DIV and node.outputs[0].tensor.dtype in _INTEGERS
 
 
 def _is_by_vector(node: Node) -> bool:
     """Whether a node is a product with a vector, or with what may be one, on the right."""
-    return node.op.name == "matmul" and len(_shape(node.operands[1].type)) < _MATRIX
+    return node.op is MATMUL and len(_shape(node.operands[1].type)) < _MATRIX
 
 
 def _pools_padding(node: Node) -> bool:
-    producer = node.operands[0].producer if node.op.name == "max_pool" else None
-    return producer is not None and producer.op.name in ("dynamic_pad", "pad")
+    producer = node.operands[0].producer if node.op is MAX_POOL else None
+    return producer is not None and producer.op in (DYNAMIC_PAD, PAD)
 
 
 _CHANGED: dict[str, Callable[[Node], bool]] = {
@@ -98,11 +102,11 @@ _CHANGED: dict[str, Callable[[Node], bool]] = {
 
 
 def _risky_dims(node: Node) -> tuple[Dim, ...]:
-    if node.op.name == "matmul":  # over nothing, one with a transposed operand sets just the first of its matrices
+    if node.op is MATMUL:  # over nothing, one with a transposed operand sets just the first of its matrices
         return _shape(node.operands[0].type)[-1:]
     if node.op.has(_TAKES_NOTHING) or node.op.name in _ALSO_TAKE_NOTHING:
         return ()
-    values = (*node.operands, *node.outputs) if node.op.name in _ALSO_GIVE_NOTHING else node.operands
+    values = (*node.operands, *node.outputs) if _also_gives_nothing(node.op) else node.operands
     return tuple(dim for value in values for dim in _shape(value.type))
 
 
@@ -178,7 +182,7 @@ def _aligned_corners(node: Node) -> str:
     """The last element lies on the last one only where a scale makes a whole size."""
     if node.attrs["coordinate_mode"] != "align_corners":
         return ""
-    if node.op.name == "dynamic_resize":
+    if node.op is DYNAMIC_RESIZE:
         is_whole = node.inputs[2] is None  # only running tells what the scales make
     else:
         axes, scales = node.attrs["axes"], node.attrs["scales"]

@@ -16,6 +16,8 @@ from ...ir.constant import Constant
 from ...ir.dims import Dim, lower_bound, upper_bound
 from ...ir.graph import Node, Value
 from ...ir.op import Trait
+from ...ir.ops.interfaces import reduction_kind
+from ...ir.ops.known import ARANGE, CAST, DYNAMIC_REDUCE, EXPAND, GATHER, SHAPE, SLICE
 from ...ir.types import DType, Kind
 
 _F64 = 53
@@ -51,8 +53,7 @@ def _through_f64(what: str) -> str:
 def _reduced(node: Node) -> str:
     """The greatest number that a reduction meets on its way must be one of the dtype and of f64."""
     x = node.operands[0]
-    name = node.op.name
-    kind = str(node.attrs["kind"]) if name == "dynamic_reduce" else name.removeprefix("reduce_")
+    kind = str(node.attrs["kind"]) if node.op is DYNAMIC_REDUCE else reduction_kind(node.op)
     if x.tensor.dtype not in _SIGNED or kind in ("max", "min"):
         return ""
     if kind == "prod":
@@ -67,9 +68,9 @@ def _reduced(node: Node) -> str:
 def _is_of_sizes(value: Value) -> bool:
     """Whether elements are sizes of one tensor, which are far from 2^53 when multiplied."""
     node = value.producer
-    if node is None or node.op.name == "shape":
+    if node is None or node.op is SHAPE:
         return node is not None
-    is_part = node.op.has(Trait.VIEW) or node.op.name == "slice"
+    is_part = node.op.has(Trait.VIEW) or node.op is SLICE
     return is_part and _is_of_sizes(node.operands[0])
 
 
@@ -142,9 +143,9 @@ def _span_of_result(node: Node) -> Span | None:
     content = node.attrs.get("value")
     if isinstance(content, Constant):
         return _of_numbers(content.array)
-    if node.op.name == "arange":
+    if node.op is ARANGE:
         return _of_dims((node.attrs["start"], node.attrs["limit"]))
-    if node.op.has(Trait.VIEW) or node.op.name in ("cast", "gather", "slice", "expand"):
+    if node.op.has(Trait.VIEW) or node.op in (CAST, GATHER, SLICE, EXPAND):
         return _span(node.operands[0])
     rule = _SPANS.get(node.op.name)
     if rule is None:

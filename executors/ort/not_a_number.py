@@ -12,14 +12,13 @@ from ...ir.analysis import all_nodes, nested_graphs
 from ...ir.constant import Constant
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import native
+from ...ir.ops.known import REDUCE_MAX, REDUCE_MIN
 from ...ir.types import DType
-
-_REDUCTIONS = ("reduce_max", "reduce_min")
 
 
 def passes_over(node: Node) -> bool:
     """Whether a node is a reduction that would pass over NaN."""
-    return node.op.name in _REDUCTIONS and node.operands[0].tensor.dtype.is_float
+    return node.op in (REDUCE_MAX, REDUCE_MIN) and node.operands[0].tensor.dtype.is_float
 
 
 def with_choices(graph: Graph) -> Graph:

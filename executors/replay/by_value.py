@@ -21,6 +21,8 @@ from ...ir.errors import CapgraphError
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.ops import native
+from ...ir.ops.interfaces import takes_attributes_as_operands
+from ...ir.ops.known import CONSTANT
 from ...ir.target import Target
 from ...ir.types import TensorType
 from ..base import Coverage, Covered, Executable, Executor
@@ -50,7 +52,6 @@ _SHAPED_BY = {
     "onnx.Upsample": (1,),
 }
 """The operands of nodes that say how large results are, or along which axes they are made."""
-_SIZES_ONLY = frozenset({"dim", "dims", "shape", "size"})
 _BLOCKING = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW | Trait.FOREIGN
 
 
@@ -70,7 +71,7 @@ def shaping_inputs(graph: Graph) -> tuple[str, ...]:
 def _shaping(node: Node) -> Iterator[Value]:
     if node.op.name in _SHAPED_BY:
         chosen = _SHAPED_BY[node.op.name]
-    elif node.op.name.startswith("dynamic_"):
+    elif takes_attributes_as_operands(node.op):
         chosen = tuple(range(1, len(node.inputs)))
     else:
         return
@@ -81,7 +82,7 @@ def _shaping(node: Node) -> Iterator[Value]:
 
 
 def _is_constant(value: Value) -> bool:
-    return value.producer is not None and value.producer.op.name == "constant"
+    return value.producer is not None and value.producer.op is CONSTANT
 
 
 def _sources(value: Value) -> Iterator[Value]:
@@ -95,7 +96,7 @@ def _sources(value: Value) -> Iterator[Value]:
         seen.add(each)
         if each.producer is None:
             yield each
-        elif each.producer.op.name not in _SIZES_ONLY:
+        elif not each.producer.op.has(Trait.SIZES):
             open_values += each.producer.operands
 
 

@@ -6,6 +6,7 @@ from ..dims import Dim, dim_min, product
 from ..node import Node
 from ..ops import PLANNED_OPS
 from ..ops.bounded import PREFIX
+from ..ops.known import CONSTANT
 from ..ops.rules import normal_axis
 
 
@@ -37,7 +38,7 @@ def _most_selected(node: Node) -> Dim:
     if limit is None:
         return 0
     producer = limit.producer
-    if producer is None or producer.op.name != "constant":
+    if producer is None or producer.op is not CONSTANT:
         return product((batch, classes, boxes))
     return product((batch, classes, dim_min(boxes, max(int(producer.attrs["value"].array.item()), 0))))
 

@@ -7,9 +7,6 @@ from ..graph import Graph, Node
 from ..op import Op, Trait
 from ..types import DType, TensorType
 
-_CONVOLUTIONS = frozenset({"conv", "conv_transpose"})
-_CELLS = frozenset({"lstm", "gru", "rnn"})
-
 
 @dataclass(frozen=True, slots=True)
 class Tf32:
@@ -39,9 +36,9 @@ ROUNDS_ALL = Tf32(products=True, convolutions=True, cells=True)
 
 def _kind(op: Op) -> str:
     """The field of `Tf32` that speaks of an op, if one does."""
-    if op.name in _CONVOLUTIONS:
+    if op.has(Trait.CONVOLUTION):
         return "convolutions"
-    if op.name in _CELLS:
+    if op.has(Trait.RECURRENT):
         return "cells"
     return "products" if op.has(Trait.PRODUCT) else ""
 

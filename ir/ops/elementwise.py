@@ -51,6 +51,7 @@ def unary(
     cost: int = 1,
     attrs: Sequence[Attribute] = (),
     symbolic: Symbolic | None = None,
+    traits: Trait = Trait.NONE,
 ) -> Op:
     """A row for an op from one tensor to one of the same type, `cost` operations an element."""
     return op(
@@ -60,7 +61,7 @@ def unary(
         attrs=attrs,
         infer=same_type,
         meaning=in_f32(function),
-        traits=Trait.ELEMENTWISE,
+        traits=Trait.ELEMENTWISE | traits,
         aliases=((0, 0),),
         flops=flops_per_element(cost),
         symbolic=symbolic,

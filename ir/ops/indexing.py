@@ -245,7 +245,7 @@ OPS: tuple[Op, ...] = (
         attrs=(Attribute("axis", AttrKind.INT, 0),),
         infer=gather_type,
         meaning=gather,
-        traits=Trait.LOOKUP,
+        traits=Trait.LOOKUP | Trait.GATHERS | Trait.REFUSES_EMPTY,
         symbolic=_gather_symbolic,
     ),
     op(
@@ -256,6 +256,7 @@ OPS: tuple[Op, ...] = (
         attrs=(Attribute("axis", AttrKind.INT, 0),),
         infer=gather_elements_type,
         meaning=gather_elements,
+        traits=Trait.GATHERS | Trait.REFUSES_EMPTY,
     ),
     op(
         "gather_nd",
@@ -265,6 +266,7 @@ OPS: tuple[Op, ...] = (
         attrs=(Attribute("batch_dims", AttrKind.INT, 0),),
         infer=gather_nd_type,
         meaning=gather_nd,
+        traits=Trait.GATHERS | Trait.REFUSES_EMPTY,
     ),
     op(
         "one_hot",
@@ -316,6 +318,7 @@ OPS: tuple[Op, ...] = (
         ),
         infer=tensor_scatter_type,
         meaning=tensor_scatter,
+        traits=Trait.WRITES,
         aliases=((0, 0),),
     ),
 )

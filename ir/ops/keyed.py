@@ -130,5 +130,5 @@ OPS: tuple[Op, ...] = (
     _op("random_normal", "", NORMAL, filled_type, random_normal, Trait.DRAWS),
     _op("random_uniform", "", UNIFORM, filled_type, random_uniform, Trait.DRAWS),
     _op("bernoulli", "x: T, ", BERNOULLI, bernoulli_type, bernoulli, Trait.DRAWS),
-    _op("multinomial", "x: T, ", MULTINOMIAL, multinomial_type, multinomial, Trait.NONE),
+    _op("multinomial", "x: T, ", MULTINOMIAL, multinomial_type, multinomial, Trait.REFUSES_EMPTY),
 )

@@ -348,7 +348,7 @@ def _view(name: str, attribute: Attribute, infer: Any, meaning: Any, *, in_order
         attrs=(attribute,),
         infer=infer,
         meaning=meaning,
-        traits=Trait.VIEW,
+        traits=Trait.VIEW | (Trait.RESHAPES if in_order else Trait.NONE),
         aliases=((0, 0),) if in_order else (),
         symbolic=moved(meaning),
     )

@@ -171,14 +171,19 @@ def _comparison(
         T=dtypes,
         infer=compare_type,
         meaning=compared(function),
-        traits=Trait.ELEMENTWISE | traits,
+        traits=Trait.ELEMENTWISE | Trait.BROADCASTS | Trait.COMPARES | traits,
         symbolic=symbolic_elements(symbolic),
         doc=doc,
     )
 
 
 def _connective(
-    name: str, function: Callable[..., Any], doc: str, dtypes: DTypes, symbolic: Symbolic | None = None
+    name: str,
+    function: Callable[..., Any],
+    doc: str,
+    dtypes: DTypes,
+    symbolic: Symbolic | None = None,
+    traits: Trait = Trait.NONE,
 ) -> Op:
     return op(
         name,
@@ -186,7 +191,7 @@ def _connective(
         T=dtypes,
         infer=broadcast_type,
         meaning=function,
-        traits=Trait.ELEMENTWISE | Trait.COMMUTATIVE,
+        traits=Trait.ELEMENTWISE | Trait.BROADCASTS | Trait.COMMUTATIVE | traits,
         aliases=((0, 0), (0, 1)),
         symbolic=symbolic,
         doc=doc,
@@ -205,20 +210,27 @@ def _shift(name: str, function: Callable[..., Any]) -> Op:
         T=INTEGERS,
         infer=broadcast_type,
         meaning=function,
-        traits=Trait.ELEMENTWISE,
+        traits=Trait.ELEMENTWISE | Trait.BROADCASTS,
         aliases=((0, 0), (0, 1)),
     )
 
 
 OPS: tuple[Op, ...] = (
-    _connective("logical_and", np.logical_and, "Both.", BOOLS, symbolic_elements(_and)),
-    _connective("logical_or", np.logical_or, "Either or both.", BOOLS, symbolic_elements(_or)),
+    _connective("logical_and", np.logical_and, "Both.", BOOLS, symbolic_elements(_and), Trait.IDEMPOTENT),
+    _connective("logical_or", np.logical_or, "Either or both.", BOOLS, symbolic_elements(_or), Trait.IDEMPOTENT),
     _connective("logical_xor", np.logical_xor, "Exactly one.", BOOLS, symbolic_elements(_xor)),
-    unary("logical_not", np.logical_not, "Not.", dtypes=BOOLS, symbolic=symbolic_elements(operator.not_)),
-    _connective("bitwise_and", np.bitwise_and, "The bits set in both.", INTEGERS),
-    _connective("bitwise_or", np.bitwise_or, "The bits set in either.", INTEGERS),
+    unary(
+        "logical_not",
+        np.logical_not,
+        "Not.",
+        dtypes=BOOLS,
+        symbolic=symbolic_elements(operator.not_),
+        traits=Trait.INVOLUTION,
+    ),
+    _connective("bitwise_and", np.bitwise_and, "The bits set in both.", INTEGERS, traits=Trait.IDEMPOTENT),
+    _connective("bitwise_or", np.bitwise_or, "The bits set in either.", INTEGERS, traits=Trait.IDEMPOTENT),
     _connective("bitwise_xor", np.bitwise_xor, "The bits set in exactly one.", INTEGERS),
-    unary("bitwise_not", np.bitwise_not, "All bits turned over.", dtypes=INTEGERS),
+    unary("bitwise_not", np.bitwise_not, "All bits turned over.", dtypes=INTEGERS, traits=Trait.INVOLUTION),
     _shift("shift_left", shift_left),
     _shift("shift_right", shift_right),
     _equality("equal", np.equal, "a == b.", _equal),
@@ -247,7 +259,7 @@ OPS: tuple[Op, ...] = (
         T=BOOLS | NUMBERS | STRINGS | COMPLEX,
         infer=where_type,
         meaning=where,
-        traits=Trait.ELEMENTWISE,
+        traits=Trait.ELEMENTWISE | Trait.BROADCASTS | Trait.UNROUNDED,
         aliases=((0, 1), (0, 2)),
         symbolic=_symbolic_where,
     ),

@@ -53,8 +53,14 @@ def multinomial_type(x: TensorType, *, dtype: DType, sample_size: int, seed: int
 _SEED = Attribute("seed", AttrKind.INT, None)
 
 
-def _op(name: str, signature: str, attrs: tuple[Attribute, ...], infer: Any, meaning: Any) -> Op:
-    traits = Trait.IMPURE
+def _op(
+    name: str,
+    signature: str,
+    attrs: tuple[Attribute, ...],
+    infer: Any,
+    meaning: Any,
+    traits: Trait = Trait.IMPURE,
+) -> Op:
     return op(name, signature, T=FLOATS, attrs=(*attrs, _SEED), infer=infer, meaning=meaning, traits=traits)
 
 
@@ -62,5 +68,5 @@ OPS: tuple[Op, ...] = (
     _op("random_normal", "", keyed.NORMAL, filled_type, random_normal),
     _op("random_uniform", "", keyed.UNIFORM, filled_type, random_uniform),
     _op("bernoulli", "x: T", keyed.BERNOULLI, bernoulli_type, bernoulli),
-    _op("multinomial", "x: T", keyed.MULTINOMIAL, multinomial_type, multinomial),
+    _op("multinomial", "x: T", keyed.MULTINOMIAL, multinomial_type, multinomial, Trait.IMPURE | Trait.REFUSES_EMPTY),
 )

@@ -331,7 +331,7 @@ def _arg_op(name: str, meaning: Callable[..., Array]) -> Op:
         attrs=(_AXIS, _KEEP_DIMS, Attribute("select_last", AttrKind.BOOL, default=False)),
         infer=arg_type,
         meaning=meaning,
-        traits=Trait.REDUCTION,
+        traits=Trait.REDUCTION | Trait.REFUSES_EMPTY,
         flops=_flops,
     )
 

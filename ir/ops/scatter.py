@@ -9,7 +9,7 @@ from ..attrs import Attribute, AttrKind
 from ..constant import Array
 from ..dims.constraints import require_equal
 from ..errors import TypeRuleError
-from ..op import ANY, I64, INDICES, Flops, Op, op
+from ..op import ANY, I64, INDICES, Flops, Op, Trait, op
 from ..types import DType, Kind, TensorType
 from .indexing import check_element_indices, checked_indices, element_positions, index_depth
 from .rules import require_rank
@@ -97,6 +97,7 @@ def _scatter(name: str, dtypes: Any, infer: Callable[..., Any], meaning: Callabl
         attrs=(*attrs, _REDUCTION),
         infer=infer,
         meaning=meaning,
+        traits=Trait.WRITES | Trait.REFUSES_EMPTY,
         aliases=((0, 0),),
         flops=_flops_of(2),
     )

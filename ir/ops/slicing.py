@@ -307,7 +307,7 @@ OPS: tuple[Op, ...] = (
         attrs=(_AXIS, Attribute("sizes", AttrKind.DIMS)),
         infer=split_type,
         meaning=split,
-        traits=Trait.VIEW,
+        traits=Trait.VIEW | Trait.KEEPS_AXES,
         symbolic=moved(split),
     ),
     op(
@@ -332,7 +332,7 @@ OPS: tuple[Op, ...] = (
         ),
         infer=slice_type,
         meaning=slice_,
-        traits=Trait.VIEW,
+        traits=Trait.VIEW | Trait.KEEPS_AXES,
         symbolic=moved(slice_),
     ),
     op(
@@ -351,6 +351,7 @@ OPS: tuple[Op, ...] = (
         attrs=(Attribute("pads", AttrKind.DIMS), _MODE),
         infer=pad_type,
         meaning=pad,
+        traits=Trait.KEEPS_AXES | Trait.REFUSES_EMPTY,
     ),
     op(
         "dynamic_pad",

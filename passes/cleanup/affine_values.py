@@ -14,6 +14,7 @@ import numpy as np
 
 from ...ir.dims import Dim, Truth, bind, compare, is_at_least, lower_bound, symbol, symbols, upper_bound
 from ...ir.graph import Node, Value
+from ...ir.ops.known import CONCAT, GATHER_ND
 from ...ir.ops.rules import normal_axes, normal_axis
 from ...ir.types import DType, TensorType
 from ..framework.pattern import constant_of
@@ -91,11 +92,11 @@ def _read(value: Value) -> Sequence[Value]:
 
 def _sources(node: Node) -> tuple[Value, ...]:
     """What a rule gets: the operands, but for the indices of gather_nd the pieces that they are joined from."""
-    if node.op.name != "gather_nd":
+    if node.op is not GATHER_ND:
         return node.operands
     data, indices = node.operands
     joined = indices.producer
-    if joined is None or joined.op.name != "concat" or indices.shape[-1] != len(joined.operands):
+    if joined is None or joined.op is not CONCAT or indices.shape[-1] != len(joined.operands):
         return node.operands
     is_by_component = normal_axis(joined.attrs["axis"], indices.tensor.rank) == indices.tensor.rank - 1
     return (data, *joined.operands) if is_by_component else node.operands

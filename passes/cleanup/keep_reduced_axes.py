@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
+from ...ir.ops.known import RESHAPE, SQUEEZE
 from ...ir.ops.rules import normal_axes
 from ...ir.types import TensorType
 from ..framework.base import Pass
@@ -43,7 +44,7 @@ def _drops_axes(node: Node) -> bool:
 
 def _drops_kept_axes(node: Node) -> bool:
     """Whether a node is a reduction's result without the axes that it kept."""
-    producer = node.operands[0].producer if node.op.name in ("squeeze", "reshape") else None
+    producer = node.operands[0].producer if node.op in (SQUEEZE, RESHAPE) else None
     if producer is None or not producer.op.has(Trait.REDUCTION) or not producer.attrs.get("keep_dims"):
         return False
     axes = _axes(producer)

@@ -13,14 +13,13 @@ import numpy as np
 
 from ...ir.dims import symbols
 from ...ir.graph import Graph, Node, Value
+from ...ir.op import Trait
+from ...ir.ops.known import CUMSUM, EXPAND
 from ...ir.types import DType, type_symbols
 from ..framework.base import Pass
 from ..framework.pattern import constant_of
 from ..framework.rewriter import Rewriter
 from .affine_values import Affine, AffineValues
-
-_SOURCES = ("constant", "arange", "full", "dim", "dims")
-_HEAVY = ("gather", "gather_elements", "gather_nd", "concat", "cumsum")
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class SimplifyIndices(Pass):
         values = AffineValues()
         bound = frozenset[str]().union(*(type_symbols(value.type) for value in graph.inputs))
         for node in graph.nodes:
-            if node.op.name in _SOURCES or len(node.outputs) != 1 or not node.has_uses or _is_plain(node):
+            if not node.inputs or len(node.outputs) != 1 or not node.has_uses or _is_plain(node):
                 continue
             found = values.of(node.output)
             if found is not None and type_symbols(node.output.type) <= bound:
@@ -42,7 +41,7 @@ class SimplifyIndices(Pass):
 
 def _is_plain(node: Node) -> bool:
     """Whether a node is a number expanded, as this pass writes it."""
-    return node.op.name == "expand" and constant_of(node.operands[0]) is not None
+    return node.op is EXPAND and constant_of(node.operands[0]) is not None
 
 
 def _rewrite(node: Node, found: Affine, bound: frozenset[str], rewriter: Rewriter) -> None:
@@ -51,7 +50,8 @@ def _rewrite(node: Node, found: Affine, bound: frozenset[str], rewriter: Rewrite
             rewriter.replace(node, _number(found.constant, node.output, rewriter))
         return
     varying = [axis for axis, stride in enumerate(found.strides) if stride != 0]
-    if node.op.name not in _HEAVY or node.output.tensor.dtype is not DType.I64:
+    is_heavy = node.op.has(Trait.GATHERS | Trait.JOINS) or node.op is CUMSUM
+    if not is_heavy or node.output.tensor.dtype is not DType.I64:
         return
     if len(varying) != 1 or not symbols(found.start) <= bound:
         return

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...ir.constant import Array, Constant
 from ...ir.graph import Node, Value
+from ...ir.ops.known import CONV, GEMM, MATMUL
 from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
 from ..framework.pattern import Capture, Found, Literal, Match, Rule, constant_of
@@ -105,7 +106,7 @@ _BATCH_NORM = Match("batch_norm", _X, *(Literal() for _ in range(4)), name="norm
 
 RULES: tuple[Rule, ...] = (
     Rule("batch-norm-into-producer", _BATCH_NORM, _into_producer),
-    Rule("batch-norm-into-user", Match(("conv", "gemm", "matmul"), _BATCH_NORM, more=True), _into_user),
+    Rule("batch-norm-into-user", Match((CONV, GEMM, MATMUL), _BATCH_NORM, more=True), _into_user),
     Rule("batch-norm-of-one-operation", _BATCH_NORM, _as_one_operation),
 )
 

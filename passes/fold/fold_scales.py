@@ -8,6 +8,8 @@ import numpy as np
 
 from ...ir.constant import Constant
 from ...ir.graph import Node, Value
+from ...ir.op import Op
+from ...ir.ops.known import ADD, CONV, DIV, GEMM, MATMUL, MUL, SUB
 from ..cleanup.canonical.neutral import has_type_of
 from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
@@ -40,21 +42,21 @@ def _change(node: Node) -> tuple[Value, Affine] | None:
     for side, value in enumerate(node.operands):
         other = node.operands[1 - side]
         content = constant_of(other)
-        if content is None or (side == 1 and node.op.name in ("sub", "div")) or not has_type_of(value, node):
+        if content is None or (side == 1 and node.op in (SUB, DIV)) or not has_type_of(value, node):
             continue
-        change = _as_affine(node.op.name, content, value)
+        change = _as_affine(node.op, content, value)
         return (value, change) if change is not None else None
     return None
 
 
-def _as_affine(op: str, content: Constant, value: Value) -> Affine | None:
-    factor = reciprocal(content) if op == "div" else content
+def _as_affine(op: Op, content: Constant, value: Value) -> Affine | None:
+    factor = reciprocal(content) if op is DIV else content
     part = aligned(factor, value) if factor is not None else None
     if part is None:
         return None
-    if op in ("mul", "div"):
+    if op in (MUL, DIV):
         return Affine(scale=part)
-    return Affine(shift=np.negative(part) if op == "sub" else part)
+    return Affine(shift=np.negative(part) if op is SUB else part)
 
 
 def _into_producer(rewriter: Rewriter, found: Found) -> Value | None:
@@ -79,13 +81,13 @@ def _operand(_rewriter: Rewriter, found: Found) -> Value | None:
     return found["x"] if has_type_of(found["x"], found.root) else None
 
 
-_ARITHMETIC = ("add", "sub", "mul", "div")
+_ARITHMETIC = (ADD, SUB, MUL, DIV)
 _RIGHT = Match(_ARITHMETIC, Capture("x"), Literal(), name="changed")
 
 RULES: tuple[Rule, ...] = (
-    Rule("zero-addend", Match(("add", "sub"), Capture("x"), Literal(value=0.0)), _operand),
+    Rule("zero-addend", Match((ADD, SUB), Capture("x"), Literal(value=0.0)), _operand),
     Rule("constant-into-producer", _RIGHT, _into_producer),
-    Rule("constant-into-user", Match(("conv", "gemm", "matmul"), _RIGHT, more=True), _into_user),
+    Rule("constant-into-user", Match((CONV, GEMM, MATMUL), _RIGHT, more=True), _into_user),
 )
 
 

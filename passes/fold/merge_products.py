@@ -17,6 +17,7 @@ import numpy as np
 from ...ir.constant import Constant
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
+from ...ir.ops.known import ADD, MATMUL
 from ..framework.base import Pass
 from ..framework.deferred import concatenated
 from ..framework.exactness import Exactness
@@ -67,7 +68,7 @@ class _Product:
 
 def _products(graph: Graph) -> Iterator[_Product]:
     for node in graph.nodes:
-        if node.op.name != "matmul":
+        if node.op is not MATMUL:
             continue
         weight = any_own_weight(node.operands[1])
         if weight is not None and len(weight.shape) == 2 and node.operands[0].tensor.rank > 1:
@@ -77,7 +78,7 @@ def _products(graph: Graph) -> Iterator[_Product]:
 def _bias_of(product: Node, size: int) -> tuple[Node, Constant] | tuple[None, None]:
     """The addition that alone reads a product, and the vector that it adds."""
     users = product.output.users
-    if product.output.use_count != 1 or len(users) != 1 or users[0].op.name != "add":
+    if product.output.use_count != 1 or len(users) != 1 or users[0].op is not ADD:
         return None, None
     addition = users[0]
     other = addition.operands[1 if addition.operands[0] is product.output else 0]

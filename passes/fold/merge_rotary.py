@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from ...ir.dims import Dim
 from ...ir.graph import Graph, Node, Value
+from ...ir.ops.known import RESHAPE, ROTARY_EMBEDDING, SPLIT, TRANSPOSE
 from ...ir.ops.rules import normal_axes, normal_axis
 from ..framework.base import Pass
 from ..framework.rewriter import Rewriter
@@ -26,7 +27,7 @@ class MergeRotary(Pass):
 
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
         for node in graph.nodes:
-            if node.op.name != "split" or not _is_of_last_axis(node):
+            if node.op is not SPLIT or not _is_of_last_axis(node):
                 continue
             for run in _runs([_rotation(part) for part in node.outputs]):
                 if len(run) > 1 and rewriter.may_rewrite("rotations-of-neighbours", run[0].node):
@@ -68,10 +69,10 @@ def _rotation(part: Value) -> _Rotation | None:
     node, width = _only_user(part), part.shape[2]
     if node is None or not isinstance(width, int):
         return None
-    if node.op.name == "rotary_embedding" and node.operands[0] is part and node.attrs["heads"]:
+    if node.op is ROTARY_EMBEDDING and node.operands[0] is part and node.attrs["heads"]:
         heads: int = node.attrs["heads"]
         return _Rotation(part.index, node, heads, width // heads, False, False)
-    if node.op.name != "reshape" or node.output.tensor.rank != 4:
+    if node.op is not RESHAPE or node.output.tensor.rank != 4:
         return None
     return _rotation_by_head(part, node)
 
@@ -79,7 +80,7 @@ def _rotation(part: Value) -> _Rotation | None:
 def _rotation_by_head(part: Value, reshape: Node) -> _Rotation | None:
     batch, steps, width = part.shape
     user = _only_user(reshape.output)
-    is_transposed = user is not None and user.op.name == "transpose"
+    is_transposed = user is not None and user.op is TRANSPOSE
     if user is None or (is_transposed and normal_axes(user.attrs["perm"], 4) != _BY_HEAD):
         return None
     node = _only_user(user.output) if is_transposed else user
@@ -90,7 +91,7 @@ def _rotation_by_head(part: Value, reshape: Node) -> _Rotation | None:
     wanted: tuple[Dim, ...] = (batch, steps, heads, depth) if is_transposed else (batch, heads, 1, depth)
     if (first, second, third, depth) != wanted or (not is_transposed and steps != 1):
         return None
-    if node is None or node.op.name != "rotary_embedding" or node.operands[0].tensor.rank != 4:
+    if node is None or node.op is not ROTARY_EMBEDDING or node.operands[0].tensor.rank != 4:
         return None
     return _Rotation(part.index, node, heads, depth, True, is_transposed)
 

@@ -16,6 +16,8 @@ import numpy as np
 
 from ...ir.constant import Constant
 from ...ir.graph import Node, Value
+from ...ir.op import Trait
+from ...ir.ops.known import ADD, MATMUL, TRANSPOSE
 from ...ir.ops.rules import normal_axes
 from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
@@ -71,9 +73,13 @@ def _as_convolution(rewriter: Rewriter, found: Found) -> Value | None:
 def _is_of_turned_sequence(x: Value) -> bool:
     """Whether `x` is `[N, C, D]` as `[N, D, C]`, or products and functions of that, each for the next one alone."""
     node = x.producer
-    while node is not None and node.op.name in ("matmul", "add", *_FUNCTIONS) and len(node.output.users) == 1:
+    while node is not None and _keeps_rows(node) and len(node.output.users) == 1:
         node = node.operands[0].producer
-    return node is not None and node.op.name == "transpose" and x.tensor.rank == 3 and _is_to_channels_first(node)
+    return node is not None and node.op is TRANSPOSE and x.tensor.rank == 3 and _is_to_channels_first(node)
+
+
+def _keeps_rows(node: Node) -> bool:
+    return node.op in (MATMUL, ADD) or node.op.has(Trait.ACTIVATION)
 
 
 def _from_the_left(rewriter: Rewriter, x: Value, weight: Constant, bias: Constant | None) -> Value:
@@ -99,10 +105,9 @@ def _convolution(rewriter: Rewriter, x: Value, weight: Constant, bias: Constant 
     )
 
 
-_FUNCTIONS = ("gelu", "relu", "silu", "sigmoid", "tanh", "hard_swish", "mish", "elu", "leaky_relu")
 _MATMUL = Match("matmul", Capture("x"), Literal("weight"), only_user=True)
 _PRODUCT = Maybe(Match("add", _MATMUL, Literal("bias"), only_user=True))
-_FUNCTION = Match(_FUNCTIONS, _PRODUCT, name="function", only_user=True)
+_FUNCTION = Match(Trait.ACTIVATION, _PRODUCT, name="function", only_user=True)
 
 RULES: tuple[Rule, ...] = tuple(
     Rule(f"{name}-as-convolution", Match("transpose", operand, where=_is_to_channels_first), _as_convolution)

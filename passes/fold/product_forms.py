@@ -10,6 +10,8 @@ from typing import ClassVar
 
 from ...ir.dims import Truth, compare
 from ...ir.graph import Node, Value
+from ...ir.op import Trait
+from ...ir.ops.known import GEMM, MATMUL, TRANSPOSE
 from ...ir.ops.rules import normal_axes
 from ..framework.base import PatternPass
 from ..framework.deferred import transposed
@@ -50,7 +52,7 @@ def _sum_as_gemm(rewriter: Rewriter, found: Found) -> Value | None:
     product, addend = found.node("product"), found["c"]
     if not _is_addend(addend, product.output) or not product.output.tensor.dtype.is_float:
         return None
-    if product.op.name == "matmul":
+    if product.op is MATMUL:
         return rewriter.op("gemm", *product.operands, addend, **_PLAIN)
     return rewriter.op("gemm", *product.inputs[:2], addend, **{**product.attrs, "beta": 1.0})
 
@@ -68,12 +70,12 @@ def _transposed_operand(rewriter: Rewriter, found: Found) -> Value | None:
             inputs[side], attrs[name] = source, not attrs[name]
     if inputs == list(root.inputs[:2]):
         return None
-    return rewriter.op("gemm", *inputs, root.inputs[2] if root.op.name == "gemm" else None, **attrs)
+    return rewriter.op("gemm", *inputs, root.inputs[2] if root.op is GEMM else None, **attrs)
 
 
 def _untransposed(value: Value | None) -> Value | None:
     node = value.producer if value is not None else None
-    if value is None or node is None or node.op.name != "transpose" or value.use_count != 1:
+    if value is None or node is None or node.op is not TRANSPOSE or value.use_count != 1:
         return None
     return node.operands[0] if normal_axes(node.attrs["perm"], value.tensor.rank) == (1, 0) else None
 
@@ -117,6 +119,6 @@ _FLAT = Match("gemm", Match("reshape", Capture("x"), only_user=True), name="gemm
 RULES: tuple[Rule, ...] = (
     Rule("sum-as-gemm", Match("add", _MATRICES, Capture("c")), _sum_as_gemm),
     Rule("sum-into-gemm", Match("add", _NO_BIAS, Capture("c")), _sum_as_gemm),
-    Rule("transpose-into-gemm", Match(("gemm", "matmul"), _A, _B, more=True), _transposed_operand),
+    Rule("transpose-into-gemm", Match(Trait.CONTRACTION, _A, _B, more=True), _transposed_operand),
     Rule("rows-as-matmul", Match("reshape", _FLAT), _rows),
 )

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...ir.constant import Array, Constant
 from ...ir.graph import Node, Value
+from ...ir.ops.known import CONV, CONV_TRANSPOSE
 from ...ir.types import DType
 from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
@@ -55,7 +56,7 @@ def _spread(rewriter: Rewriter, found: Found) -> Value | None:
 
 def _bias_of(node: Node | None) -> Array | None:
     """The constant bias of a convolution, in f64."""
-    if node is None or node.op.name not in ("conv", "conv_transpose") or node.inputs[2] is None:
+    if node is None or node.op not in (CONV, CONV_TRANSPOSE) or node.inputs[2] is None:
         return None
     content = constant_of(node.inputs[2])
     return None if content is None else content.array.astype(np.float64)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...ir.graph import Node, Value
+from ...ir.ops.known import AVERAGE_POOL, MAX_POOL
 from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
 from ..framework.pattern import Capture, Found, Match, Rule
@@ -33,10 +34,8 @@ def _covers(node: Node) -> bool:
 
 
 def _reduced(rewriter: Rewriter, found: Found) -> Value:
-    op = "reduce_mean" if found.root.op.name == "average_pool" else "reduce_max"
+    op = "reduce_mean" if found.root.op is AVERAGE_POOL else "reduce_max"
     return rewriter.op(op, found["x"], axes=tuple(range(2, found["x"].tensor.rank)), keep_dims=True)
 
 
-RULES: tuple[Rule, ...] = (
-    Rule("whole-pool", Match(("average_pool", "max_pool"), Capture("x"), where=_covers), _reduced),
-)
+RULES: tuple[Rule, ...] = (Rule("whole-pool", Match((AVERAGE_POOL, MAX_POOL), Capture("x"), where=_covers), _reduced),)

@@ -12,15 +12,19 @@ import numpy as np
 
 from ...ir.constant import Array, Constant, Derivation
 from ...ir.graph import Node
+from ...ir.op import Op, Trait
 from ...ir.ops import native
+from ...ir.ops.known import TRANSPOSE
 from ...ir.types import TensorType
 
-LAYOUTS = frozenset({"transpose", "reshape", "squeeze", "unsqueeze", "concat"})
-"""The ops that can be deferred: they move elements, and compute none."""
+
+def can_be_deferred(op: Op) -> bool:
+    """Whether an op moves elements, each to one place, and computes none."""
+    return op is TRANSPOSE or op.has(Trait.RESHAPES | Trait.JOINS)
 
 
 def deferred(name: str, contents: Sequence[Constant], attrs: Mapping[str, Any]) -> Constant:
-    """What the op `name`, one of `LAYOUTS`, gives for `contents`, computed when it is first read."""
+    """What the op `name`, which `can_be_deferred`, gives for `contents`, computed when it is first read."""
     op = native(name)
     complete = op.complete_attrs(attrs).as_kwargs()
     (ty,) = op.result_types([each.type for each in contents], op.complete_attrs(attrs))
@@ -38,7 +42,7 @@ def _computed(name: str, contents: Sequence[Constant], attrs: Mapping[str, Any])
 def deferred_node(node: Node, contents: Sequence[Constant | None]) -> Constant | None:
     """The result of a node over these operands, if it can be deferred."""
     present = [content for content in contents if content is not None]
-    if node.op.name not in LAYOUTS or len(present) < len(contents):
+    if not can_be_deferred(node.op) or len(present) < len(contents):
         return None
     return deferred(node.op.name, present, node.attrs.as_kwargs())
 

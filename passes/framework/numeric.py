@@ -22,6 +22,7 @@ from ...ir.errors import CapgraphError, UnsupportedError
 from ...ir.evaluate import Sizes, bind_inputs, evaluate_node, failure
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
+from ...ir.ops.known import CONSTANT
 from ...ir.types import DType, Kind, TensorType, type_symbols
 from .exactness import Exactness
 
@@ -486,14 +487,11 @@ def _finite(value: Any) -> Any:
     )
 
 
-_WITHOUT_ROUNDING = frozenset(("abs", "ceil", "clip", "floor", "max", "min", "neg", "relu", "round", "sign", "where"))
-
-
 def _rounds(node: Node) -> bool:
     """Whether a pass may round what the node gives otherwise: computed floats, and weights, which take in factors."""
-    if node.op.name in _WITHOUT_ROUNDING:
+    if node.op.has(Trait.UNROUNDED):
         return False
-    return node.op.name == "constant" or node_flops(node) != 0
+    return node.op is CONSTANT or node_flops(node) != 0
 
 
 def longest_sum(graph: Graph, inputs: Sequence[Any]) -> int:

@@ -19,8 +19,10 @@ import numpy as np
 from ...ir.constant import Constant
 from ...ir.errors import InternalError
 from ...ir.graph import Node, Value
-from ...ir.op import Trait
+from ...ir.op import Op, Trait
 from ...ir.ops import native
+from ...ir.ops.interfaces import with_trait
+from ...ir.ops.known import CONSTANT
 
 if TYPE_CHECKING:
     from .rewriter import Rewriter
@@ -50,7 +52,7 @@ class Literal:
 
 @dataclass(frozen=True, init=False)
 class Match:
-    """The result of a node of one of the ops `op`, whose operands match in turn.
+    """The result of a node whose operands match in turn: of the op `op`, of one of several, or of any with that trait.
 
     `name` binds the node. `attrs` maps attribute names to a value, or to a predicate on it. `only_user` asks that the
     result be read by the matched node above alone. `where` looks at the whole node. `result` says which result is meant
@@ -68,7 +70,7 @@ class Match:
 
     def __init__(
         self,
-        op: str | Sequence[str],
+        op: str | Op | Trait | Sequence[str | Op],
         *operands: "Pattern",
         name: str = "",
         attrs: Mapping[str, Any] | None = None,
@@ -77,9 +79,9 @@ class Match:
         result: int | None = 0,
         more: bool = False,
     ) -> None:
-        ops = frozenset((op,)) if isinstance(op, str) else frozenset(op)
-        for each in ops:
-            native(each)  # a misspelt op is an error when the table is made, not a rule that never fires
+        # A misspelt op is an error when the table is made, not a rule that never fires.
+        given = with_trait(op) if isinstance(op, Trait) else (op,) if isinstance(op, (str, Op)) else op
+        ops = frozenset(each.name if isinstance(each, Op) else native(each).name for each in given)
         values = (ops, operands, name, dict(attrs or {}), only_user, where, result, more)
         for slot, value in zip(Match.__dataclass_fields__, values, strict=True):
             object.__setattr__(self, slot, value)
@@ -199,7 +201,7 @@ def _may_be(pattern: Pattern, value: Value) -> bool:
     if isinstance(pattern, Match):
         return value.producer is not None and value.producer.op.name in pattern.op
     if isinstance(pattern, Literal):
-        return value.producer is not None and value.producer.op.name == "constant"
+        return value.producer is not None and value.producer.op is CONSTANT
     return True
 
 

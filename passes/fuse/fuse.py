@@ -12,6 +12,7 @@ from typing import ClassVar
 from ...ir.analysis.extract import extract
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import native
+from ...ir.ops.known import RMS_NORM
 from ..framework.base import Pass
 from ..framework.pattern import constant_of
 from ..framework.rewriter import Rewriter
@@ -66,7 +67,7 @@ class Fuse(Pass):
 def _norm_for_each_product(graph: Graph, most_rows: int, rewriter: Rewriter) -> None:
     """Gives products that share the norm of few rows one each, where they are all that reads it."""
     for node in graph.nodes:
-        if node.op.name != "rms_norm" or node.output.is_graph_output or node.output.use_count < 2:
+        if node.op is not RMS_NORM or node.output.is_graph_output or node.output.use_count < 2:
             continue
         users = node.output.users
         if any(norm_before(user, most_rows) is not node or user.operands[1] is node.output for user in users):

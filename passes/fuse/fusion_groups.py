@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from ...ir.dims import Dim
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
+from ...ir.ops.known import MATMUL, RMS_NORM
 from ...ir.ops.rules import normal_axes, normal_axis
 from ...ir.types import Kind, TensorType
 from ..framework.pattern import any_constant_of
@@ -90,11 +91,11 @@ def role_of(node: Node, limits: FusionLimits) -> _Role | None:
 
 def norm_before(product: Node, most_rows: int) -> Node | None:
     """The `rms_norm` whose few rows, at most `most_rows`, a product with a constant matrix has as its left factor."""
-    if product.op.name != "matmul" or not most_rows:
+    if product.op is not MATMUL or not most_rows:
         return None
     rows, weight = product.operands
     norm = rows.producer
-    if norm is None or norm.op.name != "rms_norm" or any_constant_of(weight) is None or weight.tensor.rank != 2:
+    if norm is None or norm.op is not RMS_NORM or any_constant_of(weight) is None or weight.tensor.rank != 2:
         return None
     *outer, _ = rows.shape
     is_last = normal_axis(norm.attrs["axis"], len(rows.shape)) == len(rows.shape) - 1

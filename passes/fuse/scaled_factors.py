@@ -9,7 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...ir.graph import Graph, Node, Value
+from ...ir.op import Trait
 from ...ir.ops import native
+from ...ir.ops.known import GEMM, TRANSPOSE
 from ...ir.ops.rules import normal_axis
 from ...ir.types import DType
 from ..framework.pattern import constant_of
@@ -18,8 +20,6 @@ from ..framework.rewriter import Rewriter
 FP8 = frozenset({DType.F8E4M3FN, DType.F8E5M2})
 """The floats of 8 bits that tensor cores multiply."""
 
-_PRODUCTS = ("matmul", "gemm")
-
 
 def scaled_factors(product: Node) -> tuple[Node, ...]:
     """The nodes that dequantise both factors of `product`, with transposes behind them; none if one is otherwise.
@@ -27,7 +27,7 @@ def scaled_factors(product: Node) -> tuple[Node, ...]:
     Both are fp8 or both i8, with a zero point that is 0 and one scale: for the whole tensor, or for each row of the
     left and column of the right factor where that is a matrix.
     """
-    if product.op.name not in _PRODUCTS:
+    if not product.op.has(Trait.CONTRACTION):
         return ()
     ways = [_way_to(value) for value in product.operands[:2]]
     if not all(ways) or not all(_is_outside_of_sums(product, index, way) for index, way in enumerate(ways)):
@@ -39,7 +39,7 @@ def scaled_factors(product: Node) -> tuple[Node, ...]:
 def _way_to(factor: Value) -> tuple[Node, ...]:
     """The node that dequantises a factor and the transpose behind it, if there is one; empty otherwise."""
     node = factor.producer
-    if node is not None and node.op.name == "transpose":
+    if node is not None and node.op is TRANSPOSE:
         before = node.operands[0].producer
         return (before, node) if before is not None and _is_scaling(before) else ()
     return (node,) if node is not None and _is_scaling(node) else ()
@@ -54,7 +54,7 @@ def _is_outside_of_sums(product: Node, index: int, way: Sequence[Node]) -> bool:
     if shape is None or len(shape) != 2:
         return False
     axis = normal_axis(back.attrs["axis"], 2)
-    is_turned = product.op.name == "gemm" and product.attrs["trans_a" if index == 0 else "trans_b"]
+    is_turned = product.op is GEMM and product.attrs["trans_a" if index == 0 else "trans_b"]
     return (axis == index) != (is_turned != (len(way) > 1))
 
 

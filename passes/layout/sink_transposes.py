@@ -15,6 +15,8 @@ from ...ir.attrs import AttrValue
 from ...ir.constant import Constant
 from ...ir.graph import Node, Value
 from ...ir.op import Trait
+from ...ir.ops.interfaces import reduces_axes, with_trait
+from ...ir.ops.known import TRANSPOSE
 from ...ir.ops.rules import normal_axes, normal_axis
 from ...ir.types import TensorType
 from ..framework.base import PatternPass
@@ -69,7 +71,7 @@ def _stored(value: Value, perm: Perm) -> _Plan | None:
 def _cancelled(value: Value, perm: Perm) -> _Plan | None:
     """Two transposes are one, or none."""
     node = value.producer
-    if node is None or node.op.name != "transpose":
+    if node is None or node.op is not TRANSPOSE:
         return None
     x = node.operands[0]
     inner = normal_axes(node.attrs["perm"], len(perm))
@@ -192,7 +194,7 @@ def _joined_below(rewriter: Rewriter, found: Found) -> Value | None:
 
 def _perm_of(value: Value) -> Perm | None:
     node = value.producer
-    if node is None or node.op.name != "transpose":
+    if node is None or node.op is not TRANSPOSE:
         return None
     return normal_axes(node.attrs["perm"], len(node.attrs["perm"]))
 
@@ -209,12 +211,11 @@ def _reduction_of_transpose(rewriter: Rewriter, found: Found) -> Value | None:
     return rewriter.node(root.op, (x,), {**root.attrs, "axes": tuple(sorted(axes))}).output
 
 
-_BINARY = ("add", "sub", "mul", "div", "min", "max", "pow", "where")
-_REDUCTIONS = tuple(f"reduce_{name}" for name in ("sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square"))
+_REDUCTIONS = tuple(filter(reduces_axes, with_trait(Trait.REDUCTION)))
 _MOVE = Match("transpose", Capture("x"), name="move", only_user=True)
 
 RULES: tuple[Rule, ...] = (
     Rule("transpose-up", Match("transpose", Capture("x")), _taken_up),
-    Rule("transposes-below", Match(_BINARY, more=True), _joined_below),
+    Rule("transposes-below", Match(Trait.BROADCASTS, more=True), _joined_below),
     Rule("reduction-of-transpose", Match(_REDUCTIONS, _MOVE), _reduction_of_transpose),
 )

@@ -10,12 +10,13 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.op import BOOLS, NUMBERS
 from ...ir.ops import native
 from ...ir.ops.bounded import PREFIX
+from ...ir.ops.known import BOUNDED_UNIQUE
 from ...ir.types import DType
 
 
 def is_sortable(node: Node) -> bool:
     """Whether `sort_for_unique` takes a node: elements in ascending order, with room for all of them."""
-    if node.op.name != f"{PREFIX}unique" or not node.attrs["sorted"]:
+    if node.op is not BOUNDED_UNIQUE or not node.attrs["sorted"]:
         return False
     x = node.operands[0].tensor
     is_flat = node.attrs["axis"] is None or x.rank == 1

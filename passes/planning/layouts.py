@@ -13,31 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...ir.attrs import AttrValue
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
+from ...ir.ops.known import FUSED
 from ...ir.plan import View
 from ...ir.target import Target
 
-_CONVOLUTIONS = frozenset({"conv", "conv_transpose"})
-
-_PASSES_ON = frozenset(
-    {
-        "average_pool",
-        "batch_norm",
-        "group_norm",
-        "lp_pool",
-        "lrn",
-        "max_pool",
-        "max_pool_with_indices",
-        "pad",
-        "resize",
-        "slice",
-        "split",
-        "fused",
-    }
-)
-"""Ops whose kernels go through places in any order; elementwise ops, reductions and joins do as well. Parts are views:
+_PASSES_ON = Trait.KEEPS_AXES | Trait.ELEMENTWISE | Trait.REDUCTION | Trait.JOINS
+"""Ops whose kernels go through places in any order. Parts are views:
 what is made of them, such as a gate of the two halves of the channels, would else be written across what it reads."""
-
-_TRAITS = Trait.ELEMENTWISE | Trait.REDUCTION | Trait.JOINS
 
 
 class Layouts:
@@ -111,17 +93,17 @@ def strides_in_order(shape: Sequence[int], itemsize: int, order: Sequence[int]) 
 
 
 def _makes_images(node: Node) -> bool:
-    if node.op.name in _CONVOLUTIONS:
+    if node.op.has(Trait.CONVOLUTION):
         return True
-    return any(_holds_convolution(value) for value in node.attrs.values()) if node.op.name == "fused" else False
+    return any(_holds_convolution(value) for value in node.attrs.values()) if node.op is FUSED else False
 
 
 def _holds_convolution(body: AttrValue) -> bool:
-    return isinstance(body, Graph) and any(node.op.name in _CONVOLUTIONS for node in body.nodes)
+    return isinstance(body, Graph) and any(node.op.has(Trait.CONVOLUTION) for node in body.nodes)
 
 
 def _passes_on(node: Node) -> bool:
-    return node.op.has(_TRAITS) or node.op.name in _PASSES_ON
+    return node.op.has(_PASSES_ON) or node.op is FUSED
 
 
 def _may_be_image(value: Value, node: Node, found: set[Value]) -> bool:

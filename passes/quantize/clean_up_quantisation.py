@@ -13,7 +13,10 @@ import numpy as np
 
 from ...ir.constant import Array, Constant
 from ...ir.graph import Node, Value
+from ...ir.op import Trait
 from ...ir.ops import native
+from ...ir.ops.interfaces import with_trait
+from ...ir.ops.known import EXPAND, SPLIT
 from ...ir.types import DType, Kind
 from ..framework.base import PatternPass
 from ..framework.pattern import Capture, Found, Match, Rule, constant_of
@@ -25,7 +28,7 @@ _BYTES = (DType.I8, DType.U8)
 MAX_TRIED = 1 << 22
 """Codes times scales: a pair with more stays."""
 
-_MOVES = ("reshape", "transpose", "squeeze", "unsqueeze", "slice", "gather")
+_MOVES = tuple(op for op in with_trait(Trait.VIEW | Trait.LOOKUP) if op not in (EXPAND, SPLIT))
 """Ops that move elements of their first operand about, and never make more of them than the result has."""
 
 

@@ -20,6 +20,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...ir.graph import Node, Value
+from ...ir.op import Trait
+from ...ir.ops import native
+from ...ir.ops.known import GREATER, GREATER_EQUAL
 from ...ir.ops.rules import normal_axes
 from ...ir.types import DType
 from ..cleanup.canonical.neutral import has_type_of
@@ -30,12 +33,11 @@ from ..framework.rewriter import Rewriter
 from .parts.forms import about, cube, number_of, products, scalar, square
 
 _X = Capture("x")
-_NOT_IN_F64 = ("softplus", "mish", "softsign", "hard_sigmoid", "hard_swish", "leaky_relu")
 
 
 def _can_be(op: str, x: Value, root: Node) -> bool:
     """Whether `op` of x can take the place of the root: they have one type, of which runtimes have the op."""
-    return has_type_of(x, root) and not (x.tensor.dtype is DType.F64 and op in _NOT_IN_F64)
+    return has_type_of(x, root) and not (x.tensor.dtype is DType.F64 and native(op).has(Trait.UP_TO_F32))
 
 
 def _unary(op: str, **attrs: str | float) -> Replacement:
@@ -187,7 +189,7 @@ _PIECES: tuple[Rule, ...] = (
     Rule("hard-swish-by-factor", Match("mul", Match("mul", _X, _TO_SIX), about(1 / 6)), _unary("hard_swish")),
     Rule(
         "leaky-relu",
-        Match("where", Match(("greater", "greater_equal"), _X, about(0.0)), _X, Match("mul", _X, scalar("a"))),
+        Match("where", Match((GREATER, GREATER_EQUAL), _X, about(0.0)), _X, Match("mul", _X, scalar("a"))),
         _with_number("leaky_relu", "alpha"),
     ),
     Rule(

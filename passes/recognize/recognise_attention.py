@@ -29,6 +29,7 @@ from typing import ClassVar
 from ...ir.constant import Constant
 from ...ir.dims import Dim, Truth, compare, product
 from ...ir.graph import Node, Value
+from ...ir.ops.known import CAST, EXPAND, IS_NAN, RESHAPE, TRANSPOSE, WHERE
 from ...ir.ops.rules import normal_axes
 from ...ir.types import DType
 from ..framework.base import PatternPass
@@ -74,7 +75,7 @@ def _reads_only(value: Value, root: Node) -> bool:
         for user in current.users:
             if user is root or user in seen:
                 continue
-            if user.op.name not in ("is_nan", "where", "cast"):
+            if user.op not in (IS_NAN, WHERE, CAST):
                 return False
             seen.add(user)
             pending += user.outputs
@@ -129,16 +130,13 @@ def _scale(number: float, q: Value) -> float | None:
 # ---- operands
 
 
-_MOVES = ("reshape", "transpose")
-
-
 def _factor(value: Value) -> float:
     """The product of the numbers that `value` is multiplied by, here or in front of moves that nothing else reads."""
     found = factor_of(value)
     if found is not None:
         return found[1] * _factor(found[0])
     node = value.producer
-    if node is None or node.op.name not in _MOVES or len(value.uses) != 1:
+    if node is None or node.op not in (RESHAPE, TRANSPOSE) or len(value.uses) != 1:
         return 1.0
     return _factor(node.operands[0])
 
@@ -154,7 +152,7 @@ def _stripped(rewriter: Rewriter, value: Value) -> Value:
     if found is not None:
         return _stripped(rewriter, found[0])
     node = value.producer
-    if node is None or node.op.name not in _MOVES or len(value.uses) != 1 or _factor(value) == 1.0:
+    if node is None or node.op not in (RESHAPE, TRANSPOSE) or len(value.uses) != 1 or _factor(value) == 1.0:
         return value
     return rewriter.op(node.op.name, _stripped(rewriter, node.operands[0]), **dict(node.attrs))
 
@@ -183,7 +181,7 @@ def _transposed(value: Value) -> tuple[Value, tuple[int, ...] | None]:
     rank = value.tensor.rank
     swap = _swap(rank)
     node = value.producer
-    if node is not None and node.op.name == "transpose":
+    if node is not None and node.op is TRANSPOSE:
         inner = normal_axes(node.attrs["perm"], rank)
         perm = tuple(inner[axis] for axis in swap)
         return node.operands[0], None if perm == tuple(range(rank)) else perm
@@ -197,8 +195,8 @@ def _swap(rank: int) -> tuple[int, ...]:
 
 def _parted(node: Node) -> Value | None:
     """What stands before a transpose of the last two axes whose leading axes a reshape then joins or parts."""
-    inner = node.operands[0].producer if node.op.name == "reshape" else None
-    if inner is None or inner.op.name != "transpose" or inner.output.shape[-2:] != node.output.shape[-2:]:
+    inner = node.operands[0].producer if node.op is RESHAPE else None
+    if inner is None or inner.op is not TRANSPOSE or inner.output.shape[-2:] != node.output.shape[-2:]:
         return None
     rank = inner.output.tensor.rank
     return inner.operands[0] if normal_axes(inner.attrs["perm"], rank) == _swap(rank) else None
@@ -211,7 +209,7 @@ def _reshaped(rewriter: Rewriter, value: Value, shape: Sequence[Dim]) -> Value:
 
 
 def _before_reshapes(value: Value) -> Value:
-    while value.producer is not None and value.producer.op.name == "reshape":
+    while value.producer is not None and value.producer.op is RESHAPE:
         value = value.producer.operands[0]
     return value
 
@@ -234,7 +232,7 @@ def _with_leading(rewriter: Rewriter, value: Value, lead: tuple[Dim, Dim]) -> Va
 def _shared_heads(value: Value, shape: Sequence[Dim]) -> Value | None:
     """[batch, groups, 1, positions, size] that is expanded along the third axis and then read in `shape`."""
     node = _before_reshapes(value).producer
-    if node is None or node.op.name != "expand" or node.output.tensor.rank != 5:
+    if node is None or node.op is not EXPAND or node.output.tensor.rank != 5:
         return None
     source, repeated = node.operands[0], node.output.shape
     wanted = (repeated[0], product(repeated[1:3]), *repeated[3:])
@@ -299,7 +297,7 @@ def _shows_all(mask: Mask) -> bool:
 def _repeated(value: Value) -> Constant | None:
     """The content of a constant, before it is expanded."""
     node = value.producer
-    return constant_of(node.operands[0] if node is not None and node.op.name == "expand" else value)
+    return constant_of(node.operands[0] if node is not None and node.op is EXPAND else value)
 
 
 def _operand(rewriter: Rewriter, mask: Mask, q: Value) -> Value:
@@ -355,7 +353,7 @@ def _side_by_side(rewriter: Rewriter, found: Found) -> Value | None:
 def _flat(value: Value) -> Value | None:
     """A value with the elements of `value` in the order [B, T, H, D]."""
     node = value.producer
-    if node is None or node.op.name != "transpose":
+    if node is None or node.op is not TRANSPOSE:
         return value if _is_in_order((0, 1, 2, 3), value.shape) else None
     perm = normal_axes(node.attrs["perm"], 4)
     inverse = tuple(perm.index(axis) for axis in range(4))
@@ -363,7 +361,7 @@ def _flat(value: Value) -> Value | None:
 
 
 def _perm(node: Node) -> tuple[int, ...]:
-    return normal_axes(node.attrs["perm"], 4) if node.op.name == "transpose" else (0, 1, 2, 3)
+    return normal_axes(node.attrs["perm"], 4) if node.op is TRANSPOSE else (0, 1, 2, 3)
 
 
 def _is_in_order(perm: Sequence[int], shape: Sequence[Dim]) -> bool:
@@ -381,7 +379,7 @@ _MASKED = Match("attention", Capture("q"), Capture("k"), Capture("v"), Capture("
 _RULES: tuple[Rule, ...] = (
     Rule("attention", Match("matmul", _ANY_WEIGHTS, Capture("v")), _attention),
     Rule("known-mask", _MASKED, _without_known_mask),
-    Rule("heads-side-by-side", Match(("transpose", "reshape"), _ATTENTION), _side_by_side),
+    Rule("heads-side-by-side", Match((TRANSPOSE, RESHAPE), _ATTENTION), _side_by_side),
 )
 
 

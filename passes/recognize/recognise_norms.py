@@ -23,6 +23,7 @@ import numpy as np
 from ...ir.constant import Constant
 from ...ir.dims import Dim, Truth, compare
 from ...ir.graph import Node, Value
+from ...ir.ops.known import INSTANCE_NORM, LAYER_NORM, RMS_NORM
 from ...ir.ops.rules import normal_axes, normal_axis
 from ...ir.types import DType
 from ..cleanup.canonical.casts import holds_every
@@ -85,7 +86,7 @@ _CORES: tuple[Rule, ...] = (
 
 # ---- casts around it
 
-_NORMS = ("layer_norm", "rms_norm")
+_NORMS = (LAYER_NORM, RMS_NORM)
 
 
 def _narrow(rewriter: Rewriter, found: Found) -> Value | None:
@@ -220,7 +221,7 @@ def _ones(count: int, dtype: DType) -> Constant:
 
 
 def _first_axis(norm: Node) -> int:
-    return 2 if norm.op.name == "instance_norm" else normal_axis(norm.attrs["axis"], norm.output.tensor.rank)
+    return 2 if norm.op is INSTANCE_NORM else normal_axis(norm.attrs["axis"], norm.output.tensor.rank)
 
 
 _PLAIN = Match("layer_norm", _X, name="norm", only_user=True)

@@ -18,6 +18,7 @@ from typing import ClassVar
 
 from ...ir.dims import Dim, Truth, compare
 from ...ir.graph import Node, Value
+from ...ir.ops.known import RESHAPE, UNSQUEEZE
 from ...ir.ops.rules import normal_axes, normal_axis
 from ...ir.types import DType
 from ..cleanup.canonical.neutral import has_type_of
@@ -81,7 +82,7 @@ def _embedded(rewriter: Rewriter, found: Found, *, interleaved: bool) -> Value |
     if x.tensor.rank != 4 or x.tensor.dtype is DType.F64 or not has_type_of(x, found.root):
         return None
     for perm in ((0, 1, 2, 3), _BY_STEP):
-        tables = [_table(found[name], x, interleaved, perm) for name in ("cos", "sin")]
+        tables = [_table(table, x, interleaved, perm) for table in (found["cos"], found["sin"])]
         plans = [plan for plan in tables if plan is not None]
         if len(plans) == 2:
             by_head = x if perm != _BY_STEP else rewriter.op("transpose", x, perm=perm)
@@ -194,8 +195,8 @@ _NEIGHBOURS = Match(
     "reshape",
     Match(
         "concat",
-        Match(("reshape", "unsqueeze"), Match("neg", _SECOND)),
-        Match(("reshape", "unsqueeze"), _FIRST),
+        Match((RESHAPE, UNSQUEEZE), Match("neg", _SECOND)),
+        Match((RESHAPE, UNSQUEEZE), _FIRST),
         name="joined",
     ),
     name="read",
@@ -236,7 +237,7 @@ def _before_heads(rewriter: Rewriter, found: Found) -> Value | None:
 
 def _as_shape(rewriter: Rewriter, value: Value, shape: Sequence[Dim]) -> Value:
     node = value.producer
-    source = node.operands[0] if node is not None and node.op.name == "reshape" else value
+    source = node.operands[0] if node is not None and node.op is RESHAPE else value
     return source if source.shape == tuple(shape) else rewriter.op("reshape", source, shape=tuple(shape))
 
 

@@ -17,6 +17,7 @@ from ....ir.constant import Constant
 from ....ir.graph import Graph, Node, Value
 from ....ir.op import Trait
 from ....ir.ops.bounded import PREFIX
+from ....ir.ops.known import ARGMAX, ARGMIN, CONSTANT, FUSED, NON_ZERO, PAD
 from ....ir.plan import Place as Home
 from ....ir.plan import Plan, Step, StepKind, View, contiguous_strides, element_bytes
 from ....ir.types import TensorType
@@ -46,27 +47,9 @@ _MOST_THREADS = (1024, 1024, 64)
 _MOST_THREADS_OF_A_BLOCK = 1024
 _MOST_BLOCKS_OF_A_CLUSTER = 8
 
-REFUSES_NOTHING = frozenset(
-    [
-        "argmax",
-        "argmin",
-        "gather",
-        "gather_elements",
-        "gather_nd",
-        "keyed_multinomial",
-        "max_roi_pool",
-        "multinomial",
-        "pad",
-        "roi_align",
-        "scatter_elements",
-        "scatter_nd",
-    ]
-)
-"""Ops that may fail where their first operand has no elements, also those that would make nothing of it."""
-
-OF_NOTHING = frozenset({"scatter_elements", "scatter_nd", "tensor_scatter"})
-"""Ops beside reductions, concat and what is looked for whose kernels take operands without elements, as caches and
-updates may be. Of any other op the meaning decides what nothing gives: zeros, or an error."""
+_TAKES_NOTHING = Trait.WRITES | Trait.JOINS | Trait.REDUCTION
+"""Ops beside what is looked for whose kernels take operands without elements, as caches and updates may be. Of any
+other op the meaning decides what nothing gives: zeros, or an error."""
 
 _ON_HOST = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW | Trait.FOREIGN
 
@@ -211,23 +194,23 @@ def _is_of_nothing(node: Node) -> bool:
         return True
     if not any(empty):
         return False
-    if op.name in REFUSES_NOTHING and empty[0] and not _finds_none(node):
-        return not (op.name in OF_NOTHING and empty[1])
-    body = node.attrs["body"] if op.name == "fused" else None
+    if op.has(Trait.REFUSES_EMPTY) and empty[0] and not _finds_none(node):
+        return not (op.has(Trait.WRITES) and empty[1])
+    body = node.attrs["body"] if op is FUSED else None
     if isinstance(body, Graph) and any(map(_is_of_nothing, body.nodes)):
         return True
-    takes_it = op.name in OF_NOTHING or op.name.startswith(PREFIX) or op.has(Trait.JOINS | Trait.REDUCTION)
+    takes_it = op.name.startswith(PREFIX) or op.has(_TAKES_NOTHING)
     return not takes_it and not _makes_nothing(node)
 
 
 def _finds_none(node: Node) -> bool:
     """Whether places are looked for along an axis that has some, in no rows."""
-    return node.op.name in ("argmax", "argmin") and node.operands[0].shape[node.attrs["axis"]] != 0
+    return node.op in (ARGMAX, ARGMIN) and node.operands[0].shape[node.attrs["axis"]] != 0
 
 
 def _mirrors_nothing(node: Node) -> bool:
     """Whether negative pads leave nothing of an axis that is to be mirrored or repeated."""
-    if node.op.name != "pad" or node.attrs["mode"] == "constant":
+    if node.op is not PAD or node.attrs["mode"] == "constant":
         return False
     sizes, pads = node.operands[0].shape, node.attrs["pads"]
     ends = zip(sizes, pads, pads[len(sizes) :], strict=False)
@@ -263,7 +246,7 @@ def host_reason(plan: Plan, node: Node) -> str:
 
 def is_searched(plan: Plan, node: Node) -> bool:
     """Whether the device finds what a step looks for: elements on it, of a dtype of NumPy's own, that are not zero."""
-    if node.op.name != "non_zero":
+    if node.op is not NON_ZERO:
         return False
     view = plan.views.get(node.operands[0])
     if view is None or not view.shape or 0 in view.shape:
@@ -312,7 +295,7 @@ def _constants(node: Node) -> dict[int, Constant]:
 def content_of(value: Value) -> Constant | None:
     """The content of a constant's value."""
     producer = value.producer
-    content = producer.attrs["value"] if producer is not None and producer.op.name == "constant" else None
+    content = producer.attrs["value"] if producer is not None and producer.op is CONSTANT else None
     return content if isinstance(content, Constant) else None
 
 

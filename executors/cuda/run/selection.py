@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ....ir.errors import CapgraphError, InputError, ResourceError, UnsupportedError
 from ....ir.graph import Node
 from ....ir.op import Trait
+from ....ir.ops.known import FUSED
 from ....ir.plan import Step, View
 from ..driver.cache import read_file, write_file
 from ..driver.protocol import Enqueue, Memory
@@ -187,7 +188,7 @@ class Selector:
     def _is_tuned(self, node: Node) -> bool:
         if self._tunes is not None:
             return self._tunes
-        inside = node.attrs["body"].nodes if node.op.name == "fused" else (node,)
+        inside = node.attrs["body"].nodes if node.op is FUSED else (node,)
         return any(each.op.has(HEAVY) for each in inside)
 
     def _device_name(self) -> str:

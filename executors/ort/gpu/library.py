@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....ir.graph import Node, Value
+from ....ir.ops.known import FUSED
 from ....ir.plan import Plan, Step, StepKind, View
 from ...cuda.lower.launch import Candidate, HostCall, LibraryCall, Place
 from ...cuda.lower.lowering import Backend, Ways
@@ -62,7 +63,7 @@ class PieceBackend(Backend):
         return Ways(step, (Candidate(LIBRARY, (LibraryCall(LIBRARY, problem, arguments, nbytes),)),))
 
     def _session_of(self, node: Node) -> str | None:
-        if node.op.name != "fused":
+        if node.op is not FUSED:
             return None
         name: str = node.attrs["body"].name
         return name if name in self.sessions else None

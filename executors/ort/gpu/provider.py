@@ -1,9 +1,11 @@
 """The provider of ONNX Runtime that sessions are opened on, as plain data."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ....ir.graph import Graph
+from ....ir.op import Op, Trait
+from ....ir.ops.known import ATTENTION, CONV, EINSUM
 from ....ir.types import DType
 
 TF32_LEVEL = 3
@@ -14,7 +16,6 @@ FLASH_OR_EFFICIENT = "3"
 
 CHANNELS_LAST = "prefer_nhwc"
 _HALF = (DType.F16, DType.BF16)
-_PRODUCTS = ("attention", "conv", "conv_transpose", "einsum", "gemm", "matmul")
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ class Provider:
         if self.name != CUDA:
             return self
         options = dict(self.options)
-        if not _dtypes_of(graph, ("conv",)).isdisjoint(_HALF):
+        if not _dtypes_of(graph, lambda op: op is CONV).isdisjoint(_HALF):
             options[CHANNELS_LAST] = "1"
-        if not self.allows_tf32 and DType.F32 in _dtypes_of(graph, _PRODUCTS):
+        if not self.allows_tf32 and DType.F32 in _dtypes_of(graph, _multiplies):
             options["use_tf32"] = "0"
         return replace(self, options=options)
 
@@ -71,5 +72,9 @@ def cuda_provider(index: int, stream: int, level: int = 2) -> Provider:
     return Provider(CUDA, "cuda", index, options, {}, "enable_cuda_graph", level >= TF32_LEVEL)
 
 
-def _dtypes_of(graph: Graph, ops: Collection[str]) -> set[DType]:
-    return {node.output.tensor.dtype for node in graph.nodes if node.op.name in ops}
+def _multiplies(op: Op) -> bool:
+    return op.has(Trait.PRODUCT) or op in (ATTENTION, EINSUM)
+
+
+def _dtypes_of(graph: Graph, asked: Callable[[Op], bool]) -> set[DType]:
+    return {node.output.tensor.dtype for node in graph.nodes if asked(node.op)}

@@ -124,23 +124,27 @@ def _float(name: str, default: float) -> Attribute:
     return Attribute(name, AttrKind.FLOAT, default)
 
 
-def _activation(name: str, function: Any, cost: int, *attrs: Attribute) -> Op:
-    return unary(name, function, function.__doc__, dtypes=FLOATS, cost=cost, attrs=attrs)
+def _activation(name: str, function: Any, cost: int, *attrs: Attribute, traits: Trait = Trait.ACTIVATION) -> Op:
+    return unary(name, function, function.__doc__, dtypes=FLOATS, cost=cost, attrs=attrs, traits=traits)
+
+
+_RELU = Trait.ACTIVATION | Trait.IDEMPOTENT | Trait.UNROUNDED
+_UP_TO_F32 = Trait.ACTIVATION | Trait.UP_TO_F32
 
 
 OPS: tuple[Op, ...] = (
-    unary("relu", relu, relu.__doc__ or "", dtypes=SIGNED | FLOATS),
-    _activation("leaky_relu", leaky_relu, 2, _float("alpha", 0.01)),
+    unary("relu", relu, relu.__doc__ or "", dtypes=SIGNED | FLOATS, traits=_RELU),
+    _activation("leaky_relu", leaky_relu, 2, _float("alpha", 0.01), traits=_UP_TO_F32),
     _activation("elu", elu, 5, _float("alpha", 1.0)),
     _activation("selu", selu, 6, _float("alpha", 1.6732631921768188), _float("gamma", 1.0507010221481323)),
     _activation("celu", celu, 7, _float("alpha", 1.0)),
-    _activation("thresholded_relu", thresholded_relu, 1, _float("alpha", 1.0)),
-    _activation("hard_sigmoid", hard_sigmoid, 4, _float("alpha", 0.2), _float("beta", 0.5)),
-    _activation("hard_swish", hard_swish, 5),
+    _activation("thresholded_relu", thresholded_relu, 1, _float("alpha", 1.0), traits=Trait.NONE),
+    _activation("hard_sigmoid", hard_sigmoid, 4, _float("alpha", 0.2), _float("beta", 0.5), traits=_UP_TO_F32),
+    _activation("hard_swish", hard_swish, 5, traits=_UP_TO_F32),
     _activation("sigmoid", sigmoid, 6),
-    _activation("softplus", softplus, 8),
-    _activation("softsign", softsign, 3),
-    _activation("mish", mish, 14),
+    _activation("softplus", softplus, 8, traits=_UP_TO_F32),
+    _activation("softsign", softsign, 3, traits=_UP_TO_F32),
+    _activation("mish", mish, 14, traits=_UP_TO_F32),
     _activation("gelu", gelu, 10, Attribute("approximate", AttrKind.STRING, "none", ("none", "tanh"))),
     _activation("silu", silu, 7, _float("alpha", 1.0)),
     unary(

@@ -331,7 +331,7 @@ OPS: tuple[Op, ...] = (
         attrs=CONV_ATTRS,
         infer=_conv_type,
         meaning=conv,
-        traits=Trait.PRODUCT,
+        traits=Trait.PRODUCT | Trait.CONVOLUTION,
         flops=conv_flops,
     ),
     op(
@@ -341,7 +341,7 @@ OPS: tuple[Op, ...] = (
         attrs=(STRIDES, PADS, Attribute("output_padding", AttrKind.INTS), DILATIONS, GROUPS),
         infer=_conv_transpose_type,
         meaning=conv_transpose,
-        traits=Trait.PRODUCT,
+        traits=Trait.PRODUCT | Trait.CONVOLUTION,
         flops=_conv_transpose_flops,
     ),
     op(

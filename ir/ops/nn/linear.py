@@ -230,7 +230,7 @@ OPS: tuple[Op, ...] = (
         infer=matmul_type,
         meaning=matmul,
         flops=matmul_flops,
-        traits=Trait.PRODUCT,
+        traits=Trait.PRODUCT | Trait.CONTRACTION,
     ),
     op(
         "gemm",
@@ -244,7 +244,7 @@ OPS: tuple[Op, ...] = (
         ),
         infer=_gemm_type,
         meaning=gemm,
-        traits=Trait.PRODUCT,
+        traits=Trait.PRODUCT | Trait.CONTRACTION,
         flops=_gemm_flops,
     ),
     op(

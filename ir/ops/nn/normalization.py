@@ -234,6 +234,7 @@ OPS: tuple[Op, ...] = (
         batch_norm,
         _EPSILON,
         cost=2,
+        traits=Trait.KEEPS_AXES,
         T1=FLOATS,
         T2=FLOATS,
     ),
@@ -246,6 +247,7 @@ OPS: tuple[Op, ...] = (
         Attribute("groups", AttrKind.INT),
         _EPSILON,
         cost=7,
+        traits=Trait.KEEPS_AXES,
     ),
     _norm(
         "lrn",
@@ -257,6 +259,7 @@ OPS: tuple[Op, ...] = (
         Attribute("beta", AttrKind.FLOAT, 0.75),
         Attribute("bias", AttrKind.FLOAT, 1.0),
         cost=6,
+        traits=Trait.KEEPS_AXES,
         aliases=(),
     ),
 )

@@ -15,7 +15,7 @@ from ...constant import Array
 from ...dims import Dim
 from ...dims.constraints import require_equal
 from ...errors import ShapeError, TypeRuleError
-from ...op import FLOATS, I64, Flops, Op, op
+from ...op import FLOATS, I64, Flops, Op, Trait, op
 from ...types import DType, TensorType, Type
 from .linear import accumulated
 from .windows import (
@@ -273,6 +273,8 @@ def _window_flops(per_element: int) -> Flops:
     return rule
 
 
+_POOL = Trait.POOLING | Trait.KEEPS_AXES
+
 OPS: tuple[Op, ...] = (
     op(
         "max_pool",
@@ -281,6 +283,7 @@ OPS: tuple[Op, ...] = (
         attrs=_POOL_ATTRS,
         infer=_pool_type,
         meaning=max_pool,
+        traits=_POOL,
         flops=_window_flops(1),
     ),
     op(
@@ -290,6 +293,7 @@ OPS: tuple[Op, ...] = (
         attrs=(*_POOL_ATTRS, Attribute("column_major", AttrKind.BOOL, False)),
         infer=_pool_with_indices_type,
         meaning=max_pool_with_indices,
+        traits=_POOL,
         flops=_window_flops(1),
     ),
     op(
@@ -299,6 +303,7 @@ OPS: tuple[Op, ...] = (
         attrs=(*_POOL_ATTRS, Attribute("count_include_pad", AttrKind.BOOL, False)),
         infer=_pool_type,
         meaning=average_pool,
+        traits=_POOL,
         flops=_window_flops(1),
     ),
     op(
@@ -308,6 +313,7 @@ OPS: tuple[Op, ...] = (
         attrs=(*_POOL_ATTRS, Attribute("p", AttrKind.INT, 2)),
         infer=_pool_type,
         meaning=lp_pool,
+        traits=_POOL,
         flops=_window_flops(2),
     ),
     op(

@@ -442,7 +442,7 @@ def _row(cell: _Cell, operands: str, infer: Infer, meaning: Meaning, *attrs: Att
         attrs=(*_COMMON, *attrs),
         infer=infer,
         meaning=meaning,
-        traits=Trait.SEQUENTIAL,
+        traits=Trait.SEQUENTIAL | Trait.RECURRENT,
         flops=cell.flops,
     )
 

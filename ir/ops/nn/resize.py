@@ -385,6 +385,7 @@ OPS: tuple[Op, ...] = (
         attrs=(_AXES, Attribute("sizes", AttrKind.DIMS), Attribute("scales", AttrKind.FLOATS, None), *_MODE_ATTRS),
         infer=_resize_type,
         meaning=resize,
+        traits=Trait.KEEPS_AXES,
         flops=_flops,
     ),
     op(

@@ -10,7 +10,7 @@ from ...attrs import Attribute, AttrKind
 from ...constant import Array
 from ...dims.constraints import require_equal
 from ...errors import TypeRuleError
-from ...op import FLOATS, I64, Op, op
+from ...op import FLOATS, I64, Op, Trait, op
 from ...types import TensorType
 from ..rules import require_rank
 from .linear import accumulated
@@ -155,6 +155,7 @@ OPS: tuple[Op, ...] = (
         ),
         infer=_roi_align_type,
         meaning=roi_align,
+        traits=Trait.REFUSES_EMPTY,
     ),
     op(
         "max_roi_pool",
@@ -163,5 +164,6 @@ OPS: tuple[Op, ...] = (
         attrs=(_OUTPUT_SIZE, _SPATIAL_SCALE),
         infer=_max_roi_pool_type,
         meaning=max_roi_pool,
+        traits=Trait.REFUSES_EMPTY,
     ),
 )

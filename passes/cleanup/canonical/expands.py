@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from ....ir.dims import Truth
 from ....ir.graph import Node, Value
+from ....ir.op import Trait
+from ....ir.ops.known import CONSTANT, EXPAND
 from ....ir.types import compatible
 from ...framework.pattern import Found, Match, Rule
 from ...framework.rewriter import Rewriter
@@ -37,10 +39,10 @@ def _after_op(rewriter: Rewriter, found: Found) -> Value | None:
 def _expanded(value: Value | None) -> Value | None:
     """What `value` expands, if that is its only reader or a constant (which folds)."""
     node = value.producer if value is not None else None
-    if value is None or node is None or node.op.name != "expand":
+    if value is None or node is None or node.op is not EXPAND:
         return None
     source = node.operands[0]
-    is_constant = source.producer is not None and source.producer.op.name == "constant"
+    is_constant = source.producer is not None and source.producer.op is CONSTANT
     return source if is_constant or len(value.uses) == 1 else None
 
 
@@ -54,13 +56,7 @@ def _has_type_with(node: Node, inputs: Sequence[Value | None]) -> bool:
     return compatible(node.output.type, made) is Truth.YES
 
 
-_BROADCASTING = (
-    *("add", "sub", "mul", "div", "pow", "mod", "fmod", "where"),
-    *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
-    *("logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"),
-)
-
 RULES: tuple[Rule, ...] = (
-    Rule("no-expand-before-broadcast", Match(_BROADCASTING, more=True), _without_expand),
-    Rule("expand-after", Match(_BROADCASTING, more=True), _after_op),
+    Rule("no-expand-before-broadcast", Match(Trait.BROADCASTS, more=True), _without_expand),
+    Rule("expand-after", Match(Trait.BROADCASTS, more=True), _after_op),
 )

@@ -5,14 +5,15 @@ from collections.abc import Sequence
 
 from ....ir.dims import Dim, Truth, compare
 from ....ir.graph import Node, Value
+from ....ir.op import Trait
 from ....ir.ops import native
+from ....ir.ops.known import SPLIT, SQUEEZE, UNSQUEEZE
 from ....ir.ops.rules import normal_axes
 from ...framework.pattern import Capture, Found, Match, Rule
 from ...framework.rewriter import Rewriter
 from .neutral import has_type_of
 
 _X = Capture("x")
-_RESHAPES = ("reshape", "squeeze", "unsqueeze")
 
 
 def _unchanged(_rewriter: Rewriter, found: Found) -> Value | None:
@@ -32,7 +33,7 @@ def _as_reshape(rewriter: Rewriter, found: Found) -> Value | None:
     Where a call may have another size, a squeeze tells so, and is fewer nodes of a file than a shape that is computed.
     """
     x = found["x"].tensor
-    if found.root.op.name == "squeeze" and any(x.dims[a] != 1 for a in normal_axes(found.root.attrs["axes"], x.rank)):
+    if found.root.op is SQUEEZE and any(x.dims[a] != 1 for a in normal_axes(found.root.attrs["axes"], x.rank)):
         return None
     return rewriter.op("reshape", found["x"], shape=found.root.outputs[0].shape)
 
@@ -111,7 +112,7 @@ def _concat_of_split(_rewriter: Rewriter, found: Found) -> Value | None:
     """All parts of a split, joined again in order along the same axis."""
     parts = found.root.operands
     split = parts[0].producer
-    if split is None or split.op.name != "split" or tuple(split.outputs) != tuple(parts):
+    if split is None or split.op is not SPLIT or tuple(split.outputs) != tuple(parts):
         return None
     rank = parts[0].tensor.rank
     same = normal_axes((split.attrs["axis"],), rank) == normal_axes((found.root.attrs["axis"],), rank)
@@ -150,8 +151,8 @@ def _no_repeats(_rewriter: Rewriter, found: Found) -> Value | None:
 RULES: tuple[Rule, ...] = (
     Rule("reshape-to-same", Match("reshape", _X), _unchanged),
     Rule("expand-to-same", Match("expand", _X), _unchanged),
-    Rule("squeeze-as-reshape", Match(("squeeze", "unsqueeze"), _X), _as_reshape),
-    Rule("reshape-chain", Match("reshape", Match(_RESHAPES, _X)), _reshape_of_reshape),
+    Rule("squeeze-as-reshape", Match((SQUEEZE, UNSQUEEZE), _X), _as_reshape),
+    Rule("reshape-chain", Match("reshape", Match(Trait.RESHAPES, _X)), _reshape_of_reshape),
     Rule("transpose-of-ones", Match("transpose", _X), _moves_only_ones),
     Rule("transpose-chain", Match("transpose", Match("transpose", _X, name="inner")), _transpose_of_transpose),
     Rule("expand-chain", Match("expand", Match("expand", _X)), _expand_of_expand),

@@ -8,6 +8,9 @@ import numpy as np
 from ....ir.constant import Constant
 from ....ir.dims import Truth
 from ....ir.graph import Node, Value
+from ....ir.op import Op, Trait
+from ....ir.ops.interfaces import with_trait
+from ....ir.ops.known import MAX, MIN
 from ....ir.types import compatible
 from ...framework.pattern import Capture, Found, Literal, Match, Replacement, Rule, constant_of
 from ...framework.rewriter import Rewriter
@@ -111,8 +114,13 @@ def _base(_rewriter: Rewriter, found: Found) -> Value | None:
     return found["x"] if not is_rounded and has_type_of(found["x"], found.root) else None
 
 
-_INVOLUTIONS = ("neg", "logical_not", "bitwise_not")
-_IDEMPOTENT = ("relu", "abs", "floor", "ceil", "round", "sign")
+_INVOLUTIONS = with_trait(Trait.INVOLUTION)
+_IDEMPOTENT = with_trait(Trait.IDEMPOTENT)
+
+
+def _takes(count: int, ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    return tuple(op for op in ops if len(op.operands) == count)
+
 
 RULES: tuple[Rule, ...] = (
     Rule("multiply-by-one", Match("mul", _X, Literal(value=1.0)), _operand("x")),
@@ -122,11 +130,11 @@ RULES: tuple[Rule, ...] = (
     Rule("power-of-one", Match("pow", _X, Literal(value=1.0)), _base),
     Rule("and-true", Match("logical_and", _X, Literal(where=_small(_is_true))), _operand("x")),
     Rule("or-false", Match("logical_or", _X, Literal(where=_small(_is_false))), _operand("x")),
-    Rule("and-same", Match(("logical_and", "logical_or", "bitwise_and", "bitwise_or"), _X, _X), _operand("x")),
+    Rule("and-same", Match(_takes(2, _IDEMPOTENT), _X, _X), _operand("x")),
     Rule("where-same", Match("where", Capture("c"), _X, _X), _operand("x")),
     Rule("where-true", Match("where", Literal(where=_small(_is_true)), _X, _Y), _operand("x")),
     Rule("where-false", Match("where", Literal(where=_small(_is_false)), _Y, _X), _operand("x")),
-    Rule("one-operand", Match(("min", "max"), _X, more=True), _single),
+    Rule("one-operand", Match((MIN, MAX), _X, more=True), _single),
     Rule("no-bounds", Match("clip", _X), _operand("x")),
     Rule(
         "clip-twice",
@@ -138,6 +146,6 @@ RULES: tuple[Rule, ...] = (
         Match("clip", Match("relu", _X, name="inner", only_user=True), more=True),
         _clip_of_relu,
     ),
-    *(Rule(f"{op}-twice", Match(op, Match(op, _X, name="inner")), _inner_operand) for op in _INVOLUTIONS),
-    *(Rule(f"{op}-again", Match(op, Match(op, _X, name="inner")), _inner_node) for op in _IDEMPOTENT),
+    *(Rule(f"{op.name}-twice", Match(op, Match(op, _X, name="inner")), _inner_operand) for op in _INVOLUTIONS),
+    *(Rule(f"{op.name}-again", Match(op, Match(op, _X, name="inner")), _inner_node) for op in _takes(1, _IDEMPOTENT)),
 )

@@ -6,6 +6,7 @@ import numpy as np
 
 from ....ir.dims import Dim, Truth, compare, is_at_least
 from ....ir.graph import Node, Value
+from ....ir.ops.known import SLICE
 from ....ir.ops.rules import normal_axes, normal_axis
 from ...framework.pattern import Capture, Found, Literal, Match, Rule
 from ...framework.rewriter import Rewriter
@@ -25,7 +26,7 @@ class Span(NamedTuple):
 def span_of(value: Value) -> Span | None:
     """What a slice along one axis with step 1 takes; None for anything else, and where a bound might be clamped."""
     node = value.producer
-    if node is None or node.op.name != "slice" or len(node.attrs["axes"]) != 1 or node.attrs["steps"] != (1,):
+    if node is None or node.op is not SLICE or len(node.attrs["axes"]) != 1 or node.attrs["steps"] != (1,):
         return None
     x = node.operands[0]
     axis = normal_axis(node.attrs["axes"][0], x.tensor.rank)

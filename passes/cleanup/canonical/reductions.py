@@ -2,22 +2,14 @@
 
 from ....ir.dims import Dim
 from ....ir.graph import Node, Value
+from ....ir.op import Trait
+from ....ir.ops.interfaces import reduces_axes, with_trait
+from ....ir.ops.known import REDUCE_MAX, REDUCE_MIN
 from ....ir.ops.rules import normal_axes
 from ...framework.pattern import Capture, Found, Match, Rule
 from ...framework.rewriter import Rewriter
 
-_REDUCTIONS = (
-    "reduce_sum",
-    "reduce_mean",
-    "reduce_max",
-    "reduce_min",
-    "reduce_prod",
-    "reduce_l1",
-    "reduce_l2",
-    "reduce_log_sum",
-    "reduce_log_sum_exp",
-    "reduce_sum_square",
-)
+_REDUCTIONS = tuple(filter(reduces_axes, with_trait(Trait.REDUCTION)))
 
 
 def _axes(node: Node) -> tuple[int, ...]:
@@ -68,7 +60,7 @@ def _again(rewriter: Rewriter, found: Found) -> Value | None:
 
 
 _X = Capture("x")
-_ORDERED = ("reduce_max", "reduce_min")
+_ORDERED = (REDUCE_MAX, REDUCE_MIN)
 
 _REDUCTION = Match(_REDUCTIONS, _X, name="inner", only_user=True)
 

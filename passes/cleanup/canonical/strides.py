@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ....ir.dims import Dim
 from ....ir.graph import Node, Value
+from ....ir.ops.known import SLICE
 from ....ir.ops.rules import normal_axes, normal_axis
 from ...framework.pattern import Found, Match, Rule
 from ...framework.rewriter import Rewriter
@@ -26,7 +27,7 @@ class _Strides(NamedTuple):
 def _strides_of(value: Value) -> _Strides | None:
     """None for anything but such a slice that one node reads, of axes that the steps divide."""
     node = value.producer
-    if node is None or node.op.name != "slice" or value.use_count != 1:
+    if node is None or node.op is not SLICE or value.use_count != 1:
         return None
     x, attrs = node.operands[0], node.attrs
     axes, starts, steps = normal_axes(attrs["axes"], x.tensor.rank), attrs["starts"], attrs["steps"]

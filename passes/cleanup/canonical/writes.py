@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ....ir.graph import Node, Value
+from ....ir.ops.known import TENSOR_SCATTER
 from ....ir.ops.rules import normal_axis
 from ...framework.pattern import Capture, Found, Match, Rule, constant_of
 from ...framework.rewriter import Rewriter
@@ -42,13 +43,13 @@ def _axis(node: Node) -> int:
 
 def _is_followed(node: Node) -> bool:
     """Whether another write follows, from which all of them are seen."""
-    return any(user.op.name == "tensor_scatter" and user.inputs[0] is node.output for user in node.output.users)
+    return any(user.op is TENSOR_SCATTER and user.inputs[0] is node.output for user in node.output.users)
 
 
 def _writes(root: Node) -> Iterator[tuple[int, Value]]:
     """Where each write begins and what it writes, the last one first; those into a graph's input are left alone."""
     node: Node | None = root
-    while node is not None and node.op.name == "tensor_scatter" and _axis(node) == _axis(root):
+    while node is not None and node.op is TENSOR_SCATTER and _axis(node) == _axis(root):
         base, update = node.operands[:2]
         start = _start(node.inputs[2])
         if start is None or node.attrs["mode"] != "linear" or base.producer is None:

@@ -13,6 +13,7 @@ import numpy as np
 from ....ir.constant import Constant
 from ....ir.dims import Dim
 from ....ir.graph import Node, Value
+from ....ir.ops.known import DIV, MUL, TANH, WHERE
 from ....ir.types import DType
 from ...cleanup.canonical.casts import holds_every
 from ...framework.pattern import constant_of
@@ -75,17 +76,17 @@ def read_scores(value: Value) -> Scores | None:
 def factor_of(value: Value) -> tuple[Value, float] | None:
     """`(x, c)` when `value` is x * c or x / c with one number c, and of the type of x."""
     node = value.producer
-    if node is None or node.op.name not in ("mul", "div"):
+    if node is None or node.op not in (MUL, DIV):
         return None
     pairs = [(node.operands[0], node.operands[1])]
-    if node.op.name == "mul":
+    if node.op is MUL:
         pairs.append((node.operands[1], node.operands[0]))
     for x, other in pairs:
         content = constant_of(other)
         if content is None or content.size != 1 or not content.dtype.is_float or x.type != value.type:
             continue
         number = number_of(content)
-        factor = number if node.op.name == "mul" else 1 / number if number else math.inf
+        factor = number if node.op is MUL else 1 / number if number else math.inf
         if abs(factor) <= LARGEST:
             return x, factor
     return None
@@ -130,7 +131,7 @@ def _hidden_number(mask: Mask) -> float | None:
     if mask.fill is not None:
         return mask.fill
     node = mask.value.producer
-    parts = node.operands[1:] if node is not None and node.op.name == "where" else (mask.value,)
+    parts = node.operands[1:] if node is not None and node.op is WHERE else (mask.value,)
     contents = [content for content in map(constant_of, parts) if content is not None]
     if len(contents) < len(parts):
         return None
@@ -143,7 +144,7 @@ def _soft_cap(node: Node) -> Scores | None:
     """The product `cap * tanh(scores / cap)`."""
     outer = factor_of(node.output)
     tanh = outer[0].producer if outer is not None else None
-    if outer is None or tanh is None or tanh.op.name != "tanh" or len(tanh.output.uses) != 1:
+    if outer is None or tanh is None or tanh.op is not TANH or len(tanh.output.uses) != 1:
         return None
     inner = factor_of(tanh.operands[0])
     if inner is None or len(tanh.operands[0].uses) != 1 or not np.isclose(inner[1] * outer[1], 1, rtol=1e-6):

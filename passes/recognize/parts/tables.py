@@ -8,6 +8,7 @@ from ....ir.constant import Constant
 from ....ir.dims import Dim, Truth, compare
 from ....ir.graph import Node, Value
 from ....ir.op import Trait
+from ....ir.ops.known import CONCAT, EXPAND
 from ....ir.ops.rules import normal_axes, normal_axis
 from ...framework.pattern import constant_of
 from ...framework.rewriter import Rewriter
@@ -87,9 +88,9 @@ def _repeated_pairs(value: Value) -> Value | None:
     if node is None:
         return None
     source = node.operands[0] if node.operands else value
-    if node.op.name == "expand" and source.shape == (*value.shape[:-1], 1):
+    if node.op is EXPAND and source.shape == (*value.shape[:-1], 1):
         return source
-    same = node.op.name == "concat" and len(node.operands) == 2 and source is node.operands[1]
+    same = node.op is CONCAT and len(node.operands) == 2 and source is node.operands[1]
     return source if same and source.shape == (*value.shape[:-1], 1) else None
 
 

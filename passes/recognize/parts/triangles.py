@@ -14,15 +14,12 @@ from ....ir.constant import Constant
 from ....ir.dims import Dim, Truth, compare
 from ....ir.evaluate import run_meaning
 from ....ir.graph import Node, Value
+from ....ir.op import Trait
+from ....ir.ops.known import CONSTANT, EXPAND, FULL, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL, TRILU
 from ....ir.types import DType
 from ...cleanup.affine_values import AffineValues, broadcast
 from ...framework.pattern import constant_of
 
-_COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
-_COMPUTED = frozenset(
-    (*_COMPARISONS, "logical_not", "logical_and", "logical_or", "where", "cast", "add", "sub", "mul", "neg")
-)
-_VIEWS = frozenset(("expand", "reshape", "unsqueeze", "squeeze"))
 _DEEPEST = 8
 
 
@@ -67,15 +64,18 @@ def _sides(value: Value, steps: Dim, depth: int) -> NDArray[Any] | None:
     node = value.producer
     if node is None or not depth or value.tensor.shape is None or value.shape[-2:] != (steps, steps):
         return None
-    name = node.op.name
-    if name == "trilu":
+    if node.op is TRILU:
         return _of_trilu(node)
-    if name in _VIEWS:
+    if _repeats(node):
         return _sides(node.operands[0], steps, depth - 1)
-    if name in _COMPUTED:
+    if node.op.has(Trait.ELEMENTWISE):
         found = _computed(node, steps, depth)
         return found if found is not None else _compared(node, steps)
     return None
+
+
+def _repeats(node: Node) -> bool:
+    return node.op is EXPAND or node.op.has(Trait.RESHAPES)
 
 
 def _of_trilu(node: Node) -> NDArray[Any] | None:
@@ -91,11 +91,11 @@ def _of_trilu(node: Node) -> NDArray[Any] | None:
 def _number(value: Value) -> NDArray[Any] | None:
     """The one element, without axes, that all of a tensor has."""
     node = value.producer
-    while node is not None and node.op.name in _VIEWS:
+    while node is not None and _repeats(node):
         node = node.operands[0].producer
-    if node is None or node.op.name not in ("full", "constant"):
+    if node is None or node.op not in (FULL, CONSTANT):
         return None
-    content: Constant | None = node.attrs["value"] if node.op.name == "full" else constant_of(node.output)
+    content: Constant | None = node.attrs["value"] if node.op is FULL else constant_of(node.output)
     return content.array.reshape(()) if content is not None and content.size == 1 else None
 
 
@@ -115,7 +115,7 @@ def _computed(node: Node, steps: Dim, depth: int) -> NDArray[Any] | None:
 
 # ---- compared positions
 
-_AT_LEAST = {"greater_equal": (1, 0), "less_equal": (-1, 0), "greater": (1, 1), "less": (-1, 1)}
+_AT_LEAST = {GREATER_EQUAL: (1, 0), LESS_EQUAL: (-1, 0), GREATER: (1, 1), LESS: (-1, 1)}
 """Comparisons as sign * (a - b) >= bound."""
 
 
@@ -126,7 +126,7 @@ def _compared(node: Node, steps: Dim) -> NDArray[Any] | None:
 def _compares_positions(node: Node, steps: Dim) -> bool:
     """Whether a bool tensor is true just where the last coordinate is at most the one before it."""
     mask = node.output
-    if node.op.name not in _AT_LEAST:
+    if node.op not in _AT_LEAST:
         return False
     values = AffineValues()
     a, b = (values.of(operand) for operand in node.operands)
@@ -135,7 +135,7 @@ def _compares_positions(node: Node, steps: Dim) -> bool:
     ]
     if aligned[0] is None or aligned[1] is None:
         return False
-    sign, bound = _AT_LEAST[node.op.name]
+    sign, bound = _AT_LEAST[node.op]
     gap = aligned[0].plus(aligned[1], -1).times(sign)
     zeros = (0,) * (mask.tensor.rank - 2)
     return (gap.start - bound, gap.strides) == (0, (*zeros, 1, -1))

@@ -10,6 +10,7 @@ from .....ir.dims import Dim, dim_max, dim_min
 from .....ir.evaluate import bound_attrs
 from .....ir.graph import Value
 from .....ir.op import Trait
+from .....ir.ops.known import DIM
 from .....ir.types import DType, Kind
 from .facts import Case, Fact, Fill, Number, Rules, Same, Tail, Tails, Unsafe, met
 
@@ -151,7 +152,7 @@ def add(case: Case) -> list[Fact]:
     (fact,) = elementwise(case)
     for one, other in ((0, 1), (1, 0)):
         real, more = case.fact(one).real_extent, case.value(other).producer
-        if real is not None and more is not None and "value" in more.attrs and more.op.name == "dim":
+        if real is not None and more is not None and "value" in more.attrs and more.op is DIM:
             is_natural = case.fact(one).natural and case.fact(other).natural
             return [Fact(fact.tails, real_extent=real + more.attrs["value"], natural=is_natural)]
     return [_combined(case, fact, lambda a, b: a + b)]

@@ -1,0 +1,24 @@
+"""What is true of ops, asked of their rows: a list of names that states a fact would miss the next op."""
+
+from ..op import Op, Trait
+from . import OPS, PLANNED_OPS
+
+
+def with_trait(trait: Trait) -> tuple[Op, ...]:
+    """The native ops that have (one of) these traits, also those that only planning makes."""
+    return tuple(op for op in (*OPS.values(), *PLANNED_OPS.values()) if op.has(trait))
+
+
+def reduces_axes(op: Op) -> bool:
+    """Whether an op folds the axes of its attribute `axes`, and its attribute `keep_dims` says what is left of them."""
+    return op.has(Trait.REDUCTION) and "axes" in op.attrs
+
+
+def reduction_kind(op: Op) -> str:
+    """What an op with `reduces_axes` makes of elements: `sum`, `max`, ..."""
+    return op.name.removeprefix("reduce_")
+
+
+def takes_attributes_as_operands(op: Op) -> bool:
+    """Whether an op takes, behind its first operand, what the op of its name without `dynamic_` has as attributes."""
+    return op.name.startswith("dynamic_")
