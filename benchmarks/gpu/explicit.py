@@ -17,7 +17,7 @@ from typing import Any
 import cupy
 from capgraph.executors.cuda.driver.protocol import KernelCall
 from capgraph.executors.cuda.executor import open_device
-from capgraph.executors.cuda.lower.launch import Kernel, KernelLaunch, Scalar
+from capgraph.executors.cuda.kernel_ir.launch import Kernel, KernelLaunch, Scalar
 
 from .findings import Findings
 from .peers import environment

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from capgraph.executors.cuda.executor import open_device
+from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch, Task
 from capgraph.executors.cuda.kernels.gemm.grouped_products import lower_grouped
-from capgraph.executors.cuda.lower.launch import KernelLaunch, Task
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
 from capgraph.ir.plan import View

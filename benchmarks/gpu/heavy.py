@@ -20,12 +20,7 @@ import numpy as np
 import torch
 from capgraph.executors.cuda.driver.compiler import build, symbol_of
 from capgraph.executors.cuda.driver.packing import packed_bytes
-from capgraph.executors.cuda.kernels.attention import attention
-from capgraph.executors.cuda.kernels.conv import convolutions
-from capgraph.executors.cuda.kernels.conv import quantised as quantised_convolutions
-from capgraph.executors.cuda.kernels.gemm import einsums, products, quantised_products
-from capgraph.executors.cuda.libraries.base import open_library
-from capgraph.executors.cuda.lower.launch import (
+from capgraph.executors.cuda.kernel_ir.launch import (
     Candidate,
     Chip,
     HostCall,
@@ -36,6 +31,11 @@ from capgraph.executors.cuda.lower.launch import (
     Scalar,
     Task,
 )
+from capgraph.executors.cuda.kernels.attention import attention
+from capgraph.executors.cuda.kernels.conv import convolutions
+from capgraph.executors.cuda.kernels.conv import quantised as quantised_convolutions
+from capgraph.executors.cuda.kernels.gemm import einsums, products, quantised_products
+from capgraph.executors.cuda.libraries.base import open_library
 from capgraph.ir.constant import Constant
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph, Node

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import cupy
 import numpy as np
-from capgraph.executors.cuda.lower.launch import Candidate, KernelLaunch
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, KernelLaunch
 
 from tests.executors.cuda.codegen.cases import Case, Drawn, fused, made, outputs_of
 from tests.executors.cuda.codegen.running import all_prepared, generated

@@ -28,7 +28,7 @@ import ml_dtypes
 import numpy as np
 import torch
 from capgraph.cuda_programs import fuse_for
-from capgraph.executors.cuda.lower.launch import Candidate, HostCall, KernelLaunch, Packed, Place
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, HostCall, KernelLaunch, Packed, Place
 from capgraph.executors.cuda.lower.lowering import Ways, constant_buffers
 from capgraph.executors.replay.measured import found_shapes
 from capgraph.frontends.torch.rounding import asked_tf32

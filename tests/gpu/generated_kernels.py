@@ -10,7 +10,7 @@ import numpy as np
 from capgraph.executors.cuda.driver.cache import Module
 from capgraph.executors.cuda.driver.compiler import build, compiler_version, symbol_of
 from capgraph.executors.cuda.driver.packing import packed_bytes
-from capgraph.executors.cuda.lower.launch import Argument, Candidate, Kernel, KernelLaunch, Packed, Scalar
+from capgraph.executors.cuda.kernel_ir.launch import Argument, Candidate, Kernel, KernelLaunch, Packed, Scalar
 from capgraph.executors.cuda.lower.lowering import constant_buffers
 from capgraph.executors.host.placement import array_at
 from capgraph.ir.constant import Array

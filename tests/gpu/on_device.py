@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 from capgraph.executors.cuda.driver.protocol import Memory
+from capgraph.executors.cuda.kernel_ir.launch import Argument, Candidate, HostCall, LibraryCall, Packed, Place
 from capgraph.executors.cuda.lower.hand_over import handed_over
-from capgraph.executors.cuda.lower.launch import Argument, Candidate, HostCall, LibraryCall, Packed, Place
 from capgraph.executors.cuda.run.device import CudaDevice
 from capgraph.ir.constant import Array
 from capgraph.ir.errors import UnsupportedError

@@ -12,7 +12,7 @@ import capgraph
 from capgraph.executors.cuda.availability import cuda_problem
 from capgraph.executors.cuda.driver.protocol import KernelCall
 from capgraph.executors.cuda.executor import open_device
-from capgraph.executors.cuda.lower.launch import Kernel, KernelLaunch, Scalar
+from capgraph.executors.cuda.kernel_ir.launch import Kernel, KernelLaunch, Scalar
 from capgraph.ir.builder import Builder
 
 pytestmark = [

@@ -10,9 +10,9 @@ with warnings.catch_warnings(action="ignore"):  # what other packages warn of wh
     pytest.importorskip("cupy", reason="programs on a GPU need the package cupy")
 
 from capgraph.executors.cuda.availability import cuda_problem
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, LibraryCall
 from capgraph.executors.cuda.kernels.attention.attention import lower_attention
 from capgraph.executors.cuda.kernels.conv.convolutions import lower_convolution
-from capgraph.executors.cuda.lower.launch import Candidate, LibraryCall
 from capgraph.executors.cuda.run.device import CudaDevice
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.types import DType

@@ -13,11 +13,11 @@ with warnings.catch_warnings(action="ignore"):  # what other packages warn of wh
 import capgraph
 from capgraph.executors.cuda.availability import cuda_problem
 from capgraph.executors.cuda.executor import open_device
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, KernelLaunch, Task
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
 from capgraph.executors.cuda.kernels.gemm.quantised_products import lower_matmul_integer
 from capgraph.executors.cuda.kernels.gemm.scaled_products import FIRST_FP8_ARCH
 from capgraph.executors.cuda.lower.hand_over import handed_over
-from capgraph.executors.cuda.lower.launch import Candidate, KernelLaunch, Task
 from capgraph.executors.cuda.run.device import CudaDevice
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph

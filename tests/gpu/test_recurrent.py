@@ -11,8 +11,8 @@ with warnings.catch_warnings(action="ignore"):  # what other packages warn of wh
 
 import capgraph
 from capgraph.executors.cuda.availability import cuda_problem
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, LibraryCall
 from capgraph.executors.cuda.kernels.rnn.recurrent import lower_recurrent
-from capgraph.executors.cuda.lower.launch import Candidate, LibraryCall
 from capgraph.executors.cuda.run.device import CudaDevice
 from capgraph.ir.constant import Array
 from capgraph.ir.evaluate import evaluate_graph

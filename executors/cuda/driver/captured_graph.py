@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..lower.launch import Scalar
+from ..kernel_ir.launch import Scalar
 from .protocol import Enqueue, KernelCall
 
 

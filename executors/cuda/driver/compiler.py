@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 
 from ....ir.errors import MissingPackageError
+from ..kernel_ir.launch import Kernel
 from ..kernel_ir.prelude import PRELUDE
-from ..lower.launch import Kernel
 from .cache import KernelCache, Module
 
 GROUP = 24

@@ -12,7 +12,7 @@ from ....ir.constant import Array
 from ....ir.errors import CapgraphError, ResourceError
 from ...memory import size_text
 from ..arrays.protocol import as_rows
-from ..lower.launch import Chip, KernelLaunch, Scalar
+from ..kernel_ir.launch import Chip, KernelLaunch, Scalar
 from .captured_graph import CapturedGraph
 from .compiler import Compiled
 from .failures import explanation, is_loss, loss, words_of

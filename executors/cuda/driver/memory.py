@@ -8,7 +8,7 @@ import numpy as np
 from ....ir.constant import Array, Constant
 from ....ir.errors import ResourceError
 from ...memory import size_text
-from ..lower.launch import Packed
+from ..kernel_ir.launch import Packed
 from .packing import packed_bytes
 from .protocol import Driver, Memory
 from .residents import Residents

@@ -11,7 +11,7 @@ import numpy as np
 
 from ....ir.constant import Array
 from ....ir.types import DType
-from ..lower.launch import Packed
+from ..kernel_ir.launch import Packed
 
 
 def contiguous(content: Array) -> Array:

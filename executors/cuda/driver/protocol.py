@@ -11,7 +11,7 @@ import numpy as np
 
 from ....ir.constant import Array
 from ..arrays.protocol import Shape
-from ..lower.launch import Chip, KernelLaunch, Scalar
+from ..kernel_ir.launch import Chip, KernelLaunch, Scalar
 from .compiler import Compiled
 
 Enqueue = Callable[[int], None]

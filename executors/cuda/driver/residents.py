@@ -12,7 +12,7 @@ from typing import Any
 from ....ir.constant import Constant
 from ....ir.ops.rules import normal_axes, normal_axis
 from ....ir.plan import contiguous_strides
-from ..lower.launch import Packed
+from ..kernel_ir.launch import Packed
 from .protocol import Driver, Memory
 
 Shape = tuple[int, ...]

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 
 from ....ir.plan import View
-from ..lower.launch import Chip, Kernel, KernelLaunch
 from . import flat
+from .launch import Chip, Kernel, KernelLaunch
 from .layouts import Layout, Space, index_lines, index_type, layout_of, offset_text
 from .program import Program, raw
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..lower.launch import Chip, Kernel, KernelLaunch
+from .launch import Chip, Kernel, KernelLaunch
 from .layouts import Layout, Space, index_lines, index_type, offset_text
 from .program import Fetch, Item, Load, Program
 from .types import computed

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..lower.launch import Argument, Kernel, KernelLaunch
+from .launch import Argument, Kernel, KernelLaunch
 from .layouts import ALIGNMENT, Layout, Space, index_lines, index_type, offset_text
 from .types import WORDS
 

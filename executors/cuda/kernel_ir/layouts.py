@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ....ir.plan import View, element_bytes
 from ....ir.types import DType
-from ..lower.launch import Place
+from .launch import Place
 from .types import stored, word
 
 ALIGNMENT = 16

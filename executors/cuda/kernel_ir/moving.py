@@ -8,9 +8,9 @@ import numpy as np
 from ....ir.constant import Constant
 from ....ir.errors import UnsupportedError
 from ....ir.ops.rules import normal_axes, normal_axis
-from ..lower.launch import Candidate, Lowering, Task
 from . import flat
 from .copies import Part, copy_of
+from .launch import Candidate, Lowering, Task
 from .layouts import Layout, contiguous, dense, layout_of
 from .pointwise import has_types
 from .program import Program, raw

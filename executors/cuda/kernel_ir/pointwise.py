@@ -9,10 +9,10 @@ from ....ir.op import Trait
 from ....ir.ops import OPS
 from ....ir.ops.rules import normal_axis
 from ....ir.types import DType
-from ..lower.launch import Candidate, Lowering, Task
 from . import flat
 from .draws import DRAWS, arguments_of
 from .expressions import EXPRESSIONS, expression
+from .launch import Candidate, Lowering, Task
 from .layouts import Layout, dense
 from .program import NOWHERE, Lookup, Program
 from .regions import Region, dtype_of, region_of, shape_of

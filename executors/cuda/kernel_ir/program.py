@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ....ir.constant import Constant
 from ....ir.types import DType
-from ..lower.launch import Argument, Place
+from .launch import Argument, Place
 from .layouts import Layout, Space
 from .types import Name, computed, literals
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ....ir.constant import Constant
 from ....ir.graph import Graph, Node, Value
 from ....ir.types import DType, TensorType
-from ..lower.launch import Task
+from .launch import Task
 from .layouts import Layout, layout_of
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from ....ir.constant import Constant
 from ....ir.plan import View, contiguous_strides, element_bytes
 from ....ir.types import DType
-from ..lower.launch import Argument, Packed, Place
+from .launch import Argument, Packed, Place
 
 
 @dataclass(frozen=True, slots=True)

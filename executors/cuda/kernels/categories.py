@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from ....ir.types import DType
 from ..kernel_ir.draws import arguments_of
 from ..kernel_ir.kernels import Parameter, launch_of, per_position, reach_type, read, written
+from ..kernel_ir.launch import Candidate, Lowering, Place, Task
 from ..kernel_ir.moving import operand, result
 from ..kernel_ir.pointwise import has_types
 from ..kernel_ir.types import Name
-from ..lower.launch import Candidate, Lowering, Place, Task
 
 THREADS = 256
 ITEMS = 8

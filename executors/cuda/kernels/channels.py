@@ -6,12 +6,12 @@ from ....ir.ops.rules import normal_axis
 from ....ir.types import DType, Kind
 from ..kernel_ir.casts import converted
 from ..kernel_ir.kernels import at, ordered_like, per_position, reach_type, read, written
+from ..kernel_ir.launch import Candidate, Lowering, Task
 from ..kernel_ir.layouts import Layout
 from ..kernel_ir.moving import lower_programs, operand, result
 from ..kernel_ir.program import Program
 from ..kernel_ir.regions import flops_of
 from ..kernel_ir.types import Name, computed, number
-from ..lower.launch import Candidate, Lowering, Task
 
 
 def _per_channel(layout: Layout, rank: int) -> Layout:

@@ -11,12 +11,12 @@ from ....ir.types import DType
 from ..kernel_ir import flat
 from ..kernel_ir.casts import converted
 from ..kernel_ir.kernels import at, per_position, read, written
+from ..kernel_ir.launch import Candidate, Chip, KernelLaunch, Lowering, Task
 from ..kernel_ir.layouts import dense, layout_of
 from ..kernel_ir.moving import operand, result
 from ..kernel_ir.program import Program
 from ..kernel_ir.regions import dtype_of, shape_of
 from ..kernel_ir.types import Name, literals
-from ..lower.launch import Candidate, Chip, KernelLaunch, Lowering, Task
 
 MOST_LITERALS = 64
 """Constants of up to this many elements are written by a kernel that holds them in its source."""

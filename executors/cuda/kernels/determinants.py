@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from ....ir.types import DType
 from ..kernel_ir.casts import converted
 from ..kernel_ir.kernels import Parameter, launch_of, read, written
+from ..kernel_ir.launch import Candidate, Lowering, Task
 from ..kernel_ir.layouts import index_lines
 from ..kernel_ir.moving import operand, result
 from ..kernel_ir.pointwise import has_types
 from ..kernel_ir.regions import flops_of
 from ..kernel_ir.types import Name, computed
-from ..lower.launch import Candidate, Lowering, Task
 from .resize.sampling import wide_type
 
 _MOST_THREADS = 512

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 from ....ir.errors import UnsupportedError
+from ..kernel_ir.launch import Candidate, Lowering, Task
 from ..kernel_ir.pointwise import is_pointwise, lower_pointwise
 from ..kernel_ir.regions import body_nodes
-from ..lower.launch import Candidate, Lowering, Task
 from .folds import FOLDINGS
 from .rows import lower_folds
 from .stepwise import lower_stepwise

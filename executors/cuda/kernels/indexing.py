@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from ....ir.ops.rules import normal_axis
 from ....ir.types import DType
 from ..kernel_ir.casts import converted
+from ..kernel_ir.launch import Lowering, Task
 from ..kernel_ir.layouts import Layout
 from ..kernel_ir.moving import lower_programs, operand, result
 from ..kernel_ir.pointwise import lookup_of
 from ..kernel_ir.program import Lookup, Program, raw
-from ..lower.launch import Lowering, Task
 
 # ---- reads
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 
 from ..kernel_ir.kernels import per_position, reach_type, read, written
+from ..kernel_ir.launch import Candidate, Lowering, Task
 from ..kernel_ir.layouts import Layout, index_lines, offset_text
 from ..kernel_ir.moving import operand, result
 from ..kernel_ir.regions import flops_of
 from ..kernel_ir.types import computed
-from ..lower.launch import Candidate, Lowering, Task
 
 
 def _by_head(layout: Layout, heads: int) -> Layout:

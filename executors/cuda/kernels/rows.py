@@ -8,13 +8,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ..kernel_ir.launch import Argument, Candidate, Kernel, KernelLaunch, Lowering, Place, Task
 from ..kernel_ir.levels import Analysis
 from ..kernel_ir.pointwise import has_types
 from ..kernel_ir.program import Program
 from ..kernel_ir.regions import Region, region_of
 from ..kernel_ir.row_kernel import Part, RowKernel, batch_of, share_of
 from ..kernel_ir.teams import COLUMNS, THREADS, Team, block, columns, lanes
-from ..lower.launch import Argument, Candidate, Kernel, KernelLaunch, Lowering, Place, Task
 from .folds import FOLDINGS, fold_program, grouped_program, quantising_program, top_one_program
 
 MOST_REGISTERS = 64

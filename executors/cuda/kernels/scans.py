@@ -22,11 +22,11 @@ from ..kernel_ir.kernels import (
     widest,
     written,
 )
+from ..kernel_ir.launch import Candidate, KernelLaunch, Lowering, Place, Task
 from ..kernel_ir.layouts import Layout
 from ..kernel_ir.moving import operand, result
 from ..kernel_ir.regions import flops_of
 from ..kernel_ir.types import computed, unsigned
-from ..lower.launch import Candidate, KernelLaunch, Lowering, Place, Task
 
 LANES_THREADS = 128
 BLOCK_THREADS = 256

@@ -8,8 +8,8 @@ from ....ir.errors import UnsupportedError
 from ....ir.graph import Graph, Node, Value
 from ....ir.plan import View, contiguous_strides, element_bytes
 from ..kernel_ir.copies import copied
+from ..kernel_ir.launch import Candidate, Launch, Place, Task
 from ..kernel_ir.regions import dtype_of, is_static, shape_of
-from ..lower.launch import Candidate, Launch, Place, Task
 from .creation import filled_with
 
 

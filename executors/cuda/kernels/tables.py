@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from ....ir.errors import UnsupportedError
 from ..kernel_ir import moving, pointwise
-from ..lower.launch import Candidate, Lowering, Task
+from ..kernel_ir.launch import Candidate, Lowering, Task
 from . import categories, channels, creation, determinants, fused, indexing, rotary, rows, scans, windows
 from .fft import fourier
 from .resize import resampling, rois, sampling

@@ -8,12 +8,12 @@ from ....ir.graph import Node
 from ....ir.types import DType
 from ..kernel_ir import flat
 from ..kernel_ir.kernels import Parameter, at, ordered_like, per_position, reach_type, read, widest, written
+from ..kernel_ir.launch import Candidate, KernelLaunch, Lowering, Task
 from ..kernel_ir.layouts import Layout, contiguous, index_lines
 from ..kernel_ir.moving import operand, result, zero
 from ..kernel_ir.program import Program, raw
 from ..kernel_ir.regions import flops_of
 from ..kernel_ir.types import Name, computed, number
-from ..lower.launch import Candidate, KernelLaunch, Lowering, Task
 
 MOST_UNROLLED = 16
 _AT_ONCE = 4

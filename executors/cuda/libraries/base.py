@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from ..lower.launch import LibraryCall
+from ..kernel_ir.launch import LibraryCall
 
 LIBRARIES: Mapping[str, str] = {"cublaslt": ".cublaslt", "cudnn": ".cudnn", "cufft": ".cufft"}
 """Library name to the module that runs it, which has `open_library(device: int) -> Library`."""

@@ -15,9 +15,9 @@ import numpy as np
 
 from ....ir.errors import MissingPackageError, UnsupportedError
 from ....ir.types import DType
-from ..lower.launch import Argument, LibraryCall, Place
-from ..lower.problems import MatmulProblem, Matrix
+from ..kernel_ir.launch import Argument, LibraryCall, Place
 from .base import Enqueue
+from .problems import MatmulProblem, Matrix
 
 _DATA_TYPES = {
     DType.F32: 0,

@@ -10,9 +10,9 @@ from typing import Any
 
 from ....ir.errors import MissingPackageError, UnsupportedError
 from ....ir.types import DType
-from ..lower.launch import LibraryCall
-from ..lower.problems import AttentionProblem, ConvProblem, PointwiseStep, Tensor
+from ..kernel_ir.launch import LibraryCall
 from .base import Enqueue
+from .problems import AttentionProblem, ConvProblem, PointwiseStep, Tensor
 
 _DATA_TYPES = {DType.F16: "HALF", DType.BF16: "BFLOAT16", DType.F32: "FLOAT", DType.I32: "INT32"}
 

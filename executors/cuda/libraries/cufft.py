@@ -8,9 +8,9 @@ from typing import Any
 
 from ....ir.errors import MissingPackageError, UnsupportedError
 from ....ir.types import DType
-from ..lower.launch import LibraryCall
-from ..lower.problems import Spectrum, TransformProblem
+from ..kernel_ir.launch import LibraryCall
 from .base import Enqueue
+from .problems import Spectrum, TransformProblem
 
 _TYPES = {
     (Spectrum.COMPLEX, DType.F32): "C2C",

@@ -10,7 +10,7 @@ from typing import Any
 from ....ir.constant import Constant
 from ....ir.graph import Graph, Node, Value
 from ....ir.plan import View
-from .launch import Argument, Candidate, KernelLaunch, Launch, LibraryCall, Packed, Place, Task
+from ..kernel_ir.launch import Argument, Candidate, KernelLaunch, Launch, LibraryCall, Packed, Place, Task
 
 READ_BYTES = 1 << 20
 """Up to so many bytes a lowering may read of a constant that is not at hand."""

@@ -8,8 +8,8 @@ such a predecessor before these were written.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .early_start import TRIGGER
-from .launch import Candidate, KernelLaunch, Launch, LibraryCall
+from ..kernel_ir.early_start import TRIGGER
+from ..kernel_ir.launch import Candidate, KernelLaunch, Launch, LibraryCall
 
 _LETS_START = (TRIGGER, "")
 _BEGINS = ("begin();", "begin_alone();")

@@ -1,11 +1,10 @@
 """From the steps of a plan to launches as plain data: which families of kernels know an op, and what each proposes.
 
-A family is a module with a table `LOWERINGS`. Every family that has the op is asked, in the order below; where all
-decline, the step runs on the host by its op's NumPy meaning, for a reason that reports name.
+A family is a module with a table `LOWERINGS`. Every family that has the op is asked, in the order of
+`kernels/families.py`; where all decline, the step runs on the host by its op's NumPy meaning, for a reason that reports
+name.
 """
 
-import importlib
-import importlib.util
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,23 +20,8 @@ from ....ir.ops.known import ARGMAX, ARGMIN, CONSTANT, FUSED, NON_ZERO, PAD
 from ....ir.plan import Place as Home
 from ....ir.plan import Plan, Step, StepKind, View, contiguous_strides, element_bytes
 from ....ir.types import TensorType
+from ..kernel_ir.launch import Candidate, Chip, HostCall, Kernel, KernelLaunch, LibraryCall, Lowering, Place, Task
 from .alike import Alike
-from .launch import Candidate, Chip, HostCall, Kernel, KernelLaunch, LibraryCall, Lowering, Place, Task
-
-FAMILIES = (
-    "..kernels.gemm.products",
-    "..kernels.gemm.quantised_products",
-    "..kernels.gemm.einsums",
-    "..kernels.gemm.grouped_products",
-    "..kernels.gemm.gemv",
-    "..kernels.conv.convolutions",
-    "..kernels.conv.quantised",
-    "..kernels.conv.deformed",
-    "..kernels.attention.attention",
-    "..kernels.rnn.recurrent",
-    "..kernels.tables",
-)
-"""Modules with a table `LOWERINGS` (op name to `Lowering`), in the order in which they are asked."""
 
 MOST_SCRATCH = 1 << 30
 """How much scratch is offered while a step's memory is not planned yet."""
@@ -57,13 +41,9 @@ _ON_HOST = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW | Trait.
 @cache
 def families_of(op: str) -> tuple[Lowering, ...]:
     """The lowerings that know an op."""
-    tables = [_table(name) for name in FAMILIES if importlib.util.find_spec(name, __package__) is not None]
-    return tuple(table[op] for table in tables if op in table)
+    from ..kernels.families import FAMILIES  # late: they load with the first step that is lowered
 
-
-def _table(name: str) -> Mapping[str, Lowering]:
-    found: Mapping[str, Lowering] = importlib.import_module(name, __package__).LOWERINGS
-    return found
+    return tuple(table[op] for table in FAMILIES if op in table)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from ...replay.recorder import Cut, Recorder
 from ..arrays.protocol import DeviceArray, Framework
 from ..driver.memory import DeviceArena
 from ..driver.protocol import Enqueue, KernelCall, Memory
-from ..lower.launch import Argument, HostCall, KernelLaunch, Launch, Place
+from ..kernel_ir.launch import Argument, HostCall, KernelLaunch, Launch, Place
 from .host_steps import HostSteps
 from .inputs import load_padded
 from .placement import NO_STATES, Placement

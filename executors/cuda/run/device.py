@@ -23,9 +23,9 @@ from ..arrays.protocol import DeviceArray, Framework, Shape
 from ..driver.compiler import Compiled, Compiler, Failed
 from ..driver.memory import Arenas, Constants, DeviceArena, Staging
 from ..driver.protocol import Driver, Enqueue, KernelCall, Memory
+from ..kernel_ir.launch import Argument, Candidate, HostCall, KernelLaunch, LibraryCall, Scalar
 from ..libraries.base import Library
 from ..lower.hand_over import handed_over
-from ..lower.launch import Argument, Candidate, HostCall, KernelLaunch, LibraryCall, Scalar
 from ..lower.lowering import Backend, Ways
 from .bound_plan import CudaPlan
 from .selection import Selector

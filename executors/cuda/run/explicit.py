@@ -9,7 +9,7 @@ from ....ir.errors import CaptureError
 from ....ir.plan import Segment, Step
 from ...replay.recorder import Recorder, Recording
 from ..driver.protocol import UpdatableGraph
-from ..lower.launch import KernelLaunch
+from ..kernel_ir.launch import KernelLaunch
 from .bound_plan import CudaPlan
 from .placement import buffers_in
 from .recorder import CudaRecorder, CudaRecording, pointers_of

@@ -23,7 +23,7 @@ from ...replay.capture import collector_frozen
 from ..arrays.protocol import DeviceArray, Framework
 from ..driver.compiler import Failed
 from ..driver.protocol import FramedGraph, KernelCall
-from ..lower.launch import Kernel, KernelLaunch, Scalar
+from ..kernel_ir.launch import Kernel, KernelLaunch, Scalar
 from .bound_plan import CudaPlan
 from .device import CudaDevice
 

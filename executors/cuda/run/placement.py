@@ -11,7 +11,7 @@ from ....ir.plan import Plan, View
 from ..arrays.protocol import DeviceArray
 from ..driver.memory import DeviceArena
 from ..driver.protocol import Memory
-from ..lower.launch import Argument, HostCall, Launch, LibraryCall, Packed, Place
+from ..kernel_ir.launch import Argument, HostCall, Launch, LibraryCall, Packed, Place
 from ..lower.lowering import constant_buffers
 
 if TYPE_CHECKING:

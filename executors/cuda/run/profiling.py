@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ....ir.plan import Plan, Segment, Step
-from ..lower.launch import HostCall, Launch
+from ..kernel_ir.launch import HostCall, Launch
 from .bound_plan import CudaPlan
 from .profile import LaunchTime, Profile, Rates
 from .timing import graph_seconds

@@ -20,8 +20,8 @@ from ....ir.ops.known import FUSED
 from ....ir.plan import Step, View
 from ..driver.cache import read_file, write_file
 from ..driver.protocol import Enqueue, Memory
+from ..kernel_ir.launch import Argument, Candidate, HostCall, Kernel, KernelLaunch, LibraryCall, Packed, Place, Task
 from ..lower.alike import node_lines
-from ..lower.launch import Argument, Candidate, HostCall, Kernel, KernelLaunch, LibraryCall, Packed, Place, Task
 from ..lower.lowering import Ways
 from .timing import graph_seconds
 

@@ -8,7 +8,7 @@ from ....ir.errors import CaptureError, ExecutionError, UnsupportedError
 from ....ir.plan import Plan, Segment, Step
 from ...cuda.driver.memory import DeviceArena
 from ...cuda.driver.protocol import Enqueue
-from ...cuda.lower.launch import Argument, Launch, LibraryCall
+from ...cuda.kernel_ir.launch import Argument, Launch, LibraryCall
 from ...cuda.run.bound_plan import CudaPlan
 from ...cuda.run.device import CudaDevice
 from ...cuda.run.recorder import pointers_of

@@ -11,7 +11,7 @@ from typing import Any
 from ....ir.graph import Node, Value
 from ....ir.ops.known import FUSED
 from ....ir.plan import Plan, Step, StepKind, View
-from ...cuda.lower.launch import Candidate, HostCall, LibraryCall, Place
+from ...cuda.kernel_ir.launch import Candidate, HostCall, LibraryCall, Place
 from ...cuda.lower.lowering import Backend, Ways
 from .session import Binding, PieceSession
 

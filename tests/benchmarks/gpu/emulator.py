@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-from capgraph.executors.cuda.lower.launch import Candidate, Kernel, KernelLaunch, Place
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, Kernel, KernelLaunch, Place
 from capgraph.ir.constant import Array
 from capgraph.ir.plan import Plan
 

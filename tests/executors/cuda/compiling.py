@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from capgraph.executors.cuda.driver.compiler import arch_name, source_of
-from capgraph.executors.cuda.lower.early_start import TRIGGER, WAIT
-from capgraph.executors.cuda.lower.launch import Kernel
+from capgraph.executors.cuda.kernel_ir.early_start import TRIGGER, WAIT
+from capgraph.executors.cuda.kernel_ir.launch import Kernel
 from cuda.bindings import nvrtc
 
 ARCHITECTURES = (80, 90, 100)

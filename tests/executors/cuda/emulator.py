@@ -19,8 +19,8 @@ from tempfile import mkdtemp
 from typing import Any
 
 from capgraph.executors.cuda.driver.packing import packed_bytes
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, Kernel, KernelLaunch, Packed, Place, Scalar
 from capgraph.executors.cuda.kernel_ir.prelude import PRELUDE
-from capgraph.executors.cuda.lower.launch import Candidate, Kernel, KernelLaunch, Packed, Place, Scalar
 from capgraph.executors.host.memory import HostArena, address_of
 from capgraph.executors.host.placement import Placement
 from capgraph.ir.constant import Array

@@ -18,8 +18,17 @@ from capgraph.executors.cuda.driver.cache import KernelCache, Module
 from capgraph.executors.cuda.driver.compiler import Compiled, Compiler, Failed
 from capgraph.executors.cuda.driver.memory import Constants
 from capgraph.executors.cuda.driver.protocol import KernelCall
+from capgraph.executors.cuda.kernel_ir.launch import (
+    Candidate,
+    Chip,
+    Kernel,
+    KernelLaunch,
+    LibraryCall,
+    Place,
+    Scalar,
+    Task,
+)
 from capgraph.executors.cuda.lower import lowering
-from capgraph.executors.cuda.lower.launch import Candidate, Chip, Kernel, KernelLaunch, LibraryCall, Place, Scalar, Task
 from capgraph.executors.cuda.lower.lowering import Backend
 from capgraph.executors.cuda.run.device import CudaDevice
 from capgraph.frontends.torch.tensors import array_of, tensor_of

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, Chip
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
-from capgraph.executors.cuda.lower.launch import Candidate, Chip
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph, Value
 from capgraph.ir.ops import native

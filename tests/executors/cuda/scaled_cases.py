@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from capgraph.executors.cuda.lower.launch import Chip
+from capgraph.executors.cuda.kernel_ir.launch import Chip
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph, Value
 from capgraph.ir.ops import native

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from capgraph.executors.cuda.driver.packing import packed_bytes
-from capgraph.executors.cuda.lower.launch import (
+from capgraph.executors.cuda.kernel_ir.launch import (
     Argument,
     Candidate,
     Chip,
@@ -17,7 +17,7 @@ from capgraph.executors.cuda.lower.launch import (
     Place,
     Task,
 )
-from capgraph.executors.cuda.lower.problems import (
+from capgraph.executors.cuda.libraries.problems import (
     AttentionProblem,
     ConvProblem,
     MatmulProblem,

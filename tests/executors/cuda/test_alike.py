@@ -6,9 +6,9 @@ from unittest.mock import patch
 
 import pytest
 from capgraph.cuda_programs import CudaPlanner
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, Task
 from capgraph.executors.cuda.lower import lowering
 from capgraph.executors.cuda.lower.alike import Alike
-from capgraph.executors.cuda.lower.launch import Candidate, Task
 from capgraph.executors.cuda.lower.lowering import Backend, Ways
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions

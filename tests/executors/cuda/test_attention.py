@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, Chip, KernelLaunch, LibraryCall
 from capgraph.executors.cuda.kernels.attention import tensor_cores as attention_tensor_cores
 from capgraph.executors.cuda.kernels.attention.attention import attention_of, lower_attention
-from capgraph.executors.cuda.lower.launch import Candidate, Chip, KernelLaunch, LibraryCall
 from capgraph.executors.cuda.lower.lowering import is_within_limits
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph

@@ -1,7 +1,7 @@
 """Which ops can be recorded on a GPU: those with a kernel, and no others (`tests/gpu/test_capturable.py` does it)."""
 
 import pytest
-from capgraph.executors.cuda.lower.launch import HostCall
+from capgraph.executors.cuda.kernel_ir.launch import HostCall
 from capgraph.executors.cuda.lower.lowering import Backend
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.graph import Graph

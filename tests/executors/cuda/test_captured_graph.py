@@ -13,8 +13,8 @@ STUB = Path(__file__).with_name("driver_stub.c")
 SCRIPT = """
 import ctypes
 from capgraph.executors.cuda.driver.captured_graph import CapturedGraph
-from capgraph.executors.cuda.driver import KernelCall
-from capgraph.executors.cuda.lower.launch import Scalar
+from capgraph.executors.cuda.driver.protocol import KernelCall
+from capgraph.executors.cuda.kernel_ir.launch import Scalar
 from cuda.core._utils.cuda_utils import CUDAError
 
 stub = ctypes.CDLL("libcuda.so.1")

@@ -6,7 +6,7 @@ import pytest
 from capgraph.executors.cuda.driver import compiler
 from capgraph.executors.cuda.driver.cache import KernelCache, Module
 from capgraph.executors.cuda.driver.compiler import Compiled, Compiler, Failed, arch_name, symbol_of
-from capgraph.executors.cuda.lower.launch import Kernel
+from capgraph.executors.cuda.kernel_ir.launch import Kernel
 
 
 def scaling(factor: int) -> Kernel:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.executors.cuda.driver.packing import PACKINGS
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, Chip, KernelLaunch, LibraryCall, Packed
 from capgraph.executors.cuda.kernels.conv.convolutions import lower_convolution
 from capgraph.executors.cuda.kernels.conv.images import channels_last
 from capgraph.executors.cuda.kernels.conv.quantised import LOWERINGS
-from capgraph.executors.cuda.lower.launch import Candidate, Chip, KernelLaunch, LibraryCall, Packed
-from capgraph.executors.cuda.lower.problems import ConvProblem
+from capgraph.executors.cuda.libraries.problems import ConvProblem
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph, Value
 from capgraph.ir.ops import native

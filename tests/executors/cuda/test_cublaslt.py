@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.executors.cuda.driver.packing import packed_bytes
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, LibraryCall, Packed, Place
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
 from capgraph.executors.cuda.kernels.gemm.quantised_products import lower_matmul_integer
 from capgraph.executors.cuda.libraries.cublaslt import CublasLt, open_library
-from capgraph.executors.cuda.lower.launch import Candidate, LibraryCall, Packed, Place
 from capgraph.ir.constant import Array
 from capgraph.ir.errors import MissingPackageError, UnsupportedError
 from capgraph.ir.graph import Graph

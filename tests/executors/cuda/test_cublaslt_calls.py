@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from capgraph.executors.cuda.lower.launch import Candidate, LibraryCall
-from capgraph.executors.cuda.lower.problems import MatmulProblem
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, LibraryCall
+from capgraph.executors.cuda.libraries.problems import MatmulProblem
 from capgraph.ir.types import DType
 
 from tests.executors.cuda.product_cases import by_cublaslt, linear

@@ -7,9 +7,9 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from capgraph.executors.cuda.kernel_ir.launch import LibraryCall, Place
 from capgraph.executors.cuda.libraries.cudnn import Cudnn, open_library
-from capgraph.executors.cuda.lower.launch import LibraryCall, Place
-from capgraph.executors.cuda.lower.problems import ConvProblem, Tensor
+from capgraph.executors.cuda.libraries.problems import ConvProblem, Tensor
 from capgraph.ir.errors import MissingPackageError, UnsupportedError
 from capgraph.ir.types import DType
 

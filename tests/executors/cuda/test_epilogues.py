@@ -1,8 +1,8 @@
 """What one call of cuBLASLt takes along, and what is left to a kernel behind it."""
 
 import pytest
+from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch, LibraryCall
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
-from capgraph.executors.cuda.lower.launch import KernelLaunch, LibraryCall
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
 from capgraph.ir.types import DType, TensorType

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from capgraph.capture_options import replay_options
 from capgraph.cuda_programs import eager_on, graphs_on
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, Kernel, KernelLaunch, Task
 from capgraph.executors.cuda.lower import lowering
-from capgraph.executors.cuda.lower.launch import Candidate, Kernel, KernelLaunch, Task
 from capgraph.executors.cuda.run import device
 from capgraph.executors.cuda.run.device import CudaDevice
 from capgraph.executors.cuda.run.executable import CudaExecutable

@@ -12,8 +12,8 @@ from capgraph.executors.cuda import executor
 from capgraph.executors.cuda.driver.cache import KernelCache
 from capgraph.executors.cuda.driver.memory import Constants
 from capgraph.executors.cuda.executor import open_device
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, LibraryCall, Task
 from capgraph.executors.cuda.lower import lowering
-from capgraph.executors.cuda.lower.launch import Candidate, LibraryCall, Task
 from capgraph.ir.errors import MissingPackageError
 
 from tests.executors.cuda.fake import FakeCompiler, FakeDriver, MeaningLibrary, fake_device, through_meaning

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from capgraph.executors.cuda.kernel_ir.launch import LibraryCall, Packed
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
-from capgraph.executors.cuda.lower.launch import LibraryCall, Packed
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from capgraph.executors.cuda.arrays.protocol import DeviceArray
 from capgraph.executors.cuda.driver.protocol import Driver
-from capgraph.executors.cuda.lower.launch import KernelLaunch, Scalar
+from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch, Scalar
 from capgraph.executors.cuda.run import device, framed
 from capgraph.executors.cuda.run.bound_plan import CudaPlan
 from capgraph.executors.cuda.run.executable import CudaExecutable

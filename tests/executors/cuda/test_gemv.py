@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, Chip, KernelLaunch
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
-from capgraph.executors.cuda.lower.launch import Candidate, Chip, KernelLaunch
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
 from capgraph.ir.types import DType, TensorType

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch
 from capgraph.executors.cuda.kernels.gemm.grouped_products import lower_grouped
 from capgraph.executors.cuda.kernels.gemm.grouped_tiles import most_tiles
-from capgraph.executors.cuda.lower.launch import KernelLaunch
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native

@@ -1,8 +1,8 @@
 """Kernels in front of library calls let nothing start early; all others do."""
 
-from capgraph.executors.cuda.lower.early_start import TRIGGER, WAIT
+from capgraph.executors.cuda.kernel_ir.early_start import TRIGGER, WAIT
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, Kernel, KernelLaunch, LibraryCall
 from capgraph.executors.cuda.lower.hand_over import handed_over
-from capgraph.executors.cuda.lower.launch import Candidate, Kernel, KernelLaunch, LibraryCall
 
 TEXTS = (
     'NAME() { begin(); asm volatile("griddepcontrol.wait;"); }',

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from capgraph.cuda_programs import CudaPlanner
-from capgraph.executors.cuda.lower.launch import HostCall
+from capgraph.executors.cuda.kernel_ir.launch import HostCall
 from capgraph.executors.cuda.lower.lowering import Backend, Ways
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions

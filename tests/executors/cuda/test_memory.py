@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from capgraph.executors.cuda.driver.memory import MOST_STAGED, Arenas, Constants, Staging
-from capgraph.executors.cuda.lower.launch import Packed
+from capgraph.executors.cuda.kernel_ir.launch import Packed
 from capgraph.ir.constant import Array, Constant
 from capgraph.ir.errors import ResourceError
 

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 from capgraph.cuda_programs import CudaPlanner
-from capgraph.executors.cuda.lower.launch import Chip, HostCall, Kernel, KernelLaunch
+from capgraph.executors.cuda.kernel_ir.launch import Chip, HostCall, Kernel, KernelLaunch
 from capgraph.executors.cuda.lower.lowering import Backend, Ways
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from capgraph.executors.cuda.kernel_ir.launch import Chip, KernelLaunch
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
-from capgraph.executors.cuda.lower.launch import Chip, KernelLaunch
 from capgraph.ir.types import DType
 
 from tests.executors.cuda.compiling import compile_problems

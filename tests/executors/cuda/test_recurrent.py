@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, KernelLaunch, LibraryCall, Place
 from capgraph.executors.cuda.kernels.rnn.recurrent import MOST_LAUNCHES, lower_recurrent
 from capgraph.executors.cuda.lower.hand_over import handed_over
-from capgraph.executors.cuda.lower.launch import Candidate, KernelLaunch, LibraryCall, Place
 from capgraph.ir.constant import Array
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.executors.cuda.driver.memory import Constants
-from capgraph.executors.cuda.lower.launch import Packed
+from capgraph.executors.cuda.kernel_ir.launch import Packed
 from capgraph.ir.constant import Array, Constant, Residence
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.types import DType, TensorType

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.cuda_programs import CudaPlanner
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, Chip, KernelLaunch, LibraryCall, Packed, Place
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
-from capgraph.executors.cuda.lower.launch import Candidate, Chip, KernelLaunch, LibraryCall, Packed, Place
+from capgraph.executors.cuda.libraries.problems import MatmulProblem
 from capgraph.executors.cuda.lower.lowering import Backend, Ways, task_before
-from capgraph.executors.cuda.lower.problems import MatmulProblem
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.builder import Builder

@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, Kernel, KernelLaunch, Task
 from capgraph.executors.cuda.lower import lowering
-from capgraph.executors.cuda.lower.launch import Candidate, Kernel, KernelLaunch, Task
 from capgraph.executors.cuda.lower.lowering import Ways
 from capgraph.executors.cuda.run import selection
 from capgraph.executors.cuda.run.selection import Choice, Choices, Selector, problem_key

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from capgraph.cuda_programs import CudaPlanner
-from capgraph.executors.cuda.lower.launch import HostCall
+from capgraph.executors.cuda.kernel_ir.launch import HostCall
 from capgraph.executors.cuda.lower.lowering import Backend
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.lower.launch import HostCall
+from capgraph.executors.cuda.kernel_ir.launch import HostCall
 from capgraph.executors.cuda.lower.lowering import Backend
 from capgraph.ir.builder import Builder
 from capgraph.ir.evaluate import evaluate_graph

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from .....ir.plan import View
 from .....ir.types import DType
+from ...kernel_ir.launch import Candidate, Lowering, Task
 from ...kernel_ir.sources import Source, source_of
-from ...lower.launch import Candidate, Lowering, Task
 from ..gemm.tails import broadcast_to
 
 LONG = 256

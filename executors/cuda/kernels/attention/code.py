@@ -1,8 +1,8 @@
 """What kernels of attention have in common: parameters, the place of a block, the score of a query and a key."""
 
 from ...kernel_ir.indexing import index_type
+from ...kernel_ir.launch import Chip
 from ...kernel_ir.types import number, stored
-from ...lower.launch import Chip
 from .attention import Attention
 
 _BLOCKS_OF_REPAIR, _MOST_TILES = 4, 128

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.indexing import index_type
+from ...kernel_ir.launch import Argument, Candidate, Kernel, KernelLaunch, Launch, LibraryCall, Place, Task
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import stored
-from ...lower.launch import Argument, Candidate, Kernel, KernelLaunch, Launch, LibraryCall, Place, Task
-from ...lower.problems import AttentionProblem, Tensor
+from ...libraries.problems import AttentionProblem, Tensor
 from ..gemm.regions import aligned, scratch_behind
 from . import fma as attention_fma
 from . import tensor_cores as attention_tensor_cores

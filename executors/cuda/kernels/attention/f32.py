@@ -9,8 +9,8 @@ four numbers longer than their content, so that what a warp reads at a time lies
 from .....ir.types import DType
 from ...kernel_ir.async_copies import async_copies
 from ...kernel_ir.indexing import index_type
+from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source
-from ...lower.launch import Chip, Kernel, KernelLaunch
 from .attention import Attention
 from .code import block_code, length_code, parameters, score_code, tiles
 

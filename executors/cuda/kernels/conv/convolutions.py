@@ -14,9 +14,9 @@ import numpy as np
 from .....ir.graph import Node, Value
 from .....ir.plan import contiguous_strides, element_bytes
 from .....ir.types import DType
+from ...kernel_ir.launch import Candidate, Launch, LibraryCall, Lowering, Task
 from ...kernel_ir.sources import Source
-from ...lower.launch import Candidate, Launch, LibraryCall, Lowering, Task
-from ...lower.problems import ConvProblem, PointwiseStep, Tensor
+from ...libraries.problems import ConvProblem, PointwiseStep, Tensor
 from ..gemm.regions import (
     Made,
     Region,

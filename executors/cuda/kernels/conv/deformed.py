@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from .....ir.types import DType
 from ...kernel_ir.casts import converted
 from ...kernel_ir.kernels import per_position, reach_type, read, written
+from ...kernel_ir.launch import Candidate, KernelLaunch, Lowering, Task
 from ...kernel_ir.layouts import Layout, contiguous, dense, index_lines
 from ...kernel_ir.moving import operand, result
 from ...kernel_ir.pointwise import has_types
 from ...kernel_ir.regions import flops_of
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import Name, computed, number
-from ...lower.launch import Candidate, KernelLaunch, Lowering, Task
 from ..gemm.cublaslt_calls import cublaslt_calls
 from ..gemm.epilogues import Epilogue
 from ..gemm.factors import Factors, factors_of

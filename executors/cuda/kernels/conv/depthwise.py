@@ -12,9 +12,9 @@ from dataclasses import replace
 from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.indexing import index_type
+from ...kernel_ir.launch import Candidate, Kernel, KernelLaunch, Packed, Place
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import stored
-from ...lower.launch import Candidate, Kernel, KernelLaunch, Packed, Place
 from ..gemm.tails import OffsetOf, Tail, broadcast_to, offset_at
 from .convolutions import Window
 from .images import image_shape, is_channels_last

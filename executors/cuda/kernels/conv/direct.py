@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from .....ir.types import DType
 from ...kernel_ir.indexing import index_type, split_index_code
+from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import computed, stored
-from ...lower.launch import Candidate, Chip, Kernel, KernelLaunch
 from ..gemm.regions import Region
 from ..gemm.strided_products import tile_size
 from ..gemm.tails import Tail, tail_of

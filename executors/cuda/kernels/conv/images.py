@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...kernel_ir.launch import Packed
 from ...kernel_ir.sources import Source
-from ...lower.launch import Packed
 
 
 def as_image(source: Source) -> Source:

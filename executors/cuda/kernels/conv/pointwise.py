@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from .....ir.plan import contiguous_strides
+from ...kernel_ir.launch import Candidate
 from ...kernel_ir.sources import Source
-from ...lower.launch import Candidate
 from ..gemm.cublaslt_calls import cublaslt_calls
 from ..gemm.epilogues import Epilogue
 from ..gemm.factors import factors_of

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from ...kernel_ir.launch import Candidate, Lowering, Task
 from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.types import stored
-from ...lower.launch import Candidate, Lowering, Task
 from ..gemm.quantisation import Quantisation
 from ..gemm.tails import offset_at
 from .convolutions import window_of

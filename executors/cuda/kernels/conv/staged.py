@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from .....ir.types import DType
 from ...kernel_ir.indexing import index_type
+from ...kernel_ir.launch import Candidate
 from ...kernel_ir.sources import Source
-from ...lower.launch import Candidate
 from ..gemm.regions import Region
 from ..gemm.staged_products import Work, staged, tilings_of
 from ..gemm.tails import Element, Tail, tail_of

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from .....ir.types import DType
 from ...kernel_ir.kernels import Parameter, per_position
+from ...kernel_ir.launch import Candidate, KernelLaunch, LibraryCall, Place, Task
 from ...kernel_ir.layouts import Layout
 from ...kernel_ir.types import computed, number
-from ...lower.launch import Candidate, KernelLaunch, LibraryCall, Place, Task
-from ...lower.problems import Spectrum, TransformProblem
+from ...libraries.problems import Spectrum, TransformProblem
 
 _ALIGNMENT = 256
 _LARGEST_DIRECT_PRIME = 127

@@ -19,13 +19,13 @@ from .....ir.ops.rules import normal_axis
 from .....ir.types import DType
 from ...kernel_ir.casts import converted
 from ...kernel_ir.kernels import Parameter, launch_of, read, written
+from ...kernel_ir.launch import Candidate, Lowering, Packed, Task
 from ...kernel_ir.layouts import Layout, index_lines
 from ...kernel_ir.moving import operand, result
 from ...kernel_ir.pointwise import has_types
 from ...kernel_ir.regions import flops_of
 from ...kernel_ir.types import Name, computed, number
-from ...lower.launch import Candidate, Lowering, Packed, Task
-from ...lower.problems import Spectrum
+from ...libraries.problems import Spectrum
 from ..resize.sampling import wide_type
 from .calls import Rows, by_library
 

@@ -2,8 +2,8 @@
 
 from .....ir.errors import UnsupportedError
 from ...kernel_ir.copies import copied
+from ...kernel_ir.launch import Launch, Place
 from ...kernel_ir.sources import Source, view_of
-from ...lower.launch import Launch, Place
 from .factors import Factors, factors_of, packed_weight, transposed
 from .rewritten_regions import Scratch
 

@@ -7,9 +7,9 @@ from types import MappingProxyType
 
 from .....ir.plan import element_bytes
 from .....ir.types import DType
+from ...kernel_ir.launch import Argument, LibraryCall, Place, Task
 from ...kernel_ir.sources import Source
-from ...lower.launch import Argument, LibraryCall, Place, Task
-from ...lower.problems import MatmulProblem
+from ...libraries.problems import MatmulProblem
 from .epilogues import Epilogue
 from .factors import Factors, matrix_of
 from .regions import aligned, scratch_behind

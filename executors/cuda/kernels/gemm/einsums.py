@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from .....ir.ops.nn.linear import einsum_subscripts
 from .....ir.types import DType
 from ...kernel_ir.indexing import index_type, offset_code, split_index_code
+from ...kernel_ir.launch import Candidate, Kernel, KernelLaunch, Lowering, Task
 from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.types import computed, stored
-from ...lower.launch import Candidate, Kernel, KernelLaunch, Lowering, Task
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import Epilogue
 from .factors import factors_of

@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from .....ir.graph import Node, Value
+from ...kernel_ir.launch import Place
 from ...kernel_ir.sources import Source
-from ...lower.launch import Place
 from .regions import Region, next_step, other_operand, static_shape
 
 EPILOGUE_STEPS = frozenset({"residual", "bias", "relu", "gelu"})

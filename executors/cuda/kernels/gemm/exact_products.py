@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from .....ir.types import DType
 from ...kernel_ir.async_copies import async_copies
+from ...kernel_ir.early_start import TRIGGER, WAIT
+from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.warp_code import cluster_code
-from ...lower.early_start import TRIGGER, WAIT
-from ...lower.launch import Candidate, Chip, Kernel, KernelLaunch
 from .factors import Factors, factors_of, product_operands
 from .regions import Region
 from .tails import Tail, tail_of

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ...kernel_ir.launch import Packed
 from ...kernel_ir.sources import Source
-from ...lower.launch import Packed
-from ...lower.problems import Matrix
+from ...libraries.problems import Matrix
 from .regions import Region
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from .....ir.plan import element_bytes
 from .....ir.types import DType
+from ...kernel_ir.early_start import TRIGGER, WAIT
+from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch, Lowering
 from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.types import number, stored
-from ...lower.early_start import TRIGGER, WAIT
-from ...lower.launch import Candidate, Chip, Kernel, KernelLaunch, Lowering
 from .factors import Factors, factors_of, packed_weight, product_operands
 from .regions import Region
 from .split_products import fits, split_product, tilings

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from .....ir.types import DType
 from ...kernel_ir.async_copies import async_copies
+from ...kernel_ir.launch import Kernel
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import stored
 from ...kernel_ir.warp_code import MATRICES, warp_products
-from ...lower.launch import Kernel
 
 FIND_TILE = """
   __shared__ int found[3];

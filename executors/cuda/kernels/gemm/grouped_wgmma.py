@@ -9,9 +9,9 @@ have the same columns, so that a matrix is read once for all rows of its group.
 
 from .....ir.types import DType
 from ...kernel_ir.async_copies import async_copies
+from ...kernel_ir.launch import Chip, Kernel
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import stored
-from ...lower.launch import Chip, Kernel
 from .grouped_tiles import FIND_TILE, most_tiles
 
 ROWS, COLUMNS = 128, 256

@@ -15,9 +15,9 @@ from .....ir.plan import contiguous_strides, element_bytes
 from .....ir.types import DType
 from ...kernel_ir.copies import copied
 from ...kernel_ir.indexing import index_type
+from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch, Launch
 from ...kernel_ir.sources import Source, view_of
 from ...kernel_ir.types import number, stored, word
-from ...lower.launch import Candidate, Chip, Kernel, KernelLaunch, Launch
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import EPILOGUE_STEPS, epilogue_of, gemm_fits
 from .factors import Factors, factors_of, packed_weight, product_operands, transposed

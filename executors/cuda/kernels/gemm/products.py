@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from .....ir.types import DType
+from ...kernel_ir.launch import Candidate, Lowering, Task
 from ...kernel_ir.sources import Source
-from ...lower.launch import Candidate, Lowering, Task
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import epilogue_of, gemm_fits
 from .exact_products import lower_exactly

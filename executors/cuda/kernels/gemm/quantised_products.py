@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from .....ir.plan import contiguous_strides
 from .....ir.types import DType
+from ...kernel_ir.launch import Candidate, Kernel, KernelLaunch, Launch, LibraryCall, Lowering, Packed, Task
 from ...kernel_ir.sources import Source, source_of
-from ...lower.launch import Candidate, Kernel, KernelLaunch, Launch, LibraryCall, Lowering, Packed, Task
 from ..fused import lower_fused
 from .byte_factors import PIECE, byte_factors, is_in_pieces
 from .cublaslt_calls import cublaslt_calls

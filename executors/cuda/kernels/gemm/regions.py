@@ -14,8 +14,8 @@ from .....ir.graph import Graph, Node, Value
 from .....ir.op import Trait
 from .....ir.ops import native
 from .....ir.plan import contiguous_strides, element_bytes
+from ...kernel_ir.launch import Candidate, Launch, Place, Task
 from ...kernel_ir.sources import Source, source_of, source_of_constant, view_of
-from ...lower.launch import Candidate, Launch, Place, Task
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from .....ir.ops import native
 from .....ir.ops.rules import normal_axis
 from .....ir.plan import View, contiguous_strides, element_bytes
 from .....ir.types import DType, TensorType
+from ...kernel_ir.launch import Candidate, Launch, Task
 from ...kernel_ir.sources import Source, view_of
-from ...lower.launch import Candidate, Launch, Task
 from ..fused import lower_fused
 from .regions import Region, aligned, body_of, permuted, scratch_behind, static_shape
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from .....ir.graph import Node, Value
 from .....ir.types import DType
+from ...kernel_ir.launch import Argument, Candidate, Launch, Packed
 from ...kernel_ir.sources import Source
-from ...lower.launch import Argument, Candidate, Launch, Packed
 from ..fused import lower_fused
 from .byte_factors import PIECE, byte_factors, is_in_pieces
 from .cublaslt_calls import cublaslt_calls

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .....ir.types import DType
+from ...kernel_ir.early_start import TRIGGER, WAIT
+from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.warp_code import warp_products
-from ...lower.early_start import TRIGGER, WAIT
-from ...lower.launch import Chip, Kernel, KernelLaunch
 from .factors import Factors
 from .tails import Tail
 

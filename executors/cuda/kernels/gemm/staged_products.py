@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from .....ir.types import DType
+from ...kernel_ir.early_start import TRIGGER, WAIT
+from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source
 from ...kernel_ir.warp_code import cluster_code, warp_products
-from ...lower.early_start import TRIGGER, WAIT
-from ...lower.launch import Chip, Kernel, KernelLaunch
 from .factors import Factors
 from .split_products import fits
 from .tails import Element, Tail

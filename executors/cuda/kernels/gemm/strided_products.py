@@ -11,9 +11,9 @@ from typing import Any
 from .....ir.types import DType, Kind
 from ...kernel_ir.casts import converted
 from ...kernel_ir.indexing import index_type, offset_code, split_index_code
+from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import Name, computed, number, stored
-from ...lower.launch import Chip, Kernel, KernelLaunch
 from .factors import Factors
 from .quantisation import Quantisation
 from .tails import offset_at

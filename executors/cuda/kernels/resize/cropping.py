@@ -14,9 +14,9 @@ from .....ir.constant import Array, Constant
 from .....ir.ops.nn.resize import resize_targets
 from .....ir.types import DType
 from ...kernel_ir.kernels import Parameter, per_position, read
+from ...kernel_ir.launch import KernelLaunch, Place, Task
 from ...kernel_ir.layouts import Layout
 from ...kernel_ir.types import computed, literals, number
-from ...lower.launch import KernelLaunch, Place, Task
 
 _ALIGNMENT = 16
 

@@ -13,13 +13,13 @@ from .....ir.ops.nn.resize import resize_samples
 from .....ir.types import DType
 from ...kernel_ir.casts import converted
 from ...kernel_ir.kernels import Parameter, at, ordered_like, per_position, reach_type, read, widest, written
+from ...kernel_ir.launch import Candidate, KernelLaunch, Lowering, Packed, Task
 from ...kernel_ir.layouts import Layout
 from ...kernel_ir.moving import operand, result
 from ...kernel_ir.pointwise import has_types
 from ...kernel_ir.program import raw
 from ...kernel_ir.regions import flops_of
 from ...kernel_ir.types import Name, computed
-from ...lower.launch import Candidate, KernelLaunch, Lowering, Packed, Task
 from .cropping import Axis, cropped_axes, extrapolation, extrapolation_bits, tables
 
 _CROP = "tf_crop_and_resize"

@@ -10,12 +10,12 @@ from .....ir.ops.nn.windows import window_counts
 from .....ir.types import DType, Kind
 from ...kernel_ir.casts import converted
 from ...kernel_ir.kernels import at, per_position, reach_type, read, written
+from ...kernel_ir.launch import Candidate, Lowering, Task
 from ...kernel_ir.layouts import index_lines
 from ...kernel_ir.moving import operand, result
 from ...kernel_ir.pointwise import has_types
 from ...kernel_ir.regions import flops_of
 from ...kernel_ir.types import Name, computed, number
-from ...lower.launch import Candidate, Lowering, Task
 from .sampling import wide_type
 
 

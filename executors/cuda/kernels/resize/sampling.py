@@ -11,12 +11,12 @@ from .....ir.ops.sampling import CUBIC_COEFFICIENT
 from .....ir.types import DType
 from ...kernel_ir.casts import converted
 from ...kernel_ir.kernels import per_position, reach_type, read, written
+from ...kernel_ir.launch import Candidate, KernelLaunch, Lowering, Task
 from ...kernel_ir.layouts import Layout, index_lines
 from ...kernel_ir.moving import operand, result
 from ...kernel_ir.pointwise import has_types
 from ...kernel_ir.regions import flops_of
 from ...kernel_ir.types import Name, computed, number
-from ...lower.launch import Candidate, KernelLaunch, Lowering, Task
 
 CHANNELS = 8
 """How many channels one thread does."""

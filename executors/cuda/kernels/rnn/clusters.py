@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .....ir.types import DType
+from ...kernel_ir.early_start import TRIGGER, WAIT
+from ...kernel_ir.launch import Argument, Chip, Kernel, KernelLaunch
 from ...kernel_ir.types import stored
 from ...kernel_ir.warp_code import cluster_code, warp_products
-from ...lower.early_start import TRIGGER, WAIT
-from ...lower.launch import Argument, Chip, Kernel, KernelLaunch
 from .cells import Phase
 from .kernels import Recurrence, position, projected_inputs, results, tiles_of
 

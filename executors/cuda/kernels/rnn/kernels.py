@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .....ir.plan import element_bytes
+from ...kernel_ir.early_start import TRIGGER, WAIT
+from ...kernel_ir.launch import Argument, Kernel, KernelLaunch, Place, Scalar
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import computed, stored
-from ...lower.early_start import TRIGGER, WAIT
-from ...lower.launch import Argument, Kernel, KernelLaunch, Place, Scalar
 from .cells import Cell, Phase
 
 _STEP_WARPS, _SOLE_WARPS = 4, 16

@@ -12,9 +12,9 @@ from .....ir.graph import Graph
 from .....ir.ops import native
 from .....ir.plan import View, contiguous_strides, element_bytes
 from .....ir.types import DType, TensorType
+from ...kernel_ir.launch import Candidate, Chip, Launch, Lowering, Place, Task
 from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.types import computed
-from ...lower.launch import Candidate, Chip, Launch, Lowering, Place, Task
 from ..gemm.products import lower_product
 from ..gemm.regions import aligned, permuted, scratch_behind
 from .cells import Cell, activation_code, cell_of

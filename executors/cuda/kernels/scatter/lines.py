@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from .....ir.ops.rules import normal_axis
 from .....ir.types import DType, Kind
 from ...kernel_ir.kernels import launch_of, reach_type, read, written
+from ...kernel_ir.launch import Candidate, Task
 from ...kernel_ir.layouts import Layout, index_lines, offset_text
 from ...kernel_ir.moving import operand, result
 from ...kernel_ir.program import raw
 from ...kernel_ir.regions import flops_of
 from ...kernel_ir.types import computed
-from ...lower.launch import Candidate, Task
 from .segments import FIXED_BITS
 
 FEWEST_LINES = 32

@@ -23,13 +23,13 @@ from ...kernel_ir.kernels import (
     read,
     widest,
 )
+from ...kernel_ir.launch import Candidate, KernelLaunch, Lowering, Place, Task
 from ...kernel_ir.layouts import Layout, layout_of
 from ...kernel_ir.moving import operand, result
 from ...kernel_ir.pointwise import has_types
 from ...kernel_ir.program import raw
 from ...kernel_ir.regions import flops_of
 from ...kernel_ir.types import computed, unsigned
-from ...lower.launch import Candidate, KernelLaunch, Lowering, Place, Task
 from .lines import by_lines
 from .segments import segments
 from .slots import Slots, slots_of_elements, slots_of_tuples

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from .....ir.types import DType
 from ...kernel_ir.kernels import THREADS, Parameter, at, launch_of, per_position, reach_type, read
+from ...kernel_ir.launch import Candidate, KernelLaunch, Place, Task
 from ...kernel_ir.layouts import Layout, index_lines
 from ...kernel_ir.regions import flops_of
 from ...kernel_ir.types import computed
-from ...lower.launch import Candidate, KernelLaunch, Place, Task
 from .slots import Slots
 
 MOST_ALONE = 32

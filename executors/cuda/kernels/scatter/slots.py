@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 from .....ir.ops.rules import normal_axis
 from ...kernel_ir.kernels import Parameter, at, common_type, narrowed, reach_type, read, widest
+from ...kernel_ir.launch import Task
 from ...kernel_ir.layouts import INT_LIMIT, Layout, index_lines
 from ...kernel_ir.moving import operand, result
 from ...kernel_ir.program import raw
-from ...lower.launch import Task
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from .....ir.ops.rules import normal_axis
 from ...kernel_ir.kernels import Parameter, at, launch_of, per_position, reach_type, read, written
+from ...kernel_ir.launch import Candidate, KernelLaunch, Lowering, Place, Task
 from ...kernel_ir.layouts import Layout, contiguous, index_lines, index_type
 from ...kernel_ir.moving import operand, result
-from ...lower.launch import Candidate, KernelLaunch, Lowering, Place, Task
 
 THREADS = 256
 WARPS = THREADS // 32

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from .....ir.types import DType, Kind
 from ...kernel_ir.kernels import Ordered, Parameter, at, launch_of, ordered_like, reach_type, read, written
+from ...kernel_ir.launch import KernelLaunch, Place, Task
 from ...kernel_ir.moving import operand, result
 from ...kernel_ir.types import WORDS, stored
-from ...lower.launch import KernelLaunch, Place, Task
 
 INDEX_BYTES = 4
 LONGEST = 2**30

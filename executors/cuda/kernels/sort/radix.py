@@ -9,7 +9,7 @@ and nothing depends on which block comes first.
 from dataclasses import dataclass
 
 from ...kernel_ir.kernels import Parameter
-from ...lower.launch import KernelLaunch, Place, Scalar
+from ...kernel_ir.launch import KernelLaunch, Place, Scalar
 from .ordered_rows import INDEX_BYTES, Entries, Rows
 
 DIGITS = 256

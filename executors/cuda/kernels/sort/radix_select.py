@@ -5,7 +5,7 @@ It counts digits among the entries that begin with those found so far, until it 
 last tile it is put in order, by counting for each entry how many come before.
 """
 
-from ...lower.launch import KernelLaunch
+from ...kernel_ir.launch import KernelLaunch
 from .ordered_rows import Entries, Rows
 from .radix import DIGITS, Tile, entry_lines, load, scan_lines
 

@@ -3,7 +3,7 @@
 A network is not stable, so that an entry is a key with its index: one word where both fit into it.
 """
 
-from ...lower.launch import KernelLaunch
+from ...kernel_ir.launch import KernelLaunch
 from .ordered_rows import Rows
 
 THREADS = 128

@@ -7,9 +7,9 @@ first of each part by a block of its own, then of what these found, and so on. E
 from collections.abc import Iterator, Mapping
 
 from .....ir.ops.rules import normal_axis
+from ...kernel_ir.launch import Candidate, KernelLaunch, Lowering, Place, Task
 from ...kernel_ir.layouts import Layout
 from ...kernel_ir.moving import operand
-from ...lower.launch import Candidate, KernelLaunch, Lowering, Place, Task
 from . import radix_select, short_sorts
 from .ordered_rows import INDEX_BYTES, LONGEST, Entries, Rows
 from .radix import ChipSort, Tile, in_block

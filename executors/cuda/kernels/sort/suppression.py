@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator, Mapping
 
 from ...kernel_ir.kernels import Parameter, at, launch_of, reach_type, read, written
+from ...kernel_ir.launch import Candidate, KernelLaunch, Lowering, Place, Task
 from ...kernel_ir.layouts import Layout, layout_of
 from ...kernel_ir.moving import operand, result
-from ...lower.launch import Candidate, KernelLaunch, Lowering, Place, Task
 
 LARGEST_BLOCK = 16384
 """Boxes that are sorted in shared memory: a key of 8 bytes, an index of 4 and a mark of 1 each."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from capgraph.executors.cuda.lower.launch import Candidate, Kernel, KernelLaunch
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, Kernel, KernelLaunch
 from capgraph.executors.cuda.lower.lowering import Backend, Ways
 from capgraph.ir.constant import Array
 from capgraph.ir.evaluate import evaluate_node

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch
 from capgraph.executors.cuda.kernels.conv.deformed import lower_deform_conv
-from capgraph.executors.cuda.lower.launch import KernelLaunch
 
 from tests.executors.cuda.codegen.cases import Drawn, made
 from tests.executors.cuda.emulator import HAS_COMPILER

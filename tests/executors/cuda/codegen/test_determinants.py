@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from capgraph.executors.cuda.kernel_ir.launch import Chip
 from capgraph.executors.cuda.kernels.determinants import LOWERINGS
-from capgraph.executors.cuda.lower.launch import Chip
 
 from tests.executors.cuda.codegen.cases import Drawn, made
 from tests.executors.cuda.codegen.emulated import emulated_problems

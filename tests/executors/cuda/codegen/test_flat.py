@@ -2,9 +2,9 @@
 
 import pytest
 from capgraph.executors.cuda.kernel_ir import flat
+from capgraph.executors.cuda.kernel_ir.launch import Chip, Place
 from capgraph.executors.cuda.kernel_ir.layouts import dense
 from capgraph.executors.cuda.kernel_ir.program import Program
-from capgraph.executors.cuda.lower.launch import Chip, Place
 from capgraph.ir.types import DType
 
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from capgraph.executors.cuda.kernel_ir.launch import Place
 from capgraph.executors.cuda.kernel_ir.layouts import (
     Layout,
     Space,
@@ -15,7 +16,6 @@ from capgraph.executors.cuda.kernel_ir.layouts import (
     offset_text,
     space_of,
 )
-from capgraph.executors.cuda.lower.launch import Place
 from capgraph.ir.plan import View
 from capgraph.ir.types import DType
 from hypothesis import given

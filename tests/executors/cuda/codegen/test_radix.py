@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch, Place
 from capgraph.executors.cuda.kernels.sort import radix, sorting
 from capgraph.executors.cuda.kernels.sort.radix import ChipSort, Tile
-from capgraph.executors.cuda.lower.launch import KernelLaunch, Place
 from capgraph.executors.cuda.lower.lowering import MOST_SCRATCH
 
 from tests.executors.cuda.codegen.cases import Case, Drawn, made, outputs_of

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from capgraph.executors.cuda.kernel_ir.launch import Candidate, KernelLaunch
 from capgraph.executors.cuda.kernel_ir.row_kernel import share_of
 from capgraph.executors.cuda.kernels import rows
-from capgraph.executors.cuda.lower.launch import Candidate, KernelLaunch
 from capgraph.ir.builder import Builder
 from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType

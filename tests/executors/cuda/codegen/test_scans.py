@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.lower.launch import Candidate
+from capgraph.executors.cuda.kernel_ir.launch import Candidate
 from capgraph.ir.evaluate import evaluate_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.lower.launch import Candidate
+from capgraph.executors.cuda.kernel_ir.launch import Candidate
 
 from tests.executors.cuda.codegen.cases import Drawn, made
 from tests.executors.cuda.codegen.emulated import emulated_problems, results_in_both_orders

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch, Task
 from capgraph.executors.cuda.kernels.tables import ways
-from capgraph.executors.cuda.lower.launch import KernelLaunch, Task
 from capgraph.executors.host.memory import HostArena
 from capgraph.executors.host.placement import array_at
 from capgraph.ir.builder import Builder

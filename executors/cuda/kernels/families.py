@@ -1,0 +1,24 @@
+"""All families of kernels, in the order in which they are asked: heavy ops first, then what is generated for any op."""
+
+from collections.abc import Mapping
+
+from ..kernel_ir.launch import Lowering
+from . import tables
+from .attention import attention
+from .conv import convolutions, deformed, quantised
+from .gemm import einsums, gemv, grouped_products, products, quantised_products
+from .rnn import recurrent
+
+FAMILIES: tuple[Mapping[str, Lowering], ...] = (
+    products.LOWERINGS,
+    quantised_products.LOWERINGS,
+    einsums.LOWERINGS,
+    grouped_products.LOWERINGS,
+    gemv.LOWERINGS,
+    convolutions.LOWERINGS,
+    quantised.LOWERINGS,
+    deformed.LOWERINGS,
+    attention.LOWERINGS,
+    recurrent.LOWERINGS,
+    tables.LOWERINGS,
+)
