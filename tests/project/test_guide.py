@@ -9,7 +9,7 @@ import pytest
 from tests.project.pages import ROOT, blocks, failures, source_of
 
 GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
-RUN = [ROOT / "README.md", *GUIDE]
+RUN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *GUIDE]
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
