@@ -127,7 +127,7 @@ def _sticks_out(seen: Seen) -> bool:
         return any(size + pad < wide for size, pad, wide in zip(x.shape[2:], both, reach, strict=True))
 
     if given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID", b""):
-        return False
+        return seen.may(lambda x: 0 in x.shape[2:], 0)
     return seen.may(holds, 0) if "kernel_shape" in given else seen.may(holds, 0, place)
 
 
@@ -213,7 +213,8 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     ),
     "MaxUnpool": _when("counts indices in the shape of the kernel, not of what was pooled", lambda s: s.has(2)),
     "ConvTranspose": _when(
-        "adds the bias of the first group to each", lambda s: s.has(2) and s.attributes.get("group", 1) > 1
+        "adds the bias of the first group to each, and takes one of other channels",
+        lambda s: s.has(2) and (s.attributes.get("group", 1) > 1 or s.may(lambda w, c: w.shape[1] != len(c), 1, 2)),
     ),
     "SplitToSequence": _when(
         "cuts where the parts do not make up the axis",
@@ -323,10 +324,6 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     ),
     **dict.fromkeys(("Cast", "CastLike"), _when("writes 0 and 1 for False and True", _writes_truth)),
     "Gemm": _when("leaves beta out where nothing is summed", lambda s: s.may(lambda x: not x.size, 0)),
-    **dict.fromkeys(
-        ("BlackmanWindow", "HammingWindow", "HannWindow"),
-        _when("has its factors in f32", lambda s: s.attributes.get("output_datatype") == onnx.TensorProto.DOUBLE),
-    ),
     "MatMul": _when(
         "passes over what does not broadcast where nothing is summed",
         lambda s: s.may(lambda x, y: not x.size or not y.size, 0, 1),
@@ -357,6 +354,7 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         "adds squares that come and takes off those that go, which without a bias is all that there is",
         lambda s: abs(s.attributes.get("bias", 1.0)) < _SMALL_BIAS,
     ),
+    "Unique": _when("takes NaN to be equal to any number", lambda s: s.may(_is_special, 0)),
     "RoiAlign": _when("reads outside of an empty picture", lambda s: s.may(lambda x: not x.size, 0)),
     "StringSplit": _when(
         "has no part of an empty string, where there is one that is empty",
@@ -411,6 +409,7 @@ UNORDERED = {
 """What NaN and infinities become in these hangs on the order of sums and of comparisons."""
 
 
+WINDOWS = {"BlackmanWindow", "HammingWindow", "HannWindow"}
 STASHED = {"GroupNormalization", "LayerNormalization", "RMSNormalization"}
 
 
@@ -432,6 +431,8 @@ def _open(seen: Seen) -> str:
             return "NaN and infinities hang on an order here"
     if op == "MaxPool" and set(seen.attributes.get("dilations", ())) - {1} and any(seen.attributes.get("pads", ())):
         return "windows may see nothing but padding"
+    if op in WINDOWS and seen.attributes.get("output_datatype") == onnx.TensorProto.DOUBLE:
+        return "the standard's own function computes it in f32"
     if op in STASHED and seen.attributes.get("stash_type", 1) == 1 and seen.may(lambda x: x.dtype == np.float64, 0):
         return "doubles go through f32 by the standard, and not in either peer"
     if op == "STFT" and seen.attributes.get("onesided", 1) and seen.may(lambda x: x.shape[-1] == 2, 0):

@@ -115,8 +115,7 @@ def _export_pool(op_type: str, *same: str, **renamed: str) -> Callable[[ExportCo
 
     def rule(ctx: ExportContext, node: Node) -> None:
         attrs = node.attrs
-        if not attrs["ceil_mode"]:
-            _require_windows(op_type, node)
+        _require_windows(op_type, node)
         if ctx.opset < 22 and attrs["ceil_mode"] and not _counts_padding(node):
             ctx.require_opset(22, f"{op_type} that leaves out windows in the padding alone")
         # An older operator has no dilations, and need not have any where they say nothing.
