@@ -242,6 +242,10 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     "ScatterElements": _when(
         "takes updates of other shapes than the indices", lambda s: s.may(lambda i, new: i.shape != new.shape, 1, 2)
     ),
+    "Shape": _when(
+        "counts an end before the first size from the last again",
+        lambda s: s.may(lambda x: s.attributes.get("end", 0) < -x.ndim, 0),
+    ),
     "Slice": _when("takes nothing where it begins before the start and goes backwards", _begins_before),
     "TensorScatter": _when(
         "takes any number of indices", lambda s: s.has(2) and s.may(lambda x, first: len(first) != len(x), 0, 2)
