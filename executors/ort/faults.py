@@ -156,6 +156,11 @@ def _string_rows(node: Node) -> str:
     return "ONNX Runtime takes just the first string of each row" if is_string else ""
 
 
+def _empty_strings(node: Node) -> str:
+    is_given = bool(node.attrs.get("delimiter"))
+    return "ONNX Runtime makes no part of an empty string, where there is an empty one" if is_given else ""
+
+
 def _parameters(node: Node) -> str:
     is_given = node.attrs["activation_alpha"] or node.attrs["activation_beta"]
     return "ONNX Runtime hands the parameters of activations out in another way" if is_given else ""
@@ -230,6 +235,7 @@ _FAULTS: dict[str, Callable[[Node], str]] = {
     "onnx.DFT": _inexact,  # foreign, where only running tells the axis or the step
     "onnx.STFT": _inexact,
     **{f"reduce_{kind}": _long_sum for kind in ("l1", "l2", "mean", "sum", "sum_square")},
+    "onnx.StringSplit": _empty_strings,
     "resize": _aligned_corners,
     "rnn": _parameters,
     "roll": _string_rows,

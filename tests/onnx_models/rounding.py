@@ -67,6 +67,7 @@ def _noisy(content: Any, noise: np.random.Generator | None, least: float = 0.0) 
 def is_rounding(case: Case, call: Mapping[str, Any], expected: Sequence[Any], given: Sequence[Any]) -> bool:
     """Whether `given` lies within what noise does to `expected`."""
     names = [output.name for output in case.model.graph.output]
+    expected, given = _arrays(expected), _arrays(given)
     if any(not isinstance(each, np.ndarray) for each in (*expected, *given)) or len(expected) != len(given):
         return False
     if any(a.dtype != b.dtype or a.dtype.kind in "OUS" for a, b in zip(expected, given, strict=True)):
@@ -79,8 +80,10 @@ def is_rounding(case: Case, call: Mapping[str, Any], expected: Sequence[Any], gi
                 noisy = contents(case.model, call, numbers)
             except (Unrunnable, KeyError):
                 return False
-            found = [np.asarray(noisy[name].content).astype(np.float64) for name in names]
-            if any(a.shape != low.shape for a, (low, _) in zip(found, ranges, strict=True)):
+            found = [np.asarray(a).astype(np.float64) for a in _arrays([noisy[name].content for name in names])]
+            if len(found) != len(ranges) or any(
+                a.shape != low.shape for a, (low, _) in zip(found, ranges, strict=True)
+            ):
                 return True  # even the shape hangs on a rounding
             ranges = [(np.minimum(low, a), np.maximum(high, a)) for a, (low, high) in zip(found, ranges, strict=True)]
         if any(a.shape != b.shape for a, b in zip(expected, given, strict=True)):
@@ -89,6 +92,11 @@ def is_rounding(case: Case, call: Mapping[str, Any], expected: Sequence[Any], gi
             _within(np.asarray(b).astype(np.float64), a.astype(np.float64), low, high)
             for a, b, (low, high) in zip(expected, given, ranges, strict=True)
         )
+
+
+def _arrays(values: Sequence[Any]) -> list[Any]:
+    """The values, and for a sequence what is in it."""
+    return [each for value in values for each in (value if isinstance(value, list) else [value])]
 
 
 def _within(given: Any, expected: Any, low: Any, high: Any) -> bool:

@@ -1,9 +1,9 @@
 """Foreign ONNX operators: how they run.
 
-Control flow and optionals are run here, over graphs, ZipMap, which onnx does not implement, and SequenceInsert and
-SplitToSequence, which it gets wrong; everything else by onnx's reference implementation, else by ONNX Runtime where
-that is there, and the other way around for `ai.onnx.ml`. Sequences are lists, maps are dicts,
-an empty optional is None and a full one its element, strings are arrays of objects.
+Control flow and optionals are run here, over graphs, ZipMap, which onnx does not implement, and SequenceInsert,
+SplitToSequence and Slice, which it gets wrong; everything else by onnx's reference implementation, else by ONNX Runtime
+where that is there, and the other way around for `ai.onnx.ml`. Sequences are lists, maps are dicts, an empty optional
+is None and a full one its element, strings are arrays of objects.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,12 +22,14 @@ from ....ir.evaluate import FAILURES, evaluate_graph
 from ....ir.foreign import register_meaning
 from ....ir.graph import Graph, Node
 from ....ir.op import Op
+from ....ir.ops.slicing import dynamic_slice
 from ....ir.types import DType, OptionalType, SequenceType, TensorType, Type
 from ..exporting.exporter import export_model
 from ..exporting.foreign_nodes import own_inputs, results_in_place
 from . import runtime
 from .runtime import RuntimeNode, runtime_node
 
+_BOUNDS = 2
 Evaluator = ReferenceEvaluator | RuntimeNode
 
 
@@ -128,6 +130,14 @@ def _run_sequence_insert(_node: Node, operands: Sequence[Any]) -> Sequence[Any]:
     return [[*elements[:at], added, *elements[at:]]]
 
 
+def _run_slice(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    """A slice by bounds of unknown number; onnx's implementation takes nothing backwards from before an axis."""
+    if len(operands) <= _BOUNDS:  # bounds that are attributes
+        return _run_reference(node, operands)
+    x, starts, ends, axes, steps = (*operands, None, None)[:5]
+    return [dynamic_slice(x, starts, ends, axes, steps)]
+
+
 def _run_split_to_sequence(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
     """Parts along an axis; `keepdims` speaks of single slices alone, which onnx's implementation passes over."""
     x, *split = operands
@@ -156,6 +166,7 @@ _OWN: dict[str, Callable[[Node, Sequence[Any]], Sequence[Any]]] = {
     "onnx.OptionalHasElement": _run_has_element,
     "onnx.OptionalGetElement": _run_get_element,
     "onnx.SequenceInsert": _run_sequence_insert,
+    "onnx.Slice": _run_slice,
     "onnx.SplitToSequence": _run_split_to_sequence,
     "ai.onnx.ml.ZipMap": _run_zip_map,
 }

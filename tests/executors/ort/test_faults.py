@@ -37,6 +37,11 @@ STFT = "%y: f32[1, 10, 5, 2] = stft(%x, _) {frame_step = 9, frame_length = 9} re
             "counts the indices",
         ),
         ("graph @main(%x: bool[]) { %y: i64[0, u0] = non_zero(%x) return %y }", "scalar"),
+        (
+            "graph @main(%x: string[2]) { %y: string[2, u0], %n: i64[2] = onnx.StringSplit(%x) "
+            '{delimiter = "."} return %y }',
+            "empty string",
+        ),
         (f"graph @main(%x: f32[4]) {{ {SORTED} }}", "NaN"),
         (f"graph @main(%x: i32[4]) {{ {SORTED.replace('f32', 'i32')} }}", ""),
         ("graph @main(%x: f32[1, 9, 1]) { %y: f32[1, 9, 2] = dft(%x) {axis = 1} return %y }", "power of two"),

@@ -39,6 +39,14 @@ def run(graph: Graph, *inputs: object) -> tuple[object, ...]:
     return evaluate_graph(graph, inputs)
 
 
+def test_a_slice_backwards_by_bounds_of_unknown_number_begins_at_the_first_element() -> None:
+    text = "net (float[3] x, int64[N] ends) => (float[K] y) <int64[1] b = {-7}, int64[1] s = {-1}>"
+    graph = graph_of(text + " { y = Slice(x, b, ends, , s) }")
+    assert only(graph, "onnx.Slice")
+    (y,) = run(graph, np.arange(3, dtype=F32), np.array([-(2**31)]))
+    assert y.tolist() == [0.0]
+
+
 # ---- kinds of values
 
 
