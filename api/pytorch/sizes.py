@@ -6,6 +6,7 @@ from typing import Any
 
 from ..frontends.torch.guards import Guard
 from ..frontends.torch.model import TorchModel
+from ..frontends.torch.sizes import InFloats
 from ..ir.dims import SymDim, evaluate, symbol
 from ..ir.errors import InputError
 from ..ir.graph import Graph
@@ -92,7 +93,7 @@ class SizeChecks:
             raise _broken(broken, sizes)
 
 
-def _broken(guard: Guard, sizes: Mapping[str, int]) -> InputError:
+def _broken(guard: Guard | InFloats, sizes: Mapping[str, int]) -> InputError:
     named = ", ".join(f"{name} = {sizes[name]}" for name in sorted(guard.symbols))
     return InputError(
         f"the module was exported for sizes with {guard}, but {named}",

@@ -217,6 +217,7 @@ class _Importing:
         self._add_guards()
         outputs = self.importer.import_module(self.program.graph_module, self._placeholders())
         self._set_outputs(outputs)
+        self.model_.guards += self.sizes.roundings.values()
         self.model_.ranges = self._ranges()
         verify(self.graph)
         return self.model_

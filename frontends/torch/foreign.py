@@ -48,8 +48,9 @@ def import_foreign(
     """The results of a call as a foreign node. Raises `UnsupportedError` for an argument that no attribute can hold."""
     operands: list[Value] = []
     needed = {argument.name for argument in target._schema.arguments if not argument.has_default_value()}
+    kinds = {argument.name: _NUMBER if _is_number(argument) else _TENSOR for argument in target._schema.arguments}
     attrs = {
-        name: _attribute(call, given, operands)
+        name: _attribute(call, given, operands, kinds[name])
         for name, given in arguments.items()
         if name not in _DROPPED and (given is not None or name in needed)
     }
@@ -67,7 +68,8 @@ def import_writing(
     `arguments` are those of `auto_functionalized_v2` by name. Raises as `import_foreign`.
     """
     operands: list[Value] = []
-    attrs = {name: _attribute(call, given, operands) for name, given in arguments.items()}
+    kinds = {argument.name: _NUMBER if _is_number(argument) else _TENSOR for argument in target._schema.arguments}
+    attrs = {name: _attribute(call, given, operands, kinds.get(name, _TENSOR)) for name, given in arguments.items()}
     return _append(importer, call, target, operands, attrs).outputs
 
 
@@ -86,15 +88,21 @@ def _append(
     return importer.graph.append(foreign_op(name), operands, attrs, types=types, origin=call.origin)
 
 
-def _attribute(call: Call, given: Any, operands: list[Value]) -> Any:
+def _is_number(argument: Any) -> bool:
+    """Whether an operator takes numbers there, and no tensor."""
+    return "Tensor" not in str(argument.type)
+
+
+def _attribute(call: Call, given: Any, operands: list[Value], kind: str) -> Any:
+    """What stands for an argument; `kind` is what a value is handed over as."""
     if isinstance(given, Value):
         operands.append(given)
-        return _TENSOR
+        return kind
     if isinstance(given, SymDim):
         operands.append(call.value(given, DType.I64))
         return _NUMBER
     if isinstance(given, list | tuple):
-        return tuple(_attribute(call, item, operands) for item in given)
+        return tuple(_attribute(call, item, operands, kind) for item in given)
     if isinstance(given, torch.dtype):
         return dtype_of(given)
     if isinstance(given, str):

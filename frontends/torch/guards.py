@@ -13,7 +13,7 @@ import torch
 
 from ...ir.dims import Dim, evaluate, solve, symbols
 from ...ir.errors import UnsupportedError
-from .sizes import Sizes, UnknownSizeError
+from .sizes import InFloats, Sizes, UnknownSizeError, is_computed
 
 _RELATIONS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq,
@@ -46,15 +46,15 @@ class Guard:
         return _RELATIONS[self.relation](evaluate(self.left, sizes), evaluate(self.right, sizes))
 
 
-def guards_of(program: Any, sizes: Sizes) -> tuple[list[Guard], list[str]]:
+def guards_of(program: Any, sizes: Sizes) -> tuple[list[Guard | InFloats], list[str]]:
     """The guards of an exported and decomposed program, and in PyTorch's words those that cannot be checked.
 
     Ranges of single sizes are no guards, nor is that a size which PyTorch traced as 2 or more is not 0 or 1. Symbols
     that are known by others, as those of derived dims, are written by these.
     """
-    environment = _environment(program)
+    environment = environment_of(program)
     relations = list(_relations(environment)) if environment is not None else []
-    guards: list[Guard] = []
+    guards: list[Guard | InFloats] = []
     unchecked: list[str] = []
     for expr, is_of_tensors in relations:
         if expr.is_Boolean and not expr.args:  # true of all sizes
@@ -64,17 +64,21 @@ def guards_of(program: Any, sizes: Sizes) -> tuple[list[Guard], list[str]]:
         except UnknownSizeError:  # of sizes that only running tells
             continue
         except (AttributeError, UnsupportedError):
-            unchecked.append(str(expr))
+            if is_computed(expr):
+                guards.append(sizes.in_floats(expr))
+            else:
+                unchecked.append(str(expr))
             continue
         if guard.symbols and not _is_of_small_sizes(guard, is_of_tensors):
             guards.append(guard)
     return list(dict.fromkeys(guards)), unchecked
 
 
-def _environment(program: Any) -> Any:
-    values = (node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder")
-    fakes = (value for value in values if isinstance(value, torch._subclasses.FakeTensor))
-    return next((fake.fake_mode.shape_env for fake in fakes), None)
+def environment_of(program: Any) -> Any:
+    """What PyTorch knows of the symbols of a program or a traced module; None where its inputs have none."""
+    values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
+    fakes = [value.fake_mode for value in values if isinstance(value, torch._subclasses.FakeTensor)]
+    return next((each.shape_env for each in [*fakes, *(v.node for v in values if isinstance(v, torch.SymInt))]), None)
 
 
 def _relations(environment: Any) -> Iterator[tuple[Any, bool]]:

@@ -9,6 +9,7 @@ import torch
 
 from ...ir.graph import Graph
 from .guards import Guard
+from .sizes import InFloats
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class TorchModel:
     states: dict[str, Any] = field(default_factory=dict)
     state_outputs: dict[str, str] = field(default_factory=dict)
     ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)
-    guards: list[Guard] = field(default_factory=list)
+    guards: list[Guard | InFloats] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     checks: CheckedOutput | None = None
 

@@ -15,6 +15,7 @@ from ....ir.verify import verify
 from ..call import Call
 from ..complex_numbers import Pairs, pairs_of
 from ..exported import RESULTS, add_input, output_value, parts_of
+from ..guards import environment_of
 from ..importer import FxImporter, unneeded_nodes
 from ..model import TorchModel, gpu_of_trace
 from ..sizes import Sizes
@@ -61,7 +62,7 @@ class _AotImport:
         self.module = module
         self.fixed = fixed
         self.graph = Graph("compiled")
-        self.sizes = Sizes()
+        self.sizes = Sizes(environment=environment_of(module))
         self.importer = FxImporter(self.graph, self.sizes, SharedConstants())
         self.result = AotModel(TorchModel(self.graph))
         self.placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]

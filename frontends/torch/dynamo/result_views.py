@@ -16,6 +16,9 @@ from .memory import View, memory_order, owners, storage_of, view_of
 Tellers = dict[str, tuple[int | str, int | None]]
 """For each symbol what tells it: the axis of an argument, by position, or of an output; None for a number."""
 
+_SAID_TO_SHARE = torch.ops.aten.as_strided_scatter.default
+"""Its fake result has the strides of its argument: that of an expanded one is dense."""
+
 
 class ResultViews:
     """Finds them for the output `nodes` of a graph; `tellers` learns which outputs tell sizes that no argument does.
@@ -65,6 +68,8 @@ class ResultViews:
 
     def _views_of_output(self, fakes: Mapping[int, Any], owner: Any) -> dict[int, View]:
         """Results in one memory: the only one, laid out as it lies, or several and parts, of what made the memory."""
+        if owner.target is _SAID_TO_SHARE and 0 in owner.meta["val"].stride():
+            return {}
         first, sizes = min(fakes), self._importer.sizes
         node = self._nodes[first]
         order = memory_order(fakes[first], sizes) if len(fakes) == 1 else None

@@ -86,6 +86,8 @@ def as_strided_scatter(
     Both may be pairs of the parts of complex numbers.
     """
     fake = c.fake("self")
+    if 0 in fake.stride():
+        fake = torch.empty_like(fake)  # the copy of an expanded tensor is dense
     start = fake.storage_offset() if offset is None else offset
     if not _are_numbers(*size, *stride, start, *fake.shape, *fake.stride(), fake.storage_offset()):
         raise UnsupportedError("a write by strides to symbolic sizes", remedy="write to a slice or a transposed view")

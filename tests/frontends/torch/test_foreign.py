@@ -95,6 +95,22 @@ def test_custom_operators() -> None:
             torch.testing.assert_close(program(rows), rows * rows.shape[0])
 
 
+def test_numbers_in_floats_that_sizes_tell_are_handed_over_as_numbers() -> None:
+    with torch.library._scoped_library("capgraph_floats", "DEF") as library:
+        library.define("scaled(Tensor x, float by, float[] more) -> Tensor")
+        library.impl("scaled", lambda x, by, more: x * by + sum(more), "CompositeExplicitAutograd")
+        torch.library.register_fake("capgraph_floats::scaled", lambda x, by, more: torch.empty_like(x), lib=library)
+
+        def function(x: Any) -> Any:
+            by = x.shape[0] / 3
+            return torch.ops.capgraph_floats.scaled(x, by, [by, 2.0]), torch.arange(0, 1, 1 / x.shape[0])
+
+        torch._dynamo.reset()
+        compiled = torch.compile(function, backend="capgraph", fullgraph=True, dynamic=True)
+        for x in (torch.randn(4, 2), torch.randn(7, 2)):
+            torch.testing.assert_close(compiled(x), function(x))
+
+
 def test_a_custom_operator_that_must_be_told_its_device() -> None:
     with torch.library._scoped_library("capgraph_places", "DEF") as library:
         library.define("filled(int count, *, Device device) -> Tensor")

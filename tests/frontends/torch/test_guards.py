@@ -1,6 +1,7 @@
 """Relations of sizes that PyTorch took for granted: known from the trace, and kept by every call."""
 
 import io
+import math
 from typing import Any
 
 import capgraph
@@ -94,11 +95,42 @@ class Ratio(torch.nn.Module):
         return x * 2 if x.shape[0] / y.shape[0] > 1.5 else x - y.sum()
 
 
-def test_guards_that_no_dim_can_say_are_noted() -> None:
+def test_guards_that_no_dim_can_say_are_computed() -> None:
     args = (torch.zeros(4, 2), torch.zeros(2, 2))
     program = capgraph.optimize(Ratio(), args=args, dynamic_shapes=({0: "b"}, {0: "c"}), executor="eager")
-    assert "note: PyTorch traced it for" in program.explain()
-    assert "1.5" in program.explain()
+    given = torch.ones(8, 2), torch.ones(5, 2)
+    torch.testing.assert_close(program(*given), Ratio()(*given))
+    with pytest.raises(InputError, match=r"\(IntTrueDiv\(b, c\)\) > 1.5, but b = 6, c = 4"):
+        program(torch.ones(6, 2), torch.ones(4, 2))
+
+
+def _cut(x: Any) -> Any:
+    return x[: math.floor(x.shape[0] * 0.7)] * 2
+
+
+def _rooted(x: Any) -> Any:
+    return x[: int(math.sqrt(x.shape[0]))] + torch.arange(0, x.shape[0] * 0.1, 0.1)[-1]
+
+
+@pytest.mark.parametrize("function", [_cut, _rooted])
+def test_torch_compile_compiles_again_where_floats_round_otherwise(function: Any) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="capgraph", fullgraph=True, dynamic=True)
+    for size in (8, 10, 29, 90):  # int(90 * 0.7) is 62
+        x = torch.randn(size, 2)
+        torch.testing.assert_close(compiled(x), function(x))
+
+
+def test_calls_for_which_floats_round_otherwise_are_refused() -> None:
+    class Cut(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return _cut(x)
+
+    program = capgraph.optimize(Cut(), args=(torch.ones(8, 2),), dynamic_shapes=({0: "b"},), executor="eager")
+    for size in (9, 10, 30):
+        assert program(torch.ones(size, 2)).shape == _cut(torch.ones(size, 2)).shape
+    with pytest.raises(InputError, match=r"FloorToInt\(0.7\*ToFloat\(b\)\) == \(7\*b\)//10, but b = 90"):
+        program(torch.ones(90, 2))
 
 
 def test_inputs_of_another_rank_are_refused_as_such() -> None:

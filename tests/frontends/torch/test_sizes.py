@@ -1,3 +1,4 @@
+import math
 from typing import Any
 
 import pytest
@@ -77,8 +78,26 @@ def test_rounding_takes_the_even_one_of_two() -> None:
         dim = SIZES.dim_of(functions.RoundToInt(expr, evaluate=False))
         for value in range(2, 40):
             assert evaluate(dim, dict.fromkeys(symbols(dim), value)) == round(float(expr.subs({size: value})))
-    with pytest.raises(UnsupportedError, match="how floats are rounded"):
-        SIZES.dim_of(functions.RoundToInt(size * 0.3, evaluate=False))
+
+
+@pytest.mark.parametrize("rounded", ["TruncToInt", "CeilToInt", "RoundToInt"])
+@pytest.mark.parametrize("factor", [0.1, 0.6, 0.7, 1 / 3, 1.1, 0.35])
+def test_what_floats_make_of_a_size_is_checked_for_where_it_may_differ(rounded: str, factor: float) -> None:
+    sizes, size = Sizes({"s0": "batch"}), _symbols()[0]
+    in_python = {"TruncToInt": int, "CeilToInt": math.ceil, "RoundToInt": round}[rounded]
+    dim = sizes.dim_of(getattr(functions, rounded)(sympy.Float(factor) * functions.ToFloat(size), evaluate=False))
+    (check,) = sizes.roundings.values()
+    differ = [n for n in range(1, 400) if evaluate(dim, {"batch": n}) != in_python(factor * n)]
+    assert len(differ) < 40
+    assert differ == [n for n in range(1, 400) if not check.holds({"batch": n})]
+    assert check.symbols == {"batch"}
+
+
+def test_floats_of_few_digits_and_quotients_of_sizes_are_never_checked_for() -> None:
+    sizes, (size, other) = Sizes(), _symbols()
+    for number in (0.375 * functions.ToFloat(size) + 1.5, functions.IntTrueDiv(size, other)):
+        sizes.dim_of(functions.CeilToInt(number, evaluate=False))
+    assert not sizes.roundings
 
 
 def test_sizes_that_running_tells_are_known_from_the_result_that_tells_them() -> None:

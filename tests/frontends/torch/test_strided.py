@@ -55,7 +55,9 @@ def test_copies_of_elements_that_share_memory_are_written_for_all() -> None:
     torch._dynamo.reset()
 
     def function(x: Any) -> Any:
-        return x.diagonal_scatter(-x[0], -1), x.select_scatter(-x[0], 0, -1), x.slice_scatter(-x[:, :1], 1, 2, 9)
+        by_strides = x.as_strided_scatter(-x[:2, :2], (2, 2), (2, 1), 3)
+        in_parts = x.select_scatter(-x[0], 0, -1), x.slice_scatter(-x[:, :1], 1, 2, 9)
+        return x.diagonal_scatter(-x[0], -1), *in_parts, by_strides
 
     compiled = torch.compile(function, backend="capgraph", fullgraph=True, dynamic=False)
     for strides in ((1, 2), (2, 1), (1, 1), (0, 1), (7, 2)):
