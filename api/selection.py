@@ -4,11 +4,11 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import NamedTuple
 
-from .comparing.whole_numbers import whole_number
 from .executors.base import Executor
 from .ir.analysis.rounding import ROUNDS_NOTHING, Tf32
 from .ir.errors import UnsupportedError
 from .ir.target import Target
+from .whole_numbers import whole_number
 
 
 class HostOptions(NamedTuple):

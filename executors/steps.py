@@ -24,7 +24,7 @@ from ..ir.foreign import meaning_of
 from ..ir.graph import Graph, Node, Value
 from ..ir.op import Trait
 from ..ir.types import TensorType, Type, bind_type, type_symbols
-from .host.meanings import host_meaning
+from .meanings import host_meaning
 from .memory import available_bytes, size_text
 
 KEPT_SIZES = 16

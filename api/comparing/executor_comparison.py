@@ -24,8 +24,8 @@ from ..program import Program
 from ..selection import is_cuda, targets
 from ..sources import Model, load_model
 from ..tables import Cell
+from ..whole_numbers import whole_number
 from .closeness import output_error, pairs
-from .whole_numbers import whole_number
 
 INFINITE = float("inf")
 _RECORDING = ("graph", "ort@cuda")  # executors that want to know the range of every size

@@ -12,9 +12,9 @@ from ..executors.base import Executor, Moving
 from ..executors.replay.options import ReplayOptions
 from ..executors.replay.states import StateStore
 from ..executors.signature import name_for_code
-from ..frontends.torch.complex_numbers import content_pairs
 from ..frontends.torch.dtypes import torch_dtype_of
 from ..frontends.torch.model import CheckedOutput, TorchModel
+from ..frontends.torch.ops.complex_numbers import content_pairs
 from ..frontends.torch.tensors import array_of, tensor_of
 from ..ir.errors import CheckError, InputError, UnsupportedError
 from ..ir.types import TensorType, Type

@@ -11,9 +11,9 @@ from ...ir.evaluate import bound_attrs
 from ...ir.graph import Node
 from ...ir.ops.nn.conv import convolve_into, unfolded_size
 from ...ir.types import DType
+from ..meanings import feeds_softmax
 from .calls import Call
 from .kernels_elementwise import is_float
-from .meanings import feeds_softmax
 
 _Operands = Sequence[Array | None]
 _Results = tuple[Array, ...]

@@ -17,7 +17,6 @@ from ...ir.types import DType, TensorType
 from ...ir.verify import verify
 from .call import Call
 from .checks import Checks
-from .complex_numbers import PART_TYPES, Pairs
 from .decompositions import decompositions, states_of_lstms
 from .dtypes import dtype_of
 from .dynamic_shapes import by_signature, stated_least, symbol_names, with_dims
@@ -26,6 +25,7 @@ from .guards import guards_of
 from .importer import FxImporter
 from .lean_tracing import code_when_called, short_notes
 from .model import TorchModel, gpu_of_trace
+from .ops.complex_numbers import PART_TYPES, Pairs
 from .refusals import refused
 from .sizes import Sizes
 from .tensors import SharedConstants

@@ -16,14 +16,14 @@ from ...ir.errors import CapgraphError, InternalError, TypeRuleError, Unsupporte
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import native
 from ...ir.types import TensorType, compatible
-from . import complex_numbers, control_flow, foreign
+from . import control_flow, foreign
 from .call import Call, Memory, NotNative
 from .checks import Checks, is_check, is_number
-from .complex_numbers import PART_TYPES, Pairs, content_pairs
 from .dtypes import dtype_of
-from .dynamo.memory import owners, storage_of
+from .memory import owners, storage_of
 from .numbers import NUMBER_CALLS, number_result
-from .ops import LOWERINGS
+from .ops import LOWERINGS, complex_numbers
+from .ops.complex_numbers import PART_TYPES, Pairs, content_pairs
 from .origins import origin_of
 from .sizes import Sizes, UnknownSizeError
 from .tensors import SharedConstants

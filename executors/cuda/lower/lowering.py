@@ -1,8 +1,7 @@
 """From the steps of a plan to launches as plain data: which families of kernels know an op, and what each proposes.
 
-A family is a module with a table `LOWERINGS`. Every family that has the op is asked, in the order of
-`kernels/families.py`; where all decline, the step runs on the host by its op's NumPy meaning, for a reason that reports
-name.
+A family is a module with a table `LOWERINGS`. Every family that has the op is asked, in the order of `families.py`;
+where all decline, the step runs on the host by its op's NumPy meaning, for a reason that reports name.
 """
 
 import math
@@ -41,7 +40,7 @@ _ON_HOST = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW | Trait.
 @cache
 def families_of(op: str) -> tuple[Lowering, ...]:
     """The lowerings that know an op."""
-    from ..kernels.families import FAMILIES  # late: they load with the first step that is lowered
+    from .families import FAMILIES  # late: they load with the first step that is lowered
 
     return tuple(table[op] for table in FAMILIES if op in table)
 

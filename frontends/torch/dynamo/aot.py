@@ -13,14 +13,14 @@ from ....ir.graph import Graph, Value
 from ....ir.types import DType, TensorType, type_symbols
 from ....ir.verify import verify
 from ..call import Call
-from ..complex_numbers import Pairs, pairs_of
 from ..exported import RESULTS, add_input, output_value, parts_of
 from ..guards import environment_of
 from ..importer import FxImporter, unneeded_nodes
+from ..memory import View, dense_order
 from ..model import TorchModel, gpu_of_trace
+from ..ops.complex_numbers import Pairs, pairs_of
 from ..sizes import Sizes
 from ..tensors import SharedConstants
-from .memory import View, dense_order
 from .result_views import ResultViews, Tellers
 
 

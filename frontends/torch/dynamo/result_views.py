@@ -9,9 +9,9 @@ import torch
 from ....ir.dims import SymDim, symbols
 from ....ir.graph import Value
 from ..call import Call
-from ..complex_numbers import Pairs
 from ..importer import FxImporter
-from .memory import View, memory_order, owners, storage_of, view_of
+from ..memory import View, memory_order, owners, storage_of, view_of
+from ..ops.complex_numbers import Pairs
 
 Tellers = dict[str, tuple[int | str, int | None]]
 """For each symbol what tells it: the axis of an argument, by position, or of an output; None for a number."""

@@ -12,7 +12,7 @@ from ....ir.errors import UnsupportedError
 from ....ir.graph import Value
 from ....ir.types import DType
 from ..call import Call, Lowering, Memory, NotNative
-from ..dynamo.memory import memory_order, shares_elements
+from ..memory import memory_order, shares_elements
 
 
 def as_strided(c: Call, _x: Any, size: Sequence[Any], stride: Sequence[Any], offset: Any = None) -> Value:

@@ -19,8 +19,8 @@ from capgraph.executors.cuda.kernel_ir.launch import (
     Place,
     Task,
 )
-from capgraph.executors.cuda.kernels.families import FAMILIES
 from capgraph.executors.cuda.lower import lowering
+from capgraph.executors.cuda.lower.families import FAMILIES
 from capgraph.executors.cuda.lower.lowering import Backend, families_of, is_within_limits
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions

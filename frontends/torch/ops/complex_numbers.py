@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.dims import Dim, product
-from ...ir.graph import Value
-from ...ir.types import DType
-from .call import Call, NotNative, axes_of, axis_of
-from .ops.strided import as_strided, as_strided_scatter
+from ....ir.dims import Dim, product
+from ....ir.graph import Value
+from ....ir.types import DType
+from ..call import Call, NotNative, axes_of, axis_of
+from .strided import as_strided, as_strided_scatter
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _size(c: Call, x: Pairs) -> Value:
 
 
 def _angle(c: Call, x: Pairs) -> Value:
-    from .ops.pointwise import TABLE
+    from .pointwise import TABLE
 
     real, imaginary = parts(c, x)
     return TABLE["aten.atan2"](c, imaginary, real)  # type: ignore[return-value]

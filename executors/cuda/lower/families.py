@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from ..kernel_ir.launch import Lowering
-from . import tables
-from .attention import attention
-from .conv import convolutions, deformed, quantised
-from .gemm import einsums, gemv, grouped_products, products, quantised_products
-from .rnn import recurrent
+from ..kernels import tables
+from ..kernels.attention import attention
+from ..kernels.conv import convolutions, deformed, quantised
+from ..kernels.gemm import einsums, gemv, grouped_products, products, quantised_products
+from ..kernels.rnn import recurrent
 
 FAMILIES: tuple[Mapping[str, Lowering], ...] = (
     products.LOWERINGS,

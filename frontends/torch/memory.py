@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from ....ir.dims import Dim, evaluate, product
-from ....ir.errors import UnsupportedError
-from ..sizes import Sizes, UnknownSizeError
+from ...ir.dims import Dim, evaluate, product
+from ...ir.errors import UnsupportedError
+from .sizes import Sizes, UnknownSizeError
 
 
 @dataclass(frozen=True)

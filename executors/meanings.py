@@ -1,9 +1,9 @@
 """Faster ways to compute what an op means, for steps on the host: same results within the dtype's rounding."""
 
-from ...ir.graph import Node
-from ...ir.op import Meaning, Trait
-from ...ir.ops.known import LOG_SOFTMAX, SOFTMAX
-from ...ir.ops.nn.conv import conv_in_own_width
+from ..ir.graph import Node
+from ..ir.op import Meaning, Trait
+from ..ir.ops.known import LOG_SOFTMAX, SOFTMAX
+from ..ir.ops.nn.conv import conv_in_own_width
 
 _FASTER: dict[str, Meaning] = {"conv": conv_in_own_width}
 
