@@ -13,6 +13,7 @@ from ....ir.graph import Node, Value
 from ....ir.op import FRESH
 from ....ir.ops.layout import resolve_reshape
 from ....ir.ops.rules import broadcast_shapes, normal_axes, normal_axis
+from ....ir.types import DType
 from ..context.dialect import Dialect
 from ..context.export_context import ExportContext
 from ..context.import_context import ImportContext, NotNative
@@ -195,7 +196,7 @@ def _is_written_without_sizes(ctx: ExportContext, node: Node) -> bool:
         _emit_with_axes(ctx, "Squeeze", node, axes)
     elif perm := _moved(x.shape, shape):
         ctx.emit("Transpose", [x], node.outputs, perm=perm)
-    elif ctx.opset >= 9 and (axis := _flattened(x.shape, shape)) is not None:
+    elif _has_flatten(ctx, x) and (axis := _flattened(x.shape, shape)) is not None:
         ctx.emit("Flatten", [x], node.outputs, axis=axis)
     else:
         return False
@@ -209,6 +210,11 @@ def _moved(operand: Sequence[Dim], shape: Sequence[Dim]) -> tuple[int, ...]:
     if [operand[axis] for axis in others] != [dim for dim in shape if dim != 1] or len(operand) != len(shape):
         return ()
     return tuple(units.pop(0) if dim == 1 else others.pop(0) for dim in shape)
+
+
+def _has_flatten(ctx: ExportContext, x: Value) -> bool:
+    """Whether the opset's Flatten takes such elements: before 9 floats alone."""
+    return ctx.opset >= 9 or x.tensor.dtype in (DType.F16, DType.F32, DType.F64)
 
 
 def _flattened(operand: Sequence[Dim], shape: Sequence[Dim]) -> int | None:

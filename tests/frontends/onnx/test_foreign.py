@@ -47,6 +47,17 @@ def test_a_slice_backwards_by_bounds_of_unknown_number_begins_at_the_first_eleme
     assert y.tolist() == [0.0]
 
 
+def test_what_onnx_lacks_runs_in_onnxruntime_beside_an_operand_without_elements() -> None:
+    text = """<ir_version: 8, opset_import: ["": 11]>
+        net (float[1, 1, 3, 4] x) => (float[1, 1, 6, 8] y) <float[0] none = {}, int64[4] sizes = {1, 1, 6, 8}> {
+          y = Resize <mode = "cubic", coordinate_transformation_mode = "tf_half_pixel_for_nn"> (x, none, none, sizes)
+        }"""
+    graph = import_model(onnx.parser.parse_model(text)).graph
+    assert only(graph, "onnx.Resize")
+    (y,) = run(graph, np.ones((1, 1, 3, 4), F32))
+    np.testing.assert_allclose(y, np.ones((1, 1, 6, 8)), rtol=1e-6)
+
+
 # ---- kinds of values
 
 

@@ -6,6 +6,7 @@ import capgraph
 import numpy as np
 import onnx
 import pytest
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.builder import Builder
@@ -137,6 +138,14 @@ SINGLE: list[tuple[str, dict[str, Any], tuple[int, ...]]] = [
     ("reverse", {"axes": (0, -1)}, (2, 3, 12)),
     ("roll", {"axes": (0, 1, 2), "shifts": (1, -4, 5)}, (2, 3, 12)),
 ]
+
+
+@pytest.mark.parametrize(("dtype", "operators"), [("float", ["Flatten"]), ("int64", ["Shape", "Gather", "Reshape"])])
+def test_flatten_before_opset_9_is_of_floats(dtype: str, operators: list[str]) -> None:
+    graph = f"net ({dtype}[2, A, B, 2] x) => ({dtype}[C, D] y) {{ y = Flatten <axis = 2> (x) }}"
+    text = f'<ir_version: 8, opset_import: ["": 7]> {graph}'
+    written = export_model(imported(onnx.parser.parse_model(text)), keep_versions=True, dialect=Dialect.STANDARD)
+    assert {node.op_type for node in written.graph.node} >= set(operators)
 
 
 @pytest.mark.parametrize(("name", "attrs", "shape"), SINGLE)
