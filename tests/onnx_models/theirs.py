@@ -358,7 +358,6 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         "adds squares that come and takes off those that go, which without a bias is all that there is",
         lambda s: abs(s.attributes.get("bias", 1.0)) < _SMALL_BIAS,
     ),
-    "Unique": _when("takes NaN to be equal to any number", lambda s: s.may(_is_special, 0)),
     "RoiAlign": _when("reads outside of an empty picture", lambda s: s.may(lambda x: not x.size, 0)),
     "StringSplit": _when(
         "has no part of an empty string, where there is one that is empty",
@@ -407,6 +406,7 @@ UNORDERED = {
     "GlobalMaxPool",
     "Hardmax",
     "TopK",
+    "Unique",
     "ArgMax",
     "ArgMin",
 }
