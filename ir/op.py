@@ -26,6 +26,7 @@ from typing import Any
 from .attrs import Attribute, AttrKind, Attrs, AttrValue
 from .dims import Dim, SymDim, symbol
 from .errors import TypeRuleError
+from .scalar import Scalar
 from .types import DType, Kind, OpaqueType, OptionalType, SequenceType, TensorType, Type
 
 Infer = Callable[..., Type | Sequence[Type]]
@@ -139,7 +140,7 @@ class Op:
     not used afterwards. `flops` counts arithmetic operations (a multiply-add is two). `symbolic`, where there is one,
     is the meaning on small integer tensors whose elements are dims: it gets operand types, object arrays of dims (None
     where not known) and attributes, and gives the first result as an object array (or all, as a tuple), or None when it
-    cannot tell.
+    cannot tell. `scalar` is what an op of one operand computes in terms of other elementwise ops, where it is told.
     """
 
     name: str
@@ -152,6 +153,7 @@ class Op:
     flops: Flops = _no_flops
     symbolic: Symbolic | None = None
     doc: str = ""
+    scalar: Scalar | None = None
     bound_attrs: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 """What the elementwise families share: computing in f32, rows of their tables, symbolic meanings element by element."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 from ..attrs import Attribute, Attrs
 from ..constant import Array
 from ..dims import Dim, Truth, is_at_least
-from ..op import DTypes, Op, Symbolic, Trait, flops_per_element, op
+from ..op import FLOATS, DTypes, Op, Symbolic, Trait, flops_per_element, op
+from ..scalar import expression_of
 from ..types import DType, Kind, TensorType, Type
 from .rules import same_type
 
@@ -67,6 +69,15 @@ def unary(
         symbolic=symbolic,
         doc=doc,
     )
+
+
+def composed(name: str, meaning: Callable[[Any], Any], *, traits: Trait = Trait.NONE) -> Op:
+    """A row for an op on floats whose meaning is an expression of other elementwise ops: the row is all that it needs.
+
+    Its text in CUDA, its nodes in ONNX and the pattern that recognizes it are made from the expression.
+    """
+    scalar, doc = expression_of(meaning), meaning.__doc__ or ""
+    return replace(unary(name, meaning, doc, dtypes=FLOATS, cost=scalar.cost, traits=traits), scalar=scalar)
 
 
 def symbolic_elements(function: Callable[..., Any]) -> Symbolic:

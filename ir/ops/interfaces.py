@@ -1,6 +1,7 @@
 """What is true of ops, asked of their rows: a list of names that states a fact would miss the next op."""
 
 from ..op import Op, Trait
+from ..scalar import Scalar
 from . import OPS, PLANNED_OPS
 
 
@@ -22,3 +23,8 @@ def reduction_kind(op: Op) -> str:
 def takes_attributes_as_operands(op: Op) -> bool:
     """Whether an op takes, behind its first operand, what the op of its name without `dynamic_` has as attributes."""
     return op.name.startswith("dynamic_")
+
+
+def composed_ops() -> dict[str, Scalar]:
+    """The expressions of the ops that are made from other elementwise ops, by name."""
+    return {name: op.scalar for name, op in OPS.items() if op.scalar is not None}

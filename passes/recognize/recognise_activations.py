@@ -5,7 +5,7 @@ Constants count as the number that they round (the square root of two in f16, sa
 commutative operands and any association of products:
 
 * sigmoid: 1 / (1 + exp(-x));  softplus: log(1 + exp(x)), also with torch's threshold around it
-* silu: x sigmoid(a x), x / (1 + exp(-x));  mish: x tanh(softplus(x));  softsign: x / (1 + abs(x))
+* silu: x sigmoid(a x), x / (1 + exp(-x));  mish: x tanh(softplus(x));  ops made from others: by their expressions
 * gelu: x/2 (1 + erf(x / sqrt(2))), and its tanh approximation with the cube as a power or as products
 * hard_sigmoid: clip(x + 3, 0, 6) / 6;  hard_swish: x times that
 * relu: max(x, 0), clip(x, 0);  leaky_relu: where(x > 0, x, a x), for 0 <= a <= 1 also max(x, a x)
@@ -22,13 +22,15 @@ from typing import ClassVar
 from ...ir.graph import Node, Value
 from ...ir.op import Trait
 from ...ir.ops import native
+from ...ir.ops.interfaces import composed_ops
 from ...ir.ops.known import GREATER, GREATER_EQUAL
 from ...ir.ops.rules import normal_axes
+from ...ir.scalar import Scalar
 from ...ir.types import DType
 from ..cleanup.canonical.neutral import has_type_of
 from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
-from ..framework.pattern import Capture, Found, Match, OneOf, Replacement, Rule
+from ..framework.pattern import Capture, Found, Match, OneOf, Pattern, Replacement, Rule
 from ..framework.rewriter import Rewriter
 from .parts.forms import about, cube, number_of, products, scalar, square
 
@@ -93,6 +95,15 @@ _SOFTMAX: tuple[Rule, ...] = (
     Rule("log-of-softmax", Match("log", Match("softmax", _X, name="softmax", only_user=True)), _log_of_softmax),
 )
 
+# ---- ops that are made from others
+
+
+def _pattern(scalar: Scalar, x: Pattern) -> Match:
+    found = scalar.written(x, about, lambda op, parts: Match(op, *parts))
+    assert isinstance(found, Match)  # the operand alone is no row's meaning
+    return found
+
+
 # ---- sigmoids and what is made of them
 
 _ONE = about(1.0)
@@ -125,7 +136,6 @@ _SIGMOID: tuple[Rule, ...] = (
     ),
     Rule("silu-by-division", Match("div", _X, _DECAY), _unary("silu")),
     Rule("mish", Match("mul", _X, Match("tanh", Match("softplus", _X))), _unary("mish")),
-    Rule("softsign", Match("div", _X, Match("add", Match("abs", _X), _ONE)), _unary("softsign")),
 )
 
 # ---- GELU
@@ -200,6 +210,11 @@ _PIECES: tuple[Rule, ...] = (
 )
 
 
+_COMPOSED: tuple[Rule, ...] = tuple(
+    Rule(name, _pattern(scalar, _X), _unary(name)) for name, scalar in composed_ops().items()
+)
+
+
 @dataclass(frozen=True)
 class RecogniseActivations(PatternPass):
     """Rewrites composed activation functions to the ops that they are."""
@@ -208,4 +223,4 @@ class RecogniseActivations(PatternPass):
     exactness: ClassVar[Exactness] = Exactness.ROUNDING
 
     def rules(self) -> Sequence[Rule]:
-        return (*_SOFTMAX, *_SIGMOID, *_GELU, *_PIECES)
+        return (*_SOFTMAX, *_SIGMOID, *_GELU, *_PIECES, *_COMPOSED)

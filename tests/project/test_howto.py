@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.project.pages import ROOT, apply_diff, blocks
@@ -11,18 +12,49 @@ HOWTO = ROOT / "docs" / "howto"
 MOST_LINES = 60
 
 
-def test_the_diff_that_adds_a_pass(tmp_path: Path) -> None:
-    (diff,) = (block.text for block in blocks(HOWTO / "add-a-pass.md") if block.language == "diff")
-    assert len([line for line in diff.splitlines() if line.startswith("+")]) < MOST_LINES
-    changed = apply_diff(diff, tmp_path, layer="passes", copied=["tests/passes/checking.py"])
-    (test,) = (path for path in changed if path.startswith("tests/"))
+def run(arguments: Sequence[str], package: Path) -> str:
+    """What a Python process prints that imports the package in the folder `package`, whose tests are there too."""
+    environment = {**os.environ, "PYTHONPATH": str(package)}
     ran = subprocess.run(
-        (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test),
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
+        (sys.executable, *arguments), cwd=package, env=environment, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "1 passed" in ran.stdout
+    return ran.stdout
+
+
+def diff_of(page: str) -> str:
+    """The one diff of a page, which is short."""
+    (diff,) = (block.text for block in blocks(HOWTO / page) if block.language == "diff")
+    assert len([line for line in diff.splitlines() if line.startswith("+")]) < MOST_LINES
+    return diff
+
+
+def test_the_diff_that_adds_a_pass(tmp_path: Path) -> None:
+    changed = apply_diff(diff_of("add-a-pass.md"), tmp_path, layer="passes", copied=["tests/passes/checking.py"])
+    (test,) = (path for path in changed if path.startswith("tests/"))
+    assert "1 passed" in run(["-m", "pytest", "-q", "-p", "no:cacheprovider", test], tmp_path)
+
+
+ELSEWHERE = """
+from capgraph.executors.cuda.kernel_ir.expressions import EXPRESSIONS
+from capgraph.executors.cuda.kernel_ir.types import Name
+from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.ir.text.parser import parse
+from capgraph.ir.types import DType
+from capgraph.passes.recognize.recognise_activations import RecogniseActivations
+from capgraph.passes.framework.pipeline import Pipeline
+
+graph = parse("graph @f(%x: f32[N]) { %t: f32[N] = tanh(%x) %y: f32[N] = sub(%x, %t) return %y }")
+Pipeline(((RecogniseActivations(),),)).run(graph)
+print(*(node.op.name for node in graph.nodes))
+print(*(node.op_type for node in export_model(graph).graph.node))
+print(EXPRESSIONS["tanhshrink"]([Name("x", DType.F32)], None, DType.F32))
+"""
+
+
+def test_the_diff_that_adds_an_elementwise_op(tmp_path: Path) -> None:
+    helpers = [f"tests/ir/ops/{name}.py" for name in ("drawn_arrays", "native_runs", "onnx_oracle", "test_activation")]
+    apply_diff(diff_of("add-an-elementwise-op.md"), tmp_path, layer="ir", copied=helpers)
+    test = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "tanhshrink", "tests/ir/ops/test_activation.py"]
+    assert "2 passed" in run(test, tmp_path)
+    assert run(["-c", ELSEWHERE], tmp_path).splitlines() == ["tanhshrink", "Tanh Sub", "(x - (tanhf(x)))"]

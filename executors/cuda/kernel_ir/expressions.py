@@ -7,6 +7,8 @@ around as in NumPy: they are computed as unsigned numbers and cut to their own w
 from collections.abc import Callable, Mapping, Sequence
 
 from ....ir.attrs import Attrs
+from ....ir.ops.interfaces import composed_ops
+from ....ir.scalar import Scalar
 from ....ir.types import DType, Kind
 from .casts import bit_cast, cast, converted
 from .types import Name, computed, number, unsigned
@@ -255,6 +257,17 @@ def _of_unary(text: str) -> Expression:
     return expression
 
 
+def _composed(scalar: Scalar) -> Expression:
+    def expression(operands: Operands, attrs: Attrs, dtype: DType) -> str:
+        def made(op: str, parts: Operands) -> Name | None:
+            return Name(f"({EXPRESSIONS[op](parts, attrs, dtype)})", dtype)
+
+        found = scalar.written(operands[0], lambda value: Name(number(value, computed(dtype)), dtype), made)
+        return _texts([found])[0]
+
+    return expression
+
+
 _MATHEMATICAL = {
     "floor": "floor", "ceil": "ceil", "round": "rint", "sqrt": "sqrt", "rsqrt": "rsqrt", "exp": "exp", "log": "log",
     "erf": "erf", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan",
@@ -287,6 +300,7 @@ _COMPARISONS = {
 }
 
 EXPRESSIONS: Mapping[str, Expression] = {
+    **{op: _composed(scalar) for op, scalar in composed_ops().items()},
     **{op: _mathematical(name) for op, name in _MATHEMATICAL.items()},
     **{op: _activation(function) for op, function in _ACTIVATIONS.items()},
     **{op: _comparison(symbol) for op, symbol in _COMPARISONS.items()},
@@ -307,7 +321,6 @@ EXPRESSIONS: Mapping[str, Expression] = {
     "relu": _relu,
     "sigmoid": _function("sigmoid"),
     "softplus": _function("softplus"),
-    "softsign": _of_unary("X / (ONE + magnitude(X))"),
     "shrink": _shrink,
     "prelu": _prelu,
     "logical_not": _of_unary("!X"),

@@ -24,7 +24,7 @@ from .dims import DimWriter
 from .flat_softmax import LAST_OPSET, flat_softmaxes
 from .foreign_nodes import write_foreign
 from .model_writer import Large, ModelWriter, NeedsOpset
-from .parts import PARTS
+from .parts import PARTS, write_composed
 
 _SMALL_BYTES = 1024
 _NO_GROUPS: Mapping[Node, Group | None] = {}
@@ -201,6 +201,8 @@ class GraphWriter:
             self._write_parts(context, node)
         elif node.op.name in EXPORTS:
             EXPORTS[node.op.name](context, node)
+        elif node.op.scalar is not None:
+            write_composed(context, node)
         else:
             raise UnsupportedError(f"{node.op.name} cannot be written to ONNX", remedy="keep it out of exported graphs")
 

@@ -62,6 +62,16 @@ def _scalar(b: Builder, number: float, like: Value) -> Value:
 # ---- activations
 
 
+def _composed(b: Builder, node: Node, given: tuple[Value | None, ...]) -> Value:
+    x = _first(given)
+    assert node.op.scalar is not None  # asked for such ops only
+    return node.op.scalar.written(x, lambda number: _scalar(b, number, x), lambda op, parts: b.op(op, *parts))
+
+
+write_composed = _in_line(_composed)
+"""Writes an op without an operator as the ops that it is made from."""
+
+
 def _gelu(b: Builder, node: Node, given: tuple[Value | None, ...]) -> Value:
     x = _first(given)
     if node.attrs["approximate"] == "tanh":

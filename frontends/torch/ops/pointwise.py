@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from ....ir.graph import Value
+from ....ir.ops.interfaces import composed_ops
 from ....ir.types import DType, Kind
 from ..call import Call, Lowering, NotNative, Operand, Scalar
 from ..dtypes import torch_dtype_of
@@ -342,7 +343,7 @@ _SAME_NAME = (
 )
 
 TABLE: dict[str, Lowering] = {
-    **{f"aten.{name}": _unary(name) for name in _SAME_NAME},
+    **{f"aten.{name}": _unary(name) for name in (*_SAME_NAME, *composed_ops())},
     "aten.special_erf": _unary("erf"),
     "aten.special_expit": _unary("sigmoid"),
     "aten.neg": _unary("neg"),

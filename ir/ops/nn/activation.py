@@ -15,7 +15,7 @@ from ...dims.constraints import require_equal
 from ...errors import ShapeError
 from ...op import FLOATS, NUMBERS, SIGNED, Op, Trait, flops_per_element, op
 from ...types import DType, TensorType
-from ..elementwise import in_f32, unary
+from ..elementwise import composed, in_f32, unary
 from ..rules import broadcast_shapes
 from ..special import erfc
 
@@ -74,9 +74,9 @@ def softplus(x: Array) -> Array:
     return np.asarray(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
 
 
-def softsign(x: Array) -> Array:
+def softsign(x: Any) -> Any:
     """The quotient x / (1 + abs(x)); NaN at the infinities."""
-    return np.asarray(x / (1 + np.abs(x)))
+    return x / (1 + np.abs(x))
 
 
 def mish(x: Array) -> Array:
@@ -143,7 +143,7 @@ OPS: tuple[Op, ...] = (
     _activation("hard_swish", hard_swish, 5, traits=_UP_TO_F32),
     _activation("sigmoid", sigmoid, 6),
     _activation("softplus", softplus, 8, traits=_UP_TO_F32),
-    _activation("softsign", softsign, 3, traits=_UP_TO_F32),
+    composed("softsign", softsign, traits=_UP_TO_F32),
     _activation("mish", mish, 14, traits=_UP_TO_F32),
     _activation("gelu", gelu, 10, Attribute("approximate", AttrKind.STRING, "none", ("none", "tanh"))),
     _activation("silu", silu, 7, _float("alpha", 1.0)),

@@ -39,7 +39,7 @@ def operands(operator):
 
 
 def test_every_op_goes_out():
-    assert EXPORTS.keys() == {op.name for op in OPS}
+    assert {op.name for op in OPS if op.scalar is None} <= EXPORTS.keys() <= {op.name for op in OPS}
 
 
 @pytest.mark.parametrize("has_attributes", [True, False])
