@@ -18,6 +18,7 @@ def replay_options(
     buckets: Mapping[Any, int | Sequence[Any]] | None,
     strict: bool,
     capture: Mapping[str, Any] | None,
+    check: str = "none",
 ) -> ReplayOptions:
     """The options of `optimize` as the executor takes them. Raises `UnsupportedError` for what is no such option."""
     for name, value in {"dynamic": dynamic, "buckets": buckets, "capture": capture}.items():
@@ -39,7 +40,11 @@ def replay_options(
     if given.get("keep_outside") is not None:
         given["keep_outside"] = _conditions(given["keep_outside"])
     return ReplayOptions(
-        mode=_member(CaptureMode, "mode", mode), strict=strict, **_sizes(dynamic or {}, buckets or {}), **given
+        mode=_member(CaptureMode, "mode", mode),
+        strict=strict,
+        check=check,
+        **_sizes(dynamic or {}, buckets or {}),
+        **given,
     )
 
 

@@ -1,8 +1,7 @@
 """Programs on a GPU for `capgraph.optimize`: planning for its kernels, fusion, and the executors, put together."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from .executors.base import Executor
 from .executors.cuda.availability import checked_index, cuda_problem
@@ -14,20 +13,19 @@ from .executors.replay.dispatcher import Planner
 from .executors.replay.executor import ReplayExecutor
 from .executors.replay.modes import CaptureMode, InputPolicy
 from .executors.replay.options import ReplayOptions
-from .executors.replay.safety import Analysis
 from .ir.analysis.rounding import ROUNDS_NOTHING, Tf32
-from .ir.graph import Graph, Node
-from .ir.ops.known import FUSED
+from .ir.graph import Graph
 from .ir.plan import Plan
 from .ir.target import CUDA, Target
 from .passes.cleanup.keep_reduced_axes import KeepReducedAxes
 from .passes.fold.spread_batch_norm import SpreadBatchNorm
 from .passes.framework.pipeline import Pipeline
 from .passes.fuse.fuse import Fuse
-from .passes.planning.padding import made_safe, padding_safety, real_size_input
+from .passes.fuse.take_apart import TakeApart
+from .passes.planning.lowering import Lowering
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
-from .recording import by_value
+from .recording import by_value, padding_analysis
 
 PolicyOf = Callable[[CaptureMode, Mapping[str, int]], CapturePolicy]
 """What is captured in a mode at given sizes."""
@@ -64,23 +62,23 @@ class CudaPlanner:
                 policy,
                 scratch=self.backend.scratch_bytes,
                 resident=resident,
-                prepare=partial(self._prepare, policy),
-                captures=self.backend.captures,
+                lowering=lowering_for(self.backend, policy, fuses=self.fuses, check=self.options.check),
             )
 
         return plan
 
     def eagerly_of(self, graph: Graph) -> SizedPlanner:
         """The planner of one graph with nothing captured."""
-        plan = replace(self, options=ReplayOptions(), policy=_nothing).of(graph)
+        plan = replace(self, options=ReplayOptions(check=self.options.check), policy=_nothing).of(graph)
         return lambda sizes: plan(sizes, CaptureMode.NONE)
 
-    def _prepare(self, policy: CapturePolicy, graph: Graph) -> None:
-        if self.fuses:
-            fuse_for(graph, self.backend, policy.keep_outside)
+
+def lowering_for(backend: Backend, policy: CapturePolicy, *, fuses: bool = True, check: str = "none") -> Lowering:
+    """How graphs are brought to the kernels of `backend`."""
+    return Lowering(kernel_pipeline(backend, policy.keep_outside) if fuses else Pipeline(()), backend.captures, check)
 
 
-def fuse_for(graph: Graph, backend: Backend, kept_outside: Collection[str] = ()) -> None:
+def kernel_pipeline(backend: Backend, kept_outside: frozenset[str] = frozenset()) -> Pipeline:
     """Fuses what `backend` has a kernel for. Regions without one, or with an op that is kept, are taken apart again."""
     fuse = Fuse(
         max_nodes=LARGEST_REGION,
@@ -90,18 +88,14 @@ def fuse_for(graph: Graph, backend: Backend, kept_outside: Collection[str] = ())
         scaled_factors=True,
         draws=True,
     )
-    Pipeline(((SpreadBatchNorm(),), (KeepReducedAxes(),), (fuse,))).run(graph, check="none")
-    for node in [node for node in graph.nodes if node.op is FUSED]:
-        inside = {each.op.name for each in node.attrs["body"].nodes}
-        if not inside.isdisjoint(kept_outside) or not backend.captures(node):
-            _take_apart(graph, node)
-
-
-def _take_apart(graph: Graph, node: Node) -> None:
-    results = graph.inline(node.attrs["body"], node.operands, node)
-    for old, new in zip(node.outputs, results, strict=True):
-        graph.replace_uses(old, new)
-    graph.erase(node)
+    return Pipeline(
+        (
+            (SpreadBatchNorm(),),
+            (KeepReducedAxes(),),
+            (fuse,),
+            (TakeApart(tuple(sorted(kept_outside)), backend.captures),),
+        )
+    )
 
 
 def _nothing(_mode: CaptureMode, _sizes: Mapping[str, int]) -> CapturePolicy:
@@ -111,9 +105,11 @@ def _nothing(_mode: CaptureMode, _sizes: Mapping[str, int]) -> CapturePolicy:
 # ---- executors
 
 
-def cuda_eager_executor(device: str, level: int, tune: bool | None, tf32: Tf32 = ROUNDS_NOTHING) -> Executor:
+def cuda_eager_executor(
+    device: str, level: int, tune: bool | None, tf32: Tf32 = ROUNDS_NOTHING, check: str = "none"
+) -> Executor:
     """The executor "eager" on a GPU. Raises `UnsupportedError` where that cannot be used."""
-    return eager_on(open_device(checked_index(device), tune, tf32=tf32), device, level)
+    return eager_on(open_device(checked_index(device), tune, tf32=tf32), device, level, check)
 
 
 def cuda_graph_executor(
@@ -129,9 +125,9 @@ def cuda_graph_executor(
     return graphs_on(gpu, device, options, policy, level)
 
 
-def eager_on(gpu: CudaDevice, device: str, level: int) -> Executor:
+def eager_on(gpu: CudaDevice, device: str, level: int, check: str = "none") -> Executor:
     """The executor "eager" on an opened GPU."""
-    planner = CudaPlanner(gpu.backend, ReplayOptions(), _nothing, level >= FUSING_LEVEL)
+    planner = CudaPlanner(gpu.backend, ReplayOptions(check=check), _nothing, level >= FUSING_LEVEL)
     eager = CudaEagerExecutor(gpu, Target("eager", device), planner.eagerly_of)
     return CudaExecutor(eager, eager, gpu)
 
@@ -141,9 +137,9 @@ def graphs_on(gpu: CudaDevice, device: str, options: ReplayOptions, policy: Poli
     gpu.repoints = InputPolicy.REPOINT in options.inputs.values()
     planner = CudaPlanner(gpu.backend, options, policy, level >= FUSING_LEVEL)
     fallback = CudaEagerExecutor(gpu, Target("eager", device), planner.eagerly_of)
-    analysis = Analysis(padding_safety, made_safe, real_size_input)
-    inner = ReplayExecutor(gpu, replace(CUDA, device=device), planner.of, fallback, options, analysis)
-    return CudaExecutor(by_value(inner, device, level), fallback, gpu)
+    target = replace(CUDA, device=device)
+    inner = ReplayExecutor(gpu, target, planner.of, fallback, options, padding_analysis(options.check))
+    return CudaExecutor(by_value(inner, device, level, options.check), fallback, gpu)
 
 
 def cuda_target() -> Target:

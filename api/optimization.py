@@ -72,12 +72,12 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     `level` bounds what passes may do: 0 nothing, 1 not a bit of any result changes, 2 sums may be re-associated, 3
     approximations, such as rounded inverses for divisions, and TF32 for products in f32 on a GPU. `tf32` says whether
     factors in f32 are rounded to TF32 there, at any level; None leaves a module of PyTorch what its settings ask for
-    now (for convolutions they do by default), and other models what the level says. `verify="structure"`
-    checks the graph as it comes and after every pass, "numeric" compares what it gives on drawn inputs as well, "none"
-    does neither. `strict` raises where a recorded program would fall back, and where ONNX Runtime on the CPU does not
-    run the whole graph. `threads` is how many threads one operator of ONNX Runtime takes on the CPU (None: one for each
-    core). `freeze_initializers` makes initializers that are also inputs constants (None: as the ONNX version of the
-    model means it).
+    now (for convolutions they do by default), and other models what the level says. `verify="structure"` checks the
+    graph as it comes and after every pass, "numeric" compares what it gives on drawn inputs as well, also after the
+    passes of each plan (sizes, masks, bounds, fusion), "none" does neither. `strict` raises where a recorded program
+    would fall back, and where ONNX Runtime on the CPU does not run the whole graph. `threads` is how many threads one
+    operator of ONNX Runtime takes on the CPU (None: one for each core). `freeze_initializers` makes initializers that
+    are also inputs constants (None: as the ONNX version of the model means it).
 
     Raises `ModelError` for a broken model, `InternalError` naming the pass when one fails or is found to be wrong,
     `UnsupportedError` for a value that is unknown or that the executor does not support (only "graph" records), and for
@@ -206,8 +206,18 @@ class Choices:
             _check_records_nothing(mode=self.mode, dynamic=self.dynamic, buckets=self.buckets, capture=self.capture)
             return None
         return replay_options(
-            mode=self.mode, dynamic=self.dynamic, buckets=self.buckets, strict=self.strict, capture=self.capture
+            mode=self.mode,
+            dynamic=self.dynamic,
+            buckets=self.buckets,
+            strict=self.strict,
+            capture=self.capture,
+            check=self._check_of_plans,
         )
+
+    @property
+    def _check_of_plans(self) -> str:
+        """What is checked after each pass to a plan: numbers where asked; structure costs a call too much."""
+        return self.verify if self.verify == "numeric" else "none"
 
     def executor_with(
         self, options: ReplayOptions | None, tf32: Tf32 = ROUNDS_NOTHING, *, seeded: bool = False
@@ -215,7 +225,8 @@ class Choices:
         """The executor, with these options where it records; `seeded` has its random numbers follow from a seed."""
         if options is None:
             host = HostOptions(self.strict, self.threads, seeded)
-            return choose_executor(self.executor, self.device, self.level, self.tune, host, tf32)
+            check = self._check_of_plans
+            return choose_executor(self.executor, self.device, self.level, self.tune, host, tf32, check)
         if self._is_ort_on_gpu:
             return ort_executor_on_gpu(self.device, options, self.level)
         return graph_executor(self.device, options, self.level, self.tune, tf32)

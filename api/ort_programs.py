@@ -18,15 +18,14 @@ from .executors.replay.dispatcher import Planner
 from .executors.replay.executor import ReplayExecutor
 from .executors.replay.modes import CaptureMode, InputPolicy
 from .executors.replay.options import ReplayOptions
-from .executors.replay.safety import Analysis
 from .ir.errors import UnsupportedError
 from .ir.graph import Graph
 from .ir.plan import Plan
 from .ir.target import Target
-from .passes.planning.padding import made_safe, padding_safety, real_size_input
+from .passes.planning.lowering import Lowering
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
-from .recording import capture_policy
+from .recording import capture_policy, padding_analysis
 
 KEPT_OUTSIDE = "the policy keeps it outside of recorded graphs"
 """The remark on nodes that the user wants outside."""
@@ -63,7 +62,7 @@ class SessionPlanner:
             CapturePolicy(captures=mode is not CaptureMode.NONE, min_kernels=0),
             scratch=backend.scratch_bytes,
             resident=[value.name for value in graph.inputs if self._options.policy_of(value.name).is_in_place],
-            captures=backend.captures,
+            lowering=Lowering(captures=backend.captures),
         )
 
     def _in_pieces(self, graph: Graph, outside: frozenset[str]) -> Graph:
@@ -97,7 +96,7 @@ def sessions_on(gpu: OrtDevice, provider: Provider, device: str, options: Replay
     gpu.is_strict = options.strict
     planner = SessionPlanner(gpu, provider, options)
     fallback = CudaEagerExecutor(gpu, Target("eager", device), planner.eagerly_of)
-    analysis = Analysis(padding_safety, made_safe, real_size_input)
+    analysis = padding_analysis(options.check)
     target = replace(ORT_ON_CUDA, device=device)
     inner = ReplayExecutor(gpu, target, planner.of, fallback, options, analysis)
     return OneThreadExecutor(CudaExecutor(inner, fallback, gpu), planner.remarks, is_bound_at_once=options.up_front)

@@ -217,13 +217,13 @@ def _io_lines(program: Program) -> list[str]:
 
 
 def _pass_lines(level: int, report: PipelineReport) -> list[str]:
-    """One line for all passes and one for each, its runs taken together."""
+    """One line for all passes and one for each that changed something, its runs taken together."""
     if not report.runs:
         return [f"level: {level}, no passes: the graph runs as it was imported"]
     nodes = f"{_counted(report.runs[0].nodes_before, 'node')} became {report.runs[-1].nodes_after:,}"
     lines = [f"level: {level}, {nodes} by {_counted(report.rewrites, 'rewrite')} in {1e3 * report.seconds:.1f} ms"]
-    for each in report.totals():
-        work = f"{_counted(each.rewrites, 'rewrite')}, {each.nodes:+,} nodes" if each.rewrites else "nothing to do"
+    for each in (each for each in report.totals() if each.rewrites):
+        work = f"{_counted(each.rewrites, 'rewrite')}, {each.nodes:+,} nodes"
         lines.append(f"  {each.name}: {work}, {1e3 * each.seconds:.1f} ms")
     return lines
 

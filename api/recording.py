@@ -23,12 +23,16 @@ from .ir.errors import InputError, UnsupportedError
 from .ir.graph import Graph
 from .ir.ops.known import ATTENTION
 from .ir.plan import Plan
-from .ir.target import HOST, Target
+from .ir.target import CUDA, HOST, Target
 from .passes.catalog import launch_pipeline, level_pipeline
 from .passes.cleanup.fold_constants import FoldConstants
 from .passes.cleanup.static_shapes import StaticShapes
+from .passes.framework.base import Pass
+from .passes.framework.numeric import draw_sizes
 from .passes.framework.pipeline import Pipeline
-from .passes.planning.padding import made_safe, padding_safety, real_size_input
+from .passes.planning.lowering import Lowering, drawn_calls, masking_stages, planning_pipeline
+from .passes.planning.masking import MaskPadding, PadCalls
+from .passes.planning.padding import SafetyReport, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import make_plan
 from .selection import check_device, is_cuda
@@ -46,30 +50,33 @@ def pipeline_for(level: int, device: str) -> Pipeline:
     return launch_pipeline(level) if is_cuda(device) else level_pipeline(level)
 
 
+MASKED_SIZE = 4
+"""The size at which calls are drawn to check the masks of a dim."""
+
 MOST_READ_AGAIN = 1 << 26
 """Bytes of parameters up to which a graph is read again with what is known by then."""
 
 
-def by_value(inner: Executor, device: str, level: int) -> Executor:
+def by_value(inner: Executor, device: str, level: int, check: str) -> Executor:
     """`inner`, which also records graphs that inputs shape: with the values of these as constants."""
-    return ByValueExecutor(inner, partial(_prepare_again, pipeline_for(level, device)))
+    return ByValueExecutor(inner, partial(_prepare_again, pipeline_for(level, device), check))
 
 
-def _prepare_again(pipeline: Pipeline, graph: Graph) -> tuple[Constraint, ...]:
+def _prepare_again(pipeline: Pipeline, check: str, graph: Graph) -> tuple[Constraint, ...]:
     """Runs the passes; what the import left foreign since an operand was not known is read again, while that helps.
 
     Gives what must hold for the sizes: passes may leave out nodes that told it.
     """
-    _WITH_VALUES.run(graph, check="none")
+    _WITH_VALUES.run(graph, check=check)
     assumed = constraints(graph)
-    pipeline.run(graph, check="none")
+    pipeline.run(graph, check=check)
     count, before = _foreign(graph), math.inf
     while 0 < count < before and parameter_bytes(graph) <= MOST_READ_AGAIN:
         from .frontends.onnx.exporting.exporter import export_model
         from .frontends.onnx.importing.importer import import_model
 
         graph.adopt(import_model(export_model(graph)).graph)
-        pipeline.run(graph, check="none")
+        pipeline.run(graph, check=check)
         count, before = _foreign(graph), count
     return assumed
 
@@ -93,10 +100,44 @@ def graph_executor(
 
         return cuda_graph_executor(device, options, partial(capture_policy, options), level, tune, tf32)
     check_device(device)
-    analysis = Analysis(padding_safety, made_safe, real_size_input)
     planner = partial(_planner, HOST, options)
+    analysis = padding_analysis(options.check)
     made = ReplayExecutor(HostDevice(), HOST, planner, EagerExecutor(), options, analysis)
-    return by_value(made, device, level)
+    return by_value(made, device, level, options.check)
+
+
+def stages_to_plan(device: str, sizes: Mapping[str, int]) -> tuple[tuple[Pass, ...], ...]:
+    """The passes of a recorded program on `device` from an optimised graph to the plan of a bucket of these sizes.
+
+    On a GPU those for kernels of capgraph's own on the chip that is taken where there is none.
+    """
+    policy = _POLICIES[CaptureMode.FULL_AND_PIECEWISE]
+    if is_cuda(device):
+        from .cuda_programs import lowering_for
+        from .executors.cuda.lower.lowering import Backend
+
+        planning = planning_pipeline(sizes, CUDA, policy, lowering_for(Backend(), policy))
+    else:
+        check_device(device)
+        planning = planning_pipeline(sizes, HOST, policy, Lowering())
+    return (*masking_stages(sizes), *planning.stages)
+
+
+def padding_analysis(check: str) -> Analysis:
+    """How dims are judged and masked; `check` is what is checked after masking."""
+    return Analysis(padding_safety, partial(_masked, check), real_size_input)
+
+
+def _masked(check: str, graph: Graph, dim: str, /, *, largest: int | None, least: int) -> tuple[Graph, SafetyReport]:
+    """`made_safe` as a pass of a pipeline."""
+    samples = None
+    if check == "numeric":
+        size = MASKED_SIZE if largest is None else min(largest, MASKED_SIZE)
+        samples = drawn_calls(graph, {**draw_sizes(graph), dim: size})
+    masked, report = Pipeline(((MaskPadding(dim, largest, least),),)).applied(graph, check=check, samples=samples)
+    (calls,) = report.calls
+    assert isinstance(calls, PadCalls)  # of the one pass
+    return (masked if report.changed else graph), calls.report
 
 
 def ort_executor_on_gpu(device: str, options: ReplayOptions, level: int = 2) -> Executor:
@@ -115,7 +156,14 @@ def _planner(target: Target, options: ReplayOptions, graph: Graph) -> Planner:
     def plan(sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
         policy = capture_policy(options, mode, sizes)
         return make_plan(
-            graph, sizes, target, policy, scratch=scratch_bytes, resident=resident, fresh_bytes=fresh_bytes
+            graph,
+            sizes,
+            target,
+            policy,
+            scratch=scratch_bytes,
+            resident=resident,
+            fresh_bytes=fresh_bytes,
+            lowering=Lowering(check=options.check),
         )
 
     return plan

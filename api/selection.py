@@ -112,11 +112,15 @@ def choose_executor(
     tune: bool | None = None,
     options: HostOptions = HostOptions(),  # noqa: B008  # immutable
     tf32: Tf32 = ROUNDS_NOTHING,
+    check: str = "none",
 ) -> Executor:
-    """The executor for these options of `optimize`. Raises `UnsupportedError` for what cannot run here."""
+    """The executor for these options of `optimize`; `check` is what is checked after passes on the way to a plan.
+
+    Raises `UnsupportedError` for what cannot run here.
+    """
     check_device(device)
     if is_cuda(device):
-        return _on_gpu(executor, device, level, tune, tf32)
+        return _on_gpu(executor, device, level, tune, tf32, check)
     name = _first_available() if executor == "auto" else executor
     if name not in _EXECUTORS:
         known = ", ".join(["auto", *_EXECUTORS])
@@ -129,7 +133,7 @@ def choose_executor(
     return chosen
 
 
-def _on_gpu(executor: str, device: str, level: int, tune: bool | None, tf32: Tf32) -> Executor:
+def _on_gpu(executor: str, device: str, level: int, tune: bool | None, tf32: Tf32, check: str) -> Executor:
     """The executor of that name on a GPU, of those that record nothing: "eager", which "auto" is too."""
     from .cuda_programs import cuda_eager_executor
 
@@ -137,4 +141,4 @@ def _on_gpu(executor: str, device: str, level: int, tune: bool | None, tf32: Tf3
         raise UnsupportedError(
             f"executor={executor!r} does not run on device={device!r}", remedy='use executor="graph" or "eager"'
         )
-    return cuda_eager_executor(device, level, tune, tf32)
+    return cuda_eager_executor(device, level, tune, tf32, check)

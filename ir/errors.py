@@ -113,3 +113,7 @@ class MissingPackageError(CapgraphError):
 
 class InternalError(CapgraphError):
     """A bug in capgraph; please report it with the text form of the graph."""
+
+
+class MiscompiledError(InternalError):
+    """A pass was found to break a graph, or to change what it means; raised where passes are checked."""

@@ -429,6 +429,12 @@ class Graph:
         self.symbols.add(ty)
         value.type = ty
 
+    def bind_type(self, value: Value, sizes: Mapping[str, Dim]) -> None:
+        """Puts other dims into the type of `value`; rules are not asked again."""
+        self._own(value)
+        value.type = bind_type(value.type, sizes)
+        self.symbols.add(value.type)
+
     def _check_rule(self, node: Node, inputs: tuple[Value | None, ...], attrs: Attrs | None = None) -> None:
         """Raises unless the op of `node` takes these operands and attributes and its results may keep their types."""
         changed = Node(self, node.op, inputs, node.attrs if attrs is None else attrs, node.origin)

@@ -195,6 +195,8 @@ class Plan:
     """The plans of bodies of control flow; one whose sizes only running tells has none. Their inputs are resident."""
     measured: Measured = Measured()
     """The sizes that a run finds, and where."""
+    rewrites: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many each pass made on the way to the plan, those that made any, in order."""
 
     def buffer_of(self, value: Value) -> Buffer:
         """The buffer that a value lives in."""

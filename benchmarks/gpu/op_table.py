@@ -20,14 +20,13 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import torch
-from capgraph.cuda_programs import fuse_for
+from capgraph.cuda_programs import lowering_for
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, HostCall, KernelLaunch, Packed, Place
 from capgraph.executors.cuda.lower.lowering import Ways, constant_buffers
 from capgraph.executors.replay.measured import found_shapes
@@ -39,6 +38,7 @@ from capgraph.ir.plan import Place as Home
 from capgraph.ir.plan import Plan
 from capgraph.ir.target import CUDA
 from capgraph.optimization import pipeline_for
+from capgraph.passes.planning.partition import CapturePolicy
 from capgraph.passes.planning.planner import make_plan
 
 from . import op_cases, op_cases_heavy, op_cases_random, op_cases_rows
@@ -199,8 +199,7 @@ class Ours:
             CUDA,
             scratch=backend.scratch_bytes,
             resident=[value.name for value in graph.inputs],
-            prepare=partial(fuse_for, backend=backend),
-            captures=backend.captures,
+            lowering=lowering_for(backend, CapturePolicy()),
         )
         self.ways: tuple[Ways, ...] = backend.lower(self.plan)
         self.contents = constant_buffers(self.plan)

@@ -250,6 +250,7 @@ class Bucket:
             refusals=self.refusals,
             cuts=self.cuts(),
             bounded=self._measured.notes,
+            rewrites=tuple(plan.rewrites.items()),
             policies=tuple(zip(names, (policy.value for policy in self._inputs.policies), strict=True)),
         )
 

@@ -17,7 +17,7 @@ from ...ir.analysis import all_nodes, input_symbols
 from ...ir.constant import Array, Constant
 from ...ir.dims import SymDim
 from ...ir.dims.constraints import Constraint
-from ...ir.errors import CapgraphError
+from ...ir.errors import CapgraphError, MiscompiledError
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.ops import native
@@ -149,6 +149,8 @@ class ByValueExecutor:
             known = frozenset(input_symbols(graph))
             assumed = tuple(each for each in self._prepare(copy) if each.symbols <= known)
             return _Program(self._inner.compile(copy), assumed) if _blocked(copy) < _blocked(graph) else None
+        except MiscompiledError:
+            raise
         except CapgraphError:
             return None  # whatever is wrong with the values, the general program says
 

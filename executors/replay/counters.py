@@ -51,7 +51,8 @@ class BucketReport:
     """One captured bucket: its sizes, what its memory is besides the shared arena, pieces and calls.
 
     `eager_steps` run in none of the pieces, in `eager_segments`. `refusals` says which pieces run eagerly after all,
-    and why; `verified` whether it was held against eager. `bounded` names the nodes of unknown size that were recorded.
+    and why; `verified` whether it was held against eager. `bounded` names the nodes of unknown size that were recorded,
+    `rewrites` how many each pass made on the way to the plan.
     """
 
     sizes: tuple[tuple[str, int], ...]
@@ -67,6 +68,7 @@ class BucketReport:
     cuts: tuple[str, ...]
     policies: tuple[tuple[str, str], ...]
     bounded: tuple[str, ...] = ()
+    rewrites: tuple[tuple[str, int], ...] = ()
 
 
 @runtime_checkable

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...ir.errors import CapgraphError, CaptureError, ResourceError
+from ...ir.errors import CapgraphError, CaptureError, MiscompiledError, ResourceError
 from ...ir.evaluate import FAILURES
 from ...ir.notices import Notices
 from ...ir.plan import CutReason, Plan
@@ -73,8 +73,8 @@ class Dispatcher:
     def capture(self, key: BucketKey, values: Sequence[Any], expected: Sequence[Any]) -> Bucket | None:
         """Captures a bucket on inputs for which eager gave `expected`; None when it is refused, and counted.
 
-        Raises `CaptureError` instead of refusing in a strict program. Whatever happens, earlier buckets stay usable and
-        stored states are what they were.
+        Raises `CaptureError` instead of refusing in a strict program, `MiscompiledError` where a pass is found to be
+        wrong. Whatever happens, earlier buckets stay usable and stored states are what they were.
         """
         with self._states.preserved():
             return self._captured_or_refused(key, values, expected)
@@ -93,6 +93,8 @@ class Dispatcher:
                 bucket.close()
                 self._release(key)
                 raise
+        except MiscompiledError:
+            raise
         except FAILURES as error:
             self.refuse(key, error)
             return None
@@ -173,6 +175,8 @@ class Dispatcher:
         for key in keys[:PLANNED_AHEAD]:
             try:
                 plan = self._plan(key)
+            except MiscompiledError:
+                raise
             except CapgraphError as error:
                 self._note_refusal(key, error.message)
                 continue

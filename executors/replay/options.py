@@ -22,7 +22,8 @@ def at_all_sizes(_sizes: Mapping[str, int]) -> bool:
 class ReplayOptions:
     """Options of recorded programs; those of `capture` are explained below them.
 
-    `mode`, `dynamic`, `buckets` and `strict` are options of `optimize` by themselves.
+    `mode`, `dynamic`, `buckets` and `strict` are options of `optimize` by themselves; `check` is what its `verify` asks
+    to be checked after each pass to a plan.
     """
 
     mode: CaptureMode = CaptureMode.FULL_AND_PIECEWISE
@@ -64,6 +65,8 @@ class ReplayOptions:
 
     states: StateStore | None = None
     """A `capgraph.StateStore`: its states are neither given to calls nor handed out by them."""
+
+    check: str = "none"
 
     def policy_of(self, name: str) -> InputPolicy:
         """The policy of the input called `name`."""

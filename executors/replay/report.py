@@ -45,6 +45,8 @@ def _bucket_lines(bucket: BucketReport) -> Iterator[str]:
         f"bucket {sizes}: {bucket.pieces} pieces with {bucket.kernels} kernels, {bucket.eager_segments} eager, "
         f"{bucket.calls:,} calls, {size_text(bucket.nbytes)}, captured in {bucket.seconds:.2f} s, {verified}"
     )
+    if bucket.rewrites:
+        yield f"  rewrites: {', '.join(f'{name} {count}' for name, count in bucket.rewrites)}"
     yield from (f"  refused piece: {line}" for line in bucket.refusals)
     yield from (f"  bounded: {line}" for line in bucket.bounded[:SHOWN_CUTS])
     if len(bucket.bounded) > SHOWN_CUTS:

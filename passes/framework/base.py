@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from ...ir.attrs import is_tuple
-from ...ir.errors import UnsupportedError
+from ...ir.errors import CapgraphError, UnsupportedError
 from ...ir.graph import Graph
 from .driver import apply_rules
 from .exactness import Exactness
@@ -25,12 +25,19 @@ from .rewriter import Rewriter
 class Pass(ABC):
     """A change of a whole graph. Subclasses are frozen dataclasses.
 
-    The pipeline runs a pass on every region as well, innermost first; on bodies of fused nodes only if `enters_fused`.
+    The pipeline runs a pass on every region as well, innermost first, on bodies of fused nodes only if `enters_fused`.
+    One that `runs_once` is of the whole graph: it does not run on regions, nor again when its stage repeats. A pass
+    that `changes_calls` may give the graph other inputs or outputs and then says so in `Rewriter.calls`. Errors of the
+    kinds in `refusals` tell of what the pass was asked for, such as sizes that the graph cannot have; all others are
+    its faults.
     """
 
     name: ClassVar[str]
     exactness: ClassVar[Exactness] = Exactness.EXACT
     enters_fused: ClassVar[bool] = True
+    runs_once: ClassVar[bool] = False
+    changes_calls: ClassVar[bool] = False
+    refusals: ClassVar[tuple[type[CapgraphError], ...]] = ()
 
     @abstractmethod
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
@@ -38,9 +45,8 @@ class Pass(ABC):
 
     def __str__(self) -> str:
         """The textual form: the name, and the options that differ from their defaults in braces."""
-        options = [
-            f"{f.name}={_text(getattr(self, f.name))}" for f in fields(self) if getattr(self, f.name) != f.default
-        ]
+        shown = [f for f in fields(self) if f.repr and getattr(self, f.name) != f.default]
+        options = [f"{f.name}={_text(getattr(self, f.name))}" for f in shown]
         return f"{self.name}{{{', '.join(options)}}}" if options else self.name
 
     @classmethod

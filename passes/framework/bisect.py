@@ -8,10 +8,10 @@ goes wrong, and from that every node goes that is not needed to show it.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ...ir.analysis.extract import cone_boundary, extract
-from ...ir.constant import Array
 from ...ir.errors import CapgraphError, InternalError
 from ...ir.evaluate import evaluate_graph
 from ...ir.graph import Graph, Value
@@ -25,6 +25,7 @@ MAX_DEPTH = 64
 """How many nodes back from the rewrite the search for a small graph goes before it settles for the whole one."""
 
 Progress = Callable[[str], None]
+Inputs = list[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -44,15 +45,23 @@ class Culprit:
     after: Graph | None
 
 
-def bisect(graph: Graph, pipeline: Pipeline, samples: Samples, *, progress: Progress | None = None) -> Culprit | None:
+def bisect(
+    graph: Graph,
+    pipeline: Pipeline,
+    samples: Samples,
+    *,
+    progress: Progress | None = None,
+    dump: Path | None = None,
+) -> Culprit | None:
     """The first rewrite of `pipeline` that breaks `graph` on `samples`, which are its own; None when none does.
 
+    `dump` names a folder for the text form before and after every pass.
     A rewrite breaks a graph when it raises, when the result does not verify, or when it gives other results than the
     exactness of its pass allows. `graph` itself stays as it is.
     """
     report = PipelineReport()
     try:
-        pipeline.run(graph.clone(), check="numeric", samples=samples, progress=progress, report=report)
+        pipeline.run(graph.clone(), check="numeric", samples=samples, dump=dump, progress=progress, report=report)
     except InternalError:
         if report.failed is None:
             raise
@@ -62,13 +71,17 @@ def bisect(graph: Graph, pipeline: Pipeline, samples: Samples, *, progress: Prog
 
 @dataclass(frozen=True)
 class _Fault:
-    """The first wrong rewrite of one run of a pass, the graph right before and after it, and what is wrong."""
+    """The first wrong rewrite of one run of a pass, the graph right before and after it, and what is wrong.
+
+    `inputs` are those of the graph before.
+    """
 
     rewrite: Rewrite
     number: int
     problem: str
     before: Graph
     after: Graph | None
+    inputs: Inputs
 
 
 def _culprit(graph: Graph, pipeline: Pipeline, report: PipelineReport, samples: Samples, progress: Progress) -> Culprit:
@@ -76,11 +89,11 @@ def _culprit(graph: Graph, pipeline: Pipeline, report: PipelineReport, samples: 
     assert guilty is not None  # the caller has looked
     base = graph.clone()
     pipeline.run(base, check="none", budget=done)
-    fault = _first_fault(base, guilty, Samples.of(base, samples.inputs), progress)
+    fault = _first_fault(base, guilty, (report.samples or samples).expecting(base), progress)
     if fault is None:
         raise InternalError(f"pass {guilty.name} goes wrong only sometimes, or edits without asking may_rewrite")
     progress("looking for a small graph that shows it")
-    small = _smallest(fault, guilty, samples.inputs) or fault
+    small = _smallest(fault, guilty) or fault
     return Culprit(guilty, fault.rewrite, done + fault.number, small.problem, small.before, small.after)
 
 
@@ -100,7 +113,7 @@ def _first_fault(graph: Graph, guilty: Pass, samples: Samples, progress: Progres
     before, wrong = _run(graph, guilty, good, samples), _run(graph, guilty, bad, samples)
     if wrong.last is None or before.graph is None:
         return None
-    return _Fault(wrong.last, bad, wrong.problem, before.graph, wrong.graph)
+    return _Fault(wrong.last, bad, wrong.problem, before.graph, wrong.graph, before.inputs)
 
 
 def _some_wrong_budget(graph: Graph, guilty: Pass, samples: Samples) -> int | None:
@@ -118,9 +131,10 @@ def _some_wrong_budget(graph: Graph, guilty: Pass, samples: Samples) -> int | No
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What a pass made of a graph within a budget; `graph` is None when it raised."""
+    """What a pass made of a graph within a budget, called with `inputs`; `graph` is None when it raised."""
 
     graph: Graph | None
+    inputs: Inputs
     problem: str
     rewrites: int
     last: Rewrite | None
@@ -131,15 +145,16 @@ def _run(graph: Graph, guilty: Pass, budget: int | None, samples: Samples) -> _O
     run = PassRun(guilty, budget)
     try:
         run.on(work)
-    except InternalError as error:
-        return _Outcome(None, _said(error), run.rewrites.total(), run.last)
+    except CapgraphError as error:
+        return _Outcome(None, samples.inputs, _said(error), run.rewrites.total(), run.last)
+    called = samples.called(run.calls, graph)
     try:
         verify(work)
     except CapgraphError as error:
         problem = f"the graph is broken: {_said(error)}"
     else:
-        problem = samples.first_difference(work, guilty.exactness)
-    return _Outcome(work, problem, run.rewrites.total(), run.last)
+        problem = called.first_difference(work, guilty.exactness)
+    return _Outcome(work, called.inputs, problem, run.rewrites.total(), run.last)
 
 
 def _said(error: CapgraphError) -> str:
@@ -149,12 +164,12 @@ def _said(error: CapgraphError) -> str:
 # ---- the graph that shows it
 
 
-def _smallest(fault: _Fault, guilty: Pass, inputs: Sequence[Sequence[Any]]) -> _Fault | None:
+def _smallest(fault: _Fault, guilty: Pass) -> _Fault | None:
     """The smallest part of the graph around the rewrite on which the pass alone goes wrong; None if none was found."""
     for outputs, cut in _cones(fault):
-        found = _shown(fault.before, outputs, cut, guilty, inputs)
+        found = _shown(fault, outputs, cut, guilty)
         if found is not None:
-            return _shrunk(*found, guilty)
+            return _shrunk(found, guilty)
     return None
 
 
@@ -171,20 +186,14 @@ def _cones(fault: _Fault) -> Iterator[tuple[list[Value], set[Value]]]:
                 break
 
 
-Inputs = list[tuple[Array, ...]]
-
-
-def _shown(
-    graph: Graph, outputs: Sequence[Value], cut: set[Value], guilty: Pass, inputs: Sequence[Sequence[Any]]
-) -> tuple[_Fault, Inputs] | None:
-    """The fault that the part of `graph` between `cut` and `outputs` shows, with what goes into it; None if none."""
-    part, taken = extract(graph, outputs, cut)
+def _shown(fault: _Fault, outputs: Sequence[Value], cut: set[Value], guilty: Pass) -> _Fault | None:
+    """The fault that the part of the graph between `cut` and `outputs` shows; None if none."""
+    part, taken = extract(fault.before, outputs, cut)
     try:
-        local = [_contents(graph, taken, each) for each in inputs]
-        fault = _first_fault(part, guilty, Samples.of(part, local), lambda _: None)
+        local = [_contents(fault.before, taken, each) for each in fault.inputs]
+        return _first_fault(part, guilty, Samples.of(part, local), lambda _: None)
     except CapgraphError:
         return None  # cut off there it is no graph that runs
-    return (fault, local) if fault is not None else None
 
 
 def _contents(graph: Graph, values: Sequence[Value], inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -194,15 +203,15 @@ def _contents(graph: Graph, values: Sequence[Value], inputs: Sequence[Any]) -> t
     return evaluate_graph(probe, inputs)
 
 
-def _shrunk(fault: _Fault, inputs: Inputs, guilty: Pass) -> _Fault:
+def _shrunk(fault: _Fault, guilty: Pass) -> _Fault:
     """Makes results into inputs and drops outputs, one at a time, for as long as the fault still shows."""
     progress = True
     while progress:
         progress = False
         for outputs, cut in _cuts(fault.before):
-            smaller = _shown(fault.before, outputs, cut, guilty, inputs)
-            if smaller is not None and len(smaller[0].before) < len(fault.before):
-                (fault, inputs), progress = smaller, True
+            smaller = _shown(fault, outputs, cut, guilty)
+            if smaller is not None and len(smaller.before) < len(fault.before):
+                fault, progress = smaller, True
                 break
     return fault
 

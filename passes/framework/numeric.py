@@ -6,7 +6,8 @@ unit in the last place add up like a random walk - and from how far the graph it
 by one rounding, which is measured by evaluating it that way. Elements that hang on an overflow are held to nothing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, prod, sqrt
@@ -69,13 +70,40 @@ class Response:
         return self.moved < inf and (self.is_open is None or not self.is_open.all())
 
 
+Cut = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+"""What a caller gets of the outputs of a graph."""
+
+
 @dataclass(frozen=True)
 class Sample:
-    """One set of inputs, what the graph gave for it, and how each output answers when operations err."""
+    """One set of inputs, what the caller got for it, and how each output answers when operations err.
+
+    `cut` is what callers get of the outputs; None where they get them as they are.
+    """
 
     inputs: tuple[Any, ...]
     expected: tuple[Any, ...]
     responses: tuple[Response, ...]
+    cut: Cut | None = None
+
+    def results(self, graph: Graph) -> tuple[Any, ...]:
+        """What the caller gets when `graph` runs. Raises what evaluating raises."""
+        outputs = _outputs(graph, self.inputs)
+        return outputs if self.cut is None else self.cut(outputs)
+
+    @classmethod
+    def of(cls, graph: Graph, inputs: Sequence[Any]) -> "Sample":
+        """A sample with these inputs. Raises what evaluating raises."""
+        expected = _outputs(graph, inputs)
+        return cls(tuple(inputs), expected, _responses(graph, inputs, expected))
+
+
+class CallChange(ABC):
+    """How calls of a graph become calls of what a pass made of it, with other inputs or outputs."""
+
+    @abstractmethod
+    def samples(self, before: Graph, sample: Sample) -> Iterable[Sample]:
+        """Samples of the graph after the pass, made from one of the graph `before` it."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +131,16 @@ class Samples:
             raise UnsupportedError("a graph with random ops cannot be checked numerically", remedy="check='structure'")
         return cls(tuple(_sample(graph, each) for each in inputs), max(longest_sum(graph, each) for each in inputs))
 
+    def called(self, change: CallChange | None, before: Graph) -> "Samples":
+        """The samples of what a pass made of `before`, where that is called as `change` says."""
+        if change is None:
+            return self
+        return replace(self, samples=tuple(each for sample in self.samples for each in change.samples(before, sample)))
+
+    def expecting(self, graph: Graph) -> "Samples":
+        """The same samples, which expect what `graph` gives."""
+        return replace(self, samples=tuple(replace(each, expected=each.results(graph)) for each in self.samples))
+
     @property
     def inputs(self) -> list[tuple[Any, ...]]:
         """The inputs of each sample, in the order of the graph's inputs."""
@@ -123,7 +161,7 @@ class Samples:
         given: list[Sample] = []
         for sample in self.samples:
             try:
-                outputs = _outputs(graph, sample.inputs)
+                outputs = sample.results(graph)
             except CapgraphError as error:
                 return f"it cannot be evaluated any more: {error.message} at {error.where}", self
             problem = self._difference(graph, sample, outputs, exactness)
@@ -133,8 +171,10 @@ class Samples:
         return "", replace(self, samples=tuple(given))
 
     def _difference(self, graph: Graph, sample: Sample, outputs: Sequence[Any], exactness: Exactness) -> str:
-        rows = zip(graph.output_names, outputs, sample.expected, sample.responses, strict=True)
-        for name, new, old, response in rows:
+        if len(outputs) != len(sample.expected):
+            return f"it gives {len(outputs)} outputs instead of {len(sample.expected)}"
+        rows = zip(outputs, sample.expected, sample.responses, strict=True)
+        for name, (new, old, response) in zip(graph.output_names, rows, strict=False):  # further ones are cut off
             problem = answered_difference(old, new, exactness, self.terms, response)
             if problem:
                 return f"output {name} {problem}"
@@ -284,14 +324,13 @@ def draw(value: Value, sizes: Mapping[str, int], random: np.random.Generator) ->
 
 def _sample(graph: Graph, inputs: Sequence[Any]) -> Sample:
     try:
-        expected = _outputs(graph, inputs)
+        return Sample.of(graph, inputs)
     except CapgraphError as error:
         raise UnsupportedError(
             f"the graph cannot be evaluated on drawn inputs: {error.message}",
             where=error.where,
             remedy="pass samples of real inputs, or check='structure'",
         ) from error
-    return Sample(tuple(inputs), expected, _responses(graph, inputs, expected))
 
 
 Step = Callable[[Node, Sequence[Any], Sizes], tuple[Any, ...]]

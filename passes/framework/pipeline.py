@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...ir.errors import CapgraphError, InputError, InternalError, ResourceError, UnsupportedError
+from ...ir.errors import CapgraphError, InputError, InternalError, MiscompiledError, ResourceError, UnsupportedError
 from ...ir.graph import Graph, Node
 from ...ir.op import Trait
 from ...ir.random_state import seeded
@@ -24,7 +24,7 @@ from ...ir.verify import verify
 from .base import Pass
 from .exactness import Exactness
 from .faults import FAULTS, fault
-from .numeric import Samples
+from .numeric import CallChange, Samples
 from .rewriter import Rewrite, Rewriter
 
 MAX_ROUNDS = 32
@@ -66,10 +66,15 @@ class PassTotal:
 
 @dataclass
 class PipelineReport:
-    """All runs of all passes, in order, without the one that `failed`, if any did; `notes` are what was not checked."""
+    """All runs of all passes, in order, without the one that `failed`, if any did, on `samples` where it is checked so.
+
+    `calls` are the changes of how the graph is called, in order, and `notes` what was not checked.
+    """
 
     runs: list[PassReport] = field(default_factory=list[PassReport])
     failed: Pass | None = None
+    samples: Samples | None = None
+    calls: list[CallChange] = field(default_factory=list[CallChange])
     notes: list[str] = field(default_factory=list[str])
 
     @property
@@ -145,6 +150,25 @@ class Pipeline:
         given `report` is filled in, and so tells of a failure what came before. Raises `InternalError` naming the pass
         when a pass breaks its contract, `ResourceError` when a dump cannot be written.
         """
+        work, report = self.applied(
+            graph, check=check, samples=samples, dump=dump, budget=budget, progress=progress, report=report
+        )
+        if report.changed:
+            graph.adopt(work)
+        return report
+
+    def applied(
+        self,
+        graph: Graph,
+        *,
+        check: str = "structure",
+        samples: Samples | None = None,
+        dump: Path | None = None,
+        budget: int | None = None,
+        progress: Progress | None = None,
+        report: PipelineReport | None = None,
+    ) -> tuple[Graph, PipelineReport]:
+        """What `run` makes of `graph`, which stays as it is."""
         if check not in CHECKS:
             raise UnsupportedError(f"check={check!r} is not known", remedy=f"one of {', '.join(CHECKS)}")
         work = graph.clone()
@@ -152,9 +176,7 @@ class Pipeline:
             run = _Run(work, check, samples, dump, budget, progress, report or PipelineReport())
             for stage in self.stages:
                 run.stage(stage)
-        if run.report.changed:
-            graph.adopt(work)
-        return run.report
+        return work, run.report
 
 
 class _Run:
@@ -178,6 +200,7 @@ class _Run:
         self.report = report
         self._changes = 0
         self._found_nothing: dict[Pass, int] = {}
+        self._has_run: set[Pass] = set()
         self.samples = samples
         if check == "numeric" and samples is None:
             self.samples = Samples.drawn(graph)
@@ -197,9 +220,10 @@ class _Run:
         )
 
     def _run_if_due(self, each: Pass) -> bool:
-        """Runs a pass unless it found nothing the last time and no other has changed anything since."""
-        if self._found_nothing.get(each) == self._changes:
+        """Runs a pass unless it found nothing the last time and no other has changed anything since, or runs once."""
+        if self._found_nothing.get(each) == self._changes or (each.runs_once and each in self._has_run):
             return False
+        self._has_run.add(each)
         changed = self.run_pass(each)
         if changed:
             self._changes += 1
@@ -210,31 +234,35 @@ class _Run:
     def run_pass(self, each: Pass) -> bool:
         if self.progress is not None:
             self.progress(each.name)
-        self.report.failed = each
-        before = print_graph(self.graph) if self.dump else ""
+        self.report.failed, self.report.samples = each, self.samples
+        text = print_graph(self.graph) if self.dump else ""
+        before = self.graph.clone() if self.samples is not None and each.changes_calls else self.graph
         nodes = _count(self.graph)
         start = time.perf_counter()
         run = PassRun(each, None if self.budget is None else self.budget - self.report.rewrites)
         run.on(self.graph)
         seconds = time.perf_counter() - start
+        self.report.calls += [] if run.calls is None else [run.calls]
         if run.changed:
-            self._dump(each, before)
-            self._check(each)
+            self._dump(each, text)
+        if run.changed or (run.calls is not None and self.samples is not None):
+            self._check(each, run.calls, before)
         self.report.runs.append(PassReport(each.name, seconds, nodes, _count(self.graph), run.changed, run.rewrites))
-        self.report.failed = None
+        self.report.failed = self.report.samples = None
         return run.changed
 
-    def _check(self, each: Pass) -> None:
+    def _check(self, each: Pass, calls: CallChange | None, before: Graph) -> None:
         if self.check == "none":
             return
         try:
             verify(self.graph)
         except CapgraphError as error:
-            raise InternalError(f"pass {each.name} broke the graph: {error.message}", where=error.where) from error
+            raise MiscompiledError(f"pass {each.name} broke the graph: {error.message}", where=error.where) from error
         if self.check == "numeric" and self.samples is not None:
-            difference, self.samples = self.samples.compared(self.graph, each.exactness)
+            samples = self.samples.called(calls, before)
+            difference, self.samples = samples.compared(self.graph, each.exactness)
             if difference:
-                raise InternalError(f"pass {each.name} changed what the graph means: {difference}")
+                raise MiscompiledError(f"pass {each.name} changed what the graph means: {difference}")
             if each.exactness is not Exactness.EXACT:
                 self._note_unjudged(self.samples)
 
@@ -264,33 +292,42 @@ class _Run:
 class PassRun:
     """One run of a pass over a graph and its regions, with at most `budget` rewrites.
 
-    `rewrites`, `changed` and `last`, the last rewrite that was begun, can be read also after a failure. A rewrite
-    inside a region is said to be one of the results of the node of the graph that owns the region.
+    `rewrites`, `changed`, `calls` and `last`, the last rewrite that was begun, can be read also after a failure. A
+    rewrite inside a region is said to be one of the results of the node of the graph that owns the region.
     """
 
     def __init__(self, each: Pass, budget: int | None = None) -> None:
         self.rewrites: Counter[str] = Counter()
         self.changed = False
         self.last: Rewrite | None = None
+        self.calls: CallChange | None = None
         self._pass = each
         self._budget = budget
 
     def on(self, graph: Graph) -> None:
         """Runs the pass. Raises `InternalError` naming pass and node when it fails."""
-        for region, owner in innermost_first(graph, enters_fused=self._pass.enters_fused):
+        for region, owner in self._regions(graph):
             left = None if self._budget is None else self._budget - self.rewrites.total()
             rewriter = Rewriter(region, budget=left)
             try:
                 with np.errstate(all="ignore"):  # infinities and NaN are results like any other, also of folding
                     self._pass.run(region, rewriter)
+            except self._pass.refusals:
+                raise
             except FAULTS as error:
                 began = rewriter.last.node if rewriter.last is not None else None
                 raise fault(f"pass {self._pass.name}", error, began) from error
             finally:
                 self._note(rewriter, owner)
 
+    def _regions(self, graph: Graph) -> list[tuple[Graph, Node | None]]:
+        if self._pass.runs_once:
+            return [(graph, None)]
+        return innermost_first(graph, enters_fused=self._pass.enters_fused)
+
     def _note(self, rewriter: Rewriter, owner: Node | None) -> None:
         self.rewrites += rewriter.rewrites
+        self.calls = rewriter.calls or self.calls
         self.changed = self.changed or rewriter.changed
         if rewriter.last is not None:
             results = tuple(value.name for value in owner.outputs) if owner is not None else rewriter.last.results

@@ -17,6 +17,7 @@ from ...ir.op import Op
 from ...ir.ops import native
 from ...ir.ops.regions import attribute_symbols
 from ...ir.types import DType, Type, compatible, type_symbols
+from .numeric import CallChange
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Rewriter:
     A pass asks `may_rewrite(rule, node)` before each self-contained rewrite; the answer is False once `budget` rewrites
     are spent, which is how `bisect` finds the single rewrite that broke a model. New nodes go right before the node
     given to `at` (or `may_rewrite`) and inherit its origin. `touched` collects nodes that the driver should look at
-    again; those of them in `freed` were not edited, only one of their results is now read once.
+    again; those of them in `freed` were not edited, only one of their results is now read once. A pass that gives the
+    graph other inputs or outputs says in `calls` how it is called from now on.
     """
 
     def __init__(self, graph: Graph, *, budget: int | None = None) -> None:
@@ -49,6 +51,7 @@ class Rewriter:
         self._before_last: Rewrite | None = None
         self.touched: dict[Node, None] = {}
         self.freed: set[Node] = set()
+        self.calls: CallChange | None = None
         self._anchor: Node | None = None
         self._origin: Origin | None = None
 
@@ -68,6 +71,16 @@ class Rewriter:
         )
         self.at(node)
         return True
+
+    def allowed(self, rule: str, nodes: Sequence[Node]) -> Sequence[Node]:
+        """Those of `nodes`, the first ones, for which the budget allows a rewrite each; they are counted."""
+        left = len(nodes) if self.budget is None else self.budget - self.rewrites.total()
+        chosen = nodes[: max(left, 0)]
+        if chosen:
+            self.rewrites[rule] += len(chosen)
+            results = tuple(value.name for value in chosen[-1].outputs)
+            self._before_last, self.last = self.last, Rewrite(rule, chosen[-1].where(), results)
+        return chosen
 
     def take_back(self, rule: str) -> None:
         """Uncounts the rewrite that `may_rewrite` allowed last and that then made no edit."""
@@ -215,6 +228,17 @@ class Rewriter:
         if list(self.graph.nodes) != list(order):
             self.graph.reorder(order)
             self.edits += 1
+
+    def adopt(self, other: Graph) -> None:
+        """Takes over the content of `other`, what became of the whole graph; nodes of before belong to none."""
+        self.graph.adopt(other)
+        self.edits += 1
+        self.forget_touched()
+        self.at(None)
+
+    def edited(self) -> None:
+        """Notes an edit that the graph's own methods made, within the rewrite that was allowed last."""
+        self.edits += 1
 
     def move_before(self, node: Node, anchor: Node) -> None:
         """Moves `node` right before `anchor`."""

@@ -7,7 +7,9 @@ the counts once, when all has run. Where no bound is known or the proof fails a 
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar
 
 from ...ir.analysis import node_flops, type_bytes
 from ...ir.analysis.found_sizes import DATA_SIZED, most_found
@@ -18,8 +20,11 @@ from ...ir.op import Trait
 from ...ir.ops import native
 from ...ir.ops.bounded import PREFIX
 from ...ir.plan import Measured
-from ...ir.target import Target
+from ...ir.target import HOST, Target
 from ...ir.types import TensorType, type_symbols
+from ..framework.base import Pass
+from ..framework.numeric import CallChange, Sample
+from ..framework.rewriter import Rewriter
 from .distinct import is_sortable
 from .padding import made_safe
 from .reached import Mentions, put_back, reached
@@ -32,11 +37,41 @@ Captures = Callable[[Node], bool]
 
 
 @dataclass(frozen=True)
-class Bounded:
-    """A graph whose unknown sizes are bounded, as far as that goes, and what its executor has to know of that."""
+class CutToMeasured(CallChange):
+    """Outputs are cut to what a run found."""
 
-    graph: Graph
     measured: Measured
+
+    def samples(self, before: Graph, sample: Sample) -> list[Sample]:  # the contract's
+        return [replace(sample, cut=partial(_cut, self.measured, sample))]
+
+
+def _cut(measured: Measured, sample: Sample, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    found = list(outputs)
+    if measured.output is not None:
+        sizes = dict(zip(measured.symbols, found.pop(measured.output).tolist(), strict=True))
+        for index, dims in measured.shapes.items():
+            found[index] = found[index][tuple(slice(evaluate(dim, sizes)) for dim in dims)]
+    return tuple(found) if sample.cut is None else sample.cut(tuple(found))
+
+
+@dataclass(frozen=True)
+class BoundSizes(Pass):
+    """Puts twins with room for the most in the place of nodes whose sizes `target` can bound, ops in `kept` excepted.
+
+    The other sizes of the graph are known. `captures` says whether the target has a kernel for a twin. How calls change
+    is a `CutToMeasured`.
+    """
+
+    name: ClassVar[str] = "bound-sizes"
+    runs_once: ClassVar[bool] = True
+    changes_calls: ClassVar[bool] = True
+    target: Target = field(default=HOST, repr=False)
+    kept: tuple[str, ...] = ()
+    captures: "Captures | None" = field(default=None, repr=False)
+
+    def run(self, graph: Graph, rewriter: Rewriter) -> None:
+        rewriter.calls = CutToMeasured(bound_sizes(graph, rewriter, self.target, self.kept, self.captures))
 
 
 @dataclass
@@ -53,26 +88,37 @@ class _Unbounded(Exception):  # a verdict, no error
     """Why a node stays what it is."""
 
 
-def bound_sizes(graph: Graph, target: Target, kept: Collection[str] = (), captures: Captures | None = None) -> Bounded:
-    """`graph`, whose other sizes are known, with twins of the nodes that `target` can run so; it may be changed.
-
-    Ops in `kept` stay as they are; `captures` says whether the target has a kernel for a twin.
-    """
+def bound_sizes(
+    graph: Graph,
+    rewriter: Rewriter,
+    target: Target,
+    kept: Collection[str] = (),
+    captures: Captures | None = None,
+) -> Measured:
+    """Puts the twins of `BoundSizes`. What its executor has to know of them."""
     found = _Found()
     names = [node.outputs[0].name for node in graph.nodes if _is_bounded_on(target, node) and node.op.name not in kept]
     shapes = {index: _dims(value) for index, value in enumerate(graph.outputs)}
     mentions = Mentions(graph)
     for name in names:
+        node = graph.value(name).producer
+        assert node is not None  # it was found as a node's result
+        if not rewriter.may_rewrite("bound", node):
+            break
         try:
-            _put_bound(graph, mentions, name, target, captures, found)
+            _put_bound(graph, mentions, node, target, captures, found)
         except _Unbounded as reason:
             found.refusals[name] = str(reason)
+            rewriter.take_back("bound")
         except CapgraphError as error:
             found.refusals[name] = error.message
+            rewriter.take_back("bound")
+        else:
+            rewriter.edited()
     cut = {index: dims for index, dims in shapes.items() if _mentioned(dims) & found.counts.keys()}
     needed = tuple(name for name in found.counts if any(name in _mentioned(dims) for dims in cut.values()))
     output = _return_counts(graph, [found.counts[name] for name in needed]) if needed else None
-    return Bounded(graph, Measured(needed, output, cut, tuple(found.notes.values()), found.refusals))
+    return Measured(needed, output, cut, tuple(found.notes.values()), found.refusals)
 
 
 def _is_bounded_on(target: Target, node: Node) -> bool:
@@ -92,11 +138,10 @@ def _mentioned(dims: tuple[Dim, ...]) -> frozenset[str]:
 
 
 def _put_bound(
-    graph: Graph, mentions: Mentions, name: str, target: Target, captures: Captures | None, found: _Found
+    graph: Graph, mentions: Mentions, node: Node, target: Target, captures: Captures | None, found: _Found
 ) -> None:
     """Puts the twin of a node at its bound, and what follows of it. Raises `_Unbounded`, and changes nothing then."""
-    node = graph.value(name).producer
-    assert node is not None  # it was found as a node's result
+    name = node.outputs[0].name
     most = most_found(node)
     if not isinstance(most, int):
         raise _Unbounded(f"at most {most} entries, of which the number is not known")

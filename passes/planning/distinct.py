@@ -1,17 +1,19 @@
 """`unique` with a bound as a sort and what follows it, for targets that have kernels for these and none for it."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from ...ir.attrs import AttrValue
 from ...ir.constant import Array, Constant
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import BOOLS, NUMBERS
-from ...ir.ops import native
 from ...ir.ops.bounded import PREFIX
 from ...ir.ops.known import BOUNDED_UNIQUE
 from ...ir.types import DType
+from ..framework.base import Pass
+from ..framework.rewriter import Rewriter
 
 
 def is_sortable(node: Node) -> bool:
@@ -23,21 +25,25 @@ def is_sortable(node: Node) -> bool:
     return is_flat and x.is_static and x.size == node.attrs["size"] != 0 and x.dtype in NUMBERS | BOOLS
 
 
-def sort_for_unique(graph: Graph) -> None:
+@dataclass(frozen=True)
+class SortForUnique(Pass):
     """Puts sorts in the place of `bounded_unique` where `is_sortable` holds: equal elements then lie side by side."""
-    for node in [node for node in graph.nodes if is_sortable(node)]:
-        made = _Distinct(graph, node).results()
-        for old, new in zip(node.outputs, made, strict=True):
-            if new is not None:
-                graph.replace_uses(old, new)
-        graph.erase(node)
+
+    name: ClassVar[str] = "sort-for-unique"
+    runs_once: ClassVar[bool] = True
+
+    def run(self, graph: Graph, rewriter: Rewriter) -> None:
+        for node in graph.nodes:
+            if is_sortable(node) and rewriter.may_rewrite("sort", node):
+                rewriter.replace(node, *_Distinct(rewriter, node).results())
 
 
 class _Distinct:
     """The results of one node, of n elements: those of the first `count` of n entries, zeros behind them."""
 
-    def __init__(self, graph: Graph, node: Node) -> None:
-        self._graph, self._node = graph, node
+    def __init__(self, rewriter: Rewriter, node: Node) -> None:
+        self._node = node
+        self._op, self._ops = rewriter.op, rewriter.ops
         size = node.attrs["size"]
         assert isinstance(size, int)  # that of the operand, which is known
         self._size = size
@@ -98,9 +104,3 @@ class _Distinct:
 
     def _constant(self, content: Array) -> Value:
         return self._op("constant", value=Constant(content))
-
-    def _op(self, name: str, *operands: Value, **attrs: AttrValue) -> Value:
-        return self._ops(name, *operands, **attrs)[0]
-
-    def _ops(self, name: str, *operands: Value, **attrs: AttrValue) -> tuple[Value, ...]:
-        return self._graph.insert_before(self._node, native(name), operands, attrs, origin=self._node.origin).outputs

@@ -3,36 +3,24 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from ...ir.analysis import ancestors, reaches
 from ...ir.errors import InputError
 from ...ir.graph import Graph, Node, Value
-from ...ir.op import Trait
-from ...ir.ops import native
 from ...ir.plan import Buffer, Measured, Place, Plan, Segment, Step, StepKind, View
 from ...ir.target import Target
-from ..cleanup.cse import Cse
-from ..cleanup.eliminate_dead_code import EliminateDeadCode
-from ..cleanup.fold_constants import FoldConstants
-from ..framework.pipeline import Pipeline
 from .arena import Block, lower_bound, place
 from .bodies import bodies_of
-from .bounds import Bounded, bound_sizes
+from .bounds import CutToMeasured
 from .check_plan import check_plan
-from .decode import read_lengths_on_device
-from .distinct import sort_for_unique
+from .lowering import Lowering, drawn_calls, planning_pipeline
 from .partition import CapturePolicy, partition
 from .results import set_results_apart
-from .specialise import specialise
 from .storage import Group, Storage, assign_storage, is_planned
 
 Scratch = Callable[[Node, Mapping[Value, View]], int]
 """The bytes that the kernel of a node wants for itself, given where every value lies."""
 
 checks_plans = False
-"""Whether every plan is checked as it is made: tests set this."""
-
-_CLEAN_UP = Pipeline(((FoldConstants(), EliminateDeadCode(), Cse()),))
-"""Known sizes turn shape arithmetic into constants; what led to it is left unused."""
+"""Whether every plan is checked as it is made, and the graph after every pass before: tests set this."""
 
 
 def make_plan(
@@ -43,8 +31,7 @@ def make_plan(
     donated: Collection[str] = (),
     scratch: Scratch | None = None,
     resident: Collection[str] = (),
-    prepare: Callable[[Graph], None] | None = None,
-    captures: Callable[[Node], bool] | None = None,
+    lowering: Lowering = Lowering(),  # noqa: B008  # immutable
     fresh_bytes: int | None = None,
 ) -> Plan:
     """Plans `graph` at `sizes` (every symbol of its inputs). The graph itself is not changed.
@@ -52,39 +39,24 @@ def make_plan(
     `donated` names inputs that the caller gives up: results may be written over them. `resident` names inputs that lie
     outside of the arena, in memory that no step writes: what was loaded there stays for later calls. `scratch` tells
     how many bytes the target's kernel of a node wants for itself while it runs, given where every value lies; they are
-    part of the arena. `prepare` may rewrite the specialised graph to suit the target's kernels, and `captures` says
-    whether the target has one for a node that could be captured. Results of `fresh_bytes` and more for each step that
-    touches them lie in memory that each run has anew; None for results in the arena. Raises `ShapeError` when the sizes
-    do not fit the graph, `InputError` when it has no input of such a name, or one is donated and resident.
+    part of the arena. `lowering` says how the graph is brought to the target's kernels. Results of `fresh_bytes` and
+    more for each step that touches them lie in memory that each run has anew; None for results in the arena. Raises
+    `ShapeError` when the sizes do not fit the graph, `InputError` when it has no input of such a name, or one is
+    donated and resident, `MiscompiledError` where a pass is found to be wrong.
     """
     _check_inputs(graph, donated, resident)
-    bound = specialise(graph, sizes)
-    read_lengths_on_device(bound)
-    _CLEAN_UP.run(bound, check="none")
     policy = policy or CapturePolicy()
-    bounded = _bounded(bound, target, policy, captures)
-    bound = bounded.graph
-    if prepare is not None:
-        prepare(bound)
-    _separate_states(bound)
-    _read_states_first(bound)
-    means = _Means(sizes, target, policy, scratch, captures, fresh_bytes)
-    plan = replace(_planned(bound, means, donated, resident), measured=bounded.measured)
+    pipeline = planning_pipeline(sizes, target, policy, lowering)
+    samples = drawn_calls(graph, sizes) if lowering.check == "numeric" else None
+    check = "structure" if checks_plans and lowering.check == "none" else lowering.check
+    bound, report = pipeline.applied(graph, check=check, samples=samples)
+    measured = next((each.measured for each in report.calls if isinstance(each, CutToMeasured)), Measured())
+    means = _Means(sizes, target, policy, scratch, lowering.captures, fresh_bytes)
+    rewrites = {each.name: each.rewrites for each in report.totals() if each.rewrites}
+    plan = replace(_planned(bound, means, donated, resident), measured=measured, rewrites=rewrites)
     if checks_plans:
         check_plan(plan)
     return plan
-
-
-def _bounded(graph: Graph, target: Target, policy: CapturePolicy, captures: Callable[[Node], bool] | None) -> Bounded:
-    """The graph with bounds for its unknown sizes, where that lets more of it be captured."""
-    if not policy.captures or not target.bounded:
-        return Bounded(graph, Measured())
-    bounded = bound_sizes(graph, target, policy.keep_outside, captures)
-    if target.sorts_distinct:
-        sort_for_unique(bounded.graph)
-    if bounded.measured.notes:  # one by one in place
-        _CLEAN_UP.run(bounded.graph, check="none")
-    return bounded
 
 
 @dataclass(frozen=True)
@@ -120,54 +92,6 @@ def _check_inputs(graph: Graph, donated: Collection[str], resident: Collection[s
     both = sorted(set(donated) & set(resident))
     if both:
         raise InputError(f"input {both[0]} is to be donated and to be resident", remedy="a resident input is kept")
-
-
-def _separate_states(graph: Graph) -> None:
-    """Copies what a state would otherwise take over from the memory of a state, itself included.
-
-    Two states that change places would overwrite each other, however the copies after the last step are ordered.
-    """
-    old = {graph.inputs[state.input] for state in graph.states}
-    for state in graph.states:
-        new = graph.outputs[state.output]
-        if new is not graph.inputs[state.input] and is_planned(new) and _viewed(new) in old:
-            graph.set_output(state.output, _copied(graph, new))
-
-
-def _read_states_first(graph: Graph) -> None:
-    """Moves what reads the old content of a state before the node that makes the new one, where it does not need that.
-
-    The update can then be done in place.
-    """
-    for state in graph.states:
-        writer = graph.outputs[state.output].producer
-        readers = graph.inputs[state.input].users
-        if writer is None or not all(_may_precede(reader, writer) for reader in readers):
-            continue
-        needed = ancestors([value for reader in readers if reader is not writer for value in reader.outputs])
-        for node in [node for node in graph.nodes if node in needed and writer.precedes(node)]:
-            graph.move_before(node, writer)
-
-
-def _may_precede(reader: Node, writer: Node) -> bool:
-    return reader is writer or not reaches(writer, reader)
-
-
-def _viewed(value: Value) -> Value:
-    """The value whose memory a chain of views may show."""
-    while value.producer is not None and value.producer.op.has(Trait.VIEW):
-        source = value.producer.inputs[0]
-        assert source is not None  # a view has something to show
-        value = source
-    return value
-
-
-def _copied(graph: Graph, value: Value) -> Value:
-    shape = value.shape
-    if not shape:
-        value = graph.append(native("reshape"), [value], {"shape": (1,)}).output
-    value = graph.append(native("concat"), [value], {"axis": 0}).output
-    return value if shape else graph.append(native("reshape"), [value], {"shape": ()}).output
 
 
 def _add_bodies(graph: Graph, storage: Storage, means: _Means, own: dict[Node, int]) -> Mapping[Graph, Plan]:

@@ -1,18 +1,61 @@
-"""Specialise: a copy of a graph with its symbolic sizes bound to numbers.
+"""Specialise: a graph with its symbolic sizes bound to numbers.
 
 Type rules run again on concrete sizes, so what was 'unknown' becomes yes or an error, and constraints that rules
 recorded are checked. Symbols that only running can bind (sizes of data-dependent results) stay.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from ...ir.attrs import Attrs, is_tuple
 from ...ir.dims import Dim, SymDim, bind
 from ...ir.dims.constraints import collect_constraints
-from ...ir.errors import ShapeError
+from ...ir.errors import CapgraphError, ShapeError
 from ...ir.graph import Graph, Node, SymbolTable, Value
-from ...ir.types import bind_type, type_symbols
+from ...ir.ops.regions import attribute_symbols
+from ...ir.types import type_symbols
+from ..framework.base import Pass
+from ..framework.rewriter import Rewriter
+
+
+@dataclass(frozen=True)
+class Specialise(Pass):
+    """Binds every symbol of `sizes`, pairs of name and number. Raises as `specialise` does.
+
+    Each node that mentions one counts as a rewrite. Within a budget that does not cover all of them the inputs stay
+    symbolic, so that nodes with sizes and nodes without are one graph.
+    """
+
+    name: ClassVar[str] = "specialise"
+    runs_once: ClassVar[bool] = True
+    refusals: ClassVar[tuple[type[CapgraphError], ...]] = (CapgraphError,)
+    sizes: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}{{{', '.join(f'{name}={size}' for name, size in self.sizes)}}}" if self.sizes else self.name
+
+    def run(self, graph: Graph, rewriter: Rewriter) -> None:
+        sizes = dict(self.sizes)
+        _check_sizes(graph, sizes)
+        found = _nodes_with(graph, sizes)
+        inputs = [value for value in graph.inputs if not type_symbols(value.type).isdisjoint(sizes)]
+        chosen = rewriter.allowed("bind-sizes", found)
+        if chosen or (inputs and not found):
+            _bind(graph, inputs if len(chosen) == len(found) else (), chosen, sizes)
+            rewriter.edited()
+
+
+def _nodes_with(graph: Graph, sizes: Mapping[str, Dim]) -> list[Node]:
+    """The nodes that mention one of the symbols in an attribute, or the type of an operand or a result."""
+    values = {value for value in graph.values if not type_symbols(value.type).isdisjoint(sizes)}
+    return [
+        node
+        for node in graph.nodes
+        if not values.isdisjoint(node.inputs)
+        or not values.isdisjoint(node.outputs)
+        or ((node.op.bound_attrs or node.op.is_foreign) and not attribute_symbols(node).isdisjoint(sizes))
+    ]
 
 
 def specialise(graph: Graph, sizes: Mapping[str, int]) -> Graph:
@@ -26,7 +69,7 @@ def specialise(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 def with_sizes(graph: Graph, sizes: Mapping[str, Dim]) -> Graph:
     """A copy of `graph` with other dims for some of its symbols. Raises `ShapeError` where they break a constraint."""
-    return _bound_copy(graph, dict(sizes), SymbolTable(graph.symbols.names))
+    return _bound(graph.clone(), sizes)
 
 
 def _check_sizes(graph: Graph, sizes: Mapping[str, int]) -> None:
@@ -39,46 +82,40 @@ def _check_sizes(graph: Graph, sizes: Mapping[str, int]) -> None:
             raise ShapeError(f"size {name} is {size}", remedy="sizes are not negative")
 
 
-def _bound_copy(graph: Graph, sizes: Mapping[str, Dim], symbols: SymbolTable) -> Graph:
-    copy = Graph(graph.name, symbols=symbols)
-    copy.metadata.update(graph.metadata)
-    where: dict[Value, Value] = {}
-    for value in graph.inputs:
-        where[value] = copy.add_input(value.name, bind_type(value.type, sizes))
-        if value.name in graph.defaults:
-            copy.set_default(where[value], graph.defaults[value.name])
+def _bound(graph: Graph, sizes: Mapping[str, Dim]) -> Graph:
+    """`graph`, with other dims put in."""
+    _bind(graph, graph.inputs, _nodes_with(graph, sizes), sizes)
+    return graph
+
+
+def _bind(graph: Graph, inputs: Iterable[Value], nodes: Iterable[Node], sizes: Mapping[str, Dim]) -> None:
+    """Puts other dims into the types and attributes of inputs and nodes, and asks the nodes' rules again."""
+    for value in inputs:
+        graph.bind_type(value, sizes)
+        graph.set_default(value, graph.defaults.get(value.name))
     with collect_constraints() as constraints:
-        for node in graph.nodes:
-            _copy_node(copy, node, where, sizes)
+        for node in nodes:
+            for value in node.outputs:
+                graph.bind_type(value, sizes)
+            graph.set_attrs(node, **bound_attrs(node.attrs, sizes, graph.symbols))
     for constraint in constraints:
         if not _symbols_of(constraint.left) and not _symbols_of(constraint.right):
             constraint.check({})
-    copy.set_outputs([where[value] for value in graph.outputs], graph.output_names)
-    copy.set_states(graph.states)
-    return copy
-
-
-def _copy_node(copy: Graph, node: Node, where: dict[Value, Value], sizes: Mapping[str, Dim]) -> None:
-    operands = [where[value] if value is not None else None for value in node.inputs]
-    types = [bind_type(value.type, sizes) for value in node.outputs]
-    names = [value.name for value in node.outputs]
-    attrs = bound_attrs(node.attrs, sizes, copy.symbols)
-    made = copy.append(node.op, operands, attrs, types=types, names=names, origin=node.origin)
-    where.update(zip(node.outputs, made.outputs, strict=True))
+    graph.set_states(graph.states)
 
 
 def bound_attrs(attrs: Attrs, sizes: Mapping[str, Dim], symbols: SymbolTable) -> dict[str, Any]:
     """Attributes for a node of a graph with that table, with other dims for some symbols; regions are copied."""
-    return {name: _bound(value, sizes, symbols) for name, value in attrs.items()}
+    return {name: _bound_attr(value, sizes, symbols) for name, value in attrs.items()}
 
 
-def _bound(value: Any, sizes: Mapping[str, Dim], symbols: SymbolTable) -> Any:
+def _bound_attr(value: Any, sizes: Mapping[str, Dim], symbols: SymbolTable) -> Any:
     if isinstance(value, SymDim):
         return bind(value, sizes)
     if is_tuple(value):
-        return tuple(_bound(item, sizes, symbols) for item in value)
+        return tuple(_bound_attr(item, sizes, symbols) for item in value)
     if isinstance(value, Graph):
-        return _bound_copy(value, sizes, symbols)
+        return _bound(value.clone_with_map(symbols)[0], sizes)
     return value
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...progress import Progress
 from ...tables import json_text
-from .arguments import add_dims, add_inputs, positive
+from .arguments import add_dims, add_inputs, positive, size
 from .base import Command
 from .pass_choice import add_passes, chosen_pipeline
 
@@ -24,6 +24,12 @@ def configure(parser: ArgumentParser) -> None:
     """The arguments of `capgraph bisect`."""
     parser.add_argument("model", metavar="MODEL", type=Path, help="an ONNX file")
     add_passes(parser)
+    parser.add_argument("--executor", choices=("graph",), help="also the passes to the plan of a recorded program")
+    parser.add_argument("--device", default="host", help='where that records: "host" (default) or "cuda"; needs no GPU')
+    parser.add_argument(
+        "--sizes", metavar="NAME=N", type=size, action="append", default=[], help="a size that it is planned for"
+    )
+    parser.add_argument("--dump", metavar="DIR", type=Path, help="write the graph before and after every pass there")
     parser.add_argument("--output", metavar="DIR", type=Path, help="write the small graph before and after there")
     add_inputs(parser)
     parser.add_argument("--draws", metavar="N", type=positive, default=2, help="how many sets of inputs (default 2)")
@@ -34,16 +40,20 @@ def run(arguments: Namespace) -> None:
     """Looks for the first wrong rewrite and says where it is."""
     from ...onnx_files import refuse_harming
     from ...passes.framework.bisect import bisect
+    from ...recording import stages_to_plan
     from ...sources import load_model
 
-    pipeline = chosen_pipeline(arguments)
+    pipeline = chosen_pipeline(arguments) if arguments.executor is None else None
     if arguments.output is not None and arguments.output.is_dir():
         refuse_harming(arguments.model, [arguments.output / name for name in _FILES])
     with Progress(f"reading {arguments.model.name}") as progress:
         graph = load_model(arguments.model).graph
+        sizes = _sizes(graph, arguments)
+        if pipeline is None:
+            pipeline = chosen_pipeline(arguments, arguments.device, stages_to_plan(arguments.device, sizes))
         progress.advance(f"running {arguments.model.name}")
-        samples = _samples(graph, arguments)
-        found = bisect(graph, pipeline, samples, progress=progress.advance)
+        samples = _samples(graph, arguments, sizes)
+        found = bisect(graph, pipeline, samples, progress=progress.advance, dump=arguments.dump)
     files = _written(found, arguments.output) if found is not None and arguments.output is not None else []
     facts = {
         "model": str(arguments.model),
@@ -55,12 +65,31 @@ def run(arguments: Namespace) -> None:
     print(json_text(facts) if arguments.json else _text(facts))
 
 
-def _samples(graph: "Graph", arguments: Namespace) -> "Samples":
+def _sizes(graph: "Graph", arguments: Namespace) -> dict[str, int]:
+    """The sizes to be planned for, small ones where none are given; none where nothing is planned.
+
+    Raises `UnsupportedError` for what only a plan takes.
+    """
+    from ...ir.errors import UnsupportedError
+    from ...passes.framework.numeric import draw_sizes
+
+    if arguments.executor is None:
+        if arguments.sizes or arguments.device != "host":
+            raise UnsupportedError("--sizes and --device are for plans", remedy="--executor graph")
+        return {}
+    known = draw_sizes(graph)
+    for name, _ in arguments.sizes:
+        if name not in known:
+            raise UnsupportedError(f"no input has a size {name}", remedy=f"the sizes are: {', '.join(known) or 'none'}")
+    return {**known, **dict(arguments.dim), **dict(arguments.sizes)}
+
+
+def _samples(graph: "Graph", arguments: Namespace, planned: Mapping[str, int]) -> "Samples":
     from ...inputs import gather_inputs
     from ...ir.errors import UnsupportedError
     from ...passes.framework.numeric import Samples, draw_sizes
 
-    sources, sizes, otherwise = dict(arguments.input), dict(arguments.dim), draw_sizes(graph)
+    sources, sizes, otherwise = dict(arguments.input), {**dict(arguments.dim), **planned}, draw_sizes(graph)
     defaults = {name: content.array for name, content in graph.defaults.items()}
     drawn: list[list[Any]] = []
     for seed in range(arguments.draws):

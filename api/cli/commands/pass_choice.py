@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ...passes.framework.base import Pass
     from ...passes.framework.pipeline import Pipeline
 
 LEVELS = range(4)
@@ -28,18 +29,22 @@ def add_passes(parser: ArgumentParser) -> None:
     )
 
 
-def chosen_pipeline(arguments: Namespace) -> "Pipeline":
-    """The pipeline that the arguments ask for.
+def chosen_pipeline(
+    arguments: Namespace, device: str = "host", further: "tuple[tuple[Pass, ...], ...]" = ()
+) -> "Pipeline":
+    """The pipeline that the arguments ask for, by levels as they are on `device`, and `further` stages.
 
     Raises `UnsupportedError` for an unknown pass or option, `InputError` for text that names no pass.
     """
     from ...ir.errors import InputError
-    from ...passes.catalog import level_pipeline, pipeline
+    from ...passes.catalog import pipeline
+    from ...passes.framework.pipeline import Pipeline
+    from ...recording import pipeline_for
 
     if arguments.passes is not None:
         given = pipeline(arguments.passes)
         if not given.stages:
             raise InputError(f"--passes {arguments.passes!r} names no pass", remedy="--level 0 runs none")
-        return given.without(arguments.without)
-    level = DEFAULT_LEVEL if arguments.level is None else arguments.level
-    return level_pipeline(level).without(arguments.without)
+    else:
+        given = pipeline_for(DEFAULT_LEVEL if arguments.level is None else arguments.level, device)
+    return Pipeline((*given.stages, *further)).without(arguments.without)

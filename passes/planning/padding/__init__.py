@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ....ir.graph import Graph
 from .attempts import Certificate
 from .checker import refuted
-from .repair import Surgeon
+from .repair import Budget, Surgeon
 from .rules.facts import Number
 from .walk import REAL_SIZE, UnsafeState, walked
 
@@ -70,19 +70,26 @@ def mask_padding(graph: Graph, symbol: str, largest: int | None = None, least: i
     return graph.clone() if safe is graph else safe
 
 
-def made_safe(graph: Graph, symbol: str, largest: int | None = None, least: int = 0) -> tuple[Graph, SafetyReport]:
-    """`graph` where it is safe or cannot be made safe, else the copy that `mask_padding` gives; and why."""
+def made_safe(
+    graph: Graph, symbol: str, largest: int | None = None, least: int = 0, budget: Budget | None = None
+) -> tuple[Graph, SafetyReport]:
+    """`graph` where it is safe or cannot be made safe, else the copy that `mask_padding` gives; and why.
+
+    Where `budget` refuses a repair it is the copy with those before, which means the same at its real size.
+    """
     before = padding_safety(graph, symbol, largest, least)
     if before.is_safe or before.is_refuted:
         return graph, before
     copy = graph.clone()
-    surgeon = Surgeon(copy, symbol)
+    surgeon = Surgeon(copy, symbol, budget)
     for _ in range(1 + len(graph.states)):
         outcome = walked(copy, symbol, largest, least, surgeon.repair)
         if not isinstance(outcome.failure, UnsafeState):
             break
         if not surgeon.keeps_state(outcome.walk, outcome.failure):
             return graph, before
+    if surgeon.is_stopped:
+        return copy, before
     after = padding_safety(copy, symbol, largest, least)
     if after.is_safe:
         return copy, after

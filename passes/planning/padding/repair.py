@@ -3,7 +3,7 @@
 What stands behind the real elements is selected away, never multiplied: garbage times zero may be no number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -18,13 +18,21 @@ from ....ir.types import DType, TensorType
 from .rules.facts import Number, Tail, Unsafe
 from .walk import REAL_SIZE, UnsafeState, Walk, settle
 
+Budget = Callable[[Node], bool]
+"""Whether one more node may be repaired."""
+
 
 class Surgeon:
-    """Edits the graph of a walk in front of the node where it stands; new nodes are judged as they are made."""
+    """Edits the graph of a walk in front of the node where it stands; new nodes are judged as they are made.
 
-    def __init__(self, graph: Graph, symbol: str) -> None:
+    `is_stopped` tells that `budget` refused a repair.
+    """
+
+    def __init__(self, graph: Graph, symbol: str, budget: Budget | None = None) -> None:
         self.graph = graph
         self.symbol = symbol
+        self.is_stopped = False
+        self._budget = budget
         self.real = _real_size(graph, symbol)
         self.walk: Walk
         self._anchor: Node | None = None
@@ -33,13 +41,20 @@ class Surgeon:
 
     def repair(self, walk: Walk, node: Node, failure: Unsafe) -> None:
         """Makes the proof hold at `node`, or takes the node away. Raises `failure` when nothing helps."""
+        if not failure.masks and failure.replace is None:
+            raise failure
+        self._spend(node, failure)
         self.walk, self._anchor = walk, node
         if failure.masks:
             for mask in failure.masks:
                 self._mask_operand(node, mask.operand, mask.axis, mask.fill)
         elif failure.replace is not None:
             failure.replace(self, node)
-        else:
+
+    def _spend(self, node: Node, failure: Unsafe) -> None:
+        """Raises `failure` where the budget has nothing left for a repair at `node`."""
+        self.is_stopped = self.is_stopped or (self._budget is not None and not self._budget(node))
+        if self.is_stopped:
             raise failure
 
     def keeps_state(self, walk: Walk, failure: UnsafeState) -> bool:
@@ -47,6 +62,8 @@ class Surgeon:
         self.walk, self._anchor = walk, None
         kept = failure.new
         try:
+            if kept.producer is not None:
+                self._spend(kept.producer, failure)
             for axis, tail in enumerate(walk.facts[failure.new].tails):
                 if tail is not None:
                     kept = self._op("where", self._mask(tail, axis, kept.tensor.rank), kept, failure.old)

@@ -1,11 +1,13 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from capgraph.cli import main
 from capgraph.ir.text.parser import parse
 from capgraph.passes.framework.pipeline import Pipeline
+from capgraph.passes.planning import specialise
 
 from tests.api.models import model, save
 from tests.passes.planted import WrongAlgebra
@@ -23,7 +25,7 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def _planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capgraph.passes.catalog.level_pipeline", lambda _: Pipeline(((WrongAlgebra(),),)))
+    monkeypatch.setattr("capgraph.recording.level_pipeline", lambda _: Pipeline(((WrongAlgebra(),),)))
 
 
 def test_a_right_model_has_no_culprit(path: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,3 +71,44 @@ def test_a_model_that_cannot_be_checked(tmp_path: Path, capsys: pytest.CaptureFi
     said = capsys.readouterr().err
     assert "random ops cannot be checked numerically" in said
     assert "--input NAME=SOURCE" in said
+
+
+@pytest.fixture
+def _wrong_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = specialise.bound_attrs
+
+    def wrong(*given: Any) -> dict[str, Any]:
+        attrs = right(*given)
+        return {**attrs, "value": attrs["value"] + 1} if isinstance(attrs.get("value"), int) else attrs
+
+    monkeypatch.setattr(specialise, "bound_attrs", wrong)
+
+
+COUNTED = (
+    "main (float[batch, 3] x) => (float[batch, 3] y) <int64 first = {0}> {"
+    "  s = Shape(x)  n = Gather(s, first)  f = Cast<to=1>(n)  e = Exp(x)  y = Mul(e, f) }"
+)
+
+
+@pytest.mark.usefixtures("_wrong_sizes")
+@pytest.mark.parametrize("device", ["host", "cuda"])
+def test_the_passes_to_a_plan(device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, dump = str(save(model(COUNTED), tmp_path)), tmp_path / "passes"
+    planned = ["--executor", "graph", "--device", device, "--sizes", "batch=4", "--without", "mask-padding"]
+    given = ["bisect", path, *planned, "--dump", str(dump)]
+    assert main([*given, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["found"]["pass"], said["found"]["rewrite"]) == ("specialise{batch=4}", "bind-sizes")
+    assert "dim()" in said["found"]["before"]
+    assert any(file.name.endswith("specialise-after.txt") for file in dump.iterdir())
+    assert main([*given, "--without", "specialise"]) == 0
+    assert capsys.readouterr().out.startswith("no rewrite of ")
+
+
+def test_options_of_plans(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bisect", path, "--sizes", "batch=4"]) == 1
+    assert "--executor graph" in capsys.readouterr().err
+    assert main(["bisect", path, "--executor", "graph", "--sizes", "nope=4"]) == 1
+    assert "the sizes are: batch" in capsys.readouterr().err
+    assert main(["bisect", path, "--executor", "graph", "--device", "tpu"]) == 1
+    assert "device='tpu' is not known" in capsys.readouterr().err

@@ -9,7 +9,9 @@ from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph
 from capgraph.ir.target import CUDA, HOST
 from capgraph.ir.verify import verify
-from capgraph.passes.planning.distinct import is_sortable, sort_for_unique
+from capgraph.passes.framework.rewriter import Rewriter
+from capgraph.passes.planning.distinct import SortForUnique, is_sortable
+from capgraph.passes.planning.lowering import Lowering
 from capgraph.passes.planning.planner import make_plan
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +37,7 @@ def test_sorts_find_what_unique_finds(dtype: str, shape: tuple[int, ...], data: 
     x = np.array(drawn).astype(DTYPES[dtype]).reshape(shape)
     graph = bounded(dtype, shape)
     expected = evaluate_graph(graph, [x])
-    sort_for_unique(graph)
+    SortForUnique().run(graph, Rewriter(graph))
     verify(graph)
     assert not any(node.op.name == "bounded_unique" for node in graph.nodes)
     for old, new in zip(expected, evaluate_graph(graph, [x]), strict=True):
@@ -44,14 +46,14 @@ def test_sorts_find_what_unique_finds(dtype: str, shape: tuple[int, ...], data: 
 
 def test_only_what_is_read_is_made() -> None:
     graph = bounded("i64", (3, 4), ("distinct", "count"))
-    sort_for_unique(graph)
+    SortForUnique().run(graph, Rewriter(graph))
     assert not {"scatter_elements", "cumsum", "sub"} & {node.op.name for node in graph.nodes}
 
 
 def test_slices_stay_what_they_are() -> None:
     graph = bounded("f32", (3, 4), axis=0)
     assert not any(map(is_sortable, graph.nodes))
-    sort_for_unique(graph)
+    SortForUnique().run(graph, Rewriter(graph))
     assert [node.op.name for node in graph.nodes] == ["bounded_unique"]
     assert any(map(is_sortable, bounded("f32", (5,), axis=0).nodes))
 
@@ -62,7 +64,7 @@ def test_distinct_elements_are_one_recording_on_a_gpu(dtype: str) -> None:
     found = b.ops("unique", b.input("x", f"{dtype}[6, 500]"), axis=None, sorted=True)
     graph = b.finish(dict(zip(NAMES, found, strict=False)))
     backend = Backend()
-    plan = make_plan(graph, {}, CUDA, scratch=backend.scratch_bytes, captures=backend.captures)
+    plan = make_plan(graph, {}, CUDA, scratch=backend.scratch_bytes, lowering=Lowering(captures=backend.captures))
     assert [segment.is_captured for segment in plan.segments] == [True]
     launches = [each for way in backend.lower(plan) for each in (way.candidates[0].launches if way.candidates else ())]
     assert launches

@@ -4,8 +4,12 @@ import pytest
 from capgraph.ir.equality import first_difference
 from capgraph.ir.errors import ShapeError
 from capgraph.ir.text.parser import parse
+from capgraph.ir.types import TensorType
 from capgraph.ir.verify import verify
-from capgraph.passes.planning.specialise import specialise
+from capgraph.passes.framework.exactness import Exactness
+from capgraph.passes.framework.numeric import Samples
+from capgraph.passes.framework.pipeline import PassRun, Pipeline
+from capgraph.passes.planning.specialise import Specialise, specialise
 
 GRAPH = """
 graph @main(%x: f32[B, T], %cache: f32[B, T]) {
@@ -76,3 +80,25 @@ def test_a_constraint_that_the_sizes_break_is_refused() -> None:
     assert str(specialise(graph, {"B": 3}).outputs[0].type) == "f32[3]"
     with pytest.raises(ShapeError):
         specialise(graph, {"B": 4})
+
+
+@pytest.mark.parametrize("budget", range(5))
+def test_within_a_budget_some_nodes_have_sizes_and_all_mean_the_same(budget: int) -> None:
+    """Of which the inputs keep theirs open, so that bisect can run what is in between."""
+    graph = parse(dedent(GRAPH))
+    samples = Samples.drawn(graph, sizes={"B": 2, "T": 3})
+    run = PassRun(Specialise((("B", 2), ("T", 3))), budget)
+    run.on(graph)
+    verify(graph)
+    assert samples.first_difference(graph, Exactness.EXACT) == ""
+    assert run.rewrites.total() == min(budget, 3)
+    assert sum(value.type.is_static for value in graph.outputs if isinstance(value.type, TensorType)) <= 1 + budget
+    assert graph.inputs[0].tensor.is_static == (budget >= 3)
+
+
+def test_a_second_run_finds_nothing() -> None:
+    graph = parse(dedent(GRAPH))
+    each = Specialise((("B", 2), ("T", 3)))
+    assert Pipeline(((each,),)).run(graph).changed
+    assert not Pipeline(((each,),)).run(graph).changed
+    assert str(each) == "specialise{B=2, T=3}"
