@@ -19,7 +19,17 @@ from ..ir.attrs import AttrValue
 from ..ir.constant import Constant
 from ..ir.dims import SymDim, evaluate
 from ..ir.errors import CapgraphError, ResourceError, cause_of
-from ..ir.evaluate import FAILURES, Region, Sizes, as_results, bind_inputs, bound_attrs, checked, evaluate_node, failure
+from ..ir.evaluate import (
+    FAILURES,
+    BoundRegion,
+    Sizes,
+    as_results,
+    bind_inputs,
+    bound_attrs,
+    checked,
+    evaluate_node,
+    failure,
+)
 from ..ir.foreign import meaning_of
 from ..ir.graph import Graph, Node, Value
 from ..ir.op import Trait
@@ -165,11 +175,11 @@ class Steps:
         """The call of a node with regions, or with attributes that mention sizes found in this very run."""
         return partial(host_meaning(node), **bound_attrs(node, sizes, self._region))
 
-    def _region(self, body: Graph, sizes: Sizes) -> Region:
+    def _region(self, body: Graph, sizes: Sizes) -> BoundRegion:
         return CompiledRegion(body, sizes, self._bodies[body])
 
 
-class CompiledRegion(Region):
+class CompiledRegion(BoundRegion):
     """A region that runs as steps."""
 
     __slots__ = ("_steps",)

@@ -112,8 +112,10 @@ def as_results(node: Node, given: Any) -> tuple[Any, ...]:
     return results
 
 
-def bound_attrs(node: Node, env: Sizes, region: "Callable[[Graph, Sizes], Region] | None" = None) -> dict[str, Any]:
-    """The attributes for a meaning: symbolic dims as integers, regions as callables on arrays (`Region` by default)."""
+def bound_attrs(
+    node: Node, env: Sizes, region: "Callable[[Graph, Sizes], BoundRegion] | None" = None
+) -> dict[str, Any]:
+    """The attributes for a meaning: symbolic dims as integers, regions as callables on arrays (`BoundRegion` else)."""
     attrs = node.attrs.as_kwargs()
     if not node.op.bound_attrs:
         return attrs
@@ -122,7 +124,7 @@ def bound_attrs(node: Node, env: Sizes, region: "Callable[[Graph, Sizes], Region
         value = attrs[name]
         if isinstance(value, Graph):
             outside = inside(env, (v.type for v in value.inputs), (v.type for v in node.operands))
-            bound[name] = (region or Region)(value, outside)
+            bound[name] = (region or BoundRegion)(value, outside)
         else:
             bound[name] = _bound(value, env)
     return {**attrs, **bound}
@@ -134,7 +136,7 @@ def _bound(value: Any, env: Sizes) -> Any:
     return tuple(_bound(item, env) for item in value) if is_tuple(value) else value
 
 
-class Region:
+class BoundRegion:
     """A body as the meaning of its node sees it: a function on arrays that knows the sizes of the call around it.
 
     These are without the body's own symbols, and each run gets a copy, so that the body's own are bound anew.

@@ -59,7 +59,7 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class DrawnInputs:
     """The inputs that models are compared on: `count` sets from `sources`, with `sizes`, as `gather_inputs` has it."""
 
     count: int = 1
@@ -85,7 +85,7 @@ def compare(
     graph: Graph,
     first: Path,
     second: Path,
-    drawing: Drawing,
+    drawing: DrawnInputs,
     chosen: Tolerance = Tolerance(),  # frozen
 ) -> Comparison:
     """Runs the ONNX files `first` and `second` on inputs for `graph`, the graph of either.
@@ -131,7 +131,7 @@ def _check_names(expected: Mapping[str, Any], given: Mapping[str, Any], second: 
 # ---- inputs
 
 
-def _gathered(graph: Graph, drawing: Drawing, models: "_Models") -> tuple[dict[str, int], list[dict[str, Any]]]:
+def _gathered(graph: Graph, drawing: DrawnInputs, models: "_Models") -> tuple[dict[str, int], list[dict[str, Any]]]:
     """The sizes, and a set of inputs for each count. Small sizes come first, then others, until the model runs.
 
     Sizes that break what the nodes ask of each other come last: there the model runs by chance, if at all.
@@ -190,7 +190,7 @@ def _holds(rules: Sequence[Constraint], sizes: Mapping[str, int]) -> bool:
     return all(rule.holds(sizes) for rule in rules if rule.symbols <= sizes.keys())
 
 
-def _arrays(graph: Graph, drawing: Drawing, otherwise: Mapping[str, int], seed: int) -> dict[str, Any]:
+def _arrays(graph: Graph, drawing: DrawnInputs, otherwise: Mapping[str, int], seed: int) -> dict[str, Any]:
     try:
         sources = {**_compared_numbers(graph, seed), **drawing.sources}
         given = gather_inputs(graph, sources, drawing.sizes, seed, otherwise=otherwise)

@@ -17,7 +17,7 @@ from typing import Any
 import cupy
 from capgraph.executors.cuda.driver.protocol import KernelCall
 from capgraph.executors.cuda.executor import open_device
-from capgraph.executors.cuda.kernel_ir.launch import Kernel, KernelLaunch, Scalar
+from capgraph.executors.cuda.kernel_ir.launch import Kernel, KernelLaunch, ScalarArgument
 
 from .findings import Findings
 from .peers import environment
@@ -52,7 +52,7 @@ def chain_times(count: int) -> dict[str, Any]:
 
     def arguments(index: int, given: Any, number: float) -> tuple[Any, ...]:
         source = given if index == 0 else steps[index - 1]
-        return steps[index].data.ptr, source.data.ptr, Scalar("float", number)
+        return steps[index].data.ptr, source.data.ptr, ScalarArgument("float", number)
 
     def built() -> Any:
         return driver.chain([KernelCall(launch, compiled, arguments(each, inputs[0], 1.0)) for each in range(count)])

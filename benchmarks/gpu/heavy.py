@@ -21,14 +21,14 @@ import torch
 from capgraph.executors.cuda.driver.compiler import build, symbol_of
 from capgraph.executors.cuda.driver.packing import packed_bytes
 from capgraph.executors.cuda.kernel_ir.launch import (
+    BufferPlace,
     Candidate,
     Chip,
     HostCall,
     KernelLaunch,
     LibraryCall,
     Packed,
-    Place,
-    Scalar,
+    ScalarArgument,
     Task,
 )
 from capgraph.executors.cuda.kernels.attention import attention
@@ -162,14 +162,14 @@ class Buffers:
         self.memory: dict[Any, Any] = {}
 
     def address(self, argument: Any) -> Any:
-        if isinstance(argument, Scalar):
+        if isinstance(argument, ScalarArgument):
             return argument
         if isinstance(argument, Packed):
             key = (argument.constant.digest, argument.packing, argument.options)
             if key not in self.prepared.packed:
                 self.prepared.packed[key] = packed_bytes(argument)
             return self.uploaded(key, self.prepared.packed[key])
-        assert isinstance(argument, Place)
+        assert isinstance(argument, BufferPlace)
         if argument.buffer == len(self.prepared.contents):
             return self.machine.scratch.ptr + argument.offset
         return self.uploaded(argument.buffer, self.prepared.contents[argument.buffer]) + argument.offset
@@ -253,7 +253,7 @@ def task_of(machine: Machine, node: Node, arrays: dict[Any, np.ndarray], case: C
         strides = as_image(zeros).strides if case.lays_out(value) else zeros.strides
         results.append(View(len(contents), 0, dtype, shape, strides))
         contents.append(zeros)
-    scratch = Place(len(contents))
+    scratch = BufferPlace(len(contents))
     task = Task(node, tuple(views), tuple(results), constants, machine.chip, scratch, SCRATCH)
     return task, contents
 

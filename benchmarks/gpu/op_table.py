@@ -27,7 +27,7 @@ import ml_dtypes
 import numpy as np
 import torch
 from capgraph.cuda_programs import lowering_for
-from capgraph.executors.cuda.kernel_ir.launch import Candidate, HostCall, KernelLaunch, Packed, Place
+from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Candidate, HostCall, KernelLaunch, Packed
 from capgraph.executors.cuda.lower.lowering import Ways, constant_buffers
 from capgraph.executors.replay.measured import found_shapes
 from capgraph.frontends.torch.rounding import asked_tf32
@@ -317,7 +317,7 @@ class _Memory:
         return self.inputs[buffer].data_ptr()
 
     def address(self, argument: Any) -> int:
-        if isinstance(argument, Place):
+        if isinstance(argument, BufferPlace):
             return self.base(argument.buffer) + argument.offset
         assert isinstance(argument, Packed)
         return self._copied(argument, self.ours.gpu.constants.packed(argument))

@@ -18,7 +18,7 @@ from .lower.lowering import Backend
 from .run.device import CudaDevice
 from .run.eager import CudaEagerExecutable, SizedPlanner
 from .run.executable import CudaExecutable
-from .run.selection import Choices, Selector
+from .run.selection import Selector, TuningCache
 
 
 @cache
@@ -60,9 +60,9 @@ def _compiler(arch: int) -> Compiler:
 
 
 @cache
-def kept_choices() -> Choices:
+def kept_choices() -> TuningCache:
     """The choices of this process: those on disk, and those that it makes."""
-    return Choices(cache_folder() / "choices")
+    return TuningCache(cache_folder() / "choices")
 
 
 def open_device(index: int, tunes: bool | None = None, *, tf32: Tf32 = ROUNDS_NOTHING) -> CudaDevice:

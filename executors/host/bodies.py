@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...ir.evaluate import Region, Sizes, bind_inputs
+from ...ir.evaluate import BoundRegion, Sizes, bind_inputs
 from ...ir.graph import Graph
 from .memory import address_of
 
@@ -62,7 +62,7 @@ def _fits(array: Any, wanted: tuple[Any, Any] | None) -> bool:
     return wanted is not None and isinstance(array, np.ndarray) and (array.dtype, array.shape) == wanted
 
 
-class PlannedRegion(Region):
+class PlannedRegion(BoundRegion):
     """A planned body as the meaning of its node sees it."""
 
     __slots__ = ("_planned",)

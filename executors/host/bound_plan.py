@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ir.constant import Array
 from ...ir.errors import CaptureError
-from ...ir.evaluate import Region, Sizes, as_results, bound_attrs, checked, run_meaning
+from ...ir.evaluate import BoundRegion, Sizes, as_results, bound_attrs, checked, run_meaning
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.plan import Place, Plan, Segment, Step, StepKind
@@ -16,10 +16,10 @@ from ..replay.recorder import NO_STATES, Cut
 from ..steps import CompiledRegion, Steps
 from .bodies import PlannedBody, PlannedRegion
 from .call_list import CallList
-from .calls import Call, ThroughMeaning, store
+from .calls import ArrayCall, ThroughMeaning, store
 from .kernels import call_of
 from .memory import POISON, ArenaPart, HostArena, address_of
-from .placement import Placement
+from .placement import HostPlacement
 
 if TYPE_CHECKING:
     from .recorder import HostRecorder
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _RUN_BY_MEANING = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW | Trait.FOREIGN
 
 
-class Saved(NamedTuple):
+class SavedArrays(NamedTuple):
     """The content of the arena, of the states and of what is handed out, the latter two by buffer."""
 
     arena: Array
@@ -45,7 +45,7 @@ class HostPlan:
     def __init__(self, plan: Plan, arena: HostArena | ArenaPart, states: Mapping[str, Array] = NO_STATES) -> None:
         self.plan = plan
         self.arena = arena
-        self.placement = Placement(plan, arena, states)
+        self.placement = HostPlacement(plan, arena, states)
         self.is_recording = False
         self._has_fresh = any(buffer.place is Place.OUTPUT for buffer in plan.buffers)
         self._sizes: Sizes = {}
@@ -205,7 +205,7 @@ class HostPlan:
 
     # ---- steps as calls
 
-    def calls_of(self, step: Step) -> tuple[Call, ...]:
+    def calls_of(self, step: Step) -> tuple[ArrayCall, ...]:
         """The prebound calls of a step whose operands and results are planned. Raises `CaptureError` for another."""
         if step.kind is StepKind.ALIAS:
             return ()
@@ -218,7 +218,7 @@ class HostPlan:
             scratch = None if step.scratch is None else self.placement.scratch(step.scratch)
             return (call_of(node, operands, results, scratch),)
         meaning = partial(node.op.meaning, **bound_attrs(node, dict(self.plan.sizes), self._region))
-        return (Call(ThroughMeaning(meaning, len(results)), tuple(operands), results),)
+        return (ArrayCall(ThroughMeaning(meaning, len(results)), tuple(operands), results),)
 
     def _lowered(self, step: Step) -> list[Callable[[], Any]]:
         ending = self._ends.get(step.index)
@@ -241,7 +241,7 @@ class HostPlan:
             return run_meaning(node, operands, self._sizes)
         return as_results(node, node.op.meaning(*operands, **bound_attrs(node, self._sizes, self._region)))
 
-    def _region(self, body: Graph, sizes: Sizes) -> Region:
+    def _region(self, body: Graph, sizes: Sizes) -> BoundRegion:
         planned = self._planned_bodies.get(body)
         if planned is not None:
             return PlannedRegion(body, sizes, planned)
@@ -275,13 +275,13 @@ class HostPlan:
         seen = [v for step in self.plan.steps_of(segment) for v in step.node.outputs if _is_seen_outside(v, inside)]
         return [np.array(self.placement.array(value)) for value in seen]
 
-    def save(self) -> Saved:
+    def save(self) -> SavedArrays:
         """See `BoundPlan.save`."""
         states = {index: memory.copy() for index, memory in self.placement.states.items()}
         fresh = {index: memory.copy() for index, memory in self.placement.moving.fresh.items()}
-        return Saved(self.arena.bytes[: self.plan.arena_bytes].copy(), states, fresh)
+        return SavedArrays(self.arena.bytes[: self.plan.arena_bytes].copy(), states, fresh)
 
-    def restore(self, saved: Saved) -> None:
+    def restore(self, saved: SavedArrays) -> None:
         """See `BoundPlan.restore`."""
         self.arena.bytes[: self.plan.arena_bytes] = saved.arena
         for index, content in saved.states.items():

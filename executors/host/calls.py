@@ -10,7 +10,7 @@ from ...ir.constant import Array
 from ...ir.errors import ExecutionError
 
 
-class Call(NamedTuple):
+class ArrayCall(NamedTuple):
     """`function(*operands, *results)`: reads arrays at fixed addresses and writes into arrays at fixed addresses."""
 
     function: Callable[..., Any]

@@ -14,13 +14,13 @@ from ...ir.evaluate import bound_attrs
 from ...ir.foreign import meaning_of
 from ...ir.graph import Node, Value
 from ...ir.plan import View
-from .calls import Call, ThroughMeaning
+from .calls import ArrayCall, ThroughMeaning
 from .kernels_elementwise import ELEMENTWISE
 from .kernels_layout import LAYOUT
 from .kernels_linear import LINEAR, OVER_SCRATCH
 from .kernels_reduction import REDUCTION
 
-Kernel = Callable[[Node, Sequence[Array | None], tuple[Array, ...]], Call | None]
+Kernel = Callable[[Node, Sequence[Array | None], tuple[Array, ...]], ArrayCall | None]
 
 KERNELS: Mapping[str, Kernel] = {**ELEMENTWISE, **LAYOUT, **LINEAR, **REDUCTION}
 """Kernels by op name."""
@@ -34,7 +34,7 @@ def scratch_bytes(node: Node, _views: Mapping[Value, View]) -> int:
 
 def call_of(
     node: Node, operands: Sequence[Array | None], results: tuple[Array, ...], scratch: Array | None = None
-) -> Call:
+) -> ArrayCall:
     """The call that computes a node of known sizes.
 
     `operands` and `results` are arrays at their planned places, `scratch` the planned bytes for the kernel's own use.
@@ -54,13 +54,13 @@ def _is_over_one_operand_at_most(operands: Sequence[Array | None], results: tupl
     return len(over) <= 1
 
 
-def through_meaning(node: Node, operands: Sequence[Array | None], results: tuple[Array, ...]) -> Call:
+def through_meaning(node: Node, operands: Sequence[Array | None], results: tuple[Array, ...]) -> ArrayCall:
     """The call that computes by the op's meaning and copies."""
     if node.op.is_foreign:
         function = partial(_foreign, node)
-        return Call(ThroughMeaning(function, len(results)), tuple(operands), results)
+        return ArrayCall(ThroughMeaning(function, len(results)), tuple(operands), results)
     meaning = partial(node.op.meaning, **bound_attrs(node, {}))
-    return Call(ThroughMeaning(meaning, len(results)), tuple(operands), results)
+    return ArrayCall(ThroughMeaning(meaning, len(results)), tuple(operands), results)
 
 
 def _foreign(node: Node, *operands: Array | None) -> object:

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...ir.constant import Array
 from ...ir.graph import Node
-from .calls import GREATER, LESSER, Call, IntoResult
+from .calls import GREATER, LESSER, ArrayCall, IntoResult
 
 _Operands = Sequence[Array | None]
 _Results = tuple[Array, ...]
@@ -24,32 +24,32 @@ def is_float(array: Array | None) -> bool:
 
 
 def _ufunc(function: Any, accepts: Callable[[Array | None], bool] = is_native) -> Any:
-    def kernel(_node: Node, operands: _Operands, results: _Results) -> Call | None:
+    def kernel(_node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
         if len(operands) != function.nin or not accepts(operands[0]):
             return None
-        return Call(function, tuple(operands), results)
+        return ArrayCall(function, tuple(operands), results)
 
     return kernel
 
 
 def _extremum(function: IntoResult) -> Any:
-    def kernel(_node: Node, operands: _Operands, results: _Results) -> Call | None:
+    def kernel(_node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
         if len(operands) != 2 or not is_native(operands[0]):
             return None
-        return Call(function, tuple(operands), results)
+        return ArrayCall(function, tuple(operands), results)
 
     return kernel
 
 
-def _reciprocal(_node: Node, operands: _Operands, results: _Results) -> Call | None:
+def _reciprocal(_node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
     (x,) = operands
-    return Call(np.divide, (x.dtype.type(1), x), results) if x is not None and is_native(x) else None
+    return ArrayCall(np.divide, (x.dtype.type(1), x), results) if x is not None and is_native(x) else None
 
 
-def _relu(_node: Node, operands: _Operands, results: _Results) -> Call | None:
+def _relu(_node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
     (x,) = operands
     # The number comes second: NumPy is a third slower the other way round.
-    return Call(GREATER, (x, x.dtype.type(0)), results) if x is not None and is_native(x) else None
+    return ArrayCall(GREATER, (x, x.dtype.type(0)), results) if x is not None and is_native(x) else None
 
 
 def rsqrt_into(x: Array, result: Array) -> None:
@@ -58,8 +58,8 @@ def rsqrt_into(x: Array, result: Array) -> None:
     np.divide(result.dtype.type(1), result, result)
 
 
-def _rsqrt(_node: Node, operands: _Operands, results: _Results) -> Call | None:
-    return Call(rsqrt_into, tuple(operands), results) if is_float(operands[0]) else None
+def _rsqrt(_node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
+    return ArrayCall(rsqrt_into, tuple(operands), results) if is_float(operands[0]) else None
 
 
 def sigmoid_into(x: Array, result: Array) -> None:
@@ -70,18 +70,18 @@ def sigmoid_into(x: Array, result: Array) -> None:
     np.divide(numerator, decayed, result)
 
 
-def _sigmoid(_node: Node, operands: _Operands, results: _Results) -> Call | None:
-    return Call(sigmoid_into, tuple(operands), results) if is_float(operands[0]) else None
+def _sigmoid(_node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
+    return ArrayCall(sigmoid_into, tuple(operands), results) if is_float(operands[0]) else None
 
 
-def _clip(_node: Node, operands: _Operands, results: _Results) -> Call | None:
+def _clip(_node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
     x, low, high = operands
     if not is_native(x):
         return None
     if low is not None and high is not None:
-        return Call(clip_into, (x, low, high), results)
+        return ArrayCall(clip_into, (x, low, high), results)
     if low is not None or high is not None:
-        return Call(LESSER if low is None else GREATER, (x, high if low is None else low), results)
+        return ArrayCall(LESSER if low is None else GREATER, (x, high if low is None else low), results)
     return None
 
 

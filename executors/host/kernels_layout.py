@@ -10,35 +10,35 @@ from ...ir.constant import Array
 from ...ir.evaluate import bound_attrs
 from ...ir.graph import Node
 from ...ir.ops.indexing import checked_indices
-from .calls import Call, copy
+from .calls import ArrayCall, copy
 
 _Operands = Sequence[Array | None]
 _Results = tuple[Array, ...]
 
 
-def _copied_view(node: Node, operands: _Operands, results: _Results) -> Call | None:
+def _copied_view(node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
     """A view op into memory of its own: one strided copy, found by applying the op to the operand's strides."""
     source = operands[0]
     if source is None or len(results) != 1:
         return None
     seen = node.op.meaning(source, *operands[1:], **bound_attrs(node, {}))
     if isinstance(seen, np.ndarray) and (not seen.size or np.may_share_memory(seen, source)):
-        return Call(copy, (seen,), results)
+        return ArrayCall(copy, (seen,), results)
     return None
 
 
-def _reshape(_node: Node, operands: _Operands, results: _Results) -> Call | None:
+def _reshape(_node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
     """The result is contiguous, so it has a view of the operand's shape, whatever the operand's strides are."""
     (source,) = operands
     if source is None or np.may_share_memory(source, results[0]):
         return None
-    return Call(copy, (source,), (results[0].reshape(source.shape),))
+    return ArrayCall(copy, (source,), (results[0].reshape(source.shape),))
 
 
-def _concat(node: Node, operands: _Operands, results: _Results) -> Call | None:
+def _concat(node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
     if any(np.may_share_memory(part, results[0]) for part in operands if part is not None):
         return None
-    return Call(partial(concat_into, axis=node.attrs["axis"]), tuple(operands), results)
+    return ArrayCall(partial(concat_into, axis=node.attrs["axis"]), tuple(operands), results)
 
 
 def concat_into(*parts_and_result: Array, axis: int) -> None:
@@ -47,8 +47,8 @@ def concat_into(*parts_and_result: Array, axis: int) -> None:
     np.concatenate(parts, axis, out=result)
 
 
-def _gather(node: Node, operands: _Operands, results: _Results) -> Call | None:
-    return Call(partial(gather_into, axis=node.attrs["axis"]), tuple(operands), results)
+def _gather(node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
+    return ArrayCall(partial(gather_into, axis=node.attrs["axis"]), tuple(operands), results)
 
 
 def gather_into(x: Array, indices: Array, result: Array, *, axis: int) -> None:
@@ -57,7 +57,7 @@ def gather_into(x: Array, indices: Array, result: Array, *, axis: int) -> None:
     np.take(x, checked, axis, out=result, mode="clip")  # any other mode would buffer the whole result
 
 
-def _pad(node: Node, operands: _Operands, results: _Results) -> Call | None:
+def _pad(node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
     """Constant padding that cuts nothing off: fill, then copy into the middle."""
     x, fill = operands
     pads = bound_attrs(node, {})["pads"]
@@ -65,7 +65,7 @@ def _pad(node: Node, operands: _Operands, results: _Results) -> Call | None:
         return None
     (result,) = results
     inner = result[tuple([slice(begin, begin + size) for begin, size in zip(pads, x.shape, strict=False)])]
-    return Call(pad_into, (x, result.dtype.type(0) if fill is None else fill), (result, inner))
+    return ArrayCall(pad_into, (x, result.dtype.type(0) if fill is None else fill), (result, inner))
 
 
 def pad_into(x: Array, fill: Any, result: Array, inner: Array) -> None:

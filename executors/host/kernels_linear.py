@@ -12,14 +12,14 @@ from ...ir.graph import Node
 from ...ir.ops.nn.conv import convolve_into, unfolded_size
 from ...ir.types import DType
 from ..meanings import feeds_softmax
-from .calls import Call
+from .calls import ArrayCall
 from .kernels_elementwise import is_float
 
 _Operands = Sequence[Array | None]
 _Results = tuple[Array, ...]
 
 
-def _matmul(_node: Node, operands: _Operands, results: _Results) -> Call | None:
+def _matmul(_node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
     a, b = operands
     if a is None or b is None or not is_float(a):
         return None
@@ -30,9 +30,9 @@ def _matmul(_node: Node, operands: _Operands, results: _Results) -> Call | None:
             return None
         flat = a.reshape(-1, a.shape[-1])
         if not np.may_share_memory(flat, a):
-            return Call(matmul_rows_into, (a, b), (rows,))
-        return Call(np.matmul, (flat, b), (rows,))
-    return Call(np.matmul, (a, b), results)
+            return ArrayCall(matmul_rows_into, (a, b), (rows,))
+        return ArrayCall(np.matmul, (flat, b), (rows,))
+    return ArrayCall(np.matmul, (a, b), results)
 
 
 def matmul_rows_into(a: Array, b: Array, rows: Array) -> None:
@@ -40,14 +40,14 @@ def matmul_rows_into(a: Array, b: Array, rows: Array) -> None:
     np.matmul(a.reshape(-1, a.shape[-1]), b, rows)
 
 
-def _gemm(node: Node, operands: _Operands, results: _Results) -> Call | None:
+def _gemm(node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
     a, b, c = operands
     if a is None or b is None or not is_float(a):
         return None
     left = a.T if node.attrs["trans_a"] else a
     right = b.T if node.attrs["trans_b"] else b
     alpha, beta = node.attrs["alpha"], node.attrs["beta"]
-    return Call(partial(gemm_into, alpha=alpha, beta=beta), (left, right, c), results)
+    return ArrayCall(partial(gemm_into, alpha=alpha, beta=beta), (left, right, c), results)
 
 
 def gemm_into(a: Array, b: Array, c: Array | None, result: Array, *, alpha: float, beta: float) -> None:
@@ -59,12 +59,12 @@ def gemm_into(a: Array, b: Array, c: Array | None, result: Array, *, alpha: floa
         np.add(result, c if beta == 1.0 else c * result.dtype.type(beta), result)
 
 
-def _conv(node: Node, operands: _Operands, results: _Results) -> Call | None:
+def _conv(node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
     x, weight, bias = operands
     if x is None or weight is None or not is_float(x) or feeds_softmax(node):
         return None
     function = partial(conv_into, attrs=bound_attrs(node, {}))
-    return Call(function, (x, weight, _per_channel(bias, results[0].ndim)), results)
+    return ArrayCall(function, (x, weight, _per_channel(bias, results[0].ndim)), results)
 
 
 def conv_scratch(node: Node) -> int:
@@ -80,14 +80,14 @@ def conv_scratch(node: Node) -> int:
     return itemsize * unfolded_size(weight, result, node.attrs["strides"], node.attrs["groups"], itemsize)
 
 
-def conv_over_scratch(node: Node, operands: _Operands, results: _Results, scratch: Array) -> Call | None:
+def conv_over_scratch(node: Node, operands: _Operands, results: _Results, scratch: Array) -> ArrayCall | None:
     """A convolution that unfolds windows into planned bytes."""
     made = _conv(node, operands, results)
     if made is None:
         return None
     x, weight, bias = operands
     function = partial(conv_into, attrs={**bound_attrs(node, {}), "columns": scratch.view(results[0].dtype)})
-    return Call(function, (x, weight, _per_channel(bias, results[0].ndim)), results)
+    return ArrayCall(function, (x, weight, _per_channel(bias, results[0].ndim)), results)
 
 
 def _per_channel(bias: Array | None, rank: int) -> Array | None:

@@ -11,7 +11,7 @@ from ...ir.constant import Array
 from ...ir.graph import Node
 from ...ir.ops.reduction import summed
 from ...ir.ops.rules import normal_axes
-from .calls import Call
+from .calls import ArrayCall
 from .kernels_elementwise import is_float
 
 _Operands = Sequence[Array | None]
@@ -19,12 +19,12 @@ _Results = tuple[Array, ...]
 
 
 def _fold(fold: Callable[..., Any]) -> Any:
-    def kernel(node: Node, operands: _Operands, results: _Results) -> Call | None:
+    def kernel(node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
         x = operands[0]
         if x is None or not is_float(x):
             return None
         axes = normal_axes(node.attrs["axes"], x.ndim)
-        return Call(partial(fold, axes=axes, keep=node.attrs["keep_dims"]), (x,), results)
+        return ArrayCall(partial(fold, axes=axes, keep=node.attrs["keep_dims"]), (x,), results)
 
     return kernel
 
@@ -39,13 +39,13 @@ def product_into(x: Array, result: Array, *, axes: tuple[int, ...], keep: bool) 
     np.multiply.reduce(x, axis=axes, keepdims=keep, dtype=x.dtype, out=result)
 
 
-def _mean(node: Node, operands: _Operands, results: _Results) -> Call | None:
+def _mean(node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
     x = operands[0]
     if x is None or not is_float(x):
         return None
     axes = normal_axes(node.attrs["axes"], x.ndim)
     count = x.dtype.type(math.prod(x.shape[axis] for axis in axes))
-    return Call(partial(mean_into, axes=axes, keep=node.attrs["keep_dims"], count=count), (x,), results)
+    return ArrayCall(partial(mean_into, axes=axes, keep=node.attrs["keep_dims"], count=count), (x,), results)
 
 
 def mean_into(x: Array, result: Array, *, axes: tuple[int, ...], keep: bool, count: Any) -> None:
@@ -54,10 +54,10 @@ def mean_into(x: Array, result: Array, *, axes: tuple[int, ...], keep: bool, cou
     np.divide(result, count, result)
 
 
-def _softmax(node: Node, operands: _Operands, results: _Results) -> Call | None:
+def _softmax(node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
     if not is_float(operands[0]):
         return None
-    return Call(partial(softmax_into, axis=node.attrs["axis"]), tuple(operands), results)
+    return ArrayCall(partial(softmax_into, axis=node.attrs["axis"]), tuple(operands), results)
 
 
 def softmax_into(x: Array, result: Array, *, axis: int) -> None:
@@ -67,13 +67,13 @@ def softmax_into(x: Array, result: Array, *, axis: int) -> None:
     np.divide(result, result.sum(axis, keepdims=True), result)
 
 
-def _layer_norm(node: Node, operands: _Operands, results: _Results) -> Call | None:
+def _layer_norm(node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
     x, scale, bias = operands
     if x is None or not is_float(x) or not _have_dtype(x, scale, bias):
         return None
     axes = tuple(range(node.attrs["axis"] % x.ndim, x.ndim))
     function = partial(layer_norm_into, axes=axes, epsilon=x.dtype.type(node.attrs["epsilon"]))
-    return Call(function, (x, scale, bias), results)
+    return ArrayCall(function, (x, scale, bias), results)
 
 
 def _have_dtype(x: Array, *others: Array | None) -> bool:
@@ -94,10 +94,10 @@ def layer_norm_into(
         np.add(result, bias, result)
 
 
-def _batch_norm(node: Node, operands: _Operands, results: _Results) -> Call | None:
+def _batch_norm(node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
     if not is_float(operands[0]):
         return None
-    return Call(partial(batch_norm_into, epsilon=node.attrs["epsilon"]), tuple(operands), results)
+    return ArrayCall(partial(batch_norm_into, epsilon=node.attrs["epsilon"]), tuple(operands), results)
 
 
 def batch_norm_into(

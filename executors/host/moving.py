@@ -10,7 +10,7 @@ from ...ir.errors import ResourceError
 from ...ir.plan import Place, Plan, View
 from ...ir.types import DType
 from ..memory import size_text
-from .calls import Call, ThroughMeaning
+from .calls import ArrayCall, ThroughMeaning
 from .memory import address_of
 
 FRESH_BYTES = 1 << 16
@@ -123,7 +123,7 @@ class MovingMemory:
         assert found is not None  # there is memory for it
         return found
 
-    def bound(self, call: Call) -> Callable[[], Any]:
+    def bound(self, call: ArrayCall) -> Callable[[], Any]:
         """`call` without arguments; those that lie in this memory are looked up when it is made."""
         arguments = (*call.operands, *call.results)
         views = [self._view_of(argument) for argument in arguments]
@@ -200,7 +200,7 @@ class _Root:
         self.__array_interface__ = array.__array_interface__
 
 
-def moving_call(call: Call, arrays: list[Array | None], moving: dict[int, int]) -> Callable[[], Any]:
+def moving_call(call: ArrayCall, arrays: list[Array | None], moving: dict[int, int]) -> Callable[[], Any]:
     """A prebound call; the arguments whose places are in `moving` are looked up each time, by index into `arrays`."""
     function, given = call.function, (*call.operands, *call.results)
     places = sorted(moving)
@@ -215,7 +215,7 @@ def moving_call(call: Call, arrays: list[Array | None], moving: dict[int, int]) 
     return lambda: function(*look_up())
 
 
-def arguments_of(call: Call, arrays: list[Array | None], moving: dict[int, int]) -> Callable[[], list[Any]]:
+def arguments_of(call: ArrayCall, arrays: list[Array | None], moving: dict[int, int]) -> Callable[[], list[Any]]:
     """What gives operands and results as they lie at the time."""
     given = [None if place in moving else each for place, each in enumerate((*call.operands, *call.results))]
     pairs = tuple(moving.items())
@@ -234,7 +234,7 @@ class MeantResult:
 
     __slots__ = ("_arguments", "_buffer", "_function", "_index", "_memory")
 
-    def __init__(self, call: Call, memory: MovingMemory, moving: dict[int, int], buffer: int) -> None:
+    def __init__(self, call: ArrayCall, memory: MovingMemory, moving: dict[int, int], buffer: int) -> None:
         assert isinstance(call.function, ThroughMeaning)  # chosen for it
         self._function = call.function
         self._arguments = arguments_of(call, memory.arrays, moving)

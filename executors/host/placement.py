@@ -13,7 +13,7 @@ from .memory import ArenaPart, HostArena, address_of
 from .moving import MovingMemory
 
 
-class Placement:
+class HostPlacement:
     """An array for every planned value of `plan`.
 
     The graph's inputs lie in the arena, resident ones in memory of their own that is made when it is first needed,

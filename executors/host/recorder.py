@@ -12,7 +12,7 @@ from ...ir.plan import Place, Segment, Step, StepKind
 from ..replay.recorder import Pointer
 from .bound_plan import HostPlan
 from .call_list import CallList
-from .calls import Call
+from .calls import ArrayCall
 from .memory import address_of
 
 CALL_BYTES = 1024
@@ -153,7 +153,7 @@ def pointers_of(bound: HostPlan) -> tuple[Pointer, ...]:
     return (Pointer("arena", bound.arena.address), *states, *placed)
 
 
-def _calls(bound: HostPlan, step: Step) -> tuple[Call, ...]:
+def _calls(bound: HostPlan, step: Step) -> tuple[ArrayCall, ...]:
     return () if step.kind is StepKind.ALIAS else bound.calls_of(step)
 
 

@@ -23,7 +23,7 @@ from .faults import dims_to_watch
 from .library import onnxruntime, problem_here
 
 if TYPE_CHECKING:
-    from .partition import Partition
+    from .partition import OrtPartition
     from .pieces import Piece
 
 _KEPT_SIZES = 1024
@@ -59,22 +59,22 @@ class OrtExecutor:
         files through which a model over 2 GB goes.
         """
         onnxruntime()
-        from .partition import Partition  # imports onnx, which asking for the target must not
+        from .partition import OrtPartition  # imports onnx, which asking for the target must not
 
         drawn = keyed(graph) if self.seeded else Keyed(graph)
-        partition = Partition(drawn.graph, threads=self.threads, strict=self.strict)
+        partition = OrtPartition(drawn.graph, threads=self.threads, strict=self.strict)
         return OrtExecutable(graph, drawn, partition)
 
 
 class OrtExecutable:
     """A graph in ONNX Runtime. It may be called from several threads at once; outputs are the caller's."""
 
-    def __init__(self, graph: Graph, drawn: Keyed, partition: "Partition") -> None:
+    def __init__(self, graph: Graph, drawn: Keyed, partition: "OrtPartition") -> None:
         self.draws = drawn.draws
         self._random = RandomState()
         self._graph = drawn.graph
         self._signature = Signature(graph)
-        self._partition: Partition | None = partition
+        self._partition: OrtPartition | None = partition
         self._names = graph.output_names
         self._watched = dims_to_watch(self._graph)
         self._troubled: dict[tuple[int, ...], Node | None] = {}
@@ -84,7 +84,7 @@ class OrtExecutable:
         self._notices = Notices(graph.name)
         self._tell_of_pieces(partition)
 
-    def _tell_of_pieces(self, partition: "Partition") -> None:
+    def _tell_of_pieces(self, partition: "OrtPartition") -> None:
         if partition.why:
             message = f"ONNX Runtime does not run the graph as a whole, and NumPy runs the rest: {partition.why}"
             self._notices.say("pieces", message, "program.explain() names the nodes; strict=True raises instead")
@@ -160,7 +160,7 @@ class OrtExecutable:
         message = f"NumPy runs calls without elements, which ONNX Runtime gets wrong at {node.where()}"
         self._notices.say("calls", message, "program.explain() counts them; strict=True raises instead")
 
-    def _in_pieces(self, partition: "Partition", values: list[Any], sizes: Sizes) -> Sequence[Any]:
+    def _in_pieces(self, partition: "OrtPartition", values: list[Any], sizes: Sizes) -> Sequence[Any]:
         pieces = partition.pieces
         if len(pieces) == 1 and pieces[0].graph is self._graph:
             results, is_owned = _outputs(partition, pieces[0], values, sizes)
@@ -178,7 +178,7 @@ class OrtExecutable:
             return self._eager.run(values, sizes)
 
 
-def _outputs(partition: "Partition", piece: "Piece", values: list[Any], sizes: Sizes) -> tuple[Sequence[Any], bool]:
+def _outputs(partition: "OrtPartition", piece: "Piece", values: list[Any], sizes: Sizes) -> tuple[Sequence[Any], bool]:
     """The outputs of a piece, and whether they share memory with nothing.
 
     Where its session fails and NumPy does not, the fault is not in the inputs: the node is kept out from now on.

@@ -10,7 +10,7 @@ from .pieces import Piece, cut, whole
 from .session import RunFailure
 
 
-class Partition:
+class OrtPartition:
     """The pieces of a graph, and why it is not one (`why`, empty when it is).
 
     With `strict`, raises `UnsupportedError` when not all of the graph can run in one session; in any case

@@ -25,7 +25,7 @@ from .verification import output_problem, piece_problem, tail_poison
 
 
 @dataclass
-class Piece:
+class SegmentRun:
     """A segment of the plan; without a recording it runs eagerly, if it was to be captured because of `refusal`."""
 
     segment: Segment
@@ -56,7 +56,7 @@ class Bucket:
         self.strided = StridedInputs(bound.plan)
         self._counters = counters
         self._seconds = 0.0
-        self._pieces = [Piece(segment) for segment in bound.plan.segments]
+        self._pieces = [SegmentRun(segment) for segment in bound.plan.segments]
         self._actions: list[Callable[[], None]] = []
         self._has_copies = bool(bound.plan.copies)
         self._measured: Measured = bound.plan.measured
@@ -180,7 +180,7 @@ class Bucket:
             raise CaptureError(f"verification failed: {problem}", remedy="report it with the text form of the graph")
         self.is_verified = True
 
-    def _verify_piece(self, piece: Piece) -> None:
+    def _verify_piece(self, piece: SegmentRun) -> None:
         if piece.recording is None:
             self.bound.run(piece.segment)
             return

@@ -24,7 +24,7 @@ from .report import remarks_on
 from .routing import BucketKey, Route, Router
 from .safety import PaddedGraph
 from .states import StoredStates
-from .strided import Trial
+from .strided import StrideTrial
 
 KEPT_ROUTES = 4096
 """For how many sets of sizes the route is kept."""
@@ -140,7 +140,7 @@ class ReplayExecutable:
         self.latest = served
         return results
 
-    def _tried(self, trial: Trial, served: Served, inputs: Mapping[str, Any], values: Sequence[Any]) -> list[Any]:
+    def _tried(self, trial: StrideTrial, served: Served, inputs: Mapping[str, Any], values: Sequence[Any]) -> list[Any]:
         """A call with large strided inputs, which eager may serve better."""
         with trial.timed():
             if not trial.is_eagers_turn:

@@ -10,7 +10,7 @@ from ...ir.graph import Graph
 from ...ir.types import DType, TensorType, type_symbols
 
 
-class SafetyReport(Protocol):
+class SafetyVerdict(Protocol):
     """Whether padding one dim leaves the real rows untouched: the proof, or the node where it fails and why.
 
     `fills` are inputs whose padded part must hold a certain number; others may hold anything there. The proof holds for
@@ -49,16 +49,18 @@ class _Unproven:
 class Prove(Protocol):
     """Judges one dim that is padded up to `largest`, for calls whose sizes are at least `least`."""
 
-    def __call__(self, graph: Graph, dim: str, /, *, largest: int | None, least: int) -> SafetyReport: ...
+    def __call__(self, graph: Graph, dim: str, /, *, largest: int | None, least: int) -> SafetyVerdict: ...
 
 
 class Repair(Protocol):
     """A graph in which one dim is safe, by means of its real size if need be, or the same graph; with its report."""
 
-    def __call__(self, graph: Graph, dim: str, /, *, largest: int | None, least: int) -> tuple[Graph, SafetyReport]: ...
+    def __call__(
+        self, graph: Graph, dim: str, /, *, largest: int | None, least: int
+    ) -> tuple[Graph, SafetyVerdict]: ...
 
 
-def _unproven(_graph: Graph, _dim: str, /, *, largest: int | None, least: int) -> SafetyReport:
+def _unproven(_graph: Graph, _dim: str, /, *, largest: int | None, least: int) -> SafetyVerdict:
     return _Unproven(least=least)
 
 
@@ -103,7 +105,7 @@ class PaddedGraph:
     """
 
     graph: Graph
-    reports: Mapping[str, SafetyReport]
+    reports: Mapping[str, SafetyVerdict]
     real_sizes: tuple[str, ...]
     masked: frozenset[str]
     least: int = 0
@@ -129,7 +131,7 @@ class PaddedGraph:
         lines = (self._line(name, report) for name, report in self.reports.items())
         return (*lines, *(f"a proof was not accepted, {each}" for each in self.refuted))
 
-    def _line(self, name: str, report: SafetyReport) -> str:
+    def _line(self, name: str, report: SafetyVerdict) -> str:
         if not report.is_safe:
             return f"{name} is not padded: {report.failure}"
         how = "masked by its real size" if name in self.masked else "as it is"
@@ -147,7 +149,7 @@ def padded_graph(
     masked: set[str] = set()
     unpaddable = {dim: _unpaddable_input(graph, dim) for dim in dims}
     limits = largest or {}
-    reports: dict[str, SafetyReport] = {}
+    reports: dict[str, SafetyVerdict] = {}
     refuted: list[str] = []
     for dim in dims:
         if unpaddable[dim]:
@@ -168,9 +170,9 @@ def padded_graph(
 
 def _repaired(
     graph: Graph, dim: str, analysis: Analysis, largest: int | None, least: int, refuted: list[str]
-) -> tuple[Graph, SafetyReport]:
+) -> tuple[Graph, SafetyVerdict]:
     """`graph` where the dim is safe or cannot be made safe, else a masked copy; safe from the least size that is."""
-    report: SafetyReport = _Unproven()
+    report: SafetyVerdict = _Unproven()
     for lowest in (0, 1) if least == 0 else (1,):
         report = analysis.prove(graph, dim, largest=largest, least=lowest)
         if report.is_safe:

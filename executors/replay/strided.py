@@ -18,7 +18,7 @@ LARGE = 1 << 16
 TRIALS = 3
 
 
-class Trial:
+class StrideTrial:
     """Which of replay and eager is quicker: each is timed in turns, then the quicker has all turns."""
 
     def __init__(self) -> None:
@@ -59,12 +59,12 @@ class StridedInputs:
     def __init__(self, plan: Plan) -> None:
         inputs = enumerate(plan.graph.inputs)
         self._large = [i for i, value in inputs if value in plan.views and plan.views[value].extent >= LARGE]
-        self._trials: dict[tuple[int, ...], Trial] = {}
+        self._trials: dict[tuple[int, ...], StrideTrial] = {}
 
-    def trial(self, values: Sequence[Any]) -> Trial | None:
+    def trial(self, values: Sequence[Any]) -> StrideTrial | None:
         """The trial for calls with such inputs; None where all large ones are contiguous."""
         found = tuple([index for index in self._large if _is_strided(values[index])]) if self._large else ()
-        return self._trials.setdefault(found, Trial()) if found else None
+        return self._trials.setdefault(found, StrideTrial()) if found else None
 
 
 def _is_strided(given: Any) -> bool:

@@ -107,7 +107,7 @@ def signature_problem(schema: OpSchema, attributes: Mapping[str, AttributeProto]
     return ""
 
 
-class Use:
+class OperatorUse:
     """How a node wants to use an operator: what `problem_with` compares with the schema of a version.
 
     `inputs` and `outputs` are types as schemas write them, empty where they are not known.
@@ -129,7 +129,7 @@ class Use:
         self.outputs = tuple(outputs)
         self.attributes = frozenset(attributes)
 
-    def without(self, attributes: Iterable[str]) -> "Use":
+    def without(self, attributes: Iterable[str]) -> "OperatorUse":
         """The same use without some attributes."""
         fewer = copy(self)
         fewer.attributes = self.attributes - frozenset(attributes)

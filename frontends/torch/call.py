@@ -23,12 +23,12 @@ Operand: TypeAlias = Value | Scalar
 """What PyTorch takes where a tensor or a number may stand; a symbolic size is a number as well."""
 
 
-class NotNative(UnsupportedError):
+class NoLowering(UnsupportedError):
     """A call that native ops cannot express: no error in a lowering, which gives way to a foreign node."""
 
 
 @dataclass(frozen=True)
-class Memory:
+class SourceMemory:
     """The tensor that made the memory which another lies in, and its fake.
 
     `around` is there for an argument, of whose memory a caller may have more: it gives so many elements of it, from
@@ -58,7 +58,7 @@ class Call:
         origin: Origin | None,
         unread: frozenset[int] = frozenset(),
         fakes: Mapping[str, Any] | None = None,
-        memory: Callable[[str], Memory] | None = None,
+        memory: Callable[[str], SourceMemory] | None = None,
     ) -> None:
         self.graph = graph
         self.sizes = sizes
@@ -73,10 +73,10 @@ class Call:
         """PyTorch's fake tensor for the argument of that name, which knows how it lies in memory."""
         return self._fakes[name]
 
-    def memory(self, name: str) -> Memory:
-        """What the argument of that name lies in. Raises `NotNative` where nothing tells."""
+    def memory(self, name: str) -> SourceMemory:
+        """What the argument of that name lies in. Raises `NoLowering` where nothing tells."""
         if self._memory is None:
-            raise NotNative("memory of an unknown tensor")
+            raise NoLowering("memory of an unknown tensor")
         return self._memory(name)
 
     # ---- results
@@ -103,7 +103,7 @@ class Call:
     # ---- nodes
 
     def op(self, name: str, *inputs: Value | None, **attrs: Any) -> Value:
-        """A new native node with one result. Raises `NotNative` where `attrs` mention what only running tells."""
+        """A new native node with one result. Raises `NoLowering` where `attrs` mention what only running tells."""
         return self._append(name, inputs, attrs).output
 
     def ops(self, name: str, *inputs: Value | None, **attrs: Any) -> tuple[Value, ...]:
@@ -130,7 +130,7 @@ class Call:
     ) -> Node:
         mentioned = [dim for given in attrs.values() for dim in _dims_in(given)]
         if mentioned and not self.may_mention(mentioned, *(value for value in inputs if value is not None)):
-            raise NotNative(f"{name} takes a size that only running tells", remedy=_UNKNOWN_REMEDY)
+            raise NoLowering(f"{name} takes a size that only running tells", remedy=_UNKNOWN_REMEDY)
         return self.graph.append(native(name), inputs, attrs, types=types, origin=self.origin)
 
     def constant(self, content: Any, dtype: DType | None = None) -> Value:
@@ -165,9 +165,9 @@ class Call:
         return self.reshape(self.op("shape", value, start=axis, end=axis + 1), ())
 
     def _computed_size(self, dim: SymDim) -> Value:
-        """A polynomial over sizes of values. Raises `NotNative` for another dim."""
+        """A polynomial over sizes of values. Raises `NoLowering` for another dim."""
         if only_atom(dim) is not None or not all(isinstance(atom, Symbol) for atom in atoms_of(dim)):
-            raise NotNative(f"the size {dim}, which only running tells, cannot be imported", remedy=_UNKNOWN_REMEDY)
+            raise NoLowering(f"the size {dim}, which only running tells, cannot be imported", remedy=_UNKNOWN_REMEDY)
         total = self.constant(dim.constant, DType.I64)
         for monomial, coefficient in dim.terms:
             term = self.constant(coefficient, DType.I64)

@@ -17,7 +17,7 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.ops import native
 from ...ir.types import TensorType, compatible
 from . import control_flow, foreign
-from .call import Call, Memory, NotNative
+from .call import Call, NoLowering, SourceMemory
 from .checks import Checks, is_check, is_number
 from .dtypes import dtype_of
 from .memory import owners, storage_of
@@ -151,14 +151,14 @@ class FxImporter:
         if lowering is not None:
             try:
                 given = lowering(call, *arguments.values())
-            except (NotNative, TypeRuleError, UnknownSizeError):
+            except (NoLowering, TypeRuleError, UnknownSizeError):
                 self._take_back(mark)
             else:
                 return self._checked(call, given)
         given = foreign.import_foreign(self, call, target, _without_pairs(self, call, arguments))
         return self._checked(call, _with_pairs(self, call, given))
 
-    def _memory_of(self, node: Any) -> Memory:
+    def _memory_of(self, node: Any) -> SourceMemory:
         """What made the memory that the tensor of a node lies in."""
         fake = node.meta["val"]
         owner = owners(node.graph)[storage_of(fake) or 0]
@@ -167,7 +167,7 @@ class FxImporter:
         if not alike or not isinstance(value, Value | Pairs):
             raise UnsupportedError("strides over bits of another dtype", remedy="take them of the tensor itself")
         around = self.around.get(owner)
-        return Memory(value.value if isinstance(value, Pairs) else value, base, around)
+        return SourceMemory(value.value if isinstance(value, Pairs) else value, base, around)
 
     def _writing_operator(self, node: Any, target: Any, arguments: Mapping[str, Any]) -> list[Any]:
         """What a custom operator gives that writes to its arguments, and their new content."""

@@ -12,7 +12,7 @@ from .sizes import Sizes, UnknownSizeError
 
 
 @dataclass(frozen=True)
-class View:
+class ResultView:
     """A result that lies in the memory of `source`: an argument, by position, or an output of the graph, by name.
 
     Shape, strides and offset are in elements of `dtype`; the offset counts from where the source begins.
@@ -41,7 +41,7 @@ class View:
             found = found.conj()
         return torch._neg_view(found) if self.is_neg != source.is_neg() else found
 
-    def beside(self, fake: Any) -> "View":
+    def beside(self, fake: Any) -> "ResultView":
         """The same view of memory that holds the numbers of `fake`, conjugated and negated as it says."""
         return replace(self, is_conj=self.is_conj != fake.is_conj(), is_neg=self.is_neg != fake.is_neg())
 
@@ -54,7 +54,7 @@ class View:
         return memory
 
 
-def view_of(source: int | str, fake: Any, sizes: Sizes, base: Any = None) -> View | None:
+def view_of(source: int | str, fake: Any, sizes: Sizes, base: Any = None) -> ResultView | None:
     """The view that `fake` is of an output's memory, or of the fake argument `base`; None where no dims say it."""
     try:
         shape, strides = sizes.dims(fake.shape), sizes.dims(fake.stride())
@@ -63,7 +63,7 @@ def view_of(source: int | str, fake: Any, sizes: Sizes, base: Any = None) -> Vie
             offset -= sizes.dim(base.storage_offset()) * base.element_size() // fake.element_size()
     except (UnknownSizeError, UnsupportedError):
         return None
-    return View(source, fake.dtype, shape, strides, offset, fake.is_conj(), fake.is_neg())
+    return ResultView(source, fake.dtype, shape, strides, offset, fake.is_conj(), fake.is_neg())
 
 
 def storage_of(value: Any) -> int | None:

@@ -31,7 +31,7 @@ Plan = Callable[[Rewriter], Value]
 
 
 @dataclass(frozen=True)
-class Affine:
+class ScaleShift:
     """`value * scale + shift`; None is 1 and 0."""
 
     scale: Array | None = None
@@ -50,12 +50,12 @@ class Affine:
     def is_plain_factor(self) -> bool:
         return self.shift is None and self.along()
 
-    def mapped(self, change: "Callable[[Array], Array | None]") -> "Affine | None":
+    def mapped(self, change: "Callable[[Array], Array | None]") -> "ScaleShift | None":
         """Both parts changed alike; None when one cannot be."""
         scale = change(self.scale) if self.scale is not None else None
         shift = change(self.shift) if self.shift is not None else None
         lost = (scale is None) != (self.scale is None) or (shift is None) != (self.shift is None)
-        return None if lost else Affine(scale, shift)
+        return None if lost else ScaleShift(scale, shift)
 
 
 def aligned(content: Constant, value: Value) -> Array | None:
@@ -73,7 +73,7 @@ def wide(array: Array) -> Array:
     return array if array.dtype == np.float64 else array.astype(np.float32, copy=False)
 
 
-def absorbed(value: Value, change: Affine) -> Plan | None:
+def absorbed(value: Value, change: ScaleShift) -> Plan | None:
     """The plan for `value` with `change` applied, where `value` has one use: the node that applies it now."""
     node = value.producer
     if node is None or value.index != 0 or value.use_count != 1:
@@ -193,14 +193,14 @@ def _bias_is_known(bias: Value | None) -> bool:
 # ---- nodes with weights
 
 
-def _conv(node: Node, change: Affine) -> Plan | None:
+def _conv(node: Node, change: ScaleShift) -> Plan | None:
     weight, bias = own_weight(node.inputs[1]), node.inputs[2]
     if weight is None or not change.along(1) or not _bias_is_known(bias):
         return None
     return _with_weight(node, weight, 0, weight.shape[0], change)
 
 
-def _conv_transpose(node: Node, change: Affine) -> Plan | None:
+def _conv_transpose(node: Node, change: ScaleShift) -> Plan | None:
     """The weight is `[I, O/groups, ...]`: output channel `o` stands in the part of its group."""
     weight, bias = own_weight(node.inputs[1]), node.inputs[2]
     if weight is None or not change.along(1) or not _bias_is_known(bias):
@@ -211,7 +211,7 @@ def _conv_transpose(node: Node, change: Affine) -> Plan | None:
     return _with_weight(node, weight, 1, weight.shape[1] * groups, change)
 
 
-def _with_weight(node: Node, weight: Constant, axis: int, channels: int, change: Affine) -> Plan | None:
+def _with_weight(node: Node, weight: Constant, axis: int, channels: int, change: ScaleShift) -> Plan | None:
     """`axis` is that of the output channels in the weight."""
     scale, shift = _vector(change.scale, 1, channels), _vector(change.shift, 1, channels)
     new_weight: Constant | None = weight
@@ -225,7 +225,7 @@ def _with_weight(node: Node, weight: Constant, axis: int, channels: int, change:
     return _with_operands(node, {1: new_weight, 2: new_bias})
 
 
-def _gemm(node: Node, change: Affine) -> Plan | None:
+def _gemm(node: Node, change: ScaleShift) -> Plan | None:
     """Columns are channels; a plain factor may also go into alpha."""
     attrs, c = node.attrs, node.inputs[2]
     addend = constant_of(c) if c is not None else None
@@ -268,7 +268,7 @@ def _is_attribute(number: float, dtype: DType) -> bool:
     return number == 0 or smallest_normal(DType.F32) <= abs(number) <= float(np.finfo(np.float32).max)
 
 
-def _matmul(node: Node, change: Affine) -> Plan | None:
+def _matmul(node: Node, change: ScaleShift) -> Plan | None:
     """Columns of a constant right side, rows of a constant left one; a plain factor may go through either side."""
     a, b = node.operands
     if change.scale is None or change.shift is not None or a.tensor.rank < 2 or b.tensor.rank < 2:
@@ -285,7 +285,7 @@ def _matmul_weight(node: Node, side: int, weight: Constant, scale: Array) -> Pla
     return None if scaled is None else _with_operands(node, {side: scaled})
 
 
-def _matmul_operand(node: Node, change: Affine) -> Plan | None:
+def _matmul_operand(node: Node, change: ScaleShift) -> Plan | None:
     for side, operand in enumerate(node.operands):
         inner = absorbed(operand, _at_rank(change, operand.tensor.rank))
         if inner is not None:
@@ -302,22 +302,22 @@ def _with_side(node: Node, side: int, inner: Plan) -> Plan:
     return build
 
 
-def _at_rank(change: Affine, rank: int) -> Affine:
+def _at_rank(change: ScaleShift, rank: int) -> ScaleShift:
     """A plain factor for a value of another rank."""
     assert change.scale is not None  # a plain factor has a scale
-    return Affine(change.scale.reshape((1,) * rank))
+    return ScaleShift(change.scale.reshape((1,) * rank))
 
 
 # ---- norms
 
 
-def _layer_norm(node: Node, change: Affine) -> Plan | None:
+def _layer_norm(node: Node, change: ScaleShift) -> Plan | None:
     x, scale, bias = node.inputs
     assert x is not None  # only scale and bias are optional
     return _norm_parameters(node, scale, bias, change, normal_axis(node.attrs["axis"], x.tensor.rank))
 
 
-def _rms_norm(node: Node, change: Affine) -> Plan | None:
+def _rms_norm(node: Node, change: ScaleShift) -> Plan | None:
     x, scale = node.inputs
     assert x is not None  # only scale is optional
     if change.shift is not None:
@@ -325,7 +325,7 @@ def _rms_norm(node: Node, change: Affine) -> Plan | None:
     return _norm_parameters(node, scale, None, change, normal_axis(node.attrs["axis"], x.tensor.rank))
 
 
-def _norm_parameters(node: Node, scale: Value | None, bias: Value | None, change: Affine, axis: int) -> Plan | None:
+def _norm_parameters(node: Node, scale: Value | None, bias: Value | None, change: ScaleShift, axis: int) -> Plan | None:
     """Scale and bias of a norm over the axes from `axis` on have the shape of these axes."""
     content = constant_of(scale) if scale is not None else None
     shape = node.outputs[0].shape[axis:]
@@ -344,7 +344,7 @@ def _norm_parameters(node: Node, scale: Value | None, bias: Value | None, change
     return _with_operands(node, changes if new_bias is None else {**changes, 2: new_bias})
 
 
-def _batch_norm(node: Node, change: Affine) -> Plan | None:
+def _batch_norm(node: Node, change: ScaleShift) -> Plan | None:
     scale, bias = (constant_of(value) if value is not None else None for value in node.inputs[1:3])
     if scale is None or bias is None or not change.along(1):
         return None
@@ -357,7 +357,7 @@ def _batch_norm(node: Node, change: Affine) -> Plan | None:
 # ---- arithmetic with constants
 
 
-def _add(node: Node, change: Affine) -> Plan | None:
+def _add(node: Node, change: ScaleShift) -> Plan | None:
     for side, operand in enumerate(node.operands):
         content = constant_of(node.operands[1 - side])
         if content is not None and operand.shape == node.output.shape:
@@ -365,7 +365,7 @@ def _add(node: Node, change: Affine) -> Plan | None:
     return None
 
 
-def _sub(node: Node, change: Affine) -> Plan | None:
+def _sub(node: Node, change: ScaleShift) -> Plan | None:
     x, subtracted = node.operands
     content = constant_of(subtracted)
     if content is None or x.shape != node.output.shape:
@@ -373,10 +373,10 @@ def _sub(node: Node, change: Affine) -> Plan | None:
     return _sum(x, Constant(np.negative(content.array), content.dtype), change)
 
 
-def _sum(x: Value, content: Constant, change: Affine) -> Plan | None:
+def _sum(x: Value, content: Constant, change: ScaleShift) -> Plan | None:
     """`(x + c) * scale + shift` is `x * scale + (c * scale + shift)`."""
     addend = scaled_constant(content, change.scale, change.shift)
-    inner = absorbed(x, Affine(change.scale)) if change.scale is not None else _unchanged(x)
+    inner = absorbed(x, ScaleShift(change.scale)) if change.scale is not None else _unchanged(x)
     if addend is None or inner is None:
         return None
     return lambda rewriter: rewriter.op("add", inner(rewriter), rewriter.constant(_shortened(addend)))
@@ -389,7 +389,7 @@ def _unchanged(x: Value) -> Plan:
     return build
 
 
-def _mul(node: Node, change: Affine) -> Plan | None:
+def _mul(node: Node, change: ScaleShift) -> Plan | None:
     for side, operand in enumerate(node.operands):
         content = constant_of(node.operands[1 - side])
         if content is not None and operand.shape == node.output.shape:
@@ -397,14 +397,14 @@ def _mul(node: Node, change: Affine) -> Plan | None:
     return None
 
 
-def _div(node: Node, change: Affine) -> Plan | None:
+def _div(node: Node, change: ScaleShift) -> Plan | None:
     x, divisor = node.operands
     content = constant_of(divisor)
     inverse = reciprocal(content) if content is not None and x.shape == node.output.shape else None
     return _product(x, inverse, change) if inverse is not None else None
 
 
-def _product(x: Value, content: Constant, change: Affine) -> Plan | None:
+def _product(x: Value, content: Constant, change: ScaleShift) -> Plan | None:
     if change.shift is not None or change.scale is None:
         return None
     factor = scaled_factor(content, change.scale)
@@ -434,7 +434,7 @@ def _shortened(content: Constant) -> Constant:
 # ---- shapes
 
 
-def _reshape(node: Node, change: Affine) -> Plan | None:
+def _reshape(node: Node, change: ScaleShift) -> Plan | None:
     """A part goes back through a reshape where the axes along which it varies come from axes of their own."""
     x = node.operands[0]
     groups = axis_groups(x.shape, node.output.shape)
@@ -469,7 +469,7 @@ def _plain(dims: Sequence[Dim]) -> list[int] | None:
     return sizes if len(sizes) == len(dims) else None
 
 
-def _transpose(node: Node, change: Affine) -> Plan | None:
+def _transpose(node: Node, change: ScaleShift) -> Plan | None:
     perm = normal_axes(node.attrs["perm"], change.rank)
     inverse = tuple(perm.index(axis) for axis in range(change.rank))
     changed = change.mapped(lambda part: np.transpose(part, inverse))
@@ -477,7 +477,7 @@ def _transpose(node: Node, change: Affine) -> Plan | None:
     return _rebuilt(node, inner) if inner is not None else None
 
 
-_RULES: Mapping[str, Callable[[Node, Affine], Plan | None]] = MappingProxyType(
+_RULES: Mapping[str, Callable[[Node, ScaleShift], Plan | None]] = MappingProxyType(
     {
         "add": _add,
         "batch_norm": _batch_norm,

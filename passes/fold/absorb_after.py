@@ -13,10 +13,10 @@ from ...ir.constant import Array, Constant
 from ...ir.graph import Node, Value
 from ..framework.pattern import constant_of
 from ..framework.rewriter import Rewriter
-from .absorb import Affine, Plan, own_weight, scaled_constant, scaled_factor, scaled_weight, wide
+from .absorb import Plan, ScaleShift, own_weight, scaled_constant, scaled_factor, scaled_weight, wide
 
 
-def absorbed_after(node: Node, x: Value, change: Affine) -> Plan | None:
+def absorbed_after(node: Node, x: Value, change: ScaleShift) -> Plan | None:
     """The plan; None when `node` has no weight for it."""
     rule = _RULES.get(node.op.name)
     first = node.inputs[0]
@@ -25,7 +25,7 @@ def absorbed_after(node: Node, x: Value, change: Affine) -> Plan | None:
     return rule(node, x, change)
 
 
-def _conv(node: Node, x: Value, change: Affine) -> Plan | None:
+def _conv(node: Node, x: Value, change: ScaleShift) -> Plan | None:
     """Input channel `c` is column `c % (C / groups)` of the rows of its group."""
     weight, bias = own_weight(node.inputs[1]), node.inputs[2]
     if weight is None or not change.along(1) or (bias is not None and constant_of(bias) is None):
@@ -44,7 +44,7 @@ def _conv(node: Node, x: Value, change: Affine) -> Plan | None:
 
 
 def _scaled(
-    weight: Constant, scale: Array | None, change: Affine, summed: Sequence[int], others: Sequence[int]
+    weight: Constant, scale: Array | None, change: ScaleShift, summed: Sequence[int], others: Sequence[int]
 ) -> Constant | None:
     """`weight * scale`, where terms are added up along `summed`, and one input is read along `others`.
 
@@ -64,7 +64,7 @@ def _per_weight(part: Array | None, groups: int, rows: int, columns: int, rank: 
     return spread.reshape(rows, columns, *[1] * (rank - 2))
 
 
-def _gemm(node: Node, x: Value, change: Affine) -> Plan | None:
+def _gemm(node: Node, x: Value, change: ScaleShift) -> Plan | None:
     weight, c, attrs = own_weight(node.inputs[1]), node.inputs[2], node.attrs
     addend = constant_of(c) if c is not None else None
     if weight is None or attrs["trans_a"] or not change.along(1) or (c is not None and addend is None):
@@ -79,7 +79,7 @@ def _gemm(node: Node, x: Value, change: Affine) -> Plan | None:
     return _replaced(node, x, changed, addend, added)
 
 
-def _matmul(node: Node, x: Value, change: Affine) -> Plan | None:
+def _matmul(node: Node, x: Value, change: ScaleShift) -> Plan | None:
     weight = own_weight(node.inputs[1])
     if weight is None or change.scale is None or change.shift is not None or len(weight.shape) < 2:
         return None
@@ -107,6 +107,6 @@ def _replaced(node: Node, x: Value, weight: Constant | None, bias: Constant | No
     return build
 
 
-_RULES: Mapping[str, Callable[[Node, Value, Affine], Plan | None]] = MappingProxyType(
+_RULES: Mapping[str, Callable[[Node, Value, ScaleShift], Plan | None]] = MappingProxyType(
     {"conv": _conv, "gemm": _gemm, "matmul": _matmul}
 )

@@ -13,7 +13,7 @@ from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
 from ..framework.pattern import Capture, Found, Literal, Match, Rule, constant_of
 from ..framework.rewriter import Rewriter
-from .absorb import Affine, absorbed, scaled_factor
+from .absorb import ScaleShift, absorbed, scaled_factor
 from .absorb_after import absorbed_after
 
 
@@ -35,7 +35,7 @@ class FoldBatchNorm(PatternPass):
         return _RULES_WITHOUT_SMALL_IMAGES if self.keeps_small_images else RULES
 
 
-def channel_change(node: Node) -> Affine | None:
+def channel_change(node: Node) -> ScaleShift | None:
     """Factor and addend of a batch norm of `[N, C, ...]`, as `[1, C, 1, ...]`; computed in f64.
 
     None where they are not known, or not finite.
@@ -51,10 +51,10 @@ def channel_change(node: Node) -> Affine | None:
     if not (np.isfinite(scale).all() and np.isfinite(shift).all()):
         return None
     layout = (1, -1, *[1] * (node.outputs[0].tensor.rank - 2))
-    return Affine(scale.reshape(layout), shift.reshape(layout))
+    return ScaleShift(scale.reshape(layout), shift.reshape(layout))
 
 
-def _change(node: Node) -> Affine | None:
+def _change(node: Node) -> ScaleShift | None:
     """The same, where the addend is finite in the dtype of the result, too: in f16 `mean * scale` overflows soon."""
     change = channel_change(node)
     if change is None or change.shift is None:
@@ -69,7 +69,7 @@ def _into_producer(rewriter: Rewriter, found: Found) -> Value | None:
     plan = absorbed(found["x"], change)
     if plan is not None:
         return plan(rewriter)
-    scaled = absorbed(found["x"], Affine(change.scale))  # a product has no bias: the addition is what remains
+    scaled = absorbed(found["x"], ScaleShift(change.scale))  # a product has no bias: the addition is what remains
     if scaled is None or change.shift is None:
         return None
     return rewriter.op("add", scaled(rewriter), _constant(rewriter, change.shift, found.root))

@@ -15,7 +15,7 @@ from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
 from ..framework.pattern import Capture, Found, Literal, Match, Rule, constant_of
 from ..framework.rewriter import Rewriter
-from .absorb import Affine, absorbed, aligned, reciprocal
+from .absorb import ScaleShift, absorbed, aligned, reciprocal
 from .absorb_after import absorbed_after
 
 
@@ -37,7 +37,7 @@ class FoldScales(PatternPass):
         return (*RULES, _ROUNDED_DIVISION if self.rounds_inverses else _EXACT_DIVISION)
 
 
-def _change(node: Node) -> tuple[Value, Affine] | None:
+def _change(node: Node) -> tuple[Value, ScaleShift] | None:
     """What a node with one constant operand does to its other operand."""
     for side, value in enumerate(node.operands):
         other = node.operands[1 - side]
@@ -49,14 +49,14 @@ def _change(node: Node) -> tuple[Value, Affine] | None:
     return None
 
 
-def _as_affine(op: Op, content: Constant, value: Value) -> Affine | None:
+def _as_affine(op: Op, content: Constant, value: Value) -> ScaleShift | None:
     factor = reciprocal(content) if op is DIV else content
     part = aligned(factor, value) if factor is not None else None
     if part is None:
         return None
     if op in (MUL, DIV):
-        return Affine(scale=part)
-    return Affine(shift=np.negative(part) if op is SUB else part)
+        return ScaleShift(scale=part)
+    return ScaleShift(shift=np.negative(part) if op is SUB else part)
 
 
 def _into_producer(rewriter: Rewriter, found: Found) -> Value | None:

@@ -16,7 +16,7 @@ from ...ir.ops.known import RMS_NORM
 from ..framework.base import Pass
 from ..framework.pattern import constant_of
 from ..framework.rewriter import Rewriter
-from .fusion_groups import FusionLimits, Group, fusion_groups, norm_before, outer_operands
+from .fusion_groups import FusionGroup, FusionLimits, fusion_groups, norm_before, outer_operands
 from .scaled_factors import scale_each_product
 
 MAX_INNER_CONSTANT = 16
@@ -80,7 +80,7 @@ def _norm_for_each_product(graph: Graph, most_rows: int, rewriter: Rewriter) -> 
             rewriter.replace(user, rewriter.node(user.op, (own, *user.inputs[1:]), dict(user.attrs)).output)
 
 
-def _contracted_order(graph: Graph, groups: Sequence[Group]) -> list[Node]:
+def _contracted_order(graph: Graph, groups: Sequence[FusionGroup]) -> list[Node]:
     """A topological order in which the nodes of each group stand side by side."""
     unit_of: dict[Node, tuple[Node, ...]] = {node: (node,) for node in graph.nodes}
     for group in groups:
@@ -114,7 +114,7 @@ def _released(
                 heapq.heappush(ready, (positions[follower[-1]], follower))
 
 
-def _fuse(graph: Graph, group: Group, rewriter: Rewriter) -> None:
+def _fuse(graph: Graph, group: FusionGroup, rewriter: Rewriter) -> None:
     inside = set(group.nodes)
     outputs = [node.output for node in group.nodes if any(use.user not in inside for use in node.output.uses)]
     inputs = [value for value in outer_operands(group.nodes) if not _stands_inside(value)]

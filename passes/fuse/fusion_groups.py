@@ -44,7 +44,7 @@ class FusionLimits:
 
 
 @dataclass(eq=False)
-class Group:
+class FusionGroup:
     """Nodes that become one. `reduced` are the axes that are reduced, none while nothing is."""
 
     domain: tuple[Dim, ...]
@@ -117,7 +117,7 @@ def _reduction_role(node: Node) -> _Role | None:
     return _Role(shape, tuple(sorted(normal_axes(axes, len(shape)))))
 
 
-def fusion_groups(graph: Graph, limits: FusionLimits) -> list[Group]:
+def fusion_groups(graph: Graph, limits: FusionLimits) -> list[FusionGroup]:
     """Disjoint groups of two nodes and more, found in one sweep in the order of the graph."""
     return _Search(graph, limits).run()
 
@@ -127,9 +127,9 @@ class _Search:
         self.graph = graph
         self.limits = limits
         self.positions = {node: index for index, node in enumerate(graph.nodes)}
-        self.group_of: dict[Node, Group] = {}
+        self.group_of: dict[Node, FusionGroup] = {}
 
-    def run(self) -> list[Group]:
+    def run(self) -> list[FusionGroup]:
         for node in self.graph.nodes:
             role = role_of(node, self.limits)
             if role is not None:
@@ -142,7 +142,7 @@ class _Search:
 
         What a lookup reads has to lie in memory, so it begins a group, as a product does.
         """
-        own = Group(role.domain, [node], role.reduced, role.is_product)
+        own = FusionGroup(role.domain, [node], role.reduced, role.is_product)
         self.group_of[node] = own
         if role.is_product:
             self._take_norm(node, own)
@@ -154,14 +154,14 @@ class _Search:
             if other is not None and other is not own and self._may_join(other, own):
                 own = self._joined(other, own)
 
-    def _take_norm(self, node: Node, own: Group) -> None:
+    def _take_norm(self, node: Node, own: FusionGroup) -> None:
         """Puts the norm of a product's rows into its group, where nothing else reads it."""
         norm = norm_before(node, self.limits.normed_rows)
         if norm is not None and norm.output.use_count == 1 and len(self.group_of[norm].nodes) == 1:
             own.nodes.insert(0, norm)
             self.group_of[norm] = own
 
-    def _take_scaling(self, node: Node, own: Group) -> None:
+    def _take_scaling(self, node: Node, own: FusionGroup) -> None:
         """Puts what dequantises a product's factors into its group, where nothing else reads it."""
         before = scaled_factors(node) if self.limits.scaled_factors else ()
         inside = {*before, node}
@@ -169,7 +169,7 @@ class _Search:
             own.nodes[:0] = sorted(before, key=self.positions.__getitem__)
             self.group_of.update(dict.fromkeys(before, own))
 
-    def _may_join(self, first: Group, second: Group) -> bool:
+    def _may_join(self, first: FusionGroup, second: FusionGroup) -> bool:
         if len(first.nodes) + len(second.nodes) > self.limits.max_nodes or (first.has_product and second.has_product):
             return False
         if not _fit_together(first, second) or second.has_product:
@@ -186,7 +186,7 @@ class _Search:
             return False
         return not self._has_way_back(nodes, inputs)
 
-    def _may_follow(self, product: Group, second: Group) -> bool:
+    def _may_follow(self, product: FusionGroup, second: FusionGroup) -> bool:
         """Whether `second` is work that a product can have behind it, and none that makes its operands."""
         if second.reduced and not self.limits.rows_behind_products:
             return False
@@ -213,10 +213,10 @@ class _Search:
             pending += [value.producer for value in outer_operands(members) if value.producer is not None]
         return False
 
-    def _joined(self, first: Group, second: Group) -> Group:
+    def _joined(self, first: FusionGroup, second: FusionGroup) -> FusionGroup:
         domain = first.domain if _size_rank(first) >= _size_rank(second) else second.domain
         nodes = sorted({*first.nodes, *second.nodes}, key=self.positions.__getitem__)
-        group = Group(domain, nodes, first.reduced or second.reduced, first.has_product or second.has_product)
+        group = FusionGroup(domain, nodes, first.reduced or second.reduced, first.has_product or second.has_product)
         self.group_of.update(dict.fromkeys(nodes, group))
         return group
 
@@ -228,12 +228,12 @@ def _read_in_memory(node: Node) -> Sequence[Value]:
     return node.operands[-1:] if node.op.has(Trait.DRAWS) else ()
 
 
-def _size_rank(group: Group) -> int:
+def _size_rank(group: FusionGroup) -> int:
     """How many axes of the domain are longer than 1: the larger of two domains that fit together has more."""
     return sum(size != 1 for size in group.domain)
 
 
-def _fit_together(first: Group, second: Group) -> bool:
+def _fit_together(first: FusionGroup, second: FusionGroup) -> bool:
     """Whether two groups can share an index space: the same domain, or one works on the reduced rows of the other."""
     if first.reduced and second.reduced and first.reduced != second.reduced:
         return False
@@ -243,7 +243,7 @@ def _fit_together(first: Group, second: Group) -> bool:
     if not reduced or len(first.domain) != len(second.domain):
         return False
     large, small = (first, second) if _size_rank(first) > _size_rank(second) else (second, first)
-    return not small.reduced and small.domain == Group(large.domain, [], reduced).rows
+    return not small.reduced and small.domain == FusionGroup(large.domain, [], reduced).rows
 
 
 def outer_operands(nodes: Iterable[Node]) -> Iterator[Value]:

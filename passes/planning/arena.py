@@ -40,7 +40,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ArenaLayout:
     """An offset for each block, and the size of the arena."""
 
     offsets: tuple[int, ...]
@@ -60,7 +60,7 @@ def lower_bound(blocks: Sequence[Block]) -> int:
     return peak
 
 
-def place(blocks: Sequence[Block]) -> Layout:
+def place(blocks: Sequence[Block]) -> ArenaLayout:
     """Offsets such that no two blocks that are needed at the same time overlap."""
     return _Placement(blocks).best()
 
@@ -81,7 +81,7 @@ class _Placement:
         self.offset = np.zeros(len(kept), dtype=np.int64)
         self.height = -1
 
-    def best(self) -> Layout:
+    def best(self) -> ArenaLayout:
         """Both methods with several orders, in turns; after each the blocks that reach the top come first."""
         lifetime = self.stop - self.first
         by_lifetime = np.lexsort((-self.size, -lifetime))
@@ -102,7 +102,7 @@ class _Placement:
             budget -= self.cost
         offsets = np.zeros(self.count, dtype=np.int64)
         offsets[self.index] = self.offset
-        return Layout(tuple(offsets.tolist()), max(self.height, 0))
+        return ArenaLayout(tuple(offsets.tolist()), max(self.height, 0))
 
     def _is_close(self) -> bool:
         return 0 <= self.height - self.bound <= self.bound * CLOSE

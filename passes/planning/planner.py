@@ -14,7 +14,7 @@ from .check_plan import check_plan
 from .lowering import Lowering, drawn_calls, planning_pipeline
 from .partition import CapturePolicy, partition
 from .results import set_results_apart
-from .storage import Group, Storage, assign_storage, is_planned
+from .storage import BufferGroup, StoragePlan, assign_storage, is_planned
 
 Scratch = Callable[[Node, Mapping[Value, View]], int]
 """The bytes that the kernel of a node wants for itself, given where every value lies."""
@@ -94,7 +94,7 @@ def _check_inputs(graph: Graph, donated: Collection[str], resident: Collection[s
         raise InputError(f"input {both[0]} is to be donated and to be resident", remedy="a resident input is kept")
 
 
-def _add_bodies(graph: Graph, storage: Storage, means: _Means, own: dict[Node, int]) -> Mapping[Graph, Plan]:
+def _add_bodies(graph: Graph, storage: StoragePlan, means: _Means, own: dict[Node, int]) -> Mapping[Graph, Plan]:
     """Plans of the bodies of control flow, and the arena in which those of one node take turns as its scratch."""
     found: dict[Graph, Plan] = {}
     for step, node in enumerate(graph.nodes):
@@ -102,12 +102,12 @@ def _add_bodies(graph: Graph, storage: Storage, means: _Means, own: dict[Node, i
         nbytes = max((plan.arena_bytes for plan in made.values()), default=0)
         if nbytes:
             own[node] = len(storage.groups)
-            storage.groups.append(Group(Place.ARENA, nbytes, step, step, f"bodies of {node.op.name}"))
+            storage.groups.append(BufferGroup(Place.ARENA, nbytes, step, step, f"bodies of {node.op.name}"))
         found.update(made)
     return found
 
 
-def _add_scratch(graph: Graph, storage: Storage, scratch: Scratch) -> dict[Node, int]:
+def _add_scratch(graph: Graph, storage: StoragePlan, scratch: Scratch) -> dict[Node, int]:
     """Groups for what kernels want during their own step, by node."""
     found: dict[Node, int] = {}
     for step, node in enumerate(graph.nodes):
@@ -115,14 +115,14 @@ def _add_scratch(graph: Graph, storage: Storage, scratch: Scratch) -> dict[Node,
         nbytes = scratch(node, storage.views) if is_planned_work else 0
         if nbytes:
             found[node] = len(storage.groups)
-            storage.groups.append(Group(Place.ARENA, nbytes, step, step, f"scratch of {node.outputs[0].name}"))
+            storage.groups.append(BufferGroup(Place.ARENA, nbytes, step, step, f"scratch of {node.outputs[0].name}"))
     return found
 
 
 def _assemble(
     graph: Graph,
     means: _Means,
-    storage: Storage,
+    storage: StoragePlan,
     segments: tuple[Segment, ...],
     scratch: Mapping[Node, int],
     bodies: Mapping[Graph, Plan],
@@ -155,5 +155,5 @@ def _assemble(
     )
 
 
-def _block(group: Group, alignment: int) -> Block:
+def _block(group: BufferGroup, alignment: int) -> Block:
     return Block(-(-group.nbytes // alignment) * alignment, group.first, group.last)

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from ...ir.graph import Graph, Node, Value
 from ...ir.plan import Place
-from .storage import Group, Storage
+from .storage import BufferGroup, StoragePlan
 
 
-def set_results_apart(graph: Graph, storage: Storage, least_bytes: int) -> None:
+def set_results_apart(graph: Graph, storage: StoragePlan, least_bytes: int) -> None:
     """Makes `Place.OUTPUT` of the groups with a result that is worth it: `least_bytes` for each step that touches it.
 
     Groups of inputs and of the next contents of states stay where they are, and so do those of which results are a
@@ -27,7 +27,7 @@ def set_results_apart(graph: Graph, storage: Storage, least_bytes: int) -> None:
             group.place = Place.OUTPUT
 
 
-def _touching(group: Group) -> Iterator[Node]:
+def _touching(group: BufferGroup) -> Iterator[Node]:
     """The nodes that read or write a member."""
     for value in group.members:
         if value.producer is not None:
@@ -35,11 +35,11 @@ def _touching(group: Group) -> Iterator[Node]:
         yield from value.users
 
 
-def _is_mostly_handed_out(group: Group, storage: Storage) -> bool:
+def _is_mostly_handed_out(group: BufferGroup, storage: StoragePlan) -> bool:
     return any(2 * _nbytes(value, storage) >= group.nbytes for value in group.members if value.is_graph_output)
 
 
-def _nbytes(value: Value, storage: Storage) -> int:
+def _nbytes(value: Value, storage: StoragePlan) -> int:
     view = storage.views[value]
     count = view.dtype.numpy.itemsize
     for size in view.shape:

@@ -23,7 +23,7 @@ from .layouts import Layouts
 
 
 @dataclass
-class Group:
+class BufferGroup:
     """A future buffer: `nbytes`, needed from step `first` to step `last`; `members` are the values that live in it."""
 
     place: Place
@@ -35,14 +35,14 @@ class Group:
 
 
 @dataclass
-class Storage:
+class StoragePlan:
     """The groups of a graph, where each value lies (`View.buffer` is the index of its group), and what is free of work.
 
     `aliases` are the nodes that need no work at run time. `copies` are states that have to be copied at the end: output
     index to input index.
     """
 
-    groups: list[Group]
+    groups: list[BufferGroup]
     views: dict[Value, View]
     dynamic: dict[Value, int]
     aliases: set[Node]
@@ -51,7 +51,7 @@ class Storage:
 
 def assign_storage(
     graph: Graph, target: Target, donated: Collection[str] = (), resident: Collection[str] = ()
-) -> Storage:
+) -> StoragePlan:
     """Groups the values of a specialised graph. Every group has a lifetime in steps; arena offsets come later.
 
     The memory of the inputs called `donated` may be written once nothing reads them any more; those called `resident`
@@ -72,9 +72,9 @@ class _Assignment:
         self.state_inputs = set(self.states.values())
         self.parts = _parts_of_concats(graph)
         self.layouts = Layouts(graph, target)
-        self.result = Storage([], {}, {}, set(), {})
+        self.result = StoragePlan([], {}, {}, set(), {})
 
-    def run(self) -> Storage:
+    def run(self) -> StoragePlan:
         for value in self.graph.inputs:
             self._new_group(value, self._input_place(value), -1)
         for node in self.graph.nodes:
@@ -114,7 +114,7 @@ class _Assignment:
     def _new_group(self, value: Value, place: Place, step: int) -> int:
         index = len(self.result.groups)
         nbytes = _nbytes(value) if place is not Place.DYNAMIC else 0
-        group = Group(place, nbytes, step, step, value.name)
+        group = BufferGroup(place, nbytes, step, step, value.name)
         self.result.groups.append(group)
         if place is Place.DYNAMIC:
             self.result.dynamic[value] = index
@@ -135,7 +135,7 @@ class _Assignment:
         self.result.views[value] = view
         self._extend(self.result.groups[index], value)
 
-    def _extend(self, group: Group, value: Value) -> None:
+    def _extend(self, group: BufferGroup, value: Value) -> None:
         group.members.append(value)
         group.last = max(group.last, self.last_read[value])
 

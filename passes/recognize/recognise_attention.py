@@ -36,7 +36,7 @@ from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
 from ..framework.pattern import Capture, Found, Literal, Match, OneOf, Rule, constant_of
 from ..framework.rewriter import Rewriter
-from .parts.scores import HIDDEN, LARGEST, Mask, Scores, factor_of, hides_nothing, read_scores
+from .parts.scores import HIDDEN, LARGEST, ScoreMask, Scores, factor_of, hides_nothing, read_scores
 from .parts.triangles import Triangle, triangle_of
 
 LARGE_HEAD = 128
@@ -103,7 +103,7 @@ def _share_one_head(q: Value, keys: Value, v: Value) -> bool:
     return q.tensor.rank == 4 and isinstance(q.shape[1], int) and keys.shape[1] == v.shape[1] == 1
 
 
-def _is_usable(mask: Mask, q: Value) -> bool:
+def _is_usable(mask: ScoreMask, q: Value) -> bool:
     return mask.value.tensor.dtype in (DType.BOOL, q.tensor.dtype)
 
 
@@ -256,7 +256,7 @@ def _mask(rewriter: Rewriter, scores: Scores, q: Value, k: Value) -> tuple[Value
     return total, len(rest) < len(given)
 
 
-def _becomes_causal(masks: Sequence[Mask], at: int, steps: Dim, keys: Dim) -> bool:
+def _becomes_causal(masks: Sequence[ScoreMask], at: int, steps: Dim, keys: Dim) -> bool:
     """Whether a mask is a triangle that can be told apart from the others.
 
     It can where it hides by -inf, and nothing after it writes a number over that. One that adds a finite number leaves
@@ -269,7 +269,7 @@ def _becomes_causal(masks: Sequence[Mask], at: int, steps: Dim, keys: Dim) -> bo
     return len(masks) == 1 or (hidden == -math.inf and not overwritten)
 
 
-def _number_of_later_keys(mask: Mask, steps: Dim, keys: Dim) -> float | None:
+def _number_of_later_keys(mask: ScoreMask, steps: Dim, keys: Dim) -> float | None:
     """What the scores of later keys become, or what is added to them, if a mask hides these and no others."""
     triangle = triangle_of(mask.value, steps, keys)
     if triangle is None:
@@ -281,7 +281,7 @@ def _number_of_later_keys(mask: Mask, steps: Dim, keys: Dim) -> float | None:
     return -math.inf if mask.fill is None else mask.fill
 
 
-def _with_heads(rewriter: Rewriter, mask: Mask, lead: tuple[Dim, Dim]) -> Mask:
+def _with_heads(rewriter: Rewriter, mask: ScoreMask, lead: tuple[Dim, Dim]) -> ScoreMask:
     """A mask of scores whose batch and heads were joined, for scores that have them apart."""
     shape = mask.value.shape
     if mask.rank == 4 or len(shape) < 3 or shape[0] == 1:
@@ -289,7 +289,7 @@ def _with_heads(rewriter: Rewriter, mask: Mask, lead: tuple[Dim, Dim]) -> Mask:
     return replace(mask, value=rewriter.op("reshape", mask.value, shape=(*lead, *shape[1:])))
 
 
-def _shows_all(mask: Mask) -> bool:
+def _shows_all(mask: ScoreMask) -> bool:
     content = _repeated(mask.value)
     return content is not None and not mask.is_inverted and hides_nothing(content)
 
@@ -300,14 +300,14 @@ def _repeated(value: Value) -> Constant | None:
     return constant_of(node.operands[0] if node is not None and node.op is EXPAND else value)
 
 
-def _operand(rewriter: Rewriter, mask: Mask, q: Value) -> Value:
+def _operand(rewriter: Rewriter, mask: ScoreMask, q: Value) -> Value:
     """A lone mask: bool only where hidden keys do not count at all, even if no other is seen."""
     if mask.fill != -math.inf:
         return _joined(rewriter, None, mask, q)
     return rewriter.op("logical_not", mask.value) if mask.is_inverted else mask.value
 
 
-def _joined(rewriter: Rewriter, before: Value | None, mask: Mask, q: Value) -> Value:
+def _joined(rewriter: Rewriter, before: Value | None, mask: ScoreMask, q: Value) -> Value:
     """A mask after those in `before`, as numbers to add to the scores: what it writes over stays written over."""
     if mask.value.tensor.dtype is not DType.BOOL:
         return mask.value if before is None else rewriter.op("add", before, mask.value)
@@ -318,7 +318,7 @@ def _joined(rewriter: Rewriter, before: Value | None, mask: Mask, q: Value) -> V
 
 def _without_known_mask(rewriter: Rewriter, found: Found) -> Value | None:
     """A mask that shows everything goes; one that hides what comes later becomes `causal`."""
-    node, mask = found.root, Mask(found["mask"], 4)
+    node, mask = found.root, ScoreMask(found["mask"], 4)
     shows_all = _shows_all(mask)
     steps, keys = (node.operands[index].shape[-2] for index in (0, 1))
     is_causal = node.inputs[4] is None and _number_of_later_keys(mask, steps, keys) is not None

@@ -4,7 +4,7 @@ import capgraph
 import numpy as np
 import pytest
 from capgraph.comparing.closeness import OutputError, output_error
-from capgraph.comparing.comparison import Drawing, Tolerance, compare
+from capgraph.comparing.comparison import DrawnInputs, Tolerance, compare
 from capgraph.sources import load_model
 
 from tests.api.models import affine, model, save, with_default, with_foreign_node
@@ -53,11 +53,11 @@ def test_two_models_are_compared_through_onnxruntime(tmp_path: Path) -> None:
     )
     wrong = save(other, tmp_path, "wrong.onnx")
     graph = load_model(raw).graph
-    same = compare(graph, raw, raw, Drawing(2, {}))
+    same = compare(graph, raw, raw, DrawnInputs(2, {}))
     assert same.is_close
     assert same.runtime.startswith("onnxruntime")
     assert same.sizes == {"batch": 3}
-    found = compare(graph, raw, wrong, Drawing(2, {"batch": 5}))
+    found = compare(graph, raw, wrong, DrawnInputs(2, {"batch": 5}))
     assert not found.is_close
     assert found.sizes == {"batch": 5}
     assert 0.1 < found.outputs[0].relative < 0.3
@@ -66,14 +66,14 @@ def test_two_models_are_compared_through_onnxruntime(tmp_path: Path) -> None:
 def test_without_onnxruntime_the_reference_evaluator_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("capgraph.comparing.comparison.problem_here", lambda: ("onnxruntime is not installed", ""))
     raw = save(with_default(), tmp_path)
-    found = compare(load_model(raw).graph, raw, raw, Drawing(1, {}))
+    found = compare(load_model(raw).graph, raw, raw, DrawnInputs(1, {}))
     assert found.runtime == "the reference evaluator (onnxruntime is not installed)"
     assert found.is_close
 
 
 def test_types_that_onnxruntime_does_not_take_go_to_the_reference_evaluator(tmp_path: Path) -> None:
     raw = save(model("main (bfloat16[4] x) => (bfloat16[4] y) { y = Neg(x) }"), tmp_path)
-    found = compare(load_model(raw).graph, raw, raw, Drawing(1, {}))
+    found = compare(load_model(raw).graph, raw, raw, DrawnInputs(1, {}))
     assert found.is_close
     assert found.runtime.startswith("the reference evaluator (%x is bf16")
 
@@ -83,27 +83,27 @@ def test_only_the_optimised_model_is_refused(tmp_path: Path) -> None:
     unknown = model("main (float[batch, 3] x) => (float[batch, 3] y) { y = com.example.Mystery(x) }")
     refused = save(unknown, tmp_path, "refused.onnx")
     with pytest.raises(capgraph.UnsupportedError, match=r"refuses refused.onnx: .*Mystery") as caught:
-        compare(load_model(raw).graph, raw, refused, Drawing(1, {}))
+        compare(load_model(raw).graph, raw, refused, DrawnInputs(1, {}))
     assert "standard operators" in (caught.value.remedy or "")
 
 
 def test_a_model_that_cannot_run_says_why(tmp_path: Path) -> None:
     raw = save(with_foreign_node(), tmp_path)
     with pytest.raises(capgraph.ExecutionError, match="cannot run on drawn inputs") as caught:
-        compare(load_model(raw).graph, raw, raw, Drawing(1, {}))
+        compare(load_model(raw).graph, raw, raw, DrawnInputs(1, {}))
     assert "--dim" in (caught.value.remedy or "")
 
 
 def test_random_models_are_refused(tmp_path: Path) -> None:
     raw = save(model("main (float[4] x) => (float[4] y) { r = RandomNormalLike(x)  y = Add(x, r) }"), tmp_path)
     with pytest.raises(capgraph.UnsupportedError, match="other outputs on each run"):
-        compare(load_model(raw).graph, raw, raw, Drawing(1, {}))
+        compare(load_model(raw).graph, raw, raw, DrawnInputs(1, {}))
 
 
 def apart(tmp_path: Path, first: str, second: str, **chosen: float) -> tuple[bool, OutputError]:
     """Whether two models are close, and their worst output."""
     paths = [save(model(text), tmp_path, name) for text, name in ((first, "a.onnx"), (second, "b.onnx"))]
-    found = compare(load_model(paths[0]).graph, *paths, Drawing(2), Tolerance(**chosen))
+    found = compare(load_model(paths[0]).graph, *paths, DrawnInputs(2), Tolerance(**chosen))
     return found.is_close, found.outputs[0]
 
 
@@ -147,14 +147,14 @@ def test_a_tolerance_that_is_chosen_is_the_only_one(tmp_path: Path) -> None:
 def test_sizes_that_the_model_runs_on_are_found(tmp_path: Path) -> None:
     text = "main (float[batch, n] x) => (float[r, 8] y) <int64[2] s = {-1, 8}> { y = Reshape(x, s) }"
     path = save(model(text), tmp_path)
-    found = compare(load_model(path).graph, path, path, Drawing(1))
+    found = compare(load_model(path).graph, path, path, DrawnInputs(1))
     assert found.sizes == {"batch": 1, "n": 8}
 
 
 def test_sizes_that_run_by_broadcasting_alone_come_last(tmp_path: Path) -> None:
     text = "main (float[n] x, float[m] y) => (float[k] z) <int64[1] s = {-1}> { a = Add(x, y)  z = Reshape(a, s) }"
     path = save(model(text), tmp_path)
-    found = compare(load_model(path).graph, path, path, Drawing(1))
+    found = compare(load_model(path).graph, path, path, DrawnInputs(1))
     assert found.sizes["n"] == found.sizes["m"] != 1
 
 

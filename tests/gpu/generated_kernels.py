@@ -10,7 +10,7 @@ import numpy as np
 from capgraph.executors.cuda.driver.cache import Module
 from capgraph.executors.cuda.driver.compiler import build, compiler_version, symbol_of
 from capgraph.executors.cuda.driver.packing import packed_bytes
-from capgraph.executors.cuda.kernel_ir.launch import Argument, Candidate, Kernel, KernelLaunch, Packed, Scalar
+from capgraph.executors.cuda.kernel_ir.launch import Argument, Candidate, Kernel, KernelLaunch, Packed, ScalarArgument
 from capgraph.executors.cuda.lower.lowering import constant_buffers
 from capgraph.executors.host.placement import array_at
 from capgraph.ir.constant import Array
@@ -86,7 +86,7 @@ class DevicePlan(Values):
 
     def argument(self, argument: Argument) -> Any:
         """What a kernel is given."""
-        if isinstance(argument, Scalar):
+        if isinstance(argument, ScalarArgument):
             return SCALARS[argument.ctype](argument.value)
         if isinstance(argument, Packed):
             self.packed.append(cupy.asarray(packed_bytes(argument)))

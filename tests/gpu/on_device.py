@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 from capgraph.executors.cuda.driver.protocol import Memory
-from capgraph.executors.cuda.kernel_ir.launch import Argument, Candidate, HostCall, LibraryCall, Packed, Place
+from capgraph.executors.cuda.kernel_ir.launch import Argument, BufferPlace, Candidate, HostCall, LibraryCall, Packed
 from capgraph.executors.cuda.lower.hand_over import handed_over
 from capgraph.executors.cuda.run.device import CudaDevice
 from capgraph.ir.constant import Array
@@ -63,7 +63,7 @@ class OnDevice:
         self.device.driver.synchronize(self.device.own_stream)
 
     def _address(self, argument: Argument) -> int:
-        if isinstance(argument, Place):
+        if isinstance(argument, BufferPlace):
             return self.addresses[argument.buffer] + PADDING + argument.offset
         assert isinstance(argument, Packed)
         if argument not in self.packed:

@@ -12,7 +12,7 @@ import capgraph
 from capgraph.executors.cuda.availability import cuda_problem
 from capgraph.executors.cuda.driver.protocol import KernelCall
 from capgraph.executors.cuda.executor import open_device
-from capgraph.executors.cuda.kernel_ir.launch import Kernel, KernelLaunch, Scalar
+from capgraph.executors.cuda.kernel_ir.launch import Kernel, KernelLaunch, ScalarArgument
 from capgraph.ir.builder import Builder
 
 pytestmark = [
@@ -34,15 +34,15 @@ def test_a_graph_takes_other_addresses_and_numbers() -> None:
     between, result = cupy.zeros(256, cupy.float32), cupy.zeros(256, cupy.float32)
     cupy.cuda.Device().synchronize()
     calls = [
-        KernelCall(launch, compiled, (between.data.ptr, x.data.ptr, Scalar("float", 1.0))),
-        KernelCall(launch, compiled, (result.data.ptr, between.data.ptr, Scalar("float", 2.0))),
+        KernelCall(launch, compiled, (between.data.ptr, x.data.ptr, ScalarArgument("float", 1.0))),
+        KernelCall(launch, compiled, (result.data.ptr, between.data.ptr, ScalarArgument("float", 2.0))),
     ]
     graph = device.driver.chain(calls)
     graph.launch(device.own_stream)
     device.driver.synchronize(device.own_stream)
     assert (result == x + 3).all()
-    graph.update(0, (between.data.ptr, y.data.ptr, Scalar("float", 5.0)))
-    graph.update(1, (result.data.ptr, between.data.ptr, Scalar("float", 7.0)))
+    graph.update(0, (between.data.ptr, y.data.ptr, ScalarArgument("float", 5.0)))
+    graph.update(1, (result.data.ptr, between.data.ptr, ScalarArgument("float", 7.0)))
     graph.launch(device.own_stream)
     device.driver.synchronize(device.own_stream)
     assert (result == y + 12).all()

@@ -1,5 +1,6 @@
 """Folders of the package are small, and no circle of imports leads out of one: see tests/project/imports.py."""
 
+import ast
 from collections import Counter
 
 import pytest
@@ -70,3 +71,14 @@ def test_a_folder_may_import_its_rooms_and_they_it() -> None:
     }
     modules = {name: read_module(name, source) for name, source in sources.items()}
     assert circles_of_rooms(modules) == []
+
+
+TWICE_ON_PURPOSE = {"TorchProgram"}
+"""Without torch there is a class of that name which no object has."""
+
+
+def test_no_public_class_has_the_name_of_another() -> None:
+    paths = [path for folder in package_folders().values() for path in folder.rglob("*.py")]
+    trees = [ast.parse(path.read_text()) for path in dict.fromkeys(paths)]
+    names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert {name for name, count in names.items() if count > 1 and not name.startswith("_")} == TWICE_ON_PURPOSE

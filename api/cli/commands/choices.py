@@ -9,7 +9,7 @@ from ...tables import json_text
 from .base import Command
 
 if TYPE_CHECKING:
-    from ...executors.cuda.run.selection import Choices
+    from ...executors.cuda.run.selection import TuningCache
 
 _REMEDY = "name a file that --export has written"
 
@@ -24,9 +24,9 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> None:
     """Reads or writes a file, and says how many choices are kept and where. Raises `InputError` for other files."""
     from ...executors.cuda.driver.cache import cache_folder
-    from ...executors.cuda.run.selection import Choices
+    from ...executors.cuda.run.selection import TuningCache
 
-    choices = Choices(cache_folder() / "choices")
+    choices = TuningCache(cache_folder() / "choices")
     taken = _taken_over(choices, arguments.given) if arguments.given is not None else 0
     kept = choices.read_all()
     if arguments.export is not None:
@@ -35,7 +35,7 @@ def run(arguments: Namespace) -> None:
     print(json_text(report) if arguments.json else f"{kept} choices in {choices.folder}, {taken} of them imported")
 
 
-def _taken_over(choices: "Choices", path: Path) -> int:
+def _taken_over(choices: "TuningCache", path: Path) -> int:
     text = _read(path)
     try:
         return choices.take_over(text)

@@ -77,13 +77,13 @@ def run(arguments: Namespace) -> None:
 
 def _compare_models(arguments: Namespace) -> None:
     """Compares two files, writes the table, and fails when their outputs are further apart than they may be."""
-    from ...comparing.comparison import Drawing, compare
+    from ...comparing.comparison import DrawnInputs, compare
     from ...ir.errors import ExecutionError, InputError
     from ...sources import load_model
 
     if arguments.executors is not None or arguments.html is not None:
         raise InputError("--executors and --html are for one model", remedy="leave them out, or OTHER")
-    drawing = Drawing(arguments.draws, dict(arguments.dim), dict(arguments.input))
+    drawing = DrawnInputs(arguments.draws, dict(arguments.dim), dict(arguments.input))
     with Progress(f"comparing {arguments.model.name} with {arguments.other.name}"):
         graph = load_model(arguments.model).graph
         found = compare(graph, arguments.model, arguments.other, drawing, chosen_tolerance(arguments))

@@ -46,7 +46,7 @@ class Package:
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceReport:
     """A place where programs may run."""
 
     name: str
@@ -104,11 +104,11 @@ def _blas() -> str:
         return "unknown"
 
 
-def _host() -> Device:
+def _host() -> DeviceReport:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     free = available_bytes()
     memory = f", {size_text(free)} of memory available" if free is not None else ""
-    return Device("host", f"{_processor()}, {cores} cores{memory}")
+    return DeviceReport("host", f"{_processor()}, {cores} cores{memory}")
 
 
 def _processor() -> str:
@@ -120,7 +120,7 @@ def _processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _gpus() -> list[Device]:
+def _gpus() -> list[DeviceReport]:
     query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=_SECONDS_FOR_DRIVER, check=True)
@@ -128,7 +128,7 @@ def _gpus() -> list[Device]:
         return []
     rows = [line.split(", ") for line in done.stdout.splitlines()]
     return [
-        Device(f"cuda:{index}", f"{row[0]}, {row[1]}, driver {row[2]}")
+        DeviceReport(f"cuda:{index}", f"{row[0]}, {row[1]}, driver {row[2]}")
         for index, row in enumerate(rows)
         if len(row) == 3
     ]

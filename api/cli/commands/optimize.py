@@ -258,12 +258,12 @@ def _own_metadata(arguments: Namespace) -> dict[str, str]:
 
 
 def _compared(graph: "Graph", arguments: Namespace, draft: Path, sizes: Mapping[str, int]) -> "Comparison":
-    from ...comparing.comparison import Drawing, compare
+    from ...comparing.comparison import DrawnInputs, compare
     from ...ir.analysis import input_symbols
     from ...ir.errors import ExecutionError
 
     drawn = {name: size for name, size in sizes.items() if name in input_symbols(graph)}
-    drawing = Drawing(arguments.check, drawn, dict(arguments.input))
+    drawing = DrawnInputs(arguments.check, drawn, dict(arguments.input))
     found = compare(graph, arguments.model, draft, drawing, chosen_tolerance(arguments))
     if not found.is_close:
         worst = found.outputs[0]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..kernel_ir.launch import Scalar
+from ..kernel_ir.launch import ScalarArgument
 from .protocol import Enqueue, KernelCall
 
 
@@ -67,7 +67,7 @@ class _Node:
         from cuda.bindings import driver
 
         count = len(call.values)
-        numbers = [int(each.value) if isinstance(each, Scalar) else each for each in call.values]
+        numbers = [int(each.value) if isinstance(each, ScalarArgument) else each for each in call.values]
         self._values = (ctypes.c_uint64 * count)(*numbers)
         start = ctypes.addressof(self._values)
         self._pointers = (ctypes.c_void_p * count)(*[start + 8 * index for index in range(count)])

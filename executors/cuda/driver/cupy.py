@@ -12,7 +12,7 @@ from ....ir.constant import Array
 from ....ir.errors import CapgraphError, ResourceError
 from ...memory import size_text
 from ..arrays.protocol import as_rows
-from ..kernel_ir.launch import Chip, KernelLaunch, Scalar
+from ..kernel_ir.launch import Chip, KernelLaunch, ScalarArgument
 from .captured_graph import CapturedGraph
 from .compiler import Compiled
 from .failures import explanation, is_loss, loss, words_of
@@ -75,7 +75,7 @@ class CoreGraph:
         launch = self._graph.launch
         return lambda stream: launch(_core_stream(stream))
 
-    def update(self, index: int, values: Sequence[int | Scalar]) -> None:
+    def update(self, index: int, values: Sequence[int | ScalarArgument]) -> None:
         """See `UpdatableGraph.update`."""
         node, config, kernel = self._nodes[index]
         node.update(config=config, kernel=kernel, args=arguments_of(values))
@@ -86,9 +86,9 @@ class CoreGraph:
         self._graph.close()
 
 
-def arguments_of(values: Sequence[int | Scalar]) -> tuple[Any, ...]:
+def arguments_of(values: Sequence[int | ScalarArgument]) -> tuple[Any, ...]:
     """Arguments as `cuda.core` takes them: plain integers are addresses."""
-    return tuple(_CTYPES[value.ctype](value.value) if isinstance(value, Scalar) else value for value in values)
+    return tuple(_CTYPES[value.ctype](value.value) if isinstance(value, ScalarArgument) else value for value in values)
 
 
 @cache

@@ -11,7 +11,7 @@ import numpy as np
 
 from ....ir.constant import Array
 from ..arrays.protocol import Shape
-from ..kernel_ir.launch import Chip, KernelLaunch, Scalar
+from ..kernel_ir.launch import Chip, KernelLaunch, ScalarArgument
 from .compiler import Compiled
 
 Enqueue = Callable[[int], None]
@@ -51,13 +51,13 @@ class KernelCall(NamedTuple):
 
     launch: KernelLaunch
     compiled: Compiled
-    values: Sequence[int | Scalar]
+    values: Sequence[int | ScalarArgument]
 
 
 class UpdatableGraph(DeviceGraph, Protocol):
     """A graph of kernels, one behind another, whose arguments can be exchanged."""
 
-    def update(self, index: int, values: Sequence[int | Scalar]) -> None:
+    def update(self, index: int, values: Sequence[int | ScalarArgument]) -> None:
         """Other arguments for kernel `index`, from the next launch on."""
         ...
 

@@ -10,7 +10,7 @@ from ....ir.plan import View
 from . import flat
 from .launch import Chip, Kernel, KernelLaunch
 from .layouts import Layout, Space, index_lines, index_type, layout_of, offset_text
-from .program import Program, raw
+from .program import KernelProgram, raw
 
 Part = tuple[Layout, Layout]
 """A source and a target of one shape."""
@@ -33,8 +33,8 @@ def copy_of(parts: Sequence[Part], chip: Chip) -> tuple[KernelLaunch, ...]:
     return flat.launch([_program(*part) for part in parts], chip)
 
 
-def _program(source: Layout, target: Layout) -> Program:
-    program = Program(target.shape)
+def _program(source: Layout, target: Layout) -> KernelProgram:
+    program = KernelProgram(target.shape)
     program.store(program.load(raw(source)), raw(target))
     return program
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .launch import Chip, Kernel, KernelLaunch
 from .layouts import Layout, Space, index_lines, index_type, offset_text
-from .program import Fetch, Item, Load, Program
+from .program import Fetch, Item, KernelProgram, Load
 from .types import computed
 
 VECTOR_BYTES = 16
@@ -21,7 +21,7 @@ WIDEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class TensorAccess:
     """How one tensor is accessed: `width` elements from `pointer + offset`, as one vector or one by one."""
 
     pointer: str
@@ -89,7 +89,7 @@ def vector_width(length: int, reaches: Sequence[Reach]) -> int:
     return max(width, 1)
 
 
-def reaches_of(program: Program, space: Space, rows: Space | None = None) -> list[Reach]:
+def reaches_of(program: KernelProgram, space: Space, rows: Space | None = None) -> list[Reach]:
     """The tensors that may be moved in vectors along the last axis of `space`; `rows` are axes outside of it."""
     steps = {f"p_{load.name}": load.lookup.stride for load in program.loads if load.lookup is not None}
     in_memory = {name for name, _, _ in program.pointers()}
@@ -104,13 +104,13 @@ def reaches_of(program: Program, space: Space, rows: Space | None = None) -> lis
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class IndexWalk:
     """How a program's index space is walked: joined axes, the width of a vector, and the accesses by tensor."""
 
     space: Space
     width: int
     ctype: str
-    tensors: dict[str, Tensor]
+    tensors: dict[str, TensorAccess]
 
     @property
     def vectors(self) -> int:
@@ -127,7 +127,7 @@ class Walk:
         return [*lines, f"const {self.ctype} k{last} = j{last} * {self.width};"]
 
 
-def walk_of(program: Program) -> Walk:
+def walk_of(program: KernelProgram) -> IndexWalk:
     """How `program` is walked, the first store leading."""
     space = program.space().ordered(0).joined()
     reaches = reaches_of(program, space)
@@ -135,23 +135,23 @@ def walk_of(program: Program) -> Walk:
     widest = max((each.layout.itemsize for each in reaches if each.inner == 1), default=1)
     while width > 1 and width * widest > WIDEST_BYTES:
         width //= 2
-    return Walk(space, width, offsets_type(program), tensors_of(program, space, width))
+    return IndexWalk(space, width, offsets_type(program), tensors_of(program, space, width))
 
 
-def offsets_type(program: Program) -> str:
+def offsets_type(program: KernelProgram) -> str:
     """The C++ type of indices and offsets."""
     reaches = [layout.reach for layout in program.layouts]
     reaches += [load.lookup.size * abs(load.lookup.stride) for load in program.loads if load.lookup is not None]
     return index_type([math.prod(program.domain), *reaches])
 
 
-def tensors_of(program: Program, space: Space, width: int, prefix: str = "") -> dict[str, Tensor]:
+def tensors_of(program: KernelProgram, space: Space, width: int, prefix: str = "") -> dict[str, TensorAccess]:
     """How each tensor is accessed while `space` is walked; pointers are named with `prefix`."""
-    found: dict[str, Tensor] = {}
+    found: dict[str, TensorAccess] = {}
     for index, (name, layout) in enumerate(zip(program.tensors, program.layouts, strict=True)):
         inner = space.inner(index)
         offset = _offset(space.strides[index])
-        found[name] = Tensor(prefix + name, layout, offset, inner, width, inner == 1 and width > 1)
+        found[name] = TensorAccess(prefix + name, layout, offset, inner, width, inner == 1 and width > 1)
     return found
 
 
@@ -169,7 +169,7 @@ def _offset(strides: Sequence[int]) -> str:
 # ---- text
 
 
-def load_lines(walk: Walk, loads: Sequence[Load], suffix: str) -> list[str]:
+def load_lines(walk: IndexWalk, loads: Sequence[Load], suffix: str) -> list[str]:
     """Statements that read one vector of each load into `x_NAME` + suffix."""
     lines: list[str] = []
     for load in loads:
@@ -186,7 +186,7 @@ def load_lines(walk: Walk, loads: Sequence[Load], suffix: str) -> list[str]:
     return lines
 
 
-def _lookup_lines(walk: Walk, load: Load, tensor: Tensor, into: str) -> list[str]:
+def _lookup_lines(walk: IndexWalk, load: Load, tensor: TensorAccess, into: str) -> list[str]:
     assert load.lookup is not None
     indices = walk.tensors[f"i_{load.name}"]
     size, stride = load.lookup.size, load.lookup.stride
@@ -200,13 +200,13 @@ def _lookup_lines(walk: Walk, load: Load, tensor: Tensor, into: str) -> list[str
     return [tensor.read(into, row)]
 
 
-def is_uniform(walk: Walk, load: Load) -> bool:
+def is_uniform(walk: IndexWalk, load: Load) -> bool:
     """Whether all elements of a vector are one element in memory."""
     indices = walk.tensors.get(f"i_{load.name}")
     return not walk.tensors[f"p_{load.name}"].inner and (indices is None or not indices.inner)
 
 
-def element_lines(walk: Walk, program: Program, wanted: Sequence[str], suffix: str) -> list[str]:
+def element_lines(walk: IndexWalk, program: KernelProgram, wanted: Sequence[str], suffix: str) -> list[str]:
     """Statements for element `w` of a vector: what the loads and coordinates among the names `wanted` are there."""
     lines: list[str] = []
     for load in program.loads:
@@ -225,7 +225,7 @@ def element_lines(walk: Walk, program: Program, wanted: Sequence[str], suffix: s
     return lines
 
 
-def item_lines(walk: Walk, items: Sequence[Item]) -> list[str]:
+def item_lines(walk: IndexWalk, items: Sequence[Item]) -> list[str]:
     """Statements that compute `items` for element `w` of a vector."""
     lines: list[str] = []
     for item in items:
@@ -236,7 +236,7 @@ def item_lines(walk: Walk, items: Sequence[Item]) -> list[str]:
     return lines
 
 
-def _fetch_line(walk: Walk, item: Fetch) -> str:
+def _fetch_line(walk: IndexWalk, item: Fetch) -> str:
     tensor = walk.tensors[f"p_{item.name}"]
     plain = "" if tensor.offset == "0" else f"{tensor.offset} + "
     moved = f"w * {tensor.inner} + " if tensor.inner else ""
@@ -247,7 +247,7 @@ def _fetch_line(walk: Walk, item: Fetch) -> str:
     return f"{ctype} {item.name} = {item.default}; if ({item.condition}) {item.name} = {source};"
 
 
-def table_lines(program: Program) -> list[str]:
+def table_lines(program: KernelProgram) -> list[str]:
     """The constants that stand in the source."""
     return [
         f"const {computed(load.layout.dtype)} t_{load.name}[{len(load.table)}] = {{{', '.join(load.table)}}};"
@@ -256,7 +256,7 @@ def table_lines(program: Program) -> list[str]:
     ]
 
 
-def _body(program: Program, walk: Walk, threads: int, rounds: int, first_block: int) -> list[str]:
+def _body(program: KernelProgram, walk: IndexWalk, threads: int, rounds: int, first_block: int) -> list[str]:
     """The statements of a thread for one program, whose blocks begin at `first_block`."""
     loads = [load for load in program.loads if not load.table]
     names = [load.name for load in program.loads] + [coordinate.name for coordinate in program.coordinates]
@@ -279,7 +279,7 @@ def _body(program: Program, walk: Walk, threads: int, rounds: int, first_block: 
     return lines
 
 
-def launch(programs: Sequence[Program], chip: Chip, flops: int = 0) -> tuple[KernelLaunch, ...]:
+def launch(programs: Sequence[KernelProgram], chip: Chip, flops: int = 0) -> tuple[KernelLaunch, ...]:
     """One kernel that runs `programs`, each by blocks of its own; none where there is nothing to write."""
     programs = [program for program in programs if math.prod(program.domain)]
     if not programs:
@@ -301,7 +301,7 @@ def launch(programs: Sequence[Program], chip: Chip, flops: int = 0) -> tuple[Ker
     return (KernelLaunch(kernel, arguments, sum(p.nbytes for p in programs), flops, may_overlap=True),)
 
 
-def _shape(programs: Sequence[Program], walks: Sequence[Walk], chip: Chip) -> tuple[int, int]:
+def _shape(programs: Sequence[KernelProgram], walks: Sequence[IndexWalk], chip: Chip) -> tuple[int, int]:
     """Threads of a block, and vectors of a thread."""
     vectors = sum(walk.vectors for walk in walks)
     resident = chip.multiprocessors * 2048

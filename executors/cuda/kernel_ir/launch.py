@@ -16,7 +16,7 @@ Dim3 = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BufferPlace:
     """`offset` bytes into buffer `buffer` of the plan."""
 
     buffer: int
@@ -36,14 +36,14 @@ class Packed:
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class ScalarArgument:
     """A number passed by value; `ctype` is its C type: "int", "long long", "float", ..."""
 
     ctype: str
     value: int | float
 
 
-Argument = Place | Packed | Scalar
+Argument = BufferPlace | Packed | ScalarArgument
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class LibraryCall:
     arguments: Mapping[str, Argument]
     nbytes: int
     flops: int = 0
-    workspace: Place | None = None
+    workspace: BufferPlace | None = None
     workspace_bytes: int = 0
     algorithm: Any = None
 
@@ -145,7 +145,7 @@ class Task:
     results: tuple[View, ...]
     constants: Mapping[int, Constant] = field(default_factory=dict[int, Constant])
     chip: Chip = field(default_factory=Chip)
-    scratch: Place | None = None
+    scratch: BufferPlace | None = None
     scratch_bytes: int = 0
     tf32: bool = False
     """Whether factors of f32 products and convolutions may be rounded to TF32."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ....ir.plan import View, element_bytes
 from ....ir.types import DType
-from .launch import Place
+from .launch import BufferPlace
 from .types import stored, word
 
 ALIGNMENT = 16
@@ -29,7 +29,7 @@ class Layout:
     dtype: DType
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    place: Place
+    place: BufferPlace
     alignment: int
 
     @property
@@ -109,7 +109,7 @@ class Layout:
     def moved(self, elements: int) -> "Layout":
         """With another first element, so many elements further."""
         offset = self.place.offset + elements * self.itemsize
-        place = Place(self.place.buffer, offset)
+        place = BufferPlace(self.place.buffer, offset)
         return replace(self, place=place, alignment=_alignment(offset))
 
     @property
@@ -138,11 +138,11 @@ def layout_of(view: View) -> Layout:
     strides = tuple(
         0 if size == 1 else stride // itemsize for size, stride in zip(view.shape, view.strides, strict=True)
     )
-    place = Place(view.buffer, view.offset)
+    place = BufferPlace(view.buffer, view.offset)
     return Layout(view.dtype, view.shape, strides, place, _alignment(view.offset))
 
 
-def dense(dtype: DType, shape: Sequence[int], place: Place) -> Layout:
+def dense(dtype: DType, shape: Sequence[int], place: BufferPlace) -> Layout:
     """A tensor in row-major order, in scratch memory say."""
     strides = [math.prod(shape[axis + 1 :]) if size != 1 else 0 for axis, size in enumerate(shape)]
     return Layout(dtype, tuple(shape), tuple(strides), place, _alignment(place.offset))

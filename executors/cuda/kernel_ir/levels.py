@@ -5,17 +5,17 @@ from functools import cached_property
 
 from .flat import reaches_of, vector_width
 from .layouts import Layout, Space
-from .program import Fetch, Fold, Load, Program
+from .program import Fetch, Fold, KernelProgram, Load
 
 
-class Analysis:
+class ReductionSchedule:
     """Levels and stages of a program's names.
 
     A value is of row level when it is the same for all elements of a row. What a fold gives is of row level, and known
     one stage after what it folds.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: KernelProgram) -> None:
         self.program = program
         self.items = {item.name: item for item in program.items}
         self.row_names: set[str] = set()
@@ -146,7 +146,7 @@ class Analysis:
         return max((len(kept) for _, kept in schedule(self)), default=0)
 
 
-def schedule(analysis: Analysis) -> list[tuple[set[str], list[str]]]:
+def schedule(analysis: ReductionSchedule) -> list[tuple[set[str], list[str]]]:
     """For the pass of each stage over registers: the element values that it computes, and those kept for later ones."""
     computed: list[set[str]] = []
     done: set[str] = set()

@@ -13,7 +13,7 @@ from .copies import Part, copy_of
 from .launch import Candidate, Lowering, Task
 from .layouts import Layout, contiguous, dense, layout_of
 from .pointwise import has_types
-from .program import Program, raw
+from .program import KernelProgram, raw
 from .types import Name, literals
 
 PartsOf = Callable[[Task], Sequence[Part]]
@@ -162,7 +162,7 @@ def _space_to_depth(task: Task) -> list[Part]:
 # ---- computed places
 
 
-def lower_programs(program_of: Callable[[Task], Program], name: str) -> Lowering:
+def lower_programs(program_of: Callable[[Task], KernelProgram], name: str) -> Lowering:
     """The lowering of an op that one program without folds does."""
 
     def lower(task: Task) -> Iterator[Candidate]:
@@ -177,10 +177,10 @@ def zero(layout: Layout) -> str:
     return literals(Constant(np.zeros((), layout.dtype.numpy)))[0]
 
 
-def _padded(task: Task) -> Program:
+def _padded(task: Task) -> KernelProgram:
     source, target = raw(operand(task)), raw(result(task))
     pads, rank = task.node.attrs["pads"], len(source.shape)
-    program = Program(target.shape)
+    program = KernelProgram(target.shape)
     at = [program.coordinate(axis) if pads[axis] or pads[rank + axis] else None for axis in range(rank)]
     if task.node.attrs["mode"] == "constant":
         value = _constant_pad(program, task, source, at)
@@ -190,7 +190,7 @@ def _padded(task: Task) -> Program:
     return program
 
 
-def _constant_pad(program: Program, task: Task, source: Layout, at: Sequence[Name | None]) -> Name:
+def _constant_pad(program: KernelProgram, task: Task, source: Layout, at: Sequence[Name | None]) -> Name:
     pads = task.node.attrs["pads"]
     begins = pads[: len(source.shape)]
     has_fill = len(task.operands) > 1 and task.operands[1] is not None
@@ -218,7 +218,7 @@ _MIRRORS = {
 }
 
 
-def _mirrored_pad(program: Program, task: Task, source: Layout, at: Sequence[Name | None]) -> Name:
+def _mirrored_pad(program: KernelProgram, task: Task, source: Layout, at: Sequence[Name | None]) -> Name:
     pads, rank, mode = task.node.attrs["pads"], len(source.shape), task.node.attrs["mode"]
     strides = [0 if place is not None else stride for place, stride in zip(at, source.strides, strict=True)]
     terms: list[str] = []
@@ -233,9 +233,9 @@ def _mirrored_pad(program: Program, task: Task, source: Layout, at: Sequence[Nam
     return program.fetch(seen, " + ".join(terms)) if terms else program.load(seen)
 
 
-def _triangle(task: Task) -> Program:
+def _triangle(task: Task) -> KernelProgram:
     source, target, attrs = raw(operand(task)), raw(result(task)), task.node.attrs
-    program = Program(target.shape)
+    program = KernelProgram(target.shape)
     rank = len(target.shape)
     x = program.load(source)
     row, column = program.coordinate(rank - 2), program.coordinate(rank - 1)
@@ -249,11 +249,11 @@ def _triangle(task: Task) -> Program:
     return program
 
 
-def _reversed_sequence(task: Task) -> Program:
+def _reversed_sequence(task: Task) -> KernelProgram:
     source, lengths, target = raw(operand(task)), operand(task, 1), raw(result(task))
     rank, attrs = len(source.shape), task.node.attrs
     batch, time = normal_axis(attrs["batch_axis"], rank), normal_axis(attrs["time_axis"], rank)
-    program = Program(target.shape)
+    program = KernelProgram(target.shape)
     step = program.coordinate(time)
     spread = [lengths.strides[0] if axis == batch else 0 for axis in range(rank)]
     until = program.load(Layout(lengths.dtype, target.shape, tuple(spread), lengths.place, lengths.alignment))

@@ -14,15 +14,15 @@ from .draws import DRAWS, arguments_of
 from .expressions import EXPRESSIONS, expression
 from .launch import Candidate, Lowering, Task
 from .layouts import Layout, dense
-from .program import NOWHERE, Lookup, Program
-from .regions import Region, dtype_of, region_of, shape_of
+from .program import NOWHERE, KernelProgram, Lookup
+from .regions import FusedRegion, dtype_of, region_of, shape_of
 from .types import Name, has_code, literals
 
 
-class Builder:
+class StatementBuilder:
     """Turns the nodes of a region into statements of a program, value by value."""
 
-    def __init__(self, region: Region, program: Program) -> None:
+    def __init__(self, region: FusedRegion, program: KernelProgram) -> None:
         self.region = region
         self.program = program
         self.names: dict[Value, Name] = {}
@@ -122,11 +122,11 @@ def has_types(node: Node) -> bool:
     return all(has_code(dtype_of(value)) for value in (*node.operands, *node.outputs))
 
 
-def pointwise_program(region: Region) -> Program:
+def pointwise_program(region: FusedRegion) -> KernelProgram:
     """The program of a region without folds. Raises `UnsupportedError` where its results differ in shape."""
     domain = region.results[0][1].shape
-    program = Program(domain)
-    builder = Builder(region, program)
+    program = KernelProgram(domain)
+    builder = StatementBuilder(region, program)
     for node in region.nodes:
         if is_pointwise(node):
             builder.elementwise(node)

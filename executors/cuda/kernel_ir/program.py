@@ -1,7 +1,7 @@
 """What a generated kernel computes at each index of a shape: loads, statements, folds over axes, and stores.
 
-A `Program` is made by the families and turned into text by `flat` (no folds) or `rows` (folds). Every value has a name;
-what a text uses is seen from the names in it.
+A `KernelProgram` is made by the families and turned into text by `flat` (no folds) or `rows` (folds). Every value has a
+name; what a text uses is seen from the names in it.
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ....ir.constant import Constant
 from ....ir.types import DType
-from .launch import Argument, Place
+from .launch import Argument, BufferPlace
 from .layouts import Layout, Space
 from .types import Name, computed, literals
 
@@ -20,7 +20,7 @@ _NAMES = re.compile(r"\b(?:ld|at|v|fd|fx)[0-9]+\b")
 RAW = {1: DType.U8, 2: DType.U16, 4: DType.U32, 8: DType.U64}
 
 
-NOWHERE = Place(-1)
+NOWHERE = BufferPlace(-1)
 
 
 def raw(layout: Layout) -> Layout:
@@ -116,7 +116,7 @@ Item = Statement | Fetch | Fold
 
 
 @dataclass
-class Program:
+class KernelProgram:
     """A computation over `domain`, with folds over its `reduced` axes. All layouts have the shape of the domain."""
 
     domain: tuple[int, ...]

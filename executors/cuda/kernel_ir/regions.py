@@ -11,7 +11,7 @@ from .layouts import Layout, layout_of
 
 
 @dataclass(frozen=True)
-class Region:
+class FusedRegion:
     """Nodes in order, where the values from outside lie, constants by value, and where results go.
 
     `results` pairs each result with its place; one value may have several.
@@ -24,7 +24,7 @@ class Region:
     flops: int = 0
 
 
-def region_of(task: Task) -> Region:
+def region_of(task: Task) -> FusedRegion:
     """The region of a task's node: the body of a `fused` node, else the node alone."""
     node = task.node
     body = node.attrs["body"] if node.op.name == "fused" else None
@@ -44,7 +44,7 @@ def region_of(task: Task) -> Region:
             constants[inner.output] = inner.attrs["value"]
     results = tuple((value, layout_of(view)) for value, view in zip(inner_outputs, task.results, strict=True))
     computing = tuple(inner for inner in nodes if inner.op.name != "constant")
-    return Region(computing, sources, constants, results, flops_of(task))
+    return FusedRegion(computing, sources, constants, results, flops_of(task))
 
 
 def body_nodes(node: Node) -> tuple[Node, ...]:

@@ -15,9 +15,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from .flat import Tensor, Walk, element_lines, item_lines, load_lines, offsets_type, table_lines, tensors_of
+from .flat import IndexWalk, TensorAccess, element_lines, item_lines, load_lines, offsets_type, table_lines, tensors_of
 from .layouts import Space, index_lines, offset_text
-from .levels import Analysis, schedule
+from .levels import ReductionSchedule, schedule
 from .program import Fetch, Fold, Item, Load
 from .teams import Team
 from .types import computed
@@ -31,7 +31,7 @@ _NAMES = re.compile(r"\b(?:ld|at|v|fd|fx)[0-9]+\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SplitStage:
     """The kernel of one stage where each row is split over `count` blocks, of `share` vectors each."""
 
     stage: int
@@ -47,7 +47,7 @@ class RowKernel:
     """
 
     def __init__(
-        self, analysis: Analysis, team: Team, width: int, in_registers: bool, part: Part | None = None
+        self, analysis: ReductionSchedule, team: Team, width: int, in_registers: bool, part: SplitStage | None = None
     ) -> None:
         self.analysis = analysis
         self.program = analysis.program
@@ -57,14 +57,14 @@ class RowKernel:
         self.ctype = offsets_type(self.program)
         self.each = team.each
         space = analysis.elements if self.each == 1 else analysis.elements_of(self.each)
-        self.walk = Walk(space, width, self.ctype, self._tensors(space, width))
+        self.walk = IndexWalk(space, width, self.ctype, self._tensors(space, width))
         self.vectors = self.walk.vectors
         self.rounds = -(-self.vectors // team.size)
         self.schedule = schedule(analysis)
         self.batch = min(batch_of(analysis, width), max(self.rounds, 1))
         self.share = self.vectors if part is None else part.share
 
-    def _tensors(self, space: Space, width: int) -> dict[str, Tensor]:
+    def _tensors(self, space: Space, width: int) -> dict[str, TensorAccess]:
         """Accesses from the first element of the first row on."""
         tensors = tensors_of(self.program, space, width, "a_")
         for coordinate in self.program.coordinates:
@@ -188,7 +188,7 @@ class RowKernel:
             lines.append(self._row_write(index, tensor))
         return [f"if (t == 0 && is_row{first}) {{", *lines, "}"]
 
-    def _row_write(self, index: int, tensor: Tensor) -> str:
+    def _row_write(self, index: int, tensor: TensorAccess) -> str:
         step = self._step(f"r{index}")
         if self.each > 1 and step == 1:
             return f"*({tensor.pack_of(self.each)}*)a_r{index} = z{index};"
@@ -317,7 +317,7 @@ class RowKernel:
         return [*lines, *([f"if (is_row) {{ {' '.join(writes)} }}"] if writes else [])]
 
 
-def batch_of(analysis: Analysis, width: int) -> int:
+def batch_of(analysis: ReductionSchedule, width: int) -> int:
     """How many vectors of every load a thread has on their way where they are not kept."""
     loads = [load for load in analysis.program.loads if analysis.is_element(load.name) and not load.table]
     loaded = sum(load.layout.itemsize for load in loads) * width

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from ....ir.constant import Constant
 from ....ir.plan import View, contiguous_strides, element_bytes
 from ....ir.types import DType
-from .launch import Argument, Packed, Place
+from .launch import Argument, BufferPlace, Packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class Source:
     @property
     def starts_a_piece(self) -> bool:
         """Whether its first element may be read in a piece of 16 bytes."""
-        return not isinstance(self.argument, Place) or self.argument.offset % 16 == 0
+        return not isinstance(self.argument, BufferPlace) or self.argument.offset % 16 == 0
 
     def at(self, elements: int) -> "Source":
         """The same tensor, begun `elements` later."""
-        if not elements or not isinstance(self.argument, Place):
+        if not elements or not isinstance(self.argument, BufferPlace):
             return self
-        place = Place(self.argument.buffer, self.argument.offset + elements * element_bytes(self.dtype))
+        place = BufferPlace(self.argument.buffer, self.argument.offset + elements * element_bytes(self.dtype))
         return replace(self, argument=place)
 
 
@@ -47,7 +47,7 @@ def source_of(view: View, constant: Constant | None = None) -> Source:
     """The tensor of a view of the plan."""
     itemsize = element_bytes(view.dtype)
     strides = tuple(stride // itemsize for stride in view.strides)
-    return Source(view.dtype, view.shape, strides, Place(view.buffer, view.offset), constant)
+    return Source(view.dtype, view.shape, strides, BufferPlace(view.buffer, view.offset), constant)
 
 
 def source_of_constant(constant: Constant) -> Source:
@@ -58,7 +58,7 @@ def source_of_constant(constant: Constant) -> Source:
 
 def view_of(source: Source) -> View | None:
     """The view of the plan that a tensor is, None for a packed constant."""
-    if not isinstance(source.argument, Place):
+    if not isinstance(source.argument, BufferPlace):
         return None
     itemsize = element_bytes(source.dtype)
     strides = tuple(stride * itemsize for stride in source.strides)

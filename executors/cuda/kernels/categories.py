@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from ....ir.types import DType
 from ..kernel_ir.draws import arguments_of
 from ..kernel_ir.kernels import Parameter, launch_of, per_position, reach_type, read, written
-from ..kernel_ir.launch import Candidate, Lowering, Place, Task
+from ..kernel_ir.launch import BufferPlace, Candidate, Lowering, Task
 from ..kernel_ir.moving import operand, result
 from ..kernel_ir.pointwise import has_types
 from ..kernel_ir.types import Name
@@ -33,7 +33,7 @@ def _lower_multinomial(task: Task) -> Iterator[Candidate]:
     parts = -(-classes // PART)
     ctype = reach_type((x, y))
     room = -(-8 * rows * parts // 256) * 256
-    at = [Place(task.scratch.buffer, task.scratch.offset + start) for start in (0, room, 2 * room)]
+    at = [BufferPlace(task.scratch.buffer, task.scratch.offset + start) for start in (0, room, 2 * room)]
     greatest, totals, sums = (
         Parameter("double*", name, place) for name, place in zip(("maxima", "totals", "sums"), at, strict=True)
     )

@@ -9,7 +9,7 @@ from ..kernel_ir.kernels import at, ordered_like, per_position, reach_type, read
 from ..kernel_ir.launch import Candidate, Lowering, Task
 from ..kernel_ir.layouts import Layout
 from ..kernel_ir.moving import lower_programs, operand, result
-from ..kernel_ir.program import Program
+from ..kernel_ir.program import KernelProgram
 from ..kernel_ir.regions import flops_of
 from ..kernel_ir.types import Name, computed, number
 
@@ -20,9 +20,9 @@ def _per_channel(layout: Layout, rank: int) -> Layout:
     return layout
 
 
-def _batch_norm(task: Task) -> Program:
+def _batch_norm(task: Task) -> KernelProgram:
     x, target = operand(task), result(task)
-    program = Program(target.shape)
+    program = KernelProgram(target.shape)
     dtype = DType.F64 if x.dtype is DType.F64 else DType.F32
     ctype, suffix = computed(dtype), "" if dtype is DType.F64 else "f"
     value = program.load(x)
@@ -73,7 +73,7 @@ def _spread(parameter: Layout, shape: tuple[int, ...], axis: int, block_size: in
     return parameter, False
 
 
-def _parameter(program: Program, task: Task, index: int, axis: int) -> Name | None:
+def _parameter(program: KernelProgram, task: Task, index: int, axis: int) -> Name | None:
     if index >= len(task.operands) or task.operands[index] is None:
         return None
     block_size = task.node.attrs["block_size"]
@@ -94,9 +94,9 @@ def _axis(task: Task) -> int:
 _REAL = (DType.F16, DType.BF16, DType.F32)
 
 
-def _quantised(task: Task) -> Program:
+def _quantised(task: Task) -> KernelProgram:
     attrs, target = task.node.attrs, result(task)
-    program = Program(target.shape)
+    program = KernelProgram(target.shape)
     x = program.load(operand(task))
     scale, zero = (_parameter(program, task, index, _axis(task)) for index in (1, 2))
     assert scale is not None
@@ -117,9 +117,9 @@ def _quantised(task: Task) -> Program:
     return program
 
 
-def _dequantised(task: Task) -> Program:
+def _dequantised(task: Task) -> KernelProgram:
     target = result(task)
-    program = Program(target.shape)
+    program = KernelProgram(target.shape)
     x = program.load(operand(task))
     scale, zero = (_parameter(program, task, index, _axis(task)) for index in (1, 2))
     assert scale is not None

@@ -14,7 +14,7 @@ from ..kernel_ir.kernels import at, per_position, read, written
 from ..kernel_ir.launch import Candidate, Chip, KernelLaunch, Lowering, Task
 from ..kernel_ir.layouts import dense, layout_of
 from ..kernel_ir.moving import operand, result
-from ..kernel_ir.program import Program
+from ..kernel_ir.program import KernelProgram
 from ..kernel_ir.regions import dtype_of, shape_of
 from ..kernel_ir.types import Name, literals
 
@@ -25,7 +25,7 @@ MOST_LITERALS = 64
 def filled_with(constant: Constant, view: View, chip: Chip) -> tuple[KernelLaunch, ...]:
     """Writes the elements of a small constant."""
     layout = layout_of(view)
-    program = Program(layout.shape)
+    program = KernelProgram(layout.shape)
     if constant.array.size == 1:
         program.store(Name(literals(constant)[0], constant.dtype), layout)
     else:
@@ -35,14 +35,14 @@ def filled_with(constant: Constant, view: View, chip: Chip) -> tuple[KernelLaunc
 
 def _lower_full(task: Task) -> Iterator[Candidate]:
     layout = layout_of(task.results[0])
-    program = Program(layout.shape)
+    program = KernelProgram(layout.shape)
     program.store(Name(literals(task.node.attrs["value"])[0], layout.dtype), layout)
     yield Candidate("fill", flat.launch([program], task.chip))
 
 
 def _lower_arange(task: Task) -> Iterator[Candidate]:
     attrs, layout = task.node.attrs, layout_of(task.results[0])
-    program = Program(layout.shape)
+    program = KernelProgram(layout.shape)
     steps = program.coordinate(0)
     value = program.define(DType.I64, f"{attrs['start']}ll + {steps.text} * {attrs['step']}ll")
     program.store(program.define(layout.dtype, converted(value, layout.dtype)), layout)
@@ -51,7 +51,7 @@ def _lower_arange(task: Task) -> Iterator[Candidate]:
 
 def _lower_eye(task: Task) -> Iterator[Candidate]:
     layout = layout_of(task.results[0])
-    program = Program(layout.shape)
+    program = KernelProgram(layout.shape)
     row, column = program.coordinate(0), program.coordinate(1)
     is_one = program.define(DType.BOOL, f"{column.text} - {row.text} == {task.node.attrs['diagonal']}ll")
     program.store(program.define(layout.dtype, converted(is_one, layout.dtype)), layout)

@@ -13,16 +13,16 @@ from ....ir.ops.rules import normal_axes, normal_axis
 from ....ir.types import DType, Kind
 from ..kernel_ir.casts import converted
 from ..kernel_ir.layouts import INT_LIMIT, Layout
-from ..kernel_ir.pointwise import Builder, is_pointwise
-from ..kernel_ir.program import Program
-from ..kernel_ir.regions import Region, shape_of
+from ..kernel_ir.pointwise import StatementBuilder, is_pointwise
+from ..kernel_ir.program import KernelProgram
+from ..kernel_ir.regions import FusedRegion, shape_of
 from ..kernel_ir.types import Name, computed, number, unsigned
 
 
-class FoldBuilder(Builder):
+class FoldBuilder(StatementBuilder):
     """Turns nodes with folds into statements; `groups`, where not 0, takes axis 1 apart into groups of channels."""
 
-    def __init__(self, region: Region, program: Program, shape: tuple[int, ...], groups: int = 0) -> None:
+    def __init__(self, region: FusedRegion, program: KernelProgram, shape: tuple[int, ...], groups: int = 0) -> None:
         super().__init__(region, program)
         self.shape = shape
         self.groups = groups
@@ -326,7 +326,7 @@ FOLDINGS: Mapping[str, Folding] = {
 _GROUPED = ("instance_norm", "group_norm")
 
 
-def fold_program(region: Region) -> Program:
+def fold_program(region: FusedRegion) -> KernelProgram:
     """The program of a region with folds. Raises `UnsupportedError` where its nodes fold different axes or shapes."""
     folding = [node for node in region.nodes if node.op.name in FOLDINGS]
     shape = shape_of(folding[0].operands[0])
@@ -334,7 +334,7 @@ def fold_program(region: Region) -> Program:
     for node in folding:
         if shape_of(node.operands[0]) != shape or _axes_of(node) != axes:
             raise UnsupportedError(f"{node.op.name} folds other axes than {folding[0].op.name} in one region")
-    b = FoldBuilder(region, Program(shape, axes), shape)
+    b = FoldBuilder(region, KernelProgram(shape, axes), shape)
     row = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
     for node in region.nodes:
         _expand(b, node, shape, row)
@@ -367,38 +367,38 @@ def _with_reduced(layout: Layout, axes: tuple[int, ...], rank: int) -> Layout:
     return layout
 
 
-def grouped_program(region: Region) -> Program:
+def grouped_program(region: FusedRegion) -> KernelProgram:
     """The program of a norm over groups of channels of each sample."""
     (node,) = region.nodes
     shape = shape_of(node.operands[0])
     groups = node.attrs["groups"] if node.op.name == "group_norm" else shape[1]
     if not shape[1]:
-        return Program((0,))
+        return KernelProgram((0,))
     domain = (shape[0], groups, shape[1] // groups, *shape[2:])
-    b = FoldBuilder(region, Program(domain, tuple(range(2, len(domain)))), shape, groups)
+    b = FoldBuilder(region, KernelProgram(domain, tuple(range(2, len(domain)))), shape, groups)
     ((value, layout),) = region.results
     b.names[value] = _grouped_norm(b, node)[0]
     b.program.store(b.names[value], b.seen(layout))
     return b.program
 
 
-def top_one_program(region: Region) -> Program:
+def top_one_program(region: FusedRegion) -> KernelProgram:
     """The program of `top_k` with k = 1."""
     (node,) = region.nodes
     shape = shape_of(node.operands[0])
     axis = normal_axis(node.attrs["axis"], len(shape))
-    b = FoldBuilder(region, Program(shape, (axis,)), shape)
+    b = FoldBuilder(region, KernelProgram(shape, (axis,)), shape)
     for (value, layout), name in zip(region.results, _top_one(b, node), strict=True):
         b.names[value] = name
         b.program.store(name, layout)
     return b.program
 
 
-def quantising_program(region: Region) -> Program:
+def quantising_program(region: FusedRegion) -> KernelProgram:
     """The program of `dynamic_quantize_linear`: one row, whose range gives the scale and the zero point."""
     (node,) = region.nodes
     shape = shape_of(node.operands[0])
-    b = FoldBuilder(region, Program(shape, tuple(range(len(shape)))), shape)
+    b = FoldBuilder(region, KernelProgram(shape, tuple(range(len(shape)))), shape)
     x, define = b.name(node.operands[0]), b.program.define
     low = define(DType.F32, f"least({b.extremum('min_of', x.text, x.dtype).text}, 0.0f)")
     high = define(DType.F32, f"greatest({b.extremum('max_of', x.text, x.dtype).text}, 0.0f)")

@@ -12,33 +12,33 @@ from ..kernel_ir.launch import Lowering, Task
 from ..kernel_ir.layouts import Layout
 from ..kernel_ir.moving import lower_programs, operand, result
 from ..kernel_ir.pointwise import lookup_of
-from ..kernel_ir.program import Lookup, Program, raw
+from ..kernel_ir.program import KernelProgram, Lookup, raw
 
 # ---- reads
 
 
-def _gather(task: Task) -> Program:
+def _gather(task: Task) -> KernelProgram:
     x, indices, target = raw(operand(task)), operand(task, 1), raw(result(task))
     table, lookup = lookup_of(x, indices, normal_axis(task.node.attrs["axis"], len(x.shape)))
-    program = Program(target.shape)
+    program = KernelProgram(target.shape)
     program.store(program.load(table, lookup), target)
     return program
 
 
-def _gather_elements(task: Task) -> Program:
+def _gather_elements(task: Task) -> KernelProgram:
     x, indices, target = raw(operand(task)), operand(task, 1), raw(result(task))
     axis = normal_axis(task.node.attrs["axis"], len(x.shape))
-    program = Program(target.shape)
+    program = KernelProgram(target.shape)
     strides = tuple(0 if other == axis else stride for other, stride in enumerate(x.strides))
     rest = Layout(x.dtype, target.shape, strides, x.place, x.alignment)
     program.store(program.load(rest, Lookup(indices, x.shape[axis], x.strides[axis])), target)
     return program
 
 
-def _gather_nd(task: Task) -> Program:
+def _gather_nd(task: Task) -> KernelProgram:
     x, indices, target = raw(operand(task)), operand(task, 1), raw(result(task))
     batch, depth = task.node.attrs["batch_dims"], indices.shape[-1]
-    program = Program(target.shape)
+    program = KernelProgram(target.shape)
     leading = len(indices.shape) - 1
     spread = (0,) * (len(target.shape) - leading)
     terms: list[str] = []
@@ -53,10 +53,10 @@ def _gather_nd(task: Task) -> Program:
     return program
 
 
-def _one_hot(task: Task) -> Program:
+def _one_hot(task: Task) -> KernelProgram:
     indices, values, target = operand(task), raw(operand(task, 1)), raw(result(task))
     axis, depth = normal_axis(task.node.attrs["axis"], len(target.shape)), task.node.attrs["depth"]
-    program = Program(target.shape)
+    program = KernelProgram(target.shape)
     at = program.coordinate(axis)
     index = program.load(indices.inserted(axis, depth))
     whole = program.define(DType.I64, converted(index, DType.I64))

@@ -8,12 +8,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..kernel_ir.launch import Argument, Candidate, Kernel, KernelLaunch, Lowering, Place, Task
-from ..kernel_ir.levels import Analysis
+from ..kernel_ir.launch import Argument, BufferPlace, Candidate, Kernel, KernelLaunch, Lowering, Task
+from ..kernel_ir.levels import ReductionSchedule
 from ..kernel_ir.pointwise import has_types
-from ..kernel_ir.program import Program
-from ..kernel_ir.regions import Region, region_of
-from ..kernel_ir.row_kernel import Part, RowKernel, batch_of, share_of
+from ..kernel_ir.program import KernelProgram
+from ..kernel_ir.regions import FusedRegion, region_of
+from ..kernel_ir.row_kernel import RowKernel, SplitStage, batch_of, share_of
 from ..kernel_ir.teams import COLUMNS, THREADS, Team, block, columns, lanes
 from .folds import FOLDINGS, fold_program, grouped_program, quantising_program, top_one_program
 
@@ -52,7 +52,7 @@ def fold_bytes(ctype: str) -> int:
 class Way:
     """One kernel for a program: who works on a row, in vectors of which width, and where elements wait."""
 
-    analysis: Analysis
+    analysis: ReductionSchedule
     team: Team
     width: int
     in_registers: bool
@@ -70,11 +70,11 @@ class Way:
 class SplitWay:
     """A kernel for each stage, with each row split into parts of `share` vectors and `scratch` between the kernels."""
 
-    analysis: Analysis
+    analysis: ReductionSchedule
     team: Team
     width: int
     share: int
-    scratch: Place
+    scratch: BufferPlace
 
     @property
     def count(self) -> int:
@@ -88,14 +88,16 @@ class SplitWay:
         partials: list[Argument] = []
         used = 0
         for fold in program.folds:
-            partials.append(Place(self.scratch.buffer, self.scratch.offset + used))
+            partials.append(BufferPlace(self.scratch.buffer, self.scratch.offset + used))
             used += -(-self.count * self.analysis.row_count * fold_bytes(fold.ctype) // 256) * 256
         arguments = (*program.arguments(), *partials)
         launches: list[KernelLaunch] = []
         for stage in range(last + 1):
             reads_elements = stage < last or bool(self.analysis.element_stores)
             team, width = (self.team, self.width) if reads_elements else (self._gathering_team(), 1)
-            kernel = RowKernel(self.analysis, team, width, in_registers=False, part=Part(stage, self.count, self.share))
+            kernel = RowKernel(
+                self.analysis, team, width, in_registers=False, part=SplitStage(stage, self.count, self.share)
+            )
             blocks, parts, _ = kernel.grid()
             made = Kernel(kernel.text(), (blocks, parts if reads_elements else 1, 1), (*team.block, 1))
             nbytes = program.nbytes if reads_elements else used
@@ -107,12 +109,12 @@ class SplitWay:
         return columns(min(MOST_GATHERING, _power_of_two(self.count) // 2)) if self.team.is_column else self.team
 
 
-def row_candidates(program: Program, task: Task, flops: int) -> Iterator[Candidate]:
+def row_candidates(program: KernelProgram, task: Task, flops: int) -> Iterator[Candidate]:
     """The ways to run a program with folds, best guess first."""
     if not _writes(program):
         yield Candidate("nothing", ())
         return
-    analysis = Analysis(program)
+    analysis = ReductionSchedule(program)
     is_across = _lies_across(analysis)
     ways: list[Way | SplitWay] = [*(_column_ways(analysis, task) if is_across else _row_ways(analysis, task))]
     split = _split_way(analysis, task, is_across)
@@ -121,19 +123,19 @@ def row_candidates(program: Program, task: Task, flops: int) -> Iterator[Candida
     yield from (way.candidate(flops) for way in ways)
 
 
-def _writes(program: Program) -> bool:
+def _writes(program: KernelProgram) -> bool:
     """Whether any result has elements."""
     rows = math.prod(size for axis, size in enumerate(program.domain) if axis not in program.reduced)
     return bool(rows and program.stores)
 
 
-def _lies_across(analysis: Analysis) -> bool:
+def _lies_across(analysis: ReductionSchedule) -> bool:
     """Whether neighbours in memory belong to different rows."""
     leader = analysis.leader
     return analysis.row_length > 1 and analysis.elements.inner(leader) != 1 and analysis.rows.inner(leader) == 1
 
 
-def _words(analysis: Analysis) -> float:
+def _words(analysis: ReductionSchedule) -> float:
     """Words of registers that one element of a row takes."""
     program = analysis.program
     loaded = sum(load.layout.itemsize for load in program.loads if analysis.is_element(load.name)) / 4
@@ -143,7 +145,7 @@ def _words(analysis: Analysis) -> float:
 # ---- rows along memory
 
 
-def _row_ways(analysis: Analysis, task: Task) -> Iterator[Way]:
+def _row_ways(analysis: ReductionSchedule, task: Task) -> Iterator[Way]:
     width, words = analysis.width(), _words(analysis)
     while width > 1 and width * words > MOST_REGISTERS:
         width //= 2
@@ -168,7 +170,7 @@ def _power_of_two(count: int) -> int:
     return 1 << max(count - 1, 0).bit_length()
 
 
-def _lane_threads(analysis: Analysis, count: int, task: Task) -> int:
+def _lane_threads(analysis: ReductionSchedule, count: int, task: Task) -> int:
     """Threads of a block whose warps work on rows of their own: fewer where there are few rows."""
     for threads in (256, 128, 64):
         if analysis.row_count * count >= 2 * threads * task.chip.multiprocessors:
@@ -189,7 +191,7 @@ def _block_threads(vectors: int, rounds: int, has_many_rows: bool) -> int:
 # ---- rows across memory
 
 
-def _column_ways(analysis: Analysis, task: Task) -> Iterator[Way]:
+def _column_ways(analysis: ReductionSchedule, task: Task) -> Iterator[Way]:
     widest = _columns_of_a_thread(analysis, task)
     found = [_column_way(analysis, task, each) for each in dict.fromkeys((widest, 1))]
     if analysis.passes > 1:
@@ -197,7 +199,7 @@ def _column_ways(analysis: Analysis, task: Task) -> Iterator[Way]:
     yield from found
 
 
-def _columns_of_a_thread(analysis: Analysis, task: Task) -> int:
+def _columns_of_a_thread(analysis: ReductionSchedule, task: Task) -> int:
     """How many columns a thread takes: a vector of them, or fewer where rows are read several times by few blocks."""
     itemsize = analysis.program.layouts[analysis.leader].itemsize
     each = min(analysis.width_across(), max(COLUMN_BYTES // itemsize, 1), MOST_COLUMNS)
@@ -210,7 +212,7 @@ def _columns_of_a_thread(analysis: Analysis, task: Task) -> int:
     return each
 
 
-def _column_way(analysis: Analysis, task: Task, each: int) -> Way:
+def _column_way(analysis: ReductionSchedule, task: Task, each: int) -> Way:
     lanes = _lanes_across(analysis, each)
     length, blocks = analysis.row_length, -(-analysis.row_count // (lanes * each))
     most = MOST_COLUMN_THREADS * COLUMNS // lanes
@@ -221,7 +223,7 @@ def _column_way(analysis: Analysis, task: Task, each: int) -> Way:
     return Way(analysis, columns(threads, each, lanes), each, in_registers)
 
 
-def _lanes_across(analysis: Analysis, each: int) -> int:
+def _lanes_across(analysis: ReductionSchedule, each: int) -> int:
     """How many threads of a block lie side by side: no more than have columns."""
     return min(COLUMNS, _power_of_two(-(-analysis.row_count // each)))
 
@@ -233,7 +235,7 @@ def _is_idle(threads: int, length: int, task: Task) -> bool:
 # ---- split rows
 
 
-def _is_long(analysis: Analysis, is_across: bool, task: Task) -> bool:
+def _is_long(analysis: ReductionSchedule, is_across: bool, task: Task) -> bool:
     """Whether one block would read a row for much longer than launching another kernel takes."""
     if is_across:
         return analysis.row_length > LONG_COLUMN
@@ -241,7 +243,7 @@ def _is_long(analysis: Analysis, is_across: bool, task: Task) -> bool:
     return has_few_rows and analysis.row_length // analysis.width() > MOST_ROUNDS * 1024
 
 
-def _split_way(analysis: Analysis, task: Task, is_across: bool) -> SplitWay | None:
+def _split_way(analysis: ReductionSchedule, task: Task, is_across: bool) -> SplitWay | None:
     """Rows shared by so many blocks that all multiprocessors have work, where there are too few rows for that."""
     team, busy = _split_team(analysis, task) if is_across else _block_for_parts(analysis, task)
     blocks = -(-analysis.row_count // team.rows)
@@ -256,14 +258,14 @@ def _split_way(analysis: Analysis, task: Task, is_across: bool) -> SplitWay | No
     return SplitWay(analysis, team, width, share, task.scratch)
 
 
-def _split_team(analysis: Analysis, task: Task) -> tuple[Team, int]:
+def _split_team(analysis: ReductionSchedule, task: Task) -> tuple[Team, int]:
     """Who reads a part of neighbouring columns, and how many such blocks a multiprocessor wants."""
     each = _columns_of_a_thread(analysis, task)
     lanes = _lanes_across(analysis, each)
     return columns(COLUMN_BLOCK // lanes, each, lanes), 2 * _BUSY if analysis.passes == 1 else _BUSY
 
 
-def _block_for_parts(analysis: Analysis, task: Task) -> tuple[Team, int]:
+def _block_for_parts(analysis: ReductionSchedule, task: Task) -> tuple[Team, int]:
     """Who reads a part of a row, and how many such blocks a multiprocessor wants."""
     total = analysis.row_length * analysis.row_count * analysis.program.layouts[analysis.leader].itemsize
     is_long = total >= LONG_SHARE * 2 * task.chip.multiprocessors
@@ -291,7 +293,7 @@ def _lower_top_one(task: Task) -> Iterator[Candidate]:
         yield from _lowered(task, top_one_program)
 
 
-def _lowered(task: Task, program_of: Callable[[Region], Program]) -> Iterator[Candidate]:
+def _lowered(task: Task, program_of: Callable[[FusedRegion], KernelProgram]) -> Iterator[Candidate]:
     region = region_of(task)
     if all(has_types(node) for node in region.nodes):
         yield from row_candidates(program_of(region), task, region.flops)

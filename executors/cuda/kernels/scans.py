@@ -22,7 +22,7 @@ from ..kernel_ir.kernels import (
     widest,
     written,
 )
-from ..kernel_ir.launch import Candidate, KernelLaunch, Lowering, Place, Task
+from ..kernel_ir.launch import BufferPlace, Candidate, KernelLaunch, Lowering, Task
 from ..kernel_ir.layouts import Layout
 from ..kernel_ir.moving import operand, result
 from ..kernel_ir.regions import flops_of
@@ -218,7 +218,7 @@ class _Scan:
             f"if (is_line && s < end_at) *({vector}*)(to + s) = made; }}",
         ]
 
-    def _totals(self, team: _Team, segments: int, per_segment: int, scratch: Place) -> KernelLaunch:
+    def _totals(self, team: _Team, segments: int, per_segment: int, scratch: BufferPlace) -> KernelLaunch:
         """What each segment comes to."""
         warps = team.threads // 32
         lines = [
@@ -233,7 +233,7 @@ class _Scan:
         ]
         return self._launch(lines, self.lines * segments, team.threads, scratch)
 
-    def _along(self, team: _Team, segments: int, per_segment: int, scratch: Place | None) -> KernelLaunch:
+    def _along(self, team: _Team, segments: int, per_segment: int, scratch: BufferPlace | None) -> KernelLaunch:
         """A chunk at a time: each thread scans its items, a warp the sums of its lanes, a block those of its warps."""
         warps, lanes = team.threads // 32, min(32, team.threads)
         backward = "(gridDim.x - 1 - blockIdx.x)"  # what the totals were made of last is still in the cache
@@ -278,11 +278,11 @@ class _Scan:
         ]
         return self._launch(lines, -(-self.lines * segments // team.lines), team.block, scratch)
 
-    def _launch(self, lines: list[str], blocks: int, threads: int, scratch: Place | None) -> KernelLaunch:
+    def _launch(self, lines: list[str], blocks: int, threads: int, scratch: BufferPlace | None) -> KernelLaunch:
         nbytes = self.x.nbytes + self.y.nbytes
         return launch_of(self._parameters(scratch), lines, (blocks, 1, 1), (threads, 1, 1), nbytes, self.flops)
 
-    def _parameters(self, scratch: Place | None) -> list[Parameter]:
+    def _parameters(self, scratch: BufferPlace | None) -> list[Parameter]:
         extra = [] if scratch is None else [Parameter(f"{self.carried}*", "totals", scratch)]
         return [written("y", self.y), read("x", self.x), *extra]
 
@@ -314,7 +314,7 @@ class _Scan:
             f"{self.carried} total = {self.identity};",
         ]
 
-    def _totals_across(self, segments: int, per_segment: int, scratch: Place) -> KernelLaunch:
+    def _totals_across(self, segments: int, per_segment: int, scratch: BufferPlace) -> KernelLaunch:
         lines = [
             *self._segment_across(segments, per_segment),
             "#pragma unroll 8",
@@ -323,7 +323,7 @@ class _Scan:
         ]
         return self._per_line(lines, segments, scratch)
 
-    def _across(self, segments: int, per_segment: int, scratch: Place | None) -> KernelLaunch:
+    def _across(self, segments: int, per_segment: int, scratch: BufferPlace | None) -> KernelLaunch:
         before = [
             "#pragma unroll 8",
             f"for (int n = 0; n < segment; n++) total = {self._of('total', f'totals[n * {self.lines}u + line]')};",
@@ -340,7 +340,7 @@ class _Scan:
         ]
         return self._per_line(lines, segments, scratch)
 
-    def _per_line(self, lines: list[str], segments: int, scratch: Place | None) -> KernelLaunch:
+    def _per_line(self, lines: list[str], segments: int, scratch: BufferPlace | None) -> KernelLaunch:
         nbytes = self.x.nbytes + self.y.nbytes
         parameters = self._parameters(scratch)
         return per_position(parameters, self.lines * segments, lines, nbytes, self.flops, 64, self.ctype)

@@ -8,7 +8,7 @@ from ....ir.errors import UnsupportedError
 from ....ir.graph import Graph, Node, Value
 from ....ir.plan import View, contiguous_strides, element_bytes
 from ..kernel_ir.copies import copied
-from ..kernel_ir.launch import Candidate, Launch, Place, Task
+from ..kernel_ir.launch import BufferPlace, Candidate, Launch, Task
 from ..kernel_ir.regions import dtype_of, is_static, shape_of
 from .creation import filled_with
 
@@ -92,10 +92,10 @@ class _Places:
         self.used += -(-first.scratch_bytes // 256) * 256
         return first.launches
 
-    def _behind(self) -> Place | None:
+    def _behind(self) -> BufferPlace | None:
         if self.task.scratch is None:
             return None
-        return Place(self.task.scratch.buffer, self.task.scratch.offset + self.used)
+        return BufferPlace(self.task.scratch.buffer, self.task.scratch.offset + self.used)
 
     def copies(self) -> Iterator[Launch]:
         """What brings results to where the task wants them."""

@@ -11,7 +11,7 @@ from ..kernel_ir.kernels import Parameter, at, ordered_like, per_position, reach
 from ..kernel_ir.launch import Candidate, KernelLaunch, Lowering, Task
 from ..kernel_ir.layouts import Layout, contiguous, index_lines
 from ..kernel_ir.moving import operand, result, zero
-from ..kernel_ir.program import Program, raw
+from ..kernel_ir.program import KernelProgram, raw
 from ..kernel_ir.regions import flops_of
 from ..kernel_ir.types import Name, computed, number
 
@@ -163,7 +163,7 @@ def _lower_unpool(task: Task) -> Iterator[Candidate]:
     """
     x, indices, target, scratch = raw(operand(task)), operand(task, 1), raw(result(task)), task.scratch
     if not x.size:
-        filled = Program(target.shape)
+        filled = KernelProgram(target.shape)
         filled.store(Name(zero(target), target.dtype), target)
         yield Candidate("zeros", flat.launch([filled], task.chip))
         return

@@ -15,7 +15,7 @@ import numpy as np
 
 from ....ir.errors import MissingPackageError, UnsupportedError
 from ....ir.types import DType
-from ..kernel_ir.launch import Argument, LibraryCall, Place
+from ..kernel_ir.launch import Argument, BufferPlace, LibraryCall
 from .base import Enqueue
 from .problems import MatmulProblem, Matrix
 
@@ -125,7 +125,7 @@ def _alignments(call: LibraryCall) -> Mapping[str, int]:
 
 
 def _alignment(argument: Argument) -> int:
-    return math.gcd(argument.offset, _ALIGNMENT) if isinstance(argument, Place) else _ALIGNMENT
+    return math.gcd(argument.offset, _ALIGNMENT) if isinstance(argument, BufferPlace) else _ALIGNMENT
 
 
 class _Product:

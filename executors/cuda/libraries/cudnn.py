@@ -12,7 +12,7 @@ from ....ir.errors import MissingPackageError, UnsupportedError
 from ....ir.types import DType
 from ..kernel_ir.launch import LibraryCall
 from .base import Enqueue
-from .problems import AttentionProblem, ConvProblem, PointwiseStep, Tensor
+from .problems import AttentionProblem, ConvProblem, PointwiseStep, TensorLayout
 
 _DATA_TYPES = {DType.F16: "HALF", DType.BF16: "BFLOAT16", DType.F32: "FLOAT", DType.I32: "INT32"}
 
@@ -133,7 +133,7 @@ class _Graph:
 
     # ---- building
 
-    def _input(self, role: str, tensor: Tensor) -> Any:
+    def _input(self, role: str, tensor: TensorLayout) -> Any:
         return self.graph.tensor(
             name=role,
             dim=list(tensor.shape),
@@ -179,7 +179,7 @@ class _Graph:
         if problem.mask is not None:
             options["bias"] = self._input("mask", problem.mask)
         if problem.has_lengths:
-            counts = Tensor(DType.I32, (problem.q.shape[0], 1, 1, 1), (1, 1, 1, 1))
+            counts = TensorLayout(DType.I32, (problem.q.shape[0], 1, 1, 1), (1, 1, 1, 1))
             options["seq_len_q"], options["seq_len_kv"] = (self._input(f"{x}_lengths", counts) for x in ("q", "kv"))
             options["use_padding_mask"] = True
         options["use_causal_mask_bottom_right" if problem.has_lengths else "use_causal_mask"] = problem.causal
@@ -195,7 +195,7 @@ class _Graph:
         )
         self._output(value, "o", problem.o)
 
-    def _output(self, value: Any, role: str, tensor: Tensor) -> None:
+    def _output(self, value: Any, role: str, tensor: TensorLayout) -> None:
         value.set_output(True).set_data_type(self.data_type(tensor.dtype))
         value.set_dim(list(tensor.shape)).set_stride(list(tensor.strides)).set_uid(self._number(role))
 
@@ -272,8 +272,8 @@ class _Graph:
             raise UnsupportedError(f"a choice that was kept is no engine of cuDNN's: {error}") from error
 
 
-def _bias(problem: ConvProblem) -> Tensor:
+def _bias(problem: ConvProblem) -> TensorLayout:
     """The bias as a tensor that broadcasts over an image."""
     assert problem.bias is not None
     channels, axes = problem.y.shape[1], len(problem.y.shape) - 2
-    return Tensor(problem.bias, (1, channels, *(1,) * axes), (channels, 1, *(channels,) * axes))
+    return TensorLayout(problem.bias, (1, channels, *(1,) * axes), (channels, 1, *(channels,) * axes))

@@ -62,7 +62,7 @@ class MatmulProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class TensorLayout:
     """How a tensor lies: dtype, sizes, element strides."""
 
     dtype: DType
@@ -80,7 +80,7 @@ class PointwiseStep:
 
     name: str
     role: str = ""
-    tensor: Tensor | None = None
+    tensor: TensorLayout | None = None
     number: float = 0.0
 
 
@@ -93,9 +93,9 @@ class ConvProblem:
     `tf32` lets f32 factors be rounded to TF32.
     """
 
-    x: Tensor
-    w: Tensor
-    y: Tensor
+    x: TensorLayout
+    w: TensorLayout
+    y: TensorLayout
     strides: tuple[int, ...]
     pads: tuple[int, ...]
     dilations: tuple[int, ...]
@@ -115,13 +115,13 @@ class AttentionProblem:
     to a score which is no finite number, is open.
     """
 
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    o: Tensor
+    q: TensorLayout
+    k: TensorLayout
+    v: TensorLayout
+    o: TensorLayout
     scale: float
     causal: bool = False
-    mask: Tensor | None = None
+    mask: TensorLayout | None = None
     has_lengths: bool = False
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ....ir.constant import Constant
 from ....ir.graph import Graph, Node, Value
 from ....ir.plan import View
-from ..kernel_ir.launch import Argument, Candidate, KernelLaunch, Launch, LibraryCall, Packed, Place, Task
+from ..kernel_ir.launch import Argument, BufferPlace, Candidate, KernelLaunch, Launch, LibraryCall, Packed, Task
 
 READ_BYTES = 1 << 20
 """Up to so many bytes a lowering may read of a constant that is not at hand."""
@@ -70,8 +70,8 @@ def _elsewhere(candidate: Candidate, places: Mapping[int, int], weights: Mapping
     """A way of one task as that of another one."""
 
     def moved(argument: Argument) -> Argument:
-        if isinstance(argument, Place):
-            return Place(places[argument.buffer], argument.offset)
+        if isinstance(argument, BufferPlace):
+            return BufferPlace(places[argument.buffer], argument.offset)
         if isinstance(argument, Packed) and id(argument.constant) in weights:
             return replace(argument, constant=weights[id(argument.constant)])
         return argument
@@ -80,7 +80,7 @@ def _elsewhere(candidate: Candidate, places: Mapping[int, int], weights: Mapping
         if isinstance(launch, KernelLaunch):
             return replace(launch, arguments=tuple(map(moved, launch.arguments)))
         if isinstance(launch, LibraryCall):
-            workspace = launch.workspace and Place(places[launch.workspace.buffer], launch.workspace.offset)
+            workspace = launch.workspace and BufferPlace(places[launch.workspace.buffer], launch.workspace.offset)
             arguments = {role: moved(argument) for role, argument in launch.arguments.items()}
             return replace(launch, arguments=arguments, workspace=workspace)
         return launch

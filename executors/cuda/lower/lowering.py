@@ -19,7 +19,7 @@ from ....ir.ops.known import ARGMAX, ARGMIN, CONSTANT, FUSED, NON_ZERO, PAD
 from ....ir.plan import Place as Home
 from ....ir.plan import Plan, Step, StepKind, View, contiguous_strides, element_bytes
 from ....ir.types import TensorType
-from ..kernel_ir.launch import Candidate, Chip, HostCall, Kernel, KernelLaunch, LibraryCall, Lowering, Place, Task
+from ..kernel_ir.launch import BufferPlace, Candidate, Chip, HostCall, Kernel, KernelLaunch, LibraryCall, Lowering, Task
 from .alike import Alike
 
 MOST_SCRATCH = 1 << 30
@@ -239,7 +239,7 @@ def is_searched(plan: Plan, node: Node) -> bool:
 def task_of(plan: Plan, step: Step, chip: Chip) -> Task:
     """A step whose values all have a place, as families take it."""
     node = step.node
-    scratch = None if step.scratch is None else Place(step.scratch)
+    scratch = None if step.scratch is None else BufferPlace(step.scratch)
     return Task(
         node=node,
         operands=tuple(None if value is None else plan.views[value] for value in node.inputs),
@@ -257,7 +257,7 @@ def task_before(node: Node, views: Mapping[Value, View], chip: Chip) -> Task:
     places = [None if v is None else views.get(v) or _some_view(v, index) for index, v in enumerate(values)]
     count = len(node.inputs)
     results = tuple(view for view in places[count:] if view is not None)
-    scratch = Place(len(values))
+    scratch = BufferPlace(len(values))
     return Task(node, tuple(places[:count]), results, _constants(node), chip, scratch, MOST_SCRATCH)
 
 

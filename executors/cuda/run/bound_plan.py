@@ -16,7 +16,7 @@ from ...replay.recorder import Cut, Recorder
 from ..arrays.protocol import DeviceArray, Framework
 from ..driver.memory import DeviceArena
 from ..driver.protocol import Enqueue, KernelCall, Memory
-from ..kernel_ir.launch import Argument, HostCall, KernelLaunch, Launch, Place
+from ..kernel_ir.launch import Argument, BufferPlace, HostCall, KernelLaunch, Launch
 from .host_steps import HostSteps
 from .inputs import load_padded
 from .placement import NO_STATES, Placement
@@ -146,7 +146,7 @@ class CudaPlan:
             return self.calls_of(step)
 
         def address(argument: Argument) -> int:
-            if isinstance(argument, Place) and argument.buffer in moved:
+            if isinstance(argument, BufferPlace) and argument.buffer in moved:
                 return moved[argument.buffer] + argument.offset
             return self.placement.address(argument)
 

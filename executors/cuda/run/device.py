@@ -23,7 +23,7 @@ from ..arrays.protocol import DeviceArray, Framework, Shape
 from ..driver.compiler import Compiled, Compiler, Failed
 from ..driver.memory import Arenas, Constants, DeviceArena, Staging
 from ..driver.protocol import Driver, Enqueue, KernelCall, Memory
-from ..kernel_ir.launch import Argument, Candidate, HostCall, KernelLaunch, LibraryCall, Scalar
+from ..kernel_ir.launch import Argument, Candidate, HostCall, KernelLaunch, LibraryCall, ScalarArgument
 from ..libraries.base import Library
 from ..lower.hand_over import handed_over
 from ..lower.lowering import Backend, Ways
@@ -258,7 +258,7 @@ class CudaDevice:
 
     def kernel_call(self, launch: KernelLaunch, address: Callable[[Argument], int]) -> KernelCall:
         """A kernel's launch, likewise; numbers are passed as they are."""
-        values = [each if isinstance(each, Scalar) else address(each) for each in launch.arguments]
+        values = [each if isinstance(each, ScalarArgument) else address(each) for each in launch.arguments]
         return KernelCall(launch, self.compiled(launch), values)
 
     def compiled(self, launch: KernelLaunch) -> Compiled:

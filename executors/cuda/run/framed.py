@@ -23,7 +23,7 @@ from ...replay.capture import collector_frozen
 from ..arrays.protocol import DeviceArray, Framework
 from ..driver.compiler import Failed
 from ..driver.protocol import FramedGraph, KernelCall
-from ..kernel_ir.launch import Kernel, KernelLaunch, Scalar
+from ..kernel_ir.launch import Kernel, KernelLaunch, ScalarArgument
 from .bound_plan import CudaPlan
 from .device import CudaDevice
 
@@ -93,10 +93,10 @@ def copy_launch(parts: Sequence[Part], moving: str, processors: int) -> KernelLa
     return KernelLaunch(kernel, (), 2 * sum(nbytes for _address, nbytes in parts))
 
 
-def copy_arguments(parts: Sequence[Part]) -> list[int | Scalar]:
+def copy_arguments(parts: Sequence[Part]) -> list[int | ScalarArgument]:
     """Arguments with which each array is copied to itself: the addresses that are exchanged come first."""
     addresses = [address for address, _nbytes in parts]
-    return [*addresses, *addresses, *(Scalar("long long", nbytes) for _address, nbytes in parts)]
+    return [*addresses, *addresses, *(ScalarArgument("long long", nbytes) for _address, nbytes in parts)]
 
 
 class Framed:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ....ir.constant import Array
 from ....ir.errors import CaptureError, cause_of
-from ....ir.evaluate import FAILURES, Region, Sizes, as_results, bound_attrs, checked, failure, run_meaning
+from ....ir.evaluate import FAILURES, BoundRegion, Sizes, as_results, bound_attrs, checked, failure, run_meaning
 from ....ir.graph import Graph, Node, Value
 from ....ir.plan import Plan, Step
 from ...steps import CompiledRegion, Steps
@@ -78,7 +78,7 @@ class HostSteps:
             return run_meaning(node, operands, self._sizes)
         return as_results(node, node.op.meaning(*operands, **bound_attrs(node, self._sizes, self._region)))
 
-    def _region(self, body: Graph, sizes: Sizes) -> Region:
+    def _region(self, body: Graph, sizes: Sizes) -> BoundRegion:
         if body not in self._bodies:
             self._bodies[body] = Steps(body)
         return CompiledRegion(body, sizes, self._bodies[body])

@@ -11,7 +11,7 @@ from ....ir.plan import Plan, View
 from ..arrays.protocol import DeviceArray
 from ..driver.memory import DeviceArena
 from ..driver.protocol import Memory
-from ..kernel_ir.launch import Argument, HostCall, Launch, LibraryCall, Packed, Place
+from ..kernel_ir.launch import Argument, BufferPlace, HostCall, Launch, LibraryCall, Packed
 from ..lower.lowering import constant_buffers
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Placement:
 
     def address(self, argument: Argument) -> int:
         """The address that an argument stands for."""
-        if isinstance(argument, Place):
+        if isinstance(argument, BufferPlace):
             return self.base(argument.buffer) + argument.offset
         assert isinstance(argument, Packed)  # numbers have no address
         found = self._packed.get(argument)
@@ -109,4 +109,4 @@ def buffers_in(launch: Launch) -> set[int]:
     if isinstance(launch, HostCall):
         return set()
     arguments = launch.arguments.values() if isinstance(launch, LibraryCall) else launch.arguments
-    return {argument.buffer for argument in arguments if isinstance(argument, Place)}
+    return {argument.buffer for argument in arguments if isinstance(argument, BufferPlace)}

@@ -20,7 +20,17 @@ from ....ir.ops.known import FUSED
 from ....ir.plan import Step, View
 from ..driver.cache import read_file, write_file
 from ..driver.protocol import Enqueue, Memory
-from ..kernel_ir.launch import Argument, Candidate, HostCall, Kernel, KernelLaunch, LibraryCall, Packed, Place, Task
+from ..kernel_ir.launch import (
+    Argument,
+    BufferPlace,
+    Candidate,
+    HostCall,
+    Kernel,
+    KernelLaunch,
+    LibraryCall,
+    Packed,
+    Task,
+)
 from ..lower.alike import node_lines
 from ..lower.lowering import Ways
 from .timing import graph_seconds
@@ -57,7 +67,7 @@ class Choice:
         return {"name": self.name, "algorithm": self.algorithm, "seconds": dict(self.seconds)}
 
 
-class Choices:
+class TuningCache:
     """Choices on disk, in `folder`. What cannot be read, or makes no sense, counts as missing."""
 
     def __init__(self, folder: Path) -> None:
@@ -130,7 +140,7 @@ def _choice_in(content: bytes) -> Choice | None:
 class Selector:
     """Puts the fastest way of each step first. `tunes` None: of heavy ones; True: of all; False: of none."""
 
-    def __init__(self, device: "CudaDevice", choices: Choices, tunes: bool | None = None) -> None:
+    def __init__(self, device: "CudaDevice", choices: TuningCache, tunes: bool | None = None) -> None:
         self.choices = choices
         self.measured = 0
         self._device = device
@@ -294,7 +304,7 @@ class Measurement:
         def address(argument: Argument) -> int:
             if isinstance(argument, Packed):
                 return turn[argument].address
-            assert isinstance(argument, Place)  # numbers have no address
+            assert isinstance(argument, BufferPlace)  # numbers have no address
             return turn[argument.buffer].address + argument.offset - self._spans[argument.buffer].start
 
         return self._device.bound(launch, address)

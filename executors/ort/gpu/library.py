@@ -11,7 +11,7 @@ from typing import Any
 from ....ir.graph import Node, Value
 from ....ir.ops.known import FUSED
 from ....ir.plan import Plan, Step, StepKind, View
-from ...cuda.kernel_ir.launch import Candidate, HostCall, LibraryCall, Place
+from ...cuda.kernel_ir.launch import BufferPlace, Candidate, HostCall, LibraryCall
 from ...cuda.lower.lowering import Backend, Ways
 from .session import Binding, PieceSession
 
@@ -56,8 +56,8 @@ class PieceBackend(Backend):
         why = self.sessions[name].failure or _problem((*operands, *results))
         if why:
             return Ways(step, (Candidate("host", (HostCall(why),)),))
-        arguments = {f"i{at}": Place(view.buffer, view.offset) for at, view in enumerate(operands)}
-        arguments |= {f"o{at}": Place(view.buffer, view.offset) for at, view in enumerate(results)}
+        arguments = {f"i{at}": BufferPlace(view.buffer, view.offset) for at, view in enumerate(operands)}
+        arguments |= {f"o{at}": BufferPlace(view.buffer, view.offset) for at, view in enumerate(results)}
         problem = PieceCall(name, tuple(view.shape for view in operands), tuple(view.shape for view in results))
         nbytes = sum(view.extent for view in (*operands, *results))
         return Ways(step, (Candidate(LIBRARY, (LibraryCall(LIBRARY, problem, arguments, nbytes),)),))

@@ -40,7 +40,7 @@ class NotNative(CapgraphError):
 
 
 @dataclass(frozen=True)
-class Region:
+class ImportedRegion:
     """An imported subgraph: `body`, whose last inputs stand for the outer values `captured`, as it first reads them."""
 
     body: Graph
@@ -88,8 +88,8 @@ class Scope(Protocol):
     def bound_symbols(self) -> frozenset[str]: ...
     def may_mention(self, dims: Sequence[Dim], *operands: Value) -> bool: ...
     def resolve_attribute(self, proto: AttributeProto) -> AttributeProto | None: ...
-    def import_region(self, proto: GraphProto, types: Sequence[Type | None] = ()) -> Region: ...
-    def import_closed_region(self, proto: GraphProto, types: Sequence[Type | None] = ()) -> Region: ...
+    def import_region(self, proto: GraphProto, types: Sequence[Type | None] = ()) -> ImportedRegion: ...
+    def import_closed_region(self, proto: GraphProto, types: Sequence[Type | None] = ()) -> ImportedRegion: ...
     def remark(self, what: str, name: str, words: str) -> None: ...
 
 
@@ -237,7 +237,7 @@ class ImportContext:
 
     # ---- regions
 
-    def region(self, name: str) -> Region:
+    def region(self, name: str) -> ImportedRegion:
         """The graph attribute `name` as an isolated region: its body, and the outer values that it captures.
 
         The captured values are the last inputs of the body, in the same order. The body's own inputs have the types
@@ -245,7 +245,7 @@ class ImportContext:
         """
         return self.scope.import_region(self._attributes[name].g)
 
-    def region_with_types(self, name: str, types: Sequence[Any]) -> Region:
+    def region_with_types(self, name: str, types: Sequence[Any]) -> ImportedRegion:
         """As `region`, with the types of the body's declared inputs given (None keeps the declared one)."""
         return self.scope.import_region(self._attributes[name].g, types)
 

@@ -18,7 +18,7 @@ from ..context.export_context import ExportContext, Operand
 from ..contrib import find_groups
 from ..contrib.group import Group
 from ..ops import EXPORTS
-from ..schemas import Use, schema_of, unchanged_span
+from ..schemas import OperatorUse, schema_of, unchanged_span
 from ..tensors import constant_to_proto, type_text, type_to_proto
 from .dims import DimWriter
 from .flat_softmax import LAST_OPSET, flat_softmaxes
@@ -238,7 +238,7 @@ class GraphWriter:
         given = {name: value for name, value in attributes.items() if value is not None}
         operands, results = _without_trailing_absent(inputs), _without_trailing_absent(outputs)
         version = self.model.versions.get(domain, 1)
-        use = Use(op_type, domain, self._type_texts(operands), self._type_texts(results), list(given))
+        use = OperatorUse(op_type, domain, self._type_texts(operands), self._type_texts(results), list(given))
         if domain:
             version = max(version, use.first_fit(version - 1) or version)
         given = _checked(use, given, version)
@@ -322,7 +322,7 @@ def _without_trailing_absent(values: Sequence[Operand]) -> list[Operand]:
     return kept
 
 
-def _checked(use: Use, attributes: Mapping[str, Any], version: int) -> dict[str, Any]:
+def _checked(use: OperatorUse, attributes: Mapping[str, Any], version: int) -> dict[str, Any]:
     """The attributes to write; those that the version lacks are left out where they have their later default."""
     problem = use.problem_with(version)
     if not problem:
@@ -338,7 +338,7 @@ def _checked(use: Use, attributes: Mapping[str, Any], version: int) -> dict[str,
     raise NeedsOpset(newer, f"{use.op_type} {problem}")
 
 
-def _is_later_default(use: Use, newer: int, version: int, name: str, value: Any) -> bool:
+def _is_later_default(use: OperatorUse, newer: int, version: int, name: str, value: Any) -> bool:
     old, new = schema_of(use.op_type, version, use.domain), schema_of(use.op_type, newer, use.domain)
     if old is None or new is None or name in old.attributes or name not in new.attributes:
         return False

@@ -1,9 +1,9 @@
 """From an ONNX model to a graph.
 
 Each node is tried in this order: the native import rule of its operator; the body of a function that the model brings
-or the operator's schema has; a foreign op. Names are resolved in a `Scope`, a chain as the model nests its subgraphs: a
-value of an outer scope becomes an input of the region (a constant is repeated inside instead), and a function body gets
-a scope of its own over the same graph.
+or the operator's schema has; a foreign op. Names are resolved in a `ValueScope`, a chain as the model nests its
+subgraphs: a value of an outer scope becomes an input of the region (a constant is repeated inside instead), and a
+function body gets a scope of its own over the same graph.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from ....ir.graph import Graph, Node, Origin, Value
 from ....ir.ops import native
 from ....ir.types import DType, TensorType, Type, compatible, type_symbols
 from .. import foreign
-from ..context.import_context import ImportContext, NotNative, Region, constant_of
+from ..context.import_context import ImportContext, ImportedRegion, NotNative, constant_of
 from ..files.loading import load_proto
 from ..files.metadata import read_metadata, read_states, text_of
 from ..foreign import meaning as foreign_meaning  # noqa: F401  # the latter registers how foreign operators run
@@ -84,7 +84,7 @@ _REMEDY = "correct this part of the model, or export it again"
 _OFFICIAL = ("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 
 
-class Scope:
+class ValueScope:
     """Names of ONNX values while nodes are imported into `graph`."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Scope:
         graph: Graph,
         versions: Mapping[str, int],
         *,
-        outer: "Scope | None" = None,
+        outer: "ValueScope | None" = None,
         attributes: Mapping[str, AttributeProto] | None = None,
         depth: int = 0,
     ) -> None:
@@ -337,7 +337,7 @@ class Scope:
         if any(proto.HasField("g") for proto in node.attribute):  # whose nodes the body takes over, as they are
             versions = {}
         self.model.count_inlined(len(function.node))
-        scope = Scope(
+        scope = ValueScope(
             self.model, self.graph, {**self.versions, **versions}, attributes=attributes, depth=self.depth + 1
         )
         scope._bound = self.bound_symbols()
@@ -358,22 +358,22 @@ class Scope:
 
     # ---- subgraphs
 
-    def import_region(self, proto: GraphProto, types: Sequence[Type | None] = ()) -> Region:
+    def import_region(self, proto: GraphProto, types: Sequence[Type | None] = ()) -> ImportedRegion:
         """A subgraph as an isolated region over this scope; `types` are better types for its declared inputs."""
         return self._region_scope(proto).region(proto, types)
 
-    def import_closed_region(self, proto: GraphProto, types: Sequence[Type | None] = ()) -> Region:
+    def import_closed_region(self, proto: GraphProto, types: Sequence[Type | None] = ()) -> ImportedRegion:
         """As `import_region`, but no node of the body mentions a symbol that is bound only around it."""
         scope = self._region_scope(proto)
         scope.is_closed = True
         return scope.region(proto, types)
 
-    def _region_scope(self, proto: GraphProto) -> "Scope":
+    def _region_scope(self, proto: GraphProto) -> "ValueScope":
         body = Graph(text_of(proto.name) or "body", symbols=self.graph.symbols)
         attributes = self.function_attributes
-        return Scope(self.model, body, self.versions, outer=self, attributes=attributes, depth=self.depth + 1)
+        return ValueScope(self.model, body, self.versions, outer=self, attributes=attributes, depth=self.depth + 1)
 
-    def region(self, proto: GraphProto, types: Sequence[Type | None]) -> Region:
+    def region(self, proto: GraphProto, types: Sequence[Type | None]) -> ImportedRegion:
         """Imports `proto` into this empty scope of a region."""
         for index, info in enumerate(proto.input):
             given = types[index] if index < len(types) else None
@@ -394,12 +394,12 @@ class Scope:
                 self.graph.remove_input(inner)
                 del self.captured[outer]
 
-    def _ordered_region(self, own: int) -> Region:
+    def _ordered_region(self, own: int) -> ImportedRegion:
         """The region with its captured values in the order in which the body first reads them."""
         captured = tuple(self.captured)
         order = order_of_use(self.graph, self.graph.inputs[own:])
         reorder_inputs(self.graph, [*range(own), *(own + position for position in order)])
-        return Region(self.graph, tuple(captured[position] for position in order))
+        return ImportedRegion(self.graph, tuple(captured[position] for position in order))
 
     def fill(self, proto: GraphProto) -> None:
         """Imports initializers, nodes and outputs of `proto`; its inputs are defined already."""
@@ -478,7 +478,7 @@ def _mentioned(graph: Graph) -> frozenset[str]:
 def _import_main(model: ModelReader, proto: GraphProto, frozen: bool) -> ImportedModel:
     graph = Graph(text_of(proto.name) or "main")
     graph.metadata.update(read_metadata(model.proto))
-    scope = Scope(model, graph, model.versions)
+    scope = ValueScope(model, graph, model.versions)
     sparse = {each.values.name: each for each in proto.sparse_initializer}
     initializers = {tensor.name: tensor for tensor in proto.initializer}
     imported = ImportedModel(graph, notes=model.notes)

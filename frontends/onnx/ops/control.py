@@ -10,7 +10,7 @@ from ....ir.op import FRESH
 from ....ir.ops import native
 from ....ir.types import DType, TensorType
 from ..context.export_context import ExportContext
-from ..context.import_context import ImportContext, NotNative, Region
+from ..context.import_context import ImportContext, ImportedRegion, NotNative
 
 _MAX_PRECISE_DEPTH = 6
 """Bodies nested deeper are imported once, with symbols for all sizes that they carry, instead of up to three times."""
@@ -32,7 +32,7 @@ def import_if(ctx: ImportContext) -> tuple[Value, ...]:
     return ctx.ops("if", _scalar(ctx, ctx.input(0)), *captured, **bodies)
 
 
-def _give_inputs(region: Region, captured: Sequence[Value]) -> None:
+def _give_inputs(region: ImportedRegion, captured: Sequence[Value]) -> None:
     """Makes the inputs of a body that has none of its own stand for `captured`, in this order."""
     if region.captured == captured:
         return
@@ -102,7 +102,7 @@ def _import_carrying(
     after: Sequence[TensorType],
     *,
     first_result: int,
-) -> Region:
+) -> ImportedRegion:
     """The body of a loop whose carried inputs stand between `before` and `after`, its results from `first_result` on.
 
     It is imported with the sizes of the initial values first; a size that comes out otherwise than it went in becomes
@@ -138,7 +138,7 @@ def _first_sizes(body: Graph, first_input: int, initial: Sequence[TensorType]) -
     }
 
 
-def _tried(ctx: ImportContext, types: Sequence[TensorType]) -> Region | None:
+def _tried(ctx: ImportContext, types: Sequence[TensorType]) -> ImportedRegion | None:
     """The body with inputs of these types, None when it cannot have such sizes: not all of them need to occur."""
     try:
         return ctx.region_with_types("body", types)

@@ -16,7 +16,7 @@ from ..call import Call
 from ..exported import RESULTS, add_input, output_value, parts_of
 from ..guards import environment_of
 from ..importer import FxImporter, unneeded_nodes
-from ..memory import View, dense_order
+from ..memory import ResultView, dense_order
 from ..model import TorchModel, gpu_of_trace
 from ..ops.complex_numbers import Pairs, pairs_of
 from ..sizes import Sizes
@@ -43,8 +43,8 @@ class AotModel:
     written: dict[str, int] = field(default_factory=dict)
     memories: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
     orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    views: dict[int, View] = field(default_factory=dict)
-    spread: dict[str, View] = field(default_factory=dict)
+    views: dict[int, ResultView] = field(default_factory=dict)
+    spread: dict[str, ResultView] = field(default_factory=dict)
     sizes: Tellers = field(default_factory=dict)
 
 

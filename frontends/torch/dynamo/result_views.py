@@ -10,7 +10,7 @@ from ....ir.dims import SymDim, symbols
 from ....ir.graph import Value
 from ..call import Call
 from ..importer import FxImporter
-from ..memory import View, memory_order, owners, storage_of, view_of
+from ..memory import ResultView, memory_order, owners, storage_of, view_of
 from ..ops.complex_numbers import Pairs
 
 Tellers = dict[str, tuple[int | str, int | None]]
@@ -31,7 +31,7 @@ class ResultViews:
         self, importer: FxImporter, nodes: Sequence[Any], placeholders: Sequence[Any], tellers: Tellers
     ) -> None:
         self.outputs: dict[str, tuple[Any, Value | Pairs]] = {}
-        self.spread: dict[str, View] = {}
+        self.spread: dict[str, ResultView] = {}
         self._importer = importer
         self._placeholders = placeholders
         self._tellers = tellers
@@ -42,14 +42,14 @@ class ResultViews:
         }
         self._nodes = nodes
 
-    def find(self) -> dict[int, View]:
+    def find(self) -> dict[int, ResultView]:
         """The results, by position, that are another view of an argument or output than all of it as it comes."""
         arguments = {storage_of(node.meta.get("val")): place for place, node in enumerate(self._placeholders)}
         made_by = owners(self._nodes[next(iter(self._fakes))].graph) if self._fakes else {}
         together: dict[Any, dict[int, Any]] = {}
         for index, fake in self._fakes.items():
             together.setdefault(storage_of(fake), {})[index] = fake
-        found: dict[int, View] = {}
+        found: dict[int, ResultView] = {}
         for storage, fakes in together.items():
             if storage in arguments:
                 position = arguments[storage]
@@ -58,15 +58,15 @@ class ResultViews:
                 found |= self._views_of_output(fakes, made_by[storage])
         return found
 
-    def _views(self, source: int | str, fakes: Mapping[int, Any], base: Any = None) -> dict[int, View]:
+    def _views(self, source: int | str, fakes: Mapping[int, Any], base: Any = None) -> dict[int, ResultView]:
         views = {index: view_of(source, fake, self._importer.sizes, base) for index, fake in fakes.items()}
         return {index: view for index, view in views.items() if view is not None and self._are_told(view)}
 
-    def _are_told(self, view: View) -> bool:
+    def _are_told(self, view: ResultView) -> bool:
         mentioned = [symbols(dim) for dim in (*view.shape, *view.strides, view.offset)]
         return frozenset[str]().union(*mentioned) <= self._tellers.keys()
 
-    def _views_of_output(self, fakes: Mapping[int, Any], owner: Any) -> dict[int, View]:
+    def _views_of_output(self, fakes: Mapping[int, Any], owner: Any) -> dict[int, ResultView]:
         """Results in one memory: the only one, laid out as it lies, or several and parts, of what made the memory."""
         if owner.target is _SAID_TO_SHARE and 0 in owner.meta["val"].stride():
             return {}

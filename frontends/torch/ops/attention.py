@@ -4,7 +4,7 @@ from typing import Any
 
 from ....ir.dims import Dim, product
 from ....ir.graph import Value
-from ..call import Call, Lowering, NotNative
+from ..call import Call, Lowering, NoLowering
 
 
 def _attention(
@@ -20,7 +20,7 @@ def _attention(
 ) -> Value:
     """Of q [..., H, T, D] with k [..., H, S, D] and v; a mask of bools says what is seen, one of floats is added."""
     if dropout:
-        raise NotNative("dropout in attention")
+        raise NoLowering("dropout in attention")
     leading = q.shape[:-2] if enable_gqa else c.shape[:-2]
     if not enable_gqa:
         q, k, v = (c.expand(x, (*leading, *x.shape[-2:])) for x in (q, k, v))

@@ -4,7 +4,7 @@ import math
 
 from ....ir.graph import Value
 from ....ir.types import DType
-from ..call import Call, Lowering, NotNative
+from ..call import Call, Lowering, NoLowering
 from .indexing import as_index
 
 _SUM, _MEAN, _GREATEST = range(3)
@@ -24,7 +24,7 @@ def _embedding_bag(
 ) -> list[Value | None]:
     """Each bag begins at its offset among the indices. Indices that are `padding` belong to none."""
     if any(c.wants(index) for index in (1, 2, 3)):
-        raise NotNative("which bag an index is in, and how many a bag has")
+        raise NoLowering("which bag an index is in, and how many a bag has")
     places = as_index(c, indices)
     rows = c.op("gather", weight, places, axis=0)
     if weights is not None:

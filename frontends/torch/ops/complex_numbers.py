@@ -13,7 +13,7 @@ import numpy as np
 from ....ir.dims import Dim, product
 from ....ir.graph import Value
 from ....ir.types import DType
-from ..call import Call, NotNative, axes_of, axis_of
+from ..call import Call, NoLowering, axes_of, axis_of
 from .strided import as_strided, as_strided_scatter
 
 
@@ -127,7 +127,7 @@ def _times(c: Call, x: Pairs, factor: Any) -> Pairs:
     if factor == 1:
         return x
     if isinstance(factor, complex):
-        raise NotNative("a complex factor")
+        raise NoLowering("a complex factor")
     return Pairs(c.op("mul", x.value, c.full_like(x.value, factor)))
 
 
@@ -162,7 +162,7 @@ def _by_real(native: str, c: Call, a: Any, b: Any) -> Pairs | None:
 
 def _quotient(c: Call, a: Any, b: Any, rounding_mode: str | None = None) -> Pairs:
     if rounding_mode is not None:
-        raise NotNative("complex numbers are not rounded")
+        raise NoLowering("complex numbers are not rounded")
     real = _by_real("div", c, a, b)
     if real is not None:
         return real
@@ -179,7 +179,7 @@ def _exponential(c: Call, x: Pairs) -> Pairs:
 
 def _square(c: Call, x: Pairs, exponent: Any = 2) -> Pairs:
     if exponent != 2:
-        raise NotNative("a power of a complex number")
+        raise NoLowering("a power of a complex number")
     return _product(c, x, x)
 
 
@@ -190,7 +190,7 @@ def _negative(c: Call, x: Pairs) -> Pairs:
 def _matrix_product(c: Call, a: Any, b: Any) -> Pairs:
     left, right = _both(c, a, b)
     if min(left.rank, right.rank) < 2:
-        raise NotNative("a product with a vector")
+        raise NoLowering("a product with a vector")
     return _by_parts(c, "matmul", left, right)
 
 
@@ -262,13 +262,13 @@ def _flip(c: Call, x: Pairs, dims: Sequence[int]) -> Pairs:
 
 def _index_select(c: Call, x: Pairs, dim: int, index: Value) -> Pairs:
     if not x.rank:
-        raise NotNative("an axis of a single number")
+        raise NoLowering("an axis of a single number")
     return Pairs(c.op("gather", x.value, c.reshape(index, (product(index.shape),)), axis=axis_of(dim, x.rank)))
 
 
 def _roll(c: Call, x: Pairs, shifts: Sequence[int], dims: Sequence[int]) -> Pairs:
     if not dims or not x.rank:
-        raise NotNative("rolling all elements")
+        raise NoLowering("rolling all elements")
     axes = tuple(axis_of(axis, x.rank) for axis in dims)
     return Pairs(c.op("roll", x.value, axes=axes, shifts=tuple(shifts)))
 
@@ -306,7 +306,7 @@ def _filled(number: float) -> Rule:
 
 def _full(c: Call, _shape_or_like: Any, number: Any, *_: Any) -> Pairs:
     if isinstance(number, Value | Pairs):
-        raise NotNative("a tensor as fill")
+        raise NoLowering("a tensor as fill")
     return _constant(c, complex(number))
 
 
@@ -325,7 +325,7 @@ def _scale(c: Call, x: Value, normalisation: int, sizes: Sequence[Dim], is_inver
     """
     count = product(sizes)
     if not isinstance(count, int):
-        raise NotNative("a spectrum whose length calls choose")
+        raise NoLowering("a spectrum whose length calls choose")
     factor = {0: 1.0, 1: count**-0.5, 2: 1.0 / count}[normalisation] * (count if is_inverse else 1)
     return x if factor == 1 else c.op("mul", x, c.full_like(x, factor))
 

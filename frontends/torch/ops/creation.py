@@ -8,7 +8,7 @@ import numpy as np
 from ....ir.dims import Dim, SymDim
 from ....ir.graph import Value
 from ....ir.types import DType
-from ..call import Call, Lowering, NotNative, Operand, Scalar
+from ..call import Call, Lowering, NoLowering, Operand, Scalar
 
 
 def _filled(number: Scalar) -> Lowering:
@@ -23,7 +23,7 @@ def _filled(number: Scalar) -> Lowering:
 def _shape(c: Call) -> tuple[Dim, ...]:
     shape = c.shape
     if not c.may_mention(shape):
-        raise NotNative("a shape that running tells")
+        raise NoLowering("a shape that running tells")
     return shape
 
 
@@ -56,7 +56,7 @@ def _arange(c: Call, *given: Any) -> Value:
 def _range(c: Call, start: Any, end: Any, step: Any) -> Value:
     if all(isinstance(bound, int | SymDim) for bound in (start, end)) and isinstance(step, int):
         if not c.may_mention((start, end)):
-            raise NotNative("bounds that running tells")
+            raise NoLowering("bounds that running tells")
         return c.op("arange", start=start, limit=end, step=step, dtype=c.dtype)
     if all(isinstance(bound, int | SymDim) for bound in (start, step)):
         return _iota(c, c.shape[0], start, step)
@@ -80,7 +80,7 @@ def _from_steps(c: Call, start: Any, step: Any, count: Dim) -> Value:
 def _linspace(c: Call, start: Any, end: Any, steps: Dim, *_: Any) -> Value:
     """Evenly spaced, from both ends towards the middle."""
     if isinstance(steps, SymDim):
-        raise NotNative("a number of steps that running tells")
+        raise NoLowering("a number of steps that running tells")
     if not isinstance(start, Value) and not isinstance(end, Value):
         return c.constant(np.linspace(start, end, steps), c.dtype)
     low, high = c.value(start, DType.F64), c.value(end, DType.F64)

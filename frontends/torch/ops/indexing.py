@@ -6,7 +6,7 @@ from typing import Any
 from ....ir.dims import product
 from ....ir.graph import Value
 from ....ir.types import DType
-from ..call import Call, Lowering, NotNative, axis_of
+from ..call import Call, Lowering, NoLowering, axis_of
 
 _INDICES = (DType.I32, DType.I64)
 
@@ -115,14 +115,14 @@ def _nonzero(c: Call, x: Value) -> Value:
 def _where_true(c: Call, condition: Value) -> list[Value]:
     """The places where a tensor is not 0, an index tensor for each axis."""
     if not condition.tensor.rank:
-        raise NotNative("places in a scalar")
+        raise NoLowering("places in a scalar")
     places = c.op("non_zero", condition)
     return [c.select(places, 0, axis) for axis in range(condition.tensor.rank)]
 
 
 def _one_hot(c: Call, x: Value, classes: int = -1) -> Value:
     if classes < 0:
-        raise NotNative("a number of classes that running tells")
+        raise NoLowering("a number of classes that running tells")
     return c.op("one_hot", x, c.constant([0, 1], DType.I64), depth=classes)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from ....ir.dims import Dim, dim_max, dim_min, product
 from ....ir.graph import Value
 from ....ir.types import DType, Kind
-from ..call import Call, Lowering, NotNative, axis_of
+from ..call import Call, Lowering, NoLowering, axis_of
 from ..dtypes import dtype_of
 from .strided import written_for_all
 
@@ -25,7 +25,7 @@ def _cast(c: Call, x: Value, dtype: DType) -> Value:
     if not isinstance(x, Value):  # a number that PyTorch has made a tensor's argument
         return c.value(x, dtype)
     if x.tensor.dtype.kind is Kind.COMPLEX and dtype is not x.tensor.dtype:
-        raise NotNative("a cast from complex numbers")
+        raise NoLowering("a cast from complex numbers")
     return c.cast(x, dtype)
 
 
@@ -41,7 +41,7 @@ def _view(c: Call, x: Value, shape: Any) -> Value:
 
 
 def _refuse() -> Value:
-    raise NotNative("bits seen as elements of another size")
+    raise NoLowering("bits seen as elements of another size")
 
 
 def _to_shape(c: Call, x: Value, *_: Any) -> Value:
@@ -95,14 +95,14 @@ def _squeeze(c: Call, x: Value, dims: Any = None) -> Value:
 
 def _slice(c: Call, x: Value, dim: int, start: Dim | None, end: Dim | None, step: int) -> Value:
     if isinstance(start, Value) or isinstance(end, Value):
-        raise NotNative("bounds that running tells")
+        raise NoLowering("bounds that running tells")
     axis = axis_of(dim, x.tensor.rank)
     first = 0 if start is None else start
     last = x.shape[axis] if end is None or (isinstance(end, int) and end >= _FAR) else end
     if first == 0 and last == x.shape[axis] and step == 1:
         return x
     if not c.may_mention((first, last), x):
-        raise NotNative("bounds that running tells")
+        raise NoLowering("bounds that running tells")
     return c.declared("slice", x, axes=(axis,), starts=(first,), ends=(last,), steps=(step,))
 
 
@@ -113,13 +113,13 @@ def _select(c: Call, x: Value, dim: int, index: Any) -> Value:
     if isinstance(index, int) and index < 0:
         index = x.shape[axis] + index
     if not c.may_mention((index,), x):
-        raise NotNative("an index that running tells")
+        raise NoLowering("an index that running tells")
     return c.select(x, axis, index)
 
 
 def _narrow(c: Call, x: Value, dim: int, start: Any, length: Dim) -> Value:
     if isinstance(start, Value):
-        raise NotNative("a start that running tells")
+        raise NoLowering("a start that running tells")
     first = x.shape[axis_of(dim, x.tensor.rank)] + start if isinstance(start, int) and start < 0 else start
     return _slice(c, x, dim, first, first + length, 1)
 
@@ -141,7 +141,7 @@ def _parts(c: Call, x: Value, axis: int) -> list[Value]:
     """Parts as long as PyTorch says the results are."""
     sizes = [c.sizes.dim(result.shape[axis]) for result in c.results]
     if not c.may_mention(sizes, x):
-        raise NotNative("sizes that running tells")
+        raise NoLowering("sizes that running tells")
     return [x] if len(sizes) == 1 else list(c.ops("split", x, axis=axis, sizes=tuple(sizes)))
 
 
@@ -182,7 +182,7 @@ def _flip(c: Call, x: Value, dims: Sequence[int]) -> Value:
 def _roll(c: Call, x: Value, shifts: Sequence[int], dims: Sequence[int]) -> Value:
     given = shifts if isinstance(shifts, list) else [shifts]
     if not all(isinstance(shift, int) for shift in given):
-        raise NotNative("a shift by a symbolic size")
+        raise NoLowering("a shift by a symbolic size")
     if not dims:
         flat = c.reshape(x, (product(x.shape),))
         return c.reshape(c.op("roll", flat, axes=(0,), shifts=tuple(given)), x.shape)

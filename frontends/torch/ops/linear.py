@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....ir.graph import Value
-from ..call import Call, Lowering, NotNative, Scalar
+from ..call import Call, Lowering, NoLowering, Scalar
 
 
 def _linear(c: Call, x: Value, weight: Value, bias: Value | None) -> Value:
@@ -29,7 +29,7 @@ def _matmul(c: Call, a: Value, b: Value) -> Value:
 
 def _mm(c: Call, a: Value, b: Value) -> Value:
     if not a.tensor.dtype.is_float and a.tensor.dtype.bits < 32:
-        raise NotNative("products of small integers")
+        raise NoLowering("products of small integers")
     return c.op("matmul", a, b)
 
 
@@ -78,7 +78,7 @@ def _trilinear(
 
 def _determinant(c: Call, x: Value) -> tuple[Value, None, None]:
     if c.wants(1) or c.wants(2):
-        raise NotNative("the factors of a matrix")
+        raise NoLowering("the factors of a matrix")
     return c.op("det", x), None, None
 
 
@@ -87,11 +87,11 @@ def _grouped(
 ) -> Value:
     """Rows of `a`, sorted by group, with a matrix for each group; or one matrix with one."""
     if bias is not None or c.dtype is not a.tensor.dtype:
-        raise NotNative("grouped products in another dtype")
+        raise NoLowering("grouped products in another dtype")
     if ends is None and a.tensor.rank == b.tensor.rank == 3:
         return c.op("matmul", a, b)
     if ends is None or (a.tensor.rank, b.tensor.rank) != (2, 3):
-        raise NotNative("grouped products whose inner axis or columns are in groups")
+        raise NoLowering("grouped products whose inner axis or columns are in groups")
     return c.op("grouped_matmul", a, b, ends)
 
 

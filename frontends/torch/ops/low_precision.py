@@ -4,7 +4,7 @@ from typing import Any
 
 from ....ir.graph import Value
 from ....ir.types import DType
-from ..call import Call, Lowering, NotNative
+from ..call import Call, Lowering, NoLowering
 
 _RESULTS = frozenset({DType.F16, DType.BF16, DType.F32})
 
@@ -21,7 +21,7 @@ def _scaled_mm(
 ) -> Value:
     """(a_scale * a) @ (b_scale * b) + bias, rounded once: factors that are dequantised into f32 are exact there."""
     if result_scale is not None or c.dtype not in _RESULTS or a_scale.tensor.dtype is not DType.F32:
-        raise NotNative("products of fp8 with results in fp8")
+        raise NoLowering("products of fp8 with results in fp8")
     factors = [
         _dequantised(c, factor, scale, axis) for axis, (factor, scale) in enumerate(((a, a_scale), (b, b_scale)))
     ]
@@ -36,7 +36,7 @@ def _dequantised(c: Call, factor: Value, scale: Value, axis: int) -> Value:
         return c.op("dequantize_linear", factor, c.reshape(scale, ()), None, to=DType.F32)
     size = factor.shape[axis]
     if scale.tensor.rank != 2 or scale.shape[axis] != size or scale.shape[1 - axis] != 1:
-        raise NotNative("products with a scale for each block")
+        raise NoLowering("products with a scale for each block")
     return c.op("dequantize_linear", factor, c.reshape(scale, (size,)), None, to=DType.F32, axis=axis)
 
 

@@ -8,7 +8,7 @@ import torch
 from ....ir.dims import Dim, product
 from ....ir.graph import Value
 from ....ir.types import DType
-from ..call import Call, Lowering, NotNative, axis_of
+from ..call import Call, Lowering, NoLowering, axis_of
 from ..dtypes import dtype_of, torch_dtype_of
 
 
@@ -219,7 +219,7 @@ def _instance_norm(
     if not use_input_stats and mean is not None and variance is not None:
         return _batch_norm(c, x, weight, bias, mean, variance, eps)
     if x.tensor.rank < 3:
-        raise NotNative("instance norm without spatial axes")
+        raise NoLowering("instance norm without spatial axes")
     channels = x.shape[1]
     scale = weight if weight is not None else c.full((channels,), 1.0, x.tensor.dtype)
     shift = bias if bias is not None else c.full((channels,), 0.0, x.tensor.dtype)

@@ -8,7 +8,7 @@ import torch
 from ....ir.graph import Value
 from ....ir.ops.interfaces import composed_ops
 from ....ir.types import DType, Kind
-from ..call import Call, Lowering, NotNative, Operand, Scalar
+from ..call import Call, Lowering, NoLowering, Operand, Scalar
 from ..dtypes import torch_dtype_of
 
 # ---- one operand
@@ -38,7 +38,7 @@ def _abs(c: Call, x: Value) -> Value:
 
 def _real(x: Value) -> Value:
     if x.tensor.dtype.kind is Kind.COMPLEX:
-        raise NotNative("a complex operand")
+        raise NoLowering("a complex operand")
     return x
 
 
@@ -53,7 +53,7 @@ def _sign(c: Call, x: Value) -> Value:
 
 def _round_decimals(c: Call, x: Value, decimals: int) -> Value:
     if not x.tensor.dtype.is_float:
-        raise NotNative("decimals of integers")
+        raise NoLowering("decimals of integers")
     scale = c.full_like(x, 10.0 ** abs(decimals))
     first, last = ("mul", "div") if decimals >= 0 else ("div", "mul")
     return c.op(last, c.op("round", c.op(first, x, scale)), scale)

@@ -9,7 +9,7 @@ import numpy as np
 from ....ir.dims import Dim, product
 from ....ir.graph import Value
 from ....ir.types import DType
-from ..call import Call, Lowering, NotNative, pair
+from ..call import Call, Lowering, NoLowering, pair
 
 
 def _windows(axes: int, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _average_pool(axes: int) -> Lowering:
     ) -> Value:
         attrs = {**_windows(axes, kernel, stride, padding), "dilations": (1,) * axes, "ceil_mode": ceil}
         if divisor is not None and ceil:
-            raise NotNative("a divisor of one's own, with windows that stick out")
+            raise NoLowering("a divisor of one's own, with windows that stick out")
         counts_all = count_padding or divisor is not None
         pooled = c.op("average_pool", _batched(c, x, axes), count_include_pad=counts_all, **attrs)
         if divisor is not None:
@@ -88,7 +88,7 @@ def _adaptive_average(axes: int) -> Lowering:
             return c.op("reduce_mean", x, axes=tuple(range(-axes, 0)), keep_dims=True)
         spatial = x.shape[-axes:]
         if not all(isinstance(size, int) for size in (*spatial, *sizes)):
-            raise NotNative("parts whose lengths running tells")
+            raise NoLowering("parts whose lengths running tells")
         if all(size % parts == 0 for size, parts in zip(spatial, sizes, strict=True)):
             kernel = tuple(size // parts for size, parts in zip(spatial, sizes, strict=True))
             return _average_pool(axes)(c, x, kernel)  # type: ignore[return-value]
@@ -131,10 +131,10 @@ def _adaptive_max(axes: int) -> Lowering:
         if 0 in sizes:
             return c.full(c.shape, 0, c.dtype), c.full(c.shape, 0, DType.I64)
         if not all(isinstance(size, int) for size in (*spatial, *sizes)):
-            raise NotNative("parts whose lengths running tells")
+            raise NoLowering("parts whose lengths running tells")
         if any(size % parts for size, parts in zip(spatial, sizes, strict=True)):
             if c.wants(1):
-                raise NotNative("the places of extremes in parts of different lengths")
+                raise NoLowering("the places of extremes in parts of different lengths")
             return _greatest_of_parts(c, x, axes, sizes), None
         kernel = tuple(size // parts for size, parts in zip(spatial, sizes, strict=True))
         return _max_pool_with_indices(axes)(c, x, kernel)

@@ -7,7 +7,7 @@ from typing import Any
 from ....ir.dims import Dim
 from ....ir.graph import Value
 from ....ir.types import DType
-from ..call import Call, Lowering, NotNative
+from ..call import Call, Lowering, NoLowering
 
 
 def _uniform(c: Call, *_: Any) -> Value:
@@ -122,7 +122,7 @@ def _multinomial(c: Call, x: Value, count: int, replacement: bool = False, *_: A
     """Classes drawn by their weights; without replacement the greatest of weights over exponential draws."""
     rows = c.unsqueeze(x, 0) if x.tensor.rank == 1 else x
     if not c.may_mention(rows.shape, rows):
-        raise NotNative("weights of a shape that running tells")
+        raise NoLowering("weights of a shape that running tells")
     if replacement and count > 1:
         drawn = c.op("multinomial", c.op("log", rows), dtype=DType.I64, sample_size=count)
     else:

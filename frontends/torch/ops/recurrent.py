@@ -8,7 +8,7 @@ from typing import Any
 
 from ....ir.graph import Value
 from ....ir.types import DType
-from ..call import Call, Lowering, NotNative
+from ..call import Call, Lowering, NoLowering
 
 _LSTM_GATES = (0, 3, 1, 2)  # PyTorch: input, forget, cell, output; native: input, output, forget, cell
 _GRU_GATES = (1, 0, 2)  # PyTorch: reset, update, new; native: update, reset, hidden
@@ -54,11 +54,11 @@ def _layers(
     """All layers of a network: the output, and the last content of each state [layers * D, B, H]."""
     has_biases, layers, dropout, train, bidirectional, batch_first = settings
     if (dropout and train) or len(params) % layers:
-        raise NotNative("dropout between layers")
+        raise NoLowering("dropout between layers")
     directions = 2 if bidirectional else 1
     each = len(params) // layers
     if each != directions * (4 if has_biases else 2):
-        raise NotNative("projections")
+        raise NoLowering("projections")
     x = c.swap(x, 0, 1) if batch_first else x
     kept: list[list[Value]] = [[] for _ in states]
     for layer in range(layers):
@@ -113,7 +113,7 @@ def _lstm_cell(
     c: Call, inputs: Value, hidden: Value, cell: Value, bias: Value | None = None, other: Value | None = None
 ) -> tuple[Value, Value, None]:
     if c.wants(2):
-        raise NotNative("the gates of an LSTM cell")
+        raise NoLowering("the gates of an LSTM cell")
     pairs = zip(_gates(c, 4, inputs, bias), _gates(c, 4, hidden, other), strict=True)
     opening, forgetting, new, output = (c.op("add", *pair) for pair in pairs)
     kept = c.op("mul", c.op("sigmoid", forgetting), _wide(c, cell))
@@ -126,7 +126,7 @@ def _gru_cell(
     c: Call, inputs: Value, hidden: Value, state: Value, bias: Value | None = None, other: Value | None = None
 ) -> tuple[Value, None]:
     if c.wants(1):
-        raise NotNative("the gates of a GRU cell")
+        raise NoLowering("the gates of a GRU cell")
     left, right = _gates(c, 3, inputs, bias), _gates(c, 3, hidden, other)
     reset, update = (c.op("sigmoid", c.op("add", left[gate], right[gate])) for gate in (0, 1))
     new = c.op("tanh", c.op("add", left[2], c.op("mul", reset, right[2])))

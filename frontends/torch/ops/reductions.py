@@ -7,7 +7,7 @@ import numpy as np
 
 from ....ir.graph import Value
 from ....ir.types import DType, Kind
-from ..call import Call, Lowering, NotNative, Scalar, axes_of, axis_of
+from ..call import Call, Lowering, NoLowering, Scalar, axes_of, axis_of
 
 _Axes = Sequence[int] | int | None
 
@@ -109,7 +109,7 @@ def _correction(c: Call, x: Value, axes: _Axes, correction: Scalar | None, keep:
 
 def _no_complex(x: Value) -> Value:
     if x.tensor.dtype.kind is Kind.COMPLEX:
-        raise NotNative("complex numbers")
+        raise NoLowering("complex numbers")
     return x
 
 
@@ -173,7 +173,7 @@ def _distances(c: Call, a: Value, b: Value, order: float = 2.0, *_: Any) -> Valu
 def _distances_of_pairs(c: Call, x: Value, order: float = 2.0) -> Value:
     """Between the rows of [N, K], each pair once."""
     if not isinstance(x.shape[0], int):
-        raise NotNative("pairs of as many rows as running tells")
+        raise NoLowering("pairs of as many rows as running tells")
     firsts, seconds = np.triu_indices(x.shape[0], 1)
     rows = [c.op("gather", x, c.constant(places, DType.I64), axis=0) for places in (firsts, seconds)]
     return _vector_norm(c, c.op("sub", *rows), order, [-1])
@@ -196,10 +196,10 @@ MOST_COMPARED = 1 << 24
 def _histogram(c: Call, x: Value, bins: int = 100, low: Scalar = 0, high: Scalar = 0) -> Value:
     """How many elements lie in each of `bins` equal parts of [low, high]; those outside, and NaN, in none."""
     if not isinstance(low, int | float) or not isinstance(high, int | float) or not low < high:
-        raise NotNative("a range that the elements tell")
+        raise NoLowering("a range that the elements tell")
     wide = DType.F64 if x.tensor.dtype is DType.F64 else DType.F32 if x.tensor.dtype.is_float else DType.I64
     if wide is DType.I64 and not (float(low).is_integer() and float(high).is_integer()):
-        raise NotNative("integers between bounds that are none")
+        raise NoLowering("integers between bounds that are none")
     flat = c.cast(c.reshape(x, (x.tensor.size,)), wide)
     start, span = (c.full_like(flat, int(each) if wide is DType.I64 else each) for each in (low, high - low))
     part = c.op("div", c.op("mul", c.op("sub", flat, start), c.full_like(flat, bins)), span)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....ir.graph import Value
-from ..call import Call, Lowering, NotNative
+from ..call import Call, Lowering, NoLowering
 
 _NEAREST = {"mode": "nearest", "coordinate_mode": "asymmetric", "nearest_mode": "floor"}
 _NEAREST_EXACT = {"mode": "nearest", "coordinate_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
@@ -35,7 +35,7 @@ _ANTIALIASED = {False: {}, True: {"antialias": True, "exclude_outside": True}}
 def _smooth(mode: str, antialias: bool = False) -> Lowering:
     def lower(c: Call, x: Value, _size: Any, align_corners: bool, *rest: Any) -> Value:
         if antialias and align_corners:
-            raise NotNative("antialiasing between aligned corners")
+            raise NoLowering("antialiasing between aligned corners")
         coordinates = "align_corners" if align_corners else "half_pixel"
         scales = () if align_corners else _scales(rest)  # the corners alone decide
         return _resize(c, x, scales, mode=mode, **_ANTIALIASED[antialias], coordinate_mode=coordinates)
@@ -49,7 +49,7 @@ _PADDINGS = ("zeros", "border", "reflection")
 
 def _grid_sample(c: Call, x: Value, grid: Value, mode: int, padding: int, align_corners: bool) -> Value:
     if (_MODES[mode], _PADDINGS[padding]) == ("cubic", "border"):
-        raise NotNative("each of the sixteen pixels held at the border by itself")
+        raise NoLowering("each of the sixteen pixels held at the border by itself")
     attrs = {"mode": _MODES[mode], "padding": _PADDINGS[padding], "align_corners": align_corners}
     return c.op("grid_sample", x, grid, **attrs)
 

@@ -9,7 +9,7 @@ import torch
 from ....ir.dims import Dim, product
 from ....ir.graph import Value
 from ....ir.types import DType
-from ..call import Call, Lowering, NotNative, Operand, axis_of
+from ..call import Call, Lowering, NoLowering, Operand, axis_of
 from ..dtypes import torch_dtype_of
 from .indexing import as_index, broadcast_together, cut_to, index_axes, plain_indices
 from .strided import written_for_all
@@ -73,7 +73,7 @@ def _index_reduce(
     """`scatter_reduce` of whole slices."""
     kinds = {"prod": "prod", "mean": "mean", "amax": "amax", "amin": "amin"}
     if not x.tensor.rank:
-        raise NotNative("slices of a scalar")
+        raise NoLowering("slices of a scalar")
     axis = axis_of(dim, x.tensor.rank)
     places = _spread(c, c.reshape(as_index(c, index), (source.shape[axis],)), source, axis)
     return _scatter_reduce(c, x, axis, places, source, kinds[reduce], include_self)
@@ -144,7 +144,7 @@ def _slice_scatter(
     c: Call, x: Value, source: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Value:
     if isinstance(start, Value) or isinstance(end, Value):
-        raise NotNative("bounds that running tells")
+        raise NoLowering("bounds that running tells")
     axis = axis_of(dim, x.tensor.rank)
     size = x.shape[axis]
     first = _from_front(0 if start is None else start, size)

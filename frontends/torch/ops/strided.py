@@ -11,7 +11,7 @@ from ....ir.dims import Dim, product
 from ....ir.errors import UnsupportedError
 from ....ir.graph import Value
 from ....ir.types import DType
-from ..call import Call, Lowering, Memory, NotNative
+from ..call import Call, Lowering, NoLowering, SourceMemory
 from ..memory import memory_order, shares_elements
 
 
@@ -63,7 +63,7 @@ def _elements_at(fake: Any, places: Array) -> Array | None:
     return found if np.array_equal(own[found], places) else None
 
 
-def _at_computed_places(c: Call, memory: Memory, size: Sequence[Dim], stride: Sequence[Dim], start: Dim) -> Value:
+def _at_computed_places(c: Call, memory: SourceMemory, size: Sequence[Dim], stride: Sequence[Dim], start: Dim) -> Value:
     order = memory_order(memory.fake, c.sizes)
     if order is None or memory.fake.storage_offset() != 0:
         raise UnsupportedError(
@@ -119,7 +119,7 @@ def _resize(c: Call, x: Value, size: Sequence[Dim], *_: Any) -> Value:
     fake, after = c.fake("self"), memory_order(c.results[0], c.sizes)
     count, room = product(x.shape), product(size)
     if after is None or not isinstance(count, int) or not isinstance(room, int):
-        raise NotNative("memory of an unknown size")
+        raise NoLowering("memory of an unknown size")
     before = sorted(range(fake.dim()), key=lambda axis: (-fake.stride(axis), axis))
     flat = c.reshape(c.transpose(x, before), (count,))
     kept = c.slice(flat, 0, 0, room) if room < count else flat

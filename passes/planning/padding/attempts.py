@@ -59,7 +59,7 @@ def _in_order(node: Node, together: frozenset[Node]) -> list[Node]:
     return [*found, node]
 
 
-class Part:
+class ClaimedPart:
     """A node with the producers that its claims hold with, and the values that these take from outside."""
 
     def __init__(self, node: Node, together: Sequence[Node]) -> None:
@@ -125,7 +125,7 @@ def sizes_of_calls(certificate: Certificate) -> tuple[str, ...]:
     return input_symbols(certificate.graph)
 
 
-def _padded_sizes(certificate: Certificate, part: Part) -> list[int]:
+def _padded_sizes(certificate: Certificate, part: ClaimedPart) -> list[int]:
     """Sizes to pad to: a small one, and where indices have bounds one at which these are as great as they get."""
     largest = certificate.largest
     if part.makes(certificate.symbol) and largest is not None:
@@ -144,7 +144,7 @@ def _padded_sizes(certificate: Certificate, part: Part) -> list[int]:
 # ---- evaluations
 
 
-def tried(certificate: Certificate, part: Part) -> str:
+def tried(certificate: Certificate, part: ClaimedPart) -> str:
     """Tries a node at all sizes: in small first where its operands or results are large."""
     for padded in _padded_sizes(certificate, part):
         mapping = _mapping(part, padded, certificate.symbol)
@@ -156,7 +156,7 @@ def tried(certificate: Certificate, part: Part) -> str:
     return ""
 
 
-def _mapping(part: Part, padded: int, symbol: str) -> dict[int, int]:
+def _mapping(part: ClaimedPart, padded: int, symbol: str) -> dict[int, int]:
     """Small sizes for large static ones; empty where all are small, without operands, and for nodes with bodies."""
     values = (*part.operands, *part.node.outputs)
     is_exact = not part.operands or any(node.regions for node in part.nodes)
@@ -185,7 +185,7 @@ def names_values(fact: Fact) -> bool:
 class _Attempt:
     """Evaluations of one node with its static sizes as `mapping` says."""
 
-    def __init__(self, certificate: Certificate, part: Part, mapping: Mapping[int, int]) -> None:
+    def __init__(self, certificate: Certificate, part: ClaimedPart, mapping: Mapping[int, int]) -> None:
         self._certificate = certificate
         self._part = part
         self._mapping = mapping

@@ -17,7 +17,7 @@ from ....ir.dims import SymDim, symbol, symbols
 from ....ir.graph import Graph, Node, Value
 from ....ir.op import Trait
 from ....ir.types import TensorType, type_symbols
-from .attempts import PADDED, Certificate, Part, names_values, sizes_of_calls, trials, tried
+from .attempts import PADDED, Certificate, ClaimedPart, names_values, sizes_of_calls, trials, tried
 from .rules.facts import Fact, Same
 from .samples import NoCall, Refuted, places, shapes_of
 
@@ -99,7 +99,7 @@ def _refuted_node(certificate: Certificate, node: Node) -> str:
         return ""
     if any(fact is None for fact in results) or not _is_evaluable(node):
         return "it cannot be evaluated"
-    part = Part(node, certificate.together.get(node, ()))
+    part = ClaimedPart(node, certificate.together.get(node, ()))
     key = _key(certificate, part)
     if key is not None and key in _verdicts:
         return _verdicts[key]
@@ -148,7 +148,7 @@ def _is_evaluable(node: Node) -> bool:
     return all(tensors) and not node.op.has(Trait.IMPURE | Trait.FOREIGN)
 
 
-def _key(certificate: Certificate, part: "Part") -> object:
+def _key(certificate: Certificate, part: "ClaimedPart") -> object:
     """What a verdict depends on; None for nodes with bodies, and for constants, which are as fast to look at."""
     if not part.operands or any(node.regions for node in part.nodes):
         return None

@@ -28,7 +28,7 @@ LARGEST = 3e38
 
 
 @dataclass(frozen=True)
-class Mask:
+class ScoreMask:
     """What hides keys: `value` is added, or (bool) says which keys are seen, or hidden if `is_inverted`.
 
     With a `fill`, `value` is bool and chooses between the score and that number. `rank` is that of the scores.
@@ -53,7 +53,7 @@ class Scores:
     keys: Value
     scale: float = 1.0
     softcap: float = 0.0
-    masks: tuple[Mask, ...] = ()
+    masks: tuple[ScoreMask, ...] = ()
     leading: tuple[Dim, Dim] | None = None
     is_alone: bool = False
 
@@ -108,11 +108,11 @@ def _scaled(node: Node) -> Scores | None:
     return replace(inner, scale=inner.scale * found[1], is_alone=bool(inner.masks) and not _hides_for_good(inner.masks))
 
 
-def _hides_for_good(masks: tuple[Mask, ...]) -> bool:
+def _hides_for_good(masks: tuple[ScoreMask, ...]) -> bool:
     return all(_hidden_number(mask) == -math.inf for mask in masks)
 
 
-def _may_come_after(masks: tuple[Mask, ...], factor: float) -> bool:
+def _may_come_after(masks: tuple[ScoreMask, ...], factor: float) -> bool:
     """Whether masks before a factor do the same after it.
 
     One mask does whose hidden keys count for nothing both times, and that leaves other scores as they are. The product
@@ -126,7 +126,7 @@ def _may_come_after(masks: tuple[Mask, ...], factor: float) -> bool:
     return hidden == -math.inf or (factor <= 1 and hidden * factor <= HIDDEN)
 
 
-def _hidden_number(mask: Mask) -> float | None:
+def _hidden_number(mask: ScoreMask) -> float | None:
     """The one number that a mask puts in the place of scores, or adds to them; None where it may add others than 0."""
     if mask.fill is not None:
         return mask.fill
@@ -159,7 +159,7 @@ def _added(node: Node) -> Scores | None:
     for index, mask in enumerate(reversed(node.operands)):
         found = read_scores(node.operands[index])
         if found is not None and not found.is_alone and _broadcasts_into(mask, node.operands[index], node):
-            return replace(found, masks=(*found.masks, Mask(mask, node.output.tensor.rank)))
+            return replace(found, masks=(*found.masks, ScoreMask(mask, node.output.tensor.rank)))
     return None
 
 
@@ -172,7 +172,7 @@ def _chosen(node: Node) -> Scores | None:
         found = read_scores(scores)
         if found is not None and not found.is_alone and _broadcasts_into(condition, scores, node):
             return replace(
-                found, masks=(*found.masks, Mask(condition, scores.tensor.rank, number_of(content), is_inverted))
+                found, masks=(*found.masks, ScoreMask(condition, scores.tensor.rank, number_of(content), is_inverted))
             )
     return None
 

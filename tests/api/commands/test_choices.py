@@ -4,15 +4,15 @@ from pathlib import Path
 import pytest
 from capgraph.cli import main
 from capgraph.executors.cuda.driver.cache import FOLDER_VARIABLE
-from capgraph.executors.cuda.run.selection import Choice, Choices
+from capgraph.executors.cuda.run.selection import Choice, TuningCache
 
 CHOICE = Choice("quick", {"version": 3}, {"quick": 1e-6, "slow": 2e-6})
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Choices:
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TuningCache:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "cache"))
-    return Choices(tmp_path / "cache" / "choices")
+    return TuningCache(tmp_path / "cache" / "choices")
 
 
 def report(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
@@ -20,7 +20,7 @@ def report(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
     return found
 
 
-def test_choices_are_carried_by_a_file(kept: Choices, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_choices_are_carried_by_a_file(kept: TuningCache, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept.keep("a" * 40, CHOICE)
     file = tmp_path / "choices.json"
     assert main(["choices", "--json", "--export", str(file)]) == 0
@@ -31,10 +31,10 @@ def test_choices_are_carried_by_a_file(kept: Choices, tmp_path: Path, capsys: py
     assert report(capsys)["kept"] == 0
     assert main(["choices", "--json", "--import", str(file)]) == 0
     assert report(capsys)["imported"] == 1
-    assert Choices(kept.folder).find("a" * 40) == CHOICE
+    assert TuningCache(kept.folder).find("a" * 40) == CHOICE
 
 
-def test_the_same_in_words(kept: Choices, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_in_words(kept: TuningCache, capsys: pytest.CaptureFixture[str]) -> None:
     kept.keep("b" * 40, CHOICE)
     assert main(["choices"]) == 0
     assert capsys.readouterr().out == f"1 choices in {kept.folder}, 0 of them imported\n"
@@ -42,7 +42,7 @@ def test_the_same_in_words(kept: Choices, capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("content", [{"../evil": CHOICE.as_json()}, {"a": 1}, [1]])
 def test_what_is_no_export_is_refused_and_nothing_is_written(
-    kept: Choices, content: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kept: TuningCache, content: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "choices.json"
     file.write_text(json.dumps(content))
@@ -55,7 +55,7 @@ def test_what_is_no_export_is_refused_and_nothing_is_written(
 
 @pytest.mark.parametrize("arguments", [["--import"], ["--export"]])
 def test_a_file_that_cannot_be_used_is_one_error(
-    kept: Choices, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kept: TuningCache, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["choices", *arguments, str(tmp_path)]) == 1
     assert str(tmp_path) in capsys.readouterr().err
@@ -64,7 +64,7 @@ def test_a_file_that_cannot_be_used_is_one_error(
 
 @pytest.mark.parametrize("content", [b"weights", b"\xff\xfe", b'{"a": 1}', b"{"])
 def test_what_is_no_file_of_choices_is_not_replaced(
-    kept: Choices, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kept: TuningCache, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept.keep("a" * 40, CHOICE)
     file = tmp_path / "file"
@@ -74,7 +74,7 @@ def test_what_is_no_file_of_choices_is_not_replaced(
     assert file.read_bytes() == content
 
 
-def test_earlier_choices_and_empty_files_are_replaced(kept: Choices, tmp_path: Path) -> None:
+def test_earlier_choices_and_empty_files_are_replaced(kept: TuningCache, tmp_path: Path) -> None:
     file = tmp_path / "choices.json"
     file.touch()
     assert main(["choices", "--export", str(file)]) == 0

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-from capgraph.executors.cuda.kernel_ir.launch import Candidate, Kernel, KernelLaunch, Place
+from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Candidate, Kernel, KernelLaunch
 from capgraph.ir.constant import Array
 from capgraph.ir.plan import Plan
 
@@ -38,7 +38,7 @@ class EmulatedPlan:
 
 def _as_kernel_launch(launch: Launch) -> KernelLaunch:
     kernel = Kernel(launch.text.replace(launch.name, "NAME", 1), launch.grid, (launch.threads, 1, 1))
-    return KernelLaunch(kernel, tuple(Place(place.buffer, place.offset) for place in launch.places), 0)
+    return KernelLaunch(kernel, tuple(BufferPlace(place.buffer, place.offset) for place in launch.places), 0)
 
 
 def relative_error(given: Array, expected: Array) -> float:

@@ -19,10 +19,17 @@ from tempfile import mkdtemp
 from typing import Any
 
 from capgraph.executors.cuda.driver.packing import packed_bytes
-from capgraph.executors.cuda.kernel_ir.launch import Candidate, Kernel, KernelLaunch, Packed, Place, Scalar
+from capgraph.executors.cuda.kernel_ir.launch import (
+    BufferPlace,
+    Candidate,
+    Kernel,
+    KernelLaunch,
+    Packed,
+    ScalarArgument,
+)
 from capgraph.executors.cuda.kernel_ir.prelude import PRELUDE
 from capgraph.executors.host.memory import HostArena, address_of
-from capgraph.executors.host.placement import Placement
+from capgraph.executors.host.placement import HostPlacement
 from capgraph.ir.constant import Array
 from capgraph.ir.plan import Place as Home
 from capgraph.ir.plan import Plan
@@ -334,8 +341,8 @@ def launched(library: ctypes.CDLL, launch: KernelLaunch, base: Callable[[int], i
     )
 
 
-def _argument(argument: Place | Packed | Scalar, base: Callable[[int], int], held: list[Array]) -> Any:
-    if isinstance(argument, Scalar):
+def _argument(argument: BufferPlace | Packed | ScalarArgument, base: Callable[[int], int], held: list[Array]) -> Any:
+    if isinstance(argument, ScalarArgument):
         kinds = {"int": ctypes.c_int, "long long": ctypes.c_longlong, "float": ctypes.c_float}
         return kinds[argument.ctype](argument.value)
     if isinstance(argument, Packed):
@@ -352,7 +359,7 @@ class Emulator:
         self.library = library
         self.backwards = backwards
         self.arena = HostArena(plan.arena_bytes, plan.alignment)
-        self.placement = Placement(plan, self.arena)
+        self.placement = HostPlacement(plan, self.arena)
         self._held: list[object] = []
 
     def run(self, candidate: Candidate) -> None:

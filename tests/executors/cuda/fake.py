@@ -19,13 +19,13 @@ from capgraph.executors.cuda.driver.compiler import Compiled, Compiler, Failed
 from capgraph.executors.cuda.driver.memory import Constants
 from capgraph.executors.cuda.driver.protocol import KernelCall
 from capgraph.executors.cuda.kernel_ir.launch import (
+    BufferPlace,
     Candidate,
     Chip,
     Kernel,
     KernelLaunch,
     LibraryCall,
-    Place,
-    Scalar,
+    ScalarArgument,
     Task,
 )
 from capgraph.executors.cuda.lower import lowering
@@ -34,7 +34,7 @@ from capgraph.executors.cuda.run.device import CudaDevice
 from capgraph.frontends.torch.tensors import array_of, tensor_of
 from capgraph.ir.constant import Array
 from capgraph.ir.errors import CapgraphError, ExecutionError, ResourceError
-from capgraph.ir.evaluate import Region, as_results, bound_attrs
+from capgraph.ir.evaluate import BoundRegion, as_results, bound_attrs
 from capgraph.ir.graph import Node
 from capgraph.ir.plan import View
 
@@ -87,7 +87,7 @@ class FakeChain(FakeGraph):
         driver.graphs.append(self)
         self.updates = 0
 
-    def update(self, index: int, values: Sequence[int | Scalar]) -> None:
+    def update(self, index: int, values: Sequence[int | ScalarArgument]) -> None:
         assert self._calls is not None
         self.updates += 1
         self._calls[index] = KERNELS[self._texts[index]](*values)
@@ -121,9 +121,9 @@ class FakeFramed(FakeGraph):
         self._after[: len(addresses)] = addresses
 
 
-def _thirds(values: list[int | Scalar]) -> list[tuple[int, ...]]:
+def _thirds(values: list[int | ScalarArgument]) -> list[tuple[int, ...]]:
     count = len(values) // 3
-    plain = [int(each.value) if isinstance(each, Scalar) else each for each in values]
+    plain = [int(each.value) if isinstance(each, ScalarArgument) else each for each in values]
     return list(zip(plain[:count], plain[count : 2 * count], plain[2 * count :], strict=True))
 
 
@@ -295,8 +295,8 @@ class Meaning:
 
 def through_meaning(task: Task) -> Iterator[Candidate]:
     """One call that does the node as NumPy does: of a library for softmax, else a kernel."""
-    operands = {f"o{i}": Place(v.buffer, v.offset) for i, v in enumerate(task.operands) if v is not None}
-    results = {f"r{i}": Place(v.buffer, v.offset) for i, v in enumerate(task.results)}
+    operands = {f"o{i}": BufferPlace(v.buffer, v.offset) for i, v in enumerate(task.operands) if v is not None}
+    results = {f"r{i}": BufferPlace(v.buffer, v.offset) for i, v in enumerate(task.results)}
     problem = Meaning(task.node, task.operands, task.results)
     places = {**operands, **results}
     if task.node.op.name == "softmax":
@@ -314,7 +314,7 @@ KERNELS: dict[str, Callable[..., Callable[[], None]]] = {}
 def work_of(problem: Meaning, addresses: Mapping[str, int]) -> Callable[[], None]:
     """What computes a node at these addresses."""
     node = problem.node
-    attributes = bound_attrs(node, {}, Region)
+    attributes = bound_attrs(node, {}, BoundRegion)
     operands = [_seen(view, addresses, f"o{i}") for i, view in enumerate(problem.operands)]
     results = [_seen(view, addresses, f"r{i}") for i, view in enumerate(problem.results)]
 

@@ -9,12 +9,12 @@ import numpy as np
 from capgraph.executors.cuda.driver.packing import packed_bytes
 from capgraph.executors.cuda.kernel_ir.launch import (
     Argument,
+    BufferPlace,
     Candidate,
     Chip,
     KernelLaunch,
     LibraryCall,
     Packed,
-    Place,
     Task,
 )
 from capgraph.executors.cuda.libraries.problems import (
@@ -23,7 +23,7 @@ from capgraph.executors.cuda.libraries.problems import (
     MatmulProblem,
     Matrix,
     Spectrum,
-    Tensor,
+    TensorLayout,
     TransformProblem,
 )
 from capgraph.ir.constant import Array, Constant
@@ -64,7 +64,7 @@ class Memory:
         steps = [stride * np.dtype(dtype).itemsize for stride in strides]
         if isinstance(argument, Packed):
             return np.ndarray(tuple(shape), dtype, packed_bytes(argument), 0, steps)
-        assert isinstance(argument, Place)
+        assert isinstance(argument, BufferPlace)
         data = self.buffers[argument.buffer]
         return np.ndarray(tuple(shape), dtype, data, PADDING + argument.offset, steps)
 
@@ -132,7 +132,7 @@ def _check_bytes(problem: MatmulProblem, arguments: Mapping[str, Argument]) -> N
     strides = [(x.leading * x.dtype.numpy.itemsize, x.batch_stride * x.dtype.numpy.itemsize) for x in (a, b, d)]
     assert all(stride % 16 == 0 for pair in strides for stride in pair)
     places = [argument for role, argument in arguments.items() if not role.endswith("scale")]
-    assert all(place.offset % 16 == 0 for place in places if isinstance(place, Place))
+    assert all(place.offset % 16 == 0 for place in places if isinstance(place, BufferPlace))
     if a.dtype is DType.I8:
         assert b.dtype is DType.I8
         assert (d.dtype, problem.scaled, problem.bias, problem.activation) == (DType.I32, False, None, "")
@@ -144,7 +144,7 @@ def _check_bytes(problem: MatmulProblem, arguments: Mapping[str, Argument]) -> N
     assert problem.bias is None or problem.bias is (DType.BF16 if d.dtype is DType.F32 else d.dtype)
 
 
-def _tensor(memory: Memory, argument: Argument, tensor: Tensor) -> Array:
+def _tensor(memory: Memory, argument: Argument, tensor: TensorLayout) -> Array:
     return memory.tensor(argument, tensor.dtype.numpy, tensor.shape, tensor.strides)
 
 
@@ -198,7 +198,7 @@ def _solve_attention(problem: AttentionProblem, arguments: Mapping[str, Argument
     steps, keys = scores.shape[2:]
     reach = np.full((len(q), 1, 1, 1), keys)
     if problem.has_lengths:
-        counts = Tensor(DType.I32, (len(q), 1, 1, 1), (1, 1, 1, 1))
+        counts = TensorLayout(DType.I32, (len(q), 1, 1, 1), (1, 1, 1, 1))
         assert (_tensor(memory, arguments["q_lengths"], counts) == steps).all()
         reach = _tensor(memory, arguments["kv_lengths"], counts)
         assert ((reach >= 0) & (reach <= keys)).all()
@@ -277,7 +277,7 @@ class Setting:
 def _read(memory: Memory, view: View) -> Array:
     itemsize = view.dtype.numpy.itemsize
     strides = [stride // itemsize for stride in view.strides]
-    return memory.tensor(Place(view.buffer, view.offset), view.dtype.numpy, view.shape, strides)
+    return memory.tensor(BufferPlace(view.buffer, view.offset), view.dtype.numpy, view.shape, strides)
 
 
 def setting(
@@ -299,7 +299,7 @@ def setting(
     lies = {**{value.name: lies[RESULTS] for value in node.outputs if RESULTS in lies}, **lies}
     results = tuple(_placed(memory, value, zeros, lies) for value in node.outputs)
     constants = {i: value.producer.attrs["value"] for i, value in enumerate(node.inputs) if value and value.producer}
-    scratch = Place(memory.add(np.zeros(SCRATCH, np.uint8)))
+    scratch = BufferPlace(memory.add(np.zeros(SCRATCH, np.uint8)))
     assert all(view is not None for view in results)
     made = tuple(view for view in results if view is not None)
     task = Task(node, operands, made, constants, chip or Chip(), scratch, SCRATCH, tf32)

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 from capgraph.executors.cuda.driver.cache import NOWHERE, KernelCache, Module, cache_folder, write_file
-from capgraph.executors.cuda.run.selection import Choice, Choices
+from capgraph.executors.cuda.run.selection import Choice, TuningCache
 
 KEYS = [f"{index:064x}" for index in range(3)]
 
@@ -112,10 +112,10 @@ def test_who_has_no_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
         assert cache_folder() == Path("/elsewhere/capgraph")
     assert folder == NOWHERE
-    cache, choices = KernelCache(folder / "kernels"), Choices(folder / "choices")
+    cache, choices = KernelCache(folder / "kernels"), TuningCache(folder / "choices")
     cache.keep(KEYS, Module.of(b"code"))
     assert cache.find(KEYS[0]) is None
     assert cache.damaged == 0
     choices.keep("a" * 40, Choice("quick", None, {}))
     assert choices.find("a" * 40) is not None, "what was measured is known to the process"
-    assert Choices(folder / "choices").read_all() == 0
+    assert TuningCache(folder / "choices").read_all() == 0

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.executors.cuda.driver.packing import packed_bytes
-from capgraph.executors.cuda.kernel_ir.launch import Candidate, LibraryCall, Packed, Place
+from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Candidate, LibraryCall, Packed
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
 from capgraph.executors.cuda.kernels.gemm.quantised_products import lower_matmul_integer
 from capgraph.executors.cuda.libraries.cublaslt import CublasLt, open_library
@@ -187,7 +187,7 @@ def run(made: Setting, candidate: Candidate, bindings: Bindings) -> None:
         if isinstance(argument, Packed):
             packed.append(packed_bytes(argument))
             return int(packed[-1].ctypes.data)
-        assert isinstance(argument, Place)
+        assert isinstance(argument, BufferPlace)
         return made.memory.address(argument.buffer) + argument.offset
 
     for call in candidate.launches:
@@ -231,8 +231,8 @@ def test_the_heuristic_sees_that_there_are_scales_and_each_call_where_they_are()
     (call,), (description,) = candidate.launches, bindings.multiplied
     assert isinstance(call, LibraryCall)
     weight, rows = call.arguments["b_scale"], call.arguments["a_scale"]
-    assert isinstance(weight, Place)
-    assert isinstance(rows, Place)
+    assert isinstance(weight, BufferPlace)
+    assert isinstance(rows, BufferPlace)
     assert description[Desc.A_SCALE_POINTER] == made.memory.address(weight.buffer) + weight.offset
     assert description[Desc.B_SCALE_POINTER] == made.memory.address(rows.buffer) + rows.offset
 

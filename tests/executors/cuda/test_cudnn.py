@@ -7,9 +7,9 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from capgraph.executors.cuda.kernel_ir.launch import LibraryCall, Place
+from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, LibraryCall
 from capgraph.executors.cuda.libraries.cudnn import Cudnn, open_library
-from capgraph.executors.cuda.libraries.problems import ConvProblem, Tensor
+from capgraph.executors.cuda.libraries.problems import ConvProblem, TensorLayout
 from capgraph.ir.errors import MissingPackageError, UnsupportedError
 from capgraph.ir.types import DType
 
@@ -29,10 +29,10 @@ def frontend() -> Any:
 
 
 def call(choice: Any, workspace_bytes: int = 1024) -> LibraryCall:
-    image = Tensor(DType.F16, (1, 8, 4, 4), (128, 1, 32, 8))
-    weight = Tensor(DType.F16, (8, 8, 1, 1), (8, 1, 8, 8))
+    image = TensorLayout(DType.F16, (1, 8, 4, 4), (128, 1, 32, 8))
+    weight = TensorLayout(DType.F16, (8, 8, 1, 1), (8, 1, 8, 8))
     problem = ConvProblem(image, weight, image, (1, 1), (0, 0, 0, 0), (1, 1))
-    places = {role: Place(index) for index, role in enumerate("xwy")}
+    places = {role: BufferPlace(index) for index, role in enumerate("xwy")}
     return LibraryCall("cudnn", problem, places, 0, workspace_bytes=workspace_bytes, algorithm=choice)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from capgraph.executors.cuda.arrays.protocol import DeviceArray
 from capgraph.executors.cuda.driver.protocol import Driver
-from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch, Scalar
+from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch, ScalarArgument
 from capgraph.executors.cuda.run import device, framed
 from capgraph.executors.cuda.run.bound_plan import CudaPlan
 from capgraph.executors.cuda.run.executable import CudaExecutable
@@ -336,7 +336,7 @@ def test_the_kernel_copies_every_byte_and_no_other(moving: str, tmp_path: Path) 
     exchanged, others = (froms, intos) if moving == "source" else (intos, froms)
     numbers = [*exchanged, *others, *(nbytes for nbytes, _start in SHAPES)]
     launch = copy_launch(parts, moving, 2)
-    bound = KernelLaunch(launch.kernel, tuple(Scalar("long long", each) for each in numbers), 0)
+    bound = KernelLaunch(launch.kernel, tuple(ScalarArgument("long long", each) for each in numbers), 0)
     emulator.launched(emulator.compiled([launch.kernel], tmp_path), bound, lambda _buffer: 0)
     for source, target, start, (nbytes, _start) in zip(sources, targets, starts, SHAPES, strict=True):
         offset = -address_of(source) % 16
@@ -347,7 +347,7 @@ def test_the_kernel_copies_every_byte_and_no_other(moving: str, tmp_path: Path) 
 
 def test_arguments_are_of_8_bytes_and_begin_with_what_is_exchanged() -> None:
     given = copy_arguments([(256, 7), (512, 9)])
-    assert given == [256, 512, 256, 512, Scalar("long long", 7), Scalar("long long", 9)]
+    assert given == [256, 512, 256, 512, ScalarArgument("long long", 7), ScalarArgument("long long", 9)]
     for moving, other in (("source", "target"), ("target", "source")):
         head = copy_kernel(2, moving).partition("{")[0]
         names = [f"{moving}_0", f"{moving}_1", f"{other}_0", f"{other}_1", "bytes_0", "bytes_1"]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from capgraph.cuda_programs import CudaPlanner
 from capgraph.executors.cuda.kernel_ir.launch import (
+    BufferPlace,
     Candidate,
     Chip,
     HostCall,
@@ -16,7 +17,6 @@ from capgraph.executors.cuda.kernel_ir.launch import (
     KernelLaunch,
     LibraryCall,
     Lowering,
-    Place,
     Task,
 )
 from capgraph.executors.cuda.lower import lowering
@@ -39,7 +39,7 @@ EMPTY = Kernel("kernel", (1, 1, 1), (1, 1, 1))
 
 
 def one_way(task: Task) -> Iterator[Candidate]:
-    places = [Place(view.buffer, view.offset) for view in (*task.results, *task.operands) if view is not None]
+    places = [BufferPlace(view.buffer, view.offset) for view in (*task.results, *task.operands) if view is not None]
     yield Candidate("one", (KernelLaunch(EMPTY, tuple(places), 0),))
 
 

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.kernel_ir.launch import Candidate, KernelLaunch, LibraryCall, Place
+from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Candidate, KernelLaunch, LibraryCall
 from capgraph.executors.cuda.kernels.rnn.recurrent import MOST_LAUNCHES, lower_recurrent
 from capgraph.executors.cuda.lower.hand_over import handed_over
 from capgraph.ir.constant import Array
@@ -199,7 +199,7 @@ def test_a_length_out_of_range_counts_as_the_nearest(tmp_path: Path) -> None:
     for each, lengths in ((made, (-5, 9, 2)), (within, (0, 4, 2))):
         view = each.task.operands[4]
         assert view is not None
-        each.memory.tensor(Place(view.buffer), np.int64, (3,), (1,))[...] = lengths
+        each.memory.tensor(BufferPlace(view.buffer), np.int64, (3,), (1,))[...] = lengths
     found, wanted = [each.found(emulable(each)[0], tmp_path) for each in (made, within)]
     for a, b in zip(found, wanted, strict=True):
         assert np.array_equal(a, b)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.cuda_programs import CudaPlanner
-from capgraph.executors.cuda.kernel_ir.launch import Candidate, Chip, KernelLaunch, LibraryCall, Packed, Place
+from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Candidate, Chip, KernelLaunch, LibraryCall, Packed
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
 from capgraph.executors.cuda.libraries.problems import MatmulProblem
 from capgraph.executors.cuda.lower.lowering import Backend, Ways, task_before
@@ -78,8 +78,8 @@ def test_fp8_is_one_call_with_what_follows(
 def test_scales_are_read_in_device_memory() -> None:
     _, found = ways(Product())
     arguments = call_of(found[0]).arguments
-    assert isinstance(arguments["a_scale"], Place)
-    assert isinstance(arguments["b_scale"], Place)
+    assert isinstance(arguments["a_scale"], BufferPlace)
+    assert isinstance(arguments["b_scale"], BufferPlace)
     assert arguments["a_scale"] != arguments["b_scale"]
     weight = arguments["b"]
     assert isinstance(weight, Packed)

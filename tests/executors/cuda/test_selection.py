@@ -12,7 +12,7 @@ from capgraph.executors.cuda.kernel_ir.launch import Candidate, Kernel, KernelLa
 from capgraph.executors.cuda.lower import lowering
 from capgraph.executors.cuda.lower.lowering import Ways
 from capgraph.executors.cuda.run import selection
-from capgraph.executors.cuda.run.selection import Choice, Choices, Selector, problem_key
+from capgraph.executors.cuda.run.selection import Choice, Selector, TuningCache, problem_key
 from capgraph.executors.eager import EagerExecutor
 from capgraph.ir.errors import InputError, ResourceError
 from capgraph.ir.graph import Graph
@@ -52,7 +52,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_quickest_way_is_taken_and_kept(tmp_path: Path, timed: list[str]) -> None:
     for process in range(2):
         gpu = fake_device(tmp_path)
-        gpu.selector = Selector(gpu, Choices(tmp_path / "choices"))
+        gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
         with patch.object(lowering, "families_of", lambda _op: (two_ways,)):
             program = recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]})
             for _ in range(2):
@@ -67,7 +67,7 @@ def test_only_heavy_steps_are_measured_unless_told_otherwise(tmp_path: Path, tim
     with patch.object(lowering, "families_of", lambda _op: (two_ways,)):
         for tunes, expected in ((None, ["slow", "quick"]), (False, [])):
             gpu = fake_device(tmp_path)
-            gpu.selector = Selector(gpu, Choices(tmp_path / str(tunes)), tunes)
+            gpu.selector = Selector(gpu, TuningCache(tmp_path / str(tunes)), tunes)
             timed.clear()
             recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]}).run({"x": rows(4)})
             assert timed == expected
@@ -76,7 +76,7 @@ def test_only_heavy_steps_are_measured_unless_told_otherwise(tmp_path: Path, tim
 def test_what_is_to_be_measured_is_compiled_together(tmp_path: Path, timed: list[str]) -> None:
     """One call for all problems of a plan, before any is measured: the compiler takes all cores for it."""
     gpu = fake_device(tmp_path)
-    gpu.selector = selector = Selector(gpu, Choices(tmp_path / "choices"))
+    gpu.selector = selector = Selector(gpu, TuningCache(tmp_path / "choices"))
     events: list[tuple[str, set[str], list[Ways]]] = []
     announce, order = selector.kernels_to_measure, selector.ordered
 
@@ -108,7 +108,7 @@ def test_what_is_to_be_measured_is_compiled_together(tmp_path: Path, timed: list
 def test_a_measurement_runs_on_memory_of_its_own(tmp_path: Path) -> None:
     with patch.object(lowering, "families_of", lambda _op: (two_ways,)):
         gpu = fake_device(tmp_path)
-        gpu.selector = Selector(gpu, Choices(tmp_path / "choices"))
+        gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
         program = recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]})
         with meanings():
             plain = recorded(block(), fake_device(tmp_path), dynamic={"B": (1, 8)}, buckets={"B": [4]})
@@ -118,15 +118,15 @@ def test_a_measurement_runs_on_memory_of_its_own(tmp_path: Path) -> None:
 
 
 def test_choices_travel(tmp_path: Path) -> None:
-    here, there = Choices(tmp_path / "here"), Choices(tmp_path / "there")
+    here, there = TuningCache(tmp_path / "here"), TuningCache(tmp_path / "there")
     here.keep("a" * 40, Choice("quick", None, {"quick": 1e-6, "slow": 2e-6}))
     assert there.take_over(here.export()) == 1
-    assert Choices(tmp_path / "there").find("a" * 40) == Choice("quick", None, {"quick": 1e-6, "slow": 2e-6})
+    assert TuningCache(tmp_path / "there").find("a" * 40) == Choice("quick", None, {"quick": 1e-6, "slow": 2e-6})
     assert there.export() == here.export()
 
 
 def test_a_text_that_is_no_export_is_refused_as_a_whole(tmp_path: Path) -> None:
-    here, there = Choices(tmp_path / "here"), Choices(tmp_path / "there")
+    here, there = TuningCache(tmp_path / "here"), TuningCache(tmp_path / "there")
     here.keep("a" * 40, Choice("quick", None, {"quick": 1e-6}))
     whole = json.loads(here.export())
     others = ({"a": 1}, {**whole, "../../a": whole["a" * 40]}, {**whole, "b" * 40: {"name": "quick"}})
@@ -142,7 +142,7 @@ def test_a_text_that_is_no_export_is_refused_as_a_whole(tmp_path: Path) -> None:
 )
 def test_a_damaged_choice_counts_as_missing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / ("b" * 40 + ".json")).write_bytes(content)
-    assert Choices(tmp_path).find("b" * 40) is None
+    assert TuningCache(tmp_path).find("b" * 40) is None
 
 
 def test_equal_problems_share_a_choice_whatever_their_values_are_called() -> None:
@@ -199,7 +199,7 @@ def test_where_memory_was_short_the_choice_is_of_this_process_alone(tmp_path: Pa
             return 2e-6
 
     gpu = fake_device(tmp_path)
-    gpu.selector = Selector(gpu, Choices(tmp_path / "choices"))
+    gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
     with (
         patch.object(lowering, "families_of", lambda _op: (two_ways,)),
         patch.object(selection, "Measurement", Measured),
@@ -208,7 +208,7 @@ def test_where_memory_was_short_the_choice_is_of_this_process_alone(tmp_path: Pa
             recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]}).run({"x": rows(4)})
     assert gpu.selector.measured == 1
     assert [choice.name for choice in gpu.selector.choices._known.values()] == ["slow"]
-    assert Choices(tmp_path / "choices").read_all() == 0
+    assert TuningCache(tmp_path / "choices").read_all() == 0
 
 
 def broken_and_whole(task: Task) -> Iterator[Candidate]:
@@ -219,7 +219,7 @@ def broken_and_whole(task: Task) -> Iterator[Candidate]:
 def test_a_way_that_does_not_compile_is_not_measured_but_counted(tmp_path: Path) -> None:
     with patch.object(lowering, "families_of", lambda _op: (broken_and_whole,)):
         gpu = fake_device(tmp_path)
-        gpu.selector = Selector(gpu, Choices(tmp_path / "choices"))
+        gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
         program = recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]})
         expected = EagerExecutor().compile(block()).run({"x": rows(4)})["y"]
         np.testing.assert_allclose(program.run({"x": rows(4)})["y"], expected, rtol=1e-5)
@@ -235,7 +235,7 @@ def test_ways_that_the_device_refuses_leave_the_step_to_the_host(error: Exceptio
             raise error
 
     gpu = fake_device(tmp_path)
-    gpu.selector = Selector(gpu, Choices(tmp_path / "choices"))
+    gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
     with (
         patch.object(lowering, "families_of", lambda _op: (two_ways,)),
         patch.object(selection, "Measurement", Refused),
@@ -246,7 +246,7 @@ def test_ways_that_the_device_refuses_leave_the_step_to_the_host(error: Exceptio
     fallbacks = [name for name in gpu.fallbacks.kernels if str(error) in name]
     assert [name.partition(":")[0] for name in fallbacks] == ["fused, slow", "fused, quick"]
     assert "none of its kernels runs here" in gpu.fallbacks.host_steps.values()
-    assert Choices(tmp_path / "choices").read_all() == 0
+    assert TuningCache(tmp_path / "choices").read_all() == 0
 
 
 def test_ways_that_nobody_had_memory_to_measure_stay_as_they_are(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_ways_that_nobody_had_memory_to_measure_stay_as_they_are(tmp_path: Path)
             raise ResourceError("no memory")
 
     gpu = fake_device(tmp_path)
-    gpu.selector = Selector(gpu, Choices(tmp_path / "choices"))
+    gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
     with patch.object(lowering, "families_of", lambda _op: (two_ways,)), patch.object(selection, "Measurement", Short):
         recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]}).run({"x": rows(4)})
     assert not gpu.fallbacks.kernels

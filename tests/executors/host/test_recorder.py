@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from capgraph.executors.host import kernels
 from capgraph.executors.host.bound_plan import HostPlan
-from capgraph.executors.host.calls import Call
+from capgraph.executors.host.calls import ArrayCall
 from capgraph.executors.host.recorder import HostRecorder
 from capgraph.executors.replay.capture import record
 from capgraph.ir.builder import Builder
@@ -101,8 +101,8 @@ def test_moved_memory_is_refused(bound: HostPlan, recorder: HostRecorder) -> Non
 
 
 def test_memory_that_is_not_planned_is_refused(monkeypatch: pytest.MonkeyPatch, recorder: HostRecorder) -> None:
-    def elsewhere(_node: object, operands: tuple[np.ndarray], _results: object) -> Call:
-        return Call(np.add, (operands[0], operands[0]), (np.empty(4, F32),))
+    def elsewhere(_node: object, operands: tuple[np.ndarray], _results: object) -> ArrayCall:
+        return ArrayCall(np.add, (operands[0], operands[0]), (np.empty(4, F32),))
 
     monkeypatch.setattr(kernels, "KERNELS", {"add": elsewhere})
     with pytest.raises(CaptureError, match="writes to memory that is not planned"):

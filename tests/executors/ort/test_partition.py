@@ -1,6 +1,6 @@
 import pytest
 from capgraph.executors.ort import partition as module
-from capgraph.executors.ort.partition import Partition
+from capgraph.executors.ort.partition import OrtPartition
 from capgraph.executors.ort.pieces import whole
 from capgraph.executors.ort.session import RunFailure
 from capgraph.ir.errors import UnsupportedError
@@ -17,13 +17,13 @@ def failure(node_name: str) -> RunFailure:
     return made
 
 
-def eager(partition: Partition) -> list[str]:
+def eager(partition: OrtPartition) -> list[str]:
     return [node.outputs[0].name for piece in partition.pieces if piece.session is None for node in piece.nodes]
 
 
-def made(text: str = PLAIN) -> tuple[Graph, Partition]:
+def made(text: str = PLAIN) -> tuple[Graph, OrtPartition]:
     graph = parse(text)
-    return graph, Partition(graph, threads=1, strict=False)
+    return graph, OrtPartition(graph, threads=1, strict=False)
 
 
 def test_a_plain_graph_is_one_piece() -> None:
@@ -80,7 +80,7 @@ def test_failures_add_up() -> None:
 @pytest.mark.parametrize("text", [UNKNOWN, "graph @main(%x: f64[2]) { %b: f64[2] = gelu(%x) return %b }"])
 def test_strict_refuses_what_does_not_run_as_a_whole(text: str) -> None:
     with pytest.raises(UnsupportedError, match="cannot run the whole graph") as caught:
-        Partition(parse(text), threads=None, strict=True)
+        OrtPartition(parse(text), threads=None, strict=True)
     assert caught.value.remedy == "leave strict out"
 
 
@@ -92,5 +92,5 @@ def test_the_threads_reach_every_session(monkeypatch: pytest.MonkeyPatch) -> Non
         return whole(graph, threads=threads)
 
     monkeypatch.setattr(module, "whole", noted)
-    Partition(parse(PLAIN), threads=3, strict=False)
+    OrtPartition(parse(PLAIN), threads=3, strict=False)
     assert seen == [3]

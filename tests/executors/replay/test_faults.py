@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.executors.host import kernels
-from capgraph.executors.host.calls import Call
+from capgraph.executors.host.calls import ArrayCall
 from capgraph.executors.host.recorder import HostRecorder
 from capgraph.executors.replay.dispatcher import Dispatcher
 from capgraph.executors.replay.executable import ReplayExecutable
@@ -25,7 +25,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     state = {"now": False}
     original = kernels.KERNELS["softmax"]
 
-    def broken(node: Any, operands: Any, results: Any) -> Call:
+    def broken(node: Any, operands: Any, results: Any) -> ArrayCall:
         call = original(node, operands, results)
         assert call is not None
 
@@ -34,7 +34,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
                 raise ValueError("the kernel broke")
             call.function(*arguments)
 
-        return Call(function, call.operands, call.results)
+        return ArrayCall(function, call.operands, call.results)
 
     monkeypatch.setattr(kernels, "KERNELS", {**kernels.KERNELS, "softmax": broken})
     return state

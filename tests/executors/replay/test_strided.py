@@ -4,7 +4,7 @@ from time import sleep
 
 import numpy as np
 import pytest
-from capgraph.executors.replay.strided import TRIALS, StridedInputs, Trial
+from capgraph.executors.replay.strided import TRIALS, StridedInputs, StrideTrial
 from capgraph.ir.builder import Builder
 
 from tests.executors.host.running import planned
@@ -13,8 +13,8 @@ from tests.executors.replay.programs import compiled, rows
 SIDE = 256
 
 
-def timed(eager: float, replay: float) -> Trial:
-    trial = Trial()
+def timed(eager: float, replay: float) -> StrideTrial:
+    trial = StrideTrial()
     for _ in range(2 * TRIALS):
         seconds = eager if trial.is_eagers_turn else replay
         with trial.timed():
@@ -23,7 +23,7 @@ def timed(eager: float, replay: float) -> Trial:
 
 
 def test_turns_alternate_and_then_the_quicker_has_all() -> None:
-    trial = Trial()
+    trial = StrideTrial()
     turns = []
     for _ in range(2 * TRIALS):
         turns.append(trial.is_eagers_turn)
@@ -35,7 +35,7 @@ def test_turns_alternate_and_then_the_quicker_has_all() -> None:
 
 
 def test_a_call_that_fails_is_no_trial() -> None:
-    trial = Trial()
+    trial = StrideTrial()
     with pytest.raises(ZeroDivisionError), trial.timed():
         _ = 1 / 0
     assert not trial.is_eagers_turn

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing import model_reader
-from capgraph.frontends.onnx.importing.importer import MAX_DEPTH, Scope, import_model
+from capgraph.frontends.onnx.importing.importer import MAX_DEPTH, ValueScope, import_model
 from capgraph.ir.dims import SymDim, symbol
 from capgraph.ir.errors import CapgraphError, ModelError, UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph
@@ -228,8 +228,8 @@ def _nested_maps(depth: int) -> onnx.GraphProto:
 def test_what_is_wrong_deep_in_functions_is_not_read_twice_at_each_level(monkeypatch):
     monkeypatch.setattr(model_reader, "MAX_GIVEN_UP", 8)
     reads: list[Any] = []
-    read = Scope._import_node
-    monkeypatch.setattr(Scope, "_import_node", lambda self, node, at: (reads.append(at), read(self, node, at))[1])
+    read = ValueScope._import_node
+    monkeypatch.setattr(ValueScope, "_import_node", lambda self, node, at: (reads.append(at), read(self, node, at))[1])
     model = onnx.helper.make_model(_nested_maps(16), opset_imports=[onnx.helper.make_opsetid("", 17)])
     with pytest.raises(ModelError, match="'missing' of Add is not defined"):
         import_model(model)

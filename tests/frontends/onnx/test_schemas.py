@@ -1,7 +1,7 @@
 import onnx
 import pytest
 from capgraph.frontends.onnx.schemas import (
-    Use,
+    OperatorUse,
     schema_of,
     signature_problem,
     unchanged_span,
@@ -44,14 +44,14 @@ def test_the_span_in_which_an_operator_means_the_same(operator, version, span):
 @pytest.mark.parametrize(
     ("use", "version", "problem"),
     [
-        (Use("Neg", "", [F32], [F32], []), 6, ""),
-        (Use("Neg", "", [BF16], [BF16], []), 6, "takes no tensor(bfloat16) as X"),
-        (Use("Neg", "", [F32, F32], [F32], []), 13, "has only 1 inputs"),
-        (Use("Neg", "", [F32], [F32], ["alpha"]), 13, "has no attribute alpha"),
-        (Use("Swish", "", [F32], [F32], []), 13, "does not exist"),
-        (Use("Upsample", "", [F32], [F32], []), 13, "does not exist"),
-        (Use("Anything", "com.example", [BF16], [F32], ["x"]), 1, ""),
-        (Use("Concat", "", [F32, F32, BF16], [""], ["axis"]), 4, "takes no tensor(bfloat16) as inputs"),
+        (OperatorUse("Neg", "", [F32], [F32], []), 6, ""),
+        (OperatorUse("Neg", "", [BF16], [BF16], []), 6, "takes no tensor(bfloat16) as X"),
+        (OperatorUse("Neg", "", [F32, F32], [F32], []), 13, "has only 1 inputs"),
+        (OperatorUse("Neg", "", [F32], [F32], ["alpha"]), 13, "has no attribute alpha"),
+        (OperatorUse("Swish", "", [F32], [F32], []), 13, "does not exist"),
+        (OperatorUse("Upsample", "", [F32], [F32], []), 13, "does not exist"),
+        (OperatorUse("Anything", "com.example", [BF16], [F32], ["x"]), 1, ""),
+        (OperatorUse("Concat", "", [F32, F32, BF16], [""], ["axis"]), 4, "takes no tensor(bfloat16) as inputs"),
     ],
 )
 def test_how_an_operator_can_be_used(use, version, problem):
@@ -61,12 +61,12 @@ def test_how_an_operator_can_be_used(use, version, problem):
 @pytest.mark.parametrize(
     ("use", "text"),
     [
-        (Use("Add", "", [BF16, ""], [""], []), BF16),
-        (Use("Add", "", ["", ""], [""], []), ""),
-        (Use("Less", "", [F32, F32], [""], []), "tensor(bool)"),
-        (Use("Shape", "", [F32], [""], []), "tensor(int64)"),
-        (Use("Cast", "", [F32], [""], ["to"]), ""),
-        (Use("Anything", "com.example", [F32], [""], []), ""),
+        (OperatorUse("Add", "", [BF16, ""], [""], []), BF16),
+        (OperatorUse("Add", "", ["", ""], [""], []), ""),
+        (OperatorUse("Less", "", [F32, F32], [""], []), "tensor(bool)"),
+        (OperatorUse("Shape", "", [F32], [""], []), "tensor(int64)"),
+        (OperatorUse("Cast", "", [F32], [""], ["to"]), ""),
+        (OperatorUse("Anything", "com.example", [F32], [""], []), ""),
     ],
 )
 def test_the_type_of_a_result_as_far_as_operands_tell(use, text):
@@ -74,9 +74,9 @@ def test_the_type_of_a_result_as_far_as_operands_tell(use, text):
 
 
 def test_the_first_version_that_fits():
-    assert Use("Neg", "", [BF16], [BF16], []).first_fit(6) == 13
-    assert Use("Neg", "", [F32], [F32], ["alpha"]).first_fit(6) is None
-    assert Use("Neg", "", [F32], [F32], ["alpha"]).without(["alpha"]).first_fit(6) == 7
+    assert OperatorUse("Neg", "", [BF16], [BF16], []).first_fit(6) == 13
+    assert OperatorUse("Neg", "", [F32], [F32], ["alpha"]).first_fit(6) is None
+    assert OperatorUse("Neg", "", [F32], [F32], ["alpha"]).without(["alpha"]).first_fit(6) == 7
 
 
 @pytest.mark.parametrize(

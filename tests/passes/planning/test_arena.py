@@ -3,7 +3,7 @@ from itertools import combinations
 
 import pytest
 from capgraph.passes.planning import arena
-from capgraph.passes.planning.arena import Block, Layout, lower_bound, place
+from capgraph.passes.planning.arena import ArenaLayout, Block, lower_bound, place
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +20,7 @@ BLOCKS = st.lists(
 )
 
 
-def _hold(blocks: list[Block], layout: Layout) -> None:
+def _hold(blocks: list[Block], layout: ArenaLayout) -> None:
     assert len(layout.offsets) == len(blocks)
     for (a, at), (b, bt) in combinations(zip(blocks, layout.offsets, strict=True), 2):
         lives_together = a.first <= b.last and b.first <= a.last
@@ -49,8 +49,8 @@ def test_placing_is_deterministic(blocks: list[Block]) -> None:
 
 
 def test_no_blocks_need_no_arena() -> None:
-    assert place([]) == Layout((), 0)
-    assert place([Block(0, 0, 5)]) == Layout((0,), 0)
+    assert place([]) == ArenaLayout((), 0)
+    assert place([Block(0, 0, 5)]) == ArenaLayout((0,), 0)
 
 
 def test_a_chain_needs_two_blocks_at_a_time() -> None:

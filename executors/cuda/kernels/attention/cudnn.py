@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.indexing import index_type
-from ...kernel_ir.launch import Argument, Candidate, Kernel, KernelLaunch, Launch, LibraryCall, Place, Task
+from ...kernel_ir.launch import Argument, BufferPlace, Candidate, Kernel, KernelLaunch, Launch, LibraryCall, Task
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import stored
-from ...libraries.problems import AttentionProblem, Tensor
+from ...libraries.problems import AttentionProblem, TensorLayout
 from ..gemm.regions import aligned, scratch_behind
 from . import fma as attention_fma
 from . import tensor_cores as attention_tensor_cores
@@ -58,7 +58,7 @@ def lower_by_cudnn(attention: Attention, task: Task) -> Iterator[Candidate]:
         arguments["mask"] = made.mask.argument
     if made.lengths is not None:
         behind = made.lengths.offset + 4 * attention.batch
-        arguments |= {"q_lengths": made.lengths, "kv_lengths": Place(made.lengths.buffer, behind)}
+        arguments |= {"q_lengths": made.lengths, "kv_lengths": BufferPlace(made.lengths.buffer, behind)}
     call = LibraryCall("cudnn", problem, arguments, attention.nbytes, attention.flops, workspace, room)
     launches: tuple[Launch, ...] = (call,)
     if is_open:
@@ -85,8 +85,8 @@ def _fits(attention: Attention, task: Task) -> bool:
     )
 
 
-def _tensor(source: Source) -> Tensor:
-    return Tensor(source.dtype, source.shape, source.strides)
+def _tensor(source: Source) -> TensorLayout:
+    return TensorLayout(source.dtype, source.shape, source.strides)
 
 
 # ---- what the library gets
@@ -101,7 +101,7 @@ class _Prepared:
 
     mask: Source | None = None
     is_made: bool = False
-    lengths: Place | None = None
+    lengths: BufferPlace | None = None
     scratch_bytes: int = 0
     hides_later_keys: bool = False
 
@@ -232,7 +232,7 @@ def _masking(attention: Attention, made: Source) -> tuple[int, str]:
         mask.strides[3] == 1
         and keys % _PIECE == 0
         and all(stride % _PIECE == 0 for stride in mask.strides[:3])
-        and (not isinstance(mask.argument, Place) or mask.argument.offset % min(width, 16) == 0)
+        and (not isinstance(mask.argument, BufferPlace) or mask.argument.offset % min(width, 16) == 0)
     )
     kind = f"pack<{stored(mask.dtype)}, {_PIECE}>"
     given = (

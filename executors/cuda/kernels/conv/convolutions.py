@@ -16,10 +16,10 @@ from .....ir.plan import contiguous_strides, element_bytes
 from .....ir.types import DType
 from ...kernel_ir.launch import Candidate, Launch, LibraryCall, Lowering, Task
 from ...kernel_ir.sources import Source
-from ...libraries.problems import ConvProblem, PointwiseStep, Tensor
+from ...libraries.problems import ConvProblem, PointwiseStep, TensorLayout
 from ..gemm.regions import (
+    AnchoredRegion,
     Made,
-    Region,
     completed,
     made_in,
     next_step,
@@ -60,7 +60,7 @@ def window_of(node: Node) -> Window:
 # ---- what follows a convolution
 
 
-def steps_of(region: Region) -> tuple[Value, list[tuple[PointwiseStep, Source | None]]]:
+def steps_of(region: AnchoredRegion) -> tuple[Value, list[tuple[PointwiseStep, Source | None]]]:
     """The longest run of pointwise nodes behind a convolution that cuDNN can take along, and the value it makes."""
     value = region.anchor.output
     steps: list[tuple[PointwiseStep, Source | None]] = []
@@ -73,7 +73,7 @@ def steps_of(region: Region) -> tuple[Value, list[tuple[PointwiseStep, Source | 
     return value, steps
 
 
-def _step(region: Region, node: Node, value: Value, index: int) -> tuple[PointwiseStep, Source | None] | None:
+def _step(region: AnchoredRegion, node: Node, value: Value, index: int) -> tuple[PointwiseStep, Source | None] | None:
     made = node.output
     if static_shape(made) != static_shape(value) or made.tensor.dtype is not value.tensor.dtype:
         return None
@@ -91,8 +91,8 @@ def _step(region: Region, node: Node, value: Value, index: int) -> tuple[Pointwi
     return PointwiseStep(node.op.name, f"step{index}", _tensor(image)), image
 
 
-def _tensor(source: Source) -> Tensor:
-    return Tensor(source.dtype, source.shape, source.strides)
+def _tensor(source: Source) -> TensorLayout:
+    return TensorLayout(source.dtype, source.shape, source.strides)
 
 
 # ---- lowering
@@ -119,12 +119,12 @@ def lower_convolution(task: Task) -> Iterator[Candidate]:
         yield from (*by_libraries, *lower_staged(region, window), *own)
 
 
-def _is_exact(task: Task, region: Region) -> bool:
+def _is_exact(task: Task, region: AnchoredRegion) -> bool:
     """Whether f32 has to stay f32, for which cuDNN has few plans."""
     return region.anchor.output.tensor.dtype is DType.F32 and not task.tf32
 
 
-def _by_cudnn(region: Region, window: Window) -> Iterator[Candidate]:
+def _by_cudnn(region: AnchoredRegion, window: Window) -> Iterator[Candidate]:
     x, w = region.operand(0), region.operand(1)
     assert x is not None
     assert w is not None
@@ -152,7 +152,7 @@ def _has_gaps(window: Window, image: Sequence[int], kernel: Sequence[int], resul
 
 
 def _with_steps(
-    region: Region, window: Window, value: Value, steps: list[tuple[PointwiseStep, Source | None]]
+    region: AnchoredRegion, window: Window, value: Value, steps: list[tuple[PointwiseStep, Source | None]]
 ) -> Iterator[Candidate]:
     made = _made(region, value)
     if made is None:
@@ -170,7 +170,7 @@ _Arranged = tuple[tuple[Launch, ...], int]
 """Launches, and the scratch that they take behind what the result takes."""
 
 
-def _made(region: Region, value: Value) -> Made | None:
+def _made(region: AnchoredRegion, value: Value) -> Made | None:
     """Where the convolution puts its value: channels-last if that is scratch."""
     made = made_in(region, value)
     if made is None or not made.scratch_bytes:
@@ -178,7 +178,7 @@ def _made(region: Region, value: Value) -> Made | None:
     return replace(made, source=replace(made.source, strides=channels_last(made.source.shape)))
 
 
-def _lies_in_rows(region: Region, made: Made) -> bool:
+def _lies_in_rows(region: AnchoredRegion, made: Made) -> bool:
     """Whether image, weight and result are exact f32 and row-major: what the few plans for it take as it is."""
     sources = (region.operand(0), region.operand(1), made.source)
     return all(
@@ -190,7 +190,7 @@ def _lies_in_rows(region: Region, made: Made) -> bool:
     )
 
 
-def _row_major_call(region: Region, window: Window, made: Made) -> _Arranged | None:
+def _row_major_call(region: AnchoredRegion, window: Window, made: Made) -> _Arranged | None:
     x, w = region.operand(0), region.operand(1)
     assert x is not None
     assert w is not None
@@ -200,7 +200,7 @@ def _row_major_call(region: Region, window: Window, made: Made) -> _Arranged | N
 
 
 def _channels_last_call(
-    region: Region,
+    region: AnchoredRegion,
     window: Window,
     made: Made,
     steps: list[tuple[PointwiseStep, Source | None]],
@@ -228,7 +228,7 @@ def _channels_last_call(
 
 
 def _call(
-    region: Region,
+    region: AnchoredRegion,
     window: Window,
     tensors: tuple[Source, Source, Source],
     steps: list[tuple[PointwiseStep, Source | None]],

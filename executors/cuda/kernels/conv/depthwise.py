@@ -12,10 +12,10 @@ from dataclasses import replace
 from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.indexing import index_type
-from ...kernel_ir.launch import Candidate, Kernel, KernelLaunch, Packed, Place
+from ...kernel_ir.launch import BufferPlace, Candidate, Kernel, KernelLaunch, Packed
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import stored
-from ..gemm.tails import OffsetOf, Tail, broadcast_to, offset_at
+from ..gemm.tails import OffsetOf, SumEpilogue, broadcast_to, offset_at
 from .convolutions import Window
 from .images import image_shape, is_channels_last
 
@@ -29,7 +29,7 @@ _TILE_BYTES = 40 << 10
 """Shared memory for planes: some blocks fit on a multiprocessor."""
 
 
-def lower_depthwise(x: Source, w: Source, window: Window, tail: Tail) -> Iterator[Candidate]:
+def lower_depthwise(x: Source, w: Source, window: Window, tail: SumEpilogue) -> Iterator[Candidate]:
     """The kernel for images that lie as this one does."""
     if not _fits(x, w, window):
         return
@@ -49,20 +49,20 @@ def _fits(x: Source, w: Source, window: Window) -> bool:
     )
 
 
-def offset_in_image(tail: Tail, names: list[str]) -> OffsetOf:
+def offset_in_image(tail: SumEpilogue, names: list[str]) -> OffsetOf:
     """Where tensors have their element at a place of the image; a result [N, C, L] lacks the first spatial axis."""
     own = [*names[:2], names[3]] if len(tail.shape) == 3 else names
     return lambda source: offset_at(source, tail.shape, own)
 
 
-def _packed_places(tail: Tail, piece: int) -> dict[str, tuple[Source, str, bool]]:
+def _packed_places(tail: SumEpilogue, piece: int) -> dict[str, tuple[Source, str, bool]]:
     """Operands and results whose neighbouring channels may be moved together, with the type; whether they are read."""
     found: dict[str, tuple[Source, str, bool]] = {}
     for name, source in (*tail.operands.items(), *tail.results.items()):
         full = broadcast_to(source, tail.shape)
         whole = [stride for axis, stride in enumerate(full.strides) if axis != 1]
         nbytes = piece * element_bytes(source.dtype)
-        starts = not isinstance(source.argument, Place) or source.argument.offset % min(nbytes, 16) == 0
+        starts = not isinstance(source.argument, BufferPlace) or source.argument.offset % min(nbytes, 16) == 0
         if full.strides[1] == 1 and starts and nbytes <= 32 and all(stride % piece == 0 for stride in whole):
             found[name] = (source, f"pack<{stored(source.dtype)}, {piece}>", name in tail.operands)
     return found
@@ -71,7 +71,7 @@ def _packed_places(tail: Tail, piece: int) -> dict[str, tuple[Source, str, bool]
 # ---- channels side by side
 
 
-def _by_channels(x: Source, w: Source, window: Window, tail: Tail) -> KernelLaunch:
+def _by_channels(x: Source, w: Source, window: Window, tail: SumEpilogue) -> KernelLaunch:
     """A thread has neighbouring channels of some places along the last axis."""
     channels = x.shape[1]
     count, _, high, wide = image_shape(tail.shape)
@@ -105,7 +105,7 @@ def _places(wide: int, columns: int) -> int:
     return next((places for places in (4, 2) if wide >= places and columns * wide // places >= 2 * _ENOUGH_THREADS), 1)
 
 
-def _channels_text(x: Source, w: Source, window: Window, tail: Tail, piece: int, places: int) -> str:
+def _channels_text(x: Source, w: Source, window: Window, tail: SumEpilogue, piece: int, places: int) -> str:
     kind = stored(x.dtype)
     count, channels, high, wide = image_shape(tail.shape)
     (rows, columns), (down, right) = w.shape[2:], window.strides
@@ -196,7 +196,7 @@ extern "C" __global__ void __launch_bounds__(128) NAME({parameters}) {{
 # ---- planes
 
 
-def _by_planes(x: Source, w: Source, window: Window, tail: Tail) -> KernelLaunch:
+def _by_planes(x: Source, w: Source, window: Window, tail: SumEpilogue) -> KernelLaunch:
     """A block has a tile of some planes in shared memory, a thread a column of results in one of them."""
     count, channels, high, wide = image_shape(tail.shape)
     tile = _plane_tile(image_shape(tail.shape), w, window)
@@ -243,7 +243,7 @@ def _span(size: int, axis: int, w: Source, window: Window) -> int:
     return (size - 1) * window.strides[axis] + (w.shape[2 + axis] - 1) * window.dilations[axis] + 1
 
 
-def _planes_text(x: Source, w: Source, window: Window, tail: Tail, tile: tuple[int, int, int, int]) -> str:
+def _planes_text(x: Source, w: Source, window: Window, tail: SumEpilogue, tile: tuple[int, int, int, int]) -> str:
     kind, index = stored(x.dtype), index_type(x)
     count, channels, high, wide = image_shape(tail.shape)
     each, tall, broad, planes = tile

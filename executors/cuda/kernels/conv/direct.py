@@ -14,9 +14,9 @@ from ...kernel_ir.indexing import index_type, split_index_code
 from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import computed, stored
-from ..gemm.regions import Region
+from ..gemm.regions import AnchoredRegion
 from ..gemm.strided_products import tile_size
-from ..gemm.tails import Tail, tail_of
+from ..gemm.tails import SumEpilogue, tail_of
 from .convolutions import Window
 from .depthwise import lower_depthwise, offset_in_image
 from .images import as_image, image_shape
@@ -25,7 +25,7 @@ _DEPTH, _THREADS = 16, 256
 _DTYPES = frozenset({DType.F16, DType.BF16, DType.F32, DType.F64})
 
 
-def lower_directly(region: Region, window: Window) -> Iterator[Candidate]:
+def lower_directly(region: AnchoredRegion, window: Window) -> Iterator[Candidate]:
     """The region as one kernel of ours."""
     tail = tail_of(region)
     x, w = region.operand(0), region.operand(1)
@@ -52,7 +52,7 @@ class Ends:
     sources: Sequence[Source]
 
 
-def _ends(x: Source, tail: Tail) -> Ends:
+def _ends(x: Source, tail: SumEpilogue) -> Ends:
     total = computed(x.dtype)
     names = ["image", "column", *(f"o{axis}" for axis in range(len(x.shape) - 2))]
 
@@ -62,7 +62,7 @@ def _ends(x: Source, tail: Tail) -> Ends:
     return Ends(total, plain, plain, _tail_code(tail, "found", names), tail.parameters, tail.sources)
 
 
-def _tail_code(tail: Tail, total: str, names: list[str]) -> str:
+def _tail_code(tail: SumEpilogue, total: str, names: list[str]) -> str:
     """The tail at a place of the image."""
     return tail.element(offset_in_image(tail, names)).code(total)
 

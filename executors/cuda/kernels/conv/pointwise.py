@@ -14,11 +14,11 @@ from ...kernel_ir.sources import Source
 from ..gemm.cublaslt_calls import cublaslt_calls
 from ..gemm.epilogues import Epilogue
 from ..gemm.factors import factors_of
-from ..gemm.regions import Region, completed, made_in, static_shape
+from ..gemm.regions import AnchoredRegion, completed, made_in, static_shape
 from .image_copies import with_bias
 
 
-def lower_as_product(region: Region) -> Iterator[Candidate]:
+def lower_as_product(region: AnchoredRegion) -> Iterator[Candidate]:
     """The way by cuBLASLt; none where windows reach over more than their place, or tensors lie otherwise."""
     attrs, x, w = region.anchor.attrs, region.operand(0), region.operand(1)
     assert x is not None

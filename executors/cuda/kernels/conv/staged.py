@@ -12,9 +12,9 @@ from .....ir.types import DType
 from ...kernel_ir.indexing import index_type
 from ...kernel_ir.launch import Candidate
 from ...kernel_ir.sources import Source
-from ..gemm.regions import Region
+from ..gemm.regions import AnchoredRegion
 from ..gemm.staged_products import Work, staged, tilings_of
-from ..gemm.tails import Element, Tail, tail_of
+from ..gemm.tails import Element, SumEpilogue, tail_of
 from .convolutions import Window
 from .depthwise import offset_in_image
 from .image_copies import ImageScratch
@@ -25,7 +25,7 @@ _MOST_PIXELS = 1 << 14
 _MOST_TILINGS = 3
 
 
-def lower_staged(region: Region, window: Window) -> Iterator[Candidate]:
+def lower_staged(region: AnchoredRegion, window: Window) -> Iterator[Candidate]:
     """The region as one kernel, in several tilings, behind copies of what is not channels-last."""
     tail = tail_of(region)
     x, w = region.operand(0), region.operand(1)
@@ -46,7 +46,7 @@ def _fits(x: Source, window: Window) -> bool:
     return x.dtype in _DTYPES and window.groups == 1 and not window.is_transposed and x.shape[1] % 8 == 0
 
 
-def _work(x: Source, weight: Source, window: Window, tail: Tail) -> Work:
+def _work(x: Source, weight: Source, window: Window, tail: SumEpilogue) -> Work:
     count, columns, *sizes = image_shape(tail.shape)
     inner = math.prod(weight.shape[1:])
     rows = count * math.prod(sizes)

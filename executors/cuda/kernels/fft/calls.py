@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .....ir.types import DType
 from ...kernel_ir.kernels import Parameter, per_position
-from ...kernel_ir.launch import Candidate, KernelLaunch, LibraryCall, Place, Task
+from ...kernel_ir.launch import BufferPlace, Candidate, KernelLaunch, LibraryCall, Task
 from ...kernel_ir.layouts import Layout
 from ...kernel_ir.types import computed, number
 from ...libraries.problems import Spectrum, TransformProblem
@@ -21,7 +21,7 @@ _LARGEST_DIRECT_PRIME = 127
 
 
 @dataclass(frozen=True)
-class Rows:
+class TransformedRows:
     """Rows to transform. `head` are statements that find where row `row` lies, before its elements are read.
 
     `element` gives `re` and `im` of input number `i`, `store` takes result number `i` from them, of which `kept` are.
@@ -55,7 +55,7 @@ class Rows:
         return self.length // 2 + 1 if self.spectrum is Spectrum.OF_REAL else self.length
 
 
-def by_library(rows: Rows, task: Task, nbytes: int, flops: int) -> Candidate | None:
+def by_library(rows: TransformedRows, task: Task, nbytes: int, flops: int) -> Candidate | None:
     """The launches of a transform by the library; None without scratch memory for them."""
     if task.scratch is None:
         return None
@@ -85,21 +85,21 @@ def by_library(rows: Rows, task: Task, nbytes: int, flops: int) -> Candidate | N
 class _Room:
     """Scratch memory, taken piece by piece."""
 
-    def __init__(self, scratch: Place) -> None:
+    def __init__(self, scratch: BufferPlace) -> None:
         self.scratch = scratch
         self.used = 0
 
-    def taken(self, nbytes: int) -> Place:
-        place = Place(self.scratch.buffer, self.scratch.offset + self.used)
+    def taken(self, nbytes: int) -> BufferPlace:
+        place = BufferPlace(self.scratch.buffer, self.scratch.offset + self.used)
         self.used += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         return place
 
 
-def _itemsize(rows: Rows) -> int:
+def _itemsize(rows: TransformedRows) -> int:
     return rows.wide.numpy.itemsize
 
 
-def _direct(layout: Layout, rows: Rows, real_where: Spectrum, numbers: int) -> Place | None:
+def _direct(layout: Layout, rows: TransformedRows, real_where: Spectrum, numbers: int) -> BufferPlace | None:
     """Where a tensor is that consists of rows of so many numbers, one behind another."""
     parts = 1 if rows.spectrum is real_where else 2
     is_such = rows.lies_in_rows and layout.dtype is rows.wide and layout.shape[-1] == parts
@@ -113,7 +113,7 @@ def _direct(layout: Layout, rows: Rows, real_where: Spectrum, numbers: int) -> P
     return layout.place
 
 
-def _workspace_bytes(rows: Rows) -> int:
+def _workspace_bytes(rows: TransformedRows) -> int:
     """An upper bound on what the library wants: it is told how much there is, and refuses where that is too little."""
     length = rows.length
     if _greatest_prime(length) > _LARGEST_DIRECT_PRIME:
@@ -130,7 +130,7 @@ def _greatest_prime(length: int) -> int:
     return max(length, greatest)
 
 
-def _gathered(rows: Rows, x: Place, is_real: bool) -> KernelLaunch:
+def _gathered(rows: TransformedRows, x: BufferPlace, is_real: bool) -> KernelLaunch:
     """Writes what the library reads."""
     c = computed(rows.wide)
     number_at = "rows[p] = re;" if is_real else f"{c}* at_row = rows + 2 * (i64)p; at_row[0] = re; at_row[1] = im;"
@@ -146,7 +146,7 @@ def _gathered(rows: Rows, x: Place, is_real: bool) -> KernelLaunch:
     return per_position(parameters, count, lines, 2 * count * _itemsize(rows), ctype=_wide_enough(count))
 
 
-def _brought_home(rows: Rows, y: Place) -> KernelLaunch:
+def _brought_home(rows: TransformedRows, y: BufferPlace) -> KernelLaunch:
     """Reads what the library wrote, of each row as much as is kept."""
     c = computed(rows.wide)
     is_real = rows.spectrum is Spectrum.TO_REAL

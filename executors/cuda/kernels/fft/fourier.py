@@ -27,7 +27,7 @@ from ...kernel_ir.regions import flops_of
 from ...kernel_ir.types import Name, computed, number
 from ...libraries.problems import Spectrum
 from ..resize.sampling import wide_type
-from .calls import Rows, by_library
+from .calls import TransformedRows, by_library
 
 _SHORTEST_BY_LIBRARY = 256
 """From this length on the library is faster, though it may take a kernel before and one after."""
@@ -59,7 +59,7 @@ def radices(length: int) -> list[int]:
     return found
 
 
-def _ways(rows: Rows, task: Task) -> Iterator[Candidate]:
+def _ways(rows: TransformedRows, task: Task) -> Iterator[Candidate]:
     nbytes = rows.x.nbytes + rows.y.nbytes
     found = [by_library(rows, task, nbytes, flops_of(task)), _in_passes(rows, task, nbytes)]
     if rows.length < _SHORTEST_BY_LIBRARY:
@@ -67,7 +67,7 @@ def _ways(rows: Rows, task: Task) -> Iterator[Candidate]:
     yield from (each for each in found if each is not None)
 
 
-def _in_passes(rows: Rows, task: Task, nbytes: int) -> Candidate | None:
+def _in_passes(rows: TransformedRows, task: Task, nbytes: int) -> Candidate | None:
     length, c = rows.length, computed(rows.wide)
     each = max(1, min(rows.count, _ELEMENTS_OF_A_BLOCK // length))
     pair = 2 * (8 if rows.wide is DType.F64 else 4)
@@ -129,7 +129,7 @@ def _roots(length: int, inverse: bool, wide: DType) -> Packed:
     return Packed(Constant(np.ascontiguousarray(table.astype(wide.numpy))), "contiguous")
 
 
-def _pass(length: int, each: int, radix: int, done: int, threads: int, rows: Rows) -> list[str]:
+def _pass(length: int, each: int, radix: int, done: int, threads: int, rows: TransformedRows) -> list[str]:
     """Transforms of `done` parts become `radix` times as many, as much shorter: `i` is the place in one of `inner`."""
     step = length // radix
     inner = step // done
@@ -237,7 +237,7 @@ def _lower_dft(task: Task) -> Iterator[Candidate]:
     others = [n for n in range(len(x.shape) - 1) if n != axis]
     shape = [x.shape[n] for n in others]
     count = math.prod(shape)
-    rows = Rows(
+    rows = TransformedRows(
         count,
         length,
         inverse,
@@ -309,7 +309,7 @@ def _lower_stft(task: Task) -> Iterator[Candidate]:
     batch, frames = y.shape[:2]
     imaginary = f"im = get(at[{x.strides[2]}]);" if x.shape[2] == 2 else ""
     by = f"const {computed(wide)} w = get(window[i * {window.strides[0]}]); re *= w; im *= w;" if window else ""
-    rows = Rows(
+    rows = TransformedRows(
         batch * frames,
         length,
         False,

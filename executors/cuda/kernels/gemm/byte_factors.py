@@ -2,7 +2,7 @@
 
 from .....ir.errors import UnsupportedError
 from ...kernel_ir.copies import copied
-from ...kernel_ir.launch import Launch, Place
+from ...kernel_ir.launch import BufferPlace, Launch
 from ...kernel_ir.sources import Source, view_of
 from .factors import Factors, factors_of, packed_weight, transposed
 from .rewritten_regions import Scratch
@@ -39,5 +39,5 @@ def is_in_pieces(rows: Source) -> bool:
     """Whether elements of a row lie side by side, and each row begins at a multiple of 16 bytes."""
     itemsize = rows.dtype.numpy.itemsize
     outer = [stride * itemsize for size, stride in zip(rows.shape[:-1], rows.strides[:-1], strict=True) if size != 1]
-    offset = rows.argument.offset if isinstance(rows.argument, Place) else 0
+    offset = rows.argument.offset if isinstance(rows.argument, BufferPlace) else 0
     return rows.strides[-1] == 1 and all(each % PIECE == 0 for each in (*outer, offset))

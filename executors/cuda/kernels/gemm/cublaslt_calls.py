@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from .....ir.plan import element_bytes
 from .....ir.types import DType
-from ...kernel_ir.launch import Argument, LibraryCall, Place, Task
+from ...kernel_ir.launch import Argument, BufferPlace, LibraryCall, Task
 from ...kernel_ir.sources import Source
 from ...libraries.problems import MatmulProblem
 from .epilogues import Epilogue
@@ -91,7 +91,7 @@ def _call(
     factors: Factors,
     epilogue: Epilogue,
     index: tuple[int, ...],
-    workspace: tuple[Place | None, int],
+    workspace: tuple[BufferPlace | None, int],
     scales: Mapping[str, Argument],
 ) -> LibraryCall:
     def begun(source: Source) -> Source:

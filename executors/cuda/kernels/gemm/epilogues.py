@@ -4,9 +4,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from .....ir.graph import Node, Value
-from ...kernel_ir.launch import Place
+from ...kernel_ir.launch import BufferPlace
 from ...kernel_ir.sources import Source
-from .regions import Region, next_step, other_operand, static_shape
+from .regions import AnchoredRegion, next_step, other_operand, static_shape
 
 EPILOGUE_STEPS = frozenset({"residual", "bias", "relu", "gelu"})
 """What may follow a product in one call of cuBLASLt."""
@@ -24,7 +24,7 @@ class Epilogue:
     activation: str = ""
 
 
-def epilogue_of(region: Region, steps: Collection[str] = EPILOGUE_STEPS) -> Epilogue:
+def epilogue_of(region: AnchoredRegion, steps: Collection[str] = EPILOGUE_STEPS) -> Epilogue:
     """The longest epilogue of the form that cuBLASLt has, of those `steps` alone.
 
     Its GELU is the tanh form: the exact one is never taken along. What a gemm does by itself belongs to it always.
@@ -33,7 +33,7 @@ def epilogue_of(region: Region, steps: Collection[str] = EPILOGUE_STEPS) -> Epil
     return Epilogue(region.anchor.output) if epilogue is None else lengthened(region, epilogue, steps)
 
 
-def lengthened(region: Region, epilogue: Epilogue, steps: Collection[str] = EPILOGUE_STEPS) -> Epilogue:
+def lengthened(region: AnchoredRegion, epilogue: Epilogue, steps: Collection[str] = EPILOGUE_STEPS) -> Epilogue:
     """An epilogue with all that may follow it."""
     while not epilogue.activation:
         node = next_step(region, epilogue.value)
@@ -44,7 +44,7 @@ def lengthened(region: Region, epilogue: Epilogue, steps: Collection[str] = EPIL
     return epilogue
 
 
-def _own_epilogue(region: Region) -> Epilogue | None:
+def _own_epilogue(region: AnchoredRegion) -> Epilogue | None:
     """What a gemm does by itself; None if cuBLASLt cannot, and so nothing may follow either."""
     value = region.anchor.output
     if region.anchor.op.name != "gemm":
@@ -60,12 +60,12 @@ def _own_epilogue(region: Region) -> Epilogue | None:
     return None
 
 
-def gemm_fits(region: Region) -> bool:
+def gemm_fits(region: AnchoredRegion) -> bool:
     """Whether the addend of a gemm is a bias or a residual; matmul has none."""
     return _own_epilogue(region) is not None
 
 
-def _extended(region: Region, epilogue: Epilogue, node: Node, steps: Collection[str]) -> Epilogue | None:
+def _extended(region: AnchoredRegion, epilogue: Epilogue, node: Node, steps: Collection[str]) -> Epilogue | None:
     made = node.output
     if static_shape(made) != static_shape(epilogue.value) or made.tensor.dtype is not epilogue.value.tensor.dtype:
         return None
@@ -78,13 +78,13 @@ def _extended(region: Region, epilogue: Epilogue, node: Node, steps: Collection[
     return None
 
 
-def _added(region: Region, epilogue: Epilogue, node: Node, steps: Collection[str]) -> Epilogue | None:
+def _added(region: AnchoredRegion, epilogue: Epilogue, node: Node, steps: Collection[str]) -> Epilogue | None:
     other = other_operand(node, epilogue.value)
     source = region.sources.get(other) if other is not None else None
     if source is None or source.dtype is not epilogue.value.tensor.dtype:
         return None
     shape = static_shape(node.output)
-    is_residual = source.shape == shape and isinstance(source.argument, Place) and "residual" in steps
+    is_residual = source.shape == shape and isinstance(source.argument, BufferPlace) and "residual" in steps
     if epilogue.residual is None and is_residual and source.constant is None:
         return replace(epilogue, value=node.output, beta=1.0, residual=source)
     if epilogue.bias is None and _is_bias(source, shape) and "bias" in steps:

@@ -14,8 +14,8 @@ from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.warp_code import cluster_code
 from .factors import Factors, factors_of, product_operands
-from .regions import Region
-from .tails import Tail, tail_of
+from .regions import AnchoredRegion
+from .tails import SumEpilogue, tail_of
 
 LEAST_ROWS, MOST_ROWS = 33, 512
 _TILE, _THREADS = 64, 128
@@ -34,7 +34,7 @@ _SIDE = _TILE * _LINE
 _MOST_STAGES, _WAYS = 5, 2
 
 
-def lower_exactly(region: Region) -> Iterator[Candidate]:
+def lower_exactly(region: AnchoredRegion) -> Iterator[Candidate]:
     """The whole region as one kernel, where it is a product in f32 and the rest is pointwise."""
     tail = tail_of(region)
     a, b, _ = product_operands(region)
@@ -86,7 +86,7 @@ def _steps(inner: int, splits: int) -> int:
     return -(-inner // (_INNER * splits))
 
 
-def _launch(factors: Factors, tail: Tail, splits: int) -> KernelLaunch:
+def _launch(factors: Factors, tail: SumEpilogue, splits: int) -> KernelLaunch:
     (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
     tiles = -(-rows // _TILE) * -(-columns // _TILE)
     sources = [factors.a, factors.b, *tail.sources]
@@ -106,7 +106,7 @@ def _launch(factors: Factors, tail: Tail, splits: int) -> KernelLaunch:
     )
 
 
-def _text(factors: Factors, tail: Tail, splits: int, stages: int) -> str:
+def _text(factors: Factors, tail: SumEpilogue, splits: int, stages: int) -> str:
     rows, inner = factors.a.shape[-2:]
     columns = factors.b.shape[-1]
     down = -(-rows // _TILE)
@@ -207,7 +207,7 @@ def _load_rows(b: Source, inner: int, columns: int) -> str:
     }}"""
 
 
-def _tail_code(factors: Factors, tail: Tail, splits: int) -> tuple[str, str]:
+def _tail_code(factors: Factors, tail: SumEpilogue, splits: int) -> tuple[str, str]:
     """What each thread reads for its elements before the sums are there, and what it does with these."""
     rows, columns = factors.a.shape[-2], factors.b.shape[-1]
     early: list[str] = []

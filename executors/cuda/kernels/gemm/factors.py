@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from ...kernel_ir.launch import Packed
 from ...kernel_ir.sources import Source
 from ...libraries.problems import Matrix
-from .regions import Region
+from .regions import AnchoredRegion
 
 
-def product_operands(region: Region) -> tuple[Source, Source, Source | None]:
+def product_operands(region: AnchoredRegion) -> tuple[Source, Source, Source | None]:
     """The factors of the heavy node as matrices without flags, and its addend."""
     a, b, c = region.operand(0), region.operand(1), region.operand(2)
     assert a is not None

@@ -13,18 +13,18 @@ from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch, Lowering
 from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.types import number, stored
 from .factors import Factors, factors_of, packed_weight, product_operands
-from .regions import Region
+from .regions import AnchoredRegion
 from .split_products import fits, split_product, tilings
 from .staged_products import staged_product
 from .staged_products import tilings as staged_tilings
-from .tails import Tail, tail_of
+from .tails import SumEpilogue, tail_of
 
 _MAX_ROWS = {DType.F32: 8, DType.F16: 4, DType.BF16: 4}
 _WARPS = 8
 _MOST_DEPTH = 16
 
 
-def lower_few_rows(region: Region) -> Iterator[Candidate]:
+def lower_few_rows(region: AnchoredRegion) -> Iterator[Candidate]:
     """The whole region as one kernel, where the product is of few rows and the rest is pointwise."""
     tail = tail_of(region)
     if tail is None or region.anchor.op.name not in ("matmul", "gemm"):
@@ -43,7 +43,7 @@ def lower_few_rows(region: Region) -> Iterator[Candidate]:
             yield Candidate(tiling.name, (split_product(factors, tail, tiling, chip),))
 
 
-def lower_normed_rows(region: Region) -> Iterator[Candidate]:
+def lower_normed_rows(region: AnchoredRegion) -> Iterator[Candidate]:
     """The same for rows that the kernel norms itself: every warp has whole rows in its hands."""
     tail = tail_of(region)
     a, b, _ = product_operands(region)
@@ -56,7 +56,7 @@ def lower_normed_rows(region: Region) -> Iterator[Candidate]:
         yield Candidate("normed-columns", (_by_columns(factors, tail, region.task.chip, norm),))
 
 
-def lower_some_rows(region: Region) -> Iterator[Candidate]:
+def lower_some_rows(region: AnchoredRegion) -> Iterator[Candidate]:
     """The whole region as one kernel, where the product is of some ten to some hundred rows."""
     tail = tail_of(region)
     if tail is None or region.anchor.op.name not in ("matmul", "gemm"):
@@ -89,7 +89,7 @@ def _fits_columns(factors: Factors) -> bool:
     )
 
 
-def _by_columns(factors: Factors, tail: Tail, chip: Chip, norm: "Norm | None" = None) -> KernelLaunch:
+def _by_columns(factors: Factors, tail: SumEpilogue, chip: Chip, norm: "Norm | None" = None) -> KernelLaunch:
     columns = factors.b.shape[-1]
     blocks = min(-(-columns // _WARPS), 2 * chip.multiprocessors)
     gains = [] if norm is None or norm.gain is None else [norm.gain]
@@ -120,7 +120,7 @@ class Norm:
         return "" if self.gain is None else " * get(g.v[e])"
 
 
-def _text(factors: Factors, tail: Tail, norm: Norm | None = None) -> str:
+def _text(factors: Factors, tail: SumEpilogue, norm: Norm | None = None) -> str:
     """A warp for each column; lanes take every 32nd piece of 16 bytes, and the first have a row each at the end."""
     (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
     kind = stored(factors.a.dtype)

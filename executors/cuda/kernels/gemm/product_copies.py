@@ -21,7 +21,7 @@ from ...kernel_ir.types import number, stored, word
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import EPILOGUE_STEPS, epilogue_of, gemm_fits
 from .factors import Factors, factors_of, packed_weight, product_operands, transposed
-from .regions import Region, completed, made_in
+from .regions import AnchoredRegion, completed, made_in
 from .rewritten_regions import Scratch, within_scratch
 
 _HALVES = frozenset({DType.F16, DType.BF16})
@@ -36,12 +36,12 @@ _MOST_COPIED_BACK = 256 << 20
 _THREADS = 256
 
 
-def lower_between_copies(region: Region) -> list[Candidate]:
+def lower_between_copies(region: AnchoredRegion) -> list[Candidate]:
     """The product with what lies badly copied; none where all lies well, or where copies do not help."""
     return within_scratch(_lowered(region))
 
 
-def _lowered(region: Region) -> Iterator[Candidate]:
+def _lowered(region: AnchoredRegion) -> Iterator[Candidate]:
     a, b, _ = product_operands(region)
     is_even = not b.shape[-1] % _EVEN
     epilogue = epilogue_of(region, EPILOGUE_STEPS - {"residual"} if is_even else {"bias"})
@@ -164,7 +164,7 @@ def _copied(source: Source, target: Source, chip: Chip) -> tuple[KernelLaunch, .
     return copied(before, after, chip)
 
 
-def _rows_joined(source: Source, target: Source, region: Region) -> tuple[KernelLaunch, ...]:
+def _rows_joined(source: Source, target: Source, region: AnchoredRegion) -> tuple[KernelLaunch, ...]:
     """Copies rows with gaps between them to rows without, in pieces that do not mind where rows begin."""
     if target.strides != contiguous_strides(target.shape, 1) or not target.starts_a_piece:
         return _copied(source, target, region.task.chip)

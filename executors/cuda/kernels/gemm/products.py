@@ -16,7 +16,7 @@ from .exact_products import lower_exactly
 from .factors import factors_of, packed_weight, product_operands
 from .gemv import lower_few_rows, lower_normed_rows, lower_some_rows
 from .product_copies import lower_between_copies
-from .regions import Region, completed, made_in, region_of, static_shape
+from .regions import AnchoredRegion, completed, made_in, region_of, static_shape
 from .strided_products import strided_product
 
 NARROW = 1024
@@ -36,7 +36,7 @@ def lower_product(task: Task) -> Iterator[Candidate]:
     yield from lower_region(region)
 
 
-def lower_region(region: Region) -> Iterator[Candidate]:
+def lower_region(region: AnchoredRegion) -> Iterator[Candidate]:
     """A region around a matmul or gemm whose factors lie in memory as they are multiplied."""
     if region.norm is not None:
         yield from lower_normed_rows(region)
@@ -50,7 +50,7 @@ def lower_region(region: Region) -> Iterator[Candidate]:
     yield from _by_strides(region)
 
 
-def _by_cublaslt(region: Region) -> Iterator[Candidate]:
+def _by_cublaslt(region: AnchoredRegion) -> Iterator[Candidate]:
     if not gemm_fits(region):
         return
     epilogue = epilogue_of(region)
@@ -71,7 +71,7 @@ def _by_cublaslt(region: Region) -> Iterator[Candidate]:
     yield from lower_between_copies(region)
 
 
-def _by_strides(region: Region) -> Iterator[Candidate]:
+def _by_strides(region: AnchoredRegion) -> Iterator[Candidate]:
     made = made_in(region, region.anchor.output)
     if made is None:
         return

@@ -14,7 +14,7 @@ from .....ir.graph import Graph, Node, Value
 from .....ir.op import Trait
 from .....ir.ops import native
 from .....ir.plan import contiguous_strides, element_bytes
-from ...kernel_ir.launch import Candidate, Launch, Place, Task
+from ...kernel_ir.launch import BufferPlace, Candidate, Launch, Task
 from ...kernel_ir.sources import Source, source_of, source_of_constant, view_of
 
 
@@ -31,7 +31,7 @@ HEAVY = frozenset({"attention", "conv", "conv_transpose", "matmul", "gemm"})
 
 
 @dataclass
-class Region:
+class AnchoredRegion:
     """A task with its heavy node `anchor`, and where each value lies that is not made inside."""
 
     task: Task
@@ -61,7 +61,7 @@ class Region:
         return source_of(self.task.results[self.results.index(value)])
 
 
-def region_of(task: Task) -> Region | None:
+def region_of(task: Task) -> AnchoredRegion | None:
     """The region that a task is; None if it holds no heavy node, several, or one whose operands are made inside."""
     if task.node.op.name != "fused":
         sources = {
@@ -69,7 +69,7 @@ def region_of(task: Task) -> Region | None:
             for index, (value, view) in enumerate(zip(task.node.inputs, task.operands, strict=True))
             if value is not None and view is not None
         }
-        return Region(task, task.node, sources, task.node.outputs)
+        return AnchoredRegion(task, task.node, sources, task.node.outputs)
     body = body_of(task.node)
     heavy = [node for node in body.nodes if node.op.name in HEAVY or node.op.has(Trait.PRODUCT)]
     if len(heavy) != 1:
@@ -82,7 +82,7 @@ def region_of(task: Task) -> Region | None:
     sources.update({value: factor.codes for value, factor in scaled.items()})
     if not all(value in sources for value in heavy[0].operands):
         return None
-    return Region(task, heavy[0], sources, body.outputs, norm, scaled)
+    return AnchoredRegion(task, heavy[0], sources, body.outputs, norm, scaled)
 
 
 def _scaled_factors(heavy: Node, sources: Mapping[Value, Source]) -> dict[Value, Scaled]:
@@ -133,7 +133,7 @@ def _sources_of_body(task: Task, body: Graph) -> Iterator[tuple[Value, Source]]:
             yield node.output, source_of_constant(node.attrs["value"])
 
 
-def next_step(region: Region, value: Value) -> Node | None:
+def next_step(region: AnchoredRegion, value: Value) -> Node | None:
     """The one node that takes `value` further inside of the region; None if it is a result or has several readers."""
     if region.is_alone or value in region.results:
         return None
@@ -163,7 +163,7 @@ class Made:
     scratch_bytes: int = 0
 
 
-def made_in(region: Region, value: Value) -> Made | None:
+def made_in(region: AnchoredRegion, value: Value) -> Made | None:
     """Memory for `value` while a region runs: that of the result which it is, else the front of the scratch.
 
     None when there is less scratch than that.
@@ -179,12 +179,12 @@ def made_in(region: Region, value: Value) -> Made | None:
     return Made(value, Source(dtype, shape, contiguous_strides(shape, 1), scratch), nbytes)
 
 
-def scratch_behind(task: Task, used: int, wanted: int | None = None) -> tuple[Place | None, int]:
+def scratch_behind(task: Task, used: int, wanted: int | None = None) -> tuple[BufferPlace | None, int]:
     """What is left of the scratch behind its first `used` bytes, at most `wanted` bytes of it."""
     room = task.scratch_bytes - used
     if task.scratch is None or room <= 0:
         return None, 0
-    return Place(task.scratch.buffer, task.scratch.offset + used), room if wanted is None else min(room, wanted)
+    return BufferPlace(task.scratch.buffer, task.scratch.offset + used), room if wanted is None else min(room, wanted)
 
 
 def aligned(nbytes: int) -> int:
@@ -198,7 +198,7 @@ def static_shape(value: Value) -> tuple[int, ...]:
 
 
 def completed(
-    name: str, region: Region, made: Made, launches: Sequence[Launch], scratch: int = 0
+    name: str, region: AnchoredRegion, made: Made, launches: Sequence[Launch], scratch: int = 0
 ) -> Iterator[Candidate]:
     """Candidates that make a value by `launches` and then do the rest of the region.
 
@@ -229,7 +229,7 @@ def _made_before(value: Value) -> set[Node]:
     return done
 
 
-def _rest_task(region: Region, made: Made) -> Task | None:
+def _rest_task(region: AnchoredRegion, made: Made) -> Task | None:
     """What follows a made value as a task of its own; None if it needs a value that was only made on the way there."""
     body = body_of(region.task.node)
     done = _made_before(made.value)

@@ -17,7 +17,7 @@ from .....ir.types import DType, TensorType
 from ...kernel_ir.launch import Candidate, Launch, Task
 from ...kernel_ir.sources import Source, view_of
 from ..fused import lower_fused
-from .regions import Region, aligned, body_of, permuted, scratch_behind, static_shape
+from .regions import AnchoredRegion, aligned, body_of, permuted, scratch_behind, static_shape
 
 
 @dataclass
@@ -54,7 +54,7 @@ def within_scratch(ways: Iterable[Candidate]) -> list[Candidate]:
 class _Body:
     """A body in the making: values of a region by what they are here, and where its operands lie."""
 
-    region: Region
+    region: AnchoredRegion
     graph: Graph = field(default_factory=lambda: Graph("fused"))
     where: dict[Value, Value] = field(default_factory=dict[Value, Value])
     sources: list[Source] = field(default_factory=list[Source])
@@ -113,7 +113,7 @@ class _Body:
         return replace(like, node=node, operands=tuple(views), results=results, constants=constants)
 
 
-def without_factors(region: Region, scratch: Scratch) -> tuple[Task, list[Launch]]:
+def without_factors(region: AnchoredRegion, scratch: Scratch) -> tuple[Task, list[Launch]]:
     """The region with its factors in scratch memory, and the launches that dequantise them."""
     body = _Body(region)
     before: list[Launch] = []
@@ -126,7 +126,7 @@ def without_factors(region: Region, scratch: Scratch) -> tuple[Task, list[Launch
     return scratch.rest_of(task), before
 
 
-def without_product(region: Region, total: Source, scratch: Scratch, *, is_scaled: bool) -> Task:
+def without_product(region: AnchoredRegion, total: Source, scratch: Scratch, *, is_scaled: bool) -> Task:
     """What follows the sum of products `total`, which holds the scales already if it `is_scaled`."""
     body = _Body(region)
     anchor = region.anchor
@@ -141,7 +141,7 @@ def without_product(region: Region, total: Source, scratch: Scratch, *, is_scale
     return scratch.rest_of(task)
 
 
-def quantised_again(region: Region, total: Source, scratch: Scratch) -> Task:
+def quantised_again(region: AnchoredRegion, total: Source, scratch: Scratch) -> Task:
     """What a `qlinear_matmul` makes of its exact sum `total`, in the order in which its meaning rounds."""
     _, a_scale, _, _, b_scale, _, y_scale, y_zero = region.anchor.operands
     result = region.anchor.output
@@ -157,7 +157,7 @@ def quantised_again(region: Region, total: Source, scratch: Scratch) -> Task:
     return scratch.rest_of(body.task([made], region.task.results, region.task))
 
 
-def signed_bytes(region: Region, value: Value, made: Source) -> tuple[Launch, ...]:
+def signed_bytes(region: AnchoredRegion, value: Value, made: Source) -> tuple[Launch, ...]:
     """The launches that write bytes of a region less 128 to `made`, as i8."""
     body = _Body(region)
     middle = body.graph.append(native("constant"), [], {"value": Constant(np.int32(128))}).output
@@ -171,7 +171,7 @@ def _of_rows(body: _Body, value: Value) -> Value:
     return body.add("cast", body.spread(value, 1) if is_vector else body.of(value), to=DType.F32)
 
 
-def scale_in_f32(region: Region, factor: Value, scratch: Scratch) -> tuple[Source, tuple[Launch, ...]]:
+def scale_in_f32(region: AnchoredRegion, factor: Value, scratch: Scratch) -> tuple[Source, tuple[Launch, ...]]:
     """The scale of a factor in scratch memory, and the launches that bring it there."""
     value = _scaling(factor).operands[1]
     made = scratch.take(DType.F32, static_shape(value))
@@ -179,7 +179,7 @@ def scale_in_f32(region: Region, factor: Value, scratch: Scratch) -> tuple[Sourc
     return made, _pointwise(body, body.add("cast", body.of(value), to=DType.F32), made)
 
 
-def _dequantised_factor(region: Region, factor: Value, scratch: Scratch) -> tuple[Source, tuple[Launch, ...]]:
+def _dequantised_factor(region: AnchoredRegion, factor: Value, scratch: Scratch) -> tuple[Source, tuple[Launch, ...]]:
     back = _scaling(factor)
     made = scratch.take(back.output.tensor.dtype, static_shape(back.output))
     body = _Body(region)
@@ -236,7 +236,7 @@ def _gemm(body: _Body, gemm: Node, product: Value) -> Value:
     return body.add("add", product, added if beta == 1.0 else body.add("mul", added, body.number(beta)))
 
 
-def _behind(region: Region) -> list[Node]:
+def _behind(region: AnchoredRegion) -> list[Node]:
     """The nodes of the body behind its product."""
     nodes = body_of(region.task.node).nodes
     before = {*_leading_to(region.anchor), region.anchor}

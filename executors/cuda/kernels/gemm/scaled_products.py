@@ -19,7 +19,7 @@ from .cublaslt_calls import cublaslt_calls
 from .epilogues import EPILOGUE_STEPS, Epilogue, epilogue_of, gemm_fits, lengthened
 from .factors import Factors, product_operands
 from .products import lower_product
-from .regions import Region, completed, made_in, next_step, static_shape
+from .regions import AnchoredRegion, completed, made_in, next_step, static_shape
 from .rewritten_regions import Scratch, scale_in_f32, within_scratch, without_factors, without_product
 
 FIRST_FP8_ARCH = 89
@@ -27,7 +27,7 @@ FIRST_FP8_ARCH = 89
 _WITHOUT_ACTIVATION = frozenset({"bias", "residual"})
 
 
-def lower_scaled(region: Region) -> Iterator[Candidate]:
+def lower_scaled(region: AnchoredRegion) -> Iterator[Candidate]:
     """The ways of a region around a product whose factors are dequantised in it."""
     problem = obstacle(region)
     by_library = [] if problem else _by_library(region)
@@ -37,21 +37,21 @@ def lower_scaled(region: Region) -> Iterator[Candidate]:
     yield from (replace(each, remark=problem) for each in within_scratch(_dequantised_first(region)))
 
 
-def _by_library(region: Region) -> list[Candidate]:
+def _by_library(region: AnchoredRegion) -> list[Candidate]:
     if _is_integer(region) or not _has_one_scale_each(region):
         return within_scratch(_scaled_behind(region))
     return [*within_scratch(_by_fp8(region)), *within_scratch(_apart(region))]
 
 
-def _is_integer(region: Region) -> bool:
+def _is_integer(region: AnchoredRegion) -> bool:
     return all(factor.codes.dtype.is_integer for factor in region.scaled.values())
 
 
-def _has_one_scale_each(region: Region) -> bool:
+def _has_one_scale_each(region: AnchoredRegion) -> bool:
     return all(factor.scale.size == 1 for factor in region.scaled.values())
 
 
-def obstacle(region: Region) -> str:
+def obstacle(region: AnchoredRegion) -> str:
     """Why the library cannot multiply the numbers as they are, empty if it can."""
     a, b, _ = product_operands(region)
     inner, columns = a.shape[-1], b.shape[-1] if len(b.shape) > 1 else 1
@@ -74,7 +74,7 @@ def obstacle(region: Region) -> str:
 # ---- fp8
 
 
-def _by_fp8(region: Region) -> Iterator[Candidate]:
+def _by_fp8(region: AnchoredRegion) -> Iterator[Candidate]:
     values: set[tuple[str, str]] = set()
     for name, steps in (("fp8", EPILOGUE_STEPS), ("fp8-linear", _WITHOUT_ACTIVATION)):
         epilogue = _epilogue(region, steps)
@@ -84,7 +84,7 @@ def _by_fp8(region: Region) -> Iterator[Candidate]:
         yield from _in_one_call(name, region, epilogue)
 
 
-def _epilogue(region: Region, steps: Collection[str]) -> Epilogue | None:
+def _epilogue(region: AnchoredRegion, steps: Collection[str]) -> Epilogue | None:
     """What one call takes along; None if the product does something by itself that a call for fp8 cannot do.
 
     A result in f32 has no bias of its own dtype in the library, but it may be rounded right away.
@@ -111,7 +111,7 @@ def _rounds_to_half(node: Node) -> bool:
     return node.op.name == "cast" and node.attrs["to"] in (DType.F16, DType.BF16)
 
 
-def _in_one_call(name: str, region: Region, epilogue: Epilogue) -> Iterator[Candidate]:
+def _in_one_call(name: str, region: AnchoredRegion, epilogue: Epilogue) -> Iterator[Candidate]:
     made = made_in(region, epilogue.value)
     if made is None or not is_in_pieces(made.source):
         return
@@ -126,7 +126,7 @@ def _in_one_call(name: str, region: Region, epilogue: Epilogue) -> Iterator[Cand
         yield from completed(name, region, made, (*before, *calls), scratch.used - made.scratch_bytes + room)
 
 
-def _apart(region: Region) -> Iterator[Candidate]:
+def _apart(region: AnchoredRegion) -> Iterator[Candidate]:
     """The product alone by the library, and all that follows in a kernel."""
     scratch = Scratch(region.task)
     product = region.anchor.output
@@ -142,13 +142,13 @@ def _apart(region: Region) -> Iterator[Candidate]:
         yield Candidate(f"fp8-apart+{rest.name}", (*before, *calls, *rest.launches), used)
 
 
-def _scales(region: Region, scratch: Scratch, before: list[Launch]) -> dict[str, Argument]:
+def _scales(region: AnchoredRegion, scratch: Scratch, before: list[Launch]) -> dict[str, Argument]:
     """Both scales as f32 in device memory."""
     pairs = zip(("a_scale", "b_scale"), region.anchor.operands[:2], strict=True)
     return {role: _in_f32(region, factor, scratch, before) for role, factor in pairs}
 
 
-def _in_f32(region: Region, factor: Value, scratch: Scratch, before: list[Launch]) -> Argument:
+def _in_f32(region: AnchoredRegion, factor: Value, scratch: Scratch, before: list[Launch]) -> Argument:
     scale = region.scaled[factor].scale
     if scale.constant is not None:
         return Packed(scale.constant, "cast", ("f32",))
@@ -162,7 +162,7 @@ def _in_f32(region: Region, factor: Value, scratch: Scratch, before: list[Launch
 # ---- i8, and scales of rows and columns
 
 
-def _scaled_behind(region: Region) -> Iterator[Candidate]:
+def _scaled_behind(region: AnchoredRegion) -> Iterator[Candidate]:
     """The sum without scales, exact in i32 or in f32, then scales and all that follows in a kernel."""
     scratch = Scratch(region.task)
     product, is_integer = region.anchor.output, _is_integer(region)
@@ -178,7 +178,7 @@ def _scaled_behind(region: Region) -> Iterator[Candidate]:
         yield Candidate(f"{name}+{rest.name}", (*before, *calls, *rest.launches), used)
 
 
-def _factors(region: Region, d: Source, c: Source | None, scratch: Scratch) -> tuple[Factors, list[Launch]]:
+def _factors(region: AnchoredRegion, d: Source, c: Source | None, scratch: Scratch) -> tuple[Factors, list[Launch]]:
     a, b, _ = product_operands(region)
     return byte_factors(a, b, d, c, scratch)
 
@@ -186,7 +186,7 @@ def _factors(region: Region, d: Source, c: Source | None, scratch: Scratch) -> t
 # ---- otherwise
 
 
-def _dequantised_first(region: Region) -> Iterator[Candidate]:
+def _dequantised_first(region: AnchoredRegion) -> Iterator[Candidate]:
     """Both factors in the dtype of the result, in scratch memory, and then any way of the product."""
     scratch = Scratch(region.task)
     task, before = without_factors(region, scratch)

@@ -14,7 +14,7 @@ from ...kernel_ir.early_start import TRIGGER, WAIT
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.warp_code import warp_products
 from .factors import Factors
-from .tails import Tail
+from .tails import SumEpilogue
 
 MAX_ROWS = 512
 _PIECE = 32
@@ -100,7 +100,7 @@ def _guess(tiling: Tiling, rows: int, columns: int, inner: int, chip: Chip) -> f
     return busiest * per_tile / 100_000 + -(-pieces // tiling.depth) * 0.5 + tiling.warps * 0.02
 
 
-def split_product(factors: Factors, tail: Tail, tiling: Tiling, chip: Chip) -> KernelLaunch:
+def split_product(factors: Factors, tail: SumEpilogue, tiling: Tiling, chip: Chip) -> KernelLaunch:
     """The launch of one tiling."""
     (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
     tiles = -(-rows // tiling.rows) * -(-columns // tiling.columns)
@@ -133,7 +133,7 @@ def _padded(columns: int) -> int:
     return columns if columns == 8 else columns + 8
 
 
-def _text(factors: Factors, tail: Tail, tiling: Tiling) -> str:
+def _text(factors: Factors, tail: SumEpilogue, tiling: Tiling) -> str:
     (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
     kind = _DTYPES[factors.a.dtype]
     is_weight = factors.b.constant is not None
@@ -231,7 +231,7 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.paramet
 """
 
 
-def _tail_code(factors: Factors, tail: Tail, tiling: Tiling) -> tuple[str, str]:
+def _tail_code(factors: Factors, tail: SumEpilogue, tiling: Tiling) -> tuple[str, str]:
     """What each thread reads for its elements of a tile before the sums are there, and what it does then."""
     rows, columns = factors.a.shape[-2], factors.b.shape[-1]
     threads, count = 32 * tiling.warps, min(tiling.rows, rows) * tiling.columns

@@ -17,7 +17,7 @@ from ...kernel_ir.sources import Source
 from ...kernel_ir.warp_code import cluster_code, warp_products
 from .factors import Factors
 from .split_products import fits
-from .tails import Element, Tail
+from .tails import Element, SumEpilogue
 
 LEAST_ROWS, MOST_ROWS = 17, 512
 _WARPS = 8
@@ -71,11 +71,11 @@ class Work:
     weight: Source
     pitch: int
     place: Callable[[str, str], str]
-    tail: Tail
+    tail: SumEpilogue
     element: Callable[[str, str, str], tuple[str, Element]]
 
 
-def work_of(factors: Factors, tail: Tail) -> Work:
+def work_of(factors: Factors, tail: SumEpilogue) -> Work:
     """The work of two matrices."""
     (rows, inner), down = factors.a.shape, factors.a.strides[-2]
 
@@ -122,7 +122,7 @@ def _guess(tiling: StagedTiling, rows: int, columns: int, inner: int, chip: Chip
     return 1.1 + max(blocks * nbytes / 6e6, rounds * nbytes / 4e4, rounds * fused) + 1.2 * (tiling.splits > 1)
 
 
-def staged_product(factors: Factors, tail: Tail, tiling: StagedTiling) -> KernelLaunch:
+def staged_product(factors: Factors, tail: SumEpilogue, tiling: StagedTiling) -> KernelLaunch:
     """The launch of one tiling."""
     return staged(work_of(factors, tail), tiling)
 

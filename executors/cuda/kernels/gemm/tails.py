@@ -12,17 +12,17 @@ from ...kernel_ir.expressions import EXPRESSIONS, expression
 from ...kernel_ir.indexing import index_type
 from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.types import Name, computed, literals, number, stored
-from .regions import Region, body_of, static_shape
+from .regions import AnchoredRegion, body_of, static_shape
 
 
 @dataclass(frozen=True)
-class Tail:
+class SumEpilogue:
     """What follows a sum: `operands` are read and `results` written, each by its name in the code.
 
     `shape` is that of the heavy node's result.
     """
 
-    region: Region
+    region: AnchoredRegion
     shape: tuple[int, ...]
     operands: Mapping[str, Source] = field(default_factory=dict[str, Source])
     results: Mapping[str, Source] = field(default_factory=dict[str, Source])
@@ -54,7 +54,7 @@ OffsetOf = Callable[[Source], str]
 """Where the element lies in a tensor that broadcasts to the shape of the heavy node's result, as an expression."""
 
 
-def tail_of(region: Region) -> Tail | None:
+def tail_of(region: AnchoredRegion) -> SumEpilogue | None:
     """The pointwise work of a whole region; None if there is other work in it, or it has sizes of its own."""
     shape = static_shape(region.anchor.output)
     nodes = list(_after(region))
@@ -69,10 +69,10 @@ def tail_of(region: Region) -> Tail | None:
     if c is not None:
         operands["addend"] = c
     results = {f"y{i}": source_of(view) for i, view in enumerate(region.task.results)}
-    return Tail(region, shape, operands, results)
+    return SumEpilogue(region, shape, operands, results)
 
 
-def _addend(region: Region) -> Source | None:
+def _addend(region: AnchoredRegion) -> Source | None:
     """What the heavy node adds by itself, as a tensor that broadcasts to its result."""
     c = region.operand(2) if region.anchor.op.name != "matmul" else None
     if c is None or region.anchor.op.name == "gemm":
@@ -81,7 +81,7 @@ def _addend(region: Region) -> Source | None:
     return replace(c, shape=(*c.shape, *(1,) * axes), strides=(*c.strides, *(0,) * axes))
 
 
-def _after(region: Region) -> Iterator[Node]:
+def _after(region: AnchoredRegion) -> Iterator[Node]:
     if region.is_alone:
         return
     for node in body_of(region.task.node).nodes:
@@ -98,7 +98,7 @@ def _is_pointwise(node: Node, shape: tuple[int, ...]) -> bool:
     )
 
 
-def _is_literal(region: Region, value: Value) -> bool:
+def _is_literal(region: AnchoredRegion, value: Value) -> bool:
     constant = region.sources[value].constant
     return constant is not None and constant.size == 1
 
@@ -106,7 +106,7 @@ def _is_literal(region: Region, value: Value) -> bool:
 class Element:
     """Code for one element in three parts: reads of constants, which need not wait, other reads, and the rest."""
 
-    def __init__(self, tail: Tail, offset_of: OffsetOf, suffix: str, places: Mapping[str, str]) -> None:
+    def __init__(self, tail: SumEpilogue, offset_of: OffsetOf, suffix: str, places: Mapping[str, str]) -> None:
         self.tail = tail
         self.offset_of = offset_of
         self.suffix = suffix

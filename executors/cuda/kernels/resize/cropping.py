@@ -14,7 +14,7 @@ from .....ir.constant import Array, Constant
 from .....ir.ops.nn.resize import resize_targets
 from .....ir.types import DType
 from ...kernel_ir.kernels import Parameter, per_position, read
-from ...kernel_ir.launch import KernelLaunch, Place, Task
+from ...kernel_ir.launch import BufferPlace, KernelLaunch, Task
 from ...kernel_ir.layouts import Layout
 from ...kernel_ir.types import computed, literals, number
 
@@ -38,16 +38,18 @@ class Axis:
     outside: Parameter
 
 
-def cropped_axes(shape: Sequence[int], attrs: Mapping[str, Any], wide: DType, scratch: Place) -> tuple[list[Axis], int]:
+def cropped_axes(
+    shape: Sequence[int], attrs: Mapping[str, Any], wide: DType, scratch: BufferPlace
+) -> tuple[list[Axis], int]:
     """The axes with room for their tables in scratch memory, and how many bytes that takes."""
     modes = {name: attrs[name] for name in attrs if name not in ("axes", "sizes", "scales")}
     at, after, ratios = resize_targets(shape, attrs["axes"], attrs["sizes"], attrs["scales"], modes)
     found: list[Axis] = []
     used = 0
 
-    def room(nbytes: int) -> Place:
+    def room(nbytes: int) -> BufferPlace:
         nonlocal used
-        place = Place(scratch.buffer, scratch.offset + used)
+        place = BufferPlace(scratch.buffer, scratch.offset + used)
         used += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         return place
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .....ir.plan import element_bytes
 from ...kernel_ir.early_start import TRIGGER, WAIT
-from ...kernel_ir.launch import Argument, Kernel, KernelLaunch, Place, Scalar
+from ...kernel_ir.launch import Argument, BufferPlace, Kernel, KernelLaunch, ScalarArgument
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import computed, stored
 from .cells import Cell, Phase
@@ -43,10 +43,10 @@ class Recurrence:
     initial: tuple[Source | None, ...]
     every: Source
     last: tuple[Source, ...]
-    projected: Place | None
+    projected: BufferPlace | None
     projected_strides: tuple[int, int]
-    states: Place
-    buffers: tuple[Place, ...]
+    states: BufferPlace
+    buffers: tuple[BufferPlace, ...]
 
     @property
     def directions(self) -> int:
@@ -86,7 +86,7 @@ class Recurrence:
 
     def _has_pieces(self, width: int) -> bool:
         place = self.r.argument
-        begins = not isinstance(place, Place) or place.offset % (width * element_bytes(self.r.dtype)) == 0
+        begins = not isinstance(place, BufferPlace) or place.offset % (width * element_bytes(self.r.dtype)) == 0
         return (
             begins and self.r.strides[2] == 1 and not any(each % width for each in (self.hidden, *self.r.strides[:2]))
         )
@@ -173,7 +173,7 @@ def step_launches(recurrence: Recurrence) -> list[KernelLaunch]:
     nbytes = [_phase_bytes(recurrence, phase) for phase in recurrence.cell.phases]
     flops = [_phase_flops(recurrence, phase) for phase in recurrence.cell.phases]
     return [
-        KernelLaunch(kernel, (*arguments, Scalar("int", step)), moved, work, may_overlap=True)
+        KernelLaunch(kernel, (*arguments, ScalarArgument("int", step)), moved, work, may_overlap=True)
         for step in range(recurrence.steps)
         for kernel, moved, work in zip(kernels, nbytes, flops, strict=True)
     ]

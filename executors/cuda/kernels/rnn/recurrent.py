@@ -12,7 +12,7 @@ from .....ir.graph import Graph
 from .....ir.ops import native
 from .....ir.plan import View, contiguous_strides, element_bytes
 from .....ir.types import DType, TensorType
-from ...kernel_ir.launch import Candidate, Chip, Launch, Lowering, Place, Task
+from ...kernel_ir.launch import BufferPlace, Candidate, Chip, Launch, Lowering, Task
 from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.types import computed
 from ..gemm.products import lower_product
@@ -67,8 +67,8 @@ class _Memory:
 
     dtype: DType
     projected: View
-    states: Place
-    buffers: tuple[Place, ...]
+    states: BufferPlace
+    buffers: tuple[BufferPlace, ...]
     nbytes: int
 
 
@@ -84,9 +84,9 @@ def _memory_of(task: Task) -> _Memory:
     projected = View(buffer, offset, dtype, shape, contiguous_strides(shape, itemsize))
     state = math.prod(last.shape)
     sizes = [math.prod(shape), 2 * state, *(state for _ in _cell_of(task).buffers)]
-    places: list[Place] = []
+    places: list[BufferPlace] = []
     for size in sizes:
-        places.append(Place(buffer, offset))
+        places.append(BufferPlace(buffer, offset))
         offset += aligned(size * itemsize)
     return _Memory(dtype, projected, places[1], tuple(places[2:]), offset - task.scratch.offset)
 
@@ -122,7 +122,7 @@ def _recurrence_of(task: Task, memory: _Memory) -> Recurrence:
         initial=initial,
         every=every,
         last=tuple(permuted(each, (1, 0, 2)) if by_sample else each for each in last),
-        projected=Place(memory.projected.buffer, memory.projected.offset) if x.shape[2] else None,
+        projected=BufferPlace(memory.projected.buffer, memory.projected.offset) if x.shape[2] else None,
         projected_strides=(step, row),
         states=memory.states,
         buffers=memory.buffers,

@@ -23,7 +23,7 @@ from ...kernel_ir.kernels import (
     read,
     widest,
 )
-from ...kernel_ir.launch import Candidate, KernelLaunch, Lowering, Place, Task
+from ...kernel_ir.launch import BufferPlace, Candidate, KernelLaunch, Lowering, Task
 from ...kernel_ir.layouts import Layout, layout_of
 from ...kernel_ir.moving import operand, result
 from ...kernel_ir.pointwise import has_types
@@ -99,7 +99,7 @@ def _last_of_each(task: Task, slots: Slots, copies: tuple[KernelLaunch, ...]) ->
     nbytes = 4 * slots.slices
     if task.scratch is None or nbytes > task.scratch_bytes:
         return None
-    last = Parameter("int*", "last", Place(task.scratch.buffer, task.scratch.offset))
+    last = Parameter("int*", "last", BufferPlace(task.scratch.buffer, task.scratch.offset))
     indices = read("indices", slots.indices)
     tell = [*slots.functions(), "const int mine = slice_of(p); if (mine >= 0) atomicMax(last + mine, (int)p + 1);"]
     launches = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .....ir.types import DType
 from ...kernel_ir.kernels import THREADS, Parameter, at, launch_of, per_position, reach_type, read
-from ...kernel_ir.launch import Candidate, KernelLaunch, Place, Task
+from ...kernel_ir.launch import BufferPlace, Candidate, KernelLaunch, Task
 from ...kernel_ir.layouts import Layout, index_lines
 from ...kernel_ir.regions import flops_of
 from ...kernel_ir.types import computed
@@ -47,7 +47,7 @@ def segments(task: Task, slots: Slots, source: Layout, copies: Sequence[KernelLa
         return None
     begin = task.scratch
     count, start, cursor, listed = (
-        Parameter("int*", name, Place(begin.buffer, begin.offset + 4 * before))
+        Parameter("int*", name, BufferPlace(begin.buffer, begin.offset + 4 * before))
         for name, before in (("count", 0), ("start", slices), ("cursor", 2 * slices), ("listed", 2 * slices + _EACH))
     )
     lists = [count, start, cursor, listed]

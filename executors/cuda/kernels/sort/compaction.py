@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .....ir.ops.rules import normal_axis
 from ...kernel_ir.kernels import Parameter, at, launch_of, per_position, reach_type, read, written
-from ...kernel_ir.launch import Candidate, KernelLaunch, Lowering, Place, Task
+from ...kernel_ir.launch import BufferPlace, Candidate, KernelLaunch, Lowering, Task
 from ...kernel_ir.layouts import Layout, contiguous, index_lines, index_type
 from ...kernel_ir.moving import operand, result
 
@@ -42,7 +42,7 @@ class Search:
     nbytes: int
 
 
-def compacted(search: Search, count: Layout, scratch: Place) -> tuple[list[KernelLaunch], int]:
+def compacted(search: Search, count: Layout, scratch: BufferPlace) -> tuple[list[KernelLaunch], int]:
     """Two launches that find, three where there are many positions, and the bytes of scratch that they take."""
     blocks = max(1, -(-search.positions // STRETCH))
     ctype = index_type([search.positions, search.size])
@@ -51,7 +51,7 @@ def compacted(search: Search, count: Layout, scratch: Place) -> tuple[list[Kerne
     launches = [_counting(search, counts, blocks, ctype)]
     firsts: Parameter | None = None
     if blocks > MOST_COUNTS:
-        firsts = Parameter(f"{ctype}*", "firsts", Place(scratch.buffer, scratch.offset + used))
+        firsts = Parameter(f"{ctype}*", "firsts", BufferPlace(scratch.buffer, scratch.offset + used))
         used += -(-8 * (blocks + 1) // 256) * 256
         launches.append(_summing(counts, firsts, blocks, ctype))
     launches.append(_writing(search, counts, firsts, count, blocks, ctype))
@@ -223,7 +223,7 @@ def _lower_compress(task: Task) -> Iterator[Candidate]:
         return
     rows = Parameter("int*", "rows", task.scratch)
     taken = -(-4 * y.shape[where] // 256) * 256
-    rest = Place(task.scratch.buffer, task.scratch.offset + taken)
+    rest = BufferPlace(task.scratch.buffer, task.scratch.offset + taken)
     search = Search(
         positions,
         y.shape[where],

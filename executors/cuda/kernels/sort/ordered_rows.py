@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .....ir.types import DType, Kind
 from ...kernel_ir.kernels import Ordered, Parameter, at, launch_of, ordered_like, reach_type, read, written
-from ...kernel_ir.launch import KernelLaunch, Place, Task
+from ...kernel_ir.launch import BufferPlace, KernelLaunch, Task
 from ...kernel_ir.moving import operand, result
 from ...kernel_ir.types import WORDS, stored
 
@@ -96,11 +96,11 @@ class Key:
 class Entries:
     """Keys and indices of elements in scratch memory, `length` of them for each row."""
 
-    keys: Place
-    indices: Place
+    keys: BufferPlace
+    indices: BufferPlace
 
 
-class Rows:
+class SortRows:
     """Rows along an axis of `x`, of which the first `count` in order go to `values` and `places`."""
 
     def __init__(self, task: Task, axis: int, count: int, *, is_descending: bool) -> None:

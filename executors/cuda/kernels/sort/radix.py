@@ -9,8 +9,8 @@ and nothing depends on which block comes first.
 from dataclasses import dataclass
 
 from ...kernel_ir.kernels import Parameter
-from ...kernel_ir.launch import KernelLaunch, Place, Scalar
-from .ordered_rows import INDEX_BYTES, Entries, Rows
+from ...kernel_ir.launch import BufferPlace, KernelLaunch, ScalarArgument
+from .ordered_rows import INDEX_BYTES, Entries, SortRows
 
 DIGITS = 256
 HUGE_BYTES = 1 << 29
@@ -38,7 +38,7 @@ class Tile:
 # ---- what the kernels have in common
 
 
-def _memory(rows: Rows, tile: Tile) -> list[str]:
+def _memory(rows: SortRows, tile: Tile) -> list[str]:
     """The shared memory of a block that ranks, the entries of each thread, and its place."""
     key, warps = rows.key, tile.threads // 32
     return [
@@ -56,7 +56,7 @@ def entry_lines(tile: Tile, lines: str) -> list[str]:
     return ["#pragma unroll", f"for (int i = 0; i < {tile.items}; i++) {{ const int p = {place}; {lines} }}"]
 
 
-def load(rows: Rows, tile: Tile, length: int, source: Entries | None, *, with_index: bool = True) -> list[str]:
+def load(rows: SortRows, tile: Tile, length: int, source: Entries | None, *, with_index: bool = True) -> list[str]:
     """Reads the tile that begins at entry `first` of a row of `length`."""
     if source is None:
         found = f"const auto raw = {rows.element('n')}; key[i] = {rows.key.of('raw')}; index[i] = n;"
@@ -120,7 +120,7 @@ def _rank(tile: Tile) -> list[str]:
 
 
 def in_block(
-    rows: Rows,
+    rows: SortRows,
     tile: Tile,
     length: int,
     parts: int = 1,
@@ -167,18 +167,18 @@ class ChipSort:
     tile: Tile
     direct: int
 
-    def launches(self, rows: Rows, scratch: Place) -> tuple[tuple[KernelLaunch, ...], int]:
+    def launches(self, rows: SortRows, scratch: BufferPlace) -> tuple[tuple[KernelLaunch, ...], int]:
         """Its kernels, and the scratch memory that they take."""
         return _Passes(self, rows, scratch).made()
 
 
 def _shift(number: int) -> Parameter:
     """Where the digit of a pass begins: not in the text, so that passes share their kernels."""
-    return Parameter("int", "shift", Scalar("int", 8 * number))
+    return Parameter("int", "shift", ScalarArgument("int", 8 * number))
 
 
 class _Passes:
-    def __init__(self, how: ChipSort, rows: Rows, scratch: Place) -> None:
+    def __init__(self, how: ChipSort, rows: SortRows, scratch: BufferPlace) -> None:
         self.how, self.rows, self.tile = how, rows, how.tile
         self.passes = rows.key.nbytes
         self.parts = -(-rows.length // how.tile.size)
@@ -193,8 +193,8 @@ class _Passes:
         self.counts = self._memory(4 * DIGITS * self.blocks)
         self.totals = self._memory(4 * DIGITS * rows.row_count)
 
-    def _memory(self, nbytes: int) -> Place:
-        place = Place(self.scratch.buffer, self.scratch.offset + self.used)
+    def _memory(self, nbytes: int) -> BufferPlace:
+        place = BufferPlace(self.scratch.buffer, self.scratch.offset + self.used)
         self.used += -(-nbytes // 256) * 256
         return place
 

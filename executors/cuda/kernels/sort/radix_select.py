@@ -6,7 +6,7 @@ last tile it is put in order, by counting for each entry how many come before.
 """
 
 from ...kernel_ir.launch import KernelLaunch
-from .ordered_rows import Entries, Rows
+from .ordered_rows import Entries, SortRows
 from .radix import DIGITS, Tile, entry_lines, load, scan_lines
 
 RANKED = 256
@@ -14,7 +14,7 @@ RANKED = 256
 
 
 def first_of_tiles(
-    rows: Rows, tile: Tile, length: int, parts: int, source: Entries | None, found: Entries | None
+    rows: SortRows, tile: Tile, length: int, parts: int, source: Entries | None, found: Entries | None
 ) -> KernelLaunch:
     """The first of each part of rows of `length` entries: to `found` by index, or as the results in order."""
     key = rows.key
@@ -42,7 +42,7 @@ def first_of_tiles(
     return rows.launch(lines, rows.row_count * parts, tile.threads, 0, extra)
 
 
-def _threshold(rows: Rows, tile: Tile) -> list[str]:
+def _threshold(rows: SortRows, tile: Tile) -> list[str]:
     """Statements that find `until`, the leading digits (down to `shift`) of the last entry, and how many have them."""
     return [
         f"{rows.key.computed} until = 0; unsigned wanted = {rows.count}; int shift = {rows.key.bits - 8};",
@@ -90,7 +90,7 @@ def _taken(tile: Tile, taken: str) -> list[str]:
     ]
 
 
-def _ranked(rows: Rows) -> list[str]:
+def _ranked(rows: SortRows) -> list[str]:
     """Statements that write what was taken in order: a thread for each entry."""
     return [
         "__syncthreads();",

@@ -4,14 +4,14 @@ A network is not stable, so that an entry is a key with its index: one word wher
 """
 
 from ...kernel_ir.launch import KernelLaunch
-from .ordered_rows import Rows
+from .ordered_rows import SortRows
 
 THREADS = 128
 MOST = 128
 """Elements of a row: four for each lane."""
 
 
-def network(rows: Rows) -> KernelLaunch:
+def network(rows: SortRows) -> KernelLaunch:
     """Sorts rows of up to 32 lanes' registers, several rows in a block."""
     size = 1 << max(rows.length - 1, 0).bit_length()
     lanes = min(32, size)

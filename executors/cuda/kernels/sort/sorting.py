@@ -7,11 +7,11 @@ first of each part by a block of its own, then of what these found, and so on. E
 from collections.abc import Iterator, Mapping
 
 from .....ir.ops.rules import normal_axis
-from ...kernel_ir.launch import Candidate, KernelLaunch, Lowering, Place, Task
+from ...kernel_ir.launch import BufferPlace, Candidate, KernelLaunch, Lowering, Task
 from ...kernel_ir.layouts import Layout
 from ...kernel_ir.moving import operand
 from . import radix_select, short_sorts
-from .ordered_rows import INDEX_BYTES, LONGEST, Entries, Rows
+from .ordered_rows import INDEX_BYTES, LONGEST, Entries, SortRows
 from .radix import ChipSort, Tile, in_block
 from .radix_select import first_of_tiles
 
@@ -33,17 +33,17 @@ def block_tile(length: int) -> Tile:
     return Tile(threads, max(1, -(-length // threads)))
 
 
-def chip_sort(rows: Rows) -> ChipSort:
+def chip_sort(rows: SortRows) -> ChipSort:
     """How rows are sorted over the chip: by small tiles where large ones are too few to keep it busy."""
     return ChipSort(_tile_of(rows), MANY_TILES)
 
 
-def _tile_of(rows: Rows) -> Tile:
+def _tile_of(rows: SortRows) -> Tile:
     is_small = rows.row_count * rows.length < MANY_ENTRIES and rows.count not in range(SMALL_TILE.size // 4, FEW + 1)
     return SMALL_TILE if is_small else LARGE_TILE
 
 
-def _first_of_parts(rows: Rows, scratch: Place) -> tuple[tuple[KernelLaunch, ...], int]:
+def _first_of_parts(rows: SortRows, scratch: BufferPlace) -> tuple[tuple[KernelLaunch, ...], int]:
     """The first `count` of long rows: of each part by a block of its own, then of what these found, and so on."""
     launches: list[KernelLaunch] = []
     used, length, tile = 0, rows.length, _tile_of(rows)
@@ -54,7 +54,7 @@ def _first_of_parts(rows: Rows, scratch: Place) -> tuple[tuple[KernelLaunch, ...
         entries = rows.row_count * parts * rows.count
         key_bytes = -(-entries * rows.key.nbytes // 256) * 256
         place = scratch.offset + used
-        found = Entries(Place(scratch.buffer, place), Place(scratch.buffer, place + key_bytes))
+        found = Entries(BufferPlace(scratch.buffer, place), BufferPlace(scratch.buffer, place + key_bytes))
         launches.append(first_of_tiles(rows, tile, length, parts, source, found))
         used += key_bytes + -(-entries * INDEX_BYTES // 256) * 256
         source, length = found, parts * rows.count
@@ -65,7 +65,7 @@ def _first_of_parts(rows: Rows, scratch: Place) -> tuple[tuple[KernelLaunch, ...
     return tuple(launches), used
 
 
-def _sorted_rows(rows: Rows) -> Iterator[Candidate]:
+def _sorted_rows(rows: SortRows) -> Iterator[Candidate]:
     scratch = rows.task.scratch
     if not rows.row_count or not rows.count:
         yield Candidate("nothing", ())
@@ -85,12 +85,14 @@ def _sorted_rows(rows: Rows) -> Iterator[Candidate]:
 
 def _lower_sort(task: Task) -> Iterator[Candidate]:
     axis = _axis(task, operand(task))
-    yield from _sorted_rows(Rows(task, axis, operand(task).shape[axis], is_descending=task.node.attrs["descending"]))
+    yield from _sorted_rows(
+        SortRows(task, axis, operand(task).shape[axis], is_descending=task.node.attrs["descending"])
+    )
 
 
 def _lower_top_k(task: Task) -> Iterator[Candidate]:
     attrs = task.node.attrs
-    yield from _sorted_rows(Rows(task, _axis(task, operand(task)), attrs["k"], is_descending=attrs["largest"]))
+    yield from _sorted_rows(SortRows(task, _axis(task, operand(task)), attrs["k"], is_descending=attrs["largest"]))
 
 
 def _axis(task: Task, x: Layout) -> int:

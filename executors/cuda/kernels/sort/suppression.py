@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from ...kernel_ir.kernels import Parameter, at, launch_of, reach_type, read, written
-from ...kernel_ir.launch import Candidate, KernelLaunch, Lowering, Place, Task
+from ...kernel_ir.launch import BufferPlace, Candidate, KernelLaunch, Lowering, Task
 from ...kernel_ir.layouts import Layout, layout_of
 from ...kernel_ir.moving import operand, result
 
@@ -36,14 +36,16 @@ def _lower(task: Task) -> Iterator[Candidate]:
     kept = found.shape[0] // classes if classes else 0
     sorted_at_once = max(2, 1 << max(number - 1, 0).bit_length())
     chosen = Parameter("int*", "chosen", task.scratch)
-    counts = Parameter("int*", "counts", Place(task.scratch.buffer, task.scratch.offset + 4 * classes * kept))
+    counts = Parameter("int*", "counts", BufferPlace(task.scratch.buffer, task.scratch.offset + 4 * classes * kept))
     used = 4 * classes * (kept + 1)
     launches: list[KernelLaunch] = []
     if classes and kept:
         memory: Parameter | None = None
         if sorted_at_once > LARGEST_BLOCK:
             used = -(-used // 16) * 16
-            memory = Parameter("unsigned char*", "entries", Place(task.scratch.buffer, task.scratch.offset + used))
+            memory = Parameter(
+                "unsigned char*", "entries", BufferPlace(task.scratch.buffer, task.scratch.offset + used)
+            )
             used += ENTRY_BYTES * sorted_at_once * classes
         launches.append(_selecting(task, boxes, scores, (chosen, counts, kept), sorted_at_once, memory))
     launches.append(_listing(found, count, scores.shape, (chosen, counts, kept)))

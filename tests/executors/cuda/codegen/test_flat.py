@@ -2,18 +2,18 @@
 
 import pytest
 from capgraph.executors.cuda.kernel_ir import flat
-from capgraph.executors.cuda.kernel_ir.launch import Chip, Place
+from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Chip
 from capgraph.executors.cuda.kernel_ir.layouts import dense
-from capgraph.executors.cuda.kernel_ir.program import Program
+from capgraph.executors.cuda.kernel_ir.program import KernelProgram
 from capgraph.ir.types import DType
 
 
-def copying(dtype: DType, shape: tuple[int, ...], offset: int = 0, turned: bool = False) -> Program:
-    source = dense(dtype, shape, Place(0, offset))
-    target = dense(dtype, shape, Place(1))
+def copying(dtype: DType, shape: tuple[int, ...], offset: int = 0, turned: bool = False) -> KernelProgram:
+    source = dense(dtype, shape, BufferPlace(0, offset))
+    target = dense(dtype, shape, BufferPlace(1))
     if turned:
         source, target = (layout.permuted(range(len(shape))[::-1]) for layout in (source, target))
-    program = Program(target.shape)
+    program = KernelProgram(target.shape)
     program.store(program.load(source), target)
     return program
 
@@ -42,22 +42,22 @@ def test_tensors_that_are_turned_alike_are_walked_flat():
 
 
 def test_mixed_types_are_moved_side_by_side():
-    program = Program((64,))
-    small = program.load(dense(DType.F16, (64,), Place(0)))
-    program.store(small, dense(DType.F32, (64,), Place(1)))
+    program = KernelProgram((64,))
+    small = program.load(dense(DType.F16, (64,), BufferPlace(0)))
+    program.store(small, dense(DType.F32, (64,), BufferPlace(1)))
     assert flat.walk_of(program).width == 4, "16 bytes of the larger elements"
     (launch,) = flat.launch([program], Chip())
     assert "pack<f16, 4>" in launch.kernel.text
     assert "pack<float, 4>" in launch.kernel.text
     assert launch.nbytes == 64 * 6
-    assert launch.arguments == (Place(1), Place(0))
+    assert launch.arguments == (BufferPlace(1), BufferPlace(0))
 
 
 def test_a_bias_is_loaded_beside_rows():
-    program = Program((8, 32))
-    x = program.load(dense(DType.F16, (8, 32), Place(0)))
-    bias = program.load(dense(DType.F16, (32,), Place(1)))
-    program.store(program.define(DType.F16, f"{x.text} + {bias.text}"), dense(DType.F16, (8, 32), Place(2)))
+    program = KernelProgram((8, 32))
+    x = program.load(dense(DType.F16, (8, 32), BufferPlace(0)))
+    bias = program.load(dense(DType.F16, (32,), BufferPlace(1)))
+    program.store(program.define(DType.F16, f"{x.text} + {bias.text}"), dense(DType.F16, (8, 32), BufferPlace(2)))
     walk = flat.walk_of(program)
     assert walk.space.shape == (8, 32)
     assert walk.tensors["p_ld1"].offset == "k1"

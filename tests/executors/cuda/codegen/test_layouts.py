@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.kernel_ir.launch import Place
+from capgraph.executors.cuda.kernel_ir.launch import BufferPlace
 from capgraph.executors.cuda.kernel_ir.layouts import (
     Layout,
     Space,
@@ -21,7 +21,7 @@ from capgraph.ir.types import DType
 from hypothesis import given
 from hypothesis import strategies as st
 
-HERE = Place(0)
+HERE = BufferPlace(0)
 
 
 def of(array: np.ndarray) -> Layout:
@@ -41,7 +41,7 @@ NUMBERS = np.arange(2 * 3 * 4 * 6).reshape(2, 3, 4, 6).astype(np.float32)
 def test_a_view_in_bytes_becomes_a_layout_in_elements():
     layout = layout_of(View(3, 8, DType.F16, (2, 1, 5), (10, 999, 2)))
     assert layout.strides == (5, 0, 1)
-    assert (layout.place, layout.alignment, layout.reach) == (Place(3, 8), 8, 9)
+    assert (layout.place, layout.alignment, layout.reach) == (BufferPlace(3, 8), 8, 9)
     assert contiguous(layout)
 
 

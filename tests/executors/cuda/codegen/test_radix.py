@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch, Place
+from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, KernelLaunch
 from capgraph.executors.cuda.kernels.sort import radix, sorting
 from capgraph.executors.cuda.kernels.sort.radix import ChipSort, Tile
 from capgraph.executors.cuda.lower.lowering import MOST_SCRATCH
@@ -68,7 +68,7 @@ def test_scratch_memory_is_told_apart(how: ChipSort, monkeypatch: pytest.MonkeyP
         argument.offset
         for launch in way.launches
         for argument in launch.arguments  # type: ignore[union-attr]
-        if isinstance(argument, Place) and argument.buffer == scratch.buffer  # type: ignore[union-attr]
+        if isinstance(argument, BufferPlace) and argument.buffer == scratch.buffer  # type: ignore[union-attr]
     }
     assert all(offset % 256 == 0 for offset in offsets)
     assert max(offsets) < way.scratch_bytes < MOST_SCRATCH
