@@ -107,7 +107,7 @@ def graph_executor(
 
 
 def stages_to_plan(device: str, sizes: Mapping[str, int]) -> tuple[tuple[Pass, ...], ...]:
-    """The passes of a recorded program on `device` from an optimised graph to the plan of a bucket of these sizes.
+    """The passes of a recorded program on `device` from an optimized graph to the plan of a bucket of these sizes.
 
     On a GPU those for kernels of capgraph's own on the chip that is taken where there is none.
     """

@@ -14,7 +14,7 @@ from .ir.types import DType, TensorType
 _SHOWN = 4  # elements
 
 
-def summarise(value: Any) -> dict[str, Any]:
+def summarize(value: Any) -> dict[str, Any]:
     """Type, finite minimum, mean and maximum, number of elements that are not finite, and the first elements."""
     if not isinstance(value, np.ndarray):
         return _row(_other_type(value), None, None, None, 0, [])

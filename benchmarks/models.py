@@ -8,7 +8,7 @@ export is run in ONNX Runtime and compared with the module before it is kept.
 
 Batch norms are given the statistics of drawn images, so that outputs depend on the input; an export whose output does
 not is refused. Weights that PyTorch starts at zero or one (biases, norms) are made random too. With them left alone an
-optimiser may drop every bias: onnxsim leaves 192 nodes of BERT and 370 of ViT instead of 216 and 442, which no trained
+optimizer may drop every bias: onnxsim leaves 192 nodes of BERT and 370 of ViT instead of 216 and 442, which no trained
 model shows.
 """
 
@@ -38,7 +38,7 @@ FIXED_SIZE = (1, 128)  # batch and length burnt into the fixed variant, and meas
 TRACE_SIZE = (
     2,
     32,
-)  # batch and length that the dynamic variant is traced with: 0 and 1 would be specialised by torch.export
+)  # batch and length that the dynamic variant is traced with: 0 and 1 would be specialized by torch.export
 OTHER_SIZE = (3, 21)  # batch and length that no export has seen
 SEED = 20261120
 VOCABULARY = 1000
@@ -50,7 +50,7 @@ AUDIO_FRAMES = 1000
 class Model:
     """One benchmark model.
 
-    `build` makes the module (PyTorch's random initialisation), `draw` its inputs by name from (generator, batch,
+    `build` makes the module (PyTorch's random initialization), `draw` its inputs by name from (generator, batch,
     length). `axes` names the symbolic axes of every input, `repaired_axes` those of the output where the exporter loses
     them. `options` are keyword arguments that every call of the module gets.
     """
@@ -63,7 +63,7 @@ class Model:
 
 
 def _with_statistics(module: "torch.nn.Module") -> "torch.nn.Module":
-    """Batch norms that scale by one what they normalise, and know its spread.
+    """Batch norms that scale by one what they normalize, and know its spread.
 
     Fresh weights shrink an image at every layer, and fresh norms leave it so (those of EfficientNet scale by about
     0.02): nothing of it would reach the output of EfficientNet or MobileNet in f32, and outputs would be equal
@@ -219,7 +219,7 @@ MODELS: dict[str, Model] = {
     "gpt2": Model(_gpt2, _tokens, {"input_ids": BATCH_LENGTH}, NO_CACHE),
     "llama": Model(_llama, _tokens, {"input_ids": BATCH_LENGTH}, NO_CACHE),
     "whisper-encoder": Model(_whisper_encoder, _spectrogram, {"input_features": BATCH}),
-    # torch.export unrolls nn.LSTM and so specialises the length; the exporter falls back to a draft export, whose nodes
+    # torch.export unrolls nn.LSTM and so specializes the length; the exporter falls back to a draft export, whose nodes
     # serve every length but whose declared shapes hold the traced one.
     "lstm": Model(_lstm, _sequence, {"input": BATCH_LENGTH}, repaired_axes=BATCH_LENGTH),
 }
@@ -257,7 +257,7 @@ def build(name: str) -> "torch.nn.Module":
 
 
 def _vary_constants(module: "torch.nn.Module") -> None:
-    """Fresh norms scale by one and biases add zero: an optimiser could drop them, which no trained model allows."""
+    """Fresh norms scale by one and biases add zero: an optimizer could drop them, which no trained model allows."""
     import torch
 
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
@@ -283,7 +283,7 @@ def path_of(name: str, variant: Variant) -> Path:
 
 
 def export(name: str, path: Path, dynamic: bool) -> None:
-    """Write model `name` to `path` as unoptimised ONNX, atomically, once ONNX Runtime has given the module's numbers.
+    """Write model `name` to `path` as unoptimized ONNX, atomically, once ONNX Runtime has given the module's numbers.
 
     With `dynamic` the batch and, where the model has one, the length are symbols of those names; without, they are
     `FIXED_SIZE`. Raises ValueError when the numbers differ, and whatever torch.onnx.export raises.
@@ -357,11 +357,11 @@ def _compare(name: str, module: "torch.nn.Module", path: Path, size: tuple[int, 
     print(f"{name}: batch and length {size}: largest output {scale:.3g}, difference {error:.2g}", file=sys.stderr)
     if not 1e-3 < scale < 1e4:
         raise ValueError(
-            f"{name}: the largest output is {scale:.3g}: these weights tell nothing, change the initialisation"
+            f"{name}: the largest output is {scale:.3g}: these weights tell nothing, change the initialization"
         )
     (turned,) = session.run(None, {key: np.flip(array, -1).copy() for key, array in feeds.items()})
     if not np.abs(turned - actual).max() > 0.01 * scale:
-        raise ValueError(f"{name}: the output hardly depends on the input: change the initialisation")
+        raise ValueError(f"{name}: the output hardly depends on the input: change the initialization")
     if not error <= 1e-4 * scale:
         raise ValueError(
             f"{name}: ONNX Runtime differs from torch by {error:.3g} (largest output {scale:.3g}) at {size}"

@@ -3,7 +3,7 @@
     python benchmarks/onnx_files.py [PATH ...] [--ways NAME ...] [--seconds N] [--processes N] [--out FILE.json]
 
 PATH is a file or a folder of them. Inputs are drawn from what ONNX Runtime says of the model, nothing of ours: sizes
-that the model leaves open are tried until ONNX Runtime runs. It runs without its own optimisations where it can; by how
+that the model leaves open are tried until ONNX Runtime runs. It runs without its own optimizations where it can; by how
 much those change a result is allowed to us too, as are TOLERANCES. Each file has a process of its own, with a limit of
 seconds. The table says for each file and way: right, wrong, refused, or how the process ended; files that ONNX Runtime
 itself does not run, and those whose outputs are drawn anew at each call, are counted apart.
@@ -43,9 +43,9 @@ from capgraph.ir.types import type_symbols
 
 # The largest difference allowed, as a fraction of the largest reference value.
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
-ONE_STEP = 0.05  # of a model that quantises: a sum on the edge between two numbers goes either way
+ONE_STEP = 0.05  # of a model that quantizes: a sum on the edge between two numbers goes either way
 LARGEST_NOISE = 0.2  # of ONNX Runtime's own, to which a result is held: a probability of 6e-7 moves by a tenth
-QUANTISED = ("int8", "uint8")  # one step of rounding apart is right
+QUANTIzED = ("int8", "uint8")  # one step of rounding apart is right
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 CALLS = 3  # of a program that records: the first runs, the others replay
 SIZES = (2, 3, 4, 1, 8, 16, 32, 64, 76, 128, 256, 512)
@@ -85,7 +85,7 @@ def session(path: Path, level: onnxruntime.GraphOptimizationLevel) -> onnxruntim
 
 
 def reference_session(path: Path) -> onnxruntime.InferenceSession:
-    """A session of `path`, without optimisations where ONNX Runtime can do without."""
+    """A session of `path`, without optimizations where ONNX Runtime can do without."""
     levels = onnxruntime.GraphOptimizationLevel
     problem = ""
     for level in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_BASIC, levels.ORT_ENABLE_ALL):
@@ -110,7 +110,7 @@ def reference(path: Path) -> tuple[Inputs, Outputs]:
 
 
 def highest_level(path: Path) -> onnxruntime.GraphOptimizationLevel:
-    """The default level of ONNX Runtime, or none where its optimisations break the model itself."""
+    """The default level of ONNX Runtime, or none where its optimizations break the model itself."""
     levels = onnxruntime.GraphOptimizationLevel
     try:
         session(path, levels.ORT_ENABLE_ALL)
@@ -218,7 +218,7 @@ def looseness(path: Path) -> float:
 
 
 def allowance(path: Path, inputs: Inputs, expected: Outputs) -> list[float] | None:
-    """What each output may differ by: what ONNX Runtime's own optimisations change as well; None if it is drawn."""
+    """What each output may differ by: what ONNX Runtime's own optimizations change as well; None if it is drawn."""
     again, loose = reference_session(path), looseness(path)
     names = list(dict.fromkeys(each.name for each in again.get_outputs()))
     if draws(path) or any(any(different(expected, again.run(names, inputs))) for _ in range(CALLS)):
@@ -270,7 +270,7 @@ def _difference(expected: np.ndarray, found: np.ndarray) -> float:
     if not np.array_equal(finite, np.isfinite(new)) or not np.array_equal(old[~finite], new[~finite], equal_nan=True):
         return float("inf")
     largest = float(np.abs(old[finite] - new[finite]).max(initial=0.0))
-    if str(expected.dtype) in QUANTISED:
+    if str(expected.dtype) in QUANTIzED:
         return 0.0 if largest <= 1 else float("inf")
     return largest / max(float(np.abs(old[finite]).max(initial=0.0)), 1e-6)
 
@@ -305,7 +305,7 @@ def largest_sizes(path: Path, inputs: Inputs) -> dict[str, Any]:
         return sizes
 
 
-def optimised_runs(path: Path, inputs: Inputs, folder: Path, *, target: str) -> Outputs:
+def optimized_runs(path: Path, inputs: Inputs, folder: Path, *, target: str) -> Outputs:
     """The outputs of the file that `capgraph optimize` writes, in ONNX Runtime."""
     written = folder / f"{target}.onnx"
     said = io.StringIO()
@@ -323,7 +323,7 @@ def optimised_runs(path: Path, inputs: Inputs, folder: Path, *, target: str) -> 
 
 WAYS: dict[str, Callable[[Path, Inputs, Path], Outputs]] = {
     **{name: partial(program_runs, executor=name) for name in ("eager", "graph", "ort")},
-    **{f"optimize-{name}": partial(optimised_runs, target=name) for name in ("standard", "ort")},
+    **{f"optimize-{name}": partial(optimized_runs, target=name) for name in ("standard", "ort")},
 }
 
 

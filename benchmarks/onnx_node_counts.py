@@ -1,4 +1,4 @@
-"""How many nodes optimisers leave of any ONNX files, of those that all of them keep right.
+"""How many nodes optimizers leave of any ONNX files, of those that all of them keep right.
 
     python benchmarks/onnx_node_counts.py PATH ... [--seconds N] [--processes N] [--out FILE.json]
 

@@ -1,13 +1,13 @@
-"""ONNX optimisers side by side on the benchmark models: nodes left, seconds, equal outputs, ONNX Runtime CPU latency.
+"""ONNX optimizers side by side on the benchmark models: nodes left, seconds, equal outputs, ONNX Runtime CPU latency.
 
     python benchmarks/optimizers.py [--models NAME ...] [--tools NAME ...] [--fixed | --dynamic]
                                     [--repeats N] [--rounds N] [--processes N] [--out FILE.json] [--keep FOLDER]
 
-Every optimisation runs in a fresh process, and its clock covers load, optimise and save, not imports. Nodes are
+Every optimization runs in a fresh process, and its clock covers load, optimize and save, not imports. Nodes are
 counted with local functions inlined and subgraphs entered; `Constant` nodes count. `capgraph` writes standard
 operators only, `capgraph-ort` also those of ONNX Runtime (`--for ort`), as the tool `ort` does; `capgraph-0` to
 `capgraph-3` are one level each, to be named (`--tools capgraph-0 capgraph-1 --rounds 0`). Outputs are compared
-with those of the raw model with ONNX Runtime's own optimisations off, in the dynamic variant also at a batch and
+with those of the raw model with ONNX Runtime's own optimizations off, in the dynamic variant also at a batch and
 length that nobody has seen. Latency is measured in processes that hold a session of every result (ONNX Runtime's
 defaults, two threads): each round runs all of them once in a drawn order, and a ratio is the median over the rounds of
 the ratio within a round. Where a session's memory lies moves its times by some percent for as long as it lives, so the
@@ -53,7 +53,7 @@ WARM_UP = 3
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2}
 
 
-# --- the tools: each loads `source`, optimises it and saves it to `target`, and returns the seconds that took ---------
+# --- the tools: each loads `source`, optimizes it and saves it to `target`, and returns the seconds that took ---------
 
 
 def optimize_with_onnxruntime(source: Path, target: Path) -> float:
@@ -413,17 +413,17 @@ def save(rows: Sequence[Row], settings: Settings, path: Path) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="ONNX optimisers side by side on the benchmark models.")
+    parser = argparse.ArgumentParser(description="ONNX optimizers side by side on the benchmark models.")
     models.add_choices(parser)
     parser.add_argument(
         "--tools", nargs="+", choices=TOOLS, default=[*PEERS, OURS, OURS_FOR_ORT], metavar="NAME", help=", ".join(TOOLS)
     )
-    parser.add_argument("--repeats", type=int, default=3, help="optimisations of each model with each tool")
+    parser.add_argument("--repeats", type=int, default=3, help="optimizations of each model with each tool")
     parser.add_argument("--rounds", type=int, default=15, help="rounds of latency, 0 for none")
     parser.add_argument("--processes", type=int, default=3, help="processes that each run so many rounds")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds that one optimisation may take")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds that one optimization may take")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="write everything")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the optimised models there")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the optimized models there")
     parser.add_argument("--worker", nargs=3, metavar=("TASK", "ARGUMENTS", "RESULT"), help=argparse.SUPPRESS)
     return parser.parse_args()
 

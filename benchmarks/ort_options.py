@@ -1,4 +1,4 @@
-"""What ONNX Runtime's session options are worth on the CPU, on our optimised graph.
+"""What ONNX Runtime's session options are worth on the CPU, on our optimized graph.
 
     python benchmarks/ort_options.py MODEL.onnx [NAME=SIZE ...]
 
@@ -28,8 +28,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "no arena": {"enable_cpu_mem_arena": False},
     "no memory pattern": {"enable_mem_pattern": False},
     "denormals as zero": {"entries": {"session.set_denormal_as_zero": "1"}},
-    "extended optimisations": {"graph_optimization_level": _LEVELS.ORT_ENABLE_EXTENDED},
-    "basic optimisations": {"graph_optimization_level": _LEVELS.ORT_ENABLE_BASIC},
+    "extended optimizations": {"graph_optimization_level": _LEVELS.ORT_ENABLE_EXTENDED},
+    "basic optimizations": {"graph_optimization_level": _LEVELS.ORT_ENABLE_BASIC},
 }
 FUSIONS = ("AttentionFusion", "BiasGeluFusion", "GeluFusionL2", "MatmulTransposeFusion", "SkipLayerNormFusion")
 

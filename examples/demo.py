@@ -2,7 +2,7 @@
 
     python examples/demo.py [--json]
 
-Each model runs on every executor that there is here ("eager" is NumPy, "ort" the optimised model in ONNX Runtime) and,
+Each model runs on every executor that there is here ("eager" is NumPy, "ort" the optimized model in ONNX Runtime) and,
 for comparison, as it is in ONNX Runtime.
 
 The networks are real and their weights random, so what they say of the picture means nothing; that capgraph and ONNX
@@ -112,7 +112,7 @@ def run_case(case: Case) -> dict[str, Any]:
     return {
         "model": case.name,
         **facts,
-        "optimise s": seconds,
+        "optimize s": seconds,
         **{f"{executor} ms": each * 1e3 for executor, each in times.items()},
         "ONNX Runtime ms": None if plain is None else plain * 1e3,
         "error": None if expected is None else max(largest_error(each, expected) for each in results.values()),

@@ -24,7 +24,7 @@ Uses = dict[str, tuple[onnx.NodeProto, int]]
 def light_model(name: str, seed: int = 0) -> onnx.ModelProto:
     """The model `light_<name>` with seeded weights as initializers, none of which is an input. IR version 4.
 
-    Scales and variances of normalisations lie around 1, biases and means around 0.
+    Scales and variances of normalizations lie around 1, biases and means around 0.
     """
     model = onnx.load(FOLDER / f"light_{name}.onnx")
     graph, generator = model.graph, np.random.default_rng(seed)

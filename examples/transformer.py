@@ -1,7 +1,7 @@
 """A transformer encoder in ONNX, written with onnx's own helpers, and the tokenizer that goes with it.
 
 The shape of BERT (https://arxiv.org/abs/1810.04805): token and position embeddings, then blocks of multi-head
-attention and a feed-forward network, each followed by layer normalisation. Batch and length are symbolic, and head
+attention and a feed-forward network, each followed by layer normalization. Batch and length are symbolic, and head
 splitting takes its sizes from the input while running (Shape, Gather, Concat, Reshape), as exporters write it. Weights
 are random.
 """
@@ -46,10 +46,10 @@ def encoder(size: Size = Size(), seed: int = 0) -> onnx.ModelProto:
     x = writer.embedded("input_ids", size)
     for layer in range(size.layers):
         attended = writer.attention(f"layer{layer}.attention", x, bias, size)
-        x = writer.normalised(f"layer{layer}.norm1", writer.op("Add", x, attended), size.hidden)
+        x = writer.normalized(f"layer{layer}.norm1", writer.op("Add", x, attended), size.hidden)
         inner = writer.gelu(writer.dense(f"layer{layer}.expand", x, size.hidden, size.inner))
         shrunk = writer.dense(f"layer{layer}.shrink", inner, size.inner, size.hidden)
-        x = writer.normalised(f"layer{layer}.norm2", writer.op("Add", x, shrunk), size.hidden)
+        x = writer.normalized(f"layer{layer}.norm2", writer.op("Add", x, shrunk), size.hidden)
     writer.pooled(x, "attention_mask", "embedding")
     rows = [helper.make_tensor_value_info(n, TensorProto.INT64, ["batch", "length"]) for n in _INPUTS]
     result = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["batch", size.hidden])
@@ -91,7 +91,7 @@ class _Writer:
         product = self.op("MatMul", x, weight, name=f"{name}.matmul")
         return self.op("Add", product, self.random(f"{name}.bias", fan_out, deviation=0.02), name=f"{name}.add")
 
-    def normalised(self, name: str, x: str, hidden: int) -> str:
+    def normalized(self, name: str, x: str, hidden: int) -> str:
         scale, bias = self.weight(f"{name}.scale", np.ones(hidden)), self.weight(f"{name}.bias", np.zeros(hidden))
         return self.op("LayerNormalization", x, scale, bias, name=name, axis=-1, epsilon=1e-5)
 
@@ -111,7 +111,7 @@ class _Writer:
         start, axis = self.constant([0]), self.constant([0])
         here = self.op("Slice", places, start, self.size_of(tokens, 1), axis)
         x = self.op("Add", self.op("Gather", words, tokens), here)
-        return self.normalised("embedding.norm", x, size.hidden)
+        return self.normalized("embedding.norm", x, size.hidden)
 
     def attention_bias(self, mask: str) -> str:
         """0 where the mask is 1, a large negative number elsewhere: f32[batch, 1, 1, length]."""

@@ -67,19 +67,19 @@ class Attribute:
     def is_required(self) -> bool:
         return self.default is REQUIRED
 
-    def normalise(self, value: AttrValue) -> AttrValue:
+    def normalize(self, value: AttrValue) -> AttrValue:
         """`value` in the one form that nodes hold (lists become tuples, NumPy scalars Python ones).
 
         Raises `TypeRuleError` when it is not of this kind.
         """
         if value is None and not self.is_required:
             return None
-        normalised = _NORMALISERS[self.kind](value)
-        if normalised is None:
+        normalized = _NORMALIzERS[self.kind](value)
+        if normalized is None:
             raise TypeRuleError(f"attribute {self.name} takes {self.kind.value}, not {value!r}")
-        if self.choices and normalised not in self.choices:
+        if self.choices and normalized not in self.choices:
             raise TypeRuleError(f"attribute {self.name} is {value!r}, not one of {', '.join(self.choices)}")
-        return normalised
+        return normalized
 
 
 class Attrs(Mapping[str, AttrValue]):
@@ -218,7 +218,7 @@ def _any(value: AttrValue) -> AttrValue:
     return value.item() if _is_scalar(value) else value
 
 
-_NORMALISERS: dict[AttrKind, Callable[[AttrValue], AttrValue]] = {
+_NORMALIzERS: dict[AttrKind, Callable[[AttrValue], AttrValue]] = {
     AttrKind.INT: _int,
     AttrKind.FLOAT: _float,
     AttrKind.BOOL: _bool,

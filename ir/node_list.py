@@ -1,7 +1,7 @@
 """The order of a graph's nodes: a linked list with order labels.
 
 Appending, inserting, removing and moving take constant time, and which of two nodes comes first is one comparison of
-labels. Labels are spread so that there is room between neighbours; where it runs out, all are spread anew.
+labels. Labels are spread so that there is room between neighbors; where it runs out, all are spread anew.
 """
 
 # pyright: reportPrivateUsage=false

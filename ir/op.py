@@ -190,9 +190,9 @@ class Op:
         return self.name.split(".", 1)[0] if self.is_foreign else ""
 
     def complete_attrs(self, given: Mapping[str, AttrValue]) -> Attrs:
-        """`given` normalised, with defaults filled in, in schema order. Raises `TypeRuleError` for a bad attribute."""
+        """`given` normalized, with defaults filled in, in schema order. Raises `TypeRuleError` for a bad attribute."""
         if self.is_foreign:
-            return Attrs({name: _ANY.normalise(value) for name, value in given.items()})
+            return Attrs({name: _ANY.normalize(value) for name, value in given.items()})
         unknown = [name for name in given if name not in self.attrs]
         if unknown:
             known = ", ".join(self.attrs) or "none"
@@ -201,7 +201,7 @@ class Op:
 
     def _attr(self, attribute: Attribute, given: Mapping[str, AttrValue]) -> AttrValue:
         if attribute.name in given:
-            return attribute.normalise(given[attribute.name])
+            return attribute.normalize(given[attribute.name])
         if attribute.is_required:
             raise TypeRuleError(f"{self.name} needs attribute {attribute.name} ({attribute.kind.value})")
         return attribute.default

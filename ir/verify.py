@@ -55,7 +55,7 @@ Result = TypeVar("Result")
 def verify(graph: Graph) -> None:
     """Raises `InvalidGraphError` when `graph` or a region in it breaks an invariant of this module's docstring.
 
-    The message shows the offending node among its neighbours. Takes time linear in the size of the graph.
+    The message shows the offending node among its neighbors. Takes time linear in the size of the graph.
     """
     owners: dict[Graph, Node | None] = {graph: None}
     pending = [_Scope(graph)]
@@ -120,11 +120,11 @@ def _require(holds: bool, scope: _Scope, node: Node | None, problem: str) -> Non
 def _broken(scope: _Scope, node: Node | None, problem: str) -> InvalidGraphError:
     if node is None:
         return InvalidGraphError(f"graph {scope.graph.name}: {problem}")
-    shown = _neighbourhood(scope, node)
+    shown = _neighborhood(scope, node)
     return InvalidGraphError(f"graph {scope.graph.name}: {problem}\n{shown}", where=node.where())
 
 
-def _neighbourhood(scope: _Scope, node: Node) -> str:
+def _neighborhood(scope: _Scope, node: Node) -> str:
     """The node's line with a few before and after it, underlined."""
     at = scope.nodes.index(node) if node in scope.nodes else 0
     around = scope.nodes[max(0, at - _NEIGHBOURS) : at + _NEIGHBOURS + 1]

@@ -1,10 +1,10 @@
-"""Every pass by name, and the pipeline of each optimisation level."""
+"""Every pass by name, and the pipeline of each optimization level."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from ..ir.errors import UnsupportedError
-from .cleanup.canonicalise import Canonicalise
+from .cleanup.canonicalize import Canonicalize
 from .cleanup.cse import Cse
 from .cleanup.eliminate_dead_code import EliminateDeadCode
 from .cleanup.fold_constants import FoldConstants
@@ -25,15 +25,15 @@ from .framework.base import Pass
 from .framework.pipeline import Pipeline, parse_pipeline
 from .fuse.fuse import Fuse
 from .layout.sink_transposes import SinkTransposes
-from .quantize.clean_up_quantisation import CleanUpQuantisation
-from .recognize.recognise_activations import RecogniseActivations
-from .recognize.recognise_attention import RecogniseAttention
-from .recognize.recognise_norms import RecogniseNorms
-from .recognize.recognise_rotary import RecogniseRotary
+from .quantize.clean_up_quantization import CleanUpQuantization
+from .recognize.recognize_activations import RecognizeActivations
+from .recognize.recognize_attention import RecognizeAttention
+from .recognize.recognize_norms import RecognizeNorms
+from .recognize.recognize_rotary import RecognizeRotary
 
 _PASSES: tuple[type[Pass], ...] = (
-    Canonicalise,
-    CleanUpQuantisation,
+    Canonicalize,
+    CleanUpQuantization,
     Cse,
     EliminateDeadCode,
     FoldBatchNorm,
@@ -46,10 +46,10 @@ _PASSES: tuple[type[Pass], ...] = (
     MergeRotary,
     PointwiseConvolutions,
     ProductForms,
-    RecogniseActivations,
-    RecogniseAttention,
-    RecogniseNorms,
-    RecogniseRotary,
+    RecognizeActivations,
+    RecognizeAttention,
+    RecognizeNorms,
+    RecognizeRotary,
     SimplifyControlFlow,
     SimplifyIndices,
     SinkTransposes,
@@ -66,15 +66,15 @@ _CLEAN_UP: tuple[Pass, ...] = (
     FoldConstants(),
     SimplifyControlFlow(),
     StaticShapes(),
-    Canonicalise(),
+    Canonicalize(),
     Cse(),
 )
-_RECOGNISE: tuple[Pass, ...] = (
+_RECOGNIzE: tuple[Pass, ...] = (
     SimplifyIndices(),
-    RecogniseActivations(),
-    RecogniseNorms(),
-    RecogniseRotary(),
-    RecogniseAttention(),
+    RecognizeActivations(),
+    RecognizeNorms(),
+    RecognizeRotary(),
+    RecognizeAttention(),
 )
 _FOLD: tuple[Pass, ...] = (
     FoldBatchNorm(),
@@ -84,16 +84,16 @@ _FOLD: tuple[Pass, ...] = (
     PointwiseConvolutions(),
     SinkTransposes(),
     ProductForms(),
-    CleanUpQuantisation(),
+    CleanUpQuantization(),
 )
 
 _LEVELS: Mapping[int, Pipeline] = MappingProxyType(
     {
         0: Pipeline(()),
         1: Pipeline((_CLEAN_UP,)),
-        2: Pipeline((_CLEAN_UP, (*_RECOGNISE, *_CLEAN_UP), (*_FOLD, *_RECOGNISE, *_CLEAN_UP))),
+        2: Pipeline((_CLEAN_UP, (*_RECOGNIzE, *_CLEAN_UP), (*_FOLD, *_RECOGNIzE, *_CLEAN_UP))),
         3: Pipeline(
-            (_CLEAN_UP, (*_RECOGNISE, *_CLEAN_UP), (*_FOLD, FoldScales(rounds_inverses=True), *_RECOGNISE, *_CLEAN_UP))
+            (_CLEAN_UP, (*_RECOGNIzE, *_CLEAN_UP), (*_FOLD, FoldScales(rounds_inverses=True), *_RECOGNIzE, *_CLEAN_UP))
         ),
     }
 )

@@ -1,4 +1,4 @@
-"""Fuzzing of damaged model files: each is read, optimised, run and written, or gives one clear error, soon.
+"""Fuzzing of damaged model files: each is read, optimized, run and written, or gives one clear error, soon.
 
     python -m tests.fuzz_files [--files N] [--seed N] [--processes N] [--seconds S]
 

@@ -37,7 +37,7 @@ from capgraph.passes.cleanup.fold_constants import FoldConstants
 from capgraph.passes.framework.exactness import Exactness
 from capgraph.passes.framework.numeric import answered_difference, difference
 from capgraph.passes.framework.pipeline import Pipeline
-from capgraph.passes.planning.specialise import specialise
+from capgraph.passes.planning.specialize import specialize
 
 from tests.comparable import Held, held_outputs, rounding_of
 from tests.passes.planning.padding.poison import leaks
@@ -117,7 +117,7 @@ def broken_program(graph: Graph, seed: int, tally: Counter[str], *, device: str)
 
 def _without(failing: str, optimized: Graph, sizes: Sizes) -> Executable | None:
     """The graph as it is planned at these sizes, where that lacks the op `failing`."""
-    planned = specialise(optimized, sizes)
+    planned = specialize(optimized, sizes)
     _FOLDED.run(planned)
     return None if failing in op_counts(planned) else EagerExecutor().compile(planned)
 

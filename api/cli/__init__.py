@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     parser = argparse.ArgumentParser(
-        prog="capgraph", description="Runs, shows, optimises and checks models from ONNX files.", allow_abbrev=False
+        prog="capgraph", description="Runs, shows, optimizes and checks models from ONNX files.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"capgraph {__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)

@@ -1,8 +1,8 @@
 """Two forms of one model, run on the same inputs: how far apart their outputs are, and how far they may be.
 
-Both run at the same level of ONNX Runtime's own optimisations. What an output may be off by follows from the narrowest
+Both run at the same level of ONNX Runtime's own optimizations. What an output may be off by follows from the narrowest
 float that the model computes in and from its longest sum. An output that is off by more is held to what the first model
-itself is off by: from its result in f64 where that is cheap, else from its result without ONNX Runtime's optimisations.
+itself is off by: from its result in f64 where that is cheap, else from its result without ONNX Runtime's optimizations.
 """
 
 import math
@@ -90,7 +90,7 @@ def compare(
 ) -> Comparison:
     """Runs the ONNX files `first` and `second` on inputs for `graph`, the graph of either.
 
-    ONNX Runtime runs them if it is installed and can, both with all its optimisations; else the reference evaluator.
+    ONNX Runtime runs them if it is installed and can, both with all its optimizations; else the reference evaluator.
     Symbols that `drawing` leaves out get small sizes, or others that `first` runs on. Raises `ExecutionError` when the
     model cannot run on the inputs, `UnsupportedError` when it gives other outputs each time or ONNX Runtime refuses
     `second` alone, `InputError` when the second does not have the outputs of the first.
@@ -237,7 +237,7 @@ def _in_order(graph: Graph, inputs: Mapping[str, Any]) -> list[Any]:
 
 
 class _Models:
-    """Both models as functions, and the first one in f64 and without ONNX Runtime's optimisations, made when needed."""
+    """Both models as functions, and the first one in f64 and without ONNX Runtime's optimizations, made when needed."""
 
     def __init__(self, graph: Graph, first: Path, second: Path) -> None:
         self._first = first
@@ -258,7 +258,7 @@ class _Models:
         except failures() as error:
             raise UnsupportedError(
                 f"ONNX Runtime runs the model, but refuses {second.name}: {_line(error)}",
-                remedy="optimise for standard operators, at another --opset, or at a lower level",
+                remedy="optimize for standard operators, at another --opset, or at a lower level",
             ) from error
 
     def held_to_first(self, error: OutputError, old: Any, new: Any, inputs: Mapping[str, Any]) -> OutputError:
@@ -277,12 +277,12 @@ class _Models:
         except CapgraphError:
             return error
         allowed = max(error.allowed, _WORSE * distance(again, old))
-        what = "the model without ONNX Runtime's optimisations"
+        what = "the model without ONNX Runtime's optimizations"
         return replace(error, is_close=error.relative <= allowed, allowed=allowed, held_to=what)
 
     @cached_property
     def _plain(self) -> Run | None:
-        return None if self._is_reference else _session(self._first, is_optimised=False)
+        return None if self._is_reference else _session(self._first, is_optimized=False)
 
     @cached_property
     def _exact(self) -> Graph | None:
@@ -324,10 +324,10 @@ def _not_taken(graph: Graph) -> str:
     )
 
 
-def _session(path: Path, *, is_optimised: bool = True) -> Run:
+def _session(path: Path, *, is_optimized: bool = True) -> Run:
     options = onnxruntime().SessionOptions()
     levels = onnxruntime().GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if is_optimised else levels.ORT_DISABLE_ALL
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if is_optimized else levels.ORT_DISABLE_ALL
     options.log_severity_level = 4
     session = onnxruntime().InferenceSession(path, options, providers=["CPUExecutionProvider"])
     wanted = {value.name for value in session.get_inputs()}

@@ -55,12 +55,12 @@ def latency_picture(results: Sequence[ExecutorResult]) -> str:
 def _bar(result: ExecutorResult, index: int, longest: float) -> str:
     top, middle = index * (_BAR + _GAP), index * (_BAR + _GAP) + _BAR / 2
     width = max(2.0, _WIDTH * result.latency_seconds / longest)
-    colour = "var(--bar)" if result.is_close else "var(--wrong)"
+    color = "var(--bar)" if result.is_close else "var(--wrong)"
     number = f"{cell_text(result.latency_seconds * 1e3)} ms"
     return (
         f'<text x="{_NAMES - 10}" y="{middle}" text-anchor="end" dominant-baseline="central">'
         f"{escape(result.executor)}</text>"
-        f'<rect x="{_NAMES}" y="{top}" width="{width:.1f}" height="{_BAR}" rx="3" fill="{colour}"/>'
+        f'<rect x="{_NAMES}" y="{top}" width="{width:.1f}" height="{_BAR}" rx="3" fill="{color}"/>'
         f'<text x="{_NAMES + width + 8:.1f}" y="{middle}" dominant-baseline="central">{escape(number)}</text>'
     )
 

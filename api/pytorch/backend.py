@@ -454,11 +454,11 @@ def _compiled_class(target: Any, settings: Mapping[str, Any]) -> Any:
         raise UnsupportedError(
             f"{target.__name__} is no class of modules", remedy="decorate a torch.nn.Module or a function"
         )
-    initialise: Callable[..., None] = target.__init__
+    initialize: Callable[..., None] = target.__init__
 
-    def initialise_and_compile(self: Any, *args: Any, **kwargs: Any) -> None:
-        initialise(self, *args, **kwargs)
+    def initialize_and_compile(self: Any, *args: Any, **kwargs: Any) -> None:
+        initialize(self, *args, **kwargs)
         self.compile(**settings)
 
-    target.__init__ = initialise_and_compile
+    target.__init__ = initialize_and_compile
     return target

@@ -156,7 +156,7 @@ class DevicePlan:
 def recording(stream: Any) -> Iterator[list[Any]]:
     """Captures what is launched inside into a graph, the only element of the list that it gives, filled at the end.
 
-    The collector is off meanwhile: a finaliser that frees device memory would end the capture.
+    The collector is off meanwhile: a finalizer that frees device memory would end the capture.
     """
     made: list[Any] = []
     was_enabled = gc.isenabled()

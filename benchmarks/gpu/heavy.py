@@ -33,8 +33,8 @@ from capgraph.executors.cuda.kernel_ir.launch import (
 )
 from capgraph.executors.cuda.kernels.attention import attention
 from capgraph.executors.cuda.kernels.conv import convolutions
-from capgraph.executors.cuda.kernels.conv import quantised as quantised_convolutions
-from capgraph.executors.cuda.kernels.gemm import einsums, products, quantised_products
+from capgraph.executors.cuda.kernels.conv import quantized as quantized_convolutions
+from capgraph.executors.cuda.kernels.gemm import einsums, products, quantized_products
 from capgraph.executors.cuda.libraries.base import open_library
 from capgraph.ir.constant import Constant
 from capgraph.ir.evaluate import evaluate_graph
@@ -51,7 +51,7 @@ from .torch_peer import LAUNCHES, REPLAYS
 
 HEAVY = tuple(
     family.LOWERINGS
-    for family in (products, convolutions, attention, einsums, quantised_products, quantised_convolutions)
+    for family in (products, convolutions, attention, einsums, quantized_products, quantized_convolutions)
 )
 SCRATCH = 64 << 20
 MOST_BYTES = 4 << 30

@@ -313,7 +313,7 @@ def convolution_cases() -> list[Case]:
     ]
 
 
-# ---- quantised tensors, einsums
+# ---- quantized tensors, einsums
 
 
 def op_case(op: str, arrays: dict[str, np.ndarray], views: Any = None, **attrs: Any) -> Case:
@@ -339,13 +339,13 @@ def other_cases() -> list[Case]:
     zero = np.array(5, np.int8)
     bytes_ = {"a": whole((64, 128)), "b": whole((128, 96))}
     heads = {"a": drawn((2, 8, 64, 32), DType.F16), "b": drawn((2, 8, 48, 32), DType.F16)}
-    quantised = {"a": whole((64, 128)), "sa": scale(0.1), "za": zero, "b": whole((128, 96)), "sb": scale(0.02)}
+    quantized = {"a": whole((64, 128)), "sa": scale(0.1), "za": zero, "b": whole((128, 96)), "sb": scale(0.02)}
     image = {"x": whole((1, 32, 28, 28)), "sx": scale(0.1), "zx": zero, "w": whole((64, 32, 3, 3)), "sw": scale(0.02)}
     window = {"strides": [1, 1], "pads": [1, 1, 1, 1], "dilations": [1, 1], "groups": 1}
     return [
         op_case("matmul_integer", bytes_, {"b": swapped}),
         op_case("matmul_integer", {"a": whole((64, 128), np.uint8), "b": whole((128, 96)), "z": np.array(3, np.uint8)}),
-        op_case("qlinear_matmul", quantised | {"zb": zero, "sy": scale(3.0), "zy": zero}),
+        op_case("qlinear_matmul", quantized | {"zb": zero, "sy": scale(3.0), "zy": zero}),
         op_case("qlinear_conv", image | {"zw": zero, "sy": scale(3.0), "zy": zero}, **window),
         op_case("einsum", heads, equation="bhtd,bhsd->bhts"),
         op_case("einsum", {"a": drawn((40, 50), DType.F32)}, equation="ij->j"),

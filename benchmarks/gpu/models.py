@@ -93,7 +93,7 @@ def bert(dtype: str, layers: int = 12) -> Model:
 def _ready(module: nn.Module, dtype: str) -> nn.Module:
     with torch.no_grad():
         for parameter in module.parameters():
-            if parameter.dim() == 1:  # zeros and ones that an optimiser could drop
+            if parameter.dim() == 1:  # zeros and ones that an optimizer could drop
                 parameter.add_(0.05 * torch.randn_like(parameter))
     return module.eval().requires_grad_(False).to(getattr(torch, dtype))
 

@@ -64,8 +64,8 @@ def _deviation(axes: tuple[int, ...], count: int) -> Build:
     """The standard deviation with one degree of freedom less, as PyTorch's programs are imported."""
 
     def build(b: Builder, x: Value) -> Value:
-        centred = b.op("sub", x, b.op("reduce_mean", x, axes=axes, keep_dims=True))
-        squares = b.op("reduce_sum", b.op("mul", centred, centred), axes=axes, keep_dims=False)
+        centered = b.op("sub", x, b.op("reduce_mean", x, axes=axes, keep_dims=True))
+        squares = b.op("reduce_sum", b.op("mul", centered, centered), axes=axes, keep_dims=False)
         return b.op("sqrt", b.op("div", squares, b.constant(float(count - 1), x.tensor.dtype)))
 
     return build

@@ -64,7 +64,7 @@ def _gpt2() -> nn.Module:
 
 
 def _with_statistics(module: nn.Module) -> nn.Module:
-    """Batch norms that know the spread of what they normalise; with fresh ones f16 holds no image of a deep net."""
+    """Batch norms that know the spread of what they normalize; with fresh ones f16 holds no image of a deep net."""
     norms = [each for each in module.modules() if isinstance(each, nn.BatchNorm2d)]
     for norm in norms:
         norm.momentum = 1.0

@@ -59,7 +59,7 @@ def matmul(result: Layout, left: Layout, right: Layout, epilogue: Epilogue | Non
 
 
 def _load(tile: str, pointer: str, strides: Sequence[int], rows: tuple[str, int], columns: tuple[str, int]) -> str:
-    """Statements that fill element `e` of a tile; neighbouring threads read along the axis of the smaller stride."""
+    """Statements that fill element `e` of a tile; neighboring threads read along the axis of the smaller stride."""
     *batch, row_step, column_step = strides
     (row, row_count), (column, column_count) = rows, columns
     along_columns = column_step <= row_step or row_step == 0

@@ -44,7 +44,7 @@ ALONE = 20
 
 @dataclass(frozen=True)
 class Case:
-    """One plan to record: a model at a batch size, an optimisation level and a capture policy."""
+    """One plan to record: a model at a batch size, an optimization level and a capture policy."""
 
     batch: int
     level: int

@@ -1,4 +1,4 @@
-"""Reductions and normalisations written into their result; what they allocate is one number for each row."""
+"""Reductions and normalizations written into their result; what they allocate is one number for each row."""
 
 import math
 from collections.abc import Callable, Sequence

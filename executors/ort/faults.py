@@ -70,7 +70,7 @@ def dims_to_watch(graph: Graph) -> dict[Dim, Node]:
 
 
 def wrong_optimizers(graph: Graph) -> tuple[str, ...]:
-    """ONNX Runtime's own optimisers that change what `graph` means.
+    """ONNX Runtime's own optimizers that change what `graph` means.
 
     DivMulFusion makes z/x of (1/x)z, also of integers, where 1/x is rounded first: 1/3 times 9 is 0, and 9/3 is 3.
     MatmulTransposeFusion hands the kernel of a product a transposed matrix and a vector, and it reads the matrix as it
@@ -98,7 +98,7 @@ _CHANGED: dict[str, Callable[[Node], bool]] = {
     "MatmulTransposeFusion": _is_by_vector,
     "Pad_Fusion": _pools_padding,
 }
-"""By optimiser, whether it may change what a node means."""
+"""By optimizer, whether it may change what a node means."""
 
 
 def _risky_dims(node: Node) -> tuple[Dim, ...]:

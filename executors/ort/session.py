@@ -26,7 +26,7 @@ from .not_a_number import with_choices
 _CPU_PROVIDER = "CPUExecutionProvider"
 
 DISABLED_OPTIMIZERS = ("SkipLayerNormFusion",)
-"""Slower on the CPU than the addition and the normalisation by themselves: without it BERT takes 0.84 of the time,
+"""Slower on the CPU than the addition and the normalization by themselves: without it BERT takes 0.84 of the time,
 GPT-2 0.93, ViT 0.98 (one thread, paired medians). Of the options in benchmarks/ort_options.py no other is worth more
 than the noise."""
 

@@ -1,4 +1,4 @@
-"""The options of sessions that belong to an optimised model, kept beside it as JSON, so that others can serve it.
+"""The options of sessions that belong to an optimized model, kept beside it as JSON, so that others can serve it.
 
     {"model": {"sha256": "...", "bytes": 123},
      "disabled_optimizers": {"CPUExecutionProvider": [...]}, "providers": {"CUDAExecutionProvider": {...}, ...}}
@@ -36,7 +36,7 @@ def options_path(model: Path) -> Path:
 
 
 def session_options(graph: Graph, model: ModelProto, level: int = 2) -> dict[str, Any]:
-    """The options for sessions of `model`, as which the optimised `graph` was written at that level of passes.
+    """The options for sessions of `model`, as which the optimized `graph` was written at that level of passes.
 
     Graph mode is among them where one recording serves all calls and CUDA is known to have a kernel for every node.
     A model with operators that only the CPU has gets no options for CUDA.

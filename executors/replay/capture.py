@@ -23,7 +23,7 @@ def record(bound: BoundPlan, segment: Segment) -> Recording:
 
 @contextmanager
 def collector_frozen() -> Iterator[None]:
-    """Keeps Python's garbage collector from running: a finaliser may free device memory, which ends a capture."""
+    """Keeps Python's garbage collector from running: a finalizer may free device memory, which ends a capture."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -42,7 +42,7 @@ NUMPY_LACKS: dict[DType, Any] = {
 
 
 def dtype_of(torch_dtype: Any) -> DType:
-    """The `DType` of a `torch.dtype`. Raises `UnsupportedError` for one that the IR does not have (quantised ones)."""
+    """The `DType` of a `torch.dtype`. Raises `UnsupportedError` for one that the IR does not have (quantized ones)."""
     found = _DTYPES.get(torch_dtype)
     if found is None:
         remedy = "use complex64" if torch_dtype is torch.complex32 else "keep such numbers as integers and scales"

@@ -1,4 +1,4 @@
-"""Conversions between element types: `cast`, `bit_cast`, and linear quantisation.
+"""Conversions between element types: `cast`, `bit_cast`, and linear quantization.
 
 Meanings follow the ONNX operators Cast, BitCast, QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear. Floats
 that NumPy lacks are computed on as f32, sub-byte integers as 8-bit ones.
@@ -157,9 +157,9 @@ def bit_cast_type(x: TensorType, *, to: DType) -> TensorType:
     return x.with_dtype(to)
 
 
-# ---- quantisation
+# ---- quantization
 
-_QUANTISED = frozenset(
+_QUANTIzED = frozenset(
     {DType.U2, DType.I2, DType.U4, DType.I4, DType.U8, DType.I8, DType.U16, DType.I16}
     | {*_BOUNDED, DType.F4E2M1, DType.F6E2M3, DType.F6E3M2}
 )
@@ -248,8 +248,8 @@ def dynamic_quantize_linear(x: Array) -> tuple[Array, Array, Array]:
     low, high = np.min(x, initial=np.float32(0)), np.max(x, initial=np.float32(0))
     scale = (high - low) / np.float32(255) or np.float32(1)
     zero = np.rint(np.clip(-low / scale, 0, 255))
-    quantised = np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8)
-    return np.asarray(quantised), np.asarray(scale, dtype=np.float32), np.asarray(zero).astype(np.uint8)
+    quantized = np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8)
+    return np.asarray(quantized), np.asarray(scale, dtype=np.float32), np.asarray(zero).astype(np.uint8)
 
 
 def quantize_linear_type(
@@ -264,8 +264,8 @@ def quantize_linear_type(
     **_attrs: Any,
 ) -> TensorType:
     """The shape of `x` with the dtype `to`, the zero point's own. Raises when the scale's shape does not fit."""
-    if to not in _QUANTISED:
-        raise TypeRuleError(f"quantize_linear: there is no quantisation to {to}")
+    if to not in _QUANTIzED:
+        raise TypeRuleError(f"quantize_linear: there is no quantization to {to}")
     if precision not in (None, *_REAL_FLOATS):
         raise TypeRuleError(f"quantize_linear: the quotient cannot be rounded to {precision}")
     if zero_point is not None and zero_point.dtype is not to:
@@ -285,7 +285,7 @@ def dequantize_linear_type(
 
 
 def dynamic_quantize_linear_type(x: TensorType) -> tuple[TensorType, TensorType, TensorType]:
-    """The quantised tensor, its scale and its zero point."""
+    """The quantized tensor, its scale and its zero point."""
     return x.with_dtype(DType.U8), TensorType(DType.F32, ()), TensorType(DType.U8, ())
 
 
@@ -295,7 +295,7 @@ def _check_granularity(
     if zero_point is not None:
         _check_same_shape(scale, zero_point)
     if block_size < 0:
-        raise ShapeError(f"a quantisation block cannot have {block_size} elements")
+        raise ShapeError(f"a quantization block cannot have {block_size} elements")
     if scale.rank == 0 or (scale.dims == (1,) and not block_size):
         return
     require_rank(scale, x.rank if block_size else 1, "the scale")
@@ -346,7 +346,7 @@ OPS: tuple[Op, ...] = (
         "x: X, scale: S, zero_point: Q?",
         X=_REAL_FLOATS | {DType.I32},
         S=_REAL_FLOATS | {DType.I32, DType.F8E8M0},
-        Q=_QUANTISED,
+        Q=_QUANTIzED,
         attrs=(_TO, _AXIS, _BLOCK_SIZE, _SATURATE, _PRECISION),
         infer=quantize_linear_type,
         meaning=quantize_linear,
@@ -355,7 +355,7 @@ OPS: tuple[Op, ...] = (
     op(
         "dequantize_linear",
         "x: Q, scale: S, zero_point: Q?",
-        Q=_QUANTISED | {DType.I32},
+        Q=_QUANTIzED | {DType.I32},
         S=_REAL_FLOATS | {DType.F8E8M0},
         attrs=(_TO, _AXIS, _BLOCK_SIZE),
         infer=dequantize_linear_type,

@@ -54,7 +54,7 @@ def bernoulli(x: Array, state: Array, *, dtype: DType, stream: int) -> Array:
 
 
 def multinomial(x: Array, state: Array, *, dtype: DType, sample_size: int, stream: int) -> Array:
-    """[batch, sample_size] class indices drawn by the unnormalised log-probabilities [batch, classes], in f64."""
+    """[batch, sample_size] class indices drawn by the unnormalized log-probabilities [batch, classes], in f64."""
     batch, classes = x.shape
     if not classes:
         raise ExecutionError("multinomial cannot draw from no classes")

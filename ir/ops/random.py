@@ -31,7 +31,7 @@ def bernoulli(x: Array, *, dtype: DType, seed: int | None) -> Array:
 
 
 def multinomial(x: Array, *, dtype: DType, sample_size: int, seed: int | None) -> Array:
-    """[batch, sample_size] class indices drawn by the unnormalised log-probabilities [batch, classes]."""
+    """[batch, sample_size] class indices drawn by the unnormalized log-probabilities [batch, classes]."""
     return keyed.multinomial(x, fresh_state(seed), dtype=dtype, sample_size=sample_size, stream=0)
 
 

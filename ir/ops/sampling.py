@@ -1,7 +1,7 @@
 """Sampling at fractional positions: `grid_sample`, `affine_grid`, `deform_conv`. Any number of spatial axes.
 
-A position has one coordinate for each spatial axis, in elements: 0 is the centre of the first. Its value is a sum over
-the corners (or the 4 x 4 neighbourhood, cubic) around it, each corner one vectorised gather.
+A position has one coordinate for each spatial axis, in elements: 0 is the center of the first. Its value is a sum over
+the corners (or the 4 x 4 neighborhood, cubic) around it, each corner one vectorized gather.
 """
 
 from collections.abc import Callable, Sequence
@@ -235,8 +235,8 @@ def affine_grid(theta: Array, *, size: Sequence[int], align_corners: bool) -> Ar
 
 
 def _axis_coordinates(length: int, align_corners: bool) -> Array:
-    centred = 2 * np.arange(length) - (length - 1)
-    return np.asarray(centred / max(length - 1, 1) if align_corners else centred / max(length, 1))
+    centered = 2 * np.arange(length) - (length - 1)
+    return np.asarray(centered / max(length - 1, 1) if align_corners else centered / max(length, 1))
 
 
 # ---- deform_conv

@@ -149,12 +149,12 @@ def mel_weight_matrix(
     mels = low_mel + np.arange(bands + 2) * ((high_mel - low_mel) / (bands + 2))
     hertz = 700 * (10 ** (mels / 2595) - 1)
     points: Array = ((dft_length + 1) * hertz // int(sample_rate)).astype(np.int64)
-    left, centre, right = points[:-2], points[1:-1], points[2:]
+    left, center, right = points[:-2], points[1:-1], points[2:]
     bins: Array = np.arange(dft_length // 2 + 1)[:, None]
-    rising = np.where(centre > left, (bins - left) / np.maximum(centre - left, 1), bins == centre)
-    falling = (right - bins) / np.maximum(right - centre, 1)
-    weights = np.where((bins >= left) & (bins <= centre), rising, 0.0)
-    weights = np.where((bins >= centre) & (bins < right), falling, weights)
+    rising = np.where(center > left, (bins - left) / np.maximum(center - left, 1), bins == center)
+    falling = (right - bins) / np.maximum(right - center, 1)
+    weights = np.where((bins >= left) & (bins <= center), rising, 0.0)
+    weights = np.where((bins >= center) & (bins < right), falling, weights)
     return np.asarray(weights).astype(dtype.numpy)
 
 

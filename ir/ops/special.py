@@ -1,4 +1,4 @@
-"""The error function, which NumPy lacks: vectorised polynomials in place of a call per element.
+"""The error function, which NumPy lacks: vectorized polynomials in place of a call per element.
 
 With z = x*x, erf(x) = x * P(z) for |x| < 1, and erfc(x) = exp(-z) / x * Q(t), t = (x - 3)/(x + 3), for x >= 1 (the
 substitution of Shepherd and Laframboise, Mathematics of Computation 36, 1981). P and Q are minimax polynomials found

@@ -2,7 +2,7 @@
 
 `AffineValues` follows `arange`, views, slices, sums, gathers and their like. An element at the coordinates i is then
 `start + strides[0] * i[0] + strides[1] * i[1] + ...`, start and strides being dims. That shows, say, that positions
-never fall below 0, or that the difference of neighbouring positions is always 1.
+never fall below 0, or that the difference of neighboring positions is always 1.
 
 Claims hold for every tensor that has elements at all: sizes are compared for sizes of at least 1.
 """

@@ -4,8 +4,8 @@ What has no elements is known without being a constant: a product of no inner ax
 
 Folding runs an op's own meaning, so values and dtypes are exactly those that running the node would give. A result
 larger than its operands together is kept only up to `limit` bytes: a model must not grow tenfold because an expanded
-mask was written out. For the same reason a dequantised constant is never folded, however small: quantised weights
-stay what they are, and executors that run the quantised form look for the node.
+mask was written out. For the same reason a dequantized constant is never folded, however small: quantized weights
+stay what they are, and executors that run the quantized form look for the node.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from ..framework.pattern import any_constant_of
 from ..framework.rewriter import Rewriter
 
 _NEVER = Trait.IMPURE | Trait.FOREIGN | Trait.CONTROL_FLOW
-_DEQUANTISE = native("dequantize_linear")
+_DEQUANTIzE = native("dequantize_linear")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class FoldConstants(Pass):
         shapes = ShapeValues()
         bound = frozenset[str]().union(*(type_symbols(value.type) for value in graph.inputs))
         for node in graph.nodes:
-            if node.op.traits & _NEVER or node.op is _DEQUANTISE or node.regions:
+            if node.op.traits & _NEVER or node.op is _DEQUANTIzE or node.regions:
                 continue
             if not node.has_uses or any_constant_of(node.outputs[0]) is not None:
                 continue

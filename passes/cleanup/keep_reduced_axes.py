@@ -29,7 +29,7 @@ class KeepReducedAxes(Pass):
         known: dict[Value, tuple[Value, Axes]] = {}
         for node in graph.nodes:
             if _drops_axes(node):
-                if _has_elementwise_neighbour(node) and rewriter.may_rewrite("reduction", node):
+                if _has_elementwise_neighbor(node) and rewriter.may_rewrite("reduction", node):
                     _keep(node, known, rewriter)
             elif _drops_kept_axes(node):
                 known[node.output] = node.operands[0], _axes(node.operands[0].producer)
@@ -57,7 +57,7 @@ def _axes(node: Node | None) -> Axes:
     return tuple(sorted(normal_axes(node.attrs.get("axes") or (), node.operands[0].tensor.rank)))
 
 
-def _has_elementwise_neighbour(node: Node) -> bool:
+def _has_elementwise_neighbor(node: Node) -> bool:
     producer = node.operands[0].producer
     return (producer is not None and producer.op.has(Trait.ELEMENTWISE)) or any(
         user.op.has(Trait.ELEMENTWISE) for user in node.output.users

@@ -21,7 +21,7 @@ _BY_HEAD = (0, 2, 1, 3)
 
 @dataclass(frozen=True)
 class MergeRotary(Pass):
-    """Merges `rotary_embedding` of neighbouring parts of a `split`, which nothing else reads, by the same angles."""
+    """Merges `rotary_embedding` of neighboring parts of a `split`, which nothing else reads, by the same angles."""
 
     name: ClassVar[str] = "merge-rotary"
 
@@ -30,7 +30,7 @@ class MergeRotary(Pass):
             if node.op is not SPLIT or not _is_of_last_axis(node):
                 continue
             for run in _runs([_rotation(part) for part in node.outputs]):
-                if len(run) > 1 and rewriter.may_rewrite("rotations-of-neighbours", run[0].node):
+                if len(run) > 1 and rewriter.may_rewrite("rotations-of-neighbors", run[0].node):
                     _merge(graph, node, run, rewriter)
                     break  # the parts are others now
 
@@ -47,7 +47,7 @@ class _Rotation:
     is_transposed: bool
 
     def goes_with(self, other: "_Rotation") -> bool:
-        """Whether both can be one: neighbours, rotated alike by the same angles."""
+        """Whether both can be one: neighbors, rotated alike by the same angles."""
         one, two = self.node, other.node
         attrs, others = ({**each.attrs, "heads": 0} for each in (one, two))
         return (

@@ -30,7 +30,7 @@ class FusionLimits:
     `rows_behind_products` says whether work on whole rows (norms, softmax) may follow a product in its kernel,
     `lookups` whether a kernel may take its operands out of tables by index. `normed_rows` is up to how many rows a
     product may norm itself: each of its threads reads whole rows anyway. With `scaled_factors` it takes in what
-    dequantises its factors. `draws` says whether kernels without products may draw random numbers.
+    dequantizes its factors. `draws` says whether kernels without products may draw random numbers.
     """
 
     max_nodes: int = 64
@@ -162,7 +162,7 @@ class _Search:
             self.group_of[norm] = own
 
     def _take_scaling(self, node: Node, own: FusionGroup) -> None:
-        """Puts what dequantises a product's factors into its group, where nothing else reads it."""
+        """Puts what dequantizes a product's factors into its group, where nothing else reads it."""
         before = scaled_factors(node) if self.limits.scaled_factors else ()
         inside = {*before, node}
         if all(inside.issuperset(each.output.users) and not each.output.is_graph_output for each in before):

@@ -1,7 +1,7 @@
-"""Products of numbers of 8 bits: factors that are dequantised by one scale each, right before they are multiplied.
+"""Products of numbers of 8 bits: factors that are dequantized by one scale each, right before they are multiplied.
 
 Libraries multiply such numbers as they are and bring the scales in afterwards, so a backend that has them wants the
-nodes that dequantise in the region of the product.
+nodes that dequantize in the region of the product.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ FP8 = frozenset({DType.F8E4M3FN, DType.F8E5M2})
 
 
 def scaled_factors(product: Node) -> tuple[Node, ...]:
-    """The nodes that dequantise both factors of `product`, with transposes behind them; none if one is otherwise.
+    """The nodes that dequantize both factors of `product`, with transposes behind them; none if one is otherwise.
 
     Both are fp8 or both i8, with a zero point that is 0 and one scale: for the whole tensor, or for each row of the
     left and column of the right factor where that is a matrix.
@@ -37,7 +37,7 @@ def scaled_factors(product: Node) -> tuple[Node, ...]:
 
 
 def _way_to(factor: Value) -> tuple[Node, ...]:
-    """The node that dequantises a factor and the transpose behind it, if there is one; empty otherwise."""
+    """The node that dequantizes a factor and the transpose behind it, if there is one; empty otherwise."""
     node = factor.producer
     if node is not None and node.op is TRANSPOSE:
         before = node.operands[0].producer
@@ -76,7 +76,7 @@ def _is_zero(value: Value) -> bool:
 
 
 def scale_each_product(graph: Graph, rewriter: Rewriter) -> None:
-    """Gives products that share a dequantised factor one each, where they are all that reads it."""
+    """Gives products that share a dequantized factor one each, where they are all that reads it."""
     for node in graph.nodes:
         if not _is_scaling(node) or node.output.is_graph_output or node.output.use_count < 2:
             continue

@@ -207,7 +207,7 @@ class _Skyline:
         return height, start, self._end[start]
 
     def lift(self) -> None:
-        """Raises the lowest stretch, into which nothing fits, to its lower neighbour."""
+        """Raises the lowest stretch, into which nothing fits, to its lower neighbor."""
         _, start, end = self.lowest()
         left, right = self._before.get(start), self._height.get(end)
         sides = [height for height in (self._height[left] if left is not None else None, right) if height is not None]
@@ -228,7 +228,7 @@ class _Skyline:
         del self._height[start], self._before[self._end.pop(start)]
 
     def _put(self, start: int, end: int, height: int) -> None:
-        """A new stretch, joined with neighbours of its height."""
+        """A new stretch, joined with neighbors of its height."""
         left = self._before.get(start)
         if left is not None and self._height[left] == height:
             self._take(left)

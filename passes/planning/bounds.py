@@ -28,7 +28,7 @@ from ..framework.rewriter import Rewriter
 from .distinct import is_sortable
 from .padding import made_safe
 from .reached import Mentions, put_back, reached
-from .specialise import with_sizes
+from .specialize import with_sizes
 
 MOST_VISITS = 1 << 15
 """How many nodes all proofs of a graph may look at: each walks through the part that a size reaches."""

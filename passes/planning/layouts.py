@@ -23,7 +23,7 @@ what is made of them, such as a gate of the two halves of the channels, would el
 
 
 class Layouts:
-    """The order of axes that each value of a specialised graph is to have on `target`, from outermost to innermost."""
+    """The order of axes that each value of a specialized graph is to have on `target`, from outermost to innermost."""
 
     def __init__(self, graph: Graph, target: Target) -> None:
         self._images = channels_last_values(graph, target)
@@ -68,7 +68,7 @@ def _order_in_memory(view: View) -> tuple[int, ...] | None:
 
 
 def channels_last_values(graph: Graph, target: Target) -> frozenset[Value]:
-    """The values of a specialised graph that are to lie channels-last on `target`."""
+    """The values of a specialized graph that are to lie channels-last on `target`."""
     if not target.channels_last:
         return frozenset()
     found: set[Value] = set()

@@ -19,7 +19,7 @@ from .distinct import SortForUnique
 from .masking import MaskPadding
 from .padding import real_size_input
 from .partition import CapturePolicy
-from .specialise import Specialise
+from .specialize import Specialize
 from .states import ReadStatesFirst, SeparateStates
 
 _CLEAN_UP: tuple[Pass, ...] = (FoldConstants(), EliminateDeadCode(), Cse())
@@ -44,7 +44,7 @@ def planning_pipeline(sizes: Mapping[str, int], target: Target, policy: CaptureP
 
     Unknown sizes get bounds where that lets more of the graph be captured.
     """
-    stages: list[tuple[Pass, ...]] = [(Specialise(tuple(sizes.items())),), (ReadLengthsOnDevice(),), _CLEAN_UP]
+    stages: list[tuple[Pass, ...]] = [(Specialize(tuple(sizes.items())),), (ReadLengthsOnDevice(),), _CLEAN_UP]
     if policy.captures and target.bounded:
         stages.append((BoundSizes(target, tuple(sorted(policy.keep_outside)), lowering.captures),))
         stages += [(SortForUnique(),)] if target.sorts_distinct else []

@@ -33,7 +33,7 @@ class CapturePolicy:
 def cut_reason(
     node: Node, target: Target, policy: CapturePolicy, captures: Callable[[Node], bool] | None = None
 ) -> CutReason | None:
-    """Why a node of a specialised graph has to run eagerly, None when it can be captured.
+    """Why a node of a specialized graph has to run eagerly, None when it can be captured.
 
     `captures` is asked for a node to which no other reason applies: whether the target has a kernel for it.
     """
@@ -69,7 +69,7 @@ class Partition:
 def partition(
     graph: Graph, target: Target, policy: CapturePolicy, captures: Callable[[Node], bool] | None = None
 ) -> Partition:
-    """Orders the nodes of a specialised graph into few pieces. Nodes within a piece keep their order."""
+    """Orders the nodes of a specialized graph into few pieces. Nodes within a piece keep their order."""
     reasons = {node: cut_reason(node, target, policy, captures) for node in graph.nodes}
     turns = in_turns(graph, {node for node, reason in reasons.items() if reason is not None})
     return Partition(
@@ -85,7 +85,7 @@ def _least_work(policy: CapturePolicy, reasons: Mapping[Node, CutReason | None])
 def _segments(
     turns: Sequence[Sequence[Node]], reasons: Mapping[Node, CutReason | None], least_work: int
 ) -> tuple[Segment, ...]:
-    """One segment a turn; neighbours that run eagerly after all are joined."""
+    """One segment a turn; neighbors that run eagerly after all are joined."""
     segments: list[Segment] = []
     start = 0
     for turn in turns:

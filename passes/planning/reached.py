@@ -16,7 +16,7 @@ from ...ir.analysis.extract import part_of
 from ...ir.graph import Graph, Node, Value
 from ...ir.types import type_symbols
 from .padding.walk import symbols_of_attrs
-from .specialise import bound_attrs
+from .specialize import bound_attrs
 
 _CONTEXT = 64
 """How many nodes before those that sizes reach are looked at with them."""

@@ -52,7 +52,7 @@ class StoragePlan:
 def assign_storage(
     graph: Graph, target: Target, donated: Collection[str] = (), resident: Collection[str] = ()
 ) -> StoragePlan:
-    """Groups the values of a specialised graph. Every group has a lifetime in steps; arena offsets come later.
+    """Groups the values of a specialized graph. Every group has a lifetime in steps; arena offsets come later.
 
     The memory of the inputs called `donated` may be written once nothing reads them any more; those called `resident`
     have memory of their own, outside of the arena, which no step writes.

@@ -1,1 +1,1 @@
-"""Passes on quantised numbers."""
+"""Passes on quantized numbers."""

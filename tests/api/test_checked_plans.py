@@ -18,7 +18,7 @@ from capgraph.passes.framework.bisect import Culprit, bisect
 from capgraph.passes.framework.numeric import Samples
 from capgraph.passes.framework.pipeline import Pipeline
 from capgraph.passes.fuse import fuse
-from capgraph.passes.planning import specialise
+from capgraph.passes.planning import specialize
 from capgraph.passes.planning.padding import repair
 from capgraph.recording import capture_policy, graph_executor, stages_to_plan
 
@@ -60,14 +60,14 @@ graph @main(%x: f32[B, 4], %y: f32[B, 4]) {
 
 
 def _other_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    bound = specialise.bound_attrs
+    bound = specialize.bound_attrs
 
     def wrong(*given: Any) -> dict[str, Any]:
         attrs = bound(*given)
         moved = {name: tuple(place - 1 for place in attrs[name]) for name in ("starts", "ends") if name in attrs}
         return {**attrs, **moved}
 
-    monkeypatch.setattr(specialise, "bound_attrs", wrong)
+    monkeypatch.setattr(specialize, "bound_attrs", wrong)
 
 
 def _other_real_elements(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,9 +97,9 @@ def _swapped_operands(monkeypatch: pytest.MonkeyPatch) -> None:
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 PLANTED = [
-    ("host", LAST, _other_sizes, "specialise", "bind-sizes", {"slice"}),
+    ("host", LAST, _other_sizes, "specialize", "bind-sizes", {"slice"}),
     ("host", TEXT, _other_real_elements, "mask-padding", "mask", {"reduce_sum"}),
-    ("cuda", LAST, _other_sizes, "specialise", "bind-sizes", {"slice"}),
+    ("cuda", LAST, _other_sizes, "specialize", "bind-sizes", {"slice"}),
     ("cuda", TEXT, _other_real_elements, "mask-padding", "mask", {"reduce_sum"}),
     ("cuda", CHAIN, _swapped_operands, "fuse", "fuse", {"sub", "tanh"}),
 ]

@@ -78,7 +78,7 @@ def test_types_that_onnxruntime_does_not_take_go_to_the_reference_evaluator(tmp_
     assert found.runtime.startswith("the reference evaluator (%x is bf16")
 
 
-def test_only_the_optimised_model_is_refused(tmp_path: Path) -> None:
+def test_only_the_optimized_model_is_refused(tmp_path: Path) -> None:
     raw = save(affine(), tmp_path)
     unknown = model("main (float[batch, 3] x) => (float[batch, 3] y) { y = com.example.Mystery(x) }")
     refused = save(unknown, tmp_path, "refused.onnx")

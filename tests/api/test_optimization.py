@@ -116,7 +116,7 @@ def test_a_broken_graph_is_found_before_it_runs() -> None:
         capgraph.optimize(graph)
 
 
-def test_the_graph_that_runs_is_the_optimised_one() -> None:
+def test_the_graph_that_runs_is_the_optimized_one() -> None:
     b = Builder()
     x = b.input("x", "f32[2]")
     graph = b.finish({"y": b.op("neg", b.op("neg", b.op("exp", x)))})

@@ -93,8 +93,8 @@ def test_explain_lists_the_passes() -> None:
     lines = capgraph.optimize(twice).explain().splitlines()
     (head,) = [line for line in lines if line.startswith("level: 2")]
     assert head.startswith("level: 2, 3 nodes became 1 by 1 rewrite in ")
-    (done,) = [line for line in lines if line.startswith("  canonicalise")]
-    assert done.startswith("  canonicalise: 1 rewrite, -2 nodes, ")
+    (done,) = [line for line in lines if line.startswith("  canonicalize")]
+    assert done.startswith("  canonicalize: 1 rewrite, -2 nodes, ")
     assert not any(line.startswith("  cse: ") for line in lines)
     assert "level: 0, no passes" in capgraph.optimize(twice, level=0).explain()
 

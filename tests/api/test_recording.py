@@ -30,7 +30,7 @@ def test_a_recorded_program_explains_and_counts() -> None:
     assert "executor: graph on host, recorded and replayed" in text
     assert "calls: 3, of which 2 replayed in 2 pieces and 1 ran eagerly" in text
     assert "may be padded as it is, proven at" in text
-    assert "rewrites: specialise " in text
+    assert "rewrites: specialize " in text
 
 
 def test_a_program_that_records_nothing_counts_nothing() -> None:

@@ -5,16 +5,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 from capgraph.ir.errors import ResourceError
-from capgraph.results import save_outputs, summarise
+from capgraph.results import save_outputs, summarize
 
 
-def test_numbers_are_summarised() -> None:
-    found = summarise(np.array([[1, 2, 3], [4, 5, 9]], np.float32))
+def test_numbers_are_summarized() -> None:
+    found = summarize(np.array([[1, 2, 3], [4, 5, 9]], np.float32))
     assert found == {"type": "f32[2, 3]", "min": 1, "mean": 4, "max": 9, "not_finite": 0, "first": [1, 2, 3, 4]}
 
 
 def test_what_is_not_finite_is_counted_apart() -> None:
-    found = summarise(np.array([np.nan, 1, np.inf, 3], np.float32))
+    found = summarize(np.array([np.nan, 1, np.inf, 3], np.float32))
     assert (found["min"], found["mean"], found["max"], found["not_finite"]) == (1, 2, 3, 2)
 
 
@@ -32,13 +32,13 @@ def test_what_is_not_finite_is_counted_apart() -> None:
     ],
 )
 def test_what_has_no_mean_has_a_type(value: Any, ty: str) -> None:
-    found = summarise(value)
+    found = summarize(value)
     assert found["type"] == ty
     assert found["mean"] is None
 
 
 def test_booleans_count_as_0_and_1() -> None:
-    assert summarise(np.array([True, False]))["mean"] == 0.5
+    assert summarize(np.array([True, False]))["mean"] == 0.5
 
 
 def test_outputs_are_written_and_read_back(tmp_path: Path) -> None:

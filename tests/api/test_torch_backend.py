@@ -17,11 +17,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[CompiledFunction]:
     """The functions that are compiled from now on."""
     torch._dynamo.reset()
     found: list[CompiledFunction] = []
-    initialise = CompiledFunction.__init__
+    initialize = CompiledFunction.__init__
 
     def noted(self: CompiledFunction, *args: Any) -> None:
         found.append(self)
-        initialise(self, *args)
+        initialize(self, *args)
 
     monkeypatch.setattr(CompiledFunction, "__init__", noted)
     return found

@@ -43,7 +43,7 @@ def test_as_they_ship_they_mean_the_outputs_beside_them(name: str) -> None:
     assert not any(node.op.is_foreign for node in graph.nodes)
 
 
-# Squeezenet is the hard one: softmax over a thousand equal logits of 1.8e9, where neighbouring floats lie 128 apart.
+# Squeezenet is the hard one: softmax over a thousand equal logits of 1.8e9, where neighboring floats lie 128 apart.
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_as_they_ship_they_run_to_the_outputs_beside_them(name: str, executor: str) -> None:

@@ -15,7 +15,7 @@ from capgraph.executors.cuda.availability import cuda_problem
 from capgraph.executors.cuda.executor import open_device
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, KernelLaunch, Task
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
-from capgraph.executors.cuda.kernels.gemm.quantised_products import lower_matmul_integer
+from capgraph.executors.cuda.kernels.gemm.quantized_products import lower_matmul_integer
 from capgraph.executors.cuda.kernels.gemm.scaled_products import FIRST_FP8_ARCH
 from capgraph.executors.cuda.lower.hand_over import handed_over
 from capgraph.executors.cuda.run.device import CudaDevice
@@ -44,7 +44,7 @@ PAIRS = [(E4M3, E4M3), (E4M3, E5M2), (E5M2, E4M3)]
 def tried(task: Task, device: CudaDevice) -> list[Candidate]:
     """The ways of the library, and the first two of the ordinary product, compiled together."""
     ways = list(lower_product(task))
-    ordinary = [each for each in ways if each.name.startswith("dequantised")]
+    ordinary = [each for each in ways if each.name.startswith("dequantized")]
     chosen = [each for each in ways if each not in ordinary[2:]]
     handed = [each for each in (handed_over([way])[0] for way in chosen) if each is not None]
     launches = [launch for each in handed for launch in each.launches]
@@ -187,7 +187,7 @@ def test_layers_are_replayed_with_the_scales_of_each_call(mode: str) -> None:
         assert "runs on the host" not in remarks
         assert "fell back" not in remarks
         if open_device(0, tunes=False).driver.chip.arch >= FIRST_FP8_ARCH:
-            assert "dequantised before a product" not in remarks
+            assert "dequantized before a product" not in remarks
 
 
 @pytest.mark.parametrize("has_bias", [False, True])

@@ -44,10 +44,10 @@ NORMAL = [
 @pytest.mark.parametrize(("kind", "given_value", "expected"), NORMAL)
 def test_values_get_their_normal_form(kind: AttrKind, given_value: object, expected: object) -> None:
     attribute = Attribute("a", kind)
-    found = attribute.normalise(given_value)
+    found = attribute.normalize(given_value)
     assert found == expected
     assert type(found) is type(expected)
-    assert attribute.normalise(found) == expected
+    assert attribute.normalize(found) == expected
 
 
 WRONG = [
@@ -78,22 +78,22 @@ WRONG = [
 @pytest.mark.parametrize(("kind", "given_value"), WRONG)
 def test_values_of_another_kind_are_refused(kind: AttrKind, given_value: object) -> None:
     with pytest.raises(TypeRuleError):
-        Attribute("a", kind).normalise(given_value)
+        Attribute("a", kind).normalize(given_value)
 
 
 def test_none_stands_for_an_optional_attribute_only() -> None:
     optional = Attribute("a", AttrKind.INT, None)
     assert not optional.is_required
-    assert optional.normalise(None) is None
+    assert optional.normalize(None) is None
     assert Attribute("a", AttrKind.INT).is_required
     assert repr(REQUIRED) == "REQUIRED"
 
 
 def test_choices() -> None:
     attribute = Attribute("mode", AttrKind.STRING, "a", choices=("a", "b"))
-    assert attribute.normalise("b") == "b"
+    assert attribute.normalize("b") == "b"
     with pytest.raises(TypeRuleError, match="mode is 'c', not one of a, b"):
-        attribute.normalise("c")
+        attribute.normalize("c")
 
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(-2, 2), st.sampled_from([0.0, -0.0, 1.0, math.nan]))

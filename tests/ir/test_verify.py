@@ -390,7 +390,7 @@ def test_symbols_keep_to_their_scope(text: str, problem: str) -> None:
 # ---- messages and cost
 
 
-def test_the_message_underlines_the_node_among_its_neighbours() -> None:
+def test_the_message_underlines_the_node_among_its_neighbors() -> None:
     graph = parse(TEXT)
     wrong_type(graph)
     with pytest.raises(InvalidGraphError) as caught:

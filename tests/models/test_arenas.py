@@ -1,4 +1,4 @@
-"""Arenas of the benchmark models are about as small as they can be, as imported and as optimised."""
+"""Arenas of the benchmark models are about as small as they can be, as imported and as optimized."""
 
 import pytest
 from capgraph.executors.host.kernels import scratch_bytes

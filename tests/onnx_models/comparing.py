@@ -16,7 +16,7 @@ from capgraph.ir.errors import CapgraphError, InternalError
 from tests.onnx_models import peers, ways
 from tests.onnx_models.cases import Case
 from tests.onnx_models.draw import Unrunnable
-from tests.onnx_models.judging import difference, quantises, tolerance
+from tests.onnx_models.judging import difference, quantizes, tolerance
 from tests.onnx_models.parts import part_of
 from tests.onnx_models.rounding import contents, is_rounding
 from tests.onnx_models.theirs import (
@@ -299,7 +299,7 @@ def _apart(case: Case, call: int, expected: Sequence[Any], given: Sequence[Any])
         expected, given = [np.zeros_like(each) for each in expected], [np.zeros_like(each) for each in given]
     read = [*case.calls[call].values(), *expected]
     allowed = tolerance(case.model, read)
-    steps = quantises(case.model)
+    steps = quantizes(case.model)
     return next((s for a, b in zip(expected, given, strict=True) if (s := difference(a, b, allowed, steps=steps))), "")
 
 

@@ -141,7 +141,7 @@ def words(d: Draw, op: str) -> None:
 
 
 @recipe("StringNormalizer")
-def normalised(d: Draw, op: str) -> None:
+def normalized(d: Draw, op: str) -> None:
     """Words without others, in one case."""
     shape = (d.whole(1, 3),) if d.chance(0.6) else (1, d.whole(1, 3))
     x = d.given(

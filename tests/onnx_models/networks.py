@@ -321,10 +321,10 @@ def mel(d: Draw, op: str) -> None:
 
 
 @recipe("QuantizeLinear", "DequantizeLinear")
-def quantise(d: Draw, op: str) -> None:
+def quantize(d: Draw, op: str) -> None:
     """By one scale, along an axis, or in blocks."""
-    is_quantise = op == "QuantizeLinear"
-    names = d.elements(op, "T3" if is_quantise and d.opset >= 19 else "T2" if is_quantise else "T1")
+    is_quantize = op == "QuantizeLinear"
+    names = d.elements(op, "T3" if is_quantize and d.opset >= 19 else "T2" if is_quantize else "T1")
     wide = [
         n for n in names if n in ("int8", "uint8", "int16", "uint16", "int4", "uint4", "float8e4m3fn", "float8e5m2")
     ]
@@ -341,22 +341,22 @@ def quantise(d: Draw, op: str) -> None:
         sizes = list(shape)
         sizes[axis] = -(-shape[axis] // block)
         scale_shape, attributes = tuple(sizes), {"axis": axis, "block_size": block}
-    elements = ["float"] if d.opset < 19 else d.elements(op, "T2" if d.opset >= 23 or not is_quantise else "T1")
+    elements = ["float"] if d.opset < 19 else d.elements(op, "T2" if d.opset >= 23 or not is_quantize else "T1")
     element = d.rng.choice([e for e in elements if e in ("float", "float16")] + ["float"] * 3)
     scale = d.new(element, scale_shape, 0.05, 0.5)
     low, high = (0, 9) if code.startswith("u") else (-5, 5)
     zero = None
-    if d.chance(0.6) or (is_quantise and code != "uint8"):
+    if d.chance(0.6) or (is_quantize and code != "uint8"):
         zero = d.given(np.zeros(scale_shape), code) if "8e" in code else d.new(code, scale_shape, low, high)
     attributes |= d.attributes(op, saturate=d.whole(0, 1) if "8e" in code else None)
-    if is_quantise:
+    if is_quantize:
         d.node(op, [d.new(element, shape, -3, 3) if d.chance(0.5) else d.like(element, shape), scale, zero], attributes)
     else:
         d.node(op, [d.new(code, shape, low, high), scale, zero], attributes)
 
 
 @recipe("DynamicQuantizeLinear")
-def dynamic_quantise(d: Draw, op: str) -> None:
+def dynamic_quantize(d: Draw, op: str) -> None:
     """By the range of the operand."""
     d.node(op, [d.like("float", d.shape(0, 3, 1))], outputs=(True, True, True))
 
@@ -390,7 +390,7 @@ def integer_product(d: Draw, op: str) -> None:
 
 
 @recipe("QLinearConv")
-def quantised_convolution(d: Draw, op: str) -> None:
+def quantized_convolution(d: Draw, op: str) -> None:
     """A convolution of 8-bit codes."""
     group, inner, outer = d.pick(1, 1, 2), d.whole(1, 2), d.whole(1, 2)
     kernel = [d.whole(1, 3), d.whole(1, 3)]

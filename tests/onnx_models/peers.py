@@ -1,4 +1,4 @@
-"""The two that ours is held to: onnx's reference evaluator, and ONNX Runtime without its optimisations."""
+"""The two that ours is held to: onnx's reference evaluator, and ONNX Runtime without its optimizations."""
 
 from collections.abc import Mapping
 from functools import cache

@@ -149,7 +149,7 @@ class _Attention:
         return self.emit("concat", first, rest, axis=-1)
 
     def turned(self, x: Value) -> Value:
-        turned, table = self.choose.pick(((_halves, self.repeated_halves), (_neighbours, self.repeated_neighbours)))
+        turned, table = self.choose.pick(((_halves, self.repeated_halves), (_neighbors, self.repeated_neighbors)))
         cos, sin = (table(x) for _ in range(2))
         return self.emit("add", self.emit("mul", x, cos), self.emit("mul", turned(self, x), sin))
 
@@ -162,7 +162,7 @@ class _Attention:
         half = self.angles(x)
         return self.emit("concat", half, half, axis=-1)
 
-    def repeated_neighbours(self, x: Value) -> Value:
+    def repeated_neighbors(self, x: Value) -> Value:
         half = self.emit("unsqueeze", self.angles(x), axes=(-1,))
         pairs = self.emit("expand", half, shape=(*half.shape[:-1], 2))
         return self.emit("reshape", pairs, shape=(*half.shape[:-2], half.shape[-2] * 2))
@@ -239,7 +239,7 @@ def _halves(made: _Attention, x: Value) -> Value:
     return made.emit("concat", made.emit("neg", second), first, axis=-1)
 
 
-def _neighbours(made: _Attention, x: Value) -> Value:
+def _neighbors(made: _Attention, x: Value) -> Value:
     first, second = (
         made.emit("slice", x, axes=(-1,), starts=(start,), ends=(made.depth,), steps=(2,)) for start in (0, 1)
     )

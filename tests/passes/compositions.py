@@ -2,7 +2,7 @@
 
 `composition(seed)` starts from one tensor and adds forms: parts that are joined again, patches by strides, repeated
 operands, transposes around arithmetic, pools over whole images, padding before windows, constants and batch norms
-before and after products, normalised groups of channels.
+before and after products, normalized groups of channels.
 """
 
 from collections.abc import Callable, Sequence
@@ -103,7 +103,7 @@ def _cuts(made: Composition, size: int) -> list[int]:
 
 
 def _joined_slices(made: Composition, x: Value) -> Value:
-    """Neighbouring slices, all or some, in or out of order."""
+    """Neighboring slices, all or some, in or out of order."""
     axis = made.any_axis(x)
     size = made.plain(x, axis)
     edges = _cuts(made, size)

@@ -17,7 +17,7 @@ def test_cut_and_joined() -> None:
     assert axis_groups((4, 6), (6, 4)) == [((0, 1), (0, 1))]
 
 
-def test_ones_join_a_neighbour() -> None:
+def test_ones_join_a_neighbor() -> None:
     assert axis_groups((B, 4), (B, 1, 4)) == [((0,), (0,)), ((1,), (1, 2))]
     assert axis_groups((B, 4, 1), (B, 4)) == [((0,), (0,)), ((1,), (1,)), ((2,), ())]
     assert axis_groups((), (1, 1)) == [((), (0, 1))]

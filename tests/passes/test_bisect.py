@@ -10,7 +10,7 @@ from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse
 from capgraph.ir.text.printer import print_graph
 from capgraph.ir.verify import verify
-from capgraph.passes.cleanup.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalize import Canonicalize
 from capgraph.passes.cleanup.cse import Cse
 from capgraph.passes.cleanup.eliminate_dead_code import EliminateDeadCode
 from capgraph.passes.cleanup.fold_constants import FoldConstants
@@ -23,7 +23,7 @@ from capgraph.passes.framework.rewriter import Rewriter
 from tests.passes.planted import DroppedOperand, WrongAlgebra, WrongAxis, WrongOperandOrder
 
 BEFORE = (EliminateDeadCode(), FoldConstants(), Cse())
-AFTER = (Canonicalise(), Cse(), EliminateDeadCode())
+AFTER = (Canonicalize(), Cse(), EliminateDeadCode())
 
 ALGEBRA = """
     graph @main(%x: f32[B, 4]) {
@@ -153,7 +153,7 @@ def test_the_number_counts_all_rewrites_before() -> None:
     assert found is not None
     assert found.number == 3
     assert len(found.before) == 2
-    later = bisect(graph, Pipeline(((Canonicalise(),), (WrongAlgebra(),))), Samples.drawn(graph))
+    later = bisect(graph, Pipeline(((Canonicalize(),), (WrongAlgebra(),))), Samples.drawn(graph))
     assert later is not None
     assert later.number == 4
 

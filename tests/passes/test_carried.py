@@ -12,7 +12,7 @@ SIZES = st.sampled_from([1, 2, 3, 4, 6])
 
 @st.composite
 def cut_shapes(draw: st.DrawFn) -> tuple[list[int], list[int]]:
-    """Two shapes with the same number of elements, of which the first joins neighbours of the second."""
+    """Two shapes with the same number of elements, of which the first joins neighbors of the second."""
     fine = draw(st.lists(SIZES, min_size=1, max_size=5))
     coarse: list[int] = []
     for size in fine:

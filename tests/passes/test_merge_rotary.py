@@ -73,7 +73,7 @@ def test_heads_as_an_axis(steps: int) -> None:
     ("cosines", "order", "read"),
     [("%d", "%q, %k, %v", "%v"), ("%c", "%q, %v, %k", "%v"), ("%c", "%q, %k, %v", "%k")],
 )
-def test_other_angles_other_neighbours_and_other_readers(cosines: str, order: str, read: str) -> None:
+def test_other_angles_other_neighbors_and_other_readers(cosines: str, order: str, read: str) -> None:
     names = {"%q": 16, "%k": 8, "%v": 8}
     parts = ", ".join(f"{name}: f32[2, 3, {names[name]}]" for name in order.split(", "))
     sizes = ", ".join(str(names[name]) for name in order.split(", "))

@@ -12,7 +12,7 @@ from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse
 from capgraph.ir.text.printer import print_graph
 from capgraph.passes.catalog import pipeline
-from capgraph.passes.cleanup.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalize import Canonicalize
 from capgraph.passes.cleanup.cse import Cse
 from capgraph.passes.cleanup.eliminate_dead_code import EliminateDeadCode
 from capgraph.passes.cleanup.fold_constants import FoldConstants
@@ -188,7 +188,7 @@ def test_a_chain_of_which_each_link_decides_the_next_takes_as_many_rounds_as_it_
     for k in range(MAX_ROUNDS + 8):
         lines += [f"%a{k} = sin(%y{k})", f"%z{k + 1} = sin(%z{k})", f"%y{k + 1} = where(%c, %a{k}, %z{k + 1})"]
     chain = parse("\n".join([*lines, f"return %y{MAX_ROUNDS + 8}", "}"]))
-    report = Pipeline(((Cse(), Canonicalise(), EliminateDeadCode()),)).run(chain)
+    report = Pipeline(((Cse(), Canonicalize(), EliminateDeadCode()),)).run(chain)
     assert len([run for run in report.runs if run.name == "cse" and run.changed]) > MAX_ROUNDS
     assert len(chain) == 1 + MAX_ROUNDS + 8
 

@@ -1,4 +1,4 @@
-"""Which products have factors of 8 bits, and that fusion takes in what dequantises them, where a backend wants it."""
+"""Which products have factors of 8 bits, and that fusion takes in what dequantizes them, where a backend wants it."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ def fused(graph: Graph) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(("a", "b"), [("f8e4m3fn", "f8e4m3fn"), ("f8e5m2", "f8e4m3fn"), ("i8", "i8")])
-def test_a_product_takes_in_what_dequantises_its_factors(a: str, b: str) -> None:
+def test_a_product_takes_in_what_dequantizes_its_factors(a: str, b: str) -> None:
     graph = product(a, b)
     (matmul,) = (node for node in graph.nodes if node.op.name == "matmul")
     assert [node.op.name for node in scaled_factors(matmul)] == ["dequantize_linear"] * 2
@@ -112,7 +112,7 @@ SHARED = """
     """
 
 
-def test_products_that_share_a_factor_dequantise_it_each() -> None:
+def test_products_that_share_a_factor_dequantize_it_each() -> None:
     graph = parse(SHARED)
     Pipeline(((Fuse(scaled_factors=True),),)).run(graph, check="numeric")
     assert [node.op.name for node in graph.nodes] == ["fused", "fused"]
@@ -126,7 +126,7 @@ def test_a_factor_that_something_else_reads_stays_outside(output: str) -> None:
     assert not any("dequantize_linear" in body for body in fused(graph))
 
 
-def test_a_matrix_times_itself_is_dequantised_once() -> None:
+def test_a_matrix_times_itself_is_dequantized_once() -> None:
     b = Builder()
     x = b.op("dequantize_linear", b.input("a", "i8[4, 4]"), b.input("s", "f32[]"), None, to="f32")
     assert fused(b.finish({"y": b.op("matmul", x, x)})) == [["dequantize_linear", "matmul"]]

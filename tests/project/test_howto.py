@@ -41,11 +41,11 @@ from capgraph.executors.cuda.kernel_ir.types import Name
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType
-from capgraph.passes.recognize.recognise_activations import RecogniseActivations
+from capgraph.passes.recognize.recognize_activations import RecognizeActivations
 from capgraph.passes.framework.pipeline import Pipeline
 
 graph = parse("graph @f(%x: f32[N]) { %t: f32[N] = tanh(%x) %y: f32[N] = sub(%x, %t) return %y }")
-Pipeline(((RecogniseActivations(),),)).run(graph)
+Pipeline(((RecognizeActivations(),),)).run(graph)
 print(*(node.op.name for node in graph.nodes))
 print(*(node.op_type for node in export_model(graph).graph.node))
 print(EXPRESSIONS["tanhshrink"]([Name("x", DType.F32)], None, DType.F32))

@@ -69,7 +69,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> None:
-    """Optimises the model, writes it, and says what became of it."""
+    """Optimizes the model, writes it, and says what became of it."""
     from ...frontends.onnx.files.operator_counts import not_standard, operator_counts
     from ...frontends.onnx.files.versions import opset_of
     from ...inputs import check_dims
@@ -85,7 +85,7 @@ def run(arguments: Namespace) -> None:
         check_dims(source.graph, sizes)
         before = _costs(source.graph, sizes)
         graph = _fixed(source.graph, sizes)
-        with _timed(seconds, "optimise"):
+        with _timed(seconds, "optimize"):
             samples = _samples(graph, sizes) if arguments.verify == "numeric" else None
             report = pipeline.run(
                 graph, check=arguments.verify, samples=samples, dump=arguments.dump, progress=progress.advance
@@ -124,7 +124,7 @@ def run(arguments: Namespace) -> None:
 def _fixed(graph: "Graph", sizes: Mapping[str, int]) -> "Graph":
     """The graph with the sizes that its inputs have; others only say what costs are shown."""
     from ...ir.analysis import input_symbols
-    from ...passes.planning.specialise import with_sizes
+    from ...passes.planning.specialize import with_sizes
 
     fixed = {name: size for name, size in sizes.items() if name in input_symbols(graph)}
     return with_sizes(graph, fixed) if fixed else graph
@@ -268,7 +268,7 @@ def _compared(graph: "Graph", arguments: Namespace, draft: Path, sizes: Mapping[
     if not found.is_close:
         worst = found.outputs[0]
         raise ExecutionError(
-            f"output {worst.name} of the optimised model differs by {worst.relative:.3g} of its largest value, where "
+            f"output {worst.name} of the optimized model differs by {worst.relative:.3g} of its largest value, where "
             f"{worst.allowed:.3g} may be{f' ({worst.held_to})' if worst.held_to else ''}",
             remedy=f"nothing was written; find the guilty rewrite with: capgraph bisect {arguments.model}",
         )
@@ -307,7 +307,7 @@ def _text(facts: Mapping[str, Any]) -> str:
     if facts["session_options"] is not None:
         parts.append(f"options of sessions: {facts['session_options']}")
     parts.append(
-        f"{seconds['read']:.2f} s to read, {seconds['optimise']:.2f} to optimise, {seconds['write']:.2f} to write"
+        f"{seconds['read']:.2f} s to read, {seconds['optimize']:.2f} to optimize, {seconds['write']:.2f} to write"
     )
     return "\n\n".join(parts)
 

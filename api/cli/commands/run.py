@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> None:
     """Runs the model and writes a table of its outputs."""
     from ...inputs import gather_inputs
     from ...optimization import optimize
-    from ...results import summarise
+    from ...results import summarize
 
     start = time.perf_counter()
     with Progress(f"importing {arguments.model.name}"):
@@ -57,9 +57,9 @@ def run(arguments: Namespace) -> None:
         "executor": program.target.executor,
         "device": program.target.device,
         "inputs": [
-            {"name": n, "type": summarise(each.value)["type"], "source": each.source} for n, each in given.items()
+            {"name": n, "type": summarize(each.value)["type"], "source": each.source} for n, each in given.items()
         ],
-        "outputs": [{"name": name, **summarise(value)} for name, value in outputs.items()],
+        "outputs": [{"name": name, **summarize(value)} for name, value in outputs.items()],
         "seconds": seconds,
         "runs": len(times),
         "files": [str(path) for path in _written(outputs, arguments)] if arguments.output else [],

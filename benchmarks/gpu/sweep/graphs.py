@@ -12,7 +12,7 @@ FEATURES = 64
 
 
 class Isomorphism(nn.Module):
-    """GIN: each node adds what its neighbours are, by `index_add`, and thinks about it."""
+    """GIN: each node adds what its neighbors are, by `index_add`, and thinks about it."""
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Isomorphism(nn.Module):
 
 
 class LargestMessages(nn.Module):
-    """Each node takes of every feature the largest that a neighbour sends, and their mean, by `scatter_reduce`."""
+    """Each node takes of every feature the largest that a neighbor sends, and their mean, by `scatter_reduce`."""
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()

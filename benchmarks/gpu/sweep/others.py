@@ -112,7 +112,7 @@ class Recommender(nn.Module):
 
 
 class Field(nn.Module):
-    """NeRF: rays, points along them, sines of these, and colours weighted by what light is left."""
+    """NeRF: rays, points along them, sines of these, and colors weighted by what light is left."""
 
     def __init__(self, width: int, samples: int) -> None:
         super().__init__()
@@ -129,10 +129,10 @@ class Field(nn.Module):
         x = encoded
         for index, layer in enumerate(self.layers):
             x = F.relu(layer(torch.cat([x, encoded], dim=-1) if index == 4 else x))
-        density, colour = self.out(x).split([1, 3], dim=-1)
+        density, color = self.out(x).split([1, 3], dim=-1)
         opacity = 1 - torch.exp(-F.relu(density[..., 0]) * (4.0 / self.samples))
         left = torch.cumprod(torch.cat([torch.ones_like(opacity[:, :1]), 1 - opacity[:, :-1] + 1e-4], -1), dim=-1)
-        return ((opacity * left)[..., None] * torch.sigmoid(colour)).sum(-2)
+        return ((opacity * left)[..., None] * torch.sigmoid(color)).sum(-2)
 
 
 class SuperResolution(nn.Module):

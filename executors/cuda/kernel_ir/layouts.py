@@ -176,7 +176,7 @@ class Space:
         return self._picked(axes)
 
     def joined(self) -> "Space":
-        """Neighbouring axes made one where every tensor steps over both as over one."""
+        """Neighboring axes made one where every tensor steps over both as over one."""
         space = self._picked([axis for axis, size in enumerate(self.shape) if size != 1])
         axis = len(space.shape) - 1
         while axis > 0:

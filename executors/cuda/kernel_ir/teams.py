@@ -27,7 +27,7 @@ class Team:
 
     @property
     def is_column(self) -> bool:
-        """Whether neighbouring threads have neighbouring rows."""
+        """Whether neighboring threads have neighboring rows."""
         return self.fold.startswith("column_fold")
 
     @property

@@ -1,4 +1,4 @@
-"""Work with parameters by channel: batch_norm, lrn, and linear quantisation."""
+"""Work with parameters by channel: batch_norm, lrn, and linear quantization."""
 
 from collections.abc import Iterator, Mapping
 
@@ -32,14 +32,14 @@ def _batch_norm(task: Task) -> KernelProgram:
     )
     epsilon = number(task.node.attrs["epsilon"], ctype)
     factor = program.define(dtype, f"{scale.text} / sqrt{suffix}({var.text} + ({epsilon}))")
-    centred = program.define(dtype, f"({ctype}){value.text} - {mean.text}")
-    y = program.define(dtype, f"{centred.text} * {factor.text} + {bias.text}")
+    centered = program.define(dtype, f"({ctype}){value.text} - {mean.text}")
+    y = program.define(dtype, f"{centered.text} * {factor.text} + {bias.text}")
     program.store(Name(y.text, x.dtype), target)
     return program
 
 
 def _lower_lrn(task: Task) -> Iterator[Candidate]:
-    """A thread for each element, which reads its neighbours: not in place."""
+    """A thread for each element, which reads its neighbors: not in place."""
     x, y, attrs = operand(task), result(task), task.node.attrs
     ctype, wide = reach_type((x, y)), computed(x.dtype)
     suffix = "" if x.dtype is DType.F64 else "f"
@@ -56,10 +56,10 @@ def _lower_lrn(task: Task) -> Iterator[Candidate]:
     ]
     nbytes = x.nbytes + y.nbytes
     launch = per_position([written("y", y), read("x", x)], y.size, lines, nbytes, flops_of(task), ctype=ctype)
-    yield Candidate("neighbours", (launch,) if y.size else ())
+    yield Candidate("neighbors", (launch,) if y.size else ())
 
 
-# ---- quantisation
+# ---- quantization
 
 
 def _spread(parameter: Layout, shape: tuple[int, ...], axis: int, block_size: int) -> tuple[Layout, bool]:
@@ -94,7 +94,7 @@ def _axis(task: Task) -> int:
 _REAL = (DType.F16, DType.BF16, DType.F32)
 
 
-def _quantised(task: Task) -> KernelProgram:
+def _quantized(task: Task) -> KernelProgram:
     attrs, target = task.node.attrs, result(task)
     program = KernelProgram(target.shape)
     x = program.load(operand(task))
@@ -117,7 +117,7 @@ def _quantised(task: Task) -> KernelProgram:
     return program
 
 
-def _dequantised(task: Task) -> KernelProgram:
+def _dequantized(task: Task) -> KernelProgram:
     target = result(task)
     program = KernelProgram(target.shape)
     x = program.load(operand(task))
@@ -132,7 +132,7 @@ def _dequantised(task: Task) -> KernelProgram:
 LOWERINGS: Mapping[str, Lowering] = {
     "batch_norm": lower_programs(_batch_norm, "pointwise"),
     "lrn": _lower_lrn,
-    "quantize_linear": lower_programs(_quantised, "pointwise"),
-    "dequantize_linear": lower_programs(_dequantised, "pointwise"),
+    "quantize_linear": lower_programs(_quantized, "pointwise"),
+    "dequantize_linear": lower_programs(_dequantized, "pointwise"),
 }
 """Ops with parameters by channel."""

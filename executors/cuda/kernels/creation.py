@@ -70,11 +70,11 @@ def _lower_mel_weights(task: Task) -> Iterator[Candidate]:
         f"const double low_mel = mel(get(*low)), step = (mel(get(*high)) - low_mel) / {bands + 2};",
         "const auto point = [&](int n) { const double hertz = 700 * (exp10((low_mel + n * step) / 2595) - 1);",
         f"return (i64)floor({length + 1} * hertz / (double)(i64)get(*rate)); }};",
-        "const i64 left = point(band), centre = point(band + 1), right = point(band + 2);",
+        "const i64 left = point(band), center = point(band + 1), right = point(band + 2);",
         "double weight = 0;",
         "const auto ratio = [](i64 part, i64 whole) { return (double)part / (double)whole; };",
-        "if (bin >= left && bin <= centre) weight = centre > left ? ratio(bin - left, centre - left) : bin == centre;",
-        "if (bin >= centre && bin < right) weight = ratio(right - bin, right - centre);",
+        "if (bin >= left && bin <= center) weight = center > left ? ratio(bin - left, center - left) : bin == center;",
+        "if (bin >= center && bin < right) weight = ratio(right - bin, right - center);",
         f"put(y[{at(y)}], {converted(Name('weight', DType.F64), y.dtype)});",
     ]
     parameters = [written("y", y), read("rate", rate), read("low", low), read("high", high)]

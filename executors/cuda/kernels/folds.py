@@ -118,14 +118,14 @@ def _log_softmax(b: FoldBuilder, node: Node) -> list[Name]:
     return [b.program.define(x.dtype, f"{shifted.text} - {logarithm.text}")]
 
 
-def _normalised(b: FoldBuilder, x: Name, count: int, epsilon: float) -> Name:
+def _normalized(b: FoldBuilder, x: Name, count: int, epsilon: float) -> Name:
     """(x - mean) / sqrt(variance + epsilon), the variance from what the mean leaves."""
     divisor = number(float(max(count, 1)), x.ctype)
     mean = b.program.define(x.dtype, f"{b.sum(x.text, x.dtype).text} / {divisor}")
-    centred = b.program.define(x.dtype, f"{x.text} - {mean.text}")
-    squares = b.sum(f"{centred.text} * {centred.text}", x.dtype)
+    centered = b.program.define(x.dtype, f"{x.text} - {mean.text}")
+    squares = b.sum(f"{centered.text} * {centered.text}", x.dtype)
     factor = _inverse_root(b, squares, divisor, epsilon)
-    return b.program.define(x.dtype, f"{centred.text} * {factor.text}")
+    return b.program.define(x.dtype, f"{centered.text} * {factor.text}")
 
 
 def _inverse_root(b: FoldBuilder, squares: Name, divisor: str, epsilon: float) -> Name:
@@ -151,7 +151,7 @@ def _count(b: FoldBuilder) -> int:
 
 
 def _layer_norm(b: FoldBuilder, node: Node) -> list[Name]:
-    y = _normalised(b, b.name(node.operands[0]), _count(b), node.attrs["epsilon"])
+    y = _normalized(b, b.name(node.operands[0]), _count(b), node.attrs["epsilon"])
     return _affine(b, y, b.optional(node, 1), b.optional(node, 2))
 
 
@@ -165,7 +165,7 @@ def _rms_norm(b: FoldBuilder, node: Node) -> list[Name]:
 
 def _grouped_norm(b: FoldBuilder, node: Node) -> list[Name]:
     x, scale, bias = node.operands
-    y = _normalised(b, b.name(x), _count(b), node.attrs["epsilon"])
+    y = _normalized(b, b.name(x), _count(b), node.attrs["epsilon"])
     return _affine(b, y, b.per_channel(scale), b.per_channel(bias))
 
 
@@ -394,7 +394,7 @@ def top_one_program(region: FusedRegion) -> KernelProgram:
     return b.program
 
 
-def quantising_program(region: FusedRegion) -> KernelProgram:
+def quantizing_program(region: FusedRegion) -> KernelProgram:
     """The program of `dynamic_quantize_linear`: one row, whose range gives the scale and the zero point."""
     (node,) = region.nodes
     shape = shape_of(node.operands[0])

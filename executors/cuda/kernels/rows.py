@@ -1,7 +1,7 @@
 """Softmax, norms, reductions and regions with them: which team works on a row, and whether a row is split.
 
-Rows that lie along memory get lanes of a warp or a block, rows across memory columns of threads, so that neighbouring
-threads read neighbouring elements. Where there are too few rows for the chip they are split over blocks.
+Rows that lie along memory get lanes of a warp or a block, rows across memory columns of threads, so that neighboring
+threads read neighboring elements. Where there are too few rows for the chip they are split over blocks.
 """
 
 import math
@@ -15,13 +15,13 @@ from ..kernel_ir.program import KernelProgram
 from ..kernel_ir.regions import FusedRegion, region_of
 from ..kernel_ir.row_kernel import RowKernel, SplitStage, batch_of, share_of
 from ..kernel_ir.teams import COLUMNS, THREADS, Team, block, columns, lanes
-from .folds import FOLDINGS, fold_program, grouped_program, quantising_program, top_one_program
+from .folds import FOLDINGS, fold_program, grouped_program, quantizing_program, top_one_program
 
 MOST_REGISTERS = 64
 """How many words of a thread's registers may hold elements."""
 MOST_COLUMN_THREADS = 16
 COLUMN_BYTES = 8
-"""What a thread reads of neighbouring columns at once: more is slower, as fewer rows are read side by side."""
+"""What a thread reads of neighboring columns at once: more is slower, as fewer rows are read side by side."""
 MOST_COLUMNS = 4
 COLUMN_BLOCK = 512
 """Threads of a block where columns are split over blocks."""
@@ -130,7 +130,7 @@ def _writes(program: KernelProgram) -> bool:
 
 
 def _lies_across(analysis: ReductionSchedule) -> bool:
-    """Whether neighbours in memory belong to different rows."""
+    """Whether neighbors in memory belong to different rows."""
     leader = analysis.leader
     return analysis.row_length > 1 and analysis.elements.inner(leader) != 1 and analysis.rows.inner(leader) == 1
 
@@ -259,7 +259,7 @@ def _split_way(analysis: ReductionSchedule, task: Task, is_across: bool) -> Spli
 
 
 def _split_team(analysis: ReductionSchedule, task: Task) -> tuple[Team, int]:
-    """Who reads a part of neighbouring columns, and how many such blocks a multiprocessor wants."""
+    """Who reads a part of neighboring columns, and how many such blocks a multiprocessor wants."""
     each = _columns_of_a_thread(analysis, task)
     lanes = _lanes_across(analysis, each)
     return columns(COLUMN_BLOCK // lanes, each, lanes), 2 * _BUSY if analysis.passes == 1 else _BUSY
@@ -284,8 +284,8 @@ def _lower_grouped(task: Task) -> Iterator[Candidate]:
     yield from _lowered(task, grouped_program)
 
 
-def _lower_quantising(task: Task) -> Iterator[Candidate]:
-    yield from _lowered(task, quantising_program)
+def _lower_quantizing(task: Task) -> Iterator[Candidate]:
+    yield from _lowered(task, quantizing_program)
 
 
 def _lower_top_one(task: Task) -> Iterator[Candidate]:
@@ -303,7 +303,7 @@ LOWERINGS: Mapping[str, Lowering] = {
     **dict.fromkeys(FOLDINGS, lower_folds),
     "instance_norm": _lower_grouped,
     "group_norm": _lower_grouped,
-    "dynamic_quantize_linear": _lower_quantising,
+    "dynamic_quantize_linear": _lower_quantizing,
     "top_k": _lower_top_one,
 }
 """Ops with folds."""

@@ -2,7 +2,7 @@
 
 Where lines are few and long they are cut into segments: a first kernel folds each segment, a second one scans it from
 what those before it come to. So the order in which floats are added is fixed, as it would not be with a single pass
-that takes whatever its neighbours have finished.
+that takes whatever its neighbors have finished.
 """
 
 from collections.abc import Iterator, Mapping
@@ -56,7 +56,7 @@ def _scan(functor: str, identity: str) -> Lowering:
 
 @dataclass(frozen=True, slots=True)
 class _Team:
-    """`threads` threads for a line, `items` neighbouring elements for each at a time, `width` of them in a vector."""
+    """`threads` threads for a line, `items` neighboring elements for each at a time, `width` of them in a vector."""
 
     threads: int
     items: int

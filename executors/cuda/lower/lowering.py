@@ -75,7 +75,7 @@ class Backend:
     # ---- what planning asks
 
     def captures(self, node: Node) -> bool:
-        """Whether there is a kernel for a node of a specialised graph; views, constants, empty results need none."""
+        """Whether there is a kernel for a node of a specialized graph; views, constants, empty results need none."""
         if content_of(node.outputs[0]) is not None:
             return True
         if _is_of_nothing(node) or not all(map(_is_planned, (*node.operands, *node.outputs))):
@@ -252,7 +252,7 @@ def task_of(plan: Plan, step: Step, chip: Chip) -> Task:
 
 
 def task_before(node: Node, views: Mapping[Value, View], chip: Chip) -> Task:
-    """A node of a specialised graph as a task before its memory is planned; `views` are what is known of it."""
+    """A node of a specialized graph as a task before its memory is planned; `views` are what is known of it."""
     values = [*node.inputs, *node.outputs]
     places = [None if v is None else views.get(v) or _some_view(v, index) for index, v in enumerate(values)]
     count = len(node.inputs)

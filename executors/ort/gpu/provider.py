@@ -9,7 +9,7 @@ from ....ir.ops.known import ATTENTION, CONV, EINSUM
 from ....ir.types import DType
 
 TF32_LEVEL = 3
-"""From this level of optimisation on factors of f32 products may be rounded to TF32."""
+"""From this level of optimization on factors of f32 products may be rounded to TF32."""
 
 FLASH_OR_EFFICIENT = "3"
 """ONNX Runtime's kernels for attention, as a set of bits: FlashAttention and CUTLASS's."""

@@ -102,7 +102,7 @@ class ExportContext:
 
     @property
     def is_part(self) -> bool:
-        """Whether the node is of the body that another is written as: norms are recognised by their reductions."""
+        """Whether the node is of the body that another is written as: norms are recognized by their reductions."""
         return self.writer.is_in_line
 
     @property
@@ -121,7 +121,7 @@ class ExportContext:
         return self.opset >= version
 
     def inline_early(self) -> None:
-        """Says that the model has an operator that ONNX Runtime should take as its body before it optimises."""
+        """Says that the model has an operator that ONNX Runtime should take as its body before it optimizes."""
         self.writer.model.is_inlined_early = True
 
     def use_domain(self, domain: str, version: int, last: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Normalisations of a sum: of a residual, what is added to it, and perhaps a bias. Layer norm before opset 17."""
+"""Normalizations of a sum: of a residual, what is added to it, and perhaps a bias. Layer norm before opset 17."""
 
 from collections.abc import Collection, Iterator, Mapping
 

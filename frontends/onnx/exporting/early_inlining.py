@@ -1,7 +1,7 @@
-"""A function that nobody calls, which makes ONNX Runtime write out operators before it optimises.
+"""A function that nobody calls, which makes ONNX Runtime write out operators before it optimizes.
 
 ONNX Runtime runs an operator without a kernel, such as Swish, as the body that the standard gives it. It puts the body
-in place before its optimisations if the model has functions of its own, and else after them: then a cast and a product
+in place before its optimizations if the model has functions of its own, and else after them: then a cast and a product
 with `alpha` are left in every Swish, and nothing is fused with it. EfficientNet-B0 takes 1.4 times as long that way.
 
 Nodes are not touched, so that the model consists of standard operators still, for whoever reads it.

@@ -115,7 +115,7 @@ def _trailing(x: Value, axis: int) -> list[int]:
     return list(range(normal_axis(axis, x.tensor.rank), x.tensor.rank))
 
 
-def _normalised(b: Builder, x: Value, axes: list[int], epsilon: float) -> Value:
+def _normalized(b: Builder, x: Value, axes: list[int], epsilon: float) -> Value:
     square = b.op("pow", x, _scalar(b, 2, x))
     variance = b.op("reduce_mean", square, axes=axes, keep_dims=True)
     guarded = b.op("add", variance, _scalar(b, epsilon, x)) if epsilon else variance
@@ -126,8 +126,8 @@ def _layer_norm(b: Builder, node: Node, given: tuple[Value | None, ...]) -> Valu
     x, scale, bias = _first(given), *given[1:]
     wide = _wide(b, x)
     axes = _trailing(x, node.attrs["axis"])
-    centred = b.op("sub", wide, b.op("reduce_mean", wide, axes=axes, keep_dims=True))
-    y = _like(b, _normalised(b, centred, axes, node.attrs["epsilon"]), x.tensor.dtype)
+    centered = b.op("sub", wide, b.op("reduce_mean", wide, axes=axes, keep_dims=True))
+    y = _like(b, _normalized(b, centered, axes, node.attrs["epsilon"]), x.tensor.dtype)
     y = y if scale is None else b.op("mul", y, scale)
     return y if bias is None else b.op("add", y, bias)
 
@@ -135,7 +135,7 @@ def _layer_norm(b: Builder, node: Node, given: tuple[Value | None, ...]) -> Valu
 def _rms_norm(b: Builder, node: Node, given: tuple[Value | None, ...]) -> Value:
     x, scale = _first(given), given[1]
     wide = _wide(b, x)
-    y = _normalised(b, wide, _trailing(x, node.attrs["axis"]), node.attrs["epsilon"])
+    y = _normalized(b, wide, _trailing(x, node.attrs["axis"]), node.attrs["epsilon"])
     y = _like(b, y, x.tensor.dtype)
     return y if scale is None else b.op("mul", y, scale)
 
@@ -150,8 +150,8 @@ def _group_norm(b: Builder, node: Node, given: tuple[Value | None, ...]) -> Valu
     for dim in rest:
         size = size * dim
     rows = b.op("reshape", _wide(b, x), shape=(batch, groups, size // groups))
-    centred = b.op("sub", rows, b.op("reduce_mean", rows, axes=[_GROUP_AXIS], keep_dims=True))
-    y = _normalised(b, centred, [_GROUP_AXIS], node.attrs["epsilon"])
+    centered = b.op("sub", rows, b.op("reduce_mean", rows, axes=[_GROUP_AXIS], keep_dims=True))
+    y = _normalized(b, centered, [_GROUP_AXIS], node.attrs["epsilon"])
     y = _like(b, b.op("reshape", y, shape=x.shape), x.tensor.dtype)
     by_channel = (rest[0], *(1 for _ in rest[1:]))
     return b.op(

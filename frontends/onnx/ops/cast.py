@@ -1,4 +1,4 @@
-"""Casts and linear quantisation. A quantised type comes from the zero point, an attribute, or is u8."""
+"""Casts and linear quantization. A quantized type comes from the zero point, an attribute, or is u8."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Normalisations. Before opset 13 the softmax family works on its operand as a matrix, split at `axis`."""
+"""Normalizations. Before opset 13 the softmax family works on its operand as a matrix, split at `axis`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -135,7 +135,7 @@ def _trailing(node: Node) -> dict[str, Any]:
 
 
 def _scale(ctx: ExportContext, node: Node, scale: Value | None) -> Value | str:
-    """The scale in the shape of what is normalised: the operators' implementations want no broadcasting."""
+    """The scale in the shape of what is normalized: the operators' implementations want no broadcasting."""
     x = node.operands[0]
     dims = x.shape[node.attrs["axis"] % x.tensor.rank :]
     if scale is not None and _may_be(scale.shape, dims):

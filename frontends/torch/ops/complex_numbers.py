@@ -318,7 +318,7 @@ def _constant(c: Call, number: complex) -> Pairs:
 # ---- spectra
 
 
-def _scale(c: Call, x: Value, normalisation: int, sizes: Sequence[Dim], is_inverse: bool) -> Value:
+def _scale(c: Call, x: Value, normalization: int, sizes: Sequence[Dim], is_inverse: bool) -> Value:
     """Scaled as PyTorch asks for: 0 not at all, 1 by the root of the number of elements, 2 by it.
 
     The native transform divides by that number when it goes back.
@@ -326,34 +326,34 @@ def _scale(c: Call, x: Value, normalisation: int, sizes: Sequence[Dim], is_inver
     count = product(sizes)
     if not isinstance(count, int):
         raise NoLowering("a spectrum whose length calls choose")
-    factor = {0: 1.0, 1: count**-0.5, 2: 1.0 / count}[normalisation] * (count if is_inverse else 1)
+    factor = {0: 1.0, 1: count**-0.5, 2: 1.0 / count}[normalization] * (count if is_inverse else 1)
     return x if factor == 1 else c.op("mul", x, c.full_like(x, factor))
 
 
-def _real_to_complex(c: Call, x: Value, dim: Sequence[int], normalisation: int, onesided: bool) -> Pairs:
+def _real_to_complex(c: Call, x: Value, dim: Sequence[int], normalization: int, onesided: bool) -> Pairs:
     axes = [axis_of(axis, x.tensor.rank) for axis in dim]
     found = c.unsqueeze(x, x.tensor.rank)
     for place, axis in enumerate(reversed(axes)):
         found = c.op("dft", found, axis=axis, onesided=onesided and place == 0)
-    return Pairs(_scale(c, found, normalisation, [x.shape[axis] for axis in axes], False))
+    return Pairs(_scale(c, found, normalization, [x.shape[axis] for axis in axes], False))
 
 
-def _complex_to_complex(c: Call, x: Pairs, dim: Sequence[int], normalisation: int, forward: bool) -> Pairs:
+def _complex_to_complex(c: Call, x: Pairs, dim: Sequence[int], normalization: int, forward: bool) -> Pairs:
     axes = [axis_of(axis, x.rank) for axis in dim]
     found = x.value
     for axis in axes:
         found = c.op("dft", found, axis=axis, inverse=not forward)
-    return Pairs(_scale(c, found, normalisation, [x.shape[axis] for axis in axes], not forward))
+    return Pairs(_scale(c, found, normalization, [x.shape[axis] for axis in axes], not forward))
 
 
-def _complex_to_real(c: Call, x: Pairs, dim: Sequence[int], normalisation: int, last: Dim) -> Value:
+def _complex_to_real(c: Call, x: Pairs, dim: Sequence[int], normalization: int, last: Dim) -> Value:
     axes = [axis_of(axis, x.rank) for axis in dim]
     found = x.value
     for axis in axes[:-1]:
         found = c.op("dft", found, axis=axis, inverse=True)
     found = c.op("dft", found, axis=axes[-1], inverse=True, onesided=True, length=last)
     sizes = [*(x.shape[axis] for axis in axes[:-1]), last]
-    return _scale(c, c.squeeze(found, x.rank), normalisation, sizes, True)
+    return _scale(c, c.squeeze(found, x.rank), normalization, sizes, True)
 
 
 _MOVED: Mapping[str, Rule] = {

@@ -19,18 +19,18 @@ def _scaled_mm(
     result_scale: Value | None,
     *_: Any,
 ) -> Value:
-    """(a_scale * a) @ (b_scale * b) + bias, rounded once: factors that are dequantised into f32 are exact there."""
+    """(a_scale * a) @ (b_scale * b) + bias, rounded once: factors that are dequantized into f32 are exact there."""
     if result_scale is not None or c.dtype not in _RESULTS or a_scale.tensor.dtype is not DType.F32:
         raise NoLowering("products of fp8 with results in fp8")
     factors = [
-        _dequantised(c, factor, scale, axis) for axis, (factor, scale) in enumerate(((a, a_scale), (b, b_scale)))
+        _dequantized(c, factor, scale, axis) for axis, (factor, scale) in enumerate(((a, a_scale), (b, b_scale)))
     ]
     product = c.op("matmul", *factors)
     total = product if bias is None else c.op("add", product, c.cast(bias, DType.F32))
     return c.cast(total, c.dtype)
 
 
-def _dequantised(c: Call, factor: Value, scale: Value, axis: int) -> Value:
+def _dequantized(c: Call, factor: Value, scale: Value, axis: int) -> Value:
     """A factor whose scale is one number, or one for each row (`axis` 0) or column (1)."""
     if all(size == 1 for size in scale.shape):
         return c.op("dequantize_linear", factor, c.reshape(scale, ()), None, to=DType.F32)

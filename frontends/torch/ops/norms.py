@@ -1,4 +1,4 @@
-"""Normalisations and softmax."""
+"""Normalizations and softmax."""
 
 from collections.abc import Sequence
 from typing import Any

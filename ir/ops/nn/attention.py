@@ -215,7 +215,7 @@ def rotary_embedding(
     """Pairs of each head's features rotated by the angle of their position (RoPE, arXiv:2104.09864).
 
     `x` is [B, H, T, D], or [B, T, H * D] with `heads` given. `cos` and `sin` are [B, T, R/2], or tables [max, R/2] that
-    `positions` [B, T] selects from. The first R = `rotary_dim` features (0: all D) are rotated: neighbours form a pair
+    `positions` [B, T] selects from. The first R = `rotary_dim` features (0: all D) are rotated: neighbors form a pair
     where `interleaved`, else feature i and i + R/2.
     """
     wide = np.dtype(np.float32) if is_small_float(x) else x.dtype

@@ -1,4 +1,4 @@
-"""Normalisations: each result has the type of the operand that it normalises.
+"""Normalizations: each result has the type of the operand that it normalizes.
 
 Statistics are taken in f32 for smaller floats, and the result is rounded once. Axes of size 0 give empty results.
 """
@@ -171,13 +171,13 @@ def _channels(values: Array, x: Array) -> Array:
 
 @in_f32
 def instance_norm(x: Array, scale: Array, bias: Array, *, epsilon: float) -> Array:
-    """Each channel of each sample normalised by its own mean and variance, times `scale`, plus `bias`."""
+    """Each channel of each sample normalized by its own mean and variance, times `scale`, plus `bias`."""
     return _grouped(x, scale, bias, x.shape[1], epsilon)
 
 
 @in_f32
 def group_norm(x: Array, scale: Array, bias: Array, *, groups: int, epsilon: float) -> Array:
-    """Each of `groups` groups of channels of each sample normalised, times `scale`, plus `bias` (by channel)."""
+    """Each of `groups` groups of channels of each sample normalized, times `scale`, plus `bias` (by channel)."""
     return _grouped(x, scale, bias, groups, epsilon)
 
 
@@ -190,7 +190,7 @@ def _grouped(x: Array, scale: Array, bias: Array, groups: int, epsilon: float) -
 
 @in_f32
 def lrn(x: Array, *, size: int, alpha: float, beta: float, bias: float) -> Array:
-    """X / (bias + alpha / size * sum of squares over `size` neighbouring channels) ** beta."""
+    """X / (bias + alpha / size * sum of squares over `size` neighboring channels) ** beta."""
     channels, before, after = x.shape[1], (size - 1) // 2, size // 2
     square = np.square(x)
     total = square.copy()

@@ -1,6 +1,6 @@
 """Pools over sliding windows of `[N, C, D1, D2, ...]`: `max_pool`, `average_pool`, `lp_pool`, `max_unpool`.
 
-A maximum or sum over a window is taken one axis after the other, by one vectorised pass for each position in the kernel
+A maximum or sum over a window is taken one axis after the other, by one vectorized pass for each position in the kernel
 along that axis, reading slices of the unpadded tensor.
 """
 

@@ -1,6 +1,6 @@
-"""Products of quantised tensors: `matmul_integer`, `qlinear_matmul`, `conv_integer`, `qlinear_conv`.
+"""Products of quantized tensors: `matmul_integer`, `qlinear_matmul`, `conv_integer`, `qlinear_conv`.
 
-A quantised tensor stands for `(x - zero_point) * scale`. Sums of products of 8-bit integers are exact: they are
+A quantized tensor stands for `(x - zero_point) * scale`. Sums of products of 8-bit integers are exact: they are
 computed by BLAS in a float that holds them all (f32 up to 2**24, else f64), and wrap to 32 bits as ONNX allows.
 """
 
@@ -33,7 +33,7 @@ def _exact_float(terms: int) -> Any:
     return np.float32 if terms * _GREATEST_PRODUCT <= 1 << 24 else np.float64
 
 
-def _centred(x: Array, zero: Array | None, dtype: Any) -> Array:
+def _centered(x: Array, zero: Array | None, dtype: Any) -> Array:
     """`x - zero` in the float `dtype`; 8-bit values and their differences are exact in it."""
     wide = x.astype(dtype)
     return wide if zero is None else np.asarray(wide - zero.astype(dtype))
@@ -68,7 +68,7 @@ def matmul_integer(a: Array, b: Array, a_zero: Array | None, b_zero: Array | Non
     """
     dtype = _exact_float(a.shape[-1])
     row_zero = None if a_zero is None else _per_row(a_zero)
-    return _to_i32(multiply(_centred(a, row_zero, dtype), _centred(b, b_zero, dtype)))
+    return _to_i32(multiply(_centered(a, row_zero, dtype), _centered(b, b_zero, dtype)))
 
 
 def _qlinear_matmul_type(
@@ -94,17 +94,17 @@ def qlinear_matmul(
     y_scale: Array,
     y_zero: Array,
 ) -> Array:
-    """The product of quantised matrices, quantised again in the dtype of `y_zero`, as ONNX QLinearMatMul.
+    """The product of quantized matrices, quantized again in the dtype of `y_zero`, as ONNX QLinearMatMul.
 
     Parameters of `a` are scalars or one for each row, those of `b` scalars or one for each column.
     """
     dtype = _exact_float(a.shape[-1]) if a.dtype.kind in "iu" and b.dtype.kind in "iu" else np.float64
-    product = multiply(_centred(a, _per_row(a_zero), dtype), _centred(b, b_zero, dtype))
+    product = multiply(_centered(a, _per_row(a_zero), dtype), _centered(b, b_zero, dtype))
     a_scale, b_scale, y_scale = (scale.astype(np.float32) for scale in (_per_row(a_scale), b_scale, _per_row(y_scale)))
-    return _requantised(product, a_scale * b_scale / y_scale, _per_row(y_zero))
+    return _requantized(product, a_scale * b_scale / y_scale, _per_row(y_zero))
 
 
-def _requantised(exact: Array, scale: Array, zero: Array) -> Array:
+def _requantized(exact: Array, scale: Array, zero: Array) -> Array:
     """`exact * scale` rounded half to even, plus the zero point, saturated to its dtype."""
     scaled = exact.astype(np.float32) * scale
     if zero.dtype.kind in "iu":
@@ -131,7 +131,7 @@ def _check_per_channel(parameter: TensorType | None, channels: Dim) -> None:
         return
     if parameter.rank != 1:
         raise TypeRuleError(
-            f"a parameter of a quantised weight is a scalar or has one entry per channel, not {parameter}"
+            f"a parameter of a quantized weight is a scalar or has one entry per channel, not {parameter}"
         )
     check_bias(parameter, channels)
 
@@ -148,7 +148,7 @@ def _exact_convolution(x: Array, weight: Array, x_zero: Array | None, w_zero: Ar
     dtype = _exact_float(int(np.prod(weight.shape[1:])))
     channel_zero = None if w_zero is None else _per_channel(w_zero, weight.ndim)
     input_zero = None if x_zero is None else x_zero.reshape(())
-    return convolve(_centred(x, input_zero, dtype), _centred(weight, channel_zero, dtype), **attrs)
+    return convolve(_centered(x, input_zero, dtype), _centered(weight, channel_zero, dtype), **attrs)
 
 
 def _qlinear_conv_type(
@@ -182,7 +182,7 @@ def qlinear_conv(
     bias: Array | None,
     **attrs: Any,
 ) -> Array:
-    """Convolution of quantised tensors, quantised again in the dtype of `y_zero`, as ONNX QLinearConv.
+    """Convolution of quantized tensors, quantized again in the dtype of `y_zero`, as ONNX QLinearConv.
 
     Scale and zero point of the weight are scalars or one for each output channel; the i32 `bias` `[M]` has the scale
     `x_scale * w_scale` and no zero point.
@@ -191,7 +191,7 @@ def qlinear_conv(
     if bias is not None:
         sums = sums.astype(np.float64) + bias.reshape(-1, *[1] * (x.ndim - 2))
     scale = x_scale.reshape(()) * _per_channel(w_scale, x.ndim - 1) / y_scale.reshape(())
-    return _requantised(sums, scale, y_zero.reshape(()))
+    return _requantized(sums, scale, y_zero.reshape(()))
 
 
 def _qlinear_conv_flops(inputs: Sequence[Type | None], outputs: Sequence[Type], attrs: Attrs) -> Dim:

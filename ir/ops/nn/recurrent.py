@@ -88,7 +88,7 @@ def _activations(names: Sequence[str], alphas: Sequence[float], betas: Sequence[
     for name in names:
         function, defaults = _ACTIVATIONS[name.lower()]
         parameters = [next(values, default) for values, default in zip(given, defaults, strict=False)]
-        chosen.append(partial(_parametrised, function, parameters))
+        chosen.append(partial(_parametrized, function, parameters))
     return chosen
 
 
@@ -96,7 +96,7 @@ def _clipped(function: Activation, clip: float, x: Array) -> Array:
     return function(np.clip(x, -clip, clip))
 
 
-def _parametrised(function: Callable[..., Array], parameters: Sequence[float], x: Array) -> Array:
+def _parametrized(function: Callable[..., Array], parameters: Sequence[float], x: Array) -> Array:
     return function(x, *parameters)
 
 

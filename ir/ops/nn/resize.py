@@ -134,10 +134,10 @@ def _positions(axis: _Axis, mode: str) -> Array:
         return axis.start * last + index * ((axis.end - axis.start) * last / (axis.length - 1))
     if mode == "pytorch_half_pixel" and axis.length == 1:
         return np.zeros_like(index)
-    centred = (index + 0.5) / axis.scale - 0.5
+    centered = (index + 0.5) / axis.scale - 0.5
     if mode == "half_pixel_symmetric":
-        centred += axis.before / 2 * (1 - axis.after / axis.length)
-    return centred
+        centered += axis.before / 2 * (1 - axis.after / axis.length)
+    return centered
 
 
 def _nearest(position: Array, mode: str) -> Array:
@@ -151,7 +151,7 @@ def _nearest(position: Array, mode: str) -> Array:
 def _taps(position: Array, scale: float, mode: str, cubic: float, antialias: bool) -> tuple[Array, Array]:
     """Indices (not yet held inside) and weights of the input elements that make each output element, `[outputs, taps]`.
 
-    With antialiasing the kernel is stretched when shrinking, and its weights are normalised.
+    With antialiasing the kernel is stretched when shrinking, and its weights are normalized.
     """
     stretch = min(scale, 1.0) if antialias else 1.0
     radius = 1 if mode == "linear" else 2

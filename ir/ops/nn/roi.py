@@ -134,7 +134,7 @@ def max_roi_pool(x: Array, regions: Array, *, output_size: Sequence[int], spatia
 
 
 def _bins(first: int, last: int, bins: int, size: int) -> list[slice]:
-    """The elements of each bin, held inside; neighbours share an element where a boundary cuts it."""
+    """The elements of each bin, held inside; neighbors share an element where a boundary cuts it."""
     length = max(last - first + 1, 1)
     edges = [(first + index * length // bins, first - (-(index + 1) * length // bins)) for index in range(bins)]
     return [slice(min(max(start, 0), size), min(max(end, 0), size)) for start, end in edges]

@@ -1,1 +1,1 @@
-"""The rules of the canonicalise pass, one table per subject. All are exact."""
+"""The rules of the canonicalize pass, one table per subject. All are exact."""

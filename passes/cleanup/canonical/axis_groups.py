@@ -8,7 +8,7 @@ AxisGroups = list[tuple[tuple[int, ...], tuple[int, ...]]]
 
 
 def axis_groups(source: Sequence[Dim], target: Sequence[Dim]) -> AxisGroups | None:
-    """Pairs of neighbouring axes of `source` and `target` with the same number of elements, as small as can be.
+    """Pairs of neighboring axes of `source` and `target` with the same number of elements, as small as can be.
 
     `[B, 4, 6] -> [B, 24]` gives `((0,), (0,)), ((1, 2), (1,))`. Axes of size 1 that have no partner stand in the group
     before them. None when products of symbolic sizes do not show the groups, or a size is 0.

@@ -38,7 +38,7 @@ def after_reshape(
     """The shape and order with which reshaping `source` first, and then transposing, gives the same as the reverse.
 
     What it equals is transposing `source` by `perm` and reshaping that to `target`. None when the reshape joins or
-    cuts axes that were not neighbours in `source`.
+    cuts axes that were not neighbors in `source`.
     """
     groups = axis_groups([source[axis] for axis in perm], target)
     if groups is None:

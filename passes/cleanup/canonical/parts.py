@@ -129,7 +129,7 @@ def _gather_in_order(rewriter: Rewriter, found: Found) -> Value | None:
 
 
 def _concat_of_slices(rewriter: Rewriter, found: Found) -> Value | None:
-    """Neighbouring slices of one tensor are one slice; all of it is the tensor itself."""
+    """Neighboring slices of one tensor are one slice; all of it is the tensor itself."""
     root = found.root
     axis = normal_axis(root.attrs["axis"], root.output.tensor.rank)
     spans = [_span_along(value, axis) for value in root.operands]

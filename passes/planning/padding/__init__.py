@@ -40,7 +40,7 @@ class SafetyReport:
 def padding_safety(graph: Graph, symbol: str, largest: int | None = None, least: int = 0) -> SafetyReport:
     """Judges whether inputs may be padded with anything, NaN included, at the end of every axis that carries `symbol`.
 
-    The graph is one before specialising; it is not changed. A caller that pads runs it at a larger `symbol`, fills
+    The graph is one before specializing; it is not changed. A caller that pads runs it at a larger `symbol`, fills
     inputs as `fills` says, gives the real size to the input that `real_size_input` names, if there is one, and cuts
     each output to its size at the real `symbol`. Padding several symbols at once is safe when each by itself is.
 

@@ -7,7 +7,7 @@ import pytest
 from capgraph.cli import main
 from capgraph.ir.text.parser import parse
 from capgraph.passes.framework.pipeline import Pipeline
-from capgraph.passes.planning import specialise
+from capgraph.passes.planning import specialize
 
 from tests.api.models import model, save
 from tests.passes.planted import WrongAlgebra
@@ -29,9 +29,9 @@ def _planted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_right_model_has_no_culprit(path: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bisect", path, "--passes", "canonicalise,cse", "--draws", "1"]) == 0
+    assert main(["bisect", path, "--passes", "canonicalize,cse", "--draws", "1"]) == 0
     text = capsys.readouterr().out
-    assert text == "no rewrite of canonicalise,cse changes what the model means on 1 drawn input\n"
+    assert text == "no rewrite of canonicalize,cse changes what the model means on 1 drawn input\n"
 
 
 @pytest.mark.usefixtures("_planted")
@@ -75,13 +75,13 @@ def test_a_model_that_cannot_be_checked(tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.fixture
 def _wrong_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = specialise.bound_attrs
+    right = specialize.bound_attrs
 
     def wrong(*given: Any) -> dict[str, Any]:
         attrs = right(*given)
         return {**attrs, "value": attrs["value"] + 1} if isinstance(attrs.get("value"), int) else attrs
 
-    monkeypatch.setattr(specialise, "bound_attrs", wrong)
+    monkeypatch.setattr(specialize, "bound_attrs", wrong)
 
 
 COUNTED = (
@@ -98,10 +98,10 @@ def test_the_passes_to_a_plan(device: str, tmp_path: Path, capsys: pytest.Captur
     given = ["bisect", path, *planned, "--dump", str(dump)]
     assert main([*given, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert (said["found"]["pass"], said["found"]["rewrite"]) == ("specialise{batch=4}", "bind-sizes")
+    assert (said["found"]["pass"], said["found"]["rewrite"]) == ("specialize{batch=4}", "bind-sizes")
     assert "dim()" in said["found"]["before"]
-    assert any(file.name.endswith("specialise-after.txt") for file in dump.iterdir())
-    assert main([*given, "--without", "specialise"]) == 0
+    assert any(file.name.endswith("specialize-after.txt") for file in dump.iterdir())
+    assert main([*given, "--without", "specialize"]) == 0
     assert capsys.readouterr().out.startswith("no rewrite of ")
 
 

@@ -47,7 +47,7 @@ def test_the_report_as_json(source: Path, tmp_path: Path, capsys: pytest.Capture
     assert facts["costs"]["before"]["flops"] == 72
     assert facts["costs"]["after"]["flops"] == 24
     assert facts["costs"]["after"]["parameters"] == 1
-    assert {each["name"] for each in facts["passes"]} >= {"cse", "canonicalise"}
+    assert {each["name"] for each in facts["passes"]} >= {"cse", "canonicalize"}
     assert facts["rewrites"]["multiply-by-one"] == 1
     assert facts["check"]["sizes"] == {"batch": 4}
     assert facts["check"]["inputs"] == 2
@@ -281,7 +281,7 @@ def test_a_model_that_differs_is_not_put_in_place(
     monkeypatch.setattr(Pipeline, "run", break_it)
     assert optimize(source, tmp_path / "out.onnx", "--check", "1") == 1
     error = capsys.readouterr().err
-    assert "output y of the optimised model differs" in error
+    assert "output y of the optimized model differs" in error
     assert "capgraph bisect" in error
     assert [path.name for path in tmp_path.iterdir()] == ["in.onnx"]
 

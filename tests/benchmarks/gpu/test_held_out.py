@@ -19,7 +19,7 @@ SMALL = {
 }
 
 
-def optimised(name: str) -> Graph:
+def optimized(name: str) -> Graph:
     graph = SMALL[name][0]()
     level_pipeline(2).run(graph)
     return graph
@@ -28,12 +28,12 @@ def optimised(name: str) -> Graph:
 @needs_compiler
 @pytest.mark.parametrize("name", SMALL)
 def test_kernels_give_what_the_model_means(name: str, tmp_path: Path):
-    check(optimised(name), tmp_path, SMALL[name][1])
+    check(optimized(name), tmp_path, SMALL[name][1])
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_the_simulation_knows_every_kernel(name: str):
-    found = simulate(make_plan(optimised(name), {}, CUDA))
+    found = simulate(make_plan(optimized(name), {}, CUDA))
     assert found.full_us is not None
     assert all(kernel.device_us > 0 and kernel.nbytes > 0 for kernel in found.kernels)
 

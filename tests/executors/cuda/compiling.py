@@ -4,10 +4,10 @@ Architectures differ in their instructions: of the sources that hold some, or as
 is compiled for each of them. The others are plain C++, which one architecture takes as any other does;
 `test_compiling.py` holds the prelude's own instructions to all of them.
 
-Nearly all time goes to the optimiser and the assembler. The assembler can only refuse what stands in the source:
+Nearly all time goes to the optimizer and the assembler. The assembler can only refuse what stands in the source:
 instructions and shared memory. (It takes any `__launch_bounds__`.) So one of each kind of sources with instructions
 goes through it, where those that differ in numbers alone are of one kind, but for the numbers of instructions; of the
-others what they share is counted in the compiler's output. Those that are assembled are optimised less than programs
+others what they share is counted in the compiler's output. Those that are assembled are optimized less than programs
 do it, in half the time. What was taken once is not compiled again in the same process, nor for a later architecture
 that sees the same source: what one takes the later ones take, but for instructions of one architecture alone.
 """
@@ -50,7 +50,7 @@ def compile_problems(
     """The compiler's words on every kernel that it refuses, with its source; kernels of one text count once.
 
     With `as_in_programs` one of every kind of sources goes through the assembler, whatever they hold, with all
-    optimisations.
+    optimizations.
     """
     texts = sorted({kernel.text for kernel in kernels})
     kinds = {_kind_of(text): text for text in texts if as_in_programs or _INSTRUCTIONS.search(text)}
@@ -102,7 +102,7 @@ def _group_problems(texts: Sequence[str], target: str, level: str) -> list[str]:
 def _refusal(texts: Sequence[str], target: str, level: str) -> str:
     """The compiler's log where it refuses; `compute_90a` stops before the assembler, `sm_90a` does not.
 
-    What is not optimised (`level` is "max") takes the assembler minutes, so only where it stops before.
+    What is not optimized (`level` is "max") takes the assembler minutes, so only where it stops before.
     """
     status, program = nvrtc.nvrtcCreateProgram(source_of(texts).encode(), b"kernels", 0, [], [])
     assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS

@@ -169,7 +169,7 @@ def allowed(product: Product, found: Exact, way: str) -> Array:
     Tensor cores of Hopper add 32 products of fp8 to the sum so far with 13 bits behind the leading one of the largest
     of them, and go on in f32 after 128. That is an error of at most 132 * 2**-14 of the largest number on the way in
     each 128, which for numbers without a common sign is less than a quarter of the sum of magnitudes: 2**-9 of it in
-    all. Factors that are dequantised first are rounded once each (f32: to TF32, where that is allowed), and added in
+    all. Factors that are dequantized first are rounded once each (f32: to TF32, where that is allowed), and added in
     f32. Behind the sum there are up to four roundings of what is there.
     """
     unit = _ROUNDING[product.to]

@@ -10,7 +10,7 @@ from capgraph.executors.cuda.driver.packing import PACKINGS
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, Chip, KernelLaunch, LibraryCall, Packed
 from capgraph.executors.cuda.kernels.conv.convolutions import lower_convolution
 from capgraph.executors.cuda.kernels.conv.images import channels_last
-from capgraph.executors.cuda.kernels.conv.quantised import LOWERINGS
+from capgraph.executors.cuda.kernels.conv.quantized import LOWERINGS
 from capgraph.executors.cuda.libraries.problems import ConvProblem
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph, Value
@@ -451,10 +451,10 @@ def test_the_rest_reads_what_the_library_put_into_scratch(tmp_path: Path) -> Non
     )
 
 
-# ---- quantised
+# ---- quantized
 
 
-def quantised(op: str, arrays: dict[str, Array], **attrs: Any) -> Setting:
+def quantized(op: str, arrays: dict[str, Array], **attrs: Any) -> Setting:
     graph = Graph()
     values = [graph.add_input(name, TensorType(DType.of(x.dtype), x.shape)) for name, x in arrays.items()]
     operands = [*values, *[None] * (len(native(op).operands) - len(values))]
@@ -473,18 +473,18 @@ WINDOW = {"strides": [2, 1], "pads": [1, 0, 1, 1], "dilations": [1, 1], "groups"
 def test_convolutions_of_bytes(zero: tuple[int, ...], tmp_path: Path) -> None:
     arrays = {"x": whole((2, 6, 5, 4), np.uint8), "w": whole((4, 3, 3, 2), np.int8, 1)}
     arrays |= {"x_zero": np.array(7, np.uint8), "w_zero": whole(zero, np.int8, 2)}
-    made = quantised("conv_integer", arrays, **WINDOW)
+    made = quantized("conv_integer", arrays, **WINDOW)
     (candidate,) = LOWERINGS["conv_integer"](made.task)
     assert (made.found(candidate, tmp_path)[0] == made.expected[0]).all()
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_convolutions_that_are_quantised_again(has_bias: bool, tmp_path: Path) -> None:
+def test_convolutions_that_are_quantized_again(has_bias: bool, tmp_path: Path) -> None:
     arrays = {"x": whole((1, 6, 5, 4), np.int8), "x_scale": np.array(0.05, np.float32), "x_zero": np.array(3, np.int8)}
     arrays |= {"w": whole((4, 3, 3, 2), np.int8, 1), "w_scale": np.linspace(0.01, 0.05, 4, dtype=np.float32)}
     arrays |= {"w_zero": np.zeros(4, np.int8), "y_scale": np.array([0.9], np.float32), "y_zero": np.array(5, np.uint8)}
     if has_bias:
         arrays["bias"] = whole((4,), np.int32, 3) * 100
-    made = quantised("qlinear_conv", arrays, **WINDOW)
+    made = quantized("qlinear_conv", arrays, **WINDOW)
     (candidate,) = LOWERINGS["qlinear_conv"](made.task)
     assert (made.found(candidate, tmp_path)[0] == made.expected[0]).all()

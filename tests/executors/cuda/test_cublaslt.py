@@ -14,7 +14,7 @@ import pytest
 from capgraph.executors.cuda.driver.packing import packed_bytes
 from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Candidate, LibraryCall, Packed
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
-from capgraph.executors.cuda.kernels.gemm.quantised_products import lower_matmul_integer
+from capgraph.executors.cuda.kernels.gemm.quantized_products import lower_matmul_integer
 from capgraph.executors.cuda.libraries.cublaslt import CublasLt, open_library
 from capgraph.ir.constant import Array
 from capgraph.ir.errors import MissingPackageError, UnsupportedError

@@ -43,7 +43,7 @@ from tests.executors.cuda.solving import Layout
         ((5, 1, 1), (1, 1), {}, 1),
     ],
 )
-def test_products_of_any_layout_with_neighbours_side_by_side(
+def test_products_of_any_layout_with_neighbors_side_by_side(
     a: tuple[int, ...], b: tuple[int, ...], layouts: dict[str, Layout], calls: int
 ) -> None:
     made = matmul(drawn(a), drawn(b, seed=1), **layouts)
@@ -52,7 +52,7 @@ def test_products_of_any_layout_with_neighbours_side_by_side(
     assert is_right(made, candidate)
 
 
-def test_a_matrix_without_neighbours_is_left_to_the_kernel_by_strides() -> None:
+def test_a_matrix_without_neighbors_is_left_to_the_kernel_by_strides() -> None:
     made = matmul(drawn((3, 4)), drawn((4, 5)), a=every_other)
     assert [each.name for each in lower_product(made.task)] == ["strided"]
 

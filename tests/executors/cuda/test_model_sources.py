@@ -20,7 +20,7 @@ LIBRARIES = frozenset({"cublaslt", "cudnn"})
 
 
 @cache
-def optimised(name: str, dtype: str) -> Graph:
+def optimized(name: str, dtype: str) -> Graph:
     graph = model_graph(name, dtype)
     pipeline_for(2, "cuda").run(graph, check="none")
     return graph
@@ -30,7 +30,7 @@ def optimised(name: str, dtype: str) -> Graph:
 def lowered(name: str, dtype: str, arch: int, libraries: frozenset[str] = LIBRARIES) -> tuple[Ways, ...]:
     """The ways of a model's steps; all of them in one recording."""
     backend = Backend(Chip(arch), libraries)
-    graph = optimised(name, dtype).clone()
+    graph = optimized(name, dtype).clone()
     planner = CudaPlanner(backend, ReplayOptions(), lambda _mode, _sizes: CapturePolicy(min_kernels=0))
     plan = planner.of(graph)(sizes_of(graph), CaptureMode.FULL)
     assert [segment.is_captured for segment in plan.segments] == [True]

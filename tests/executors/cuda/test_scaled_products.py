@@ -234,7 +234,7 @@ def test_scales_of_rows_and_columns_are_applied_behind_the_sum(
     assert found[0].name.startswith("bytes" if dtypes[0] is I8 else "fp8-unscaled")
     assert kinds(found[0]) == ["call", "kernel"]
     for each in found:
-        if each.name in (found[0].name, "dequantised+cublaslt"):
+        if each.name in (found[0].name, "dequantized+cublaslt"):
             assert error_of(setting, each, tmp_path) < 2e-3, each.name
 
 
@@ -259,12 +259,12 @@ def test_bytes_need_no_new_chip() -> None:
         (Product(is_turned=True, columns=7, tail=("bias", "relu")), "7 columns"),
     ],
 )
-def test_what_the_library_cannot_do_is_dequantised_first_and_says_why(
+def test_what_the_library_cannot_do_is_dequantized_first_and_says_why(
     product: Product, words: str, tmp_path: Path
 ) -> None:
     setting, found = ways(product)
     assert found
-    assert all(each.name.startswith("dequantised+") for each in found)
+    assert all(each.name.startswith("dequantized+") for each in found)
     assert all(words in each.remark for each in found)
     strided = [each for each in found if "cublaslt" in each.name]
     assert error_of(setting, strided[0], tmp_path) < TOLERANCES[product.to]
@@ -274,14 +274,14 @@ def test_without_scratch_memory_there_is_still_the_call_that_needs_none() -> Non
     found = Product(tail=("bias",)).setting()
     names = [each.name for each in lower_product(replace(found.task, scratch=None, scratch_bytes=0))]
     assert "fp8" in names
-    assert not any(name.startswith(("dequantised", "fp8-apart")) for name in names)
+    assert not any(name.startswith(("dequantized", "fp8-apart")) for name in names)
 
 
 def test_too_little_scratch_memory_for_the_librarys_sum_is_told() -> None:
     found = Product((64,), 16, 1024, (I8, I8)).setting()  # 256 KiB of sums, 34 KiB of factors
     made = list(lower_product(replace(found.task, scratch_bytes=100_000)))
     assert made
-    assert all(each.name.startswith("dequantised+") for each in made)
+    assert all(each.name.startswith("dequantized+") for each in made)
     assert all("no scratch memory is left" in each.remark for each in made)
 
 
@@ -298,7 +298,7 @@ def test_kernels_around_the_products_compile(chip: Chip) -> None:
     assert compile_problems(kernels, [chip.arch]) == []
 
 
-def test_one_factor_that_is_dequantised_in_a_region_alone_is_none_of_these() -> None:
+def test_one_factor_that_is_dequantized_in_a_region_alone_is_none_of_these() -> None:
     b = Builder("body")
     codes_, scale, x = (b.input(name, ty) for name, ty in (("a", "i8[16, 16]"), ("s", "f32[]"), ("x", "f32[16, 16]")))
     body = b.finish({"y": b.op("matmul", b.op("dequantize_linear", codes_, scale, None, to="f32"), x)})
@@ -345,7 +345,7 @@ def lowered_layers(chip: Chip) -> list[Candidate]:
     return [each.candidates[0] for each in steps if each.candidates]
 
 
-def test_layers_of_quantised_numbers_are_quantised_and_multiplied_and_nothing_else() -> None:
+def test_layers_of_quantized_numbers_are_quantized_and_multiplied_and_nothing_else() -> None:
     assert [each.name for each in lowered_layers(HOPPER)] == ["pointwise", "fp8", "pointwise", "fp8"]
 
 
@@ -356,7 +356,7 @@ def test_an_older_chip_says_what_it_misses(tmp_path: Path) -> None:
     device = fake_device(tmp_path)
     step = Step(0, next(iter(layers().nodes)), StepKind.COMPUTE)
     device.choose([Ways(step, (replace(each, launches=()),)) for each in missed])
-    assert [line for line in device.remarks() if line.startswith("2 steps: dequantised before a product: fp8")]
+    assert [line for line in device.remarks() if line.startswith("2 steps: dequantized before a product: fp8")]
 
 
 # ---- what the tests on a GPU allow

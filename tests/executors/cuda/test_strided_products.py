@@ -1,4 +1,4 @@
-"""Products by strides and of quantised tensors, their kernels emulated on the host."""
+"""Products by strides and of quantized tensors, their kernels emulated on the host."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import Chip, KernelLaunch, LibraryCall
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
-from capgraph.executors.cuda.kernels.gemm.quantised_products import LOWERINGS, lower_matmul_integer
+from capgraph.executors.cuda.kernels.gemm.quantized_products import LOWERINGS, lower_matmul_integer
 from capgraph.executors.cuda.kernels.gemm.strided_products import tile_size
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph
@@ -78,7 +78,7 @@ def test_bytes_with_zero_points(zeros: tuple[tuple[int, ...], tuple[int, ...]], 
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
-def test_results_that_are_quantised_again(dtype: Any, tmp_path: Path) -> None:
+def test_results_that_are_quantized_again(dtype: Any, tmp_path: Path) -> None:
     arrays = {"a": drawn((2, 4, 6), np.int8), "sa": np.array([0.01, 0.02, 0.03, 0.5], np.float32)}
     arrays |= {"za": np.array([1, 2, 3, 4], np.int8), "b": drawn((6, 5), np.int8, 1)}
     arrays |= {"sb": np.linspace(0.1, 0.5, 5, dtype=np.float32), "zb": drawn((5,), np.int8, 3)}
@@ -129,7 +129,7 @@ def product_without_zeros(arrays: dict[str, Array]) -> Setting:
 
 @pytest.mark.parametrize("to", [np.int8, np.uint8])
 @pytest.mark.parametrize("shapes", [((), (), ()), ((5,), (16,), (5,)), ((5, 1), (1, 16), ())])
-def test_signed_bytes_are_summed_by_the_library_and_quantised_behind_it(
+def test_signed_bytes_are_summed_by_the_library_and_quantized_behind_it(
     to: Any, shapes: tuple[tuple[int, ...], ...], tmp_path: Path
 ) -> None:
     scales = [np.linspace(0.01, 0.03, max(1, int(np.prod(s))), dtype=np.float32).reshape(s) for s in shapes]

@@ -14,7 +14,7 @@ def parsed(text: str) -> ModelProto:
 
 
 def convolutions() -> ModelProto:
-    """Weights, a normalisation, pooling, a dense layer."""
+    """Weights, a normalization, pooling, a dense layer."""
     model = parsed("""net (float[N, 3, 8, 8] x, float[4, 3, 3, 3] w, float[4] b, float[5, 64] dense)
     => (float[N, 5] y) {
       c = Conv <pads = [1, 1, 1, 1]> (x, w, b)

@@ -1,4 +1,4 @@
-"""Models in which ONNX Runtime inlines operators before it optimises."""
+"""Models in which ONNX Runtime inlines operators before it optimizes."""
 
 import onnx
 import onnx.inliner
@@ -17,9 +17,9 @@ def asking(text=SWISH):
     return model
 
 
-def optimised(model, folder):
+def optimized(model, folder):
     """The operators that ONNX Runtime runs."""
-    path = folder / "optimised.onnx"
+    path = folder / "optimized.onnx"
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.optimized_model_filepath = str(path)
@@ -27,8 +27,8 @@ def optimised(model, folder):
     return [node.op_type for node in onnx.load(path).graph.node]
 
 
-def test_onnx_runtime_optimises_what_it_inlined(tmp_path):
-    assert optimised(asking(), tmp_path) == ["Neg", "QuickGelu", "Neg"]
+def test_onnx_runtime_optimizes_what_it_inlined(tmp_path):
+    assert optimized(asking(), tmp_path) == ["Neg", "QuickGelu", "Neg"]
 
 
 def test_the_model_is_valid_and_its_nodes_are_as_they_were():

@@ -220,7 +220,7 @@ class Experts(nn.Module):
         return total
 
 
-class Neighbours(nn.Module):
+class Neighbors(nn.Module):
     """Messages to the rows that were found and to each row itself: sums, means and maxima of them."""
 
     def forward(self, x: Any) -> Any:
@@ -310,7 +310,7 @@ MODULES = {
     "complex_numbers": ModuleCase(ComplexNumbers),
     "selects": ModuleCase(Selects, is_whole=False),
     "masked_writes": ModuleCase(MaskedWrites, is_whole=False),
-    "neighbours": ModuleCase(Neighbours, is_whole=False),
+    "neighbors": ModuleCase(Neighbors, is_whole=False),
     "experts": ModuleCase(Experts, is_whole=False),
     "counts": ModuleCase(Counts, is_whole=False),
 }

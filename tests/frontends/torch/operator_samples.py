@@ -178,17 +178,17 @@ def compiled(sample: Sample) -> tuple[list[Any], Outcome]:
 def _noted() -> Iterator[list[CompiledFunction]]:
     """The functions that the backend compiles while this is active."""
     made: list[CompiledFunction] = []
-    initialise = CompiledFunction.__init__
+    initialize = CompiledFunction.__init__
 
     def noted(self: CompiledFunction, *args: Any) -> None:
-        initialise(self, *args)
+        initialize(self, *args)
         made.append(self)
 
     CompiledFunction.__init__ = noted  # type: ignore[method-assign]
     try:
         yield made
     finally:
-        CompiledFunction.__init__ = initialise  # type: ignore[method-assign]
+        CompiledFunction.__init__ = initialize  # type: ignore[method-assign]
 
 
 def prepare() -> None:

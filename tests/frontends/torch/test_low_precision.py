@@ -1,4 +1,4 @@
-"""Products of fp8 and bytes in PyTorch are products of dequantised numbers, and cuBLASLt's on a GPU."""
+"""Products of fp8 and bytes in PyTorch are products of dequantized numbers, and cuBLASLt's on a GPU."""
 
 from typing import Any
 

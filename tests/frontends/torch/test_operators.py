@@ -57,12 +57,12 @@ def _faults_of(part: int) -> list[str]:
             if native and is_native and may_join(sample):
                 together.append((label, sample))
             else:
-                faults += _labelled(label, _fault(sample, is_native=is_native))
+                faults += _labeled(label, _fault(sample, is_native=is_native))
             if not index and native and is_traced_on_cuda(name):
                 if is_native:
                     on_cuda.append((label, sample))
                 else:
-                    faults += _labelled(label, _fault_on_cuda(sample, is_native=False))
+                    faults += _labeled(label, _fault_on_cuda(sample, is_native=False))
     return faults + _faults_together(together, _fault) + _faults_together(on_cuda, _fault_on_cuda)
 
 
@@ -71,11 +71,11 @@ def _faults_together(named: Sequence[tuple[str, Sample]], fault_of: Callable[...
     fault = fault_of(joined([sample for _, sample in named]), is_native=True)
     if not fault:
         return []
-    alone = [line for label, sample in named for line in _labelled(label, fault_of(sample, is_native=True))]
+    alone = [line for label, sample in named for line in _labeled(label, fault_of(sample, is_native=True))]
     return alone or [f"all of {[label for label, _ in named]} together: {fault}"]
 
 
-def _labelled(label: str, fault: str) -> list[str]:
+def _labeled(label: str, fault: str) -> list[str]:
     return [f"{label}: {fault}"] if fault else []
 
 

@@ -83,9 +83,9 @@ def _assert_equal_by_norm(some: Any, others: Any) -> None:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[CompiledFunction]:
     """The functions that are compiled from now on."""
     found: list[CompiledFunction] = []
-    initialise = CompiledFunction.__init__
+    initialize = CompiledFunction.__init__
     monkeypatch.setattr(
-        CompiledFunction, "__init__", lambda self, *args: (found.append(self), initialise(self, *args))[1]
+        CompiledFunction, "__init__", lambda self, *args: (found.append(self), initialize(self, *args))[1]
     )
     torch._dynamo.reset()
     return found

@@ -231,14 +231,14 @@ def test_other_widths_are_refused(source, to):
         bit_cast.result_types([TensorType(source, (2,))], bit_cast.complete_attrs({"to": to}))
 
 
-# ---- quantisation
+# ---- quantization
 
-QUANTISED = sorted({DType.U8, DType.I8, DType.U16, DType.I16, *SATURATING} | SUB_BYTE, key=str)
+QUANTIzED = sorted({DType.U8, DType.I8, DType.U16, DType.I16, *SATURATING} | SUB_BYTE, key=str)
 REALS = [DType.F32, DType.F16, DType.BF16]
 
 
-@given(data=st.data(), to=drawn(QUANTISED), layout=st.sampled_from(["tensor", "axis", "block"]), real=drawn(REALS))
-def test_quantisation_there_and_back_is_onnxs(data, to, layout, real):
+@given(data=st.data(), to=drawn(QUANTIzED), layout=st.sampled_from(["tensor", "axis", "block"]), real=drawn(REALS))
+def test_quantization_there_and_back_is_onnxs(data, to, layout, real):
     x = data.draw(arrays(real, (2, 5, 2), finite=True))
     side, block = {"tensor": ((), 0), "axis": ((5,), 0), "block": ((2, 2, 2), 3)}[layout]
     scale = data.draw(arrays(real, side, finite=True))
@@ -262,7 +262,7 @@ def _there_and_back(x, scale, zero, to, block):
     return result, back
 
 
-def test_quantisation_rounds_halves_to_even_and_saturates():
+def test_quantization_rounds_halves_to_even_and_saturates():
     x = np.array([-2.5, -0.5, 0.5, 1.5, 2.5, 1e30, -1e30, np.inf], np.float32)
     one, zero = np.array(1, np.float32), np.array(10, np.uint8)
     assert run("quantize_linear", x, one, zero, to=DType.U8)[0].tolist() == [8, 10, 10, 12, 12, 255, 0, 255]
@@ -283,7 +283,7 @@ def test_the_quotient_is_rounded_to_the_precision():
     assert run("quantize_linear", *whole, None, to=DType.I8)[0].tolist() == [4, -4]
 
 
-def test_dequantisation_of_i32_and_by_powers_of_two():
+def test_dequantization_of_i32_and_by_powers_of_two():
     x = np.array([-3, 100], np.int32)
     half = np.array(0.5, np.float16)
     assert run("dequantize_linear", x, half, None, to=DType.F16)[0].tolist() == [-1.5, 50]
@@ -324,7 +324,7 @@ def test_dtypes_that_do_not_fit_are_refused():
     quantize, dequantize = native("quantize_linear"), native("dequantize_linear")
     x, scale, zero = TensorType(DType.F32, (2,)), TensorType(DType.F32, ()), TensorType(DType.I8, ())
     for attrs, message in [
-        ({"to": DType.F32}, "no quantisation to f32"),
+        ({"to": DType.F32}, "no quantization to f32"),
         ({"to": DType.U8}, "zero point is i8"),
         ({"to": DType.I8, "precision": DType.I8}, "rounded to i8"),
     ]:
@@ -341,16 +341,16 @@ def has_scale(x) -> bool:
 
 @pytest.mark.parametrize("value", [0, 3.9e-44, -1e-44])
 def test_a_range_without_a_scale_has_the_scale_1(value):
-    quantised, scale, zero = run("dynamic_quantize_linear", np.full((2, 3), value, np.float32))
-    assert (scale, zero, quantised.any()) == (1, 0, False)
+    quantized, scale, zero = run("dynamic_quantize_linear", np.full((2, 3), value, np.float32))
+    assert (scale, zero, quantized.any()) == (1, 0, False)
 
 
 @given(data=st.data(), shape=shapes())
-def test_dynamic_quantisation(data, shape):
+def test_dynamic_quantization(data, shape):
     x = data.draw(arrays(DType.F32, shape, finite=True))
-    quantised, scale, zero = run("dynamic_quantize_linear", x)
+    quantized, scale, zero = run("dynamic_quantize_linear", x)
     if not has_scale(x):
-        assert (scale, zero, quantised.any()) == (1, 0, False)
+        assert (scale, zero, quantized.any()) == (1, 0, False)
         return
-    for found, expected in zip((quantised, scale, zero), reference("DynamicQuantizeLinear", x, outputs=3), strict=True):
+    for found, expected in zip((quantized, scale, zero), reference("DynamicQuantizeLinear", x, outputs=3), strict=True):
         assert_same(found, expected)

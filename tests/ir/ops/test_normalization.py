@@ -1,4 +1,4 @@
-"""Normalisations beside ONNX Runtime and onnx's reference evaluator."""
+"""Normalizations beside ONNX Runtime and onnx's reference evaluator."""
 
 from typing import Any
 

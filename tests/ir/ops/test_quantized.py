@@ -1,4 +1,4 @@
-"""Quantised products: exact integers, and requantising as onnx's reference evaluator and ONNX Runtime do."""
+"""Quantized products: exact integers, and requantizing as onnx's reference evaluator and ONNX Runtime do."""
 
 from typing import Any
 

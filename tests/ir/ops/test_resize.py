@@ -125,7 +125,7 @@ def test_cropping_agrees_with_the_reference(region: Any, after: Any, mode: str) 
 @pytest.mark.parametrize("coordinate_mode", [*COORDINATES, "tf_crop_and_resize"])
 @pytest.mark.parametrize("after", [(7, 11), (3, 3), (1, 1)])
 def test_resizing_agrees_with_onnx_runtime(mode: str, coordinate_mode: str, after: tuple[int, int]) -> None:
-    # With odd sizes no position lies half-way, where f32 and f64 would choose different neighbours.
+    # With odd sizes no position lies half-way, where f32 and f64 would choose different neighbors.
     x = random(1, 1, 2, 5, 7)
     is_crop = coordinate_mode == "tf_crop_and_resize"
     roi = np.array([0, 0, 0.25, 0.5, 1, 1, 0.75, 1.25], np.float32) if is_crop else None

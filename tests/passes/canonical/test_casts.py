@@ -9,7 +9,7 @@ from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph
 from capgraph.ir.types import DType, TensorType
 from capgraph.passes.cleanup.canonical.casts import holds_every
-from capgraph.passes.cleanup.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalize import Canonicalize
 from capgraph.passes.framework.exactness import Exactness
 from capgraph.passes.framework.numeric import difference
 from capgraph.passes.framework.pipeline import Pipeline
@@ -34,7 +34,7 @@ def test_casts_that_are_joined_give_the_same(source: DType) -> None:
         except CapgraphError:
             continue  # there is no such cast
         after = graph.clone()
-        if not Pipeline(((Canonicalise(),),)).run(after).changed:
+        if not Pipeline(((Canonicalize(),),)).run(after).changed:
             continue
         for _ in range(2):
             inputs = [contents(choose, source, (16,))]
@@ -44,7 +44,7 @@ def test_casts_that_are_joined_give_the_same(source: DType) -> None:
 
 def test_a_wider_dtype_in_between_loses_nothing() -> None:
     check_pass(
-        Canonicalise(),
+        Canonicalize(),
         """
         graph @main(%x: f16[B]) {
           %a = cast(%x) {to = f32}
@@ -75,7 +75,7 @@ def test_a_wider_dtype_in_between_loses_nothing() -> None:
 )
 def test_casts_that_lose_something_stay(source: str, middle: str, target: str) -> None:
     casts = f"%a = cast(%x) {{to = {middle}}}\n %y = cast(%a) {{to = {target}}}"
-    check_pass(Canonicalise(), f"graph @main(%x: {source}[4]) {{ {casts}\n return %y }}", None)
+    check_pass(Canonicalize(), f"graph @main(%x: {source}[4]) {{ {casts}\n return %y }}", None)
 
 
 def test_every_value_is_held() -> None:

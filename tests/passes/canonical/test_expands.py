@@ -1,7 +1,7 @@
 """Expansions before ops that broadcast, and ops on what is expanded; those that the result needs stay."""
 
 import pytest
-from capgraph.passes.cleanup.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalize import Canonicalize
 
 from tests.passes.checking import check_pass
 
@@ -30,13 +30,13 @@ HALF = "%h: f32[] = constant() {value = dense<f32[]: 0.5>}"
     ],
 )
 def test_expansions_go_or_come_last(before, after):
-    check_pass(Canonicalise(), graph(*before), graph(*after))
+    check_pass(Canonicalize(), graph(*before), graph(*after))
 
 
 def test_an_expansion_that_the_result_needs_stays():
-    check_pass(Canonicalise(), graph(TALL, "%y: f32[3, B, 4] = add(%x, %e)"), None)
+    check_pass(Canonicalize(), graph(TALL, "%y: f32[3, B, 4] = add(%x, %e)"), None)
 
 
 def test_an_expansion_that_others_read_is_not_repeated():
     lines = ("%p: f32[B, 4] = mul(%e, %h)", "%q: f32[B, 4] = sub(%e, %h)", "%y: f32[B, 4] = div(%p, %q)")
-    check_pass(Canonicalise(), graph(WIDE, HALF, *lines), None)
+    check_pass(Canonicalize(), graph(WIDE, HALF, *lines), None)

@@ -1,6 +1,6 @@
 """Concats of concats become one, however many stand in a chain."""
 
-from capgraph.passes.cleanup.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalize import Canonicalize
 
 from tests.passes.checking import check_pass
 
@@ -8,7 +8,7 @@ INPUTS = "%x: f32[2, 3], %y: f32[1, 3], %z: f32[4, 3]"
 
 
 def check(before: str, after: str) -> None:
-    check_pass(Canonicalise(), f"graph @main({INPUTS}) {{{before}}}", f"graph @main({INPUTS}) {{{after}}}")
+    check_pass(Canonicalize(), f"graph @main({INPUTS}) {{{before}}}", f"graph @main({INPUTS}) {{{after}}}")
 
 
 def test_a_chain_of_concats_keeps_the_order_of_its_operands() -> None:

@@ -1,7 +1,7 @@
 """Neutral elements, repeated and cancelling operations: where they go, and where they only look neutral."""
 
 import pytest
-from capgraph.passes.cleanup.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalize import Canonicalize
 
 from tests.passes.checking import check_pass
 
@@ -9,14 +9,14 @@ from tests.passes.checking import check_pass
 def becomes_x(line: str, *, x: str = "f32[B, 4]", more: str = "") -> None:
     """The line, which gives %y, is the same as %x."""
     check_pass(
-        Canonicalise(),
+        Canonicalize(),
         f"graph @main(%x: {x}{more}) {{\n {line}\n return %y\n}}",
         f"graph @main(%x: {x}{more}) {{\n return %x as y\n}}",
     )
 
 
 def stays(line: str, *, x: str = "f32[B, 4]", more: str = "") -> None:
-    check_pass(Canonicalise(), f"graph @main(%x: {x}{more}) {{\n {line}\n return %y\n}}", None)
+    check_pass(Canonicalize(), f"graph @main(%x: {x}{more}) {{\n {line}\n return %y\n}}", None)
 
 
 def constant(content: str, name: str = "c") -> str:
@@ -62,7 +62,7 @@ def test_what_only_looks_neutral(op: str, content: str) -> None:
 def test_a_clip_does_what_a_relu_before_it_did(low: str, high: str, new_low: str) -> None:
     bounds = [constant(f"f32[]: {number}", name) for name, number in (("h", high), ("l", low), ("l", new_low))]
     check_pass(
-        Canonicalise(),
+        Canonicalize(),
         f"graph @main(%x: f32[B, 4]) {{\n {bounds[0]}{bounds[1]} %r = relu(%x)\n %y = clip(%r, %l, %h)\n return %y\n}}",
         f"graph @main(%x: f32[B, 4]) {{\n {bounds[0]}{bounds[2]} %y = clip(%x, %l, %h)\n return %y\n}}",
     )
@@ -95,7 +95,7 @@ def test_involutions(op: str) -> None:
 @pytest.mark.parametrize("op", ["relu", "abs", "floor", "ceil", "round", "sign"])
 def test_what_is_done_once_is_done(op: str) -> None:
     check_pass(
-        Canonicalise(),
+        Canonicalize(),
         f"graph @main(%x: f32[B]) {{\n %a = {op}(%x)\n %y = {op}(%a)\n return %y\n}}",
         f"graph @main(%x: f32[B]) {{\n %a = {op}(%x)\n return %a as y\n}}",
     )
@@ -142,7 +142,7 @@ def clips(inner: tuple[str, str], outer: tuple[str, str], dtype: str) -> str:
 
 def test_the_tighter_bounds_are_enough() -> None:
     check_pass(
-        Canonicalise(),
+        Canonicalize(),
         clips(("-1.0", "9.0"), ("0.0", "6.0"), "f32"),
         f"graph @main(%x: f32[4]) {{\n{constant('f32[]: 0.0', 'low')}{constant('f32[]: 6.0', 'high')}"
         " %y = clip(%x, %low, %high)\n return %y\n}",
@@ -158,4 +158,4 @@ def test_the_tighter_bounds_are_enough() -> None:
     ],
 )
 def test_bounds_that_both_matter(inner: tuple[str, str], outer: tuple[str, str], dtype: str) -> None:
-    check_pass(Canonicalise(), clips(inner, outer, dtype), None)
+    check_pass(Canonicalize(), clips(inner, outer, dtype), None)

@@ -1,14 +1,14 @@
 """Slices, concats, rolls and pads of each other."""
 
 import pytest
-from capgraph.passes.cleanup.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalize import Canonicalize
 
 from tests.passes.checking import check_pass
 
 
 def check(inputs: str, before: str, after: str | None) -> None:
     wrapped = f"graph @main({inputs}) {{ {after} }}" if after is not None else None
-    check_pass(Canonicalise(), f"graph @main({inputs}) {{ {before} }}", wrapped)
+    check_pass(Canonicalize(), f"graph @main({inputs}) {{ {before} }}", wrapped)
 
 
 def one(start: object, end: object, axis: int = 0, step: int = 1) -> str:

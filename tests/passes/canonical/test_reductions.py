@@ -1,14 +1,14 @@
 """Reductions take in reshapes that only add or drop the reduced axes, and reductions of the same kind."""
 
 import pytest
-from capgraph.passes.cleanup.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalize import Canonicalize
 
 from tests.passes.checking import check_pass
 
 
 def test_dropped_and_added_axes() -> None:
     check_pass(
-        Canonicalise(),
+        Canonicalize(),
         """
         graph @main(%x: f32[N, C, H, W]) {
           %a = reduce_mean(%x) {axes = [2, 3], keep_dims = true}
@@ -29,7 +29,7 @@ def test_dropped_and_added_axes() -> None:
 def test_a_softmax_between_dropped_and_added_axes() -> None:
     """A pool flattened for a softmax, as models before opset 13 have it."""
     check_pass(
-        Canonicalise(),
+        Canonicalize(),
         """
         graph @main(%x: f32[N, C, H, W]) {
           %a = reduce_mean(%x) {axes = [2, 3], keep_dims = true}
@@ -49,7 +49,7 @@ def test_a_softmax_between_dropped_and_added_axes() -> None:
 
 def test_a_softmax_before_dropped_axes() -> None:
     check_pass(
-        Canonicalise(),
+        Canonicalize(),
         """
         graph @main(%x: f32[N, C, H, W]) {
           %a = reduce_sum(%x) {axes = [1], keep_dims = true}
@@ -69,7 +69,7 @@ def test_a_softmax_before_dropped_axes() -> None:
 @pytest.mark.parametrize(("keep_dims", "second"), [("true", 3), ("false", 1)])
 def test_a_maximum_of_maxima(keep_dims: str, second: int) -> None:
     check_pass(
-        Canonicalise(),
+        Canonicalize(),
         f"""
         graph @main(%x: f32[N, C, H, W]) {{
           %a = reduce_max(%x) {{axes = [0, 2], keep_dims = {keep_dims}}}
@@ -102,4 +102,4 @@ def test_a_maximum_of_maxima(keep_dims: str, second: int) -> None:
     ],
 )
 def test_stays(body: str) -> None:
-    check_pass(Canonicalise(), f"graph @main(%x: f32[N, 4]) {{ {body} }}", None)
+    check_pass(Canonicalize(), f"graph @main(%x: f32[N, 4]) {{ {body} }}", None)

@@ -1,7 +1,7 @@
 """Strided slices that a concat joins are space to depth."""
 
 import pytest
-from capgraph.passes.cleanup.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalize import Canonicalize
 
 from tests.passes.checking import check_pass
 
@@ -18,7 +18,7 @@ def slices(starts: list[tuple[int, int]], step: int = 2, end: int = 2**63 - 1) -
 
 def test_patches_are_merged() -> None:
     check_pass(
-        Canonicalise(),
+        Canonicalize(),
         f"""
         graph @main(%x: f32[B, 6, 4, C]) {{
           {slices(STARTS)}
@@ -46,4 +46,4 @@ def test_patches_are_merged() -> None:
     ],
 )
 def test_stays(body: str) -> None:
-    check_pass(Canonicalise(), f"graph @main(%x: f32[B, 6, 6, C]) {{ {body} }}", None)
+    check_pass(Canonicalize(), f"graph @main(%x: f32[B, 6, 6, C]) {{ {body} }}", None)

@@ -1,14 +1,14 @@
 """Reshapes and transposes in turns lose one of three where a transpose can move past a reshape."""
 
 import pytest
-from capgraph.passes.cleanup.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalize import Canonicalize
 
 from tests.passes.checking import check_pass
 
 
 def test_two_reshapes_around_a_transpose() -> None:
     check_pass(
-        Canonicalise(),
+        Canonicalize(),
         """
         graph @main(%x: f32[B, 3, T, 32]) {
           %a = reshape(%x) {shape = [3*B, T, 32]}
@@ -26,7 +26,7 @@ def test_two_reshapes_around_a_transpose() -> None:
 
 def test_the_keys_of_attention_are_transposed_once() -> None:
     check_pass(
-        Canonicalise(),
+        Canonicalize(),
         """
         graph @main(%x: f32[B, T, 96]) {
           %a = reshape(%x) {shape = [B, T, 3, 32]}
@@ -47,7 +47,7 @@ def test_the_keys_of_attention_are_transposed_once() -> None:
 
 def test_the_transpose_comes_last_where_only_that_joins_the_reshapes() -> None:
     check_pass(
-        Canonicalise(),
+        Canonicalize(),
         """
         graph @main(%x: f32[24, 35]) {
           %a = reshape(%x) {shape = [4, 6, 5, 7]}
@@ -66,7 +66,7 @@ def test_the_transpose_comes_last_where_only_that_joins_the_reshapes() -> None:
 
 def test_two_transposes_around_a_reshape() -> None:
     check_pass(
-        Canonicalise(),
+        Canonicalize(),
         """
         graph @main(%x: f32[B, C, H, W]) {
           %a = transpose(%x) {perm = [0, 2, 3, 1]}
@@ -84,7 +84,7 @@ def test_two_transposes_around_a_reshape() -> None:
 
 def test_axes_of_size_one_have_one_place() -> None:
     check_pass(
-        Canonicalise(),
+        Canonicalize(),
         """
         graph @main(%x: f32[T, 96], %y: f32[1, T, 96]) {
           %a = reshape(%x) {shape = [T, 1, 3, 32]}
@@ -118,4 +118,4 @@ def test_axes_of_size_one_have_one_place() -> None:
     ],
 )
 def test_stays(body: str) -> None:
-    check_pass(Canonicalise(), f"graph @main(%x: f32[8, 15]) {{ {body} }}", None)
+    check_pass(Canonicalize(), f"graph @main(%x: f32[8, 15]) {{ {body} }}", None)

@@ -1,7 +1,7 @@
 """Writes one behind the other."""
 
 import pytest
-from capgraph.passes.cleanup.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalize import Canonicalize
 
 from tests.passes.checking import check_pass
 
@@ -10,7 +10,7 @@ INPUTS = "%a: f32[2, 1, 3], %b: f32[2, 2, 3], %c: f32[2, 1, 3], %s: f32[2, 4, 3]
 
 def check(before: str, after: str | None) -> None:
     wrapped = f"graph @main({INPUTS}) {{ {after} return %y }}" if after is not None else None
-    check_pass(Canonicalise(), f"graph @main({INPUTS}) {{ {before} return %y }}", wrapped)
+    check_pass(Canonicalize(), f"graph @main({INPUTS}) {{ {before} return %y }}", wrapped)
 
 
 def write(name: str, base: str, update: str, start: int) -> str:

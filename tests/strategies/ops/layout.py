@@ -9,7 +9,7 @@ from tests.strategies.sizes import at_home, is_sized
 
 
 def _regrouped(d: GraphDraw, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """A shape with as many elements: neighbours merged, an axis split, ones added."""
+    """A shape with as many elements: neighbors merged, an axis split, ones added."""
     dims = list(shape)
     for _ in range(d.choose.integer(0, 2)):
         if len(dims) > 1 and d.choose.chance(50):

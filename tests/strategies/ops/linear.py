@@ -1,4 +1,4 @@
-"""Operands of matrix products, plain and quantised."""
+"""Operands of matrix products, plain and quantized."""
 
 from collections.abc import Sequence
 
@@ -79,7 +79,7 @@ def det(d: GraphDraw, op: Op) -> Sample:
     return sample(d.shaped(d.dtypes(op)["x"], (*leading, size, size)))
 
 
-# ---- quantised
+# ---- quantized
 
 
 def matmul_integer(d: GraphDraw, op: Op) -> Sample:

@@ -1,4 +1,4 @@
-"""Operands of normalisations."""
+"""Operands of normalizations."""
 
 from capgraph.ir.op import Op
 

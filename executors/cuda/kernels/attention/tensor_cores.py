@@ -4,7 +4,7 @@ Warps of a block share 16 rows of queries between them by keys, or have 16 rows 
 of the same rows (split-KV), and meet in distributed shared memory. Heads that share keys stand in the rows of one tile.
 
 Fragments of `mma.m16n8k16` come from memory in 16-byte pieces. For q @ k' the order of the features is free: a lane's
-eight neighbours fill its places of two `mma`. For the product with v the order of the columns is free: a lane takes
+eight neighbors fill its places of two `mma`. For the product with v the order of the columns is free: a lane takes
 eight columns of a key, and pairs of keys are put together in registers.
 
 Weights are rounded to halves for the product with v, which a result shows by up to another half of its last place (of

@@ -1,6 +1,6 @@
 """Depthwise convolutions: each channel has a window of its own, so that there is nothing for tensor cores to share.
 
-Of a channels-last image a thread has neighbouring channels of some places along the last axis: each pixel is read once
+Of a channels-last image a thread has neighboring channels of some places along the last axis: each pixel is read once
 for all taps of a row. Of a row-major one a block has some planes in shared memory, and a thread a column of results:
 what it reads of a column serves all of them. Sums are taken in f32.
 """
@@ -56,7 +56,7 @@ def offset_in_image(tail: SumEpilogue, names: list[str]) -> OffsetOf:
 
 
 def _packed_places(tail: SumEpilogue, piece: int) -> dict[str, tuple[Source, str, bool]]:
-    """Operands and results whose neighbouring channels may be moved together, with the type; whether they are read."""
+    """Operands and results whose neighboring channels may be moved together, with the type; whether they are read."""
     found: dict[str, tuple[Source, str, bool]] = {}
     for name, source in (*tail.operands.items(), *tail.results.items()):
         full = broadcast_to(source, tail.shape)
@@ -72,7 +72,7 @@ def _packed_places(tail: SumEpilogue, piece: int) -> dict[str, tuple[Source, str
 
 
 def _by_channels(x: Source, w: Source, window: Window, tail: SumEpilogue) -> KernelLaunch:
-    """A thread has neighbouring channels of some places along the last axis."""
+    """A thread has neighboring channels of some places along the last axis."""
     channels = x.shape[1]
     count, _, high, wide = image_shape(tail.shape)
     piece = _piece(x, count * high * wide)
@@ -94,7 +94,7 @@ def _by_channels(x: Source, w: Source, window: Window, tail: SumEpilogue) -> Ker
 
 
 def _piece(x: Source, places: int) -> int:
-    """Neighbouring channels of a thread: as many as fill 16 bytes, fewer where threads would be few."""
+    """Neighboring channels of a thread: as many as fill 16 bytes, fewer where threads would be few."""
     sizes = [size for size in (8, 4, 2) if x.shape[1] % size == 0 and size * element_bytes(x.dtype) <= 16]
     sizes = sizes if x.starts_a_piece else []
     return next((size for size in sizes if places * x.shape[1] // size >= _ENOUGH_THREADS), sizes[-1] if sizes else 1)

@@ -1,6 +1,6 @@
 """Convolutions of channels-last images on tensor cores: a product whose rows are gathered windows.
 
-Eight neighbouring channels of a pixel lie side by side, so a 16-byte piece of a window is one copy into shared memory,
+Eight neighboring channels of a pixel lie side by side, so a 16-byte piece of a window is one copy into shared memory,
 of zeros where it lies outside of the image. All else is `staged_products.py`: the weight is asked for before the kernel
 waits for its predecessor, and the inner axis is shared by warps and blocks where there are few pixels.
 """

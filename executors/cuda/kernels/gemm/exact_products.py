@@ -182,7 +182,7 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME(const float* x, co
 
 
 def _load_lines(side: str, memory: str, first: str, lines: int, pitch: int, inner: int) -> str:
-    """Statements that copy what a stage has of the lines of a tile, whose elements of the inner axis are neighbours."""
+    """Statements that copy what a stage has of the lines of a tile, whose elements of the inner axis are neighbors."""
     return f"""
     float* const to = shared + step % STAGES * 2 * SIDE + {side or 0};
 #pragma unroll
@@ -195,7 +195,7 @@ def _load_lines(side: str, memory: str, first: str, lines: int, pitch: int, inne
 
 
 def _load_rows(b: Source, inner: int, columns: int) -> str:
-    """The same of a weight whose columns are neighbours."""
+    """The same of a weight whose columns are neighbors."""
     return f"""
     float* const to = shared + step % STAGES * 2 * SIDE + SIDE;
 #pragma unroll

@@ -127,7 +127,7 @@ def _along_inner(a: Source, b: Source, d: Source) -> str:
 
 
 def _piece(a: Source, b: Source, inner: int) -> int:
-    """How many neighbours on the inner axis are read at a time."""
+    """How many neighbors on the inner axis are read at a time."""
     size = 16 // element_bytes(a.dtype)
     steps = (a.strides[0], b.strides[0], b.strides[2], inner)
     is_dense = a.strides[1] == b.strides[1] == 1 and a.starts_a_piece and b.starts_a_piece
@@ -135,7 +135,7 @@ def _piece(a: Source, b: Source, inner: int) -> int:
 
 
 def _down_columns(a: Source, b: Source, d: Source, width: int) -> str:
-    """The matrix lies row by row: lanes have neighbouring columns, warps share the inner axis."""
+    """The matrix lies row by row: lanes have neighboring columns, warps share the inner axis."""
     inner, total, columns = a.shape[1], _total(d.dtype), d.shape[1]
     is_paired = columns % width == 0 and all(stride % width == 0 for stride in b.strides[:2]) and b.starts_a_piece
     load = f"*(const pack<{stored(b.dtype)}, {width}>*)at" if is_paired else "{at[0], n + 1 < COLUMNS ? at[1] : at[0]}"

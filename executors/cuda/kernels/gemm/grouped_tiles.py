@@ -136,7 +136,7 @@ def tensor_core_tiles(a: Source, b: Source, ends: Source, d: Source, tiling: Gro
         depth=_INNER,
         right=left_size,
     )
-    # eight rows of eight elements each, of two neighbouring pieces of eight columns
+    # eight rows of eight elements each, of two neighboring pieces of eight columns
     place = (
         "right + (n0 + 8 * j + lane / 16 * 8 + lane % 8) * PITCH + part + lane / 8 % 2 * 8"
         if is_transposed

@@ -20,7 +20,7 @@ from ...kernel_ir.sources import Source, source_of, source_of_constant, view_of
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A factor of a product that is dequantised in its region: numbers of 8 bits, to be multiplied by one scale."""
+    """A factor of a product that is dequantized in its region: numbers of 8 bits, to be multiplied by one scale."""
 
     codes: Source
     scale: Source
@@ -42,7 +42,7 @@ class AnchoredRegion:
     """An `rms_norm` of the rows that the heavy node is to read: its operand stands for the heavy node's."""
 
     scaled: Mapping[Value, Scaled] = field(default_factory=dict[Value, Scaled])
-    """Factors of the heavy node that are dequantised here; `operand` gives their numbers as they are before that."""
+    """Factors of the heavy node that are dequantized here; `operand` gives their numbers as they are before that."""
 
     @property
     def is_alone(self) -> bool:
@@ -193,7 +193,7 @@ def aligned(nbytes: int) -> int:
 
 
 def static_shape(value: Value) -> tuple[int, ...]:
-    """The sizes of a value of a specialised graph."""
+    """The sizes of a value of a specialized graph."""
     return tuple(dim for dim in value.shape if isinstance(dim, int))
 
 

@@ -1,4 +1,4 @@
-"""Regions whose factors are dequantised in them, written anew around what a library makes of the product."""
+"""Regions whose factors are dequantized in them, written anew around what a library makes of the product."""
 
 import math
 from collections.abc import Iterable
@@ -114,11 +114,11 @@ class _Body:
 
 
 def without_factors(region: AnchoredRegion, scratch: Scratch) -> tuple[Task, list[Launch]]:
-    """The region with its factors in scratch memory, and the launches that dequantise them."""
+    """The region with its factors in scratch memory, and the launches that dequantize them."""
     body = _Body(region)
     before: list[Launch] = []
     for value in region.scaled:
-        made, launches = _dequantised_factor(region, value, scratch)
+        made, launches = _dequantized_factor(region, value, scratch)
         body.where[value] = body.given(made)
         before += launches
     body.copy([region.anchor, *_behind(region)])
@@ -141,7 +141,7 @@ def without_product(region: AnchoredRegion, total: Source, scratch: Scratch, *, 
     return scratch.rest_of(task)
 
 
-def quantised_again(region: AnchoredRegion, total: Source, scratch: Scratch) -> Task:
+def quantized_again(region: AnchoredRegion, total: Source, scratch: Scratch) -> Task:
     """What a `qlinear_matmul` makes of its exact sum `total`, in the order in which its meaning rounds."""
     _, a_scale, _, _, b_scale, _, y_scale, y_zero = region.anchor.operands
     result = region.anchor.output
@@ -179,7 +179,7 @@ def scale_in_f32(region: AnchoredRegion, factor: Value, scratch: Scratch) -> tup
     return made, _pointwise(body, body.add("cast", body.of(value), to=DType.F32), made)
 
 
-def _dequantised_factor(region: AnchoredRegion, factor: Value, scratch: Scratch) -> tuple[Source, tuple[Launch, ...]]:
+def _dequantized_factor(region: AnchoredRegion, factor: Value, scratch: Scratch) -> tuple[Source, tuple[Launch, ...]]:
     back = _scaling(factor)
     made = scratch.take(back.output.tensor.dtype, static_shape(back.output))
     body = _Body(region)
@@ -204,9 +204,9 @@ def _pointwise(body: _Body, value: Value, made: Source) -> tuple[Launch, ...]:
 
 
 def _scaling(factor: Value) -> Node:
-    """The node that dequantises a factor; a transpose may stand behind it."""
+    """The node that dequantizes a factor; a transpose may stand behind it."""
     node = factor.producer
-    assert node is not None  # a factor that is not dequantised is none of these regions
+    assert node is not None  # a factor that is not dequantized is none of these regions
     return node if node.op.name == "dequantize_linear" else _scaling(node.operands[0])
 
 

@@ -1,8 +1,8 @@
-"""Products of numbers of 8 bits with a scale each: fp8 and i8 factors that are dequantised in the region of a product.
+"""Products of numbers of 8 bits with a scale each: fp8 and i8 factors that are dequantized in the region of a product.
 
 cuBLASLt multiplies fp8 factors on tensor cores and applies both scales, which it reads in device memory, to the sum.
 Sums of i8 are exact in i32, and a kernel behind the library's call applies the scales. Where neither fits, factors are
-dequantised into scratch memory and multiplied as any others, and a remark says why.
+dequantized into scratch memory and multiplied as any others, and a remark says why.
 https://docs.nvidia.com/cuda/cublas/#cublasltmatmul
 """
 
@@ -28,13 +28,13 @@ _WITHOUT_ACTIVATION = frozenset({"bias", "residual"})
 
 
 def lower_scaled(region: AnchoredRegion) -> Iterator[Candidate]:
-    """The ways of a region around a product whose factors are dequantised in it."""
+    """The ways of a region around a product whose factors are dequantized in it."""
     problem = obstacle(region)
     by_library = [] if problem else _by_library(region)
     yield from by_library
     if not problem and not by_library:
-        problem = "dequantised before a product: the library has none that lies so, or no scratch memory is left"
-    yield from (replace(each, remark=problem) for each in within_scratch(_dequantised_first(region)))
+        problem = "dequantized before a product: the library has none that lies so, or no scratch memory is left"
+    yield from (replace(each, remark=problem) for each in within_scratch(_dequantized_first(region)))
 
 
 def _by_library(region: AnchoredRegion) -> list[Candidate]:
@@ -57,17 +57,17 @@ def obstacle(region: AnchoredRegion) -> str:
     inner, columns = a.shape[-1], b.shape[-1] if len(b.shape) > 1 else 1
     if inner % PIECE or columns % PIECE or not inner:
         sizes = f"an inner axis of {inner} and {columns} columns"
-        return f"dequantised before a product: {sizes} are not multiples of {PIECE}"
+        return f"dequantized before a product: {sizes} are not multiples of {PIECE}"
     if _is_integer(region):
         return ""
     if region.task.chip.arch < FIRST_FP8_ARCH:
         own = region.task.chip.arch / 10
-        return f"dequantised before a product: fp8 takes compute capability {FIRST_FP8_ARCH / 10}, this is {own}"
+        return f"dequantized before a product: fp8 takes compute capability {FIRST_FP8_ARCH / 10}, this is {own}"
     if a.dtype is b.dtype is DType.F8E5M2:
-        return "dequantised before a product: there is none of two factors in f8e5m2"
+        return "dequantized before a product: there is none of two factors in f8e5m2"
     is_seen_in_f32 = any(value.tensor.dtype in (DType.F32, DType.F64) for value in region.results)
     if is_seen_in_f32 and not region.task.tf32:
-        return "dequantised before a product: tensor cores sum fp8 in fewer bits than f32 has, so only from level=3 on"
+        return "dequantized before a product: tensor cores sum fp8 in fewer bits than f32 has, so only from level=3 on"
     return ""
 
 
@@ -186,10 +186,10 @@ def _factors(region: AnchoredRegion, d: Source, c: Source | None, scratch: Scrat
 # ---- otherwise
 
 
-def _dequantised_first(region: AnchoredRegion) -> Iterator[Candidate]:
+def _dequantized_first(region: AnchoredRegion) -> Iterator[Candidate]:
     """Both factors in the dtype of the result, in scratch memory, and then any way of the product."""
     scratch = Scratch(region.task)
     task, before = without_factors(region, scratch)
     for each in lower_product(task):
         used = scratch.used + each.scratch_bytes
-        yield Candidate(f"dequantised+{each.name}", (*before, *each.launches), used)
+        yield Candidate(f"dequantized+{each.name}", (*before, *each.launches), used)

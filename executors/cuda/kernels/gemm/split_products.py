@@ -1,7 +1,7 @@
 """Products of few rows with a packed weight, on tensor cores: each warp of a block sums over a part of the inner axis.
 
 Operands go from memory to registers in 16-byte pieces, without shared memory: the four lanes of a row take eight
-neighbouring elements each, and as the order of a sum is free, these fill the places of two `mma` in the same way for
+neighboring elements each, and as the order of a sum is free, these fill the places of two `mma` in the same way for
 both factors. Pieces of the weight are asked for `depth` steps ahead, across tiles, and before the kernel waits for its
 predecessor: they do not depend on it. https://docs.nvidia.com/cuda/parallel-thread-execution/ (mma.m16n8k16).
 """

@@ -58,7 +58,7 @@ class StagedTiling:
 class Work:
     """A product of `rows` rows with a weight that is seen as [inner, columns], rows of which lie `pitch` apart.
 
-    `place` gives statements for a row and a place on the inner axis, by name: the offset `from` of 8 neighbours in `x`,
+    `place` gives statements for a row and a place on the inner axis, by name: the offset `from` of 8 neighbors in `x`,
     and whether they are there, `is_there`. `element` gives statements before the tail's element of a row and a column,
     and that element, whose names end in a suffix.
     """

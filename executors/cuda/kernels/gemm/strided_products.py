@@ -15,7 +15,7 @@ from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import Name, computed, number, stored
 from .factors import Factors
-from .quantisation import Quantisation
+from .quantization import Quantization
 from .tails import offset_at
 
 _DEPTH, _THREADS = 16, 256
@@ -35,11 +35,11 @@ def strided_product(
     alpha: float = 1.0,
     beta: float = 1.0,
     chip: Chip | None = None,
-    quantisation: Quantisation | None = None,
+    quantization: Quantization | None = None,
 ) -> KernelLaunch | None:
     """The product d = alpha * a @ b + beta * c; None where it has no elements.
 
-    With `quantisation` the factors have zero points, and the result may be quantised; leading axes are then all there.
+    With `quantization` the factors have zero points, and the result may be quantized; leading axes are then all there.
     """
     d = factors.d
     total = _SUMS.get(d.dtype, "float")
@@ -48,7 +48,7 @@ def strided_product(
     rows, columns = d.shape[-2:]
     tile = tile_size(rows, columns, math.prod(d.shape[:-2]), chip or Chip())
     tiles = -(-rows // tile) * -(-columns // tile) * math.prod(d.shape[:-2])
-    ends = _plain_ends(factors, alpha, beta, total) if quantisation is None else _quantised_ends(factors, quantisation)
+    ends = _plain_ends(factors, alpha, beta, total) if quantization is None else _quantized_ends(factors, quantization)
     sources = [factors.a, factors.b, *ends.sources, d]
     text = _text(factors, ends, tile)
     return KernelLaunch(
@@ -114,19 +114,19 @@ def _cut_ends(factors: Factors, alpha: float, beta: float, ends: _Ends) -> _Ends
     return replace(ends, finish=finish, **given)
 
 
-def _quantised_ends(factors: Factors, quantisation: Quantisation) -> _Ends:
+def _quantized_ends(factors: Factors, quantization: Quantization) -> _Ends:
     shape, leading = factors.d.shape, _leading(factors)
 
     def at(row: str, column: str) -> Callable[[Source], str]:
         return lambda source: offset_at(source, shape, [*leading, row, column])
 
     return _Ends(
-        quantisation.total,
-        quantisation.centred("a", f"a[at_a + {_at(*_LEFT, factors.a)}]", at("(m0 + m)", "0")),
-        quantisation.centred("b", f"b[at_b + {_at(*_RIGHT, factors.b)}]", at("0", "(n0 + n)")),
-        quantisation.finish(f"d[at_d + {_at('m', 'n', factors.d)}]", factors.d.dtype, "sum", at("m", "n")),
-        tuple(quantisation.parameters),
-        tuple(quantisation.sources.values()),
+        quantization.total,
+        quantization.centered("a", f"a[at_a + {_at(*_LEFT, factors.a)}]", at("(m0 + m)", "0")),
+        quantization.centered("b", f"b[at_b + {_at(*_RIGHT, factors.b)}]", at("0", "(n0 + n)")),
+        quantization.finish(f"d[at_d + {_at('m', 'n', factors.d)}]", factors.d.dtype, "sum", at("m", "n")),
+        tuple(quantization.parameters),
+        tuple(quantization.sources.values()),
     )
 
 

@@ -108,7 +108,7 @@ def _wide(dtype: DType) -> DType:
 
 
 def _width(x: Layout, y: Layout, changed: Sequence[int]) -> int:
-    """How many neighbouring elements a thread writes at once, where there are enough of them."""
+    """How many neighboring elements a thread writes at once, where there are enough of them."""
     order = ordered_like(y).order
     if not order:
         return 1

@@ -25,7 +25,7 @@ BLOCKS = 8
 
 _ROWS = 8
 _INNER = 32
-"""Hidden values that a warp multiplies with at a time: lanes take eight neighbours each."""
+"""Hidden values that a warp multiplies with at a time: lanes take eight neighbors each."""
 
 _MOST_WARPS, _WANTED_WARPS = 16, 8
 _MOST_PIECES = 8
@@ -214,7 +214,7 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
   for (int i = threadIdx.x; i < {tiling.hidden_bytes // 4}; i += {threads}) ((unsigned*)memory)[i] = 0;
   const unsigned bytes = {4 * hidden} * least({rows}, {recurrence.batch} - first_row);
   if (threadIdx.x == 0) {{
-    {_INITIALISED}
+    {_INITIALIzED}
     NAME_expect(arrived + 1, bytes);
     NAME_expect(arrived, bytes);
   }}
@@ -275,7 +275,7 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
 """
 
 
-_INITIALISED = """
+_INITIALIzED = """
 #ifndef EMULATED
     for (int i = 0; i < 2; i++)
       asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(NAME_shared(arrived + i)) : "memory");

@@ -15,7 +15,7 @@ Labels = Sequence[str]
 
 
 def contraction(case: Case, operands: Sequence[Labels], result: Labels) -> list[Fact]:
-    """The rule for a product whose axes are labelled as in Einstein's sum convention."""
+    """The rule for a product whose axes are labeled as in Einstein's sum convention."""
     found: dict[str, list[tuple[int, int, Tail]]] = {}
     for operand, labels in enumerate(operands):
         for axis, label in enumerate(labels):

@@ -249,9 +249,9 @@ def fused_cases(dtypes: Sequence[str] = ("f32", "f16")) -> Iterator[Case]:
             return b.op("softmax", b.op("add", scaled, mask), axis=-1)
 
         def written_out(b: Builder, x: Value, scalar: Any = scalar) -> Value:
-            centred = b.op("sub", x, b.op("reduce_mean", x, axes=(-1,)))
-            variance = b.op("reduce_mean", b.op("mul", centred, centred), axes=(-1,))
-            return b.op("div", centred, b.op("sqrt", b.op("add", variance, b.constant(np.asarray(scalar(1e-3))))))
+            centered = b.op("sub", x, b.op("reduce_mean", x, axes=(-1,)))
+            variance = b.op("reduce_mean", b.op("mul", centered, centered), axes=(-1,))
+            return b.op("div", centered, b.op("sqrt", b.op("add", variance, b.constant(np.asarray(scalar(1e-3))))))
 
         def embedded(b: Builder, words: Value, places: Value, i: Value, j: Value, s: Value) -> Value:
             total = b.op("add", b.op("gather", words, i, axis=0), b.op("gather", places, j, axis=0))

@@ -1,4 +1,4 @@
-"""Random graphs of every op, optimised as for a GPU: what kernels give is what the graphs mean."""
+"""Random graphs of every op, optimized as for a GPU: what kernels give is what the graphs mean."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles 
 SEEDS = 100
 
 
-def optimised_cases() -> Iterator[Case]:
+def optimized_cases() -> Iterator[Case]:
     """The graphs of tests/gpu/test_random_graphs.py, as their programs have them."""
     for seed in range(SEEDS):
         graph = random_graph(seed)
@@ -36,6 +36,6 @@ def optimised_cases() -> Iterator[Case]:
 
 
 def test_random_graphs_mean_what_they_say(tmp_path: Path):
-    cases = list(optimised_cases())
+    cases = list(optimized_cases())
     assert len(cases) >= SEEDS // 2
     assert not emulated_problems(cases, tmp_path)

@@ -29,7 +29,7 @@ graph @g(%q: f32[B, 1, 32], %k: f32[B, 1, 16], %v: f32[B, 1, 16], %pk: f32[B, 2,
 """
 
 
-def optimised(form: Form, *, has_states: bool = True, batch: int | str = "B") -> Graph:
+def optimized(form: Form, *, has_states: bool = True, batch: int | str = "B") -> Graph:
     graph = import_model(decoder(form, batch=batch)).graph
     if has_states:
         names = [value.name for value in graph.inputs]
@@ -54,7 +54,7 @@ def session_of(graph: Graph) -> onnxruntime.InferenceSession:
 
 @pytest.mark.parametrize("batch", ["B", 1, 2])
 def test_a_cache_that_grows(batch: int | str) -> None:
-    graph = optimised("growing", has_states=False, batch=batch)
+    graph = optimized("growing", has_states=False, batch=batch)
     session, random = session_of(graph), np.random.default_rng(1)
     written_all = export_model(graph, dialect=Dialect.ORT, operators=OPERATORS)
     assert Counter(operators(written_all))[".GroupQueryAttention"] == 2
@@ -71,7 +71,7 @@ def test_a_cache_that_grows(batch: int | str) -> None:
 
 
 def test_a_cache_that_grows_stays_as_it_is_where_that_is_quicker() -> None:
-    names = operators(export_model(optimised("growing", has_states=False), dialect=Dialect.ORT))
+    names = operators(export_model(optimized("growing", has_states=False), dialect=Dialect.ORT))
     assert Counter(names)["Attention"] == 2
     assert ".GroupQueryAttention" in operators(export_model(graph_of(STEP.replace("f32", "f16")), dialect=Dialect.ORT))
     assert ".GroupQueryAttention" not in operators(export_model(graph_of(STEP), dialect=Dialect.ORT))
@@ -79,7 +79,7 @@ def test_a_cache_that_grows_stays_as_it_is_where_that_is_quicker() -> None:
 
 def test_a_cache_of_fixed_size_is_written_in_place() -> None:
     """Samples stand at positions of their own, and what lies behind them is kept."""
-    graph = optimised("fixed")
+    graph = optimized("fixed")
     session, random = session_of(graph), np.random.default_rng(1)
     caches = [random.standard_normal((3, KV_HEADS, MOST, SIZE)).astype(F32) for _ in range(4)]
     shared = [onnxruntime.OrtValue.ortvalue_from_numpy(cache) for cache in caches]
@@ -97,7 +97,7 @@ def test_a_cache_of_fixed_size_is_written_in_place() -> None:
 
 @pytest.mark.parametrize("position", [[MOST, MOST], [MOST, 3], [MOST + 5, 3], [100, 100]])
 def test_a_step_behind_the_end_of_a_cache_is_an_error(position: list[int]) -> None:
-    graph = optimised("fixed")
+    graph = optimized("fixed")
     shared = [onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros((2, KV_HEADS, MOST, SIZE), F32)) for _ in range(4)]
     with pytest.raises(RuntimeError, match=r"static cache|pre-allocated shapes"):
         _step(session_of(graph), graph, np.zeros((2, 1, HIDDEN), F32), np.array(position), shared)
@@ -116,7 +116,7 @@ def _step(session, graph, x, position, shared):
 
 
 def test_lengths_are_written_once_for_all_layers() -> None:
-    names = operators(export_model(optimised("fixed"), dialect=Dialect.ORT))
+    names = operators(export_model(optimized("fixed"), dialect=Dialect.ORT))
     assert Counter(names)[".GroupQueryAttention"] == 2
     assert Counter(names)["Cast"] == 2
     assert not {"TensorScatter", "Attention", "Transpose"} & set(names)
@@ -124,19 +124,19 @@ def test_lengths_are_written_once_for_all_layers() -> None:
 
 
 def test_rotary_embedding_by_tables() -> None:
-    names = operators(export_model(optimised("fixed"), dialect=Dialect.ORT))
+    names = operators(export_model(optimized("fixed"), dialect=Dialect.ORT))
     assert Counter(names)[".RotaryEmbedding"] == 4
 
 
 def test_a_cache_of_fixed_size_that_is_no_state_stays() -> None:
     """The operator would not give back what lies behind the last entry, unless past and present are one buffer."""
-    names = operators(export_model(optimised("fixed", has_states=False), dialect=Dialect.ORT))
+    names = operators(export_model(optimized("fixed", has_states=False), dialect=Dialect.ORT))
     assert Counter(names)["TensorScatter"] == 4
     assert ".GroupQueryAttention" not in names
 
 
 def test_our_own_sessions_on_cuda_do_not_get_it() -> None:
-    names = operators(export_model(optimised("fixed"), dialect=Dialect.ORT, operators=ON_CUDA))
+    names = operators(export_model(optimized("fixed"), dialect=Dialect.ORT, operators=ON_CUDA))
     assert not {".GroupQueryAttention", ".RotaryEmbedding"} & set(names)
 
 

@@ -11,7 +11,7 @@ NEWEST_OFFICIAL = 26
 
 
 def every_version(operators: Iterable[str]) -> pytest.MarkDecorator:
-    """Parametrises a test by (`operator`, `opset`): 7, where import begins, and each later version of the operator."""
+    """Parametrizes a test by (`operator`, `opset`): 7, where import begins, and each later version of the operator."""
     rows = [
         (operator, opset)
         for operator in operators

@@ -1,4 +1,4 @@
-"""Casts and quantisation in and out of ONNX, every version beside ONNX Runtime or the reference evaluator."""
+"""Casts and quantization in and out of ONNX, every version beside ONNX Runtime or the reference evaluator."""
 
 import ml_dtypes
 import numpy as np
@@ -80,7 +80,7 @@ def parameters(shape):
 
 @pytest.mark.parametrize("shape", [(), (3,)])
 @every_version(["QuantizeLinear"])
-def test_every_version_of_quantisation(operator, opset, shape):
+def test_every_version_of_quantization(operator, opset, shape):
     shape = shape if opset >= 13 else ()
     x = random(1, 2, 3) * 50
     check_in_runtime(operator, x, *parameters(shape), opset=opset, symbols=["x0"])
@@ -88,7 +88,7 @@ def test_every_version_of_quantisation(operator, opset, shape):
 
 @pytest.mark.parametrize("shape", [(), (3,)])
 @every_version(["DequantizeLinear"])
-def test_every_version_of_dequantisation(operator, opset, shape):
+def test_every_version_of_dequantization(operator, opset, shape):
     shape = shape if opset >= 13 else ()
     x = np.arange(-3, 3, dtype=np.int8).reshape(2, 3)
     check_in_runtime(operator, x, *parameters(shape), opset=opset)
@@ -133,14 +133,14 @@ def test_a_zero_point_of_one_element_for_a_scale_of_none():
 
 
 @pytest.mark.parametrize("shape", [(), (3,)])
-def test_quantisation_of_onnx_runtime(shape):
+def test_quantization_of_onnx_runtime(shape):
     scale, _ = parameters(shape)
     zero = np.full(shape, 300, np.uint16)
     inputs = [random(1, 2, 3) * 50, scale, zero]
     model = of_onnx_runtime(one_node("QuantizeLinear", inputs, 1, 13, {"axis": 1}))
-    (quantised,) = expected = runtime_of(model, feeds_of(*inputs))
+    (quantized,) = expected = runtime_of(model, feeds_of(*inputs))
     check(model, feeds_of(*inputs), expected)
-    inputs[0] = quantised
+    inputs[0] = quantized
     model = of_onnx_runtime(one_node("DequantizeLinear", inputs, 1, 13, {"axis": 1}))
     check(model, feeds_of(*inputs), runtime_of(model, feeds_of(*inputs)))
 
@@ -151,5 +151,5 @@ def test_two_types_that_contradict_are_refused():
         import_model(one_node("QuantizeLinear", inputs, 1, 21, {"output_dtype": element_number(DType.U8)}))
 
 
-def test_dynamic_quantisation():
+def test_dynamic_quantization():
     check_in_runtime("DynamicQuantizeLinear", random(1, 3, 4), opset=11, outputs=3)

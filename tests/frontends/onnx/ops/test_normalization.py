@@ -1,4 +1,4 @@
-"""Normalisations in and out of ONNX, over opset versions, with symbolic sizes."""
+"""Normalizations in and out of ONNX, over opset versions, with symbolic sizes."""
 
 import numpy as np
 import onnx

@@ -1,7 +1,7 @@
 """Composed activation functions become one op: every spelling that exporters use, and near misses that stay."""
 
 import pytest
-from capgraph.passes.recognize.recognise_activations import RecogniseActivations
+from capgraph.passes.recognize.recognize_activations import RecognizeActivations
 
 from tests.passes.checking import check_pass
 
@@ -98,7 +98,7 @@ SIX = (number("three", 3.0), number("zero", 0.0), number("six", 6.0), "a = add(%
     ],
 )
 def test_spellings_of_activations(before, after):
-    check_pass(RecogniseActivations(), chain(*before), chain(after))
+    check_pass(RecognizeActivations(), chain(*before), chain(after))
 
 
 def test_softplus_with_the_threshold_of_torch():
@@ -110,7 +110,7 @@ def test_softplus_with_the_threshold_of_torch():
         "l = log(%d)",
         "g: bool[B, 4] = greater(%x, %t)",
     )
-    check_pass(RecogniseActivations(), chain(*lines, "y = where(%g, %x, %l)"), chain("y = softplus(%x)"))
+    check_pass(RecognizeActivations(), chain(*lines, "y = where(%g, %x, %l)"), chain("y = softplus(%x)"))
 
 
 SOFTMAX = (
@@ -130,7 +130,7 @@ SOFTMAX = (
     ],
 )
 def test_softmax_written_out(before, after):
-    check_pass(RecogniseActivations(), chain(*before), chain(after))
+    check_pass(RecognizeActivations(), chain(*before), chain(after))
 
 
 def test_f16_constants_count_as_what_they_round():
@@ -146,7 +146,7 @@ def test_f16_constants_count_as_what_they_round():
         "a = mul(%x, %u)",
         "y = mul(%a, %half)",
     )
-    check_pass(RecogniseActivations(), chain(*before, x=x), chain(GELU, x=x))
+    check_pass(RecognizeActivations(), chain(*before, x=x), chain(GELU, x=x))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_f16_constants_count_as_what_they_round():
     ],
 )
 def test_near_misses_stay(lines):
-    check_pass(RecogniseActivations(), chain(*lines), None)
+    check_pass(RecognizeActivations(), chain(*lines), None)
 
 
 @pytest.mark.parametrize(
@@ -198,9 +198,9 @@ def test_near_misses_stay(lines):
 def test_what_onnx_runtime_has_not_in_f64_stays_there(lines):
     numbers = {name: number(name, value, "f64[]") for name, value in _NUMBERS.items()}
     graph = chain(*(numbers.get(line, line) for line in lines), x="%x: f64[B, 4]")
-    check_pass(RecogniseActivations(), graph, None)
+    check_pass(RecognizeActivations(), graph, None)
 
 
 def test_other_activations_are_seen_in_f64():
     x = "%x: f64[B, 4]"
-    check_pass(RecogniseActivations(), chain("s = sigmoid(%x)", "y = mul(%x, %s)", x=x), chain("y = silu(%x)", x=x))
+    check_pass(RecognizeActivations(), chain("s = sigmoid(%x)", "y = mul(%x, %s)", x=x), chain("y = silu(%x)", x=x))

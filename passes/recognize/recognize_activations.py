@@ -1,4 +1,4 @@
-"""Recognise activation functions that exporters write out: one op instead of up to eight, and one pass over memory.
+"""Recognize activation functions that exporters write out: one op instead of up to eight, and one pass over memory.
 
 Every form must have the type of its operand as result: a constant of higher rank that broadcasts it is left alone.
 Constants count as the number that they round (the square root of two in f16, say). Rewritten are, in any order of
@@ -216,10 +216,10 @@ _COMPOSED: tuple[Rule, ...] = tuple(
 
 
 @dataclass(frozen=True)
-class RecogniseActivations(PatternPass):
+class RecognizeActivations(PatternPass):
     """Rewrites composed activation functions to the ops that they are."""
 
-    name: ClassVar[str] = "recognise-activations"
+    name: ClassVar[str] = "recognize-activations"
     exactness: ClassVar[Exactness] = Exactness.ROUNDING
 
     def rules(self) -> Sequence[Rule]:

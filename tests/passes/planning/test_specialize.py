@@ -9,7 +9,7 @@ from capgraph.ir.verify import verify
 from capgraph.passes.framework.exactness import Exactness
 from capgraph.passes.framework.numeric import Samples
 from capgraph.passes.framework.pipeline import PassRun, Pipeline
-from capgraph.passes.planning.specialise import Specialise, specialise
+from capgraph.passes.planning.specialize import Specialize, specialize
 
 GRAPH = """
 graph @main(%x: f32[B, T], %cache: f32[B, T]) {
@@ -23,7 +23,7 @@ graph @main(%x: f32[B, T], %cache: f32[B, T]) {
 
 def test_sizes_take_the_place_of_symbols_in_types_and_attributes() -> None:
     graph = parse(dedent(GRAPH))
-    bound = specialise(graph, {"B": 2, "T": 3})
+    bound = specialize(graph, {"B": 2, "T": 3})
     verify(bound)
     assert [str(value.type) for value in bound.outputs] == ["f32[6]", "i64[]", "f32[2, 3]"]
     assert bound.value("n").producer.attrs["value"] == 3  # type: ignore[union-attr]
@@ -34,7 +34,7 @@ def test_sizes_take_the_place_of_symbols_in_types_and_attributes() -> None:
 def test_the_graph_stays_as_it_was() -> None:
     graph = parse(dedent(GRAPH))
     before = graph.clone()
-    specialise(graph, {"B": 2, "T": 3})
+    specialize(graph, {"B": 2, "T": 3})
     assert first_difference(graph, before) is None
 
 
@@ -56,7 +56,7 @@ def test_regions_are_bound_too() -> None:
         }
         """)
     )
-    bound = specialise(graph, {"B": 2})
+    bound = specialize(graph, {"B": 2})
     verify(bound)
     assert str(bound.outputs[0].type) == "f32[2]"
 
@@ -66,7 +66,7 @@ def test_regions_are_bound_too() -> None:
 )
 def test_missing_and_negative_sizes_are_refused(sizes: dict[str, int], problem: str) -> None:
     with pytest.raises(ShapeError, match=problem):
-        specialise(parse(dedent(GRAPH)), sizes)
+        specialize(parse(dedent(GRAPH)), sizes)
 
 
 def test_a_constraint_that_the_sizes_break_is_refused() -> None:
@@ -77,9 +77,9 @@ def test_a_constraint_that_the_sizes_break_is_refused() -> None:
           return %a
         }""")
     )
-    assert str(specialise(graph, {"B": 3}).outputs[0].type) == "f32[3]"
+    assert str(specialize(graph, {"B": 3}).outputs[0].type) == "f32[3]"
     with pytest.raises(ShapeError):
-        specialise(graph, {"B": 4})
+        specialize(graph, {"B": 4})
 
 
 @pytest.mark.parametrize("budget", range(5))
@@ -87,7 +87,7 @@ def test_within_a_budget_some_nodes_have_sizes_and_all_mean_the_same(budget: int
     """Of which the inputs keep theirs open, so that bisect can run what is in between."""
     graph = parse(dedent(GRAPH))
     samples = Samples.drawn(graph, sizes={"B": 2, "T": 3})
-    run = PassRun(Specialise((("B", 2), ("T", 3))), budget)
+    run = PassRun(Specialize((("B", 2), ("T", 3))), budget)
     run.on(graph)
     verify(graph)
     assert samples.first_difference(graph, Exactness.EXACT) == ""
@@ -98,7 +98,7 @@ def test_within_a_budget_some_nodes_have_sizes_and_all_mean_the_same(budget: int
 
 def test_a_second_run_finds_nothing() -> None:
     graph = parse(dedent(GRAPH))
-    each = Specialise((("B", 2), ("T", 3)))
+    each = Specialize((("B", 2), ("T", 3)))
     assert Pipeline(((each,),)).run(graph).changed
     assert not Pipeline(((each,),)).run(graph).changed
-    assert str(each) == "specialise{B=2, T=3}"
+    assert str(each) == "specialize{B=2, T=3}"

@@ -1,11 +1,11 @@
-"""Recognise rotary position embedding, x cos + rotate(x) sin, as Hugging Face's models write it.
+"""Recognize rotary position embedding, x cos + rotate(x) sin, as Hugging Face's models write it.
 
-`rotate` swaps the halves of each head, the second negated - concat(-x[h:], x[:h]) - or, interleaved, the neighbours:
+`rotate` swaps the halves of each head, the second negated - concat(-x[h:], x[:h]) - or, interleaved, the neighbors:
 pairs (-x[1], x[0]) joined by a concat and a reshape. The slices may be a split instead. cos and sin must be seen to
 repeat each angle for both of its features (see `passes.recognition.tables`), broadcast over heads, and have the dtype
 of x, which is not f64: ONNX's operator does not take it. The op takes each angle once. Besides:
 
-* a part of a head may be rotated by halves (or neighbours) that are slices of the whole head, not of the part
+* a part of a head may be rotated by halves (or neighbors) that are slices of the whole head, not of the part
 * a head of which only the first part is rotated, concat(rotary(x[:r]), x[r:]), becomes one op with `rotary_dim`
 * heads that are parted from a hidden axis by reshape and transpose are rotated before they are parted
 
@@ -43,11 +43,11 @@ def _rotary(rewriter: Rewriter, found: Found) -> Value | None:
 
 
 def _interleaved(rewriter: Rewriter, found: Found) -> Value | None:
-    return _embedded(rewriter, found, interleaved=True) if _has_neighbours(found) else None
+    return _embedded(rewriter, found, interleaved=True) if _has_neighbors(found) else None
 
 
 def _rotary_of_part(rewriter: Rewriter, found: Found) -> Value | None:
-    """The part and its halves are all slices of the head: canonicalise leaves no slice of a slice."""
+    """The part and its halves are all slices of the head: canonicalize leaves no slice of a slice."""
     covered = _taken(found.node("part"))[0]
     if not covered or len(covered) % 2 or not _is_last(found.node("joined").attrs["axis"], found["x"]):
         return None
@@ -129,7 +129,7 @@ def _has_halves(found: Found) -> bool:
     return _has_covered(found, range(size // 2), range(size // 2, size))
 
 
-def _has_neighbours(found: Found) -> bool:
+def _has_neighbors(found: Found) -> bool:
     x = found["x"]
     size = x.shape[-1] if x.shape else 0
     if not isinstance(size, int) or not size or size % 2 or not _joins_pairs(found, x, size):
@@ -257,10 +257,10 @@ _RULES: tuple[Rule, ...] = (
 
 
 @dataclass(frozen=True)
-class RecogniseRotary(PatternPass):
+class RecognizeRotary(PatternPass):
     """Rewrites composed rotary embeddings to the op that they are."""
 
-    name: ClassVar[str] = "recognise-rotary"
+    name: ClassVar[str] = "recognize-rotary"
     exactness: ClassVar[Exactness] = Exactness.ROUNDING
 
     def rules(self) -> Sequence[Rule]:

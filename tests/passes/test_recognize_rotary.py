@@ -1,7 +1,7 @@
 """Composed rotary embeddings become one op, tables and all; what only looks like them stays."""
 
 import pytest
-from capgraph.passes.recognize.recognise_rotary import RecogniseRotary
+from capgraph.passes.recognize.recognize_rotary import RecognizeRotary
 
 from tests.passes.checking import check_pass
 
@@ -44,7 +44,7 @@ def test_rotated_halves_with_computed_angles(parts):
         "%q1: f32[B, 1, T, 2] = reshape(%q) {shape = [B, 1, T, 2]}",
         "%hs: f32[B, T, 2] = reshape(%q1) {shape = [B, T, 2]}",
     )
-    check_pass(RecogniseRotary(), graph(inputs, *ANGLES, *parts, *TURN, *SUM), graph(inputs, *halves, ROTARY))
+    check_pass(RecognizeRotary(), graph(inputs, *ANGLES, *parts, *TURN, *SUM), graph(inputs, *halves, ROTARY))
 
 
 def test_tables_that_positions_select_from_one_for_all_samples():
@@ -74,7 +74,7 @@ def test_tables_that_positions_select_from_one_for_all_samples():
         "%hs: f32[B, T, 2] = expand(%k3) {shape = [B, T, 2]}",
         ROTARY,
     )
-    check_pass(RecogniseRotary(), graph(inputs, *before), graph(inputs, *after), numeric=False)
+    check_pass(RecognizeRotary(), graph(inputs, *before), graph(inputs, *after), numeric=False)
 
 
 def test_interleaved_pairs():
@@ -101,7 +101,7 @@ def test_interleaved_pairs():
         "%hs: f32[B, T, 2] = reshape(%s) {shape = [B, T, 2]}",
         "%y: f32[B, 2, T, 4] = rotary_embedding(%x, %hc, %hs, _) {interleaved = true}",
     )
-    check_pass(RecogniseRotary(), graph(inputs, *before), graph(inputs, *after))
+    check_pass(RecognizeRotary(), graph(inputs, *before), graph(inputs, *after))
 
 
 TABLES = "%hc: f32[B, T, 1], %hs: f32[B, T, 1]"
@@ -116,7 +116,7 @@ def test_a_head_of_which_the_first_part_is_rotated():
     )
     after = "%y: f32[B, 2, T, 4] = rotary_embedding(%x, %hc, %hs, _) {rotary_dim = 2}"
     inputs = f"{X}, {TABLES}"
-    check_pass(RecogniseRotary(), graph(inputs, *before), graph(inputs, after))
+    check_pass(RecognizeRotary(), graph(inputs, *before), graph(inputs, after))
 
 
 def test_heads_are_rotated_before_they_are_parted():
@@ -131,7 +131,7 @@ def test_heads_are_rotated_before_they_are_parted():
         "%a: f32[B, T, 2, 2] = reshape(%r) {shape = [B, T, 2, 2]}",
         "%y: f32[B, 2, T, 2] = transpose(%a) {perm = [0, 2, 1, 3]}",
     )
-    check_pass(RecogniseRotary(), graph(inputs, *before), graph(inputs, *after))
+    check_pass(RecognizeRotary(), graph(inputs, *before), graph(inputs, *after))
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ def test_heads_are_rotated_before_they_are_parted():
     ],
 )
 def test_what_only_looks_like_rotary_embedding_stays(inputs, lines):
-    check_pass(RecogniseRotary(), graph(inputs, *lines), None)
+    check_pass(RecognizeRotary(), graph(inputs, *lines), None)
 
 
 def test_in_f64_it_stays_for_onnx_has_no_operator_for_it():
     composed = graph(f"{X}, %f: f32[B, T, 2]", *ANGLES, *SLICES, *TURN, *SUM)
-    check_pass(RecogniseRotary(), composed.replace("f32", "f64"), None)
+    check_pass(RecognizeRotary(), composed.replace("f32", "f64"), None)
 
 
 # ---- a part of a head, whose halves are slices of the head
@@ -202,7 +202,7 @@ FIRST_HALF, SECOND_HALF = "starts = [0], ends = [2], steps = [1]", "starts = [-4
 
 
 def test_halves_that_are_slices_of_the_whole_head():
-    """What canonicalise makes of Phi's slices of a slice."""
+    """What canonicalize makes of Phi's slices of a slice."""
     after = (
         "%p: f32[B, T, 2] = cos(%f)",
         "%p1: f32[B, 1, T, 2] = reshape(%p) {shape = [B, 1, T, 2]}",
@@ -213,7 +213,7 @@ def test_halves_that_are_slices_of_the_whole_head():
         "%y: f32[B, 2, T, 6] = rotary_embedding(%x, %hc, %hs, _) {rotary_dim = 4}",
     )
     before = graph(PART_INPUTS, *ANGLES, *part(FIRST_HALF, SECOND_HALF))
-    check_pass(RecogniseRotary(), before, graph(PART_INPUTS, *after))
+    check_pass(RecognizeRotary(), before, graph(PART_INPUTS, *after))
 
 
 PAIRS_IN_PART = ("starts = [0], ends = [3], steps = [2]", "starts = [1], ends = [4], steps = [2]")
@@ -225,7 +225,7 @@ REPEATED_PAIRS = (
 )
 
 
-def test_neighbours_that_are_slices_of_the_whole_head():
+def test_neighbors_that_are_slices_of_the_whole_head():
     after = (
         "%g: f32[B, T, 2, 1] = reshape(%f) {shape = [B, T, 2, 1]}",
         "%c: f32[B, 1, T, 2] = reshape(%g) {shape = [B, 1, T, 2]}",
@@ -236,7 +236,7 @@ def test_neighbours_that_are_slices_of_the_whole_head():
         "%y: f32[B, 2, T, 6] = rotary_embedding(%x, %hc, %hs, _) {interleaved = true, rotary_dim = 4}",
     )
     before = graph(PART_INPUTS, *REPEATED_PAIRS, *part(*PAIRS_IN_PART, interleaved=True))
-    check_pass(RecogniseRotary(), before, graph(PART_INPUTS, *after))
+    check_pass(RecognizeRotary(), before, graph(PART_INPUTS, *after))
 
 
 @pytest.mark.parametrize(
@@ -246,19 +246,19 @@ def test_neighbours_that_are_slices_of_the_whole_head():
         (*ANGLES, *part(FIRST_HALF, "starts = [3], ends = [5], steps = [1]")),
         # the halves swapped
         (*ANGLES, *part(SECOND_HALF, FIRST_HALF)),
-        # neighbours in the place of halves, and halves in that of neighbours
+        # neighbors in the place of halves, and halves in that of neighbors
         (*ANGLES, *part(*PAIRS_IN_PART)),
         (*REPEATED_PAIRS, *part(FIRST_HALF, SECOND_HALF, interleaved=True)),
         # a half of another tensor
         (*ANGLES, *part(FIRST_HALF, SECOND_HALF, read_from="%w")),
     ],
-    ids=["outside", "swapped", "neighbours", "halves", "another"],
+    ids=["outside", "swapped", "neighbors", "halves", "another"],
 )
 def test_what_is_not_made_of_the_halves_of_the_part_stays(lines):
-    check_pass(RecogniseRotary(), graph(PART_INPUTS, *lines), None)
+    check_pass(RecognizeRotary(), graph(PART_INPUTS, *lines), None)
 
 
-def test_neighbours_of_the_steps_behind_the_first():
+def test_neighbors_of_the_steps_behind_the_first():
     """EVA: the class token is not rotated, and slices of a slice are one."""
     tables = (
         "%pairs: f32[4, 2, 2] = expand(%f) {shape = [4, 2, 2]}",
@@ -292,8 +292,8 @@ def test_neighbours_of_the_steps_behind_the_first():
     )
     inputs = "%x: f32[B, 2, 5, 4], %f: f32[4, 2, 1]"
     same = graph(inputs, *before).replace("SECOND", "1").replace("ENDS", "5")
-    check_pass(RecogniseRotary(), same, graph(inputs, *after))
-    check_pass(RecogniseRotary(), graph(inputs, *before).replace("SECOND", "0").replace("ENDS", "4"), None)
+    check_pass(RecognizeRotary(), same, graph(inputs, *after))
+    check_pass(RecognizeRotary(), graph(inputs, *before).replace("SECOND", "0").replace("ENDS", "4"), None)
 
 
 def test_heads_behind_positions_are_transposed_there_and_back():
@@ -318,4 +318,4 @@ def test_heads_behind_positions_are_transposed_there_and_back():
         "%y: f32[B, T, 2, 4] = transpose(%t) {perm = [0, 2, 1, 3]}",
     )
     inputs = "%x: f32[B, T, 2, 4], %f: f32[B, T, 2]"
-    check_pass(RecogniseRotary(), graph(inputs, *before), graph(inputs, *after))
+    check_pass(RecognizeRotary(), graph(inputs, *before), graph(inputs, *after))

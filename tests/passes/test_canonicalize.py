@@ -1,6 +1,6 @@
 """The whole table of canonical rules: every one can fire, and each is exact by the pass's promise."""
 
-from capgraph.passes.cleanup.canonicalise import Canonicalise
+from capgraph.passes.cleanup.canonicalize import Canonicalize
 from capgraph.passes.framework.exactness import Exactness
 
 from tests.passes.aimed import aimed_graph, fires
@@ -10,17 +10,17 @@ WITNESSES = 40
 
 
 def test_rules_have_names_of_their_own() -> None:
-    names = [rule.name for rule in Canonicalise().rules()]
+    names = [rule.name for rule in Canonicalize().rules()]
     assert len(set(names)) == len(names)
 
 
 def test_the_pass_is_exact() -> None:
-    assert Canonicalise.exactness is Exactness.EXACT
+    assert Canonicalize.exactness is Exactness.EXACT
 
 
 def test_rules_feed_each_other() -> None:
     check_pass(
-        Canonicalise(),
+        Canonicalize(),
         """
         graph @main(%x: f32[B, 4]) {
           %one = constant() {value = dense<f32[]: 1.0>}
@@ -42,7 +42,7 @@ def test_rules_feed_each_other() -> None:
 
 def test_squeezing_what_may_have_another_size_stays() -> None:
     check_pass(
-        Canonicalise(),
+        Canonicalize(),
         """
         graph @main(%x: f32[B, 4], %y: f32[1, 4]) {
           %a = squeeze(%x) {axes = [0]}
@@ -60,7 +60,7 @@ def test_squeezing_what_may_have_another_size_stays() -> None:
 
 
 def test_most_rules_fire_on_graphs_aimed_at_them() -> None:
-    rules = Canonicalise().rules()
+    rules = Canonicalize().rules()
     silent = [
         rule.name for rule in rules if not any(fires(rule, aimed_graph(seed, [rule])) for seed in range(WITNESSES))
     ]

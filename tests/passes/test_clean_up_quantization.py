@@ -1,10 +1,10 @@
-"""Pairs of quantising and dequantising cancel where every number comes back; dequantising moves down."""
+"""Pairs of quantizing and dequantizing cancel where every number comes back; dequantizing moves down."""
 
 import pytest
 from capgraph.ir.text.parser import parse
 from capgraph.passes.cleanup.fold_constants import FoldConstants
 from capgraph.passes.framework.pipeline import Pipeline
-from capgraph.passes.quantize.clean_up_quantisation import CleanUpQuantisation
+from capgraph.passes.quantize.clean_up_quantization import CleanUpQuantization
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,12 +18,12 @@ def check(body: str, after: str | None, signature: str = "%q: i8[4, 6]") -> None
     def text(lines: str) -> str:
         return f"graph @main({signature}) {{ {lines} return %y }}"
 
-    check_pass(CleanUpQuantisation(), text(body), None if after is None else text(after))
+    check_pass(CleanUpQuantization(), text(body), None if after is None else text(after))
 
 
 def test_a_pair_cancels() -> None:
     check_pass(
-        CleanUpQuantisation(),
+        CleanUpQuantization(),
         f"""graph @main(%q: i8[4, 6]) {{ {SCALE}
           %x = dequantize_linear(%q, %s, %z) {{to = f32}}
           %r = quantize_linear(%x, %s, %z) {{to = i8}}
@@ -77,7 +77,7 @@ def test_a_pair_along_different_axes_stays(second: str) -> None:
     def text(lines: str) -> str:
         return f"graph @main(%q: u8[2, 2]) {{ {lines} return %y, %z }}"
 
-    check_pass(CleanUpQuantisation(), text(body), None if after is None else text(after))
+    check_pass(CleanUpQuantization(), text(body), None if after is None else text(after))
 
 
 def test_a_pair_with_scales_of_the_run_stays() -> None:
@@ -98,7 +98,7 @@ def test_a_pair_with_scales_of_the_run_stays() -> None:
         "gather({}, %i) {{axis = 0}}",
     ],
 )
-def test_dequantising_moves_past_what_only_moves_elements(op: str) -> None:
+def test_dequantizing_moves_past_what_only_moves_elements(op: str) -> None:
     check(
         f"%x = dequantize_linear(%q, %s, _) {{to = f32}} %y = {op.format('%x')}",
         f"%x = {op.format('%q')} %y = dequantize_linear(%x, %s, _) {{to = f32}}",
@@ -106,7 +106,7 @@ def test_dequantising_moves_past_what_only_moves_elements(op: str) -> None:
     )
 
 
-def test_views_between_a_pair_are_of_the_quantised_numbers() -> None:
+def test_views_between_a_pair_are_of_the_quantized_numbers() -> None:
     check(
         f"""{SCALE} %x = dequantize_linear(%q, %s, %z) {{to = f32}} %a = reshape(%x) {{shape = [2, 12]}}
         %b = transpose(%a) {{perm = [1, 0]}} %y = quantize_linear(%b, %s, %z) {{to = i8}}""",
@@ -132,7 +132,7 @@ def test_a_part_may_be_there_twice() -> None:
     )
 
 
-def test_the_greatest_number_is_found_among_the_quantised() -> None:
+def test_the_greatest_number_is_found_among_the_quantized() -> None:
     pool = "max_pool({}) {{kernel = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1], dilations = [1, 1]}}"
     scale = "%s = constant() {value = dense<f32[]: 0.1>}"
     check(
@@ -189,11 +189,11 @@ def test_relu_of_numbers_from_the_zero_point_on_goes() -> None:
         ("%x = dequantize_linear(%q, %s, _) {to = f32} %y = reshape(%x) {shape = [4]}", "%q: i4[2, 2], %s: f32[]"),
     ],
 )
-def test_dequantising_stays(body: str, signature: str) -> None:
+def test_dequantizing_stays(body: str, signature: str) -> None:
     check(body, None, signature)
 
 
-def test_quantised_weights_are_not_written_out_in_full() -> None:
+def test_quantized_weights_are_not_written_out_in_full() -> None:
     text = """
     graph @main(%x: f32[2]) {
       %q = constant() {value = dense<i8[2]: [1, -3]>}
@@ -205,7 +205,7 @@ def test_quantised_weights_are_not_written_out_in_full() -> None:
     check_pass(FoldConstants(), text, None)
 
 
-def test_weights_that_are_quantised_in_the_graph_get_small() -> None:
+def test_weights_that_are_quantized_in_the_graph_get_small() -> None:
     check_pass(
         FoldConstants(),
         """
@@ -242,7 +242,7 @@ STEPS = {
 
 
 @given(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=10), st.sampled_from([0, 7]), st.integers(0, 99))
-def test_chains_of_quantised_operators_keep_their_meaning(steps: list[str], zero: int, seed: int) -> None:
+def test_chains_of_quantized_operators_keep_their_meaning(steps: list[str], zero: int, seed: int) -> None:
     lines = [
         "%s = constant() {value = dense<f32[]: 0.1>}",
         "%r = constant() {value = dense<f32[]: 0.3>}",
@@ -250,4 +250,4 @@ def test_chains_of_quantised_operators_keep_their_meaning(steps: list[str], zero
     ]
     lines += [STEPS[step].format(f"v{at + 1}", f"v{at}") for at, step in enumerate(steps)]
     text = "\n".join(["graph @main(%v0: f32[1, 2, 4, 4]) {", *lines, f"%y = neg(%v{len(steps)}) return %y", "}"])
-    assert broken_promises(parse(text), seed, {"clean-up": Pipeline(((CleanUpQuantisation(),),))}) == {}
+    assert broken_promises(parse(text), seed, {"clean-up": Pipeline(((CleanUpQuantization(),),))}) == {}

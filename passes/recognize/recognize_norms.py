@@ -1,12 +1,12 @@
-"""Recognise normalisations that exporters write out, and take the scale and bias that follow into them.
+"""Recognize normalizations that exporters write out, and take the scale and bias that follow into them.
 
-A normalisation over trailing axes is found by its core, (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) or
+A normalization over trailing axes is found by its core, (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) or
 without the means x / sqrt(mean(x^2) + epsilon); the quotient may also be a product with rsqrt, reciprocal, 1 / sqrt or
 a power of -1/2, and the square a power or a product. The axes must be the last ones, kept by the reductions, and
 epsilon one number, finite and not negative. Around a core are then taken in:
 
 * casts from a narrower float dtype to f32 and back, as the statistics are in f32 anyway
-* a scale and a bias that broadcast over the normalised axes alone (layer norm, RMS norm)
+* a scale and a bias that broadcast over the normalized axes alone (layer norm, RMS norm)
 * a scale and a bias for each channel, where the core runs over all axes from 2 on (instance norm)
 * the reshape to groups of channels and back (group norm; its scale may be absent, as a product with ones is dropped)
 
@@ -44,7 +44,7 @@ def _variance(square_of: Pattern) -> Match:
     return Match("add", Match("reduce_mean", square(square_of), name="variance"), scalar("epsilon"))
 
 
-_CENTRED = Match("sub", _X, Match("reduce_mean", _X, name="mean"), name="centred")
+_CENTRED = Match("sub", _X, Match("reduce_mean", _X, name="mean"), name="centered")
 
 
 def _layer_norm(rewriter: Rewriter, found: Found) -> Value | None:
@@ -126,7 +126,7 @@ def _unshifted(rewriter: Rewriter, found: Found) -> Value:
 
 
 def _fitted(rewriter: Rewriter, value: Value, norm: Node) -> Value | None:
-    """`value` in the shape of the normalised axes; None unless it has just these sizes, after axes of size 1."""
+    """`value` in the shape of the normalized axes; None unless it has just these sizes, after axes of size 1."""
     x = norm.operands[0]
     axis = normal_axis(norm.attrs["axis"], x.tensor.rank)
     count = x.tensor.rank - axis
@@ -184,7 +184,7 @@ def _instance_norm(rewriter: Rewriter, found: Found) -> Value | None:
 
 
 def _group_norm(rewriter: Rewriter, found: Found) -> Value | None:
-    """The groups are axis 1 of what the core normalises over all axes from 2 on."""
+    """The groups are axis 1 of what the core normalizes over all axes from 2 on."""
     x, grouped = found["x"], found.node("grouped").output
     if x.tensor.rank < 3 or grouped.tensor.rank < 3 or not has_type_of(x, found.root):
         return None
@@ -245,10 +245,10 @@ _CHANNELS: tuple[Rule, ...] = (
 
 
 @dataclass(frozen=True)
-class RecogniseNorms(PatternPass):
+class RecognizeNorms(PatternPass):
     """Rewrites composed layer, RMS, instance and group norms to the ops that they are. A zero may change its sign."""
 
-    name: ClassVar[str] = "recognise-norms"
+    name: ClassVar[str] = "recognize-norms"
     exactness: ClassVar[Exactness] = Exactness.ROUNDING
 
     def rules(self) -> Sequence[Rule]:

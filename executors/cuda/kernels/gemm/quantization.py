@@ -1,4 +1,4 @@
-"""What surrounds a product of quantised tensors in kernels: zero points on the way in, scales on the way out."""
+"""What surrounds a product of quantized tensors in kernels: zero points on the way in, scales on the way out."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ OffsetOf = Callable[[Source], str]
 
 
 @dataclass(frozen=True)
-class Quantisation:
+class Quantization:
     """The parameters of a product by name, broadcastable to its result.
 
-    "a_zero", "b_zero" where factors have one; "a_scale", "b_scale", "y_scale", "y_zero" where the result is quantised
+    "a_zero", "b_zero" where factors have one; "a_scale", "b_scale", "y_scale", "y_zero" where the result is quantized
     again; "bias" in the scale of the sum.
     """
 
@@ -36,7 +36,7 @@ class Quantisation:
         """The kernel's parameters for them."""
         return [f"const {stored(source.dtype)}* {name}" for name, source in self.sources.items()]
 
-    def centred(self, name: str, element: str, offset_of: OffsetOf) -> str:
+    def centered(self, name: str, element: str, offset_of: OffsetOf) -> str:
         """An element of factor `name` without its zero point."""
         zero = self.sources.get(f"{name}_zero")
         value = f"({self.total})get({element})"

@@ -1,6 +1,6 @@
-"""Products of quantised tensors as one op: cuBLASLt for i8 without zero points, own kernels for the rest.
+"""Products of quantized tensors as one op: cuBLASLt for i8 without zero points, own kernels for the rest.
 
-Factors that are dequantised by ops of their own are those of `scaled_products.py`.
+Factors that are dequantized by ops of their own are those of `scaled_products.py`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,9 +15,9 @@ from .byte_factors import PIECE, byte_factors, is_in_pieces
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import Epilogue
 from .factors import Factors
-from .quantisation import Quantisation
+from .quantization import Quantization
 from .regions import region_of
-from .rewritten_regions import Scratch, quantised_again, signed_bytes, within_scratch
+from .rewritten_regions import Scratch, quantized_again, signed_bytes, within_scratch
 from .strided_products import strided_product
 from .tails import broadcast_to
 
@@ -39,13 +39,13 @@ def lower_matmul_integer(task: Task) -> Iterator[Candidate]:
 
 
 def lower_qlinear_matmul(task: Task) -> Iterator[Candidate]:
-    """The product of quantised matrices, quantised again."""
+    """The product of quantized matrices, quantized again."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = _sources(task, 8)
     assert a is not None
     assert b is not None
     is_integer = task.results[0].dtype in (DType.I8, DType.U8)
     if is_integer and a.dtype is b.dtype is DType.I8 and _is_zero(a_zero) and _is_zero(b_zero):
-        yield from within_scratch(_summed_and_quantised(task, a, b))
+        yield from within_scratch(_summed_and_quantized(task, a, b))
     given = {
         "a_zero": _per_row(a_zero),
         "b_zero": b_zero,
@@ -82,7 +82,7 @@ def _by_strides(task: Task, a: Source, b: Source, d: Source, given: Mapping[str,
     sources = {name: source for name, source in given.items() if source is not None}
     leading = d.shape[:-2]
     factors = Factors(broadcast_to(a, (*leading, *a.shape[-2:])), broadcast_to(b, (*leading, *b.shape[-2:])), d)
-    launch = strided_product(factors, chip=task.chip, quantisation=Quantisation((a.dtype, b.dtype), sources))
+    launch = strided_product(factors, chip=task.chip, quantization=Quantization((a.dtype, b.dtype), sources))
     if launch is not None:
         yield Candidate("strided", (launch,))
 
@@ -139,15 +139,15 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
     return KernelLaunch(Kernel(text, grid, (_THREADS, 1, 1)), arguments, 2 * d.nbytes, 2 * d.size, may_overlap=True)
 
 
-def _summed_and_quantised(task: Task, a: Source, b: Source) -> Iterator[Candidate]:
-    """The exact sum in scratch memory, and a kernel that quantises it."""
+def _summed_and_quantized(task: Task, a: Source, b: Source) -> Iterator[Candidate]:
+    """The exact sum in scratch memory, and a kernel that quantizes it."""
     scratch = Scratch(task)
     total = scratch.take(DType.I32, task.results[0].shape)
     launches = _sum(a, b, total, scratch)
     region = region_of(task)
     if not launches or region is None:
         return
-    for rest in lower_fused(quantised_again(region, total, scratch)):
+    for rest in lower_fused(quantized_again(region, total, scratch)):
         used = scratch.used + max(_workspace(launches), rest.scratch_bytes)
         yield Candidate(f"cublaslt+{rest.name}", (*launches, *rest.launches), used)
 

@@ -1,7 +1,7 @@
-"""Quantise and dequantise pairs: those that cancel go, and dequantising moves down to where its reader is.
+"""Quantize and dequantize pairs: those that cancel go, and dequantizing moves down to where its reader is.
 
-Exporters surround every quantised operator by a pair, also the ones that only move numbers or choose among them. Such
-an op does the same to the quantised numbers: dequantising moves behind it, where it meets the quantising that takes it
+Exporters surround every quantized operator by a pair, also the ones that only move numbers or choose among them. Such
+an op does the same to the quantized numbers: dequantizing moves behind it, where it meets the quantizing that takes it
 back. Nothing is rounded that was not rounded before.
 """
 
@@ -33,10 +33,10 @@ _MOVES = tuple(op for op in with_trait(Trait.VIEW | Trait.LOOKUP) if op not in (
 
 
 @dataclass(frozen=True)
-class CleanUpQuantisation(PatternPass):
-    """Cancels quantising what was just dequantised, and moves dequantising down where that makes no more nodes."""
+class CleanUpQuantization(PatternPass):
+    """Cancels quantizing what was just dequantized, and moves dequantizing down where that makes no more nodes."""
 
-    name: ClassVar[str] = "clean-up-quantisation"
+    name: ClassVar[str] = "clean-up-quantization"
 
     def rules(self) -> Sequence[Rule]:
         return _RULES
@@ -46,13 +46,13 @@ class CleanUpQuantisation(PatternPass):
 
 
 def _cancelled(_rewriter: Rewriter, found: Found) -> Value | None:
-    """The quantised numbers themselves, if every one of them comes back."""
-    back, again = found.node("dequantise"), found.root
+    """The quantized numbers themselves, if every one of them comes back."""
+    back, again = found.node("dequantize"), found.root
     return found["x"] if _comes_back(back, again) else None
 
 
 def _comes_back(back: Node, again: Node) -> bool:
-    """Whether quantising by `again` gives back what `back` dequantises, tried for every number at every scale."""
+    """Whether quantizing by `again` gives back what `back` dequantizes, tried for every number at every scale."""
     before, after = [constant_of(v) for v in back.operands[1:]], [constant_of(v) for v in again.operands[1:]]
     codes = _codes(back.operands[0].tensor.dtype)
     if codes is None or again.attrs["to"] is not back.operands[0].tensor.dtype:
@@ -96,7 +96,7 @@ def _all_equal(made: Array, codes: Array) -> bool:
     return bool(np.all((made.view(bits) == codes.view(bits)) | both_zero))
 
 
-# ---- dequantising moves down
+# ---- dequantizing moves down
 
 
 def _is_per_tensor(node: Node) -> bool:
@@ -105,25 +105,25 @@ def _is_per_tensor(node: Node) -> bool:
 
 
 def _moved_past(rewriter: Rewriter, found: Found) -> Value | None:
-    """An op that only moves elements: it moves the quantised ones."""
-    back, root = found.node("dequantise"), found.root
+    """An op that only moves elements: it moves the quantized ones."""
+    back, root = found.node("dequantize"), found.root
     moved = rewriter.node(root.op, (found["x"], *root.inputs[1:]), dict(root.attrs))
-    return _dequantised(back, moved.output, rewriter)
+    return _dequantized(back, moved.output, rewriter)
 
 
-def _dequantised(like: Node, value: Value, rewriter: Rewriter) -> Value:
+def _dequantized(like: Node, value: Value, rewriter: Rewriter) -> Value:
     return rewriter.node(like.op, (value, *like.inputs[1:]), dict(like.attrs)).output
 
 
 def _moved_past_concat(rewriter: Rewriter, found: Found) -> Value | None:
-    """Parts that are dequantised in the same way are joined first."""
+    """Parts that are dequantized in the same way are joined first."""
     root = found.root
     backs = [value.producer for value in root.operands]
     first = backs[0]
     parts = [back.operands[0] for back in backs if back is not None and _is_part(back, first, root)]
     if first is None or len(parts) < len(backs):
         return None
-    return _dequantised(first, rewriter.op("concat", *parts, axis=root.attrs["axis"]), rewriter)
+    return _dequantized(first, rewriter.op("concat", *parts, axis=root.attrs["axis"]), rewriter)
 
 
 def _is_part(back: Node, first: Node | None, root: Node) -> bool:
@@ -144,10 +144,10 @@ def _is_same(a: Value, b: Value) -> bool:
 
 def _moved_past_pool(rewriter: Rewriter, found: Found) -> Value | None:
     """The greatest number stays the greatest, as long as no window is all padding."""
-    back, root = found.node("dequantise"), found.root
+    back, root = found.node("dequantize"), found.root
     if not _keeps_order(back) or _has_empty_windows(root):
         return None
-    return _dequantised(back, rewriter.op("max_pool", found["x"], **root.attrs), rewriter)
+    return _dequantized(back, rewriter.op("max_pool", found["x"], **root.attrs), rewriter)
 
 
 def _keeps_order(back: Node) -> bool:
@@ -168,7 +168,7 @@ def _has_empty_windows(pool: Node) -> bool:
 
 def _relu_of_positive(_rewriter: Rewriter, found: Found) -> Value | None:
     """A relu does nothing to numbers none of which lies below the zero point."""
-    back = found.node("dequantise")
+    back = found.node("dequantize")
     zeros = [constant_of(value) for value in back.operands[2:]]
     if not _keeps_order(back) or None in zeros:
         return None
@@ -184,14 +184,14 @@ def _is_movable(node: Node) -> bool:
     return _is_per_tensor(node) and node.operands[0].tensor.dtype in _BYTES
 
 
-_DEQUANTISE = Match("dequantize_linear", Capture("x"), more=True, name="dequantise", where=_is_movable)
-_ONLY = Match("dequantize_linear", Capture("x"), more=True, name="dequantise", where=_is_movable, only_user=True)
-_PAIR = Match("quantize_linear", Match("dequantize_linear", Capture("x"), more=True, name="dequantise"), more=True)
+_DEQUANTIzE = Match("dequantize_linear", Capture("x"), more=True, name="dequantize", where=_is_movable)
+_ONLY = Match("dequantize_linear", Capture("x"), more=True, name="dequantize", where=_is_movable, only_user=True)
+_PAIR = Match("quantize_linear", Match("dequantize_linear", Capture("x"), more=True, name="dequantize"), more=True)
 
 _RULES: tuple[Rule, ...] = (
     Rule("pair", _PAIR, _cancelled),
-    Rule("relu", Match("relu", _DEQUANTISE), _relu_of_positive),
+    Rule("relu", Match("relu", _DEQUANTIzE), _relu_of_positive),
     Rule("pool", Match("max_pool", _ONLY), _moved_past_pool),
-    Rule("concat", Match("concat", _DEQUANTISE, more=True), _moved_past_concat),
+    Rule("concat", Match("concat", _DEQUANTIzE, more=True), _moved_past_concat),
     Rule("move", Match(_MOVES, _ONLY, more=True), _moved_past),
 )

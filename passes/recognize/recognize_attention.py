@@ -1,4 +1,4 @@
-"""Recognise attention in the shapes in which exporters write it out, and keep its heads side by side where they are.
+"""Recognize attention in the shapes in which exporters write it out, and keep its heads side by side where they are.
 
 What is looked for is softmax(scores) @ v over operands of rank 4, [batch, heads, positions, size], or of rank 3 with
 batch and heads joined. `passes.recognition.scores` lists what may stand in the scores. Besides:
@@ -384,10 +384,10 @@ _RULES: tuple[Rule, ...] = (
 
 
 @dataclass(frozen=True)
-class RecogniseAttention(PatternPass):
+class RecognizeAttention(PatternPass):
     """Rewrites composed attention to the op that it is."""
 
-    name: ClassVar[str] = "recognise-attention"
+    name: ClassVar[str] = "recognize-attention"
     exactness: ClassVar[Exactness] = Exactness.ROUNDING
 
     def rules(self) -> Sequence[Rule]:

@@ -1,4 +1,4 @@
-"""Specialise: a graph with its symbolic sizes bound to numbers.
+"""Specialize: a graph with its symbolic sizes bound to numbers.
 
 Type rules run again on concrete sizes, so what was 'unknown' becomes yes or an error, and constraints that rules
 recorded are checked. Symbols that only running can bind (sizes of data-dependent results) stay.
@@ -20,14 +20,14 @@ from ..framework.rewriter import Rewriter
 
 
 @dataclass(frozen=True)
-class Specialise(Pass):
-    """Binds every symbol of `sizes`, pairs of name and number. Raises as `specialise` does.
+class Specialize(Pass):
+    """Binds every symbol of `sizes`, pairs of name and number. Raises as `specialize` does.
 
     Each node that mentions one counts as a rewrite. Within a budget that does not cover all of them the inputs stay
     symbolic, so that nodes with sizes and nodes without are one graph.
     """
 
-    name: ClassVar[str] = "specialise"
+    name: ClassVar[str] = "specialize"
     runs_once: ClassVar[bool] = True
     refusals: ClassVar[tuple[type[CapgraphError], ...]] = (CapgraphError,)
     sizes: tuple[tuple[str, int], ...] = ()
@@ -58,7 +58,7 @@ def _nodes_with(graph: Graph, sizes: Mapping[str, Dim]) -> list[Node]:
     ]
 
 
-def specialise(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+def specialize(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """A copy of `graph` in which every symbol of `sizes` is replaced by its number.
 
     Raises `ShapeError` when an input symbol has no size, a size is negative, or the sizes break a constraint.

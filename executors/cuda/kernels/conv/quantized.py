@@ -1,4 +1,4 @@
-"""Convolutions of quantised tensors: gathered windows with zero points on the way in and scales on the way out."""
+"""Convolutions of quantized tensors: gathered windows with zero points on the way in and scales on the way out."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 from ...kernel_ir.launch import Candidate, Lowering, Task
 from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.types import stored
-from ..gemm.quantisation import Quantisation
+from ..gemm.quantization import Quantization
 from ..gemm.tails import offset_at
 from .convolutions import window_of
 from .direct import Ends, gathered
@@ -20,7 +20,7 @@ def lower_conv_integer(task: Task) -> Iterator[Candidate]:
 
 
 def lower_qlinear_conv(task: Task) -> Iterator[Candidate]:
-    """The convolution of quantised tensors, quantised again."""
+    """The convolution of quantized tensors, quantized again."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = _sources(task, 9)
     given = {"a_zero": x_zero, "b_zero": w_zero, "a_scale": x_scale, "b_scale": w_scale}
     yield from _lowered(task, x, w, {**given, "y_scale": y_scale, "y_zero": y_zero, "bias": bias})
@@ -37,7 +37,7 @@ def _lowered(task: Task, x: Source | None, w: Source | None, given: Mapping[str,
     x, w, y = as_image(x), as_image(w), as_image(source_of(task.results[0]))
     axes = len(y.shape) - 2
     sources = {name: _per_channel(source, axes) for name, source in given.items() if source is not None}
-    quantisation = Quantisation((x.dtype, w.dtype), sources)
+    quantization = Quantization((x.dtype, w.dtype), sources)
 
     def at_channel(source: Source) -> str:
         return offset_at(source, y.shape, ["0", "column", *["0"] * axes])
@@ -45,11 +45,11 @@ def _lowered(task: Task, x: Source | None, w: Source | None, given: Mapping[str,
     places = ["image", "column", *(f"o{axis}" for axis in range(axes))]
     target = f"y[{offset_at(y, y.shape, places)}]"
     ends = Ends(
-        quantisation.total,
-        lambda element: quantisation.centred("a", element, at_channel),
-        lambda element: quantisation.centred("b", element, at_channel),
-        quantisation.finish(target, y.dtype, "found", at_channel),
-        [*quantisation.parameters, f"{stored(y.dtype)}* y"],
+        quantization.total,
+        lambda element: quantization.centered("a", element, at_channel),
+        lambda element: quantization.centered("b", element, at_channel),
+        quantization.finish(target, y.dtype, "found", at_channel),
+        [*quantization.parameters, f"{stored(y.dtype)}* y"],
         [*sources.values(), y],
     )
     yield Candidate("gathered", (gathered(x, w, window_of(task.node), ends, y.shape, task.chip),))

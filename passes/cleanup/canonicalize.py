@@ -1,4 +1,4 @@
-"""Canonicalise: bring every node to the one form that other passes look for, and drop what changes nothing."""
+"""Canonicalize: bring every node to the one form that other passes look for, and drop what changes nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from .canonical import casts, expands, layout, neutral, parts, reductions, strid
 
 
 @dataclass(frozen=True)
-class Canonicalise(PatternPass):
+class Canonicalize(PatternPass):
     """Exact local simplifications; the rules stand in `passes/canonical/`."""
 
-    name: ClassVar[str] = "canonicalise"
+    name: ClassVar[str] = "canonicalize"
 
     def rules(self) -> Sequence[Rule]:
         return (

@@ -1,7 +1,7 @@
 """Composed attention becomes one op in every shape in which exporters write it; what only looks like it stays."""
 
 import pytest
-from capgraph.passes.recognize.recognise_attention import RecogniseAttention
+from capgraph.passes.recognize.recognize_attention import RecognizeAttention
 
 from tests.passes.checking import check_pass
 
@@ -70,21 +70,21 @@ def attention(*extra: str, attrs: str = "scale = 0.125", mask: str = "_") -> str
 )
 def test_scales_and_soft_caps(lines, attrs):
     attrs = attrs.replace("scale = None", "softcap = 0.0")
-    check_pass(RecogniseAttention(), graph(BY_HEAD, *lines), graph(BY_HEAD, attention(attrs=attrs)))
+    check_pass(RecognizeAttention(), graph(BY_HEAD, *lines), graph(BY_HEAD, attention(attrs=attrs)))
 
 
 def test_a_guard_against_nan_goes():
     zero = number("zero", 0.0)
     guard = ("%n: bool[B, 2, T, S] = is_nan(%p)", f"%g: {SCORES} = where(%n, %zero, %p)")
     before = (zero, KT, PRODUCT, f"%p: {SCORES} = softmax(%s)", *guard, f"%y: {MIXED} = matmul(%g, %v)")
-    check_pass(RecogniseAttention(), graph(BY_HEAD, *before), graph(BY_HEAD, attention(attrs="scale = 1.0")))
+    check_pass(RecognizeAttention(), graph(BY_HEAD, *before), graph(BY_HEAD, attention(attrs="scale = 1.0")))
 
 
 @pytest.mark.parametrize("mask", ["f32[T, S]", "f32[B, 1, T, S]", "f32[B, 1, 1, S]", "f32[2, T, S]"])
 def test_an_added_mask_on_either_side(mask):
     inputs = f"{BY_HEAD}, %m: {mask}"
     before = (KT, PRODUCT, f"%t: {SCORES} = add(%m, %s)", *softmax_and_mix("t"))
-    check_pass(RecogniseAttention(), graph(inputs, *before), graph(inputs, attention(attrs="scale = 1.0", mask="%m")))
+    check_pass(RecognizeAttention(), graph(inputs, *before), graph(inputs, attention(attrs="scale = 1.0", mask="%m")))
 
 
 LOWEST, INFINITE = number("low", "-3.4028235e+38"), number("low", "-inf")
@@ -105,7 +105,7 @@ def test_masks_by_where(choice, fill, after):
     before = (KT, PRODUCT, fill, f"%t: {SCORES} = {choice}", *softmax_and_mix("t"))
     operand, made = after
     expected = graph(inputs, *made, attention(attrs="scale = 1.0", mask=operand))
-    check_pass(RecogniseAttention(), graph(inputs, *before), expected, numeric=fill is LOWEST)
+    check_pass(RecognizeAttention(), graph(inputs, *before), expected, numeric=fill is LOWEST)
 
 
 @pytest.mark.parametrize(("hidden", "factor"), [("-inf", 0.5), ("-inf", 2.0), ("-3.4e+38", 0.5)])
@@ -116,7 +116,7 @@ def test_a_factor_after_a_mask_that_it_does_not_change(hidden, factor):
     before = (KT, PRODUCT, *mask, f"%t: {SCORES} = add(%s, %m)", number("f", factor), f"%u: {SCORES} = mul(%t, %f)")
     attrs = f"scale = {factor}" if factor != 0.5 else "softcap = 0.0"  # 0.5 is the usual scale
     after = graph(inputs, *mask, attention(attrs=attrs, mask="%m"))
-    check_pass(RecogniseAttention(), graph(inputs, *before, *softmax_and_mix("u")), after, numeric=hidden != "-inf")
+    check_pass(RecognizeAttention(), graph(inputs, *before, *softmax_and_mix("u")), after, numeric=hidden != "-inf")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_factor_after_a_mask_that_it_changes(seen, hidden, factor):
     inputs = f"{BY_HEAD}, %c: bool[B, 1, 1, S]"
     mask = (number("one", seen), number("low", hidden), "%m: f32[B, 1, 1, S] = where(%c, %one, %low)")
     lines = (KT, PRODUCT, *mask, f"%t: {SCORES} = add(%s, %m)", number("f", factor), f"%u: {SCORES} = mul(%t, %f)")
-    check_pass(RecogniseAttention(), graph(inputs, *lines, *softmax_and_mix("u")), None, numeric=False)
+    check_pass(RecognizeAttention(), graph(inputs, *lines, *softmax_and_mix("u")), None, numeric=False)
 
 
 @pytest.mark.parametrize("later", ["add(%u, %n)", "where(%d, %u, %low)", "mul(%u, %f)"])
@@ -144,7 +144,7 @@ def test_what_follows_a_factor_after_a_finite_mask_keeps_it(later):
     mask = (ZERO, number("low", "-3.4e+38"), "%m: f32[B, 1, 1, S] = where(%c, %zero, %low)")
     lines = (KT, PRODUCT, *mask, f"%t: {SCORES} = add(%s, %m)", number("f", 0.5), f"%u: {SCORES} = mul(%t, %f)")
     lines += (f"%w: {SCORES} = {later}", *softmax_and_mix("w"))
-    check_pass(RecogniseAttention(), graph(inputs, *lines), None)
+    check_pass(RecognizeAttention(), graph(inputs, *lines), None)
 
 
 def test_a_factor_after_two_masks_stays():
@@ -153,7 +153,7 @@ def test_a_factor_after_two_masks_stays():
     low = number("low", "-3.4e+38")
     masks = (f"%t: {SCORES} = where(%c, %s, %low)", f"%w: {SCORES} = where(%d, %t, %low)")
     lines = (KT, PRODUCT, low, *masks, number("f", 0.5), f"%u: {SCORES} = mul(%w, %f)")
-    check_pass(RecogniseAttention(), graph(inputs, *lines, *softmax_and_mix("u")), None)
+    check_pass(RecognizeAttention(), graph(inputs, *lines, *softmax_and_mix("u")), None)
 
 
 FIXED = "%q: f32[1, 2, 3, 4], %k: f32[1, 2, 3, 4], %v: f32[1, 2, 3, 4]"
@@ -173,7 +173,7 @@ def test_constant_masks_become_causal_or_go(elements, attrs):
         "%y: f32[1, 2, 3, 4] = matmul(%p, %v)",
     )
     after = f"%y: f32[1, 2, 3, 4] = attention(%q, %k, %v, _, _) {{{attrs}}}"
-    check_pass(RecogniseAttention(), graph(FIXED, *before), graph(FIXED, after))
+    check_pass(RecognizeAttention(), graph(FIXED, *before), graph(FIXED, after))
 
 
 POSITIONS = (
@@ -214,13 +214,13 @@ def test_several_masks_keep_their_order(hidden, later, after):
     attrs = "causal = true, scale = 1.0" if causal else "scale = 1.0"
     made = (*(() if causal else (triangle, first)), low, second)
     expected = graph(inputs, *made, f"%y: f32[1, 2, 3, 4] = attention(%q, %k, %v, %o2, _) {{{attrs}}}")
-    check_pass(RecogniseAttention(), graph(inputs, *before), expected)
+    check_pass(RecognizeAttention(), graph(inputs, *before), expected)
 
 
 @pytest.mark.parametrize(("op", "factor"), [("mul", "inf"), ("mul", "nan"), ("div", "0.0"), ("div", "1e-45")])
 def test_a_factor_that_is_no_finite_number_is_no_scale(op, factor):
     before = (KT, PRODUCT, number("c", factor), f"%t: {SCORES} = {op}(%s, %c)", *softmax_and_mix("t"))
-    check_pass(RecogniseAttention(), graph(BY_HEAD, *before), None)
+    check_pass(RecognizeAttention(), graph(BY_HEAD, *before), None)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_masks_compared_from_positions_become_causal(comparison, is_causal, adde
         mask += [ZERO, LOWEST, "%f: f32[1, 1, T, T] = where(%m, %zero, %low)"]
     before = graph(SQUARE, *mask, f"%y: {MIXED} = attention(%q, %k, %v, {'%f' if added else '%m'}, _)")
     after = graph(SQUARE, f"%y: {MIXED} = attention(%q, %k, %v, _, _) {{causal = true}}")
-    check_pass(RecogniseAttention(), before, after if is_causal else None)
+    check_pass(RecognizeAttention(), before, after if is_causal else None)
 
 
 ONES = ("%one: f32[] = constant() {value = dense<f32[]: 1.0>}", "%ones: f32[T, T] = expand(%one) {shape = [T, T]}")
@@ -278,13 +278,13 @@ UP_TO, LATER = "{upper = false}", "{upper = true, diagonal = 1}"
 def test_triangles_of_one_number_become_causal(lines, is_causal):
     before = graph(SQUARE, *lines, f"%y: {MIXED} = attention(%q, %k, %v, %m, _)")
     after = graph(SQUARE, f"%y: {MIXED} = attention(%q, %k, %v, _, _) {{causal = true}}")
-    check_pass(RecogniseAttention(), before, after if is_causal else None, numeric=is_causal)
+    check_pass(RecognizeAttention(), before, after if is_causal else None, numeric=is_causal)
 
 
 def test_a_triangle_of_other_sizes_stays():
     """Queries fewer than keys: which of the keys `causal` shows is for the op to say."""
     lines = ("%bits: bool[T, S] = full() {shape = [T, S], value = dense<bool[]: true>}", f"%m = trilu(%bits) {UP_TO}")
-    check_pass(RecogniseAttention(), graph(BY_HEAD, *lines, f"%y: {MIXED} = attention(%q, %k, %v, %m, _)"), None)
+    check_pass(RecognizeAttention(), graph(BY_HEAD, *lines, f"%y: {MIXED} = attention(%q, %k, %v, %m, _)"), None)
 
 
 @pytest.mark.parametrize(("hidden", "is_causal"), [("-inf", True), ("-3.4028235e+38", False)])
@@ -312,7 +312,7 @@ def test_a_triangle_by_where_next_to_another_mask(hidden, is_causal):
     made = () if is_causal else (*triangle, "%o = add(%w, %m)")
     attrs = "causal = true, scale = 1.0" if is_causal else "scale = 1.0"
     after = (*made, f"%y: {MIXED} = attention(%q, %k, %v, {'%m' if is_causal else '%o'}, _) {{{attrs}}}")
-    check_pass(RecogniseAttention(), graph(inputs, *before), graph(inputs, *after))
+    check_pass(RecognizeAttention(), graph(inputs, *before), graph(inputs, *after))
 
 
 def test_half_precision_with_the_softmax_in_f32():
@@ -326,7 +326,7 @@ def test_half_precision_with_the_softmax_in_f32():
         "%y: f16[B, 2, T, 4] = matmul(%n, %v)",
     )
     after = "%y: f16[B, 2, T, 4] = attention(%q, %k, %v, _, _) {scale = 1.0}"
-    check_pass(RecogniseAttention(), graph(inputs, *before), graph(inputs, after))
+    check_pass(RecognizeAttention(), graph(inputs, *before), graph(inputs, after))
 
 
 def test_the_transposed_keys_of_torchs_dynamo_exporter():
@@ -337,7 +337,7 @@ def test_the_transposed_keys_of_torchs_dynamo_exporter():
         PRODUCT,
         *softmax_and_mix(),
     )
-    check_pass(RecogniseAttention(), graph(BY_HEAD, *before), graph(BY_HEAD, attention(attrs="scale = 1.0")))
+    check_pass(RecognizeAttention(), graph(BY_HEAD, *before), graph(BY_HEAD, attention(attrs="scale = 1.0")))
 
 
 def test_batch_and_heads_joined_for_torch_bmm():
@@ -359,7 +359,7 @@ def test_batch_and_heads_joined_for_torch_bmm():
         f"%o: {MIXED} = attention(%q, %k, %v, %m, _) {{scale = 1.0}}",
         "%y: f32[2*B, T, 4] = reshape(%o) {shape = [2*B, T, 4]}",
     )
-    check_pass(RecogniseAttention(), graph(inputs, *before), graph(inputs, *after))
+    check_pass(RecognizeAttention(), graph(inputs, *before), graph(inputs, *after))
 
 
 def test_keys_and_values_repeated_for_groups_of_heads():
@@ -379,7 +379,7 @@ def test_keys_and_values_repeated_for_groups_of_heads():
         "%y: f32[B, 6, T, 4] = matmul(%p, %v3)",
     )
     after = "%y: f32[B, 6, T, 4] = attention(%q, %k, %v, _, _) {scale = 1.0}"
-    check_pass(RecogniseAttention(), graph(inputs, *before), graph(inputs, after))
+    check_pass(RecognizeAttention(), graph(inputs, *before), graph(inputs, after))
 
 
 ONE_HEAD = "%q: f32[B, 6, T, 4], %k: f32[B, 1, S, 4], %v: f32[B, 1, S, 4]"
@@ -397,7 +397,7 @@ def shared_head(keys: str = "f32[B, 1, 4, S]") -> tuple[str, ...]:
 def test_one_head_of_keys_and_values_that_the_products_broadcast():
     """Falcon's multi-query attention."""
     after = "%y: f32[B, 6, T, 4] = attention(%q, %k, %v, _, _) {scale = 1.0}"
-    check_pass(RecogniseAttention(), graph(ONE_HEAD, *shared_head()), graph(ONE_HEAD, after))
+    check_pass(RecognizeAttention(), graph(ONE_HEAD, *shared_head()), graph(ONE_HEAD, after))
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_one_head_of_keys_and_values_that_the_products_broadcast():
     ],
 )
 def test_what_else_the_products_broadcast_stays(inputs, keys):
-    check_pass(RecogniseAttention(), graph(inputs, *shared_head(keys)), None)
+    check_pass(RecognizeAttention(), graph(inputs, *shared_head(keys)), None)
 
 
 def test_heads_parted_only_for_attention_stay_side_by_side():
@@ -439,7 +439,7 @@ def test_heads_parted_only_for_attention_stay_side_by_side():
         "%t: f32[B, T, 2, 4] = reshape(%o) {shape = [B, T, 2, 4]}",
         "%y: f32[B, T, 8] = reshape(%t) {shape = [B, T, 8]}",
     )
-    check_pass(RecogniseAttention(), graph(inputs, *before), graph(inputs, *after))
+    check_pass(RecognizeAttention(), graph(inputs, *before), graph(inputs, *after))
 
 
 @pytest.mark.parametrize(
@@ -489,4 +489,4 @@ def test_heads_parted_only_for_attention_stay_side_by_side():
     ],
 )
 def test_what_only_looks_like_attention_stays(inputs, lines):
-    check_pass(RecogniseAttention(), graph(inputs, *lines), None)
+    check_pass(RecognizeAttention(), graph(inputs, *lines), None)

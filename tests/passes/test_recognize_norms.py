@@ -1,7 +1,7 @@
-"""Composed normalisations become one op, with the casts, scale and bias around them; near misses stay."""
+"""Composed normalizations become one op, with the casts, scale and bias around them; near misses stay."""
 
 import pytest
-from capgraph.passes.recognize.recognise_norms import RecogniseNorms
+from capgraph.passes.recognize.recognize_norms import RecognizeNorms
 
 from tests.passes.checking import check_pass
 
@@ -47,7 +47,7 @@ def test_layer_norm_with_scale_and_bias(square, root):
           return %y
         }
     """
-    check_pass(RecogniseNorms(), before, after)
+    check_pass(RecognizeNorms(), before, after)
 
 
 @pytest.mark.parametrize("root", ROOTS.values(), ids=ROOTS)
@@ -70,7 +70,7 @@ def test_rms_norm_with_the_scale_on_the_left(square, root):
           return %y
         }
     """
-    check_pass(RecogniseNorms(), before, after)
+    check_pass(RecognizeNorms(), before, after)
 
 
 def test_rms_norm_of_a_half_precision_llama():
@@ -95,7 +95,7 @@ def test_rms_norm_of_a_half_precision_llama():
           return %y
         }
     """
-    check_pass(RecogniseNorms(), before, after)
+    check_pass(RecognizeNorms(), before, after)
 
 
 def test_a_core_over_the_image_with_a_scale_for_each_channel_is_instance_norm():
@@ -115,7 +115,7 @@ def test_a_core_over_the_image_with_a_scale_for_each_channel_is_instance_norm():
           return %y
         }
     """
-    check_pass(RecogniseNorms(), before, after)
+    check_pass(RecognizeNorms(), before, after)
 
 
 INSTANCE = """
@@ -147,7 +147,7 @@ def test_group_norm_as_a_norm_of_reshaped_groups(core):
           return %y
         }
     """
-    check_pass(RecogniseNorms(), before, after)
+    check_pass(RecognizeNorms(), before, after)
 
 
 GROUPS_AND_BACK = f"""
@@ -158,7 +158,7 @@ GROUPS_AND_BACK = f"""
 
 
 def test_group_norm_without_a_scale():
-    """torch writes a scale of ones where there is none, which canonicalise drops."""
+    """torch writes a scale of ones where there is none, which canonicalize drops."""
     before = f"""
         graph @main(%x: f32[B, 4, H, 5], %b: f32[4, 1, 1]) {{
           {GROUPS_AND_BACK}
@@ -174,7 +174,7 @@ def test_group_norm_without_a_scale():
           return %y
         }
     """
-    check_pass(RecogniseNorms(), before, after)
+    check_pass(RecognizeNorms(), before, after)
 
 
 def test_group_norm_with_one_number_for_all_channels():
@@ -197,7 +197,7 @@ def test_group_norm_with_one_number_for_all_channels():
           return %y
         }
     """
-    check_pass(RecogniseNorms(), before, after)
+    check_pass(RecognizeNorms(), before, after)
 
 
 @pytest.mark.parametrize("bias", ["f32[B, 4, H, 5]", "f32[5]", "f32[4, 1, 5]", "f32[H, 1]"])
@@ -209,7 +209,7 @@ def test_what_is_added_to_groups_other_than_by_channel_is_no_bias(bias):
           return %y
         }}
     """
-    check_pass(RecogniseNorms(), text, None)
+    check_pass(RecognizeNorms(), text, None)
 
 
 @pytest.mark.parametrize(
@@ -221,13 +221,13 @@ def test_what_is_added_to_groups_other_than_by_channel_is_no_bias(bias):
         # a sum instead of a mean
         "%s: f32[B, T, 6] = mul(%x, %x)\n  %v: f32[B, T, 1] = reduce_sum(%s) {axes = [2]}\n"
         "  %e: f32[B, T, 1] = add(%v, %eps)\n  %r: f32[B, T, 1] = sqrt(%e)\n  %y: f32[B, T, 6] = div(%x, %r)",
-        # a scale that varies along axes that are not normalised
+        # a scale that varies along axes that are not normalized
         "%z: f32[B, T, 6] = rms_norm(%x, _)\n  %y: f32[B, T, 6] = mul(%z, %x)",
     ],
 )
 def test_near_misses_stay(lines):
     text = f"graph @main(%x: f32[B, T, 6]) {{\n  {EPSILON}\n  {lines}\n  return %y\n}}\n"
-    check_pass(RecogniseNorms(), text, None)
+    check_pass(RecognizeNorms(), text, None)
 
 
 @pytest.mark.parametrize("epsilon", ["-inf", "inf", "nan", "-0.5"])
@@ -243,7 +243,7 @@ def test_an_epsilon_is_a_number_that_keeps_the_root_away_from_zero(epsilon):
           return %y
         }}
     """
-    check_pass(RecogniseNorms(), text, None)
+    check_pass(RecognizeNorms(), text, None)
 
 
 def test_no_channels_are_no_groups():
@@ -257,7 +257,7 @@ def test_no_channels_are_no_groups():
           return %y
         }
     """
-    check_pass(RecogniseNorms(), text, None)
+    check_pass(RecognizeNorms(), text, None)
 
 
 def test_an_exponent_that_stretches_the_square_is_none():
@@ -273,7 +273,7 @@ def test_an_exponent_that_stretches_the_square_is_none():
           return %y
         }
     """
-    check_pass(RecogniseNorms(), text, None)
+    check_pass(RecognizeNorms(), text, None)
 
 
 def test_a_core_that_others_read_keeps_its_scale_apart():
@@ -284,12 +284,12 @@ def test_a_core_that_others_read_keeps_its_scale_apart():
           return %n, %y
         }
     """
-    check_pass(RecogniseNorms(), text, None)
+    check_pass(RecognizeNorms(), text, None)
 
 
 def test_a_bias_of_zero_is_none():
     check_pass(
-        RecogniseNorms(),
+        RecognizeNorms(),
         """
         graph @main(%x: f32[B, 2], %w: f32[2]) {
           %b = constant() {value = dense<f32[2]: [0.0, -0.0]>}
