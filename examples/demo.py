@@ -24,7 +24,7 @@ import capgraph
 import numpy as np
 import numpy.typing as npt
 import onnx
-from capgraph.cli.tables import Table, json_text
+from capgraph.tables import Table, json_text
 from capgraph.inputs import gather_inputs
 from capgraph.ir.analysis import statistics as graph_statistics
 from capgraph.ir.dims import bind

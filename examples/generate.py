@@ -26,7 +26,7 @@ from typing import Any
 import capgraph
 import torch
 from capgraph import CapgraphError, InputError, ModelError
-from capgraph.cli.tables import json_text
+from capgraph.tables import json_text
 from capgraph.progress import Progress
 from decoder import Decoder
 from safetensors import SafetensorError

@@ -1,11 +1,12 @@
 """Imports go one way, and `import capgraph` loads nothing heavy: see tests/project/imports.py for the rules."""
 
+import ast
 import subprocess
 import sys
 
 import pytest
 
-from tests.project.imports import heavy_imports, layering_faults, loaded_by, read_module, read_package
+from tests.project.imports import ROOT, heavy_imports, layering_faults, loaded_by, read_module, read_package
 
 PROBE = """
 import sys
@@ -118,3 +119,19 @@ class Program:
         "capgraph.program",
     }
     assert heavy_imports(modules["capgraph.program"]) == ["torch"]
+
+
+AROUND = ("tests", "benchmarks", "examples", "docs")
+
+
+def test_what_is_imported_of_the_package_is_there() -> None:
+    """Examples and benchmarks run seldom: what moves away from under them is seen here."""
+    modules = read_package()
+    paths = [path for folder in AROUND for path in sorted((ROOT / folder).rglob("*.py"))]
+    wanted = {
+        node.module: path.relative_to(ROOT)
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "capgraph"
+    }
+    assert {str(path): module for module, path in wanted.items() if module not in modules} == {}
