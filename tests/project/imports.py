@@ -64,14 +64,20 @@ def layer_of(module: str) -> str:
 
 def read_package() -> dict[str, Module]:
     """All modules of the package by name."""
-    modules = {}
+    return {
+        name: read_module(name, path.read_text(), is_package=path.stem == "__init__")
+        for name, path in module_files().items()
+    }
+
+
+def module_files() -> dict[str, Path]:
+    """Module -> file, for all of the package."""
+    files = {}
     for package, folder in package_folders().items():
         for path in sorted(folder.rglob("*.py")):
             inner = path.relative_to(folder).with_suffix("").parts
-            is_package = inner[-1] == "__init__"
-            name = ".".join([package, *(inner[:-1] if is_package else inner)])
-            modules[name] = read_module(name, path.read_text(), is_package=is_package)
-    return modules
+            files[".".join([package, *(inner[:-1] if inner[-1] == "__init__" else inner)])] = path
+    return files
 
 
 def read_module(name: str, source: str, *, is_package: bool = False) -> Module:

@@ -1,12 +1,22 @@
 """Imports go one way, and `import capgraph` loads nothing heavy: see tests/project/imports.py for the rules."""
 
 import ast
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.project.imports import ROOT, heavy_imports, layering_faults, loaded_by, read_module, read_package
+from tests.project.imports import (
+    ROOT,
+    heavy_imports,
+    layering_faults,
+    loaded_by,
+    module_files,
+    read_module,
+    read_package,
+)
 
 PROBE = """
 import sys
@@ -122,16 +132,30 @@ class Program:
 
 
 AROUND = ("tests", "benchmarks", "examples", "docs")
+_IMPORT = re.compile(r"^ *from (capgraph[.\w]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
 
 
 def test_what_is_imported_of_the_package_is_there() -> None:
-    """Examples and benchmarks run seldom: what moves away from under them is seen here."""
+    """Examples, benchmarks and scripts in strings run seldom: what moves away from under them is seen here."""
     modules = read_package()
-    paths = [path for folder in AROUND for path in sorted((ROOT / folder).rglob("*.py"))]
-    wanted = {
-        node.module: path.relative_to(ROOT)
-        for path in paths
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "capgraph"
+    names = {name: _names(path) for name, path in module_files().items()}
+    missing = [
+        f"{path.relative_to(ROOT)}: {module} {wanted}"
+        for folder in AROUND
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for module, *listed in _IMPORT.findall(path.read_text())
+        for wanted in re.findall(r"(?<!as )\b[A-Za-z_]\w*", re.sub(r"#.*| as \w+", "", "".join(listed)))
+        if f"{module}.{wanted}" not in modules and wanted not in names.get(module, ())
+    ]
+    assert missing == []
+
+
+def _names(path: Path) -> set[str]:
+    """What a module names at its top, `__all__` included."""
+    tree = ast.parse(path.read_text())
+    found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    found |= {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    found |= {each.asname or each.name for node in tree.body if isinstance(node, ast.ImportFrom) for each in node.names}
+    return found | {
+        node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    assert {str(path): module for module, path in wanted.items() if module not in modules} == {}

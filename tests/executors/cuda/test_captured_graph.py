@@ -14,14 +14,14 @@ SCRIPT = """
 import ctypes
 from capgraph.executors.cuda.driver.captured_graph import CapturedGraph
 from capgraph.executors.cuda.driver.protocol import KernelCall
-from capgraph.executors.cuda.kernel_ir.launch import Scalar
+from capgraph.executors.cuda.kernel_ir.launch import ScalarArgument
 from cuda.core._utils.cuda_utils import CUDAError
 
 stub = ctypes.CDLL("libcuda.so.1")
 stub.stub_told.restype = ctypes.POINTER(ctypes.c_uint64)
 node, first, second, third, exchanges, destroyed, status = range(7)
 told = stub.stub_told()
-call = KernelCall(None, None, (1000, 2000, Scalar("long long", 77)))
+call = KernelCall(None, None, (1000, 2000, ScalarArgument("long long", 77)))
 launched = []
 graph = CapturedGraph(55, call, call, lambda *given: launched.append(given))
 
