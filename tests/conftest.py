@@ -16,7 +16,7 @@ settings.register_profile(
     "ci",
     derandomize=True,
     deadline=None,
-    max_examples=30,  # `make fuzz` draws others
+    max_examples=24,  # `make fuzz` draws others
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],  # says more of the machine than of the test
 )

@@ -44,6 +44,7 @@ def _gemm(node: Node, operands: _Operands, results: _Results) -> ArrayCall | Non
     a, b, c = operands
     if a is None or b is None or not is_float(a):
         return None
+    c = c if node.attrs["beta"] else None
     left = a.T if node.attrs["trans_a"] else a
     right = b.T if node.attrs["trans_b"] else b
     alpha, beta = node.attrs["alpha"], node.attrs["beta"]

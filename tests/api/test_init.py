@@ -20,8 +20,8 @@ def test_all_errors_are_there() -> None:
 
 
 def test_unknown_names_are_attribute_errors() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'optimize'"):
-        capgraph.optimize  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'optimizer'"):
+        capgraph.optimizer  # noqa: B018
 
 
 def test_dir_lists_the_public_names() -> None:

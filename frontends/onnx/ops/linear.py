@@ -1,23 +1,12 @@
 """Matrix products."""
 
-from ....ir.graph import Node, Value
-from ....ir.ops import native
+from ....ir.graph import Node
 from ..context.export_context import ExportContext, Operand
-from ..context.import_context import ImportContext
-from .rows import export_as, import_as, padded_operands
-
-
-def import_gemm(ctx: ImportContext) -> Value:
-    """Gemm. An addend times 0 is not read, as by BLAS: it may hold NaN."""
-    a, b, addend = padded_operands(ctx, native("gemm"))
-    beta = ctx.attr("beta", 1.0)
-    transposed = {f"trans_{name.lower()}": bool(ctx.attr(f"trans{name}", 0)) for name in "AB"}
-    return ctx.op("gemm", a, b, addend if beta else None, alpha=ctx.attr("alpha", 1.0), beta=beta, **transposed)
-
+from .rows import export_as, import_as
 
 IMPORTS = {
     "MatMul": import_as("matmul"),
-    "Gemm": import_gemm,
+    "Gemm": import_as("gemm", "alpha", "beta", transA="trans_a", transB="trans_b"),
     "Einsum": import_as("einsum", "equation"),
     "MatMulInteger": import_as("matmul_integer"),
     "QLinearMatMul": import_as("qlinear_matmul"),

@@ -342,8 +342,10 @@ _SAME_NAME = (
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
 )
 
+_COMPOSED = [name for name in composed_ops() if hasattr(torch.ops.aten, name)]
+
 TABLE: dict[str, Lowering] = {
-    **{f"aten.{name}": _unary(name) for name in (*_SAME_NAME, *composed_ops())},
+    **{f"aten.{name}": _unary(name) for name in (*_SAME_NAME, *_COMPOSED)},
     "aten.special_erf": _unary("erf"),
     "aten.special_expit": _unary("sigmoid"),
     "aten.neg": _unary("neg"),

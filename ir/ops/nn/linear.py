@@ -94,14 +94,15 @@ def _require_broadcasts(c: TensorType, shape: tuple[Dim, ...]) -> None:
 def gemm(a: Array, b: Array, c: Array | None, *, alpha: float, beta: float, trans_a: bool, trans_b: bool) -> Array:
     """`alpha * a' @ b' + beta * c` for matrices a' `[M, K]` and b' `[K, N]`, as ONNX Gemm.
 
-    a' is `a`, or its transpose with `trans_a`; so for b. `c` broadcasts to `[M, N]`. Integers are exact where alpha and
-    beta are whole numbers, and otherwise truncated at the end.
+    a' is `a`, or its transpose with `trans_a`; so for b. `c` broadcasts to `[M, N]`, and is not read where beta is 0,
+    as in BLAS: it may hold NaN. Integers are exact where alpha and beta are whole numbers, and otherwise truncated at
+    the end.
     """
     left, right = accumulated(a), accumulated(b)
     result = np.matmul(left.T if trans_a else left, right.T if trans_b else right)
     if alpha != 1.0:
         result = result * _factor(alpha, result.dtype)
-    if c is not None:
+    if c is not None and beta != 0.0:
         addend = accumulated(c)
         result = result + (addend if beta == 1.0 else addend * _factor(beta, addend.dtype))
     return np.asarray(result).astype(a.dtype, copy=False)

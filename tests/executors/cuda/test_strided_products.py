@@ -61,6 +61,11 @@ def test_addends_of_any_shape(c: tuple[int, ...], tmp_path: Path) -> None:
     by_strides(product("gemm", arrays, alpha=0.5, beta=2.0, trans_a=True, trans_b=True), tmp_path)
 
 
+def test_an_addend_times_0_is_not_read(tmp_path: Path) -> None:
+    arrays = {"a": drawn((6, 5), np.float32), "b": drawn((5, 7), np.float32, 1), "c": np.full(7, np.nan, np.float32)}
+    by_strides(product("gemm", arrays, beta=0.0), tmp_path)
+
+
 @pytest.mark.parametrize(("alpha", "beta"), [(0.5, 2.0), (2.0, 0.25), (-1.0, 0.5)])
 @pytest.mark.parametrize("dtype", [np.int32, np.uint64])
 def test_integers_by_numbers_that_are_none(dtype: Any, alpha: float, beta: float, tmp_path: Path) -> None:

@@ -66,6 +66,13 @@ CASES: dict[str, tuple[tuple[tuple[int, ...], ...], dict[str, Any]]] = {
 }
 
 
+def test_an_addend_times_0_is_not_read() -> None:
+    bound = host_plan(node_graph("gemm", (2, 3), (3, 4), (4,), dtype="f32", beta=0.0))
+    addend = np.full(4, np.nan, np.float32)
+    (given,) = run_plan(bound, [np.ones((2, 3), np.float32), np.ones((3, 4), np.float32), addend])
+    np.testing.assert_array_equal(given, np.full((2, 4), 3.0))
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16"])
 def test_kernels_compute_what_their_op_means(name: str, dtype: str) -> None:

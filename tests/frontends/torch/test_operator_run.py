@@ -1,27 +1,18 @@
 """The run of all samples: what it keeps, where it goes on, and how it ends."""
 
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.frontends.torch import operator_run, operator_table
+from tests.frontends.torch.made_up_samples import fake
 from tests.frontends.torch.operator_run import Journal, Record, main, run
 from tests.supervision import Step
 
 GOOD = Record("add", {"native": 2, "eager": 1})
 BAD = Record("mul", {"native": 1}, failures=[(1, "AssertionError: not close")])
-
-
-def fake(name: str, first: int) -> Iterator[Any]:
-    """Samples of a made-up operator: the second of `wrong` differs, that of `ends` ends its process."""
-    for index in range(first, 3):
-        if index == 1 and name == "ends":
-            os._exit(1)
-        yield "AssertionError: differs" if index == 1 and name == "wrong" else ("native", ())
 
 
 @pytest.fixture

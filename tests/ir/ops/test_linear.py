@@ -85,9 +85,12 @@ def test_gemm_agrees_with_the_reference(sizes: Any, trans: Any, factors: Any, c_
     a = random(1, *((k, m) if trans[0] else (m, k)), dtype=dtype)
     b = random(2, *((n, k) if trans[1] else (k, n)), dtype=dtype)
     c = None if c_shape is None else random(3, *({"m": m, "n": n, "1": 1}[s] for s in c_shape), dtype=dtype)
+    is_read = c is not None and factors[1] != 0.0
+    if c is not None and not is_read:
+        c = np.full_like(c, np.nan)
     (found,) = run("gemm", a, b, c, alpha=factors[0], beta=factors[1], trans_a=trans[0], trans_b=trans[1])
     product = (a.T if trans[0] else a) @ (b.T if trans[1] else b)
-    expected = np.asarray(factors[0] * product + (0 if c is None else factors[1] * c)).astype(dtype)
+    expected = np.asarray(factors[0] * product + (factors[1] * c if is_read else 0)).astype(dtype)
     assert_close(found, expected)
 
 

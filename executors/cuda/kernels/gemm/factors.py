@@ -10,14 +10,15 @@ from .regions import AnchoredRegion
 
 
 def product_operands(region: AnchoredRegion) -> tuple[Source, Source, Source | None]:
-    """The factors of the heavy node as matrices without flags, and its addend."""
+    """The factors of the heavy node as matrices without flags, and its addend, if that is read."""
     a, b, c = region.operand(0), region.operand(1), region.operand(2)
     assert a is not None
     assert b is not None
     if region.anchor.op.name != "gemm":
         return a, b, None
     attrs = region.anchor.attrs
-    return transposed(a) if attrs["trans_a"] else a, transposed(b) if attrs["trans_b"] else b, c
+    left, right = transposed(a) if attrs["trans_a"] else a, transposed(b) if attrs["trans_b"] else b
+    return left, right, c if attrs["beta"] else None
 
 
 def transposed(source: Source) -> Source:

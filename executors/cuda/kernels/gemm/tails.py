@@ -75,6 +75,8 @@ def tail_of(region: AnchoredRegion) -> SumEpilogue | None:
 def _addend(region: AnchoredRegion) -> Source | None:
     """What the heavy node adds by itself, as a tensor that broadcasts to its result."""
     c = region.operand(2) if region.anchor.op.name != "matmul" else None
+    if region.anchor.attrs.get("beta") == 0.0:  # not read
+        return None
     if c is None or region.anchor.op.name == "gemm":
         return c
     axes = len(static_shape(region.anchor.output)) - 2
