@@ -72,6 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     kinds, operators, causes = Counter[str](), Counter[str](), defaultdict[str, list[Any]](list)
     for step in run_tasks(tried, tasks, workers=options.processes, limit_s=LIMIT_S):
         if isinstance(step, Finished):
+            if (int(step.task) - options.seed + CHUNK) % (20 * CHUNK) == 0:
+                print(f"to seed {int(step.task) + CHUNK - 1}: {dict(kinds)}", flush=True)
             if time.monotonic() - began > options.seconds:
                 break
             continue
@@ -83,6 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         kinds[found.kind] += 1
         operators.update(found.operators)
         for way, text in found.findings:
+            print(f"{seed} {way}: {text}", flush=True)
             causes[f"{'+'.join(sorted(found.operators)[:4])}: {text}"].append((seed, way, found))
         if found.kind in ("fine", "found") and "peers" in found.theirs:
             kinds["peers differ"] += 1
