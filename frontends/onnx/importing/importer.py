@@ -72,12 +72,18 @@ def import_model(
     try:
         return _import_main(model, proto.graph, frozen)
     except CapgraphError as error:
+        imported = _with_ones(model, proto.graph, frozen) if isinstance(error, ShapeError | TypeRuleError) else None
+        if imported is not None:
+            return imported
         error.of_model(text_of(proto.graph.name), _REMEDY)
         raise
     except RecursionError as error:
         too_deep = ModelError("the model nests subgraphs or types too deeply")
         raise too_deep.of_model(text_of(proto.graph.name), _REMEDY) from error
 
+
+MAX_TRIED = 4
+"""How many open sizes are tried to be 1, one at a time, where the model makes no sense otherwise."""
 
 _REMEDY = "correct this part of the model, or export it again"
 
@@ -121,6 +127,13 @@ class ValueScope:
     @property
     def folder(self) -> Path | None:
         return self.model.folder
+
+    def is_one(self, name: str) -> bool:
+        """Whether an open size is to be 1; otherwise it is taken not to be."""
+        if name in self.model.ones:
+            return True
+        self.model.taken_not_to_be_one.append(name)
+        return False
 
     def remark(self, what: str, name: str, words: str) -> None:
         """See `ModelReader.remark`."""
@@ -473,6 +486,17 @@ def _mentioned(graph: Graph) -> frozenset[str]:
             dims = value if isinstance(value, tuple) else (value,)
             found.update(*(dim.symbols for dim in dims if isinstance(dim, SymDim)))
     return frozenset(found)
+
+
+def _with_ones(model: ModelReader, proto: GraphProto, frozen: bool) -> ImportedModel | None:
+    """The model where open sizes that `Squeeze` took not to be 1 are 1, one of them or all, if it is right then."""
+    taken = model.taken_not_to_be_one
+    for ones in dict.fromkeys([*(frozenset((each,)) for each in taken[:MAX_TRIED]), frozenset(taken)] if taken else ()):
+        try:
+            return _import_main(ModelReader(model.proto, model.folder, model.shapes, ones), proto, frozen)
+        except (ShapeError, TypeRuleError):
+            continue
+    return None
 
 
 def _import_main(model: ModelReader, proto: GraphProto, frozen: bool) -> ImportedModel:

@@ -27,8 +27,17 @@ MAX_NAMED = 3
 class ModelReader:
     """What all scopes of one import share: versions, functions, the sizes that names mean, and remarks."""
 
-    def __init__(self, proto: ModelProto, folder: Path | None, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self,
+        proto: ModelProto,
+        folder: Path | None,
+        shapes: Mapping[str, tuple[int, ...]],
+        ones: frozenset[str] = frozenset(),
+    ) -> None:
         self.proto = proto
+        self.ones = ones
+        self.taken_not_to_be_one: list[str] = []
+        """Open sizes of operands of `Squeeze` without axes: each is 1 where it is among `ones`."""
         self.shapes = shapes
         self._sizes = _sizes_of(proto.graph, shapes)
         self.folder = folder

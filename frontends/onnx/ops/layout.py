@@ -119,15 +119,19 @@ def _axes(ctx: ImportContext) -> tuple[int, ...] | None:
 
 
 def import_squeeze(ctx: ImportContext) -> Value:
-    """Without axes those go that are 1, or must be for nodes before; other symbolic sizes are taken not to be 1."""
+    """Without axes those go that are 1, or must be for other nodes; other symbolic sizes are taken not to be 1."""
     x, dims = ctx.input(0), ctx.tensor(0).dims
     if not ctx.has_attr("axes") and ctx.optional(1) is None:
         if not ctx.may_mention(dims):
             raise NotNative("the rank of the result depends on data")
         ones = _must_be_one(ctx, dims)
-        for dim in dims:
+        for axis, dim in enumerate(dims):
             if not isinstance(dim, int) and dim not in ones:
                 name = f"{dim} of {ctx.node.name or ctx.node.output[0]}"
+                if ctx.scope.is_one(f"{axis} of {ctx.node.output[0]}"):
+                    ctx.scope.remark("sizes are 1 for Squeeze without axes, as nodes behind it need", name, name)
+                    ones |= {dim}
+                    continue
                 ctx.scope.remark("sizes are taken not to be 1 by Squeeze without axes", name, name)
                 assume_different(dim, 1, "Squeeze without axes")
         return ctx.op("squeeze", x, axes=tuple(axis for axis, dim in enumerate(dims) if dim == 1 or dim in ones))

@@ -90,6 +90,23 @@ def test_squeeze_without_axes_takes_what_must_be_one() -> None:
     compare(evaluated(found.graph, feeds), runtime_of(model, feeds))
 
 
+@pytest.mark.parametrize(("repeats", "given"), [("int64[1] {2}", (1, 3)), ("int64[2] {2, 1}", (2, 3))])
+def test_squeeze_without_axes_takes_what_must_be_one_behind_it(repeats: str, given: tuple[int, int]) -> None:
+    """A vector of repeats says how many axes are left."""
+    text = f"""<ir_version: 8, opset_import: ["": 13]>
+    net (float[rows, columns] x) => (float y) {{
+        left = Squeeze(x)
+        repeats = Constant <value = {repeats}> ()
+        tiled = Tile(left, repeats)
+        y = ReduceSum <keepdims = 0> (tiled)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    found = import_model(model)
+    assert any("sizes are 1 for Squeeze without axes" in note for note in found.notes) == (given[0] == 1)
+    feeds = {"x": numbered(*given)}
+    compare(evaluated(found.graph, feeds), runtime_of(model, feeds))
+
+
 def test_a_reshape_that_cannot_be_is_an_error_at_its_node() -> None:
     with pytest.raises(CapgraphError, match=r"cannot be reshaped[\s\S]*Reshape"):
         imported(model_of(Case("Reshape", 13, (X, ints(7, -1)), (), constants={1})))
