@@ -45,7 +45,7 @@ from capgraph.ir.types import type_symbols
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
 ONE_STEP = 0.05  # of a model that quantizes: a sum on the edge between two numbers goes either way
 LARGEST_NOISE = 0.2  # of ONNX Runtime's own, to which a result is held: a probability of 6e-7 moves by a tenth
-QUANTIzED = ("int8", "uint8")  # one step of rounding apart is right
+QUANTIZED = ("int8", "uint8")  # one step of rounding apart is right
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 CALLS = 3  # of a program that records: the first runs, the others replay
 SIZES = (2, 3, 4, 1, 8, 16, 32, 64, 76, 128, 256, 512)
@@ -270,7 +270,7 @@ def _difference(expected: np.ndarray, found: np.ndarray) -> float:
     if not np.array_equal(finite, np.isfinite(new)) or not np.array_equal(old[~finite], new[~finite], equal_nan=True):
         return float("inf")
     largest = float(np.abs(old[finite] - new[finite]).max(initial=0.0))
-    if str(expected.dtype) in QUANTIzED:
+    if str(expected.dtype) in QUANTIZED:
         return 0.0 if largest <= 1 else float("inf")
     return largest / max(float(np.abs(old[finite]).max(initial=0.0)), 1e-6)
 

@@ -74,7 +74,7 @@ class Attribute:
         """
         if value is None and not self.is_required:
             return None
-        normalized = _NORMALIzERS[self.kind](value)
+        normalized = _NORMALIZERS[self.kind](value)
         if normalized is None:
             raise TypeRuleError(f"attribute {self.name} takes {self.kind.value}, not {value!r}")
         if self.choices and normalized not in self.choices:
@@ -218,7 +218,7 @@ def _any(value: AttrValue) -> AttrValue:
     return value.item() if _is_scalar(value) else value
 
 
-_NORMALIzERS: dict[AttrKind, Callable[[AttrValue], AttrValue]] = {
+_NORMALIZERS: dict[AttrKind, Callable[[AttrValue], AttrValue]] = {
     AttrKind.INT: _int,
     AttrKind.FLOAT: _float,
     AttrKind.BOOL: _bool,

@@ -69,7 +69,7 @@ _CLEAN_UP: tuple[Pass, ...] = (
     Canonicalize(),
     Cse(),
 )
-_RECOGNIzE: tuple[Pass, ...] = (
+_RECOGNIZE: tuple[Pass, ...] = (
     SimplifyIndices(),
     RecognizeActivations(),
     RecognizeNorms(),
@@ -91,9 +91,9 @@ _LEVELS: Mapping[int, Pipeline] = MappingProxyType(
     {
         0: Pipeline(()),
         1: Pipeline((_CLEAN_UP,)),
-        2: Pipeline((_CLEAN_UP, (*_RECOGNIzE, *_CLEAN_UP), (*_FOLD, *_RECOGNIzE, *_CLEAN_UP))),
+        2: Pipeline((_CLEAN_UP, (*_RECOGNIZE, *_CLEAN_UP), (*_FOLD, *_RECOGNIZE, *_CLEAN_UP))),
         3: Pipeline(
-            (_CLEAN_UP, (*_RECOGNIzE, *_CLEAN_UP), (*_FOLD, FoldScales(rounds_inverses=True), *_RECOGNIzE, *_CLEAN_UP))
+            (_CLEAN_UP, (*_RECOGNIZE, *_CLEAN_UP), (*_FOLD, FoldScales(rounds_inverses=True), *_RECOGNIZE, *_CLEAN_UP))
         ),
     }
 )

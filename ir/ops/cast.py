@@ -159,7 +159,7 @@ def bit_cast_type(x: TensorType, *, to: DType) -> TensorType:
 
 # ---- quantization
 
-_QUANTIzED = frozenset(
+_QUANTIZED = frozenset(
     {DType.U2, DType.I2, DType.U4, DType.I4, DType.U8, DType.I8, DType.U16, DType.I16}
     | {*_BOUNDED, DType.F4E2M1, DType.F6E2M3, DType.F6E3M2}
 )
@@ -264,7 +264,7 @@ def quantize_linear_type(
     **_attrs: Any,
 ) -> TensorType:
     """The shape of `x` with the dtype `to`, the zero point's own. Raises when the scale's shape does not fit."""
-    if to not in _QUANTIzED:
+    if to not in _QUANTIZED:
         raise TypeRuleError(f"quantize_linear: there is no quantization to {to}")
     if precision not in (None, *_REAL_FLOATS):
         raise TypeRuleError(f"quantize_linear: the quotient cannot be rounded to {precision}")
@@ -346,7 +346,7 @@ OPS: tuple[Op, ...] = (
         "x: X, scale: S, zero_point: Q?",
         X=_REAL_FLOATS | {DType.I32},
         S=_REAL_FLOATS | {DType.I32, DType.F8E8M0},
-        Q=_QUANTIzED,
+        Q=_QUANTIZED,
         attrs=(_TO, _AXIS, _BLOCK_SIZE, _SATURATE, _PRECISION),
         infer=quantize_linear_type,
         meaning=quantize_linear,
@@ -355,7 +355,7 @@ OPS: tuple[Op, ...] = (
     op(
         "dequantize_linear",
         "x: Q, scale: S, zero_point: Q?",
-        Q=_QUANTIzED | {DType.I32},
+        Q=_QUANTIZED | {DType.I32},
         S=_REAL_FLOATS | {DType.F8E8M0},
         attrs=(_TO, _AXIS, _BLOCK_SIZE),
         infer=dequantize_linear_type,

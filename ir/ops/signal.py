@@ -98,6 +98,10 @@ def _stft_type(
     if window is not None:
         require_rank(window, 1, "the window of stft")
         require_equal(window.dims[0], frame_length, "the window of stft is as long as a frame")
+    for name, size in (("step", frame_step), ("length", frame_length)):
+        most = upper_bound(size)
+        if most is not None and most < 1:
+            raise ShapeError(f"the {name} of frames is {size}", remedy="it is at least 1")
     rest = x.dims[1] - frame_length
     greatest = upper_bound(rest)
     if greatest is not None and greatest < 0:

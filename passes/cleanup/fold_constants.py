@@ -8,6 +8,8 @@ mask was written out. For the same reason a dequantized constant is never folded
 stay what they are, and executors that run the quantized form look for the node.
 """
 
+import math
+import sys
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,7 +30,7 @@ from ..framework.pattern import any_constant_of
 from ..framework.rewriter import Rewriter
 
 _NEVER = Trait.IMPURE | Trait.FOREIGN | Trait.CONTROL_FLOW
-_DEQUANTIzE = native("dequantize_linear")
+_DEQUANTIZE = native("dequantize_linear")
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class FoldConstants(Pass):
         shapes = ShapeValues()
         bound = frozenset[str]().union(*(type_symbols(value.type) for value in graph.inputs))
         for node in graph.nodes:
-            if node.op.traits & _NEVER or node.op is _DEQUANTIzE or node.regions:
+            if node.op.traits & _NEVER or node.op is _DEQUANTIZE or node.regions:
                 continue
             if not node.has_uses or any_constant_of(node.outputs[0]) is not None:
                 continue
@@ -78,7 +80,10 @@ def _known(value: Value, node: Node) -> Constant | None:
     content = any_constant_of(value)
     if content is not None or not _is_empty(value) or any(map(_is_empty, node.outputs)):
         return content
-    return Constant(np.empty([dim for dim in value.shape if isinstance(dim, int)], value.tensor.dtype.numpy))
+    shape, dtype = [dim for dim in value.shape if isinstance(dim, int)], value.tensor.dtype.numpy
+    if math.prod(dim or 1 for dim in shape) * dtype.itemsize > sys.maxsize:  # NumPy makes none of them, empty or not
+        return None
+    return Constant(np.empty(shape, dtype))
 
 
 def _is_empty(value: Value) -> bool:

@@ -184,14 +184,14 @@ def _is_movable(node: Node) -> bool:
     return _is_per_tensor(node) and node.operands[0].tensor.dtype in _BYTES
 
 
-_DEQUANTIzE = Match("dequantize_linear", Capture("x"), more=True, name="dequantize", where=_is_movable)
+_DEQUANTIZE = Match("dequantize_linear", Capture("x"), more=True, name="dequantize", where=_is_movable)
 _ONLY = Match("dequantize_linear", Capture("x"), more=True, name="dequantize", where=_is_movable, only_user=True)
 _PAIR = Match("quantize_linear", Match("dequantize_linear", Capture("x"), more=True, name="dequantize"), more=True)
 
 _RULES: tuple[Rule, ...] = (
     Rule("pair", _PAIR, _cancelled),
-    Rule("relu", Match("relu", _DEQUANTIzE), _relu_of_positive),
+    Rule("relu", Match("relu", _DEQUANTIZE), _relu_of_positive),
     Rule("pool", Match("max_pool", _ONLY), _moved_past_pool),
-    Rule("concat", Match("concat", _DEQUANTIzE, more=True), _moved_past_concat),
+    Rule("concat", Match("concat", _DEQUANTIZE, more=True), _moved_past_concat),
     Rule("move", Match(_MOVES, _ONLY, more=True), _moved_past),
 )

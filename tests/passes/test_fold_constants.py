@@ -229,6 +229,15 @@ def test_sizes_that_only_running_tells_are_not_written_down() -> None:
     )
 
 
+def test_what_is_empty_and_too_large_for_numpy_stays() -> None:
+    graph = parse(
+        "graph @main(%x: f32[0, 4294967296, 4294967296]) {\n"
+        " %y = reduce_sum(%x) {axes = [0, 1, 2], keep_dims = false}\n return %y\n}"
+    )
+    Pipeline(((FoldConstants(),),)).run(graph)
+    assert [node.op.name for node in graph.nodes] == ["reduce_sum"]
+
+
 def test_infinities_raise_no_warning() -> None:
     graph = parse(
         "graph @main() {\n %a = constant() {value = dense<f32[1]: [0.0]>}\n"

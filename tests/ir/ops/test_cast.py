@@ -233,11 +233,11 @@ def test_other_widths_are_refused(source, to):
 
 # ---- quantization
 
-QUANTIzED = sorted({DType.U8, DType.I8, DType.U16, DType.I16, *SATURATING} | SUB_BYTE, key=str)
+QUANTIZED = sorted({DType.U8, DType.I8, DType.U16, DType.I16, *SATURATING} | SUB_BYTE, key=str)
 REALS = [DType.F32, DType.F16, DType.BF16]
 
 
-@given(data=st.data(), to=drawn(QUANTIzED), layout=st.sampled_from(["tensor", "axis", "block"]), real=drawn(REALS))
+@given(data=st.data(), to=drawn(QUANTIZED), layout=st.sampled_from(["tensor", "axis", "block"]), real=drawn(REALS))
 def test_quantization_there_and_back_is_onnxs(data, to, layout, real):
     x = data.draw(arrays(real, (2, 5, 2), finite=True))
     side, block = {"tensor": ((), 0), "axis": ((5,), 0), "block": ((2, 2, 2), 3)}[layout]

@@ -115,6 +115,9 @@ def test_sizes_stay_exact_for_symbols() -> None:
         ("stft", [(1, 8, 2), None], {"frame_step": 1, "frame_length": 4}),
         ("stft", [(1, 8, 1), None], {"frame_step": 1, "frame_length": 9}),
         ("stft", [(8, 1), None], {"frame_step": 1, "frame_length": 4}),
+        ("stft", [(1, 8, 1), None], {"frame_step": 0, "frame_length": 4}),
+        ("stft", [(1, 8, 1), None], {"frame_step": 1, "frame_length": 0}),
+        ("stft", [(1, 8, 1), None], {"frame_step": 1, "frame_length": -2}),
     ],
 )
 def test_refused(name: str, shapes: list[tuple[int, ...] | None], attrs: dict[str, Any]) -> None:

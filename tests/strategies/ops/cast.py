@@ -11,7 +11,7 @@ from tests.strategies.draw import GraphDraw, Sample, Sampler, sample
 
 DTYPES = tuple(DType)
 REAL = tuple(dtype for dtype in DType if dtype in FLOATS and dtype is not DType.F64)
-QUANTIzED = tuple(
+QUANTIZED = tuple(
     dtype
     for dtype in DType
     if (dtype.is_integer and dtype.bits <= 16)

@@ -214,7 +214,7 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
   for (int i = threadIdx.x; i < {tiling.hidden_bytes // 4}; i += {threads}) ((unsigned*)memory)[i] = 0;
   const unsigned bytes = {4 * hidden} * least({rows}, {recurrence.batch} - first_row);
   if (threadIdx.x == 0) {{
-    {_INITIALIzED}
+    {_INITIALIZED}
     NAME_expect(arrived + 1, bytes);
     NAME_expect(arrived, bytes);
   }}
@@ -275,7 +275,7 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
 """
 
 
-_INITIALIzED = """
+_INITIALIZED = """
 #ifndef EMULATED
     for (int i = 0; i < 2; i++)
       asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(NAME_shared(arrived + i)) : "memory");
