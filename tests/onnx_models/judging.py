@@ -10,7 +10,7 @@ from onnx import TensorProto
 _ROUNDING = {"float64": 1e-9, "float32": 2e-5, "float16": 1e-2, "bfloat16": 8e-2}
 _WIDEST = "float64"
 _ELEMENTS = {TensorProto.FLOAT: "float32", TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
-_QUANTIzING = {"Resize", "Upsample", "QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"}
+_QUANTIZING = {"Resize", "Upsample", "QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"}
 
 
 def narrowest(model: onnx.ModelProto, contents: Any = ()) -> str:
@@ -33,7 +33,7 @@ def tolerance(model: onnx.ModelProto, contents: Any = ()) -> float:
 
 def quantizes(model: onnx.ModelProto) -> bool:
     """Whether a result may fall on the edge between two codes."""
-    return any(node.op_type in _QUANTIzING for node in model.graph.node)
+    return any(node.op_type in _QUANTIZING for node in model.graph.node)
 
 
 def difference(expected: Any, found: Any, allowed: float, *, steps: bool = False) -> str:
