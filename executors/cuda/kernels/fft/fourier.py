@@ -5,11 +5,12 @@ passes take turns between two halves of shared memory (C. Van Loan, Computationa
 Transform, 1992, 1.7). Radices up to 11 are spelled out, over elements in registers, as pocketfft does it, which NumPy
 has: factors and sums in one order, products rounded by themselves. So inverse transforms of such lengths get NumPy's
 bits; the others it computes in f64. A larger prime is a sum for each result. The roots are a table, made in f64. Real
-signals are transformed as complex ones.
+signals of even length are transformed as complex ones of half the length, of which the spectrum is then made.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial, reduce
 
 import numpy as np
@@ -30,13 +31,15 @@ from ..resize.sampling import wide_type
 from .calls import TransformedRows, by_library
 
 _SHORTEST_BY_LIBRARY = 256
-"""From this length on the library is faster, though it may take a kernel before and one after."""
+"""From this length on the library is faster where it needs no kernel before or after."""
 _LARGEST_SPELLED = 11
 """The largest radix whose sums are written out."""
 
 _ELEMENTS_OF_A_BLOCK = 2048
 _ELEMENTS_OF_A_THREAD = 8
 _THREADS = 512
+_SECTOR_BYTES = 32
+"""What is read at once: so much of neighboring rows is taken by one block where rows lie across memory."""
 
 
 def radices(length: int) -> list[int]:
@@ -61,64 +64,126 @@ def radices(length: int) -> list[int]:
 
 def _ways(rows: TransformedRows, task: Task) -> Iterator[Candidate]:
     nbytes = rows.x.nbytes + rows.y.nbytes
-    found = [by_library(rows, task, nbytes, flops_of(task)), _in_passes(rows, task, nbytes)]
-    if rows.length < _SHORTEST_BY_LIBRARY:
+    library, passes = by_library(rows, task, nbytes, flops_of(task)), _in_passes(rows, task, nbytes)
+    found = [library, passes]
+    is_spelled = all(radix <= _LARGEST_SPELLED for radix in radices(rows.length))
+    if rows.length < _SHORTEST_BY_LIBRARY or (library and len(library.launches) > 1 and is_spelled):
         found.reverse()
     yield from (each for each in found if each is not None)
 
 
+@dataclass(frozen=True)
+class _Block:
+    """How a block transforms `each` rows of `length` complex numbers, which lie one behind another in shared memory.
+
+    With `is_halved` these are the pairs of neighbors of real rows twice as long.
+    """
+
+    rows: TransformedRows
+    each: int
+    length: int
+    is_halved: bool
+
+    @property
+    def shared_bytes(self) -> int:
+        """Two halves, between which passes take turns."""
+        return 2 * _padded(self.each * self.length) * 2 * self.rows.wide.numpy.itemsize
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return min(_THREADS, max(32, -(-self.each * self.length // _ELEMENTS_OF_A_THREAD // 32) * 32))
+
+    @property
+    def root_step(self) -> int:
+        """Which of the roots in the table are those of passes."""
+        return 2 if self.is_halved else 1
+
+    def elements(self, length: int) -> str:
+        """A loop over elements `i` of rows `of`, in the order in which they lie in memory."""
+        loop = f"for (int n = threadIdx.x; n < {self.each * length}; n += {self.threads})"
+        if self.rows.is_across:
+            return f"{loop} {{ const int of = n % {self.each}, i = n / {self.each};"
+        return f"{loop} {{ const int of = n / {length}, i = n % {length};"
+
+
+def _block_of(rows: TransformedRows, task: Task) -> _Block | None:
+    """None where rows do not fit into shared memory."""
+    is_halved = rows.spectrum is Spectrum.OF_REAL and rows.length % 2 == 0
+    length = rows.length // 2 if is_halved else rows.length
+    each = _ELEMENTS_OF_A_BLOCK // length
+    if rows.is_across:
+        each = max(each, _SECTOR_BYTES // (rows.x.itemsize * rows.x.shape[-1]))
+    for fitting in range(max(1, min(rows.count, each)), 0, -1):
+        block = _Block(rows, fitting, length, is_halved)
+        if block.shared_bytes <= task.chip.shared_bytes:
+            return block
+    return None
+
+
 def _in_passes(rows: TransformedRows, task: Task, nbytes: int) -> Candidate | None:
-    length, c = rows.length, computed(rows.wide)
-    each = max(1, min(rows.count, _ELEMENTS_OF_A_BLOCK // length))
-    pair = 2 * (8 if rows.wide is DType.F64 else 4)
-    room = _padded(each * length)
-    shared_bytes = 2 * room * pair
-    if shared_bytes > task.chip.shared_bytes:
+    block, c = _block_of(rows, task), computed(rows.wide)
+    if block is None:
         return None
-    threads = min(_THREADS, max(32, -(-each * length // _ELEMENTS_OF_A_THREAD // 32) * 32))
-    row = f"const unsigned row = blockIdx.x * {each}u + of; if (row >= {rows.count}u) continue;"
+    row = f"const unsigned row = blockIdx.x * {block.each}u + of; if (row >= {rows.count}u) continue;"
     lines = [
         f"struct number {{ {c} re, im; }};",
-        f"extern __shared__ {c} memory[]; number* from = (number*)memory; number* to = from + {room};",
+        f"extern __shared__ {c} memory[]; number* from = (number*)memory;",
+        f"number* to = from + {_padded(block.each * block.length)};",
         "const auto spot = [](int i) { return i + i / 8; };",
         "const number* roots = (const number*)table;",
         *_arithmetic(c, inverse=rows.inverse),
-        f"{_elements(each, length, threads)} {row}",
+        f"{block.elements(rows.length)} {row}",
         *rows.head,
         f"{c} re = 0, im = 0;",
         *rows.element,
-        "from[spot(n)] = number{re, im}; }",
+        *_kept(block, c),
+        "}",
         "__syncthreads();",
     ]
     done = 1
-    for radix in radices(length):
-        lines += _pass(length, each, radix, done, threads, rows)
+    for radix in radices(block.length):
+        lines += _pass(block, radix, done)
         lines += ["__syncthreads();", "{ number* other = from; from = to; to = other; }"]
         done *= radix
-    scale = number(1 / length if rows.inverse else 1.0, c)
-    lines += [
-        f"{_elements(each, rows.kept, threads)} {row}",
-        *rows.head,
-        f"const number found = from[spot(of * {length} + i)];",
-        f"const {c} re = found.re * {scale}, im = found.im * {scale};",
-        *rows.store,
-        "}",
-    ]
-    blocks = -(-rows.count // each)
-    every_parameter = [*rows.parameters, Parameter(f"const {c}*", "table", _roots(length, rows.inverse, rows.wide))]
-    launch = launch_of(every_parameter, lines, (blocks, 1, 1), (threads, 1, 1), nbytes, flops_of(task), shared_bytes)
+    lines += [f"{block.elements(rows.kept)} {row}", *rows.head, *_found(block, c), *rows.store, "}"]
+    roots = _roots(rows.length, rows.inverse, rows.wide)
+    parameters = [*rows.parameters, Parameter(f"const {c}*", "table", roots)]
+    grid = (-(-rows.count // block.each), 1, 1)
+    flops = flops_of(task)
+    launch = launch_of(parameters, lines, grid, (block.threads, 1, 1), nbytes, flops, block.shared_bytes)
     return Candidate("passes", (launch,))
+
+
+def _kept(block: _Block, c: str) -> list[str]:
+    """Statements that keep an element for the passes."""
+    if block.is_halved:
+        return [f"(({c}*)from)[2 * spot(of * {block.length} + i / 2) + i % 2] = re; (void)im;"]
+    return [f"from[spot(of * {block.length} + i)] = number{{re, im}};"]
+
+
+def _found(block: _Block, c: str) -> list[str]:
+    """Statements for result `i`: of pairs of neighbors the even and the odd ones are told apart first."""
+    rows, length = block.rows, block.length
+    if not block.is_halved:
+        scale = number(1 / rows.length if rows.inverse else 1.0, c)
+        return [
+            f"const number found = from[spot(of * {length} + i)];",
+            f"const {c} re = found.re * {scale}, im = found.im * {scale};",
+        ]
+    half = number(0.5, c)
+    return [
+        f"const number a = from[spot(of * {length} + (i < {length} ? i : 0))];",
+        f"const number b = from[spot(of * {length} + (i ? {length} - i : 0))];",
+        f"const number even = scaled({half}, number{{a.re + b.re, a.im - b.im}});",
+        f"const number odd = scaled({half}, number{{a.im + b.im, b.re - a.re}});",
+        "const number found = plus(even, times(odd, roots[i])); const auto re = found.re, im = found.im;",
+    ]
 
 
 def _padded(count: int) -> int:
     """With a place left free after each eight, elements that lie 8, 64, ... apart are in different banks."""
     return count + count // 8 + 1
-
-
-def _elements(each: int, length: int, threads: int) -> str:
-    """A loop over elements `i` of rows `of`."""
-    loop = f"for (int n = threadIdx.x; n < {each * length}; n += {threads})"
-    return f"{loop} {{ const int of = n / {length}, i = n % {length};"
 
 
 def _roots(length: int, inverse: bool, wide: DType) -> Packed:
@@ -129,31 +194,32 @@ def _roots(length: int, inverse: bool, wide: DType) -> Packed:
     return Packed(Constant(np.ascontiguousarray(table.astype(wide.numpy))), "contiguous")
 
 
-def _pass(length: int, each: int, radix: int, done: int, threads: int, rows: TransformedRows) -> list[str]:
+def _pass(block: _Block, radix: int, done: int) -> list[str]:
     """Transforms of `done` parts become `radix` times as many, as much shorter: `i` is the place in one of `inner`."""
+    each, length, turn = block.each, block.length, block.root_step
     step = length // radix
     inner = step // done
     if radix > _LARGEST_SPELLED:
         return [
-            f"for (int n = threadIdx.x; n < {each * length}; n += {threads}) {{",
+            f"for (int n = threadIdx.x; n < {each * length}; n += {block.threads}) {{",
             f"const int of = n / {length} * {length}, q = n % {length} / {step}, j = n % {step}, i = j % {inner};",
             f"const int place = of + i + j / {inner} * {radix * inner};",
             "number sum = {0, 0};",
             f"for (int m = 0; m < {radix}; m++) {{",
-            f"const number by = roots[(int)((i64)q * (m * {step} + i * {done}) % {length})];",
+            f"const number by = roots[{turn} * (int)((i64)q * (m * {step} + i * {done}) % {length})];",
             f"sum = plus(sum, times(from[spot(place + m * {inner})], by)); }}",
             "to[spot(n)] = sum; }",
         ]
     lines = [
-        f"for (int n = threadIdx.x; n < {each * step}; n += {threads}) {{",
+        f"for (int n = threadIdx.x; n < {each * step}; n += {block.threads}) {{",
         f"const int of = n / {step} * {length}, j = n % {step}, i = j % {inner};",
         f"const int place = of + i + j / {inner} * {radix * inner};",
         *(f"const number x{m} = from[spot(place + {m * inner})];" for m in range(radix)),
-        *_SPELLED.get(radix, partial(_odd, radix))(computed(rows.wide)),
+        *_SPELLED.get(radix, partial(_odd, radix))(computed(block.rows.wide)),
         "to[spot(of + j)] = y0;",
     ]
     for q in range(1, radix):
-        found = f"times(y{q}, roots[i * {q * done}])" if inner > 1 else f"y{q}"
+        found = f"times(y{q}, roots[i * {turn * q * done}])" if inner > 1 else f"y{q}"
         lines.append(f"to[spot(of + j + {q * step})] = {found};")
     return [*lines, "}"]
 
@@ -255,6 +321,7 @@ def _lower_dft(task: Task) -> Iterator[Candidate]:
         x,
         y,
         lies_in_rows=math.prod(x.shape[axis + 1 : -1]) == 1,
+        is_across=any(x.shape[n] > 1 and abs(x.strides[n]) < abs(x.strides[axis]) for n in others),
     )
     yield from _ways(rows, task)
 
@@ -328,6 +395,7 @@ def _lower_stft(task: Task) -> Iterator[Candidate]:
         x,
         y,
         lies_in_rows=False,
+        is_across=False,
     )
     yield from _ways(rows, task)
 
