@@ -17,8 +17,7 @@ class Target:
     those that no device can record. `plans_bodies`: its control flow
     runs bodies by plans of their own, which the plan has room for. `bounded` names the ops with a bound in place of an
     unknown size that it can run, `padded_flops` is how many operations one such bound may cost, and `padded_bytes` what
-    all values that it makes larger may take together, views apart. `sorts_distinct`: distinct elements are found by
-    kernels for a sort and what follows it.
+    all values that it makes larger may take together, views apart.
     """
 
     executor: str
@@ -35,7 +34,6 @@ class Target:
     bounded: frozenset[str] = field(default_factory=frozenset[str])
     padded_flops: int = 1 << 28
     padded_bytes: int = 1 << 30
-    sorts_distinct: bool = False
 
     @property
     def is_available(self) -> bool:
@@ -55,5 +53,4 @@ CUDA = Target(
     bounded=_BOUNDED,
     padded_flops=1 << 36,
     padded_bytes=1 << 32,
-    sorts_distinct=True,
 )

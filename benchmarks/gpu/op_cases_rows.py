@@ -1,5 +1,6 @@
 """Cases of `op_table`: reductions, norms, order, pools, samples, spectra."""
 
+import operator
 from typing import Any
 
 import torch
@@ -222,6 +223,8 @@ def _top(k: int) -> Build:
     return lambda x: x.topk(k, -1)
 
 
+_DISTINCT = ("768<100", "1048576<1000", "32x197x768<1000")
+
 ORDER = (
     row("sort", lambda x: x.sort(-1), "1x128256", "4096x1024", "64x50257", "8192x128", axis=-1, compared=1),
     row(
@@ -244,7 +247,15 @@ ORDER = (
     row("cumsum", lambda x: x.cumsum(-1), "65536x8<2", dtypes="i64", axis=-1),
     row("cumprod", lambda x: x.cumprod(-1), "1x1024~", "4096x256~", "32x197x64~", axis=-1),
     row("cumsum", lambda x: x.cumsum(-1), "1x16777216", dtypes="i64 f32", axis=-1, tolerance=10.0),
-    row("unique", torch.unique, "768<100", "1048576<1000", "32x197x768<1000", dtypes="i64 f16 f32", compared=1),
+    row("unique", torch.unique, *_DISTINCT, dtypes="i64 f16 f32", ours=lambda b, x: b.ops("unique", x)[0]),
+    row(
+        "unique",
+        lambda x: torch.unique(x, return_inverse=True, return_counts=True),
+        *_DISTINCT,
+        dtypes="i64 f16 f32",
+        label="unique-inverse",
+        ours=lambda b, x: operator.itemgetter(0, 2, 3)(b.ops("unique", x)),
+    ),
     row(
         "non_zero",
         lambda x: x.nonzero().T.contiguous(),

@@ -25,7 +25,6 @@ from ...ir.types import TensorType, type_symbols
 from ..framework.base import Pass
 from ..framework.numeric import CallChange, Sample
 from ..framework.rewriter import Rewriter
-from .distinct import is_sortable
 from .padding import made_safe
 from .reached import Mentions, put_back, reached
 from .specialize import with_sizes
@@ -172,8 +171,7 @@ def _with_twin(
     _check_work(masked, size, most, target)
     bound = with_sizes(masked, {size: most})
     twin = bound.value(count).producer
-    is_sorted = twin is not None and target.sorts_distinct and is_sortable(twin)
-    if captures is not None and twin is not None and not is_sorted and not captures(twin):
+    if captures is not None and twin is not None and not captures(twin):
         raise _Unbounded("the target has no kernel for it with a bound")
     return bound, count
 

@@ -15,7 +15,6 @@ from ..framework.numeric import Samples, draw
 from ..framework.pipeline import Pipeline
 from .bounds import BoundSizes
 from .decode import ReadLengthsOnDevice
-from .distinct import SortForUnique
 from .masking import MaskPadding
 from .padding import real_size_input
 from .partition import CapturePolicy
@@ -47,7 +46,6 @@ def planning_pipeline(sizes: Mapping[str, int], target: Target, policy: CaptureP
     stages: list[tuple[Pass, ...]] = [(Specialize(tuple(sizes.items())),), (ReadLengthsOnDevice(),), _CLEAN_UP]
     if policy.captures and target.bounded:
         stages.append((BoundSizes(target, tuple(sorted(policy.keep_outside)), lowering.captures),))
-        stages += [(SortForUnique(),)] if target.sorts_distinct else []
         stages.append(_CLEAN_UP)
     return Pipeline((*stages, *lowering.kernels.stages, (SeparateStates(),), (ReadStatesFirst(),)))
 

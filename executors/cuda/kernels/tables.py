@@ -9,7 +9,7 @@ from . import categories, channels, creation, determinants, fused, indexing, rot
 from .fft import fourier
 from .resize import resampling, rois, sampling
 from .scatter import scatters
-from .sort import compaction, sorting, suppression
+from .sort import compaction, distinct, sorting, suppression
 
 FAMILIES: tuple[Mapping[str, Lowering], ...] = (
     fused.LOWERINGS,
@@ -21,6 +21,7 @@ FAMILIES: tuple[Mapping[str, Lowering], ...] = (
     scans.LOWERINGS,
     sorting.LOWERINGS,
     compaction.LOWERINGS,
+    distinct.LOWERINGS,
     categories.LOWERINGS,
     suppression.LOWERINGS,
     windows.LOWERINGS,

@@ -28,8 +28,8 @@ SCANNING = 1024
 class Search:
     """What is looked for among `positions`, by parameters that the statements read.
 
-    `test` sets `is_found` for position `p`; `emit` writes what stands at `p` to `slot`, and `clear` zeros to `slot`,
-    of which there are `size`.
+    `head` comes first. `test` sets `is_found` for position `p`; `emit` writes what stands at `p` to `slot`, and `clear`
+    zeros to `slot`, of which there are `size`. `number` is done for each `p`, with how many were found `upto` it.
     """
 
     positions: int
@@ -40,6 +40,8 @@ class Search:
     emit: Sequence[str]
     clear: Sequence[str]
     nbytes: int
+    head: Sequence[str] = ()
+    number: Sequence[str] = ()
 
 
 def compacted(search: Search, count: Layout, scratch: BufferPlace) -> tuple[list[KernelLaunch], int]:
@@ -75,6 +77,7 @@ def _round(search: Search, ctype: str) -> list[str]:
 
 def _counting(search: Search, counts: Parameter, blocks: int, ctype: str) -> KernelLaunch:
     lines = [
+        *search.head,
         f"__shared__ int parts[{WARPS}];",
         "int found = 0;",
         "#pragma unroll",
@@ -129,6 +132,7 @@ def _writing(
     search: Search, counts: Parameter, firsts: Parameter | None, count: Layout, blocks: int, ctype: str
 ) -> KernelLaunch:
     lines = [
+        *search.head,
         *_first_slot(firsts, blocks, ctype),
         f"__shared__ int ends[{WARPS}];",
         f"unsigned votes[{ROUNDS}]; int own = 0;",
@@ -146,7 +150,9 @@ def _writing(
         _position(ctype),
         f"const {ctype} slot = first + __popc(votes[i] & ((1u << threadIdx.x % 32) - 1));",
         *search.emit,
-        "} first += __popc(votes[i]); }",
+        "}",
+        *_numbered(search, ctype),
+        "first += __popc(votes[i]); }",
     ]
     if search.clear:
         first, step = f"total + ({ctype})blockIdx.x * {THREADS} + threadIdx.x", blocks * THREADS
@@ -155,6 +161,14 @@ def _writing(
     known = [counts] if firsts is None else [firsts]
     parameters = [*search.written, written("count", count), *known, *search.read]
     return launch_of(parameters, lines, (blocks, 1, 1), (THREADS, 1, 1), search.nbytes)
+
+
+def _numbered(search: Search, ctype: str) -> list[str]:
+    """Statements that do `number` in round `i`."""
+    if not search.number:
+        return []
+    upto = f"const {ctype} upto = first + __popc(votes[i] & (0xffffffffu >> (31 - threadIdx.x % 32)));"
+    return ["{", _position(ctype), f"if (p < {search.positions}) {{ {upto}", *search.number, "} }"]
 
 
 # ---- what is looked for

@@ -94,14 +94,17 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Keys and indices of elements in scratch memory, `length` of them for each row."""
+    """Keys and (unless they are left out) indices of elements in scratch memory, `length` of them for each row."""
 
     keys: BufferPlace
-    indices: BufferPlace
+    indices: BufferPlace | None
 
 
 class SortRows:
     """Rows along an axis of `x`, of which the first `count` in order go to `values` and `places`."""
+
+    has_indices = True
+    """Whether the index of an element goes with its key."""
 
     def __init__(self, task: Task, axis: int, count: int, *, is_descending: bool) -> None:
         self.task = task
@@ -114,6 +117,11 @@ class SortRows:
         shape = tuple(1 if other == axis else size for other, size in enumerate(self.x.shape))
         self.outer = Ordered(shape, (axis, *rest))
         self.row_count = self.x.size // self.length if self.length else 0
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of a key and what goes with it."""
+        return self.key.nbytes + (INDEX_BYTES if self.has_indices else 0)
 
     def head(self, row: str) -> list[str]:
         """Statements that find where a row lies."""
@@ -151,8 +159,8 @@ class SortRows:
         return launch_of(parameters, lines, (blocks, 1, 1), (threads, 1, 1), nbytes, 0, shared_bytes)
 
     def entries(self, name: str, entries: Entries) -> tuple[Parameter, ...]:
-        """The parameters `name_keys` and `name_indices`."""
-        return (
-            Parameter(f"{self.key.ctype}*", f"{name}_keys", entries.keys),
-            Parameter("unsigned*", f"{name}_indices", entries.indices),
-        )
+        """The parameters `name_keys` and, where they are kept, `name_indices`."""
+        keys = Parameter(f"{self.key.ctype}*", f"{name}_keys", entries.keys)
+        if entries.indices is None:
+            return (keys,)
+        return keys, Parameter("unsigned*", f"{name}_indices", entries.indices)

@@ -2,8 +2,9 @@
 
 A block takes the boxes whose score is above the threshold, sorts them by score (equal ones by index), and goes through
 them: each that is left is selected, and all threads look which others overlap it too much. Where they fit, the corners
-of boxes then lie in shared memory, in place of the keys. Products are rounded by themselves, as in NumPy, so that an
-overlap at the threshold is decided as there.
+of boxes then lie in shared memory, in place of the keys. Of many boxes the whole chip first finds which overlap which,
+a bit for each pair, and the block that selects only joins these bits (`suppression_masks.py`). Products are rounded by
+themselves, as in NumPy, so that an overlap at the threshold is decided as there.
 """
 
 import math
@@ -13,12 +14,14 @@ from ...kernel_ir.kernels import Parameter, at, launch_of, reach_type, read, wri
 from ...kernel_ir.launch import BufferPlace, Candidate, KernelLaunch, Lowering, Task
 from ...kernel_ir.layouts import Layout, layout_of
 from ...kernel_ir.moving import operand, result
+from .suppression_masks import AREA, BOX, MASKED, OVERLAP, Lists, masks, selection
 
 LARGEST_BLOCK = 16384
 """Boxes that are sorted in shared memory: a key of 8 bytes, an index of 4 and a mark of 1 each."""
 ENTRY_BYTES = 13
 CORNER_BYTES = 16
 THREADS = 1024
+MOST_MASK_BYTES = 64 << 20
 _STATIC_BYTES = 64
 ROW_THREADS = 256
 
@@ -47,55 +50,101 @@ def _lower(task: Task) -> Iterator[Candidate]:
                 "unsigned char*", "entries", BufferPlace(task.scratch.buffer, task.scratch.offset + used)
             )
             used += ENTRY_BYTES * sorted_at_once * classes
-        launches.append(_selecting(task, boxes, scores, (chosen, counts, kept), sorted_at_once, memory))
+        lists = Lists(task.scratch, -(-used // 16) * 16, classes, number)
+        block = _Block(task, boxes, scores, (chosen, counts, kept), sorted_at_once, memory)
+        if number in MASKED and lists.mask_bytes <= MOST_MASK_BYTES:
+            used = lists.end
+            launches.append(block.ordering(lists))
+            launches.append(masks(lists, block.limit("overlap")))
+            launches.append(selection(lists, chosen, counts, kept, block.limit("limit")))
+        else:
+            launches.append(block.selecting())
     launches.append(_listing(found, count, scores.shape, (chosen, counts, kept)))
     yield Candidate("suppressed", tuple(launches), used)
 
 
-def _selecting(
-    task: Task,
-    boxes: Layout,
-    scores: Layout,
-    lists: tuple[Parameter, Parameter, int],
-    size: int,
-    memory: Parameter | None,
-) -> KernelLaunch:
-    chosen, counts, kept = lists
-    limits = {name: _limit(task, index) for index, name in ((2, "limit"), (3, "overlap"), (4, "least_score"))}
-    ctype = reach_type((boxes, scores))
-    width = math.prod(scores.shape[1:2])
-    own = "extern __shared__ __align__(16) u64 memory[]; u64* keys = memory;"
-    if memory is not None:
-        own = f"u64* keys = (u64*)(entries + (u64)blockIdx.x * {ENTRY_BYTES * size}u);"
-    entry = ENTRY_BYTES + CORNER_BYTES - 8
-    keeps_corners = memory is None and entry * size <= task.chip.shared_bytes - _STATIC_BYTES
-    behind = 2 * size if keeps_corners else size
-    lines = [
-        own,
-        f"unsigned* at = (unsigned*)(keys + {behind}); unsigned char* is_out = (unsigned char*)(at + {size});",
-        "__shared__ int candidates; if (threadIdx.x == 0) candidates = 0;",
-        "__syncthreads();",
-        f"const {ctype} c0 = blockIdx.x / {width}u, c1 = blockIdx.x % {width}u;",
-        f"const float* of_class = scores + ({at(scores, without=[2])});",
-        f"const float* of_sample = boxes + c0 * {boxes.strides[0]};",
-        f"const i64 most = {'*limit' if limits['limit'] else '0'};",
-        f"const float overlap_limit = {'*overlap' if limits['overlap'] else '0.0f'};",
-        *_candidates(scores, ctype, has_threshold=limits["least_score"] is not None),
-        *_sorted(),
-        *_corners(boxes, ctype, is_center=task.node.attrs["center_point_box"]),
-        *(_KEPT_CORNERS if keeps_corners else ["const auto box_of = [&](int n) { return box_at(at[n]); };"]),
-        *_selected(kept),
-        "if (threadIdx.x == 0) counts[blockIdx.x] = selected;",
-    ]
-    given = [read(name, layout) for name, layout in limits.items() if layout is not None]
-    parameters = [chosen, counts, read("boxes", boxes), read("scores", scores), *given]
-    threads = min(THREADS, max(32, size // 2))
-    nbytes = boxes.nbytes + scores.nbytes
-    shared = 0 if memory is not None else (entry if keeps_corners else ENTRY_BYTES) * size
-    if memory is not None:
-        parameters.append(memory)
-    grid = (scores.shape[0] * scores.shape[1], 1, 1)
-    return launch_of(parameters, lines, grid, (threads, 1, 1), nbytes, 0, shared)
+class _Block:
+    """The kernels in which a block sorts the boxes of a class: `size` entries, in shared memory or in `memory`."""
+
+    def __init__(
+        self,
+        task: Task,
+        boxes: Layout,
+        scores: Layout,
+        lists: tuple[Parameter, Parameter, int],
+        size: int,
+        memory: Parameter | None,
+    ) -> None:
+        self.task, self.boxes, self.scores = task, boxes, scores
+        self.chosen, self.counts, self.kept = lists
+        self.size, self.memory = size, memory
+        self.limits = {name: _limit(task, index) for index, name in ((2, "limit"), (3, "overlap"), (4, "least_score"))}
+
+    def limit(self, name: str) -> Parameter | None:
+        """A limit as a parameter, None where it is left out."""
+        layout = self.limits[name]
+        return None if layout is None else read(name, layout)
+
+    def _head(self, behind: int) -> list[str]:
+        """Statements that list and sort: `number` boxes, those `at` in order; entries lie `behind` the keys."""
+        ctype, size, scores, boxes = reach_type((self.boxes, self.scores)), self.size, self.scores, self.boxes
+        width = math.prod(scores.shape[1:2])
+        own = "extern __shared__ __align__(16) u64 memory[]; u64* keys = memory;"
+        if self.memory is not None:
+            own = f"u64* keys = (u64*)(entries + (u64)blockIdx.x * {ENTRY_BYTES * size}u);"
+        return [
+            own,
+            f"unsigned* at = (unsigned*)(keys + {behind}); unsigned char* is_out = (unsigned char*)(at + {size});",
+            "__shared__ int candidates; if (threadIdx.x == 0) candidates = 0;",
+            "__syncthreads();",
+            f"const {ctype} c0 = blockIdx.x / {width}u, c1 = blockIdx.x % {width}u;",
+            f"const float* of_class = scores + ({at(scores, without=[2])});",
+            f"const float* of_sample = boxes + c0 * {boxes.strides[0]};",
+            *_candidates(scores, ctype, has_threshold=self.limits["least_score"] is not None),
+            *_sorted(),
+            *_corners(boxes, ctype, is_center=self.task.node.attrs["center_point_box"]),
+        ]
+
+    def selecting(self) -> KernelLaunch:
+        """Everything, by one block for each class."""
+        entry = ENTRY_BYTES + CORNER_BYTES - 8
+        room = self.task.chip.shared_bytes - _STATIC_BYTES
+        keeps_corners = self.memory is None and entry * self.size <= room
+        lines = [
+            f"const i64 most = {'*limit' if self.limits['limit'] else '0'};",
+            f"const float overlap_limit = {'*overlap' if self.limits['overlap'] else '0.0f'};",
+            *self._head(2 * self.size if keeps_corners else self.size),
+            f"const auto area_of = []({BOX} w) {{ return {AREA}; }};",
+            *(_KEPT_CORNERS if keeps_corners else ["const auto box_of = [&](int n) { return box_at(at[n]); };"]),
+            *_selected(self.kept),
+            "if (threadIdx.x == 0) counts[blockIdx.x] = selected;",
+        ]
+        return self._launch([self.chosen, self.counts], self.limits, lines, entry if keeps_corners else ENTRY_BYTES)
+
+    def ordering(self, lists: Lists) -> KernelLaunch:
+        """Boxes above the threshold in order of their scores, their corners, and how many there are."""
+        length = lists.length
+        lines = [
+            *self._head(self.size),
+            f"for (int n = threadIdx.x; n < number; n += blockDim.x) {{ const u64 to = blockIdx.x * {length}ull + n;",
+            f"order[to] = at[n]; (({BOX}*)corners)[to] = box_at(at[n]); }}",
+            "if (threadIdx.x == 0) numbers[blockIdx.x] = number;",
+        ]
+        written_lists = [lists.order, lists.corners, lists.numbers]
+        return self._launch(written_lists, {"least_score": self.limits["least_score"]}, lines, ENTRY_BYTES)
+
+    def _launch(
+        self, lists: list[Parameter], limits: Mapping[str, Layout | None], lines: list[str], entry_bytes: int
+    ) -> KernelLaunch:
+        given = [read(name, layout) for name, layout in limits.items() if layout is not None]
+        parameters = [*lists, read("boxes", self.boxes), read("scores", self.scores), *given]
+        if self.memory is not None:
+            parameters.append(self.memory)
+        shared_bytes = 0 if self.memory is not None else entry_bytes * self.size
+        grid = (self.scores.shape[0] * self.scores.shape[1], 1, 1)
+        threads = min(THREADS, max(32, self.size // 2))
+        nbytes = self.boxes.nbytes + self.scores.nbytes
+        return launch_of(parameters, lines, grid, (threads, 1, 1), nbytes, 0, shared_bytes)
 
 
 def _candidates(scores: Layout, ctype: str, *, has_threshold: bool) -> list[str]:
@@ -129,7 +178,7 @@ def _sorted() -> list[str]:
 
 
 def _corners(boxes: Layout, ctype: str, *, is_center: bool) -> list[str]:
-    """A function that reads a box as its least and greatest corners, and one for the area of a box."""
+    """A function that reads a box as its least and greatest corners."""
     read_all = [
         f"const float v{i} = of_sample[({ctype})n * {boxes.strides[1]} + {i * boxes.strides[2]}];" for i in range(4)
     ]
@@ -138,18 +187,17 @@ def _corners(boxes: Layout, ctype: str, *, is_center: bool) -> list[str]:
         corner = "v0 - height, v1 - width, v0 + height, v1 + width"
     halves = "const float height = __fmul_rn(v2, 0.5f), width = __fmul_rn(v3, 0.5f);"
     return [
-        "struct alignas(16) box { float a, b, c, d; };",
-        "auto box_at = [&](int n) -> box {",
+        f"const auto box_at = [&](int n) -> {BOX} {{",
         *read_all,
         *([halves] if is_center else []),
-        f"const box w = {{{corner}}};",
-        "return {least(w.a, w.c), least(w.b, w.d), greatest(w.a, w.c), greatest(w.b, w.d)}; };",
-        "auto area_of = [](box w) { return __fmul_rn(w.c - w.a, w.d - w.b); };",
+        f"const {BOX} w = {{{{{corner}}}}};",
+        "return {{least(w.v[0], w.v[2]), least(w.v[1], w.v[3]), "
+        "greatest(w.v[0], w.v[2]), greatest(w.v[1], w.v[3])}}; };",
     ]
 
 
 _KEPT_CORNERS = [
-    "box* corners = (box*)keys;",
+    f"{BOX}* corners = ({BOX}*)keys;",
     "for (int n = threadIdx.x; n < number; n += blockDim.x) corners[n] = box_at(at[n]);",
     "__syncthreads();",
     "const auto box_of = [&](int n) { return corners[n]; };",
@@ -165,15 +213,11 @@ def _selected(kept: int) -> list[str]:
         "if (i >= number) break;",
         f"if (threadIdx.x == 0) chosen[blockIdx.x * (u64){kept} + selected] = at[i];",
         "selected++;",
-        "const box best = box_of(i); const float own = area_of(best);",
+        f"const {BOX} best = box_of(i); const float own = area_of(best);",
         "for (int j = i + 1 + threadIdx.x; j < number; j += blockDim.x) {",
         "if (is_out[j]) continue;",
-        "const box other = box_of(j); const float area = area_of(other);",
-        "const float height = least(best.c, other.c) - greatest(best.a, other.a);",
-        "const float width = least(best.d, other.d) - greatest(best.b, other.b);",
-        "const float common = __fmul_rn(greatest(height, 0.0f), greatest(width, 0.0f));",
-        "const float both = __fadd_rn(__fadd_rn(own, area), -common);",
-        "const float share = own > 0 && area > 0 && both > 0 ? common / both : 0.0f;",
+        f"const {BOX} other = box_of(j); const float area = area_of(other);",
+        *OVERLAP,
         "if (!(share <= overlap_limit)) is_out[j] = 1; }",
         "__syncthreads(); }",
     ]

@@ -449,6 +449,38 @@ def found_cases() -> Iterator[Case]:
     yield made("suppression without limits", bare, boxes[:, :30], scores[:, :, :30], np.array(30, np.int64))
 
 
+def distinct_cases(
+    lengths: Sequence[int] = (40, 5000), dtypes: Sequence[str] = ("f32", "f16", "i64", "u8", "bool", "bf16", "f64")
+) -> Iterator[Case]:
+    """Few and many distinct elements, NaN and zeros of both signs, in a block and over the chip, and parts of results."""
+    d = Drawn()
+    for dtype in dtypes:
+        for length in lengths:
+            x = d.array(dtype, length)
+            if length > 40 and dtype != "bool":
+                x = (x * 10).round().astype(x.dtype)
+            if x.dtype.kind not in "iub":
+                x[::7], x[3::7], x[5::31] = 0, -x[3::7] * 0, np.nan
+            yield made(f"distinct {length} {dtype}", _distinct(length, *range(5)), x)
+            yield made(f"distinct {length} {dtype} alone", _distinct(length, 0, 4), x)
+    x = np.array([-0.0, 2, 0, -np.inf], np.float32)[np.arange(5000) % 4]
+    signs = lambda b, x: [b.op("reciprocal", _distinct(5000, 0)(b, x)[0])]  # noqa: E731
+    yield made("signs of zeros", signs, x)
+    x = d.array("i64", 3, 4, 400) % 5
+    yield made("distinct of parts", _distinct(4800, 3, 4), x)
+    turned = lambda b, x: _distinct(4800, 0, 2, 4)(b, b.op("transpose", x, perm=(2, 1, 0)))  # noqa: E731
+    yield made("distinct, transposed", turned, x)
+    yield made("distinct f32, transposed", lambda b, x: turned(b, x)[::2], x.astype(np.float32))
+
+
+def _distinct(size: int, *kept: int) -> Make:
+    def make(b: Builder, x: Value) -> list[Value]:
+        found = outputs_of(b, "bounded_unique", x, size=size, axis=None, sorted=True)
+        return [found[index] for index in kept]
+
+    return make
+
+
 def _unpooled(b: Builder, x: Value) -> Value:
     window = {"kernel": (2, 2), "strides": (2, 2), "pads": (0, 0, 0, 0)}
     values, places = outputs_of(b, "max_pool_with_indices", x, **window, dilations=(1, 1))

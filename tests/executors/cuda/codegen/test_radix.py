@@ -72,12 +72,12 @@ def test_scratch_memory_is_told_apart(how: ChipSort, monkeypatch: pytest.MonkeyP
     }
     assert all(offset % 256 == 0 for offset in offsets)
     assert max(offsets) < way.scratch_bytes < MOST_SCRATCH
-    assert len(offsets) == 5 + (how.direct == 1), "two sets of keys and indices, a table, totals"
+    assert len(offsets) == 6 + (how.direct == 1), "two sets of keys and indices, a table, totals, bits"
 
 
 def test_a_block_takes_no_more_shared_memory_than_there_is():
-    assert sorting.LARGEST_BLOCK.shared_bytes(8) < 227 * 1024
-    assert radix.Tile(512, 8).shared_bytes(4) == 4096 * 8 + 4 * (17 * 256 + 32)
+    assert sorting.LARGEST_BLOCK.shared_bytes(8 + 4) < 227 * 1024
+    assert radix.Tile(512, 8).shared_bytes(4 + 4) == 4096 * 8 + 4 * (17 * 256 + 32)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.int64])
