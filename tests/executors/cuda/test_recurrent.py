@@ -151,6 +151,9 @@ def test_clusters_keep_every_digit_of_hidden_values(tmp_path: Path) -> None:
         Case("rnn", "f16", hidden=48, batch=11, operands=every, attrs=BOTH, weights_are_constants=True),
         Case("gru", "bf16", hidden=64, batch=3, operands=every, attrs=linear, weights_are_constants=True),
         Case("lstm", "f16", hidden=64, batch=5, operands=every, attrs=BOTH, weight_scale=0.1),
+        Case("rnn", "f32", hidden=48, batch=11, operands=every, attrs=BOTH, weights_are_constants=True),
+        Case("gru", "f32", hidden=64, batch=3, operands=every, attrs=linear),
+        Case("lstm", "f32", hidden=112, batch=5, operands=every, attrs=BOTH),
     ]
     assert all(of_clusters(case) for case in drawn)
     assert not problems(drawn, tmp_path)
@@ -158,7 +161,8 @@ def test_clusters_keep_every_digit_of_hidden_values(tmp_path: Path) -> None:
 
 def test_clusters_take_cells_whose_weights_they_hold() -> None:
     others = [
-        Case("lstm", "f32", hidden=64),
+        Case("lstm", "f64", hidden=64),
+        Case("lstm", "f32", hidden=384),
         Case("lstm", "f16", hidden=40),
         Case("lstm", "f16", hidden=512),
         Case("gru", "f16", hidden=64),  # candidates need the reset of every unit

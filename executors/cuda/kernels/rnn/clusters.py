@@ -1,12 +1,12 @@
-"""Recurrent cells in halves, all steps in one launch: the blocks of a cluster keep the weights in registers.
+"""Recurrent cells, all steps in one launch: the blocks of a cluster keep the weights in registers.
 
 A cluster has up to eight rows of the batch, and each of its blocks some hidden units in all their gates. A step is one
-product on tensor cores, of the block's weights with the hidden values of all units; what comes out is sent to the
+product, of the block's weights with the hidden values of all units; what comes out is sent to the
 shared memory of every block, whose barrier counts the bytes: the next step begins when all are there. A barrier of the
 cluster in its stead waits for every write to all memory, 1.7 us a step. Hidden values stay in f32 in the registers of
-the thread that makes them. They are multiplied as two halves each, the second being what the first leaves, so
-that they count with twice the digits that a half has. https://docs.nvidia.com/cuda/parallel-thread-execution/ (mma,
-st.async, mbarrier).
+the thread that makes them. Weights in halves are multiplied on tensor cores, with hidden values as two halves each, the
+second being what the first leaves, so that they count with twice the digits that a half has. Weights in f32 are
+multiplied one by one. https://docs.nvidia.com/cuda/parallel-thread-execution/ (mma, st.async, mbarrier).
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,33 +30,38 @@ _INNER = 32
 _MOST_WARPS, _WANTED_WARPS = 16, 8
 _MOST_PIECES = 8
 """Pairs of 16-byte pieces of weights that a lane holds: 64 registers."""
+_MOST_SINGLES = 16
+"""The same of f32, not in pairs."""
+_WANTED_SINGLES = 256
+"""Threads of a block."""
 
 _PITCH = 9
 """Floats from row to row of sums in shared memory: what is read at a time falls on different banks."""
 
 
 @dataclass(frozen=True)
-class _Tiling:
+class _Halves:
     """How the weights of a block are shared by its warps: tiles of 16 rows, and parts of the inner axis."""
 
+    recurrence: Recurrence
     units: int
     high: int
     parts: int
     pieces: int
 
     @property
-    def warps(self) -> int:
-        return self.high * self.parts
+    def threads(self) -> int:
+        return 32 * self.high * self.parts
 
     @property
-    def inner(self) -> int:
-        """Hidden values with the zeros behind them."""
-        return self.pieces * self.parts * _INNER
+    def fits(self) -> bool:
+        return self.threads <= 32 * _MOST_WARPS and self.pieces <= _MOST_PIECES
 
     @property
     def pitch(self) -> int:
         """Halves from row to row of hidden values: two rows that are read at a time fall on different banks."""
-        return self.inner if self.inner * 2 % 128 else self.inner + 32
+        inner = self.pieces * self.parts * _INNER
+        return inner if inner * 2 % 128 else inner + 32
 
     @property
     def hidden_bytes(self) -> int:
@@ -64,29 +69,197 @@ class _Tiling:
         return 2 * 2 * _ROWS * self.pitch * 2
 
     @property
-    def shared_bytes(self) -> int:
-        return self.hidden_bytes + 4 * self.warps * 16 * _PITCH
+    def functions(self) -> str:
+        return "struct NAME_piece { unsigned x, y, z, w; };" + warp_products(str(self.recurrence.r.dtype))
+
+    @property
+    def weights(self) -> str:
+        """Statements that read them."""
+        hidden, lines = self.recurrence.hidden, self.recurrence.cell.gates * self.units
+        return f"""
+  constexpr int PIECES = {self.pieces}, PARTS = {self.parts}, HIGH = {self.high}, PITCH = {self.pitch};
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4 * 8;
+  const int tile = warp % HIGH, part = warp / HIGH;
+  NAME_piece low[PIECES], high[PIECES];
+#pragma unroll
+  for (int p = 0; p < PIECES; p++) {{
+    const int k = (p * PARTS + part) * {_INNER} + quad;
+    const int upper = tile * 16 + group, lower = upper + 8;
+    low[p] = high[p] = {{0, 0, 0, 0}};
+    if (k < {hidden} && upper < {lines}) low[p] = *(const NAME_piece*)(r + {_weight(self.recurrence, "upper")});
+    if (k < {hidden} && lower < {lines}) high[p] = *(const NAME_piece*)(r + {_weight(self.recurrence, "lower")});
+  }}"""
+
+    @property
+    def places(self) -> str:
+        """Functions that take hidden values apart, and find where they are sent."""
+        kind = str(self.recurrence.r.dtype)
+        return f"""
+  auto halves = [&](float value) {{
+    {kind} first, rest;
+    put(first, value);
+    const float gap = value - get(first);
+    put(rest, gap - gap == 0 ? gap : 0.0f);  // infinities leave nothing
+    return first.bits | (unsigned)rest.bits << 16;
+  }};
+  auto pair_at = [&](int half, int line, int place) {{
+    return ((half * 2 + place % 2) * {_ROWS} + line) * PITCH + place / 2 * 2;
+  }};"""
+
+    @property
+    def first(self) -> str:
+        """Statements that write `value`, of `unit` in row `line`, as one of the given hidden values."""
+        return f"""const unsigned both = halves(value);
+    unsigned short* const at = (unsigned short*)memory + line * PITCH + unit;
+    at[0] = both & 0xffff, at[{_ROWS} * PITCH] = both >> 16;"""
+
+    @property
+    def product(self) -> str:
+        """Statements that multiply, and write sums."""
+        kind = str(self.recurrence.r.dtype)
+        return f"""
+    float d[4][4] = {{}};
+    const {kind}* const from = ({kind}*)memory + (step % 2 * 2 * {_ROWS} + group) * PITCH + quad;
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) {{
+      const int k = (p * PARTS + part) * {_INNER};
+      const NAME_piece whole = *(const NAME_piece*)(from + k);
+      const NAME_piece rest = *(const NAME_piece*)(from + {_ROWS} * PITCH + k);
+      const unsigned a[2][4] = {{{{low[p].x, high[p].x, low[p].y, high[p].y}},
+                                {{low[p].z, high[p].z, low[p].w, high[p].w}}}};
+      NAME_mma(d[0], a[0], whole.x, whole.y);
+      NAME_mma(d[1], a[1], whole.z, whole.w);
+      NAME_mma(d[2], a[0], rest.x, rest.y);
+      NAME_mma(d[3], a[1], rest.z, rest.w);
+    }}
+    float* const to = sums + (warp * 16 + group) * {_PITCH} + lane % 4 * 2;
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      to[e / 2 * {8 * _PITCH} + e % 2] = (d[0][e] + d[1][e]) + (d[2][e] + d[3][e]);"""
+
+    @property
+    def sent(self) -> str:
+        """Statements that send `hidden`, of `unit` in row `line`, to all blocks: neighbors share two words."""
+        return f"""const unsigned both = halves(hidden), other = __shfl_xor_sync(~0u, both, 1);
+      const unsigned pair = unit % 2 ? other >> 16 | (both & 0xffff0000u) : (both & 0xffff) | other << 16;
+      if (is_mine && step + 1 < {self.recurrence.steps})
+        NAME_send(memory, pair_at((step + 1) % 2, line, unit) * 2, pair, arrived + (step + 1) % 2);"""
+
+
+@dataclass(frozen=True)
+class _Singles:
+    """The same in f32: a thread has some weights of one row, and neighbors have other rows."""
+
+    recurrence: Recurrence
+    units: int
+    high: int
+    parts: int
+    pieces: int
+
+    @property
+    def threads(self) -> int:
+        return 16 * self.high * self.parts
+
+    @property
+    def fits(self) -> bool:
+        return self.threads <= 32 * _MOST_WARPS and self.threads % 32 == 0 and self.pieces <= _MOST_SINGLES
+
+    @property
+    def pitch(self) -> int:
+        """Floats from row to row of hidden values."""
+        return 4 * self.pieces * self.parts
+
+    @property
+    def hidden_bytes(self) -> int:
+        """The rows of two steps."""
+        return 2 * _ROWS * self.pitch * 4
+
+    @property
+    def functions(self) -> str:
+        return ""
+
+    @property
+    def weights(self) -> str:
+        """Statements that read them."""
+        hidden, lines = self.recurrence.hidden, self.recurrence.cell.gates * self.units
+        return f"""
+  constexpr int PIECES = {self.pieces}, ROWS = {16 * self.high}, PITCH = {self.pitch};
+  const int upper = threadIdx.x % ROWS, part = threadIdx.x / ROWS;
+  pack<float, 4> weights[PIECES];
+#pragma unroll
+  for (int p = 0; p < PIECES; p++) {{
+    const int k = (part * PIECES + p) * 4;
+    weights[p] = {{}};
+    if (k < {hidden} && upper < {lines})
+      weights[p] = *(const pack<float, 4>*)(r + {_weight(self.recurrence, "upper")});
+  }}"""
+
+    @property
+    def places(self) -> str:
+        """Nothing."""
+        return ""
+
+    @property
+    def first(self) -> str:
+        """Statements that write `value`, of `unit` in row `line`, as one of the given hidden values."""
+        return "((float*)memory)[line * PITCH + unit] = value;"
+
+    @property
+    def product(self) -> str:
+        """Statements that multiply, and write sums."""
+        return f"""
+    float total[{_ROWS}] = {{}};
+    const float* const from = (float*)memory + step % 2 * {_ROWS} * PITCH + part * PIECES * 4;
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) {{
+#pragma unroll
+      for (int m = 0; m < {_ROWS}; m++) {{
+        const pack<float, 4> held = *(const pack<float, 4>*)(from + m * PITCH + p * 4);
+#pragma unroll
+        for (int e = 0; e < 4; e++) total[m] += weights[p].v[e] * held.v[e];
+      }}
+    }}
+#pragma unroll
+    for (int m = 0; m < {_ROWS}; m++) sums[threadIdx.x * {_PITCH} + m] = total[m];"""
+
+    @property
+    def sent(self) -> str:
+        """Statements that send `hidden`, of `unit` in row `line`, to all blocks."""
+        return f"""if (is_mine && step + 1 < {self.recurrence.steps})
+        NAME_send(memory, (((step + 1) % 2 * {_ROWS} + line) * PITCH + unit) * 4, as_bits(hidden),
+                  arrived + (step + 1) % 2);"""
+
+
+_Tiling = _Halves | _Singles
+
+
+def _shared_bytes(tiling: _Tiling) -> int:
+    return tiling.hidden_bytes + 4 * tiling.high * tiling.parts * 16 * _PITCH
 
 
 def _tiling_of(recurrence: Recurrence) -> _Tiling:
     units = recurrence.hidden // BLOCKS
     high = -(-recurrence.cell.gates * units // 16)
-    steps = -(-recurrence.hidden // _INNER)
     parts = 1
+    if recurrence.r.dtype is DType.F32:
+        steps = -(-recurrence.hidden // 4)
+        while 2 * parts <= steps and (16 * high * parts < _WANTED_SINGLES or parts * _MOST_SINGLES < steps):
+            parts *= 2
+        return _Singles(recurrence, units, high, parts, -(-steps // parts))
+    steps = -(-recurrence.hidden // _INNER)
     while 2 * parts * high <= _WANTED_WARPS and 2 * parts <= steps:
         parts *= 2
-    return _Tiling(units, high, parts, -(-steps // parts))
+    return _Halves(recurrence, units, high, parts, -(-steps // parts))
 
 
 def fits_cluster(recurrence: Recurrence, chip: Chip) -> bool:
-    """Whether a cluster holds the weights of a cell in halves whose step is a single product."""
-    r = recurrence.r
-    if chip.arch < 90 or r.dtype not in (DType.F16, DType.BF16) or len(recurrence.cell.phases) != 1:
+    """Whether a cluster holds the weights of a cell whose step is a single product."""
+    widths = {DType.F16: 8, DType.BF16: 8, DType.F32: 4}
+    if chip.arch < 90 or len(recurrence.cell.phases) != 1:
         return False
-    if recurrence.width != 8 or recurrence.hidden % (2 * BLOCKS):
+    if recurrence.width != widths.get(recurrence.r.dtype) or recurrence.hidden % (2 * BLOCKS):
         return False
-    tiling = _tiling_of(recurrence)
-    return tiling.warps <= _MOST_WARPS and tiling.pieces <= _MOST_PIECES
+    return _tiling_of(recurrence).fits
 
 
 def cluster_launch(recurrence: Recurrence) -> KernelLaunch:
@@ -96,8 +269,8 @@ def cluster_launch(recurrence: Recurrence) -> KernelLaunch:
     kernel = Kernel(
         _text(recurrence, tiling, rows),
         (BLOCKS, tiles, recurrence.directions),
-        (32 * tiling.warps, 1, 1),
-        shared_bytes=tiling.shared_bytes,
+        (tiling.threads, 1, 1),
+        shared_bytes=_shared_bytes(tiling),
         cluster=(BLOCKS, 1, 1),
     )
     state = 4 * recurrence.state_size
@@ -158,36 +331,23 @@ __device__ inline void NAME_await(const void* barrier, unsigned parity) {
 
 def _text(recurrence: Recurrence, tiling: _Tiling, rows: int) -> str:
     (phase,) = recurrence.cell.phases
-    kind, hidden, gates = str(recurrence.r.dtype), recurrence.hidden, recurrence.cell.gates
-    threads, units = 32 * tiling.warps, tiling.units
+    hidden, gates, threads, units = recurrence.hidden, recurrence.cell.gates, tiling.threads, tiling.units
     has_cells = "cells" in recurrence.cell.buffers
     listed = ", ".join(name for name, _ in _parameters(recurrence))
     return f"""
-{warp_products(kind)}
+{tiling.functions}
 {cluster_code(BLOCKS)}
 {_SPECIAL.replace("BLOCKS", str(BLOCKS))}
 {recurrence.activations}
-struct NAME_piece {{ unsigned x, y, z, w; }};
 extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
-  constexpr int PIECES = {tiling.pieces}, PARTS = {tiling.parts}, HIGH = {tiling.high}, PITCH = {tiling.pitch};
   constexpr int ELEMENTS = {-(-units * rows // threads)};
   extern __shared__ __align__(128) unsigned char memory[];
-  {kind}* const shared = ({kind}*)memory;
   float* const sums = (float*)(memory + {tiling.hidden_bytes});
   __shared__ unsigned long long arrived[2];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4 * 8;
-  const int tile = warp % HIGH, part = warp / HIGH, way = blockIdx.z, first_row = blockIdx.y * {rows};
+  const int way = blockIdx.z, first_row = blockIdx.y * {rows};
 {TRIGGER}
 {"" if recurrence.is_fixed else WAIT}
-  NAME_piece low[PIECES], high[PIECES];
-#pragma unroll
-  for (int p = 0; p < PIECES; p++) {{
-    const int k = (p * PARTS + part) * {_INNER} + quad;
-    const int upper = tile * 16 + group, lower = upper + 8;
-    low[p] = high[p] = {{0, 0, 0, 0}};
-    if (k < {hidden} && upper < {gates * units}) low[p] = *(const NAME_piece*)(r + {_weight(recurrence, "upper")});
-    if (k < {hidden} && lower < {gates * units}) high[p] = *(const NAME_piece*)(r + {_weight(recurrence, "lower")});
-  }}
+  {tiling.weights}
   float biases[ELEMENTS][{2 * gates}] = {{}}, held[ELEMENTS] = {{}}, ahead[ELEMENTS][{gates}] = {{}};
   {"float peeps[ELEMENTS][3] = {}, cells[ELEMENTS] = {};" if has_cells else ""}
 #pragma unroll
@@ -196,16 +356,7 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
     if (is_mine) {{ {" ".join(_constants(recurrence))} }}
   }}
 {WAIT if recurrence.is_fixed else ""}
-  auto halves = [&](float value) {{
-    {kind} first, rest;
-    put(first, value);
-    const float gap = value - get(first);
-    put(rest, gap - gap == 0 ? gap : 0.0f);  // infinities leave nothing
-    return first.bits | (unsigned)rest.bits << 16;
-  }};
-  auto pair_at = [&](int half, int line, int place) {{
-    return ((half * 2 + place % 2) * {_ROWS} + line) * PITCH + place / 2 * 2;
-  }};
+  {tiling.places}
   auto fetch = [&](int step, int slot) {{
     {_element(recurrence, rows, threads, units)}
     {" ".join(position(recurrence))}
@@ -219,7 +370,7 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
     NAME_expect(arrived, bytes);
   }}
   __syncthreads();
-  {_whole_first(recurrence, rows, threads)}
+  {_whole_first(recurrence, tiling, rows)}
 #pragma unroll
   for (int slot = 0; slot < ELEMENTS; slot++) {{
     {_element(recurrence, rows, threads, units)}
@@ -232,24 +383,7 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
       NAME_await(arrived + step % 2, (step - 1) / 2 % 2);
       if (threadIdx.x == 0) NAME_expect(arrived + step % 2, bytes);
     }}
-    float d[4][4] = {{}};
-    const {kind}* const from = shared + (step % 2 * 2 * {_ROWS} + group) * PITCH + quad;
-#pragma unroll
-    for (int p = 0; p < PIECES; p++) {{
-      const int k = (p * PARTS + part) * {_INNER};
-      const NAME_piece whole = *(const NAME_piece*)(from + k);
-      const NAME_piece rest = *(const NAME_piece*)(from + {_ROWS} * PITCH + k);
-      const unsigned a[2][4] = {{{{low[p].x, high[p].x, low[p].y, high[p].y}},
-                                {{low[p].z, high[p].z, low[p].w, high[p].w}}}};
-      NAME_mma(d[0], a[0], whole.x, whole.y);
-      NAME_mma(d[1], a[1], whole.z, whole.w);
-      NAME_mma(d[2], a[0], rest.x, rest.y);
-      NAME_mma(d[3], a[1], rest.z, rest.w);
-    }}
-    float* const to = sums + (warp * 16 + group) * {_PITCH} + lane % 4 * 2;
-#pragma unroll
-    for (int e = 0; e < 4; e++)
-      to[e / 2 * {8 * _PITCH} + e % 2] = (d[0][e] + d[1][e]) + (d[2][e] + d[3][e]);
+    {tiling.product}
     __syncthreads();
 #pragma unroll
     for (int slot = 0; slot < ELEMENTS; slot++) {{
@@ -257,10 +391,7 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
       {" ".join(position(recurrence))}
       {" ".join(_sums(recurrence, units))}
       {" ".join(_finish(recurrence, phase))}
-      const unsigned both = halves(hidden), other = __shfl_xor_sync(~0u, both, 1);
-      const unsigned pair = unit % 2 ? other >> 16 | (both & 0xffff0000u) : (both & 0xffff) | other << 16;
-      if (is_mine && step + 1 < {recurrence.steps})
-        NAME_send(memory, pair_at((step + 1) % 2, line, unit) * 2, pair, arrived + (step + 1) % 2);
+      {tiling.sent}
     }}
 #pragma unroll
     for (int slot = 0; slot < ELEMENTS; slot++) {{
@@ -283,18 +414,17 @@ _INITIALIZED = """
 #endif"""
 
 
-def _whole_first(recurrence: Recurrence, rows: int, threads: int) -> str:
+def _whole_first(recurrence: Recurrence, tiling: _Tiling, rows: int) -> str:
     """Statements that write the given hidden values of all units to the block's memory."""
     source = recurrence.initial[0]
     if source is None:
         return ""
     way, row, unit = source.strides
-    return f"""for (int e = threadIdx.x; e < {recurrence.hidden * rows}; e += {threads}) {{
+    return f"""for (int e = threadIdx.x; e < {recurrence.hidden * rows}; e += {tiling.threads}) {{
     const int unit = e % {recurrence.hidden}, line = e / {recurrence.hidden}, row = first_row + line;
     if (row >= {recurrence.batch}) continue;
-    const unsigned both = halves(get(given0[(i64)way * {way} + (i64)row * {row} + (i64)unit * {unit}]));
-    unsigned short* const at = (unsigned short*)memory + line * PITCH + unit;
-    at[0] = both & 0xffff, at[{_ROWS} * PITCH] = both >> 16;
+    const float value = get(given0[(i64)way * {way} + (i64)row * {row} + (i64)unit * {unit}]);
+    {tiling.first}
   }}"""
 
 
