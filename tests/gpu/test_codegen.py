@@ -22,6 +22,7 @@ FAMILIES: dict[str, Callable[[], Iterator[cases.Case]]] = {
     "moving": cases.moving_cases,
     "order": cases.order_cases,
     "found": cases.found_cases,
+    "distinct": cases.distinct_cases,
     "images": cases.image_cases,
     "scatters": scatter_cases,
     "spectra": lambda: spectrum_cases((*LENGTHS, *LONG)),

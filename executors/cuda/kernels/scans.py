@@ -31,7 +31,7 @@ from ..kernel_ir.types import computed, unsigned
 LANES_THREADS = 128
 BLOCK_THREADS = 256
 LANE_BYTES, BLOCK_BYTES = 32, 16
-"""What a thread reads at a time as a lane or in a block, from 4 to `MOST_ITEMS` elements."""
+"""What a thread reads at a time as a lane or in a block, from 2 to `MOST_ITEMS` elements."""
 MOST_ITEMS = 16
 ENOUGH_BLOCKS = 264
 """From so many lines on a block for each keeps the chip busy."""
@@ -136,7 +136,7 @@ class _Scan:
         if self.x.itemsize != self.y.itemsize:
             width = 1
         nbytes = LANE_BYTES if self.length <= 32 * LANE_BYTES // self.x.itemsize else BLOCK_BYTES
-        items = max(4, min(MOST_ITEMS, nbytes // self.x.itemsize))
+        items = max(2, min(MOST_ITEMS, nbytes // self.x.itemsize))
         width = min(width, items)
         lanes = 1 << max(-(-self.length // items) - 1, 0).bit_length()
         team = _Team(min(BLOCK_THREADS, lanes), items, width)

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from tests.executors.cuda.codegen.cases import Drawn, distinct_cases, made, outputs_of
 from tests.executors.cuda.codegen.emulated import emulated_problems
 from tests.executors.cuda.codegen.running import all_prepared, generated
-from tests.executors.cuda.compiling import compile_problems
 from tests.executors.cuda.emulator import HAS_COMPILER
 
 DTYPES = {"f32": np.float32, "f16": np.float16, "i64": np.int64, "u8": np.uint8, "bool": np.bool_}
@@ -48,11 +47,6 @@ def test_elements_of_any_kind(
     x = np.array(drawn).astype(DTYPES[dtype]).reshape(shape)
     case = made("drawn", lambda b, v: outputs_of(b, "bounded_unique", v, size=12, axis=None, sorted=True), x)
     assert not emulated_problems([case], tmp_path_factory.mktemp("drawn"))
-
-
-def test_kernels_compile() -> None:
-    every = all_prepared(distinct_cases())
-    assert not compile_problems([kernel for case in every for kernel in case.kernels()], [90])
 
 
 def test_indices_go_along_only_where_they_are_read() -> None:

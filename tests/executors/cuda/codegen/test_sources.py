@@ -32,6 +32,7 @@ def test_every_strategy_compiles_everywhere():
         cases.moving_cases,
         cases.order_cases,
         cases.found_cases,
+        lambda: cases.distinct_cases(dtypes=("f32", "i64")),
         cases.image_cases,
         scatter_cases,
         spectrum_cases,
