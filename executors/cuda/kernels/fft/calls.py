@@ -27,8 +27,8 @@ class TransformedRows:
     `element` gives `re` and `im` of input number `i`, `store` takes result number `i` from them, of which `kept` are.
     `spectrum` says which of their numbers are real, `inverse` the direction, after which results are divided by
     `length`. Numbers are computed in `wide`, f32 or f64. `x` and `y` are what is read and written, with other
-    `parameters` of kernels; with `lies_in_rows`, axes of `x` and `y` before the last two are rows. `is_across`: elements
-    of neighboring rows lie nearer to one another than those of one.
+    `parameters` of kernels; with `lies_in_rows`, axes of `x` and `y` before the last two are rows. `is_across`:
+    elements of neighboring rows lie nearer to one another than those of one.
     """
 
     count: int

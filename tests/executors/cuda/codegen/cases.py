@@ -452,7 +452,7 @@ def found_cases() -> Iterator[Case]:
 def distinct_cases(
     lengths: Sequence[int] = (40, 5000), dtypes: Sequence[str] = ("f32", "f16", "i64", "u8", "bool", "bf16", "f64")
 ) -> Iterator[Case]:
-    """Few and many distinct elements, NaN and zeros of both signs, in a block and over the chip, and parts of results."""
+    """Few and many distinct elements, NaN, zeros of both signs, in a block and over the chip, and parts of results."""
     d = Drawn()
     for dtype in dtypes:
         for length in lengths:
