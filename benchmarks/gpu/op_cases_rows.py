@@ -250,7 +250,7 @@ ORDER = (
     row("unique", torch.unique, *_DISTINCT, dtypes="i64 f16 f32", ours=lambda b, x: b.ops("unique", x)[0]),
     row(
         "unique",
-        lambda x: torch.unique(x, return_inverse=True, return_counts=True),
+        lambda x: torch.unique(x.flatten(), return_inverse=True, return_counts=True),  # ONNX's inverse is flat
         *_DISTINCT,
         dtypes="i64 f16 f32",
         label="unique-inverse",

@@ -326,11 +326,10 @@ class _Scan:
 
     def _looked_back(self, team: _Team) -> list[str]:
         """Statements for `carry`, what the parts before come to: each thread waits for one of them."""
-        tell = "if (threadIdx.x == 0) { put_volatile(%s[block], %s); %s ((volatile unsigned*)states)[1 + block] = %d; }"
+        put = f"*(volatile {self.carried}*)(%s + block) = %s;"
+        tell = f"if (threadIdx.x == 0) {{ {put} %s ((volatile unsigned*)states)[1 + block] = %d; }}"
         known, own = "prefixes", self._of("carry", "total")
         return [
-            "const auto put_volatile = [](auto& to, auto value) {",
-            f"*(volatile {self.carried}*)&to = value; }};",
             f"{self.carried} carry = {self.identity};",
             tell % ("totals", "total", _FENCE, 1),
             f"for (int until = part; until > 0; until -= {team.threads}) {{",

@@ -37,6 +37,9 @@ _NEWER = re.compile(r"__CUDA_ARCH__ >= 900")
 _OF_ONE_ALONE = re.compile(r"\bwgmma\b|\bsetmaxnreg\b|\btcgen05\b")
 """Instructions that a later architecture may lack."""
 
+_GENERIC = re.compile(r"\[[&=]?\] ?\([^)]*\bauto\b")
+"""Lambdas whose parameters are of any type, which NVRTC takes for functions of the host up to 13.0."""
+
 _KERNEL = re.compile(r"^\.visible \.entry (\w+)\(", re.MULTILINE)
 _SHARED = re.compile(r"^\s*\.shared \.align \d+ \.[a-z](\d+) \w+(?:\[(\d+)\])?;", re.MULTILINE)
 
@@ -56,7 +59,8 @@ def compile_problems(
     kinds = {_kind_of(text): text for text in texts if as_in_programs or _INSTRUCTIONS.search(text)}
     rest = [text for text in texts if (text, "") not in _taken and text not in kinds.values()]
     usual = arch_name(90 if 90 in architectures else architectures[0]).replace("sm", "compute")
-    problems = [problem for group in _grouped(rest) for problem in _group_problems(group, usual, "max")]
+    problems = [f"NVRTC 13.0 refuses generic lambdas\n{text}" for text in texts if _GENERIC.search(text)]
+    problems += [problem for group in _grouped(rest) for problem in _group_problems(group, usual, "max")]
     level = "0" if as_in_programs else "mid"
     for architecture in sorted(architectures):
         target = arch_name(architecture)

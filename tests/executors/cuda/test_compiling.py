@@ -48,6 +48,12 @@ def test_instructions_that_an_architecture_lacks_are_found(instruction: str, arc
     assert [arch for arch in ARCHITECTURES if not compile_problems([newer], [arch])] == archs
 
 
+def test_generic_lambdas_are_found_which_only_a_newer_compiler_takes() -> None:
+    for parameters, is_refused in (("auto& to, float by", True), ("float& to, float by", False)):
+        body = f"const auto put_in = []({parameters}) {{ to = by; }}; put_in(y[0], 1.0f);"
+        assert bool(compile_problems([kernel(body)], [90])) == is_refused
+
+
 PRELUDE = """extern "C" __global__ void NAME(float* y, f16* h, bf16* b) {
   BEGIN();
   put(h[0], get(h[1]));
