@@ -92,6 +92,7 @@ static void __syncthreads() {
   barriers_of[me]++;
   pause(me);
 }
+static void emulated_pause() { pause(rank_of()); }  // lets the others go on; lanes of a warp stay side by side
 static int __syncthreads_or(int x) {
   if (x) voted = 1;
   __syncthreads();

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch
+from capgraph.executors.cuda.kernel_ir.launch import Chip, KernelLaunch
 from capgraph.executors.cuda.kernels.gemm.grouped_products import lower_grouped
 from capgraph.executors.cuda.kernels.gemm.grouped_tiles import most_tiles
 from capgraph.ir.constant import Array
@@ -24,7 +24,13 @@ LAYOUTS: dict[str, Layout] = {"given": lambda x: x, "transposed": swapped, "gaps
 
 
 def grouped(
-    rows: int, inner: int, columns: int, ends: list[int], dtype: DType = DType.F32, lies: str = "given"
+    rows: int,
+    inner: int,
+    columns: int,
+    ends: list[int],
+    dtype: DType = DType.F32,
+    lies: str = "given",
+    chip: Chip | None = None,
 ) -> Setting:
     rng = np.random.default_rng(rows)
     arrays: dict[str, Array] = {
@@ -35,7 +41,7 @@ def grouped(
     graph = Graph()
     values = [graph.add_input(name, TensorType(DType.of(x.dtype), x.shape)) for name, x in arrays.items()]
     graph.set_outputs([graph.append(native("grouped_matmul"), values).output])
-    return setting(graph, arrays, {"b": LAYOUTS[lies]})
+    return setting(graph, arrays, {"b": LAYOUTS[lies]}, chip=chip)
 
 
 def names(made: Setting) -> list[str]:
@@ -68,13 +74,28 @@ def test_tensor_cores(rows: int, columns: int, ends: list[int], lies: str, tmp_p
     check(made, on_cores[rows % 4], tmp_path)
 
 
+@pytest.mark.parametrize("lies", LAYOUTS)
+def test_large_tiles_of_multiply_adds(lies: str, tmp_path: Path) -> None:
+    check(grouped(300, 40, 150, [140, 140, 290], DType.F32, lies), "grouped-tiles", tmp_path)
+
+
+@pytest.mark.parametrize("way", ["128x128", "128x256"])
 @pytest.mark.parametrize("lies", ["given", "transposed"])
-@pytest.mark.parametrize(("columns", "inner", "ends"), [(264, 136, [130, 200]), (7 * 8, 64, [0])])
-def test_the_instructions_of_hopper(columns: int, inner: int, ends: list[int], lies: str, tmp_path: Path) -> None:
-    """Emulated by the places in shared memory that they read."""
-    made = grouped(205, inner, columns, ends, DType.BF16, lies)
-    assert names(made)[0] == "grouped-wgmma-128x256"
-    check(made, "grouped-wgmma-128x256", tmp_path)
+@pytest.mark.parametrize(
+    ("columns", "inner", "ends", "blocks"),
+    [(264, 136, [130, 200], 132), (7 * 8, 64, [0], 2), (520, 72, [-1, 130, 120], 3)],
+)
+def test_the_instructions_of_hopper(
+    columns: int, inner: int, ends: list[int], blocks: int, lies: str, way: str, tmp_path: Path
+) -> None:
+    """Emulated by the places in shared memory that they read; few blocks have several tiles each."""
+    made = grouped(305, inner, columns, ends, DType.BF16, lies, Chip(multiprocessors=blocks))
+    check(made, f"grouped-wgmma-{way}", tmp_path)
+
+
+def test_many_rows_of_a_group_are_gone_through_in_bands(tmp_path: Path) -> None:
+    made = grouped(2600, 8, 136, [100, 2500], DType.F16, "given", Chip(multiprocessors=5))
+    check(made, "grouped-wgmma-128x128", tmp_path)
 
 
 @pytest.mark.parametrize("groups", [33, 70])
@@ -106,14 +127,14 @@ def test_there_are_tiles_for_all_groups(ends: list[int], rows: int, tile: int) -
         (16, 8, "16x128"),
         (256, 8, "64x64"),
         (4096, 60, "128x128"),
-        (4096, 8, "wgmma-128x256"),
+        (4096, 8, "wgmma-128x128"),
         (60, 61, "rows"),
     ],
 )
 def test_the_guess_goes_by_rows_a_group(rows: int, groups: int, first: str) -> None:
     made = grouped(rows, 8, 8, [rows] * groups, DType.F16)
     assert names(made)[0] == f"grouped-{first}"
-    assert len(set(names(made))) == 6 + (first == "wgmma-128x256")
+    assert len(set(names(made))) == 6 + 2 * first.startswith("wgmma")
 
 
 def test_what_is_not_aligned_stays_off_tensor_cores() -> None:
@@ -128,7 +149,8 @@ def test_the_instructions_of_hopper_compile() -> None:
         for dtype in (DType.F16, DType.BF16)
         for lies in ("given", "transposed")
     ]
-    launches = [next(lower_grouped(each.task)).launches[0] for each in made]
+    ways = [way for each in made for way in lower_grouped(each.task) if way.name.startswith("grouped-wgmma")]
+    launches = [way.launches[0] for way in ways]
     assert not compile_problems([launch.kernel for launch in launches if isinstance(launch, KernelLaunch)], [90])
 
 

@@ -12,18 +12,21 @@ from collections.abc import Iterator, Mapping
 from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.indexing import index_type
-from ...kernel_ir.launch import Candidate, Kernel, KernelLaunch, Lowering, Task
+from ...kernel_ir.launch import BufferPlace, Candidate, Kernel, KernelLaunch, Lowering, Task
 from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.types import computed, stored
 from .grouped_tiles import FIND_TILE, fits_tensor_cores, most_tiles, tensor_core_tiles, tilings
-from .grouped_wgmma import WAY, suits_wgmma, wgmma_tiles
+from .grouped_wgmma import map_bytes, suits_wgmma, wgmma_tiles, widths
+from .regions import scratch_behind
 
 FEW_ROWS = 64
 """Up to so many rows each is read by itself where there are no tensor cores for it; where there are, up to one a group:
 matrices that rows share come from the L2 cache."""
 
 _WARPS = 8
-_TILE, _DEPTH, _THREADS = 32, 16, 256
+_DEPTH, _THREADS = 16, 256
+_MANY_ROWS = 80
+"""Rows a group on average from which tiles of 128 rows are used without tensor cores, of 32 below."""
 
 
 def lower_grouped(task: Task) -> Iterator[Candidate]:
@@ -41,8 +44,11 @@ def lower_grouped(task: Task) -> Iterator[Candidate]:
     is_few = rows <= (groups if on_cores else FEW_ROWS)
     if is_few:
         yield by_rows
-    if on_cores and suits_wgmma(task.chip, rows, groups):
-        yield Candidate(WAY, (_launch(wgmma_tiles(a, b, ends, d), a, b, ends, d),))
+    maps, room = scratch_behind(task, 0, map_bytes(task.chip))
+    if on_cores and maps is not None and room == map_bytes(task.chip) and suits_wgmma(task.chip, a, b, d):
+        for width in widths(task.chip, rows, groups, d.shape[1]):
+            launch = _launch(wgmma_tiles(a, b, ends, d, task.chip, width), a, b, ends, d, maps)
+            yield Candidate(f"grouped-wgmma-128x{width}", (launch,), scratch_bytes=room)
     for tiling in on_cores:
         yield Candidate(tiling.name, (_launch(tensor_core_tiles(a, b, ends, d, tiling), a, b, ends, d),))
     yield Candidate("grouped-tiles", (_launch(_tiles(a, b, ends, d), a, b, ends, d),))
@@ -50,12 +56,12 @@ def lower_grouped(task: Task) -> Iterator[Candidate]:
         yield by_rows
 
 
-def _launch(kernel: Kernel, a: Source, b: Source, ends: Source, d: Source) -> KernelLaunch:
+def _launch(kernel: Kernel, a: Source, b: Source, ends: Source, d: Source, *scratch: BufferPlace) -> KernelLaunch:
     """Matrices count as often as there are rows at most: a group without rows is not read."""
     matrices = min(1.0, a.shape[0] / max(b.shape[0], 1)) * b.nbytes
     return KernelLaunch(
         kernel,
-        tuple(source.argument for source in (a, b, ends, d)),
+        (*(source.argument for source in (a, b, ends, d)), *scratch),
         nbytes=int(a.nbytes + matrices + d.nbytes),
         flops=2 * d.size * a.shape[1],
         may_overlap=True,
@@ -170,52 +176,84 @@ def _down_columns(a: Source, b: Source, d: Source, width: int) -> str:
 
 
 def _tiles(a: Source, b: Source, ends: Source, d: Source) -> Kernel:
+    """A thread has squares of `side` x `side` elements, `squares` each way, and asks early for what comes next."""
     rows, columns, inner, groups = d.shape[0], d.shape[1], a.shape[1], b.shape[0]
-    total, each = _total(d.dtype), _TILE // 16
+    total = _total(d.dtype)
+    side, squares = _squares(d.dtype, rows, groups)
+    tile, each = 16 * side * squares, side * squares
     index = index_type(a, b, d)
-    find = FIND_TILE.format(rows=rows, groups=groups, stride=ends.strides[0], tile=_TILE, block="blockIdx.y")
+    find = FIND_TILE.format(rows=rows, groups=groups, stride=ends.strides[0], tile=tile, block="blockIdx.y")
+    pitch = tile // side + 1
     text = f"""
 extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({_parameters(a, b, ends, d)}) {{
   begin();
-  __shared__ {total} left[{_DEPTH}][{_TILE} + 1], right[{_DEPTH}][{_TILE} + 1];
+  typedef pack<{total}, {side}> piece;
+  __shared__ piece left[2][{_DEPTH}][{pitch}], right[2][{_DEPTH}][{pitch}];
   {find}
-  const int n0 = (int)blockIdx.x * {_TILE}, count = group < {groups} ? {inner} : 0;
+  const int n0 = (int)blockIdx.x * {tile}, count = group < {groups} ? {inner} : 0;
   const {stored(b.dtype)}* weight = b + (i64)(group < {groups} ? group : 0) * {b.strides[0]};
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-  {total} sums[{each}][{each}] = {{}};
-  for (int k0 = 0; k0 < count; k0 += {_DEPTH}) {{
-    for (int i = threadIdx.x; i < {_TILE * _DEPTH}; i += {_THREADS}) {{
-      const int k = i % {_DEPTH}, m = first + i / {_DEPTH};
+  {total} sums[{each}][{each}] = {{}}, next_left[{each}], next_right[{each}];
+  auto ask = [&](int k0) {{
+#pragma unroll
+    for (int u = 0; u < {each}; u++) {{
+      const int i = threadIdx.x + u * {_THREADS}, k = i % {_DEPTH}, m = first + i / {_DEPTH};
       const {index} at = ({index})m * {a.strides[0]} + ({index})(k0 + k) * {a.strides[1]};
-      left[k][i / {_DEPTH}] = m < end && k0 + k < {inner} ? ({total})get(a[at]) : 0;
-      const int {_walk(b)};
-      right[j][n] = n0 + n < {columns} && k0 + j < {inner}
+      next_left[u] = m < end && k0 + k < count ? ({total})get(a[at]) : 0;
+      const int {_walk(b, tile)};
+      next_right[u] = n0 + n < {columns} && k0 + j < count
         ? ({total})get(weight[({index})(k0 + j) * {b.strides[1]} + ({index})(n0 + n) * {b.strides[2]}]) : 0;
     }}
+  }};
+  ask(0);
+  for (int k0 = 0; k0 < count; k0 += {_DEPTH}) {{
+    const int turn = k0 / {_DEPTH} % 2;
+#pragma unroll
+    for (int u = 0; u < {each}; u++) {{
+      const int i = threadIdx.x + u * {_THREADS}, {_walk(b, tile)};
+      left[turn][i % {_DEPTH}][i / {_DEPTH * side}].v[i / {_DEPTH} % {side}] = next_left[u];
+      right[turn][j][n / {side}].v[n % {side}] = next_right[u];
+    }}
     __syncthreads();
-    for (int k = 0; k < {_DEPTH}; k++)
+    ask(k0 + {_DEPTH});
+#pragma unroll
+    for (int k = 0; k < {_DEPTH}; k++) {{
+      piece x[{squares}], y[{squares}];
+#pragma unroll
+      for (int s = 0; s < {squares}; s++) {{
+        x[s] = left[turn][k][ty + 16 * s];
+        y[s] = right[turn][k][tx + 16 * s];
+      }}
 #pragma unroll
       for (int i = 0; i < {each}; i++)
 #pragma unroll
-        for (int j = 0; j < {each}; j++) sums[i][j] += left[k][ty + 16 * i] * right[k][tx + 16 * j];
-    __syncthreads();
+        for (int j = 0; j < {each}; j++) sums[i][j] += x[i / {side}].v[i % {side}] * y[j / {side}].v[j % {side}];
+    }}
   }}
 #pragma unroll
   for (int i = 0; i < {each}; i++)
 #pragma unroll
     for (int j = 0; j < {each}; j++) {{
-      const int m = first + ty + 16 * i, n = n0 + tx + 16 * j;
+      const int m = first + {side} * (ty + i / {side} * 16) + i % {side};
+      const int n = n0 + {side} * (tx + j / {side} * 16) + j % {side};
       if (m < end && n < {columns}) put(d[{_at("m", "n", d)}], ({computed(d.dtype)})sums[i][j]);
     }}
 }}
 """
-    grid = (-(-columns // _TILE), most_tiles(rows, groups, _TILE), 1)
+    grid = (-(-columns // tile), most_tiles(rows, groups, tile), 1)
     return Kernel(text, grid, (_THREADS, 1, 1))
 
 
-def _walk(b: Source) -> str:
+def _squares(dtype: DType, rows: int, groups: int) -> tuple[int, int]:
+    """How a thread's part of a tile is made up: 128 x 128 elements where groups fill them and registers hold them."""
+    if dtype is not DType.F64 and rows >= _MANY_ROWS * max(groups, 1):
+        return 4, 2
+    return 1, 2
+
+
+def _walk(b: Source, tile: int) -> str:
     """Places in a tile of the matrix, its nearest elements first."""
-    return f"n = i % {_TILE}, j = i / {_TILE}" if b.strides[2] == 1 else f"j = i % {_DEPTH}, n = i / {_DEPTH}"
+    return f"n = i % {tile}, j = i / {tile}" if b.strides[2] == 1 else f"j = i % {_DEPTH}, n = i / {_DEPTH}"
 
 
 def _at(row: str, column: str, source: Source) -> str:
