@@ -17,7 +17,7 @@ from .constant import Constant
 from .dims import Dim, Truth
 from .edit_checks import check_declared, check_replacement, distinct, is_known_at
 from .errors import CapgraphError, InvalidGraphError, TypeRuleError
-from .node import Node, Origin, State, Use, Value
+from .node import Node, Origin, State, Use, Value, write
 from .node_list import NodeList
 from .op import FRESH, Op
 from .symbol_table import SymbolTable
@@ -152,7 +152,7 @@ class Graph:
         removed = value.index
         self._inputs = tuple(other for other in self._inputs if other is not value)
         for index, other in enumerate(self._inputs):
-            other.index = index
+            write(other, "index", index)
         self._states = tuple(State(s.input - (s.input > removed), s.output) for s in self._states)
         del self._values[value.name]
         self._defaults.pop(value.name, None)
@@ -209,7 +209,7 @@ class Graph:
         if value.producer is None:
             raise InvalidGraphError(f"input %{value.name} keeps its name: callers use it")
         del self._values[value.name]
-        value.name = self._unique(name)
+        write(value, "name", self._unique(name))
         self._values[value.name] = value
 
     # ---- adding, erasing, moving nodes
@@ -270,10 +270,11 @@ class Graph:
         for index, value in enumerate(operands):
             if value is not None:
                 value._uses[Use(node, index)] = None
-        node.outputs = tuple(
+        results = (
             self._new_result(node, index, ty, names[index] if index < len(names) else None)
             for index, ty in enumerate(result_types)
         )
+        write(node, "outputs", tuple(results))
         return node
 
     def _result_types(self, node: Node, declared: Sequence[Type] | None) -> tuple[Type, ...]:
@@ -334,7 +335,7 @@ class Graph:
         for value in node.outputs:
             del self._values[value.name]
         self._order.remove(node)
-        node.graph = None
+        write(node, "graph", None)
 
     def move_before(self, node: Node, anchor: Node) -> None:
         """Moves `node` right before `anchor`. Raises `InvalidGraphError` when an edge would then point backwards."""
@@ -419,7 +420,7 @@ class Graph:
         self._own_node(node)
         attrs = node.op.complete_attrs({**node.attrs, **changes})
         self._check_rule(node, node.inputs, attrs)
-        node.attrs = attrs
+        write(node, "attrs", attrs)
 
     def refine_type(self, value: Value, ty: Type) -> None:
         """Gives `value` a type that says more (a symbol become a size) or the same. Raises when the two contradict."""
@@ -427,18 +428,17 @@ class Graph:
         if compatible(value.type, ty) is Truth.NO:
             raise TypeRuleError(f"%{value.name} is {value.type} and cannot be refined to {ty}")
         self.symbols.add(ty)
-        value.type = ty
+        write(value, "type", ty)
 
     def bind_type(self, value: Value, sizes: Mapping[str, Dim]) -> None:
         """Puts other dims into the type of `value`; rules are not asked again."""
         self._own(value)
-        value.type = bind_type(value.type, sizes)
+        write(value, "type", bind_type(value.type, sizes))
         self.symbols.add(value.type)
 
     def _check_rule(self, node: Node, inputs: tuple[Value | None, ...], attrs: Attrs | None = None) -> None:
         """Raises unless the op of `node` takes these operands and attributes and its results may keep their types."""
-        changed = Node(self, node.op, inputs, node.attrs if attrs is None else attrs, node.origin)
-        changed.outputs = node.outputs
+        changed = Node(self, node.op, inputs, node.attrs if attrs is None else attrs, node.origin, node.outputs)
         self._result_types(changed, [value.type for value in node.outputs])
 
     def _check_state(self, output: int, new: Value) -> None:
@@ -457,7 +457,7 @@ class Graph:
             self._outputs[use.index], self._outputs_as_read = new, None
             return
         inputs = use.user.inputs
-        use.user.inputs = (*inputs[: use.index], new, *inputs[use.index + 1 :])
+        write(use.user, "inputs", (*inputs[: use.index], new, *inputs[use.index + 1 :]))
 
     # ---- whole graphs
 
@@ -491,10 +491,11 @@ class Graph:
         for index, operand in enumerate(operands):
             if operand is not None:
                 operand._uses[Use(copied, index)] = None
-        copied.outputs = tuple(
+        results = (
             self._new_result(copied, v.index, bind_type(v.type, sizes) if sizes else v.type, v.name)
             for v in node.outputs
         )
+        write(copied, "outputs", tuple(results))
         where.update(zip(node.outputs, copied.outputs, strict=True))
 
     def _copy_attrs(self, node: Node, sizes: Mapping[str, Dim]) -> Attrs:
@@ -564,18 +565,19 @@ class Graph:
         self._order = other._order
         self._values, self._next_name, self._next_suffix = other._values, other._next_name, other._next_suffix
         for value in dict.fromkeys(self._outputs):
-            value._uses = {Use(self, u.index) if u.user is other else u: None for u in value._uses}
+            uses = {Use(self, u.index) if u.user is other else u: None for u in value._uses}
+            write(value, "_uses", uses)
         for value in self._values.values():
-            value.graph = self
+            write(value, "graph", self)
         for node in self._order:
-            node.graph = self
+            write(node, "graph", self)
         other.__init__(other.name)  # type: ignore[misc]  # leaves `other` empty rather than sharing edges
 
     # ---- order and ownership
 
     def _link(self, node: Node, anchor: Node | None) -> None:
         self._order.insert(node, anchor)
-        node.graph = self
+        write(node, "graph", self)
 
     def _own(self, value: Value) -> None:
         if value.graph is not self or (value.producer is not None and value.producer.graph is not self):

@@ -1,12 +1,12 @@
 """Values and nodes: what a graph is made of.
 
 A `Node` is one application of an op and owns its operands as a tuple; a `Value` knows its producer and its uses. Both
-are read here and written by the methods of `Graph` alone: their private fields belong to `ir/graph.py` and
-`ir/node_list.py`.
+are read-only: an assignment raises and names the method of `Graph` or `Rewriter` to call. Only `ir/graph.py` and
+`ir/node_list.py` write them, with `write`.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from .attrs import Attrs
 from .dims import Dim
@@ -49,18 +49,16 @@ class State(NamedTuple):
     output: int
 
 
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Value:
     """An SSA value: a graph input (`producer` is None) or result `index` of its producer. Compared by identity."""
 
-    __slots__ = ("_uses", "graph", "index", "name", "producer", "type")
-
-    def __init__(self, graph: "Graph", name: str, ty: Type, producer: "Node | None", index: int) -> None:
-        self.graph = graph
-        self.name = name
-        self.type = ty
-        self.producer = producer
-        self.index = index
-        self._uses: dict[Use, None] = {}
+    graph: "Graph"
+    name: str
+    type: Type
+    producer: "Node | None"
+    index: int
+    _uses: dict[Use, None] = field(default_factory=dict[Use, None], init=False)
 
     def __repr__(self) -> str:
         return f"%{self.name}: {self.type}"
@@ -105,21 +103,19 @@ class Value:
         return self.producer.origin if self.producer is not None else None
 
 
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Node:
-    """One application of an op. Compared by identity; changed only through its graph."""
+    """One application of an op; `graph` is None once it is erased. Compared by identity."""
 
-    __slots__ = ("_label", "_next", "_previous", "attrs", "graph", "inputs", "op", "origin", "outputs")
-
-    def __init__(self, graph: "Graph", op: Op, inputs: tuple[Value | None, ...], attrs: Attrs, origin: Origin | None):
-        self.graph: Graph | None = graph
-        self.op = op
-        self.inputs = inputs
-        self.attrs = attrs
-        self.origin = origin
-        self.outputs: tuple[Value, ...] = ()
-        self._previous: Node | None = None
-        self._next: Node | None = None
-        self._label = 0
+    graph: "Graph | None"
+    op: Op
+    inputs: tuple[Value | None, ...]
+    attrs: Attrs
+    origin: Origin | None
+    outputs: tuple[Value, ...] = ()
+    _previous: "Node | None" = field(init=False)  # the links are set by the list that the node stands in
+    _next: "Node | None" = field(init=False)
+    _label: int = field(init=False)
 
     def __repr__(self) -> str:
         results = ", ".join(f"%{value.name}" for value in self.outputs)
@@ -166,3 +162,25 @@ class Node:
     def where(self) -> str:
         """The node and its origin, for error messages."""
         return f"{self!r} from {self.origin}" if self.origin and str(self.origin) else repr(self)
+
+
+write = object.__setattr__
+"""Sets a field of a node or value: for `Graph` and `NodeList`, which keep the edges between them."""
+
+_CHANGED_BY = {
+    "attrs": "Graph.set_attrs",
+    "inputs": "Graph.replace_input",
+    "name": "Graph.rename",
+    "op": "Rewriter.replace with the result of a new node",
+    "type": "Graph.refine_type or Graph.bind_type",
+}
+
+
+def _refuse(self: Value | Node, name: str, _: object = None) -> NoReturn:
+    remedy = f"call {_CHANGED_BY.get(name, 'Graph.replace_uses, Graph.erase or Graph.inline')}"
+    raise InvalidGraphError(f"{name} of {self!r} is read-only", remedy=remedy)
+
+
+for _kind in (Value, Node):  # in place of what a frozen dataclass raises
+    setattr(_kind, "__setattr__", _refuse)  # noqa: B010  # a method that type checkers do not see: to them it is frozen
+    setattr(_kind, "__delattr__", _refuse)  # noqa: B010

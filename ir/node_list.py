@@ -9,7 +9,7 @@ labels. Labels are spread so that there is room between neighbors; where it runs
 
 from collections.abc import Iterator
 
-from .node import Node
+from .node import Node, write
 
 _GAP = 1 << 32
 
@@ -34,15 +34,16 @@ class NodeList:
     def insert(self, node: Node, anchor: Node | None) -> None:
         """Puts `node` right before `anchor`, or last when `anchor` is None."""
         previous = self.last if anchor is None else anchor._previous
-        node._previous, node._next = previous, anchor
+        write(node, "_previous", previous)
+        write(node, "_next", anchor)
         if previous is None:
             self.first = node
         else:
-            previous._next = node
+            write(previous, "_next", node)
         if anchor is None:
             self.last = node
         else:
-            anchor._previous = node
+            write(anchor, "_previous", node)
         self.count += 1
         self._label(node)
 
@@ -51,19 +52,19 @@ class NodeList:
         if node._previous is None:
             self.first = node._next
         else:
-            node._previous._next = node._next
+            write(node._previous, "_next", node._next)
         if node._next is None:
             self.last = node._previous
         else:
-            node._next._previous = node._previous
+            write(node._next, "_previous", node._previous)
         self.count -= 1
 
     def _label(self, node: Node) -> None:
         before = node._previous._label if node._previous is not None else 0
         if node._next is None:
-            node._label = before + _GAP
+            write(node, "_label", before + _GAP)
             return
-        node._label = (before + node._next._label) // 2
+        write(node, "_label", (before + node._next._label) // 2)
         if node._label in (before, node._next._label):
             for position, other in enumerate(self, start=1):
-                other._label = position * _GAP
+                write(other, "_label", position * _GAP)

@@ -7,6 +7,7 @@ from capgraph.frontends.torch.model import TorchModel
 from capgraph.ir.analysis.rounding import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
+from capgraph.ir.node import write
 from capgraph.ir.types import DType, TensorType
 from capgraph.optimization import Choices
 from capgraph.passes.framework.base import Pass
@@ -111,7 +112,7 @@ def test_frozen_initializers_are_no_inputs() -> None:
 def test_a_broken_graph_is_found_before_it_runs() -> None:
     b = Builder()
     graph: Graph = b.finish({"y": b.op("exp", b.input("x", "f32[2]"))})
-    graph.outputs[0].type = TensorType(DType.F32, (3,))
+    write(graph.outputs[0], "type", TensorType(DType.F32, (3,)))
     with pytest.raises(capgraph.InvalidGraphError):
         capgraph.optimize(graph)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from capgraph.ir.builder import Builder
 from capgraph.ir.errors import InvalidGraphError, TypeRuleError
+from capgraph.ir.node import write
 from capgraph.ir.text.printer import print_graph
 from capgraph.ir.types import DType, TensorType
 
@@ -59,7 +60,7 @@ def test_finish_verifies() -> None:
     b = Builder()
     x = b.input("x", "f32[4]")
     y = b.op("exp", x)
-    y.type = TensorType(DType.F16, (4,))
+    write(y, "type", TensorType(DType.F16, (4,)))
     with pytest.raises(InvalidGraphError, match="infers"):
         b.finish([y])
 

@@ -1,6 +1,7 @@
 """The graph: reading, editing, and that an edit is either whole or refused."""
 
 from collections.abc import Callable
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -697,3 +698,29 @@ def test_a_drawn_graph_survives_its_text_and_its_clone(graph: Graph) -> None:
     copy = graph.clone()
     verify(copy)
     assert print_graph(copy, origins=True) == text
+
+
+REMEDIES = {
+    "attrs": "Graph.set_attrs",
+    "inputs": "Graph.replace_input",
+    "name": "Graph.rename",
+    "op": "Rewriter.replace",
+    "type": "Graph.refine_type",
+}
+
+
+@pytest.mark.parametrize("kind", [Node, Value])
+def test_nodes_and_values_are_read_only(kind: type[Node] | type[Value]) -> None:
+    graph = parse("graph @f(%x: f32[N]) { %y: f32[N] = neg(%x) return %y }")
+    changed = {Node: graph.first, Value: graph.value("y")}[kind]
+    before = print_graph(graph)
+    assert kind.__dataclass_params__.frozen  # type: ignore[union-attr]  # so type checkers refuse an assignment too
+    for each in fields(kind):
+        with pytest.raises(InvalidGraphError, match=f"{each.name} of .* is read-only") as caught:
+            setattr(changed, each.name, getattr(changed, each.name))
+        assert REMEDIES.get(each.name, "Graph.") in (caught.value.remedy or "")
+        with pytest.raises(InvalidGraphError, match="read-only"):
+            delattr(changed, each.name)
+    with pytest.raises(InvalidGraphError, match="read-only"):
+        setattr(changed, "another", 1)  # noqa: B010
+    assert print_graph(graph) == before

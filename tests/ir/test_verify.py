@@ -9,6 +9,7 @@ from capgraph.ir.constant import Constant
 from capgraph.ir.dims import symbol
 from capgraph.ir.errors import InvalidGraphError
 from capgraph.ir.graph import Graph, State, Use, Value
+from capgraph.ir.node import write
 from capgraph.ir.op import FRESH, foreign
 from capgraph.ir.ops import native
 from capgraph.ir.text.parser import parse
@@ -73,11 +74,11 @@ def test_valid_graphs_pass(text: str) -> None:
 
 
 def ring(graph: Graph) -> None:
-    graph.last._next = graph.first  # type: ignore[union-attr]
+    write(graph.last, "_next", graph.first)
 
 
 def broken_back_link(graph: Graph) -> None:
-    graph.last._previous = graph.first  # type: ignore[union-attr]
+    write(graph.last, "_previous", graph.first)
 
 
 def wrong_count(graph: Graph) -> None:
@@ -85,57 +86,57 @@ def wrong_count(graph: Graph) -> None:
 
 
 def equal_labels(graph: Graph) -> None:
-    graph.last._label = 0  # type: ignore[union-attr]
+    write(graph.last, "_label", 0)
 
 
 def node_of_another_graph(graph: Graph) -> None:
-    graph.last.graph = Graph()  # type: ignore[union-attr]
+    write(graph.last, "graph", Graph())
 
 
 def value_of_another_graph(graph: Graph) -> None:
-    graph.value("a").graph = Graph()
+    write(graph.value("a"), "graph", Graph())
 
 
 def input_with_producer(graph: Graph) -> None:
-    graph.value("x").producer = graph.first
+    write(graph.value("x"), "producer", graph.first)
 
 
 def wrong_producer(graph: Graph) -> None:
-    graph.value("a").producer = graph.last
+    write(graph.value("a"), "producer", graph.last)
 
 
 def wrong_index(graph: Graph) -> None:
-    graph.value("d").index = 1
+    write(graph.value("d"), "index", 1)
 
 
 def changed_name(graph: Graph) -> None:
-    graph.value("d").name = "e"
+    write(graph.value("d"), "name", "e")
 
 
 def taken_name(graph: Graph) -> None:
-    graph.value("d").name = "a"
+    write(graph.value("d"), "name", "a")
 
 
 def empty_name(graph: Graph) -> None:
     value = graph.value("d")
-    value.name = ""
+    write(value, "name", "")
     graph._values[""] = value
 
 
 def no_type(graph: Graph) -> None:
-    graph.value("d").type = None  # type: ignore[assignment]
+    write(graph.value("d"), "type", None)
 
 
 def operand_from_elsewhere(graph: Graph) -> None:
     node = graph.value("d").producer
     assert node is not None
-    node.inputs = (parse(TEXT).value("c"),)
+    write(node, "inputs", (parse(TEXT).value("c"),))
 
 
 def operand_from_later(graph: Graph) -> None:
     first, late = graph.value("b").producer, graph.value("d")
     assert first is not None
-    first.inputs = (late, late)
+    write(first, "inputs", (late, late))
 
 
 def forgotten_use(graph: Graph) -> None:
@@ -149,7 +150,7 @@ def stale_use(graph: Graph) -> None:
 def swapped_operands(graph: Graph) -> None:
     node = graph.first
     assert node is not None
-    node.inputs = node.inputs[::-1]
+    write(node, "inputs", node.inputs[::-1])
 
 
 def forgotten_output_use(graph: Graph) -> None:
@@ -193,55 +194,55 @@ def default_of_another_type(graph: Graph) -> None:
 def repeated_value(graph: Graph) -> None:
     node = graph.value("d").producer
     assert node is not None
-    node.outputs = node.outputs * 2
+    write(node, "outputs", node.outputs * 2)
 
 
 def missing_attribute(graph: Graph) -> None:
     node = graph.first
     assert node is not None
-    node.attrs = Attrs({"axis": 1})
+    write(node, "attrs", Attrs({"axis": 1}))
 
 
 def odd_attribute(graph: Graph) -> None:
     node = graph.value("c").producer
     assert node is not None
-    node.attrs = Attrs({"k": object()})
+    write(node, "attrs", Attrs({"k": object()}))
 
 
 def attribute_not_normal(graph: Graph) -> None:
     node = graph.value("c").producer
     assert node is not None
-    node.attrs = Attrs({"k": np.float64(1)})
+    write(node, "attrs", Attrs({"k": np.float64(1)}))
 
 
 def attribute_of_another_kind(graph: Graph) -> None:
     node = graph.value("e").producer
     assert node is not None
-    node.attrs = Attrs({"value": 3.0})
+    write(node, "attrs", Attrs({"value": 3.0}))
 
 
 def region_in_a_list(graph: Graph) -> None:
     node = graph.value("c").producer
     assert node is not None
-    node.attrs = Attrs({"k": (Graph("body", symbols=graph.symbols),)})
+    write(node, "attrs", Attrs({"k": (Graph("body", symbols=graph.symbols),)}))
 
 
 def shared_region(graph: Graph) -> None:
     node, body = graph.value("c").producer, Graph("body", symbols=graph.symbols)
     assert node is not None
-    node.attrs = Attrs({"k": body, "l": body})
+    write(node, "attrs", Attrs({"k": body, "l": body}))
 
 
 def region_that_is_the_graph(graph: Graph) -> None:
     node = graph.value("c").producer
     assert node is not None
-    node.attrs = Attrs({"k": graph})
+    write(node, "attrs", Attrs({"k": graph}))
 
 
 def region_with_its_own_symbols(graph: Graph) -> None:
     node = graph.value("c").producer
     assert node is not None
-    node.attrs = Attrs({"k": Graph("body")})
+    write(node, "attrs", Attrs({"k": Graph("body")}))
 
 
 def region_reading_outside(graph: Graph) -> None:
@@ -250,33 +251,33 @@ def region_reading_outside(graph: Graph) -> None:
     node, inner = graph.value("c").producer, body.first
     assert node is not None
     assert inner is not None
-    inner.inputs = (graph.value("y"),)
-    node.attrs = Attrs({"k": body})
+    write(inner, "inputs", (graph.value("y"),))
+    write(node, "attrs", Attrs({"k": body}))
 
 
 def wrong_type(graph: Graph) -> None:
-    graph.value("d").type = TensorType(DType.F32, (symbol("B"), 5))
+    write(graph.value("d"), "type", TensorType(DType.F32, (symbol("B"), 5)))
 
 
 def operand_of_wrong_type(graph: Graph) -> None:
-    graph.value("y").type = TensorType(DType.F16, (4,))
+    write(graph.value("y"), "type", TensorType(DType.F16, (4,)))
 
 
 def missing_operand(graph: Graph) -> None:
     node = graph.first
     assert node is not None
     del graph.value("y")._uses[Use(node, 1)]
-    node.inputs = (node.inputs[0],)
+    write(node, "inputs", (node.inputs[0],))
 
 
 def fresh_size(graph: Graph) -> None:
-    graph.value("c").type = TensorType(DType.F32, (FRESH, 4))
+    write(graph.value("c"), "type", TensorType(DType.F32, (FRESH, 4)))
 
 
 def foreign_without_domain(graph: Graph) -> None:
     node = graph.value("c").producer
     assert node is not None
-    node.op = foreign("Foo")
+    write(node, "op", foreign("Foo"))
 
 
 def unknown_symbol(graph: Graph) -> None:
@@ -285,7 +286,7 @@ def unknown_symbol(graph: Graph) -> None:
 
 def symbol_of_no_input(graph: Graph) -> None:
     graph.symbols.names.add("S")
-    graph.value("d").type = TensorType(DType.F32, (symbol("S"), 4))
+    write(graph.value("d"), "type", TensorType(DType.F32, (symbol("S"), 4)))
 
 
 CORRUPTIONS: dict[Callable[[Graph], None], str] = {

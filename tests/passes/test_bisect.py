@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 from capgraph.ir.errors import InternalError
 from capgraph.ir.graph import Graph
+from capgraph.ir.node import write
 from capgraph.ir.text.parser import parse
 from capgraph.ir.text.printer import print_graph
 from capgraph.ir.verify import verify
@@ -209,7 +210,7 @@ class BreaksTheGraph(Pass):
                 made = rewriter.op("exp", node.operands[0])
                 graph.rename(made, "e_")
                 rewriter.replace(node, made)
-                made.index = 7
+                write(made, "index", 7)
 
 
 def test_a_graph_that_does_not_verify_is_found_too() -> None:

@@ -9,6 +9,7 @@ import pytest
 from capgraph.ir.equality import first_difference
 from capgraph.ir.errors import CapgraphError, InputError, InternalError, ResourceError, UnsupportedError
 from capgraph.ir.graph import Graph
+from capgraph.ir.node import write
 from capgraph.ir.text.parser import parse
 from capgraph.ir.text.printer import print_graph
 from capgraph.passes.catalog import pipeline
@@ -261,7 +262,7 @@ def test_a_broken_graph_is_found_after_the_pass_that_broke_it(graph: Graph) -> N
                 if node.op.name == "relu" and rewriter.may_rewrite("break", node):
                     made = rewriter.op("abs", node.operands[0])
                     rewriter.replace(node, made)
-                    made.type = graph.inputs[0].tensor.__class__(graph.inputs[0].tensor.dtype, (1,))
+                    write(made, "type", graph.inputs[0].tensor.with_shape((1,)))
 
     before = print_graph(graph)
     with pytest.raises(InternalError, match="pass breaks broke the graph") as caught:

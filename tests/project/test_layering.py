@@ -159,3 +159,9 @@ def _names(path: Path) -> set[str]:
     return found | {
         node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
+
+
+def test_only_the_graph_writes_nodes_and_values() -> None:
+    modules = read_package().values()
+    writers = {each.name for each in modules if any(i.target == "capgraph.ir.node.write" for i in each.imports)}
+    assert writers == {"capgraph.ir.graph", "capgraph.ir.node_list"}

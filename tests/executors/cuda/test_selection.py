@@ -16,6 +16,7 @@ from capgraph.executors.cuda.run.selection import Choice, Selector, TuningCache,
 from capgraph.executors.eager import EagerExecutor
 from capgraph.ir.errors import InputError, ResourceError
 from capgraph.ir.graph import Graph
+from capgraph.ir.node import write
 from capgraph.ir.ops import native
 from capgraph.ir.plan import View
 from capgraph.ir.types import DType, TensorType
@@ -157,7 +158,7 @@ def test_equal_problems_share_a_choice_whatever_their_values_are_called() -> Non
     with patch.object(lowering, "families_of", lambda _op: (note,)):
         for _ in range(2):
             graph = chain()
-            graph.inputs[0].name = f"x{len(tasks)}"
+            write(graph.inputs[0], "name", f"x{len(tasks)}")
             backend = lowering.Backend()
             backend.lower(planned(graph, backend))
     keys = [problem_key("gpu", task, []) for task in tasks if task.node.op.name == "matmul"]
