@@ -19,10 +19,11 @@ _DATA_TYPES = {DType.F16: "HALF", DType.BF16: "BFLOAT16", DType.F32: "FLOAT", DT
 _POINTWISE = {"relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "gelu": "gelu", "gelu_tanh": "gelu_approx_tanh"}
 _POINTWISE |= {"softplus": "softplus"}
 
-MAX_ALGORITHMS, MAX_ATTENTION_ALGORITHMS = 6, 2
+MAX_ALGORITHMS, MAX_COMPILED, MAX_ATTENTION_ALGORITHMS = 6, 3, 2
 """How many of the heuristic's plans are worth timing: the first is seldom more than a tenth slower than the best.
 
-Those of attention take half a second each to build, and the first of them was the best for 20 of 21 problems.
+Those that cuDNN compiles at run time take up to half a second each to build. Of the first four the best was among the
+first three for all of 20 convolutions, and the very first of attention for 20 of 21 problems.
 """
 
 
@@ -62,8 +63,8 @@ class Cudnn:
         self._built: dict[Any, Enqueue] = {}
 
     def prepare(self, call: LibraryCall) -> Enqueue:
-        """Builds the plan of a call."""
-        key = (call.problem, call.workspace_bytes, repr(call.algorithm))
+        """Builds the plan of a call, unless it was built to be listed."""
+        key = _key(call, call.algorithm)
         with self._lock:
             if key not in self._built:
                 self._leave_stream()
@@ -71,14 +72,17 @@ class Cudnn:
             return self._built[key]
 
     def algorithms(self, call: LibraryCall) -> Sequence[Any]:
-        """The heuristic's plans, best first, as {"version", "engine", "knobs"}."""
+        """The heuristic's plans, best first, as {"version", "engine", "knobs"}; built, and kept for `prepare`."""
         with self._lock:
             self._leave_stream()
             graph = _Graph(self.frontend, self.handle, call.problem)
             graph.plan()
-            is_attention = isinstance(call.problem, AttentionProblem)
-            most = MAX_ATTENTION_ALGORITHMS if is_attention else MAX_ALGORITHMS
-            return [{"version": self.version, **choice} for choice in graph.choices(most)]
+            found: list[dict[str, Any]] = []
+            for index, choice in graph.choices(call.workspace_bytes):
+                found.append({"version": self.version, **choice})
+                for algorithm in (found[-1],) if found[1:] else (None, found[-1]):
+                    self._built.setdefault(_key(call, algorithm), self._enqueued(graph, index))
+            return found
 
     def _leave_stream(self) -> None:
         """Goes back to the default stream: that of the latest call may have been given back with its program."""
@@ -95,6 +99,10 @@ class Cudnn:
         else:
             graph.plan()
             index = graph.first(call.workspace_bytes)
+        return self._enqueued(graph, index)
+
+    def _enqueued(self, graph: "_Graph", index: int) -> Enqueue:
+        """Calls of a plan that was built."""
         numbers, lock = graph.numbers, self._lock
         execute, set_stream, handle = graph.graph.execute_plan_at_index, self.frontend.set_stream, self.handle
 
@@ -105,6 +113,10 @@ class Cudnn:
                 execute(given, workspace, index, handle)
 
         return enqueue
+
+
+def _key(call: LibraryCall, algorithm: Any) -> Any:
+    return call.problem, call.workspace_bytes, repr(algorithm)
 
 
 class _Graph:
@@ -223,31 +235,37 @@ class _Graph:
 
     def first(self, workspace_bytes: int) -> int:
         """Builds the first plan that can be built and needs no more workspace; its index."""
-        for index in self._buildable():
-            if self.graph.get_workspace_size_plan_at_index(index) <= workspace_bytes:
+        for index in range(self.graph.get_execution_plan_count()):
+            if self._is_built(index, workspace_bytes):
                 return index
         raise UnsupportedError(f"cuDNN builds no plan for {self.problem} with {workspace_bytes} bytes of workspace")
 
-    def _buildable(self) -> Iterator[int]:
+    def _is_built(self, index: int, workspace_bytes: int) -> bool:
+        """Builds a plan, if it can be and needs no more workspace: those that are not wanted are listed too."""
+        try:
+            self.graph.build_plan_at_index(index)
+            return bool(self.graph.get_workspace_size_plan_at_index(index) <= workspace_bytes)
+        except self.refusals:
+            return False
+
+    def choices(self, workspace_bytes: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The first plans that can be built, with their index; of those that are compiled for it, fewer."""
+        left = MAX_ATTENTION_ALGORITHMS if isinstance(self.problem, AttentionProblem) else MAX_ALGORITHMS
+        left_to_compile = min(left, MAX_COMPILED)
         for index in range(self.graph.get_execution_plan_count()):
             try:
-                self.graph.build_plan_at_index(index)
-            except self.refusals:
-                continue
-            yield index
-
-    def choices(self, count: int) -> list[dict[str, Any]]:
-        """The first plans that can be built: those with notes that are not wanted are listed too, but cannot."""
-        found: list[dict[str, Any]] = []
-        for index in self._buildable():
-            if len(found) == count:
-                break
-            try:
                 engine, knobs = self.graph.get_engine_and_knobs_at_index(index)
+                notes = self.graph.get_behavior_notes_for_plan_at_index(index)
             except (*self.refusals, NotImplementedError):
                 continue
-            found.append({"engine": int(engine), "knobs": {knob.name: int(value) for knob, value in knobs.items()}})
-        return found
+            is_compiled = self.frontend.behavior_note.RUNTIME_COMPILATION in notes
+            if (is_compiled and not left_to_compile) or not self._is_built(index, workspace_bytes):
+                continue
+            left_to_compile -= is_compiled
+            left -= 1
+            yield index, {"engine": int(engine), "knobs": {knob.name: int(value) for knob, value in knobs.items()}}
+            if not left:
+                return
 
     def chosen(self, choice: Mapping[str, Any]) -> int:
         """Builds the plan of one of `choices`; its index. Raises `UnsupportedError` for what is none, or not here."""

@@ -1,6 +1,8 @@
-"""cuDNN opened, shared by threads, and its plans that were chosen before: on a library that is played."""
+"""cuDNN opened, shared by threads, and its plans, listed and chosen before: on a library that is played."""
 
+import json
 import sys
+from enum import Enum
 from threading import Thread
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +16,7 @@ from capgraph.ir.errors import MissingPackageError, UnsupportedError
 from capgraph.ir.types import DType
 
 VERSION = 91900
+KNOB = Enum("KNOB", ["TILE_SIZE"])
 
 
 @pytest.fixture
@@ -67,6 +70,39 @@ def test_what_is_no_choice_is_refused(parts: dict[str, Any], frontend: Any) -> N
 def test_a_plan_that_wants_more_workspace_than_there_is_is_refused(frontend: Any) -> None:
     with pytest.raises(UnsupportedError, match="engine 7 wants 512 bytes"):
         Cudnn(frontend).prepare(call({"version": VERSION, "engine": 7, "knobs": {}}, workspace_bytes=256))
+
+
+@pytest.mark.parametrize(
+    ("engines", "tried", "listed"),
+    [
+        ("7777777777", 6, "777777"),
+        ("4444447777", 6, "444777"),
+        ("4444", 3, "444"),
+        ("b7b4b4447777", 9, "744477"),
+    ],
+)
+def test_few_plans_are_built_to_be_listed_and_each_once(engines: str, tried: int, listed: str, frontend: Any) -> None:
+    """Engine 4 is compiled when a plan is built; those called b cannot be built."""
+    graph = frontend.pygraph.return_value
+    graph.get_execution_plan_count.return_value = len(engines)
+    graph.get_engine_and_knobs_at_index.side_effect = lambda index: (int(engines[index], 16), {KNOB.TILE_SIZE: index})
+    notes = frontend.behavior_note
+    graph.get_behavior_notes_for_plan_at_index.side_effect = lambda index: (
+        [notes.RUNTIME_COMPILATION] if engines[index] == "4" else []
+    )
+    graph.build_plan_at_index.side_effect = lambda index: refused(engines[index] == "b")
+    library = Cudnn(frontend)
+    found = library.algorithms(call(None))
+    assert "".join(str(each["engine"]) for each in found) == listed
+    assert graph.build_plan_at_index.call_count == tried
+    for algorithm in (None, *json.loads(json.dumps(found))):
+        library.prepare(call(algorithm))
+    assert graph.build_plan_at_index.call_count == tried, "what was listed is kept"
+
+
+def refused(is_refused: bool) -> None:
+    if is_refused:
+        raise RuntimeError("Deselecting execution plan")
 
 
 def test_without_the_frontend_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
