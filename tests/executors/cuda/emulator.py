@@ -190,9 +190,10 @@ template <bool TURNED, class T> static void emulated_matrices(unsigned* to, cons
     to[i] = low[place].bits | (unsigned)high[TURNED ? place : place + 1].bits << 16;
   }
 }
-// d += a @ b for 16 x 8 by 8 x 8: mma.m16n8k8 of tf32.
+// d += a @ b for 16 x 8 by 8 x 8: mma.m16n8k8 of tf32, which cuts sums off instead of rounding them.
 static void emulated_mma_tf32(float* d, const unsigned* a, const unsigned* b) {
   const unsigned lane = rank_of() % 32;
+  double sums[4] = {d[0], d[1], d[2], d[3]};
   for (unsigned k = 0; k < 8; k++) {
     float left[2], right[2];
     for (unsigned half = 0; half < 2; half++) {
@@ -200,8 +201,9 @@ static void emulated_mma_tf32(float* d, const unsigned* a, const unsigned* b) {
       const unsigned y = __shfl_sync(~0u, k < 4 ? b[0] : b[1], (lane % 4 * 2 + half) * 4 + k % 4);
       memcpy(left + half, &x, 4), memcpy(right + half, &y, 4);
     }
-    for (unsigned e = 0; e < 4; e++) d[e] += left[e / 2] * right[e % 2];
+    for (unsigned e = 0; e < 4; e++) sums[e] += (double)left[e / 2] * right[e % 2];
   }
+  for (unsigned e = 0; e < 4; e++) d[e] = toward_zero(sums[e]);
 }
 // d += a @ b for 16 x 16 by 16 x 8: who holds which element is told by the PTX ISA, mma.m16n8k16.
 template <class T> static void emulated_mma(float* d, const unsigned* a, const unsigned* b) {

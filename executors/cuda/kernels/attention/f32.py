@@ -180,33 +180,33 @@ def _reach(attention: Attention) -> str:
   const int seen = latest + behind + 1, reach = seen < 0 ? 0 : seen < length ? seen : length;"""
 
 
-_TWO_PARTS = """const unsigned rounded = NAME_rounded(x);
-    const bool is_finite = (rounded & 0x7f800000u) != 0x7f800000u;
-    high = is_finite ? rounded : 0;
-    const float rest = x - bits_as<float>(high);
-    low = is_finite ? NAME_rounded(rest) : bits_as<unsigned>(rest);"""
+_ROUNDED = """
+#ifdef EMULATED
+    high = x != x ? 0x7fffffffu : (bits_as<unsigned>(x) + 0x1000u) & 0xffffe000u;
+#else
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(high) : "f"(x));
+#endif"""
+
+_TWO_PARTS = """const unsigned rounded = (bits_as<unsigned>(x) + 0x1000u) & 0xffffe000u;
+    high = fabsf(x) < 3.4019e38f ? rounded : 0;
+    low = bits_as<unsigned>(x - bits_as<float>(high)) & 0xffffe000u;"""
 """What is not finite, or too large to be rounded, is the low part alone: that meets only high parts, which are zero for
-what is below 2^-137. As a high part an infinity would meet low parts of either sign, and zeros."""
+what is below 2^-137. As a high part an infinity would meet low parts of either sign, and zeros. What the low part drops
+is one bit at most, so that rounding it would be no better."""
+
+_THREE_PRODUCTS = """float part[4] = {};
+  NAME_mma(part, l, high); NAME_mma(part, h, low); NAME_mma(part, h, high);  // the small ones first
+#pragma unroll
+  for (int e = 0; e < 4; e++) d[e] += part[e];"""
+"""Tensor cores cut sums off instead of rounding them: added up there, errors would grow with every step, all to one
+side (Ootomo and Yokota, arXiv:2203.03341)."""
 
 
 def _products(rounds: bool) -> str:
     """A number as two of 11 bits, and the product of 16 x 8 by 8 x 8 numbers."""
-    parts = "high = NAME_rounded(x);" if rounds else _TWO_PARTS
-    terms = (
-        "NAME_mma(d, h, high);"
-        if rounds
-        else "NAME_mma(d, l, high); NAME_mma(d, h, low); NAME_mma(d, h, high);  // the small ones first"
-    )
+    parts = _ROUNDED if rounds else _TWO_PARTS
+    terms = "NAME_mma(d, h, high);" if rounds else _THREE_PRODUCTS
     return f"""
-__device__ inline unsigned NAME_rounded(float x) {{
-#ifdef EMULATED
-  return x != x ? 0x7fffffffu : (bits_as<unsigned>(x) + 0x1000u) & 0xffffe000u;
-#else
-  unsigned y;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
-  return y;
-#endif
-}}
 struct NAME_split {{
   unsigned high = 0, low = 0;
   __device__ inline NAME_split() {{}}
