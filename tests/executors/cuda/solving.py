@@ -258,6 +258,10 @@ class Setting:
     memory: Memory
     expected: list[Array]
 
+    def operands(self) -> list[Array | None]:
+        """What the operands hold."""
+        return [None if view is None else _read(self.memory, view) for view in self.task.operands]
+
     def found(self, candidate: Candidate, folder: Path | None = None) -> list[Array]:
         """The results after all launches of a candidate; kernels are emulated, which takes a folder for their code."""
         kernels = [launch.kernel for launch in candidate.launches if isinstance(launch, KernelLaunch)]

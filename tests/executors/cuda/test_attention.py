@@ -274,6 +274,16 @@ def test_tiles_of_single_precision_and_one_product_where_tf32_is_allowed(tmp_pat
     assert 1e-5 < error < 5e-3
 
 
+@pytest.mark.parametrize("way", ["tensor-cores-f32", "multiply-adds"])
+def test_single_precision_errs_as_numpys_over_many_keys(way: str, tmp_path: Path) -> None:
+    made = attended(1, 1, 16, 16, keys=192, dtype=DType.F32)
+    (found,) = made.found(next(each for each in lower_attention(made.task) if each.name == way), tmp_path)
+    wide = [None if each is None else each.astype(np.float64) for each in made.operands()]
+    exact = made.task.node.op.meaning(*wide, **made.task.node.attrs.as_kwargs())
+    error, usual = (np.linalg.norm(each - exact) for each in (found, made.expected[0]))
+    assert error <= 1.5 * usual
+
+
 @pytest.mark.parametrize("options", OPTIONS)
 def test_multiply_adds_emulated(options: dict[str, Any], tmp_path: Path) -> None:
     made = attended(2, 4, 5, 12, keys=40, dtype=DType.F32, **options)

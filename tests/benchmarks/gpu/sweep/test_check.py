@@ -54,6 +54,20 @@ def test_what_is_not_finite_has_to_be_so_in_the_same_places() -> None:
     assert not found.check(x.flip(0)).is_right
 
 
+def test_encoder_layers_mean_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fast(*_: object) -> None:
+        raise AssertionError("PyTorch's fast path on CUDA takes GELU for its tanh form")
+
+    monkeypatch.setattr(torch, "_transformer_encoder_layer_fwd", fast)
+    layer = nn.TransformerEncoderLayer(8, 2, 8, activation="gelu", batch_first=True).eval()
+    x = torch.randn(1, 3, 8)
+    with torch.no_grad(), pytest.raises(AssertionError):
+        layer(x)
+    found = Reference(layer, (x,))
+    assert found.check(found.own[0].detach()).is_right
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
 def test_results_are_the_tensors_of_whatever_is_given() -> None:
     x = torch.ones(2)
     assert len(results_of({"a": [x, None], "b": (x, 3)})) == 2
