@@ -314,6 +314,21 @@ def test_gathered_windows(
     emulated(convolution(x, w, *tail, layout=layout, **attrs), "gathered", tmp_path)
 
 
+@pytest.mark.parametrize("w", [(16, 128, 3, 3), (128, 16, 3, 3)])
+def test_long_sums_in_single_precision_err_little_more_than_pairwise_ones(w: tuple[int, ...], tmp_path: Path) -> None:
+    made = convolution((1, 128, 3, 3), w, is_transposed=w[0] == 128)
+    candidate = next(each for each in lower_convolution(made.task) if each.name == "gathered")
+    (found,) = made.found(candidate, tmp_path)
+    x, weight, _ = (None if each is None else each.astype(np.float64) for each in made.operands())
+    exact = made.task.node.op.meaning(x, weight, None, **made.task.node.attrs.as_kwargs())
+    products = drawn((9, 16, 1152), DType.F32)
+    assert relative(found, exact) <= 2 * relative(products.sum(-1), products.sum(-1, dtype=np.float64))
+
+
+def relative(found: Array, exact: Array) -> float:
+    return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
+
+
 @pytest.mark.parametrize("odd", [np.inf, np.nan])
 def test_odd_weights_reach_what_lies_in_their_windows_alone(odd: float, tmp_path: Path) -> None:
     graph, weight = Graph(), drawn((4, 3, 3, 3), DType.F32, 1)

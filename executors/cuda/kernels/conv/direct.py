@@ -22,6 +22,9 @@ from .depthwise import lower_depthwise, offset_in_image
 from .images import as_image, image_shape
 
 _DEPTH, _THREADS = 16, 256
+_RUN = 64
+"""Products that are added up one after another before they join the sum: errors grow with the length of a run."""
+
 _DTYPES = frozenset({DType.F16, DType.BF16, DType.F32, DType.F64})
 
 
@@ -109,6 +112,7 @@ def _gathered_text(x: Source, w: Source, window: Window, ends: Ends, shape: tupl
     types = (f"const {stored(x.dtype)}* x", f"const {stored(w.dtype)}* __restrict__ weight")
     parameters = ", ".join([*types, *ends.parameters])
     leaves_out = window.is_transposed and total in ("float", "double")
+    in_runs = x.dtype is DType.F32 and inner > _RUN
     weight_at += "".join(f" + {tap} * {stride}" for tap, stride in zip(taps, w.strides[2:], strict=True))
     return f"""
 extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
@@ -129,7 +133,7 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
   }}
   __syncthreads();
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-  {total} sums[{each}][{each}] = {{}};
+  {total} sums[{each}][{each}] = {{}}{f", run[{each}][{each}] = {{}}" if in_runs else ""};
   for (int k0 = 0; k0 < {inner}; k0 += {_DEPTH}) {{
     {"bool is_not_finite = false;" if leaves_out else ""}
 #pragma unroll
@@ -155,7 +159,8 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
       right[k][n] = is_inside ? {ends.right(f"weight[{weight_at}]")} : 0;
       {"is_not_finite |= right[k][n] - right[k][n] != 0;" if leaves_out else ""}
     }}
-    {_sums_of_all(each, leaves_out)}
+    {_sums_of_all(each, leaves_out, "run" if in_runs else "sums")}
+    {f"if (k0 % {_RUN} == {_RUN - _DEPTH} || k0 + {_DEPTH} >= {inner}) {{ {_joined(each)} }}" if in_runs else ""}
     __syncthreads();
   }}
 #pragma unroll
@@ -173,15 +178,15 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
 """
 
 
-def _sums_of_all(each: int, leaves_out: bool) -> str:
+def _sums_of_all(each: int, leaves_out: bool, to: str) -> str:
     """What follows the loads: with `leaves_out`, weights some of which are not finite meet no zeros."""
     if not leaves_out:
-        return f"__syncthreads(); {_sums(each)}"
-    alone = _sums(each, "is_there[k][ty + 16 * i]")
-    return f"if (__syncthreads_or(is_not_finite)) {{ {alone}\n    }} else {{ {_sums(each)}\n    }}"
+        return f"__syncthreads(); {_sums(each, to)}"
+    alone = _sums(each, to, "is_there[k][ty + 16 * i]")
+    return f"if (__syncthreads_or(is_not_finite)) {{ {alone}\n    }} else {{ {_sums(each, to)}\n    }}"
 
 
-def _sums(each: int, condition: str = "") -> str:
+def _sums(each: int, to: str, condition: str = "") -> str:
     """A statement that adds the products of what shared memory holds, on condition."""
     return f"""
 #pragma unroll
@@ -190,7 +195,17 @@ def _sums(each: int, condition: str = "") -> str:
       for (int i = 0; i < {each}; i++)
 #pragma unroll
         for (int j = 0; j < {each}; j++)
-          {f"if ({condition})" if condition else ""} sums[i][j] += left[k][ty + 16 * i] * right[k][tx + 16 * j];"""
+          {f"if ({condition})" if condition else ""} {to}[i][j] += left[k][ty + 16 * i] * right[k][tx + 16 * j];"""
+
+
+def _joined(each: int) -> str:
+    """A statement that adds a run to the sums and begins the next one."""
+    return f"""
+#pragma unroll
+      for (int i = 0; i < {each}; i++)
+#pragma unroll
+        for (int j = 0; j < {each}; j++) sums[i][j] += run[i][j], run[i][j] = 0;
+   """
 
 
 def _origins(window: Window, places: list[str]) -> str:
