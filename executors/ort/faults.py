@@ -166,13 +166,6 @@ def _parameters(node: Node) -> str:
     return "ONNX Runtime hands the parameters of activations out in another way" if is_given else ""
 
 
-def _trained(node: Node) -> str:
-    is_narrow = node.operands[0].tensor.dtype.bits < 32
-    return (
-        "ONNX Runtime writes the running statistics over the constants that it made of their casts" if is_narrow else ""
-    )
-
-
 def _unordered(node: Node) -> str:
     is_float = node.operands[0].tensor.dtype.is_float
     return "ONNX Runtime passes over NaN where it looks for the greatest and the least" if is_float else ""
@@ -230,7 +223,6 @@ _FAULTS: dict[str, Callable[[Node], str]] = {
     "lstm": _parameters,
     "max_unpool": _unpooled,
     "non_zero": _scalar,
-    "onnx.BatchNormalization": _trained,
     "onnx.MaxUnpool": _unpooled,
     "onnx.DFT": _inexact,  # foreign, where only running tells the axis or the step
     "onnx.STFT": _inexact,

@@ -16,6 +16,8 @@ from .rows import attribute_default, export_as, import_as
 
 FLOAT = 1  # ONNX's number for f32: the only precision of statistics that the native ops have
 
+_LEAST_RANK = 2  # axes of what has batch and channels
+
 # ---- coming in
 
 
@@ -51,12 +53,44 @@ def import_rms_norm(ctx: ImportContext) -> Value:
     return ctx.op("rms_norm", ctx.input(0), ctx.input(1), axis=ctx.attr("axis", -1), epsilon=ctx.attr("epsilon", 1e-5))
 
 
-def import_batch_norm(ctx: ImportContext) -> Value:
-    """BatchNormalization with given statistics, one for each channel."""
+def import_batch_norm(ctx: ImportContext) -> Value | Sequence[Value]:
+    """BatchNormalization with given statistics, one for each channel, or since opset 14 with those of the batch."""
+    if ctx.attr("training_mode", 0) and ctx.tensor(0).rank >= _LEAST_RANK:
+        return _trained_batch_norm(ctx)
     _require_inference(ctx)
     if ctx.attr("training_mode", 0) or not ctx.attr("spatial", 1):
         raise NotNative("statistics of the batch itself, or of each activation")
     return ctx.op("batch_norm", *(ctx.input(index) for index in range(5)), epsilon=ctx.attr("epsilon", 1e-5))
+
+
+def _trained_batch_norm(ctx: ImportContext) -> tuple[Value, ...]:
+    """As its parts: ONNX Runtime's kernel writes the running statistics over its operands, whoever reads them."""
+    x, rank, dtype = ctx.input(0), ctx.tensor(0).rank, ctx.tensor(0).dtype
+    wide = dtype if dtype is DType.F64 else DType.F32
+    axes = tuple(axis for axis in range(rank) if axis != 1)
+
+    def as_column(index: int) -> Value:
+        value = _as(ctx, ctx.input(index), wide)
+        return ctx.op("unsqueeze", value, axes=tuple(range(1, rank - 1))) if rank > _LEAST_RANK else value
+
+    def running(index: int, now: Value) -> Value:
+        before, momentum = _as(ctx, ctx.input(index), wide), ctx.attr("momentum", 0.9)
+        kept = ctx.op("mul", before, ctx.scalar_like(momentum, before))
+        taken = ctx.op("mul", ctx.op("squeeze", now, axes=axes), ctx.scalar_like(1 - momentum, before))
+        return _as(ctx, ctx.op("add", kept, taken), ctx.tensor(index).dtype)
+
+    x = _as(ctx, x, wide)
+    mean = ctx.op("reduce_mean", x, axes=axes, keep_dims=True)
+    centered = ctx.op("sub", x, mean)
+    var = ctx.op("reduce_mean", ctx.op("mul", centered, centered), axes=axes, keep_dims=True)
+    root = ctx.op("sqrt", ctx.op("add", var, ctx.scalar_like(ctx.attr("epsilon", 1e-5), var)))
+    scaled = ctx.op("mul", ctx.op("div", centered, root), as_column(1))
+    y = _as(ctx, ctx.op("add", scaled, as_column(2)), dtype)
+    return y, running(3, mean), running(4, var)
+
+
+def _as(ctx: ImportContext, value: Value, dtype: DType) -> Value:
+    return value if value.tensor.dtype is dtype else ctx.op("cast", value, to=dtype)
 
 
 def import_group_norm(ctx: ImportContext) -> Value:

@@ -19,6 +19,7 @@ from tests.frontends.onnx.ops.there_and_back import (
     with_symbols,
 )
 from tests.ir.ops.onnx_oracle import assert_close, one_node, random, runtime
+from tests.onnx_models.peers import session
 
 
 @pytest.mark.parametrize("opset", [11, 13])
@@ -82,11 +83,28 @@ def test_batch_norm(opset):
     assert op_names(check(model, feeds_of(*inputs), expected)) == ["batch_norm"]
 
 
-def test_batch_norm_in_training_is_not_native():
-    inputs = [random(1, 2, 3, 4), *(random(seed, 3) for seed in (2, 3, 4)), np.abs(random(5, 3))]
-    model = one_node("BatchNormalization", inputs, 3, 15, {"training_mode": 1})
-    graph = imported(model, native=False)
-    assert "batch_norm" not in op_names(graph)
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (1, 3, 2, 4)])
+def test_batch_norm_in_training_is_made_of_parts(shape):
+    inputs = [random(1, *shape), *(random(seed, 3) for seed in (2, 3, 4)), np.abs(random(5, 3))]
+    attributes = {"training_mode": 1, "momentum": 0.75, "epsilon": 1e-3}
+    graph = check(one_node("BatchNormalization", inputs, 3, 15, attributes), feeds_of(*inputs))
+    assert {"batch_norm", "onnx.BatchNormalization"}.isdisjoint(op_names(graph))
+
+
+def test_running_statistics_are_not_written_over_the_operands_in_files():
+    """As ONNX Runtime does for the operator itself, on each call, wherever they are no outputs of the model."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 15]>
+        g (float[2,3] x, float[3] s) => (float[?] m) <float[3] c = {0.5, 1.0, 2.0}> {
+          y, n, v = BatchNormalization <training_mode = 1> (x, s, s, c, c)
+          m = Neg (v)
+        }"""
+    )
+    feeds = {"x": random(1, 2, 3), "s": random(2, 3)}
+    expected = evaluated(imported(model), feeds)
+    opened = session(export_model(imported(model)).SerializeToString())
+    for _ in range(2):
+        assert_close(opened.run(None, feeds)[0], expected[0])
 
 
 @pytest.mark.parametrize("opset", [7, 22])
