@@ -66,13 +66,11 @@ def _axes_are_operand(operator: str, opset: int) -> bool:
     return opset >= (13 if operator == "ReduceSum" else 18)
 
 
-_GLOBAL_POOLS = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
-
-
 def _is_global_pool(ty: TensorType, axes: Sequence[int], keep_dims: bool) -> bool:
     """Whether a reduction is what models write as a global pool.
 
-    Runtimes sum the two in different orders; a model whose pool came in as such should leave with the same numbers.
+    Runtimes sum the two in different orders; a model whose pool came in as such should leave with the same numbers. Not
+    so of the greatest: ONNX Runtime's GlobalMaxPool has the lowest finite number for -inf.
     """
     spatial = tuple(range(2, ty.rank))
     normal = tuple(sorted(axis % ty.rank for axis in axes))
@@ -83,8 +81,8 @@ def _export_reduce(operator: str) -> Callable[[ExportContext, Node], None]:
     def rule(ctx: ExportContext, node: Node) -> None:
         axes, keep_dims = node.attrs["axes"], node.attrs["keep_dims"]
         x = node.operands[0]
-        if operator in _GLOBAL_POOLS and not ctx.is_part and _is_global_pool(x.tensor, axes, keep_dims):
-            ctx.emit(_GLOBAL_POOLS[operator], (x,), node.outputs)
+        if operator == "ReduceMean" and not ctx.is_part and _is_global_pool(x.tensor, axes, keep_dims):
+            ctx.emit("GlobalAveragePool", (x,), node.outputs)
             return
         if not axes and not _axes_are_operand(operator, ctx.opset):
             if operator in ("ReduceL2", "ReduceLogSum") and x.tensor.dtype.is_integer:

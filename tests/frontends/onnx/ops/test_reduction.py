@@ -126,3 +126,9 @@ def test_cumulative(operator, opset, attrs):
     assert op_names(checked(model, feeds_of(X, axis))) == [f"dynamic_{operator.lower()}"]
     static = checked(with_symbols(with_constant(model, "x1", axis), ["x0"]), feeds_of(X))
     assert op_names(static) == [operator.lower()]
+
+
+def test_the_greatest_of_pictures_without_finite_numbers():
+    """ONNX Runtime's GlobalMaxPool has the lowest finite number there, so the file has a ReduceMax."""
+    graph = imported(one_node("ReduceMax", [X[None]], 1, 13, {"axes": (2, 3)}))
+    assert [node.op_type for node in export_model(graph).graph.node] == ["ReduceMax"]
