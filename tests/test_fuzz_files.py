@@ -20,6 +20,7 @@ EXPECTED = {
     "resize-of-nothing": {"ModelError"},
     "result-that-is-not-named": {"ModelError"},
     "size-beyond-64-bits": {"UnsupportedError", "ResourceError", "ExecutionError"},
+    "sparse-tensor-of-no-type": {"UnsupportedError", "ExecutionError"},
     "transform-without-a-step": {"ExecutionError", FINE},
     "window-wider-than-its-operand": {"UnsupportedError"},
 }

@@ -104,6 +104,9 @@ def type_from_proto(proto: TypeProto, dim_of: Callable[[str], Dim] = symbol) -> 
         element = type_from_proto(proto.optional_type.elem_type, dim_of)
         return OptionalType(element) if element is not None else None
     if kind in ("map_type", "opaque_type", "sparse_tensor_type"):
+        is_told = kind == "opaque_type" or proto.sparse_tensor_type.elem_type or proto.map_type.key_type
+        if not is_told:
+            return None
         return OpaqueType(_opaque_name(_without_map_shapes(proto)))
     return None
 

@@ -11,6 +11,10 @@ from ....ir.types import TensorType
 from .import_context import ImportContext
 
 
+_MOST_PARTS = 1 << 16
+"""A vector that the file says is longer is not believed: it is neither a shape nor the sizes of a node's results."""
+
+
 def partial_dims(ctx: ImportContext, value: Value) -> list[Dim] | None:
     """The content of an integer vector, with FRESH for what is not known; None when not even its length is.
 
@@ -22,7 +26,7 @@ def partial_dims(ctx: ImportContext, value: Value) -> list[Dim] | None:
         length = part.shape[0] if part.tensor.rank == 1 else None
         if known is not None:
             parts += [dim if ctx.may_mention((dim,)) else FRESH for dim in known]
-        elif isinstance(length, int):
+        elif isinstance(length, int) and length <= _MOST_PARTS:
             parts += [FRESH] * length
         else:
             return None

@@ -145,6 +145,18 @@ def test_other_opaque_types_come_back(proto):
     assert parse_type(str(ty)) == ty
 
 
+@pytest.mark.parametrize(
+    "proto",
+    [
+        onnx.TypeProto(sparse_tensor_type=onnx.TypeProto.SparseTensor()),
+        onnx.TypeProto(map_type=onnx.TypeProto.Map()),
+        onnx.TypeProto(tensor_type=onnx.TypeProto.Tensor()),
+    ],
+)
+def test_a_type_without_elements_says_nothing(proto):
+    assert type_from_proto(proto) is None
+
+
 @pytest.mark.parametrize("name", ["map", "map(i64, number)", "ff"])
 def test_an_opaque_type_of_another_ecosystem_is_refused(name):
     with pytest.raises(UnsupportedError, match="is no type of ONNX"):

@@ -75,6 +75,15 @@ def test_what_a_dynamic_op_leaves_alone_keeps_its_size() -> None:
     assert [str(value.type) for value in imported(model).outputs] == ["f32[4, u0, 6]", "f32[4, u1, 6]"]
 
 
+def test_no_more_parts_are_counted_than_anything_has() -> None:
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    damaged (float[6] x, int64[2147483647] sizes) => (float[A] a, float[B] b) { a, b = Split (x, sizes) }
+    """
+    graph = imported(onnx.parser.parse_model(text), native=False)
+    assert len(graph.outputs) == 2
+
+
 def test_bounds_that_are_computed_from_shapes_are_followed() -> None:
     text = """
     <ir_version: 8, opset_import: ["": 17]>
