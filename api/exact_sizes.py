@@ -15,7 +15,7 @@ import numpy as np
 
 from .executors.replay.counters import Stats
 from .ir.dims import SymDim, symbol
-from .ir.dims.constraints import Constraint
+from .ir.dims.constraints import Constraint, Difference
 from .ir.errors import ModelError, ShapeError, TypeRuleError
 from .ir.graph import Graph
 from .ir.notices import Notices
@@ -52,8 +52,8 @@ class ExactSizes:
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
         """The outputs of a call that breaks what was assumed; None for any other, and where its sizes are refused.
 
-        Raises what making the program raises, unless it is that the model cannot have these sizes, and what running
-        it raises.
+        Raises what making the program raises, unless it is that the model cannot have these sizes and running the call
+        tells it, and what running it raises.
         """
         broken = self._broken(inputs) if isinstance(inputs, Mapping) else None
         return None if broken is None else self._run(inputs, broken)
@@ -128,8 +128,10 @@ class ExactSizes:
             return self._programs[key]
         try:
             made = self._make(shapes)
-        except (ModelError, ShapeError, TypeRuleError):  # maybe of a body that does not run: running the call tells
-            made = None
+        except (ModelError, ShapeError, TypeRuleError):
+            if isinstance(broken, Difference):  # another rank, which running the call does not tell
+                raise
+            made = None  # maybe of a body that does not run: running the call tells
         else:
             self._notices.say(
                 "sizes",

@@ -124,6 +124,22 @@ def test_they_are_counted() -> None:
     assert "3 calls broke sizes that the model was read with: 2 programs for their sizes alone" in program.explain()
 
 
+RANKS = """net (float[N, M] x) => (float[K] y) {
+  c = Constant <value = bool[3] {0, 1, 1}> ()
+  unread = Compress <axis = 0> (x, c)
+  y = Squeeze (x)
+}"""
+
+
+@pytest.mark.parametrize("executor", ["eager", "graph", "ort"])
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_sizes_that_give_another_rank_and_that_the_model_cannot_have_are_refused(executor: str) -> None:
+    program = capgraph.optimize(model(RANKS), executor=executor, **_options(executor))
+    assert program.run({"x": np.ones((4, 3), np.float32)})["y"].shape == (4, 3)
+    with pytest.raises(capgraph.CapgraphError, match="compress"):
+        program.run({"x": np.ones((1, 3), np.float32)})
+
+
 COUNTED = """net (float[2, N] a, int64[1] k, float[2, M] b) => (float[2, K] c) { t, i = TopK(a, k) c = Add(t, b) }"""
 
 
