@@ -212,6 +212,8 @@ def dynamic_reduce_type(
     if x.dtype not in _DTYPES[kind]:
         raise TypeRuleError(f"dynamic_reduce: {kind} is not defined for {x.dtype}")
     count = axes.dims[0]
+    if not x.rank:
+        return x
     if count == 0:
         every = () if noop_with_empty_axes else range(x.rank)
         return x.with_shape(reduced_shape(x.dims, tuple(every), keep_dims))

@@ -9,7 +9,10 @@ from ..context.import_context import ImportContext
 from ..schemas import schema_of
 from ..tensors import type_to_proto
 
-_WRONG = {"AffineGrid": "drops a batch of 1, as its Squeeze names no axes"}
+_WRONG = {
+    "AffineGrid": "drops a batch of 1, as its Squeeze names no axes",
+    "Celu": "makes a vector of a scalar, as its alpha is one",
+}
 """Operators whose bodies do not mean them, and why."""
 
 

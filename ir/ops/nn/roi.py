@@ -67,7 +67,7 @@ def roi_align(
             width, height = np.maximum(width, 1), np.maximum(height, 1)
         rows = _samples(top, height, output_size[0], sampling_ratio, x.shape[2])
         columns = _samples(left, width, output_size[1], sampling_ratio, x.shape[3])
-        if rows[0].size and columns[0].size:
+        if rows[0].size and columns[0].size and x.size:
             result[index] = _pool_samples(wide[int(images[index])], rows, columns, mode)
     return result.astype(x.dtype, copy=False)
 

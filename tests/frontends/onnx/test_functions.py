@@ -29,6 +29,15 @@ def test_an_operator_without_a_body(operator, version):
     assert schema_function(Node(operator, version), "") is None  # type: ignore[arg-type]
 
 
+def test_the_body_of_celu_would_make_a_vector_of_a_scalar():
+    model = parsed(
+        "net (float[2] x, int64[N] axes) => (float y) { s = ReduceSum <keepdims = 0> (x, axes) y = Celu (s) }"
+    )
+    graph = import_model(model).graph
+    (found,) = evaluate_graph(graph, [np.ones(2, np.float32), np.array([0])])
+    assert found.shape == ()
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -249,6 +249,7 @@ def test_dynamic_result_types():
     assert dynamic_types((B, 3), 2) == (1, 1)
     assert dynamic_types((B, 3), 1, keep_dims=False) == (FRESH,)
     assert dynamic_types((B, 3), 0, keep_dims=False) == ()
+    assert dynamic_types((), T, keep_dims=False) == ()
     assert dynamic_types((B, 3), 0, noop_with_empty_axes=True) == (B, 3)
     with pytest.raises(TypeRuleError, match="rank of a reduction"):
         dynamic_types((B, 3), T, keep_dims=False)

@@ -65,6 +65,14 @@ def test_max_roi_pool_agrees_with_onnx_runtime(regions: Any, scale: float, outpu
     assert_close(found, expected)
 
 
+@pytest.mark.parametrize("shape", [(1, 0, 0, 5), (1, 2, 0, 5), (0, 2, 3, 3)])
+def test_a_picture_without_elements_gives_zeros(shape: tuple[int, ...]) -> None:
+    corners, images = np.array([[0, 1, 3, 2]], np.float32), np.array([0])
+    found = run("roi_align", np.ones(shape, np.float32), corners, images, output_size=[2, 3])[0]
+    assert found.shape == (1, shape[1], 2, 3)
+    assert not found.any()
+
+
 def test_no_regions_give_nothing() -> None:
     x = random(1, 1, 2, 4, 4, dtype=np.float16)
     assert run("max_roi_pool", x, np.zeros((0, 5), np.float16), output_size=[2, 2])[0].shape == (0, 2, 2, 2)
