@@ -158,6 +158,15 @@ def test_a_peer_that_is_wrong_is_a_judge_of_what_does_not_hang_on_it() -> None:
     assert theirs.judged([0], "O") == [1]
 
 
+def test_what_is_refused_as_documented_is_no_finding() -> None:
+    text = """found (float[N] x, float[N] y) => (float[?] z) <int64[2] p = {0, 1}> {
+      longer = Pad (x, p)
+      z = Add (longer, y)
+    }"""
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> {text}')
+    assert compared(Case(0, model, [{"x": _ones(1), "y": _ones(1)}])).kind == "limit"
+
+
 @pytest.mark.parametrize("shape", [(2, 1), (2, 3), (1, 1)])
 def test_squeeze_without_axes_of_sizes_that_are_1_at_run_time(shape: tuple[int, int]) -> None:
     text = "found (float[N,M] x) => (float[?] y) { y = Squeeze (x) }"

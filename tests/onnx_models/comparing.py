@@ -22,6 +22,7 @@ from tests.onnx_models.rounding import contents, is_rounding
 from tests.onnx_models.theirs import (
     Known,
     has_rounds,
+    is_a_limit,
     is_inexact,
     is_open,
     lacks_kernel,
@@ -38,7 +39,7 @@ class Outcome:
     """What became of a model; `findings` say way and what, in a few words.
 
     `kind` is "fine", "found", "undecided" (nobody runs it), "unjudged" (who runs it is known to be wrong about each of
-    its outputs) or "invalid".
+    its outputs), "limit" (refused, as docs/onnx.md says) or "invalid".
     """
 
     seed: int
@@ -151,7 +152,7 @@ def peers_of(case: Case) -> Peers:
     reference = [attempt(lambda call=call: peers.run_reference(case.model, call)) for call in case.calls]
     opened = attempt(lambda: peers.session(case.model.SerializeToString()))
     runtime = [
-        opened if isinstance(opened, Exception) else attempt(lambda call=call: opened.run(None, call))
+        opened if isinstance(opened, Exception) else attempt(lambda call=call: peers.answers(opened, call))
         for call in case.calls
     ]
     # What the reference gives where ONNX Runtime finds a call wrong is no measure.
@@ -179,6 +180,8 @@ def _hold(outcome: Outcome, case: Case, graph: Any, theirs: Peers, chosen: Seque
             outcome.theirs = f"peers: {told}"
     if not theirs.judged(theirs.calls):
         outcome.kind = "unjudged"
+    elif is_a_limit(graph):
+        outcome.kind = "limit"
     elif isinstance(graph, Exception):
         outcome.findings = _of_error(graph, "read", theirs, theirs.calls, lambda part: ways.read(_bytes(part)))
     else:

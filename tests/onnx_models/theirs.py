@@ -3,12 +3,14 @@
 A rule looks at a node and, where it is known, at what its operands hold: within bodies and functions it is not.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
+from capgraph.ir.errors import ShapeError
 from onnx import NodeProto, helper
 
 from tests.onnx_models.draw import Value
@@ -17,6 +19,7 @@ from tests.onnx_models.parts import all_nodes
 RECURRENT = {"GRU", "LSTM", "RNN"}
 Known = Mapping[str, Value]
 _SMALL_BIAS = 1e-2
+_SCORES = 3  # which result of Attention they are
 _WIDE = "takes windows that stick out"
 
 
@@ -38,6 +41,11 @@ class Seen:
         if self.known is None or not self.has(place) or self.node.input[place] not in self.known:
             return None
         return self.known[self.node.input[place]].content
+
+    def gives(self, holds: Callable[..., bool]) -> bool:
+        """Whether `holds` is true of the first result, or may be, as it is not known."""
+        result = self.known and self.known.get(self.node.output[0])
+        return not result or holds(result.content)
 
     def may(self, holds: Callable[..., bool], *places: int) -> bool:
         """Whether `holds` is true of these operands, or may be, as one is not known."""
@@ -237,7 +245,36 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     ),
     **dict.fromkeys(
         ("AveragePool", "LpPool"),
-        _when(f"{_WIDE}, and passes over NaN", lambda s: _sticks_out(s) or s.may(lambda x: np.isnan(x).any(), 0)),
+        _when(
+            f"{_WIDE}, passes over NaN, and rounded up divides a norm by the elements that are there",
+            lambda s: (
+                _sticks_out(s)
+                or s.may(lambda x: np.isnan(x).any(), 0)
+                or (s.node.op_type == "LpPool" and bool(s.attributes.get("ceil_mode")))
+            ),
+        ),
+    ),
+    "Attention": _when(
+        "has capped the products that are asked for as they are",
+        lambda s: (
+            len(s.node.output) > _SCORES
+            and s.attributes.get("softcap", 0) > 0
+            and not s.attributes.get("qk_matmul_output_mode", 0)
+        ),
+    ),
+    "Resize": _when(
+        "takes -0.5 for the place of a single element, which is 0",
+        lambda s: (
+            s.attributes.get("coordinate_transformation_mode") == b"pytorch_half_pixel"
+            and s.gives(lambda y: 1 in y.shape)
+        ),
+    ),
+    "ReverseSequence": _when(
+        "takes lengths beyond the last step",
+        lambda s: s.may(lambda x, lengths: (lengths > x.shape[s.attributes.get("time_axis", 0)]).any(), 0, 1),
+    ),
+    "RoiAlign": _when(
+        "takes another number of pictures than of regions", lambda s: s.may(lambda r, which: len(r) != len(which), 1, 2)
     ),
     "ScatterElements": _when(
         "takes updates of other shapes than the indices", lambda s: s.may(lambda i, new: i.shape != new.shape, 1, 2)
@@ -284,6 +321,10 @@ def _lacks_kernel_of_heads(seen: Seen) -> bool:
     """Whether queries and keys are of different lengths."""
     heads = (seen.attributes.get("q_num_heads", 1), seen.attributes.get("kv_num_heads", 1))
     return seen.may(lambda q, k: q.shape[-1] * (heads[1] if q.ndim == 3 else 1) != k.shape[-1] * heads[0], 0, 1)
+
+
+def _has_nothing_or_nan(x: Any) -> bool:
+    return not x.size or (x.dtype.kind == "f" and bool(np.isnan(x).any()))
 
 
 def _writes_truth(seen: Seen) -> bool:
@@ -340,11 +381,15 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         ),
     ),
     **dict.fromkeys(
-        (
-            "Reduce" + kind
-            for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
-        ),
+        ("Reduce" + kind for kind in ("L1", "L2", "LogSum", "LogSumExp", "Mean", "Prod", "Sum", "SumSquare")),
         _when("gives nothing, or 0, where it reduces nothing", lambda s: s.may(lambda x: not x.size, 0)),
+    ),
+    **dict.fromkeys(
+        ("ReduceMax", "ReduceMin"),
+        _when("passes over NaN, as over nothing", lambda s: s.may(_has_nothing_or_nan, 0)),
+    ),
+    "BatchNormalization": _when(
+        "writes the running statistics over its operands", lambda s: bool(s.attributes.get("training_mode"))
     ),
     **dict.fromkeys(
         ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
@@ -425,6 +470,15 @@ def lacks_kernel(error: Any) -> bool:
 def refuses_values(error: Any) -> bool:
     """Whether ONNX Runtime finds a call wrong, and does not just lack a kernel: then it may be refused by us too."""
     return isinstance(error, Exception) and "NOT_IMPLEMENTED" not in str(error)
+
+
+_NEVER_EQUAL = re.compile(r"broadcast sizes must be equal or 1: (.+) and (.+) differ")
+
+
+def is_a_limit(error: Any) -> bool:
+    """Whether a model is refused for sizes that always differ, though one of them may be 1: docs/onnx.md says so."""
+    told = _NEVER_EQUAL.search(str(error)) if isinstance(error, ShapeError) else None
+    return told is not None and not all(each.isdigit() for each in told.groups())
 
 
 def _open(seen: Seen) -> str:

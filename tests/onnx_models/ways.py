@@ -10,7 +10,7 @@ from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.ir.graph import Graph
 from capgraph.ir.types import type_symbols
 
-from tests.onnx_models.peers import session
+from tests.onnx_models.peers import answers, session
 
 Results: TypeAlias = list[Any]
 EXECUTORS = ("eager", "graph", "ort")
@@ -69,6 +69,6 @@ def _file(graph: Graph, target: str) -> Callable[[Mapping[str, Any]], Results]:
     names = [each.name for each in opened.get_inputs()]
 
     def run(inputs: Mapping[str, Any]) -> Results:
-        return list(opened.run(None, {name: inputs[name] for name in names if name in inputs}))
+        return answers(opened, {name: inputs[name] for name in names if name in inputs})
 
     return run

@@ -10,7 +10,6 @@ from ....ir.ops import native
 from ....ir.types import TensorType
 from .import_context import ImportContext
 
-
 _MOST_PARTS = 1 << 16
 """A vector that the file says is longer is not believed: it is neither a shape nor the sizes of a node's results."""
 
