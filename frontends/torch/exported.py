@@ -11,7 +11,7 @@ from torch.export import graph_signature
 
 from ...ir.analysis import all_nodes
 from ...ir.dims import Dim, SymDim
-from ...ir.errors import CapgraphError, InputError, UnsupportedError
+from ...ir.errors import CapgraphError, UnsupportedError
 from ...ir.graph import Graph, Value
 from ...ir.types import DType, TensorType
 from ...ir.verify import verify
@@ -28,7 +28,7 @@ from .model import TorchModel, gpu_of_trace
 from .ops.complex_numbers import PART_TYPES, Pairs
 from .refusals import refused
 from .sizes import Sizes
-from .tensors import SharedConstants
+from .tensors import SharedConstants, require_dense
 
 _Input, _Output = graph_signature.InputKind, graph_signature.OutputKind
 _NUMBERS = (graph_signature.SymIntArgument, graph_signature.SymFloatArgument, graph_signature.SymBoolArgument)
@@ -88,6 +88,9 @@ def _each_its_own(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple
         return leaf.clone()
 
     leaves, structure = torch.utils._pytree.tree_flatten((tuple(args), dict(kwargs)))
+    for place, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor):
+            require_dense(leaf, f"example input {place}")
     owned = [own(leaf) for leaf in leaves]
     if all(leaf is other for leaf, other in zip(leaves, owned, strict=True)):
         return tuple(args), dict(kwargs)
@@ -280,7 +283,7 @@ class _Importing:
         return fixed
 
     def _input(self, name: str, tensor: Any) -> Value | Pairs:
-        _check_plain(name, tensor)
+        require_dense(tensor, f"input {name!r}")
         self.inputs[name] = given = add_input(self.importer, self.graph.unused_name(name), tensor)
         self.model_.note_input(name, tensor)
         if isinstance(given, Pairs):
@@ -380,11 +383,6 @@ def _size_input(importer: FxImporter, name: str, size: Any) -> Dim:
     dim = importer.sizes.dim(size)
     importer.graph.add_input(name, TensorType(DType.BOOL, (dim,)))
     return dim
-
-
-def _check_plain(name: str, tensor: Any) -> None:
-    if tensor.layout is not torch.strided:
-        raise InputError(f"input {name!r} has layout {tensor.layout}", remedy="pass a dense tensor")
 
 
 def _plain_name(name: str) -> str:

@@ -18,12 +18,21 @@ from .dtypes import NUMPY_LACKS, dtype_of, torch_dtype_of
 
 def array_of(tensor: Any) -> Array:
     """A NumPy array over the memory of a dense tensor; of one on another device a copy in main memory."""
-    if tensor.is_nested:
-        raise UnsupportedError("a nested tensor has no array", remedy="pad it: .to_padded_tensor(0.0)")
-    if tensor.layout is not torch.strided:
-        raise UnsupportedError(f"a tensor of layout {tensor.layout} has no array", remedy="call .to_dense() first")
+    require_dense(tensor, "a tensor")
     with unset_fake_temporarily():  # in a trace's fake mode a view of a real tensor is fake
         return _plain_array(tensor.detach().cpu().resolve_conj().resolve_neg())
+
+
+def require_dense(tensor: Any, name: str) -> None:
+    """Raises `UnsupportedError` for a tensor that is no array: nested, of another layout, or quantized."""
+    if tensor.is_nested:
+        raise UnsupportedError(f"{name} is nested, which no array is", remedy="pad it: .to_padded_tensor(0.0)")
+    if tensor.layout is not torch.strided:
+        raise UnsupportedError(f"{name} has the layout {tensor.layout} of no array", remedy="call .to_dense() first")
+    if tensor.is_quantized:
+        raise UnsupportedError(
+            f"{name} is quantized by PyTorch ({tensor.dtype}), which no array is", remedy="call .dequantize() first"
+        )
 
 
 def _plain_array(plain: Any) -> Array:

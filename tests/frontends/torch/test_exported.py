@@ -1,4 +1,5 @@
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import capgraph
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from capgraph.frontends.torch.exported import from_exported, from_torch
-from capgraph.ir.errors import InputError, UnsupportedError
+from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.text.printer import print_graph
 from torch import nn
 
@@ -131,13 +132,23 @@ def test_other_devices_than_the_module() -> None:
         from_torch(Scores(), (torch.ones(3, 4, device="meta"),))
 
 
-def test_sparse_inputs() -> None:
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: torch.eye(3).to_sparse(), "example input 1 has the layout"),
+        (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged), "1 is nested"),
+        (lambda: torch.quantize_per_tensor(torch.ones(2, 3), 0.1, 0, torch.qint8), "1 is quantized"),
+    ],
+    ids=["sparse", "nested", "quantized"],
+)
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_inputs_that_no_array_is(make: Callable[[], Any], words: str) -> None:
     class Dense(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return x.to_dense() + 1
+        def forward(self, pair: Any) -> Any:
+            return pair[0] + pair[1].to_dense()
 
-    with pytest.raises((InputError, UnsupportedError)):
-        from_torch(Dense(), (torch.eye(3).to_sparse(),))
+    with pytest.raises(UnsupportedError, match=words):
+        from_torch(Dense(), ([torch.ones(3), make()],))
 
 
 def test_weights_that_have_no_content_yet() -> None:
