@@ -11,7 +11,7 @@ least f32, so each moves by at most one rounding; products that would be subnorm
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -32,10 +32,14 @@ Plan = Callable[[Rewriter], Value]
 
 @dataclass(frozen=True)
 class ScaleShift:
-    """`value * scale + shift`; None is 1 and 0."""
+    """`value * scale + shift`; None is 1 and 0.
+
+    `is_quotient`: the scale is a rounded inverse, which would not keep whole quotients whole in a product of elements.
+    """
 
     scale: Array | None = None
     shift: Array | None = None
+    is_quotient: bool = False
 
     @property
     def rank(self) -> int:
@@ -55,7 +59,7 @@ class ScaleShift:
         scale = change(self.scale) if self.scale is not None else None
         shift = change(self.shift) if self.shift is not None else None
         lost = (scale is None) != (self.scale is None) or (shift is None) != (self.shift is None)
-        return None if lost else ScaleShift(scale, shift)
+        return None if lost else ScaleShift(scale, shift, self.is_quotient)
 
 
 def aligned(content: Constant, value: Value) -> Array | None:
@@ -376,7 +380,7 @@ def _sub(node: Node, change: ScaleShift) -> Plan | None:
 def _sum(x: Value, content: Constant, change: ScaleShift) -> Plan | None:
     """`(x + c) * scale + shift` is `x * scale + (c * scale + shift)`."""
     addend = scaled_constant(content, change.scale, change.shift)
-    inner = absorbed(x, ScaleShift(change.scale)) if change.scale is not None else _unchanged(x)
+    inner = absorbed(x, replace(change, shift=None)) if change.scale is not None else _unchanged(x)
     if addend is None or inner is None:
         return None
     return lambda rewriter: rewriter.op("add", inner(rewriter), rewriter.constant(_shortened(addend)))
@@ -400,12 +404,13 @@ def _mul(node: Node, change: ScaleShift) -> Plan | None:
 def _div(node: Node, change: ScaleShift) -> Plan | None:
     x, divisor = node.operands
     content = constant_of(divisor)
-    inverse = reciprocal(content) if content is not None and x.shape == node.output.shape else None
+    is_exact = content is not None and are_powers_of_two(content)
+    inverse = reciprocal(content) if content is not None and is_exact and x.shape == node.output.shape else None
     return _product(x, inverse, change) if inverse is not None else None
 
 
 def _product(x: Value, content: Constant, change: ScaleShift) -> Plan | None:
-    if change.shift is not None or change.scale is None:
+    if change.shift is not None or change.scale is None or change.is_quotient:
         return None
     factor = scaled_factor(content, change.scale)
     if factor is None:
@@ -422,6 +427,11 @@ def reciprocal(content: Constant) -> Constant | None:
     made = Constant(inverse, content.dtype)
     usable = np.isfinite(made.array).all() and bool((np.abs(inverse) >= smallest_normal(content.dtype)).all())
     return made if usable else None
+
+
+def are_powers_of_two(content: Constant) -> bool:
+    """Whether every element is a float of which multiplying by the inverse moves no bit."""
+    return content.dtype.is_float and bool((np.abs(np.frexp(content.array.astype(np.float64))[0]) == 0.5).all())
 
 
 def _shortened(content: Constant) -> Constant:

@@ -15,7 +15,7 @@ from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
 from ..framework.pattern import Capture, Found, Literal, Match, Rule, constant_of
 from ..framework.rewriter import Rewriter
-from .absorb import ScaleShift, absorbed, aligned, reciprocal
+from .absorb import ScaleShift, absorbed, aligned, are_powers_of_two, reciprocal
 from .absorb_after import absorbed_after
 
 
@@ -25,8 +25,8 @@ class FoldScales(PatternPass):
 
     These are the weight and bias of a convolution or product, the parameters of a norm, and another constant factor or
     addend, reached directly or through reshapes and transposes. An addend of 0 goes. A division by powers of two that
-    is left is a multiplication, and with `rounds_inverses` one by any constant that has an inverse. A zero may change
-    its sign: -0.0 + 0 is 0.
+    is left is a multiplication, and with `rounds_inverses` one by any constant that has an inverse; other divisions do
+    not join factors, as whole quotients stay whole. A zero may change its sign: -0.0 + 0 is 0.
     """
 
     name: ClassVar[str] = "fold-scales"
@@ -55,7 +55,7 @@ def _as_affine(op: Op, content: Constant, value: Value) -> ScaleShift | None:
     if part is None:
         return None
     if op in (MUL, DIV):
-        return ScaleShift(scale=part)
+        return ScaleShift(scale=part, is_quotient=op is DIV and not are_powers_of_two(content))
     return ScaleShift(shift=np.negative(part) if op is SUB else part)
 
 
@@ -91,11 +91,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _are_powers_of_two(content: Constant) -> bool:
-    return content.dtype.is_float and bool((np.abs(np.frexp(content.array.astype(np.float64))[0]) == 0.5).all())
-
-
 _ROUNDED_DIVISION = Rule("division-by-constant", Match("div", Capture("x"), Literal("c")), _as_product)
 _EXACT_DIVISION = Rule(
-    "division-by-power-of-two", Match("div", Capture("x"), Literal("c", where=_are_powers_of_two)), _as_product
+    "division-by-power-of-two", Match("div", Capture("x"), Literal("c", where=are_powers_of_two)), _as_product
 )

@@ -271,14 +271,27 @@ def test_an_inverse_that_is_rounded_takes_the_place_of_no_division_unless_asked_
     assert [node.op.name for node in made.nodes if node.operands] == ["mul"]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%z = div(%x, %seven)",
+        "%a = mul(%x, %two) %z = div(%a, %fourteen)",
+        "%a = div(%x, %seven) %z = mul(%a, %three)",
+        "%a = div(%x, %two) %b = div(%a, %fourteen) %z = mul(%b, %three)",
+        "%a = mul(%x, %two) %b = sub(%a, %fourteen) %z = div(%b, %seven)",
+    ],
+)
 @pytest.mark.parametrize(("level", "is_exact"), [(1, True), (2, True), (3, False)])
-def test_whole_quotients_stay_whole_below_level_3(level: int, is_exact: bool) -> None:
-    numbers = 7 * np.arange(-3_000, 3_000, dtype=np.float32)
-    made = parse(dedent(SEVENTHS))
+def test_whole_quotients_stay_whole_below_level_3(level: int, is_exact: bool, body: str) -> None:
+    numbers = 28 * np.arange(-3_000, 3_000, dtype=np.float32)
+    numbered = {"two": 2.0, "three": 3.0, "seven": 7.0, "fourteen": 14.0}
+    constants = "".join(f"%{name} = constant() {{value = dense<f32[]: {of}>}}\n" for name, of in numbered.items())
+    made = parse(f"graph @main(%x: f32[B]) {{\n{constants}{body.replace(') %', ')' + chr(10) + '%')}\nreturn %z\n}}")
+    (exact,) = evaluate_graph(made, [numbers])
     level_pipeline(level).run(made)
     (found,) = evaluate_graph(made, [numbers])
     assert (found == np.round(found)).all() == is_exact
-    np.testing.assert_allclose(found, numbers / 7, rtol=1e-6)
+    np.testing.assert_allclose(found, exact, rtol=1e-6)
 
 
 @given(st.integers(-100, 100), st.sampled_from([1.0, -1.0]), st.lists(st.floats(-1e6, 1e6, width=32), max_size=20))
