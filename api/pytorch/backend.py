@@ -314,13 +314,14 @@ class _FixedFunction:
         if not self._positions:
             return True
         given = operator.itemgetter(*self._positions, self._positions[0])(arguments)[:-1]  # a tuple also for one
+        addresses = list(map(_ADDRESS, given))  # `.data = other` is no new version
+        are_elsewhere = addresses != self._addresses
+        if are_elsewhere and addresses[: self._count] != self._addresses[: self._count]:
+            return False  # such as those of another layer: there is nothing to look for in its content
         if not self._held.are_unwritten(given[: self._count]):
             return False
-        addresses = list(map(_ADDRESS, given))  # `.data = other` is no new version either
-        if addresses == self._addresses:
+        if not are_elsewhere:
             return True
-        if addresses[: self._count] != self._addresses[: self._count]:
-            return False
         self._addresses = addresses
         return self.program.move_states({name: arguments[position] for position, name in self._states.items()})
 

@@ -2,11 +2,13 @@
 
 import copy
 from typing import Any
+from unittest.mock import patch
 
 import capgraph
 import pytest
 import torch
 from capgraph.pytorch.backend import CompiledFunction
+from capgraph.pytorch.weights import HeldWeights
 from torch import nn
 
 torch.set_num_threads(1)
@@ -218,6 +220,13 @@ def test_layers_of_one_class_take_turns(executor: str, made: list[CompiledFuncti
         programs.append([program for each in made for program in each.programs])
     assert len(programs[0]) == 3
     assert [set(map(id, each)) for each in programs] == [set(map(id, programs[0]))] * 3
+    with (
+        torch.no_grad(),
+        patch.object(HeldWeights, "are_unwritten", autospec=True, side_effect=HeldWeights.are_unwritten) as look,
+    ):
+        for layer in layers:
+            layer(x)
+    assert look.call_count == 3, "a layer's weights are looked at in its own turn alone"
     with torch.no_grad():
         layers[1].linear.bias.add_(1)
         torch.testing.assert_close(layers[1](x), layers[1].forward(x))
