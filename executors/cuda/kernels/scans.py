@@ -2,8 +2,7 @@
 
 Where lines are few and long they are cut into segments: a first kernel folds each segment, a second one scans it from
 what those before it come to. So the order in which floats are added is fixed, as it would not be with a single pass
-that takes whatever its neighbors have finished. Integers, whose order does not matter, are scanned by such a pass (D.
-Merrill, M. Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back, 2016).
+that takes whatever its neighbors have finished.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,8 +33,6 @@ BLOCK_THREADS = 256
 LANE_BYTES, BLOCK_BYTES = 32, 16
 """What a thread reads at a time as a lane or in a block, from 2 to `MOST_ITEMS` elements."""
 MOST_ITEMS = 16
-PASS_THREADS, PASS_BYTES = 512, 64
-"""Threads of a block that scans one chunk, and what each of them has of it."""
 ENOUGH_BLOCKS = 264
 """From so many lines on a block for each keeps the chip busy."""
 MOST_SEGMENTS = 2048
@@ -43,7 +40,6 @@ ACROSS_THREADS = 65536
 """Threads for lines across memory that keep the chip busy."""
 SHORTEST_SEGMENT = 16
 MOST_SEGMENTS_ACROSS = 256
-_FENCE = "\n#ifndef EMULATED\n__threadfence();\n#endif\n"
 
 
 def _scan(functor: str, identity: str) -> Lowering:
@@ -145,8 +141,6 @@ class _Scan:
         lanes = 1 << max(-(-self.length // items) - 1, 0).bit_length()
         team = _Team(min(BLOCK_THREADS, lanes), items, width)
         segments = self._segments(team)
-        if segments > 1 and self.scratch is not None and self.x.dtype.is_integer and self.y.dtype.is_integer:
-            yield self._in_one_pass(width, self.scratch)
         if segments > 1 and self.scratch is not None:
             nbytes = self.lines * segments * self._item_bytes()
             per_segment = -(-self.length // (segments * team.chunk)) * team.chunk
@@ -203,28 +197,6 @@ class _Scan:
             f"for (int k = 0; k < {team.width}; k++) mine[i + k] = {self.identity}; }} }}",
         ]
 
-    def _scanned(self, team: _Team, before: str, total: str) -> list[str]:
-        """Statements that scan `mine`, and what comes `before` it among the team; in a block `total` gets it all."""
-        lines = [
-            "#pragma unroll",
-            f"for (int i = 1; i < {team.items}; i++) mine[i] = {self._of('mine[i - 1]', 'mine[i]')};",
-            f"{self.carried} upto = mine[{team.items - 1}], {before};",
-            "#pragma unroll",
-            f"for (int far = 1; far < {min(32, team.threads)}; far *= 2) {{",
-            f"const {self.carried} lower = __shfl_up_sync(0xffffffffu, upto, far);",
-            f"if (rank % 32 >= far) upto = {self._of('lower', 'upto')}; }}",
-            f"const {self.carried} left = __shfl_up_sync(0xffffffffu, upto, 1);",
-        ]
-        if team.is_block:
-            lines += [
-                "if (rank % 32 == 31) ends[rank / 32] = upto;",
-                "__syncthreads();",
-                f"for (int w = 0; w < {team.threads // 32}; w++) {{",
-                f"if (w < rank / 32) before = {self._of('before', 'ends[w]')};",
-                f"{total} = {self._of(total, 'ends[w]')}; }}",
-            ]
-        return [*lines, f"if (rank % 32 > 0) before = {self._of('before', 'left')};"]
-
     def _store(self, team: _Team) -> list[str]:
         """Statements that write what was scanned: `mine` up to each item, after `before`."""
         out = self._of("before", f"mine[{'i + k - 1' if self.is_exclusive else 'i + k'}]")
@@ -263,7 +235,7 @@ class _Scan:
 
     def _along(self, team: _Team, segments: int, per_segment: int, scratch: BufferPlace | None) -> KernelLaunch:
         """A chunk at a time: each thread scans its items, a warp the sums of its lanes, a block those of its warps."""
-        warps = team.threads // 32
+        warps, lanes = team.threads // 32, min(32, team.threads)
         backward = "(gridDim.x - 1 - blockIdx.x)"  # what the totals were made of last is still in the cache
         lines = [
             *self._segment(team, segments, per_segment, backward),
@@ -283,73 +255,28 @@ class _Scan:
             f"for (int start = begin_at; start < end_at; start += {team.chunk}) {{",
             f"const int s0 = start + rank * {team.items};",
             *self._load(team),
-            *self._scanned(team, "before = carry", "carry"),
+            "#pragma unroll",
+            f"for (int i = 1; i < {team.items}; i++) mine[i] = {self._of('mine[i - 1]', 'mine[i]')};",
+            f"{self.carried} upto = mine[{team.items - 1}], before = carry;",
+            "#pragma unroll",
+            f"for (int far = 1; far < {lanes}; far *= 2) {{",
+            f"const {self.carried} lower = __shfl_up_sync(0xffffffffu, upto, far);",
+            f"if (rank % 32 >= far) upto = {self._of('lower', 'upto')}; }}",
+            f"const {self.carried} left = __shfl_up_sync(0xffffffffu, upto, 1);",
+        ]
+        if team.is_block:
+            lines += [
+                "if (rank % 32 == 31) ends[rank / 32] = upto;",
+                "__syncthreads();",
+                f"for (int w = 0; w < {warps}; w++) {{ if (w < rank / 32) before = {self._of('before', 'ends[w]')};",
+                f"carry = {self._of('carry', 'ends[w]')}; }}",
+            ]
+        lines += [
+            f"if (rank % 32 > 0) before = {self._of('before', 'left')};",
             *self._store(team),
             "__syncthreads(); }" if team.is_block else "}",
         ]
         return self._launch(lines, -(-self.lines * segments // team.lines), team.block, scratch)
-
-    # ---- along memory, in one pass
-
-    def _in_one_pass(self, width: int, scratch: BufferPlace) -> Candidate:
-        """A block for each chunk, in the order in which they start; each adds up what those before it have come to."""
-        team = _Team(PASS_THREADS, max(width, PASS_BYTES // self._item_bytes()), width)
-        parts = -(-self.length // team.chunk)
-        count = self.lines * parts
-        places = [BufferPlace(scratch.buffer, scratch.offset + n * -(-8 * (count + 1) // 256) * 256) for n in range(4)]
-        states = Parameter("unsigned*", "states", places[0])
-        known = [
-            Parameter(f"{self.carried}*", name, place)
-            for name, place in zip(("totals", "prefixes"), places[1:3], strict=True)
-        ]
-        begun = per_position([states], count + 1, ["states[p] = 0;"], 4 * count)
-        lines = [
-            "__shared__ unsigned taken; __shared__ int nearest;",
-            f"__shared__ {self.carried} ends[{team.threads // 32}], shared[{team.threads // 32}];",
-            "if (threadIdx.x == 0) taken = atomicAdd(states, 1u);",
-            "__syncthreads();",
-            f"const unsigned block = taken, line = block / {parts}u; const int part = block % {parts}u;",
-            f"const bool is_line = true; const int begin_at = part * {team.chunk}, end_at = {self.length};",
-            *self._bases("line"),
-            f"const int s0 = begin_at + threadIdx.x * {team.items};",
-            *self._load(team),
-            f"const int rank = threadIdx.x; {self.carried} total = {self.identity};",
-            *self._scanned(team, f"before = {self.identity}", "total"),
-            *self._looked_back(team),
-            f"before = {self._of('carry', 'before')};",
-            *self._store(team),
-        ]
-        parameters = [*self._parameters(None), states, *known]
-        nbytes = self.x.nbytes + self.y.nbytes
-        scan = launch_of(parameters, lines, (count, 1, 1), (team.threads, 1, 1), nbytes, self.flops)
-        return Candidate("one-pass", (begun, scan), places[3].offset - scratch.offset)
-
-    def _looked_back(self, team: _Team) -> list[str]:
-        """Statements for `carry`, what the parts before come to: each thread waits for one of them."""
-        put = f"*(volatile {self.carried}*)(%s + block) = %s;"
-        tell = f"if (threadIdx.x == 0) {{ {put} %s ((volatile unsigned*)states)[1 + block] = %d; }}"
-        known, own = "prefixes", self._of("carry", "total")
-        return [
-            f"{self.carried} carry = {self.identity};",
-            tell % ("totals", "total", _FENCE, 1),
-            f"for (int until = part; until > 0; until -= {team.threads}) {{",
-            f"if (threadIdx.x == 0) nearest = {team.threads};",
-            "__syncthreads();",
-            "const int other = until - 1 - (int)threadIdx.x; const unsigned at = block - part + other;",
-            "unsigned state = 0;",
-            "if (other >= 0) while ((state = ((volatile unsigned*)states)[1 + at]) == 0) {}",
-            _FENCE,
-            "if (state == 2) atomicMin(&nearest, (int)threadIdx.x);",
-            "__syncthreads();",
-            f"{self.carried} found = {self.identity};",
-            "if (other >= 0 && (int)threadIdx.x <= nearest)",
-            f"found = *(volatile {self.carried}*)((state == 2 ? {known} : totals) + at);",
-            f"found = block_fold<{self.functor}, {team.threads // 32}>(found, shared);",
-            f"carry = {self._of('carry', 'found')};",
-            f"if (nearest < {team.threads}) break;",
-            "__syncthreads(); }",
-            tell % (known, own, _FENCE, 2),
-        ]
 
     def _launch(self, lines: list[str], blocks: int, threads: int, scratch: BufferPlace | None) -> KernelLaunch:
         nbytes = self.x.nbytes + self.y.nbytes
