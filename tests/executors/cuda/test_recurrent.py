@@ -162,7 +162,8 @@ def test_clusters_keep_every_digit_of_hidden_values(tmp_path: Path) -> None:
 def test_clusters_take_cells_whose_weights_they_hold() -> None:
     others = [
         Case("lstm", "f64", hidden=64),
-        Case("lstm", "f32", hidden=384),
+        Case("lstm", "f32", hidden=256),
+        Case("rnn", "f32", hidden=512),
         Case("lstm", "f16", hidden=40),
         Case("lstm", "f16", hidden=512),
         Case("gru", "f16", hidden=64),  # candidates need the reset of every unit

@@ -30,8 +30,8 @@ _INNER = 32
 _MOST_WARPS, _WANTED_WARPS = 16, 8
 _MOST_PIECES = 8
 """Pairs of 16-byte pieces of weights that a lane holds: 64 registers."""
-_MOST_SINGLES = 16
-"""The same of f32, not in pairs."""
+_MOST_SINGLES = 8
+"""The same of f32, not in pairs: with twice as many a step takes longer than the launch for each that `steps` has."""
 _WANTED_SINGLES = 256
 """Threads of a block."""
 
