@@ -56,6 +56,7 @@ _TRAITS = {
     Trait.CONVOLUTION: "a product of a kernel with the windows of images",
     Trait.POOLING: "folds the windows of images",
     Trait.RECURRENT: "a cell of a recurrent network, run over a sequence",
+    Trait.SPECTRAL: "a Fourier transform of rows",
     Trait.GATHERS: "elements of the first operand where indices say, in any form",
     Trait.WRITES: "the first operand with some elements written over",
     Trait.SIZES: "reads sizes only, no elements",

@@ -87,6 +87,7 @@ class Trait(Flag):
     CONVOLUTION = auto()  # a product of a kernel with the windows of images
     POOLING = auto()  # folds the windows of images
     RECURRENT = auto()  # a cell of a recurrent network, run over a sequence
+    SPECTRAL = auto()  # a Fourier transform of rows
     GATHERS = auto()  # elements of the first operand where indices in the second say, in any of its forms
     WRITES = auto()  # the first operand with some elements written over
     SIZES = auto()  # reads sizes only, no elements

@@ -10,7 +10,7 @@ from ..constant import Array
 from ..dims import Dim, dim_max, upper_bound
 from ..dims.constraints import require_equal
 from ..errors import ShapeError, TypeRuleError
-from ..op import FLOATS, INDICES, Op, op
+from ..op import FLOATS, INDICES, Op, Trait, op
 from ..types import DType, TensorType
 from .nn.linear import accumulated
 from .rules import normal_axis, require_rank
@@ -175,6 +175,7 @@ OPS: tuple[Op, ...] = (
         ),
         infer=_dft_type,
         meaning=dft,
+        traits=Trait.SPECTRAL,
     ),
     op(
         "stft",
@@ -187,6 +188,7 @@ OPS: tuple[Op, ...] = (
         ),
         infer=_stft_type,
         meaning=stft,
+        traits=Trait.SPECTRAL,
     ),
     op(
         "mel_weight_matrix",

@@ -50,8 +50,8 @@ PIECE = 16
 _KEY = re.compile(r"[0-9a-f]{40}")
 """What a choice's file is named; nothing else becomes part of a path."""
 
-HEAVY = Trait.PRODUCT
-"""The trait of ops that are measured unless that is switched off."""
+HEAVY = Trait.PRODUCT | Trait.SPECTRAL
+"""The traits of ops that are measured unless that is switched off."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from capgraph.executors.cuda.lower.lowering import Ways
 from capgraph.executors.cuda.run import selection
 from capgraph.executors.cuda.run.selection import Choice, Selector, TuningCache, problem_key
 from capgraph.executors.eager import EagerExecutor
+from capgraph.ir.builder import Builder
 from capgraph.ir.errors import InputError, ResourceError
 from capgraph.ir.graph import Graph
 from capgraph.ir.node import write
@@ -72,6 +73,16 @@ def test_only_heavy_steps_are_measured_unless_told_otherwise(tmp_path: Path, tim
             timed.clear()
             recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]}).run({"x": rows(4)})
             assert timed == expected
+
+
+def test_transforms_are_measured(tmp_path: Path, timed: list[str]) -> None:
+    b = Builder()
+    graph = b.finish({"y": b.op("dft", b.input("x", "f32[2, 6, 1]"), onesided=True)})
+    gpu = fake_device(tmp_path)
+    gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
+    with patch.object(lowering, "families_of", lambda _op: (two_ways,)):
+        recorded(graph, gpu).run({"x": np.ones((2, 6, 1), np.float32)})
+    assert timed == ["slow", "quick"]
 
 
 def test_what_is_to_be_measured_is_compiled_together(tmp_path: Path, timed: list[str]) -> None:

@@ -10,7 +10,7 @@ signals of even length are transformed as complex ones of half the length, of wh
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 
 import numpy as np
@@ -20,7 +20,7 @@ from .....ir.ops.rules import normal_axis
 from .....ir.types import DType
 from ...kernel_ir.casts import converted
 from ...kernel_ir.kernels import Parameter, launch_of, read, written
-from ...kernel_ir.launch import Candidate, Lowering, Packed, Task
+from ...kernel_ir.launch import Candidate, KernelLaunch, Lowering, Packed, Task
 from ...kernel_ir.layouts import Layout, index_lines
 from ...kernel_ir.moving import operand, result
 from ...kernel_ir.pointwise import has_types
@@ -30,13 +30,14 @@ from ...libraries.problems import Spectrum
 from ..resize.sampling import wide_type
 from .calls import TransformedRows, by_library
 
-_SHORTEST_BY_LIBRARY = 256
-"""From this length on the library is faster where it needs no kernel before or after."""
+_SHORTEST_BY_LIBRARY, _SHORTEST_AMONG_KERNELS = 256, 4096
+"""From these lengths on the library is the first guess, without a kernel before or after, and with some."""
 _LARGEST_SPELLED = 11
 """The largest radix whose sums are written out."""
 
 _ELEMENTS_OF_A_BLOCK = 2048
-_ELEMENTS_OF_A_THREAD = 8
+_ELEMENTS_OF_A_THREAD = (4, 8)
+"""How many a thread has where there are not too many threads."""
 _THREADS = 512
 _SECTOR_BYTES = 32
 """What is read at once: so much of neighboring rows is taken by one block where rows lie across memory."""
@@ -64,12 +65,12 @@ def radices(length: int) -> list[int]:
 
 def _ways(rows: TransformedRows, task: Task) -> Iterator[Candidate]:
     nbytes = rows.x.nbytes + rows.y.nbytes
-    library, passes = by_library(rows, task, nbytes, flops_of(task)), _in_passes(rows, task, nbytes)
-    found = [library, passes]
+    library, passes = by_library(rows, task, nbytes, flops_of(task)), list(_in_passes(rows, task, nbytes))
+    by_calls = [] if library is None else [library]
     is_spelled = all(radix <= _LARGEST_SPELLED for radix in radices(rows.length))
-    if rows.length < _SHORTEST_BY_LIBRARY or (library and len(library.launches) > 1 and is_spelled):
-        found.reverse()
-    yield from (each for each in found if each is not None)
+    is_alone = library is None or len(library.launches) == 1
+    shortest = _SHORTEST_BY_LIBRARY if is_alone or not is_spelled else _SHORTEST_AMONG_KERNELS
+    yield from [*passes, *by_calls] if rows.length < shortest else [*by_calls, *passes]
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class _Block:
     each: int
     length: int
     is_halved: bool
+    of_thread: int = _ELEMENTS_OF_A_THREAD[0]
 
     @property
     def shared_bytes(self) -> int:
@@ -92,7 +94,7 @@ class _Block:
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return min(_THREADS, max(32, -(-self.each * self.length // _ELEMENTS_OF_A_THREAD // 32) * 32))
+        return min(_THREADS, max(32, -(-self.each * self.length // self.of_thread // 32) * 32))
 
     @property
     def root_step(self) -> int:
@@ -121,10 +123,19 @@ def _block_of(rows: TransformedRows, task: Task) -> _Block | None:
     return None
 
 
-def _in_passes(rows: TransformedRows, task: Task, nbytes: int) -> Candidate | None:
-    block, c = _block_of(rows, task), computed(rows.wide)
+def _in_passes(rows: TransformedRows, task: Task, nbytes: int) -> Iterator[Candidate]:
+    """One kernel, with few or many elements for a thread."""
+    block = _block_of(rows, task)
     if block is None:
-        return None
+        return
+    tried = {each.threads: each for each in (replace(block, of_thread=n) for n in reversed(_ELEMENTS_OF_A_THREAD))}
+    for each in sorted(tried.values(), key=lambda each: each.of_thread):
+        name = "passes" if len(tried) == 1 else f"passes-{each.of_thread}"
+        yield Candidate(name, (_pass_launch(each, task, nbytes),))
+
+
+def _pass_launch(block: _Block, task: Task, nbytes: int) -> KernelLaunch:
+    rows, c = block.rows, computed(block.rows.wide)
     row = f"const unsigned row = blockIdx.x * {block.each}u + of; if (row >= {rows.count}u) continue;"
     lines = [
         f"struct number {{ {c} re, im; }};",
@@ -151,8 +162,7 @@ def _in_passes(rows: TransformedRows, task: Task, nbytes: int) -> Candidate | No
     parameters = [*rows.parameters, Parameter(f"const {c}*", "table", roots)]
     grid = (-(-rows.count // block.each), 1, 1)
     flops = flops_of(task)
-    launch = launch_of(parameters, lines, grid, (block.threads, 1, 1), nbytes, flops, block.shared_bytes)
-    return Candidate("passes", (launch,))
+    return launch_of(parameters, lines, grid, (block.threads, 1, 1), nbytes, flops, block.shared_bytes)
 
 
 def _kept(block: _Block, c: str) -> list[str]:
