@@ -1,6 +1,6 @@
 """Cases run by the emulator, each step by each of its ways."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 from capgraph.ir.constant import Array
 
 from tests.executors.cuda.codegen.cases import Case, expected_of, is_close
-from tests.executors.cuda.codegen.running import Prepared, Values, all_prepared
+from tests.executors.cuda.codegen.running import Prepared, Values, all_prepared, generated
 from tests.executors.cuda.emulator import Emulator, compiled
 
 MOST_TWICE = 4096
@@ -33,6 +33,20 @@ def emulated_problems(cases: Iterable[Case], folder: Path) -> list[str]:
     every = all_prepared(cases)
     library = compiled((kernel for made in every for kernel in made.kernels()), folder)
     return [f"{made.case.name}: {problem}" for made in every for problem in _problems(made, library)]
+
+
+def results_of_ways(cases: Iterable[Case], folder: Path) -> Iterator[tuple[Case, str, list[Array]]]:
+    """The results of cases by each way of their last step, with its name."""
+    every = all_prepared(cases)
+    library = compiled((kernel for made in every for kernel in made.kernels()), folder)
+    for made in every:
+        for choice in range(made.choices):
+            memory = _run(made, library, choice, is_backwards=False)
+            yield (
+                made.case,
+                generated(made.ways[-1])[choice].name,
+                [memory.read(each) for each in made.plan.graph.outputs],
+            )
 
 
 def results_in_both_orders(case: Case, folder: Path) -> tuple[Array, Array]:
