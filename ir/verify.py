@@ -36,12 +36,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from .attrs import AttrValue, is_tuple
+from .attrs import Attrs, AttrValue, is_tuple
 from .constant import Constant
 from .dims import SymDim, Truth
 from .errors import CapgraphError, InvalidGraphError
 from .graph import Graph, Node, Use, Value
-from .op import FRESH
+from .op import FRESH, Op
+from .ops.known import CONSTANT
 from .text.printer import print_node
 from .types import DType, OpaqueType, OptionalType, SequenceType, TensorType, Type, compatible, type_symbols
 
@@ -52,13 +53,21 @@ _FRESH_NAMES = FRESH.symbols
 Result = TypeVar("Result")
 
 
-def verify(graph: Graph) -> None:
+_Judged = tuple[Op, Attrs, tuple[Type | None, ...], tuple[Type, ...]]
+"""What 8 and 9 say of a node without regions follows from its op, its attributes, and the types around it."""
+
+Judged = dict[_Judged, tuple[Type, ...]]
+"""Nodes that are right, and what their rules infer: layers of a model are alike, and graphs are verified many times."""
+
+
+def verify(graph: Graph, judged: Judged | None = None) -> None:
     """Raises `InvalidGraphError` when `graph` or a region in it breaks an invariant of this module's docstring.
 
-    The message shows the offending node among its neighbors. Takes time linear in the size of the graph.
+    The message shows the offending node among its neighbors. Takes time linear in the size of the graph, and less with
+    the nodes that earlier calls `judged`, to which it adds.
     """
     owners: dict[Graph, Node | None] = {graph: None}
-    pending = [_Scope(graph)]
+    pending = [_Scope(graph, judged={} if judged is None else judged)]
     while pending:
         scope = pending.pop()
         _verify_structure(scope)
@@ -85,11 +94,12 @@ class _Scope:
     nodes: list[Node] = field(default_factory=list[Node])
     made: dict[str, Node] = field(default_factory=dict[str, Node])
     types: dict[Type, frozenset[str]] = field(default_factory=dict[Type, frozenset[str]])
+    judged: Judged = field(default_factory=Judged)
 
     def inside(self, node: Node, region: Graph) -> "_Scope":
         """The scope of a region of `node`."""
         visible = self.bound.union(*(self.symbols(value.type) for value in node.operands))
-        return _Scope(region, visible, self, node, types=self.types)
+        return _Scope(region, visible, self, node, types=self.types, judged=self.judged)
 
     def symbols(self, ty: Type) -> frozenset[str]:
         """The symbols in `ty`, remembered: large graphs have few types."""
@@ -113,6 +123,7 @@ class _Scope:
 
 
 def _require(holds: bool, scope: _Scope, node: Node | None, problem: str) -> None:
+    """For what is asked now and then: of each node or value there is no time to word a problem that it has not."""
     if not holds:
         raise _broken(scope, node, problem)
 
@@ -187,21 +198,28 @@ def _verify_values(scope: _Scope) -> set[Value]:
         _require(value.producer is None, scope, None, f"input %{value.name} has a producer")
         _verify_value(scope, None, value, index, known)
     for node in scope.nodes:
-        for value in node.operands:
-            _require(value in known, scope, node, f"operand %{value.name} is not known before the node that reads it")
+        for operand in node.inputs:
+            if operand is not None and operand not in known:
+                raise _broken(scope, node, f"operand %{operand.name} is not known before the node that reads it")
         for index, value in enumerate(node.outputs):
-            _require(value.producer is node, scope, node, f"%{value.name} points to another producer")
+            if value.producer is not node:
+                raise _broken(scope, node, f"%{value.name} points to another producer")
             _verify_value(scope, node, value, index, known)
     return known
 
 
 def _verify_value(scope: _Scope, node: Node | None, value: Value, index: int, known: set[Value]) -> None:
     graph = scope.graph
-    _require(value not in known, scope, node, f"%{value.name} stands in the graph twice")
-    _require(value.graph is graph, scope, node, f"%{value.name} points to another graph")
-    _require(value.index == index, scope, node, f"%{value.name} has index {value.index} instead of {index}")
-    _require(_is_named(graph, value), scope, node, f"the name {value.name!r} is empty or stands for another value")
-    _require(isinstance(value.type, _TYPES), scope, node, f"the type of %{value.name} is {value.type!r}")
+    if value in known:
+        raise _broken(scope, node, f"%{value.name} stands in the graph twice")
+    if value.graph is not graph:
+        raise _broken(scope, node, f"%{value.name} points to another graph")
+    if value.index != index:
+        raise _broken(scope, node, f"%{value.name} has index {value.index} instead of {index}")
+    if not _is_named(graph, value):
+        raise _broken(scope, node, f"the name {value.name!r} is empty or stands for another value")
+    if not isinstance(value.type, _TYPES):
+        raise _broken(scope, node, f"the type of %{value.name} is {value.type!r}")
     known.add(value)
 
 
@@ -279,24 +297,37 @@ def _verify_signature(scope: _Scope) -> None:
 
 
 def _verify_node(scope: _Scope, node: Node) -> None:
+    for name, value in node.attrs.items():
+        if not isinstance(value, Graph) and not _is_plain(value):
+            raise _broken(scope, node, f"attribute {name} is {value!r}")
+    if node.op is CONSTANT or node.op.is_foreign or node.regions:
+        inferred = _judged(scope, node)
+    else:
+        types = tuple([None if value is None else value.type for value in node.inputs])
+        key = node.op, node.attrs, types, tuple([value.type for value in node.outputs])
+        known = scope.judged.get(key)
+        inferred = _judged(scope, node) if known is None else known
+        scope.judged[key] = inferred
+    _verify_symbols(scope, node, inferred)
+
+
+def _judged(scope: _Scope, node: Node) -> tuple[Type, ...]:
+    """What the rule of a node infers, once its attributes and its results' types are right."""
     _verify_attrs(scope, node)
     inferred = _inferred(scope, node)
     _require(len(inferred) == len(node.outputs), scope, node, f"the op has {len(inferred)} results")
     for value, ty in zip(node.outputs, inferred, strict=True):
         if compatible(value.type, ty) is Truth.NO:
             raise _broken(scope, node, f"%{value.name} is {value.type}, but the rule of {node.op.name} infers {ty}")
-    _verify_symbols(scope, node, inferred)
+    return inferred
 
 
 def _verify_attrs(scope: _Scope, node: Node) -> None:
     op, attrs = node.op, node.attrs
-    for name, value in attrs.items():
-        _require(isinstance(value, Graph) or _is_plain(value), scope, node, f"attribute {name} is {value!r}")
     if op.is_foreign:
         _require("." in op.name, scope, node, f"the name of the foreign op {op.name} has no domain")
-    else:
-        in_order = tuple(attrs) == tuple(op.attrs)
-        _require(in_order, scope, node, f"the attributes are {list(attrs)} instead of {list(op.attrs)}")
+    elif tuple(attrs) != tuple(op.attrs):
+        raise _broken(scope, node, f"the attributes are {list(attrs)} instead of {list(op.attrs)}")
     completed = _located(scope, node, lambda: op.complete_attrs(attrs)) if attrs else attrs
     if completed != attrs:
         raise _broken(scope, node, f"the attributes are not in normal form: {attrs} for {completed}")
@@ -340,7 +371,8 @@ def _verify_symbols(scope: _Scope, node: Node, inferred: Sequence[Type]) -> None
         mentioned = scope.symbols(value.type)
         if not mentioned:
             continue
-        _require(not mentioned & _FRESH_NAMES, scope, node, f"a size of %{value.name} was never made a symbol")
+        if mentioned & _FRESH_NAMES:
+            raise _broken(scope, node, f"a size of %{value.name} was never made a symbol")
         visible = _visible(scope, node) if visible is None else visible
         for name in mentioned - visible:
             _require(may_make, scope, node, f"%{value.name} mentions {name}, which no input or operand binds here")

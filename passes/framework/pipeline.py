@@ -20,7 +20,7 @@ from ...ir.graph import Graph, Node
 from ...ir.op import Trait
 from ...ir.random_state import seeded
 from ...ir.text.printer import print_graph
-from ...ir.verify import verify
+from ...ir.verify import Judged, verify
 from .base import Pass
 from .exactness import Exactness
 from .faults import FAULTS, fault
@@ -201,6 +201,7 @@ class _Run:
         self._changes = 0
         self._found_nothing: dict[Pass, int] = {}
         self._has_run: set[Pass] = set()
+        self._judged: Judged = {}
         self.samples = samples
         if check == "numeric" and samples is None:
             self.samples = Samples.drawn(graph)
@@ -255,7 +256,7 @@ class _Run:
         if self.check == "none":
             return
         try:
-            verify(self.graph)
+            verify(self.graph, self._judged)
         except CapgraphError as error:
             raise MiscompiledError(f"pass {each.name} broke the graph: {error.message}", where=error.where) from error
         if self.check == "numeric" and self.samples is not None:

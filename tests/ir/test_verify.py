@@ -1,6 +1,7 @@
 """Each invariant of `ir.verify`, broken on purpose: by the text where text can, else behind the graph's back."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -221,6 +222,12 @@ def attribute_of_another_kind(graph: Graph) -> None:
     write(node, "attrs", Attrs({"value": 3.0}))
 
 
+def attribute_without_hash(graph: Graph) -> None:
+    node = graph.value("e").producer
+    assert node is not None
+    node.attrs = Attrs({"value": [3]})  # type: ignore[dict-item]
+
+
 def region_in_a_list(graph: Graph) -> None:
     node = graph.value("c").producer
     assert node is not None
@@ -322,6 +329,7 @@ CORRUPTIONS: dict[Callable[[Graph], None], str] = {
     odd_attribute: "attribute k is <object",
     attribute_not_normal: "attribute k is np.float64(1.0)",
     attribute_of_another_kind: "attribute value takes dim",
+    attribute_without_hash: "attribute value is [3]",
     region_in_a_list: "attribute k is",
     shared_region: "belongs to another node",
     region_that_is_the_graph: "belongs to another node",
@@ -339,12 +347,23 @@ CORRUPTIONS: dict[Callable[[Graph], None], str] = {
 
 @pytest.mark.parametrize("corrupt", CORRUPTIONS, ids=lambda corrupt: corrupt.__name__)
 def test_corruption_is_found(corrupt: Callable[[Graph], None]) -> None:
-    graph = parse(TEXT)
-    verify(graph)
+    graph, judged = parse(TEXT), dict[Any, Any]()
+    verify(graph, judged)
     corrupt(graph)
-    with pytest.raises(InvalidGraphError) as caught:
-        verify(graph)
-    assert CORRUPTIONS[corrupt] in str(caught.value)
+    for known in (None, judged):
+        with pytest.raises(InvalidGraphError) as caught:
+            verify(graph, known)
+        assert CORRUPTIONS[corrupt] in str(caught.value)
+
+
+def test_equal_nodes_are_judged_once() -> None:
+    def chain(second: str) -> Graph:
+        return parse(f"graph @main(%x: f32[B]) {{\n  %a: f32[B] = exp(%x)\n  %b: f32[B] = {second}(%a)\n  return %b\n}}")
+
+    judged = dict[Any, Any]()
+    for second, count in (("exp", 1), ("exp", 1), ("neg", 2)):
+        verify(chain(second), judged)
+        assert len(judged) == count
 
 
 # ---- symbols, broken by text
