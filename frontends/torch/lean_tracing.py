@@ -14,6 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import proxy
 from torch.fx.experimental import proxy_tensor, symbolic_shapes
 
@@ -51,6 +52,48 @@ def code_when_called() -> Iterator[None]:
 
     with patch.object(torch.fx.GraphModule, "recompile", wait):
         yield
+
+
+@contextmanager
+def products_by_shape() -> Iterator[None]:
+    """Within it fake tensors get the type of a linear layer's result by its shape, instead of by its parts.
+
+    PyTorch takes these layers apart into views and a product to find it, each of them dispatched by itself.
+    """
+    kernels = _LINEAR.py_kernels
+    if _PARTS in kernels:  # whoever has put it there means it
+        yield
+        return
+
+    def result(x: Any, weight: Any, bias: Any = None) -> Any:
+        if not _is_plain_product(x, weight, bias) or proxy_tensor.get_proxy_mode() is not None:
+            return _LINEAR._op_dk(_PARTS, x, weight, bias)
+        return x.new_empty((*x.shape[:-1], weight.shape[0]))
+
+    kernels[_PARTS] = result
+    _LINEAR._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        del kernels[_PARTS]
+        _LINEAR._dispatch_cache.clear()
+
+
+_LINEAR = torch.ops.aten.linear.default
+_PARTS = torch._C.DispatchKey.CompositeImplicitAutograd
+
+
+def _is_plain_product(x: Any, weight: Any, bias: Any) -> bool:
+    """Whether it is known that the layer takes this input, and gives one that lies row by row."""
+    given = [each for each in (x, weight, bias) if each is not None]
+    if not all(type(each) is FakeTensor and each.dtype == x.dtype and each.device == x.device for each in given):
+        return False
+    if x.dim() < 2 or weight.dim() != 2 or torch.is_grad_enabled():
+        return False
+    counts = [x.shape[-1], *weight.shape, *(() if bias is None else bias.shape)]
+    if not all(type(count) is int for count in counts):
+        return False
+    return counts[0] == counts[2] and counts[3:] in ([], [counts[1]])
 
 
 class _Frames(traceback.StackSummary):

@@ -3,10 +3,13 @@
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 import torch
 from capgraph.frontends.torch import from_torch
-from capgraph.frontends.torch.lean_tracing import code_when_called, short_notes
+from capgraph.frontends.torch.lean_tracing import code_when_called, products_by_shape, short_notes
 from torch import nn
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 
@@ -35,6 +38,35 @@ def test_modules_get_their_code_when_they_are_called() -> None:
         assert inside(torch.ones(2)).tolist() == [-1, -1]
     assert outside(torch.ones(2)).tolist() == [-1, -1]
     assert "neg" in outside.code
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (0, 3), (4, 5, 3), (1, 1, 3), (2, 0, 3), (2, 4, 5, 3)], ids=str)
+@pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
+def test_layers_have_the_type_that_their_parts_have(shape: tuple[int, ...], bias: bool) -> None:
+    def result() -> tuple[Any, ...]:
+        found = [nn.functional.linear(x, weight, addend) for x in (given, given.transpose(0, -2))]
+        return tuple((each.shape, each.stride(), each.dtype, each.device) for each in found)
+
+    with torch.no_grad(), FakeTensorMode(), enable_python_dispatcher():
+        given, weight = torch.empty(shape, dtype=torch.bfloat16), torch.empty(6, 3, dtype=torch.bfloat16)
+        given = given if given.dim() > 1 else given[None]
+        addend = torch.empty(6, dtype=torch.bfloat16) if bias else None
+        by_parts = result()
+        with products_by_shape():
+            assert result() == by_parts
+            with pytest.raises(RuntimeError):
+                nn.functional.linear(given, weight.T, addend)
+    assert not torch.ops.aten.linear.default.py_kernels
+
+
+def test_layers_that_are_taken_apart_have_all_parts() -> None:
+    """Of what is traced by its parts, as for another backend, none is lost."""
+    with torch.no_grad(), products_by_shape():
+        traced = make_fx(nn.functional.linear, tracing_mode="fake")(torch.ones(2, 3), torch.ones(4, 3), torch.ones(4))
+    assert [str(node.target) for node in traced.graph.nodes if node.op == "call_function"] == [
+        "aten.t.default",
+        "aten.addmm.default",
+    ]
 
 
 class Doubles(nn.Module):
