@@ -358,7 +358,9 @@ def test_corruption_is_found(corrupt: Callable[[Graph], None]) -> None:
 
 def test_equal_nodes_are_judged_once() -> None:
     def chain(second: str) -> Graph:
-        return parse(f"graph @main(%x: f32[B]) {{\n  %a: f32[B] = exp(%x)\n  %b: f32[B] = {second}(%a)\n  return %b\n}}")
+        return parse(
+            f"graph @main(%x: f32[B]) {{\n  %a: f32[B] = exp(%x)\n  %b: f32[B] = {second}(%a)\n  return %b\n}}"
+        )
 
     judged = dict[Any, Any]()
     for second, count in (("exp", 1), ("exp", 1), ("neg", 2)):
