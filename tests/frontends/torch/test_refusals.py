@@ -137,7 +137,7 @@ def test_sparse_tensors_are_refused_where_a_module_is_imported_and_run_by_torch_
             return x.to_dense() + 1
 
     sparse = torch.eye(3).to_sparse()
-    with pytest.raises(capgraph.InputError, match=r"has layout torch\.sparse_coo"):
+    with pytest.raises(capgraph.UnsupportedError, match=r"has the layout torch\.sparse_coo"):
         capgraph.optimize(Dense(), args=(sparse,))
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(Dense(), backend="capgraph")(sparse), torch.eye(3) + 1)
