@@ -8,7 +8,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields
 from itertools import pairwise
 from pathlib import Path
@@ -26,10 +26,9 @@ FOLDER = Path(__file__).parent / "reference"
 _MADE = "This page is made by `python docs/generate_reference.py`"
 
 
-def pages() -> dict[Path, str]:
-    """The text of each generated page."""
-    made = {"api.md": _api(), "passes.md": _passes(), "options.md": _options(), "errors.md": _errors()}
-    return {FOLDER / name: text.rstrip() + "\n" for name, text in made.items()}
+def page(name: str) -> str:
+    """The text of a generated page, one of `PAGES`."""
+    return PAGES[name]().rstrip() + "\n"
 
 
 # ---- the public API
@@ -270,6 +269,14 @@ def _cell(text: str) -> str:
     return re.sub(r"(?<!\\)\|", r"\\|", _line(text)).replace("%%", "%")
 
 
+PAGES: dict[str, Callable[[], str]] = {
+    "api.md": _api,
+    "passes.md": _passes,
+    "options.md": _options,
+    "errors.md": _errors,
+}
+"""What makes the text of each generated page."""
+
 if __name__ == "__main__":
-    for path, text in pages().items():
-        path.write_text(text)
+    for name in PAGES:
+        (FOLDER / name).write_text(page(name))

@@ -3,8 +3,9 @@
 import ast
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -62,12 +63,19 @@ def layer_of(module: str) -> str:
     return parts[1] if len(parts) > 1 and parts[1] in ALLOWED_LAYERS else "api"
 
 
-def read_package() -> dict[str, Module]:
-    """All modules of the package by name."""
+@cache
+def read_package() -> Mapping[str, Module]:
+    """All modules of the package by name, read once."""
     return {
-        name: read_module(name, path.read_text(), is_package=path.stem == "__init__")
+        name: _module(name, syntax_of(path), is_package=path.stem == "__init__")
         for name, path in module_files().items()
     }
+
+
+@cache
+def syntax_of(path: Path) -> ast.Module:
+    """The syntax tree of a source file, read once."""
+    return ast.parse(path.read_text())
 
 
 def module_files() -> dict[str, Path]:
@@ -82,8 +90,12 @@ def module_files() -> dict[str, Path]:
 
 def read_module(name: str, source: str, *, is_package: bool = False) -> Module:
     """The module `name` with the imports of its source text."""
+    return _module(name, ast.parse(source), is_package=is_package)
+
+
+def _module(name: str, tree: ast.Module, *, is_package: bool) -> Module:
     package = name if is_package else name.rpartition(".")[0]
-    return Module(name, is_package, tuple(_imports(ast.parse(source), package, runs_on_import=True)))
+    return Module(name, is_package, tuple(_imports(tree, package, runs_on_import=True)))
 
 
 def _imports(node: ast.AST, package: str, *, runs_on_import: bool) -> Iterator[Import]:
@@ -155,7 +167,7 @@ def _leads_to_exception(module: Module, imported: Import) -> bool:
     return is_on_the_way and any(_is_below(other, b) for other in same_line for _, b in ALLOWED_EXCEPTIONS)
 
 
-def loaded_by(start: str, modules: dict[str, Module]) -> set[str]:
+def loaded_by(start: str, modules: Mapping[str, Module]) -> set[str]:
     """The modules of the package that run when `start` is imported, their parent packages included."""
     loaded: set[str] = set()
     pending = [start]
@@ -175,14 +187,14 @@ def heavy_imports(module: Module) -> list[str]:
     return sorted(roots - BASE_PACKAGES - set(sys.stdlib_module_names) - {"capgraph"})
 
 
-def circles(modules: dict[str, Module]) -> list[list[str]]:
+def circles(modules: Mapping[str, Module]) -> list[list[str]]:
     """Modules of several folders that import each other in circles, whenever that runs: each circle with all on it."""
     folders = _folders(modules)
     found = _circles({name: _imported(module, modules) for name, module in modules.items()})
     return [circle for circle in found if len({folders[name] for name in circle}) > 1]
 
 
-def circles_of_rooms(modules: dict[str, Module]) -> list[list[str]]:
+def circles_of_rooms(modules: Mapping[str, Module]) -> list[list[str]]:
     """Folders side by side that import each other in circles, with all below them: each circle with all on it."""
     folders = _folders(modules)
     targets: dict[str, set[str]] = {}
@@ -197,7 +209,7 @@ def circles_of_rooms(modules: dict[str, Module]) -> list[list[str]]:
     return _circles(targets)
 
 
-def _folders(modules: dict[str, Module]) -> dict[str, str]:
+def _folders(modules: Mapping[str, Module]) -> dict[str, str]:
     return {name: name if module.is_package else name.rpartition(".")[0] for name, module in modules.items()}
 
 
@@ -208,7 +220,7 @@ def _circles(targets: dict[str, set[str]]) -> list[list[str]]:
     return [list(circle) for circle in sorted(found) if len(circle) > 1]
 
 
-def _imported(module: Module, modules: dict[str, Module]) -> set[str]:
+def _imported(module: Module, modules: Mapping[str, Module]) -> set[str]:
     """What a module imports: of `from x import y` the module y where there is one, else x."""
     by_line: dict[int, list[str]] = {}
     for imported in module.imports:

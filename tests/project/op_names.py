@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from capgraph.ir.ops import OPS, PLANNED_OPS
 
-from tests.project.imports import package_folders
+from tests.project.imports import package_folders, syntax_of
 
 NAMES = frozenset((*OPS, *PLANNED_OPS))
 OWN_TABLES = (
@@ -45,18 +45,22 @@ def find_in_package() -> list[Finding]:
         for file in sorted(folder.rglob("*.py")):
             path = f"{folder.name}/{file.relative_to(folder)}"
             if not path.startswith(OWN_TABLES):
-                found += find(file.read_text(), path)
+                found += find_in(syntax_of(file), path)
     return found
 
 
-def find(source: str, path: str = "") -> list[Finding]:
-    """The findings of a source text.
+def find(source: str) -> list[Finding]:
+    """The findings of a source text: see `find_in`."""
+    return find_in(ast.parse(source))
+
+
+def find_in(tree: ast.Module, path: str = "") -> list[Finding]:
+    """The findings of a source file.
 
     A finding is a comparison or a match of an op's name with literals, a question of how it begins or ends, or a set,
     tuple, list, text to be split, or dict of facts whose literals are all names of ops. A dict of functions is a table
     of rules, one for each op, and no finding.
     """
-    tree = ast.parse(source)
     held = {"op", "op_name", *(name for node in ast.walk(tree) for name in _assigned(node))}
     found: list[Finding] = []
     seen: set[ast.AST] = set()

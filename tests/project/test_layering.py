@@ -16,6 +16,7 @@ from tests.project.imports import (
     module_files,
     read_module,
     read_package,
+    syntax_of,
 )
 
 PROBE = """
@@ -152,7 +153,7 @@ def test_what_is_imported_of_the_package_is_there() -> None:
 
 def _names(path: Path) -> set[str]:
     """What a module names at its top, `__all__` included."""
-    tree = ast.parse(path.read_text())
+    tree = syntax_of(path)
     found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     found |= {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     found |= {each.asname or each.name for node in tree.body if isinstance(node, ast.ImportFrom) for each in node.names}

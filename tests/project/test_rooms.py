@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from tests.project.imports import circles, circles_of_rooms, package_folders, read_module, read_package
+from tests.project.imports import circles, circles_of_rooms, package_folders, read_module, read_package, syntax_of
 
 MOST_FILES = 25
 """Python files that a folder may hold."""
@@ -79,6 +79,6 @@ TWICE_ON_PURPOSE = {"TorchProgram"}
 
 def test_no_public_class_has_the_name_of_another() -> None:
     paths = [path for folder in package_folders().values() for path in folder.rglob("*.py")]
-    trees = [ast.parse(path.read_text()) for path in dict.fromkeys(paths)]
+    trees = [syntax_of(path) for path in dict.fromkeys(paths)]
     names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
     assert {name for name, count in names.items() if count > 1 and not name.startswith("_")} == TWICE_ON_PURPOSE

@@ -11,13 +11,22 @@ from capgraph.ir.types import type_symbols
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
-from tests.strategies.coverage import EXCEPTIONS, coverage_of, covering_graphs
+from tests.strategies.coverage import EXCEPTIONS, Coverage, coverage_of, covering_graphs
 from tests.strategies.draw import GraphDraw, Subject
 from tests.strategies.graphs import SAMPLERS, graphs, inputs_for, random_graph, random_inputs, subjects
 
 
-def test_every_op_is_reached_with_every_dtype_of_every_operand() -> None:
-    coverage = coverage_of(covering_graphs(len(list(subjects()))))
+@pytest.fixture(scope="module")
+def covered() -> tuple[Coverage, Counter[str]]:
+    """What one graph for each subject reaches, and how often an op's rules refused what a sampler drew for it."""
+    refused: Counter[str] = Counter()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GraphDraw, "note_refusal", lambda _, op, __: refused.update([op.name]))
+        return coverage_of(covering_graphs(len(list(subjects())))), refused
+
+
+def test_every_op_is_reached_with_every_dtype_of_every_operand(covered: tuple[Coverage, Counter[str]]) -> None:
+    coverage, _ = covered
     print(coverage.report())
     assert coverage.missing() == []
 
@@ -38,11 +47,10 @@ def test_samplers_are_of_ops_that_exist() -> None:
     assert SAMPLERS.keys() <= OPS.keys()
 
 
-def test_rules_rarely_refuse_what_samplers_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_rarely_refuse_what_samplers_draw(covered: tuple[Coverage, Counter[str]]) -> None:
     """A sampler that asks for what cannot be would hide that its op is hardly tested."""
-    refused: Counter[str] = Counter()
-    monkeypatch.setattr(GraphDraw, "note_refusal", lambda _, op, __: refused.update([op.name]))
-    drawn = coverage_of(covering_graphs(2_000)).nodes
+    coverage, refused = covered
+    drawn = coverage.nodes
     assert refused.total() < 0.02 * drawn.total()
     assert {name for name in OPS if refused[name] > drawn[name]} == set()
 
