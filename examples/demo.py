@@ -1,6 +1,6 @@
 """Real models end to end: ResNet-50 and SqueezeNet on a picture, a transformer on text, beside ONNX Runtime.
 
-    python examples/demo.py [--json]
+    python examples/demo.py [--json] [--runs N]
 
 Each model runs on every executor that there is here ("eager" is NumPy, "ort" the optimized model in ONNX Runtime) and,
 for comparison, as it is in ONNX Runtime.
@@ -47,7 +47,6 @@ EXECUTORS = tuple(target.executor for target in targets() if target.is_available
 CAPTURE = {"graph": {"beyond": "exact"}}
 """Whichever sizes come are recorded, once for each."""
 TOLERANCE = 1e-3  # the largest difference from ONNX Runtime, relative to the largest value
-RUNS = 5
 
 
 @dataclass(frozen=True)
@@ -97,18 +96,18 @@ CASES = (
 )
 
 
-def run_case(case: Case) -> dict[str, Any]:
+def run_case(case: Case, runs: int) -> dict[str, Any]:
     model = case.make()
     start = time.perf_counter()
     with capgraph.optimize(model, executor="eager") as program:
         seconds = time.perf_counter() - start
         inputs = case.inputs(program)
         facts = facts_of(program, inputs)
-    expected, plain = run_onnxruntime(model, inputs)
+    expected, plain = run_onnxruntime(model, inputs, runs)
     results, times = {}, {}
     for executor in EXECUTORS:
         with capgraph.optimize(model, executor=executor, capture=CAPTURE.get(executor)) as program:
-            results[executor], times[executor] = median_time(lambda program=program: program.run(inputs))
+            results[executor], times[executor] = median_time(lambda program=program: program.run(inputs), runs)
     return {
         "model": case.name,
         **facts,
@@ -140,17 +139,17 @@ def giga_flops(program: capgraph.Program, inputs: Mapping[str, Any]) -> float | 
     return bound / 1e9 if isinstance(bound, int) else None
 
 
-def median_time(call: Callable[[], Arrays]) -> tuple[Arrays, float]:
-    """The result of `call` and the median seconds of a few more calls."""
+def median_time(call: Callable[[], Arrays], runs: int) -> tuple[Arrays, float]:
+    """The result of `call` and the median seconds of `runs` more calls."""
     result, times = call(), []
-    for _ in range(RUNS):
+    for _ in range(runs):
         start = time.perf_counter()
         call()
         times.append(time.perf_counter() - start)
     return result, statistics.median(times)
 
 
-def run_onnxruntime(model: onnx.ModelProto, inputs: Arrays) -> tuple[Arrays | None, float | None]:
+def run_onnxruntime(model: onnx.ModelProto, inputs: Arrays, runs: int) -> tuple[Arrays | None, float | None]:
     """The outputs by name and the median seconds on its CPU provider; nothing when it is not installed."""
     if importlib.util.find_spec("onnxruntime") is None:
         return None, None
@@ -160,7 +159,7 @@ def run_onnxruntime(model: onnx.ModelProto, inputs: Arrays) -> tuple[Arrays | No
     options.log_severity_level = 3  # errors
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    return median_time(lambda: dict(zip(names, session.run(names, inputs), strict=True)))
+    return median_time(lambda: dict(zip(names, session.run(names, inputs), strict=True)), runs)
 
 
 def largest_error(ours: Arrays, theirs: Arrays) -> float:
@@ -171,15 +170,16 @@ def largest_error(ours: Arrays, theirs: Arrays) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--json", action="store_true", help="write the table as JSON")
-    as_json = parser.parse_args().json
+    parser.add_argument("--runs", type=int, default=5, help="how many calls to time (5)")
+    given = parser.parse_args()
     draw_picture(PICTURE)
     with Progress("running", len(CASES)) as progress:
         rows = []
         for case in CASES:
             progress.advance(case.name)
-            rows.append(run_case(case))
+            rows.append(run_case(case, given.runs))
     table = Table(tuple(rows[0]), [tuple(row.values()) for row in rows])
-    if as_json:
+    if given.json:
         print(json_text(table.records()))
     else:
         print(f"capgraph {capgraph.__version__}: {PICTURE} and {len(TEXTS)} texts through models with random weights\n")

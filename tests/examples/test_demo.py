@@ -8,7 +8,11 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_demo_runs_and_agrees_with_onnxruntime() -> None:
     done = subprocess.run(
-        [sys.executable, "examples/demo.py", "--json"], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "examples/demo.py", "--json", "--runs", "1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     rows = json.loads(done.stdout)
     assert [row["model"] for row in rows] == ["resnet50", "squeezenet", "transformer"]

@@ -256,12 +256,17 @@ static int run_cluster(unsigned first, unsigned blocks) {  // whose blocks share
   return 0;
 }
 extern "C" void set_backwards(int backwards) { is_backwards = backwards; }
-extern "C" int launch(void* function, const unsigned* grid, const unsigned* block, unsigned blocks, void** given) {
+// Dynamic memory is poison for each block, and beyond the bytes that a launch asks for.
+extern "C" int launch(
+    void* function, const unsigned* grid, const unsigned* block, unsigned blocks, unsigned bytes, void** given) {
+  static size_t used = sizeof(dynamic_memory[0]);
+  for (unsigned b = 0; b < 8; b++) memset(dynamic_memory[b], 0xff, used);
+  used = bytes;
   kernel = (void (*)(void**))function; arguments = given;
   blockDim = {block[0], block[1], 1}; gridDim = {grid[0], grid[1], grid[2]};
   const unsigned count = grid[0] * grid[1] * grid[2] / blocks;
   for (unsigned turn = 0; turn < count; turn++) {
-    memset(dynamic_memory, 0xff, blocks * sizeof(dynamic_memory[0]));
+    for (unsigned b = 0; b < blocks; b++) memset(dynamic_memory[b], 0xff, bytes);
     if (run_cluster((is_backwards ? count - 1 - turn : turn) * blocks, blocks)) return 1;
   }
   return 0;
@@ -339,9 +344,8 @@ def launched(library: ctypes.CDLL, launch: KernelLaunch, base: Callable[[int], i
     function = ctypes.cast(getattr(library, f"call_{name_of(launch.kernel)}"), ctypes.c_void_p)
     grid, block = ((ctypes.c_uint * 3)(*sizes) for sizes in (launch.kernel.grid, launch.kernel.block))
     assert launch.kernel.cluster[1:] == (1, 1), "clusters are emulated along x"
-    assert library.launch(function, grid, block, launch.kernel.cluster[0], pointers) == 0, (
-        "threads met different barriers"
-    )
+    status = library.launch(function, grid, block, launch.kernel.cluster[0], launch.kernel.shared_bytes, pointers)
+    assert status == 0, "threads met different barriers"
 
 
 def _argument(argument: BufferPlace | Packed | ScalarArgument, base: Callable[[int], int], held: list[Array]) -> Any:

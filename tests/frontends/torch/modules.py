@@ -289,7 +289,7 @@ MODULES = {
     ),
     "transformer": ModuleCase(
         lambda: nn.Transformer(16, 2, 1, 1, 32, batch_first=True),
-        lambda b: (torch.randn(b, 5, 16), torch.randn(b, 4, 16)),
+        lambda b: (torch.randn(b, 5, 16), torch.randn(b, 6, 16)),  # a length of 4 would be taken for the batch
     ),
     "unet": ModuleCase(UNet, lambda b: (torch.randn(b, 3, 16, 16),)),
     "in_place": ModuleCase(InPlace),

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from capgraph.program import foreign_nodes
 from capgraph.pytorch.backend import backend, live_programs
-from capgraph.sources import Examples, load_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -38,11 +37,10 @@ class Bags(nn.Module):
 
 def check(module: nn.Module, *args: Any) -> list[str]:
     """Equal to PyTorch; the ops of the graph."""
-    graph = load_model(module, examples=Examples(args, None, None)).graph
-    assert not foreign_nodes(graph)
     program = capgraph.optimize(module, args=args)
+    assert not foreign_nodes(program.graph)
     torch.testing.assert_close(program(*args), module(*args), rtol=1e-5, atol=1e-6)
-    return [node.op.name for node in graph.nodes]
+    return [node.op.name for node in program.graph.nodes]
 
 
 @pytest.mark.parametrize("padding", [None, 2])
