@@ -11,7 +11,7 @@ from ...ir.analysis import all_nodes, input_symbols
 from ...ir.dims import Dim, symbols
 from ...ir.graph import Graph, Node
 from ...ir.op import Op, Trait
-from ...ir.ops.known import DIV, DYNAMIC_PAD, DYNAMIC_RESIZE, MATMUL, MAX_POOL, PAD, SCAN
+from ...ir.ops.known import BIT_CAST, DIV, DYNAMIC_PAD, DYNAMIC_RESIZE, MATMUL, MAX_POOL, PAD, SCAN
 from ...ir.types import DType, TensorType, Type
 from .divisions import may_trap
 from .integers import inexact
@@ -74,7 +74,8 @@ def wrong_optimizers(graph: Graph) -> tuple[str, ...]:
 
     DivMulFusion makes z/x of (1/x)z, also of integers, where 1/x is rounded first: 1/3 times 9 is 0, and 9/3 is 3.
     MatmulTransposeFusion hands the kernel of a product a transposed matrix and a vector, and it reads the matrix as it
-    lies. Pad_Fusion leaves padding by 0 to a MaxPool, which pads by the lowest number.
+    lies. Pad_Fusion leaves padding by 0 to a MaxPool, which pads by the lowest number. NoopElimination
+    takes -0.0 + 0 for -0.0, which a node that reads bits sees.
     """
     return tuple(name for name, is_changed in _CHANGED.items() if any(map(is_changed, all_nodes(graph))))
 
@@ -96,6 +97,7 @@ def _pools_padding(node: Node) -> bool:
 _CHANGED: dict[str, Callable[[Node], bool]] = {
     "DivMulFusion": _divides_integers,
     "MatmulTransposeFusion": _is_by_vector,
+    "NoopElimination": lambda node: node.op is BIT_CAST,
     "Pad_Fusion": _pools_padding,
 }
 """By optimizer, whether it may change what a node means."""

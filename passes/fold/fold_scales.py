@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from ...ir.constant import Constant
-from ...ir.graph import Node, Value
+from ...ir.graph import Graph, Node, Value
 from ...ir.op import Op
-from ...ir.ops.known import ADD, CONV, DIV, GEMM, MATMUL, MUL, SUB
+from ...ir.ops.known import ADD, BIT_CAST, CONV, DIV, GEMM, MATMUL, MUL, SUB
 from ..cleanup.canonical.neutral import has_type_of
 from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
@@ -26,7 +26,8 @@ class FoldScales(PatternPass):
     These are the weight and bias of a convolution or product, the parameters of a norm, and another constant factor or
     addend, reached directly or through reshapes and transposes. An addend of 0 goes. A division by powers of two that
     is left is a multiplication, and with `rounds_inverses` one by any constant that has an inverse; other divisions do
-    not join factors, as whole quotients stay whole. A zero may change its sign: -0.0 + 0 is 0.
+    not join factors, as whole quotients stay whole. A zero may change its sign, as -0.0 + 0 is 0, but where a node of
+    the graph reads the bits of numbers.
     """
 
     name: ClassVar[str] = "fold-scales"
@@ -77,8 +78,15 @@ def _as_product(rewriter: Rewriter, found: Found) -> Value | None:
     return rewriter.op("mul", found["x"], rewriter.constant(inverse)) if inverse is not None else None
 
 
-def _operand(_rewriter: Rewriter, found: Found) -> Value | None:
-    return found["x"] if has_type_of(found["x"], found.root) else None
+def _operand(rewriter: Rewriter, found: Found) -> Value | None:
+    x = found["x"]
+    if not has_type_of(x, found.root) or (x.tensor.dtype.is_float and _reads_bits(rewriter.graph)):
+        return None
+    return x
+
+
+def _reads_bits(graph: Graph) -> bool:
+    return any(node.op is BIT_CAST for node in graph.nodes)
 
 
 _ARITHMETIC = (ADD, SUB, MUL, DIV)

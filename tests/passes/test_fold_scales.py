@@ -436,3 +436,17 @@ def test_an_addend_of_zero_goes_and_the_sign_of_a_zero_with_it(line: str) -> Non
         "graph @main(%x: f32[B, 2]) {\n return %x as y\n}",
     )
     check_pass(FoldScales(), f"graph @main(%x: f32[1, 1]) {{\n {constant}\n {line}\n return %y\n}}", None)
+
+
+def test_an_addend_of_zero_stays_where_bits_are_read() -> None:
+    check_pass(
+        FoldScales(),
+        """
+        graph @main(%x: f32[B, 2]) {
+          %c = constant() {value = dense<f32[2]: [0.0, 0.0]>}
+          %y = add(%x, %c)
+          %z = bit_cast(%y) {to = i32}
+          return %z
+        }""",
+        None,
+    )

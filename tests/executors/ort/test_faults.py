@@ -325,3 +325,18 @@ def test_long_sums_keep_their_digits() -> None:
     x = np.random.default_rng(0).random((2048, 2048), dtype=np.float32)
     result = capgraph.optimize(parse(text), executor="ort").run({"x": x})["y"]
     np.testing.assert_allclose(result, np.square(x.astype(np.float64)).sum(), rtol=1e-6)
+
+
+BITS = """graph @main(%x: f32[2]) {
+  %c: f32[2] = constant() {value = dense<f32[2]: [0.0, 0.0]>}
+  %y: f32[2] = add(%x, %c)
+  %z: i32[2] = bit_cast(%y) {to = i32}
+  return %z
+}"""
+
+
+def test_the_sign_of_a_zero_whose_bits_are_read() -> None:
+    graph = parse(BITS)
+    assert wrong_optimizers(graph) == ("NoopElimination",)
+    found = capgraph.optimize(graph, executor="ort").run({"x": np.array([-0.0, 0.0], np.float32)})["z"]
+    assert found.tolist() == [0, 0]
