@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from .errors import UnsupportedError
 from .graph import Node
-from .op import Trait
+from .op import Op, Trait
 
 _Meaning = TypeVar("_Meaning")
 
@@ -44,6 +44,19 @@ def register_tensor_meaning(domain: str, meaning: TensorMeaning) -> None:
 def tensor_meaning_of(node: Node) -> TensorMeaning | None:
     """How a device runs a foreign node on its own arrays; None where only the host runs it."""
     return _closest(_tensor_meanings, node.op.name) if node.op.has(Trait.FOREIGN) else None
+
+
+_shaping: dict[str, tuple[int, ...]] = {}
+
+
+def register_shaping(rows: Mapping[str, tuple[int, ...]]) -> None:
+    """Foreign ops by name, and which of their operands say by their values how large results are."""
+    _shaping.update(rows)
+
+
+def shaping_indices(op: Op) -> tuple[int, ...]:
+    """What `register_shaping` was told of a foreign op; nothing where nobody told."""
+    return _shaping.get(op.name, ())
 
 
 def _closest(table: Mapping[str, _Meaning], name: str) -> _Meaning | None:

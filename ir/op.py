@@ -98,7 +98,8 @@ class Trait(Flag):
 class Operand:
     """One entry of a signature: `name: T`, `name: T?` (optional), `*name: T` (variadic, zero or more, last).
 
-    `var` names the dtype variable; operands with the same variable have the same dtype, one of `dtypes`.
+    `name: T!` is an operand whose values say how large results are, or along which axes they are made. `var` names the
+    dtype variable; operands with the same variable have the same dtype, one of `dtypes`.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Operand:
     dtypes: DTypes
     is_optional: bool = False
     is_variadic: bool = False
+    is_shaping: bool = False
 
 
 def symbolic_by(function: Callable[..., Any]) -> Symbolic:
@@ -273,7 +275,7 @@ def op(
 ) -> Op:
     """A native op from a row of a table.
 
-    `signature` lists operands as `name: VAR`, `name: VAR?` or `*name: VAR`, and `dtypes` says what each VAR may be. A
+    `signature` lists operands as `Operand` says, and `dtypes` says what each VAR may be. A
     VAR with a leading underscore (`_I`) admits its dtypes at each operand independently. `doc` defaults to the
     docstring of `meaning`.
     """
@@ -287,10 +289,10 @@ def op(
 
 def _operand(part: str, dtypes: Mapping[str, DTypes]) -> Operand:
     name, var = (piece.strip() for piece in part.split(":"))
-    optional = var.endswith("?")
-    var = var.removesuffix("?")
+    optional, shaping = var.endswith("?"), "!" in var
+    var = var.rstrip("!?")
     shared = "" if var.startswith("_") else var
-    return Operand(name.lstrip("*"), shared, dtypes[var], optional, name.startswith("*"))
+    return Operand(name.lstrip("*"), shared, dtypes[var], optional, name.startswith("*"), shaping)
 
 
 def _foreign_infer(*_types: Type, **_attrs: AttrValue) -> Sequence[Type]:

@@ -19,6 +19,7 @@ import numpy as np
 from ..executors.ort.library import failures, onnxruntime, problem_here
 from ..inputs import gather_inputs
 from ..ir.analysis import constraints, flops, nested_graphs, parameter_bytes
+from ..ir.analysis.contents import constant_of
 from ..ir.analysis.widened import widened, widened_array
 from ..ir.dims import Dim, evaluate, symbols
 from ..ir.dims.constraints import Constraint
@@ -28,7 +29,6 @@ from ..ir.graph import Graph
 from ..ir.ops.known import EQUAL
 from ..ir.types import DType, TensorType
 from ..passes.framework.numeric import draw_sizes, longest_sum
-from ..passes.framework.pattern import constant_of
 from ..sources import load_model
 from .closeness import OutputError, distance, output_error, tolerance
 

@@ -4,14 +4,10 @@ A session gets the reduction with a choice behind it: NaN where some element is.
 """
 
 import math
-from typing import Any
-
-import numpy as np
 
 from ...ir.analysis import all_nodes, nested_graphs
-from ...ir.constant import Constant
-from ...ir.graph import Graph, Node, Value
-from ...ir.ops import native
+from ...ir.emitter import Emitter
+from ...ir.graph import Graph, Node
 from ...ir.ops.known import REDUCE_MAX, REDUCE_MIN
 from ...ir.types import DType
 
@@ -34,12 +30,9 @@ def with_choices(graph: Graph) -> Graph:
 
 def _guard(graph: Graph, node: Node) -> None:
     x, dtype = node.operands[0], node.output.tensor.dtype
-
-    def made(op: str, *operands: Value, **attrs: Any) -> Value:
-        return graph.insert_before(node, native(op), operands, attrs, origin=node.origin).output
-
-    bytes_ = made("cast", made("is_nan", x), to=DType.U8)
-    is_any = made("cast", made("reduce_max", bytes_, **node.attrs), to=DType.BOOL)
-    nan = made("constant", value=Constant(np.array(math.nan, dtype.numpy), dtype))
-    graph.replace_uses(node.output, made("where", is_any, nan, made(node.op.name, x, **node.attrs)))
+    emit = Emitter(graph, anchor=node, origin=node.origin)
+    bytes_ = emit.op("cast", emit.op("is_nan", x), to=DType.U8)
+    is_any = emit.op("cast", emit.op("reduce_max", bytes_, **node.attrs), to=DType.BOOL)
+    nan = emit.constant(math.nan, dtype)
+    graph.replace_uses(node.output, emit.op("where", is_any, nan, emit.op(node.op.name, x, **node.attrs)))
     graph.erase(node)

@@ -18,10 +18,10 @@ from ...ir.constant import Array, Constant
 from ...ir.dims import SymDim
 from ...ir.dims.constraints import Constraint
 from ...ir.errors import CapgraphError, MiscompiledError
-from ...ir.graph import Graph, Node, Value
+from ...ir.graph import Graph, Value
 from ...ir.op import Trait
 from ...ir.ops import native
-from ...ir.ops.interfaces import takes_attributes_as_operands
+from ...ir.ops.interfaces import shaping_operands
 from ...ir.ops.known import CONSTANT
 from ...ir.target import Target
 from ...ir.types import TensorType
@@ -36,22 +36,6 @@ KEPT = 8
 MOST_SEEN = 64
 """So many sets of values are remembered that came once."""
 
-_SHAPED_BY = {
-    "dynamic_arange": (0, 1, 2),
-    "dynamic_full": (0,),
-    "dynamic_one_hot": (1,),
-    "dynamic_pad": (1, 3),
-    "if": (0,),
-    "loop": (0, 1),
-    "non_max_suppression": (2,),
-    "onnx.Col2Im": (1, 2),
-    "onnx.DFT": (1, 2),
-    "onnx.MaxUnpool": (2,),
-    "onnx.MelWeightMatrix": (0, 1),
-    "onnx.STFT": (1, 3),
-    "onnx.Upsample": (1,),
-}
-"""The operands of nodes that say how large results are, or along which axes they are made."""
 _BLOCKING = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW | Trait.FOREIGN
 
 
@@ -61,24 +45,11 @@ def shaping_inputs(graph: Graph) -> tuple[str, ...]:
         return ()
     found: set[Value] = set()
     for node in graph.nodes:
-        for operand in _shaping(node):
+        for operand in shaping_operands(node):
             sources = set(_sources(operand))
             if all(map(_is_small, sources)):
                 found |= sources
     return tuple(value.name for value in graph.inputs if value in found)
-
-
-def _shaping(node: Node) -> Iterator[Value]:
-    if node.op.name in _SHAPED_BY:
-        chosen = _SHAPED_BY[node.op.name]
-    elif takes_attributes_as_operands(node.op):
-        chosen = tuple(range(1, len(node.inputs)))
-    else:
-        return
-    for index in chosen:
-        value = node.inputs[index] if index < len(node.inputs) else None
-        if value is not None:
-            yield value
 
 
 def _is_constant(value: Value) -> bool:
@@ -158,7 +129,7 @@ class ByValueExecutor:
 def _blocked(graph: Graph) -> int:
     """How many nodes cannot be recorded, or only where more is known of what shapes them."""
     nodes = [node for node in all_nodes(graph) if node.op.has(_BLOCKING)]
-    return sum(1 + sum(not _is_constant(value) for value in _shaping(node)) for node in nodes)
+    return sum(1 + sum(not _is_constant(value) for value in shaping_operands(node)) for node in nodes)
 
 
 class ByValueExecutable:

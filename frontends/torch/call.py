@@ -6,14 +6,16 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+from ...ir.attrs import AttrValue
 from ...ir.constant import Constant
 from ...ir.dims import Dim, SymDim, product, symbol, symbols
 from ...ir.dims.atoms import Symbol, atoms_of, only_atom
+from ...ir.emitter import Emitter
 from ...ir.errors import UnsupportedError
 from ...ir.graph import Graph, Node, Origin, Value
-from ...ir.op import FRESH
+from ...ir.op import FRESH, Op
 from ...ir.ops import native
-from ...ir.types import DType, Kind, TensorType, type_symbols
+from ...ir.types import DType, Kind, TensorType, Type, type_symbols
 from .dtypes import cast_attrs, dtype_of
 from .sizes import Sizes, UnknownSizeError
 
@@ -43,7 +45,7 @@ class SourceMemory:
 _UNKNOWN_REMEDY = "compute with tensors of the whole size and a mask, instead of the selected elements"
 
 
-class Call:
+class Call(Emitter):
     """One call of an operator while it is lowered: what its results are, and ways to make nodes.
 
     `results` are PyTorch's fake tensors, None for a result that is no tensor.
@@ -60,11 +62,10 @@ class Call:
         fakes: Mapping[str, Any] | None = None,
         memory: Callable[[str], SourceMemory] | None = None,
     ) -> None:
-        self.graph = graph
+        super().__init__(graph, origin=origin)
         self.sizes = sizes
         self.name = name
         self.results = tuple(results)
-        self.origin = origin
         self._unread = unread
         self._fakes = fakes or {}
         self._memory = memory
@@ -102,14 +103,6 @@ class Call:
 
     # ---- nodes
 
-    def op(self, name: str, *inputs: Value | None, **attrs: Any) -> Value:
-        """A new native node with one result. Raises `NoLowering` where `attrs` mention what only running tells."""
-        return self._append(name, inputs, attrs).output
-
-    def ops(self, name: str, *inputs: Value | None, **attrs: Any) -> tuple[Value, ...]:
-        """As `op`, with several results."""
-        return self._append(name, inputs, attrs).outputs
-
     def declared(self, name: str, *inputs: Value | None, **attrs: Any) -> Value:
         """A native node that gives the first result, in the shape that PyTorch has found for it.
 
@@ -119,24 +112,20 @@ class Call:
             types = [TensorType(self.dtype, self.shape)]
         except UnknownSizeError:
             return self.op(name, *inputs, **attrs)
-        return self._append(name, inputs, attrs, types).output
+        return self.node(native(name), inputs, attrs, types).output
 
-    def _append(
+    def node(
         self,
-        name: str,
+        op: Op,
         inputs: Sequence[Value | None],
-        attrs: Mapping[str, Any],
-        types: Sequence[TensorType] | None = None,
+        attrs: Mapping[str, AttrValue] | None = None,
+        types: Sequence[Type] | None = None,
     ) -> Node:
-        mentioned = [dim for given in attrs.values() for dim in _dims_in(given)]
+        """A new node of any op. Raises `NoLowering` where `attrs` mention what only running tells."""
+        mentioned = [dim for given in (attrs or {}).values() for dim in _dims_in(given)]
         if mentioned and not self.may_mention(mentioned, *(value for value in inputs if value is not None)):
-            raise NoLowering(f"{name} takes a size that only running tells", remedy=_UNKNOWN_REMEDY)
-        return self.graph.append(native(name), inputs, attrs, types=types, origin=self.origin)
-
-    def constant(self, content: Any, dtype: DType | None = None) -> Value:
-        """A constant of an array, a number, or a `Constant`."""
-        made = content if isinstance(content, Constant) else Constant(np.asarray(content), dtype)
-        return self.op("constant", value=made)
+            raise NoLowering(f"{op.name} takes a size that only running tells", remedy=_UNKNOWN_REMEDY)
+        return super().node(op, inputs, attrs, types)
 
     def full(self, shape: Sequence[Dim], number: Scalar, dtype: DType) -> Value:
         """A tensor filled with a number."""
@@ -203,7 +192,7 @@ class Call:
             return spread if spread.shape == tuple(shape) else self.op("expand", spread, shape=tuple(shape))
         sizes = self.op("concat", *(self.reshape(self.value(dim, DType.I64), (1,)) for dim in shape), axis=0)
         known = [dim if self.may_mention((dim,), x) else FRESH for dim in shape]
-        return self._append("dynamic_expand", (x, sizes), {}, [x.tensor.with_shape(tuple(known))]).output
+        return self.node(native("dynamic_expand"), (x, sizes), {}, [x.tensor.with_shape(tuple(known))]).output
 
     def _spread(self, x: Value, shape: Sequence[Dim]) -> Value | None:
         """`x` broadcast along the axes whose sizes only running tells: it meets values that have them.

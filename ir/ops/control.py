@@ -347,7 +347,7 @@ _INTS = AttrKind.INTS
 OPS: tuple[Op, ...] = (
     op(
         "if",
-        "cond: B, *captured: _A",
+        "cond: B!, *captured: _A",
         B=BOOLS,
         _A=ANY,
         attrs=(Attribute("then_body", AttrKind.GRAPH), Attribute("else_body", AttrKind.GRAPH)),
@@ -358,7 +358,7 @@ OPS: tuple[Op, ...] = (
     ),
     op(
         "loop",
-        "trip: N?, cond: B?, *values: _A",
+        "trip: N!?, cond: B!?, *values: _A",
         N=I64,
         B=BOOLS,
         _A=ANY,

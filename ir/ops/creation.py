@@ -242,7 +242,7 @@ OPS: tuple[Op, ...] = (
     op("full", "", attrs=(_SHAPE, _VALUE), infer=full_type, meaning=full, symbolic=_full_symbolic),
     op(
         "dynamic_full",
-        "shape: I",
+        "shape: I!",
         I=I64,
         attrs=(_VALUE,),
         infer=dynamic_full_type,
@@ -293,7 +293,7 @@ OPS: tuple[Op, ...] = (
     ),
     op(
         "dynamic_arange",
-        "start: T, limit: T, step: T",
+        "start: T!, limit: T!, step: T!",
         T=NUMBERS,
         infer=dynamic_arange_type,
         meaning=dynamic_arange,

@@ -279,7 +279,7 @@ OPS: tuple[Op, ...] = (
     ),
     op(
         "dynamic_one_hot",
-        "indices: I, depth: D, values: T",
+        "indices: I, depth: D!, values: T",
         T=ANY,
         I=NUMBERS,
         D=NUMBERS,
@@ -299,7 +299,7 @@ OPS: tuple[Op, ...] = (
     ),
     op(
         "dynamic_trilu",
-        "x: T, diagonal: I",
+        "x: T, diagonal: I!",
         T=ANY,
         I=I64,
         attrs=(_UPPER,),

@@ -1,5 +1,7 @@
 """What is true of ops, asked of their rows: a list of names that states a fact would miss the next op."""
 
+from ..foreign import shaping_indices
+from ..graph import Node, Value
 from ..op import Op, Trait
 from ..scalar import Scalar
 from . import OPS, PLANNED_OPS
@@ -20,9 +22,13 @@ def reduction_kind(op: Op) -> str:
     return op.name.removeprefix("reduce_")
 
 
-def takes_attributes_as_operands(op: Op) -> bool:
-    """Whether an op takes, behind its first operand, what the op of its name without `dynamic_` has as attributes."""
-    return op.name.startswith("dynamic_")
+def shaping_operands(node: Node) -> tuple[Value, ...]:
+    """The operands whose values say how large the results of a node are, or along which axes they are made."""
+    if node.op.is_foreign:
+        chosen = (node.inputs[index] for index in shaping_indices(node.op) if index < len(node.inputs))
+    else:
+        chosen = (value for index, value in enumerate(node.inputs) if node.op.operand_at(index).is_shaping)
+    return tuple(value for value in chosen if value is not None)
 
 
 def composed_ops() -> dict[str, Scalar]:

@@ -385,7 +385,7 @@ OPS: tuple[Op, ...] = (
     _reduce("sum_square", "Sum of squares."),
     op(
         "dynamic_reduce",
-        "x: T, axes: I",
+        "x: T, axes: I!",
         T=_ORDERED,
         I=I64,
         attrs=(

@@ -209,7 +209,7 @@ OPS: tuple[Op, ...] = (
     ),
     op(
         "non_max_suppression",
-        "boxes: F, scores: F, max_per_class: I?, iou_threshold: F?, score_threshold: F?",
+        "boxes: F, scores: F, max_per_class: I!?, iou_threshold: F?, score_threshold: F?",
         F=F32,
         I=I64,
         attrs=(Attribute("center_point_box", AttrKind.BOOL, False),),

@@ -312,7 +312,7 @@ OPS: tuple[Op, ...] = (
     ),
     op(
         "dynamic_split",
-        "x: T, sizes: I",
+        "x: T, sizes: I!",
         T=ANY,
         I=I64,
         attrs=(_AXIS,),
@@ -337,7 +337,7 @@ OPS: tuple[Op, ...] = (
     ),
     op(
         "dynamic_slice",
-        "x: T, starts: I, ends: I, axes: I?, steps: I?",
+        "x: T, starts: I!, ends: I!, axes: I!?, steps: I!?",
         T=ANY,
         I=INDICES,
         infer=dynamic_slice_type,
@@ -355,7 +355,7 @@ OPS: tuple[Op, ...] = (
     ),
     op(
         "dynamic_pad",
-        "x: T, pads: I, value: T?, axes: J?",
+        "x: T, pads: I!, value: T?, axes: J!?",
         T=ANY,
         I=I64,
         J=INDICES,

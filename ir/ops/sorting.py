@@ -91,7 +91,7 @@ OPS: tuple[Op, ...] = (
     op("top_k", "x: T", T=NUMBERS, attrs=(Attribute("k", AttrKind.DIM), *_TOP_K), infer=top_k_type, meaning=top_k),
     op(
         "dynamic_top_k",
-        "x: T, k: I",
+        "x: T, k: I!",
         T=NUMBERS,
         I=I64,
         attrs=_TOP_K,

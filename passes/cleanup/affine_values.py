@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...ir.analysis.contents import constant_of
 from ...ir.dims import Dim, Truth, bind, compare, is_at_least, lower_bound, symbol, symbols, upper_bound
 from ...ir.graph import Node, Value
 from ...ir.ops.known import CONCAT, GATHER_ND
 from ...ir.ops.rules import normal_axes, normal_axis
 from ...ir.types import DType, TensorType
-from ..framework.pattern import constant_of
 
 LARGEST = 1 << 40
 """Numbers beyond this are not followed, so that no sum of them leaves i64."""

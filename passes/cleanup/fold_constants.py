@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...ir.analysis.contents import any_constant_of
 from ...ir.analysis.shape_values import ShapeValues
 from ...ir.constant import Constant
 from ...ir.dims import SymDim, symbols
@@ -26,7 +27,6 @@ from ...ir.ops import native
 from ...ir.types import DType, TensorType, type_symbols
 from ..framework.base import Pass
 from ..framework.deferred import deferred_node
-from ..framework.pattern import any_constant_of
 from ..framework.rewriter import Rewriter
 
 _NEVER = Trait.IMPURE | Trait.FOREIGN | Trait.CONTROL_FLOW

@@ -11,13 +11,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...ir.analysis.contents import constant_of
 from ...ir.dims import symbols
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.ops.known import CUMSUM, EXPAND
 from ...ir.types import DType, type_symbols
 from ..framework.base import Pass
-from ..framework.pattern import constant_of
 from ..framework.rewriter import Rewriter
 from .affine_values import Affine, AffineValues
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from ...ir.analysis.contents import constant_of
 from ...ir.analysis.shape_values import ShapeValues
 from ...ir.attrs import AttrValue
 from ...ir.binding import mentioned
@@ -26,7 +27,6 @@ from ...ir.ops.layout import resolve_reshape
 from ...ir.ops.rules import broadcast_shapes, normal_axes
 from ...ir.ops.slicing import first_taken
 from ..framework.base import Pass
-from ..framework.pattern import constant_of
 from ..framework.rewriter import Rewriter
 from .known_sizes import KnownSizes
 
@@ -252,7 +252,7 @@ def _one_hot(known: _Operands) -> Static:
 def _depth(known: _Operands) -> Dim:
     """The depth of a one-hot, which may be a constant of floats; rounded as while running."""
     value = known.node.inputs[1]
-    content = constant_of(value) if value is not None else None
+    content = constant_of(value)
     if content is None or content.dtype.is_integer:
         return known.dim(1)
     return int(content.array.reshape(-1)[0])

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from ...ir.analysis import all_nodes
+from ...ir.analysis.contents import constant_of
 from ...ir.binding import mentioned
 from ...ir.dims import Truth
 from ...ir.equality import equal_bodies
@@ -20,7 +21,6 @@ from ...ir.ops.regions import attribute_symbols
 from ...ir.types import Type, bind_type, compatible
 from ..cleanup.known_sizes import KnownSizes
 from ..framework.base import Pass
-from ..framework.pattern import constant_of
 from ..framework.rewriter import Rewriter
 from .trim_regions import trim
 from .unroll import loop_trips, scan_trips, unroll_loop, unroll_scan

@@ -8,12 +8,12 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from ...ir.analysis.contents import constant_of
 from ...ir.constant import Constant
 from ...ir.errors import TypeRuleError
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.rules import normal_axis
 from ...ir.types import DType
-from ..framework.pattern import constant_of
 from ..framework.rewriter import Rewriter
 
 # ---- how often
@@ -22,8 +22,8 @@ from ..framework.rewriter import Rewriter
 def loop_trips(node: Node) -> int | None:
     """How many iterations a `loop` runs; None when only running tells."""
     trip, condition = node.inputs[:2]
-    count = constant_of(trip) if trip is not None else None
-    start = constant_of(condition) if condition is not None else None
+    count = constant_of(trip)
+    start = constant_of(condition)
     if (count is not None and int(count.array) <= 0) or (start is not None and not bool(start.array)):
         return 0
     if (trip is not None and count is None) or (condition is not None and start is None):

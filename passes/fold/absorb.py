@@ -18,13 +18,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ...ir.analysis.contents import any_constant_of, constant_of
 from ...ir.constant import Array, Constant
 from ...ir.dims import Dim
 from ...ir.graph import Node, Value
 from ...ir.ops.rules import normal_axes, normal_axis
 from ...ir.types import DType
 from ..cleanup.canonical.axis_groups import AxisGroups, axis_groups
-from ..framework.pattern import any_constant_of, constant_of
 from ..framework.rewriter import Rewriter
 
 Plan = Callable[[Rewriter], Value]
@@ -146,7 +146,7 @@ def own_weight(value: Value | None) -> Constant | None:
 
 def any_own_weight(value: Value | None) -> Constant | None:
     """The same also where its content is not at hand."""
-    content = any_constant_of(value) if value is not None else None
+    content = any_constant_of(value)
     if value is None or content is None or value.use_count != 1 or not content.dtype.is_float:
         return None
     return content
@@ -184,7 +184,7 @@ def _with_operands(node: Node, changes: Mapping[int, Constant | None], **attrs: 
 
 def _new_bias(bias: Value | None, scale: Array | None, shift: Array | None, dtype: DType) -> Constant | None:
     """The changed bias `[C]`; None where there is none, or cannot be one (ask `_bias_is_known` first)."""
-    content = constant_of(bias) if bias is not None else None
+    content = constant_of(bias)
     if content is not None:
         return scaled_constant(content, scale, shift)
     return Constant(np.ascontiguousarray(shift), dtype) if shift is not None else None
@@ -232,7 +232,7 @@ def _with_weight(node: Node, weight: Constant, axis: int, channels: int, change:
 def _gemm(node: Node, change: ScaleShift) -> Plan | None:
     """Columns are channels; a plain factor may also go into alpha."""
     attrs, c = node.attrs, node.inputs[2]
-    addend = constant_of(c) if c is not None else None
+    addend = constant_of(c)
     if not change.along(1) or (c is not None and addend is None):
         return None
     scaled = _gemm_product(node, change.scale)
@@ -331,7 +331,7 @@ def _rms_norm(node: Node, change: ScaleShift) -> Plan | None:
 
 def _norm_parameters(node: Node, scale: Value | None, bias: Value | None, change: ScaleShift, axis: int) -> Plan | None:
     """Scale and bias of a norm over the axes from `axis` on have the shape of these axes."""
-    content = constant_of(scale) if scale is not None else None
+    content = constant_of(scale)
     shape = node.outputs[0].shape[axis:]
     sizes = [size for size in shape if isinstance(size, int)]
     if content is None or content.shape != tuple(sizes) or not change.along(*range(axis, change.rank)):
@@ -349,7 +349,7 @@ def _norm_parameters(node: Node, scale: Value | None, bias: Value | None, change
 
 
 def _batch_norm(node: Node, change: ScaleShift) -> Plan | None:
-    scale, bias = (constant_of(value) if value is not None else None for value in node.inputs[1:3])
+    scale, bias = (constant_of(value) for value in node.inputs[1:3])
     if scale is None or bias is None or not change.along(1):
         return None
     factor, shift = _vector(change.scale, 1, scale.size), _vector(change.shift, 1, scale.size)

@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 import numpy as np
 
+from ...ir.analysis.contents import constant_of
 from ...ir.constant import Array, Constant
 from ...ir.graph import Node, Value
-from ..framework.pattern import constant_of
 from ..framework.rewriter import Rewriter
 from .absorb import Plan, ScaleShift, own_weight, scaled_constant, scaled_factor, scaled_weight, wide
 
@@ -40,7 +40,7 @@ def _conv(node: Node, x: Value, change: ScaleShift) -> Plan | None:
     added = None if shift is None else (array * shift).sum(axis=tuple(range(1, array.ndim)))
     window = range(2, array.ndim)
     changed = _scaled(weight, scale, change, (1, *window), (0, *window) if groups == 1 else window)
-    return _replaced(node, x, changed, constant_of(bias) if bias is not None else None, added)
+    return _replaced(node, x, changed, constant_of(bias), added)
 
 
 def _scaled(
@@ -66,7 +66,7 @@ def _per_weight(part: Array | None, groups: int, rows: int, columns: int, rank: 
 
 def _gemm(node: Node, x: Value, change: ScaleShift) -> Plan | None:
     weight, c, attrs = own_weight(node.inputs[1]), node.inputs[2], node.attrs
-    addend = constant_of(c) if c is not None else None
+    addend = constant_of(c)
     if weight is None or attrs["trans_a"] or not change.along(1) or (c is not None and addend is None):
         return None
     if change.shift is not None and (attrs["alpha"] != 1.0 or attrs["beta"] != 1.0):

@@ -6,12 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...ir.analysis.contents import constant_of
 from ...ir.constant import Array, Constant
 from ...ir.graph import Node, Value
 from ...ir.ops.known import CONV, GEMM, MATMUL
 from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
-from ..framework.pattern import Capture, Found, Literal, Match, Rule, constant_of
+from ..framework.pattern import Capture, Found, Literal, Match, Rule
 from ..framework.rewriter import Rewriter
 from .absorb import ScaleShift, absorbed, scaled_factor
 from .absorb_after import absorbed_after
@@ -40,7 +41,7 @@ def channel_change(node: Node) -> ScaleShift | None:
 
     None where they are not known, or not finite.
     """
-    contents = [constant_of(value) if value is not None else None for value in node.inputs[1:]]
+    contents = [constant_of(value) for value in node.inputs[1:]]
     known = [content.array.astype(np.float64) for content in contents if content is not None]
     if len(known) < 4:
         return None

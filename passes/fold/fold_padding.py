@@ -6,10 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...ir.analysis.contents import constant_of
 from ...ir.dims import Dim, Truth, is_at_least
 from ...ir.graph import Node, Value
 from ..framework.base import PatternPass
-from ..framework.pattern import Capture, Found, Match, Rule, constant_of
+from ..framework.pattern import Capture, Found, Match, Rule
 from ..framework.rewriter import Rewriter
 
 
@@ -28,7 +29,7 @@ def _is_zero_padding(node: Node) -> bool:
     x, value = node.inputs
     assert x is not None  # only the value is optional
     rank, pads = x.tensor.rank, node.attrs["pads"]
-    content = constant_of(value) if value is not None else None
+    content = constant_of(value)
     if node.attrs["mode"] != "constant" or rank < 3 or (value is not None and content is None):
         return False
     if content is not None and np.any(content.array):

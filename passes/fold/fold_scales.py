@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...ir.analysis.contents import constant_of
 from ...ir.constant import Constant
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Op
@@ -13,7 +14,7 @@ from ...ir.ops.known import ADD, BIT_CAST, CONV, DIV, GEMM, MATMUL, MUL, SUB
 from ..cleanup.canonical.neutral import has_type_of
 from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
-from ..framework.pattern import Capture, Found, Literal, Match, Rule, constant_of
+from ..framework.pattern import Capture, Found, Literal, Match, Rule
 from ..framework.rewriter import Rewriter
 from .absorb import ScaleShift, absorbed, aligned, are_powers_of_two, reciprocal
 from .absorb_after import absorbed_after

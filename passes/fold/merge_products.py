@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...ir.analysis.contents import constant_of
 from ...ir.constant import Constant
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
@@ -21,7 +22,6 @@ from ...ir.ops.known import ADD, MATMUL
 from ..framework.base import Pass
 from ..framework.deferred import concatenated
 from ..framework.exactness import Exactness
-from ..framework.pattern import constant_of
 from ..framework.rewriter import Rewriter
 from .absorb import any_own_weight
 

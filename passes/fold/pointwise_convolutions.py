@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...ir.analysis.contents import constant_of
 from ...ir.constant import Constant
 from ...ir.graph import Node, Value
 from ...ir.op import Trait
@@ -21,7 +22,7 @@ from ...ir.ops.known import ADD, MATMUL, TRANSPOSE
 from ...ir.ops.rules import normal_axes
 from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
-from ..framework.pattern import Capture, Found, Literal, Match, Maybe, Rule, constant_of
+from ..framework.pattern import Capture, Found, Literal, Match, Maybe, Rule
 from ..framework.rewriter import Rewriter
 from .absorb import own_weight
 
@@ -49,7 +50,7 @@ def _is_to_channels_first(node: Node) -> bool:
 
 def _bias_vector(bias: Value | None, channels: int) -> Constant | None:
     """An addend along the last axis as `[C]`."""
-    content = constant_of(bias) if bias is not None else None
+    content = constant_of(bias)
     if content is None or content.size != channels or content.shape[-1:] != (channels,):
         return None
     return Constant(content.array.reshape(-1), content.dtype)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...ir.analysis.contents import any_constant_of
 from ...ir.dims import Truth, compare
 from ...ir.graph import Node, Value
 from ...ir.op import Trait
@@ -16,7 +17,7 @@ from ...ir.ops.rules import normal_axes
 from ..framework.base import PatternPass
 from ..framework.deferred import transposed
 from ..framework.exactness import Exactness
-from ..framework.pattern import Capture, Found, Match, Rule, any_constant_of
+from ..framework.pattern import Capture, Found, Match, Rule
 from ..framework.rewriter import Rewriter
 from .absorb import any_own_weight
 
@@ -105,7 +106,7 @@ def _is_plain(gemm: Node, bias: Value | None) -> bool:
 
 def _right_side(rewriter: Rewriter, gemm: Node) -> Value | None:
     weight = gemm.inputs[1]
-    content = any_constant_of(weight) if weight is not None else None
+    content = any_constant_of(weight)
     if not gemm.attrs["trans_b"]:
         return weight
     return rewriter.constant(transposed(content, (1, 0))) if content is not None else None

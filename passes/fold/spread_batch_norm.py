@@ -10,13 +10,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...ir.analysis.contents import constant_of
 from ...ir.constant import Array, Constant
 from ...ir.graph import Node, Value
 from ...ir.ops.known import CONV, CONV_TRANSPOSE
 from ...ir.types import DType
 from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
-from ..framework.pattern import Capture, Found, Literal, Match, Rule, constant_of
+from ..framework.pattern import Capture, Found, Literal, Match, Rule
 from ..framework.rewriter import Rewriter
 from .fold_batch_norm import channel_change
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...ir.analysis.contents import constant_of
 from ...ir.constant import Constant
 from ...ir.errors import InternalError
 from ...ir.graph import Node, Value
@@ -285,21 +286,6 @@ def _is_literal(pattern: Literal, value: Value) -> bool:
     if content is None or (pattern.where is not None and not pattern.where(content)):
         return False
     return pattern.value is None or is_filled_with(content, pattern.value, pattern.tolerance)
-
-
-def constant_of(value: Value) -> Constant | None:
-    """The content of a value that a `constant` node produces, if it is at hand; else None."""
-    content = any_constant_of(value)
-    return content if content is not None and content.is_at_hand else None
-
-
-def any_constant_of(value: Value) -> Constant | None:
-    """The same also for content that is not at hand, which passes must not read."""
-    node = value.producer
-    if node is None or node.op is not native("constant"):
-        return None
-    content = node.attrs["value"]
-    return content if isinstance(content, Constant) else None
 
 
 def is_filled_with(content: Constant, number: float, tolerance: float = 0.0) -> bool:

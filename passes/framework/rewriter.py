@@ -1,22 +1,18 @@
 """The only way for a pass to change a graph: it notes every edit, so that "changed" is seen and never claimed."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from ...ir.attrs import AttrValue
 from ...ir.binding import mentioned
-from ...ir.constant import Constant
 from ...ir.dims import Truth
+from ...ir.emitter import Emitter
 from ...ir.errors import CapgraphError, InvalidGraphError
-from ...ir.graph import Graph, Node, Origin, Value
+from ...ir.graph import Graph, Node, Value
 from ...ir.op import Op
-from ...ir.ops import native
 from ...ir.ops.regions import attribute_symbols
-from ...ir.types import DType, Type, compatible, type_symbols
+from ...ir.types import Type, compatible, type_symbols
 from .numeric import CallChange
 
 
@@ -32,7 +28,7 @@ class Rewrite:
         return f"{self.rule} at {self.node}"
 
 
-class Rewriter:
+class Rewriter(Emitter):
     """Edits of one graph during one pass.
 
     A pass asks `may_rewrite(rule, node)` before each self-contained rewrite; the answer is False once `budget` rewrites
@@ -43,7 +39,7 @@ class Rewriter:
     """
 
     def __init__(self, graph: Graph, *, budget: int | None = None) -> None:
-        self.graph = graph
+        super().__init__(graph)
         self.budget = budget
         self.edits = 0
         self.rewrites: Counter[str] = Counter()
@@ -52,8 +48,6 @@ class Rewriter:
         self.touched: dict[Node, None] = {}
         self.freed: set[Node] = set()
         self.calls: CallChange | None = None
-        self._anchor: Node | None = None
-        self._origin: Origin | None = None
 
     @property
     def changed(self) -> bool:
@@ -89,36 +83,19 @@ class Rewriter:
             del self.rewrites[rule]
         self.last = self._before_last
 
-    def at(self, node: Node | None) -> None:
-        """Puts new nodes right before `node` (None: at the end), with its origin."""
-        self._anchor = node
-        self._origin = node.origin if node is not None else None
-
     # ---- new nodes
 
-    def op(self, name: str, *inputs: Value | None, **attrs: AttrValue) -> Value:
-        """A new native node with one result."""
-        return self.node(native(name), inputs, attrs).output
-
-    def ops(self, name: str, *inputs: Value | None, **attrs: AttrValue) -> tuple[Value, ...]:
-        """A new native node with its results."""
-        return self.node(native(name), inputs, attrs).outputs
-
     def node(
-        self, op: Op, inputs: Sequence[Value | None], attrs: dict[str, AttrValue], types: Sequence[Type] | None = None
+        self,
+        op: Op,
+        inputs: Sequence[Value | None],
+        attrs: Mapping[str, AttrValue] | None = None,
+        types: Sequence[Type] | None = None,
     ) -> Node:
         """A new node of any op."""
-        if self._anchor is None:
-            made = self.graph.append(op, inputs, attrs, types=types, origin=self._origin)
-        else:
-            made = self.graph.insert_before(self._anchor, op, inputs, attrs, types=types, origin=self._origin)
+        made = super().node(op, inputs, attrs, types)
         self._note(made)
         return made
-
-    def constant(self, content: Any, dtype: DType | None = None) -> Value:
-        """A new constant from an array, a scalar or a `Constant`."""
-        value = content if isinstance(content, Constant) else Constant(np.asarray(content), dtype)
-        return self.op("constant", value=value)
 
     def inline(self, body: Graph, arguments: Sequence[Value]) -> tuple[Value, ...]:
         """Copies of `body`'s nodes, `arguments` standing for its inputs; gives what stands for its outputs.
@@ -126,7 +103,7 @@ class Rewriter:
         Raises `TypeRuleError` or `ShapeError`, and makes nothing, when the arguments do not fit (see `Graph.inline`).
         """
         position = self.position
-        outputs = self.graph.inline(body, arguments, self._anchor)
+        outputs = self.graph.inline(body, arguments, self.anchor)
         for made in self.made_since(position):
             self._note(made)
         return outputs
@@ -145,7 +122,7 @@ class Rewriter:
     @property
     def position(self) -> Node | None:
         """The node that new nodes go right after; None at the beginning of the graph."""
-        return self.graph.last if self._anchor is None else self._anchor.previous
+        return self.graph.last if self.anchor is None else self.anchor.previous
 
     def made_since(self, position: Node | None) -> list[Node]:
         """The new nodes since `position` was the position, in order."""
@@ -169,7 +146,7 @@ class Rewriter:
             if new is not None:
                 self.replace_value(old, new)
         self.erase(node)
-        self._anchor = None if self._anchor is node else self._anchor
+        self.anchor = None if self.anchor is node else self.anchor
 
     def replace_value(self, old: Value, new: Value) -> None:
         """Makes every use of `old` read `new`."""

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...ir.analysis.contents import constant_of
 from ...ir.analysis.extract import extract
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import native
 from ...ir.ops.known import RMS_NORM
 from ..framework.base import Pass
-from ..framework.pattern import constant_of
 from ..framework.rewriter import Rewriter
 from .fusion_groups import FusionGroup, FusionLimits, fusion_groups, norm_before, outer_operands
 from .scaled_factors import scale_each_product

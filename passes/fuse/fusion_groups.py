@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ...ir.analysis.contents import any_constant_of
 from ...ir.dims import Dim
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.ops.known import MATMUL, RMS_NORM
 from ...ir.ops.rules import normal_axes, normal_axis
 from ...ir.types import Kind, TensorType
-from ..framework.pattern import any_constant_of
 from .scaled_factors import scaled_factors
 
 MAX_VISITS = 512

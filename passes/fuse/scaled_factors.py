@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...ir.analysis.contents import constant_of
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.ops import native
 from ...ir.ops.known import GEMM, TRANSPOSE
 from ...ir.ops.rules import normal_axis
 from ...ir.types import DType
-from ..framework.pattern import constant_of
 from ..framework.rewriter import Rewriter
 
 FP8 = frozenset({DType.F8E4M3FN, DType.F8E5M2})

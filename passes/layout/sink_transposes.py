@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
+from ...ir.analysis.contents import any_constant_of, constant_of
 from ...ir.attrs import AttrValue
 from ...ir.constant import Constant
 from ...ir.graph import Node, Value
@@ -22,7 +23,7 @@ from ...ir.types import TensorType
 from ..framework.base import PatternPass
 from ..framework.deferred import transposed
 from ..framework.exactness import Exactness
-from ..framework.pattern import Capture, Found, Match, Rule, any_constant_of, constant_of
+from ..framework.pattern import Capture, Found, Match, Rule
 from ..framework.rewriter import Rewriter
 
 MAX_DEPTH = 8

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ...ir.analysis.contents import any_constant_of
 from ...ir.constant import Array
 from ...ir.evaluate import as_results, bound_attrs
 from ...ir.graph import Graph, Node, Value
@@ -18,7 +19,6 @@ from ...ir.op import Trait
 from ...ir.plan import Place, View, contiguous_strides, element_bytes
 from ...ir.target import Target
 from ...ir.types import Kind, TensorType
-from ..framework.pattern import any_constant_of
 from .layouts import Layouts
 
 

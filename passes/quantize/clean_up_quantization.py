@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...ir.analysis.contents import constant_of
 from ...ir.constant import Array, Constant
 from ...ir.graph import Node, Value
 from ...ir.op import Trait
@@ -19,7 +20,7 @@ from ...ir.ops.interfaces import with_trait
 from ...ir.ops.known import EXPAND, SPLIT
 from ...ir.types import DType, Kind
 from ..framework.base import PatternPass
-from ..framework.pattern import Capture, Found, Match, Rule, constant_of
+from ..framework.pattern import Capture, Found, Match, Rule
 from ..framework.rewriter import Rewriter
 
 _BYTES = (DType.I8, DType.U8)

@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from ...ir.analysis.contents import constant_of
 from ...ir.constant import Constant
 from ...ir.dims import Dim, Truth, compare, product
 from ...ir.graph import Node, Value
@@ -34,7 +35,7 @@ from ...ir.ops.rules import normal_axes
 from ...ir.types import DType
 from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
-from ..framework.pattern import Capture, Found, Literal, Match, OneOf, Rule, constant_of
+from ..framework.pattern import Capture, Found, Literal, Match, OneOf, Rule
 from ..framework.rewriter import Rewriter
 from .parts.scores import HIDDEN, LARGEST, ScoreMask, Scores, factor_of, hides_nothing, read_scores
 from .parts.triangles import Triangle, triangle_of

@@ -28,10 +28,10 @@ def check(made: Op, *types: Type | None) -> None:
 
 
 def test_a_signature_is_read_from_its_text() -> None:
-    made = make("x: T, index: I?, *rest: _A")
+    made = make("x: T, index: I!?, *rest: _A")
     x, index, rest = made.operands
     assert (x.name, x.var, x.dtypes, x.is_optional, x.is_variadic) == ("x", "T", FLOATS, False, False)
-    assert (index.name, index.is_optional) == ("index", True)
+    assert (index.name, index.is_optional, index.is_shaping, x.is_shaping) == ("index", True, True, False)
     assert (rest.name, rest.var, rest.is_variadic) == ("rest", "", True)
     assert made.operand_at(7) is rest
     assert make("").operands == ()

@@ -5,22 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from capgraph.ir.analysis.contents import constant_of
 from capgraph.ir.constant import Constant
 from capgraph.ir.errors import CapgraphError, InternalError
 from capgraph.ir.graph import Graph, Node
 from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType
-from capgraph.passes.framework.pattern import (
-    Capture,
-    Found,
-    Literal,
-    Match,
-    Maybe,
-    OneOf,
-    constant_of,
-    find,
-    is_filled_with,
-)
+from capgraph.passes.framework.pattern import Capture, Found, Literal, Match, Maybe, OneOf, find, is_filled_with
 
 GRAPH = """
     graph @main(%x: f32[4], %y: f32[4]) {

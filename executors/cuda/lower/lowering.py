@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
 
+from ....ir.analysis.contents import any_constant_of
 from ....ir.analysis.rounding import ROUNDS_NOTHING, Tf32
 from ....ir.constant import Constant
 from ....ir.graph import Graph, Node, Value
 from ....ir.op import Trait
 from ....ir.ops.bounded import PREFIX
-from ....ir.ops.known import ARGMAX, ARGMIN, CONSTANT, FUSED, NON_ZERO, PAD
+from ....ir.ops.known import ARGMAX, ARGMIN, FUSED, NON_ZERO, PAD
 from ....ir.plan import Place as Home
 from ....ir.plan import Plan, Step, StepKind, View, contiguous_strides, element_bytes
 from ....ir.types import TensorType
@@ -76,7 +77,7 @@ class Backend:
 
     def captures(self, node: Node) -> bool:
         """Whether there is a kernel for a node of a specialized graph; views, constants, empty results need none."""
-        if content_of(node.outputs[0]) is not None:
+        if any_constant_of(node.outputs[0]) is not None:
             return True
         if _is_of_nothing(node) or not all(map(_is_planned, (*node.operands, *node.outputs))):
             return False
@@ -267,22 +268,15 @@ def _some_view(value: Value, buffer: int) -> View:
 
 
 def _constants(node: Node) -> dict[int, Constant]:
-    found = {index: content_of(value) for index, value in enumerate(node.inputs) if value is not None}
+    found = {index: any_constant_of(value) for index, value in enumerate(node.inputs) if value is not None}
     return {index: content for index, content in found.items() if content is not None}
-
-
-def content_of(value: Value) -> Constant | None:
-    """The content of a constant's value."""
-    producer = value.producer
-    content = producer.attrs["value"] if producer is not None and producer.op is CONSTANT else None
-    return content if isinstance(content, Constant) else None
 
 
 def constant_buffers(plan: Plan) -> dict[int, Constant]:
     """The contents of the buffers of a plan that hold constants."""
     found: dict[int, Constant] = {}
     for value, view in plan.views.items():
-        content = content_of(value)
+        content = any_constant_of(value)
         if content is not None and plan.buffers[view.buffer].place is Home.CONSTANT:
             found[view.buffer] = content
     return found

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 import ml_dtypes
 import numpy as np
 
+from ....ir.analysis.contents import any_constant_of
 from ....ir.constant import Constant
 from ....ir.graph import Node, Value
 from ....ir.types import DType, TensorType
 from .export_context import ExportContext, Operand
-from .import_context import constant_of
 
 _DTYPES = (DType.F32, DType.F16, DType.BF16)  # ONNX Runtime runs attention of f64 as the operator's body, which adds
 _RAISED = 0.9375  # in f16 there must be room below it: the scores are added in f16 too
@@ -104,7 +104,7 @@ def _is_above(mask: Value, least: float, *, or_hidden: bool) -> bool:
         if found in seen:
             continue
         seen.add(found)
-        content = constant_of(value)
+        content = any_constant_of(value)
         if content is None:
             sources = _sources(value, limit, mask.tensor.dtype)
             if sources is None:
@@ -149,6 +149,6 @@ def _is_equal_to(condition: Value, value: Value, number: float) -> bool:
 
 def _numbers(value: Value) -> Iterator[float]:
     """The number that every element of a constant is, if it has one element."""
-    content = constant_of(value)
+    content = any_constant_of(value)
     if content is not None and content.size == 1:
         yield float(content.array.reshape(-1)[0])

@@ -22,14 +22,14 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TypeProto
 
+from ....ir.analysis.contents import constant_of
 from ....ir.analysis.shape_values import ShapeValues
-from ....ir.constant import Array, Constant
+from ....ir.constant import Array
 from ....ir.dims import Dim
+from ....ir.emitter import Emitter
 from ....ir.errors import CapgraphError, ModelError
 from ....ir.graph import Graph, Origin, Value
-from ....ir.op import Trait
-from ....ir.ops import native
-from ....ir.types import DType, TensorType, Type
+from ....ir.types import TensorType, Type
 from ..tensors import constant_from_proto
 
 T = TypeVar("T")
@@ -94,27 +94,23 @@ class Scope(Protocol):
     def remark(self, what: str, name: str, words: str) -> None: ...
 
 
-class ImportContext:
+class ImportContext(Emitter):
     """One ONNX node being imported into `scope.graph`."""
 
-    __slots__ = ("_attributes", "inputs", "node", "op_type", "origin", "scope", "version")
+    __slots__ = ("_attributes", "inputs", "op_type", "proto", "scope", "version")
 
     def __init__(self, scope: Scope, node: NodeProto, inputs: Sequence[Value | None], version: int, origin: Origin):
+        super().__init__(scope.graph, origin=origin)
         self.scope = scope
-        self.node = node
+        self.proto = node
         self.op_type: str = node.op_type
         self.inputs = tuple(inputs)
         self.version = version
-        self.origin = origin
         self._attributes: dict[str, AttributeProto] = {
             a.name: found for a in node.attribute if (found := scope.resolve_attribute(a)) is not None
         }
 
     # ---- operands
-
-    @property
-    def graph(self) -> Graph:
-        return self.scope.graph
 
     @property
     def shape_values(self) -> ShapeValues:
@@ -141,7 +137,7 @@ class ImportContext:
     def array(self, index: int) -> Array | None:
         """The content of operand `index` when it is a constant, else None."""
         value = self.optional(index)
-        constant = constant_of(value) if value is not None else None
+        constant = constant_of(value)
         return constant.array if constant is not None else None
 
     def ints(self, index: int) -> tuple[int, ...] | None:
@@ -172,11 +168,11 @@ class ImportContext:
     @property
     def output_count(self) -> int:
         """How many results the node names, trailing unnamed ones included."""
-        return len(self.node.output)
+        return len(self.proto.output)
 
     def wants(self, index: int) -> bool:
         """Whether anything reads result `index` of the node."""
-        return index < len(self.node.output) and self.node.output[index] in self.scope.read
+        return index < len(self.proto.output) and self.proto.output[index] in self.scope.read
 
     # ---- attributes
 
@@ -219,19 +215,6 @@ class ImportContext:
 
     # ---- emitting
 
-    def op(self, name: str, *inputs: Value | None, **attrs: Any) -> Value:
-        """A new native node with one result."""
-        return self.ops(name, *inputs, **attrs)[0]
-
-    def ops(self, name: str, *inputs: Value | None, **attrs: Any) -> tuple[Value, ...]:
-        """A new native node with its results. A dtype or rank that the native op does not admit is `NotNative`."""
-        return self.graph.append(native(name), inputs, attrs, origin=self.origin).outputs
-
-    def constant(self, content: Any, dtype: DType | None = None) -> Value:
-        """A new constant node from an array, a scalar or a `Constant`."""
-        value = content if isinstance(content, Constant) else Constant(np.asarray(content), dtype)
-        return self.op("constant", value=value)
-
     def scalar_like(self, content: float, like: Value) -> Value:
         """A rank-0 constant with the dtype of `like`."""
         return self.constant(content, like.tensor.dtype)
@@ -249,15 +232,6 @@ class ImportContext:
     def region_with_types(self, name: str, types: Sequence[Any]) -> ImportedRegion:
         """As `region`, with the types of the body's declared inputs given (None keeps the declared one)."""
         return self.scope.import_region(self._attributes[name].g, types)
-
-
-def constant_of(value: Value) -> Constant | None:
-    """The content of a value that a `constant` node produces, else None."""
-    producer = value.producer
-    if producer is None or producer.inputs or producer.op.traits & Trait.IMPURE:
-        return None
-    content = producer.attrs.get("value")
-    return content if isinstance(content, Constant) and producer.op is native("constant") else None
 
 
 def _decimal(value: float) -> float:

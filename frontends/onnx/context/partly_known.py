@@ -54,4 +54,4 @@ def ops_of_shapes(
     completed = op.complete_attrs(attrs)
     inferred = op.result_types([value.type if value is not None else None for value in inputs], completed)
     types = [ty.with_shape(tuple(s)) for ty, s in zip(inferred, shapes, strict=True) if isinstance(ty, TensorType)]
-    return ctx.graph.append(op, inputs, completed, types=types, origin=ctx.origin).outputs
+    return ctx.node(op, inputs, completed, types).outputs

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.analysis.contents import any_constant_of
 from ....ir.constant import Array, Constant
 from ....ir.dims import Truth, compare
 from ....ir.graph import Node, Value
 from ....ir.types import DType
 from ..context.attention_masks import hides_for_good, safe_mask
 from ..context.export_context import ExportContext, Operand
-from .group import DOMAIN, Group, Operator, content_of, have_equal_shapes, is_vector, sole_producer
+from .group import DOMAIN, Group, Operator, have_equal_shapes, is_vector, sole_producer
 
 _DTYPES = (DType.F32, DType.F16)
 _RANK = 3
@@ -125,7 +126,7 @@ def _projection(value: Value) -> _Projection | None:
     if found is not None:
         product, bias, inner = found[0], found[1], frozenset({found[2]})
     made = sole_producer(product, "matmul")
-    weight = None if made is None else content_of(made.operands[1])
+    weight = None if made is None else any_constant_of(made.operands[1])
     if made is None or weight is None or weight.array.ndim != 2:
         return None
     return _Projection(made.operands[0], weight.array, bias, inner | {made})
@@ -137,7 +138,7 @@ def _biased(value: Value) -> tuple[Value, Array, Node] | None:
     if node is None:
         return None
     for product, bias in (node.operands, node.operands[::-1]):
-        content = content_of(bias)
+        content = any_constant_of(bias)
         if content is not None and is_vector(bias, value.shape[-1]) and have_equal_shapes(product, value):
             return product, content.array, node
     return None

@@ -11,11 +11,12 @@ from functools import partial
 
 import numpy as np
 
+from ....ir.analysis.contents import any_constant_of
 from ....ir.dims import Dim, Truth, compare
 from ....ir.graph import Node, Value
 from ....ir.types import DType
 from ..context.export_context import ExportContext, Operand
-from .group import DOMAIN, Group, Operator, content_of, scalar_of, sole_producer
+from .group import DOMAIN, Group, Operator, scalar_of, sole_producer
 
 _NAME = "GroupQueryAttention"
 _DIVISOR = 8
@@ -142,7 +143,7 @@ def _counts_all(attention: Node, lengths: Value | None, keys: Value) -> bool:
     """Whether every key counts, of a cache that grows."""
     if lengths is None:
         return not attention.attrs["causal"]  # without lengths, the only query is taken for the first
-    content = content_of(lengths)
+    content = any_constant_of(lengths)
     if content is not None:
         return bool((content.array == keys.shape[2]).all())
     made = lengths.producer
@@ -191,7 +192,7 @@ def _side_by_side(value: Value) -> _Entry:
 
 def _lengths_of(ctx: ExportContext, write: _Write, lengths: Value | None) -> tuple[Operand, Operand]:
     """How many entries each sample has before this step, and the largest number that one has behind it, as i32."""
-    if lengths is None or content_of(lengths) is not None:
+    if lengths is None or any_constant_of(lengths) is not None:
         batch, before = write.past.shape[0], write.past.shape[2]
         return _repeated(ctx, before, batch, write.past), _size(ctx, write.node.output)
     return (

@@ -4,12 +4,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ....ir.constant import Constant
+from ....ir.analysis.contents import any_constant_of
 from ....ir.dims import Dim, Truth, compare
 from ....ir.graph import Graph, Node, Value
 from ....ir.types import DType, TensorType
 from ..context.export_context import ExportContext
-from ..context.import_context import constant_of
 
 DOMAIN = "com.microsoft"
 
@@ -72,12 +71,7 @@ def have_equal_shapes(first: Value, second: Value) -> bool:
     return all(compare(*pair) is Truth.YES for pair in zip(a.shape, b.shape, strict=True))
 
 
-def content_of(value: Value | None) -> Constant | None:
-    """The content of a constant."""
-    return None if value is None else constant_of(value)
-
-
 def scalar_of(value: Value) -> float | None:
     """The number that every element of a constant is, if it has one element."""
-    content = constant_of(value)
+    content = any_constant_of(value)
     return float(content.array.reshape(-1)[0]) if content is not None and content.size == 1 else None

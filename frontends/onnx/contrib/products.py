@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ....ir.analysis.contents import any_constant_of
 from ....ir.constant import Constant
 from ....ir.graph import Node, Value
 from ....ir.types import DType
 from ..context.export_context import ExportContext, Operand
-from .group import DOMAIN, Group, Operator, content_of, have_equal_shapes, is_vector, scalar_of, sole_producer
+from .group import DOMAIN, Group, Operator, have_equal_shapes, is_vector, scalar_of, sole_producer
 
 OPERATORS = frozenset(Operator("FusedMatMul", dtype) for dtype in (DType.F32, DType.F16, DType.BF16))
 
@@ -67,7 +68,7 @@ def _of_gemm(node: Node) -> Biased | None:
 def _weight(ctx: ExportContext, weight: Value, is_transposed: bool) -> Operand:
     if not is_transposed:
         return weight
-    content = content_of(weight)
+    content = any_constant_of(weight)
     if content is None:
         return ctx.emit_value("Transpose", (weight,), perm=(1, 0))
     return ctx.constant(Constant(np.ascontiguousarray(content.array.T), content.dtype))

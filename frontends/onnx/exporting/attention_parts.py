@@ -8,13 +8,13 @@ import math
 
 import numpy as np
 
+from ....ir.analysis.contents import any_constant_of
 from ....ir.builder import Builder
 from ....ir.constant import Constant
 from ....ir.dims import Dim
 from ....ir.graph import Graph, Node, Value
 from ....ir.types import DType
 from ..context.export_context import ExportContext, Operand
-from ..context.import_context import constant_of
 
 _APART = 4  # axes of operands with heads apart
 _FLAT = 2  # axes of a mask that is one for all samples and heads
@@ -185,7 +185,7 @@ def _may_be_infinite(mask: Value) -> bool:
         if value in seen or not value.tensor.dtype.is_float:
             continue
         seen.add(value)
-        content = constant_of(value)
+        content = any_constant_of(value)
         if content is not None:
             if not np.isfinite(content.array.astype(np.float64)).all():
                 return True

@@ -11,12 +11,13 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, TypeProto
 
+from ....ir.analysis.contents import constant_of
 from ....ir.dims import Dim, SymDim, parse_dim, symbols
 from ....ir.errors import ModelError, ShapeError, UnsupportedError
 from ....ir.graph import Value
 from ....ir.op import FRESH
 from ....ir.types import OptionalType, SequenceType, TensorType, Type, type_symbols
-from ..context.import_context import ImportContext, constant_of
+from ..context.import_context import ImportContext
 from ..exporting.foreign_nodes import OWN_ATTRIBUTES, foreign_op
 from ..schemas import schema_of, unchanged_span
 from ..tensors import constant_to_proto, type_from_proto, type_to_proto
@@ -35,7 +36,7 @@ _MAX_DATA = 4096  # elements of a constant operand that shape inference is shown
 
 def import_foreign(ctx: ImportContext, domain: str) -> Sequence[Value | None]:
     """A foreign node for the operator. Raises `UnsupportedError` when its result types cannot be found out."""
-    places = [place for place, name in enumerate(ctx.node.output) if name]
+    places = [place for place, name in enumerate(ctx.proto.output) if name]
     attrs, captured = _attributes(ctx)
     types = _result_types(ctx, domain, attrs, places)
     span = unchanged_span(ctx.op_type, ctx.version, domain)
@@ -43,9 +44,9 @@ def import_foreign(ctx: ImportContext, domain: str) -> Sequence[Value | None]:
     if places != list(range(len(places))):
         attrs["results"] = tuple(places)
     op = foreign_op(domain, ctx.op_type)
-    node = ctx.graph.append(op, (*_own_inputs(ctx), *captured), attrs, types=types, origin=ctx.origin)
+    node = ctx.node(op, (*_own_inputs(ctx), *captured), attrs, types)
     by_place = dict(zip(places, node.outputs, strict=True))
-    return [by_place.get(place) for place in range(len(ctx.node.output))]
+    return [by_place.get(place) for place in range(len(ctx.proto.output))]
 
 
 def _own_inputs(ctx: ImportContext) -> list[Value | None]:
@@ -110,12 +111,12 @@ def _result_types(ctx: ImportContext, domain: str, attrs: Mapping[str, Any], pla
     from_regions = None if domain else control_flow_types(ctx.op_type, ctx.inputs, attrs)
     if from_regions is not None:
         if len(from_regions) <= max(places, default=0):
-            raise ModelError(f"{ctx.op_type} gives {len(from_regions)} results, not {len(ctx.node.output)}")
+            raise ModelError(f"{ctx.op_type} gives {len(from_regions)} results, not {len(ctx.proto.output)}")
         return [own_dims(from_regions[place], allowed) for place in places]
     inferred = _inferred_types(ctx, domain) or runtime_types(ctx, domain)
     if ctx.op_type == "DFT" and not domain and ctx.optional(1) is not None:
         allowed = frozenset()  # onnx takes an open size for that of the result, whatever the length
-    return [own_dims(_result_type(ctx, ctx.node.output[place], inferred, allowed), allowed) for place in places]
+    return [own_dims(_result_type(ctx, ctx.proto.output[place], inferred, allowed), allowed) for place in places]
 
 
 def _result_type(ctx: ImportContext, name: str, inferred: dict[str, TypeProto], allowed: frozenset[str]) -> Type:
@@ -124,12 +125,12 @@ def _result_type(ctx: ImportContext, name: str, inferred: dict[str, TypeProto], 
 
     found = type_from_proto(inferred[name], dim_of) if name in inferred else None
     declared = type_from_proto(ctx.scope.declared[name], dim_of) if name in ctx.scope.declared else None
-    trusted = name not in ctx.scope.returned or ctx.node.domain not in _WELL_INFERRED
+    trusted = name not in ctx.scope.returned or ctx.proto.domain not in _WELL_INFERRED
     if found is None or (trusted and _lacks_shape(found) and _same_dtype(found, declared)):
         found = declared or found
     if found is None:
         raise UnsupportedError(
-            f"nothing is known of the operator {ctx.op_type} of domain {ctx.node.domain or 'ai.onnx'!r}, "
+            f"nothing is known of the operator {ctx.op_type} of domain {ctx.proto.domain or 'ai.onnx'!r}, "
             f"and the model does not state the type of its result {name!r}",
             remedy="add the function that defines it to the model, or the types of its results to graph.value_info; "
             "if it is one of ONNX Runtime's own, install onnxruntime",
@@ -171,12 +172,12 @@ def _inferred_types(ctx: ImportContext, domain: str) -> dict[str, TypeProto]:
     if schema is None:
         return {}
     node = NodeProto()
-    node.CopyFrom(ctx.node)
+    node.CopyFrom(ctx.proto)
     node.domain = domain
     del node.attribute[:]
     node.attribute.extend(ctx.attributes.values())
     known = {name: value for name, value in zip(node.input, ctx.inputs, strict=True) if value is not None}
-    for position, (name, value) in enumerate(zip(ctx.node.input, ctx.inputs, strict=True)):
+    for position, (name, value) in enumerate(zip(ctx.proto.input, ctx.inputs, strict=True)):
         if name and value is None:  # a formal input of a function that the call left out
             node.input[position] = ""
     versions = [onnx.helper.make_opsetid(d, v) for d, v in ctx.scope.versions.items() if 0 < v < _MAX_VERSION]

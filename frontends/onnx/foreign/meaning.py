@@ -19,7 +19,7 @@ from ....ir.attrs import Attrs
 from ....ir.constant import is_array
 from ....ir.errors import ExecutionError, MissingPackageError, UnsupportedError
 from ....ir.evaluate import FAILURES, evaluate_graph
-from ....ir.foreign import register_meaning
+from ....ir.foreign import register_meaning, register_shaping
 from ....ir.graph import Graph, Node
 from ....ir.op import Op
 from ....ir.ops.slicing import dynamic_slice
@@ -311,3 +311,13 @@ def _strings(result: Any) -> Any:
 
 for _domain in ("onnx", "ai.onnx", "com.microsoft"):
     register_meaning(_domain, run_foreign)
+register_shaping(
+    {
+        "onnx.Col2Im": (1, 2),
+        "onnx.DFT": (1, 2),
+        "onnx.MaxUnpool": (2,),
+        "onnx.MelWeightMatrix": (0, 1),
+        "onnx.STFT": (1, 3),
+        "onnx.Upsample": (1,),
+    }
+)

@@ -10,9 +10,10 @@ from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
+from ....ir.analysis.contents import any_constant_of
 from ....ir.errors import ExecutionError
 from ....ir.graph import Value
-from ..context.import_context import ImportContext, constant_of
+from ..context.import_context import ImportContext
 from ..node_order import names_read
 from ..tensors import constant_to_proto, type_to_proto
 
@@ -38,7 +39,7 @@ def runtime_types(ctx: ImportContext, domain: str) -> dict[str, TypeProto]:
     imports = [helper.make_opsetid(name, version) for name, version in versions.items() if version > 0]
     model = helper.make_model(_alone(node, known), opset_imports=imports, ir_version=_IR_VERSION)
     found = _told_types(model.SerializeToString(deterministic=True))
-    return {name: found[plain] for name, plain in zip(ctx.node.output, node.output, strict=True) if plain in found}
+    return {name: found[plain] for name, plain in zip(ctx.proto.output, node.output, strict=True) if plain in found}
 
 
 def _with_plain_names(ctx: ImportContext, domain: str) -> tuple[NodeProto, dict[str, Value]]:
@@ -54,7 +55,7 @@ def _with_plain_names(ctx: ImportContext, domain: str) -> tuple[NodeProto, dict[
         captured = ctx.scope.lookup(name)
         if captured is not None:
             known[name] = captured
-    node.output.extend(f"result{position}" if name else "" for position, name in enumerate(ctx.node.output))
+    node.output.extend(f"result{position}" if name else "" for position, name in enumerate(ctx.proto.output))
     return node, known
 
 
@@ -62,7 +63,7 @@ def _alone(node: NodeProto, known: dict[str, Value]) -> GraphProto:
     """A graph of `node`; small constants come as initializers, which shapes may depend on."""
     inputs, initializers = [], []
     for name, value in known.items():
-        content = constant_of(value)
+        content = any_constant_of(value)
         if content is not None and content.size <= _MAX_DATA:
             initializers.append(constant_to_proto(content, name))
         else:

@@ -56,7 +56,7 @@ def _newest(versions: list[int], limit: int) -> int:
 def _resolved(ctx: ImportContext) -> NodeProto:
     """The node with the attributes that it refers to in an enclosing function filled in."""
     node = NodeProto()
-    node.CopyFrom(ctx.node)
+    node.CopyFrom(ctx.proto)
     del node.attribute[:]
     node.attribute.extend(ctx.attributes.values())
     return node

@@ -14,6 +14,7 @@ from typing import Any
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
 
+from ....ir.analysis.contents import constant_of
 from ....ir.analysis.shape_values import ShapeValues
 from ....ir.constant import Constant
 from ....ir.dims import Dim, SymDim, Truth, symbols
@@ -22,7 +23,7 @@ from ....ir.graph import Graph, Node, Origin, Value
 from ....ir.ops import native
 from ....ir.types import DType, TensorType, Type, compatible, type_symbols
 from .. import foreign
-from ..context.import_context import ImportContext, ImportedRegion, NotNative, constant_of
+from ..context.import_context import ImportContext, ImportedRegion, NotNative
 from ..files.loading import load_proto
 from ..files.metadata import read_metadata, read_states, text_of
 from ..foreign import meaning as foreign_meaning  # noqa: F401  # the latter registers how foreign operators run
@@ -294,7 +295,7 @@ class ValueScope:
     def _ignore_unknown(self, ctx: ImportContext, known: Collection[str]) -> None:
         for name in [name for name in ctx.attributes if name not in known]:
             del ctx.attributes[name]
-            what = f"{name} of {ctx.node.name or ctx.op_type}"
+            what = f"{name} of {ctx.proto.name or ctx.op_type}"
             self.remark("attributes that their operators do not have were ignored", what, what)
 
     def _operand(self, node: NodeProto, name: str) -> Value | None:
@@ -334,7 +335,7 @@ class ValueScope:
             return None
         mark = self.graph.last
         try:
-            return self._inline(ctx.node, function, ctx.inputs, ctx.origin)
+            return self._inline(ctx.proto, function, ctx.inputs, ctx.origin or Origin())
         except (NotNative, TypeRuleError, ShapeError, ModelError) as error:  # bodies need not hold for all allowed
             if isinstance(error, ModelError) and not self.model.may_give_up():
                 raise

@@ -5,11 +5,12 @@ from functools import reduce
 
 import numpy as np
 
+from ....ir.analysis.contents import constant_of
 from ....ir.graph import Node, Value
 from ....ir.types import DType
 from ..context.dialect import Dialect
 from ..context.export_context import ExportContext, Operand
-from ..context.import_context import ImportContext, constant_of
+from ..context.import_context import ImportContext
 from .rows import export_as, import_as
 
 _SAME = {
@@ -185,7 +186,7 @@ def export_clip(ctx: ExportContext, node: Node) -> None:
         ]
         ctx.emit("Clip", (x, *written), node.outputs)
         return
-    found = [None if bound is None else constant_of(bound) for bound in bounds]
+    found = [constant_of(bound) for bound in bounds]
     if all(bound is None or content is not None for bound, content in zip(bounds, found, strict=True)):
         ends = (-np.inf, np.inf) if is_float else (None, None)
         low, high = (

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.analysis.contents import constant_of
 from ....ir.constant import Constant
 from ....ir.dims import Dim
 from ....ir.errors import ModelError
@@ -13,7 +14,7 @@ from ....ir.ops import native
 from ....ir.types import DType
 from ..context.dialect import Dialect
 from ..context.export_context import ExportContext
-from ..context.import_context import ImportContext, constant_of
+from ..context.import_context import ImportContext
 from ..context.partly_known import op_of_shape, partial_dims
 from ..tensors import dense_constant, dtype_of
 from .rows import export_as

@@ -1,12 +1,13 @@
 """Gather, GatherElements, GatherND, ScatterElements, ScatterND, TensorScatter, OneHot, Trilu; ArrayFeatureExtractor."""
 
+from ....ir.analysis.contents import constant_of
 from ....ir.dims import Dim, product
 from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
 from ....ir.types import DType
 from ..context.dialect import Dialect
 from ..context.export_context import ExportContext, Operand
-from ..context.import_context import ImportContext, constant_of
+from ..context.import_context import ImportContext
 from .rows import export_as, import_as
 
 # ---- import

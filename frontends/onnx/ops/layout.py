@@ -127,8 +127,8 @@ def import_squeeze(ctx: ImportContext) -> Value:
         ones = _must_be_one(ctx, dims)
         for axis, dim in enumerate(dims):
             if not isinstance(dim, int) and dim not in ones:
-                name = f"{dim} of {ctx.node.name or ctx.node.output[0]}"
-                if ctx.scope.is_one(f"{axis} of {ctx.node.output[0]}"):
+                name = f"{dim} of {ctx.proto.name or ctx.proto.output[0]}"
+                if ctx.scope.is_one(f"{axis} of {ctx.proto.output[0]}"):
                     ctx.scope.remark("sizes are 1 for Squeeze without axes, as nodes behind it need", name, name)
                     ones |= {dim}
                     continue

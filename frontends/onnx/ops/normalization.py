@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.analysis.contents import constant_of
 from ....ir.constant import Constant
 from ....ir.dims import Dim, Truth, compare, product
 from ....ir.graph import Node, Value
 from ....ir.types import DType
 from ..context.dialect import Dialect
 from ..context.export_context import ExportContext, Operand
-from ..context.import_context import ImportContext, NotNative, constant_of
+from ..context.import_context import ImportContext, NotNative
 from .rows import attribute_default, export_as, import_as
 
 FLOAT = 1  # ONNX's number for f32: the only precision of statistics that the native ops have

@@ -49,7 +49,7 @@ def padded_operands(ctx: ImportContext, op: Op) -> tuple[Value | None, ...]:
 
 def attribute_default(ctx: ImportContext, name: str) -> Any:
     """The default that the operator's schema gives attribute `name`, None when it gives none."""
-    domain = "" if ctx.node.domain == "ai.onnx" else ctx.node.domain
+    domain = "" if ctx.proto.domain == "ai.onnx" else ctx.proto.domain
     schema = schema_of(ctx.op_type, ctx.version, domain)
     attribute = schema.attributes.get(name) if schema is not None else None
     if attribute is None or not attribute.default_value.name:

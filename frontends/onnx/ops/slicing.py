@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ....ir.analysis.contents import constant_of
 from ....ir.dims import Dim, SymDim, Truth, ceil_div, is_at_least
 from ....ir.errors import ModelError, ShapeError
 from ....ir.graph import Node, Value
@@ -11,7 +12,7 @@ from ....ir.ops.rules import normal_axes, normal_axis
 from ....ir.ops.slicing import first_taken
 from ....ir.types import DType, TensorType
 from ..context.export_context import ExportContext
-from ..context.import_context import ImportContext, NotNative, constant_of
+from ..context.import_context import ImportContext, NotNative
 from ..context.partly_known import op_of_shape, ops_of_shapes, partial_dims
 from .rows import export_as
 
@@ -237,7 +238,7 @@ def export_pad(ctx: ExportContext, node: Node) -> None:
     """Pad, whose value must be a scalar; an attribute as the pads before opset 11."""
     x, value = node.inputs
     assert x is not None  # only the value is optional
-    content = None if value is None else constant_of(value)
+    content = constant_of(value)
     if ctx.opset < 11 and (value is None or content is not None):
         if not all(isinstance(pad, int) for pad in node.attrs["pads"]):
             ctx.require_opset(11, "Pad by sizes that only running tells")

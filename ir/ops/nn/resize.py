@@ -390,7 +390,7 @@ OPS: tuple[Op, ...] = (
     ),
     op(
         "dynamic_resize",
-        "x: T, roi: R?, scales: S?, sizes: I?",
+        "x: T, roi: R!?, scales: S!?, sizes: I!?",
         T=_RESIZED,
         R=FLOATS - {DType.BF16},
         S=frozenset({DType.F32}),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ....ir.analysis.contents import constant_of
 from ....ir.constant import Constant
 from ....ir.dims import Truth
 from ....ir.graph import Node, Value
@@ -12,7 +13,7 @@ from ....ir.op import Op, Trait
 from ....ir.ops.interfaces import with_trait
 from ....ir.ops.known import MAX, MIN
 from ....ir.types import compatible
-from ...framework.pattern import Capture, Found, Literal, Match, Replacement, Rule, constant_of
+from ...framework.pattern import Capture, Found, Literal, Match, Replacement, Rule
 from ...framework.rewriter import Rewriter
 
 _X, _Y = Capture("x"), Capture("y")
@@ -100,7 +101,7 @@ def _clip_of_relu(rewriter: Rewriter, found: Found) -> Value | None:
 
 def _scalar(value: Value | None) -> float | int | None:
     """The number in a constant; integers stay exact."""
-    content = constant_of(value) if value is not None else None
+    content = constant_of(value)
     if content is None or content.size != 1:
         return None
     number = content.array.reshape(-1)[0]

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ....ir.analysis.contents import constant_of
 from ....ir.graph import Node, Value
 from ....ir.ops.known import TENSOR_SCATTER
 from ....ir.ops.rules import normal_axis
-from ...framework.pattern import Capture, Found, Match, Rule, constant_of
+from ...framework.pattern import Capture, Found, Match, Rule
 from ...framework.rewriter import Rewriter
 
 _MOST = 1 << 14

@@ -10,6 +10,7 @@ import numpy as np
 from ....ir.attrs import AttrValue
 from ....ir.constant import Constant
 from ....ir.dims import Dim, product, symbol, symbols
+from ....ir.emitter import Emitter
 from ....ir.errors import TypeRuleError
 from ....ir.graph import Graph, Node, Value
 from ....ir.ops import PLANNED_OPS, native
@@ -242,12 +243,8 @@ class Surgeon:
 
     def _op(self, name: str, *operands: Value, **attrs: AttrValue) -> Value:
         origin = self._anchor.origin if self._anchor is not None else None
-        op = native(name)
         try:
-            if self._anchor is None:
-                node = self.graph.append(op, operands, attrs, origin=origin)
-            else:
-                node = self.graph.insert_before(self._anchor, op, operands, attrs, origin=origin)
+            node = Emitter(self.graph, anchor=self._anchor, origin=origin).node(native(name), operands, attrs)
         except TypeRuleError as error:
             raise Unsafe(f"no mask can be made: {error}") from error
         self._judge(node)

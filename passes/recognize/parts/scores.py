@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ....ir.analysis.contents import constant_of
 from ....ir.constant import Constant
 from ....ir.dims import Dim
 from ....ir.graph import Node, Value
 from ....ir.ops.known import DIV, MUL, TANH, WHERE
 from ....ir.types import DType
 from ...cleanup.canonical.casts import holds_every
-from ...framework.pattern import constant_of
 from .forms import number_of
 
 HIDDEN = -1e30

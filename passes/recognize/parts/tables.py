@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ....ir.analysis.contents import constant_of
 from ....ir.constant import Constant
 from ....ir.dims import Dim, Truth, compare
 from ....ir.graph import Node, Value
 from ....ir.op import Trait
 from ....ir.ops.known import CONCAT, EXPAND
 from ....ir.ops.rules import normal_axes, normal_axis
-from ...framework.pattern import constant_of
 from ...framework.rewriter import Rewriter
 
 Plan = Callable[[Rewriter], Value]

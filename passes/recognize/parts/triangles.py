@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ....ir.analysis.contents import constant_of
 from ....ir.constant import Constant
 from ....ir.dims import Dim, Truth, compare
 from ....ir.evaluate import run_meaning
@@ -18,7 +19,6 @@ from ....ir.op import Trait
 from ....ir.ops.known import CONSTANT, EXPAND, FULL, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL, TRILU
 from ....ir.types import DType
 from ...cleanup.affine_values import AffineValues, broadcast
-from ...framework.pattern import constant_of
 
 _DEEPEST = 8
 

@@ -1,0 +1,18 @@
+"""What is known of a value before anything runs: the content of a constant."""
+
+from ..constant import Constant
+from ..graph import Value
+from ..ops.known import CONSTANT
+
+
+def constant_of(value: Value | None) -> Constant | None:
+    """The content of a value that a `constant` node produces, if it is at hand; else None."""
+    content = any_constant_of(value)
+    return content if content is not None and content.is_at_hand else None
+
+
+def any_constant_of(value: Value | None) -> Constant | None:
+    """The same also for content that is not at hand, which passes must not read."""
+    node = value.producer if value is not None else None
+    content = node.attrs["value"] if node is not None and node.op is CONSTANT else None
+    return content if isinstance(content, Constant) else None
