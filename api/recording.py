@@ -123,6 +123,26 @@ def stages_to_plan(device: str, sizes: Mapping[str, int]) -> tuple[tuple[Pass, .
     return (*masking_stages(sizes), *planning.stages)
 
 
+def shown_plan(graph: Graph, device: str, sizes: Mapping[str, int]) -> tuple[Plan, dict[int, tuple[str, ...]]]:
+    """What a recorded program plans for `graph` at level 2, and the names of the candidates for each step by its index.
+
+    On a GPU those are kernels of capgraph's own on the chip that is taken where there is none; the host has none.
+    Raises `UnsupportedError` for a device that is not known, and as `make_plan` does for sizes that do not fit.
+    """
+    policy = _POLICIES[CaptureMode.FULL_AND_PIECEWISE]
+    optimized, _ = pipeline_for(2, device).applied(graph)
+    if not is_cuda(device):
+        check_device(device)
+        return make_plan(optimized, sizes, HOST, policy, scratch=scratch_bytes, fresh_bytes=FRESH_BYTES), {}
+    from .cuda_programs import lowering_for
+    from .executors.cuda.lower.lowering import Backend
+
+    backend = Backend()
+    lowering = lowering_for(backend, policy)
+    plan = make_plan(optimized, sizes, CUDA, policy, scratch=backend.scratch_bytes, lowering=lowering)
+    return plan, {each.step.index: tuple(c.name for c in each.candidates) for each in backend.lower(plan)}
+
+
 def padding_analysis(check: str) -> Analysis:
     """How dims are judged and masked; `check` is what is checked after masking."""
     return Analysis(padding_safety, partial(_masked, check), real_size_input)

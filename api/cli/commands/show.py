@@ -1,4 +1,4 @@
-"""`capgraph show`: a model as text, or what it is made of."""
+"""`capgraph show`: a model as text, what it is made of, or the plan of a recorded program."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
@@ -18,12 +18,16 @@ def configure(parser: ArgumentParser) -> None:
     """The arguments of `capgraph show`."""
     parser.add_argument("model", metavar="MODEL", type=Path, help="an ONNX file")
     parser.add_argument("--stats", action="store_true", help="counts, parameters, FLOPs and bytes by op, not the text")
+    parser.add_argument("--plan", action="store_true", help="the plan of a recorded program: buffers, segments, steps")
+    parser.add_argument(
+        "--device", default="host", help="of the plan: host (the default) or cuda, which need not be there"
+    )
     parser.add_argument("--origins", action="store_true", help="say in the text where each node comes from")
     add_dims(parser)
 
 
 def run(arguments: Namespace) -> None:
-    """Writes the text form or the statistics of a model."""
+    """Writes the text form, the statistics or the plan of a model."""
     from ...inputs import check_dims
     from ...sources import load_model
 
@@ -33,7 +37,7 @@ def run(arguments: Namespace) -> None:
         report = _statistics(loaded.graph, dict(arguments.dim))
         print(json_text(report) if arguments.json else _statistics_text(report))
         return
-    text = _text_form(loaded.graph, arguments.origins)
+    text = _plan_text(loaded.graph, arguments) if arguments.plan else _text_form(loaded.graph, arguments.origins)
     print(json_text({"name": loaded.graph.name, "notes": loaded.notes, "text": text}) if arguments.json else text)
 
 
@@ -41,6 +45,16 @@ def _text_form(graph: "Graph", origins: bool) -> str:
     from ...ir.text.printer import print_graph
 
     return print_graph(graph, origins=origins).removesuffix("\n")
+
+
+def _plan_text(graph: "Graph", arguments: Namespace) -> str:
+    """The plan for the sizes that are given, small ones elsewhere."""
+    from ...ir.text.plan_printer import print_plan
+    from ...passes.framework.numeric import draw_sizes
+    from ...recording import shown_plan
+
+    sizes = {**draw_sizes(graph), **dict(arguments.dim)}
+    return print_plan(*shown_plan(graph, arguments.device, sizes)).removesuffix("\n")
 
 
 def _statistics(graph: "Graph", sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -71,4 +85,4 @@ def _statistics_text(facts: Mapping[str, Any]) -> str:
     return f"{head}\n\n{Table(('op', 'nodes', 'FLOPs', 'bytes', ''), rows).text()}"
 
 
-COMMAND = Command("show", "Show a model in text form, or what it is made of.", configure, run)
+COMMAND = Command("show", "Show a model in text form, what it is made of, or its plan.", configure, run)

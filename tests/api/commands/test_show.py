@@ -80,3 +80,12 @@ def test_a_model_with_a_cycle_is_one_message(tmp_path: Path, capsys: pytest.Capt
     onnx.save(made, tmp_path / "cycle.onnx")
     assert main(["show", str(tmp_path / "cycle.onnx")]) == 1
     assert "form a cycle" in capsys.readouterr().err
+
+
+def test_a_plan_is_shown_for_the_sizes_and_the_device(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", path, "--plan", "--dim", "batch=5"]) == 0
+    on_host = capsys.readouterr().out
+    assert on_host.startswith("plan @main at batch=5: arena of ")
+    assert " by " not in on_host
+    assert main(["show", path, "--plan", "--device", "cuda", "--json"]) == 0
+    assert "by pointwise, host" in json.loads(capsys.readouterr().out)["text"]
