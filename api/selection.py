@@ -39,7 +39,11 @@ def _graph(_options: HostOptions) -> Executor:
 
 
 # In the order in which "auto" tries them.
-_EXECUTORS: dict[str, Callable[[HostOptions], Executor]] = {"ort": _ort, "eager": _eager, "graph": _graph}
+_EXECUTORS: dict[str, Callable[[HostOptions], Executor]] = {
+    "ort": _ort,
+    "eager": _eager,
+    "graph": _graph,
+}
 
 _HOST_NAMES = ("auto", "host")
 

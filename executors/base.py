@@ -1,7 +1,7 @@
 """What every executor is: it says where it can run, and makes graphs ready to run (`Executable`).
 
 An executor that plans does so itself, for each set of sizes that a call brings: it is handed a planner. What runs a
-single plan on a device is a `Device` (executors/replay/device.py).
+single plan on a device is a `Device` (executors/replay/recorder.py).
 """
 
 from collections.abc import Mapping

@@ -86,20 +86,27 @@ def _unknown_extras(requirement: str) -> set[str]:
     return {extra for listed in re.findall(r"\[(.*)\]", requirement) for extra in listed.split(",")} - declared.keys()
 
 
-def apply_diff(diff: str, to: Path, layer: str, copied: Sequence[str]) -> list[str]:
-    """Applies a page's diff to a copy of a layer and of the files `copied`, in `to`, where the package is then whole.
+LAYERS = ("ir", "passes", "executors", "frontends")
 
-    The paths of the changed files come back. The other layers are links. Raises `CalledProcessError` when the diff does
-    not fit.
+
+def apply_diff(diff: str, to: Path, copied: Sequence[str] = ()) -> list[str]:
+    """Applies a page's diff to a copy of the layers that it changes and of the files and folders `copied`, in `to`.
+
+    The package is then whole there; its other layers are links. The paths of the changed files come back. Raises
+    `CalledProcessError` when the diff does not fit.
     """
-    shutil.copytree(ROOT / layer, to / layer, ignore=shutil.ignore_patterns("__pycache__"))
+    changed = re.findall(r"^\+\+\+ b/(.*)$", diff, re.MULTILINE)
+    for layer in {path.partition("/")[0] for path in changed} - {"tests"}:
+        shutil.copytree(ROOT / layer, to / layer, ignore=shutil.ignore_patterns("__pycache__"))
     for path in copied:
         (to / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / path, to / path)
+        copy = shutil.copytree if (ROOT / path).is_dir() else shutil.copy
+        copy(ROOT / path, to / path)
     package = to / "capgraph"
     package.mkdir()
-    for part in (*(ROOT / "api").iterdir(), *(ROOT / each for each in ("ir", "passes", "executors", "frontends"))):
-        (package / part.name).symlink_to(to / layer if part.name == layer else part)
+    for part in (*(ROOT / "api").iterdir(), *(ROOT / each for each in LAYERS)):
+        own = to / part.relative_to(ROOT)
+        (package / part.name).symlink_to(own if own.exists() else part)
     (to / "page.diff").write_text(diff)
     subprocess.run(["git", "apply", "page.diff"], cwd=to, check=True)
-    return re.findall(r"^\+\+\+ b/(.*)$", diff, re.MULTILINE)
+    return changed

@@ -6,6 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
+from tests.executors.cuda.emulator import HAS_COMPILER
 from tests.project.pages import ROOT, apply_diff, blocks
 
 HOWTO = ROOT / "docs" / "howto"
@@ -25,12 +28,12 @@ def run(arguments: Sequence[str], package: Path) -> str:
 def diff_of(page: str) -> str:
     """The one diff of a page, which is short."""
     (diff,) = (block.text for block in blocks(HOWTO / page) if block.language == "diff")
-    assert len([line for line in diff.splitlines() if line.startswith("+")]) < MOST_LINES
+    assert sum(line.startswith("+") and not line.startswith("+++") for line in diff.splitlines()) < MOST_LINES
     return diff
 
 
 def test_the_diff_that_adds_a_pass(tmp_path: Path) -> None:
-    changed = apply_diff(diff_of("add-a-pass.md"), tmp_path, layer="passes", copied=["tests/passes/checking.py"])
+    changed = apply_diff(diff_of("add-a-pass.md"), tmp_path, ["tests/passes/checking.py"])
     (test,) = (path for path in changed if path.startswith("tests/"))
     assert "1 passed" in run(["-m", "pytest", "-q", "-p", "no:cacheprovider", test], tmp_path)
 
@@ -54,7 +57,26 @@ print(EXPRESSIONS["tanhshrink"]([Name("x", DType.F32)], None, DType.F32))
 
 def test_the_diff_that_adds_an_elementwise_op(tmp_path: Path) -> None:
     helpers = [f"tests/ir/ops/{name}.py" for name in ("drawn_arrays", "native_runs", "onnx_oracle", "test_activation")]
-    apply_diff(diff_of("add-an-elementwise-op.md"), tmp_path, layer="ir", copied=helpers)
+    apply_diff(diff_of("add-an-elementwise-op.md"), tmp_path, helpers)
     test = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "tanhshrink", "tests/ir/ops/test_activation.py"]
     assert "2 passed" in run(test, tmp_path)
     assert run(["-c", ELSEWHERE], tmp_path).splitlines() == ["tanhshrink", "Tanh Sub", "(x - (tanhf(x)))"]
+
+
+EMULATION = ["tests/strategies", "tests/executors/cuda/emulator.py"]
+EMULATION += [f"tests/executors/cuda/codegen/{name}.py" for name in ("cases", "emulated", "running")]
+
+
+@pytest.mark.parametrize(
+    ("page", "copied"),
+    [
+        pytest.param(
+            "add-a-kernel.md", EMULATION, marks=pytest.mark.skipif(not HAS_COMPILER, reason="kernels compile with g++")
+        ),
+        ("add-an-executor.md", []),
+        ("add-a-lowering.md", []),
+    ],
+)
+def test_a_diff_whose_own_test_says_what_it_does(page: str, copied: list[str], tmp_path: Path) -> None:
+    (test,) = (path for path in apply_diff(diff_of(page), tmp_path, copied) if path.startswith("tests/"))
+    assert "1 passed" in run(["-m", "pytest", "-q", "-p", "no:cacheprovider", test], tmp_path)

@@ -68,6 +68,18 @@ def test_rows_are_normed_in_the_kernel(
     assert np.linalg.norm(wide - told) <= tolerance * np.linalg.norm(told)
 
 
+@pytest.mark.skipif(not HAS_COMPILER, reason="g++ runs the kernel")
+def test_an_addend_times_0_is_not_read(tmp_path: Path) -> None:
+    graph, x = Graph(), drawn((2, 512))
+    weight, addend = constant(graph, drawn((512, 32), seed=1)), constant(graph, np.full(32, np.nan, np.float32))
+    operands = [graph.add_input("x", TensorType(DType.F32, x.shape)), weight, addend]
+    graph.set_outputs([graph.append(native("gemm"), operands, {"beta": 0.0}).output])
+    made = setting(graph, {"x": x}, chip=Chip(multiprocessors=1))
+    (candidate,) = (each for each in lower_product(made.task) if each.name == "columns")
+    (found,), (expected,) = made.found(emulated(candidate), tmp_path), made.expected
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_what_does_not_fit_has_no_way() -> None:
     assert not list(lower_product(normed(5, 512, 32, DType.BF16).task)), "too many rows"
     assert not list(lower_product(normed(1, 511, 32, DType.BF16).task)), "rows that are no whole pieces"
