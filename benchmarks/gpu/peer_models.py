@@ -123,11 +123,6 @@ class PeerModel:
         """The graph as the exporter gives it."""
         return load_model(self.onnx).graph
 
-    @property
-    def weight_bytes(self) -> int:
-        """What one call has to read at least."""
-        return sum(each.numel() * each.element_size() for each in self.module.parameters())
-
     def error(self, given: torch.Tensor, x: torch.Tensor) -> float:
         """The norm of the error over the norm of what the module gives in f64; infinite where one is not finite."""
         if self._wide is None:

@@ -36,8 +36,6 @@ KEPT = 8
 MOST_SEEN = 64
 """So many sets of values are remembered that came once."""
 
-_BLOCKING = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW | Trait.FOREIGN
-
 
 def shaping_inputs(graph: Graph) -> tuple[str, ...]:
     """The small inputs that alone decide operands by which nodes are shaped; none for a graph with states."""
@@ -128,7 +126,7 @@ class ByValueExecutor:
 
 def _blocked(graph: Graph) -> int:
     """How many nodes cannot be recorded, or only where more is known of what shapes them."""
-    nodes = [node for node in all_nodes(graph) if node.op.has(_BLOCKING)]
+    nodes = [node for node in all_nodes(graph) if not node.op.is_capturable]
     return sum(1 + sum(not _is_constant(value) for value in shaping_operands(node)) for node in nodes)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ir.attrs import AttrValue
 from ...ir.constant import Constant
-from ...ir.dims import Dim, SymDim, product, symbol, symbols
+from ...ir.dims import Dim, SymDim, symbol, symbols
 from ...ir.dims.atoms import Symbol, atoms_of, only_atom
 from ...ir.emitter import Emitter
 from ...ir.errors import UnsupportedError
@@ -294,11 +294,6 @@ def pair(given: Sequence[Any] | Any, count: int) -> tuple[Any, ...]:
     """A list that may have one entry for all axes, with an entry for each."""
     listed = tuple(given) if isinstance(given, Sequence) else (given,)
     return listed * count if len(listed) == 1 else listed
-
-
-def element_count(x: Value) -> Dim:
-    """How many elements a tensor has."""
-    return product(x.shape)
 
 
 def tensor_type(x: Value) -> TensorType:

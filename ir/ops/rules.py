@@ -94,8 +94,3 @@ def require_rank(ty: TensorType, ranks: Sequence[int] | int, what: str) -> None:
     if ty.rank not in allowed:
         wanted = " or ".join(map(str, allowed))
         raise TypeRuleError(f"{what} must have rank {wanted}, not {ty.rank}: {ty}")
-
-
-def may_differ(left: Dim, right: Dim) -> bool:
-    """Whether some call could give the two dims different sizes."""
-    return compare(left, right) is not Truth.YES

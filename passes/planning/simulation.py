@@ -81,11 +81,6 @@ class Simulation:
     kernels: tuple[KernelTime, ...]
 
     @property
-    def best_us(self) -> float:
-        """The least of the modes that are possible."""
-        return min(self.times.values())
-
-    @property
     def times(self) -> Mapping[str, float]:
         """The time of each possible mode by name."""
         found = {"none": self.none_us, "piecewise": self.piecewise_us}

@@ -35,8 +35,6 @@ _TAKES_NOTHING = Trait.WRITES | Trait.JOINS | Trait.REDUCTION
 """Ops beside what is looked for whose kernels take operands without elements, as caches and updates may be. Of any
 other op the meaning decides what nothing gives: zeros, or an error."""
 
-_ON_HOST = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW | Trait.FOREIGN
-
 
 @cache
 def families_of(op: str) -> tuple[Lowering, ...]:
@@ -87,7 +85,7 @@ class Backend:
 
     def scratch_bytes(self, node: Node, views: Mapping[Value, View]) -> int:
         """The most scratch that a way of doing `node` takes."""
-        if node.op.has(_ON_HOST) or _makes_nothing(node) or _is_of_nothing(node):
+        if not node.op.is_capturable or _makes_nothing(node) or _is_of_nothing(node):
             return 0
         ways = self._alike.ways(self._task_before(node, views), _that_fit)
         return max((each.scratch_bytes for each in ways if self._has_libraries(each)), default=0)
@@ -215,7 +213,7 @@ def host_reason(plan: Plan, node: Node) -> str:
     """Why no kernel can do a node whatever its op: empty where one might."""
     if is_searched(plan, node):
         return "its size depends on values: the device finds them, the host reads what was found"
-    if node.op.has(_ON_HOST):
+    if not node.op.is_capturable:
         return "its sizes, regions or launches depend on values"
     if any(value not in plan.views for value in (*node.operands, *node.outputs)):
         return "it has values of unknown size"
