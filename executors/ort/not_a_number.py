@@ -6,7 +6,7 @@ A session gets the reduction with a choice behind it: NaN where some element is.
 import math
 
 from ...ir.analysis import all_nodes, nested_graphs
-from ...ir.emitter import Emitter
+from ...ir.builder import Emitter
 from ...ir.graph import Graph, Node
 from ...ir.ops.known import REDUCE_MAX, REDUCE_MIN
 from ...ir.types import DType

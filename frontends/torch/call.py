@@ -7,10 +7,10 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from ...ir.attrs import AttrValue
+from ...ir.builder import Emitter
 from ...ir.constant import Constant
 from ...ir.dims import Dim, SymDim, symbol, symbols
 from ...ir.dims.atoms import Symbol, atoms_of, only_atom
-from ...ir.emitter import Emitter
 from ...ir.errors import UnsupportedError
 from ...ir.graph import Graph, Node, Origin, Value
 from ...ir.op import FRESH, Op

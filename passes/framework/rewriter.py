@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ...ir.attrs import AttrValue
 from ...ir.binding import mentioned
+from ...ir.builder import Emitter
 from ...ir.dims import Truth
-from ...ir.emitter import Emitter
 from ...ir.errors import CapgraphError, InvalidGraphError
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Op

@@ -1,8 +1,8 @@
 """Nodes go where an emitter stands, with its origin."""
 
 import numpy as np
+from capgraph.ir.builder import Emitter
 from capgraph.ir.constant import Constant
-from capgraph.ir.emitter import Emitter
 from capgraph.ir.graph import Origin
 from capgraph.ir.op import foreign
 from capgraph.ir.text.parser import parse

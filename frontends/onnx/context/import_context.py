@@ -24,9 +24,9 @@ from onnx import AttributeProto, GraphProto, NodeProto, TypeProto
 
 from ....ir.analysis.contents import constant_of
 from ....ir.analysis.shape_values import ShapeValues
+from ....ir.builder import Emitter
 from ....ir.constant import Array
 from ....ir.dims import Dim
-from ....ir.emitter import Emitter
 from ....ir.errors import CapgraphError, ModelError
 from ....ir.graph import Graph, Origin, Value
 from ....ir.types import TensorType, Type

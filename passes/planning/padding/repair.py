@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ....ir.attrs import AttrValue
+from ....ir.builder import Emitter
 from ....ir.constant import Constant
 from ....ir.dims import Dim, product, symbol, symbols
-from ....ir.emitter import Emitter
 from ....ir.errors import TypeRuleError
 from ....ir.graph import Graph, Node, Value
 from ....ir.ops import PLANNED_OPS, native
