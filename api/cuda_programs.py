@@ -1,7 +1,7 @@
 """Programs on a GPU for `capgraph.optimize`: planning for its kernels, fusion, and the executors, put together."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from .executors.base import Executor
 from .executors.cuda.availability import checked_index, cuda_problem
@@ -9,13 +9,11 @@ from .executors.cuda.executor import CudaEagerExecutor, CudaExecutor, open_devic
 from .executors.cuda.lower.lowering import Backend
 from .executors.cuda.run.device import CudaDevice
 from .executors.cuda.run.eager import SizedPlanner
-from .executors.replay.dispatcher import Planner
 from .executors.replay.executor import ReplayExecutor
 from .executors.replay.modes import CaptureMode, InputPolicy
 from .executors.replay.options import ReplayOptions
 from .ir.analysis.rounding import ROUNDS_NOTHING, Tf32
 from .ir.graph import Graph
-from .ir.plan import Plan
 from .ir.target import CUDA, Target
 from .passes.cleanup.keep_reduced_axes import KeepReducedAxes
 from .passes.fold.spread_batch_norm import SpreadBatchNorm
@@ -24,11 +22,7 @@ from .passes.fuse.fuse import Fuse
 from .passes.fuse.take_apart import TakeApart
 from .passes.planning.lowering import Lowering
 from .passes.planning.partition import CapturePolicy
-from .passes.planning.planner import make_plan
-from .recording import by_value, padding_analysis
-
-PolicyOf = Callable[[CaptureMode, Mapping[str, int]], CapturePolicy]
-"""What is captured in a mode at given sizes."""
+from .recording import Planning, by_value, padding_analysis
 
 LARGEST_REGION = 64
 """How many nodes one kernel may do."""
@@ -40,37 +34,16 @@ FUSING_LEVEL = 2
 """From this level on nodes share kernels: values inside of one are not rounded to their dtype."""
 
 
-@dataclass(frozen=True)
-class CudaPlanner:
+def cuda_planning(backend: Backend, options: ReplayOptions, *, fuses: bool = True) -> Planning:
     """Plans graphs for the kernels of a GPU. With `fuses`, what one kernel can do is one step."""
+    lowering = partial(lowering_for, backend, fuses=fuses, check=options.check)
+    return Planning(options, CUDA, backend.scratch_bytes, lowering)
 
-    backend: Backend
-    options: ReplayOptions
-    policy: PolicyOf
-    fuses: bool = True
 
-    def of(self, graph: Graph) -> Planner:
-        """The planner of one graph."""
-        resident = [value.name for value in graph.inputs if self.options.policy_of(value.name).is_in_place]
-
-        def plan(sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
-            policy = self.policy(mode, sizes)
-            return make_plan(
-                graph,
-                sizes,
-                CUDA,
-                policy,
-                scratch=self.backend.scratch_bytes,
-                resident=resident,
-                lowering=lowering_for(self.backend, policy, fuses=self.fuses, check=self.options.check),
-            )
-
-        return plan
-
-    def eagerly_of(self, graph: Graph) -> SizedPlanner:
-        """The planner of one graph with nothing captured."""
-        plan = replace(self, options=ReplayOptions(check=self.options.check), policy=_nothing).of(graph)
-        return lambda sizes: plan(sizes, CaptureMode.NONE)
+def _eagerly(planning: Planning, graph: Graph) -> SizedPlanner:
+    """The planner of one graph with nothing captured."""
+    plan = replace(planning, options=ReplayOptions(check=planning.options.check)).of(graph)
+    return lambda sizes: plan(sizes, CaptureMode.NONE)
 
 
 def lowering_for(backend: Backend, policy: CapturePolicy, *, fuses: bool = True, check: str = "none") -> Lowering:
@@ -98,10 +71,6 @@ def kernel_pipeline(backend: Backend, kept_outside: frozenset[str] = frozenset()
     )
 
 
-def _nothing(_mode: CaptureMode, _sizes: Mapping[str, int]) -> CapturePolicy:
-    return CapturePolicy(captures=False)
-
-
 # ---- executors
 
 
@@ -115,30 +84,29 @@ def cuda_eager_executor(
 def cuda_graph_executor(
     device: str,
     options: ReplayOptions,
-    policy: PolicyOf,
     level: int,
     tune: bool | None,
     tf32: Tf32 = ROUNDS_NOTHING,
 ) -> Executor:
     """The executor "graph" on a GPU. Raises `UnsupportedError` where that cannot be used."""
     gpu = open_device(checked_index(device), tune, tf32=tf32)
-    return graphs_on(gpu, device, options, policy, level)
+    return graphs_on(gpu, device, options, level)
 
 
 def eager_on(gpu: CudaDevice, device: str, level: int, check: str = "none") -> Executor:
     """The executor "eager" on an opened GPU."""
-    planner = CudaPlanner(gpu.backend, ReplayOptions(check=check), _nothing, level >= FUSING_LEVEL)
-    eager = CudaEagerExecutor(gpu, Target("eager", device), planner.eagerly_of)
+    planning = cuda_planning(gpu.backend, ReplayOptions(check=check), fuses=level >= FUSING_LEVEL)
+    eager = CudaEagerExecutor(gpu, Target("eager", device), partial(_eagerly, planning))
     return CudaExecutor(eager, eager, gpu)
 
 
-def graphs_on(gpu: CudaDevice, device: str, options: ReplayOptions, policy: PolicyOf, level: int) -> Executor:
+def graphs_on(gpu: CudaDevice, device: str, options: ReplayOptions, level: int) -> Executor:
     """The executor "graph" on an opened GPU."""
     gpu.repoints = InputPolicy.REPOINT in options.inputs.values()
-    planner = CudaPlanner(gpu.backend, options, policy, level >= FUSING_LEVEL)
-    fallback = CudaEagerExecutor(gpu, Target("eager", device), planner.eagerly_of)
+    planning = cuda_planning(gpu.backend, options, fuses=level >= FUSING_LEVEL)
+    fallback = CudaEagerExecutor(gpu, Target("eager", device), partial(_eagerly, planning))
     target = replace(CUDA, device=device)
-    inner = ReplayExecutor(gpu, target, planner.of, fallback, options, padding_analysis(options.check))
+    inner = ReplayExecutor(gpu, target, planning.of, fallback, options, padding_analysis(options.check))
     return CudaExecutor(by_value(inner, device, level, options.check), fallback, gpu)
 
 

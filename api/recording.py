@@ -1,8 +1,8 @@
 """The executor "graph" for `capgraph.optimize`: planning, padding proofs and a device, put together."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
 from .executors.base import Executor
@@ -34,7 +34,7 @@ from .passes.planning.lowering import Lowering, drawn_calls, masking_stages, pla
 from .passes.planning.masking import MaskPadding, PadCalls
 from .passes.planning.padding import SafetyReport, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
-from .passes.planning.planner import make_plan
+from .passes.planning.planner import Scratch, make_plan
 from .selection import check_device, is_cuda
 
 _POLICIES = {
@@ -98,11 +98,10 @@ def graph_executor(
             raise UnsupportedError("a store of states lives on the host yet", remedy='use device="host"')
         from .cuda_programs import cuda_graph_executor
 
-        return cuda_graph_executor(device, options, partial(capture_policy, options), level, tune, tf32)
+        return cuda_graph_executor(device, options, level, tune, tf32)
     check_device(device)
-    planner = partial(_planner, HOST, options)
-    analysis = padding_analysis(options.check)
-    made = ReplayExecutor(HostDevice(), HOST, planner, EagerExecutor(), options, analysis)
+    planner = _host_planning(options).of
+    made = ReplayExecutor(HostDevice(), HOST, planner, EagerExecutor(), options, padding_analysis(options.check))
     return by_value(made, device, level, options.check)
 
 
@@ -129,17 +128,16 @@ def shown_plan(graph: Graph, device: str, sizes: Mapping[str, int]) -> tuple[Pla
     On a GPU those are kernels of capgraph's own on the chip that is taken where there is none; the host has none.
     Raises `UnsupportedError` for a device that is not known, and as `make_plan` does for sizes that do not fit.
     """
-    policy = _POLICIES[CaptureMode.FULL_AND_PIECEWISE]
+    mode, options = CaptureMode.FULL_AND_PIECEWISE, ReplayOptions()
     optimized, _ = pipeline_for(2, device).applied(graph)
     if not is_cuda(device):
         check_device(device)
-        return make_plan(optimized, sizes, HOST, policy, scratch=scratch_bytes, fresh_bytes=FRESH_BYTES), {}
-    from .cuda_programs import lowering_for
+        return _host_planning(options).of(optimized)(sizes, mode), {}
+    from .cuda_programs import cuda_planning
     from .executors.cuda.lower.lowering import Backend
 
     backend = Backend()
-    lowering = lowering_for(backend, policy)
-    plan = make_plan(optimized, sizes, CUDA, policy, scratch=backend.scratch_bytes, lowering=lowering)
+    plan = cuda_planning(backend, options).of(optimized)(sizes, mode)
     return plan, {each.step.index: tuple(c.name for c in each.candidates) for each in backend.lower(plan)}
 
 
@@ -169,24 +167,31 @@ def ort_executor_on_gpu(device: str, options: ReplayOptions, level: int = 2) -> 
     return ort_graph_executor(device, options, level)
 
 
-def _planner(target: Target, options: ReplayOptions, graph: Graph) -> Planner:
-    resident = [value.name for value in graph.inputs if options.policy_of(value.name).is_in_place]
+@dataclass(frozen=True)
+class Planning:
+    """Plans graphs for a target: for what its kernels want as scratch, and by its lowering where a policy captures."""
+
+    options: ReplayOptions
+    target: Target
+    scratch: Scratch
+    lowering: Callable[[CapturePolicy], Lowering]
+    fresh_bytes: int | None = None
+
+    def of(self, graph: Graph) -> Planner:
+        """The planner of one graph."""
+        resident = [value.name for value in graph.inputs if self.options.policy_of(value.name).is_in_place]
+
+        def plan(sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
+            policy = capture_policy(self.options, mode, sizes)
+            lowering, scratch, fresh_bytes = self.lowering(policy), self.scratch, self.fresh_bytes
+            return make_plan(graph, sizes, self.target, policy, (), scratch, resident, lowering, fresh_bytes)
+
+        return plan
+
+
+def _host_planning(options: ReplayOptions) -> Planning:
     fresh_bytes = FRESH_BYTES if options.copy_outputs else None
-
-    def plan(sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
-        policy = capture_policy(options, mode, sizes)
-        return make_plan(
-            graph,
-            sizes,
-            target,
-            policy,
-            scratch=scratch_bytes,
-            resident=resident,
-            fresh_bytes=fresh_bytes,
-            lowering=Lowering(check=options.check),
-        )
-
-    return plan
+    return Planning(options, HOST, scratch_bytes, lambda _: Lowering(check=options.check), fresh_bytes)
 
 
 def capture_policy(options: ReplayOptions, mode: CaptureMode, sizes: Mapping[str, int]) -> CapturePolicy:

@@ -1,7 +1,6 @@
 """Wrong rewrites planted on the way to a plan: numeric checking names the pass, `bisect` the rewrite."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from capgraph.passes.framework.pipeline import Pipeline
 from capgraph.passes.fuse import fuse
 from capgraph.passes.planning import specialize
 from capgraph.passes.planning.padding import repair
-from capgraph.recording import capture_policy, graph_executor, stages_to_plan
+from capgraph.recording import graph_executor, stages_to_plan
 
 from tests.executors.cuda.fake import fake_device, meanings
 
@@ -113,7 +112,7 @@ def compiled(text: str, device: str, folder: Path) -> Executable:
     )
     if device == "host":
         return graph_executor("host", options).compile(parse(text))
-    return graphs_on(fake_device(folder), "cuda", options, partial(capture_policy, options), 2).compile(parse(text))
+    return graphs_on(fake_device(folder), "cuda", options, 2).compile(parse(text))
 
 
 def given(count: int) -> dict[str, Array]:

@@ -1,4 +1,3 @@
-from functools import partial
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -12,7 +11,6 @@ from capgraph.comparing.executor_comparison import INFINITE, accuracy
 from capgraph.cuda_programs import eager_on, graphs_on
 from capgraph.executors.eager import EagerExecutor
 from capgraph.ir.text.parser import parse
-from capgraph.recording import capture_policy
 from capgraph.selection import targets
 from ml_dtypes import bfloat16
 
@@ -177,7 +175,7 @@ def test_what_lies_on_a_gpu_counts_as_memory(tmp_path: Path, monkeypatch: pytest
     with meanings():
         options = replay_options(mode="full", dynamic={"B": (1, 4)}, buckets=None, strict=False, capture=None)
         gpu = fake_device(tmp_path)
-        executor = graphs_on(gpu, "cuda", options, partial(capture_policy, options), 2)
+        executor = graphs_on(gpu, "cuda", options, 2)
         with capgraph.Program(block(), executor) as program:
             program.run({"x": np.ones((4, 4), F32)})
             stats = program.stats()

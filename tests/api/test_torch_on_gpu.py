@@ -75,8 +75,8 @@ def resident(tensor: Any) -> Constant:
 def gpu(tmp_path: Path) -> Iterator[FakeDriver]:
     driver = FakeDriver()
 
-    def executor(device: str, options: Any, policy: Any, level: int, _tune: Any, _tf32: Any) -> Any:
-        return graphs_on(fake_device(tmp_path, driver), device, options, policy, level)
+    def executor(device: str, options: Any, level: int, _tune: Any, _tf32: Any) -> Any:
+        return graphs_on(fake_device(tmp_path, driver), device, options, level)
 
     with (
         patch.object(frameworks, "_FRAMEWORKS", {"torch": CpuTensors}),

@@ -182,8 +182,8 @@ def test_buffers_are_updated_in_place_by_every_executor(executor: str) -> None:
 def test_a_program_on_a_gpu_updates_buffers_in_main_memory_without_a_torch_for_cuda(tmp_path: Path) -> None:
     module = Counter()
 
-    def executor(device: str, options: Any, policy: Any, level: int, _tune: Any, _tf32: Any) -> Any:
-        return graphs_on(fake_device(tmp_path), device, options, policy, level)
+    def executor(device: str, options: Any, level: int, _tune: Any, _tf32: Any) -> Any:
+        return graphs_on(fake_device(tmp_path), device, options, level)
 
     with (
         meanings(),

@@ -13,16 +13,14 @@ from collections import Counter
 from dataclasses import dataclass
 
 import torch
-from capgraph.cuda_programs import CudaPlanner
+from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import HostCall
 from capgraph.executors.cuda.lower.lowering import Backend
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.graph import Graph
 from capgraph.optimization import pipeline_for
-from capgraph.passes.planning.partition import CapturePolicy
 from capgraph.program import foreign_nodes
-from capgraph.recording import capture_policy
 from capgraph.sources import Examples, load_model
 
 from .subject import Subject
@@ -51,12 +49,8 @@ def imported(subject: Subject, dtype: torch.dtype, *, small: bool, batch: int = 
 def planned(graph: Graph, libraries: frozenset[str] = LIBRARIES) -> Planned:
     """What an H200 would be given; the graph is the plan's afterwards."""
     pipeline_for(2, "cuda").run(graph, check="none")
-    backend, options = Backend(libraries=libraries), ReplayOptions()
-
-    def policy(mode: CaptureMode, sizes: object) -> CapturePolicy:
-        return capture_policy(options, mode, {})
-
-    plan = CudaPlanner(backend, options, policy).of(graph)({}, CaptureMode.FULL_AND_PIECEWISE)
+    backend = Backend(libraries=libraries)
+    plan = cuda_planning(backend, ReplayOptions()).of(graph)({}, CaptureMode.FULL_AND_PIECEWISE)
     on_host: Counter[str] = Counter()
     launches = 0
     for ways in backend.lower(plan):

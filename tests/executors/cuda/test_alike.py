@@ -5,7 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from capgraph.cuda_programs import CudaPlanner
+from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, Task
 from capgraph.executors.cuda.lower import lowering
 from capgraph.executors.cuda.lower.alike import Alike
@@ -18,7 +18,6 @@ from capgraph.ir.ops import native
 from capgraph.ir.plan import Plan
 from capgraph.ir.types import DType, TensorType
 from capgraph.optimization import pipeline_for
-from capgraph.passes.planning.partition import CapturePolicy
 
 from tests.models.model_texts import model_graph, sizes_of
 
@@ -27,7 +26,7 @@ LIBRARIES = frozenset({"cublaslt", "cudnn"})
 
 def lowered(graph: Graph, sizes: Mapping[str, int]) -> tuple[Plan, tuple[Ways, ...]]:
     backend = Backend(libraries=LIBRARIES)
-    planner = CudaPlanner(backend, ReplayOptions(), lambda _mode, _sizes: CapturePolicy(min_kernels=0))
+    planner = cuda_planning(backend, ReplayOptions())
     plan = planner.of(graph)(sizes, CaptureMode.FULL)
     return plan, backend.lower(plan)
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from threading import Thread
 from time import sleep
@@ -27,7 +26,6 @@ from capgraph.ir.op import Trait
 from capgraph.ir.philox import fresh_state
 from capgraph.passes.framework.exactness import Exactness
 from capgraph.passes.framework.numeric import difference
-from capgraph.recording import capture_policy
 
 from tests.executors.cuda.fake import (
     FakeArrays,
@@ -49,7 +47,7 @@ def recorded(graph: Graph, gpu: CudaDevice, **options: Any) -> CudaExecutable:
     named = {name: options.pop(name, None) for name in ("dynamic", "buckets")}
     mode = options.pop("mode", "full_and_piecewise")
     chosen = replay_options(mode=mode, strict=options.pop("strict", False), capture=options, **named)
-    return graphs_on(gpu, "cuda", chosen, partial(capture_policy, chosen), 2).compile(graph)  # type: ignore[return-value]
+    return graphs_on(gpu, "cuda", chosen, 2).compile(graph)  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("graph", [block(), column_sums()])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from capgraph.cuda_programs import CudaPlanner
+from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import HostCall
 from capgraph.executors.cuda.lower.lowering import Backend, Ways
 from capgraph.executors.replay.modes import CaptureMode
@@ -14,7 +14,6 @@ from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph, Value
 from capgraph.ir.types import DType
 from capgraph.optimization import pipeline_for
-from capgraph.passes.planning.partition import CapturePolicy
 
 from tests.models.model_texts import model_graph, sizes_of
 
@@ -158,7 +157,7 @@ def lowered(graph: Graph) -> tuple[Ways, ...]:
     sizes = sizes_of(graph)
     pipeline_for(2, "cuda").run(graph, check="none")
     backend = Backend(libraries=LIBRARIES)
-    planner = CudaPlanner(backend, ReplayOptions(), lambda _mode, _sizes: CapturePolicy(min_kernels=0))
+    planner = cuda_planning(backend, ReplayOptions())
     plan = planner.of(graph)(sizes, CaptureMode.FULL)
     assert [segment.is_captured for segment in plan.segments] == [True]
     return backend.lower(plan)

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from capgraph.cuda_programs import CudaPlanner
+from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import (
     BufferPlace,
     Candidate,
@@ -32,7 +32,6 @@ from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType
 from capgraph.passes.framework.pipeline import Pipeline
 from capgraph.passes.fuse.fuse import Fuse
-from capgraph.passes.planning.partition import CapturePolicy
 from capgraph.passes.planning.planner import make_plan
 
 EMPTY = Kernel("kernel", (1, 1, 1), (1, 1, 1))
@@ -67,7 +66,7 @@ def chain() -> Graph:
 
 
 def planned(graph: Graph, backend: Backend) -> Plan:
-    planner = CudaPlanner(backend, ReplayOptions(), lambda _mode, _sizes: CapturePolicy(min_kernels=0), fuses=False)
+    planner = cuda_planning(backend, ReplayOptions(), fuses=False)
     return planner.of(graph)({}, CaptureMode.FULL)
 
 

@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
-from capgraph.cuda_programs import CudaPlanner
+from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import Chip, HostCall, Kernel, KernelLaunch
 from capgraph.executors.cuda.lower.lowering import Backend, Ways
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.graph import Graph
 from capgraph.optimization import pipeline_for
-from capgraph.passes.planning.partition import CapturePolicy
 
 from tests.executors.cuda.compiling import compile_problems
 from tests.models.model_texts import NAMES, model_graph, sizes_of
@@ -31,7 +30,7 @@ def lowered(name: str, dtype: str, arch: int, libraries: frozenset[str] = LIBRAR
     """The ways of a model's steps; all of them in one recording."""
     backend = Backend(Chip(arch), libraries)
     graph = optimized(name, dtype).clone()
-    planner = CudaPlanner(backend, ReplayOptions(), lambda _mode, _sizes: CapturePolicy(min_kernels=0))
+    planner = cuda_planning(backend, ReplayOptions())
     plan = planner.of(graph)(sizes_of(graph), CaptureMode.FULL)
     assert [segment.is_captured for segment in plan.segments] == [True]
     return backend.lower(plan)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.cuda_programs import CudaPlanner
+from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Candidate, Chip, KernelLaunch, LibraryCall, Packed
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
 from capgraph.executors.cuda.libraries.problems import MatmulProblem
@@ -21,7 +21,6 @@ from capgraph.ir.plan import Step, StepKind
 from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType
 from capgraph.optimization import pipeline_for
-from capgraph.passes.planning.partition import CapturePolicy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -340,7 +339,7 @@ def layers() -> Graph:
 def lowered_layers(chip: Chip) -> list[Candidate]:
     """The first way of each step."""
     backend = Backend(chip, frozenset({"cublaslt"}))
-    planner = CudaPlanner(backend, ReplayOptions(), lambda _mode, _sizes: CapturePolicy(min_kernels=0))
+    planner = cuda_planning(backend, ReplayOptions())
     steps = backend.lower(planner.of(layers())({"B": 3}, CaptureMode.FULL))
     return [each.candidates[0] for each in steps if each.candidates]
 

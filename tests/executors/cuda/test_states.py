@@ -1,6 +1,5 @@
 """States on a GPU: caches of somebody else, updated where they lie, by recordings and by eager calls."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Array
 from capgraph.ir.errors import InputError
 from capgraph.ir.graph import Graph
-from capgraph.recording import capture_policy
 
 from tests.executors.cuda.fake import FakeDriver, GpuArray, fake_device, gpu_arrays, meanings
 
@@ -59,7 +57,7 @@ def recorded(folder: Path, store: StateStore, driver: FakeDriver) -> CudaExecuta
         mode="full", strict=True, dynamic=None, buckets=None, capture={"states": store, "beyond": "exact"}
     )
     gpu = fake_device(folder, driver)
-    return graphs_on(gpu, "cuda", chosen, partial(capture_policy, chosen), 2).compile(step())  # type: ignore[return-value]
+    return graphs_on(gpu, "cuda", chosen, 2).compile(step())  # type: ignore[return-value]
 
 
 def test_a_cache_is_updated_where_it_lies_and_one_recording_serves_every_position(tmp_path: Path) -> None:

@@ -4,14 +4,13 @@ from typing import Any
 
 import pytest
 import torch
-from capgraph.cuda_programs import CudaPlanner
+from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import HostCall
 from capgraph.executors.cuda.lower.lowering import Backend
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.plan import Plan
 from capgraph.optimization import pipeline_for
-from capgraph.passes.planning.partition import CapturePolicy
 from capgraph.sources import Examples, load_model
 
 BACKEND = Backend(libraries=frozenset({"cublaslt", "cudnn"}))
@@ -25,7 +24,7 @@ def planned(example: Any, model: Any, batch: int) -> Plan:
     arguments = (torch.arange(2), zeros, torch.zeros(2, dtype=torch.int64), zeros, torch.zeros(2, 64))
     graph = load_model(decoder, examples=Examples(arguments, None, ({0: "length"}, *[row] * 4))).graph
     pipeline_for(2, "cuda").run(graph, check="structure")
-    planner = CudaPlanner(BACKEND, ReplayOptions(), lambda _mode, _sizes: CapturePolicy(min_kernels=0))
+    planner = cuda_planning(BACKEND, ReplayOptions())
     return planner.of(graph)({"length": 1, "batch": batch}, CaptureMode.FULL)
 
 

@@ -6,13 +6,12 @@ import capgraph
 import numpy as np
 import pytest
 import torch
-from capgraph.cuda_programs import CudaPlanner
+from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.lower.lowering import Backend
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.frontends.torch import exported
 from capgraph.optimization import pipeline_for
-from capgraph.passes.planning.partition import CapturePolicy
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 
@@ -61,7 +60,7 @@ def test_it_is_one_product_of_the_library_and_at_most_a_kernel(scales: str, has_
     graph = exported.from_exported(torch.export.export(Scaled(torch.bfloat16, has_bias), inputs)).graph
     pipeline_for(2, "cuda").run(graph)
     backend = Backend(libraries=frozenset({"cublaslt"}))
-    planner = CudaPlanner(backend, ReplayOptions(), lambda _mode, _sizes: CapturePolicy(min_kernels=0))
+    planner = cuda_planning(backend, ReplayOptions())
     ways = backend.lower(planner.of(graph)({}, CaptureMode.FULL))
     names = [[each.name for each in step.candidates] for step in ways if step.candidates]
     assert names[-1][0] == way
