@@ -48,6 +48,9 @@ def import_attention(ctx: ImportContext) -> tuple[Value | None, ...]:
 def _side_by_side(ctx: ImportContext, attrs: dict[str, Any]) -> tuple[Value | None, ...]:
     """The 3-D form without a cache."""
     q, k, v = (ctx.input(index) for index in range(3))
+    for x in (k, v):
+        if x.tensor.rank != 3:
+            raise ModelError(f"Attention takes operands of one rank, but {x.name} is {x.tensor} beside {q.tensor}")
     mask = _mask(ctx, k.shape[1], q.tensor.dtype)
     causal = bool(ctx.attr("is_causal", 0))
     return (ctx.op("attention", q, k, v, mask, ctx.optional(6), causal=causal, **attrs), None, None)

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ....ir.dims import Truth, ceil_div, compare
 from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
@@ -115,6 +117,9 @@ def _export_pool(op_type: str, *same: str, **renamed: str) -> Callable[[ExportCo
 
     def rule(ctx: ExportContext, node: Node) -> None:
         attrs = node.attrs
+        if all(value.tensor.is_static and value.tensor.size == 0 for value in node.outputs):
+            _write_nothing(ctx, node)
+            return
         _require_windows(op_type, node)
         if ctx.opset < 22 and attrs["ceil_mode"] and not _counts_padding(node):
             ctx.require_opset(22, f"{op_type} that leaves out windows in the padding alone")
@@ -135,6 +140,14 @@ def _export_pool(op_type: str, *same: str, **renamed: str) -> Callable[[ExportCo
     return rule
 
 
+def _write_nothing(ctx: ExportContext, node: Node) -> None:
+    """Results without elements as constants: onnx rounds towards 0, and counts a window where there is none."""
+    for value in node.outputs:
+        shape = [size for size in value.shape if isinstance(size, int)]
+        nothing = np.zeros(shape, value.tensor.dtype.numpy)
+        ctx.emit("Identity", [ctx.constant(nothing, value.tensor.dtype)], [value])
+
+
 def _require_windows(op_type: str, node: Node) -> None:
     """Raises `UnsupportedError` where there is no window, and onnx, which rounds towards 0, counts otherwise."""
     attrs = node.attrs
@@ -144,7 +157,7 @@ def _require_windows(op_type: str, node: Node) -> None:
             continue
         width = attrs["dilations"][axis] * (attrs["kernel"][axis] - 1) + 1
         missing = width - size - attrs["pads"][axis] - attrs["pads"][half + axis]
-        if missing // attrs["strides"][axis] != 1:
+        if attrs["ceil_mode"] or missing // attrs["strides"][axis] != 1:
             raise UnsupportedError(
                 f"{op_type} whose windows are {missing} elements wider than all that there is",
                 remedy="keep it out of ONNX: its result has no elements",

@@ -8,6 +8,7 @@ from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.builder import Builder
+from capgraph.ir.errors import ModelError
 from capgraph.ir.evaluate import evaluate_graph
 
 from tests.frontends.onnx.ops.there_and_back import (
@@ -154,3 +155,11 @@ def test_variable_length_attention_is_written_as_attention_of_padded_queries(cau
     ]
     inputs.append(np.zeros(3, bool))
     assert_close(evaluate_graph(again, inputs)[0], evaluate_graph(graph, inputs)[0])
+
+
+@pytest.mark.parametrize("index", [1, 2])
+def test_operands_of_different_ranks_are_refused(index: int) -> None:
+    given = operands(flat=True)
+    given[index] = random(index, 24)
+    with pytest.raises(ModelError, match="rank"):
+        import_model(one_node("Attention", given, 1, 23, attrs_of(True)))

@@ -123,3 +123,15 @@ def test_indices_that_are_known_leave_a_plain_pool() -> None:
     assert "max_pool" in op_names(again)
     assert_equal(imported(export_model(again)), again)
     compare(evaluated(again, {}), evaluated(graph, {}))
+
+
+@pytest.mark.parametrize("op", ["max_pool", "average_pool"])
+def test_a_window_wider_than_all_that_there_is(op: str) -> None:
+    """The result is empty, also by rounding up, where onnx's inference counts one window."""
+    builder = Builder()
+    extra = {"count_include_pad": False} if op == "average_pool" else {}
+    window = {"kernel": (3,), "strides": (2,), "pads": (0, 0), "dilations": (1,), "ceil_mode": True}
+    graph = builder.finish({"y": builder.op(op, builder.input("x", "f32[2, 1, 1]"), **window, **extra)})
+    feeds = {"x": np.ones((2, 1, 1), np.float32)}
+    (found,) = runtime_of(export_model(graph), feeds)
+    assert found.shape == evaluated(graph, feeds)[0].shape == (2, 1, 0)
