@@ -225,7 +225,7 @@ def attribute_of_another_kind(graph: Graph) -> None:
 def attribute_without_hash(graph: Graph) -> None:
     node = graph.value("e").producer
     assert node is not None
-    node.attrs = Attrs({"value": [3]})  # type: ignore[dict-item]
+    write(node, "attrs", Attrs({"value": [3]}))  # type: ignore[dict-item]
 
 
 def region_in_a_list(graph: Graph) -> None:
