@@ -190,6 +190,13 @@ template <bool TURNED, class T> static void emulated_matrices(unsigned* to, cons
     to[i] = low[place].bits | (unsigned)high[TURNED ? place : place + 1].bits << 16;
   }
 }
+static inline float cut_off(double x) {
+  float y = (float)x;
+  if (x != x || fabs((double)y) <= fabs(x)) return y;
+  unsigned bits;
+  memcpy(&bits, &y, 4), bits--, memcpy(&y, &bits, 4);
+  return y;
+}
 // d += a @ b for 16 x 8 by 8 x 8: mma.m16n8k8 of tf32, which cuts sums off instead of rounding them.
 static void emulated_mma_tf32(float* d, const unsigned* a, const unsigned* b) {
   const unsigned lane = rank_of() % 32;
@@ -203,7 +210,7 @@ static void emulated_mma_tf32(float* d, const unsigned* a, const unsigned* b) {
     }
     for (unsigned e = 0; e < 4; e++) sums[e] += (double)left[e / 2] * right[e % 2];
   }
-  for (unsigned e = 0; e < 4; e++) d[e] = toward_zero(sums[e]);
+  for (unsigned e = 0; e < 4; e++) d[e] = cut_off(sums[e]);
 }
 // d += a @ b for 16 x 16 by 16 x 8: who holds which element is told by the PTX ISA, mma.m16n8k16.
 template <class T> static void emulated_mma(float* d, const unsigned* a, const unsigned* b) {
