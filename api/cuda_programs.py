@@ -25,10 +25,13 @@ from .passes.planning.partition import CapturePolicy
 from .recording import Planning, by_value, padding_analysis
 
 LARGEST_REGION = 64
-"""How many nodes one kernel may do."""
+"""How many nodes one kernel may do. Set here so that no other default of `Fuse` changes the kernels of a GPU."""
 
 NORMED_ROWS = 4
-"""Up to so many rows a product norms them itself, as each of its warps reads them whole."""
+"""Up to so many rows a product norms them itself, as each of its warps reads them whole.
+
+At most `MAX_ROWS` of `executors/cuda/kernels/gemm/gemv.py`, the kernel that does it, for each of its dtypes.
+"""
 
 FUSING_LEVEL = 2
 """From this level on nodes share kernels: values inside of one are not rounded to their dtype."""

@@ -30,17 +30,18 @@ class FusionLimits:
     `rows_behind_products` says whether work on whole rows (norms, softmax) may follow a product in its kernel,
     `lookups` whether a kernel may take its operands out of tables by index. `normed_rows` is up to how many rows a
     product may norm itself: each of its threads reads whole rows anyway. With `scaled_factors` it takes in what
-    dequantizes its factors. `draws` says whether kernels without products may draw random numbers.
+    dequantizes its factors. `draws` says whether kernels without products may draw random numbers. All are fields of
+    `Fuse`, which has their defaults.
     """
 
-    max_nodes: int = 64
-    max_inputs: int = 24
-    epilogues: bool = True
-    rows_behind_products: bool = True
-    lookups: bool = False
-    normed_rows: int = 0
-    scaled_factors: bool = False
-    draws: bool = False
+    max_nodes: int
+    max_inputs: int
+    epilogues: bool
+    rows_behind_products: bool
+    lookups: bool
+    normed_rows: int
+    scaled_factors: bool
+    draws: bool
 
 
 @dataclass(eq=False)

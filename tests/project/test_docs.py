@@ -14,6 +14,12 @@ from tests.project.pages import PAGES, ROOT
 
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 NAMED = re.compile(r"`((?:api|ir|frontends|passes|executors|tests|benchmarks|examples|docs|requirements)/[\w./]*)`")
+SOURCE = re.compile(r"`([\w./]+\.py)`")
+SOURCES = [
+    f"/{path.relative_to(ROOT).as_posix()}"
+    for folder in ("api", "benchmarks", "docs", "examples", "executors", "frontends", "ir", "passes", "tests")
+    for path in (ROOT / folder).rglob("*.py")
+]
 
 
 def test_the_op_table_is_up_to_date() -> None:
@@ -52,6 +58,29 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_files_and_folders_that_are_named_exist(path: Path) -> None:
     named = [name for name in NAMED.findall(path.read_text()) if "FAMILY" not in name]
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def unclear_sources(text: str) -> list[str]:
+    """Python files named in `text` that do not exist, or whose name with folders fits several."""
+    named = [name for name in SOURCE.findall(text) if "FAMILY" not in name]
+    counts = {name: sum(source.endswith(f"/{name}") for source in SOURCES) for name in named}
+    return [name for name, count in counts.items() if not count or ("/" in name and count > 1)]
+
+
+# Decisions and the changelog tell what was: they may name files that are gone.
+@pytest.mark.parametrize(
+    "path",
+    [path for path in PAGES if path.parent.name != "decisions" and path.name != "CHANGELOG.md"],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_source_files_that_are_named_without_their_whole_path_exist(path: Path) -> None:
+    assert unclear_sources(path.read_text()) == []
+
+
+def test_names_of_source_files_that_mislead_are_found() -> None:
+    text = "`rules/linear.py`, `fusion_groups.py`, `lowering.py`, `gone.py`, `gemm/gone.py`, `commands/__init__.py`"
+    assert unclear_sources(text) == ["gone.py", "gemm/gone.py"]
+    assert unclear_sources("`ops/indexing.py`") == ["ops/indexing.py"]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -27,7 +27,7 @@ class BufferPlace:
 class Packed:
     """A constant in another layout or dtype, made once per device and shared by all plans.
 
-    `packing` names how (a row of `executors.cuda.packing.PACKINGS`), with its options.
+    `packing` names how (a row of `PACKINGS` in `driver/packing.py`), with its options.
     """
 
     constant: Constant
@@ -80,7 +80,7 @@ class KernelLaunch:
 class LibraryCall:
     """A call of a library that captures: which library, the problem as a frozen descriptor, the memory by role.
 
-    The executor of `library` (a row of `executors.cuda.libraries.LIBRARIES`) turns `problem` and an `algorithm` (None:
+    The executor of `library` (a row of `LIBRARIES` in `libraries/base.py`) turns `problem` and an `algorithm` (None:
     its first choice) into one enqueued call. `workspace` is planned scratch of `workspace_bytes` bytes.
     """
 

@@ -1,7 +1,7 @@
 """What a generated kernel computes at each index of a shape: loads, statements, folds over axes, and stores.
 
-A `KernelProgram` is made by the families and turned into text by `flat` (no folds) or `rows` (folds). Every value has a
-name; what a text uses is seen from the names in it.
+A `KernelProgram` is made by the families and turned into text by `flat` (no folds) or `row_kernel` (folds). Every value
+has a name; what a text uses is seen from the names in it.
 """
 
 import math

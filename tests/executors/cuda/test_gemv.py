@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from capgraph.cuda_programs import NORMED_ROWS
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, Chip, KernelLaunch
+from capgraph.executors.cuda.kernels.gemm.gemv import MAX_ROWS
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
@@ -46,6 +48,10 @@ def normed(rows: int, inner: int, columns: int, dtype: DType, *, has_gain: bool 
     graph.set_outputs([value])
     Pipeline(((Fuse(normed_rows=8),),)).run(graph, check="none")
     return setting(graph, inputs, chip=Chip(multiprocessors=1))
+
+
+def test_fusion_norms_no_more_rows_than_the_kernel_has() -> None:
+    assert min(MAX_ROWS.values()) >= NORMED_ROWS
 
 
 def only(made: Setting) -> Candidate:

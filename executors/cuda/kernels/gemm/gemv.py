@@ -19,7 +19,9 @@ from .staged_products import staged_product
 from .staged_products import tilings as staged_tilings
 from .tails import SumEpilogue, tail_of
 
-_MAX_ROWS = {DType.F32: 8, DType.F16: 4, DType.BF16: 4}
+MAX_ROWS = {DType.F32: 8, DType.F16: 4, DType.BF16: 4}
+"""How many rows a warp has in its registers. `NORMED_ROWS` of `api/cuda_programs.py` is none above these."""
+
 _WARPS = 8
 _MOST_DEPTH = 16
 
@@ -78,7 +80,7 @@ def _fits_columns(factors: Factors) -> bool:
     piece = 16 // element_bytes(a.dtype)
     return (
         not factors.leading
-        and 1 <= a.shape[-2] <= _MAX_ROWS.get(a.dtype, 0)
+        and 1 <= a.shape[-2] <= MAX_ROWS.get(a.dtype, 0)
         and a.shape[-1] % piece == 0
         and a.strides[-1] == 1
         and b.strides[-2] == 1
