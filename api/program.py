@@ -27,7 +27,7 @@ class Program:
     """A graph compiled by an executor. Made by `capgraph.optimize`; a context manager that closes itself.
 
     `graph` is what runs, after the passes; `report` says what they did.
-    It may be called from several threads at once.
+    It may be called from several threads at once, unless it is one of "ort" on a GPU, which belongs to one thread.
     """
 
     def __init__(

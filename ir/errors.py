@@ -99,7 +99,8 @@ class CheckError(CapgraphError, RuntimeError):
 class CaptureError(CapgraphError):
     """A recording broke a rule of capture (nothing is allocated, read on the host, moved or resized) or has ended.
 
-    Also raised when a recording is replayed although memory that it refers to is gone or has moved.
+    Also raised when a recording is replayed although memory that it refers to is gone or has moved, and by a strict
+    program where a call, or a part of it, has no recording.
     """
 
 
