@@ -49,7 +49,6 @@ TERMS = {"host": 512, "cuda": 2048}
 SPECTRA = frozenset({"dft", "stft"})
 """Of infinities, which are drawn, each algorithm makes something else."""
 DIVISIONS = frozenset({"div", "mod", "fmod"})
-SIZES = frozenset({"dim", "shape", "size"})
 DRAWN_CALLS = 4
 CHUNK = 25
 _CLEAN_UP = Pipeline(((EliminateDeadCode(),),))
@@ -142,14 +141,17 @@ def divides_by_empty(graph: Graph, sizes: Sizes, arrays: Sequence[Array]) -> boo
         values.update(zip(node.outputs, results, strict=True))
         if node.op.name == "constant":
             constant.update(node.outputs)
-        elif node.op.name in SIZES or (node.operands and known.union(constant).issuperset(node.operands)):
-            (known if node.op.name in SIZES or not known.isdisjoint(node.operands) else constant).update(node.outputs)
+        elif node.op.has(Trait.SIZES):
+            known.update(node.outputs)
+        elif node.operands and known.union(constant).issuperset(node.operands):
+            (constant if known.isdisjoint(node.operands) else known).update(node.outputs)
     return False
 
 
 def _divides_sizes(body: Graph, takes_sizes: bool) -> bool:
-    names = op_counts(body).keys()
-    return not names.isdisjoint(DIVISIONS) and (takes_sizes or not names.isdisjoint(SIZES))
+    if DIVISIONS.isdisjoint(op_counts(body)):
+        return False
+    return takes_sizes or any(node.op.has(Trait.SIZES) for node in body.nodes)
 
 
 def _failing_op(program: Any, inputs: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from tests.fuzz_padding import divides_by_empty
     [
         ("%n: i64[] = size(%x)\n%y: i64[] = div(%n, %n)", True),
         ("%n: i64[] = dim() {value = N}\n%y: i64[2] = mod(%i, %n)", True),
+        ("%n: i64[2] = dims() {values = [N, N]}\n%y: i64[2] = div(%n, %n)", True),
         ("%n: i64[] = dim() {value = N}\n%m: i64[2] = add(%n, %i)\n%y: i64[2] = mod(%i, %m)", False),  # by data
         ("%n: i64[] = dim() {value = N + 1}\n%y: i64[2] = div(%i, %n)", False),  # by 1
         ("%n: i64[] = dim() {value = N}\n%m: f32[] = cast(%n) {to = f32}\n%y: f32[N] = div(%x, %m)", False),  # floats
