@@ -40,7 +40,7 @@ FUSING_LEVEL = 2
 def cuda_planning(backend: Backend, options: ReplayOptions, *, fuses: bool = True) -> Planning:
     """Plans graphs for the kernels of a GPU. With `fuses`, what one kernel can do is one step."""
     lowering = partial(lowering_for, backend, fuses=fuses, check=options.check)
-    return Planning(options, CUDA, backend.scratch_bytes, lowering)
+    return Planning(options, CUDA, lowering)
 
 
 def _eagerly(planning: Planning, graph: Graph) -> SizedPlanner:
@@ -51,7 +51,8 @@ def _eagerly(planning: Planning, graph: Graph) -> SizedPlanner:
 
 def lowering_for(backend: Backend, policy: CapturePolicy, *, fuses: bool = True, check: str = "none") -> Lowering:
     """How graphs are brought to the kernels of `backend`."""
-    return Lowering(kernel_pipeline(backend, policy.keep_outside) if fuses else Pipeline(()), backend.captures, check)
+    kernels = kernel_pipeline(backend, policy.keep_outside) if fuses else Pipeline(())
+    return Lowering(kernels, backend.captures, backend.scratch_bytes, check)
 
 
 def kernel_pipeline(backend: Backend, kept_outside: frozenset[str] = frozenset()) -> Pipeline:

@@ -24,7 +24,7 @@ from .ir.plan import Plan
 from .ir.target import Target
 from .passes.planning.lowering import Lowering
 from .passes.planning.partition import CapturePolicy
-from .passes.planning.planner import make_plan
+from .passes.planning.planner import PlanPolicy, make_plan
 from .recording import capture_policy, padding_analysis
 
 KEPT_OUTSIDE = "the policy keeps it outside of recorded graphs"
@@ -59,10 +59,11 @@ class SessionPlanner:
             self._in_pieces(graph, policy.keep_outside),
             sizes,
             ORT_ON_CUDA,
-            CapturePolicy(captures=mode is not CaptureMode.NONE, min_kernels=0),
-            scratch=backend.scratch_bytes,
-            resident=[value.name for value in graph.inputs if self._options.policy_of(value.name).is_in_place],
-            lowering=Lowering(captures=backend.captures),
+            PlanPolicy(
+                CapturePolicy(captures=mode is not CaptureMode.NONE, min_kernels=0),
+                Lowering(captures=backend.captures, scratch=backend.scratch_bytes),
+                resident=[value.name for value in graph.inputs if self._options.policy_of(value.name).is_in_place],
+            ),
         )
 
     def _in_pieces(self, graph: Graph, outside: frozenset[str]) -> Graph:

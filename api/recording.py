@@ -34,7 +34,7 @@ from .passes.planning.lowering import Lowering, drawn_calls, masking_stages, pla
 from .passes.planning.masking import MaskPadding, PadCalls
 from .passes.planning.padding import SafetyReport, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
-from .passes.planning.planner import Scratch, make_plan
+from .passes.planning.planner import PlanPolicy, make_plan
 from .selection import check_device, is_cuda
 
 _POLICIES = {
@@ -169,11 +169,10 @@ def ort_executor_on_gpu(device: str, options: ReplayOptions, level: int = 2) -> 
 
 @dataclass(frozen=True)
 class Planning:
-    """Plans graphs for a target: for what its kernels want as scratch, and by its lowering where a policy captures."""
+    """Plans graphs for a target, by its lowering where a policy captures."""
 
     options: ReplayOptions
     target: Target
-    scratch: Scratch
     lowering: Callable[[CapturePolicy], Lowering]
     fresh_bytes: int | None = None
 
@@ -182,16 +181,17 @@ class Planning:
         resident = [value.name for value in graph.inputs if self.options.policy_of(value.name).is_in_place]
 
         def plan(sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
-            policy = capture_policy(self.options, mode, sizes)
-            lowering, scratch, fresh_bytes = self.lowering(policy), self.scratch, self.fresh_bytes
-            return make_plan(graph, sizes, self.target, policy, (), scratch, resident, lowering, fresh_bytes)
+            capture = capture_policy(self.options, mode, sizes)
+            policy = PlanPolicy(capture, self.lowering(capture), resident=resident, fresh_bytes=self.fresh_bytes)
+            return make_plan(graph, sizes, self.target, policy)
 
         return plan
 
 
 def _host_planning(options: ReplayOptions) -> Planning:
     fresh_bytes = FRESH_BYTES if options.copy_outputs else None
-    return Planning(options, HOST, scratch_bytes, lambda _: Lowering(check=options.check), fresh_bytes)
+    lowering = Lowering(scratch=scratch_bytes, check=options.check)
+    return Planning(options, HOST, lambda _: lowering, fresh_bytes)
 
 
 def capture_policy(options: ReplayOptions, mode: CaptureMode, sizes: Mapping[str, int]) -> CapturePolicy:

@@ -13,7 +13,7 @@ from capgraph.ir.plan import Plan
 from capgraph.ir.target import CUDA
 from capgraph.passes.catalog import level_pipeline
 from capgraph.passes.planning.partition import CapturePolicy
-from capgraph.passes.planning.planner import make_plan
+from capgraph.passes.planning.planner import PlanPolicy, make_plan
 
 
 def gpt2(layers: int, width: int, heads: int, tokens: int, dtype: str = "f32", vocabulary: int = 50257) -> Graph:
@@ -77,7 +77,7 @@ class _Writer:
 
 def _plan(graph: Graph) -> Plan:
     level_pipeline(2).run(graph)
-    return make_plan(graph, {}, CUDA, CapturePolicy(min_kernels=0))
+    return make_plan(graph, {}, CUDA, PlanPolicy(CapturePolicy(min_kernels=0)))
 
 
 PLANS: Mapping[str, Callable[[], Plan]] = {

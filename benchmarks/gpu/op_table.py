@@ -39,7 +39,7 @@ from capgraph.ir.plan import Plan
 from capgraph.ir.target import CUDA
 from capgraph.optimization import pipeline_for
 from capgraph.passes.planning.partition import CapturePolicy
-from capgraph.passes.planning.planner import make_plan
+from capgraph.passes.planning.planner import PlanPolicy, make_plan
 
 from . import op_cases, op_cases_heavy, op_cases_random, op_cases_rows
 from .op_cases import Case, Operand
@@ -197,9 +197,9 @@ class Ours:
             graph,
             {},
             CUDA,
-            scratch=backend.scratch_bytes,
-            resident=[value.name for value in graph.inputs],
-            lowering=lowering_for(backend, CapturePolicy()),
+            PlanPolicy(
+                lowering=lowering_for(backend, CapturePolicy()), resident=[value.name for value in graph.inputs]
+            ),
         )
         self.ways: tuple[Ways, ...] = backend.lower(self.plan)
         self.contents = constant_buffers(self.plan)

@@ -24,7 +24,7 @@ from capgraph.ir.target import CUDA
 from capgraph.passes.catalog import level_pipeline
 from capgraph.passes.planning.check_plan import check_plan
 from capgraph.passes.planning.partition import CapturePolicy
-from capgraph.passes.planning.planner import make_plan
+from capgraph.passes.planning.planner import PlanPolicy, make_plan
 
 from . import models
 from .device import Constants, DevicePlan, arena_for
@@ -59,7 +59,7 @@ def plan_of(model: Model, case: Case) -> Plan:
     """The checked plan of a case."""
     graph = model.graph().clone()
     level_pipeline(case.level).run(graph)
-    plan = make_plan(graph, model.sizes(case.batch), CUDA, case.policy)
+    plan = make_plan(graph, model.sizes(case.batch), CUDA, PlanPolicy(case.policy))
     check_plan(plan)
     return plan
 

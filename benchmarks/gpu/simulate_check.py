@@ -24,7 +24,7 @@ from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
 from capgraph.ir.plan import Plan
 from capgraph.ir.target import CUDA
-from capgraph.passes.planning.planner import make_plan
+from capgraph.passes.planning.planner import PlanPolicy, make_plan
 from capgraph.passes.planning.simulation import H200, Costs, simulate
 
 from . import held_out, models
@@ -253,7 +253,7 @@ def plans_by_name(found: Sequence[tuple[str, Plan]]) -> dict[str, Callable[[], P
 
 
 def chains(graphs: Mapping[str, Callable[[], Graph]]) -> dict[str, Callable[[], Plan]]:
-    return {name: lambda make=make: make_plan(make(), {}, CUDA, FULL) for name, make in graphs.items()}
+    return {name: lambda make=make: make_plan(make(), {}, CUDA, PlanPolicy(FULL)) for name, make in graphs.items()}
 
 
 def surrounded(name: str, make: Callable[[], Plan]) -> dict[str, Callable[[], Plan]]:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...ir.graph import Graph, Node
+from ...ir.graph import Graph, Node, Value
+from ...ir.plan import View
 from ...ir.target import Target
 from ..cleanup.cse import Cse
 from ..cleanup.eliminate_dead_code import EliminateDeadCode
@@ -25,16 +26,22 @@ _CLEAN_UP: tuple[Pass, ...] = (FoldConstants(), EliminateDeadCode(), Cse())
 """Known sizes turn shape arithmetic into constants; what led to it is left unused."""
 
 
+Scratch = Callable[[Node, Mapping[Value, View]], int]
+"""The bytes that the kernel of a node wants for itself while it runs, given where every value lies."""
+
+
 @dataclass(frozen=True)
 class Lowering:
     """How a graph is brought to a target's kernels.
 
-    `kernels` are the passes that suit them, `captures` says whether there is one for a node that could be captured, and
-    `check` what is checked after each pass on the way to a plan (`Pipeline.run`).
+    `kernels` are the passes that suit them, `captures` says whether there is one for a node that could be captured,
+    `scratch` how much of the arena it wants for itself, and `check` what is checked after each pass on the way to a
+    plan (`Pipeline.run`).
     """
 
     kernels: Pipeline = field(default=Pipeline(()))
     captures: Callable[[Node], bool] | None = None
+    scratch: Scratch | None = None
     check: str = "none"
 
 

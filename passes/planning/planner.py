@@ -1,104 +1,102 @@
 """The planner: from a graph and concrete sizes to a plan."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...ir.errors import InputError
-from ...ir.graph import Graph, Node, Value
-from ...ir.plan import Buffer, Measured, Place, Plan, Segment, Step, StepKind, View
+from ...ir.graph import Graph, Node
+from ...ir.plan import Buffer, Measured, Place, Plan, Segment, Step, StepKind
 from ...ir.target import Target
 from .arena import Block, lower_bound, place
 from .bodies import bodies_of
 from .bounds import CutToMeasured
 from .check_plan import check_plan
-from .lowering import Lowering, drawn_calls, planning_pipeline
+from .lowering import Lowering, Scratch, drawn_calls, planning_pipeline
 from .partition import CapturePolicy, partition
 from .results import set_results_apart
 from .storage import BufferGroup, StoragePlan, assign_storage, is_planned
 
-Scratch = Callable[[Node, Mapping[Value, View]], int]
-"""The bytes that the kernel of a node wants for itself, given where every value lies."""
-
 checks_plans = False
 """Whether every plan is checked as it is made, and the graph after every pass before: tests set this."""
+
+
+@dataclass(frozen=True)
+class PlanPolicy:
+    """What a plan captures, by which kernels, and which memory it may use.
+
+    `capture` says what is captured, `lowering` how the graph is brought to the target's kernels. `donated` names inputs
+    that the caller gives up: results may be written over them. `resident` names inputs that lie outside of the arena,
+    in memory that no step writes: what was loaded there stays for later calls. Results of `fresh_bytes` and more for
+    each step that touches them lie in memory that each run has anew; None for results in the arena.
+    """
+
+    capture: CapturePolicy = field(default=CapturePolicy())
+    lowering: Lowering = field(default=Lowering())
+    donated: Collection[str] = ()
+    resident: Collection[str] = ()
+    fresh_bytes: int | None = None
 
 
 def make_plan(
     graph: Graph,
     sizes: Mapping[str, int],
     target: Target,
-    policy: CapturePolicy | None = None,
-    donated: Collection[str] = (),
-    scratch: Scratch | None = None,
-    resident: Collection[str] = (),
-    lowering: Lowering = Lowering(),  # noqa: B008  # immutable
-    fresh_bytes: int | None = None,
+    policy: PlanPolicy = PlanPolicy(),  # immutable
 ) -> Plan:
     """Plans `graph` at `sizes` (every symbol of its inputs). The graph itself is not changed.
 
-    `donated` names inputs that the caller gives up: results may be written over them. `resident` names inputs that lie
-    outside of the arena, in memory that no step writes: what was loaded there stays for later calls. `scratch` tells
-    how many bytes the target's kernel of a node wants for itself while it runs, given where every value lies; they are
-    part of the arena. `lowering` says how the graph is brought to the target's kernels. Results of `fresh_bytes` and
-    more for each step that touches them lie in memory that each run has anew; None for results in the arena. Raises
-    `ShapeError` when the sizes do not fit the graph, `InputError` when it has no input of such a name, or one is
-    donated and resident, `MiscompiledError` where a pass is found to be wrong.
+    Raises `ShapeError` when the sizes do not fit the graph, `InputError` when it has no input of a name that the policy
+    gives, or one is donated and resident, `MiscompiledError` where a pass is found to be wrong.
     """
-    _check_inputs(graph, donated, resident)
-    policy = policy or CapturePolicy()
-    pipeline = planning_pipeline(sizes, target, policy, lowering)
+    _check_inputs(graph, policy)
+    lowering = policy.lowering
+    pipeline = planning_pipeline(sizes, target, policy.capture, lowering)
     samples = drawn_calls(graph, sizes) if lowering.check == "numeric" else None
     check = "structure" if checks_plans and lowering.check == "none" else lowering.check
     bound, report = pipeline.applied(graph, check=check, samples=samples)
     measured = next((each.measured for each in report.calls if isinstance(each, CutToMeasured)), Measured())
-    means = _Means(sizes, target, policy, scratch, lowering.captures, fresh_bytes)
     rewrites = {each.name: each.rewrites for each in report.totals() if each.rewrites}
-    plan = replace(_planned(bound, means, donated, resident), measured=measured, rewrites=rewrites)
+    plan = replace(_planned(bound, sizes, target, policy), measured=measured, rewrites=rewrites)
     if checks_plans:
         check_plan(plan)
     return plan
 
 
-@dataclass(frozen=True)
-class _Means:
-    """What holds for a graph and for the bodies in it."""
-
-    sizes: Mapping[str, int]
-    target: Target
-    policy: CapturePolicy
-    scratch: Scratch | None
-    captures: Callable[[Node], bool] | None
-    fresh_bytes: int | None
-
-
-def _planned(graph: Graph, means: _Means, donated: Collection[str], resident: Collection[str]) -> Plan:
+def _planned(graph: Graph, sizes: Mapping[str, int], target: Target, policy: PlanPolicy) -> Plan:
     """The plan of a graph whose sizes are known."""
-    parts = partition(graph, means.target, means.policy, means.captures)
+    parts = partition(graph, target, policy.capture, policy.lowering.captures)
     graph.reorder(parts.order)
-    storage = assign_storage(graph, means.target, donated, resident)
-    if means.fresh_bytes is not None:
-        set_results_apart(graph, storage, means.fresh_bytes)
-    own = _add_scratch(graph, storage, means.scratch) if means.scratch is not None else dict[Node, int]()
-    bodies = _add_bodies(graph, storage, means, own) if means.target.plans_bodies else dict[Graph, Plan]()
-    return _assemble(graph, means, storage, parts.segments, own, bodies)
+    storage = assign_storage(graph, target, policy.donated, policy.resident)
+    if policy.fresh_bytes is not None:
+        set_results_apart(graph, storage, policy.fresh_bytes)
+    own = _add_scratch(graph, storage, policy.lowering.scratch) if policy.lowering.scratch else dict[Node, int]()
+
+    def body_plan(body: Graph) -> Plan:
+        inputs = [value.name for value in body.inputs]
+        return _planned(body, sizes, target, replace(policy, donated=(), resident=inputs))
+
+    bodies = _add_bodies(graph, storage, body_plan, own) if target.plans_bodies else dict[Graph, Plan]()
+    return _assemble(graph, sizes, target.alignment, storage, parts.segments, own, bodies)
 
 
-def _check_inputs(graph: Graph, donated: Collection[str], resident: Collection[str]) -> None:
+def _check_inputs(graph: Graph, policy: PlanPolicy) -> None:
     names = {value.name for value in graph.inputs}
-    for given, use in ((donated, "to donate"), (resident, "to keep outside of the arena")):
+    for given, use in ((policy.donated, "to donate"), (policy.resident, "to keep outside of the arena")):
         unknown = sorted(set(given) - names)
         if unknown:
             raise InputError(f"there is no input {unknown[0]} {use}", remedy="name inputs of the graph")
-    both = sorted(set(donated) & set(resident))
+    both = sorted(set(policy.donated) & set(policy.resident))
     if both:
         raise InputError(f"input {both[0]} is to be donated and to be resident", remedy="a resident input is kept")
 
 
-def _add_bodies(graph: Graph, storage: StoragePlan, means: _Means, own: dict[Node, int]) -> Mapping[Graph, Plan]:
+def _add_bodies(
+    graph: Graph, storage: StoragePlan, body_plan: Callable[[Graph], Plan], own: dict[Node, int]
+) -> Mapping[Graph, Plan]:
     """Plans of the bodies of control flow, and the arena in which those of one node take turns as its scratch."""
     found: dict[Graph, Plan] = {}
     for step, node in enumerate(graph.nodes):
-        made = {body: _planned(body, means, (), [value.name for value in body.inputs]) for body in bodies_of(node)}
+        made = {body: body_plan(body) for body in bodies_of(node)}
         nbytes = max((plan.arena_bytes for plan in made.values()), default=0)
         if nbytes:
             own[node] = len(storage.groups)
@@ -121,14 +119,15 @@ def _add_scratch(graph: Graph, storage: StoragePlan, scratch: Scratch) -> dict[N
 
 def _assemble(
     graph: Graph,
-    means: _Means,
+    sizes: Mapping[str, int],
+    alignment: int,
     storage: StoragePlan,
     segments: tuple[Segment, ...],
     scratch: Mapping[Node, int],
     bodies: Mapping[Graph, Plan],
 ) -> Plan:
     in_arena = [index for index, group in enumerate(storage.groups) if group.place is Place.ARENA]
-    blocks = [_block(storage.groups[index], means.target.alignment) for index in in_arena]
+    blocks = [_block(storage.groups[index], alignment) for index in in_arena]
     layout = place(blocks)
     offsets = dict(zip(in_arena, layout.offsets, strict=True))
     buffers = tuple(
@@ -141,7 +140,7 @@ def _assemble(
     )
     return Plan(
         graph=graph,
-        sizes=dict(means.sizes),
+        sizes=dict(sizes),
         buffers=buffers,
         views=storage.views,
         dynamic=storage.dynamic,
@@ -149,7 +148,7 @@ def _assemble(
         segments=segments,
         arena_bytes=layout.nbytes,
         lower_bound=lower_bound(blocks),
-        alignment=means.target.alignment,
+        alignment=alignment,
         copies=storage.copies,
         bodies=bodies,
     )

@@ -21,7 +21,7 @@ from ...ir.plan import CutReason, Plan, Segment, Step, StepKind, View, element_b
 from ...ir.target import CUDA, Target
 from ...ir.types import TensorType
 from .partition import CapturePolicy
-from .planner import make_plan
+from .planner import PlanPolicy, make_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def crossover(
     if largest < 1:
         raise ShapeError(f"the largest size of {dim} is {largest}", remedy="sizes start at 1")
     costs = replace(costs, **changes)
-    policy = CapturePolicy(min_kernels=0)
+    policy = PlanPolicy(CapturePolicy(min_kernels=0))
 
     def has_caught_up(size: int) -> bool:
         found = simulate(make_plan(graph, {**(sizes or {}), dim: size}, target, policy), costs)

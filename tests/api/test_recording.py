@@ -6,7 +6,7 @@ import pytest
 from capgraph.capture_options import replay_options
 from capgraph.ir.target import HOST
 from capgraph.ir.text.parser import parse
-from capgraph.passes.planning.planner import make_plan
+from capgraph.passes.planning.planner import PlanPolicy, make_plan
 from capgraph.recording import capture_policy
 
 from tests.api.models import affine
@@ -68,7 +68,7 @@ def test_what_one_node_forces_outside_moves_no_other(mode: str, keep: list[str] 
     capture = {} if keep is None else {"keep_outside": keep}
     options = replay_options(mode=mode, dynamic=None, buckets=None, strict=False, capture=capture)
     policy = capture_policy(options, options.mode, {})
-    plan = make_plan(graph, {}, HOST, replace(policy, min_kernels=0))
+    plan = make_plan(graph, {}, HOST, PlanPolicy(replace(policy, min_kernels=0)))
     cut = {plan.steps[cut.step].node.op.name.split(".")[-1] for segment in plan.segments for cut in segment.cuts}
     assert cut == outside
 

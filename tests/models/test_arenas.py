@@ -8,7 +8,8 @@ from capgraph.ir.target import HOST
 from capgraph.passes.catalog import level_pipeline
 from capgraph.passes.planning import planner
 from capgraph.passes.planning.check_plan import check_plan
-from capgraph.passes.planning.planner import make_plan
+from capgraph.passes.planning.lowering import Lowering
+from capgraph.passes.planning.planner import PlanPolicy, make_plan
 
 from tests.models.model_texts import NAMES, model_graph
 
@@ -38,6 +39,11 @@ def test_an_arena_is_about_as_small_as_its_lower_bound(name: str, level: int) ->
 @pytest.mark.parametrize("name", ["gpt2", "mobilenet-v2"])
 def test_so_are_those_that_programs_use(name: str) -> None:
     graph = model_graph(name)
-    plan = make_plan(graph, sized(graph, SIZES[0]), HOST, scratch=scratch_bytes, fresh_bytes=FRESH_BYTES)
+    plan = make_plan(
+        graph,
+        sized(graph, SIZES[0]),
+        HOST,
+        PlanPolicy(lowering=Lowering(scratch=scratch_bytes), fresh_bytes=FRESH_BYTES),
+    )
     check_plan(plan)
     assert 0 < plan.arena_bytes <= BEYOND_THE_BOUND * plan.lower_bound

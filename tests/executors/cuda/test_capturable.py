@@ -9,7 +9,8 @@ from capgraph.ir.op import Trait
 from capgraph.ir.ops import OPS
 from capgraph.ir.target import CUDA
 from capgraph.ir.types import DType
-from capgraph.passes.planning.planner import make_plan
+from capgraph.passes.planning.lowering import Lowering
+from capgraph.passes.planning.planner import PlanPolicy, make_plan
 
 from tests.executors.cuda.op_cases import NEVER_RECORDED, op_cases
 from tests.strategies.draw import Subject
@@ -24,7 +25,7 @@ FOUND = frozenset({"compress", "non_max_suppression", "non_zero", "unique"})
 def is_recordable(graph: Graph, seed: int) -> bool:
     """Whether every step of a graph has a way without the host."""
     sizes, _ = random_inputs(graph, seed)
-    plan = make_plan(graph, sizes, CUDA, scratch=BACKEND.scratch_bytes)
+    plan = make_plan(graph, sizes, CUDA, PlanPolicy(lowering=Lowering(scratch=BACKEND.scratch_bytes)))
     first = [each.candidates[0] for each in BACKEND.lower(plan) if each.candidates]
     return not any(isinstance(launch, HostCall) for each in first for launch in each.launches)
 

@@ -15,7 +15,7 @@ from capgraph.ir.errors import CaptureError
 from capgraph.ir.graph import Graph
 from capgraph.ir.target import CUDA
 from capgraph.passes.planning.lowering import Lowering
-from capgraph.passes.planning.planner import make_plan
+from capgraph.passes.planning.planner import PlanPolicy, make_plan
 
 from tests.executors.cuda.fake import FakeChain, FakeDriver, FakeFailure, GpuArray, fake_device, gpu_arrays, meanings
 
@@ -35,14 +35,8 @@ def bound_on(driver: FakeDriver, folder: Path, graph: Graph, *, moving: bool) ->
     gpu.repoints = moving
     gpu.enter("cupy")
     resident = ["x"] if moving else []
-    plan = make_plan(
-        graph,
-        {},
-        CUDA,
-        scratch=gpu.backend.scratch_bytes,
-        resident=resident,
-        lowering=Lowering(captures=gpu.backend.captures),
-    )
+    lowering = Lowering(captures=gpu.backend.captures, scratch=gpu.backend.scratch_bytes)
+    plan = make_plan(graph, {}, CUDA, PlanPolicy(lowering=lowering, resident=resident))
     return gpu.bind(plan, gpu.reserve(plan.arena_bytes, plan.alignment))
 
 

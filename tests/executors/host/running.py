@@ -13,8 +13,9 @@ from capgraph.ir.graph import Graph
 from capgraph.ir.plan import Plan
 from capgraph.ir.target import HOST, Target
 from capgraph.passes.planning.check_plan import check_plan
+from capgraph.passes.planning.lowering import Lowering
 from capgraph.passes.planning.partition import CapturePolicy
-from capgraph.passes.planning.planner import make_plan
+from capgraph.passes.planning.planner import PlanPolicy, make_plan
 
 UNBOUNDED = replace(HOST, bounded=frozenset())
 """The host where sizes that only running tells stay so."""
@@ -28,7 +29,9 @@ def planned(
     target: Target = HOST,
 ) -> Plan:
     """A checked plan of `graph`."""
-    plan = make_plan(graph, sizes or {}, target, policy, scratch=scratch_bytes, resident=resident)
+    lowering = Lowering(scratch=scratch_bytes)
+    how = PlanPolicy(policy or CapturePolicy(), lowering, resident=resident)
+    plan = make_plan(graph, sizes or {}, target, how)
     check_plan(plan)
     return plan
 

@@ -20,7 +20,7 @@ from capgraph.ir.graph import Graph
 from capgraph.ir.plan import Place
 from capgraph.ir.target import HOST
 from capgraph.ir.text.parser import parse
-from capgraph.passes.planning.planner import make_plan
+from capgraph.passes.planning.planner import PlanPolicy, make_plan
 
 from tests.executors.replay.programs import F32, compiled, rows
 
@@ -38,7 +38,7 @@ def squares(count: int) -> list[np.ndarray]:
 
 
 def bound_plan(graph: Graph) -> HostPlan:
-    plan = make_plan(graph, {}, HOST, fresh_bytes=FRESH_BYTES)
+    plan = make_plan(graph, {}, HOST, PlanPolicy(fresh_bytes=FRESH_BYTES))
     return HostPlan(plan, HostArena(plan.arena_bytes, plan.alignment))
 
 
@@ -239,7 +239,7 @@ def test_results_of_a_loop_body_are_not_overwritten_by_the_next_iteration() -> N
           return %c, %q, %p
         }""")
     )
-    (plan,) = make_plan(graph, {}, HOST, fresh_bytes=FRESH_BYTES).bodies.values()
+    (plan,) = make_plan(graph, {}, HOST, PlanPolicy(fresh_bytes=FRESH_BYTES)).bodies.values()
     assert [plan.buffer_of(value).place for value in plan.graph.outputs[1:]] == [Place.OUTPUT] * 2
     program = compiled(graph)
     for x in squares(2):

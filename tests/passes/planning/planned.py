@@ -8,7 +8,7 @@ from typing import Any
 from capgraph.ir.plan import Place, Plan, View
 from capgraph.ir.target import HOST, Target
 from capgraph.ir.text.parser import parse
-from capgraph.passes.planning.planner import make_plan
+from capgraph.passes.planning.planner import PlanPolicy, make_plan
 
 CONTIGUOUS = replace(HOST, strided_views=False)
 """A target whose kernels take contiguous operands only."""
@@ -20,7 +20,7 @@ UNBOUNDED = replace(HOST, bounded=frozenset())
 
 def planned(text: str, sizes: Mapping[str, int] | None = None, target: Target = HOST, **options: Any) -> Plan:
     """The plan of a graph given as text."""
-    return make_plan(parse(dedent(text)), sizes or {}, target, **options)
+    return make_plan(parse(dedent(text)), sizes or {}, target, PlanPolicy(**options))
 
 
 def view(plan: Plan, name: str) -> View:

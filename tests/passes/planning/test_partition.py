@@ -34,27 +34,27 @@ def test_a_plain_graph_is_one_piece() -> None:
 
 
 def test_nothing_is_captured_when_that_is_off() -> None:
-    assert pieces(planned(CHAIN, policy=CapturePolicy(captures=False))) == ["MODE_NONE: a b c"]
+    assert pieces(planned(CHAIN, capture=CapturePolicy(captures=False))) == ["MODE_NONE: a b c"]
 
 
 def test_a_policy_keeps_an_op_outside() -> None:
     policy = CapturePolicy(keep_outside=frozenset({"sigmoid"}), min_kernels=1)
-    assert pieces(planned(CHAIN, policy=policy)) == ["captured: a", "KEPT_OUTSIDE: b", "captured: c"]
+    assert pieces(planned(CHAIN, capture=policy)) == ["captured: a", "KEPT_OUTSIDE: b", "captured: c"]
 
 
 def test_a_target_names_ops_that_it_cannot_capture() -> None:
     target = replace(HOST, uncapturable=frozenset({"sigmoid"}))
-    assert pieces(planned(CHAIN, target=target, policy=ALL))[1] == "NOT_CAPTURABLE_ON_TARGET: b"
+    assert pieces(planned(CHAIN, target=target, capture=ALL))[1] == "NOT_CAPTURABLE_ON_TARGET: b"
 
 
 def test_small_pieces_are_joined_with_the_eager_ones_around_them() -> None:
     policy = CapturePolicy(keep_outside=frozenset({"sigmoid"}), min_kernels=2)
-    assert pieces(planned(CHAIN, policy=policy)) == ["TOO_SMALL/KEPT_OUTSIDE: a b c"]
+    assert pieces(planned(CHAIN, capture=policy)) == ["TOO_SMALL/KEPT_OUTSIDE: a b c"]
 
 
 def test_without_a_least_number_every_piece_that_does_work_is_captured() -> None:
     policy = CapturePolicy(keep_outside=frozenset({"sigmoid", "reshape"}), min_kernels=0)
-    assert pieces(planned(CHAIN, policy=policy)) == ["captured: a", "KEPT_OUTSIDE: b", "captured: c"]
+    assert pieces(planned(CHAIN, capture=policy)) == ["captured: a", "KEPT_OUTSIDE: b", "captured: c"]
     plan = planned(
         """
         graph @main(%x: f32[4]) {
@@ -62,7 +62,7 @@ def test_without_a_least_number_every_piece_that_does_work_is_captured() -> None
           %a: f32[4] = sigmoid(%x)
           return %a, %k
         }""",
-        policy=policy,
+        capture=policy,
     )
     assert [segment.is_captured for segment in plan.segments] == [False]
 
@@ -76,7 +76,7 @@ def test_views_and_constants_do_not_count_as_work() -> None:
           %r: f32[2, 2] = reshape(%a) {shape = [2, 2]}
           return %r
         }""",
-        policy=CapturePolicy(min_kernels=2),
+        capture=CapturePolicy(min_kernels=2),
     )
     assert [segment.is_captured for segment in plan.segments] == [False]
 
@@ -95,7 +95,7 @@ def test_sizes_that_depend_on_data_cut_the_graph() -> None:
           return %u
         }""",
         target=UNBOUNDED,
-        policy=ALL,
+        capture=ALL,
     )
     assert pieces(plan) == ["captured: a b", "DATA_DEPENDENT_SHAPE: n m s", "captured: t u"]
 

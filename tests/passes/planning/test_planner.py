@@ -8,7 +8,8 @@ from capgraph.ir.target import CUDA, HOST
 from capgraph.ir.text.parser import parse
 from capgraph.passes.planning import planner
 from capgraph.passes.planning.check_plan import check_plan
-from capgraph.passes.planning.planner import make_plan
+from capgraph.passes.planning.lowering import Lowering
+from capgraph.passes.planning.planner import PlanPolicy, make_plan
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,7 +92,12 @@ def test_scratch_lies_in_the_arena_for_the_time_of_its_step() -> None:
           return %c
         }"""
     )
-    plan = make_plan(graph, {}, HOST, scratch=lambda node, _views: 1000 if node.op.name == "add" else 0)
+    plan = make_plan(
+        graph,
+        {},
+        HOST,
+        PlanPolicy(lowering=Lowering(scratch=lambda node, _views: 1000 if node.op.name == "add" else 0)),
+    )
     without = make_plan(graph, {}, HOST)
     (step,) = [step for step in plan.steps if step.scratch is not None]
     buffer = plan.buffers[step.scratch]
@@ -126,7 +132,7 @@ def test_plans_of_random_graphs_are_sound_and_small(data: Any) -> None:
     donated, resident = ([name for name in uses if uses[name] == use] for use in ("donated", "resident"))
     target = data.draw(st.sampled_from([HOST, CUDA, CONTIGUOUS]))
     try:
-        plan = make_plan(graph, sizes, target, donated=donated, resident=resident)
+        plan = make_plan(graph, sizes, target, PlanPolicy(donated=donated, resident=resident))
     except ShapeError:
         return  # sizes that the graph does not admit
     check_plan(plan)
@@ -137,6 +143,8 @@ def test_plans_of_many_seeded_graphs() -> None:
     for seed in range(400):
         graph = random_graph(seed, max_nodes=14)
         sizes, _ = random_inputs(graph, seed)
-        plan = make_plan(graph, sizes, (HOST, CUDA, CONTIGUOUS)[seed % 3], donated=[v.name for v in graph.inputs[::2]])
+        plan = make_plan(
+            graph, sizes, (HOST, CUDA, CONTIGUOUS)[seed % 3], PlanPolicy(donated=[v.name for v in graph.inputs[::2]])
+        )
         check_plan(plan)
         assert plan.arena_bytes <= 1.05 * plan.lower_bound, seed

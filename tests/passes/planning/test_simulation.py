@@ -8,7 +8,7 @@ from capgraph.ir.errors import ShapeError
 from capgraph.ir.graph import Graph
 from capgraph.ir.target import CUDA
 from capgraph.passes.planning.partition import CapturePolicy
-from capgraph.passes.planning.planner import make_plan
+from capgraph.passes.planning.planner import PlanPolicy, make_plan
 from capgraph.passes.planning.simulation import H200, Costs, crossover, simulate
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,7 +72,7 @@ def test_a_chain_of_long_kernels_is_bound_by_the_device():
 
 def test_steps_kept_outside_cut_the_graph_into_pieces():
     policy = CapturePolicy(keep_outside=frozenset({"softmax"}))
-    found = simulate(make_plan(with_outside(1), {}, CUDA, policy), ROUND)
+    found = simulate(make_plan(with_outside(1), {}, CUDA, PlanPolicy(policy)), ROUND)
     add, softmax = 1.0 + 0.012, 1.0 + 3.0 + 5.0  # a chain of five operations for one element takes 5 us
     first = 3.0 + 2 * add
     second = max(3.0 + 4.0, first) + softmax
@@ -131,7 +131,7 @@ def test_an_unknown_cost_is_an_error():
 
 @given(st.integers(1, 12), st.sampled_from(["launch_us", "graph_launch_us"]), st.floats(0.1, 50))
 def test_times_grow_with_costs_of_the_host(length: int, name: str, more: float):
-    plan = make_plan(with_outside(length), {}, CUDA, CapturePolicy(keep_outside=frozenset({"softmax"})))
+    plan = make_plan(with_outside(length), {}, CUDA, PlanPolicy(CapturePolicy(keep_outside=frozenset({"softmax"}))))
     cheap, dear = simulate(plan), simulate(plan, **{name: getattr(H200, name) + more})
     assert all(dear.times[mode] >= time - 1e-9 for mode, time in cheap.times.items())
 

@@ -11,7 +11,8 @@ from capgraph.ir.constant import Array
 from capgraph.ir.evaluate import evaluate_node
 from capgraph.ir.plan import Plan
 from capgraph.ir.target import CUDA
-from capgraph.passes.planning.planner import make_plan
+from capgraph.passes.planning.lowering import Lowering
+from capgraph.passes.planning.planner import PlanPolicy, make_plan
 
 from tests.executors.cuda.codegen.cases import Case
 
@@ -77,7 +78,7 @@ def generated(way: Ways) -> list[Candidate]:
 def prepared(case: Case) -> Prepared | None:
     """The case as a plan; None where it has values of unknown size."""
     backend = Backend()
-    plan = make_plan(case.graph, case.sizes, UNBOUNDED, scratch=backend.scratch_bytes)
+    plan = make_plan(case.graph, case.sizes, UNBOUNDED, PlanPolicy(lowering=Lowering(scratch=backend.scratch_bytes)))
     if plan.dynamic:
         return None
     return Prepared(case, plan, backend.lower(plan))

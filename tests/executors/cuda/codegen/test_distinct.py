@@ -11,7 +11,7 @@ from capgraph.executors.cuda.lower.lowering import Backend
 from capgraph.ir.builder import Builder
 from capgraph.ir.target import CUDA, HOST
 from capgraph.passes.planning.lowering import Lowering
-from capgraph.passes.planning.planner import make_plan
+from capgraph.passes.planning.planner import PlanPolicy, make_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,7 +71,9 @@ def test_distinct_elements_are_one_recording_on_a_gpu(dtype: str) -> None:
     found = b.ops("unique", b.input("x", f"{dtype}[6, 500]"), axis=None, sorted=True)
     graph = b.finish(dict(zip(("distinct", "first", "inverse", "counts"), found, strict=True)))
     backend = Backend()
-    plan = make_plan(graph, {}, CUDA, scratch=backend.scratch_bytes, lowering=Lowering(captures=backend.captures))
+    plan = make_plan(
+        graph, {}, CUDA, PlanPolicy(lowering=Lowering(captures=backend.captures, scratch=backend.scratch_bytes))
+    )
     assert [segment.is_captured for segment in plan.segments] == [True]
     launches = [each for way in backend.lower(plan) for each in (way.candidates[0].launches if way.candidates else ())]
     assert launches
