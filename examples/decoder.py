@@ -12,9 +12,12 @@ from typing import Any
 import torch
 from capgraph import UnsupportedError
 from capgraph.pytorch.generation import drawn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 _TAKEN = ("input_ids", "attention_mask", "position_ids", "past_key_values")
 _OTHERS = "generate with transformers itself, or take a decoder-only model such as Llama, Mistral, Gemma, Qwen or GPT-2"
+_READY = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""PyTorch's own attention. cuDNN, which it takes first, compiles for a second before it runs a shape."""
 
 
 class SlotCache:
@@ -128,6 +131,7 @@ class Decoder(torch.nn.Module):
         return torch.zeros(seen.shape, dtype=self.model.dtype, device=seen.device).masked_fill(~seen, hidden)
 
     @torch.no_grad()
+    @sdpa_kernel(_READY)
     def _check_results(self) -> None:
         """Compares with the model over its own cache: all but one of the tokens that have room, then that one."""
         name = type(self.model).__name__
@@ -190,6 +194,7 @@ def _only_kind(config: Any) -> str:
 
 
 @torch.no_grad()
+@sdpa_kernel(_READY)
 def _cache_of_one_token(model: Any) -> list[tuple[Any, Any]]:
     """What each layer of a model keeps of one token, keys and values [1, heads, 1, size]: not all configs tell."""
     token = torch.zeros(1, 1, dtype=torch.int64, device=model.device)

@@ -150,16 +150,17 @@ class Selector:
         self._refused: dict[str, str] = {}
         """The ways of the latest problem that the device refuses to run, memory or not, and what was said."""
 
-    def kernels_to_measure(self, steps: Sequence[Ways]) -> list[Kernel]:
-        """The kernels of all ways that are going to be measured: compiled together they take all cores."""
-        problems = [(ways, self._measurable(ways)) for ways in steps]
-        return [
-            launch.kernel
-            for ways, measurable in problems
-            if measurable and self.choices.find(self._key(ways, measurable)) is None
-            for candidate in measurable
-            for launch in _kernel_launches(candidate)
-        ]
+    def kernels_wanted(self, steps: Sequence[Ways]) -> list[Kernel]:
+        """The kernels that all steps need first: compiled together they take all cores."""
+        return [launch.kernel for ways in steps for each in self._wanted(ways) for launch in _kernel_launches(each)]
+
+    def _wanted(self, ways: Ways) -> Sequence[Candidate]:
+        """The ways of a step that are going to be measured, or else its first one."""
+        measurable = self._measurable(ways)
+        choice = self.choices.find(self._key(ways, measurable)) if measurable else None
+        if measurable and choice is None:
+            return measurable
+        return _put_first(ways, measurable, choice).candidates[:1]
 
     def _measurable(self, ways: Ways) -> list[Candidate]:
         """The ways of a step among which measuring decides; none where there is nothing to decide."""
@@ -186,8 +187,7 @@ class Selector:
                 return self._without_refused(ways)
             keep = self.choices.remember if self._lacked_memory else self.choices.keep
             keep(key, choice)
-        first = [_with_algorithm(each, choice.algorithm) for each in measurable if each.name == choice.name]
-        return replace(ways, candidates=(*first, *ways.candidates))
+        return _put_first(ways, measurable, choice)
 
     def _without_refused(self, ways: Ways) -> Ways:
         """Ways of which none could be measured, less those that would fail in every call; these are counted."""
@@ -341,6 +341,14 @@ def _spans(task: Task) -> Iterator[tuple[int, _Span]]:
 
 
 _ALIGNMENT = 256
+
+
+def _put_first(ways: Ways, measurable: Sequence[Candidate], choice: Choice | None) -> Ways:
+    """The ways of a step, the chosen one first if there is one."""
+    if choice is None:
+        return ways
+    first = [_with_algorithm(each, choice.algorithm) for each in measurable if each.name == choice.name]
+    return replace(ways, candidates=(*first, *ways.candidates))
 
 
 def _packed_in(candidate: Candidate) -> set[Packed]:

@@ -85,12 +85,12 @@ def test_transforms_are_measured(tmp_path: Path, timed: list[str]) -> None:
     assert timed == ["slow", "quick"]
 
 
-def test_what_is_to_be_measured_is_compiled_together(tmp_path: Path, timed: list[str]) -> None:
-    """One call for all problems of a plan, before any is measured: the compiler takes all cores for it."""
+def test_what_is_needed_first_is_compiled_together(tmp_path: Path, timed: list[str]) -> None:
+    """One call for a plan, before anything is measured: all ways of problems, and the first of other steps."""
     gpu = fake_device(tmp_path)
     gpu.selector = selector = Selector(gpu, TuningCache(tmp_path / "choices"))
     events: list[tuple[str, set[str], list[Ways]]] = []
-    announce, order = selector.kernels_to_measure, selector.ordered
+    announce, order = selector.kernels_wanted, selector.ordered
 
     def announced(steps: Sequence[Ways]) -> list[Kernel]:
         found = announce(steps)
@@ -105,16 +105,23 @@ def test_what_is_to_be_measured_is_compiled_together(tmp_path: Path, timed: list
 
     with (
         patch.object(lowering, "families_of", lambda _op: (two_ways,)),
-        patch.object(selector, "kernels_to_measure", announced),
+        patch.object(selector, "kernels_wanted", announced),
         patch.object(selector, "ordered", ordered),
     ):
         recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]}).run({"x": rows(4)})
     assert timed == ["slow", "quick"]
     what, texts, steps = events[0]
     assert what == "compile"
-    heavy = [event for event in events[1:] if event[0] == "order" and event[1] and event[1] <= texts]
-    assert len(heavy) == 1
-    assert announce(steps) == [], "what has been measured is not compiled for it again"
+    firsts = {
+        launch.kernel.text
+        for ways in steps
+        for each in ways.candidates[:1]
+        for launch in each.launches
+        if isinstance(launch, KernelLaunch)
+    }
+    assert firsts
+    assert firsts <= texts
+    assert {kernel.text for kernel in announce(steps)} == firsts, "what has been measured comes down to the chosen way"
 
 
 def test_a_measurement_runs_on_memory_of_its_own(tmp_path: Path) -> None:
