@@ -9,7 +9,7 @@ from .exact_sizes import ExactSizes
 from .executors.base import Executor
 from .executors.replay.options import ReplayOptions
 from .ir.analysis.rounding import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
-from .ir.errors import UnsupportedError
+from .ir.errors import UnsupportedError, out_of_memory
 from .ir.verify import verify as verify_graph
 from .passes.framework.pipeline import CHECKS
 from .program import Program
@@ -105,7 +105,10 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
         tf32=tf32,
     )
     choices.check()
-    return choices.program(load_model(model, freeze_initializers=freeze_initializers, examples=examples))
+    try:
+        return choices.program(load_model(model, freeze_initializers=freeze_initializers, examples=examples))
+    except MemoryError as error:
+        raise out_of_memory("the model and what its constants give") from error
 
 
 @dataclass(frozen=True, kw_only=True)

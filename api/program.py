@@ -12,7 +12,7 @@ from .executors.cuda.run.profile import Profile, Profiling
 from .executors.memory import size_text
 from .executors.replay.counters import Counting, Stats
 from .ir.analysis import all_nodes, parameter_bytes, parameter_count
-from .ir.errors import CapgraphError, ExecutionError, InputError, ResourceError, UnsupportedError
+from .ir.errors import CapgraphError, ExecutionError, InputError, ResourceError, UnsupportedError, out_of_memory
 from .ir.graph import Graph, Node
 from .ir.philox import fresh_state
 from .ir.types import Type
@@ -53,6 +53,8 @@ class Program:
         except (ExecutionError, ResourceError) as error:  # of nodes that depend on no input
             error.of_model(graph.name, _REMEDY)
             raise
+        except MemoryError as error:
+            raise out_of_memory().of_model(graph.name, _REMEDY) from error
 
     def __repr__(self) -> str:
         return f"Program({self.graph.name}, {len(self.graph)} nodes, {self.target.executor} on {self.target.device})"
@@ -102,6 +104,8 @@ class Program:
                     return again
             error.of_model(self.graph.name, _REMEDY)
             raise
+        except MemoryError as error:
+            raise out_of_memory().of_model(self.graph.name, _REMEDY) from error
 
     def seed(self, seed: int) -> None:
         """Has the calls from now on draw the random numbers that follow from `seed`, any integer.
@@ -182,7 +186,10 @@ class Program:
             from .frontends.onnx.exporting.saving import save_model
         if target not in ("standard", "ort"):
             raise UnsupportedError(f"target={target!r} is not known", remedy='"standard" or "ort"')
-        save_model(self.graph, path, opset=opset, ir_version=ir_version, keep_form=True, dialect=Dialect(target))
+        try:
+            save_model(self.graph, path, opset=opset, ir_version=ir_version, keep_form=True, dialect=Dialect(target))
+        except MemoryError as error:
+            raise out_of_memory(f"the file of {self.graph.name}") from error
 
     def close(self) -> None:
         """Gives back memory; the program cannot run afterwards."""

@@ -108,6 +108,11 @@ class ResourceError(CapgraphError):
     """Memory, disk or a device ran out, or a size limit was passed."""
 
 
+def out_of_memory(what: str = "", *, where: str | None = None, remedy: str = "use smaller sizes") -> ResourceError:
+    """The error to raise from a `MemoryError`, for which `what` had no memory."""
+    return ResourceError(f"out of memory for {what}" if what else "memory ran out", where=where, remedy=remedy)
+
+
 class MissingPackageError(CapgraphError):
     """An optional package is needed and not installed; the remedy is the pip command."""
 

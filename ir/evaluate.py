@@ -14,7 +14,7 @@ from .attrs import is_tuple
 from .binding import inside
 from .constant import is_array
 from .dims import SymDim, Truth, compare, evaluate, solve
-from .errors import CapgraphError, ExecutionError, InputError, ResourceError, cause_of
+from .errors import CapgraphError, ExecutionError, InputError, cause_of, out_of_memory
 from .foreign import meaning_of
 from .graph import Graph, Node, Value
 from .types import DType, OpaqueType, OptionalType, SequenceType, TensorType, Type, bind_type
@@ -84,7 +84,7 @@ def failure(node: Node, error: BaseException) -> CapgraphError:
         return error.located(node.where())
     if isinstance(error, MemoryError):
         wanted = ", ".join(str(value.type) for value in node.outputs)
-        return ResourceError(f"out of memory for {wanted}", where=node.where(), remedy="use smaller sizes")
+        return out_of_memory(wanted, where=node.where())
     return ExecutionError(f"{node.op.name} failed: {error}", where=node.where())
 
 

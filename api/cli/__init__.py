@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from .. import __version__
-from ..ir.errors import CapgraphError, ResourceError
+from ..ir.errors import CapgraphError, out_of_memory
 from ..ir.notices import CapgraphWarning
 from .commands import COMMANDS
 
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CapgraphError as error:
         return _fail(arguments.command, error)
     except MemoryError:
-        return _fail(arguments.command, ResourceError("memory ran out", remedy="use smaller sizes"))
+        return _fail(arguments.command, out_of_memory())
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...ir.constant import Array
-from ...ir.errors import CaptureError, ResourceError
+from ...ir.errors import CaptureError, ResourceError, out_of_memory
 from ..memory import available_bytes, size_text
 
 POISON = 0xFF
@@ -23,9 +23,7 @@ class HostArena:
         try:
             memory = np.full(nbytes + alignment, POISON, dtype=np.uint8)
         except MemoryError as error:
-            raise ResourceError(
-                f"out of memory for an arena of {size_text(nbytes)}", remedy="allow smaller sizes"
-            ) from error
+            raise out_of_memory(f"an arena of {size_text(nbytes)}", remedy="allow smaller sizes") from error
         start = -address_of(memory) % alignment
         self._bytes: Array | None = memory[start : start + nbytes]
         self.nbytes = nbytes

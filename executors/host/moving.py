@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.constant import Array
-from ...ir.errors import ResourceError
+from ...ir.errors import out_of_memory
 from ...ir.plan import Place, Plan, View
 from ...ir.types import DType
 from ..memory import size_text
@@ -152,9 +152,7 @@ class MovingMemory:
             self._made.add(buffer)
         except MemoryError as error:
             self.drop()
-            raise ResourceError(
-                f"out of memory for a result of {size_text(nbytes)}", remedy="use smaller sizes"
-            ) from error
+            raise out_of_memory(f"a result of {size_text(nbytes)}") from error
 
     def _index(self, view: View) -> int:
         indices = self._indices[view.buffer]

@@ -168,7 +168,7 @@ def _dim_from_proto(dim: Any, dim_of: Callable[[str], Dim]) -> Dim:
 def type_to_proto(ty: Type) -> TypeProto:
     """The `TypeProto` of an IR type; symbolic sizes are written as their text.
 
-    Raises `UnsupportedError` for a size that 64 bits do not hold.
+    Raises `UnsupportedError` for a size, or a number of bytes, that 64 bits do not hold.
     """
     if isinstance(ty, SequenceType):
         return onnx.helper.make_sequence_type_proto(type_to_proto(ty.element))
@@ -177,10 +177,16 @@ def type_to_proto(ty: Type) -> TypeProto:
     if isinstance(ty, OpaqueType):
         return _opaque_to_proto(ty)
     shape = None if ty.shape is None else [_dim_to_proto(dim) for dim in ty.shape]
+    if ty.is_static and isinstance(ty.size, int) and ty.size * ty.dtype.itemsize > _MAX_BYTES:
+        raise _too_large(ty)
     try:
         return onnx.helper.make_tensor_type_proto(element_number(ty.dtype), shape)
     except ValueError as error:
-        raise UnsupportedError(f"ONNX has no sizes as large as those of {ty}", remedy="choose smaller ones") from error
+        raise _too_large(ty) from error
+
+
+def _too_large(ty: TensorType) -> UnsupportedError:
+    return UnsupportedError(f"ONNX has no sizes as large as those of {ty}", remedy="choose smaller ones")
 
 
 def type_text(ty: Type | None) -> str:

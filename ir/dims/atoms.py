@@ -20,6 +20,7 @@ from ..errors import ShapeError
 if TYPE_CHECKING:
     from .symdim import Dim, SymDim
 
+MAX_NUMBER = 2**63 - 1
 MAX_DEPTH = 50
 MAX_SIZE = (
     2000  # atoms of one atom, as printed: operands that are shared let the text grow exponentially within MAX_DEPTH
@@ -215,7 +216,10 @@ def symbol_atom(name: str) -> Atom:
 
 
 def operation_atom(kind: type[Operation], operands: tuple[Dim, ...]) -> Atom:
-    """The atom of that operation on reduced operands. Raises `ShapeError` past MAX_DEPTH and MAX_SIZE."""
+    """The atom of that operation on reduced operands. Raises `ShapeError` past MAX_NUMBER, MAX_DEPTH and MAX_SIZE."""
+    for operand in operands:
+        if isinstance(operand, int) and abs(operand) > MAX_NUMBER:
+            raise too_large(operand)
     inner = [atom for operand in operands for atom in atoms_of(operand)]
     depth = 1 + max((atom.depth for atom in inner), default=0)
     size = 1 + sum(atom.size for atom in inner)
@@ -230,6 +234,14 @@ def operation_atom(kind: type[Operation], operands: tuple[Dim, ...]) -> Atom:
 def division_by_zero(text: str) -> ShapeError:
     """The error of a dim, given as text, whose divisor is 0."""
     return ShapeError(f"division by zero in the dim {text}", remedy="a dim that divides another must not be 0")
+
+
+def too_large(number: int) -> ShapeError:
+    """The error of a number in a symbolic dim that 64 bits do not hold."""
+    return ShapeError(
+        f"a symbolic dim has the number {number}, which 64 bits do not hold",
+        remedy="give its size a symbol of its own",
+    )
 
 
 # ---- reading dims ----

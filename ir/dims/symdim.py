@@ -24,6 +24,7 @@ from weakref import WeakValueDictionary
 from ..errors import ShapeError
 from .atoms import (
     EFFORT,
+    MAX_NUMBER,
     Atom,
     Extremum,
     Interval,
@@ -41,6 +42,7 @@ from .atoms import (
     only_atom,
     operation_atom,
     symbol_atom,
+    too_large,
     upper,
 )
 
@@ -53,12 +55,17 @@ class SymDim:
 
     `+ - * // %` take ints and dims on both sides and give an `int` when nothing symbolic is left. There is no order
     (see `is_at_least`) and no truth value. Raises `ShapeError` on division by zero and past MAX_TERMS, MAX_DEGREE,
-    MAX_DEPTH and MAX_SIZE.
+    MAX_NUMBER, MAX_DEPTH and MAX_SIZE.
     """
 
     __slots__ = ("__weakref__", "_bounds", "_constant", "_symbols", "_terms")
 
     def __init__(self, terms: Terms, constant: int) -> None:
+        for _, factor in terms:
+            if not -MAX_NUMBER <= factor <= MAX_NUMBER:
+                raise too_large(factor)
+        if not -MAX_NUMBER <= constant <= MAX_NUMBER:
+            raise too_large(constant)
         self._terms = terms
         self._constant = constant
         self._symbols: frozenset[str] | None = None

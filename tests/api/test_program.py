@@ -52,6 +52,39 @@ def test_what_fails_names_the_node_the_model_and_what_to_do(executor: str) -> No
     assert refused.value.where == "model net"
 
 
+@pytest.mark.parametrize("executor", ["ort", "eager", "graph"])
+def test_a_result_that_memory_does_not_hold_is_named(executor: str) -> None:
+    program = capgraph.optimize(
+        model("main (float[n] x, int64[1] s) => (float[m] y) { y = Expand(x, s) }"), executor=executor
+    )
+    with pytest.raises(
+        capgraph.ResourceError, match=r"a result f32\[1000000000000000\], 3.6 PiB\n.*at model main\n.*try"
+    ):
+        program.run({"x": np.ones(1, np.float32), "s": np.array([10**15])})
+
+
+@pytest.mark.parametrize("doing", ["compile", "run", "save_model", "load_model"])
+def test_wherever_memory_runs_out_it_is_our_error(doing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*_given: object, **_options: object) -> None:
+        raise MemoryError
+
+    places = {
+        "compile": "executors.eager.EagerExecutor.compile",
+        "run": "executors.eager.EagerExecutable.run",
+        "save_model": "frontends.onnx.exporting.saving.save_model",
+        "load_model": "optimization.load_model",
+    }
+    monkeypatch.setattr(f"capgraph.{places[doing]}", fail)
+
+    def used() -> None:
+        program = capgraph.optimize(affine(), executor="eager")
+        program.run({"x": np.zeros((1, 3), np.float32)})
+        program.save_onnx(tmp_path / "out.onnx")
+
+    with pytest.raises(capgraph.ResourceError, match="memory"):
+        used()
+
+
 def test_what_fails_before_there_are_inputs_names_the_model_too() -> None:
     failing = "net () => (float[2] y) <float[2] c = {1, 2}, int64[2] i = {0, 7}> { y = Gather(c, i) }"
     with pytest.raises(capgraph.ExecutionError, match="out of range") as caught:

@@ -242,6 +242,9 @@ def test_growth_is_refused() -> None:
         sum(many, start=0)
     with pytest.raises(ShapeError, match="more than 50 factors"):
         product([T] * 51)
+    for make in (lambda: T * 2**63, lambda: T + 2**63, lambda: T // (2**63 + 1), lambda: dim_max(T, 2**64)):
+        with pytest.raises(ShapeError, match="64 bits do not hold"):
+            make()
     deep: Dim = T
     with pytest.raises(ShapeError, match="nested too deeply"):
         reduce(lambda inner, divisor: (2 * inner + 1) // (2 * divisor + 1), range(2, 60), deep)
