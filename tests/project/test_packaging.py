@@ -119,6 +119,19 @@ def test_sdist_builds_tests_and_explains(built: Built) -> None:
     assert {"api/__init__.py", "ir/__init__.py", "docs/dependencies.md", "tests/conftest.py"} <= names
 
 
+def test_kernels_are_compiled_by_the_compiler_of_the_gpu_machines() -> None:
+    pins = [
+        [
+            line
+            for line in (ROOT / "requirements" / name).read_text().splitlines()
+            if line.startswith("nvidia-cuda-nvrtc")
+        ]
+        for name in ("dev.txt", "gpu-cuda13.txt")
+    ]
+    assert len(pins[0]) == 1
+    assert pins[0] == pins[1]
+
+
 @pytest.fixture(scope="module")
 def site(built: Built, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder that holds the installed wheel, and nothing of the checkout."""
