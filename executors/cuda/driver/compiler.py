@@ -1,7 +1,8 @@
 """Kernel sources to machine code: NVRTC through `cuda.core`, many kernels in a module, kept on disk.
 
-NVRTC needs no GPU and no driver. Most of its time goes to reading the prelude, so kernels are compiled in groups; when
-a group fails, each of its kernels is compiled alone, and those that fail are told with the compiler's log.
+NVRTC needs no GPU and no driver. Many kernels are compiled in groups, in threads, and waited for where they are needed:
+the first problems are measured while the kernels of the last ones are compiled. When a group fails, each of its kernels
+is compiled alone, and those that fail are told with the compiler's log.
 """
 
 import hashlib
@@ -9,7 +10,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,8 +20,8 @@ from ..kernel_ir.launch import Kernel
 from ..kernel_ir.prelude import PRELUDE
 from .cache import KernelCache, Module
 
-GROUP = 24
-"""How many kernels one thread compiles at a time at most; fewer where there are threads for more."""
+GROUP, GROUPS_OF_A_THREAD = 24, 4
+"""How many kernels are compiled at a time at most, and how many groups a thread gets where these are smaller."""
 
 _STANDARD = "c++17"
 _OPTIONS = f"std={_STANDARD}"
@@ -43,6 +44,14 @@ class Failed:
     source: Path | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Kernels that a thread compiles into one module, or to the compiler's log."""
+
+    texts: Sequence[str]
+    made: Future[Module | str]
+
+
 @dataclass
 class CompilerCounters:
     """Kernels that were compiled, found on disk, and that did not compile."""
@@ -60,13 +69,41 @@ class Compiler:
         self.counters = CompilerCounters()
         self._kept = kept
         self._done: dict[str, Compiled | Failed] = {}
+        self._begun: dict[str, _Group] = {}
 
     def compile(self, kernels: Iterable[Kernel]) -> dict[str, Compiled | Failed]:
         """The kernels by their text. Raises `MissingPackageError` where there is no NVRTC."""
+        wanted = list(kernels)
+        self.begin(wanted)
+        return {kernel.text: self._made(kernel.text) for kernel in wanted}
+
+    def begin(self, kernels: Iterable[Kernel]) -> None:
+        """Has threads compile the kernels, in this order, for `compile` to wait for. Raises as that does."""
         wanted = dict.fromkeys(kernel.text for kernel in kernels)
-        missing = [text for text in wanted if text not in self._done and not self._find(text)]
-        self._compile_missing(missing)
-        return {text: self._done[text] for text in wanted}
+        missing = [text for text in wanted if not (text in self._done or text in self._begun or self._find(text))]
+        if not missing:
+            return
+        compiler_version()  # loads the compiler before several threads ask for it
+        threads = min(len(missing), os.cpu_count() or 1)
+        size = min(GROUP, math.ceil(len(missing) / threads / GROUPS_OF_A_THREAD))
+        pool = ThreadPoolExecutor(threads)
+        for start in range(0, len(missing), size):
+            group = missing[start : start + size]
+            self._begun.update(dict.fromkeys(group, _Group(group, pool.submit(build, group, self.arch))))
+        pool.shutdown(wait=False)
+
+    def _made(self, text: str) -> Compiled | Failed:
+        """What became of a kernel that is done or begun."""
+        begun = self._begun.get(text)
+        if begun is not None:
+            made = begun.made.result()
+            if isinstance(made, Module):
+                self._keep(begun.texts, made)
+            else:
+                self._compile_alone(begun.texts, made)
+            for each in begun.texts:
+                self._begun.pop(each, None)
+        return self._done[text]
 
     def _find(self, text: str) -> bool:
         module = self._kept.find(self._key(text))
@@ -75,20 +112,6 @@ class Compiler:
         self.counters.found += 1
         self._done[text] = Compiled(module, symbol_of(text))
         return True
-
-    def _compile_missing(self, texts: Sequence[str]) -> None:
-        if not texts:
-            return
-        threads = min(len(texts), os.cpu_count() or 1)
-        size = min(GROUP, math.ceil(len(texts) / threads))
-        groups = [texts[start : start + size] for start in range(0, len(texts), size)]
-        compiler_version()  # loads the compiler before several threads ask for it
-        with ThreadPoolExecutor(threads) as pool:
-            for group, made in zip(groups, pool.map(lambda group: build(group, self.arch), groups), strict=True):
-                if isinstance(made, Module):
-                    self._keep(group, made)
-                else:
-                    self._compile_alone(group, made)
 
     def _compile_alone(self, group: Sequence[str], log: str) -> None:
         """Each of a group that failed with `log`."""

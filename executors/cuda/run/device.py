@@ -230,7 +230,7 @@ class CudaDevice:
         `is_recorded` says that they are steps of a plan of which some is recorded.
         """
         if self.selector is not None:
-            self.compiler.compile(self.selector.kernels_wanted(ways))
+            self.compiler.begin(self.selector.kernels_wanted(ways))
             ways = [self.selector.ordered(each) for each in ways]
         chosen = [iter(each.candidates) for each in ways]
         picked = [next(each, None) for each in chosen]

@@ -331,6 +331,9 @@ def work_of(problem: Meaning, addresses: Mapping[str, int]) -> Callable[[], None
 class FakeCompiler(Compiler):
     """Compiles whatever does not say `broken`."""
 
+    def begin(self, kernels: Iterable[Kernel]) -> None:
+        pass
+
     def compile(self, kernels: Iterable[Kernel]) -> dict[str, Compiled | Failed]:
         return {
             kernel.text: Failed("error: broken", None) if "broken" in kernel.text else Compiled(Module("", b""), "")

@@ -1,6 +1,8 @@
 """Kernels through NVRTC, which needs no GPU: groups, failures, the cache."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from threading import Event
 
 import pytest
 from capgraph.executors.cuda.driver import compiler
@@ -38,6 +40,27 @@ def test_a_second_compiler_finds_everything_on_disk(tmp_path: Path, monkeypatch:
     second = Compiler(90, KernelCache(tmp_path))
     assert second.compile(kernels) == made
     assert second.counters.found == 30
+
+
+def test_what_is_begun_is_compiled_once_and_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    are_asked_for, build = Event(), compiler.build
+
+    def slowly(texts: Sequence[str], arch: int) -> Module | str:
+        assert are_asked_for.wait(60)
+        built.extend(texts)
+        return build(texts, arch)
+
+    monkeypatch.setattr(compiler, "build", slowly)
+    kernels = [scaling(1), BROKEN, scaling(2)]
+    begun = Compiler(90, KernelCache(tmp_path))
+    begun.begin(kernels)
+    begun.begin(kernels)
+    are_asked_for.set()
+    made = begun.compile(kernels)
+    assert [type(made[kernel.text]) for kernel in kernels] == [Compiled, Failed, Compiled]
+    assert sorted(built) == sorted(kernel.text for kernel in kernels)
+    assert (begun.counters.compiled, begun.counters.failed) == (2, 1)
 
 
 def test_another_architecture_or_prelude_is_another_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
