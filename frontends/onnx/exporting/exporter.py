@@ -17,14 +17,14 @@ from ..context.dialect import Dialect
 from ..contrib import IN_FILES
 from ..contrib.group import DOMAIN, Operator
 from ..contrib.norms import in_default_domain
-from ..files.metadata import write_metadata
+from ..files.metadata import declare_outputs, write_metadata
 from ..files.storage import Inline, Nowhere, Storage
 from ..files.versions import least_ir_version, opset_of, source_ir_version, source_opset
 from ..schemas import unchanged_span
 from .early_inlining import ask_for_early_inlining
 from .foreign_nodes import domain_and_operator
 from .graph_writer import GraphWriter, declaration
-from .model_writer import Large, ModelWriter, NeedsOpset
+from .model_writer import LacksKernel, Large, ModelWriter, NeedsOpset
 
 DEFAULT_IR_VERSION = 13
 
@@ -46,20 +46,25 @@ def export_model(
     `dialect` says which operators export rules may use, `operators` which of ONNX Runtime's own may be written for it.
     `opset` is the version of the default domain (default: the dialect's, or the next one that every operator exists
     in), `ir_version` that of the file format. With `keep_versions` the defaults are those of the model that the graph
-    came from, see `versions`. Ops whose operator is newer than the opset are written as their parts. `value_info`
-    writes the types of all values, which foreign operators of unknown domains need to be imported again. `check` runs
-    onnx's checker with shape inference over the result. `storage` says where large tensors go (default: inline).
+    came from, see `versions`; for ONNX Runtime an older opset where it has a kernel for an operator there alone. Ops
+    whose operator is newer than the opset are written as their parts. `value_info` writes the types of all values,
+    which foreign operators of unknown domains need to be imported again. `check` runs onnx's checker with shape
+    inference over the result. `storage` says where large tensors go (default: inline).
 
-    Raises `UnsupportedError` when the opset cannot express a node, or the IR version the opset, `ResourceError` past
-    2 GB of inline constants.
+    Raises `UnsupportedError` when the opset cannot express a node, or the IR version the opset, and for versions that
+    the installed onnx does not know, `ResourceError` past 2 GB of inline constants.
     """
+    _check_known("opset", opset, onnx.defs.onnx_opset_version())
+    _check_known("IR version", ir_version, int(onnx.IR_VERSION))
     low, high = _span(graph, opset)
     first = opset or (source_opset(graph) if keep_versions else dialect.opset)
     target = opset or max(low, first if high is None else min(high, first))
     reason = "" if target <= first else f"opset {target}: an operator means something else before"
+    wants_kernels = keep_versions and dialect is Dialect.ORT
     while True:
         writer = ModelWriter(target, storage or Inline(), value_info, dialect, operators)
         writer.is_fixed = opset is not None
+        writer.wants_kernels = wants_kernels
         usual_ir = _kept_ir_version(graph, target) if keep_versions else DEFAULT_IR_VERSION
         try:
             return _with_ir_version(_written(writer, graph, reason, check), ir_version, usual_ir)
@@ -68,6 +73,20 @@ def export_model(
                 remedy = f"opset={_least_opset(graph, need.version, dialect, operators)}"
                 raise UnsupportedError(f"{need.message} in opset {target}", where=need.where, remedy=remedy) from need
             target, reason = need.version, f"opset {need.version}: {need.message} in opset {target}"
+            low = max(low, target)
+        except LacksKernel as lack:
+            if opset is not None:
+                raise UnsupportedError(lack.message, where=lack.where, remedy=f"opset={lack.last}") from lack
+            reason = f"opset {max(low, lack.last)}: {lack.message}"
+            wants_kernels = lack.last >= low
+            target = max(low, lack.last)
+
+
+def _check_known(what: str, chosen: int | None, newest: int) -> None:
+    if chosen is not None and not 1 <= chosen <= newest:
+        raise UnsupportedError(
+            f"{what} {chosen} is not known: the installed onnx has 1 to {newest}", remedy=f"choose one up to {newest}"
+        )
 
 
 def _least_opset(graph: Graph, first: int, dialect: Dialect, operators: Collection[Operator]) -> int:
@@ -143,6 +162,7 @@ def _written(writer: ModelWriter, graph: Graph, reason: str, check: bool) -> Mod
         _check(model, main.large)
     if DOMAIN in writer.versions:
         in_default_domain(model)
+    declare_outputs(model, graph)
     model.graph.initializer.extend(writer.storage.tensor(item.content, item.name) for item in large)
     return model
 

@@ -17,6 +17,7 @@ from ....ir.errors import ModelError, UnsupportedError
 from ....ir.graph import Graph, Node
 from ....ir.op import Op, foreign
 from ..context.export_context import ExportContext, Operand
+from ..ops.recurrent import IMPORTS, require_hidden_size
 from ..schemas import unchanged_span
 
 OWN_ATTRIBUTES = ("opset_version", "captured", "results")
@@ -53,6 +54,8 @@ def write_foreign(ctx: ExportContext, node: Node) -> None:
     span = unchanged_span(op_type, int(version or 1), domain)
     ctx.use_domain(domain, int(version or 1), span[1] if span is not None else None)
     attributes = {name: value for name, value in node.attrs.items() if name not in OWN_ATTRIBUTES}
+    if not domain and op_type in IMPORTS:
+        require_hidden_size(ctx, attributes.get("hidden_size"))
     counts = iter(node.attrs.get("captured", ()))
     taken = own_inputs(node)
     for name, value in attributes.items():

@@ -242,6 +242,7 @@ class GraphWriter:
         if domain:
             version = max(version, use.first_fit(version - 1) or version)
         given = _checked(use, given, version)
+        self.model.check_kernel(op_type, domain)
         self.model.use_domain(domain, version)
         names = [self._operand_name(value) for value in results]
         proto = NodeProto(op_type=op_type, domain=domain, output=names)

@@ -20,6 +20,31 @@ class NeedsOpset(CapgraphError):
         self.version = version
 
 
+class LacksKernel(CapgraphError):
+    """ONNX Runtime has no kernel for a node at the opset being written. Never reaches users."""
+
+    def __init__(self, op_type: str, last: int) -> None:
+        super().__init__(f"ONNX Runtime has no kernel for {op_type} after opset {last}")
+        self.last = last
+
+
+LAST_KERNELS = dict.fromkeys(
+    (
+        "Bernoulli",
+        "GlobalLpPool",
+        "MaxRoiPool",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "RoiAlign",
+    ),
+    21,
+)
+"""The last opset for whose version of an operator ONNX Runtime 1.31 has a kernel on the CPU or runs the body."""
+
+
 @dataclass(frozen=True)
 class Large:
     """An initializer that is attached after the check, so that the checker need not copy it."""
@@ -46,6 +71,7 @@ class ModelWriter:
         self.dialect = dialect
         self.versions = {"": opset}
         self.is_fixed = False  # whether the caller chose the opset
+        self.wants_kernels = False  # whether every operator is to have a kernel in ONNX Runtime
         self._limits: dict[str, int] = {}
         self.node_names: set[str] = set()
         self.type_texts: dict[str, str] = {}  # of names that stand for no value of the graph
@@ -66,6 +92,12 @@ class ModelWriter:
     def node_name(self, wish: str) -> str:
         """A name for a node, unique in the model."""
         return _unique(wish, self.node_names, self._suffixes)
+
+    def check_kernel(self, op_type: str, domain: str) -> None:
+        """Raises `LacksKernel` where kernels are wanted and an operator has none."""
+        last = LAST_KERNELS.get(op_type, self.opset)
+        if self.wants_kernels and not domain and last < self.opset:
+            raise LacksKernel(op_type, last)
 
     def use_domain(self, domain: str, version: int, last: int | None = None) -> None:
         """Asks for a version of a domain other than the default one: at least `version`, at most `last`."""

@@ -12,7 +12,9 @@ from onnx import ModelProto
 from ....ir.dims import SymDim, symbol
 from ....ir.errors import CapgraphError
 from ....ir.graph import Graph
-from ....ir.types import TensorType
+from ....ir.text.parser import parse_type
+from ....ir.types import TensorType, Type
+from ..tensors import type_to_proto
 from .external_data import external_tensors
 from .loading import opset_versions
 from .versions import EXTERNAL_KEY, IR_KEY, OPSET_KEY
@@ -20,6 +22,7 @@ from .versions import EXTERNAL_KEY, IR_KEY, OPSET_KEY
 _OWN = "capgraph."
 _STATES = _OWN + "states"
 _OPSET_REASON = _OWN + "opset_reason"
+_DECLARED = "onnx.declared."
 AS_PARTS = _OWN + "as_parts"
 _SYMBOLS = _OWN + "symbols"
 
@@ -105,6 +108,19 @@ def read_symbols(proto: ModelProto) -> frozenset[str]:
     except json.JSONDecodeError:
         return frozenset()
     return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+
+
+def keep_declared(graph: Graph, name: str, declared: Type) -> None:
+    """Notes the shape that a model states for an output of which nothing else tells the rank."""
+    graph.metadata[_DECLARED + name] = str(declared)
+
+
+def declare_outputs(model: ModelProto, graph: Graph) -> None:
+    """States the shapes that `keep_declared` noted, where the rank is still unknown."""
+    for info, value in zip(model.graph.output, graph.outputs, strict=True):
+        text = graph.metadata.get(_DECLARED + info.name)
+        if text is not None and isinstance(value.type, TensorType) and value.type.shape is None:
+            info.type.CopyFrom(type_to_proto(parse_type(text)))
 
 
 def read_states(proto: ModelProto, graph: Graph) -> str:

@@ -25,7 +25,7 @@ from ....ir.types import DType, TensorType, Type, compatible, type_symbols
 from .. import foreign
 from ..context.import_context import ImportContext, ImportedRegion, NotNative
 from ..files.loading import load_proto
-from ..files.metadata import read_metadata, read_states, text_of
+from ..files.metadata import keep_declared, read_metadata, read_states, text_of
 from ..foreign import meaning as foreign_meaning  # noqa: F401  # the latter registers how foreign operators run
 from ..node_order import names_read, sorted_nodes, without_repeated_constants
 from ..ops import IMPORTS
@@ -448,6 +448,8 @@ class ValueScope:
         declared = type_from_proto(info.type, self.dim_of)
         if declared is not None and compatible(declared, value.type) is Truth.NO:
             self._pass_over(info.name, declared, value.type)
+        if isinstance(declared, TensorType) and value.type == declared.with_shape(None) != declared and not self.depth:
+            keep_declared(self.graph, info.name, declared)
         return value
 
     def _pass_over(self, name: str, declared: Type, found: Type) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ....ir.dims import Dim
+from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
 from ....ir.ops import native
 from ....ir.types import DType
@@ -61,6 +62,15 @@ def _hidden_size(node: Node) -> int | None:
     return next((size for size in told if isinstance(size, int)), None)
 
 
+def require_hidden_size(ctx: ExportContext, size: int | None) -> None:
+    """Raises `UnsupportedError` where no attribute and no shape tells the hidden size, which ONNX Runtime wants."""
+    if size is None and ctx.dialect is Dialect.ORT:
+        raise UnsupportedError(
+            "ONNX Runtime wants hidden_size, and no shape of a weight or state tells it",
+            remedy="give these inputs of the model shapes, or write standard operators",
+        )
+
+
 def export_cell(ctx: ExportContext, node: Node) -> None:
     """LSTM, GRU or RNN in layout 0, the only one that runtimes have; layout 1 is written as transpositions for them."""
     attrs = {name: value for name, value in node.attrs.items() if name != "layout" and value != ()}
@@ -77,7 +87,9 @@ def export_cell(ctx: ExportContext, node: Node) -> None:
             if index < len(operands) and operands[index] is not None:
                 operands[index] = ctx.emit_value("Transpose", (operands[index],), perm=(1, 0, 2))
         results = [ctx.writer.new_name(f"{value.name}_time_first") for value in node.outputs]
-    ctx.emit(node.op.name.upper(), operands, results, hidden_size=_hidden_size(node), **attrs)
+    size = _hidden_size(node)
+    require_hidden_size(ctx, size)
+    ctx.emit(node.op.name.upper(), operands, results, hidden_size=size, **attrs)
     if is_batch_first:
         for value, written in zip(node.outputs, results, strict=True):
             perm = (1, 0, 2) if value.tensor.rank == 3 else (2, 0, 1, 3)

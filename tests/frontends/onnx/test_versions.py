@@ -1,8 +1,11 @@
 import pytest
+from capgraph.executors.ort.library import onnxruntime
 from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.frontends.onnx.exporting.model_writer import LAST_KERNELS
 from capgraph.frontends.onnx.files.metadata import opset_reason
 from capgraph.frontends.onnx.importing.importer import import_model
+from capgraph.frontends.onnx.schemas import schema_of, versions_of
 from capgraph.ir.builder import Builder
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.graph import Graph
@@ -64,3 +67,61 @@ def test_the_least_opset_that_has_all_is_taken_and_the_reason_said() -> None:
     assert opset_reason(model) == "opset 18: BitwiseAnd does not exist in opset 13"
     with pytest.raises(UnsupportedError, match=r"(?s)BitwiseAnd does not exist in opset 17.*opset=18"):
         export_model(unwritable(from_file(13, 7)), opset=17)
+
+
+ROIS = "y = RoiAlign <output_height = 2, output_width = 2> (x, r, b)"
+
+
+def with_rois(opset: int, more: str = "") -> Graph:
+    head = f'<ir_version: 10, opset_import: ["": {opset}]> net (float[1, 2, 8, 8] x, float[n, 4] r, int64[n] b)'
+    return import_model(
+        parsed(f"{head} => (float[n, 2, 2, 2] y{', float4e2m1[n] z' * bool(more)}) {{ {ROIS} {more} }}")
+    ).graph
+
+
+@pytest.mark.parametrize("opset", [16, 21, 22, 24])
+def test_for_onnxruntime_the_opset_is_one_that_it_has_kernels_for(opset: int) -> None:
+    graph = with_rois(opset)
+    kept, chosen = (export_model(graph, keep_versions=True, dialect=each) for each in (Dialect.STANDARD, Dialect.ORT))
+    assert (versions(kept)[0], versions(chosen)[0]) == (opset, min(opset, 21))
+    assert opset_reason(chosen) == (
+        "opset 21: ONNX Runtime has no kernel for RoiAlign after opset 21" if opset > 21 else ""
+    )
+    onnxruntime().InferenceSession(chosen.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def test_an_opset_without_a_kernel_is_refused_where_it_was_chosen() -> None:
+    with pytest.raises(UnsupportedError, match=r"(?s)no kernel for RoiAlign after opset 21.*opset=21"):
+        export_model(with_rois(20), opset=22, keep_versions=True, dialect=Dialect.ORT)
+    assert versions(export_model(with_rois(20), opset=22, dialect=Dialect.STANDARD))[0] == 22
+
+
+def test_what_needs_a_newer_opset_than_there_is_a_kernel_for_is_written_there() -> None:
+    graph = with_rois(23, "c = Cast <to = 1> (b) z = Cast <to = 23> (c)")
+    chosen = export_model(graph, keep_versions=True, dialect=Dialect.ORT)
+    assert versions(chosen)[0] == 23
+    assert opset_reason(chosen) == "opset 23: ONNX Runtime has no kernel for RoiAlign after opset 21"
+
+
+def test_the_last_kernels_are_those_of_onnxruntime() -> None:
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
+
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for kernel in get_all_opkernel_def():
+        if kernel.provider == "CPUExecutionProvider" and kernel.domain == "":
+            spans.setdefault(kernel.op_name, []).append(kernel.version_range)
+    for op_type, found in spans.items():
+        for since in (since for since in versions_of(op_type, "") if 8 <= since <= 24):
+            schema = schema_of(op_type, since, "")
+            has_kernel = any(a == since or a <= since <= b < 2**31 - 1 for a, b in found)
+            is_run = has_kernel or schema is None or schema.deprecated or schema.has_function
+            assert is_run == (since <= LAST_KERNELS.get(op_type, since)), (op_type, since)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "text"),
+    [({"opset": 99}, "opset 99 is not known: .* has 1 to"), ({"ir_version": 99}, "IR version 99 .* has 1 to")],
+)
+def test_versions_that_nobody_knows_are_refused(chosen: dict[str, int], text: str) -> None:
+    with pytest.raises(UnsupportedError, match=text):
+        export_model(from_file(17, 8), **chosen)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import UnsupportedError
@@ -142,6 +143,22 @@ def test_branches_of_different_ranks_stay_foreign():
     broken = model(text)
     broken.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
     assert "onnx.If" in op_names(imported(broken, native=False))
+
+
+def test_the_declared_shape_of_an_output_is_kept_where_nothing_else_tells_its_rank():
+    text = """choose (bool c, float[n] x) => (float y) {
+        z = If (c) <
+            then_branch = yes () => (a) { a = ReduceSum <keepdims = 0> (x) },
+            else_branch = no () => (b) { b = Identity (x) }
+        >
+        y = ReduceSum <keepdims = 0> (z)
+    }"""
+    graph = imported(model(text), native=False)
+    assert graph.outputs[0].tensor.shape is None
+    for dialect in (Dialect.STANDARD, Dialect.ORT):
+        written = export_model(graph, dialect=dialect)
+        onnx.checker.check_model(written, full_check=True)
+        assert written.graph.output[0].type.tensor_type.HasField("shape")
 
 
 LOOP = """count (int64{shape} trip, bool{shape} go, float[n] x, float[n] y) => (float[{last}] z, float[s, n] all) {{

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
+from capgraph.ir.errors import UnsupportedError
 
 from tests.frontends.onnx.ops.there_and_back import (
     compare,
@@ -85,3 +86,15 @@ def test_the_hidden_size_is_written_whatever_tells_it(operator, open_inputs):
     (cell,) = (node for node in written.graph.node if node.op_type == operator)
     assert {attribute.name: attribute.i for attribute in cell.attribute}["hidden_size"] == 5
     compare(runtime_of(written, feeds_of(*inputs)), evaluated(graph, feeds_of(*inputs)))
+
+
+@pytest.mark.parametrize("operator", list(GATES))
+def test_a_hidden_size_that_nothing_tells_is_refused_for_onnxruntime(operator):
+    given = operands(operator, 1)[:3]
+    model = one_node(operator, given, 1, 14, {})
+    for info in model.graph.input[1:]:
+        info.type.tensor_type.ClearField("shape")
+    graph = imported(model, native=False)
+    export_model(graph, dialect=Dialect.STANDARD)
+    with pytest.raises(UnsupportedError, match="wants hidden_size"):
+        export_model(graph, dialect=Dialect.ORT)
