@@ -8,8 +8,8 @@
 Each model runs in a process of its own, several at a time; what is measured is measured under a lock, by one process
 alone. A model that crashes or takes longer than `--limit` seconds is a row. Rows are appended as they come, so that a
 run that is stopped keeps what it has: `--out` of several stages may be one file. NAMES are whole names or their
-beginnings. `--peers` takes the rows of PyTorch from an earlier run on the same kind of machine. Times are medians of
-calls back to back with inputs in place, in microseconds.
+beginnings, and are run in the order given. `--peers` takes the rows of PyTorch from an earlier run on the same kind of
+machine. Times are medians of calls back to back with inputs in place, in microseconds.
 """
 
 import argparse
@@ -54,9 +54,9 @@ class Rows:
 
 
 def chosen(only: str, skip: str, stage: str) -> list[Subject]:
-    """The subjects of one stage: every n-th, so that stages are alike."""
-    names = [name for name in SUBJECTS if not only or _begins(name, only)]
-    names = [name for name in names if not skip or not _begins(name, skip)]
+    """The subjects of one stage, in the order of `only`: every n-th, so that stages are alike."""
+    wanted = [name for each in (only or "*").split(",") for name in SUBJECTS if _begins(name, each)]
+    names = [name for name in dict.fromkeys(wanted) if not skip or not _begins(name, skip)]
     index, count = (int(each) for each in stage.split("/"))
     return [SUBJECTS[name] for name in names[index - 1 :: count]]
 

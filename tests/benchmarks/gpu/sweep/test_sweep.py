@@ -27,8 +27,8 @@ def test_stages_share_the_models_out() -> None:
     names = [each.name for stage in (1, 2, 3) for each in command.chosen("", "", f"{stage}/3")]
     assert sorted(names) == sorted(SUBJECTS)
     assert [each.name for each in command.chosen("hf-bert,tv-resnet*", "tv-resnet5*", "1/1")] == [
-        "tv-resnet18",
         "hf-bert",
+        "tv-resnet18",
     ]
 
 
