@@ -64,7 +64,7 @@ def softmax_into(x: Array, result: Array, *, axis: int) -> None:
     """exp(x) / sum(exp(x)) along `axis`, shifted by the maximum; the result may lie over `x`."""
     np.subtract(x, np.max(x, axis, keepdims=True, initial=-np.inf), result)
     np.exp(result, result)
-    np.divide(result, result.sum(axis, keepdims=True), result)
+    np.divide(result, summed(result, (axis % result.ndim,), True), result)
 
 
 def _layer_norm(node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
@@ -85,8 +85,8 @@ def layer_norm_into(
 ) -> None:
     """(x - mean) / sqrt(variance + epsilon) over `axes`, times `scale`, plus `bias`; the result may lie over `x`."""
     count = x.dtype.type(max(math.prod(x.shape[axis] for axis in axes), 1))
-    np.subtract(x, x.sum(axes, keepdims=True) / count, result)
-    variance = np.square(result).sum(axes, keepdims=True) / count
+    np.subtract(x, summed(x, axes, True) / count, result)
+    variance = summed(np.square(result), axes, True) / count
     np.multiply(result, 1 / np.sqrt(variance + epsilon), result)
     if scale is not None:
         np.multiply(result, scale, result)

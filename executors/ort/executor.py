@@ -21,6 +21,7 @@ from ..signature import Signature
 from ..steps import Steps
 from .faults import dims_to_watch
 from .library import onnxruntime, problem_here
+from .long_sums import REASON, long_ones, sums_to_watch
 
 if TYPE_CHECKING:
     from .partition import OrtPartition
@@ -77,6 +78,8 @@ class OrtExecutable:
         self._partition: OrtPartition | None = partition
         self._names = graph.output_names
         self._watched = dims_to_watch(self._graph)
+        self._sums = sums_to_watch(self._graph)
+        self._short: set[tuple[int, ...]] = set()
         self._troubled: dict[tuple[int, ...], Node | None] = {}
         self._by_numpy = Counter[Node]()
         self._lock = threading.Lock()
@@ -111,8 +114,8 @@ class OrtExecutable:
         """See `Executable.run`.
 
         A node at which a session fails runs eagerly from then on; where NumPy fails as well, it is the fault of the
-        inputs, and its error is raised. Raises `UnsupportedError` under `strict` for sizes of 0 that ONNX Runtime gets
-        wrong.
+        inputs, and its error is raised. Raises `UnsupportedError` under `strict` for sizes of 0 and for long sums,
+        which ONNX Runtime gets wrong.
         """
         partition = self._partition
         if partition is None:
@@ -122,6 +125,8 @@ class OrtExecutable:
             values = [*values, self._random.take(self.draws)]
         troubled = self._troubled_node(sizes) if self._watched else None
         if troubled is None:
+            if self._sums:
+                self._keep_long_sums_out(partition, sizes)
             results = self._in_pieces(partition, values, sizes)
             self._tell_of_pieces(partition)
         else:
@@ -146,6 +151,18 @@ class OrtExecutable:
         if len(self._troubled) < _KEPT_SIZES:
             self._troubled[key] = found
         return found
+
+    def _keep_long_sums_out(self, partition: "OrtPartition", sizes: Sizes) -> None:
+        """From the first call on at which a sum is long, it is NumPy's."""
+        key = tuple(sizes.values())
+        if key in self._short:
+            return
+        found = long_ones(self._sums, sizes)
+        if found:
+            partition.keep_out(found, REASON)
+            self._sums = {node: count for node, count in self._sums.items() if node not in found}
+        if len(self._short) < _KEPT_SIZES:
+            self._short.add(key)
 
     def _keep_out(self, node: Node, *, is_strict: bool) -> None:
         """Counts a call that is kept out of ONNX Runtime because of a node."""

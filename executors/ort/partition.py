@@ -1,7 +1,7 @@
 """Who runs what: the whole graph in one session where that works, else pieces; what fails in a run runs eagerly."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ...ir.errors import CapgraphError, ResourceError, UnsupportedError
 from ...ir.graph import Graph, Node
@@ -33,12 +33,21 @@ class OrtPartition:
         """
         with self._lock:
             found = named(piece.nodes, failure.node_name)
-            guilty = piece.nodes if found is None else (found,)
-            if all(node in self._refused for node in guilty):
-                return  # another thread met the same failure
-            self._refused.update(dict.fromkeys(guilty, failure.message))
-            self.why = self.why or failure.message
-            self.pieces = cut(self._graph, self._refused, threads=self._threads)
+            self._cut_without(piece.nodes if found is None else (found,), failure.message)
+
+    def keep_out(self, nodes: Sequence[Node], why: str) -> None:
+        """Keeps `nodes` out of all sessions from now on. Raises `UnsupportedError` where the partition is strict."""
+        if self.is_strict:
+            raise _refusal(why, nodes[0].where())
+        with self._lock:
+            self._cut_without(nodes, why)
+
+    def _cut_without(self, nodes: Sequence[Node], why: str) -> None:
+        if all(node in self._refused for node in nodes):
+            return  # another thread met the same trouble
+        self._refused.update(dict.fromkeys(nodes, why))
+        self.why = self.why or why
+        self.pieces = cut(self._graph, self._refused, threads=self._threads)
 
     def _made(self) -> tuple[Piece, ...]:
         try:
@@ -48,13 +57,14 @@ class OrtPartition:
             raise
         except CapgraphError as error:
             if self.is_strict:
-                raise UnsupportedError(
-                    f"ONNX Runtime cannot run the whole graph: {error.message}",
-                    where=error.where,
-                    remedy="leave strict out",
-                ) from error
+                raise _refusal(error.message, error.where) from error
             self.why = error.message
         return cut(self._graph, self._refused, threads=self._threads)
+
+
+def _refusal(why: str, where: str | None) -> UnsupportedError:
+    message = f"ONNX Runtime cannot run the whole graph: {why}"
+    return UnsupportedError(message, where=where, remedy="leave strict out")
 
 
 def _check_faults(graph: Graph) -> None:

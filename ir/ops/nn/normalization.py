@@ -15,6 +15,7 @@ from ...errors import ShapeError, TypeRuleError
 from ...op import FLOATS, Infer, Meaning, Op, Trait, flops_per_element, op
 from ...types import TensorType
 from ..elementwise import in_f32
+from ..reduction import summed
 from ..rules import normal_axis, require_broadcast, require_rank
 
 # ---- over one axis
@@ -31,7 +32,7 @@ def softmax(x: Array, *, axis: int) -> Array:
     """exp(x) / sum(exp(x)) along `axis`, shifted by the maximum. A slice of nothing but -inf gives NaN."""
     y = x - _max(x, axis)
     np.exp(y, out=y)
-    y /= y.sum(axis, keepdims=True)
+    y /= _sum(y, axis)
     return y
 
 
@@ -39,12 +40,16 @@ def softmax(x: Array, *, axis: int) -> Array:
 def log_softmax(x: Array, *, axis: int) -> Array:
     """The logarithm of `softmax`, without its underflow."""
     y = x - _max(x, axis)
-    y -= np.log(np.exp(y).sum(axis, keepdims=True))
+    y -= np.log(_sum(np.exp(y), axis))
     return y
 
 
 def _max(x: Array, axis: int) -> Array:
     return np.asarray(np.max(x, axis, keepdims=True, initial=-np.inf))
+
+
+def _sum(x: Array, axis: int) -> Array:
+    return summed(x, (axis % x.ndim,), True)
 
 
 def hardmax(x: Array, *, axis: int) -> Array:
@@ -58,7 +63,7 @@ def hardmax(x: Array, *, axis: int) -> Array:
 @in_f32
 def lp_norm(x: Array, *, axis: int, p: int) -> Array:
     """`x` divided by its `p`-norm (1 or 2) along `axis`; a slice of norm 0 gives 0."""
-    norm = np.abs(x).sum(axis, keepdims=True) if p == 1 else np.sqrt(np.square(x).sum(axis, keepdims=True))
+    norm = _sum(np.abs(x), axis) if p == 1 else np.sqrt(_sum(np.square(x), axis))
     norm[norm == 0] = 1
     return np.asarray(x / norm)
 
@@ -106,7 +111,7 @@ def _mean(x: Array, axes: tuple[int, ...]) -> Array:
     count = 1
     for axis in axes:
         count *= x.shape[axis]
-    return np.asarray(x.sum(axes, keepdims=True) / x.dtype.type(max(count, 1)))
+    return np.asarray(summed(x, axes, True) / x.dtype.type(max(count, 1)))
 
 
 def _affine(y: Array, scale: Array | None, bias: Array | None) -> Array:

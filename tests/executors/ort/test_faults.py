@@ -49,8 +49,6 @@ STFT = "%y: f32[1, 10, 5, 2] = stft(%x, _) {frame_step = 9, frame_length = 9} re
         ("graph @main(%x: f32[2, 3]) { %y: f32[2, 1] = reduce_max(%x) {axes = [1]} return %y }", ""),
         ("graph @main(%x: f16[2, 3]) { %y: i64[2, 1] = argmin(%x) {axis = 1} return %y }", "NaN"),
         ("graph @main(%x: i64[2, 3]) { %y: i64[2, 1] = reduce_min(%x) {axes = [1]} return %y }", ""),
-        ("graph @main(%x: f32[B, 1048576]) { %y: f32[B, 1] = reduce_mean(%x) {axes = [1]} return %y }", "so many"),
-        ("graph @main(%x: f32[B, 1048575]) { %y: f32[B, 1] = reduce_mean(%x) {axes = [1]} return %y }", ""),
         ("graph @main(%x: f32[2, 3], %y: f32[3, 4]) { %z: f32[2, 4] = matmul(%x, %y) return %z }", ""),
         ("graph @main(%x: f32[0, 3], %y: f32[3, 4]) { %z: f32[0, 4] = matmul(%x, %y) return %z }", ""),
         ("graph @main(%x: f32[2, 0], %y: f32[0, 4]) { %z: f32[2, 4] = matmul(%x, %y) return %z }", "without elements"),
@@ -318,13 +316,6 @@ def test_larger_sizes_of_an_unpooling() -> None:
     expected = np.zeros((5, 5), np.float32)
     expected[1, 1], expected[1, 3], expected[3, 1], expected[3, 3] = 1, 2, 3, 4
     np.testing.assert_array_equal(found, expected)
-
-
-def test_long_sums_keep_their_digits() -> None:
-    text = "graph @main(%x: f32[2048, 2048]) { %y: f32[1, 1] = reduce_sum_square(%x) {axes = [0, 1]} return %y }"
-    x = np.random.default_rng(0).random((2048, 2048), dtype=np.float32)
-    result = capgraph.optimize(parse(text), executor="ort").run({"x": x})["y"]
-    np.testing.assert_allclose(result, np.square(x.astype(np.float64)).sum(), rtol=1e-6)
 
 
 BITS = """graph @main(%x: f32[2]) {
