@@ -7,10 +7,10 @@ refuses by itself, when it reads a model (`support`) or when it runs one (`parti
 from collections.abc import Callable
 
 from ...ir.analysis import all_nodes, input_symbols
-from ...ir.dims import Dim, symbols
+from ...ir.dims import Dim, difference, dim_max, symbols
 from ...ir.graph import Graph, Node
 from ...ir.op import Op, Trait
-from ...ir.ops.known import BIT_CAST, DIV, DYNAMIC_PAD, DYNAMIC_RESIZE, MATMUL, MAX_POOL, PAD, SCAN
+from ...ir.ops.known import ATTENTION, BIT_CAST, DIV, DYNAMIC_PAD, DYNAMIC_RESIZE, MATMUL, MAX_POOL, PAD, RESHAPE, SCAN
 from ...ir.types import DType, TensorType, Type
 from .divisions import may_trap
 from .integers import inexact
@@ -58,7 +58,7 @@ def known_fault(node: Node) -> str:
 
 
 def dims_to_watch(graph: Graph) -> dict[Dim, Node]:
-    """Sizes of `graph` which, where one is 0, must keep a whole call out of ONNX Runtime; each with its first node."""
+    """Sizes of `graph` which, where one is 0 or less, keep a call out of ONNX Runtime; each with its first node."""
     told = frozenset(input_symbols(graph))
     found: dict[Dim, Node] = {}
     for node in graph.nodes:
@@ -103,6 +103,12 @@ _CHANGED: dict[str, Callable[[Node], bool]] = {
 
 
 def _risky_dims(node: Node) -> tuple[Dim, ...]:
+    if node.op is ATTENTION and not node.attrs["heads"]:  # heads that keys cannot share end the process
+        heads, groups = (value.tensor.dims[1] for value in node.operands[:2])
+        return groups, 1 - heads % dim_max(groups, 1)
+    if node.op is RESHAPE:  # written with a size that follows from the others, it takes any number of elements
+        missing = difference(node.operands[0].tensor.size, node.outputs[0].tensor.size)
+        return () if missing is None or missing == 0 else (1 - dim_max(missing, -missing),)
     if node.op is MATMUL:  # over nothing, one with a transposed operand sets just the first of its matrices
         return _shape(node.operands[0].type)[-1:]
     if node.op.has(_TAKES_NOTHING) or node.op.name in _ALSO_TAKE_NOTHING:

@@ -26,6 +26,7 @@ __all__ = [
     "bind",
     "ceil_div",
     "compare",
+    "difference",
     "dim_max",
     "dim_min",
     "evaluate",

@@ -331,3 +331,32 @@ def test_the_sign_of_a_zero_whose_bits_are_read() -> None:
     assert wrong_optimizers(graph) == ("NoopElimination",)
     found = capgraph.optimize(graph, executor="ort").run({"x": np.array([-0.0, 0.0], np.float32)})["z"]
     assert found.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("keys", ["4", "4*(H//4)"])
+def test_heads_that_keys_cannot_share_are_watched(keys: str) -> None:
+    graph = parse(
+        f"""graph @main(%q: f32[2, H, 3, 8], %k: f32[2, {keys}, 5, 8]) {{
+          %y: f32[2, H, 3, 8] = attention(%q, %k, %k, _, _)
+          return %y
+        }}"""
+    )
+    program = capgraph.optimize(graph, executor="ort", level=0)
+    q, k = (np.ones((2, heads, steps, 8), np.float32) for heads, steps in ((8, 3), (4 if keys == "4" else 8, 5)))
+    assert program.run({"q": q, "k": k})["y"].shape == (2, 8, 3, 8)
+    with pytest.raises(capgraph.CapgraphError):
+        program.run({"q": q[:, :1], "k": k if keys == "4" else k[:, :0]})
+
+
+def test_a_reshape_to_another_number_of_elements_stays_out() -> None:
+    graph = parse(
+        """graph @main(%x: f32[4, y, 3]) {
+          %a: f32[4, y//4, 3] = slice(%x) {axes = [1], starts = [0], ends = [y//4], steps = [1]}
+          %b: f32[y, 3] = reshape(%a) {shape = [y, 3]}
+          return %b
+        }"""
+    )
+    program = capgraph.optimize(graph, executor="ort", level=0)
+    assert program.run({"x": np.ones((4, 8, 3), np.float32)})["b"].shape == (8, 3)
+    with pytest.raises(capgraph.ExecutionError, match="reshape"):
+        program.run({"x": np.ones((4, 1, 3), np.float32)})
