@@ -34,12 +34,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 # Every plan that any test makes is checked by code that shares nothing with the planner.
 planner.checks_plans = True
 
+gc.disable()  # until all is imported, of which nothing goes
+
 
 def pytest_collection_finish() -> None:
     """What is imported stays: the garbage collector looks through what tests make, and that seldom (usual: 700)."""
-    gc.collect()
     gc.freeze()
-    gc.set_threshold(5_000)
+    gc.enable()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(scope="module")
