@@ -89,7 +89,16 @@ class ClaimedPart:
 
 
 def trials(certificate: Certificate, values: Sequence[Value], padded: int) -> Iterator[Trial]:
-    """Real sizes from the least on, with two poisons; other dims small, and once as small as they may be."""
+    """Calls of each size, with two poisons and styles."""
+    has_integers = any(map(_is_integer, values))
+    for call in calls(certificate, values, padded):
+        for poison in (0, 1):
+            for style in (0, 1, 3) if has_integers else (poison,):
+                yield replace(call, poison=poison, style=style)
+
+
+def calls(certificate: Certificate, values: Sequence[Value], padded: int) -> Iterator[Trial]:
+    """Real sizes from the least on; other dims small, and once as small as they may be."""
     symbol, least = certificate.symbol, certificate.least
     of_calls = sizes_of_calls(certificate)
     names = sorted(frozenset[str]().union(of_calls, *(type_symbols(value.type) for value in values)))
@@ -99,12 +108,10 @@ def trials(certificate: Certificate, values: Sequence[Value], padded: int) -> It
     pairs = [(sizes, real) for real in reals if least <= real <= padded]
     if smallest != sizes:
         pairs += [(smallest, real) for real in (least, padded - 1)]
-    calls = [({**others, symbol: real}, {**others, symbol: padded}) for others, real in pairs]
-    has_integers = any(map(_is_integer, values))
-    for call in (each for each in calls if _is_call(certificate.graph, each[0])):
-        for poison in (0, 1):
-            for style in (0, 1, 3) if has_integers else (poison,):
-                yield Trial(*call, poison, style, certificate.fills)
+    for others, real in pairs:
+        sizes = {**others, symbol: real}
+        if _is_call(certificate.graph, sizes):
+            yield Trial(sizes, {**others, symbol: padded}, 0, 0, certificate.fills)
 
 
 def _is_integer(value: Value) -> bool:

@@ -17,7 +17,7 @@ from ....ir.dims import SymDim, symbol, symbols
 from ....ir.graph import Graph, Node, Value
 from ....ir.op import Trait
 from ....ir.types import TensorType, type_symbols
-from .attempts import PADDED, Certificate, ClaimedPart, names_values, sizes_of_calls, trials, tried
+from .attempts import PADDED, Certificate, ClaimedPart, calls, names_values, sizes_of_calls, tried
 from .rules.facts import Fact, Same
 from .samples import NoCall, Refuted, places, shapes_of
 
@@ -68,12 +68,12 @@ def _check_input(certificate: Certificate, value: Value, fact: Fact) -> None:
 
 
 def _require_first(certificate: Certificate, value: Value, fact: Fact) -> None:
-    for trial in trials(certificate, [value], PADDED):
+    for call in calls(certificate, [value], PADDED):
         try:
-            shapes = shapes_of(value.shape, trial)
+            shapes = shapes_of(value.shape, call)
         except NoCall:
             continue
-        for axis, where in enumerate(places(fact, *shapes, trial)):
+        for axis, where in enumerate(places(fact, *shapes, call)):
             if not np.array_equal(where, np.arange(len(where))):
                 raise Refuted(f"the real elements of %{value.name} are not the first along axis {axis}")
 

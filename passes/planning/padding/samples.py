@@ -3,7 +3,7 @@
 This is the side of the checker: it reads facts as plain data and shares no code with the rules that make them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -123,7 +123,7 @@ def drawn(
         ]
         return Pair(*(np.concatenate([pair[side] for pair in pairs], axis=axis) for side in (0, 1)))
     where = places(fact, exact, padded, trial)
-    known = [_known(fact, shape, dtype, trial) for shape in (exact, padded)]
+    known = [next(_claims(fact, shape, dtype, trial), None) for shape in (exact, padded)]
     if known[0] is not None and known[1] is not None:
         return Pair(known[0], known[1])
     free = {axis for axis, tail in enumerate(fact.tails) if tail is not None and tail.is_free}
@@ -149,16 +149,15 @@ def _lines(fact: Fact, parts: Sequence[Fact], axis: int) -> list[Fact]:
     return [replace(part, tails=(*tails[:axis], None, *tails[axis:])) for part in parts]
 
 
-def _known(fact: Fact, shape: Shape, dtype: np.dtype[Any], trial: Trial) -> Array | None:
-    """The elements of a value that is known as a whole."""
+def _claims(fact: Fact, shape: Shape, dtype: np.dtype[Any], trial: Trial) -> Iterator[Array]:
+    """What each claim about all elements says that they are."""
     if fact.number is not None:
-        return np.full(shape, fact.number).astype(dtype)
+        yield np.full(shape, fact.number).astype(dtype)
     if fact.real_extent is not None:
-        return np.full(shape, evaluate(fact.real_extent, trial.real)).astype(dtype)
+        yield np.full(shape, evaluate(fact.real_extent, trial.real)).astype(dtype)
     if fact.counts:
         axis = next(axis for axis, tail in enumerate(fact.tails) if tail is not None)
-        return _counted(axis, shape).astype(dtype)
-    return None
+        yield _counted(axis, shape).astype(dtype)
 
 
 def _counted(axis: int, shape: Shape) -> Array:
@@ -265,14 +264,8 @@ def _refuted_tail(tail: Tail, axis: int, padded: Array, where: Places, others: M
 def _refuted_elements(fact: Fact, result: Pair, trial: Trial, others: Mapping[str, Pair]) -> str:
     exact, padded = result
     for side, array in enumerate(result):
-        for claim in (
-            Fact(fact.tails, number=fact.number),
-            replace(fact, number=None),
-            Fact(fact.tails, counts=fact.counts),
-        ):
-            known = _known(claim, array.shape, array.dtype, trial)
-            if known is not None and not is_same(known, array):
-                return "its elements are not what they are said to be"
+        if not all(is_same(each, array) for each in _claims(fact, array.shape, array.dtype, trial)):
+            return "its elements are not what they are said to be"
         sizes = (trial.real, trial.padded)[side]
         if array.dtype.kind in "iuf" and array.size and fact.natural and array.min() < 0:
             return "an element is negative"

@@ -1,6 +1,7 @@
 """Runs a graph at a padded size with garbage behind the real elements, and says what garbage reached."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from capgraph.ir.graph import Graph
 from capgraph.ir.types import TensorType
 from capgraph.ir.verify import verify
 from capgraph.passes.planning.padding import mask_padding, padding_safety, real_size_input
+from capgraph.passes.planning.padding.rules.facts import Number
 
 from tests.strategies.sizes import admits
 
@@ -97,7 +99,7 @@ def padded_inputs(
 ) -> list[Array]:
     """The inputs of a call at the `larger` sizes: real ones first, fills where the report asks, else garbage."""
     generator = np.random.default_rng(seed)
-    fills = padding_safety(graph, symbol, larger[symbol], least).fills
+    fills = _fills(graph, symbol, larger[symbol], least)
     given: list[Array] = []
     for value, real in zip(graph.inputs, inputs, strict=False):
         assert isinstance(value.type, TensorType)
@@ -109,6 +111,12 @@ def padded_inputs(
     if real_size_input(graph, symbol) is not None and len(given) < len(graph.inputs):
         given.append(np.asarray(sizes[symbol], dtype=np.int64))
     return given
+
+
+@lru_cache(maxsize=64)
+def _fills(graph: Graph, symbol: str, padded: int, least: int) -> Mapping[str, Number]:
+    """What inputs must hold behind their real elements, told once for the calls of one size."""
+    return padding_safety(graph, symbol, padded, least).fills
 
 
 def real_part(shape: tuple[int, ...]) -> tuple[slice, ...]:
