@@ -2,19 +2,22 @@
 
 Nobody reads the Python code of the graph modules that torch.export makes in between, the memory formats of results,
 and of the stack at each node more than the frames that are not PyTorch's. Linear layers, which PyTorch takes apart to
-find the types of their results, get them by their shape.
+find the types of their results, get them by their shape. Operators that are not loaded are in no graph: they are looked
+up once, not for each program and each namespace of operators.
 """
 
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch._export import utils as export_utils
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import proxy
 from torch.fx.experimental import proxy_tensor, symbolic_shapes
@@ -24,8 +27,9 @@ _TORCH = str(Path(torch.__file__).parent)
 
 @contextmanager
 def short_notes() -> Iterator[None]:
-    """Within it nodes get short stacks and no `tensor_meta`."""
+    """Within it nodes get short stacks and no `tensor_meta`, and all composite operators are loaded once."""
     changes = (
+        (export_utils, "_materialize_cpp_cia_ops", _composite_operators_loaded),
         (proxy, "CapturedTraceback", _Frames),
         (proxy_tensor, "_extract_tensor_metadata", lambda _tensor: None),
     )
@@ -34,6 +38,15 @@ def short_notes() -> Iterator[None]:
             if hasattr(owner, name):  # not in all versions of PyTorch
                 stack.enter_context(patch.object(owner, name, change))
         yield
+
+
+@cache
+def _composite_operators_loaded() -> None:
+    _LOAD_COMPOSITE_OPERATORS()
+
+
+_LOAD_COMPOSITE_OPERATORS = getattr(export_utils, "_materialize_cpp_cia_ops", lambda: None)
+"""PyTorch's own."""
 
 
 @contextmanager

@@ -40,6 +40,16 @@ def test_modules_get_their_code_when_they_are_called() -> None:
     assert "neg" in outside.code
 
 
+def test_composite_operators_are_loaded_once() -> None:
+    """`ExportedProgram.run_decompositions` loads them for each namespace of operators that there is."""
+    module = nn.BatchNorm1d(4).train()  # what it writes has to be taken apart
+    name = "_dispatch_get_registrations_for_dispatch_key"
+    with patch.object(torch._C, name, wraps=getattr(torch._C, name)) as registrations:
+        for _ in range(2):
+            from_torch(module, (torch.ones(2, 4),))
+    assert registrations.call_count <= 1
+
+
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (0, 3), (4, 5, 3), (1, 1, 3), (2, 0, 3), (2, 4, 5, 3)], ids=str)
 @pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
 def test_layers_have_the_type_that_their_parts_have(shape: tuple[int, ...], bias: bool) -> None:
