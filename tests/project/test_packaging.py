@@ -1,5 +1,6 @@
 """What is shipped: the source distribution builds the wheel, the wheel holds every module and works elsewhere."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,16 @@ sys.path.insert(0, site)
 (distribution,) = importlib.metadata.distributions(name="capgraph", path=[site])
 (script,) = distribution.entry_points.select(group="console_scripts", name="capgraph")
 sys.exit(script.load()())
+"""
+RUN_PAGE = """
+import sys
+from pathlib import Path
+site, root, page = sys.argv[1:]
+sys.path[:0] = [site, root]
+import capgraph
+from tests.project.pages import failures
+assert capgraph.__file__.startswith(site)
+sys.exit("".join(failures(Path(page))) or 0)
 """
 
 
@@ -68,8 +79,8 @@ def _copy_checkout(target: Path) -> None:
             shutil.copyfile(ROOT / name, target / name)
 
 
-def _run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def _run(*command: str, cwd: Path | None = None) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -148,5 +159,13 @@ def test_wheel_installs_and_imports_elsewhere(site: str) -> None:
     assert version == capgraph.__version__
 
 
-def test_installed_command_answers(site: str) -> None:
-    assert "usage: capgraph" in _run(sys.executable, "-I", "-c", RUN_SCRIPT, site, "--help")
+def test_readme_does_what_it_shows(site: str, tmp_path: Path) -> None:
+    command = (sys.executable, "-I", "-W", "error::UserWarning", "-c", RUN_PAGE)
+    _run(*command, site, str(ROOT), str(ROOT / "README.md"), cwd=tmp_path)
+
+
+def test_installed_command_knows_the_commands_of_the_readme(site: str) -> None:
+    shown = set(re.findall(r"^\| `capgraph (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE))
+    usage = _run(sys.executable, "-I", "-c", RUN_SCRIPT, site, "--help")
+    assert shown
+    assert shown <= set(re.findall(r"\w+", usage))
