@@ -206,7 +206,8 @@ static void emulated_mma_tf32(float* d, const unsigned* a, const unsigned* b) {
     for (unsigned half = 0; half < 2; half++) {
       const unsigned x = __shfl_sync(~0u, k < 4 ? a[half] : a[2 + half], lane / 4 * 4 + k % 4);
       const unsigned y = __shfl_sync(~0u, k < 4 ? b[0] : b[1], (lane % 4 * 2 + half) * 4 + k % 4);
-      memcpy(left + half, &x, 4), memcpy(right + half, &y, 4);
+      const unsigned read = 0xffffe000u, p = x & read, r = y & read;  // TF32 has no more
+      memcpy(left + half, &p, 4), memcpy(right + half, &r, 4);
     }
     for (unsigned e = 0; e < 4; e++) sums[e] += (double)left[e / 2] * right[e % 2];
   }
@@ -280,7 +281,7 @@ extern "C" int launch(
 }
 """
 
-_SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([0-9]+\) )?NAME\(([^)]*)\)')
+_SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([0-9, ]+\) )?NAME\(([^)]*)\)')
 
 
 def name_of(kernel: Kernel) -> str:

@@ -1,5 +1,6 @@
 """Grouped products, their kernels emulated on the host, and compiled."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,17 @@ def grouped(
     dtype: DType = DType.F32,
     lies: str = "given",
     chip: Chip | None = None,
+    planted: Sequence[tuple[str, tuple[int, ...], float]] = (),
 ) -> Setting:
+    """Random operands, in which numbers are `planted`: an operand, a place in it, what lies there."""
     rng = np.random.default_rng(rows)
     arrays: dict[str, Array] = {
         "a": rng.standard_normal((rows, inner)).astype(dtype.numpy),
         "b": rng.standard_normal((len(ends), inner, columns)).astype(dtype.numpy),
         "ends": np.array(ends, np.int32),
     }
+    for name, place, number in planted:
+        arrays[name][place] = number
     graph = Graph()
     values = [graph.add_input(name, TensorType(DType.of(x.dtype), x.shape)) for name, x in arrays.items()]
     graph.set_outputs([graph.append(native("grouped_matmul"), values).output])
@@ -74,9 +79,33 @@ def test_tensor_cores(rows: int, columns: int, ends: list[int], lies: str, tmp_p
     check(made, on_cores[rows % 4], tmp_path)
 
 
-@pytest.mark.parametrize("lies", LAYOUTS)
-def test_large_tiles_of_multiply_adds(lies: str, tmp_path: Path) -> None:
-    check(grouped(300, 40, 150, [140, 140, 290], DType.F32, lies), "grouped-tiles", tmp_path)
+@pytest.mark.parametrize("lies", ["given", "transposed"])
+@pytest.mark.parametrize("tile", ["16x128", "64x64", "128x128"])
+def test_single_precision_on_tensor_cores(tile: str, lies: str, tmp_path: Path) -> None:
+    check(grouped(70, 72, 140, [9, 9, 66], DType.F32, lies), f"grouped-{tile}", tmp_path)
+
+
+def test_sums_of_single_precision_err_as_numpys(tmp_path: Path) -> None:
+    made = grouped(16, 512, 16, [16])
+    (candidate,) = (each for each in lower_grouped(made.task) if each.name == "grouped-16x128")
+    (found,) = made.found(candidate, tmp_path)
+    a, b = (np.asarray(each, np.float64) for each in made.operands()[:2] if each is not None)
+    error, usual = (np.linalg.norm(each - a @ b[0]) for each in (found, made.expected[0]))
+    assert error <= 1.5 * usual
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        [("a", (4, 3), np.inf)],
+        [("b", (0, 9, 7), -np.inf), ("a", (4, 9), np.nan)],
+        [("a", (5, 3), 3.4e38), ("b", (0, 3), 0.25)],
+    ],
+)
+def test_infinities_in_single_precision(planted: list[tuple[str, tuple[int, ...], float]], tmp_path: Path) -> None:
+    with np.errstate(all="ignore"):
+        made = grouped(70, 72, 140, [9, 66], DType.F32, planted=planted)
+        check(made, "grouped-64x64", tmp_path)
 
 
 @pytest.mark.parametrize("way", ["128x128", "128x256"])
@@ -121,25 +150,32 @@ def test_there_are_tiles_for_all_groups(ends: list[int], rows: int, tile: int) -
 
 
 @pytest.mark.parametrize(
-    ("rows", "groups", "first"),
+    ("rows", "groups", "first", "single"),
     [
-        (2, 8, "rows"),
-        (16, 8, "16x128"),
-        (256, 8, "64x64"),
-        (4096, 60, "128x128"),
-        (4096, 8, "wgmma-128x128"),
-        (60, 61, "rows"),
+        (2, 8, "rows", "rows"),
+        (16, 8, "16x128", "rows"),
+        (256, 8, "64x64", "16x128"),
+        (4096, 60, "128x128", "64x64"),
+        (4096, 8, "wgmma-128x128", "128x128"),
+        (60, 61, "rows", "rows"),
     ],
 )
-def test_the_guess_goes_by_rows_a_group(rows: int, groups: int, first: str) -> None:
+def test_the_guess_goes_by_rows_a_group(rows: int, groups: int, first: str, single: str) -> None:
     made = grouped(rows, 8, 8, [rows] * groups, DType.F16)
     assert names(made)[0] == f"grouped-{first}"
     assert len(set(names(made))) == 6 + 2 * first.startswith("wgmma")
+    in_f32 = names(grouped(rows, 8, 8, [rows] * groups))
+    assert in_f32[0] == f"grouped-{single}"
+    assert len(set(in_f32)) == 5
 
 
 def test_what_is_not_aligned_stays_off_tensor_cores() -> None:
     assert all(name.startswith("grouped-") for name in names(grouped(8, 64, 16, [8], DType.F16)))
-    for made in (grouped(8, 60, 16, [8], DType.F16), grouped(8, 64, 15, [8], DType.F16), grouped(8, 64, 16, [8])):
+    for made in (
+        grouped(8, 60, 16, [8], DType.F16),
+        grouped(8, 64, 15, [8], DType.F16),
+        grouped(8, 64, 16, [8], DType.F64),
+    ):
         assert set(names(made)) == {"grouped-rows", "grouped-tiles"}
 
 

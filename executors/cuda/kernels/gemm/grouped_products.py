@@ -24,13 +24,11 @@ FEW_ROWS = 64
 matrices that rows share come from the L2 cache."""
 
 _WARPS = 8
-_DEPTH, _THREADS = 16, 256
-_MANY_ROWS = 80
-"""Rows a group on average from which tiles of 128 rows are used without tensor cores, of 32 below."""
+_DEPTH, _THREADS, _TILE = 16, 256, 32
 
 
 def lower_grouped(task: Task) -> Iterator[Candidate]:
-    """By rows where they are few, by tiles on tensor cores for halves, by tiles of multiply-adds.
+    """By rows where they are few, by tiles on tensor cores for halves and f32, by tiles of multiply-adds.
 
     The first that fits is taken, nothing is measured: how many rows a group has is known only when it runs.
     """
@@ -39,9 +37,9 @@ def lower_grouped(task: Task) -> Iterator[Candidate]:
     a, b, ends = (source_of(view) for view in views if view is not None)
     d = source_of(task.results[0])
     rows, groups = a.shape[0], b.shape[0]
-    on_cores = tilings(rows, groups) if fits_tensor_cores(a, b) else ()
+    on_cores = tilings(a.dtype, rows, groups) if fits_tensor_cores(a, b) else []
     by_rows = Candidate("grouped-rows", (_launch(_rows(a, b, ends, d), a, b, ends, d),))
-    is_few = rows <= (groups if on_cores else FEW_ROWS)
+    is_few = rows <= (groups if on_cores and a.dtype is not DType.F32 else FEW_ROWS)
     if is_few:
         yield by_rows
     maps, room = scratch_behind(task, 0, map_bytes(task.chip))
@@ -50,7 +48,8 @@ def lower_grouped(task: Task) -> Iterator[Candidate]:
             launch = _launch(wgmma_tiles(a, b, ends, d, task.chip, width), a, b, ends, d, maps)
             yield Candidate(f"grouped-wgmma-128x{width}", (launch,), scratch_bytes=room)
     for tiling in on_cores:
-        yield Candidate(tiling.name, (_launch(tensor_core_tiles(a, b, ends, d, tiling), a, b, ends, d),))
+        kernel = tensor_core_tiles(a, b, ends, d, tiling, task.tf32)
+        yield Candidate(tiling.name, (_launch(kernel, a, b, ends, d),))
     yield Candidate("grouped-tiles", (_launch(_tiles(a, b, ends, d), a, b, ends, d),))
     if not is_few:
         yield by_rows
@@ -176,31 +175,27 @@ def _down_columns(a: Source, b: Source, d: Source, width: int) -> str:
 
 
 def _tiles(a: Source, b: Source, ends: Source, d: Source) -> Kernel:
-    """A thread has squares of `side` x `side` elements, `squares` each way, and asks early for what comes next."""
+    """A thread has two by two elements of a tile of 32 x 32, and asks early for what comes next."""
     rows, columns, inner, groups = d.shape[0], d.shape[1], a.shape[1], b.shape[0]
     total = _total(d.dtype)
-    side, squares = _squares(d.dtype, rows, groups)
-    tile, each = 16 * side * squares, side * squares
     index = index_type(a, b, d)
-    find = FIND_TILE.format(rows=rows, groups=groups, stride=ends.strides[0], tile=tile, block="blockIdx.y")
-    pitch = tile // side + 1
+    find = FIND_TILE.format(rows=rows, groups=groups, stride=ends.strides[0], tile=_TILE, block="blockIdx.y")
     text = f"""
 extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({_parameters(a, b, ends, d)}) {{
   begin();
-  typedef pack<{total}, {side}> piece;
-  __shared__ piece left[2][{_DEPTH}][{pitch}], right[2][{_DEPTH}][{pitch}];
+  __shared__ {total} left[2][{_DEPTH}][{_TILE + 1}], right[2][{_DEPTH}][{_TILE + 1}];
   {find}
-  const int n0 = (int)blockIdx.x * {tile}, count = group < {groups} ? {inner} : 0;
+  const int n0 = (int)blockIdx.x * {_TILE}, count = group < {groups} ? {inner} : 0;
   const {stored(b.dtype)}* weight = b + (i64)(group < {groups} ? group : 0) * {b.strides[0]};
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
-  {total} sums[{each}][{each}] = {{}}, next_left[{each}], next_right[{each}];
+  {total} sums[2][2] = {{}}, next_left[2], next_right[2];
   auto ask = [&](int k0) {{
 #pragma unroll
-    for (int u = 0; u < {each}; u++) {{
+    for (int u = 0; u < 2; u++) {{
       const int i = threadIdx.x + u * {_THREADS}, k = i % {_DEPTH}, m = first + i / {_DEPTH};
       const {index} at = ({index})m * {a.strides[0]} + ({index})(k0 + k) * {a.strides[1]};
       next_left[u] = m < end && k0 + k < count ? ({total})get(a[at]) : 0;
-      const int {_walk(b, tile)};
+      const int {_walk(b)};
       next_right[u] = n0 + n < {columns} && k0 + j < count
         ? ({total})get(weight[({index})(k0 + j) * {b.strides[1]} + ({index})(n0 + n) * {b.strides[2]}]) : 0;
     }}
@@ -209,51 +204,36 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({_parameters(a, b,
   for (int k0 = 0; k0 < count; k0 += {_DEPTH}) {{
     const int turn = k0 / {_DEPTH} % 2;
 #pragma unroll
-    for (int u = 0; u < {each}; u++) {{
-      const int i = threadIdx.x + u * {_THREADS}, {_walk(b, tile)};
-      left[turn][i % {_DEPTH}][i / {_DEPTH * side}].v[i / {_DEPTH} % {side}] = next_left[u];
-      right[turn][j][n / {side}].v[n % {side}] = next_right[u];
+    for (int u = 0; u < 2; u++) {{
+      const int i = threadIdx.x + u * {_THREADS}, {_walk(b)};
+      left[turn][i % {_DEPTH}][i / {_DEPTH}] = next_left[u];
+      right[turn][j][n] = next_right[u];
     }}
     __syncthreads();
     ask(k0 + {_DEPTH});
 #pragma unroll
-    for (int k = 0; k < {_DEPTH}; k++) {{
-      piece x[{squares}], y[{squares}];
+    for (int k = 0; k < {_DEPTH}; k++)
 #pragma unroll
-      for (int s = 0; s < {squares}; s++) {{
-        x[s] = left[turn][k][ty + 16 * s];
-        y[s] = right[turn][k][tx + 16 * s];
-      }}
+      for (int i = 0; i < 2; i++)
 #pragma unroll
-      for (int i = 0; i < {each}; i++)
-#pragma unroll
-        for (int j = 0; j < {each}; j++) sums[i][j] += x[i / {side}].v[i % {side}] * y[j / {side}].v[j % {side}];
-    }}
+        for (int j = 0; j < 2; j++) sums[i][j] += left[turn][k][ty + 16 * i] * right[turn][k][tx + 16 * j];
   }}
 #pragma unroll
-  for (int i = 0; i < {each}; i++)
+  for (int i = 0; i < 2; i++)
 #pragma unroll
-    for (int j = 0; j < {each}; j++) {{
-      const int m = first + {side} * (ty + i / {side} * 16) + i % {side};
-      const int n = n0 + {side} * (tx + j / {side} * 16) + j % {side};
+    for (int j = 0; j < 2; j++) {{
+      const int m = first + ty + 16 * i, n = n0 + tx + 16 * j;
       if (m < end && n < {columns}) put(d[{_at("m", "n", d)}], ({computed(d.dtype)})sums[i][j]);
     }}
 }}
 """
-    grid = (-(-columns // tile), most_tiles(rows, groups, tile), 1)
+    grid = (-(-columns // _TILE), most_tiles(rows, groups, _TILE), 1)
     return Kernel(text, grid, (_THREADS, 1, 1))
 
 
-def _squares(dtype: DType, rows: int, groups: int) -> tuple[int, int]:
-    """How a thread's part of a tile is made up: 128 x 128 elements where groups fill them and registers hold them."""
-    if dtype is not DType.F64 and rows >= _MANY_ROWS * max(groups, 1):
-        return 4, 2
-    return 1, 2
-
-
-def _walk(b: Source, tile: int) -> str:
+def _walk(b: Source) -> str:
     """Places in a tile of the matrix, its nearest elements first."""
-    return f"n = i % {tile}, j = i / {tile}" if b.strides[2] == 1 else f"j = i % {_DEPTH}, n = i / {_DEPTH}"
+    return f"n = i % {_TILE}, j = i / {_TILE}" if b.strides[2] == 1 else f"j = i % {_DEPTH}, n = i / {_DEPTH}"
 
 
 def _at(row: str, column: str, source: Source) -> str:

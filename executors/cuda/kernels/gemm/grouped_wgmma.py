@@ -42,7 +42,7 @@ def suits_wgmma(chip: Chip, a: Source, b: Source, d: Source) -> bool:
     in_pieces = d.strides[1] == 1 and d.strides[0] % 8 == d.shape[1] % 8 == 0 and d.starts_a_piece
     steps = (a.strides[0], b.strides[0], b.strides[1] * b.strides[2])
     is_full = a.shape[1] > 0 and d.shape[1] > 0 and all(step > 0 for step in steps)
-    many = 0 < groups <= MOST_GROUPS and rows >= _LEAST_ROWS * groups
+    many = 0 < groups <= MOST_GROUPS and rows >= _LEAST_ROWS * groups and a.dtype is not DType.F32
     return chip.arch == _ARCH and in_pieces and is_full and many
 
 
