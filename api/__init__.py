@@ -10,6 +10,8 @@ Names load when they are first used, so that `import capgraph` costs next to not
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .version import __version__
+
 if TYPE_CHECKING:
     from .comparing.executor_comparison import compare
     from .executors.replay.states import StateStore
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     from .pytorch.backend import compile_with as compile
     from .pytorch.generation import decoding_loop
     from .pytorch.program import TorchProgram
-
-__version__ = "0.1.0"
 
 __all__ = [
     "CapgraphError",

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,6 +19,7 @@ from .ir.philox import fresh_state
 from .ir.types import Type
 from .passes.framework.pipeline import PipelineReport
 from .sources import needs_onnx
+from .version import __version__
 
 _NAMED_NODES = 3  # how many nodes of one foreign op explain() names
 _REMEDY = 'check the values that lead there; executor="eager" with level=0 runs the model as it was imported'
@@ -174,8 +176,9 @@ class Program:
         `target` "standard" takes no operators but standard ones and those of the model without a standard form, "ort"
         also ONNX Runtime's own. `opset` and `ir_version` are by default those of the ONNX file that the model came
         from (of PyTorch: opset 20), or the next ones that have every operator; newer ops are written as their parts.
-        Weights lie beside the file, as PATH.<hash>.data, where the model's did or they pass 2 GB. The file is written
-        as a whole or not at all.
+        Weights lie beside the file where the model's did or they pass 2 GB: in a file of the same name if nothing else
+        has it there, else in PATH.<hash>.data. The file is written as a whole or not at all; its metadata is that of
+        the model, with `capgraph.version`, `capgraph.passes` and `capgraph.target`.
 
         Raises `UnsupportedError` for another target, or versions that lack a node, `InputError` where `path` holds
         weights of the model or is no regular file, `ResourceError` when it cannot be written, `MissingPackageError`
@@ -184,10 +187,12 @@ class Program:
         with needs_onnx():
             from .frontends.onnx.context.dialect import Dialect
             from .frontends.onnx.exporting.saving import save_model
+            from .frontends.onnx.files.metadata import own_metadata
         if target not in ("standard", "ort"):
             raise UnsupportedError(f"target={target!r} is not known", remedy='"standard" or "ort"')
+        save = partial(save_model, self.graph, path, opset=opset, ir_version=ir_version, keep_form=True)
         try:
-            save_model(self.graph, path, opset=opset, ir_version=ir_version, keep_form=True, dialect=Dialect(target))
+            save(dialect=Dialect(target), metadata=own_metadata(__version__, self.report.pipeline, target))
         except MemoryError as error:
             raise out_of_memory(f"the file of {self.graph.name}") from error
 

@@ -68,7 +68,8 @@ class PassTotal:
 class PipelineReport:
     """All runs of all passes, in order, without the one that `failed`, if any did, on `samples` where it is checked so.
 
-    `calls` are the changes of how the graph is called, in order, and `notes` what was not checked.
+    `pipeline` is its text form, `calls` are the changes of how the graph is called, in order, and `notes` what was not
+    checked.
     """
 
     runs: list[PassReport] = field(default_factory=list[PassReport])
@@ -76,6 +77,7 @@ class PipelineReport:
     samples: Samples | None = None
     calls: list[CallChange] = field(default_factory=list[CallChange])
     notes: list[str] = field(default_factory=list[str])
+    pipeline: str = ""
 
     @property
     def changed(self) -> bool:
@@ -176,6 +178,7 @@ class Pipeline:
             run = _Run(work, check, samples, dump, budget, progress, report or PipelineReport())
             for stage in self.stages:
                 run.stage(stage)
+        run.report.pipeline = str(self)
         return work, run.report
 
 

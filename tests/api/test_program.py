@@ -197,6 +197,10 @@ def test_a_program_is_saved_in_the_form_that_it_came_in(tmp_path: Path) -> None:
     out = tmp_path / "out.onnx"
     program.save_onnx(out)
     written = onnx.load(out)
+    facts = {entry.key: entry.value for entry in written.metadata_props}
+    assert facts["capgraph.version"] == capgraph.__version__
+    assert facts["capgraph.target"] == "standard"
+    assert facts["capgraph.passes"].startswith("eliminate-dead-code")
     assert written.ir_version == came.ir_version
     assert written.opset_import[0].version == came.opset_import[0].version
     x = np.ones((2, 3), np.float32)

@@ -220,21 +220,24 @@ def _write(
 
     Nothing is put in place before all of it is there and the model was found to mean the same. A link is followed.
     """
+    from ... import __version__
     from ...frontends.onnx.context.dialect import Dialect
     from ...frontends.onnx.exporting.saving import save_model
+    from ...frontends.onnx.files.metadata import own_metadata
     from ...frontends.onnx.files.output_files import file_to_write, part_prefix
     from ...ir.errors import ResourceError
 
     output, dialect = file_to_write(arguments.output), Dialect(arguments.target)
+    said = own_metadata(__version__, str(chosen_pipeline(arguments)), arguments.target)
     save = partial(save_model, graph, opset=arguments.opset, ir_version=arguments.ir, keep_form=True, dialect=dialect)
-    graph.metadata |= _own_metadata(arguments)
+    save = partial(save, metadata=said)
     if not arguments.check and not arguments.session_options:
         return save(output), None, None
     options = _options_path(arguments.output) if arguments.session_options else None
     try:
         with tempfile.TemporaryDirectory(dir=output.parent, prefix=part_prefix(output)) as folder:
             draft = Path(folder) / output.name
-            model = save(draft)
+            model = save(draft, folder=output.parent)
             found = _compared(graph, arguments, draft, sizes) if arguments.check else None
             if options is not None:  # they go beside OUT, which may be a link to another disk
                 shutil.move(_write_options(graph, model, arguments, draft), file_to_write(options))
@@ -243,18 +246,6 @@ def _write(
     except OSError as error:
         raise ResourceError(f"{output} cannot be written: {error}", remedy="check the disk and the folder") from error
     return model, found, options
-
-
-def _own_metadata(arguments: Namespace) -> dict[str, str]:
-    """What the file says of how it was made, beside what IN says of itself."""
-    from ... import __version__
-
-    pipeline = chosen_pipeline(arguments)
-    return {
-        "capgraph.version": __version__,
-        "capgraph.passes": str(pipeline),
-        "capgraph.target": arguments.target,
-    }
 
 
 def _compared(graph: "Graph", arguments: Namespace, draft: Path, sizes: Mapping[str, int]) -> "Comparison":

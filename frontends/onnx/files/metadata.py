@@ -74,9 +74,18 @@ def write_metadata(model: ModelProto, graph: Graph, opset_reason: str, as_parts:
         entries[_OPSET_REASON] = opset_reason
     if as_parts:
         entries[AS_PARTS] = json.dumps(dict(sorted(as_parts.items())))
-    entries |= {key: text for key, text in graph.metadata.items() if key.startswith(_OWN)}
+    add_metadata(model, entries)
+
+
+def add_metadata(model: ModelProto, entries: Mapping[str, str]) -> None:
+    """Writes further entries to a model's metadata."""
     for key, value in entries.items():
         model.metadata_props.add(key=key, value=value)
+
+
+def own_metadata(version: str, passes: str, target: str) -> dict[str, str]:
+    """What a written file says of how it was made: by which version of the package, by which passes, for whom."""
+    return {_OWN + "version": version, _OWN + "passes": passes, _OWN + "target": target}
 
 
 def written_as_parts(model: ModelProto) -> dict[str, int]:

@@ -374,6 +374,24 @@ def test_external_data_stays_external(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("out.onnx.*.data"))) == 1
 
 
+@pytest.mark.parametrize("options", [[], ["--check", "1", "--session-options"]])
+def test_external_data_keeps_its_file_where_nothing_else_has_the_name(tmp_path: Path, options: list[str]) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    inside.mkdir()
+    outside.mkdir()
+    made = model("main (float[300] x) => (float[300] y) <float[300] w> { y = Add(x, w) }")
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.arange(300, dtype=np.float32), "w"))
+    onnx.save(made, inside / "m.onnx", save_as_external_data=True, location="w.data", size_threshold=0)
+    before = (inside / "w.data").read_bytes()
+    for out, folder, names in (("m.onnx", outside, ["w.data"]), ("n.onnx", inside, ["n.onnx.*.data", "w.data"])):
+        assert optimize(inside / "m.onnx", folder / out, *options) == 0
+        assert [path.match(name) for path, name in zip(sorted(folder.glob("*.data")), names, strict=True)] == [
+            True
+        ] * len(names)
+        assert onnx.numpy_helper.to_array(onnx.load(folder / out).graph.initializer[0])[299] == 299
+        assert (inside / "w.data").read_bytes() == before
+
+
 def test_inputs_and_tolerances_of_the_check(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "x.npy", np.ones((7, 3), np.float32))
     given = ["--check", "1", "--json", "--input", f"x={tmp_path / 'x.npy'}", "--rtol", "0.5", "--atol", "0.1"]

@@ -1,11 +1,12 @@
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx.exporting import saving
+from capgraph.frontends.onnx.exporting import data_files, saving
 from capgraph.frontends.onnx.exporting.saving import save_model
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.constant import Constant
@@ -75,7 +76,7 @@ def test_onnx_runtime_reads_external_data(tmp_path: Path):
 
 
 def test_weights_are_written_in_pieces(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(saving, "_CHUNK_BYTES", 64)
+    monkeypatch.setattr(data_files, "_CHUNK_BYTES", 64)
     save_model(LARGE, tmp_path / "m.onnx", external_over=0)
     assert_equal(import_model(tmp_path / "m.onnx").graph, import_model(save_model(LARGE, tmp_path / "n.onnx")).graph)
 
@@ -179,3 +180,67 @@ def test_a_file_that_weights_are_read_from_is_never_replaced(tmp_path: Path):
     assert data.read_bytes() == before
     save_model(graph, tmp_path / "in.onnx", external_over=0)
     assert_equal(import_model(tmp_path / "in.onnx").graph, LARGE)
+
+
+def placed(model: onnx.ModelProto) -> list[tuple[str, str]]:
+    entries = ({entry.key: entry.value for entry in tensor.external_data} for tensor in model.graph.initializer)
+    return [(entry["location"], entry["offset"]) for entry in entries if entry]
+
+
+def from_files(folder: Path, alignment: int, *, sizes: Sequence[int] = (400, 700, 300), files: int = 1) -> Graph:
+    """A model whose weights lie in files, the last first, and the graph that it is."""
+    folder.mkdir()
+    model = save_model(weights(*[np.full(size, size, np.float32) for size in sizes]), folder / "m.onnx")
+    end = [0] * files
+    for number, tensor in reversed(list(enumerate(model.graph.initializer))):
+        name = f"w{number % files}.bin"
+        start = -(-end[number % files] // alignment) * alignment
+        with (folder / name).open("ab") as file:
+            file.write(bytes(start - end[number % files]) + tensor.raw_data)
+        end[number % files] = start + len(tensor.raw_data)
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", name), ("offset", start), ("length", len(tensor.raw_data))):
+            tensor.external_data.add(key=key, value=str(value))
+        tensor.ClearField("raw_data")
+    (folder / "m.onnx").write_bytes(model.SerializeToString())
+    return import_model(folder / "m.onnx").graph
+
+
+@pytest.mark.parametrize(("alignment", "files"), [(1, 1), (64, 1), (65536, 1), (64, 2), (1, 3)])
+def test_weights_keep_their_files_and_places(tmp_path: Path, alignment: int, files: int):
+    graph = from_files(tmp_path / "in", alignment, files=files)
+    (tmp_path / "out").mkdir()
+    written = save_model(graph, tmp_path / "out" / "m.onnx", keep_form=True)
+    assert placed(written) == placed(onnx.load(tmp_path / "in" / "m.onnx", load_external_data=False))
+    for number in range(files):
+        name = f"w{number}.bin"
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "in" / name).read_bytes()
+    assert_equal(import_model(tmp_path / "out" / "m.onnx").graph, graph)
+    again = save_model(graph, tmp_path / "out" / "m.onnx", keep_form=True)
+    assert placed(again) == placed(written)  # the same content may take its name again
+
+
+def test_new_weights_follow_those_that_are_kept(tmp_path: Path):
+    graph = from_files(tmp_path / "in", 64)
+    first, *others = graph.outputs
+    new = graph.append(native("constant"), (), {"value": Constant(np.ones(500, np.float32))}).output
+    graph.set_outputs([*others, new])
+    assert first.producer is not None
+    graph.erase(first.producer)
+    (tmp_path / "out").mkdir()
+    written = save_model(graph, tmp_path / "out" / "m.onnx", keep_form=True)
+    assert [name for name, _ in placed(written)] == ["w0.bin"] * len(placed(written))
+    assert_equal(import_model(tmp_path / "out" / "m.onnx").graph, graph)
+
+
+@pytest.mark.parametrize("name", ["w0.bin", "m.onnx"])
+def test_what_has_the_name_already_is_left_alone(tmp_path: Path, name: str):
+    graph = from_files(tmp_path / "in", 64)
+    out = tmp_path / "out" / "w0.bin" if name == "m.onnx" else tmp_path / "out" / "m.onnx"
+    out.parent.mkdir()
+    if name == "w0.bin":
+        (out.parent / name).write_bytes(b"another's")
+    written = save_model(graph, out, keep_form=True)
+    assert {location.startswith(f"{out.name}.") for location, _ in placed(written)} == {True}
+    assert name == "m.onnx" or (out.parent / name).read_bytes() == b"another's"
+    assert_equal(import_model(out).graph, graph)
