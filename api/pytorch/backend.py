@@ -18,7 +18,7 @@ from ..frontends.torch.model import gpu_of_trace
 from ..frontends.torch.rounding import asked_tf32
 from ..ir.analysis import all_nodes
 from ..ir.analysis.rounding import ROUNDS_ALL, ROUNDS_NOTHING
-from ..ir.dims import symbols
+from ..ir.dims import evaluate, symbols
 from ..ir.errors import UnsupportedError
 from ..ir.notices import Notices
 from ..ir.op import Trait
@@ -349,10 +349,21 @@ class _FixedFunction:
             name: _input(arguments[position]) if order is None else arguments[position].permute(order)
             for position, name, order in self._asked
         }
-        for name, (position, count, from_own) in self._imported.memories.items():
-            argument = arguments[position]
-            given[name] = argument.as_strided((count,), (1,), argument.storage_offset() if from_own else 0)
+        if self._imported.memories:
+            sizes = self._sizes(arguments, {})
+            for name, (position, count, from_own) in self._imported.memories.items():
+                argument = arguments[position]
+                start = argument.storage_offset() if from_own else 0
+                given[name] = argument.as_strided((evaluate(count, sizes),), (1,), start)
         return given
+
+    def _sizes(self, arguments: Sequence[Any], sources: Mapping[str, Any]) -> dict[str, int]:
+        """What the arguments, and these outputs, tell of the symbols of views."""
+        return {
+            symbol: _size(arguments[place] if isinstance(place, int) else sources[place], axis)
+            for symbol, (place, axis) in self._imported.sizes.items()
+            if isinstance(place, int) or place in sources
+        }
 
     def _known_results(self, program: TorchProgram) -> dict[str, Any] | None:
         """All that the program gives, where it is the same in every call: constants, or what it makes of nothing.
@@ -384,13 +395,10 @@ class _FixedFunction:
 
     def _set_views(self, found: list[Any], arguments: Sequence[Any], results: Mapping[str, Any]) -> None:
         """Puts views of the arguments, and of outputs, where the function gives such."""
-        views, tellers = self._imported.views, self._imported.sizes
+        views = self._imported.views
         names = {view.source for view in views.values() if isinstance(view.source, str)}
         sources = {name: as_tensor(results[name]).contiguous() for name in names}
-        sizes = {
-            symbol: _size(sources[place] if isinstance(place, str) else arguments[place], axis)
-            for symbol, (place, axis) in tellers.items()
-        }
+        sizes = self._sizes(arguments, sources)
         for name, view in self._imported.spread.items():
             sources[name] = view.spread(sources[name], sizes)
         for index, view in views.items():

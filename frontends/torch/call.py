@@ -39,7 +39,7 @@ class SourceMemory:
 
     value: Value
     fake: Any
-    around: Callable[[int, bool], Value] | None = None
+    around: Callable[[Dim, bool], Value] | None = None
 
 
 _UNKNOWN_REMEDY = "compute with tensors of the whole size and a mask, instead of the selected elements"

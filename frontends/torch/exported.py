@@ -362,10 +362,14 @@ def parts_of(given: Value | Pairs) -> Value:
 def add_input(importer: FxImporter, name: str, tensor: Any) -> Value | Pairs:
     """A new input for a tensor, of which `tensor` is PyTorch's fake; a complex one has its parts along a last axis."""
     try:
-        dtype, shape = dtype_of(tensor.dtype), importer.sizes.dims(tensor.shape)
+        return add_typed_input(importer, name, dtype_of(tensor.dtype), importer.sizes.dims(tensor.shape))
     except UnsupportedError as error:
         error.located(f"input {name}")
         raise
+
+
+def add_typed_input(importer: FxImporter, name: str, dtype: DType, shape: Sequence[Dim]) -> Value | Pairs:
+    """A new input of this dtype and shape."""
     if dtype in PART_TYPES:
         return Pairs(importer.graph.add_input(name, TensorType(PART_TYPES[dtype], (*shape, 2))))
     return importer.graph.add_input(name, TensorType(dtype, shape))

@@ -37,7 +37,7 @@ class FxImporter:
         self.sizes = sizes
         self.constants = constants
         self.known: dict[Any, Any] = {}
-        self.around: dict[Any, Callable[[int, bool], Value]] = {}  # the memory around an argument, by placeholder
+        self.around: dict[Any, Callable[[Dim, bool], Value]] = {}  # the memory around an argument, by placeholder
         self._constant_values: dict[int, Value] = {}
         self.numbers: dict[str, Value] = {}  # symbols of PyTorch's whose value a node computes
         self.checks = Checks(self)

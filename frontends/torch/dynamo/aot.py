@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
-from ....ir.dims import SymDim, symbols
+from ....ir.dims import Dim, SymDim, symbols
 from ....ir.errors import UnsupportedError
 from ....ir.graph import Graph, Value
 from ....ir.types import DType, TensorType, type_symbols
 from ....ir.verify import verify
 from ..call import Call
-from ..exported import RESULTS, add_input, output_value, parts_of
+from ..dtypes import dtype_of
+from ..exported import RESULTS, add_input, add_typed_input, output_value, parts_of
 from ..guards import environment_of
 from ..importer import FxImporter, unneeded_nodes
 from ..memory import ResultView, dense_order
@@ -41,7 +42,7 @@ class AotModel:
 
     model: TorchModel
     written: dict[str, int] = field(default_factory=dict)
-    memories: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
+    memories: dict[str, tuple[int, Dim, bool]] = field(default_factory=dict)
     orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
     views: dict[int, ResultView] = field(default_factory=dict)
     spread: dict[str, ResultView] = field(default_factory=dict)
@@ -135,11 +136,11 @@ class _AotImport:
         perm = sorted(range(len(order)), key=order.__getitem__)
         return Call(self.graph, self.sizes, name, (), None).transpose(given, perm)
 
-    def _around(self, position: int, fake: Any, count: int, from_own: bool) -> Value:
+    def _around(self, position: int, fake: Any, count: Dim, from_own: bool) -> Value:
         """So many elements of the memory of an argument, from its first or from the first of all."""
         name = self.graph.unused_name(f"{self.placeholders[position].name}_memory")
         self.result.memories[name] = position, count, from_own
-        given = add_input(self.importer, name, fake.new_empty((count,)))
+        given = add_typed_input(self.importer, name, dtype_of(fake.dtype), (count,))
         if isinstance(given, Pairs):
             self.result.model.pairs.add(name)
         return parts_of(given)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from ....ir.constant import Array
-from ....ir.dims import Dim, product
+from ....ir.dims import Dim, dim_max, product
 from ....ir.errors import UnsupportedError
 from ....ir.graph import Value
 from ....ir.types import DType
@@ -18,9 +18,9 @@ from ..memory import memory_order, shares_elements
 def as_strided(c: Call, _x: Any, size: Sequence[Any], stride: Sequence[Any], offset: Any = None) -> Value:
     """Elements at places in memory, as PyTorch lays out the tensor that made it; complex ones as pairs."""
     fake, memory = c.fake("self"), c.memory("self")
-    start: Any = c.sizes.dim(fake.storage_offset()) if offset is None else offset
-    if not _are_numbers(*size, *stride, start, *memory.fake.shape, *memory.fake.stride()):
-        return _at_computed_places(c, memory, size, stride, start)
+    start: Any = fake.storage_offset() if offset is None else offset
+    if not _are_numbers(*size, *stride, start, *_layout(memory.fake)):
+        return _at_computed_places(c, memory, size, stride, offset)
     places = _places(size, stride, start)
     inside = None if offset is not None and memory.around is not None else _elements_at(memory.fake, places)
     if inside is not None:
@@ -39,6 +39,10 @@ def _flat(c: Call, x: Value, fake: Any) -> Value:
     """All elements along one axis; those of a complex tensor stay pairs."""
     rank = fake.dim()
     return c.reshape(x, (product(x.shape[:rank]), *x.shape[rank:]))
+
+
+def _layout(fake: Any) -> tuple[Any, ...]:
+    return (*fake.shape, *fake.stride(), fake.storage_offset())
 
 
 def _are_numbers(*given: Any) -> bool:
@@ -63,19 +67,54 @@ def _elements_at(fake: Any, places: Array) -> Array | None:
     return found if np.array_equal(own[found], places) else None
 
 
-def _at_computed_places(c: Call, memory: SourceMemory, size: Sequence[Dim], stride: Sequence[Dim], start: Dim) -> Value:
-    order = memory_order(memory.fake, c.sizes)
-    if order is None or memory.fake.storage_offset() != 0:
+def _at_computed_places(
+    c: Call, memory: SourceMemory, size: Sequence[Dim], stride: Sequence[Dim], offset: Dim | None
+) -> Value:
+    """The same where sizes are symbolic."""
+    start = c.sizes.dim(c.fake("self").storage_offset()) if offset is None else offset
+    is_whole = memory_order(memory.fake, c.sizes) is not None
+    if memory.around is not None and not (is_whole and offset is None):
+        start -= c.sizes.dim(memory.fake.storage_offset()) if offset is None else 0
+        flat = memory.around(_reach(size, stride, start), offset is None)
+    elif is_whole:
+        flat = _memory_of(c, memory.value, memory.fake, 0)
+    else:
         raise UnsupportedError(
             "as_strided with symbolic sizes reads memory with gaps", remedy="take it of a tensor that is contiguous"
         )
-    parts = range(len(order), memory.value.tensor.rank)
-    flat = _flat(c, c.transpose(memory.value, [*order, *parts]), memory.fake)
+    return c.op("gather", flat, _computed_places(c, size, stride, start), axis=0)
+
+
+def _computed_places(c: Call, size: Sequence[Dim], stride: Sequence[Dim], start: Dim) -> Value:
     places = c.value(start, DType.I64)
     for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
         along = c.op("mul", c.op("arange", limit=count), c.value(step, DType.I64))
         places = c.op("add", places, c.unsqueeze(along, *range(1, len(size) - axis)))
-    return c.op("gather", flat, places, axis=0)
+    return places
+
+
+def _reach(size: Sequence[Dim], stride: Sequence[Dim], start: Dim) -> Dim:
+    """How many elements memory has up to the last one that these strides reach; some more where they reach none."""
+    return start + sum(step * dim_max(count - 1, 0) for count, step in zip(size, stride, strict=True)) + 1
+
+
+def _memory_of(c: Call, x: Value, fake: Any, least: Dim) -> Value:
+    """Memory in which `x` lies as its fake does: from the start to its last element, and of at least so many."""
+    order = memory_order(fake, c.sizes)
+    if order is not None:
+        return _flat(c, c.transpose(x, [*order, *range(len(order), x.tensor.rank)]), fake)
+    shape, strides = c.sizes.dims(fake.shape), c.sizes.dims(fake.stride())
+    start = c.sizes.dim(fake.storage_offset())
+    room = dim_max(_reach(shape, strides, start), least)
+    empty = c.full((room, *x.shape[fake.dim() :]), 0, x.tensor.dtype)
+    return _written_at(c, empty, x, _computed_places(c, shape, strides, start))
+
+
+def _written_at(c: Call, memory: Value, source: Value, places: Value) -> Value:
+    """Memory with the elements of `source` at these places."""
+    count = product(places.shape)
+    flat = c.reshape(source, (count, *memory.shape[1:]))
+    return c.op("scatter_nd", memory, c.reshape(places, (count, 1)), flat, reduction="none")
 
 
 def as_strided_scatter(
@@ -86,11 +125,11 @@ def as_strided_scatter(
     Both may be pairs of the parts of complex numbers.
     """
     fake = c.fake("self")
-    if 0 in fake.stride():
+    if any(isinstance(step, int) and step == 0 for step in fake.stride()):
         fake = torch.empty_like(fake)  # the copy of an expanded tensor is dense
     start = fake.storage_offset() if offset is None else offset
-    if not _are_numbers(*size, *stride, start, *fake.shape, *fake.stride(), fake.storage_offset()):
-        raise UnsupportedError("a write by strides to symbolic sizes", remedy="write to a slice or a transposed view")
+    if not _are_numbers(*size, *stride, start, *_layout(fake)):
+        return _scattered_to_computed_places(c, x, fake, source, size, stride, offset)
     written = {place: index for index, place in enumerate(_places(size, stride, start).reshape(-1).tolist())}
     own = _places(fake.shape, fake.stride(), fake.storage_offset())
     origin = np.asarray([written.get(place, -1) for place in own.reshape(-1).tolist()], np.int64).reshape(own.shape)
@@ -100,6 +139,21 @@ def as_strided_scatter(
     taken = c.op("gather", flat, c.constant(origin.clip(min=0), DType.I64), axis=0)
     reached = c.unsqueeze(c.constant(origin >= 0), *range(fake.dim(), x.tensor.rank))
     return c.op("where", reached, taken, x)
+
+
+def _scattered_to_computed_places(
+    c: Call, x: Value, fake: Any, source: Value, size: Sequence[Dim], stride: Sequence[Dim], offset: Dim | None
+) -> Value:
+    start = c.sizes.dim(fake.storage_offset()) if offset is None else offset
+    memory = _memory_of(c, x, fake, _reach(size, stride, start))
+    written = _written_at(c, memory, c.cast(source, x.tensor.dtype), _computed_places(c, size, stride, start))
+    order, rank = memory_order(fake, c.sizes), x.tensor.rank
+    if order is None:
+        shape, strides = c.sizes.dims(fake.shape), c.sizes.dims(fake.stride())
+        own = _computed_places(c, shape, strides, c.sizes.dim(fake.storage_offset()))
+        return c.op("gather", written, own, axis=0)
+    axes = [*order, *range(len(order), rank)]
+    return c.transpose(c.reshape(written, [x.shape[axis] for axis in axes]), [axes.index(each) for each in range(rank)])
 
 
 def written_for_all(c: Call, x: Value, source: Value, view: Callable[[Any], Any]) -> Value | None:

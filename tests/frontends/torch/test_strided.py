@@ -90,3 +90,59 @@ def test_a_resized_tensor_keeps_what_lies_in_memory() -> None:
     for one, other in zip(torch.compile(function, backend="capgraph")(x), function(x), strict=True):
         torch.testing.assert_close(one, other)
         assert one.stride() == other.stride()
+
+
+def written_after_a_break(x: Any) -> Any:
+    made = x + 1
+    views = made.view(-1), made.t(), made[1:], made.unfold(0, 2, 2), made.diagonal()
+    torch._dynamo.graph_break()
+    for number, view in enumerate(views):
+        view.mul_(number + 2)
+    return made, views
+
+
+@pytest.mark.parametrize("executor", ["ort", "eager"])
+def test_views_of_symbolic_sizes_are_written_to_after_a_break(executor: str) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(written_after_a_break, backend="capgraph", dynamic=True, options={"executor": executor})
+    for rows in (4, 5):
+        x = torch.arange(3.0 * rows).view(rows, 3)
+        torch.testing.assert_close(compiled(x), written_after_a_break(x))
+
+
+OTHERS: dict[str, Callable[[Any], Any]] = {
+    "flat": lambda x: (x, x.view(-1)),
+    "transposed": lambda x: (x.t(), x[1:]),
+    "columns": lambda x: (x[:, 1:], x),
+    "shifted": lambda x: (x[1:], x[:-1]),
+    "windows": lambda x: (x, x.unfold(0, 2, 2)),
+}
+
+
+@pytest.mark.parametrize("others", OTHERS.values(), ids=list(OTHERS))
+def test_arguments_of_symbolic_sizes_share_memory(others: Callable[[Any], Any]) -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any, y: Any) -> Any:
+        y.mul_(2)
+        return x + 1
+
+    compiled = torch.compile(function, backend="capgraph", fullgraph=True, dynamic=True)
+    for rows in (4, 6):
+        found, wanted = (torch.arange(3.0 * rows).view(rows, 3) for _ in range(2))
+        torch.testing.assert_close(compiled(*others(found)), function(*others(wanted)))
+        torch.testing.assert_close(found, wanted)
+
+
+def test_parts_of_more_memory_of_symbolic_sizes() -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        rows = x.shape[0]
+        written = x.as_strided_scatter(-x[:, 0], (rows,), (1,))
+        return x.as_strided((rows, 2), (2, 1)) + 1, x.as_strided((rows,), (1,), 1) * 2, written
+
+    compiled = torch.compile(function, backend="capgraph", fullgraph=True, dynamic=True)
+    for rows in (4, 5):
+        x = torch.arange(50.0)[3:].as_strided((rows, 3), (7, 2), 5)
+        torch.testing.assert_close(compiled(x), function(x))
