@@ -61,11 +61,15 @@ class Call(Emitter):
         unread: frozenset[int] = frozenset(),
         fakes: Mapping[str, Any] | None = None,
         memory: Callable[[str], SourceMemory] | None = None,
+        *,
+        reads_bits: bool = False,
     ) -> None:
         super().__init__(graph, origin=origin)
         self.sizes = sizes
         self.name = name
         self.results = tuple(results)
+        self.reads_bits = reads_bits
+        """Whether a node of the graph reads the bits of numbers, which tell -0.0 from 0."""
         self._unread = unread
         self._fakes = fakes or {}
         self._memory = memory

@@ -41,6 +41,7 @@ class FxImporter:
         self._constant_values: dict[int, Value] = {}
         self.numbers: dict[str, Value] = {}  # symbols of PyTorch's whose value a node computes
         self.checks = Checks(self)
+        self._bits_read: dict[Any, bool] = {}  # by fx graph
 
     # ---- names
 
@@ -142,6 +143,7 @@ class FxImporter:
             _unread(node),
             {name: each.meta.get("val") for name, each in tensors.items()},
             lambda name: self._memory_of(tensors[name]),
+            reads_bits=self._reads_bits(node.graph),
         )
         arguments = bound_arguments(target, args, kwargs)
         is_complex = any(each is not None and each.is_complex() for each in results) or _holds_pairs(arguments)
@@ -157,6 +159,11 @@ class FxImporter:
                 return self._checked(call, given)
         given = foreign.import_foreign(self, call, target, _without_pairs(self, call, arguments))
         return self._checked(call, _with_pairs(self, call, given))
+
+    def _reads_bits(self, graph: Any) -> bool:
+        if graph not in self._bits_read:
+            self._bits_read[graph] = any(node.target is torch.ops.aten.view.dtype for node in graph.nodes)
+        return self._bits_read[graph]
 
     def _memory_of(self, node: Any) -> SourceMemory:
         """What made the memory that the tensor of a node lies in."""

@@ -4,6 +4,7 @@ from typing import Any
 
 from ....ir.graph import Value
 from ..call import Call, Lowering
+from .pointwise import clamp
 
 
 def _plain(native: str, **attrs: Any) -> Lowering:
@@ -14,7 +15,8 @@ def _plain(native: str, **attrs: Any) -> Lowering:
 
 
 def _relu(c: Call, x: Value) -> Value:
-    return c.op("relu", x) if x.tensor.dtype.is_float else c.op("max", x, c.full_like(x, 0))
+    is_plain = x.tensor.dtype.is_float and not c.reads_bits
+    return c.op("relu", x) if is_plain else clamp(c, x, 0)
 
 
 def _relu6(c: Call, x: Value) -> Value:
@@ -22,7 +24,7 @@ def _relu6(c: Call, x: Value) -> Value:
 
 
 def _hardtanh(c: Call, x: Value, low: float, high: float) -> Value:
-    return c.op("clip", x, c.full_like(x, low), c.full_like(x, high))
+    return clamp(c, x, low, high) if c.reads_bits else c.op("clip", x, c.full_like(x, low), c.full_like(x, high))
 
 
 def _gelu(c: Call, x: Value, approximate: str) -> Value:

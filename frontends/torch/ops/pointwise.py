@@ -303,19 +303,27 @@ def _angle(c: Call, x: Value) -> Value:
 # ---- three operands
 
 
-def _clamp(c: Call, x: Value, low: Operand | None = None, high: Operand | None = None) -> Value:
+def clamp(c: Call, x: Value, low: Operand | None = None, high: Operand | None = None) -> Value:
+    """`x` held between two bounds; where bits are read, a zero at a bound of zero keeps its sign."""
     value = c.cast(x, c.dtype)
     if low is not None:
-        value = c.op("max", value, c.value(low, c.dtype))
-    return value if high is None else c.op("min", value, c.value(high, c.dtype))
+        value = _held(c, value, low, "max", "less")
+    return value if high is None else _held(c, value, high, "min", "greater")
+
+
+def _held(c: Call, x: Value, bound: Operand, extremum: str, is_beyond: str) -> Value:
+    limit = c.value(bound, c.dtype)
+    if isinstance(bound, Value) or not c.dtype.is_float or not c.reads_bits:
+        return c.op(extremum, x, limit)
+    return c.op("where", c.op(is_beyond, x, limit), limit, x)
 
 
 def _clamp_min(c: Call, x: Value, low: Operand) -> Value:
-    return _clamp(c, x, low)
+    return clamp(c, x, low)
 
 
 def _clamp_max(c: Call, x: Value, high: Operand) -> Value:
-    return _clamp(c, x, None, high)
+    return clamp(c, x, None, high)
 
 
 def _lerp(c: Call, start: Value, end: Value, weight: Operand) -> Value:
@@ -398,7 +406,7 @@ TABLE: dict[str, Lowering] = {
     "aten.logaddexp": _logaddexp,
     "aten.ldexp": _ldexp,
     "aten.angle": _angle,
-    "aten.clamp": _clamp,
+    "aten.clamp": clamp,
     "aten.clamp_min": _clamp_min,
     "aten.clamp_max": _clamp_max,
     "aten.lerp": _lerp,
