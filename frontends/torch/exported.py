@@ -368,7 +368,7 @@ def add_input(importer: FxImporter, name: str, tensor: Any) -> Value | Pairs:
         raise
 
 
-def add_typed_input(importer: FxImporter, name: str, dtype: DType, shape: Sequence[Dim]) -> Value | Pairs:
+def add_typed_input(importer: FxImporter, name: str, dtype: DType, shape: tuple[Dim, ...]) -> Value | Pairs:
     """A new input of this dtype and shape."""
     if dtype in PART_TYPES:
         return Pairs(importer.graph.add_input(name, TensorType(PART_TYPES[dtype], (*shape, 2))))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ...ir.constant import Constant
-from ...ir.dims import Truth
+from ...ir.dims import Dim, Truth
 from ...ir.errors import CapgraphError, InternalError, TypeRuleError, UnsupportedError
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import native
