@@ -86,7 +86,7 @@ def load_model(
         raise InputError("args are example inputs of a PyTorch module; this model needs none", remedy="leave args out")
     if isinstance(model, Graph):
         return LoadedModel(model.clone())
-    if isinstance(model, str | Path | bytes) or _comes_from(model, "onnx"):
+    if isinstance(model, str | Path | bytes) or (_comes_from(model, "onnx") and type(model).__name__ == "ModelProto"):
         return _load_onnx(model, folder, freeze_initializers)
     raise InputError(
         f"a model cannot be a {type(model).__module__}.{type(model).__qualname__}",

@@ -41,7 +41,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
         load_model(tmp_path / "missing.onnx")
 
 
-@pytest.mark.parametrize("source", [None, 3, np.zeros(2), [affine()]])
+@pytest.mark.parametrize("source", [None, 3, np.zeros(2), [affine()], onnx.GraphProto(), onnx.TypeProto()])
 def test_what_is_no_model_at_all(source: Any) -> None:
     with pytest.raises(InputError, match="a model cannot be a"):
         load_model(source)
