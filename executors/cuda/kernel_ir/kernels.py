@@ -37,12 +37,13 @@ def launch_of(
     nbytes: int,
     flops: int = 0,
     shared_bytes: int = 0,
+    early: Sequence[str] = (),
 ) -> KernelLaunch:
-    """A launch of the function with these statements."""
+    """A launch of the function with these statements, `early` ones before it waits: they read constants alone."""
     listed = ", ".join(f"{parameter.ctype} {parameter.name}" for parameter in parameters)
     threads = block[0] * block[1] * block[2]
-    head = f'extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{\nbegin();\n'
-    kernel = Kernel(head + "\n".join(lines) + "\n}\n", grid, block, shared_bytes)
+    head = f'extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{\n'
+    kernel = Kernel(head + "\n".join([*early, "begin();", *lines]) + "\n}\n", grid, block, shared_bytes)
     return KernelLaunch(kernel, tuple(p.argument for p in parameters), nbytes, flops, may_overlap=True)
 
 

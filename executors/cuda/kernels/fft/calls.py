@@ -28,7 +28,8 @@ class TransformedRows:
     `spectrum` says which of their numbers are real, `inverse` the direction, after which results are divided by
     `length`. Numbers are computed in `wide`, f32 or f64. `x` and `y` are what is read and written, with other
     `parameters` of kernels; with `lies_in_rows`, axes of `x` and `y` before the last two are rows. `is_across`:
-    elements of neighboring rows lie nearer to one another than those of one.
+    elements of neighboring rows lie nearer to one another than those of one. `neighbors` give inputs
+    number 2i and 2i + 1 of real rows as `re` and `im`, where these are read at once.
     """
 
     count: int
@@ -45,6 +46,7 @@ class TransformedRows:
     y: Layout
     lies_in_rows: bool
     is_across: bool
+    neighbors: Sequence[str]
 
     @property
     def given(self) -> int:

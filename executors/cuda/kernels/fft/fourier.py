@@ -2,94 +2,107 @@
 
 A pass of radix r transforms r elements among themselves, and turns the results by powers of the N-th root of one;
 passes take turns between two halves of shared memory (C. Van Loan, Computational Frameworks for the Fast Fourier
-Transform, 1992, 1.7). Radices up to 11 are spelled out, over elements in registers, as pocketfft does it, which NumPy
-has: factors and sums in one order, products rounded by themselves. So inverse transforms of such lengths get NumPy's
-bits; the others it computes in f64. A larger prime is a sum for each result. The roots are a table, made in f64. Real
-signals of even length are transformed as complex ones of half the length, of which the spectrum is then made.
+Transform, 1992, 1.7). Radices up to 11 are spelled out (`butterflies.py`), so inverse transforms of such lengths get
+NumPy's bits; the others it computes in f64. A larger prime is a sum for each result. The roots are a table, made in
+f64, which blocks, where they are few, read before they wait for the rows. Real signals of even length
+are transformed as complex ones of half the length, of which the spectrum is then made.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from itertools import chain
 
 import numpy as np
+import numpy.typing as npt
 
 from .....ir.constant import Constant
 from .....ir.ops.rules import normal_axis
 from .....ir.types import DType
-from ...kernel_ir.casts import converted
-from ...kernel_ir.kernels import Parameter, launch_of, read, written
+from ...kernel_ir.kernels import Parameter, launch_of, reach_type, read, written
 from ...kernel_ir.launch import Candidate, KernelLaunch, Lowering, Packed, Task
 from ...kernel_ir.layouts import Layout, index_lines
 from ...kernel_ir.moving import operand, result
 from ...kernel_ir.pointwise import has_types
 from ...kernel_ir.regions import flops_of
-from ...kernel_ir.types import Name, computed, number
+from ...kernel_ir.types import computed, number
 from ...libraries.problems import Spectrum
 from ..resize.sampling import wide_type
+from .butterflies import LARGEST_SPELLED, arithmetic, radices, spelled
 from .calls import TransformedRows, by_library
 
-_SHORTEST_BY_LIBRARY, _SHORTEST_AMONG_KERNELS = 256, 4096
-"""From these lengths on the library is the first guess, without a kernel before or after, and with some."""
-_LARGEST_SPELLED = 11
-"""The largest radix whose sums are written out."""
-
-_ELEMENTS_OF_A_BLOCK = 2048
+_LONGEST, _LONGEST_OF_LARGE_PRIMES = 4096, 255
+"""Up to these lengths passes are the first guess: of radices that are spelled out, and with larger ones."""
+_ELEMENTS_OF_A_BLOCK = 1024
 _ELEMENTS_OF_A_THREAD = (4, 8)
 """How many a thread has where there are not too many threads."""
 _THREADS = 512
+_MOST_TURNS = 8
+"""How many turns of a loop are unrolled at most."""
+_FEW_BLOCKS = 8
+"""For each multiprocessor: of so few what they wait for is what they cost, not their registers."""
 _SECTOR_BYTES = 32
 """What is read at once: so much of neighboring rows is taken by one block where rows lie across memory."""
-
-
-def radices(length: int) -> list[int]:
-    """The radices of the passes for a length, whose product it is: a 2 comes first, and odd ones come last."""
-    found: list[int] = []
-    for radix in (8, 4):
-        while length % radix == 0:
-            found.append(radix)
-            length //= radix
-    if length % 2 == 0:
-        found.append(2)
-        length //= 2
-        found[0], found[-1] = found[-1], found[0]
-    prime = 3
-    while length > 1:
-        while length % prime == 0:
-            found.append(prime)
-            length //= prime
-        prime += 2
-    return found
 
 
 def _ways(rows: TransformedRows, task: Task) -> Iterator[Candidate]:
     nbytes = rows.x.nbytes + rows.y.nbytes
     library, passes = by_library(rows, task, nbytes, flops_of(task)), list(_in_passes(rows, task, nbytes))
     by_calls = [] if library is None else [library]
-    is_spelled = all(radix <= _LARGEST_SPELLED for radix in radices(rows.length))
-    is_alone = library is None or len(library.launches) == 1
-    shortest = _SHORTEST_BY_LIBRARY if is_alone or not is_spelled else _SHORTEST_AMONG_KERNELS
-    yield from [*passes, *by_calls] if rows.length < shortest else [*by_calls, *passes]
+    is_spelled = all(radix <= LARGEST_SPELLED for radix in radices(rows.length))
+    longest = _LONGEST if is_spelled else _LONGEST_OF_LARGE_PRIMES
+    yield from [*passes, *by_calls] if rows.length <= longest else [*by_calls, *passes]
 
 
 @dataclass(frozen=True)
 class _Block:
     """How a block transforms `each` rows of `length` complex numbers, which lie one behind another in shared memory.
 
-    With `is_halved` these are the pairs of neighbors of real rows twice as long.
+    With `is_halved` these are the pairs of neighbors of real rows twice as long, which are read or written. With
+    `is_one_of_few` what a block waits for is what it costs, not its registers.
     """
 
     rows: TransformedRows
     each: int
     length: int
     is_halved: bool
+    is_one_of_few: bool
     of_thread: int = _ELEMENTS_OF_A_THREAD[0]
 
     @property
+    def radices(self) -> list[int]:
+        """A pass for each, at least one."""
+        return radices(self.length) or [1]
+
+    @property
+    def reads_first(self) -> bool:
+        """Whether elements are brought to shared memory first: else the first pass reads them where they are."""
+        return self.radices[0] > LARGEST_SPELLED
+
+    @property
+    def writes_last(self) -> bool:
+        """Whether the last pass leaves its results in shared memory: else it writes them where they belong."""
+        return self.is_told_apart or self.radices[-1] > LARGEST_SPELLED
+
+    @property
+    def is_told_apart(self) -> bool:
+        """Whether the results are made of those of the passes."""
+        return self.is_halved and self.rows.spectrum is Spectrum.OF_REAL
+
+    @property
+    def half(self) -> int:
+        """Numbers in one of the two halves of shared memory, between which passes take turns."""
+        return _padded(self.each * self.length)
+
+    @property
+    def halves(self) -> int:
+        """How many halves of shared memory there are: two, but for fewer turns."""
+        return min(2, len(self.radices) - 1 + self.reads_first + self.writes_last)
+
+    @property
     def shared_bytes(self) -> int:
-        """Two halves, between which passes take turns."""
-        return 2 * _padded(self.each * self.length) * 2 * self.rows.wide.numpy.itemsize
+        """What they take."""
+        return self.halves * self.half * 2 * self.rows.wide.numpy.itemsize
 
     @property
     def threads(self) -> int:
@@ -97,30 +110,75 @@ class _Block:
         return min(_THREADS, max(32, -(-self.each * self.length // self.of_thread // 32) * 32))
 
     @property
-    def root_step(self) -> int:
-        """Which of the roots in the table are those of passes."""
-        return 2 if self.is_halved else 1
+    def row(self) -> str:
+        """Statements for the row of an element; there may be none for it in the last block."""
+        found = f"const unsigned row = blockIdx.x * {self.each}u + of;"
+        return found if self.rows.count % self.each == 0 else f"{found} if (row >= {self.rows.count}u) continue;"
 
-    def elements(self, length: int) -> str:
-        """A loop over elements `i` of rows `of`, in the order in which they lie in memory."""
-        loop = f"for (int n = threadIdx.x; n < {self.each * length}; n += {self.threads})"
+    def elements(self, length: int, name: str = "i") -> str:
+        """A loop over elements of rows `of`, in the order in which they lie in memory."""
+        loop = self.shared_out(self.each * length)
+        if self.each == 1:
+            return f"{loop} const int of = 0, {name} = n;"
         if self.rows.is_across:
-            return f"{loop} {{ const int of = n % {self.each}, i = n / {self.each};"
-        return f"{loop} {{ const int of = n / {length}, i = n % {length};"
+            return f"{loop} const int of = n % {self.each}, {name} = n / {self.each};"
+        return f"{loop} const int of = n / {length}, {name} = n % {length};"
+
+    def is_early(self, count: int) -> bool:
+        """Whether what threads need for numbers below `count` is known, and read, before they wait for the rows."""
+        return self.is_one_of_few and count <= _MOST_TURNS * self.threads
+
+    def shared_out(self, count: int) -> str:
+        """A loop of the threads over numbers `n` below `count`, unrolled (over `u`) where blocks are few."""
+        turns = -(-count // self.threads)
+        if not self.is_early(count):
+            return f"for (int n = threadIdx.x; n < {count}; n += {self.threads}) {{"
+        rest = "" if count % self.threads == 0 else f" if (u == {turns - 1} && n >= {count}) continue;"
+        return (
+            f'_Pragma("unroll") for (int u = 0; u < {turns}; u++) {{'
+            f" const int n = threadIdx.x + u * {self.threads};{rest}"
+        )
 
 
 def _block_of(rows: TransformedRows, task: Task) -> _Block | None:
-    """None where rows do not fit into shared memory."""
-    is_halved = rows.spectrum is Spectrum.OF_REAL and rows.length % 2 == 0
+    """Rows for one block, of which the chip gets enough. None where they do not fit into shared memory."""
+    is_halved = rows.spectrum is not Spectrum.COMPLEX and rows.length % 2 == 0
     length = rows.length // 2 if is_halved else rows.length
-    each = _ELEMENTS_OF_A_BLOCK // length
+    each = max(1, min(_ELEMENTS_OF_A_BLOCK // length, rows.count // task.chip.multiprocessors))
     if rows.is_across:
-        each = max(each, _SECTOR_BYTES // (rows.x.itemsize * rows.x.shape[-1]))
-    for fitting in range(max(1, min(rows.count, each)), 0, -1):
-        block = _Block(rows, fitting, length, is_halved)
+        each = max(each, min(rows.count, _SECTOR_BYTES // (rows.x.itemsize * rows.x.shape[-1])))
+    for fitting in range(each, 0, -1):
+        is_few = not rows.is_across and -(-rows.count // fitting) <= _FEW_BLOCKS * task.chip.multiprocessors
+        block = _Block(rows, fitting, length, is_halved, is_few)
         if block.shared_bytes <= task.chip.shared_bytes:
             return block
     return None
+
+
+class _Table:
+    """Powers of the root exp(-2 pi i / length), or its conjugate, in the order in which threads read them."""
+
+    def __init__(self, length: int, inverse: bool) -> None:
+        self.early: list[str] = []
+        """Statements by which threads read powers before they wait for what they transform."""
+        self._length, self._inverse = length, inverse
+        self._parts: dict[tuple[int, ...], int] = {}
+        self._size = 0
+
+    def place(self, powers: npt.NDArray[np.int64]) -> int:
+        """Where these powers are."""
+        part = tuple((powers.reshape(-1) % self._length).tolist())
+        if part not in self._parts:
+            self._parts[part] = self._size
+            self._size += len(part)
+        return self._parts[part]
+
+    def packed(self, wide: DType) -> Packed:
+        """The powers as numbers, made in f64."""
+        angles = np.array([*chain.from_iterable(self._parts)] or [0]) * (2 * np.pi / self._length)
+        table = np.stack([np.cos(angles), np.sin(angles) if self._inverse else -np.sin(angles)], axis=-1)
+        table[np.abs(table) < 1e-12] = 0  # those of quarters of a turn
+        return Packed(Constant(np.ascontiguousarray(table.astype(wide.numpy))), "contiguous")
 
 
 def _in_passes(rows: TransformedRows, task: Task, nbytes: int) -> Iterator[Candidate]:
@@ -136,59 +194,84 @@ def _in_passes(rows: TransformedRows, task: Task, nbytes: int) -> Iterator[Candi
 
 def _pass_launch(block: _Block, task: Task, nbytes: int) -> KernelLaunch:
     rows, c = block.rows, computed(block.rows.wide)
-    row = f"const unsigned row = blockIdx.x * {block.each}u + of; if (row >= {rows.count}u) continue;"
-    lines = [
-        f"struct number {{ {c} re, im; }};",
-        f"extern __shared__ {c} memory[]; number* from = (number*)memory;",
-        f"number* to = from + {_padded(block.each * block.length)};",
-        "const auto spot = [](int i) { return i + i / 8; };",
-        "const number* roots = (const number*)table;",
-        *_arithmetic(c, inverse=rows.inverse),
-        f"{block.elements(rows.length)} {row}",
-        *rows.head,
-        f"{c} re = 0, im = 0;",
-        *rows.element,
-        *_kept(block, c),
-        "}",
-        "__syncthreads();",
+    table = _Table(rows.length, rows.inverse)
+    types = [
+        f"struct alignas(2 * sizeof({c})) number {{ {c} re, im; }};",
+        "const number* roots = (const number*)table; (void)roots;",
     ]
+    lines = [
+        f"extern __shared__ __align__(16) {c} memory[]; number* from = (number*)memory;",
+        f"number* to = from + {block.half * (block.halves // 2)}; (void)to;",
+        "const auto spot = [](unsigned i) { return i + i / 8; }; (void)spot;",
+        *arithmetic(c, inverse=rows.inverse),
+    ]
+    swapped = "{ number* other = from; from = to; to = other; }"
+    if block.reads_first:
+        lines += [f"{block.elements(block.length, 'j')} {block.row}", *rows.head]
+        lines += [*_element(block, table, "x0", "j", c), f"from[spot(of * {block.length} + j)] = x0;", "}"]
+        lines.append("__syncthreads();")
     done = 1
-    for radix in radices(block.length):
-        lines += _pass(block, radix, done)
-        lines += ["__syncthreads();", "{ number* other = from; from = to; to = other; }"]
+    for radix in block.radices:
+        lines += _pass(block, table, radix, done)
         done *= radix
-    lines += [f"{block.elements(rows.kept)} {row}", *rows.head, *_found(block, c), *rows.store, "}"]
-    roots = _roots(rows.length, rows.inverse, rows.wide)
-    parameters = [*rows.parameters, Parameter(f"const {c}*", "table", roots)]
+        if done < block.length or block.writes_last:
+            lines += ["__syncthreads();", swapped]
+    if block.is_told_apart:
+        lines += _told_apart(block, table, c)
+    elif block.writes_last:
+        lines += [f"{block.elements(block.length, 'j')} {block.row}", *rows.head]
+        lines += [f"const number y0 = from[spot(of * {block.length} + j)];", *_stores(block, "y0", "j", c), "}"]
+    parameters = [*rows.parameters, Parameter(f"const {c}* __restrict__", "table", table.packed(rows.wide))]
     grid = (-(-rows.count // block.each), 1, 1)
     flops = flops_of(task)
-    return launch_of(parameters, lines, grid, (block.threads, 1, 1), nbytes, flops, block.shared_bytes)
+    early = [*types, *table.early]
+    return launch_of(parameters, lines, grid, (block.threads, 1, 1), nbytes, flops, block.shared_bytes, early)
 
 
-def _kept(block: _Block, c: str) -> list[str]:
-    """Statements that keep an element for the passes."""
-    if block.is_halved:
-        return [f"(({c}*)from)[2 * spot(of * {block.length} + i / 2) + i % 2] = re; (void)im;"]
-    return [f"from[spot(of * {block.length} + i)] = number{{re, im}};"]
-
-
-def _found(block: _Block, c: str) -> list[str]:
-    """Statements for result `i`: of pairs of neighbors the even and the odd ones are told apart first."""
+def _told_apart(block: _Block, table: _Table, c: str) -> list[str]:
+    """Statements for the results of pairs of neighbors, as far from either end: those of even and odd ones first."""
     rows, length = block.rows, block.length
-    if not block.is_halved:
-        scale = number(1 / rows.length if rows.inverse else 1.0, c)
-        return [
-            f"const number found = from[spot(of * {length} + i)];",
-            f"const {c} re = found.re * {scale}, im = found.im * {scale};",
-        ]
     half = number(0.5, c)
+    pairs = length // 2 + 1
+    root = table.place(np.arange(pairs))
+    by = f"roots[{root} + k]"
+    if block.each == 1 and block.is_early(pairs):
+        turns = -(-pairs // block.threads)
+        table.early += [
+            f'number root[{turns}]; _Pragma("unroll") for (int u = 0; u < {turns}; u++) {{',
+            f"const int k = threadIdx.x + u * {block.threads};",
+            f"root[u] = roots[{root} + (k < {pairs} ? k : 0)]; }}",  # predicated, they would be moved behind the wait
+        ]
+        by = "root[u]"
     return [
-        f"const number a = from[spot(of * {length} + (i < {length} ? i : 0))];",
-        f"const number b = from[spot(of * {length} + (i ? {length} - i : 0))];",
+        f"{block.elements(pairs, 'k')} {block.row}",
+        *rows.head,
+        f"const number a = from[spot(of * {length} + k)], b = from[spot(of * {length} + (k ? {length} - k : 0))];",
         f"const number even = scaled({half}, number{{a.re + b.re, a.im - b.im}});",
-        f"const number odd = scaled({half}, number{{a.im + b.im, b.re - a.re}});",
-        "const number found = plus(even, times(odd, roots[i])); const auto re = found.re, im = found.im;",
+        f"const number odd = times(scaled({half}, number{{a.im + b.im, b.re - a.re}}), {by});",
+        "{ const int i = k; const auto re = even.re + odd.re, im = even.im + odd.im;",
+        *rows.store,
+        f"}} {{ const int i = {length} - k; const auto re = even.re - odd.re, im = odd.im - even.im;",
+        *rows.store,
+        "} }",
     ]
+
+
+def _stores(block: _Block, name: str, place: str, c: str) -> list[str]:
+    """Statements that store a result of the passes, with `is_halved` two; an inverse one is divided by the length."""
+    rows = block.rows
+    scale = number(1 / rows.length if rows.inverse else 1.0, c)
+    guard = f"if (i < {rows.kept}) " if rows.kept < rows.length else ""
+    parts = {f"2 * ({place})": "re", f"2 * ({place}) + 1": "im"} if block.is_halved else {place: "re"}
+    lines: list[str] = []
+    for at, part in parts.items():
+        lines += [
+            f"{{ const int i = {at}; {guard}{{",
+            f"const {c} re = {name}.{part} * {scale}, im = {name}.im * {scale}; (void)im;",
+            *rows.store,
+            "} }",
+        ]
+    return lines
 
 
 def _padded(count: int) -> int:
@@ -196,105 +279,100 @@ def _padded(count: int) -> int:
     return count + count // 8 + 1
 
 
-def _roots(length: int, inverse: bool, wide: DType) -> Packed:
-    """exp(-2 pi i k / length), or its conjugate, for every k."""
-    angles = np.arange(length) * (2 * np.pi / length)
-    table = np.stack([np.cos(angles), np.sin(angles) if inverse else -np.sin(angles)], axis=-1)
-    table[np.abs(table) < 1e-12] = 0  # those of quarters of a turn
-    return Packed(Constant(np.ascontiguousarray(table.astype(wide.numpy))), "contiguous")
-
-
-def _pass(block: _Block, radix: int, done: int) -> list[str]:
+def _pass(block: _Block, table: _Table, radix: int, done: int) -> list[str]:
     """Transforms of `done` parts become `radix` times as many, as much shorter: `i` is the place in one of `inner`."""
-    each, length, turn = block.each, block.length, block.root_step
+    each, length, rows = block.each, block.length, block.rows
+    turn = 2 if block.is_halved else 1
     step = length // radix
     inner = step // done
-    if radix > _LARGEST_SPELLED:
+    if radix > LARGEST_SPELLED:
+        roots = table.place(np.arange(length) * turn)
         return [
-            f"for (int n = threadIdx.x; n < {each * length}; n += {block.threads}) {{",
+            block.shared_out(each * length),
             f"const int of = n / {length} * {length}, q = n % {length} / {step}, j = n % {step}, i = j % {inner};",
             f"const int place = of + i + j / {inner} * {radix * inner};",
             "number sum = {0, 0};",
             f"for (int m = 0; m < {radix}; m++) {{",
-            f"const number by = roots[{turn} * (int)((i64)q * (m * {step} + i * {done}) % {length})];",
+            f"const number by = roots[{roots} + (int)((i64)q * (m * {step} + i * {done}) % {length})];",
             f"sum = plus(sum, times(from[spot(place + m * {inner})], by)); }}",
             "to[spot(n)] = sum; }",
         ]
-    lines = [
-        f"for (int n = threadIdx.x; n < {each * step}; n += {block.threads}) {{",
-        f"const int of = n / {step} * {length}, j = n % {step}, i = j % {inner};",
-        f"const int place = of + i + j / {inner} * {radix * inner};",
-        *(f"const number x{m} = from[spot(place + {m * inner})];" for m in range(radix)),
-        *_SPELLED.get(radix, partial(_odd, radix))(computed(block.rows.wide)),
-        "to[spot(of + j)] = y0;",
-    ]
-    for q in range(1, radix):
-        found = f"times(y{q}, roots[i * {turn * q * done}])" if inner > 1 else f"y{q}"
-        lines.append(f"to[spot(of + j + {q * step})] = {found};")
+    is_first, is_last = done == 1 and not block.reads_first, inner == 1 and not block.writes_last
+    if is_first or is_last:
+        lines = [f"{block.elements(step, 'j')} {block.row}", *rows.head]
+    else:
+        of, j = ("0", "n") if each == 1 else (f"n / {step}", f"n % {step}")
+        lines = [block.shared_out(each * step), f"const int of = {of}, j = {j};"]
+    c = computed(rows.wide)
+    if is_first:
+        lines += [line for m in range(radix) for line in _element(block, table, f"x{m}", f"j + {m * step}", c)]
+    else:
+        lines.append(f"const int place = of * {length} + j % {inner} + j / {inner} * {radix * inner};")
+        lines += _places("given", "from", "place", radix, inner, is_aligned=8 % (radix * inner) == 0)
+        lines += [f"const number x{m} = given{m};" for m in range(radix)]
+    lines += spelled(radix, c)
+    if inner > 1:
+        turns = table.place(np.arange(1, radix)[:, None] * np.arange(inner) * (turn * done))
+        by = [f"by{done}_{q}" for q in range(1, radix)]
+        places = [turns + (q - 1) * inner for q in range(1, radix)]
+        if each * step <= block.threads and block.is_early(each * step):
+            named = zip(by, places, strict=True)
+            table.early += [f"const number {name} = roots[{place} + threadIdx.x % {inner}];" for name, place in named]
+        else:
+            lines.append(f"const number* by = roots + j % {inner};")
+            by = [f"by[{place}]" for place in places]
+        lines += [f"const number z{q} = times(y{q}, {by[q - 1]});" for q in range(1, radix)]
+    names = ["y0", *(f"{'z' if inner > 1 else 'y'}{q}" for q in range(1, radix))]
+    if is_last:
+        lines += [line for q, name in enumerate(names) for line in _stores(block, name, f"j + {q * step}", c)]
+    else:
+        lines += _places("made", "to", f"of * {length} + j", radix, step, is_aligned=False)
+        lines += [f"made{q} = {name};" for q, name in enumerate(names)]
     return [*lines, "}"]
 
 
-def _arithmetic(c: str, *, inverse: bool) -> list[str]:
-    """Functions of complex numbers. Products are rounded by themselves; `turned` is a quarter of a turn."""
-    product = "__dmul_rn" if c == "double" else "__fmul_rn"
-    quarter = "number{-a.im, a.re}" if inverse else "number{a.im, -a.re}"
+def _element(block: _Block, table: _Table, name: str, place: str, c: str) -> list[str]:
+    """Statements that name an element as the passes see it, read from where it is."""
+    rows, length = block.rows, block.length
+    if block.is_halved and rows.spectrum is Spectrum.TO_REAL:
+        turn = table.place(np.arange(length))
+        return [
+            f"number {name}; {{",
+            *_read("a", place, rows, c),
+            *_read("b", f"{length} - ({place})", rows, c),
+            "const number even = {a.re + b.re, a.im - b.im}, odd = {a.re - b.re, a.im + b.im};",
+            f"{name} = plus(even, turned(times(odd, roots[{turn} + {place}]))); }}",
+        ]
+    if not block.is_halved:
+        return _read(name, place, rows, c)
+    if rows.neighbors:
+        return [
+            f"number {name}; {{ const int i = {place}; {c} re, im;",
+            *rows.neighbors,
+            f"{name} = number{{re, im}}; }}",
+        ]
+    first, second = (_read(f"{name}_{part}", f"2 * ({place}) + {part}", rows, c) for part in range(2))
+    return [*first, *second, f"const number {name} = {{{name}_0.re, {name}_1.re}};"]
+
+
+def _read(name: str, place: str, rows: TransformedRows, c: str) -> list[str]:
+    """Statements that name an element of a row."""
+    element = [f"number {name}; {{ const int i = {place}; {c} re = 0, im = 0;", *rows.element]
+    return [*element, f"{name} = number{{re, im}}; }}"]
+
+
+def _places(name: str, memory: str, base: str, count: int, step: int, *, is_aligned: bool) -> list[str]:
+    """Statements that name numbers in shared memory, `step` apart from `base` on.
+
+    Eights apart, or all in one eight (`is_aligned`), they are as far from the first wherever that is.
+    """
+    if not is_aligned and step % 8:
+        return [f"number& {name}{m} = {memory}[spot({base} + {m * step})];" for m in range(count)]
+    far = step if is_aligned else step // 8 * 9
     return [
-        "const auto plus = [](number a, number b) { return number{a.re + b.re, a.im + b.im}; };",
-        "const auto minus = [](number a, number b) { return number{a.re - b.re, a.im - b.im}; };",
-        f"const auto turned = [](number a) {{ return {quarter}; }};",
-        f"const auto scaled = []({c} s, number a) {{ return number{{{product}(s, a.re), {product}(s, a.im)}}; }};",
-        "const auto times = [](number a, number b) {",
-        f"return number{{{product}(a.re, b.re) - {product}(a.im, b.im),",
-        f"{product}(a.re, b.im) + {product}(a.im, b.re)}}; }};",
-        "(void)plus; (void)minus; (void)turned; (void)scaled; (void)times;",
+        f"number* const {name} = {memory} + spot({base});",
+        *(f"number& {name}{m} = {name}[{m * far}];" for m in range(count)),
     ]
-
-
-def _two(_c: str) -> list[str]:
-    return ["const number y0 = plus(x0, x1), y1 = minus(x0, x1);"]
-
-
-def _four(_c: str) -> list[str]:
-    return [
-        "const number even = plus(x0, x2), odd = plus(x1, x3), a = minus(x0, x2), b = turned(minus(x1, x3));",
-        "const number y0 = plus(even, odd), y1 = plus(a, b), y2 = minus(even, odd), y3 = minus(a, b);",
-    ]
-
-
-def _eight(c: str) -> list[str]:
-    root = number(math.sqrt(0.5), c)
-    return [
-        "const number a15 = plus(x1, x5), d15 = minus(x1, x5), a37 = plus(x3, x7), d37 = turned(minus(x3, x7));",
-        "const number odd = plus(a15, a37), a3 = turned(minus(a15, a37)), p = plus(d15, d37), m = minus(d15, d37);",
-        f"const number a5 = scaled({root}, plus(p, turned(p))), a7 = scaled({root}, minus(turned(m), m));",
-        "const number a04 = plus(x0, x4), a4 = minus(x0, x4), a26 = plus(x2, x6), a6 = turned(minus(x2, x6));",
-        "const number even = plus(a04, a26), a2 = minus(a04, a26), s = plus(a4, a6), t = minus(a4, a6);",
-        "const number y0 = plus(even, odd), y1 = plus(s, a5), y2 = plus(a2, a3), y3 = plus(t, a7);",
-        "const number y4 = minus(even, odd), y5 = minus(s, a5), y6 = minus(a2, a3), y7 = minus(t, a7);",
-    ]
-
-
-def _odd(radix: int, c: str) -> list[str]:
-    """Elements as far from either end are added and subtracted first: results as far are the sum and the difference."""
-    halves = range(1, radix // 2 + 1)
-    lines = [f"const number s{m} = plus(x{m}, x{radix - m}), d{m} = minus(x{m}, x{radix - m});" for m in halves]
-    lines.append(f"const number y0 = {_added(['x0', *(f's{m}' for m in halves)])};")
-    for q in halves:
-        angles = [2 * math.pi * (m * q % radix) / radix for m in halves]
-        cosines = [f"scaled({number(math.cos(angle), c)}, s{m})" for m, angle in zip(halves, angles, strict=True)]
-        sines = [f"scaled({number(math.sin(angle), c)}, d{m})" for m, angle in zip(halves, angles, strict=True)]
-        lines.append(f"const number a{q} = {_added(['x0', *cosines])}, b{q} = turned({_added(sines)});")
-        lines.append(f"const number y{q} = plus(a{q}, b{q}), y{radix - q} = minus(a{q}, b{q});")
-    return lines
-
-
-def _added(terms: Sequence[str]) -> str:
-    """Their sum, from left to right."""
-    return reduce(lambda sum_, term: f"plus({sum_}, {term})", terms)
-
-
-_SPELLED: Mapping[int, Callable[[str], list[str]]] = {2: _two, 4: _four, 8: _eight}
-"""Statements that name y0, y1, ..., the transform of x0, x1, ...; of odd radices they are alike."""
 
 
 # ---- dft
@@ -319,19 +397,20 @@ def _lower_dft(task: Task) -> Iterator[Candidate]:
         inverse,
         wide,
         [
-            *index_lines("c", "row", shape, "i64"),
+            *index_lines("c", "row", shape, reach_type((x, y))),
             f"const {x.ctype}* x_row = x + ({_row(x, others)}); (void)x_row;",
             f"{y.ctype}* y_row = y + ({_row(y, others)}); (void)y_row;",
         ],
         _dft_element(x, axis, min(present, length), length, is_half=inverse and onesided),
         y.shape[axis],
-        _stored(x, y, axis, wide, length),
+        _stored(x, y, axis, length),
         _spectrum(x.shape[-1], inverse=inverse, onesided=onesided),
         (written("y", y), read("x", x)),
         x,
         y,
         lies_in_rows=math.prod(x.shape[axis + 1 : -1]) == 1,
         is_across=any(x.shape[n] > 1 and abs(x.strides[n]) < abs(x.strides[axis]) for n in others),
+        neighbors=_neighbors(x, axis, is_even=present >= length),
     )
     yield from _ways(rows, task)
 
@@ -350,28 +429,54 @@ def _row(layout: Layout, others: Sequence[int]) -> str:
 
 def _dft_element(x: Layout, axis: int, present: int, length: int, *, is_half: bool) -> list[str]:
     """Elements behind the signal are zeros; of half a spectrum the rest are the conjugates from its end."""
-    step, part = x.strides[axis], x.strides[-1]
-    imaginary = f"im = get(at[{part}]);" if x.shape[-1] == 2 else ""
+    step = x.strides[axis]
+    both = _parts(x)
     if not is_half:
-        return [f"if (i < {present}) {{ const {x.ctype}* at = x_row + (i64)i * {step}; re = get(at[0]); {imaginary} }}"]
+        return [f"if (i < {present}) {{ const {x.ctype}* at = x_row + (i64)i * {step}; {both} }}"]
     return [
         f"const bool is_mirrored = i > {length // 2}; const int own = is_mirrored ? {length} - i : i;",
-        f"if (own < {present}) {{ const {x.ctype}* at = x_row + (i64)own * {step}; re = get(at[0]); {imaginary} }}",
+        f"if (own < {present}) {{ const {x.ctype}* at = x_row + (i64)own * {step}; {both} }}",
         f"if (own == 0 || 2 * own == {length}) im = 0;",
         "if (is_mirrored) im = -im;",
     ]
 
 
-def _stored(x: Layout, y: Layout, axis: int, wide: DType, length: int) -> list[str]:
+def _has_pairs(layout: Layout, axis: int) -> bool:
+    """Whether neighbors along an axis, the first of them at an even place, can be moved as one."""
+    axis %= len(layout.shape)
+    sizes = enumerate(zip(layout.shape, layout.strides, strict=True))
+    others = [stride for other, (size, stride) in sizes if other != axis and size > 1]
+    is_aligned = layout.alignment % (2 * layout.itemsize) == 0
+    return layout.strides[axis] == 1 and is_aligned and not any(stride % 2 for stride in others)
+
+
+def _parts(x: Layout) -> str:
+    """Statements for the parts of a number that lies `at` a place."""
+    if x.shape[-1] == 1:
+        return "re = get(at[0]);"
+    if not _has_pairs(x, -1):
+        return f"re = get(at[0]); im = get(at[{x.strides[-1]}]);"
+    return f"const auto both = *(const pack<{x.ctype}, 2>*)at; re = get(both.v[0]); im = get(both.v[1]);"
+
+
+def _neighbors(x: Layout, axis: int, *, is_even: bool) -> list[str]:
+    """Statements for elements 2i and 2i + 1 of a real signal as `re` and `im`; none where they are not read at once."""
+    if x.shape[-1] != 1 or not is_even or not _has_pairs(x, axis):
+        return []
+    pair = f"pack<{x.ctype}, 2>"
+    return [f"const auto both = *(const {pair}*)(x_row + 2 * (i64)i); re = get(both.v[0]); im = get(both.v[1]);"]
+
+
+def _stored(x: Layout, y: Layout, axis: int, length: int) -> list[str]:
     """Stores results; of a real signal the first, and that in the middle, are real."""
     step, part = y.strides[axis], y.strides[-1]
-    lines = [f"put(y_row[(i64)i * {step}], {converted(Name('re', wide), y.dtype)});"]
-    if y.shape[-1] == 2:
-        im = converted(Name("im", wide), y.dtype)
-        if x.shape[-1] == 1:
-            im = f"i == 0 || 2 * i == {length} ? 0 : {im}"
-        lines.append(f"put(y_row[(i64)i * {step} + {part}], {im});")
-    return lines
+    if y.shape[-1] == 1:
+        return [f"put(y_row[(i64)i * {step}], re);"]
+    im = f"i == 0 || 2 * i == {length} ? 0 : im" if x.shape[-1] == 1 else "im"
+    if not _has_pairs(y, -1):
+        return [f"put(y_row[(i64)i * {step}], re); put(y_row[(i64)i * {step} + {part}], {im});"]
+    pair = f"pack<{y.ctype}, 2>"
+    return [f"{pair} both; put(both.v[0], re); put(both.v[1], {im}); *({pair}*)(y_row + (i64)i * {step}) = both;"]
 
 
 # ---- stft
@@ -384,30 +489,42 @@ def _lower_stft(task: Task) -> Iterator[Candidate]:
         return
     wide, length = wide_type(x.dtype), attrs["frame_length"]
     batch, frames = y.shape[:2]
-    imaginary = f"im = get(at[{x.strides[2]}]);" if x.shape[2] == 2 else ""
     by = f"const {computed(wide)} w = get(window[i * {window.strides[0]}]); re *= w; im *= w;" if window else ""
+    pair = _neighbors(x, 1, is_even=attrs["frame_step"] % 2 == 0)
     rows = TransformedRows(
         batch * frames,
         length,
         False,
         wide,
         [
-            *index_lines("c", "row", (batch, frames), "i64"),
+            *index_lines("c", "row", (batch, frames), reach_type((x, y))),
             f"const {x.ctype}* x_row = x + (c0 * {x.strides[0]} + c1 * {attrs['frame_step'] * x.strides[1]});",
             "(void)x_row;",
             f"{y.ctype}* y_row = y + (c0 * {y.strides[0]} + c1 * {y.strides[1]}); (void)y_row;",
         ],
-        [f"const {x.ctype}* at = x_row + (i64)i * {x.strides[1]}; re = get(at[0]); {imaginary} {by}"],
+        [f"const {x.ctype}* at = x_row + (i64)i * {x.strides[1]}; {_parts(x)} {by}"],
         y.shape[2],
-        _stored(x, y, 2, wide, length),
+        _stored(x, y, 2, length),
         _spectrum(x.shape[2], inverse=False, onesided=y.shape[2] < length),
         (written("y", y), read("x", x), *([read("window", window)] if window else [])),
         x,
         y,
         lies_in_rows=False,
         is_across=False,
+        neighbors=[*pair, *_windowed(window)] if pair else [],
     )
     yield from _ways(rows, task)
+
+
+def _windowed(window: Layout | None) -> list[str]:
+    """Statements that multiply `re` and `im` by elements 2i and 2i + 1 of a window."""
+    if window is None:
+        return []
+    if _has_pairs(window, 0):
+        pair = f"pack<{window.ctype}, 2>"
+        return [f"const auto by = *(const {pair}*)(window + 2 * i); re *= get(by.v[0]); im *= get(by.v[1]);"]
+    step = window.strides[0]
+    return [f"re *= get(window[2 * i * {step}]); im *= get(window[(2 * i + 1) * {step}]);"]
 
 
 LOWERINGS: Mapping[str, Lowering] = {"dft": _lower_dft, "stft": _lower_stft}

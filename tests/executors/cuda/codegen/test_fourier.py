@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch, LibraryCall
-from capgraph.executors.cuda.kernels.fft.fourier import radices
+from capgraph.executors.cuda.kernels.fft.butterflies import radices
 from capgraph.executors.cuda.kernels.tables import ways as lower
 
 from tests.executors.cuda.codegen.cases import Case, Drawn, is_close, made
@@ -33,14 +33,14 @@ def test_what_the_library_gets_is_what_it_has_to_transform(case: Case, tmp_path:
 
 
 def test_a_signal_that_lies_as_the_library_takes_it_is_one_call():
-    case = made("rows", lambda b, v: b.op("dft", v, onesided=True), Drawn().array("f32", 3, 512, 1))
+    case = made("rows", lambda b, v: b.op("dft", v, onesided=True), Drawn().array("f32", 3, 8192, 1))
     (name,) = (value.name for value in case.graph.inputs)
     launches = []
     for lies in (lambda x: x, lambda x: x.repeat(2, 0)[::2]):
         given = setting(case.graph.clone(), {name: case.inputs[0]}, {name: lies})
         ways = {each.name: [type(launch) for launch in each.launches] for each in lower(given.task)}
         launches.append((next(iter(ways)), ways["cufft"]))
-    assert launches == [("cufft", [LibraryCall]), ("passes-4", [KernelLaunch, LibraryCall])]
+    assert launches == [("cufft", [LibraryCall]), ("cufft", [KernelLaunch, LibraryCall])]
 
 
 @pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")
@@ -66,6 +66,18 @@ def test_real_signals_have_real_middles(onesided: bool, tmp_path: Path):
         (found,) = step.found(candidate, tmp_path)
         assert np.abs(found[[0, 5], ..., 1]).max() < 1e-7, candidate.name
         assert np.allclose(found, step.expected[0], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(("rows", "is_early"), [(1, True), (64, True), (8000, False)])
+def test_few_blocks_read_powers_before_they_wait(rows: int, is_early: bool):
+    x = Drawn().array("f16", rows, 512, 1)
+    case = prepared(made("rows", lambda b, v: b.op("dft", v, onesided=True), x))
+    assert case is not None
+    for kernel in case.kernels():
+        early, begin, _ = kernel.text.partition("begin();")
+        assert begin
+        assert ("= roots[" in early) == is_early
+        assert "x_row" not in early, "the wait is for what was written before"
 
 
 @pytest.mark.parametrize("length", [1, 2, 30, 97, 121, 400, 4096, 5005, 8191])
