@@ -15,6 +15,7 @@ from ...ir.errors import UnsupportedError
 from ...ir.graph import Value
 from ...ir.types import DType
 from .call import Call
+from .ops.pointwise import floor_quotient
 from .origins import origin_of
 from .sizes import UnknownSizeError
 
@@ -94,7 +95,7 @@ def _floor_div(call: Call, operands: list[Any], dtype: DType) -> Value:
     a, b = (call.value(x, dtype) for x in operands)
     if dtype.is_float:
         return call.op("floor", call.op("div", a, b))
-    return call.op("div", call.op("sub", a, call.op("mod", a, b)), b)
+    return floor_quotient(call, a, b, is_positive=isinstance(operands[1], int) and operands[1] > 0)
 
 
 def _cast(call: Call, operands: list[Any], dtype: DType) -> Value:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from ....ir.builder import Emitter
 from ....ir.graph import Value
 from ....ir.ops.interfaces import composed_ops
 from ....ir.types import DType, Kind
@@ -192,24 +193,40 @@ def _mul(c: Call, a: Operand, b: Operand) -> Value:
 
 
 def _div(c: Call, a: Operand, b: Operand, rounding_mode: str | None = None) -> Value:
-    left, right = c.value(a, c.dtype), c.value(b, c.dtype)
     if rounding_mode == "floor":
-        return _floor_quotient(c, left, right)
-    quotient = c.op("div", left, right)
+        return _floor_divide(c, a, b)
+    quotient = c.op("div", c.value(a, c.dtype), c.value(b, c.dtype))
     return _trunc(c, quotient) if rounding_mode == "trunc" else quotient
 
 
 def _floor_divide(c: Call, a: Operand, b: Operand) -> Value:
-    return _floor_quotient(c, c.value(a, c.dtype), c.value(b, c.dtype))
+    left, right = c.value(a, c.dtype), c.value(b, c.dtype)
+    if not c.dtype.is_float:
+        return floor_quotient(c, left, right, is_positive=isinstance(b, int) and b > 0)
+    return _floor_quotient_of_floats(c, left, right)
 
 
-def _floor_quotient(c: Call, a: Value, b: Value) -> Value:
-    """The quotient rounded down. Of floats by the remainder, as Python does: the quotient itself may round up.
+def floor_quotient(c: Emitter, a: Value, b: Value, *, is_positive: bool) -> Value:
+    """The quotient of integers rounded down, of which no part wraps around: the truncated one, or one less.
+
+    `is_positive` says of `b` that it is above 0.
+    """
+    quotient = c.op("div", a, b)
+    if a.tensor.dtype.kind is Kind.UINT:
+        return quotient
+    whole = c.op("mul", quotient, b)
+    if is_positive:
+        is_above = c.op("greater", whole, a)
+    else:  # where the remainder of the truncated quotient is not that of the one rounded down
+        is_above = c.op("not_equal", c.op("sub", a, whole), c.op("mod", a, b))
+    return c.op("sub", quotient, c.op("cast", is_above, to=a.tensor.dtype))
+
+
+def _floor_quotient_of_floats(c: Call, a: Value, b: Value) -> Value:
+    """The quotient rounded down, by the remainder as Python does: the quotient itself may round up.
 
     Zeros have the sign of the quotient.
     """
-    if not a.tensor.dtype.is_float:
-        return c.op("div", c.op("sub", a, c.op("mod", a, b)), b)
     zero, one = c.full_like(b, 0.0), c.full_like(b, 1.0)
     ratio, rest = c.op("div", a, b), c.op("fmod", a, b)
     has_other_sign = c.op("logical_xor", c.op("less", rest, zero), c.op("less", b, zero))

@@ -12,6 +12,7 @@ from ....ir.types import DType
 from ..call import Call, Lowering, NoLowering, Operand, axis_of
 from ..dtypes import torch_dtype_of
 from .indexing import as_index, broadcast_together, cut_to, index_axes, plain_indices
+from .pointwise import floor_quotient
 from .strided import written_for_all
 
 
@@ -54,7 +55,7 @@ def _scatter_reduce(
     counts = c.cast(c.op("max", counts, one), x.tensor.dtype)
     if x.tensor.dtype.is_float:
         return c.op("div", total, counts)
-    return c.op("div", c.op("sub", total, c.op("mod", total, counts)), counts)
+    return floor_quotient(c, total, counts, is_positive=True)
 
 
 def _neutral(dtype: DType, reduce: str) -> Any:
