@@ -3,13 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ...ir.errors import InputError, UnsupportedError
+from ...ir.errors import CaptureError, InputError, UnsupportedError
 from ...ir.graph import Graph
 from ...ir.notices import Notices
 from ...ir.philox import fresh_state
+from ...ir.plan import CutReason
 from ...ir.random_state import Keyed, keyed
 from ...ir.target import Target
 from ..base import Executor
+from .by_value import shaping_inputs
 from .dispatcher import Dispatcher, Planner
 from .executable import ReplayExecutable
 from .modes import Beyond, CaptureMode, InputPolicy
@@ -44,15 +46,19 @@ class ReplayExecutor:
         return self._target
 
     def compile(self, graph: Graph) -> ReplayExecutable:
-        """A program of recordings; with `up_front` all are made here. Raises `InputError` for unfit options."""
+        """A program of recordings; with `up_front` all are made here.
+
+        Raises `InputError` for unfit options, and in a strict program `CaptureError` for a node that is never recorded.
+        """
+        _refuse_foreign(graph, self._options)
         drawn = keyed(graph) if self._device.keeps_states else Keyed(graph)
         own = {drawn.state: self._device.state(fresh_state())} if drawn.state else {}
         graph = drawn.graph
         symbols = input_symbols(graph)
         ranges = checked_ranges(self._options.dynamic, symbols)
         notices = Notices(graph.name)
-        _tell_of_missing_ranges(graph, [name for name in symbols if name not in ranges], self._options, notices)
         buckets = make_buckets(ranges, self._options.buckets)
+        _tell_of_missing_ranges(graph, [name for name in symbols if name not in ranges], self._options, notices)
         least = min((lowest for lowest, _ in ranges.values()), default=0)
         padded = padded_graph(graph, dims_between(buckets, ranges), self._analysis, buckets.largest(), least)
         _check_names(self._options.inputs, graph)
@@ -65,6 +71,22 @@ class ReplayExecutor:
         if options.up_front:
             made.capture_all()
         return made
+
+
+def _refuse_foreign(graph: Graph, options: ReplayOptions) -> None:
+    """Raises `CaptureError` where a strict program can never be recorded as a whole.
+
+    A foreign node may become a native one with the values of inputs that shape the graph.
+    """
+    if not options.strict or options.mode in (CaptureMode.NONE, CaptureMode.PIECEWISE) or shaping_inputs(graph):
+        return
+    node = next((node for node in graph.nodes if node.op.is_foreign), None)
+    if node is not None:
+        raise CaptureError(
+            f"not everything is recorded: {node.op.name}: {CutReason.FOREIGN.value}",
+            where=node.where(),
+            remedy="strict=False runs it eagerly",
+        )
 
 
 def _tell_of_missing_ranges(graph: Graph, missing: Sequence[str], options: ReplayOptions, notices: Notices) -> None:

@@ -61,6 +61,12 @@ _REMEDY = (
 
 def refused(name: str, error: BaseException) -> UnsupportedError:
     """The error for a module called `name` that torch.export refuses with `error`, which is to be its cause."""
+    if _reads_number_of_calls(error):
+        return UnsupportedError(
+            f"torch.export refuses {name}: batch norm with momentum=None reads the number of its calls in Python",
+            where=_user_line(error),
+            remedy='give it a momentum, call module.eval(), or use torch.compile(module, backend="capgraph")',
+        )
     text = f"{type(error).__name__}: {error}"
     remedy = next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, text)), _REMEDY)
     return UnsupportedError(f"torch.export refuses {name}: {_reason(error)}", where=_user_line(error), remedy=remedy)
@@ -76,6 +82,12 @@ def _reason(error: BaseException) -> str:
     return sentence if " " in sentence else f"{type(error).__name__}: {sentence}"
 
 
+def _reads_number_of_calls(error: BaseException) -> bool:
+    """Whether tracing ended in PyTorch's batch norm, where it makes a float of a buffer."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(Path(frame.filename) == _BATCH_NORM and "num_batches_tracked" in (frame.line or "") for frame in frames)
+
+
 def _user_line(error: BaseException) -> str | None:
     """The last line of Python on the way to an error that is neither PyTorch's nor ours."""
     frames: list[Any] = [*traceback.extract_tb(error.__traceback__), *(getattr(error, "real_stack", None) or ())]
@@ -84,6 +96,7 @@ def _user_line(error: BaseException) -> str | None:
 
 
 _TORCH = Path(torch.__file__).parent
+_BATCH_NORM = _TORCH / "nn" / "modules" / "batchnorm.py"
 _TRACERS = (str(_TORCH), str(_TORCH.with_name("sympy")), str(Path(__file__).parent))
 _PYTHON = sysconfig.get_paths()["stdlib"]
 

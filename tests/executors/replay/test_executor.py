@@ -31,3 +31,9 @@ def test_a_program_that_can_record_nothing_says_so_once(dynamic: Any, caplog: py
 def test_what_can_record_or_shall_not_is_silent(options: Any, caplog: pytest.LogCaptureFixture) -> None:
     without_range(**options, strict=True)
     assert not [record for record in caplog.records if record.name.startswith("capgraph")]
+
+
+def test_buckets_without_a_range_are_an_error_alone(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(capgraph.InputError):
+        without_range(buckets={"B": [2, 4]})
+    assert not [record for record in caplog.records if record.name.startswith("capgraph")]

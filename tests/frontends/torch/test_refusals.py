@@ -70,6 +70,12 @@ MODULES: dict[str, tuple[Any, str, str, bool]] = {
         r"x\.clone\(\)",
         False,
     ),
+    "averages over calls": (
+        nn.BatchNorm1d(4, momentum=None),
+        "number of its calls",
+        r"momentum.*torch\.compile",
+        False,
+    ),
     "a mistake": (Calls(lambda x: x @ x.new_ones(5)), "size mismatch|dim", r"see that module\(\*args", True),
 }
 
