@@ -192,12 +192,13 @@ template <bool TURNED, class T> static void emulated_matrices(unsigned* to, cons
 }
 static inline float cut_off(double x) {
   float y = (float)x;
-  if (x != x || fabs((double)y) <= fabs(x)) return y;
+  if (x != x || y - y != 0 || fabs((double)y) <= fabs(x)) return y;
   unsigned bits;
   memcpy(&bits, &y, 4), bits--, memcpy(&y, &bits, 4);
   return y;
 }
-// d += a @ b for 16 x 8 by 8 x 8: mma.m16n8k8 of tf32, which cuts sums off instead of rounding them.
+// d += a @ b for 16 x 8 by 8 x 8: mma.m16n8k8 of tf32, which cuts sums off instead of rounding them; those too large
+// are infinite (H200).
 static void emulated_mma_tf32(float* d, const unsigned* a, const unsigned* b) {
   const unsigned lane = rank_of() % 32;
   double sums[4] = {d[0], d[1], d[2], d[3]};

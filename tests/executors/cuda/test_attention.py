@@ -91,7 +91,11 @@ def test_masks_are_repeated_by_strides_of_zero() -> None:
 
 def test_halves_go_to_tensor_cores_and_the_rest_to_multiply_adds() -> None:
     assert names(attended(1, 12, 128, 64))[0] == "tensor-cores-1x4x1"
-    assert names(attended(1, 12, 128, 64, dtype=DType.F32)) == ["tensor-cores-f32", "multiply-adds"]
+    assert names(attended(1, 12, 128, 64, dtype=DType.F32)) == [
+        "tensor-cores-f32-64x32",
+        "tensor-cores-f32-128x32",
+        "multiply-adds",
+    ]
     assert names(attended(1, 12, 128, 12, dtype=DType.F32)) == ["multiply-adds"]
     assert names(attended(1, 2, 5, 20)) == ["multiply-adds"]
     assert names(attended(1, 2, 5, 264)) == []
@@ -202,6 +206,7 @@ def test_kernels_compile(chip: Chip) -> None:
         attended(2, 4, 33, 80, mask=np.zeros((2, 1, 33, 33), np.float16), softcap=20.0, chip=chip),
         attended(2, 4, 33, 40, keys=70, mask=np.ones((33, 70), bool), causal=True, chip=chip),
         attended(1, 2, 33, 40, dtype=DType.F32, mask=np.ones((33, 1), bool), chip=chip),
+        attended(1, 2, 33, 72, dtype=DType.F32, causal=True, chip=chip),
         attended(1, 2, 5, 12, dtype=DType.F64, causal=True, chip=chip),
         attended(2, 2, 66, 256, mask=np.ones((66, 66), bool), dtype=DType.BF16, chip=chip),
         attended(2, 2, 66, 64, lengths=True, causal=True, layout=heads_inside, chip=chip),
@@ -230,10 +235,20 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_single_precision_on_tensor_cores_emulated(options: dict[str, Any], tmp_path: Path) -> None:
-    made = attended(2, 4, 5, 16, keys=40, dtype=DType.F32, **options)
+@pytest.mark.parametrize(("options", "size"), [*((options, 16) for options in OPTIONS), (OPTIONS[2], 72)])
+def test_single_precision_on_tensor_cores_emulated(options: dict[str, Any], size: int, tmp_path: Path) -> None:
+    made = attended(2, 4, 5, size, keys=40, dtype=DType.F32, **options)
     (found,) = made.found(next(lower_attention(made.task)), tmp_path)
+    assert np.allclose(found, made.expected[0], atol=2e-6)
+
+
+@pytest.mark.parametrize(("size", "few", "many"), [(16, "64x32", "128x32"), (72, "64x64", "64x32")])
+def test_single_precision_by_many_blocks(size: int, few: str, many: str, tmp_path: Path) -> None:
+    assert names(attended(1, 2, 70, size, keys=75, dtype=DType.F32))[0] == f"tensor-cores-f32-{few}"
+    made = attended(1, 2, 70, size, keys=75, causal=True, dtype=DType.F32, chip=Chip(multiprocessors=2))
+    way = next(lower_attention(made.task))
+    (found,) = made.found(way, tmp_path)
+    assert way.name == f"tensor-cores-f32-{many}"
     assert np.allclose(found, made.expected[0], atol=2e-6)
 
 
@@ -254,9 +269,10 @@ def test_single_precision_on_tensor_cores_emulated(options: dict[str, Any], tmp_
 def test_infinities_in_single_precision(
     planted: list[tuple[str, int, float]], masked: bool, tf32: bool, tmp_path: Path
 ) -> None:
+    size = 72 if masked and not tf32 and len(planted) > 1 else 16
     mask = {"mask": np.arange(40) % 9 != 7} if masked else {}
     with np.errstate(all="ignore"):
-        made = attended(2, 4, 5, 16, keys=40, dtype=DType.F32, planted=planted, **mask)
+        made = attended(2, 4, 5, size, keys=40, dtype=DType.F32, planted=planted, **mask)
     made.task = replace(made.task, tf32=tf32)
     (found,) = made.found(next(lower_attention(made.task)), tmp_path)
     assert np.allclose(
@@ -274,9 +290,17 @@ def test_tiles_of_single_precision_and_one_product_where_tf32_is_allowed(tmp_pat
     assert 1e-5 < error < 5e-3
 
 
-@pytest.mark.parametrize("way", ["tensor-cores-f32", "multiply-adds"])
-def test_single_precision_errs_as_numpys_over_many_keys(way: str, tmp_path: Path) -> None:
-    made = attended(1, 1, 16, 16, keys=192, dtype=DType.F32)
+@pytest.mark.parametrize(
+    ("way", "size"),
+    [
+        ("tensor-cores-f32-64x32", 16),
+        ("tensor-cores-f32-128x32", 16),
+        ("tensor-cores-f32-64x64", 72),
+        ("multiply-adds", 16),
+    ],
+)
+def test_single_precision_errs_as_numpys_over_many_keys(way: str, size: int, tmp_path: Path) -> None:
+    made = attended(1, 1, 16, size, keys=192, dtype=DType.F32)
     (found,) = made.found(next(each for each in lower_attention(made.task) if each.name == way), tmp_path)
     wide = [None if each is None else each.astype(np.float64) for each in made.operands()]
     exact = made.task.node.op.meaning(*wide, **made.task.node.attrs.as_kwargs())

@@ -133,7 +133,9 @@ def lower_attention(task: Task) -> Iterator[Candidate]:
             yield Candidate(f"tensor-cores-{shape.name}", (launch,))
     yield from by_cudnn
     if attention_f32.fits(attention, task.chip):
-        yield Candidate("tensor-cores-f32", (attention_f32.launch(attention, task.tf32),))
+        for single in attention_f32.shapes(attention, task.chip):
+            launch = attention_f32.launch(attention, task.tf32, single)
+            yield Candidate(f"tensor-cores-f32-{single.name}", (launch,))
     if attention_fma.fits(attention, task.chip):
         yield Candidate("multiply-adds", (attention_fma.launch(attention),))
 

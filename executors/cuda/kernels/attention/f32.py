@@ -1,23 +1,72 @@
-"""Attention of f32 on tensor cores: each factor is the sum of two numbers of 11 bits, and three products are added.
+"""Attention of f32 on tensor cores, with factors in two parts (`float_parts.py`).
 
-What is left out is below 2^-22 of a product ("3xTF32": NVIDIA CUTLASS, `OpMultiplyAddFastF32`). Where a program may
-round factors to TF32 one product is enough. Four warps have 16 rows of queries each, in registers, and share 32 keys at
-a time through shared memory, the next of which are on their way (FlashAttention-2, arXiv:2307.08691). Rows there are
-four numbers longer than their content, so that what a warp reads at a time lies on different banks.
+Where a program may round factors to TF32 one product is enough. Warps have 16 rows of queries each, in registers, and
+share keys through shared memory, the next of which are on their way (FlashAttention-2, arXiv:2307.08691). The order of
+features in a score and of columns in the result are free: a lane reads two neighbors at a time. Rows in shared memory
+are as far apart that what a warp reads at a time lies on different banks.
 """
+
+import math
+from dataclasses import dataclass
 
 from .....ir.types import DType
 from ...kernel_ir.async_copies import async_copies
 from ...kernel_ir.indexing import index_type
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source
+from ...kernel_ir.types import number
+from ..gemm.float_parts import float_parts, run_with_parts
 from .attention import Attention
 from .code import block_code, length_code, parameters, score_code, tiles
 
-MAX_SIZE = 128
-_ROWS, _KEYS, _WARPS = 64, 32, 4
-_THREADS = 32 * _WARPS
-_STAGES = 2
+_WARPS, _STAGES = 4, 2
+
+
+@dataclass(frozen=True, slots=True)
+class SingleShape:
+    """Warps of `high` times 16 rows each, four side by side, and the keys of a stage, which `teams` of them share.
+
+    `least` blocks lie on a multiprocessor. Parts of queries are kept, or made anew for each stage. Tensor cores add up
+    `chain` products of eight numbers, and these sums are added outside: they cut sums off instead of rounding them, and
+    errors would grow with every step, all to one side (Ootomo and Yokota, arXiv:2203.03341).
+    """
+
+    high: int
+    keys: int
+    least: int
+    chain: int
+    keeps: bool = False
+    teams: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"{self.rows}x{self.keys}"
+
+    @property
+    def rows(self) -> int:
+        return 16 * _WARPS * self.high
+
+    @property
+    def threads(self) -> int:
+        return 32 * _WARPS * self.teams
+
+
+_SMALL, _LARGE = 64, 128
+"""Sizes of heads up to which shapes are known."""
+
+_SHAPES = {
+    _SMALL: (SingleShape(1, 32, least=2, chain=2, keeps=True), SingleShape(2, 32, least=2, chain=2)),
+    _LARGE: (SingleShape(1, 64, least=1, chain=4, teams=2), SingleShape(1, 32, least=2, chain=4)),
+}
+"""For few blocks, and for many."""
+
+
+def shapes(attention: Attention, chip: Chip) -> tuple[SingleShape, SingleShape]:
+    """The ways to lay work out, best guess first."""
+    size = _SMALL if max(attention.depth, attention.width) <= _SMALL else _LARGE
+    few, many = _SHAPES[size]
+    blocks = tiles(attention, many.rows) * attention.kv_heads * attention.batch
+    return (many, few) if blocks * many.rows >= 128 * chip.multiprocessors else (few, many)
 
 
 def fits(attention: Attention, chip: Chip) -> bool:
@@ -25,7 +74,7 @@ def fits(attention: Attention, chip: Chip) -> bool:
     pieces = (attention.q, attention.k, attention.v)
     return (
         all(source.dtype is DType.F32 for source in (*pieces, attention.o))
-        and max(attention.depth, attention.width) <= MAX_SIZE
+        and max(attention.depth, attention.width) <= _LARGE
         and all(_lies_in_pieces(source) for source in pieces)
         and chip.arch >= 80
     )
@@ -37,59 +86,231 @@ def _lies_in_pieces(source: Source) -> bool:
     return source.starts_a_piece and is_dense and all(stride % 4 == 0 for stride in strides)
 
 
-def launch(attention: Attention, rounds: bool) -> KernelLaunch:
+def launch(attention: Attention, rounds: bool, shape: SingleShape) -> KernelLaunch:
     """The launch; with `rounds`, factors are rounded to TF32."""
-    grid = (tiles(attention, _ROWS) * attention.kv_heads * attention.batch, 1, 1)
-    stage = _KEYS * (attention.depth + 4 + attention.width + 4)
-    kernel = Kernel(_text(attention, rounds), grid, (_THREADS, 1, 1), shared_bytes=4 * _STAGES * stage)
+    grid = (tiles(attention, shape.rows) * attention.kv_heads * attention.batch, 1, 1)
+    stage = shape.keys * (_key_pitch(attention.depth) + attention.width + 4)
+    text = _text(attention, rounds, shape)
+    kernel = Kernel(text, grid, (shape.threads, 1, 1), shared_bytes=4 * _STAGES * stage)
     arguments = tuple(source.argument for source in attention.sources)
     return KernelLaunch(kernel, arguments, attention.nbytes, attention.flops, may_overlap=True)
 
 
-def _text(attention: Attention, rounds: bool) -> str:
+def _key_pitch(depth: int) -> int:
+    """Floats from key to key: 8 beside a multiple of 16, so that pairs of four keys fill all banks."""
+    return depth + (8 - depth) % 16
+
+
+def _text(attention: Attention, rounds: bool, shape: SingleShape) -> str:
     rows, steps, shared = attention.shared * attention.steps, attention.steps, attention.shared
     q, k, v, o = (source.strides for source in (attention.q, attention.k, attention.v, attention.o))
-    depth, width = attention.depth, attention.width
+    depth, width, threads = attention.depth, attention.width, shape.threads
+    tall, block_rows = 16 * shape.high, shape.rows
     index = index_type(attention.q, attention.k, attention.v, attention.o)
+    kept = shape.keeps
+    attend = f"""
+    constexpr int UNROLLED = parts::value ? 1 : 64;
+#pragma unroll
+    for (int i = 0; i < HIGH; i++) {{
+#pragma unroll
+      for (int half = 0; half < 2; half++) most[i][half] = -INFINITE, total[i][half] = 0;
+#pragma unroll
+      for (int n = 0; n < WIDTH / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) sums[i][n][e] = 0;
+    }}
+    pair queries[HIGH][2][DEPTH / 8];
+#pragma unroll
+    for (int half = 0; half < 2 * HIGH; half++) {{
+      const float* from = q + (({index})sample * {q[0]} + ({index})head[half] * {q[1]} + ({index})step[half] * {q[2]});
+#pragma unroll
+      for (int d = 0; d < DEPTH / 8; d++)
+        queries[half / 2][half % 2][d] = row0 + 8 * half < {rows} ? *(const pair*)(from + 8 * d + 2 * side) : pair{{}};
+    }}
+    auto split_query = [&](NAME_parts<4>& to, int i, int d) {{
+#pragma unroll
+      for (int half = 0; half < 2; half++) {{
+        NAME_split(parts(), to, half, queries[i][half][d].v[0]);
+        NAME_split(parts(), to, half + 2, queries[i][half][d].v[1]);
+      }}
+    }};
+    NAME_parts<4> left[HIGH][{"DEPTH / 8" if kept else "1"}];
+{_KEEP if kept else ""}
+    load(0);
+    for (int key0 = 0; key0 < reach; key0 += KEYS) {{
+      load(key0 + KEYS);
+      NAME_wait();
+      __syncthreads();
+      const float* const keys = memory + key0 / KEYS % {_STAGES} * STAGE + team * MINE * KEY;
+      const float* const values = keys + KEYS * KEY + team * MINE * (VALUE - KEY);
+      float scores[HIGH][MINE / 8][4];
+#pragma unroll (UNROLLED)
+      for (int d0 = 0; d0 < DEPTH / 8; d0 += CHAIN)
+#pragma unroll
+        for (int n0 = 0; n0 < MINE / 8; n0 += 4) {{
+          float part[HIGH][4][4] = {{}};
+#pragma unroll (UNROLLED)
+          for (int d = d0; d < d0 + CHAIN && d < DEPTH / 8; d++) {{
+            {_SPLIT_NOW if not kept else ""}
+            NAME_parts<2> right[4];
+#pragma unroll
+            for (int n = 0; n < 4; n++) {{
+              const pair both = *(const pair*)(keys + (8 * (n0 + n) + up) * KEY + 8 * d + 2 * side);
+              NAME_split(parts(), right[n], 0, both.v[0]);
+              NAME_split(parts(), right[n], 1, both.v[1]);
+            }}
+#pragma unroll
+            for (int term = NAME_FIRST; term < 3; term++)
+#pragma unroll
+              for (int i = 0; i < HIGH; i++)
+#pragma unroll
+                for (int n = 0; n < 4; n++) NAME_mma(term, part[i][n], left[i][{"d" if kept else "0"}], right[n]);
+          }}
+#pragma unroll
+          for (int i = 0; i < HIGH; i++)
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+#pragma unroll
+              for (int e = 0; e < 4; e++) {{
+                float& s = scores[i][n0 + n][e];
+                s = d0 == 0 ? part[i][n][e] : s + part[i][n][e];
+              }}
+        }}
+      float factor[HIGH][2];
+#pragma unroll
+      for (int half = 0; half < 2 * HIGH; half++) {{
+        const int i = half / 2, first = half % 2 * 2;
+        float highest = most[i][half % 2];
+#pragma unroll
+        for (int n = 0; n < MINE / 8; n++)
+#pragma unroll
+          for (int e = 0; e < 2; e++) {{
+            float& s = scores[i][n][first + e];
+            const int key = key0 + team * MINE + 8 * n + 2 * side + e;
+            s = row0 + 8 * half < {rows} ? score(s, head[half], step[half], key) : -INFINITE;
+            highest = greatest(highest, s);
+          }}
+        highest = greatest(highest, other_lane(highest, 1));
+        highest = greatest(highest, other_lane(highest, 2));
+        const float less = highest == -INFINITE ? 0 : highest;
+        factor[i][half % 2] = NAME_power(most[i][half % 2] - less);
+        most[i][half % 2] = highest;
+        total[i][half % 2] *= factor[i][half % 2];
+#pragma unroll
+        for (int n = 0; n < MINE / 8; n++)
+#pragma unroll
+          for (int e = 0; e < 2; e++) {{
+            float& s = scores[i][n][first + e];
+            s = NAME_power(s - less);
+            total[i][half % 2] += s;
+          }}
+      }}
+#pragma unroll (UNROLLED)
+      for (int j0 = 0; j0 < MINE / 8; j0 += CHAIN) {{
+        // the order of keys is free: a lane's two weights of a row are those of its two places
+        NAME_parts<4> weights[CHAIN][HIGH];
+#pragma unroll (UNROLLED)
+        for (int j = 0; j < CHAIN && j0 + j < MINE / 8; j++)
+#pragma unroll
+          for (int i = 0; i < HIGH; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) NAME_split(parts(), weights[j][i], e, scores[i][j0 + j][e % 2 * 2 + e / 2]);
+#pragma unroll
+        for (int n0 = 0; n0 < WIDTH / 8; n0 += 4) {{
+          float part[HIGH][4][4] = {{}};
+#pragma unroll (UNROLLED)
+          for (int j = 0; j < CHAIN && j0 + j < MINE / 8; j++) {{
+            NAME_parts<2> right[4];
+#pragma unroll
+            for (int n = n0; n < n0 + 4 && n < WIDTH / 8; n += COLUMNS)
+#pragma unroll
+              for (int e = 0; e < 2; e++) {{
+                typedef pack<float, COLUMNS> piece;
+                const int key = 8 * (j0 + j) + 2 * side + e;
+                const piece both = *(const piece*)(values + key * VALUE + 8 * n + COLUMNS * up);
+#pragma unroll
+                for (int c = 0; c < COLUMNS; c++) NAME_split(parts(), right[n - n0 + c], e, both.v[c]);
+              }}
+#pragma unroll
+            for (int term = NAME_FIRST; term < 3; term++)
+#pragma unroll
+              for (int i = 0; i < HIGH; i++)
+#pragma unroll
+                for (int n = n0; n < n0 + 4 && n < WIDTH / 8; n++)
+                  NAME_mma(term, part[i][n - n0], weights[j][i], right[n - n0]);
+          }}
+#pragma unroll
+          for (int i = 0; i < HIGH; i++)
+#pragma unroll
+            for (int n = n0; n < n0 + 4 && n < WIDTH / 8; n++)
+#pragma unroll
+              for (int e = 0; e < 4; e++) {{
+                float& sum = sums[i][n][e];
+                sum = (j0 == 0 ? sum * factor[i][e / 2] : sum) + part[i][n - n0][e];
+              }}
+        }}
+      }}
+      __syncthreads();
+    }}
+    bool is_nan = false;
+#pragma unroll
+    for (int half = 0; half < 2 * HIGH; half++) {{
+      float& all = total[half / 2][half % 2];
+      all += other_lane(all, 1);
+      all += other_lane(all, 2);
+#pragma unroll
+      for (int n = 0; n < WIDTH / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {{
+          float& sum = sums[half / 2][n][half % 2 * 2 + e];
+          is_nan |= row0 + 8 * half < {rows} && sum != sum;
+        }}
+    }}
+    return is_nan;"""
     return f"""
 {async_copies(_STAGES - 1)}
-{_products(rounds)}
-extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters(attention)}) {{
+{float_parts(rounds)}
+__device__ inline float NAME_power(float x) {{
+#ifdef EMULATED
+  return expf(x);
+#else
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * {number(1 / math.log(2), "float")}));
+  return y;
+#endif
+}}
+extern "C" __global__ void __launch_bounds__({threads}, {shape.least}) NAME({parameters(attention)}) {{
   begin();
   extern __shared__ __align__(16) float memory[];
-  constexpr int DEPTH = {depth}, WIDTH = {width}, KEY = DEPTH + 4, VALUE = WIDTH + 4;
-  constexpr int STAGE = {_KEYS} * (KEY + VALUE), KEYS = {_KEYS};
+  constexpr int DEPTH = {depth}, WIDTH = {width}, KEY = {_key_pitch(depth)}, VALUE = WIDTH + 4, HIGH = {shape.high};
+  constexpr int KEYS = {shape.keys}, STAGE = KEYS * (KEY + VALUE), COLUMNS = WIDTH % 16 ? 1 : 2;
+  constexpr int CHAIN = {shape.chain}, MINE = KEYS / {shape.teams};
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, up = lane / 4, side = lane % 4;
-  {block_code(attention, _ROWS)}
+  {block_code(attention, block_rows)}
   const {index} first_key = ({index})sample * {k[0]} + ({index})kv_head * {k[1]};
   const {index} first_value = ({index})sample * {v[0]} + ({index})kv_head * {v[1]};
   {length_code(attention, "sample")}
   {score_code(attention)}
-  const int row0 = tile * {_ROWS} + warp * 16 + up;
-  int head[2], step[2];
-  NAME_split left[DEPTH / 8][4];
+  const int row0 = tile * {block_rows} + warp % {_WARPS} * {tall} + up;
+  const int team = {f"warp / {_WARPS}" if shape.teams > 1 else 0};
+  int head[2 * HIGH], step[2 * HIGH];
 #pragma unroll
-  for (int half = 0; half < 2; half++) {{
+  for (int half = 0; half < 2 * HIGH; half++) {{
     const int row = row0 + 8 * half;
     head[half] = kv_head * {shared} + row / {steps}, step[half] = row % {steps};
-    const float* from = q + (({index})sample * {q[0]} + ({index})head[half] * {q[1]} + ({index})step[half] * {q[2]});
-#pragma unroll
-    for (int d = 0; d < DEPTH / 8; d++) {{
-      left[d][half] = NAME_split(row < {rows} ? from[8 * d + side] : 0);
-      left[d][2 + half] = NAME_split(row < {rows} ? from[8 * d + 4 + side] : 0);
-    }}
   }}
-  {_reach(attention)}
+  typedef pack<float, 2> pair;
+  {_reach(attention, block_rows)}
   auto load = [&](int key0) {{
     if (key0 < reach) {{
       float* const keys = memory + key0 / KEYS % {_STAGES} * STAGE;
       float* const values = keys + KEYS * KEY;
-      for (int e = threadIdx.x; e < KEYS * DEPTH / 4; e += {_THREADS}) {{
+      for (int e = threadIdx.x; e < KEYS * DEPTH / 4; e += {threads}) {{
         const int key = e / (DEPTH / 4), d = e % (DEPTH / 4) * 4;
         const bool is_there = key0 + key < length;
         NAME_copy(keys + key * KEY + d, is_there ? k + (first_key + ({index})(key0 + key) * {k[2]} + d) : k, is_there);
       }}
-      for (int e = threadIdx.x; e < KEYS * WIDTH / 4; e += {_THREADS}) {{
+      for (int e = threadIdx.x; e < KEYS * WIDTH / 4; e += {threads}) {{
         const int key = e / (WIDTH / 4), d = e % (WIDTH / 4) * 4;
         const bool is_there = key0 + key < length;
         NAME_copy(values + key * VALUE + d, is_there ? v + (first_value + ({index})(key0 + key) * {v[2]} + d) : v,
@@ -98,136 +319,73 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters(attent
     }}
     NAME_commit();
   }};
-  float sums[WIDTH / 8][4] = {{}}, most[2] = {{-INFINITE, -INFINITE}}, total[2] = {{}};
-  load(0);
-  for (int key0 = 0; key0 < reach; key0 += KEYS) {{
-    load(key0 + KEYS);
-    NAME_wait();
-    __syncthreads();
-    const float* const keys = memory + key0 / KEYS % {_STAGES} * STAGE;
-    const float* const values = keys + KEYS * KEY;
-    float scores[KEYS / 8][4] = {{}};
+  float sums[HIGH][WIDTH / 8][4], total[HIGH][2], most[HIGH][2];
+  {run_with_parts(attend, rounds)}
+  {_GATHERED.format(leaders=32 * _WARPS) if shape.teams > 1 else ""}
 #pragma unroll
-    for (int d = 0; d < DEPTH / 8; d++)
-#pragma unroll
-      for (int n = 0; n < KEYS / 8; n++) {{
-        const float* at = keys + (8 * n + up) * KEY + 8 * d + side;
-        NAME_product(scores[n], left[d], NAME_split(at[0]), NAME_split(at[4]));
-      }}
-#pragma unroll
-    for (int half = 0; half < 2; half++) {{
-      float highest = most[half];
-#pragma unroll
-      for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) {{
-          float& s = scores[n][2 * half + e];
-          s = row0 + 8 * half < {rows} ? score(s, head[half], step[half], key0 + 8 * n + 2 * side + e) : -INFINITE;
-          highest = greatest(highest, s);
-        }}
-      highest = greatest(highest, other_lane(highest, 1));
-      highest = greatest(highest, other_lane(highest, 2));
-      const float less = highest == -INFINITE ? 0 : highest, factor = expf(most[half] - less);
-      most[half] = highest;
-      total[half] *= factor;
-#pragma unroll
-      for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) {{
-          float& s = scores[n][2 * half + e];
-          s = expf(s - less);
-          total[half] += s;
-        }}
-#pragma unroll
-      for (int n = 0; n < WIDTH / 8; n++) sums[n][2 * half] *= factor, sums[n][2 * half + 1] *= factor;
-    }}
-#pragma unroll
-    for (int j = 0; j < KEYS / 8; j++) {{
-      // the order of keys is free: a lane's two weights of a row are those of its two places
-      const NAME_split weights[4] = {{NAME_split(scores[j][0]), NAME_split(scores[j][2]), NAME_split(scores[j][1]),
-                                      NAME_split(scores[j][3])}};
-#pragma unroll
-      for (int n = 0; n < WIDTH / 8; n++) {{
-        const float* at = values + (8 * j + 2 * side) * VALUE + 8 * n + up;
-        NAME_product(sums[n], weights, NAME_split(at[0]), NAME_split(at[VALUE]));
-      }}
-    }}
-    __syncthreads();
-  }}
-#pragma unroll
-  for (int half = 0; half < 2; half++) {{
-    total[half] += other_lane(total[half], 1);
-    total[half] += other_lane(total[half], 2);
+  for (int half = 0; half < 2 * HIGH; half++) {{
     if (row0 + 8 * half >= {rows}) continue;
+    const float all = total[half / 2][half % 2];
     float* to = o + (({index})sample * {o[0]} + ({index})head[half] * {o[1]} + ({index})step[half] * {o[2]});
 #pragma unroll
     for (int n = 0; n < WIDTH / 8; n++)
 #pragma unroll
-      for (int e = 0; e < 2; e++)
-        to[(8 * n + 2 * side + e) * {o[3]}] = total[half] == 0 ? 0 : sums[n][2 * half + e] / total[half];
+      for (int e = 0; e < 2; e++) {{
+        const int column = n / COLUMNS * 8 * COLUMNS + COLUMNS * (2 * side + e) + n % COLUMNS;
+        to[column * {o[3]}] = all == 0 ? 0 : sums[half / 2][n][half % 2 * 2 + e] / all;
+      }}
   }}
 }}
 """
 
 
-def _reach(attention: Attention) -> str:
+_KEEP = """#pragma unroll
+    for (int i = 0; i < HIGH; i++)
+#pragma unroll
+      for (int d = 0; d < DEPTH / 8; d++) split_query(left[i][d], i, d);"""
+
+_SPLIT_NOW = """
+#pragma unroll
+            for (int i = 0; i < HIGH; i++) split_query(left[i][0], i, d);"""
+
+
+_GATHERED = """// the second team's sums join the first one's
+  float* const mine = memory + threadIdx.x % {leaders};
+  if (team == 1) {{
+#pragma unroll
+    for (int half = 0; half < 2 * HIGH; half++) {{
+      mine[2 * half * {leaders}] = most[half / 2][half % 2];
+      mine[(2 * half + 1) * {leaders}] = total[half / 2][half % 2];
+#pragma unroll
+      for (int n = 0; n < WIDTH / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+          mine[(4 * HIGH + (half * WIDTH / 8 + n) * 2 + e) * {leaders}] = sums[half / 2][n][half % 2 * 2 + e];
+    }}
+  }}
+  __syncthreads();
+  if (team == 1) return;
+#pragma unroll
+  for (int half = 0; half < 2 * HIGH; half++) {{
+    const float other = mine[2 * half * {leaders}], highest = greatest(most[half / 2][half % 2], other);
+    const float less = highest == -INFINITE ? 0 : highest;
+    const float own = NAME_power(most[half / 2][half % 2] - less), theirs = NAME_power(other - less);
+    total[half / 2][half % 2] = total[half / 2][half % 2] * own + mine[(2 * half + 1) * {leaders}] * theirs;
+#pragma unroll
+    for (int n = 0; n < WIDTH / 8; n++)
+#pragma unroll
+      for (int e = 0; e < 2; e++) {{
+        float& sum = sums[half / 2][n][half % 2 * 2 + e];
+        sum = sum * own + mine[(4 * HIGH + (half * WIDTH / 8 + n) * 2 + e) * {leaders}] * theirs;
+      }}
+  }}"""
+
+
+def _reach(attention: Attention, block: int) -> str:
     """How many keys a block looks at: causal masks hide what stands behind its last query."""
     if not attention.is_causal:
         return "const int reach = length;"
     steps, rows = attention.steps, attention.shared * attention.steps
-    return f"""const int last = tile * {_ROWS} + {_ROWS - 1} < {rows} ? tile * {_ROWS} + {_ROWS - 1} : {rows - 1};
-  const int latest = last / {steps} == tile * {_ROWS} / {steps} ? last % {steps} : {steps - 1};
+    return f"""const int last = tile * {block} + {block - 1} < {rows} ? tile * {block} + {block - 1} : {rows - 1};
+  const int latest = last / {steps} == tile * {block} / {steps} ? last % {steps} : {steps - 1};
   const int seen = latest + behind + 1, reach = seen < 0 ? 0 : seen < length ? seen : length;"""
-
-
-_ROUNDED = """
-#ifdef EMULATED
-    high = x != x ? 0x7fffffffu : (bits_as<unsigned>(x) + 0x1000u) & 0xffffe000u;
-#else
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(high) : "f"(x));
-#endif"""
-
-_TWO_PARTS = """const unsigned rounded = (bits_as<unsigned>(x) + 0x1000u) & 0xffffe000u;
-    high = fabsf(x) < 3.4019e38f ? rounded : 0;
-    low = bits_as<unsigned>(x - bits_as<float>(high)) & 0xffffe000u;"""
-"""What is not finite, or too large to be rounded, is the low part alone: that meets only high parts, which are zero for
-what is below 2^-137. As a high part an infinity would meet low parts of either sign, and zeros. What the low part drops
-is one bit at most, so that rounding it would be no better."""
-
-_THREE_PRODUCTS = """float part[4] = {};
-  NAME_mma(part, l, high); NAME_mma(part, h, low); NAME_mma(part, h, high);  // the small ones first
-#pragma unroll
-  for (int e = 0; e < 4; e++) d[e] += part[e];"""
-"""Tensor cores cut sums off instead of rounding them: added up there, errors would grow with every step, all to one
-side (Ootomo and Yokota, arXiv:2203.03341)."""
-
-
-def _products(rounds: bool) -> str:
-    """A number as two of 11 bits, and the product of 16 x 8 by 8 x 8 numbers."""
-    parts = _ROUNDED if rounds else _TWO_PARTS
-    terms = "NAME_mma(d, h, high);" if rounds else _THREE_PRODUCTS
-    return f"""
-struct NAME_split {{
-  unsigned high = 0, low = 0;
-  __device__ inline NAME_split() {{}}
-  __device__ inline explicit NAME_split(float x) {{
-    {parts}
-  }}
-}};
-__device__ inline void NAME_mma(float* d, const unsigned* a, const unsigned* b) {{
-#ifdef EMULATED
-  emulated_mma_tf32(d, a, b);
-#else
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-      "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
-}}
-__device__ inline void NAME_product(float* d, const NAME_split* a, NAME_split b0, NAME_split b1) {{
-  const unsigned h[4] = {{a[0].high, a[1].high, a[2].high, a[3].high}}, high[2] = {{b0.high, b1.high}};
-  const unsigned l[4] = {{a[0].low, a[1].low, a[2].low, a[3].low}}, low[2] = {{b0.low, b1.low}};
-  {terms}
-  (void)l; (void)low;
-}}
-"""
