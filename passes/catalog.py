@@ -24,6 +24,7 @@ from .fold.whole_pools import WholePools
 from .framework.base import Pass
 from .framework.pipeline import Pipeline, parse_pipeline
 from .fuse.fuse import Fuse
+from .fuse.split_hidden_rows import SplitHiddenRows
 from .layout.sink_transposes import SinkTransposes
 from .quantize.clean_up_quantization import CleanUpQuantization
 from .recognize.recognize_activations import RecognizeActivations
@@ -53,6 +54,7 @@ _PASSES: tuple[type[Pass], ...] = (
     SimplifyControlFlow,
     SimplifyIndices,
     SinkTransposes,
+    SplitHiddenRows,
     SpreadBatchNorm,
     StaticShapes,
     WholePools,
@@ -109,7 +111,7 @@ def level_pipeline(level: int) -> Pipeline:
     return _LEVELS[level]
 
 
-_FOR_LAUNCHES: tuple[Pass, ...] = (MergeProducts(spares_epilogues=True), MergeRotary(), *_CLEAN_UP)
+_FOR_LAUNCHES: tuple[Pass, ...] = (MergeProducts(spares_epilogues=True), MergeRotary(), SplitHiddenRows(), *_CLEAN_UP)
 
 
 def launch_pipeline(level: int) -> Pipeline:

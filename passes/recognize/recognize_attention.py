@@ -3,7 +3,8 @@
 What is looked for is softmax(scores) @ v over operands of rank 4, [batch, heads, positions, size], or of rank 3 with
 batch and heads joined. `passes.recognition.scores` lists what may stand in the scores. Besides:
 
-* a guard against NaN around the softmax, where(is_nan(p), 0, p), is dropped: the op gives 0 to a query that sees no key
+* a guard against NaN around the softmax, where(is_nan(p), 0, p), is dropped: the op gives 0 to a query that sees no
+  key; without a guard it gets NaN (`nan_rows`) where masks of -inf may hide all keys of a query
 * factors on q and k, also in front of the reshapes and transposes that part the heads, become the scale
 * k in whatever order of axes: it is transposed back, which mostly cancels
 * keys and values repeated for groups of query heads (reshape, expand, reshape) are read unrepeated, as is the one head
@@ -15,8 +16,7 @@ batch and heads joined. `passes.recognition.scores` lists what may stand in the 
 
 Batch, heads and sizes must surely agree (the products could broadcast, the op does that to one head only). A mask must
 be bool or of the dtype of the scores. Nothing between q, k, v and the result may have another reader. Results move by
-rounding, except that a query for which no key counts - all its scores -inf - gets zeros where softmax without a guard
-gave NaN, and that a NaN or inf among the scores gives NaN where a guard gave 0. A finite number that `where` puts in
+rounding, except that a NaN or inf among the scores gives NaN where a guard gave 0. A finite number that `where` puts in
 place of scores is added to them, which is the same while they are so small that it swallows them: not for NaN, nor for
 scores of 1e13.
 """
@@ -24,10 +24,14 @@ scores of 1e13.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from functools import reduce
+from typing import Any, ClassVar
+
+import numpy as np
 
 from ...ir.analysis.contents import constant_of
-from ...ir.constant import Constant
+from ...ir.analysis.infinities import may_be_infinite
+from ...ir.constant import Array, Constant
 from ...ir.dims import Dim, Truth, compare, product
 from ...ir.graph import Node, Value
 from ...ir.ops.known import CAST, EXPAND, IS_NAN, RESHAPE, TRANSPOSE, WHERE
@@ -116,7 +120,13 @@ def _built(rewriter: Rewriter, scores: Scores, v: Value, root: Node) -> Value:
     q, k, v = _with_leading(rewriter, q, lead), *_keys_and_values(rewriter, keys, v, kv_lead)
     scores = replace(scores, masks=tuple(_with_heads(rewriter, mask, lead) for mask in scores.masks))
     mask, causal = _mask(rewriter, scores, q, k)
-    attrs = {"causal": causal, "scale": _scale(scores.scale * scale * other, q), "softcap": scores.softcap}
+    attrs: dict[str, Any] = {
+        "causal": causal,
+        "scale": _scale(scores.scale * scale * other, q),
+        "softcap": scores.softcap,
+    }
+    if mask is not None and not _is_guarded(root):
+        attrs["nan_rows"] = _may_hide_rows(scores.masks, q.shape[2], k.shape[2])
     result = rewriter.op("attention", q, k, v, mask, None, **attrs)
     return result if root.output.tensor.rank == 4 else rewriter.op("reshape", result, shape=root.output.shape)
 
@@ -245,6 +255,39 @@ def _shared_heads(value: Value, shape: Sequence[Dim]) -> Value | None:
 # ---- masks
 
 
+def _is_guarded(root: Node) -> bool:
+    """Whether NaN among the weights becomes 0."""
+    weights = root.operands[0].producer
+    if weights is not None and weights.op is CAST:
+        weights = weights.operands[0].producer
+    return weights is not None and weights.op is WHERE
+
+
+def _may_hide_rows(masks: Sequence[ScoreMask], steps: Dim, keys: Dim) -> bool:
+    """Whether masks may leave a query no key: neither finite numbers do that, nor a triangle that shows its own key."""
+    hiding = [mask for mask in masks if _may_hide_for_good(mask)]
+    if not hiding or (len(hiding) == 1 and _number_of_later_keys(hiding[0], steps, keys) is not None):
+        return False
+    contents = [_repeated(mask.value) for mask in hiding]
+    if any(content is None for content in contents):
+        return True
+    seen = [_shown(mask, content.array) for mask, content in zip(hiding, contents, strict=True) if content is not None]
+    return not np.all(np.any(reduce(np.logical_and, seen), axis=-1))
+
+
+def _shown(mask: ScoreMask, content: Array) -> Array:
+    """Which keys a constant mask shows."""
+    if content.dtype != np.bool_:
+        return np.asarray(np.atleast_1d(content) != -np.inf)
+    return np.atleast_1d(~content if mask.is_inverted else content)
+
+
+def _may_hide_for_good(mask: ScoreMask) -> bool:
+    if mask.value.tensor.dtype is DType.BOOL:
+        return mask.fill in (None, -math.inf)
+    return may_be_infinite(mask.value)
+
+
 def _mask(rewriter: Rewriter, scores: Scores, q: Value, k: Value) -> tuple[Value | None, bool]:
     """The mask operand, and whether the mask is causal."""
     given = [mask for mask in scores.masks if not _shows_all(mask)]
@@ -325,7 +368,7 @@ def _without_known_mask(rewriter: Rewriter, found: Found) -> Value | None:
     is_causal = node.inputs[4] is None and _number_of_later_keys(mask, steps, keys) is not None
     if not shows_all and not is_causal:
         return None
-    attrs = dict(node.attrs) if shows_all else {**dict(node.attrs), "causal": True}
+    attrs = {**dict(node.attrs), "causal": not shows_all or node.attrs["causal"], "nan_rows": False}
     return rewriter.op("attention", *node.inputs[:3], None, node.inputs[4], **attrs)
 
 

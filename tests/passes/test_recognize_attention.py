@@ -23,6 +23,10 @@ PRODUCT = f"%s: {SCORES} = matmul(%q, %kt)"
 EIGHTH, EIGHT = number("c", 0.125), number("c", 8.0)
 
 
+OPEN = "scale = 1.0, nan_rows = true"
+"""Masks may hide all keys."""
+
+
 def softmax_and_mix(scores: str = "s") -> tuple[str, str]:
     return f"%p: {SCORES} = softmax(%{scores})", f"%y: {MIXED} = matmul(%p, %v)"
 
@@ -84,7 +88,7 @@ def test_a_guard_against_nan_goes():
 def test_an_added_mask_on_either_side(mask):
     inputs = f"{BY_HEAD}, %m: {mask}"
     before = (KT, PRODUCT, f"%t: {SCORES} = add(%m, %s)", *softmax_and_mix("t"))
-    check_pass(RecognizeAttention(), graph(inputs, *before), graph(inputs, attention(attrs="scale = 1.0", mask="%m")))
+    check_pass(RecognizeAttention(), graph(inputs, *before), graph(inputs, attention(attrs=OPEN, mask="%m")))
 
 
 LOWEST, INFINITE = number("low", "-3.4028235e+38"), number("low", "-inf")
@@ -104,8 +108,9 @@ def test_masks_by_where(choice, fill, after):
     inputs = f"{BY_HEAD}, %m: bool[B, 1, 1, S]"
     before = (KT, PRODUCT, fill, f"%t: {SCORES} = {choice}", *softmax_and_mix("t"))
     operand, made = after
-    expected = graph(inputs, *made, attention(attrs="scale = 1.0", mask=operand))
-    check_pass(RecognizeAttention(), graph(inputs, *before), expected, numeric=fill is LOWEST)
+    attrs = "scale = 1.0" if fill is LOWEST else OPEN
+    expected = graph(inputs, *made, attention(attrs=attrs, mask=operand))
+    check_pass(RecognizeAttention(), graph(inputs, *before), expected)
 
 
 @pytest.mark.parametrize(("hidden", "factor"), [("-inf", 0.5), ("-inf", 2.0), ("-3.4e+38", 0.5)])
@@ -115,8 +120,9 @@ def test_a_factor_after_a_mask_that_it_does_not_change(hidden, factor):
     mask = (ZERO, number("low", hidden), "%m: f32[B, 1, 1, S] = where(%c, %zero, %low)")
     before = (KT, PRODUCT, *mask, f"%t: {SCORES} = add(%s, %m)", number("f", factor), f"%u: {SCORES} = mul(%t, %f)")
     attrs = f"scale = {factor}" if factor != 0.5 else "softcap = 0.0"  # 0.5 is the usual scale
+    attrs += ", nan_rows = true" if hidden == "-inf" else ""
     after = graph(inputs, *mask, attention(attrs=attrs, mask="%m"))
-    check_pass(RecognizeAttention(), graph(inputs, *before, *softmax_and_mix("u")), after, numeric=hidden != "-inf")
+    check_pass(RecognizeAttention(), graph(inputs, *before, *softmax_and_mix("u")), after)
 
 
 @pytest.mark.parametrize(
@@ -176,6 +182,48 @@ def test_constant_masks_become_causal_or_go(elements, attrs):
     check_pass(RecognizeAttention(), graph(FIXED, *before), graph(FIXED, after))
 
 
+HALF = "[0.0, -inf, -inf, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]"
+
+
+@pytest.mark.parametrize(
+    ("mask", "attrs"),
+    [
+        (number("m", HALF, "f32[3, 3]"), "scale = 1.0"),
+        (number("m", HALF.replace("0.0", "-inf", 1), "f32[3, 3]"), OPEN),
+        (number("m", "[true, false, false]", "bool[3]"), "scale = 1.0"),
+        (number("m", "[false, false, false]", "bool[3]"), OPEN),
+    ],
+)
+def test_constant_masks_tell_whether_a_query_sees_no_key(mask, attrs):
+    chosen = "where(%m, %s, %low)" if "bool" in mask else "add(%s, %m)"
+    made = (mask, number("low", "-inf")) if "bool" in mask else (mask,)
+    before = (
+        *made,
+        "%kt: f32[1, 2, 4, 3] = transpose(%k) {perm = [0, 1, 3, 2]}",
+        "%s: f32[1, 2, 3, 3] = matmul(%q, %kt)",
+        f"%t: f32[1, 2, 3, 3] = {chosen}",
+        "%p: f32[1, 2, 3, 3] = softmax(%t)",
+        "%y: f32[1, 2, 3, 4] = matmul(%p, %v)",
+    )
+    after = f"%y: f32[1, 2, 3, 4] = attention(%q, %k, %v, %m, _) {{{attrs}}}"
+    check_pass(RecognizeAttention(), graph(FIXED, *before), graph(FIXED, mask, after))
+
+
+def test_a_mask_of_finite_numbers_hides_no_row():
+    """Hugging Face's: ones where keys are real, from integers."""
+    inputs = f"{BY_HEAD}, %i: i64[B, 1, 1, S]"
+    mask = (
+        "%f: f32[B, 1, 1, S] = cast(%i) {to = f32}",
+        number("one", 1.0),
+        number("low", "-3.4028235e+38"),
+        "%n: f32[B, 1, 1, S] = sub(%one, %f)",
+        "%m: f32[B, 1, 1, S] = mul(%n, %low)",
+    )
+    before = (*mask, KT, PRODUCT, f"%t: {SCORES} = add(%s, %m)", *softmax_and_mix("t"))
+    expected = graph(inputs, *mask, attention(attrs="scale = 1.0", mask="%m"))
+    check_pass(RecognizeAttention(), graph(inputs, *before), expected, numeric=False)
+
+
 POSITIONS = (
     "%t: i64[T] = arange() {limit = T}",
     "%row: i64[1, 1, T, 1] = reshape(%t) {shape = [1, 1, T, 1]}",
@@ -211,7 +259,7 @@ def test_several_masks_keep_their_order(hidden, later, after):
         "%y: f32[1, 2, 3, 4] = matmul(%p, %v)",
     )
     first, second, causal = after
-    attrs = "causal = true, scale = 1.0" if causal else "scale = 1.0"
+    attrs = f"causal = true, {OPEN}" if causal else OPEN
     made = (*(() if causal else (triangle, first)), low, second)
     expected = graph(inputs, *made, f"%y: f32[1, 2, 3, 4] = attention(%q, %k, %v, %o2, _) {{{attrs}}}")
     check_pass(RecognizeAttention(), graph(inputs, *before), expected)
@@ -310,7 +358,7 @@ def test_a_triangle_by_where_next_to_another_mask(hidden, is_causal):
         f"%y: {MIXED} = matmul(%p, %v)",
     )
     made = () if is_causal else (*triangle, "%o = add(%w, %m)")
-    attrs = "causal = true, scale = 1.0" if is_causal else "scale = 1.0"
+    attrs = f"causal = true, {OPEN}" if is_causal else OPEN
     after = (*made, f"%y: {MIXED} = attention(%q, %k, %v, {'%m' if is_causal else '%o'}, _) {{{attrs}}}")
     check_pass(RecognizeAttention(), graph(inputs, *before), graph(inputs, *after))
 
@@ -356,7 +404,7 @@ def test_batch_and_heads_joined_for_torch_bmm():
         "%y: f32[2*B, T, 4] = matmul(%p, %c)",
     )
     after = (
-        f"%o: {MIXED} = attention(%q, %k, %v, %m, _) {{scale = 1.0}}",
+        f"%o: {MIXED} = attention(%q, %k, %v, %m, _) {{{OPEN}}}",
         "%y: f32[2*B, T, 4] = reshape(%o) {shape = [2*B, T, 4]}",
     )
     check_pass(RecognizeAttention(), graph(inputs, *before), graph(inputs, *after))

@@ -1,14 +1,15 @@
-"""Attention as products, a softmax and masks, for opsets before the operator.
+"""Attention as products, a softmax and masks: for opsets before the operator, and where hidden rows are NaN.
 
-A query that sees no key gives zeros, as the op says: where a mask can hide every key, weights of hidden keys are set to
-0 behind the softmax. A float mask counts as one that cannot if it is made of finite numbers, whatever they overflow to.
+A query that sees no key gives NaN, or zeros, as the node says: for zeros, where a mask can hide every key, weights of
+hidden keys are set to 0 behind the softmax. A float mask counts as one that cannot if it is made of finite numbers,
+whatever they overflow to.
 """
 
 import math
 
 import numpy as np
 
-from ....ir.analysis.contents import any_constant_of
+from ....ir.analysis.infinities import may_be_infinite
 from ....ir.builder import Builder
 from ....ir.constant import Constant
 from ....ir.dims import Dim
@@ -19,10 +20,6 @@ from ..context.export_context import ExportContext, Operand
 _APART = 4  # axes of operands with heads apart
 _FLAT = 2  # axes of a mask that is one for all samples and heads
 _MASK = 3
-_FINITE = (
-    *("add", "cast", "concat", "expand", "gather", "max", "min", "mul", "neg", "reshape", "slice", "squeeze", "sub"),
-    *("transpose", "unsqueeze", "where", "dynamic_expand", "dynamic_reshape", "dynamic_slice", "dynamic_unsqueeze"),
-)
 _LARGEST_TRIANGLE = 1 << 16  # elements; larger ones are computed
 
 
@@ -150,7 +147,7 @@ class _Writer:
         if seen is not None:
             scores = b.op("where", seen, scores, hidden)
         weights = b.op("softmax", scores, axis=-1)
-        for guard in guards:
+        for guard in () if self.attrs["nan_rows"] else guards:
             weights = b.op("where", guard, weights, self._number(0))
         return weights
 
@@ -161,7 +158,7 @@ class _Writer:
 
     def _may_hide_all(self) -> bool:
         mask = self.node.inputs[_MASK]
-        return mask is not None and _may_be_infinite(mask)
+        return mask is not None and not self.attrs["nan_rows"] and may_be_infinite(mask)
 
     def _shown_by_lengths(self) -> Value | None:
         """bool[B, 1, T or 1, S]: the keys before each sample's length, and with `causal` before each query's place."""
@@ -175,22 +172,3 @@ class _Writer:
         query = b.op("unsqueeze", b.op("arange", limit=self.steps), axes=[1])
         last = b.op("add", b.op("sub", ends, b.op("dim", value=self.steps)), query)
         return b.op("less_equal", key, last)  # which is below the length, as a query's place is
-
-
-def _may_be_infinite(mask: Value) -> bool:
-    """Whether something that a mask is made of is -inf or unknown; numbers that overflow are not looked for."""
-    pending, seen = [mask], set[Value]()
-    while pending:
-        value = pending.pop()
-        if value in seen or not value.tensor.dtype.is_float:
-            continue
-        seen.add(value)
-        content = any_constant_of(value)
-        if content is not None:
-            if not np.isfinite(content.array.astype(np.float64)).all():
-                return True
-        elif value.producer is None or value.producer.op.name not in _FINITE:
-            return True
-        else:
-            pending += value.producer.operands
-    return False

@@ -10,6 +10,7 @@ from ....ir.constant import Constant
 from ....ir.errors import CapgraphError, InternalError, TypeRuleError, UnsupportedError
 from ....ir.graph import Graph, Node, Value
 from ....ir.ops import native
+from ....ir.ops.known import ATTENTION
 from ....ir.types import DType, Type
 from ..attributes import attribute_to_proto
 from ..context.attention_masks import safe_content
@@ -20,6 +21,7 @@ from ..contrib.group import Group
 from ..ops import EXPORTS
 from ..schemas import OperatorUse, schema_of, unchanged_span
 from ..tensors import constant_to_proto, type_text, type_to_proto
+from .attention_parts import attention_parts
 from .dims import DimWriter
 from .flat_softmax import LAST_OPSET, flat_softmaxes
 from .foreign_nodes import write_foreign
@@ -199,6 +201,8 @@ class GraphWriter:
             self.write_inline(node.attrs["body"], node.operands, node.outputs, is_parts=False)
         elif node.op.name in PARTS and self.opset < PARTS[node.op.name].since:
             self._write_parts(context, node)
+        elif node.op is ATTENTION and node.attrs["nan_rows"]:  # the operator gives zeros
+            attention_parts(context, node)
         elif node.op.name in EXPORTS:
             EXPORTS[node.op.name](context, node)
         elif node.op.scalar is not None:

@@ -18,7 +18,7 @@ from ..rules import require_broadcast, require_rank
 # ---- attention
 
 
-def attention_type(
+def attention_type(  # noqa: PLR0913  # the operator's
     q: TensorType,
     k: TensorType,
     v: TensorType,
@@ -30,6 +30,7 @@ def attention_type(
     softcap: float,
     heads: int,
     kv_heads: int,
+    nan_rows: bool,
 ) -> TensorType:
     """[B, H, T, D] with [B, Hk, S, D] and [B, Hk, S, Dv] gives [B, H, T, Dv]; Hk divides H.
 
@@ -70,7 +71,7 @@ def _dims_by_head(ty: TensorType, heads: int) -> tuple[Dim, Dim, Dim, Dim]:
     return batch, heads, steps, hidden // heads
 
 
-def attention(
+def attention(  # noqa: PLR0913  # the operator's
     q: Array,
     k: Array,
     v: Array,
@@ -82,6 +83,7 @@ def attention(
     softcap: float,
     heads: int,
     kv_heads: int,
+    nan_rows: bool = False,
 ) -> Array:
     """softmax(softcap(q @ kᵀ * scale) + mask) @ v, heads of q sharing heads of k and v in groups.
 
@@ -89,12 +91,13 @@ def attention(
     `scale` None is 1 / sqrt(D). A `softcap` above 0 maps a score s to softcap * tanh(s / softcap). A bool mask says
     which keys a query sees, a float mask is added. `kv_lengths` says how many keys of each sample count. With `causal`,
     query i sees key j where j <= i + offset; the offset is 0, and kv_lengths - T where these are given. A query that
-    sees no key gives zeros. Keys that a query does not see do not count, whatever their score.
+    sees no key gives zeros, and NaN with `nan_rows`, as the softmax alone does. Keys that a query does not see do not
+    count, whatever their score.
     """
     if q.ndim == 4:
-        return _attention_by_head(q, k, v, mask, kv_lengths, causal, scale, softcap)
+        return _attention_by_head(q, k, v, mask, kv_lengths, causal, scale, softcap, nan_rows)
     by_head = (_by_head(q, heads), _by_head(k, kv_heads), _by_head(v, kv_heads))
-    result = _attention_by_head(*by_head, mask, kv_lengths, causal, scale, softcap)
+    result = _attention_by_head(*by_head, mask, kv_lengths, causal, scale, softcap, nan_rows)
     return result.swapaxes(1, 2).reshape(*q.shape[:2], heads * result.shape[3])
 
 
@@ -111,6 +114,7 @@ def _attention_by_head(
     causal: bool,
     scale: float | None,
     softcap: float,
+    nan_rows: bool,
 ) -> Array:
     """`attention` for operands of rank 4."""
     wide = np.dtype(np.float32) if is_small_float(q) else q.dtype
@@ -121,7 +125,7 @@ def _attention_by_head(
     scores = np.matmul(rows, k.astype(wide, copy=False).swapaxes(2, 3)).reshape(batch, heads, steps, keys)
     if softcap > 0:
         scores = np.tanh(scores / wide.type(softcap)) * wide.type(softcap)
-    weights = _masked_softmax(scores, mask, _visible(kv_lengths, steps, keys, causal))
+    weights = _masked_softmax(scores, mask, _visible(kv_lengths, steps, keys, causal), nan_rows)
     mixed = np.matmul(weights.reshape(batch, groups, shared * steps, keys), v.astype(wide, copy=False))
     return np.asarray(mixed.reshape(batch, heads, steps, v.shape[3]), dtype=q.dtype)
 
@@ -139,8 +143,8 @@ def _visible(kv_lengths: Array | None, steps: int, keys: int, causal: bool) -> A
     return is_real & (key <= query + lengths - steps) if causal else is_real
 
 
-def _masked_softmax(scores: Array, mask: Array | None, visible: Array | None) -> Array:
-    """Softmax over the last axis of `scores`, which it overwrites."""
+def _masked_softmax(scores: Array, mask: Array | None, visible: Array | None, nan_rows: bool) -> Array:
+    """Softmax over the last axis of `scores`, which it overwrites; of a row of -inf 0, or NaN."""
     if mask is not None and mask.dtype != np.bool_:
         mask = mask.astype(scores.dtype, copy=False)
         scores += mask
@@ -153,7 +157,7 @@ def _masked_softmax(scores: Array, mask: Array | None, visible: Array | None) ->
     scores -= highest
     np.exp(scores, out=scores)
     total = np.sum(scores, -1, keepdims=True)
-    total[total == 0] = 1
+    total[total == 0] = np.nan if nan_rows else 1
     scores /= total
     return scores
 
@@ -252,6 +256,7 @@ OPS: tuple[Op, ...] = (
             Attribute("softcap", AttrKind.FLOAT, 0.0),
             Attribute("heads", AttrKind.INT, 0),
             Attribute("kv_heads", AttrKind.INT, 0),
+            Attribute("nan_rows", AttrKind.BOOL, False),
         ),
         infer=attention_type,
         meaning=attention,
