@@ -72,23 +72,35 @@ _ACTIVATIONS: Mapping[str, Callable[[Node], _Activation | None]] = {
 }
 """By the op at the end of a group; "add" is a sum behind which no activation is."""
 
-ON_CUDA = frozenset({Operator(_NAME, DType.F32, "Relu")})
-RECENT = frozenset({Operator(_NAME, DType.F32, "HardSwish")})
-"""What ONNX Runtime 1.20 and older take and then cannot lay out in blocks."""
 
-OPERATORS = frozenset(
-    Operator(_NAME, DType.F32, kind)
-    for kind in ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Clip", "")
+def _operator(dtype: DType, activation: str, *, adds: bool) -> Operator:
+    return Operator(_NAME, dtype, f"Sum{activation}" if adds else activation)
+
+
+_OF_SUMS = frozenset(
+    _operator(DType.F32, name, adds=True)
+    for name in ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Clip", "")
 )
-"""The CPU's kernel has all of these with a sum and without (ONNX Runtime 1.31), that of CUDA Relu alone."""
+OPERATORS = _OF_SUMS | {each._replace(kind=each.kind.removeprefix("Sum")) for each in _OF_SUMS if each.kind != "Sum"}
+"""The CPU's kernel has all of these (ONNX Runtime 1.31), that of CUDA Relu alone."""
+
+ON_CUDA = frozenset(_operator(DType.F32, "Relu", adds=adds) for adds in (False, True))
+RECENT = _OF_SUMS | {_operator(DType.F32, "HardSwish", adds=False)}
+"""What older versions of ONNX Runtime take and then get wrong when they lay channels out in blocks.
+
+Up to 1.26 the summand is read as if it lay in blocks, which it does not; up to 1.20 HardSwish fails.
+"""
 
 
 def fused_conv(node: Node, available: Collection[Operator], _order: Mapping[Node, int]) -> Group | None:
     """FusedConv: f(conv(x) + z), where the sum or the activation f may be absent, on pictures."""
     activation = _ACTIVATIONS[node.op.name](node)
-    if activation is None or Operator(_NAME, node.output.tensor.dtype, activation.name) not in available:
-        return None
     added = node if node.op.name == "add" else sole_producer(node.operands[0], "add")
+    if (
+        activation is None
+        or _operator(node.output.tensor.dtype, activation.name, adds=added is not None) not in available
+    ):
+        return None
     conv, z = _summands(added) if added is not None else (sole_producer(node.operands[0], "conv"), None)
     if conv is None or conv.output.tensor.rank != _RANK or (z is not None and _is_of_other_layout(z)):
         return None
