@@ -360,7 +360,7 @@ def _cumulative(name: str, meaning: Callable[..., Array]) -> Op:
 def _dynamic_cumulative(name: str, meaning: Callable[..., Array]) -> Op:
     return op(
         name,
-        "x: T, axis: I",
+        "x: T, axis: I!",
         T=_SUMMABLE,
         I=INDICES,
         attrs=_DIRECTION,

@@ -7,6 +7,8 @@ import numpy as np
 import onnx
 import pytest
 from capgraph.executors.replay.by_value import KEPT, shaping_inputs
+from capgraph.ir.op import Trait
+from capgraph.ir.ops import OPS
 from capgraph.ir.text.parser import parse
 
 SUM = """
@@ -37,6 +39,24 @@ def test_the_first_values_are_recorded_and_others_when_they_come_again() -> None
     counters = made.stats().counters
     assert (counters.calls, counters.replayed_calls) == (6, 3)  # not the first call of each, nor axis 1 when it was new
     assert "values: 2 sets of axes have a program of their own, in which they are constants" in made.explain()
+
+
+def test_ops_that_read_values_on_the_host_say_which_shape_them() -> None:
+    reading = [op for op in OPS.values() if op.name.startswith("dynamic_") and op.has(Trait.READS_HOST)]
+    assert [op.name for op in reading if not any(each.is_shaping for each in op.operands)] == []
+
+
+def test_an_axis_that_is_an_input_is_recorded() -> None:
+    text = """
+        graph @main(%x: f32[3, 4], %axis: i64[]) {
+          %y: f32[3, 4] = dynamic_cumsum(%x, %axis)
+          return %y
+        }"""
+    made = program(text)
+    for _ in range(2):
+        given = made.run({"x": np.ones((3, 4), np.float32), "axis": np.array(1)})["y"]
+        np.testing.assert_array_equal(given, np.ones((3, 4)).cumsum(1))
+    assert made.stats().counters.replayed_calls == 1
 
 
 def test_sizes_that_the_values_do_not_go_with_are_not_run_by_their_program() -> None:
