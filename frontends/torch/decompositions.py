@@ -1,7 +1,7 @@
 """Which operators PyTorch takes apart before they are imported: all but its core set and what the IR has whole."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -117,17 +117,54 @@ def composites_kept(module: Any = None) -> Iterator[None]:
     that gradients would be zeros. Of such a module everything is taken apart, attention too: PyTorch's decomposition
     of its fused kernel gives no logarithms of sums, which its derivative reads.
     """
-    from torch.export import exported_program
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    override = getattr(exported_program, "_override_composite_implicit_decomp", None)
-    composites = dict(_split_table()[0])
-    if any(updates_statistics(node) for graph in _graphs(module) for node in graph.nodes):
-        for overload in _norms_with_statistics():
-            composites.pop(overload, None)
-    kept = override(composites) if override is not None else nullcontext()
+    has_statistics = any(updates_statistics(node) for graph in _graphs(module) for node in graph.nodes)
+    kept = _with_kernels(_kernels_of_kept(), _norms_with_statistics() if has_statistics else ())
     with states_of_lstms(), sdpa_kernel(SDPBackend.MATH) if _transforms_functions(module) else kept:
         yield
+
+
+@cache
+def _kernels_of_kept() -> dict[Any, tuple[dict[Any, Any], Any]]:
+    """The kernels that make PyTorch keep each composite operator, and how fake tensors take it.
+
+    Made once: PyTorch makes them anew for each trace, of which a small one takes no longer.
+    """
+    from torch._subclasses.fake_impls import op_implementations_dict
+    from torch.export import exported_program
+
+    override = getattr(exported_program, "_override_composite_implicit_decomp", None)
+    if override is None:
+        return {}
+    composites = _split_table()[0]
+    with override(composites):
+        return {overload: (dict(overload.py_kernels), op_implementations_dict[overload]) for overload in composites}
+
+
+@contextmanager
+def _with_kernels(made: Mapping[Any, tuple[dict[Any, Any], Any]], but: Sequence[Any]) -> Iterator[None]:
+    """While active, operators have these kernels."""
+    from torch._subclasses.fake_impls import op_implementations_dict
+
+    made = {overload: each for overload, each in made.items() if overload not in but}
+    before = {overload: (dict(overload.py_kernels), op_implementations_dict.get(overload)) for overload in made}
+
+    def put(kernels: Mapping[Any, tuple[dict[Any, Any], Any]]) -> None:
+        for overload, (each, rule) in kernels.items():
+            overload.py_kernels.clear()
+            overload.py_kernels.update(each)
+            overload._dispatch_cache.clear()
+            if rule is None:
+                op_implementations_dict.pop(overload, None)
+            else:
+                op_implementations_dict[overload] = rule
+
+    put(made)
+    try:
+        yield
+    finally:
+        put(before)
 
 
 def _transforms_functions(module: Any) -> bool:

@@ -1,6 +1,7 @@
 import copy
 import importlib
 from typing import Any
+from unittest.mock import patch
 
 import capgraph
 import pytest
@@ -56,6 +57,21 @@ def test_composites_stay_whole_below_autograd_and_come_apart_again_afterwards() 
         assert _operators(function, *tensors) == ["aten.linear.default"]
         assert torch.equal(function(*tensors), torch.full((2, 3, 5), 5.0)), "and they still run"
     assert "aten.addmm.default" in _operators(function, *tensors)
+
+
+def test_what_keeps_composites_is_made_once_and_leaves_nothing_behind() -> None:
+    from torch._subclasses.fake_impls import op_implementations_dict
+    from torch.export import exported_program
+
+    linear = torch.ops.aten.linear.default
+    before = dict(linear.py_kernels), op_implementations_dict.get(linear)
+    with composites_kept():
+        inside = dict(linear.py_kernels)
+    assert inside != before[0]
+    with patch.object(exported_program, "_override_composite_implicit_decomp") as override, composites_kept():
+        assert linear.py_kernels == inside
+    assert not override.called
+    assert (dict(linear.py_kernels), op_implementations_dict.get(linear)) == before
 
 
 @pytest.mark.parametrize("way", ["compile", "optimize"])
