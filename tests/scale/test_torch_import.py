@@ -28,15 +28,15 @@ def _import(module: Any, device: str) -> Any:
 
 def test_work_grows_with_the_layers() -> None:
     work, nodes = [], []
-    for layers in (1, 3):
+    for layers in (1, 2):
         module = _llama(layers)
         work.append(lines_in(lambda module=module: nodes.append(len(_import(module, "meta").graph))) / layers)
-    assert nodes[1] - nodes[0] <= 2 * 100
+    assert nodes[1] - nodes[0] <= 100
     assert work[1] <= work[0]
 
 
 def test_weights_are_not_copied() -> None:
-    module = _llama(2, vocab_size=256).to_empty(device="cpu")
+    module = _llama(1, vocab_size=256).to_empty(device="cpu")
     with torch.no_grad():
         for tensor in (*module.parameters(), *module.buffers()):
             tensor.fill_(0.5)

@@ -73,7 +73,8 @@ def test_any_dtype_and_layout(name: str, dtype: DType, lies: str, tmp_path: Path
     [(3, 40, [0, 1, 3]), (37, 72, [5, 5, 36]), (20, 8, [-3, 9, 4, 15]), (6, 264, [2, 2, 6])],
 )
 def test_tensor_cores(rows: int, columns: int, ends: list[int], lies: str, tmp_path: Path) -> None:
-    made = grouped(rows, 136, columns, ends, DType.F16 if rows < 30 else DType.BF16, lies)
+    inner = 136 if rows == 37 else 72  # more steps than a ring has stages, and fewer
+    made = grouped(rows, inner, columns, ends, DType.F16 if rows < 30 else DType.BF16, lies)
     on_cores = [name for name in names(made) if name not in ("grouped-rows", "grouped-tiles")]
     assert len(on_cores) == 4
     check(made, on_cores[rows % 4], tmp_path)

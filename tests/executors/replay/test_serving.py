@@ -149,7 +149,7 @@ def test_resnet50_at_random_batch_sizes() -> None:
     program = capgraph.optimize(model, executor="graph", device="host", dynamic={"batch": (1, 4)})
     oracle = capgraph.optimize(model, executor="eager")
     recount = Recount([default_ladder(1, 4)])
-    for batch in (3, 4, 1, 2, 1, 3):
+    for batch in (3, 1, 2, 3):
         pictures = random.standard_normal((batch, 3, 224, 224), dtype=np.float32)
         recount.check(program, oracle, {input_name(model): pictures})
         recount.call(batch)

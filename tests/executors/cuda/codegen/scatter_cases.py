@@ -11,6 +11,8 @@ from tests.executors.cuda.codegen.cases import Case, Drawn, made
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 DTYPES = ("f32", "f16", "f64", "i32", "i64", "u8", "i8", "bool")
+OF_LINES = ("f32", "f16", "i64", "bool")
+"""How far lines lie apart changes no arithmetic: a dtype of each size."""
 
 
 def scatter_cases() -> Iterator[Case]:
@@ -18,7 +20,8 @@ def scatter_cases() -> Iterator[Case]:
     d = Drawn()
     for reduction in REDUCTIONS:
         for dtype in DTYPES:
-            yield _lines(d, reduction, dtype)
+            if dtype in OF_LINES:
+                yield _lines(d, reduction, dtype)
             yield _elements(d, f"elements {reduction} {dtype}", reduction, dtype)
             yield _rows(d, f"rows {reduction} {dtype}", reduction, dtype, 37, 300)
         yield _rows(d, f"crowded {reduction}", reduction, "f32", 3, 400)
@@ -49,8 +52,8 @@ def _elements(d: Drawn, name: str, reduction: str, dtype: str) -> Case:
 def _lines(d: Drawn, reduction: str, dtype: str) -> Case:
     """Many lines, along an axis that is not the last; of f16 eight side by side."""
     inner = 16 if dtype == "f16" else 9
-    x, updates = _small(d, dtype, reduction, 4, 30, inner), _small(d, dtype, reduction, 4, 70, inner)
-    places = d.indices(30, 4, 70, inner)
+    x, updates = _small(d, dtype, reduction, 3, 20, inner), _small(d, dtype, reduction, 3, 40, inner)
+    places = d.indices(20, 3, 40, inner)
     return made(
         f"lines {reduction} {dtype}",
         lambda b, *v: b.op("scatter_elements", *v, axis=1, reduction=reduction),
