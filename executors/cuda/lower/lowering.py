@@ -5,10 +5,9 @@ where all decline, the step runs on the host by its op's NumPy meaning, for a re
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import islice
 
 from ....ir.analysis.contents import any_constant_of
 from ....ir.analysis.rounding import ROUNDS_NOTHING, Tf32
@@ -25,6 +24,9 @@ from .alike import Alike
 
 MOST_SCRATCH = 1 << 30
 """How much scratch is offered while a step's memory is not planned yet."""
+
+NO_BUFFER = -1
+"""Where scratch would lie that is asked for and is not there."""
 
 _MOST_BLOCKS = (2**31 - 1, 65535, 65535)
 _MOST_THREADS = (1024, 1024, 64)
@@ -68,8 +70,7 @@ class Backend:
     libraries: frozenset[str] = frozenset()
     tf32: Tf32 = ROUNDS_NOTHING
     _alike: Alike = field(init=False, default_factory=Alike, repr=False, compare=False)
-    _first: Alike = field(init=False, default_factory=Alike, repr=False, compare=False)
-    """Of the steps of the plan that is being made all ways, and the first that this machine has the libraries for."""
+    """The ways of the steps of the plan that is being made, with as much scratch as they ask for."""
 
     # ---- what planning asks
 
@@ -81,14 +82,14 @@ class Backend:
             return False
         if _makes_nothing(node):
             return True
-        return bool(self._first.ways(self._task_before(node, {}), self._first_proposed))
+        return any(map(self._has_libraries, self._ways(self._task_before(node, {}))))
 
     def scratch_bytes(self, node: Node, views: Mapping[Value, View]) -> int:
         """The most scratch that a way of doing `node` takes."""
         if not node.op.is_capturable or _makes_nothing(node) or _is_of_nothing(node):
             return 0
-        ways = self._alike.ways(self._task_before(node, views), _that_fit)
-        return max((each.scratch_bytes for each in ways if self._has_libraries(each)), default=0)
+        ways = filter(self._has_libraries, self._ways(self._task_before(node, views)))
+        return max((each.scratch_bytes for each in ways), default=0)
 
     # ---- what executors ask
 
@@ -96,7 +97,6 @@ class Backend:
         """The ways of every step of a plan, in order."""
         ways = tuple(self.lower_step(plan, step) for step in plan.steps)
         self._alike.clear()
-        self._first.clear()
         return ways
 
     def lower_step(self, plan: Plan, step: Step) -> Ways:
@@ -110,7 +110,7 @@ class Backend:
         if all(0 in view.shape for view in task.results):
             return Ways(step)
         known = families_of(step.node.op.name)
-        found = self._alike.ways(task, _that_fit)
+        found = self._with_its_scratch(task)
         why = _why_on_host(bool(known), bool(found))
         missing = frozenset(name for each in found for name in _libraries_of(each)) - self.libraries
         return Ways(step, (*filter(self._has_libraries, found), _on_host(why)), task, missing)
@@ -118,8 +118,18 @@ class Backend:
     def _task_before(self, node: Node, views: Mapping[Value, View]) -> Task:
         return replace(task_before(node, views, self.chip), tf32=self.tf32.allows(node))
 
-    def _first_proposed(self, task: Task) -> Iterator[Candidate]:
-        return islice(filter(self._has_libraries, _that_fit(task)), 1)
+    def _ways(self, task: Task) -> Sequence[Candidate]:
+        return self._alike.ways(task, _that_fit)
+
+    def _with_its_scratch(self, task: Task) -> Sequence[Candidate]:
+        """The ways of a task with the scratch that it has: those that planning saw, where they got what they asked for.
+
+        Ways of libraries that are not here got none.
+        """
+        place = task.scratch or BufferPlace(NO_BUFFER)
+        found = self._ways(replace(task, scratch=place, scratch_bytes=MOST_SCRATCH))
+        wanted = max((each.scratch_bytes for each in filter(self._has_libraries, found)), default=0)
+        return found if wanted <= task.scratch_bytes else self._ways(task)
 
     def _has_libraries(self, candidate: Candidate) -> bool:
         return _libraries_of(candidate) <= self.libraries

@@ -87,3 +87,12 @@ def test_equal_layers_are_lowered_once() -> None:
             lowered(layers(count), {})
             counts.append(len(calls))
     assert counts[0] == counts[1]
+
+
+def test_what_planning_has_lowered_is_not_lowered_again() -> None:
+    backend, graph = Backend(libraries=LIBRARIES), model_graph("bert", "f16")
+    pipeline_for(2, "cuda").run(graph, check="none")
+    plan = cuda_planning(backend, ReplayOptions()).of(graph)(sizes_of(graph), CaptureMode.FULL)
+    assert any(step.scratch is not None for step in plan.steps)
+    with patch.object(lowering, "_that_fit", side_effect=AssertionError("lowered again")):
+        backend.lower(plan)

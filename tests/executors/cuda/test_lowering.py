@@ -32,6 +32,7 @@ from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType
 from capgraph.passes.framework.pipeline import Pipeline
 from capgraph.passes.fuse.fuse import Fuse
+from capgraph.passes.planning import lowering as planning
 from capgraph.passes.planning.planner import PlanPolicy, make_plan
 
 EMPTY = Kernel("kernel", (1, 1, 1), (1, 1, 1))
@@ -175,7 +176,9 @@ def test_what_is_made_of_nothing_is_for_the_meaning_to_say(
     b = Builder()
     operands = [shape and b.input(f"x{index}", shape) for index, shape in enumerate(shapes)]
     y = b.op(op, *operands, **attrs)
-    plan = make_plan(b.finish({"y": y}), {}, CUDA, PlanPolicy(lowering=Lowering(scratch=Backend().scratch_bytes)))
+    plan = make_plan(
+        b.finish({"y": y}), {}, CUDA, PlanPolicy(lowering=planning.Lowering(scratch=Backend().scratch_bytes))
+    )
     assert not Backend().captures(plan.steps[-1].node)
     (way,) = Backend().lower_step(plan, plan.steps[-1]).candidates
     assert way.launches == (HostCall("an operand has no elements"),)
@@ -208,7 +211,9 @@ def test_caches_may_be_empty() -> None:
     b = Builder()
     cache, row = b.input("cache", "f32[0, 4]"), b.input("row", "f32[1, 4]")
     y = b.op("concat", cache, row, axis=0)
-    plan = make_plan(b.finish({"y": y}), {}, CUDA, PlanPolicy(lowering=Lowering(scratch=Backend().scratch_bytes)))
+    plan = make_plan(
+        b.finish({"y": y}), {}, CUDA, PlanPolicy(lowering=planning.Lowering(scratch=Backend().scratch_bytes))
+    )
     assert Backend().captures(plan.steps[-1].node)
 
 
