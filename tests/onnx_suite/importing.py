@@ -197,7 +197,7 @@ def _run_in_workers(jobs: int) -> Iterator[Outcome]:
     What has threads, such as a session of ONNX Runtime, must not be at work in this process then.
     """
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        yield from pool.imap_unordered(_run_indexed, range(len(_cases)), chunksize=4)
+        yield from pool.imap_unordered(_run_indexed, range(len(_cases)))
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
