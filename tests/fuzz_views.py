@@ -304,11 +304,25 @@ def _as_traced(graph: Any, _: Any) -> Any:
     return make_boxed_func(run)
 
 
-def _compiled(bundle: Bundle, flat: Sequence[torch.Tensor], make: Backend, *, is_broken: bool) -> Callable[..., Any]:
+@dataclass(frozen=True)
+class Way:
+    """How graphs are made: by Dynamo where there are breaks, with symbolic sizes or without."""
+
+    is_broken: bool = False
+    is_dynamic: bool = False
+
+    @classmethod
+    def of(cls, seed: int, broken: int) -> "Way":
+        """Dynamo makes the graphs of `broken` seeds in a hundred, of every second one for all sizes."""
+        is_broken = seed % 100 < broken
+        return cls(is_broken, is_broken and seed % 2 == 1)
+
+
+def _compiled(bundle: Bundle, flat: Sequence[torch.Tensor], make: Backend, way: Way) -> Callable[..., Any]:
     """The function through Dynamo, or traced as it is and handed to a backend."""
-    if is_broken:
+    if way.is_broken:
         torch._dynamo.reset()
-        return torch.compile(bundle.function(), backend=make, dynamic=False)
+        return torch.compile(bundle.function(), backend=make, dynamic=way.is_dynamic)
     tracer = _Tracer()
     graph = tracer.trace(bundle.function())
     returned, structure = torch.utils._pytree.tree_flatten(graph.output_node().args[0])
@@ -317,14 +331,14 @@ def _compiled(bundle: Bundle, flat: Sequence[torch.Tensor], make: Backend, *, is
     return lambda *given: torch.utils._pytree.tree_unflatten(list(compiled(*given)), structure)
 
 
-def differences(bundle: Bundle, make: Backend, *, is_broken: bool) -> dict[int, str]:
+def differences(bundle: Bundle, make: Backend, way: Way) -> dict[int, str]:
     """What is not as in eager PyTorch, by program."""
     compiled: Callable[..., Any] | None = None
     found: dict[int, str] = {}
     for _ in range(2):  # also what a call leaves behind
         given, expected = bundle.arguments(), bundle.arguments()
         flat = [each for listed in given for each in listed]
-        compiled = compiled or _compiled(bundle, flat, make, is_broken=is_broken)
+        compiled = compiled or _compiled(bundle, flat, make, way)
         results = compiled(*flat)
         wanted = bundle.function()(*[each for listed in expected for each in listed])
         for index, (one, other) in enumerate(zip(given, expected, strict=True)):
@@ -366,10 +380,10 @@ def _strides(tensor: torch.Tensor) -> list[int]:
     return [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1 and tensor.numel()]
 
 
-def _problem(programs: tuple[RandomProgram, ...], index: int, make: Backend, *, is_broken: bool) -> str:
+def _problem(programs: tuple[RandomProgram, ...], index: int, make: Backend, way: Way) -> str:
     """What is wrong with one of some programs in one function."""
     try:
-        return differences(Bundle(programs), make, is_broken=is_broken).get(index, "")
+        return differences(Bundle(programs), make, way).get(index, "")
     except Exception as error:  # noqa: BLE001  # PyTorch raises errors of many kinds
         return f"{type(error).__name__}: {str(error)[:400]}"
 
@@ -377,15 +391,16 @@ def _problem(programs: tuple[RandomProgram, ...], index: int, make: Backend, *, 
 def tried(seed: int, executor: str, tally: Counter[str], *, broken: int = 4, count: int = BUNDLE) -> dict[int, str]:
     """Runs the bundle of a seed; gives what differed, by program, with its text."""
     make = partial(backend, options={"executor": executor})
-    is_broken, shares = seed % 100 < broken, seed % 20 == SHARING
+    way, shares = Way.of(seed, broken), seed % 20 == SHARING
     draws = [Draw(seed * BUNDLE + index, f"p{index}_", shares=shares) for index in range(count)]
-    programs = tuple(draw.program(is_broken=is_broken) for draw in draws)
+    programs = tuple(draw.program(is_broken=way.is_broken) for draw in draws)
     tally["programs"] += count
-    tally["with breaks"] += count * is_broken
+    tally["with breaks"] += count * way.is_broken
+    tally["of symbolic sizes"] += count * way.is_dynamic
     tally["with arguments in one memory"] += count * shares
-    problem_of = partial(_problem, is_broken=is_broken)
+    problem_of = partial(_problem, way=way)
     try:
-        found = differences(Bundle(programs), make, is_broken=is_broken)
+        found = differences(Bundle(programs), make, way)
     except Exception as error:  # noqa: BLE001  # whatever it is: the programs one by one tell
         found = dict.fromkeys(range(count), "")
         found[0] = f"{type(error).__name__}: {str(error)[:400]}"
@@ -429,7 +444,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for seeds, (done, problems) in zip(chunks, pool.map(work, chunks), strict=True):
             tally += done
             print("\n".join(problems), end="\n" if problems else "", flush=True)
-            if seeds.stop % 500 == 0 or (end is not None and time.monotonic() > end):
+            if seeds.stop % 100 == 0 or (end is not None and time.monotonic() > end):
                 print(f"to seed {seeds.stop - 1}: {dict(tally)}", flush=True)
             if end is not None and time.monotonic() > end:
                 pool.shutdown(wait=False, cancel_futures=True)

@@ -401,6 +401,8 @@ class _FixedFunction:
         sizes = self._sizes(arguments, sources)
         for name, view in self._imported.spread.items():
             sources[name] = view.spread(sources[name], sizes)
+        for name, position in self._imported.contents.items():
+            sources[name] = _behind(arguments[position].storage_offset(), sources[name])
         for index, view in views.items():
             source = sources[view.source] if isinstance(view.source, str) else arguments[view.source]
             found[index] = view.of(source, sizes)
@@ -408,6 +410,14 @@ class _FixedFunction:
 
 _ADDRESS = torch.Tensor.data_ptr
 """Where a tensor lies."""
+
+
+def _behind(count: int, tensor: Any) -> Any:
+    """A tensor with so many elements before it in memory."""
+    if not count:
+        return tensor
+    memory = tensor.new_empty(count + tensor.numel())
+    return memory[count:].view(tensor.shape).copy_(tensor)
 
 
 def _size(argument: Any, axis: int | None) -> int:

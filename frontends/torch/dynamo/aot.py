@@ -35,9 +35,10 @@ class AotModel:
     elements of the memory of an argument: its position, how many they are, and whether from its own first or the first
     of all. `orders` has the orders of axes in which arguments are row-major, of those that are not as they come: their
     inputs are in that order. `views` are the results, by position, that lie in the memory of an argument or of an
-    output in another way than that does; `spread` are outputs whose memory has gaps, and how they lie there. `sizes`
-    says for each symbol which argument's shape tells it, or which output's, and at which axis (None: the argument is a
-    number, and tells it itself).
+    output in another way than that does; `spread` are outputs whose memory has gaps, and how they lie there; `contents`
+    are outputs that begin in their memory where an argument, by its position, does. `sizes` says for each symbol which
+    argument's shape tells it, or which output's, and at which axis (None: the argument is a number, and tells it
+    itself).
     """
 
     model: TorchModel
@@ -46,6 +47,7 @@ class AotModel:
     orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
     views: dict[int, ResultView] = field(default_factory=dict)
     spread: dict[str, ResultView] = field(default_factory=dict)
+    contents: dict[str, int] = field(default_factory=dict)
     sizes: Tellers = field(default_factory=dict)
 
 
@@ -168,9 +170,9 @@ class _AotImport:
         outputs: dict[str, Value] = {}
         gpu = gpu_of_trace(self.module.graph)
         nodes = self._output_nodes()
-        shared = ResultViews(self.importer, nodes, self.placeholders, self.result.sizes)
+        shared = ResultViews(self.importer, nodes, self.placeholders, self.result.sizes, self.written)
         views = self.result.views = shared.find()
-        self.result.spread = shared.spread
+        self.result.spread, self.result.contents = shared.spread, shared.contents
         for name, (node, given) in shared.outputs.items():
             model.note_output(name, node, gpu)
             outputs[name] = output_value(call, model, name, given)

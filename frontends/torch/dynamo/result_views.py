@@ -24,14 +24,24 @@ class ResultViews:
     """Finds them for the output `nodes` of a graph; `tellers` learns which outputs tell sizes that no argument does.
 
     `outputs` is what has to be an output for that: a tensor whose memory several results share, with its node. `spread`
-    are those among them that lie in their memory with gaps, and how.
+    are those among them that lie in their memory with gaps, and how. `contents` are those that are the new content of
+    an argument, and its position: a view of one has to begin where that of the argument does, as AOT autograd makes a
+    view of the argument by the place of the result where sizes are symbolic. `written` has what is copied to arguments.
     """
 
     def __init__(
-        self, importer: FxImporter, nodes: Sequence[Any], placeholders: Sequence[Any], tellers: Tellers
+        self,
+        importer: FxImporter,
+        nodes: Sequence[Any],
+        placeholders: Sequence[Any],
+        tellers: Tellers,
+        written: Mapping[Any, Any],
     ) -> None:
         self.outputs: dict[str, tuple[Any, Value | Pairs]] = {}
         self.spread: dict[str, ResultView] = {}
+        self.contents: dict[str, int] = {}
+        is_symbolic = any(isinstance(node.meta.get("val"), torch.SymInt) for node in placeholders)
+        self._written_to = {source: target for target, source in written.items()} if is_symbolic else {}
         self._importer = importer
         self._placeholders = placeholders
         self._tellers = tellers
@@ -77,7 +87,7 @@ class ResultViews:
             node, order = owner, memory_order(owner.meta["val"], sizes)
             if order is None and len(fakes) > 1 and owner.target is operator.getitem:
                 return {}  # parts beside each other, of memory that is no tensor of the graph
-        elif order == tuple(range(len(order))):
+        elif order == tuple(range(len(order))) and owner not in self._written_to:
             return {}
         given, name = self._importer.known.get(node), f"out{first}"
         if not isinstance(given, Value | Pairs):
@@ -92,6 +102,8 @@ class ResultViews:
         if views.keys() != fakes.keys() or (order is None and name not in self.spread):
             return {}
         self.outputs[name] = node, lying
+        if order is not None and owner in self._written_to:
+            self.contents[name] = self._placeholders.index(self._written_to[owner])
         return views
 
     def _learn(self, name: str, lying: Value | Pairs) -> None:

@@ -115,3 +115,24 @@ def test_views_of_a_result_whose_size_only_running_tells() -> None:
         wanted = function(x)
         torch.testing.assert_close(found[1], wanted[1] + 1)
         torch.testing.assert_close(found[2], wanted[2])
+
+
+def test_views_of_arguments_of_symbolic_sizes_begin_where_these_do() -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any, y: Any) -> Any:
+        half, flat = x.tensor_split(2, 0)[0], y.view(-1)
+        half.mul_(2)
+        flat.add_(1)
+        return half, flat, y.t(), y * 2
+
+    compiled = torch.compile(function, backend="capgraph", fullgraph=True, dynamic=True)
+    for rows in (4, 6):
+        given, wanted = (
+            [torch.arange(30.0)[3:][: 2 * rows].view(rows, 2), torch.arange(40.0)[5:17].view(4, 3)] for _ in "ab"
+        )
+        results, expected = compiled(*given), function(*wanted)
+        for one, other in zip(results, expected, strict=True):
+            one.add_(1)
+            other.add_(1)
+        torch.testing.assert_close([*given, *results], [*wanted, *expected])
