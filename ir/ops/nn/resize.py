@@ -317,7 +317,22 @@ def _resize_axes(
         return resample(part, {**modes, "extrapolation_value": 0.0})
 
     wide = x if is_nearest or not hows else _resampled_dtype(x)
-    return by_component(resample, wide, imaginary).astype(x.dtype, copy=False)
+    return _as_elements(by_component(resample, wide, imaginary), x.dtype)
+
+
+def element_range(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """The least and the greatest f64 that an integer type holds."""
+    limits = np.iinfo(dtype)
+    greatest = float(limits.max)
+    return float(limits.min), greatest if int(greatest) <= limits.max else float(np.nextafter(greatest, 0.0))
+
+
+def _as_elements(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Resampled elements as their own type: integers are cut off, and cubic ones that overshoot are held in range."""
+    if dtype.kind in "iu" and x.dtype.kind == "f":
+        least, greatest = element_range(dtype)
+        x = np.fmin(np.fmax(x, least), greatest)
+    return x.astype(dtype, copy=False)
 
 
 def _resampled_dtype(x: Array) -> Array:

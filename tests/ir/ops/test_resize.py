@@ -33,6 +33,18 @@ def onnx_attrs(axes: list[int], modes: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32, np.int64, np.uint64])
+def test_integers_that_overshoot_stay_in_range(dtype: type[np.integer[Any]]) -> None:
+    limits = np.iinfo(dtype)
+    x = np.array([limits.min, limits.max] * 4, dtype)
+    (found,) = run("resize", x, None, axes=(0,), sizes=(24,), mode="cubic")
+    (wide,) = run("resize", x.astype(np.float64), None, axes=(0,), sizes=(24,), mode="cubic")
+    assert wide.min() < limits.min
+    assert wide.max() > limits.max
+    assert np.all(found[wide <= limits.min] == limits.min)
+    assert np.all(found[wide >= limits.max] >= limits.max - limits.max // 2**53)
+
+
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_integers_that_no_float_holds_stay_themselves_at_scale_1(mode: str) -> None:
     x = np.array([[2**63 - 1, -(2**63), 2**53 + 1]])

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from .....ir.constant import Array, Constant
-from .....ir.ops.nn.resize import resize_samples
+from .....ir.ops.nn.resize import element_range, resize_samples
 from .....ir.types import DType
 from ...kernel_ir.casts import converted
 from ...kernel_ir.kernels import Parameter, at, ordered_like, per_position, reach_type, read, widest, written
@@ -19,7 +19,7 @@ from ...kernel_ir.moving import operand, result
 from ...kernel_ir.pointwise import has_types
 from ...kernel_ir.program import raw
 from ...kernel_ir.regions import flops_of
-from ...kernel_ir.types import Name, computed
+from ...kernel_ir.types import Name, computed, number
 from .cropping import Axis, cropped_axes, extrapolation, extrapolation_bits, tables
 
 _CROP = "tf_crop_and_resize"
@@ -96,7 +96,7 @@ def _cropped(task: Task, x: Layout, y: Layout, axes: Sequence[Axis], outside: fl
         fill = extrapolation(outside, wide)
         lines += _sums(x, samples, wide, ctype, fill)
         done = Name(f"sum{len(samples)}", wide)
-        lines.append(f"put(y[{at(y)}], {converted(done, x.dtype) if x.dtype.is_integer else done.text});")
+        lines.append(f"put(y[{at(y)}], {_as_element(done, x.dtype)});")
     return _launch(task, x, y, lines, [each for axis in axes for each in (axis.indices, axis.weights, axis.outside)])
 
 
@@ -151,13 +151,21 @@ def _text(x: Layout, y: Layout, samples: Samples) -> tuple[list[str], list[Param
     lines.append(f"const {x.ctype}* from = x + ({at(x, without=changed)});")
     parameters: list[Parameter] = []
     wide = _wide(x.dtype)
-    for number, (_, indices, weights) in enumerate(samples):
-        parameters.append(Parameter("const int*", f"at{number}", _table(indices.astype(np.int32))))
+    for n, (_, indices, weights) in enumerate(samples):
+        parameters.append(Parameter("const int*", f"at{n}", _table(indices.astype(np.int32))))
         table = _table(weights.astype(wide.numpy))
-        parameters.append(Parameter(f"const {computed(wide)}*", f"weights{number}", table))
+        parameters.append(Parameter(f"const {computed(wide)}*", f"weights{n}", table))
     lines += _sums(x, [(axis, indices.shape[1]) for axis, indices, _ in samples], wide, ctype)
     done = Name(f"sum{len(samples)}", wide)
-    return [*lines, f"put(y[{at(y)}], {converted(done, x.dtype) if x.dtype.is_integer else done.text});"], parameters
+    return [*lines, f"put(y[{at(y)}], {_as_element(done, x.dtype)});"], parameters
+
+
+def _as_element(sum_: Name, dtype: DType) -> str:
+    """A sum as an element; integers are cut off, and held in range."""
+    if not dtype.is_integer:
+        return sum_.text
+    least, greatest = (number(each, computed(sum_.dtype)) for each in element_range(dtype.numpy))
+    return converted(Name(f"fmin(fmax({sum_.text}, {least}), {greatest})", sum_.dtype), dtype)
 
 
 def _sums(x: Layout, samples: Sequence[tuple[int, int]], wide: DType, ctype: str, fill: str = "") -> list[str]:
@@ -165,19 +173,19 @@ def _sums(x: Layout, samples: Sequence[tuple[int, int]], wide: DType, ctype: str
     c = computed(wide)
     suffix = "d" if wide is DType.F64 else "f"
     lines: list[str] = []
-    for number, (axis, taps) in reversed(list(enumerate(samples))):
+    for n, (axis, taps) in reversed(list(enumerate(samples))):
         lines += [
-            f"{c} sum{number + 1} = 0;",
-            f"for (int t{number} = 0; t{number} < {taps}; t{number}++) {{",
-            f"const int e{number} = c{axis} * {taps} + t{number};",
+            f"{c} sum{n + 1} = 0;",
+            f"for (int t{n} = 0; t{n} < {taps}; t{n}++) {{",
+            f"const int e{n} = c{axis} * {taps} + t{n};",
         ]
     places = [f"({ctype})at{n}[e{n}] * {x.strides[axis]}" for n, (axis, _) in enumerate(samples)]
     lines.append(f"const {c} sum0 = ({c})get(from[{' + '.join(places) or '0'}]);")
-    for number, (axis, _) in enumerate(samples):
-        term = f"__{suffix}mul_rn(sum{number}, weights{number}[e{number}])"
-        lines.append(f"sum{number + 1} = __{suffix}add_rn(sum{number + 1}, {term}); }}")
+    for n, (axis, _) in enumerate(samples):
+        term = f"__{suffix}mul_rn(sum{n}, weights{n}[e{n}])"
+        lines.append(f"sum{n + 1} = __{suffix}add_rn(sum{n + 1}, {term}); }}")
         if fill:
-            lines.append(f"if (outside{number}[c{axis}]) sum{number + 1} = {fill};")
+            lines.append(f"if (outside{n}[c{axis}]) sum{n + 1} = {fill};")
     return lines
 
 

@@ -41,6 +41,19 @@ def test_nearest_elements_are_written_in_vectors(tmp_path: Path, monkeypatch: py
     assert not emulated_problems(cases, tmp_path)
 
 
+@pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")
+def test_integers_that_overshoot_stay_in_range(tmp_path: Path) -> None:
+    def build(b: Builder, x: Value) -> Value:
+        return b.op("resize", x, None, axes=(1,), sizes=(24,), mode="cubic")
+
+    cases = []
+    for dtype in (np.uint8, np.int16, np.int32, np.uint32, np.int64, np.uint64):
+        limits = np.iinfo(dtype)
+        x = np.array([[limits.min, limits.max] * 4, [limits.max, limits.max, limits.min, limits.min] * 2], dtype)
+        cases.append(made(f"overshooting {x.dtype}", build, x))
+    assert not emulated_problems(cases, tmp_path)
+
+
 def test_samples_as_far_off_as_numbers_go_are_those_of_the_border(tmp_path: Path) -> None:
     far = np.array([np.finfo(np.float64).max, -np.finfo(np.float64).max, np.inf, np.nan])
     grid = np.stack([far, far[::-1]], -1).reshape(1, 1, 4, 2)
