@@ -10,11 +10,12 @@ from ...ir.analysis import all_nodes, input_symbols
 from ...ir.dims import Dim, difference, dim_max, symbols
 from ...ir.graph import Graph, Node
 from ...ir.op import Op, Trait
-from ...ir.ops.known import ATTENTION, BIT_CAST, DIV, DYNAMIC_PAD, DYNAMIC_RESIZE, MATMUL, MAX_POOL, PAD, RESHAPE, SCAN
+from ...ir.ops.known import ATTENTION, BIT_CAST, DIV, DYNAMIC_PAD, MATMUL, MAX_POOL, PAD, RESHAPE, SCAN
 from ...ir.types import DType, TensorType, Type
 from .divisions import may_trap
 from .integers import inexact
 from .long_sums import long_sum
+from .resizes import resize_fault
 
 _WIDE = frozenset((DType.F64, DType.I64, DType.U64, DType.I32, DType.U32))
 _TAKES_NOTHING = Trait.ELEMENTWISE | Trait.VIEW
@@ -183,25 +184,6 @@ def _inexact(_node: Node) -> str:
     return "ONNX Runtime's transform loses half of the digits where the length is no power of two"
 
 
-def _aligned_corners(node: Node) -> str:
-    """The last element lies on the last one only where a scale makes a whole size."""
-    if node.attrs["coordinate_mode"] != "align_corners":
-        return ""
-    if node.op is DYNAMIC_RESIZE:
-        is_whole = node.inputs[2] is None  # only running tells what the scales make
-    else:
-        axes, scales = node.attrs["axes"], node.attrs["scales"]
-        sizes = _shape(node.operands[0].type)
-        is_whole = scales is None or all(
-            _makes_whole(sizes[axis], scale) for axis, scale in zip(axes, scales, strict=True)
-        )
-    return "" if is_whole else "ONNX Runtime aligns corners by the rounded size, not by the scale"
-
-
-def _makes_whole(size: Dim, scale: float) -> bool:
-    return float(scale).is_integer() or (isinstance(size, int) and (size * float(scale)).is_integer())
-
-
 def _unpooled(node: Node) -> str:
     is_given = node.op.is_foreign or node.attrs["sizes"] is not None  # foreign where only running tells the sizes
     return "ONNX Runtime counts the indices in the sizes that are given, not in those of the pool" if is_given else ""
@@ -212,7 +194,7 @@ _FAULTS: dict[str, Callable[[Node], str]] = {
     "argmin": _unordered,
     "cast": _cast,
     "dft": _inexact,
-    "dynamic_resize": _aligned_corners,
+    "dynamic_resize": resize_fault,
     "gather": _string_rows,
     "gelu": _narrow,
     "group_norm": _narrow,
@@ -224,7 +206,7 @@ _FAULTS: dict[str, Callable[[Node], str]] = {
     "onnx.DFT": _inexact,  # foreign, where only running tells the axis or the step
     "onnx.STFT": _inexact,
     "onnx.StringSplit": _empty_strings,
-    "resize": _aligned_corners,
+    "resize": resize_fault,
     "rnn": _parameters,
     "roll": _string_rows,
     "shrink": _narrow,

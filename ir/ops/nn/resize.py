@@ -105,7 +105,7 @@ def _resize_type(
 
 
 @dataclass(frozen=True)
-class _Axis:
+class ResampledAxis:
     """How one axis is resampled: `scale` may differ from `after / before`, and [start, end] is the region."""
 
     before: int
@@ -120,7 +120,7 @@ class _Axis:
         return self.scale * self.before
 
 
-def _positions(axis: _Axis, mode: str) -> Array:
+def positions(axis: ResampledAxis, mode: str) -> Array:
     """Where each output element lies in the input, in elements."""
     index = np.arange(axis.after, dtype=np.float64)
     last = axis.before - 1
@@ -178,7 +178,7 @@ def _gathered(x: Array, axis: int, indices: Array, weights: Array) -> Array:
     return total
 
 
-def _samples(position: Array, how: _Axis, modes: Mapping[str, Any]) -> tuple[Array, Array]:
+def _samples(position: Array, how: ResampledAxis, modes: Mapping[str, Any]) -> tuple[Array, Array]:
     """Indices (not yet held inside) and weights for the output elements at these positions, `[outputs, taps]`."""
     if modes["mode"] == "nearest":
         index = _nearest(position, modes["nearest_mode"]).astype(np.int64)[:, None]
@@ -191,19 +191,19 @@ def _samples(position: Array, how: _Axis, modes: Mapping[str, Any]) -> tuple[Arr
     return indices, weights
 
 
-def _resample(x: Array, axis: int, how: _Axis, modes: dict[str, Any]) -> Array:
-    position = _positions(how, modes["coordinate_mode"])
+def _resample(x: Array, axis: int, how: ResampledAxis, modes: dict[str, Any]) -> Array:
+    position = positions(how, modes["coordinate_mode"])
     indices, weights = _samples(position, how, modes)
     return _extrapolated(_gathered(x, axis, indices, weights), axis, position, how, modes)
 
 
-def _pick_nearest(x: Array, axis: int, how: _Axis, modes: dict[str, Any]) -> Array:
-    position = _positions(how, modes["coordinate_mode"])
+def _pick_nearest(x: Array, axis: int, how: ResampledAxis, modes: dict[str, Any]) -> Array:
+    position = positions(how, modes["coordinate_mode"])
     index = np.clip(_samples(position, how, modes)[0][:, 0], 0, how.before - 1)
     return _extrapolated(np.take(x, index, axis=axis), axis, position, how, modes)
 
 
-def _extrapolated(x: Array, axis: int, position: Array, how: _Axis, modes: dict[str, Any]) -> Array:
+def _extrapolated(x: Array, axis: int, position: Array, how: ResampledAxis, modes: dict[str, Any]) -> Array:
     """`x` with the extrapolation value where a cropped region reaches outside."""
     is_outside = (position < 0) | (position > how.before - 1)
     if modes["coordinate_mode"] != _CROP or not is_outside.any():
@@ -252,10 +252,10 @@ def resize_samples(
     at, after, ratios = resize_targets(shape, axes, sizes, scales, modes)
     found: list[tuple[int, Array, Array]] = []
     for axis, size, scale in zip(at, after, ratios, strict=True):
-        how = _Axis(shape[axis], size, scale)
+        how = ResampledAxis(shape[axis], size, scale)
         if size == how.before and scale == 1:
             continue
-        indices, weights = _samples(_positions(how, modes["coordinate_mode"]), how, modes)
+        indices, weights = _samples(positions(how, modes["coordinate_mode"]), how, modes)
         found.append((axis, np.clip(indices, 0, how.before - 1), weights))
     return found
 
@@ -302,7 +302,7 @@ def _resize_axes(
     begins, ends = region[: len(axes)], region[len(axes) :]
     is_nearest = modes["mode"] == "nearest"
     hows = {
-        axis: _Axis(x.shape[axis], size, scale, begin, end)
+        axis: ResampledAxis(x.shape[axis], size, scale, begin, end)
         for axis, size, scale, begin, end in zip(axes, sizes, scales, begins, ends, strict=True)
         # At scale 1 every mode takes each element to itself.
         if size != x.shape[axis] or scale != 1 or modes["coordinate_mode"] == _CROP

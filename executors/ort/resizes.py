@@ -1,0 +1,98 @@
+"""Where ONNX Runtime resizes to other numbers: found beside onnx's reference over random sizes and scales.
+
+It computes positions in f32. Where one lies between two elements, or on the one where the floor begins, mode nearest
+then picks another than the standard in f64. Scales of few binary digits are exact in both.
+"""
+
+import numpy as np
+
+from ...ir.dims import Dim
+from ...ir.graph import Node
+from ...ir.ops.known import DYNAMIC_RESIZE
+from ...ir.ops.nn.resize import ResampledAxis, positions
+from ...ir.types import TensorType
+
+_EXACT_BITS = 64.0  # a scale with at most six binary digits after the point
+_F32_STEPS = 1e-6  # some of f32's relative errors
+
+
+def resize_fault(node: Node) -> str:
+    """What ONNX Runtime does wrong at a resize; empty when nothing is known."""
+    return _aligned_corners(node) or _rounded_size(node) or _between_elements(node)
+
+
+def _aligned_corners(node: Node) -> str:
+    """The last element lies on the last one only where a scale makes a whole size."""
+    if node.attrs["coordinate_mode"] != "align_corners":
+        return ""
+    if node.op is DYNAMIC_RESIZE:
+        is_whole = node.inputs[2] is None  # only running tells what the scales make
+    else:
+        axes, scales = node.attrs["axes"], node.attrs["scales"]
+        sizes = _shape(node, 0)
+        is_whole = scales is None or all(
+            _makes_whole(sizes[axis], scale) for axis, scale in zip(axes, scales, strict=True)
+        )
+    return "" if is_whole else "ONNX Runtime aligns corners by the rounded size, not by the scale"
+
+
+def _makes_whole(size: Dim, scale: float) -> bool:
+    return float(scale).is_integer() or (isinstance(size, int) and (size * float(scale)).is_integer())
+
+
+def _rounded_size(node: Node) -> str:
+    """A scale that leaves a size as it is moves elements, and one that leaves one element says where it is from."""
+    if node.op is DYNAMIC_RESIZE or node.attrs["scales"] is None:
+        return ""
+    is_centered = node.attrs["coordinate_mode"] == "pytorch_half_pixel"
+    for axis, scale in zip(node.attrs["axes"], node.attrs["scales"], strict=True):
+        before, after = _shape(node, 0)[axis], node.outputs[0].tensor.dims[axis]
+        if (before == after and scale != 1) or (is_centered and after == 1 and not _makes_whole(before, scale)):
+            return "ONNX Runtime goes by the rounded size, not by the scale"
+    return ""
+
+
+def _between_elements(node: Node) -> str:
+    if node.attrs["mode"] != "nearest":
+        return ""
+    if node.op is DYNAMIC_RESIZE:
+        is_right = node.inputs[3] is not None and _is_asymmetric(node)
+    else:
+        scales = node.attrs["scales"] or (None,) * len(node.attrs["axes"])
+        is_right = all(_is_right(node, axis, scale) for axis, scale in zip(node.attrs["axes"], scales, strict=True))
+    return "" if is_right else "ONNX Runtime rounds positions that lie between two elements to f32"
+
+
+def _is_right(node: Node, axis: int, given: float | None) -> bool:
+    before, after = _shape(node, 0)[axis], node.outputs[0].tensor.dims[axis]
+    if not isinstance(before, int) or not isinstance(after, int):
+        return _is_exact(given) if given is not None else _is_multiple(before, after) or _is_asymmetric(node)
+    if not before or not after:
+        return True
+    scale = after / before if given is None else float(given)
+    if _is_exact(scale) or (given is not None and scale == 0):
+        return True
+    at = positions(ResampledAxis(before, after, scale), node.attrs["coordinate_mode"])
+    shift = 0.5 if node.attrs["nearest_mode"].startswith("round") else 0.0
+    distance = np.abs(at - shift - np.round(at - shift))
+    return bool(((distance > _F32_STEPS * (np.abs(at) + 2)) | ((at == 0) & (shift == 0))).all())
+
+
+def _is_asymmetric(node: Node) -> bool:
+    """Whether positions are as those of feature pyramids, whose open sizes stay with ONNX Runtime."""
+    return bool(node.attrs["coordinate_mode"] == "asymmetric")
+
+
+def _is_exact(scale: float) -> bool:
+    return (float(scale) * _EXACT_BITS).is_integer()
+
+
+def _is_multiple(before: Dim, after: Dim) -> bool:
+    """Whether an open size grows by a whole factor."""
+    factor = after // before if before != 0 else 0
+    return isinstance(factor, int) and factor > 0 and after == before * factor
+
+
+def _shape(node: Node, index: int) -> tuple[Dim, ...]:
+    ty = node.operands[index].type
+    return ty.dims if isinstance(ty, TensorType) else ()

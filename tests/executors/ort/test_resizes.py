@@ -1,0 +1,84 @@
+"""Executor ort resizes as the standard says, by ONNX Runtime or around it."""
+
+import capgraph
+import numpy as np
+import onnx
+import pytest
+from capgraph.executors.ort.resizes import resize_fault
+from capgraph.ir.builder import Builder
+from capgraph.ir.graph import Graph, Node
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+COORDINATES = ("align_corners", "asymmetric", "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
+NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+
+def model(before: int, after: int, scale: float | None, **attrs: str) -> onnx.ModelProto:
+    """One Resize of [1, 1, before], by scale or by size."""
+    number = np.array([1, 1, after], np.int64) if scale is None else np.array([1, 1, scale], np.float32)
+    node = helper.make_node("Resize", ["x", "", "", "s"] if scale is None else ["x", "", "s"], ["y"], **attrs)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, before])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([node], "resize", [x], [y], [numpy_helper.from_array(number, "s")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
+@settings(max_examples=60)
+@given(
+    before=st.integers(1, 24),
+    after=st.integers(1, 30),
+    scale=st.none() | st.floats(0.25, 3, width=32),
+    mode=st.sampled_from(["nearest", "nearest", "linear", "cubic"]),
+    coordinates=st.sampled_from(COORDINATES),
+    nearest=st.sampled_from(NEAREST),
+)
+def test_numbers_are_those_of_the_standard(before, after, scale, mode, coordinates, nearest):
+    if scale is not None and int(np.float32(before) * np.float32(scale)) < 1:
+        return
+    made = model(before, after, scale, mode=mode, coordinate_transformation_mode=coordinates, nearest_mode=nearest)
+    x = np.arange(before, dtype=np.float32)[None, None]
+    ours, meant = (capgraph.optimize(made, executor=each).run({"x": x})["y"] for each in ("ort", "eager"))
+    np.testing.assert_allclose(ours, meant, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("before", "scale", "attrs"),
+    [
+        (7, 1 / 7, {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "floor"}),
+        (7, 1.009, {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "floor"}),
+        (7, 0.277, {"coordinate_transformation_mode": "pytorch_half_pixel", "nearest_mode": "round_prefer_ceil"}),
+    ],
+)
+def test_what_onnxruntime_gets_wrong_is_as_in_the_reference(before, scale, attrs):
+    made = model(before, 0, scale, mode="nearest", **attrs)
+    x = np.arange(before, dtype=np.float32)[None, None]
+    found = capgraph.optimize(made, executor="ort").run({"x": x})["y"]
+    np.testing.assert_array_equal(found, ReferenceEvaluator(made).run(None, {"x": x})[0])
+
+
+def resized(before: str, after: str, scale: float | None, coordinates: str) -> Node:
+    b = Builder()
+    dims = Graph.named_dims(b.graph, b.input("like", f"f32[{after}]").type).shape
+    x = b.input("x", f"f32[1, 1, {before}]")
+    scales = None if scale is None else [scale]
+    y = b.op("resize", x, None, axes=[2], sizes=dims, scales=scales, mode="nearest", coordinate_mode=coordinates)
+    assert y.producer is not None
+    return y.producer
+
+
+@pytest.mark.parametrize(
+    ("after", "scale", "coordinates", "is_right"),
+    [
+        ("2*H", None, "half_pixel", True),
+        ("2*H", 2.0, "half_pixel_symmetric", True),
+        ("H//2", 0.5, "half_pixel", True),
+        ("H//3", 1 / 3, "asymmetric", False),
+        ("W", None, "asymmetric", True),
+        ("W", None, "half_pixel", False),
+    ],
+)
+def test_open_sizes(after, scale, coordinates, is_right):
+    assert (resize_fault(resized("H", after, scale, coordinates)) == "") is is_right
