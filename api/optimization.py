@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .backends import Request, check_names, check_threads, choose_executor, is_cuda, passed_over
 from .capture_options import replay_options
 from .exact_sizes import ExactSizes
 from .executors.base import Executor
@@ -13,8 +14,7 @@ from .ir.errors import UnsupportedError, out_of_memory
 from .ir.verify import verify as verify_graph
 from .passes.framework.pipeline import CHECKS
 from .program import Program
-from .recording import graph_executor, ort_executor_on_gpu, pipeline_for
-from .selection import HostOptions, check_names, check_threads, choose_executor, is_cuda, passed_over
+from .recording import pipeline_for
 from .sources import Examples, LoadedModel, Model, device_of, load_model
 
 _MODES = ("none", "full", "piecewise", "full_and_piecewise")
@@ -30,7 +30,7 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
-    executor: str = "auto",
+    executor: str | Executor = "auto",
     device: str = "auto",
     mode: str = "full_and_piecewise",
     dynamic: Mapping[str, int | tuple[int, int]] | None = None,
@@ -56,7 +56,8 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
 
     `executor` "auto" is "ort", ONNX Runtime on the CPU, where that is installed, else "eager", NumPy on the host; both
     capture nothing. With `device="cuda"`, "ort" records and takes the options of "graph": each piece of the model that
-    ONNX Runtime's graph mode takes is one of its graphs, and what it does not take runs between them.
+    ONNX Runtime's graph mode takes is one of its graphs, and what it does not take runs between them. An object that is
+    an executor is taken as it is; packages name their own by entry points of the group "capgraph.executors".
 
     `device="cuda"` (or "cuda:1") runs on a GPU, where "auto" is "eager": arrays of torch and CuPy on that device are
     read where they lie or copied there, and outputs are arrays of the same framework. `tune` says for which steps the
@@ -115,7 +116,7 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
 class Choices:
     """The options of `optimize` that do not speak of the model."""
 
-    executor: str = "auto"
+    executor: str | Executor = "auto"
     device: str = "auto"
     mode: str = "full_and_piecewise"
     dynamic: Mapping[str, int | tuple[int, int]] | None = None
@@ -226,13 +227,18 @@ class Choices:
         self, options: ReplayOptions | None, tf32: Tf32 = ROUNDS_NOTHING, *, seeded: bool = False
     ) -> Executor:
         """The executor, with these options where it records; `seeded` has its random numbers follow from a seed."""
-        if options is None:
-            host = HostOptions(self.strict, self.threads, seeded)
-            check = self._check_of_plans
-            return choose_executor(self.executor, self.device, self.level, self.tune, host, tf32, check)
-        if self._is_ort_on_gpu:
-            return ort_executor_on_gpu(self.device, options, self.level)
-        return graph_executor(self.device, options, self.level, self.tune, tf32)
+        request = Request(
+            device=self.device,
+            level=self.level,
+            tune=self.tune,
+            tf32=tf32,
+            check=self._check_of_plans,
+            strict=self.strict,
+            threads=self.threads,
+            seeded=seeded,
+            replay=options,
+        )
+        return choose_executor(self.executor, request)
 
 
 def _check_tf32(tf32: Any, rounds_on_gpu: bool) -> None:

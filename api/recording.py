@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from .backends import check_device, is_cuda
 from .executors.base import Executor
 from .executors.eager import EagerExecutor
 from .executors.host.device import HostDevice
@@ -17,9 +18,8 @@ from .executors.replay.modes import CaptureMode
 from .executors.replay.options import ReplayOptions, SizeCondition
 from .executors.replay.safety import Analysis
 from .ir.analysis import constraints, parameter_bytes
-from .ir.analysis.rounding import ROUNDS_NOTHING, Tf32
 from .ir.dims.constraints import Constraint
-from .ir.errors import InputError, UnsupportedError
+from .ir.errors import InputError
 from .ir.graph import Graph
 from .ir.ops.known import ATTENTION
 from .ir.plan import Plan
@@ -35,7 +35,6 @@ from .passes.planning.masking import MaskPadding, PadCalls
 from .passes.planning.padding import SafetyReport, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import PlanPolicy, make_plan
-from .selection import check_device, is_cuda
 
 _POLICIES = {
     CaptureMode.NONE: CapturePolicy(captures=False),
@@ -89,20 +88,11 @@ def _foreign(graph: Graph) -> int:
     return sum(node.op.name.startswith("onnx.") for node in graph.nodes)
 
 
-def graph_executor(
-    device: str, options: ReplayOptions, level: int = 2, tune: bool | None = None, tf32: Tf32 = ROUNDS_NOTHING
-) -> Executor:
-    """The executor that records and replays on `device`. Raises `UnsupportedError` for a device that is not here."""
-    if is_cuda(device):
-        if options.states is not None and options.states.lies_on_host:
-            raise UnsupportedError("a store of states lives on the host yet", remedy='use device="host"')
-        from .cuda_programs import cuda_graph_executor
-
-        return cuda_graph_executor(device, options, level, tune, tf32)
-    check_device(device)
+def graph_executor(options: ReplayOptions, level: int = 2) -> Executor:
+    """The executor that records and replays on the host."""
     planner = _host_planning(options).of
     made = ReplayExecutor(HostDevice(), HOST, planner, EagerExecutor(), options, padding_analysis(options.check))
-    return by_value(made, device, level, options.check)
+    return by_value(made, HOST.device, level, options.check)
 
 
 def stages_to_plan(device: str, sizes: Mapping[str, int]) -> tuple[tuple[Pass, ...], ...]:
@@ -156,15 +146,6 @@ def _masked(check: str, graph: Graph, dim: str, /, *, largest: int | None, least
     (calls,) = report.calls
     assert isinstance(calls, PadCalls)  # of the one pass
     return (masked if report.changed else graph), calls.report
-
-
-def ort_executor_on_gpu(device: str, options: ReplayOptions, level: int = 2) -> Executor:
-    """The executor "ort" on a GPU, which records. Raises `UnsupportedError` for a device that is not here."""
-    if options.states is not None:
-        raise UnsupportedError("a store of states lives on the host yet", remedy='use device="host"')
-    from .ort_programs import ort_graph_executor
-
-    return ort_graph_executor(device, options, level)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ..backends import is_cuda, targets
 from ..executors.memory import resident_bytes
 from ..inputs import gather_inputs
 from ..ir.constant import Array, is_array
@@ -21,7 +22,6 @@ from ..ir.types import DType
 from ..optimization import optimize
 from ..passes.framework.numeric import draw_sizes
 from ..program import Program
-from ..selection import is_cuda, targets
 from ..sources import Model, load_model
 from ..tables import Cell
 from ..whole_numbers import whole_number

@@ -12,6 +12,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from ..backends import is_cuda
 from ..frontends.torch.decompositions import aot_decompositions, composites_kept
 from ..frontends.torch.dynamo.aot import AotModel, from_aot
 from ..frontends.torch.model import gpu_of_trace
@@ -25,7 +26,6 @@ from ..ir.op import Trait
 from ..ir.ops.known import CONSTANT
 from ..ir.types import TensorType
 from ..optimization import Choices
-from ..selection import is_cuda
 from ..sources import LoadedModel
 from .program import TorchProgram, as_tensor
 from .weights import HeldWeights

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..backends import is_cuda
 from ..executors.base import Executor, Moving
 from ..executors.replay.options import ReplayOptions
 from ..executors.replay.states import StateStore
@@ -20,7 +21,6 @@ from ..ir.errors import CheckError, InputError, UnsupportedError
 from ..ir.types import TensorType, Type
 from ..passes.framework.pipeline import PipelineReport
 from ..program import Program
-from ..selection import is_cuda
 from .arguments import Arguments
 from .random_numbers import random_source
 from .sizes import SizeChecks

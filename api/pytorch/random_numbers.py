@@ -5,9 +5,9 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from ..backends import is_cuda
 from ..executors.base import Drawing, Executable
 from ..ir.philox import fresh_state
-from ..selection import is_cuda
 
 APART = 0x9E3779B97F4A7C15
 """Makes a key of PyTorch's seed: with the seed itself some numbers would be those that PyTorch draws from it."""

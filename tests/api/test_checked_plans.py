@@ -111,7 +111,7 @@ def compiled(text: str, device: str, folder: Path) -> Executable:
         mode="full", dynamic={"B": (1, 4)}, buckets={"B": [4]}, strict=False, capture=None, check="numeric"
     )
     if device == "host":
-        return graph_executor("host", options).compile(parse(text))
+        return graph_executor(options).compile(parse(text))
     return graphs_on(fake_device(folder), "cuda", options, 2).compile(parse(text))
 
 

@@ -5,13 +5,13 @@ from typing import Any
 import capgraph
 import numpy as np
 import pytest
+from capgraph.backends import targets
 from capgraph.capture_options import replay_options
 from capgraph.comparing import executor_comparison as module
 from capgraph.comparing.executor_comparison import INFINITE, accuracy
 from capgraph.cuda_programs import eager_on, graphs_on
 from capgraph.executors.eager import EagerExecutor
 from capgraph.ir.text.parser import parse
-from capgraph.selection import targets
 from ml_dtypes import bfloat16
 
 from tests.api.models import affine, model, save, with_default, with_foreign_node

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from capgraph.backends import Request, check_device, choose_executor
 from capgraph.cli.commands.pass_choice import DEFAULT_LEVEL, LEVELS
 from capgraph.executors.ort.executor import WHOLE
 from capgraph.executors.ort.library import failures, onnxruntime
@@ -27,7 +28,6 @@ from capgraph.frontends.onnx.backend import CapgraphBackendRep
 from capgraph.frontends.onnx.importing.importer import ImportedModel
 from capgraph.ir.errors import ExecutionError, UnsupportedError
 from capgraph.optimization import optimize
-from capgraph.selection import check_device, choose_executor
 from onnx import ModelProto
 
 from tests.onnx_suite.importing import Case, Outcome, cases, run_case, run_models_by, run_suite, table
@@ -204,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         check_device(options.device)
         for name in executors if options.device == "host" else ():  # a GPU is opened by the processes that use it
-            choose_executor(name, options.device)
+            choose_executor(name, Request(device=options.device))
     except UnsupportedError as error:
         parser.error(str(error))
     started = time.perf_counter()

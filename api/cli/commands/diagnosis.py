@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
+from ...backends import targets
 from ...executors.memory import available_bytes, size_text
 from ...ir.target import Target
-from ...selection import targets
 
 # Distribution -> what it is for. The extras of pyproject.toml install them.
 _PACKAGES = {

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from capgraph import optimize
+from capgraph.backends import Request, choose_executor, targets
 from capgraph.executors.cuda import availability
 from capgraph.executors.cuda.availability import Problem, checked_index, cuda_problem
 from capgraph.ir.errors import UnsupportedError
-from capgraph.selection import choose_executor, targets
 
 from tests.executors.replay.programs import block
 
@@ -25,7 +25,7 @@ def without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("without_cupy")
 def test_a_missing_package_is_named_with_the_way_to_install_it() -> None:
     with pytest.raises(UnsupportedError, match=r"package cupy cannot be imported") as raised:
-        choose_executor("eager", "cuda")
+        choose_executor("eager", Request(device="cuda"))
     assert "capgraph[cuda13]" in str(raised.value)
     target = targets()[-1]
     assert target.device == "cuda"

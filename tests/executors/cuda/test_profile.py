@@ -10,11 +10,11 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from capgraph.backends import Request, choose_executor
 from capgraph.executors.cuda.run.profile import LaunchTime, Profile, Profiling, Rates
 from capgraph.ir.errors import InputError, UnsupportedError
 from capgraph.ir.text.parser import parse
 from capgraph.program import Program
-from capgraph.selection import choose_executor
 
 from tests.executors.cuda.fake import fake_device, meanings
 from tests.executors.cuda.test_executable import recorded
@@ -61,7 +61,7 @@ def test_a_launch_is_held_against_what_bounds_it() -> None:
 
 def test_programs_on_the_host_have_no_launches() -> None:
     with (
-        Program(block(), choose_executor("eager", "host")) as program,
+        Program(block(), choose_executor("eager", Request())) as program,
         pytest.raises(UnsupportedError, match="no launches to time"),
     ):
         program.profile({"x": rows(2)})

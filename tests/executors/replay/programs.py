@@ -38,7 +38,7 @@ def compiled(graph: Graph, **options: Any) -> ReplayExecutable:
     """`graph` recorded on the host; `options` are those of `optimize` and of its `capture`."""
     named = {name: options.pop(name, None) for name in ("dynamic", "buckets")}
     mode, strict = options.pop("mode", "full_and_piecewise"), options.pop("strict", False)
-    return graph_executor("host", replay_options(mode=mode, strict=strict, capture=options, **named)).compile(graph)
+    return graph_executor(replay_options(mode=mode, strict=strict, capture=options, **named)).compile(graph)
 
 
 def rows(count: int, seed: int = 0, width: int = 4) -> np.ndarray:
