@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ....ir.graph import Value
+from ....ir.types import DType
 from ..call import Call, Lowering, NoLowering
 
 _NEAREST = {"mode": "nearest", "coordinate_mode": "asymmetric", "nearest_mode": "floor"}
@@ -38,9 +41,19 @@ def _smooth(mode: str, antialias: bool = False) -> Lowering:
             raise NoLowering("antialiasing between aligned corners")
         coordinates = "align_corners" if align_corners else "half_pixel"
         scales = () if align_corners else _scales(rest)  # the corners alone decide
-        return _resize(c, x, scales, mode=mode, **_ANTIALIASED[antialias], coordinate_mode=coordinates)
+        attrs = {"mode": mode, **_ANTIALIASED[antialias], "coordinate_mode": coordinates}
+        if x.tensor.dtype.is_float:
+            return _resize(c, x, scales, **attrs)
+        return _rounded(c, _resize(c, c.cast(x, DType.F32), scales, **attrs), x.tensor.dtype)
 
     return lower
+
+
+def _rounded(c: Call, x: Value, dtype: DType) -> Value:
+    """Floats as bytes, as PyTorch has them: rounded, and held in range."""
+    limits = np.iinfo(dtype.numpy)
+    held = c.op("clip", c.op("round", x), *(c.constant(np.float32(each)) for each in (limits.min, limits.max)))
+    return c.cast(held, dtype)
 
 
 _MODES = ("linear", "nearest", "cubic")

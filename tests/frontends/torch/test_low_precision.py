@@ -95,3 +95,23 @@ def test_casts_give_what_pytorch_gives_out_of_range_too(dtype: Any, source: Any)
     x = torch.tensor([*numbers, *infinities, float("nan"), 2.0**-10, 1e-8]).to(source)
     program = capgraph.optimize(Casts(), args=(x,), executor="eager")
     torch.testing.assert_close(program(x), Casts()(x), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "options", [{"mode": "bicubic"}, {"mode": "bilinear"}, {"mode": "bilinear", "antialias": True}]
+)
+def test_resized_bytes_are_rounded_and_held_in_range(options: dict[str, Any]) -> None:
+    """As PyTorch's decompositions have it; its own kernels of the CPU round and hold each axis by itself."""
+
+    class Resized(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.nn.functional.interpolate(x, size=(7, 24), **options)
+
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (2, 3, 9, 12), generator=generator).mul(2).clamp(0, 255).to(torch.uint8)
+    expected = Resized()(x.float()).round().clamp(0, 255)
+    (found,) = capgraph.optimize(Resized(), args=(x,), executor="eager").run({"x": x.numpy()}).values()
+    assert found.dtype == np.uint8
+    difference = np.abs(found.astype(np.float32) - expected.numpy())
+    assert difference.max() <= 1  # of sums that are halves but for rounding
+    assert (difference > 0).mean() < 0.01
