@@ -72,7 +72,7 @@ def _grouped(node: Node) -> Dim:
 
 
 def _everything(node: Node) -> Dim:
-    return node.operands[0].tensor.size if node.attrs["kind"] in _SUMS else 0
+    return node.operands[0].tensor.size if node.attrs.get("kind", "sum") in _SUMS else 0
 
 
 _OF_SQUARES = frozenset(("l2", "lp_norm", "lp_pool", "sum_square"))
@@ -80,6 +80,8 @@ _SUMS = frozenset(("l1", "l2", "log_sum", "log_sum_exp", "mean", "sum", "sum_squ
 
 _COUNTS: dict[str, Callable[[Node], Dim]] = {
     **{f"reduce_{kind}": _reduced for kind in _SUMS},
+    "cumsum": _along_axis,
+    "dynamic_cumsum": _everything,
     "dynamic_reduce": _everything,
     "group_norm": _grouped,
     "instance_norm": lambda node: product(node.operands[0].tensor.dims[2:]),

@@ -19,7 +19,7 @@ CALLS = {
     "f32[1, 2]": [f"reduce_{kind}(%x) {REDUCED}" for kind in ("l1", "l2", "log_sum", "mean", "sum", "sum_square")],
     "f32[1, 1]": ["reduce_log_sum_exp(%x) {axes = [0, 1]}"],
     "f32[N, 2]": [
-        *("softmax(%x) {axis = 0}", "log_softmax(%x) {axis = 0}", "lp_norm(%x) {axis = 0}"),
+        *("cumsum(%x) {axis = 0}", "softmax(%x) {axis = 0}", "log_softmax(%x) {axis = 0}", "lp_norm(%x) {axis = 0}"),
         *("layer_norm(%x, _, _) {axis = 0}", "rms_norm(%x, _) {axis = 0}"),
     ],
     "f32[1, 1, N, 2]": ["instance_norm(%c, %w, %w)", "group_norm(%c, %w, %w) {groups = 1}"],
