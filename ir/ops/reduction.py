@@ -253,10 +253,8 @@ def arg_type(x: TensorType, *, axis: int, keep_dims: bool, select_last: bool) ->
 
 
 def cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
-    """Sums of the elements up to each along `axis`; without itself if `exclusive`, from the end if `reverse`.
-
-    Long sums of f32 are added up in f64, as PyTorch does: errors of one after another add up.
-    """
+    """Sums of the elements up to each along `axis`; without itself if `exclusive`, from the end if `reverse`."""
+    # Long sums of f32 are added up in f64, as PyTorch does: the errors of one after another would add up.
     if x.dtype != np.float32 or x.shape[axis] <= _BLOCKED:
         return _accumulated(np.add, 0, x, axis, exclusive, reverse)
     return _accumulated(np.add, 0, x.astype(np.float64), axis, exclusive, reverse).astype(np.float32)
