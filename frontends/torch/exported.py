@@ -3,7 +3,7 @@
 import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -40,7 +40,6 @@ def from_torch(
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
-    strict: bool = False,
 ) -> TorchModel:
     """Imports a module as torch.export sees it on example inputs.
 
@@ -51,10 +50,9 @@ def from_torch(
     dynamic_shapes = by_signature(signature, len(args), dynamic_shapes)
     dims = with_dims(dynamic_shapes)
     try:
-        code = nullcontext() if strict else code_when_called()
-        with torch.no_grad(), quiet(), code, products_by_shape(), _gradients_off_once():
+        with torch.no_grad(), quiet(), code_when_called(), products_by_shape(), _gradients_off_once():
             given, named = _each_its_own(args, kwargs or {})
-            program = torch.export.export(module, given, named, dynamic_shapes=dims, strict=strict)
+            program = torch.export.export(module, given, named, dynamic_shapes=dims, strict=False)
     except CapgraphError:
         raise
     except Exception as error:  # torch.export raises errors of many kinds, RuntimeError not a base of all

@@ -131,11 +131,6 @@ def flops(graph: Graph) -> Dim:
     return _sum(node_flops(node) for node in graph.nodes)
 
 
-def bytes_moved(graph: Graph) -> Dim:
-    """The bytes that the nodes read and write in one run. Raises `ShapeError` as `flops` does."""
-    return _sum(node_bytes(node) for node in graph.nodes)
-
-
 def _sum(dims: Iterable[Dim]) -> Dim:
     total: Dim = 0
     for dim in dims:

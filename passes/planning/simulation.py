@@ -18,7 +18,7 @@ from ...ir.errors import ShapeError
 from ...ir.graph import Graph, Node
 from ...ir.op import Trait
 from ...ir.plan import CutReason, Plan, Segment, Step, StepKind, View, element_bytes
-from ...ir.target import CUDA, Target
+from ...ir.target import CUDA
 from ...ir.types import TensorType
 from .partition import CapturePolicy
 from .planner import PlanPolicy, make_plan
@@ -130,24 +130,21 @@ def crossover(
     *,
     within: float = 0.1,
     largest: int = 65536,
-    sizes: Mapping[str, int] | None = None,
-    target: Target = CUDA,
-    costs: Costs = H200,
     **changes: float,
 ) -> int | None:
     """The least size of the symbol `dim` at which eager execution takes at most `1 + within` times the recorded graph.
 
-    `sizes` binds the other symbols. Found by doubling and halving, as eager only catches up while sizes grow. None when
-    it does not up to `largest`. Where the whole graph cannot be captured, its pieces are compared with eager. Raises
-    `ShapeError` when `largest` is below 1 or a symbol has no size.
+    `dim` is its only symbol; `changes` are to the costs of an H200. Found by doubling and halving, as eager only
+    catches up while sizes grow. None when it does not up to `largest`. Where the whole graph cannot be captured, its
+    pieces are compared with eager. Raises `ShapeError` when `largest` is below 1.
     """
     if largest < 1:
         raise ShapeError(f"the largest size of {dim} is {largest}", remedy="sizes start at 1")
-    costs = replace(costs, **changes)
+    costs = replace(H200, **changes)
     policy = PlanPolicy(CapturePolicy(min_kernels=0))
 
     def has_caught_up(size: int) -> bool:
-        found = simulate(make_plan(graph, {**(sizes or {}), dim: size}, target, policy), costs)
+        found = simulate(make_plan(graph, {dim: size}, CUDA, policy), costs)
         recorded = found.piecewise_us if found.full_us is None else found.full_us
         return found.none_us <= (1 + within) * recorded
 

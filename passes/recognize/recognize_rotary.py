@@ -29,7 +29,6 @@ from ..framework.rewriter import Rewriter
 from .parts.tables import Plan, half_of
 
 _X = Capture("x")
-_END = 1 << 31  # exporters write the largest int32 or int64 for "to the end"
 
 # ---- the rotation
 

@@ -85,12 +85,12 @@ class Layout:
             strides=(*self.strides[:axis], *inner, *self.strides[axis + 1 :]),
         )
 
-    def inserted(self, axis: int, size: int, stride: int = 0) -> "Layout":
-        """With a new axis before `axis`."""
+    def inserted(self, axis: int, size: int) -> "Layout":
+        """With a new axis before `axis`, along which nothing moves."""
         return replace(
             self,
             shape=(*self.shape[:axis], size, *self.shape[axis:]),
-            strides=(*self.strides[:axis], stride, *self.strides[axis:]),
+            strides=(*self.strides[:axis], 0, *self.strides[axis:]),
         )
 
     def without(self, axes: Iterable[int]) -> "Layout":
@@ -200,11 +200,6 @@ class Space:
     def inner(self, tensor: int) -> int:
         """The stride of a tensor along the last axis, 0 where there is none."""
         return self.strides[tensor][-1] if self.shape else 0
-
-
-def space_of(layouts: Sequence[Layout], leader: int = 0) -> Space:
-    """The space of tensors of one shape, in the order of `leader` and with as few axes as they allow."""
-    return Space(layouts[leader].shape, tuple(layout.strides for layout in layouts)).ordered(leader).joined()
 
 
 def index_type(sizes: Iterable[int]) -> str:

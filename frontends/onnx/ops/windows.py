@@ -12,9 +12,9 @@ from ..context.import_context import ImportContext, NotNative
 # ---- coming in
 
 
-def spatial_rank(ctx: ImportContext, index: int = 0) -> int:
-    """The number of spatial axes of operand `index`, `[N, C, D1, ...]`."""
-    rank = ctx.tensor(index).rank - 2
+def spatial_rank(ctx: ImportContext) -> int:
+    """The number of spatial axes of the first operand, `[N, C, D1, ...]`."""
+    rank = ctx.tensor(0).rank - 2
     if rank < 1:
         raise NotNative(f"{ctx.op_type} of a tensor without spatial axes")
     return rank

@@ -1,6 +1,7 @@
 """Index spaces: how tensors are walked together."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from capgraph.executors.cuda.kernel_ir.layouts import (
     index_type,
     layout_of,
     offset_text,
-    space_of,
 )
 from capgraph.ir.plan import View
 from capgraph.ir.types import DType
@@ -22,6 +22,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 HERE = BufferPlace(0)
+
+
+def space_of(layouts: Sequence[Layout]) -> Space:
+    """The space of tensors of one shape, in the order of the first and with as few axes as they allow."""
+    return Space(layouts[0].shape, tuple(layout.strides for layout in layouts)).ordered(0).joined()
 
 
 def of(array: np.ndarray) -> Layout:
