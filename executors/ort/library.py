@@ -11,11 +11,23 @@ from ...ir.errors import MissingPackageError, UnsupportedError
 _CPU, _GPU = "onnxruntime", "onnxruntime-gpu"
 
 
+@cache
 def required() -> None:
-    """Raises `MissingPackageError` when onnxruntime is not installed, `UnsupportedError` when two builds of it are."""
-    problem, remedy = problem_here()
-    if problem:
-        raise (UnsupportedError if "both" in problem else MissingPackageError)(problem, remedy=remedy)
+    """Raises `MissingPackageError` when onnxruntime is not installed, `UnsupportedError` when two builds of it are.
+
+    Imports nothing. What was found once is not looked for again, which takes milliseconds.
+    """
+    if _is_installed(_CPU) and _is_installed(_GPU):
+        raise UnsupportedError(
+            f"both {_CPU} and {_GPU} are installed, and the one that was installed last wins silently",
+            remedy=f"pip uninstall -y {_CPU} {_GPU}, then install just the one you want",
+        )
+    if not _is_found("onnxruntime"):
+        raise MissingPackageError("onnxruntime is not installed", remedy="pip install 'capgraph[ort]'")
+    if not _is_found("onnx"):
+        raise MissingPackageError(
+            "onnx is not installed, which writing models for onnxruntime needs", remedy="pip install 'capgraph[ort]'"
+        )
 
 
 @cache
@@ -33,16 +45,11 @@ def onnxruntime() -> Any:
 
 
 def problem_here() -> tuple[str, str]:
-    """Why ONNX Runtime cannot be used here and what to do about it; two empty texts when it can. Imports nothing."""
-    if _is_installed(_CPU) and _is_installed(_GPU):
-        return (
-            f"both {_CPU} and {_GPU} are installed, and the one that was installed last wins silently",
-            f"pip uninstall -y {_CPU} {_GPU}, then install just the one you want",
-        )
-    if not _is_found("onnxruntime"):
-        return "onnxruntime is not installed", "pip install 'capgraph[ort]'"
-    if not _is_found("onnx"):
-        return "onnx is not installed, which writing models for onnxruntime needs", "pip install 'capgraph[ort]'"
+    """Why ONNX Runtime cannot be used here and what to do about it; two empty texts when it can."""
+    try:
+        required()
+    except (MissingPackageError, UnsupportedError) as error:
+        return error.message, error.remedy or ""
     return "", ""
 
 

@@ -23,6 +23,7 @@ def packages(monkeypatch: pytest.MonkeyPatch, *installed: str) -> None:
 
     monkeypatch.setattr(metadata, "version", version)
     monkeypatch.setattr(library, "_is_found", modules.__contains__)
+    library.required.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,12 @@ def test_packages_are_looked_at_before_the_model(
         capgraph.optimize("missing.onnx", executor="ort", device="cuda")
     assert getattr(caught.value, "remedy", "")
     assert message in ort_on_cuda_target().problem
+
+
+def test_packages_that_were_there_are_not_looked_for_again(monkeypatch: pytest.MonkeyPatch):
+    assert library.problem_here() == ("", "")
+    monkeypatch.setattr(library, "_is_found", lambda _: pytest.fail("looked for again"))
+    capgraph.optimize(affine(), executor="ort")
 
 
 def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch):

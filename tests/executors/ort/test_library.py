@@ -21,6 +21,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
     monkeypatch.setattr(metadata, "version", version)
     monkeypatch.setattr(library, "_is_found", modules.__contains__)
     monkeypatch.setattr(library, "onnxruntime", library.onnxruntime.__wrapped__)  # without what it remembers
+    library.required.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,7 @@ def test_a_package_that_only_its_metadata_is_left_of_is_not_installed(
 ) -> None:
     monkeypatch.delitem(sys.modules, package, raising=False)
     monkeypatch.setattr(sys, "meta_path", [Refusing(package), *sys.meta_path])
+    library.required.cache_clear()
     assert library.problem_here()[0].startswith(f"{package} is not installed")
 
 
