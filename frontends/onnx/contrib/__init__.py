@@ -32,9 +32,11 @@ OPERATORS: frozenset[Operator] = frozenset[Operator]().union(*(family.OPERATORS 
 """All operators that rules write: by name, with the element types for which ONNX Runtime 1.31 has a kernel, in f32 on
 the CPU."""
 
-IN_FILES: frozenset[Operator] = OPERATORS - norms.SLOW_ON_CPU - caches.SLOW_ON_CPU - convolutions.RECENT
+IN_FILES: frozenset[Operator] = (
+    OPERATORS - norms.SLOW_ON_CPU - caches.SLOW_ON_CPU - attention.RECENT - convolutions.RECENT
+)
 """Those that a model for anybody's sessions gets: in f32 without what is slower on the CPU than standard operators. On
-CUDA ONNX Runtime joins residuals and norms by itself. Nor does it get what ONNX Runtime 1.17 to 1.20 refuse."""
+CUDA ONNX Runtime joins residuals and norms by itself. Nor does it get what older ONNX Runtimes refuse or get wrong."""
 
 ON_CUDA: frozenset[Operator] = (OPERATORS - convolutions.OPERATORS - caches.OPERATORS - rotary.OPERATORS) | (
     convolutions.ON_CUDA

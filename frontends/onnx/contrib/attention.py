@@ -18,7 +18,13 @@ from .group import DOMAIN, Group, Operator, have_equal_shapes, is_vector, sole_p
 _DTYPES = (DType.F32, DType.F16)
 _RANK = 3
 
-OPERATORS = frozenset(Operator(name, dtype) for name in ("Attention", "MultiHeadAttention") for dtype in _DTYPES)
+_SHARED = "a mask for several samples or heads"
+_NAMES = ("Attention", "MultiHeadAttention")
+
+RECENT = frozenset(Operator(name, dtype, _SHARED) for name in _NAMES for dtype in _DTYPES)
+"""What older versions get wrong: 1.20 gives all samples the mask of the first, 1.17 refuses one mask for all heads."""
+
+OPERATORS = RECENT | {each._replace(kind="") for each in RECENT}
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class _Projection:
 
 def self_attention(node: Node, available: Collection[Operator], _order: Mapping[Node, int]) -> Group | None:
     """Attention: the products of one operand with three weights, their biases, and attention of the three."""
-    if Operator("Attention", node.output.tensor.dtype) not in available or not _is_plain(node):
+    if _operator("Attention", node) not in available or not _is_plain(node):
         return None
     parts = [_projection(value) for value in node.operands[:3]]
     if any(part is None for part in parts):
@@ -57,7 +63,7 @@ def self_attention(node: Node, available: Collection[Operator], _order: Mapping[
 
 def multi_head_attention(node: Node, available: Collection[Operator], _order: Mapping[Node, int]) -> Group | None:
     """MultiHeadAttention: attention, with the constant biases of its three operands."""
-    if Operator("MultiHeadAttention", node.output.tensor.dtype) not in available or not _is_plain(node):
+    if _operator("MultiHeadAttention", node) not in available or not _is_plain(node):
         return None
     biases = [_biased(value) for value in node.operands[:3]]
     if all(each is not None for each in biases) and len({*node.operands[:3]}) == len(biases):
@@ -75,6 +81,18 @@ def multi_head_attention(node: Node, available: Collection[Operator], _order: Ma
         )  # fmt: skip
 
     return Group(node, inner, node.outputs, write)
+
+
+def _operator(name: str, node: Node) -> Operator:
+    return Operator(name, node.output.tensor.dtype, _SHARED if _shares_mask(node) else "")
+
+
+def _shares_mask(node: Node) -> bool:
+    """Whether a mask of rank 4 is not known to be one for each sample and head."""
+    mask, wholes = node.inputs[3], (node.operands[0].shape[0], node.attrs["heads"])
+    if mask is None or mask.tensor.rank != 4:
+        return False
+    return any(compare(dim, whole) is not Truth.YES for dim, whole in zip(mask.shape[:2], wholes, strict=True))
 
 
 def _is_plain(node: Node) -> bool:

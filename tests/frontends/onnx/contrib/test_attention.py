@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from capgraph.frontends.onnx.context.dialect import Dialect
+from capgraph.frontends.onnx.contrib import IN_FILES
 from capgraph.frontends.onnx.exporting.exporter import export_model
 
 from tests.frontends.onnx.contrib.written import graph_of, without, written
@@ -61,6 +62,19 @@ def test_without_that_operator_the_products_stay_and_the_biases_go_in():
 def test_attention_alone(causal):
     text = ALONE.replace("kv_heads = 2", f"kv_heads = 2, causal = {causal}, scale = 0.3")
     assert written(text) == [".MultiHeadAttention"]
+
+
+@pytest.mark.parametrize(("batch", "heads", "is_fused"), [("B", 2, True), ("B", 1, False), (1, 2, False)])
+def test_masks_that_older_versions_get_wrong_are_not_written_to_files(batch, heads, is_fused):
+    shape = f"[{batch}, {heads}, T, T]"
+    lines = f"""{{
+  %hidden: f32[] = constant() {{value = dense<f32[]: -1e9>}}
+  %m: f32{shape} = where(%c, %hidden, %hidden)
+"""
+    text = ALONE.replace("%v: f32[B, T, 8]", f"%v: f32[B, T, 8], %c: bool{shape}").replace("_, _", "%m, _")
+    text = text.replace("{\n", lines, 1)
+    assert ".MultiHeadAttention" in written(text)
+    assert (".MultiHeadAttention" in written(text, IN_FILES)) is is_fused
 
 
 def test_a_mask_is_added():
