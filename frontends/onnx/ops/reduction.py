@@ -70,11 +70,13 @@ def _is_global_pool(ty: TensorType, axes: Sequence[int], keep_dims: bool) -> boo
     """Whether a reduction is what models write as a global pool.
 
     Runtimes sum the two in different orders; a model whose pool came in as such should leave with the same numbers. Not
-    so of the greatest: ONNX Runtime's GlobalMaxPool has the lowest finite number for -inf.
+    so of the greatest: ONNX Runtime's GlobalMaxPool has the lowest finite number for -inf. Nor where sizes behind the
+    batch may be 0: it refuses to pool those.
     """
     spatial = tuple(range(2, ty.rank))
     normal = tuple(sorted(axis % ty.rank for axis in axes))
-    return keep_dims and ty.dtype is DType.F32 and bool(spatial) and normal == spatial
+    has_elements = all(isinstance(dim, int) and dim > 0 for dim in (ty.shape or ())[1:])
+    return keep_dims and ty.dtype is DType.F32 and bool(spatial) and normal == spatial and has_elements
 
 
 def _export_reduce(operator: str) -> Callable[[ExportContext, Node], None]:

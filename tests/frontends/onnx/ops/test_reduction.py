@@ -132,3 +132,14 @@ def test_the_greatest_of_pictures_without_finite_numbers():
     """ONNX Runtime's GlobalMaxPool has the lowest finite number there, so the file has a ReduceMax."""
     graph = imported(one_node("ReduceMax", [X[None]], 1, 13, {"axes": (2, 3)}))
     assert [node.op_type for node in export_model(graph).graph.node] == ["ReduceMax"]
+
+
+@pytest.mark.parametrize("shape", ["N, 3, 4, 5", "N, 3, H, 5", "N, C, 4, 5"])
+def test_means_of_what_may_have_no_elements_are_no_pools(shape):
+    """ONNX Runtime refuses GlobalAveragePool of 0 channels or positions, and reduces them."""
+    head = '<ir_version: 8, opset_import: ["": 17]>'
+    text = f"{head} g (float[{shape}] x) => (float[a, b, c, d] y) {{ y = ReduceMean<axes=[2, 3]>(x) }}"
+    model = export_model(imported(onnx.parser.parse_model(text)))
+    x = np.ones((2, 0 if "C" in shape else 3, 0 if "H" in shape else 4, 5), np.float32)
+    assert ("GlobalAveragePool" in {node.op_type for node in model.graph.node}) == (x.size > 0)
+    assert runtime_of(model, {"x": x})[0].shape == (*x.shape[:2], 1, 1)
