@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from .ir.dims.constraints import Constraint, collect_constraints
-from .ir.errors import ExecutionError, InputError, MissingPackageError
+from .ir.errors import ExecutionError, InputError, MissingPackageError, UnsupportedError
 from .ir.graph import Graph
 
 if TYPE_CHECKING:
@@ -73,8 +73,12 @@ def load_model(
 
     `folder` is where external data lies (default: the folder of the path). A PyTorch module needs `examples`. Raises
     `ModelError` for a broken model, `MissingPackageError` when onnx is needed and not installed, `UnsupportedError` for
-    a module that torch.export refuses, `InputError` for anything else.
+    a module that torch.export refuses or an option that is not known, `InputError` for anything else.
     """
+    if freeze_initializers is not None and not isinstance(freeze_initializers, bool):
+        raise UnsupportedError(
+            f"freeze_initializers={freeze_initializers!r} is not known", remedy="True, False, or None"
+        )
     if not isinstance(model, str | Path | bytes | Graph) and _comes_from(model, "torch"):
         return _load_torch(model, examples)
     if callable(model):

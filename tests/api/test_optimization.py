@@ -62,6 +62,7 @@ def test_options_that_are_there(options: dict[str, Any]) -> None:
         ({"tf32": 1, "device": "cuda"}, "tf32=1 is not known"),
         ({"tf32": True, "device": "cuda", "executor": "ort"}, "tf32=True is for products on a GPU"),
         ({"tune": "yes"}, "tune='yes' is not known"),
+        ({"freeze_initializers": 3}, "freeze_initializers=3 is not known"),
         ({"strict": "x"}, "strict='x' is not known"),
         ({"executor": "graph", "capture": {"inputs": "copy"}}, "inputs='copy' is not known"),
         ({"level": 7}, "level=7 is not known"),
