@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .executors.replay.counters import Stats
-from .ir.dims import SymDim, symbol
+from .ir.dims import SymDim, evaluate, symbol
 from .ir.dims.constraints import Constraint, Difference
 from .ir.errors import ModelError, ShapeError, TypeRuleError
 from .ir.graph import Graph
@@ -127,7 +127,7 @@ class ExactSizes:
             self._programs.move_to_end(key)
             return self._programs[key]
         try:
-            made = self._make(shapes)
+            made = self._made_for(shapes, broken)
         except (ModelError, ShapeError, TypeRuleError):
             if isinstance(broken, Difference):  # another rank, which running the call does not tell
                 raise
@@ -144,6 +144,20 @@ class ExactSizes:
             _close(self._programs.popitem(last=False)[1])
         return made
 
+    def _made_for(self, shapes: Shapes, broken: Constraint) -> Any:
+        """The program for shapes, or where a branch not taken may refuse them: for those where a 1 met another size."""
+        try:
+            return self._make(shapes)
+        except (ModelError, ShapeError, TypeRuleError):
+            places = [(name, source, axis) for name, source, axis in self._places if axis < len(shapes.get(source, ()))]
+            sizes = {name: shapes[source][axis] for name, source, axis in places}
+            met = [each for each in self._assumed if _is_met_by_1(each, sizes)] or [broken]
+            symbols = frozenset().union(*(each.symbols for each in met))
+            fewer = {source: shapes[source] for name, source, _ in places if name in symbols}
+            if fewer == shapes:
+                raise
+            return self._make(fewer)
+
     def close(self) -> None:
         """Gives back what the programs hold; no call is run here afterwards."""
         with self._lock:
@@ -151,6 +165,13 @@ class ExactSizes:
             self._untold.clear()
             while self._programs:
                 _close(self._programs.popitem()[1])
+
+
+def _is_met_by_1(assumed: Constraint, sizes: Mapping[str, int]) -> bool:
+    """Whether sizes that had to be equal are not, and one of them is 1."""
+    if not assumed.symbols <= sizes.keys() or assumed.holds(sizes):
+        return False
+    return 1 in (evaluate(assumed.left, sizes), evaluate(assumed.right, sizes))
 
 
 def _close(program: Any | None) -> None:

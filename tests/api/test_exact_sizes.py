@@ -152,3 +152,23 @@ def test_a_size_that_running_tells_may_be_1(executor: str) -> None:
         assert (program.run({"a": a, "k": np.array([count]), "b": b})["c"] == 2).all()
     with pytest.raises(capgraph.ExecutionError):
         program.run({"a": a, "k": np.array([2]), "b": b})
+
+
+BRANCHED = """net (float[N, 3] a, float[M, 3] b, float[W] w, bool yes) => (float[K, 3] c, float[2, L] d)
+<float[2, 3] rows = {1, 2, 3, 4, 5, 6}> {
+  c = Add(a, b)
+  d = If(yes)<then_branch = one () => (float[2, P] e) { e = Add(rows, w) },
+              else_branch = two () => (float[2, Q] f) { f = Identity(rows) }>
+}"""
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_branches_not_taken_may_refuse_sizes(executor: str) -> None:
+    program = capgraph.optimize(model(BRANCHED), executor=executor, **_options(executor))
+    a, b, w = np.ones((1, 3), np.float32), np.ones((4, 3), np.float32), np.ones(2, np.float32)
+    found = program.run({"a": a, "b": b, "w": w, "yes": np.array(False)})
+    assert found["c"].shape == (4, 3)
+    assert found["d"].shape == (2, 3)
+    with pytest.raises(capgraph.CapgraphError):
+        program.run({"a": a, "b": b, "w": w, "yes": np.array(True)})
