@@ -341,6 +341,8 @@ class _FixedFunction:
         ]
         if self._imported.views:
             self._set_views(found, arguments, results)
+        for index, first in self._imported.same.items():
+            found[index] = found[first]
         return found
 
     def _given(self, arguments: Sequence[Any]) -> dict[str, Any]:

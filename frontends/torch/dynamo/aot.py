@@ -36,9 +36,10 @@ class AotModel:
     of all. `orders` has the orders of axes in which arguments are row-major, of those that are not as they come: their
     inputs are in that order. `views` are the results, by position, that lie in the memory of an argument or of an
     output in another way than that does; `spread` are outputs whose memory has gaps, and how they lie there; `contents`
-    are outputs that begin in their memory where an argument, by its position, does. `sizes` says for each symbol which
-    argument's shape tells it, or which output's, and at which axis (None: the argument is a number, and tells it
-    itself).
+    are outputs that begin in their memory where an argument, by its position, does. `same` are the results, by
+    position, that are one tensor with an earlier result: what changes the shape of one changes the other. `sizes` says
+    for each symbol which argument's shape tells it, or which output's, and at which axis (None: the argument is a
+    number, and tells it itself).
     """
 
     model: TorchModel
@@ -48,6 +49,7 @@ class AotModel:
     views: dict[int, ResultView] = field(default_factory=dict)
     spread: dict[str, ResultView] = field(default_factory=dict)
     contents: dict[str, int] = field(default_factory=dict)
+    same: dict[int, int] = field(default_factory=dict)
     sizes: Tellers = field(default_factory=dict)
 
 
@@ -173,6 +175,7 @@ class _AotImport:
         shared = ResultViews(self.importer, nodes, self.placeholders, self.result.sizes, self.written)
         views = self.result.views = shared.find()
         self.result.spread, self.result.contents = shared.spread, shared.contents
+        self.result.same = _same(nodes)
         for name, (node, given) in shared.outputs.items():
             model.note_output(name, node, gpu)
             outputs[name] = output_value(call, model, name, given)
@@ -213,6 +216,16 @@ class _AotImport:
         if isinstance(self.importer.known[target], Pairs):
             content = pairs_of(call, content, held.tensor.dtype).value
         return call.expand(call.value(content, held.tensor.dtype), held.shape)
+
+
+def _same(nodes: Sequence[Any]) -> dict[int, int]:
+    """The outputs, by position, that are a tensor that was an output before, and where it was first."""
+    firsts: dict[Any, int] = {}
+    for index, node in enumerate(nodes):
+        if isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor):
+            firsts.setdefault(node, index)
+    repeated = [index for index, node in enumerate(nodes) if isinstance(node, torch.fx.Node)]
+    return {index: firsts[nodes[index]] for index in repeated if firsts.get(nodes[index], index) != index}
 
 
 def _is_token(node: Any) -> bool:

@@ -15,8 +15,14 @@ _Axes = Sequence[int] | int | None
 def _reduced(c: Call, native: str, x: Value, axes: _Axes, keep: bool) -> Value:
     """A native reduction over axes; of a scalar, over an axis that is added."""
     if not x.tensor.rank:
-        return c.op(native, c.unsqueeze(x, 0), axes=(0,), keep_dims=False)
-    return c.op(native, x, axes=axes_of(axes, x.tensor.rank), keep_dims=keep)
+        return _from_zero(c, native, c.op(native, c.unsqueeze(x, 0), axes=(0,), keep_dims=False))
+    return _from_zero(c, native, c.op(native, x, axes=axes_of(axes, x.tensor.rank), keep_dims=keep))
+
+
+def _from_zero(c: Call, native: str, x: Value) -> Value:
+    """A result of sums; where bits are read, what PyTorch has: it begins at 0, so that no sum of -0.0 is -0.0."""
+    is_sum = native in ("reduce_sum", "reduce_mean", "cumsum")
+    return c.op("add", x, c.full_like(x, 0)) if is_sum and c.reads_bits and x.tensor.dtype.is_float else x
 
 
 def _fold(native: str) -> Lowering:
@@ -184,7 +190,7 @@ def _running(native: str) -> Lowering:
         wide = c.cast(x, c.dtype)
         if not x.tensor.rank:
             return wide
-        return c.op(native, wide, axis=axis_of(dim, x.tensor.rank))
+        return _from_zero(c, native, c.op(native, wide, axis=axis_of(dim, x.tensor.rank)))
 
     return lower
 

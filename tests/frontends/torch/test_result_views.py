@@ -102,6 +102,23 @@ def test_writes_behind_a_break_of_the_graph_reach_all_views() -> None:
     assert not torch.compile(function, backend="capgraph")(torch.ones(3, 2)).any()
 
 
+@pytest.mark.parametrize("executor", ["ort", "eager"])
+def test_results_that_are_one_tensor_stay_one(executor: str) -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        made = x + 1
+        same = made.contiguous()
+        torch._dynamo.graph_break()
+        made.unsqueeze_(0)
+        return made, same, made is same
+
+    compiled = torch.compile(function, backend="capgraph", options={"executor": executor})
+    made, same, is_same = compiled(torch.ones(3))
+    assert is_same
+    assert made.shape == same.shape == (1, 3)
+
+
 @torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
 def test_views_of_a_result_whose_size_only_running_tells() -> None:
     def function(x: Any) -> Any:
