@@ -8,7 +8,7 @@ caller wants another; the reason for a newer one stands in the model's metadata.
 from collections.abc import Collection, Sequence
 
 import onnx
-from onnx import ModelProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from ....ir.analysis import all_nodes
 from ....ir.errors import CapgraphError, InternalError, UnsupportedError
@@ -17,6 +17,7 @@ from ..context.dialect import Dialect
 from ..contrib import IN_FILES
 from ..contrib.group import DOMAIN, Operator
 from ..contrib.norms import in_default_domain
+from ..files.external_data import nested_graphs
 from ..files.metadata import declare_outputs, write_metadata
 from ..files.storage import Inline, Nowhere, Storage
 from ..files.versions import least_ir_version, opset_of, source_ir_version, source_opset
@@ -185,7 +186,13 @@ def _check(model: ModelProto, large: Sequence[Large]) -> None:
 
     Inputs and outputs of unknown rank, which every runtime takes and the checker does not, are checked as scalars.
     """
+    outside = _take_external(model.graph)
     declared = [declaration(item.name, item.content.type) for item in large]
+    declared += [
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for _, tensors in outside
+        for tensor in tensors
+    ]
     unknown = [info for info in (*model.graph.input, *model.graph.output) if not _has_shape(info)]
     model.graph.input.extend(declared)
     for info in unknown:
@@ -198,6 +205,22 @@ def _check(model: ModelProto, large: Sequence[Large]) -> None:
         del model.graph.input[len(model.graph.input) - len(declared) :]
         for info in unknown:
             info.type.tensor_type.ClearField("shape")
+        for graph, tensors in outside:
+            graph.initializer.extend(tensors)
+
+
+def _take_external(graph: GraphProto) -> list[tuple[GraphProto, list[TensorProto]]]:
+    """Takes out of subgraphs the initializers that will lie in a file: until it is there the checker refuses them."""
+    taken: list[tuple[GraphProto, list[TensorProto]]] = []
+    for inner in nested_graphs(graph):
+        kept: list[TensorProto] = []
+        external: list[TensorProto] = []
+        while inner.initializer:
+            tensor = inner.initializer.pop()
+            (external if tensor.data_location == TensorProto.EXTERNAL else kept).append(tensor)
+        inner.initializer.extend(reversed(kept))
+        taken.append((inner, external[::-1]))
+    return taken
 
 
 def _has_shape(info: ValueInfoProto) -> bool:

@@ -21,6 +21,14 @@ def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
     return (tensor for tensor in _tensors(model) if tensor.data_location == TensorProto.EXTERNAL)
 
 
+def nested_graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """The graphs inside the nodes of a graph, at any depth."""
+    for attribute in _attributes_of(graph.node):
+        for inner in [attribute.g] * attribute.HasField("g") + list(attribute.graphs):
+            yield inner
+            yield from nested_graphs(inner)
+
+
 def _tensors(model: ModelProto) -> Iterator[TensorProto]:
     graphs = [model.graph]
     for step in model.training_info:

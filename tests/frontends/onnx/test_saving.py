@@ -8,6 +8,7 @@ import onnx
 import pytest
 from capgraph.frontends.onnx.exporting import data_files, saving
 from capgraph.frontends.onnx.exporting.saving import save_model
+from capgraph.frontends.onnx.files.external_data import external_tensors
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.constant import Constant
 from capgraph.ir.equality import assert_equal
@@ -180,6 +181,26 @@ def test_a_file_that_weights_are_read_from_is_never_replaced(tmp_path: Path):
     assert data.read_bytes() == before
     save_model(graph, tmp_path / "in.onnx", external_over=0)
     assert_equal(import_model(tmp_path / "in.onnx").graph, LARGE)
+
+
+def test_weights_of_subgraphs_lie_outside_too(tmp_path: Path):
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 20]>
+        either (bool c, float[n, 40] x) => (float[a, 40] y, float[40, 40] w) {
+            y, w = If (c) <then_branch = scaled () => (float[a, 40] p, float[40, 40] v) {
+                v = Identity(big)
+                p = MatMul(x, v)
+            }, else_branch = same () => (float[a, 40] q, float[40, 40] u) { q = Neg(x) u = Neg(big) }>
+        }""")
+    big = onnx.numpy_helper.from_array(np.arange(1600, dtype=np.float32).reshape(40, 40), "big")
+    for attribute in model.graph.node[0].attribute:
+        attribute.g.initializer.append(big)
+    graph = import_model(model).graph
+    written = save_model(graph, tmp_path / "m.onnx", external_over=0)
+    assert not any(tensor.raw_data for tensor in external_tensors(written))
+    assert len(list(external_tensors(written))) == 2
+    onnx.checker.check_model(tmp_path / "m.onnx", full_check=True)
+    assert_equal(import_model(tmp_path / "m.onnx").graph, graph)
 
 
 def placed(model: onnx.ModelProto) -> list[tuple[str, str]]:
