@@ -14,6 +14,7 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .comparing.executor_comparison import compare
+    from .executors.replay.options import CaptureOptions
     from .executors.replay.states import StateStore
     from .executors.replay.suggest import suggest_buckets
     from .ir.errors import (
@@ -45,6 +46,7 @@ __all__ = [
     "CapgraphError",
     "CapgraphWarning",
     "CaptureError",
+    "CaptureOptions",
     "CheckError",
     "ExecutionError",
     "InputError",
@@ -82,6 +84,7 @@ _HOMES = {
     "TorchProgram": ".pytorch.program",
     "compile": ".pytorch.backend",
     "decoding_loop": ".pytorch.generation",
+    "CaptureOptions": ".executors.replay.options",
     "StateStore": ".executors.replay.states",
     "suggest_buckets": ".executors.replay.suggest",
 }

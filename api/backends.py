@@ -6,6 +6,7 @@ runs is in the request: with options of replay it is recorded, without it is run
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import entry_points
 from itertools import takewhile
 from types import MappingProxyType
@@ -50,63 +51,28 @@ PLUG_INS = "capgraph.executors"
 """The group of entry points under which packages name backends of their own."""
 
 
-def _ort(request: Request) -> Executor:
-    from .executors.ort.executor import OrtExecutor
+def _in(module: str, name: str) -> Backend:
+    """The backend `name` of a module beside this one, which loads when an executor is made."""
 
-    return OrtExecutor(strict=request.strict, threads=whole_number(request.threads), seeded=request.seeded)
+    def make(request: Request) -> Executor:
+        return getattr(import_module(module, __package__), name)(request)  # type: ignore[no-any-return]
 
-
-def _eager(_request: Request) -> Executor:
-    from .executors.eager import EagerExecutor
-
-    return EagerExecutor()
-
-
-def _graph(request: Request) -> Executor:
-    from .recording import graph_executor
-
-    return graph_executor(request.recording, request.level)
-
-
-def _ort_on_gpu(request: Request) -> Executor:
-    from .ort_programs import ort_graph_executor
-
-    _check_states(is_taken=request.recording.states is None)
-    return ort_graph_executor(request.device, request.recording, request.level)
-
-
-def _eager_on_gpu(request: Request) -> Executor:
-    from .cuda_programs import cuda_eager_executor
-
-    return cuda_eager_executor(request.device, request.level, request.tune, request.tf32, request.check)
-
-
-def _graph_on_gpu(request: Request) -> Executor:
-    from .cuda_programs import cuda_graph_executor
-
-    states = request.recording.states
-    _check_states(is_taken=states is None or not states.lies_on_host)
-    return cuda_graph_executor(request.device, request.recording, request.level, request.tune, request.tf32)
-
-
-def _check_states(*, is_taken: bool) -> None:
-    if not is_taken:
-        raise UnsupportedError("a store of states lives on the host yet", remedy='use device="host"')
+    return make
 
 
 # In the order in which "auto" tries them.
 ON_HOST: Mapping[str, Backend] = MappingProxyType(
     {
-        "ort": _ort,
-        "eager": _eager,
-        "graph": _graph,
+        "ort": _in(".recording", "host_sessions"),
+        "eager": _in(".recording", "host_eager"),
+        "graph": _in(".recording", "host_graphs"),
     }
 )
 ON_GPU: Mapping[str, Backend] = MappingProxyType(
     {
-        "eager": _eager_on_gpu,
-        "graph": _graph_on_gpu,
-        "ort": _ort_on_gpu,
+        "eager": _in(".cuda_programs", "eager"),
+        "graph": _in(".cuda_programs", "graphs"),
+        "ort": _in(".ort_programs", "recorded_sessions"),
     }
 )
 

@@ -3,17 +3,15 @@
 from dataclasses import replace
 from functools import partial
 
+from .backends import Request
 from .executors.base import Executor
 from .executors.cuda.availability import checked_index, cuda_problem
 from .executors.cuda.executor import CudaEagerExecutor, CudaExecutor, open_device
 from .executors.cuda.lower.lowering import Backend
 from .executors.cuda.run.device import CudaDevice
-from .executors.cuda.run.eager import SizedPlanner
-from .executors.replay.executor import ReplayExecutor
-from .executors.replay.modes import CaptureMode, InputPolicy
+from .executors.replay.modes import InputPolicy
 from .executors.replay.options import ReplayOptions
-from .ir.analysis.rounding import ROUNDS_NOTHING, Tf32
-from .ir.graph import Graph
+from .ir.errors import UnsupportedError
 from .ir.target import CUDA, Target
 from .passes.cleanup.keep_reduced_axes import KeepReducedAxes
 from .passes.fold.spread_batch_norm import SpreadBatchNorm
@@ -22,7 +20,7 @@ from .passes.fuse.fuse import Fuse
 from .passes.fuse.take_apart import TakeApart
 from .passes.planning.lowering import Lowering
 from .passes.planning.partition import CapturePolicy
-from .recording import Planning, by_value, padding_analysis
+from .recording import Planning, by_value, replayed
 
 LARGEST_REGION = 64
 """How many nodes one kernel may do. Set here so that no other default of `Fuse` changes the kernels of a GPU."""
@@ -41,12 +39,6 @@ def cuda_planning(backend: Backend, options: ReplayOptions, *, fuses: bool = Tru
     """Plans graphs for the kernels of a GPU. With `fuses`, what one kernel can do is one step."""
     lowering = partial(lowering_for, backend, fuses=fuses, check=options.check)
     return Planning(options, CUDA, lowering)
-
-
-def _eagerly(planning: Planning, graph: Graph) -> SizedPlanner:
-    """The planner of one graph with nothing captured."""
-    plan = replace(planning, options=ReplayOptions(check=planning.options.check)).of(graph)
-    return lambda sizes: plan(sizes, CaptureMode.NONE)
 
 
 def lowering_for(backend: Backend, policy: CapturePolicy, *, fuses: bool = True, check: str = "none") -> Lowering:
@@ -78,40 +70,45 @@ def kernel_pipeline(backend: Backend, kept_outside: frozenset[str] = frozenset()
 # ---- executors
 
 
-def cuda_eager_executor(
-    device: str, level: int, tune: bool | None, tf32: Tf32 = ROUNDS_NOTHING, check: str = "none"
-) -> Executor:
+def eager(request: Request) -> Executor:
     """The executor "eager" on a GPU. Raises `UnsupportedError` where that cannot be used."""
-    return eager_on(open_device(checked_index(device), tune, tf32=tf32), device, level, check)
+    return eager_on(_opened(request), request)
 
 
-def cuda_graph_executor(
-    device: str,
-    options: ReplayOptions,
-    level: int,
-    tune: bool | None,
-    tf32: Tf32 = ROUNDS_NOTHING,
-) -> Executor:
+def graphs(request: Request) -> Executor:
     """The executor "graph" on a GPU. Raises `UnsupportedError` where that cannot be used."""
-    gpu = open_device(checked_index(device), tune, tf32=tf32)
-    return graphs_on(gpu, device, options, level)
+    states = request.recording.states
+    if states is not None and states.lies_on_host:
+        raise UnsupportedError("a store of states lives on the host yet", remedy='use device="host"')
+    return graphs_on(_opened(request), request)
 
 
-def eager_on(gpu: CudaDevice, device: str, level: int, check: str = "none") -> Executor:
+def _opened(request: Request) -> CudaDevice:
+    return open_device(checked_index(request.device), request.tune, tf32=request.tf32)
+
+
+def eager_on(gpu: CudaDevice, request: Request) -> Executor:
     """The executor "eager" on an opened GPU."""
-    planning = cuda_planning(gpu.backend, ReplayOptions(check=check), fuses=level >= FUSING_LEVEL)
-    eager = CudaEagerExecutor(gpu, Target("eager", device), partial(_eagerly, planning))
-    return CudaExecutor(eager, eager, gpu)
+    fallback = _steps(gpu, request, ReplayOptions(check=request.check))
+    return CudaExecutor(fallback, fallback, gpu)
 
 
-def graphs_on(gpu: CudaDevice, device: str, options: ReplayOptions, level: int) -> Executor:
+def graphs_on(gpu: CudaDevice, request: Request) -> Executor:
     """The executor "graph" on an opened GPU."""
-    gpu.repoints = InputPolicy.REPOINT in options.inputs.values()
-    planning = cuda_planning(gpu.backend, options, fuses=level >= FUSING_LEVEL)
-    fallback = CudaEagerExecutor(gpu, Target("eager", device), partial(_eagerly, planning))
-    target = replace(CUDA, device=device)
-    inner = ReplayExecutor(gpu, target, planning.of, fallback, options, padding_analysis(options.check))
-    return CudaExecutor(by_value(inner, device, level, options.check), fallback, gpu)
+    options = request.recording
+    gpu.repoints = InputPolicy.REPOINT in options.policies.values()
+    fallback = _steps(gpu, request, options)
+    planning = _planning(gpu, request, options)
+    recorded = replayed(gpu, replace(CUDA, device=request.device), planning.of, fallback, options)
+    return CudaExecutor(by_value(recorded, request), fallback, gpu)
+
+
+def _planning(gpu: CudaDevice, request: Request, options: ReplayOptions) -> Planning:
+    return cuda_planning(gpu.backend, options, fuses=request.level >= FUSING_LEVEL)
+
+
+def _steps(gpu: CudaDevice, request: Request, options: ReplayOptions) -> CudaEagerExecutor:
+    return CudaEagerExecutor(gpu, Target("eager", request.device), _planning(gpu, request, options).eagerly_of)
 
 
 def cuda_target() -> Target:

@@ -8,7 +8,8 @@ from .backends import Request, check_names, check_threads, choose_executor, is_c
 from .capture_options import replay_options
 from .exact_sizes import ExactSizes
 from .executors.base import Executor
-from .executors.replay.options import ReplayOptions
+from .executors.replay.modes import CaptureMode
+from .executors.replay.options import CaptureOptions, ReplayOptions, check_choice
 from .ir.analysis.rounding import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
 from .ir.errors import UnsupportedError, out_of_memory
 from .ir.verify import verify as verify_graph
@@ -17,7 +18,6 @@ from .program import Program
 from .recording import pipeline_for
 from .sources import Examples, LoadedModel, Model, device_of, load_model
 
-_MODES = ("none", "full", "piecewise", "full_and_piecewise")
 _HIGHEST_LEVEL = 3
 
 ROUNDING_LEVEL = 3
@@ -35,7 +35,7 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     mode: str = "full_and_piecewise",
     dynamic: Mapping[str, int | tuple[int, int]] | None = None,
     buckets: Mapping[str | tuple[str, ...], int | Sequence[Any]] | None = None,
-    capture: Mapping[str, Any] | None = None,
+    capture: CaptureOptions | Mapping[str, Any] | None = None,
     level: int = 2,
     tune: bool | None = None,
     verify: str = "structure",
@@ -67,8 +67,7 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     attention outside), or "full_and_piecewise" (only what cannot be captured is outside). `dynamic` gives the range of
     symbolic dims, `{"batch": (1, 64)}` or `{"batch": 64}`, and `buckets` the sizes that are recorded, by dim or for a
     tuple of dims (by default a ladder: 1, 2, 4, every 8, from 256 every 16); calls in between are padded where that is
-    proven to be safe. `capture` has further options, each explained at `ReplayOptions`: `beyond`, `budget`, `up_front`,
-    `inputs`, `copy_outputs`, `debug`, `warm_ups`, `keep_outside`, `progress`.
+    proven to be safe. `capture` has further options, a `CaptureOptions` or a dict of its fields.
 
     `level` bounds what passes may do: 0 nothing, 1 not a bit of any result changes, 2 sums may be re-associated, 3
     approximations, such as rounded inverses for divisions, and TF32 for products in f32 on a GPU. `tf32` says whether
@@ -90,7 +89,7 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
         if executor == "auto" and is_cuda(device):
             executor = "graph"
             is_bounded = any(given is not None for given in (capture, dynamic, buckets))
-            capture = capture if is_bounded else {"beyond": "exact"}
+            capture = capture if is_bounded else CaptureOptions(beyond="exact")
     choices = Choices(
         executor=executor,
         device=device,
@@ -121,7 +120,7 @@ class Choices:
     mode: str = "full_and_piecewise"
     dynamic: Mapping[str, int | tuple[int, int]] | None = None
     buckets: Mapping[str | tuple[str, ...], int | Sequence[Any]] | None = None
-    capture: Mapping[str, Any] | None = None
+    capture: CaptureOptions | Mapping[str, Any] | None = None
     level: int = 2
     tune: bool | None = None
     verify: str = "structure"
@@ -131,8 +130,8 @@ class Choices:
 
     def check(self) -> None:
         """Raises what `optimize` raises for options that are unknown or do not go together."""
-        _check_choice("mode", self.mode, _MODES)
-        _check_choice("verify", self.verify, CHECKS)
+        check_choice("mode", self.mode, [each.value for each in CaptureMode])
+        check_choice("verify", self.verify, CHECKS)
         level = self.level
         if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= _HIGHEST_LEVEL:
             raise UnsupportedError(f"level={level!r} is not known", remedy=f"an integer from 0 to {_HIGHEST_LEVEL}")
@@ -262,8 +261,3 @@ def _check_records_nothing(*, mode: str, **given: Any) -> None:
             raise UnsupportedError(
                 f"{name}={value!r} is for programs that record", remedy=f'use executor="graph", or leave {name} out'
             )
-
-
-def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise UnsupportedError(f"{name}={value!r} is not known", remedy=f"one of {', '.join(known)}")

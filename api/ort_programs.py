@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from .backends import Request
 from .executors.base import Executor
 from .executors.cuda.availability import checked_index
 from .executors.cuda.executor import CudaEagerExecutor, CudaExecutor, open_device
@@ -15,7 +16,6 @@ from .executors.ort.gpu.sessions import in_sessions
 from .executors.ort.gpu.target import ORT_ON_CUDA
 from .executors.ort.library import required
 from .executors.replay.dispatcher import Planner
-from .executors.replay.executor import ReplayExecutor
 from .executors.replay.modes import CaptureMode, InputPolicy
 from .executors.replay.options import ReplayOptions
 from .ir.errors import UnsupportedError
@@ -25,7 +25,7 @@ from .ir.target import Target
 from .passes.planning.lowering import Lowering
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import PlanPolicy, make_plan
-from .recording import capture_policy, padding_analysis
+from .recording import capture_policy, replayed
 
 KEPT_OUTSIDE = "the policy keeps it outside of recorded graphs"
 """The remark on nodes that the user wants outside."""
@@ -50,7 +50,7 @@ class SessionPlanner:
 
     def eagerly_of(self, graph: Graph) -> SizedPlanner:
         """The planner of one graph with nothing recorded, in the same pieces as with recordings at these sizes."""
-        return lambda sizes: self._plan(graph, sizes, CaptureMode.NONE)
+        return partial(self._plan, graph, mode=CaptureMode.NONE)
 
     def _plan(self, graph: Graph, sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
         backend = self._device.backend
@@ -83,29 +83,28 @@ class SessionPlanner:
         self.remarks += [line for line in (head, *lines) if line not in self.remarks]
 
 
-def ort_graph_executor(device: str, options: ReplayOptions, level: int) -> Executor:
+def recorded_sessions(request: Request) -> Executor:
     """The executor "ort" on a GPU. Raises `UnsupportedError` where that cannot be used."""
+    if request.recording.states is not None:
+        raise UnsupportedError("a store of states lives on the host yet", remedy='use device="host"')
     required()
-    gpu = OrtDevice(open_device(checked_index(device), False))
-    provider = cuda_provider(gpu.driver.index, gpu.own_stream, level)
-    return sessions_on(gpu, provider, device, options)
+    gpu = OrtDevice(open_device(checked_index(request.device), False))
+    return sessions_on(gpu, cuda_provider(gpu.driver.index, gpu.own_stream, request.level), request)
 
 
-def sessions_on(gpu: OrtDevice, provider: Provider, device: str, options: ReplayOptions) -> Executor:
+def sessions_on(gpu: OrtDevice, provider: Provider, request: Request) -> Executor:
     """The executor "ort" on an opened GPU."""
-    options = replace(options, inputs=_policies(options))
+    options = replace(request.recording, inputs=_policies(request.recording))
     gpu.is_strict = options.strict
     planner = SessionPlanner(gpu, provider, options)
-    fallback = CudaEagerExecutor(gpu, Target("eager", device), planner.eagerly_of)
-    analysis = padding_analysis(options.check)
-    target = replace(ORT_ON_CUDA, device=device)
-    inner = ReplayExecutor(gpu, target, planner.of, fallback, options, analysis)
-    return OneThreadExecutor(CudaExecutor(inner, fallback, gpu), planner.remarks, is_bound_at_once=options.up_front)
+    fallback = CudaEagerExecutor(gpu, Target("eager", request.device), planner.eagerly_of)
+    recorded = replayed(gpu, replace(ORT_ON_CUDA, device=request.device), planner.of, fallback, options)
+    return OneThreadExecutor(CudaExecutor(recorded, fallback, gpu), planner.remarks, is_bound_at_once=options.up_front)
 
 
 def _policies(options: ReplayOptions) -> dict[str, InputPolicy]:
     """The policies of inputs, where nothing is measured: to record a session again costs more than any copy."""
-    given = {"": InputPolicy.AUTO, **options.inputs}
+    given = {"": InputPolicy.AUTO, **options.policies}
     if InputPolicy.REPOINT in given.values():
         raise UnsupportedError(
             "ONNX Runtime cannot give a recording other addresses",

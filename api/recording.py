@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from .backends import check_device, is_cuda
+from .backends import Request, check_device, is_cuda
 from .executors.base import Executor
 from .executors.eager import EagerExecutor
 from .executors.host.device import HostDevice
@@ -15,11 +15,11 @@ from .executors.replay.by_value import ByValueExecutor
 from .executors.replay.dispatcher import Planner
 from .executors.replay.executor import ReplayExecutor
 from .executors.replay.modes import CaptureMode
-from .executors.replay.options import ReplayOptions, SizeCondition
+from .executors.replay.options import ReplayOptions
+from .executors.replay.recorder import Device
 from .executors.replay.safety import Analysis
 from .ir.analysis import constraints, parameter_bytes
 from .ir.dims.constraints import Constraint
-from .ir.errors import InputError
 from .ir.graph import Graph
 from .ir.ops.known import ATTENTION
 from .ir.plan import Plan
@@ -35,6 +35,7 @@ from .passes.planning.masking import MaskPadding, PadCalls
 from .passes.planning.padding import SafetyReport, padding_safety, real_size_input
 from .passes.planning.partition import CapturePolicy
 from .passes.planning.planner import PlanPolicy, make_plan
+from .whole_numbers import whole_number
 
 _POLICIES = {
     CaptureMode.NONE: CapturePolicy(captures=False),
@@ -54,11 +55,6 @@ MASKED_SIZE = 4
 
 MOST_READ_AGAIN = 1 << 26
 """Bytes of parameters up to which a graph is read again with what is known by then."""
-
-
-def by_value(inner: Executor, device: str, level: int, check: str) -> Executor:
-    """`inner`, which also records graphs that inputs shape: with the values of these as constants."""
-    return ByValueExecutor(inner, partial(_prepare_again, pipeline_for(level, device), check))
 
 
 def _prepare_again(pipeline: Pipeline, check: str, graph: Graph) -> tuple[Constraint, ...]:
@@ -88,11 +84,39 @@ def _foreign(graph: Graph) -> int:
     return sum(node.op.name.startswith("onnx.") for node in graph.nodes)
 
 
-def graph_executor(options: ReplayOptions, level: int = 2) -> Executor:
-    """The executor that records and replays on the host."""
-    planner = _host_planning(options).of
-    made = ReplayExecutor(HostDevice(), HOST, planner, EagerExecutor(), options, padding_analysis(options.check))
-    return by_value(made, HOST.device, level, options.check)
+# ---- executors
+
+
+def host_sessions(request: Request) -> Executor:
+    """The executor "ort" on the host."""
+    from .executors.ort.executor import OrtExecutor
+
+    return OrtExecutor(strict=request.strict, threads=whole_number(request.threads), seeded=request.seeded)
+
+
+def host_eager(_request: Request) -> Executor:
+    """The executor "eager" on the host."""
+    return EagerExecutor()
+
+
+def host_graphs(request: Request) -> Executor:
+    """The executor "graph" on the host."""
+    recorded = replayed(HostDevice(), HOST, _host_planning(request.recording).of, EagerExecutor(), request.recording)
+    return by_value(recorded, request)
+
+
+def replayed(
+    device: Device, target: Target, plan: Callable[[Graph], Planner], fallback: Executor, options: ReplayOptions
+) -> Executor:
+    """The executor that records on `device` what `plan` says."""
+    analysis = Analysis(padding_safety, partial(_masked, options.check), real_size_input)
+    return ReplayExecutor(device, target, plan, fallback, options, analysis)
+
+
+def by_value(inner: Executor, request: Request) -> Executor:
+    """`inner`, which also records graphs that inputs shape: with the values of these as constants."""
+    pipeline = pipeline_for(request.level, request.device)
+    return ByValueExecutor(inner, partial(_prepare_again, pipeline, request.recording.check))
 
 
 def stages_to_plan(device: str, sizes: Mapping[str, int]) -> tuple[tuple[Pass, ...], ...]:
@@ -131,11 +155,6 @@ def shown_plan(graph: Graph, device: str, sizes: Mapping[str, int]) -> tuple[Pla
     return plan, {each.step.index: tuple(c.name for c in each.candidates) for each in backend.lower(plan)}
 
 
-def padding_analysis(check: str) -> Analysis:
-    """How dims are judged and masked; `check` is what is checked after masking."""
-    return Analysis(padding_safety, partial(_masked, check), real_size_input)
-
-
 def _masked(check: str, graph: Graph, dim: str, /, *, largest: int | None, least: int) -> tuple[Graph, SafetyReport]:
     """`made_safe` as a pass of a pipeline."""
     samples = None
@@ -159,14 +178,20 @@ class Planning:
 
     def of(self, graph: Graph) -> Planner:
         """The planner of one graph."""
+        return partial(self.plan, graph)
+
+    def eagerly_of(self, graph: Graph) -> Callable[[Mapping[str, int]], Plan]:
+        """The planner of one graph with nothing captured, whatever the options say."""
+        return partial(
+            replace(self, options=ReplayOptions(check=self.options.check)).plan, graph, mode=CaptureMode.NONE
+        )
+
+    def plan(self, graph: Graph, sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
+        """The plan of a graph at these sizes."""
+        capture = capture_policy(self.options, mode, sizes)
         resident = [value.name for value in graph.inputs if self.options.policy_of(value.name).is_in_place]
-
-        def plan(sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
-            capture = capture_policy(self.options, mode, sizes)
-            policy = PlanPolicy(capture, self.lowering(capture), resident=resident, fresh_bytes=self.fresh_bytes)
-            return make_plan(graph, sizes, self.target, policy)
-
-        return plan
+        policy = PlanPolicy(capture, self.lowering(capture), resident=resident, fresh_bytes=self.fresh_bytes)
+        return make_plan(graph, sizes, self.target, policy)
 
 
 def _host_planning(options: ReplayOptions) -> Planning:
@@ -177,16 +202,5 @@ def _host_planning(options: ReplayOptions) -> Planning:
 
 def capture_policy(options: ReplayOptions, mode: CaptureMode, sizes: Mapping[str, int]) -> CapturePolicy:
     """What is captured in a mode at given sizes."""
-    policy = _POLICIES[mode]
-    if options.keep_outside is None:
-        return policy
-    return replace(policy, keep_outside=_outside(options.keep_outside, sizes))
-
-
-def _outside(conditions: Mapping[str, SizeCondition], sizes: Mapping[str, int]) -> frozenset[str]:
-    """The ops that stay outside at these sizes. Raises `InputError` when a condition asks for an unknown one."""
-    try:
-        return frozenset(name for name, holds in conditions.items() if holds(sizes))
-    except KeyError as error:
-        known = ", ".join(sizes) or "none"
-        raise InputError(f"keep_outside asks for the size {error}", remedy=f"the dims are: {known}") from None
+    outside = options.kept_outside(sizes)
+    return _POLICIES[mode] if outside is None else replace(_POLICIES[mode], keep_outside=outside)

@@ -17,7 +17,7 @@ from typing import Any
 
 import capgraph
 from capgraph.cli import make_parser
-from capgraph.executors.replay.options import ReplayOptions
+from capgraph.executors.replay.options import CaptureOptions
 from capgraph.ir import errors
 from capgraph.passes.catalog import PASSES, launch_pipeline, level_pipeline
 from capgraph.passes.framework.base import Pass
@@ -163,7 +163,7 @@ def _options() -> str:
             "[optimize](api.md#optimize) explains each; torch.compile takes those that do not speak of the model.",
             _optimize(),
             "## capture",
-            "`capture` is a dict of these options of recording.",
+            "`capture` is a `capgraph.CaptureOptions`, or a dict of its fields.",
             _capture(),
             *(_command(name, command) for name, command in commands.choices.items()),
             "## Environment",
@@ -182,12 +182,12 @@ def _optimize() -> str:
 
 
 def _capture() -> str:
-    (body,) = ast.parse(dedent(inspect.getsource(ReplayOptions))).body
+    (body,) = ast.parse(dedent(inspect.getsource(CaptureOptions))).body
     assert isinstance(body, ast.ClassDef)
     meanings = dict(_documented(body.body))
     rows = "\n".join(
         f"| `{field.name}` | {_default(field)} | {_cell(meanings[field.name])} |"
-        for field in fields(ReplayOptions)
+        for field in fields(CaptureOptions)
         if field.name in meanings
     )
     return f"| option | default | meaning |\n|---|---|---|\n{rows}"

@@ -25,11 +25,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from capgraph.backends import targets
+from capgraph.executors.progress import Progress
 from capgraph.inputs import gather_inputs
 from capgraph.ir.analysis import statistics as graph_statistics
 from capgraph.ir.dims import bind
 from capgraph.program import foreign_nodes
-from capgraph.progress import Progress
 from capgraph.tables import Table, json_text
 from light_models import light_model
 from PIL import Image, ImageDraw

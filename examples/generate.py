@@ -26,7 +26,7 @@ from typing import Any
 import capgraph
 import torch
 from capgraph import CapgraphError, InputError, ModelError
-from capgraph.progress import Progress
+from capgraph.executors.progress import Progress
 from capgraph.tables import json_text
 from decoder import Decoder
 from safetensors import SafetensorError

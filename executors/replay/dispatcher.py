@@ -83,7 +83,7 @@ class Dispatcher:
         try:
             self._prepare()
             self._check_not_refused(key)
-            bucket = Bucket(self._bound(key), self._options.inputs, self._fills, self.counters, self._states.inputs)
+            bucket = Bucket(self._bound(key), self._options.policies, self._fills, self.counters, self._states.inputs)
             try:
                 self._evict_beyond(MOST_BUCKETS - 1)
                 bucket.capture(values, expected, self._options.warm_ups)

@@ -16,7 +16,7 @@ from ..signature import Signature
 from .bucket import Bucket
 from .counters import Counters, Stats
 from .dispatcher import Dispatcher, key_text
-from .modes import Beyond, CaptureMode
+from .modes import CaptureMode
 from .options import ReplayOptions
 from .outputs import Generation, StaticOutput
 from .recorder import Cut
@@ -154,7 +154,7 @@ class ReplayExecutable:
 
     def _beyond(self, inputs: Mapping[str, Any], reason: str) -> list[Any]:
         """A call that no bucket serves."""
-        if self._options.mode is not CaptureMode.NONE and self._options.beyond is Beyond.EAGER:
+        if self._options.mode is not CaptureMode.NONE and self._options.beyond == "eager":
             message = f"no recording serves this call: {reason}"
             if self._options.strict:
                 raise CaptureError(message, remedy="strict=False runs it eagerly")

@@ -14,7 +14,7 @@ from ..base import Executor
 from .by_value import shaping_inputs
 from .dispatcher import Dispatcher, Planner
 from .executable import ReplayExecutable
-from .modes import Beyond, CaptureMode, InputPolicy
+from .modes import CaptureMode, InputPolicy
 from .options import ReplayOptions
 from .recorder import Device
 from .routing import Router, checked_ranges, dims_between, input_symbols, make_buckets
@@ -91,7 +91,7 @@ def _refuse_foreign(graph: Graph, options: ReplayOptions) -> None:
 
 def _tell_of_missing_ranges(graph: Graph, missing: Sequence[str], options: ReplayOptions, notices: Notices) -> None:
     """Warns where no call can ever be recorded; a strict program raises `UnsupportedError` instead."""
-    if not missing or options.beyond is Beyond.EXACT or options.mode is CaptureMode.NONE:
+    if not missing or options.beyond == "exact" or options.mode is CaptureMode.NONE:
         return
     message = f"no call of {graph.name} is recorded, as no range is given for {', '.join(missing)}"
     ranges = ", ".join(f"{name!r}: (1, 64)" for name in missing)
@@ -101,7 +101,7 @@ def _tell_of_missing_ranges(graph: Graph, missing: Sequence[str], options: Repla
     notices.say("beyond", message, remedy)
 
 
-def _check_names(policies: Mapping[str, InputPolicy], graph: Graph) -> None:
+def _check_names(policies: Mapping[str, str], graph: Graph) -> None:
     names = [value.name for value in graph.inputs]
     unknown = [name for name in policies if name and name not in names]
     if unknown:

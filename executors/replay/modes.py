@@ -1,6 +1,6 @@
 """How much of a program is recorded, and by what an input reaches a recording."""
 
-from enum import Enum
+from enum import Enum, StrEnum
 
 
 class CaptureMode(Enum):
@@ -15,7 +15,7 @@ class CaptureMode(Enum):
     FULL_AND_PIECEWISE = "full_and_piecewise"
 
 
-class InputPolicy(Enum):
+class InputPolicy(StrEnum):
     """What happens when an input comes at another address than the one that was recorded.
 
     COPY copies every input into a static buffer, REPOINT gives the recording the new address, RERECORD records again,
@@ -32,10 +32,3 @@ class InputPolicy(Enum):
     def is_in_place(self) -> bool:
         """Whether the input is read where it lies with the caller if that can be done: the arena has none of it."""
         return self in (InputPolicy.REPOINT, InputPolicy.RERECORD, InputPolicy.REFUSE)
-
-
-class Beyond(Enum):
-    """What happens to a call that no bucket serves: it runs eagerly, or is captured at exactly its sizes."""
-
-    EAGER = "eager"
-    EXACT = "exact"

@@ -7,7 +7,6 @@ from ...ir.errors import InputError
 from ...ir.graph import Graph
 from ...ir.types import type_symbols
 from .ladder import Buckets, check_range, checked_ladder, default_ladder, volume
-from .modes import Beyond
 from .options import ReplayOptions
 from .safety import PaddedGraph
 
@@ -51,7 +50,7 @@ class Router:
                 rows = volume([sizes[name] for name in bucket])
                 return Route(tuple(bucket.items()), "", rows, volume(list(bucket.values())) - rows)
             reason = self._why_no_bucket(sizes)
-        if self._beyond is Beyond.EXACT and sizes.keys() >= set(self._symbols):
+        if self._beyond == "exact" and sizes.keys() >= set(self._symbols):
             return Route(tuple((name, sizes[name]) for name in self._symbols), reason, volume(sizes.values()))
         return Route(None, reason)
 

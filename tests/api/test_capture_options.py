@@ -1,26 +1,37 @@
 import io
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import capgraph
 import pytest
-from capgraph.capture_options import CaptureLine, replay_options
+from capgraph.capture_options import replay_options
+from capgraph.executors.progress import CaptureLine
 
 
 def test_options_of_capture_are_checked() -> None:
     made = replay_options(
         mode="piecewise", dynamic=None, buckets=None, strict=True, capture={"beyond": "exact", "inputs": {"x": "copy"}}
     )
-    assert (made.mode.value, made.beyond.value, made.inputs["x"].value) == ("piecewise", "exact", "copy")
+    assert (made.mode.value, made.beyond, made.policy_of("x").value) == ("piecewise", "exact", "copy")
     assert made.strict
     for capture in ({"beyond": "later"}, {"inputs": {"x": "teleport"}}, {"size": 1}):
         with pytest.raises(capgraph.UnsupportedError):
             replay_options(mode="full", dynamic=None, buckets=None, strict=False, capture=capture)
 
 
+def test_options_of_capture_are_a_value_of_their_own() -> None:
+    capture = capgraph.CaptureOptions(beyond="exact", keep_outside="add", progress=None)
+    made = replay_options(mode="full", dynamic=None, buckets=None, strict=False, capture=capture)
+    assert (made.beyond, made.kept_outside({}), made.progress) == ("exact", {"add"}, None)
+    with pytest.raises(capgraph.UnsupportedError, match="budget=-1 is too little"):
+        capgraph.CaptureOptions(budget=-1)
+    with pytest.raises(FrozenInstanceError):
+        capture.beyond = "eager"  # type: ignore[misc]
+
+
 def test_ops_are_kept_outside_by_name_or_by_size() -> None:
     made = replay_options(mode="full", dynamic=None, buckets=None, strict=False, capture={"keep_outside": ["add"]})
-    assert made.keep_outside is not None
-    assert made.keep_outside["add"]({})
+    assert made.kept_outside({}) == {"add"}
     for wrong in ("no_such_op", {"add": True}, [3]):
         with pytest.raises(capgraph.UnsupportedError, match="keep_outside"):
             replay_options(mode="full", dynamic=None, buckets=None, strict=False, capture={"keep_outside": wrong})
@@ -52,8 +63,8 @@ def test_capturing_up_front_counts_on_the_terminal() -> None:
         ({"progress": 3}, "None or a function"),
         ({"states": {}}, "None or StateStore"),
         ({"keep_outside": 3}, "None or a name or names"),
-        ({"beyond": 3}, "a name or Beyond"),
-        ([3], "None or a dict"),
+        ({"beyond": 3}, "one of eager, exact"),
+        ([3], "None or CaptureOptions or a dict"),
     ],
 )
 def test_options_of_another_kind_are_told_what_they_are(capture: Any, remedy: str) -> None:

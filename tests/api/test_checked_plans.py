@@ -7,6 +7,7 @@ from typing import Any
 import capgraph
 import numpy as np
 import pytest
+from capgraph.backends import Request
 from capgraph.capture_options import replay_options
 from capgraph.cuda_programs import eager_on, graphs_on
 from capgraph.executors.base import Executable
@@ -19,7 +20,7 @@ from capgraph.passes.framework.pipeline import Pipeline
 from capgraph.passes.fuse import fuse
 from capgraph.passes.planning import specialize
 from capgraph.passes.planning.padding import repair
-from capgraph.recording import graph_executor, stages_to_plan
+from capgraph.recording import host_graphs, stages_to_plan
 
 from tests.executors.cuda.fake import fake_device, meanings
 
@@ -111,8 +112,8 @@ def compiled(text: str, device: str, folder: Path) -> Executable:
         mode="full", dynamic={"B": (1, 4)}, buckets={"B": [4]}, strict=False, capture=None, check="numeric"
     )
     if device == "host":
-        return graph_executor(options).compile(parse(text))
-    return graphs_on(fake_device(folder), "cuda", options, 2).compile(parse(text))
+        return host_graphs(Request(replay=options)).compile(parse(text))
+    return graphs_on(fake_device(folder), Request(device="cuda", replay=options)).compile(parse(text))
 
 
 def given(count: int) -> dict[str, Array]:
@@ -169,6 +170,6 @@ def test_right_rewrites_pass(device: str, tmp_path: Path) -> None:
 
 def test_what_runs_eagerly_on_a_gpu_is_checked_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _swapped_operands(monkeypatch)
-    program = eager_on(fake_device(tmp_path), "cuda", 2, "numeric").compile(parse(TEXT))
+    program = eager_on(fake_device(tmp_path), Request(device="cuda", check="numeric")).compile(parse(TEXT))
     with meanings(), pytest.raises(capgraph.MiscompiledError, match="pass fuse changed what the graph means"):
         program.run(given(4))

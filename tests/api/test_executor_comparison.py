@@ -5,7 +5,7 @@ from typing import Any
 import capgraph
 import numpy as np
 import pytest
-from capgraph.backends import targets
+from capgraph.backends import Request, targets
 from capgraph.capture_options import replay_options
 from capgraph.comparing import executor_comparison as module
 from capgraph.comparing.executor_comparison import INFINITE, accuracy
@@ -175,12 +175,12 @@ def test_what_lies_on_a_gpu_counts_as_memory(tmp_path: Path, monkeypatch: pytest
     with meanings():
         options = replay_options(mode="full", dynamic={"B": (1, 4)}, buckets=None, strict=False, capture=None)
         gpu = fake_device(tmp_path)
-        executor = graphs_on(gpu, "cuda", options, 2)
+        executor = graphs_on(gpu, Request(device="cuda", replay=options))
         with capgraph.Program(block(), executor) as program:
             program.run({"x": np.ones((4, 4), F32)})
             stats = program.stats()
             assert module.device_bytes(program) == stats.arena_bytes + stats.recording_bytes > 0
-        with capgraph.Program(block(), eager_on(fake_device(tmp_path), "cuda", 2)) as program:
+        with capgraph.Program(block(), eager_on(fake_device(tmp_path), Request(device="cuda"))) as program:
             assert module.device_bytes(program) == 0
     with capgraph.Program(block(), EagerExecutor()) as program:
         assert module.device_bytes(program) == 0

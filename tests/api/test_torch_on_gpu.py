@@ -12,6 +12,7 @@ import capgraph
 import pytest
 import torch
 from capgraph import cuda_programs
+from capgraph.backends import Request
 from capgraph.cuda_programs import graphs_on
 from capgraph.executors.cuda.arrays import frameworks
 from capgraph.executors.cuda.arrays.protocol import DeviceArray
@@ -75,15 +76,15 @@ def resident(tensor: Any) -> Constant:
 def gpu(tmp_path: Path) -> Iterator[FakeDriver]:
     driver = FakeDriver()
 
-    def executor(device: str, options: Any, level: int, _tune: Any, _tf32: Any) -> Any:
-        return graphs_on(fake_device(tmp_path, driver), device, options, level)
+    def executor(request: Request) -> Any:
+        return graphs_on(fake_device(tmp_path, driver), request)
 
     with (
         patch.object(frameworks, "_FRAMEWORKS", {"torch": CpuTensors}),
         patch.object(states, "TorchArrays", CpuTensors),
         patch.object(states, "is_state", lambda tensor: tensor.is_contiguous()),
         patch.object(states, "waited", no_wait),
-        patch.object(cuda_programs, "cuda_graph_executor", executor),
+        patch.object(cuda_programs, "graphs", executor),
         patch.object(torch_backend, "_device_of", lambda _forward: "cuda"),
         patch.object(torch_backend._FixedFunction, "_placed", lambda _self, _name, tensor: tensor),
         patch.object(tensors, "_constant", resident),

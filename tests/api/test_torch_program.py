@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from capgraph import cuda_programs
+from capgraph.backends import Request
 from capgraph.cuda_programs import graphs_on
 from capgraph.ir.errors import InputError, UnsupportedError
 from torch import nn
@@ -182,13 +183,13 @@ def test_buffers_are_updated_in_place_by_every_executor(executor: str) -> None:
 def test_a_program_on_a_gpu_updates_buffers_in_main_memory_without_a_torch_for_cuda(tmp_path: Path) -> None:
     module = Counter()
 
-    def executor(device: str, options: Any, level: int, _tune: Any, _tf32: Any) -> Any:
-        return graphs_on(fake_device(tmp_path), device, options, level)
+    def executor(request: Request) -> Any:
+        return graphs_on(fake_device(tmp_path), request)
 
     with (
         meanings(),
         patch.object(torch.cuda, "is_available", lambda: False),
-        patch.object(cuda_programs, "cuda_graph_executor", executor),
+        patch.object(cuda_programs, "graphs", executor),
     ):
         program = capgraph.optimize(module, args=(torch.zeros(3, 2),), executor="graph", device="cuda")
         (name,) = program.inputs.keys() - program.states.keys()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import capgraph
 import pytest
-from capgraph.capture_options import _KINDS
+from capgraph.executors.replay.options import CaptureOptions
 
 from docs import generate_reference
 from docs.generate_ops import PAGE, page, unexplained_traits
@@ -40,7 +40,7 @@ def test_the_reference_explains_every_public_name_and_option() -> None:
     public = [name for name in capgraph.__all__ if not name.startswith("__")]
     assert [name for name in public if f"## {name}\n" not in told and f"| `{name}` |" not in told] == []
     options = (ROOT / "docs" / "reference" / "options.md").read_text()
-    assert [name for name in _KINDS if f"| `{name}` |" not in options] == []
+    assert [name for name in CaptureOptions.__dataclass_fields__ if f"| `{name}` |" not in options] == []
 
 
 def test_every_exception_from_the_backend_suite_is_named() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...progress import Progress
+from ...executors.progress import Progress
 from ...tables import json_text
 from .arguments import add_dims, add_inputs, positive, size
 from .base import Command

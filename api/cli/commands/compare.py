@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...progress import Progress
+from ...executors.progress import Progress
 from ...tables import Cell, Table, json_text
 from .arguments import add_dims, add_inputs, add_tolerance, chosen_tolerance, positive
 from .base import Command

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...progress import Progress
+from ...executors.progress import Progress
 from ...tables import Cell, Table, json_text
 from .arguments import add_inputs, add_tolerance, chosen_tolerance, count, positive, size
 from .base import Command

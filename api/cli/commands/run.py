@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...progress import Progress
+from ...executors.progress import Progress
 from ...tables import Table, json_text
 from .arguments import add_dims, assignment, count, positive
 from .base import Command

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from capgraph.backends import Request
 from capgraph.capture_options import replay_options
 from capgraph.cuda_programs import eager_on, graphs_on
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, Kernel, KernelLaunch, Task
@@ -47,7 +48,7 @@ def recorded(graph: Graph, gpu: CudaDevice, **options: Any) -> CudaExecutable:
     named = {name: options.pop(name, None) for name in ("dynamic", "buckets")}
     mode = options.pop("mode", "full_and_piecewise")
     chosen = replay_options(mode=mode, strict=options.pop("strict", False), capture=options, **named)
-    return graphs_on(gpu, "cuda", chosen, 2).compile(graph)  # type: ignore[return-value]
+    return graphs_on(gpu, Request(device="cuda", replay=chosen)).compile(graph)  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("graph", [block(), column_sums()])
@@ -95,7 +96,7 @@ def test_random_graphs_are_served_right(first: int, tmp_path: Path) -> None:
 
 def test_eager_programs_plan_once_a_size(tmp_path: Path) -> None:
     with meanings():
-        program = eager_on(fake_device(tmp_path), "cuda", 2).compile(block())
+        program = eager_on(fake_device(tmp_path), Request(device="cuda")).compile(block())
         for count in (3, 5, 3):
             x = rows(count, count)
             expected = EagerExecutor().compile(block()).run({"x": x})["y"]
@@ -230,7 +231,7 @@ def test_steps_on_the_host_are_counted_where_they_are_called_alike(tmp_path: Pat
         for count in (4, 8, 4):
             program.run({"x": rows(count)})
         (line,) = [line for line in program.remarks if line.startswith("runs on the host")]
-        eager = eager_on(fake_device(tmp_path), "cuda", 2).compile(graph)
+        eager = eager_on(fake_device(tmp_path), Request(device="cuda")).compile(graph)
         eager.run({"x": rows(4)})
     assert line == "runs on the host: cumsum, 3 steps: there is no kernel for this op"
     assert eager.coverage() == (0, 3)
@@ -290,7 +291,7 @@ def test_random_numbers_follow_from_a_state(tmp_path: Path, is_eager: bool) -> N
     with gpu_arrays(), meanings():
         gpu = fake_device(tmp_path)
         program = (
-            eager_on(gpu, "cuda", 2).compile(graph)
+            eager_on(gpu, Request(device="cuda")).compile(graph)
             if is_eager
             else recorded(graph, gpu, dynamic={"B": (1, 8)}, buckets={"B": [4, 8]})
         )

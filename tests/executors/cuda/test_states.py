@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from capgraph.backends import Request
 from capgraph.capture_options import replay_options
 from capgraph.cuda_programs import graphs_on
 from capgraph.executors.cuda.arrays.protocol import DeviceArray
@@ -57,7 +58,7 @@ def recorded(folder: Path, store: StateStore, driver: FakeDriver) -> CudaExecuta
         mode="full", strict=True, dynamic=None, buckets=None, capture={"states": store, "beyond": "exact"}
     )
     gpu = fake_device(folder, driver)
-    return graphs_on(gpu, "cuda", chosen, 2).compile(step())  # type: ignore[return-value]
+    return graphs_on(gpu, Request(device="cuda", replay=chosen)).compile(step())  # type: ignore[return-value]
 
 
 def test_a_cache_is_updated_where_it_lies_and_one_recording_serves_every_position(tmp_path: Path) -> None:

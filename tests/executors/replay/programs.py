@@ -3,11 +3,12 @@
 from typing import Any
 
 import numpy as np
+from capgraph.backends import Request
 from capgraph.capture_options import replay_options
 from capgraph.executors.replay.executable import ReplayExecutable
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
-from capgraph.recording import graph_executor
+from capgraph.recording import host_graphs
 
 F32 = np.float32
 
@@ -38,7 +39,9 @@ def compiled(graph: Graph, **options: Any) -> ReplayExecutable:
     """`graph` recorded on the host; `options` are those of `optimize` and of its `capture`."""
     named = {name: options.pop(name, None) for name in ("dynamic", "buckets")}
     mode, strict = options.pop("mode", "full_and_piecewise"), options.pop("strict", False)
-    return graph_executor(replay_options(mode=mode, strict=strict, capture=options, **named)).compile(graph)
+    return host_graphs(Request(replay=replay_options(mode=mode, strict=strict, capture=options, **named))).compile(
+        graph
+    )
 
 
 def rows(count: int, seed: int = 0, width: int = 4) -> np.ndarray:

@@ -1,7 +1,6 @@
 from typing import Any
 
 import pytest
-from capgraph.executors.replay.modes import Beyond
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.executors.replay.routing import Router, dims_between, input_symbols, make_buckets
 from capgraph.executors.replay.safety import Analysis, padded_graph
@@ -74,7 +73,7 @@ def test_why_a_call_is_not_served(sizes: dict[str, int], reason: str) -> None:
 
 
 def test_what_no_bucket_serves_may_be_captured_exactly() -> None:
-    exact = router("B", beyond=Beyond.EXACT)
+    exact = router("B", beyond="exact")
     assert dict(exact.route({"B": 9, "T": 17}).key or ()) == {"B": 9, "T": 17}
     assert dict(exact.route({"B": 3, "T": 17}).key or ()) == {"B": 3, "T": 17}
     assert exact.route({"T": 17}).key is None

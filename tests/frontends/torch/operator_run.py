@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from capgraph.progress import Progress
+from capgraph.executors.progress import Progress
 
 from tests.frontends.torch.layouts import layout_outcomes
 from tests.frontends.torch.operator_samples import (

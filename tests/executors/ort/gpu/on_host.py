@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from capgraph.backends import Request
 from capgraph.capture_options import replay_options
 from capgraph.executors.ort.gpu.device import OrtDevice
 from capgraph.executors.ort.gpu.executable import OneThread
@@ -34,7 +35,7 @@ def program(graph: Graph, folder: Path, provider: Provider = HOST, **options: An
     mode, strict = options.pop("mode", "full_and_piecewise"), options.pop("strict", False)
     chosen = replay_options(mode=mode, strict=strict, capture=options, **named)
     gpu = OrtDevice(fake_device(folder))
-    return sessions_on(gpu, provider, "cuda", chosen).compile(graph)  # type: ignore[return-value]
+    return sessions_on(gpu, provider, Request(device="cuda", replay=chosen)).compile(graph)  # type: ignore[return-value]
 
 
 def inputs(graph: Graph, rows: int, seed: int) -> dict[str, np.ndarray]:

@@ -1,7 +1,7 @@
 import io
 
 import pytest
-from capgraph.progress import Progress
+from capgraph.executors.progress import Progress
 
 
 class Terminal(io.StringIO):

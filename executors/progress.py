@@ -42,3 +42,21 @@ class Progress:
         if self._stream.isatty():
             self._stream.write(text)
             self._stream.flush()
+
+
+class CaptureLine:
+    """A line on the terminal that counts the buckets which are captured up front."""
+
+    def __init__(self) -> None:
+        self._line: Progress | None = None
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """See `CaptureOptions.progress`."""
+        if self._line is None:
+            self._line = Progress("capturing", total)
+            self._line.__enter__()
+        elif done < total:
+            self._line.advance(f"capturing {what}")
+        if done == total:
+            self._line.__exit__(None, None, None)
+            self._line = None
