@@ -1,22 +1,33 @@
-"""Kernels in front of library calls: they do not let what follows start early.
+"""What lies in front of library calls does not let them start early.
 
 Our kernels let the next launch start right away, as it waits itself. A library may launch its kernels in the same way
 (programmatic dependent launch) and count on predecessors that do not: cuDNN's convolutions on Hopper read results of
-such a predecessor before these were written.
+such a predecessor before these were written. Kernels of libraries let others start early, too: a residual that the call
+right before wrote is read too soon. A kernel that does nothing but wait comes between such calls.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ..kernel_ir.early_start import TRIGGER
-from ..kernel_ir.launch import Candidate, KernelLaunch, Launch, LibraryCall
+from ..kernel_ir.launch import BufferPlace, Candidate, Kernel, KernelLaunch, Launch, LibraryCall
 
 _LETS_START = (TRIGGER, "")
 _BEGINS = ("begin();", "begin_alone();")
+_RESULTS = ("y", "d", "o")
+"""Roles of what convolutions, products and attention make."""
+
+_FENCE = KernelLaunch(
+    Kernel('extern "C" __global__ void NAME() { begin_alone(); }', (1, 1, 1), (32, 1, 1)), (), 0, may_overlap=True
+)
 
 
 def handed_over(chosen: Sequence[Candidate | None]) -> tuple[Candidate | None, ...]:
     """The ways of steps in order, with kernels in front of a library call that let nothing start before they end."""
+    return _fenced(_held_back(chosen))
+
+
+def _held_back(chosen: Sequence[Candidate | None]) -> tuple[Candidate | None, ...]:
     found: list[Candidate | None] = []
     is_before_call = False
     for candidate in reversed(chosen):
@@ -36,3 +47,26 @@ def _alone(launch: KernelLaunch) -> KernelLaunch:
     for old, new in (_LETS_START, _BEGINS):
         text = text.replace(old, new)
     return replace(launch, kernel=replace(launch.kernel, text=text))
+
+
+def _fenced(chosen: Sequence[Candidate | None]) -> tuple[Candidate | None, ...]:
+    found: list[Candidate | None] = []
+    before: Launch | None = None
+    for candidate in chosen:
+        launches: list[Launch] = []
+        for launch in () if candidate is None else candidate.launches:
+            if isinstance(launch, LibraryCall) and isinstance(before, LibraryCall) and _adds_result_of(before, launch):
+                launches.append(_FENCE)
+            launches.append(launch)
+            before = launch
+        has_more = candidate is not None and len(launches) > len(candidate.launches)
+        found.append(replace(candidate, launches=tuple(launches)) if candidate is not None and has_more else candidate)
+    return tuple(found)
+
+
+def _adds_result_of(before: LibraryCall, call: LibraryCall) -> bool:
+    """Whether an operand of what follows a convolution lies where the call before writes."""
+    written = {before.arguments.get(role) for role in _RESULTS}
+    places = {place.buffer for place in written if isinstance(place, BufferPlace)}
+    added = [place for role, place in call.arguments.items() if role.startswith("step")]
+    return any(isinstance(place, BufferPlace) and place.buffer in places for place in added)

@@ -1,8 +1,10 @@
 """Kernels in front of library calls let nothing start early; all others do."""
 
 from capgraph.executors.cuda.kernel_ir.early_start import TRIGGER, WAIT
-from capgraph.executors.cuda.kernel_ir.launch import Candidate, Kernel, KernelLaunch, LibraryCall
+from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Candidate, Kernel, KernelLaunch, LibraryCall
 from capgraph.executors.cuda.lower.hand_over import handed_over
+
+from tests.executors.cuda.compiling import compile_problems
 
 TEXTS = (
     'NAME() { begin(); asm volatile("griddepcontrol.wait;"); }',
@@ -43,3 +45,22 @@ def test_a_call_in_a_later_step_counts_steps_without_launches_do_not() -> None:
     assert first is not None
     assert not lets_start(first.launches[0])
     assert others == chosen[1:]
+
+
+def test_a_residual_of_the_call_before_is_waited_for() -> None:
+    made = LibraryCall("library", None, {"x": BufferPlace(0), "y": BufferPlace(1)}, 0)
+    added = LibraryCall("library", None, {"x": BufferPlace(2), "step0": BufferPlace(1), "y": BufferPlace(3)}, 0)
+    read = LibraryCall("library", None, {"x": BufferPlace(3), "step0": BufferPlace(2), "y": BufferPlace(4)}, 0)
+    first, _, second, third = handed_over(
+        [Candidate(f"{i}", (x,)) if x else None for i, x in enumerate((made, None, added, read))]
+    )
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert first.launches == (made,)
+    assert third.launches == (read,)
+    fence, call = second.launches
+    assert call is added
+    assert isinstance(fence, KernelLaunch)
+    assert "begin_alone();" in fence.kernel.text
+    assert compile_problems([fence.kernel], [90]) == []
