@@ -41,7 +41,9 @@ class ResultViews:
         self.spread: dict[str, ResultView] = {}
         self.contents: dict[str, int] = {}
         is_symbolic = any(isinstance(node.meta.get("val"), torch.SymInt) for node in placeholders)
-        self._written_to = {source: target for target, source in written.items()} if is_symbolic else {}
+        self._written_to = (
+            {storage_of(source.meta.get("val")): target for target, source in written.items()} if is_symbolic else {}
+        )
         self._importer = importer
         self._placeholders = placeholders
         self._tellers = tellers
@@ -81,13 +83,14 @@ class ResultViews:
         if owner.target is _SAID_TO_SHARE and 0 in owner.meta["val"].stride():
             return {}
         first, sizes = min(fakes), self._importer.sizes
+        written_to = self._written_to.get(storage_of(fakes[first]))
         node = self._nodes[first]
         order = memory_order(fakes[first], sizes) if len(fakes) == 1 else None
         if order is None:
             node, order = owner, memory_order(owner.meta["val"], sizes)
             if order is None and len(fakes) > 1 and owner.target is operator.getitem:
                 return {}  # parts beside each other, of memory that is no tensor of the graph
-        elif order == tuple(range(len(order))) and owner not in self._written_to:
+        elif order == tuple(range(len(order))) and written_to is None:
             return {}
         given, name = self._importer.known.get(node), f"out{first}"
         if not isinstance(given, Value | Pairs):
@@ -102,8 +105,8 @@ class ResultViews:
         if views.keys() != fakes.keys() or (order is None and name not in self.spread):
             return {}
         self.outputs[name] = node, lying
-        if order is not None and owner in self._written_to:
-            self.contents[name] = self._placeholders.index(self._written_to[owner])
+        if written_to is not None and sizes.dim(owner.meta["val"].storage_offset()) == 0:
+            self.contents[name] = self._placeholders.index(written_to)
         return views
 
     def _learn(self, name: str, lying: Value | Pairs) -> None:

@@ -137,16 +137,22 @@ def test_views_of_a_result_whose_size_only_running_tells() -> None:
 def test_views_of_arguments_of_symbolic_sizes_begin_where_these_do() -> None:
     torch._dynamo.reset()
 
-    def function(x: Any, y: Any) -> Any:
-        half, flat = x.tensor_split(2, 0)[0], y.view(-1)
+    def function(x: Any, y: Any, z: Any) -> Any:
+        half, flat, gaps = x.tensor_split(2, 0)[0], y.view(-1), z.reshape(-1)
         half.mul_(2)
         flat.add_(1)
-        return half, flat, y.t(), y * 2
+        gaps[0].sub_(3)
+        return half, flat, y.t(), y * 2, gaps, z[:]
 
     compiled = torch.compile(function, backend="capgraph", fullgraph=True, dynamic=True)
     for rows in (4, 6):
         given, wanted = (
-            [torch.arange(30.0)[3:][: 2 * rows].view(rows, 2), torch.arange(40.0)[5:17].view(4, 3)] for _ in "ab"
+            [
+                torch.arange(30.0)[3:][: 2 * rows].view(rows, 2),
+                torch.arange(40.0)[5:17].view(4, 3),
+                torch.arange(50.0)[2:][: 2 * rows : 2],
+            ]
+            for _ in "ab"
         )
         results, expected = compiled(*given), function(*wanted)
         for one, other in zip(results, expected, strict=True):
