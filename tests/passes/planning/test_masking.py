@@ -35,6 +35,24 @@ def test_calls_bring_their_real_size_and_garbage() -> None:
     assert called.first_difference(masked, Exactness.EXACT) == ""
 
 
+def test_products_of_fewer_rows_round_otherwise() -> None:
+    graph = parse(dedent("""
+    graph @main(%x: f32[B, 1000], %w: f32[1000, 300]) {
+      %y: f32[B, 300] = matmul(%x, %w)
+      return %y
+    }
+    """))
+    samples = Samples.drawn(graph, count=1, sizes={"B": 4})
+    report = Pipeline(((MaskPadding("B", 4, 1),),)).run(graph, check="numeric", samples=samples)
+    (calls,) = report.calls
+    called = samples.called(calls, graph)
+    assert [sample.is_resized for sample in called.samples] == [False, True, True]
+    problem, after = called.compared(graph, Exactness.EXACT)
+    assert problem == ""
+    assert not any(sample.is_resized for sample in after.samples)
+    assert after.first_difference(graph, Exactness.EXACT) == ""
+
+
 @pytest.mark.parametrize("budget", [0, 1])
 def test_some_masks_mean_the_same_where_nothing_is_padded(budget: int) -> None:
     graph = parse(dedent(SUMS))
