@@ -13,6 +13,9 @@ from ..ir.types import DType
 TOLERANCES = {DType.F64: 1e-9, DType.F32: 1e-4, DType.F16: 1e-2, DType.BF16: 5e-2}
 """The error of an output, as a fraction of its largest value, beyond which two models differ; other dtypes: none."""
 
+WORSE = 4.0
+"""How many times as far from the exact result as what it is held to an output may be."""
+
 _SMALL_FLOATS = 0.25  # fp8 and smaller hold two or three significant bits
 
 

@@ -3,7 +3,7 @@
 import gc
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy as np
 
 from ..backends import is_cuda, targets
 from ..executors.memory import resident_bytes
-from ..inputs import gather_inputs
 from ..ir.constant import Array, is_array
 from ..ir.errors import CapgraphError, InputError, UnsupportedError
 from ..ir.evaluate import Sizes, bind_inputs, evaluate_graph
@@ -20,12 +19,14 @@ from ..ir.graph import Graph
 from ..ir.target import HOST, Target
 from ..ir.types import DType
 from ..optimization import optimize
-from ..passes.framework.numeric import draw_sizes
 from ..program import Program
 from ..sources import Model, load_model
 from ..tables import Cell
 from ..whole_numbers import whole_number
-from .closeness import output_error, pairs
+from .closeness import OutputError, output_error, pairs
+from .exact_results import ExactResults, held_to_exact
+from .fitting_inputs import DrawnInputs, evaluator, fitting_inputs
+from .tolerance import Tolerance
 
 INFINITE = float("inf")
 _RECORDING = ("graph", "ort@cuda")  # executors that want to know the range of every size
@@ -37,8 +38,8 @@ class OutputAccuracy:
 
     `ulps` is the largest distance in units of the last place of the output's dtype (for integers: in ones), `position`
     where it is, in input set number `inputs`. `relative` is the norm of the error over the norm of the reference. Both
-    are infinite, without a position, where dtype, shape, strings, or NaN and infinities differ. `is_close` holds the
-    error to the tolerances of `capgraph.comparing.comparison`.
+    are infinite, without a position, where dtype, shape, strings, or NaN and infinities differ. `is_close` says whether
+    the error may be.
     """
 
     name: str
@@ -134,13 +135,17 @@ def compare(
     draws: int = 2,
     runs: int = 20,
     level: int = 2,
+    rtol: float | None = None,
+    atol: float = 0.0,
 ) -> ExecutorComparison:
     """Runs `model` in each of `executors` (default: all that can run here) and in the reference evaluator.
 
     A PyTorch module is exported before: `torch.export.export(module, args)` is a model.
     An executor is named as in `optimize`, followed by "@" and a device where that is not "auto": "ort@cuda".
     `inputs` are sets of NumPy arrays by name; by default `draws` sets are drawn, for which `sizes` gives symbolic dims
-    (others are small). The runs that are timed take turns, so that all executors meet the same state of the machine.
+    (others are small, or what the model runs on). The runs that are timed take turns, so that all executors meet the
+    same state of the machine. A float may be off by `rtol` of an output's largest value (None: by the narrowest float
+    inside, the longest sum, and what the reference is off by itself), any number by `atol`.
     An executor that was asked for and cannot run is a result with its problem; others that cannot are `skipped`.
 
     Raises `InputError` when there is nothing to run on and for arguments of another type, `UnsupportedError` for a
@@ -150,9 +155,9 @@ def compare(
     _check_inputs(inputs)
     draws, runs = _checked_count("draws", draws), _checked_count("runs", runs)
     sizes = _checked_sizes(sizes)
+    tolerance = Tolerance(None if rtol is None else _checked_fraction("rtol", rtol), _checked_fraction("atol", atol))
     graph = load_model(model).graph
-    bound = {**draw_sizes(graph), **sizes} if inputs is None else {}
-    given = [_drawn(graph, bound, seed) for seed in range(draws)] if inputs is None else [dict(each) for each in inputs]
+    given = _inputs(graph, DrawnInputs(draws, sizes)) if inputs is None else [dict(each) for each in inputs]
     if not given:
         raise InputError("there is no set of inputs", remedy="leave inputs out to draw some")
     expected = [_reference(graph, each) for each in given]
@@ -161,8 +166,9 @@ def compare(
     names = executors or [_name(target) for target in known if target.is_available]
     ranges = _ranges(graph, given)
     trials = [_Trial(name, model, level, ranges if _records(name) else None) for name in names]
+    judge = _Judge(graph, tolerance, given, expected)
     for trial in trials:
-        trial.check(given, expected, graph.output_names)
+        trial.check(given, judge)
     for _ in range(runs):
         for trial in trials:
             trial.time(given[0])
@@ -198,6 +204,12 @@ def _checked_count(name: str, given: object) -> int:
     if count is None or count < 1:
         raise InputError(f"{name}={given!r} is no whole number from 1 on", remedy=f"{name}=5")
     return count
+
+
+def _checked_fraction(name: str, given: object) -> float:
+    if not isinstance(given, (int, float)) or isinstance(given, bool) or not 0 <= given < INFINITE:
+        raise InputError(f"{name}={given!r} is no number from 0 on", remedy=f"{name}=1e-4")
+    return float(given)
 
 
 def _checked_sizes(sizes: object) -> dict[str, int]:
@@ -247,10 +259,10 @@ class _Trial:
             nodes=len(self._program.graph),
         )
 
-    def check(self, given: Sequence[Any], expected: Sequence[Sequence[Any]], names: Sequence[str]) -> None:
+    def check(self, given: Sequence[Any], judge: "_Judge") -> None:
         """Runs each set of inputs once. The first call still belongs to setting up: it may record."""
         worst: dict[str, OutputAccuracy] = {}
-        for index, (inputs, wanted) in enumerate(zip(given, expected, strict=True)):
+        for index, inputs in enumerate(given):
             start = time.perf_counter()
             outputs = self._run(inputs)
             if outputs is None:
@@ -258,9 +270,8 @@ class _Trial:
             if index == 0:
                 seconds = self._result.setup_seconds + time.perf_counter() - start
                 self._result = replace(self._result, setup_seconds=seconds)
-            for name, old in zip(names, wanted, strict=True):
-                found = accuracy(name, old, outputs[name], index)
-                worst[name] = max(worst.get(name, found), found, key=_badness)
+            for found in judge.accuracies(outputs, index):
+                worst[found.name] = max(worst.get(found.name, found), found, key=_badness)
         self._result = replace(self._result, outputs=tuple(worst.values()), memory_bytes=self._taken_bytes())
 
     def _taken_bytes(self) -> int | None:
@@ -317,8 +328,8 @@ def _badness(found: OutputAccuracy) -> tuple[bool, float, float]:
     return (not found.is_close, found.relative, found.ulps)
 
 
-def _drawn(graph: Graph, sizes: Mapping[str, int], seed: int) -> dict[str, Any]:
-    return {name: each.value for name, each in gather_inputs(graph, {}, sizes, seed).items()}
+def _inputs(graph: Graph, drawing: DrawnInputs) -> list[dict[str, Any]]:
+    return fitting_inputs(graph, drawing, evaluator(graph))[1]
 
 
 def _reference(graph: Graph, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -354,6 +365,40 @@ def _refuse_random(graph: Graph, inputs: Mapping[str, Any], expected: Sequence[A
 
 
 # ---- how far apart
+
+
+class _Judge:
+    """Holds outputs to those of the reference, and what is off by more than it may be to the model in f64."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        tolerance: Tolerance,
+        given: Sequence[Mapping[str, Any]],
+        expected: Sequence[Sequence[Any]],
+    ) -> None:
+        self._names = graph.output_names
+        self._tolerance = tolerance
+        self._rtol = tolerance.rtol_for(graph, given[0])
+        self._given = given
+        self._expected = expected
+        self._exact = ExactResults(graph)
+        self._found: dict[int, Mapping[str, Any] | None] = {}
+
+    def accuracies(self, outputs: Mapping[str, Any], index: int) -> Iterator[OutputAccuracy]:
+        """How far the outputs for set number `index` are from the reference."""
+        for name, old in zip(self._names, self._expected[index], strict=True):
+            error = self._error(name, old, outputs[name], index)
+            yield replace(accuracy(name, old, outputs[name], index), is_close=error.is_close)
+
+    def _error(self, name: str, old: Any, new: Any, index: int) -> OutputError:
+        error = output_error(name, old, new, self._rtol, self._tolerance.atol)
+        if error.is_close or self._tolerance.is_chosen:
+            return error
+        if index not in self._found:
+            self._found[index] = self._exact(self._given[index])
+        exact = self._found[index]
+        return error if exact is None else held_to_exact(error, exact[name], old, new)
 
 
 def accuracy(name: str, expected: Any, given: Any, inputs: int = 0) -> OutputAccuracy:

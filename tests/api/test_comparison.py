@@ -4,7 +4,9 @@ import capgraph
 import numpy as np
 import pytest
 from capgraph.comparing.closeness import OutputError, output_error
-from capgraph.comparing.comparison import DrawnInputs, Tolerance, compare
+from capgraph.comparing.comparison import compare
+from capgraph.comparing.fitting_inputs import DrawnInputs
+from capgraph.comparing.tolerance import Tolerance
 from capgraph.sources import load_model
 
 from tests.api.models import affine, model, save, with_default, with_foreign_node
@@ -88,10 +90,14 @@ def test_only_the_optimized_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_run_says_why(tmp_path: Path) -> None:
-    raw = save(with_foreign_node(), tmp_path)
+    text = "main (float[n] x) => (float[a, 2] y) <int64[2] s = {-1, 2}> { y = Reshape(x, s) }"
+    raw = save(model(text), tmp_path)
     with pytest.raises(capgraph.ExecutionError, match="cannot run on drawn inputs") as caught:
-        compare(load_model(raw).graph, raw, raw, DrawnInputs(1, {}))
+        compare(load_model(raw).graph, raw, raw, DrawnInputs(1, {"n": 7}))
     assert "--dim" in (caught.value.remedy or "")
+    raw = save(with_foreign_node(), tmp_path)
+    with pytest.raises(capgraph.UnsupportedError, match="nothing here knows how to run"):
+        compare(load_model(raw).graph, raw, raw, DrawnInputs(1, {}))
 
 
 def test_random_models_are_refused(tmp_path: Path) -> None:

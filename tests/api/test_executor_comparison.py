@@ -11,6 +11,7 @@ from capgraph.comparing import executor_comparison as module
 from capgraph.comparing.executor_comparison import INFINITE, accuracy
 from capgraph.cuda_programs import eager_on, graphs_on
 from capgraph.executors.eager import EagerExecutor
+from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse
 from ml_dtypes import bfloat16
 
@@ -107,6 +108,39 @@ def test_a_wrong_number_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert output.relative == pytest.approx(1 / (3 * 6**0.5))
 
 
+def rounded_inside(layers: int) -> Graph:
+    """Products in f16 between ends of f32."""
+    rows = ["%h0: f16[B, 64] = cast(%x) {to = f16}"]
+    for layer in range(layers):
+        rows += [f"%m{layer}: f16[B, 64] = matmul(%h{layer}, %w)", f"%h{layer + 1}: f16[B, 64] = tanh(%m{layer})"]
+    rows += [f"%y: f32[B, 64] = cast(%h{layers}) {{to = f32}}", "return %y"]
+    return parse("graph @main(%x: f32[B, 64], %w: f16[64, 64]) {\n  " + "\n  ".join(rows) + "\n}\n")
+
+
+def test_the_narrowest_float_inside_says_what_is_close() -> None:
+    found = capgraph.compare(rounded_inside(6), runs=1)
+    assert max(result.error for result in found.results) > 1e-4  # what an output of f32 may be off by elsewhere
+    assert all(result.is_close for result in found.results)
+    strict = capgraph.compare(rounded_inside(6), runs=1, rtol=1e-7)
+    assert not all(result.is_close for result in strict.results)
+    assert all(result.is_close for result in capgraph.compare(rounded_inside(6), runs=1, rtol=1e-7, atol=1).results)
+
+
+def test_what_cancels_is_held_to_the_model_in_f64(monkeypatch: pytest.MonkeyPatch) -> None:
+    lossy = model("main (float[64] x) => (float[64] y) <float k = {9999.7}> { a = Add(x, k)  y = Sub(a, k) }")
+    for factor in (1, -1):
+        monkeypatch.setattr(capgraph.Program, "run", lambda _, given, by=factor: {"y": by * given["x"]})
+        (result,) = capgraph.compare(lossy, ["eager"], runs=1).results
+        assert result.error > 1e-4
+        assert result.is_close == (factor == 1)
+
+
+def test_sizes_that_the_model_runs_on_are_found() -> None:
+    folded = model("main (float[n, m] x) => (float[a, 12] y) <int64[2] s = {-1, 12}> { y = Reshape(x, s) }")
+    found = capgraph.compare(folded, ["eager"], runs=1)
+    assert (found.sizes["n"] * found.sizes["m"]) % 12 == 0
+
+
 def test_inputs_may_be_given_and_defaults_left_out() -> None:
     found = capgraph.compare(with_default(), ["eager", "ort"], inputs=[{"x": np.ones(3, F32)}], runs=1)
     assert all(result.is_close for result in found.results)
@@ -128,6 +162,8 @@ def test_inputs_may_be_given_and_defaults_left_out() -> None:
         ({"runs": 1.5}, "runs=1.5 is no"),
         ({"draws": 0}, "draws=0 is no whole number"),
         ({"draws": None}, "draws=None is no"),
+        ({"rtol": -1}, "rtol=-1 is no number from 0 on"),
+        ({"atol": "a"}, "atol='a' is no number"),
         ({"sizes": {"depth": 3}}, "no dim 'depth'"),
         ({"sizes": {"batch": "a"}}, "the size of 'batch' is 'a'"),
         ({"sizes": {"batch": -1}}, "the size of 'batch' is -1"),

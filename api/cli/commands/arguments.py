@@ -4,7 +4,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ...comparing.comparison import Tolerance
+    from ...comparing.tolerance import Tolerance
 
 
 def add_dims(parser: ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def add_tolerance(parser: ArgumentParser) -> None:
 
 def chosen_tolerance(arguments: Namespace) -> "Tolerance":
     """The tolerance that the arguments ask for."""
-    from ...comparing.comparison import Tolerance
+    from ...comparing.tolerance import Tolerance
 
     return Tolerance(arguments.rtol, arguments.atol)
 

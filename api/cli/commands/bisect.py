@@ -85,20 +85,15 @@ def _sizes(graph: "Graph", arguments: Namespace) -> dict[str, int]:
 
 
 def _samples(graph: "Graph", arguments: Namespace, planned: Mapping[str, int]) -> "Samples":
-    from ...inputs import gather_inputs
-    from ...ir.errors import UnsupportedError
-    from ...passes.framework.numeric import Samples, draw_sizes
+    from ...comparing.fitting_inputs import DrawnInputs, evaluator, fitting_inputs, in_order
+    from ...ir.errors import ExecutionError, UnsupportedError
+    from ...passes.framework.numeric import Samples
 
-    sources, sizes, otherwise = dict(arguments.input), {**dict(arguments.dim), **planned}, draw_sizes(graph)
-    defaults = {name: content.array for name, content in graph.defaults.items()}
-    drawn: list[list[Any]] = []
-    for seed in range(arguments.draws):
-        given = gather_inputs(graph, sources, sizes, seed, otherwise=otherwise)
-        values = {**defaults, **{name: each.value for name, each in given.items()}}
-        drawn.append([values[value.name] for value in graph.inputs])
+    drawing = DrawnInputs(arguments.draws, {**dict(arguments.dim), **planned}, dict(arguments.input))
     try:
-        return Samples.of(graph, drawn)
-    except UnsupportedError as error:
+        _, sets = fitting_inputs(graph, drawing, evaluator(graph))
+        return Samples.of(graph, [in_order(graph, each) for each in sets])
+    except (ExecutionError, UnsupportedError) as error:
         remedy = "a model without random ops, on inputs that it runs on: --input NAME=SOURCE, --dim NAME=N"
         raise UnsupportedError(error.message, where=error.where, remedy=remedy) from error
 

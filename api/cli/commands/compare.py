@@ -60,6 +60,8 @@ def run(arguments: Namespace) -> None:
             draws=arguments.draws,
             runs=arguments.runs,
             level=arguments.level,
+            rtol=arguments.rtol,
+            atol=arguments.atol,
         )
     print(json_text(asdict(found)) if arguments.json else comparison_text(found))
     if arguments.html is not None:
@@ -77,7 +79,8 @@ def run(arguments: Namespace) -> None:
 
 def _compare_models(arguments: Namespace) -> None:
     """Compares two files, writes the table, and fails when their outputs are further apart than they may be."""
-    from ...comparing.comparison import DrawnInputs, compare
+    from ...comparing.comparison import compare
+    from ...comparing.fitting_inputs import DrawnInputs
     from ...ir.errors import ExecutionError, InputError
     from ...sources import load_model
 
@@ -104,14 +107,12 @@ def _names(text: str) -> list[str]:
 
 
 def _inputs(arguments: Namespace) -> list[dict[str, Any]]:
-    from ...inputs import gather_inputs
-    from ...passes.framework.numeric import draw_sizes
+    from ...comparing.fitting_inputs import DrawnInputs, evaluator, fitting_inputs
     from ...sources import load_model
 
     graph = load_model(arguments.model).graph
-    sizes = {**({} if arguments.input else draw_sizes(graph)), **dict(arguments.dim)}
-    drawn = (gather_inputs(graph, dict(arguments.input), sizes, seed) for seed in range(arguments.draws))
-    return [{name: each.value for name, each in given.items()} for given in drawn]
+    drawing = DrawnInputs(arguments.draws, dict(arguments.dim), dict(arguments.input))
+    return fitting_inputs(graph, drawing, evaluator(graph))[1]
 
 
 def _write_page(path: Path, found: "ExecutorComparison") -> None:

@@ -249,13 +249,18 @@ def _write(
 
 
 def _compared(graph: "Graph", arguments: Namespace, draft: Path, sizes: Mapping[str, int]) -> "Comparison":
-    from ...comparing.comparison import DrawnInputs, compare
+    from ...comparing.comparison import compare
+    from ...comparing.fitting_inputs import DrawnInputs
     from ...ir.analysis import input_symbols
-    from ...ir.errors import ExecutionError
+    from ...ir.errors import ExecutionError, UnsupportedError
 
     drawn = {name: size for name, size in sizes.items() if name in input_symbols(graph)}
     drawing = DrawnInputs(arguments.check, drawn, dict(arguments.input))
-    found = compare(graph, arguments.model, draft, drawing, chosen_tolerance(arguments))
+    try:
+        found = compare(graph, arguments.model, draft, drawing, chosen_tolerance(arguments))
+    except (ExecutionError, UnsupportedError) as error:
+        remedy = f"leave --check out, or {error.remedy}"
+        raise type(error)(error.message, where=error.where, remedy=remedy) from error
     if not found.is_close:
         worst = found.outputs[0]
         raise ExecutionError(

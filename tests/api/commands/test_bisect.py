@@ -65,6 +65,12 @@ def test_a_file_decides_the_sizes_that_it_has(tmp_path: Path, capsys: pytest.Cap
     assert "got shape [7, 3] instead of f32[batch, 3] with batch=2" in capsys.readouterr().err
 
 
+def test_sizes_that_the_model_runs_on_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "main (float[n, m] x) => (float[a, 12] y) <int64[2] s = {-1, 12}> { e = Exp(x)  y = Reshape(e, s) }"
+    assert main(["bisect", str(save(model(text), tmp_path))]) == 0
+    assert "changes what the model means" in capsys.readouterr().out
+
+
 def test_a_model_that_cannot_be_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     random = save(model("main (float[4] x) => (float[4] y) { r = RandomNormalLike(x)  y = Add(x, r) }"), tmp_path)
     assert main(["bisect", str(random)]) == 1

@@ -110,3 +110,13 @@ def test_two_models_with_each_other(tmp_path: Path, path: str, capsys: pytest.Ca
     assert "other.onnx gives other results for: y" in captured.err
     assert main(["compare", path, other, "--atol", "1e3"]) == 0
     assert main(["compare", path, other, "--html", str(tmp_path / "page.html")]) == 1
+
+
+def test_a_tolerance_holds_for_executors_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "main (float[n, 64] x) => (float[n, 64] y) { h = Cast<to = 10>(x)  e = Exp(h)  y = Cast<to = 1>(e) }"
+    path = str(save(model(text), tmp_path))
+    command = ["compare", path, "--executors", "ort", "--runs", "1"]
+    assert main(command) == 0
+    assert main([*command, "--rtol", "0"]) == 1
+    assert main([*command, "--rtol", "0", "--atol", "1"]) == 0
+    assert "outputs differ from the reference in: ort" in capsys.readouterr().err

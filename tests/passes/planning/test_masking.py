@@ -36,12 +36,14 @@ def test_calls_bring_their_real_size_and_garbage() -> None:
 
 
 def test_products_of_fewer_rows_round_otherwise() -> None:
-    graph = parse(dedent("""
+    graph = parse(
+        dedent("""
     graph @main(%x: f32[B, 1000], %w: f32[1000, 300]) {
       %y: f32[B, 300] = matmul(%x, %w)
       return %y
     }
-    """))
+    """)
+    )
     samples = Samples.drawn(graph, count=1, sizes={"B": 4})
     report = Pipeline(((MaskPadding("B", 4, 1),),)).run(graph, check="numeric", samples=samples)
     (calls,) = report.calls
