@@ -2,11 +2,11 @@
 
 Our kernels let the next launch start right away, as it waits itself. A library may launch its kernels in the same way
 (programmatic dependent launch) and count on predecessors that do not: cuDNN's convolutions on Hopper read results of
-such a predecessor before these were written. Kernels of libraries let others start early, too: a residual that the call
-right before wrote is read too soon. A kernel that does nothing but wait comes between such calls.
+such a predecessor before these were written. Kernels of libraries let others start early, too: what a convolution adds
+is read too soon if one of the calls right before wrote it. A kernel that does nothing but wait comes between them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..kernel_ir.early_start import TRIGGER
@@ -51,22 +51,27 @@ def _alone(launch: KernelLaunch) -> KernelLaunch:
 
 def _fenced(chosen: Sequence[Candidate | None]) -> tuple[Candidate | None, ...]:
     found: list[Candidate | None] = []
-    before: Launch | None = None
+    written: set[int] = set()  # by calls of libraries behind the latest kernel of ours: several may run at a time
     for candidate in chosen:
         launches: list[Launch] = []
         for launch in () if candidate is None else candidate.launches:
-            if isinstance(launch, LibraryCall) and isinstance(before, LibraryCall) and _adds_result_of(before, launch):
+            if not isinstance(launch, LibraryCall):
+                written.clear()
+            elif not written.isdisjoint(_buffers(launch, _is_addend)):
                 launches.append(_FENCE)
+                written.clear()
             launches.append(launch)
-            before = launch
+            written |= _buffers(launch, _RESULTS.__contains__) if isinstance(launch, LibraryCall) else set()
         has_more = candidate is not None and len(launches) > len(candidate.launches)
         found.append(replace(candidate, launches=tuple(launches)) if candidate is not None and has_more else candidate)
     return tuple(found)
 
 
-def _adds_result_of(before: LibraryCall, call: LibraryCall) -> bool:
-    """Whether an operand of what follows a convolution lies where the call before writes."""
-    written = {before.arguments.get(role) for role in _RESULTS}
-    places = {place.buffer for place in written if isinstance(place, BufferPlace)}
-    added = [place for role, place in call.arguments.items() if role.startswith("step")]
-    return any(isinstance(place, BufferPlace) and place.buffer in places for place in added)
+def _is_addend(role: str) -> bool:
+    """Whether it is an operand of what follows a convolution."""
+    return role.startswith("step")
+
+
+def _buffers(call: LibraryCall, has_part: Callable[[str], bool]) -> set[int]:
+    places = [place for role, place in call.arguments.items() if has_part(role)]
+    return {place.buffer for place in places if isinstance(place, BufferPlace)}

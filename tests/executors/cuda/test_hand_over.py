@@ -47,19 +47,19 @@ def test_a_call_in_a_later_step_counts_steps_without_launches_do_not() -> None:
     assert others == chosen[1:]
 
 
-def test_a_residual_of_the_call_before_is_waited_for() -> None:
-    made = LibraryCall("library", None, {"x": BufferPlace(0), "y": BufferPlace(1)}, 0)
-    added = LibraryCall("library", None, {"x": BufferPlace(2), "step0": BufferPlace(1), "y": BufferPlace(3)}, 0)
-    read = LibraryCall("library", None, {"x": BufferPlace(3), "step0": BufferPlace(2), "y": BufferPlace(4)}, 0)
-    first, _, second, third = handed_over(
-        [Candidate(f"{i}", (x,)) if x else None for i, x in enumerate((made, None, added, read))]
+def test_what_calls_right_before_wrote_is_waited_for_before_it_is_added() -> None:
+    made, between, added, read = (
+        LibraryCall("library", None, {role: BufferPlace(buffer) for role, buffer in places.items()}, 0)
+        for places in ({"x": 0, "y": 1}, {"x": 5, "y": 2}, {"x": 2, "step0": 1, "y": 3}, {"x": 3, "step0": 1, "y": 4})
     )
-    assert first is not None
-    assert second is not None
-    assert third is not None
-    assert first.launches == (made,)
-    assert third.launches == (read,)
-    fence, call = second.launches
+    own = KernelLaunch(Kernel(TEXTS[0], (1, 1, 1), (32, 1, 1)), (), 0)
+    fences: list[list[bool]] = []
+    for order in ((made, None, between, added, read), (made, own, added), (made, between, read)):
+        chosen = [Candidate("way", (each,)) if each is not None else None for each in order]
+        found = [each for each in handed_over(chosen) if each is not None]
+        fences.append([len(each.launches) > 1 for each in found])
+    assert fences == [[False, False, True, False], [False, False, False], [False, False, True]]
+    fence, call = handed_over([Candidate("", (made,)), Candidate("", (added,))])[1].launches  # type: ignore[union-attr]
     assert call is added
     assert isinstance(fence, KernelLaunch)
     assert "begin_alone();" in fence.kernel.text
