@@ -7,6 +7,7 @@ Choices can be exported and brought to another machine with the same device; who
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ from ..kernel_ir.launch import (
 )
 from ..lower.alike import node_lines
 from ..lower.lowering import Ways
-from .timing import graph_seconds
+from .timing import graph_seconds, seconds_alone
 
 if TYPE_CHECKING:
     from .device import CudaDevice
@@ -43,6 +44,12 @@ ROTATED_BYTES = 192 << 20
 
 MOST_TURNS = 16
 REPETITIONS = 12
+
+TOO_SLOW, HOST_SECONDS = 8, 5e-4
+"""A way is measured no further if a call takes so many times what the quickest does, and what the host needs for it:
+some of cuDNN's plans launch a kernel for each of hundreds of groups."""
+
+_TRIES = 3
 
 PIECE = 16
 """Bytes that kernels read at once, where an operand begins at a multiple of as many."""
@@ -227,19 +234,19 @@ class Selector:
         for candidate in candidates:
             if device.fails_to_compile(step, candidate):
                 continue
-            for algorithm, found in self._times(task, candidate):
+            for algorithm, found in self._times(task, candidate, seconds):
                 label = candidate.name if algorithm is None else f"{candidate.name} {json.dumps(algorithm)}"
                 seconds[label] = found
                 if best is None or found < best[0]:
                     best = found, candidate.name, algorithm
         return None if best is None else Choice(best[1], best[2], seconds)
 
-    def _times(self, task: Task, candidate: Candidate) -> Iterator[tuple[Any, float]]:
-        """The seconds that a candidate takes by each algorithm that can be run."""
+    def _times(self, task: Task, candidate: Candidate, known: Mapping[str, float]) -> Iterator[tuple[Any, float]]:
+        """The seconds that a candidate takes by each algorithm that can be run; `known` grows meanwhile."""
         refusals: list[Exception] = []
         tried = self._tried(candidate)
         for algorithm, variant in tried:
-            found = self._seconds(task, variant)
+            found = self._seconds(task, variant, TOO_SLOW * min(known.values(), default=math.inf) + HOST_SECONDS)
             if isinstance(found, Exception):
                 refusals.append(found)
             else:
@@ -255,11 +262,11 @@ class Selector:
         except UnsupportedError:
             return []  # the library has nothing for it
 
-    def _seconds(self, task: Task, candidate: Candidate) -> float | Exception:
+    def _seconds(self, task: Task, candidate: Candidate, limit: float) -> float | Exception:
         """What a candidate takes, or why it cannot be run."""
         refusals: tuple[type[BaseException], ...] = (*self._device.failures, CapgraphError)
         try:
-            return Measurement(self._device, task, candidate).seconds()
+            return Measurement(self._device, task, candidate).seconds(limit)
         except refusals as error:
             explained = self._device.driver.explained(error)  # remembers a lost device
             self._device.driver.check()
@@ -277,11 +284,17 @@ class Measurement:
         total = sum(span.nbytes for span in self._spans.values()) + sum(each.nbytes for each in self._packed.values())
         self._turns = [self._turn() for _ in range(max(1, min(MOST_TURNS, ROTATED_BYTES // max(total, 1))))]
 
-    def seconds(self) -> float:
-        """What one repetition takes, the best of some replays."""
+    def seconds(self, limit: float) -> float:
+        """What one repetition takes, the best of some replays; what it takes by itself where that is above `limit`."""
         driver, stream = self._device.driver, self._device.capture_stream
         launches = [each for each in self._candidate.launches if not isinstance(each, HostCall)]
-        calls = [self._bound(launch, turn) for turn in self._turns for launch in launches]
+        first, *others = [[self._bound(launch, turn) for launch in launches] for turn in self._turns]
+        for call in first:
+            call(stream)
+        alone = min(seconds_alone(self._device, first) for _ in range(_TRIES))  # others may be at work
+        if alone > limit:
+            return alone
+        calls = [*first, *(call for each in others for call in each)]
         for call in calls:
             call(stream)
         driver.synchronize(stream)

@@ -43,7 +43,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def __init__(self, _device: object, _task: object, candidate: Candidate) -> None:
             self.name = candidate.name
 
-        def seconds(self) -> float:
+        def seconds(self, _limit: float) -> float:
             seen.append(self.name)
             return 1e-6 if self.name == "quick" else 2e-6
 
@@ -136,6 +136,34 @@ def test_a_measurement_runs_on_memory_of_its_own(tmp_path: Path) -> None:
         assert gpu.selector.measured == 1
 
 
+def test_a_way_that_is_far_slower_is_not_measured_further(tmp_path: Path) -> None:
+    """By itself the first one takes a microsecond, which all take in a graph, and the second a second."""
+    tries = iter([1e-6, 1.0])
+    gpu = fake_device(tmp_path)
+    gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
+    measured: list[str] = []
+    graphs = selection.graph_seconds
+
+    def counted(*args: object) -> float:
+        measured.append("in a graph")
+        return graphs(*args)  # type: ignore[arg-type]
+
+    def alone(*_args: object) -> float:
+        measured.append("alone")
+        return next(tries)
+
+    with (
+        patch.object(lowering, "families_of", lambda _op: (two_ways,)),
+        patch.object(selection, "_TRIES", 1),
+        patch.object(selection, "graph_seconds", counted),
+        patch.object(selection, "seconds_alone", alone),
+    ):
+        recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]}).run({"x": rows(4)})
+    assert measured == ["alone", "in a graph", "alone"]
+    (choice,) = gpu.selector.choices._known.values()
+    assert (choice.name, choice.seconds["quick"]) == ("slow", 1.0)
+
+
 def test_choices_travel(tmp_path: Path) -> None:
     here, there = TuningCache(tmp_path / "here"), TuningCache(tmp_path / "there")
     here.keep("a" * 40, Choice("quick", None, {"quick": 1e-6, "slow": 2e-6}))
@@ -214,7 +242,7 @@ def test_where_memory_was_short_the_choice_is_of_this_process_alone(tmp_path: Pa
             if candidate.name == "quick":
                 raise ResourceError("no memory")
 
-        def seconds(self) -> float:
+        def seconds(self, _limit: float) -> float:
             return 2e-6
 
     gpu = fake_device(tmp_path)
