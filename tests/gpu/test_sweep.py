@@ -78,7 +78,8 @@ class Small:
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_compiled(name: str) -> None:
     small = Small(name, "float16")
-    compiled = torch.compile(small.module, backend="capgraph", options={"tune": False})
+    dynamic = None if small.subject.varies else False
+    compiled = torch.compile(small.module, backend="capgraph", dynamic=dynamic, options={"tune": False})
     for inputs, reference in small.calls(small.usual, small.usual, small.other):
         checked = reference.check(compiled(*inputs))
         assert checked.is_right, (checked, [program.explain() for program in live_programs()])

@@ -1,4 +1,7 @@
-"""One file lock for the GPU, which a process holds while it measures, so that no measurement disturbs another."""
+"""File locks for the GPU, so that no measurement disturbs another.
+
+A process holds one while it measures to choose, and another while it times programs, when nobody else does anything.
+"""
 
 import fcntl
 import os
@@ -45,6 +48,35 @@ class GpuLock:
                 return work(*args, **kwargs)
 
         return locked
+
+
+class Quiet:
+    """Who makes programs does so beside others; who times them waits until these are done, and goes before new ones."""
+
+    def __init__(self, path: Path) -> None:
+        self._at_work = path.with_suffix(".work")
+        self._wanted = path.with_suffix(".wanted")
+
+    @contextmanager
+    def broken(self) -> Iterator[None]:
+        """Works beside others inside, once nobody wants to time."""
+        with _locked(self._wanted, fcntl.LOCK_EX):
+            pass
+        with _locked(self._at_work, fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Is alone inside. Not to be called within `broken`."""
+        with _locked(self._wanted, fcntl.LOCK_SH), _locked(self._at_work, fcntl.LOCK_EX), _in_front():
+            yield
+
+
+@contextmanager
+def _locked(path: Path, how: int) -> Iterator[None]:
+    with path.open("a") as file:  # a killed process gives the lock back
+        fcntl.flock(file, how)
+        yield
 
 
 @contextmanager

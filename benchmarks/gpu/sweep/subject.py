@@ -1,5 +1,6 @@
 """One model of the sweep: how it is made with random weights, and its inputs for a batch and a size."""
 
+import copy
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ class Subject:
     fewer or narrower layers where the constructor has a say. `draw(batch, size)` draws the inputs; what is no integer
     is cast to the module's dtype. `sizes` are what `draw` takes: of a whole image's side, of tokens, of samples; the
     usual one and another. `small` are those for small modules. `package` is what has to be installed beside torch.
+    `varies` says whether PyTorch traces the model with sizes that vary.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Subject:
     sizes: tuple[int, int]
     small: tuple[int, int]
     package: str = ""
+    varies: bool = True
 
     @property
     def is_installed(self) -> bool:
@@ -61,17 +64,25 @@ def _vary(module: nn.Module) -> None:
 
 
 def _measure_spread(module: nn.Module, inputs: Tensors) -> None:
-    """Batch norms know the spread of what they norm: with fresh ones f16 holds no image of a deep net."""
-    norms = [each for each in module.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
-    norms = [each for each in norms if each.track_running_stats]
-    if not norms:
+    """Batch norms know the spread of what they norm: with fresh ones f16 holds no image of a deep net.
+
+    A copy of the module is called: some keep what they compute in a first call, in f32, for all later ones.
+    """
+    if not _norms(module):
         return
-    module.eval()
-    for norm in norms:
+    called = copy.deepcopy(module).eval()
+    for norm in _norms(called):
         norm.train()
         norm.momentum = 1.0
     with torch.no_grad():
-        module(*inputs)
+        called(*inputs)
+    for norm, measured in zip(_norms(module), _norms(called), strict=True):
+        norm.load_state_dict(measured.state_dict())
+
+
+def _norms(module: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    norms = [each for each in module.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
+    return [each for each in norms if each.track_running_stats]
 
 
 class Called(nn.Module):

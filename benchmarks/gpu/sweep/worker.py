@@ -19,7 +19,7 @@ from torch import nn
 from . import doors
 from .check import Checked, Reference, in_f64
 from .doors import Call, Door
-from .locking import GpuLock
+from .locking import GpuLock, Quiet
 from .subject import Subject, Tensors
 
 Emit = Callable[[Mapping[str, Any]], None]
@@ -27,7 +27,7 @@ Emit = Callable[[Mapping[str, Any]], None]
 FRESH = 2
 """How many fresh inputs a result is checked on."""
 
-ROUNDS = 7
+ROUNDS = 8
 ROUND_SECONDS = 0.02
 """How often the doors take turns, and how long each is called back to back then."""
 
@@ -87,18 +87,34 @@ class _Case:
         self, subject: Subject, work: Work, lock: GpuLock, emit: Emit, module: nn.Module, dtype: str, batch: int
     ) -> None:
         self.subject, self.work, self.lock, self.module = subject, work, lock, module
-        self.dtype, self.batch = dtype, batch
+        self.dtype, self.batch, self.quiet = dtype, batch, Quiet(work.lock)
         self.emit = lambda row: emit({"dtype": dtype, "batch": batch, **row})
         self.inputs = self._drawn(0)
 
     def run(self) -> None:
+        rows: dict[str, dict[str, Any]] = {}
+        with self.quiet.broken():
+            opened = self._opened(rows)
+        if self.dtype in self.work.timed and len(opened) > 1:
+            opened["eager"] = doors.by_eager(self.module, self.inputs)
+            rows["eager"] = {"door": "eager"}
+            with self.quiet.kept():
+                self._time(opened, rows)
+            for row in rows.values():
+                self.emit(row)
+        for door in opened.values():
+            for program in door.programs:
+                program.close()
+        torch._dynamo.reset()
+
+    def _opened(self, rows: dict[str, dict[str, Any]]) -> dict[str, Door]:
+        """The doors that open, with rows for all that were tried; first times are those beside other work."""
+        opened: dict[str, Door] = {}
         try:
             references = self._references()  # loads libraries for seconds, and so leaves the GPU to others
         except Exception as error:  # noqa: BLE001
             self.emit({"door": "eager", "error_text": _told(error)})
-            return
-        opened: dict[str, Door] = {}
-        rows: dict[str, dict[str, Any]] = {}
+            return opened
         for name in self.work.doors:
             begin = time.perf_counter()
             row = rows[name] = {"door": name}
@@ -114,17 +130,7 @@ class _Case:
             self.emit(row)
             if name == "optimize" and name in opened and self.work.profiles is not None:
                 self._profile(opened[name], self.work.profiles)
-        del references
-        if self.dtype in self.work.timed and len(opened) > 1:
-            opened["eager"] = doors.by_eager(self.module, self.inputs)
-            rows["eager"] = {"door": "eager"}
-            self._time(opened, rows)
-            for row in rows.values():
-                self.emit(row)
-        for door in opened.values():
-            for program in door.programs:
-                program.close()
-        torch._dynamo.reset()
+        return opened
 
     def _drawn(self, seed: int) -> Tensors:
         size = (self.subject.small if self.work.small else self.subject.sizes)[0]
@@ -157,14 +163,17 @@ class _Case:
         return {**row, "problem": worst.problem} if worst.problem else row
 
     def _time(self, opened: Mapping[str, Door], rows: Mapping[str, dict[str, Any]]) -> None:
-        """The median of rounds in which the doors take turns, so that a slower moment is everybody's."""
-        found: dict[str, list[float]] = {name: [] for name in opened}
+        """The median of rounds in which the doors take turns, so that a slower moment is everybody's.
+
+        Each goes first once: a GPU that has rested, as while eager PyTorch waits for the host, is faster for a while.
+        """
+        names, found = list(opened), {name: list[float]() for name in opened}
         with self.lock.held():
             counts = {name: _calls_in(door.call, ROUND_SECONDS) for name, door in opened.items()}
             for turn in range(ROUNDS):
-                for name, door in opened.items():
+                for name in (*names[turn % len(names) :], *names[: turn % len(names)]):
                     if counts[name] > 1 or not turn:
-                        found[name].append(_back_to_back(door.call, counts[name]))
+                        found[name].append(_back_to_back(opened[name].call, counts[name]))
         for name, times in found.items():
             rows[name]["us"] = round(1e6 * statistics.median(times), 1)
 
@@ -213,6 +222,7 @@ def _lock_measurements(lock: GpuLock) -> None:
     from torch._inductor.runtime import benchmarking
 
     selection.graph_seconds = lock.around(selection.graph_seconds)
+    selection.seconds_alone = lock.around(selection.seconds_alone)
     profiling.graph_seconds = lock.around(profiling.graph_seconds)
     kind = type(benchmarking.benchmarker)
     kind.benchmark_gpu = lock.around(kind.benchmark_gpu)

@@ -1,12 +1,15 @@
 """What counts as right: as PyTorch, within rounding, or not finite where PyTorch is not."""
 
 import math
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 from torch import nn
 
-from benchmarks.gpu.sweep.check import MOST, Reference, results_of
+from benchmarks.gpu.sweep import check
+from benchmarks.gpu.sweep.check import MOST, DividingBySix, Reference, results_of
 
 
 def reference() -> Reference:
@@ -66,6 +69,22 @@ def test_encoder_layers_mean_what_is_written(monkeypatch: pytest.MonkeyPatch) ->
     found = Reference(layer, (x,))
     assert found.check(found.own[0].detach()).is_right
     assert torch.backends.mha.get_fastpath_enabled()
+
+
+@pytest.mark.parametrize("is_in_place", [False, True])
+@pytest.mark.parametrize("function", [nn.functional.hardsigmoid, nn.functional.hardswish])
+def test_hard_activations_are_divided_by_six(function: Any, is_in_place: bool) -> None:
+    x = torch.linspace(-4, 4, 33, dtype=torch.float64)
+    with DividingBySix():
+        given = function(x.clone(), inplace=is_in_place)
+    torch.testing.assert_close(given, function(x), rtol=1e-15, atol=0)  # which divides, on the CPU
+
+
+def test_what_is_exact_is_divided_by_six() -> None:
+    with patch.dict(check._IN_SIXTHS, {torch.ops.aten.hardswish.default: torch.zeros_like}):
+        found = Reference(nn.Hardswish(), (torch.ones(4),))
+    assert not found.exact[0].any()
+    assert found.own[0].all()
 
 
 def test_results_are_the_tensors_of_whatever_is_given() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import threading
 import time
 from argparse import Namespace
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from benchmarks.gpu.sweep import __main__ as command
 from benchmarks.gpu.sweep import planned, worker
-from benchmarks.gpu.sweep.locking import GpuLock
+from benchmarks.gpu.sweep.locking import GpuLock, Quiet
 from benchmarks.gpu.sweep.subject import Subject
 from benchmarks.gpu.sweep.table import SUBJECTS
 
@@ -98,6 +100,46 @@ def test_the_lock_is_given_back_and_may_be_taken_again(tmp_path: Path) -> None:
         pass
     with second.held():
         assert first.around(lambda x: x + 1) is not None
+
+
+def test_who_times_is_alone_and_goes_before_new_work(tmp_path: Path) -> None:
+    events: list[str] = []
+    quiet, is_timing = Quiet(tmp_path / "lock"), threading.Event()
+
+    def times() -> None:
+        is_timing.set()
+        with quiet.kept():
+            events.append("timed")
+
+    with quiet.broken(), Quiet(tmp_path / "lock").broken():
+        thread = threading.Thread(target=times)
+        thread.start()
+        is_timing.wait()
+        events.append("worked")
+    thread.join()
+    with quiet.broken():
+        events.append("worked")
+    assert events == ["worked", "timed", "worked"]
+
+
+class Keeping(nn.Module):
+    """Keeps what it has computed in a first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.kept = nn.BatchNorm1d(4), dict[str, torch.Tensor]()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x) + self.kept.setdefault("bias", 2 * self.norm.bias)
+
+
+def test_nothing_stays_of_the_call_that_measures_spread() -> None:
+    subject = Subject(
+        "keeping", lambda _small: Keeping(), lambda batch, size: (torch.randn(batch, size),), (4, 4), (4, 4)
+    )
+    module = subject.module(small=True, dtype=torch.float16, device="cpu")
+    assert not module.kept
+    assert module.norm.running_mean.abs().min() > 0
 
 
 def test_weights_and_inputs_are_the_same_each_time() -> None:
