@@ -244,7 +244,7 @@ def _from_python(name: str, ty: TensorType, given: Any) -> Array:
     """Numbers and lists as an array of the wanted dtype, where no value changes its kind on the way."""
     try:
         natural = np.asarray(given)
-        if natural.size == 0 or _is_same_kind(natural.dtype, ty.dtype):
+        if natural.size == 0 or natural.dtype.kind in _KINDS.get(ty.dtype.kind.value, "USTO"):
             return np.asarray(given, dtype=ty.dtype.numpy)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(
@@ -254,10 +254,6 @@ def _from_python(name: str, ty: TensorType, given: Any) -> Array:
 
 
 _KINDS = {"bool": "b", "unsigned integer": "iu", "signed integer": "iu", "float": "fiu", "complex": "cfiu"}
-
-
-def _is_same_kind(found: np.dtype[Any], wanted: DType) -> bool:
-    return found.kind in _KINDS.get(wanted.kind.value, "USTO")
 
 
 def name_for_code(name: str) -> str:

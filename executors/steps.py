@@ -31,7 +31,7 @@ from ..ir.evaluate import (
     failure,
 )
 from ..ir.foreign import meaning_of
-from ..ir.graph import Graph, Node, Value
+from ..ir.graph import Graph, Node
 from ..ir.op import Trait
 from ..ir.types import TensorType, Type, bind_type, type_symbols
 from .meanings import host_meaning
@@ -87,7 +87,7 @@ class Steps:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._bodies = {body: Steps(body) for node in graph.nodes for body in node.regions.values()}
-        self._slots = _number_slots(graph)
+        self._slots = {value: slot for slot, value in enumerate(graph.values, start=1)}
         needed = _needed_nodes(graph)
         kept = [node for node in needed if _is_kept(node)]
         self._template = self._filled_template(kept)
@@ -202,10 +202,6 @@ def _read_only(result: Any) -> Any:
     kept = result.view()
     kept.flags.writeable = False
     return kept
-
-
-def _number_slots(graph: Graph) -> dict[Value, int]:
-    return {value: slot for slot, value in enumerate(graph.values, start=1)}
 
 
 def _needed_nodes(graph: Graph) -> list[Node]:

@@ -163,20 +163,12 @@ def _is_scalar(value: object) -> TypeGuard["np.generic[Any]"]:
     return isinstance(value, np.generic)
 
 
-def _names_dtype(value: object) -> bool:
-    return isinstance(value, DType | str | np.dtype | type)
-
-
 def _int(value: AttrValue) -> int | None:
     return int(value) if _is_integer(value) else None
 
 
 def _float(value: AttrValue) -> float | None:
     return float(value) if _is_real(value) else None
-
-
-def _bool(value: AttrValue) -> bool | None:
-    return bool(value) if _is_bool(value) else None
 
 
 def _string(value: AttrValue) -> str | None:
@@ -195,7 +187,7 @@ def _instance(*classes: type) -> Callable[[AttrValue], AttrValue]:
 
 
 def _dtype(value: AttrValue) -> DType | None:
-    return DType.of(value) if _names_dtype(value) else None
+    return DType.of(value) if isinstance(value, DType | str | np.dtype | type) else None
 
 
 def _tuple_of(element: Callable[[AttrValue], AttrValue]) -> Callable[[AttrValue], AttrValue]:
@@ -221,7 +213,7 @@ def _any(value: AttrValue) -> AttrValue:
 _NORMALIZERS: dict[AttrKind, Callable[[AttrValue], AttrValue]] = {
     AttrKind.INT: _int,
     AttrKind.FLOAT: _float,
-    AttrKind.BOOL: _bool,
+    AttrKind.BOOL: lambda value: bool(value) if _is_bool(value) else None,
     AttrKind.STRING: _string,
     AttrKind.DIM: _dim,
     AttrKind.DTYPE: _dtype,

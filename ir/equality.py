@@ -6,7 +6,6 @@ callers use them (those of a region do not). Symbols that the inputs bind keep t
 makes, may be called otherwise in the other graph, one for one, and so may a region's own.
 """
 
-from collections.abc import Sequence
 from itertools import zip_longest
 
 from .attrs import is_tuple
@@ -168,14 +167,10 @@ def _same_value(a: object, b: object, renaming: _Renaming) -> bool:
     if isinstance(a, _TYPES) and isinstance(b, _TYPES):
         return renaming.same_type(a, b)
     if is_tuple(a) and is_tuple(b):
-        return _same_items(a, b, renaming)
+        return len(a) == len(b) and all(_same_value(left, right, renaming) for left, right in zip(a, b, strict=True))
     if isinstance(a, float) and isinstance(b, float):
         return a.hex() == b.hex()  # tells 0.0 from -0.0 and finds NaN equal to itself
     return a == b
-
-
-def _same_items(a: Sequence[object], b: Sequence[object], renaming: _Renaming) -> bool:
-    return len(a) == len(b) and all(_same_value(left, right, renaming) for left, right in zip(a, b, strict=True))
 
 
 _TYPES = (TensorType, SequenceType, OptionalType)

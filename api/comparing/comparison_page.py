@@ -31,7 +31,7 @@ def page(found: ExecutorComparison) -> str:
         "<h2>Latency</h2>",
         latency_picture(found.results),
         "<h2>Executors</h2>",
-        _executor_table(found.results),
+        _table(COLUMNS, (_executor_row(result) for result in found.results)),
         "<h2>Outputs</h2>",
         _output_table(found.results),
         _remark_lists(found.results),
@@ -63,10 +63,6 @@ def _bar(result: ExecutorResult, index: int, longest: float) -> str:
         f'<rect x="{_NAMES}" y="{top}" width="{width:.1f}" height="{_BAR}" rx="3" fill="{color}"/>'
         f'<text x="{_NAMES + width + 8:.1f}" y="{middle}" dominant-baseline="central">{escape(number)}</text>'
     )
-
-
-def _executor_table(results: Sequence[ExecutorResult]) -> str:
-    return _table(COLUMNS, (_executor_row(result) for result in results))
 
 
 def _executor_row(result: ExecutorResult) -> Sequence[Cell]:

@@ -80,10 +80,6 @@ def wrong_optimizers(graph: Graph) -> tuple[str, ...]:
     return tuple(name for name, is_changed in _CHANGED.items() if any(map(is_changed, all_nodes(graph))))
 
 
-def _divides_integers(node: Node) -> bool:
-    return node.op is DIV and node.outputs[0].tensor.dtype in _INTEGERS
-
-
 def _is_by_vector(node: Node) -> bool:
     """Whether a node is a product with a vector, or with what may be one, on the right."""
     return node.op is MATMUL and len(_shape(node.operands[1].type)) < _MATRIX
@@ -95,7 +91,7 @@ def _pools_padding(node: Node) -> bool:
 
 
 _CHANGED: dict[str, Callable[[Node], bool]] = {
-    "DivMulFusion": _divides_integers,
+    "DivMulFusion": lambda node: node.op is DIV and node.outputs[0].tensor.dtype in _INTEGERS,
     "MatmulTransposeFusion": _is_by_vector,
     "NoopElimination": lambda node: node.op is BIT_CAST,
     "Pad_Fusion": _pools_padding,

@@ -98,10 +98,6 @@ def _power(node: Node) -> str:
     return "" if is_small else _through_f64("a power")
 
 
-def _einsum(node: Node) -> str:
-    return _through_f64("a sum") if node.outputs[0].tensor.dtype in _SIGNED else ""
-
-
 def _remainder(node: Node) -> str:
     is_long = node.outputs[0].tensor.dtype in _LONG
     return _through_f64("a remainder") if is_long and not _are_below(node, _F64) else ""
@@ -191,7 +187,7 @@ def _of_dtype(dtype: DType) -> Span | None:
 
 _CHECKS: dict[str, Callable[[Node], str]] = {
     "dynamic_reduce": _reduced,
-    "einsum": _einsum,
+    "einsum": lambda node: _through_f64("a sum") if node.outputs[0].tensor.dtype in _SIGNED else "",
     "fmod": _remainder,
     "pow": _power,
     **{f"reduce_{kind}": _reduced for kind in ("l1", "l2", "log_sum", "mean", "prod", "sum")},

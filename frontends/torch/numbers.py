@@ -107,10 +107,6 @@ def _chosen(call: Call, operands: list[Any], dtype: DType) -> Value:
     return call.op("where", call.value(condition, DType.BOOL), *(call.value(side, dtype) for side in sides))
 
 
-def _negated(call: Call, operands: list[Any], _dtype: DType) -> Value:
-    return call.op("logical_not", call.value(operands[0], DType.BOOL))
-
-
 def _rounded(name: str) -> Rule:
     def rule(call: Call, operands: list[Any], dtype: DType) -> Value:
         return call.cast(call.op(name, call.value(operands[0], DType.F64)), dtype)
@@ -146,7 +142,7 @@ NUMBER_CALLS: dict[Any, Rule] = {
     operator.ge: _comparison("greater_equal"),
     operator.and_: _by("logical_and"),
     operator.or_: _by("logical_or"),
-    torch.sym_not: _negated,
+    torch.sym_not: lambda call, operands, _dtype: call.op("logical_not", call.value(operands[0], DType.BOOL)),
     torch.sym_ite: _chosen,
     torch.sym_float: _cast,
     torch.sym_int: _cast,

@@ -216,10 +216,6 @@ def _ceil_div(sizes: Sizes, expr: Any) -> Dim:
     return (a + b - 1) // b
 
 
-def _same(sizes: Sizes, expr: Any) -> Dim:
-    return sizes.dim_of(expr.args[0])
-
-
 _RULES: dict[str, Callable[[Sizes, Any], Dim]] = {
     "Add": _sum,
     "Mul": _product,
@@ -233,7 +229,7 @@ _RULES: dict[str, Callable[[Sizes, Any], Dim]] = {
     "CeilDiv": _ceil_div,
     "Max": lambda sizes, expr: dim_max(*_args(sizes, expr)),
     "Min": lambda sizes, expr: dim_min(*_args(sizes, expr)),
-    "Identity": _same,
+    "Identity": lambda sizes, expr: sizes.dim_of(expr.args[0]),
 }
 
 

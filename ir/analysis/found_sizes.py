@@ -15,10 +15,6 @@ def most_found(node: Node) -> Dim:
     return DATA_SIZED[node.op.name](node)
 
 
-def _most_non_zero(node: Node) -> Dim:
-    return node.operands[0].tensor.size
-
-
 def _most_compressed(node: Node) -> Dim:
     x, condition = node.operands
     axis = node.attrs["axis"]
@@ -46,7 +42,7 @@ def _most_selected(node: Node) -> Dim:
 DATA_SIZED: Mapping[str, Callable[[Node], Dim]] = {
     "compress": _most_compressed,
     "non_max_suppression": _most_selected,
-    "non_zero": _most_non_zero,
+    "non_zero": lambda node: node.operands[0].tensor.size,
     "unique": _most_unique,
 }
 """The ops, and the rule of each."""

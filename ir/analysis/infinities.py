@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..graph import Node, Value
+from ..graph import Value
 from ..op import Trait
 from ..ops.known import (
     ADD,
@@ -40,12 +40,8 @@ def may_be_infinite(value: Value) -> bool:
         if content is not None:
             if not np.isfinite(content.array.astype(np.float64)).all():
                 return True
-        elif current.producer is None or not _is_finite(current.producer):
+        elif current.producer is None or not (current.producer.op in _FINITE or current.producer.op.has(Trait.VIEW)):
             return True
         else:
             pending += current.producer.operands
     return False
-
-
-def _is_finite(node: Node) -> bool:
-    return node.op in _FINITE or node.op.has(Trait.VIEW)

@@ -250,11 +250,7 @@ def _monomial(left: Monomial, right: Monomial) -> Monomial:
         raise ShapeError(
             f"a symbolic dim has more than {MAX_DEGREE} factors", remedy="give its size a symbol of its own"
         )
-    return tuple(sorted(left + right, key=_atom_text))
-
-
-def _atom_text(atom: Atom) -> str:
-    return atom.text
+    return tuple(sorted(left + right, key=lambda atom: atom.text))
 
 
 def _term_text(monomial: Monomial, size: int) -> str:

@@ -45,7 +45,8 @@ def cast(x: Array, *, to: DType, saturate: bool, round_mode: str) -> Array:
         return np.asarray(_widened(x).astype(np.str_).astype(object))
     if to is DType.BOOL:
         return np.asarray(_widened(x) != 0)
-    x = _real(x) if to.kind is not Kind.COMPLEX else x
+    if to.kind is not Kind.COMPLEX and x.dtype.kind == "c":
+        x = np.asarray(np.real(x))
     if to is DType.F8E8M0:
         return _powers_of_two(np.asarray(_widened(x).astype(np.float64)), saturate, round_mode)
     if to in _BOUNDED:
@@ -72,10 +73,6 @@ def _widened(x: Array) -> Array:
     if dtype.is_float and (dtype.bits <= 8 or dtype is DType.BF16):
         return np.asarray(x.astype(np.float32))
     return x
-
-
-def _real(x: Array) -> Array:
-    return np.asarray(np.real(x)) if x.dtype.kind == "c" else x
 
 
 def _to_fp8(x: Array, to: DType, saturate: bool) -> Array:

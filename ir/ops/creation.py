@@ -120,10 +120,6 @@ def dims(*, values: Sequence[int]) -> Array:
     return np.array(values, dtype=np.int64)
 
 
-def _dims_symbolic(_types: Sequence[Type | None], _operands: Sequence[Any], attrs: Attrs) -> Array:
-    return dim_array(attrs["values"])
-
-
 def dim_type(*, value: Dim) -> TensorType:
     """i64[]."""
     return TensorType(DType.I64, ())
@@ -132,10 +128,6 @@ def dim_type(*, value: Dim) -> TensorType:
 def dim(*, value: int) -> Array:
     """The size `value` as a scalar i64[]."""
     return np.array(value, dtype=np.int64)
-
-
-def _dim_symbolic(_types: Sequence[Type | None], _operands: Sequence[Any], attrs: Attrs) -> Array:
-    return np.array(attrs["value"], dtype=object)
 
 
 def shape_type(x: TensorType, *, start: int, end: int | None) -> TensorType:
@@ -256,7 +248,7 @@ OPS: tuple[Op, ...] = (
         infer=dims_type,
         meaning=dims,
         traits=Trait.SIZES,
-        symbolic=_dims_symbolic,
+        symbolic=lambda _types, _operands, attrs: dim_array(attrs["values"]),
     ),
     op(
         "dim",
@@ -265,7 +257,7 @@ OPS: tuple[Op, ...] = (
         infer=dim_type,
         meaning=dim,
         traits=Trait.SIZES,
-        symbolic=_dim_symbolic,
+        symbolic=lambda _types, _operands, attrs: np.array(attrs["value"], dtype=object),
     ),
     op(
         "shape",

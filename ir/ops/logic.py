@@ -41,22 +41,6 @@ def _at_least(a: Dim, b: Dim) -> bool | None:
     return _TRUTHS[is_at_least(a, b)]
 
 
-def _differ(a: Dim, b: Dim) -> bool | None:
-    return _not(_equal(a, b))
-
-
-def _less(a: Dim, b: Dim) -> bool | None:
-    return _not(_at_least(a, b))
-
-
-def _at_most(a: Dim, b: Dim) -> bool | None:
-    return _at_least(b, a)
-
-
-def _greater(a: Dim, b: Dim) -> bool | None:
-    return _not(_at_least(b, a))
-
-
 def _not(truth: bool | None) -> bool | None:
     return None if truth is None else not truth
 
@@ -70,10 +54,6 @@ def _and(a: bool, b: bool) -> bool:
 
 def _or(a: bool, b: bool) -> bool:
     return a or b
-
-
-def _xor(a: bool, b: bool) -> bool:
-    return a != b
 
 
 # ---- tests of floats
@@ -140,13 +120,9 @@ def where_type(condition: TensorType, x: TensorType, y: TensorType) -> TensorTyp
 def _symbolic_where(types: Sequence[Type | None], operands: Sequence[Any], attrs: Attrs) -> Any:
     condition, x, y = operands
     if condition is not None:
-        return symbolic_elements(_selected)(types, operands, attrs)
+        return symbolic_elements(lambda holds, x, y: x if holds else y)(types, operands, attrs)
     common = symbolic_elements(_common)(types, (x, y), attrs)
     return common if common is not None and types[0] == TensorType(DType.BOOL, common.shape) else None
-
-
-def _selected(holds: bool, x: Dim, y: Dim) -> Dim:
-    return x if holds else y
 
 
 def _common(x: Dim, y: Dim) -> Dim | None:
@@ -218,7 +194,7 @@ def _shift(name: str, function: Callable[..., Any]) -> Op:
 OPS: tuple[Op, ...] = (
     _connective("logical_and", np.logical_and, "Both.", BOOLS, symbolic_elements(_and), Trait.IDEMPOTENT),
     _connective("logical_or", np.logical_or, "Either or both.", BOOLS, symbolic_elements(_or), Trait.IDEMPOTENT),
-    _connective("logical_xor", np.logical_xor, "Exactly one.", BOOLS, symbolic_elements(_xor)),
+    _connective("logical_xor", np.logical_xor, "Exactly one.", BOOLS, symbolic_elements(lambda a, b: a != b)),
     unary(
         "logical_not",
         np.logical_not,
@@ -234,10 +210,10 @@ OPS: tuple[Op, ...] = (
     _shift("shift_left", shift_left),
     _shift("shift_right", shift_right),
     _equality("equal", np.equal, "a == b.", _equal),
-    _equality("not_equal", np.not_equal, "a != b.", _differ),
-    _comparison("less", np.less, "a < b.", _less),
-    _comparison("less_equal", np.less_equal, "a <= b.", _at_most),
-    _comparison("greater", np.greater, "a > b.", _greater),
+    _equality("not_equal", np.not_equal, "a != b.", lambda a, b: _not(_equal(a, b))),
+    _comparison("less", np.less, "a < b.", lambda a, b: _not(_at_least(a, b))),
+    _comparison("less_equal", np.less_equal, "a <= b.", lambda a, b: _at_least(b, a)),
+    _comparison("greater", np.greater, "a > b.", lambda a, b: _not(_at_least(b, a))),
     _comparison("greater_equal", np.greater_equal, "a >= b.", _at_least),
     op("is_nan", "x: T", T=_TESTED, infer=test_type, meaning=is_nan, traits=Trait.ELEMENTWISE),
     op(

@@ -61,10 +61,6 @@ def _sum(x: Array, axes: Axes, keep_dims: bool) -> Array:
     return summed(x, axes, keep_dims)
 
 
-def _prod(x: Array, axes: Axes, keep_dims: bool) -> Array:
-    return _folded(np.multiply, x, axes, keep_dims)
-
-
 def _mean(x: Array, axes: Axes, keep_dims: bool) -> Array:
     total = _sum(x, axes, keep_dims)
     count = math.prod(x.shape[axis] for axis in axes)
@@ -73,10 +69,6 @@ def _mean(x: Array, axes: Axes, keep_dims: bool) -> Array:
 
 def _max(x: Array, axes: Axes, keep_dims: bool) -> Array:
     return _folded(np.maximum, x, axes, keep_dims, initial=_lowest(x.dtype))
-
-
-def _min(x: Array, axes: Axes, keep_dims: bool) -> Array:
-    return _folded(np.minimum, x, axes, keep_dims, initial=_highest(x.dtype))
 
 
 def _folded(function: Any, x: Array, axes: Axes, keep_dims: bool, **initial: Any) -> Array:
@@ -95,20 +87,8 @@ def _highest(dtype: np.dtype[Any]) -> Any:
     return True if dtype.kind == "b" else np.iinfo(dtype).max
 
 
-def _l1(x: Array, axes: Axes, keep_dims: bool) -> Array:
-    return _sum(np.abs(x), axes, keep_dims)
-
-
 def _sum_square(x: Array, axes: Axes, keep_dims: bool) -> Array:
     return _sum(np.square(x), axes, keep_dims)
-
-
-def _l2(x: Array, axes: Axes, keep_dims: bool) -> Array:
-    return _as_dtype_of(x, np.sqrt(_sum_square(x, axes, keep_dims)))
-
-
-def _log_sum(x: Array, axes: Axes, keep_dims: bool) -> Array:
-    return _as_dtype_of(x, np.log(_sum(x, axes, keep_dims)))
 
 
 def _as_dtype_of(x: Array, result: Any) -> Array:
@@ -128,11 +108,11 @@ _REDUCTIONS: dict[str, Reduction] = {
     "sum": _sum,
     "mean": _mean,
     "max": _max,
-    "min": _min,
-    "prod": _prod,
-    "l1": _l1,
-    "l2": _l2,
-    "log_sum": _log_sum,
+    "min": lambda x, axes, keep_dims: _folded(np.minimum, x, axes, keep_dims, initial=_highest(x.dtype)),
+    "prod": lambda x, axes, keep_dims: _folded(np.multiply, x, axes, keep_dims),
+    "l1": lambda x, axes, keep_dims: _sum(np.abs(x), axes, keep_dims),
+    "l2": lambda x, axes, keep_dims: _as_dtype_of(x, np.sqrt(_sum_square(x, axes, keep_dims))),
+    "log_sum": lambda x, axes, keep_dims: _as_dtype_of(x, np.log(_sum(x, axes, keep_dims))),
     "log_sum_exp": _log_sum_exp,
     "sum_square": _sum_square,
 }

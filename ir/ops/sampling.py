@@ -161,12 +161,8 @@ def _sampled_dtype(x: Array) -> Array:
     return x.astype(np.float64) if x.dtype.kind in "biu" else x
 
 
-def _one_weight(ratio: Array) -> list[Array]:
-    return [np.ones_like(ratio)]
-
-
 _KERNELS: dict[str, tuple[int, Callable[[Array], list[Array]]]] = {
-    "nearest": (0, _one_weight),
+    "nearest": (0, lambda ratio: [np.ones_like(ratio)]),
     "linear": (0, linear_weights),
     "cubic": (-1, cubic_weights),
 }

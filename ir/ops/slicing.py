@@ -98,7 +98,7 @@ def slice_size(size: Dim, start: Dim, end: Dim, step: int) -> Dim:
     spans: tuple[Dim, ...]
     if step < 0:  # min(first, size - 1) - max(last, -1): one minimum simplifies better than two extrema
         spans = first - last, first + 1, size - 1 - last, size
-    elif _is_natural(first) or _is_taken_natural(start, size):
+    elif is_at_least(first, 0) is Truth.YES or _is_taken_natural(start, size):
         spans = last - first, size - first
     else:  # min(last, size) - max(first, 0)
         spans = last - first, size - first, last, size
@@ -138,10 +138,6 @@ def _is_from_end(bound: SymDim) -> bool:
 
 def _is_taken_natural(start: Dim, size: Dim) -> bool:
     return isinstance(start, SymDim) and not _is_from_end(start) and not _is_clamped_alike(start, size, step=1)
-
-
-def _is_natural(dim: Dim) -> bool:
-    return is_at_least(dim, 0) is Truth.YES
 
 
 def slice_type(

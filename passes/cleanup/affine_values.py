@@ -171,16 +171,8 @@ def _constant(node: Node, _operands: Sequence[Affine | None]) -> Affine | None:
     return Affine(start, tuple(strides)) if np.array_equal(made, array) else None
 
 
-def _full(node: Node, _operands: Sequence[Affine | None]) -> Affine | None:
-    return Affine(int(node.attrs["value"].array), (0,) * node.output.tensor.rank)
-
-
 def _dim(node: Node, _operands: Sequence[Affine | None]) -> Affine | None:
     return Affine(node.attrs["value"], ())
-
-
-def _arange(node: Node, _operands: Sequence[Affine | None]) -> Affine | None:
-    return Affine(node.attrs["start"], (node.attrs["step"],))
 
 
 def _reshape(node: Node, operands: Sequence[Affine | None]) -> Affine | None:
@@ -195,10 +187,6 @@ def _reshape(node: Node, operands: Sequence[Affine | None]) -> Affine | None:
         return None
     remaining = iter(kept)
     return Affine(x.start, tuple(0 if size == 1 else next(remaining) for size in after))
-
-
-def _expand(node: Node, operands: Sequence[Affine | None]) -> Affine | None:
-    return broadcast(operands[0], node.operands[0].shape, node.output.shape)
 
 
 def broadcast(x: Affine | None, shape: Sequence[Dim], wanted: Sequence[Dim]) -> Affine | None:
@@ -253,10 +241,6 @@ def _product(node: Node, operands: Sequence[Affine | None]) -> Affine | None:
     if a.constant is not None:
         return b.times(a.constant)
     return a.times(b.constant) if b.constant is not None else None
-
-
-def _negated(_node: Node, operands: Sequence[Affine | None]) -> Affine | None:
-    return None if operands[0] is None else operands[0].times(-1)
 
 
 def _cast(node: Node, operands: Sequence[Affine | None]) -> Affine | None:
@@ -410,18 +394,18 @@ def _never_negative(indices: Affine, value: Value) -> bool:
 
 
 _RULES: dict[str, Rule] = {
-    "neg": _negated,
+    "neg": lambda _node, operands: None if operands[0] is None else operands[0].times(-1),
     "cast": _cast,
     "logical_not": _inverted,
     "cumsum": _cumsum,
     "constant": _constant,
-    "full": _full,
+    "full": lambda node, _operands: Affine(int(node.attrs["value"].array), (0,) * node.output.tensor.rank),
     "dim": _dim,
-    "arange": _arange,
+    "arange": lambda node, _operands: Affine(node.attrs["start"], (node.attrs["step"],)),
     "reshape": _reshape,
     "squeeze": _reshape,
     "unsqueeze": _reshape,
-    "expand": _expand,
+    "expand": lambda node, operands: broadcast(operands[0], node.operands[0].shape, node.output.shape),
     "transpose": _transpose,
     "slice": _slice,
     "concat": _concat,

@@ -89,10 +89,6 @@ class KnownSizes:
         for name, region in node.regions.items():
             own = mentioned(value.type for value in region.inputs) - outside
             inner = {symbol: size for symbol, size in self._sizes.items() if symbol not in own}
-            if inner.keys() & _symbols_of(region):
+            if inner.keys() & (free_symbols(region) | mentioned(value.type for value in region.values)):
                 copies[name] = region.clone_with_map(self._rewriter.graph.symbols, inner)[0]
         return copies
-
-
-def _symbols_of(region: Graph) -> frozenset[str]:
-    return free_symbols(region) | mentioned(value.type for value in region.values)

@@ -183,16 +183,8 @@ def _expand(known: _Operands) -> Static:
     return Static("expand", known.node.inputs[:1], {"shape": broadcast_shapes(known.shape(0), known.dims(1))})
 
 
-def _tile(known: _Operands) -> Static:
-    return Static("tile", known.node.inputs[:1], {"repeats": known.dims(1)})
-
-
 def _by_axes(op: str) -> _Rule:
     return lambda known: Static(op, known.node.inputs[:1], {"axes": known.ints(1, ())})
-
-
-def _full(known: _Operands) -> Static:
-    return Static("full", (), {"shape": known.dims(0), "value": known.node.attrs["value"]})
 
 
 def _arange(known: _Operands) -> Static:
@@ -238,10 +230,6 @@ def _pad(known: _Operands) -> Static:
 
 def _split(known: _Operands) -> Static:
     return Static("split", known.node.inputs[:1], {"axis": known.node.attrs["axis"], "sizes": known.dims(1)})
-
-
-def _top_k(known: _Operands) -> Static:
-    return Static("top_k", known.node.inputs[:1], {**known.node.attrs, "k": known.dim(1)})
 
 
 def _one_hot(known: _Operands) -> Static:
@@ -302,7 +290,7 @@ _RULES: Mapping[str, _Rule] = MappingProxyType[str, Any](
         "dynamic_cumprod": _cumulative("cumprod"),
         "dynamic_cumsum": _cumulative("cumsum"),
         "dynamic_expand": _expand,
-        "dynamic_full": _full,
+        "dynamic_full": lambda known: Static("full", (), {"shape": known.dims(0), "value": known.node.attrs["value"]}),
         "dynamic_one_hot": _one_hot,
         "dynamic_pad": _pad,
         "dynamic_reduce": _reduce,
@@ -311,8 +299,8 @@ _RULES: Mapping[str, _Rule] = MappingProxyType[str, Any](
         "dynamic_slice": _slice,
         "dynamic_split": _split,
         "dynamic_squeeze": _by_axes("squeeze"),
-        "dynamic_tile": _tile,
-        "dynamic_top_k": _top_k,
+        "dynamic_tile": lambda known: Static("tile", known.node.inputs[:1], {"repeats": known.dims(1)}),
+        "dynamic_top_k": lambda known: Static("top_k", known.node.inputs[:1], {**known.node.attrs, "k": known.dim(1)}),
         "dynamic_trilu": _trilu,
         "dynamic_unsqueeze": _by_axes("unsqueeze"),
     }

@@ -48,7 +48,7 @@ def _way_to(factor: Value) -> tuple[Node, ...]:
 def _is_outside_of_sums(product: Node, index: int, way: Sequence[Node]) -> bool:
     """Whether all that is summed has the same scale: scales lie along the axis that is not summed over."""
     back = way[0]
-    if _is_single(back):
+    if back.operands[1].tensor.shape in ((), (1,)):
         return True
     shape = back.operands[0].tensor.shape
     if shape is None or len(shape) != 2:
@@ -56,10 +56,6 @@ def _is_outside_of_sums(product: Node, index: int, way: Sequence[Node]) -> bool:
     axis = normal_axis(back.attrs["axis"], 2)
     is_turned = product.op is GEMM and product.attrs["trans_a" if index == 0 else "trans_b"]
     return (axis == index) != (is_turned != (len(way) > 1))
-
-
-def _is_single(node: Node) -> bool:
-    return node.operands[1].tensor.shape in ((), (1,))
 
 
 def _is_scaling(node: Node) -> bool:

@@ -96,16 +96,13 @@ class _Placement:
         ]
         budget = EFFORT
         for attempt in cycle(attempts):
-            if self._is_close() or budget < 0:
+            if 0 <= self.height - self.bound <= self.bound * CLOSE or budget < 0:
                 break
             self._try(attempt)
             budget -= self.cost
         offsets = np.zeros(self.count, dtype=np.int64)
         offsets[self.index] = self.offset
         return ArenaLayout(tuple(offsets.tolist()), max(self.height, 0))
-
-    def _is_close(self) -> bool:
-        return 0 <= self.height - self.bound <= self.bound * CLOSE
 
     def _try(self, attempt: "_Attempt") -> None:
         """Keeps what the attempt gives if that is better; moves what sticks out to the front of its order."""

@@ -132,11 +132,7 @@ def _before(nodes: Iterable[Node], inside: Collection[Node]) -> list[Node]:
             if producer is not None and producer not in inside and producer not in found and len(found) < _CONTEXT:
                 found[producer] = None
                 pending.append(producer)
-    return _in_order(found)
-
-
-def _in_order(nodes: Iterable[Node]) -> list[Node]:
-    return sorted(nodes, key=cmp_to_key(_order))
+    return sorted(found, key=cmp_to_key(_order))
 
 
 def _order(one: Node, other: Node) -> int:

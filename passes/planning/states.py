@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...ir.analysis import ancestors, reaches
-from ...ir.graph import Graph, Node, Value
+from ...ir.graph import Graph, Value
 from ...ir.op import Trait
 from ..framework.base import Pass
 from ..framework.rewriter import Rewriter
@@ -47,16 +47,12 @@ class ReadStatesFirst(Pass):
         for state in graph.states:
             writer = graph.outputs[state.output].producer
             readers = graph.inputs[state.input].users
-            if writer is None or not all(_may_precede(reader, writer) for reader in readers):
+            if writer is None or not all(reader is writer or not reaches(writer, reader) for reader in readers):
                 continue
             needed = ancestors([value for reader in readers if reader is not writer for value in reader.outputs])
             for node in [node for node in graph.nodes if node in needed and writer.precedes(node)]:
                 if rewriter.may_rewrite("move", node):
                     rewriter.move_before(node, writer)
-
-
-def _may_precede(reader: Node, writer: Node) -> bool:
-    return reader is writer or not reaches(writer, reader)
 
 
 def _viewed(value: Value) -> Value:

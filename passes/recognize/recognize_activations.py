@@ -178,15 +178,7 @@ _TO_SIX = OneOf(
 )
 
 
-def _is_sixth(alpha: float) -> bool:
-    return math.isclose(alpha, 1 / 6, rel_tol=1e-6)
-
-
-_SIXTH = Match("hard_sigmoid", _X, attrs={"alpha": _is_sixth, "beta": 0.5})
-
-
-def _is_below_one(number: float) -> bool:
-    return 0 <= number <= 1
+_SIXTH = Match("hard_sigmoid", _X, attrs={"alpha": lambda alpha: math.isclose(alpha, 1 / 6, rel_tol=1e-6), "beta": 0.5})
 
 
 _PIECES: tuple[Rule, ...] = (
@@ -205,7 +197,7 @@ _PIECES: tuple[Rule, ...] = (
     Rule(
         "leaky-relu-by-max",
         Match("max", _X, Match("mul", _X, scalar("a"))),
-        _with_number("leaky_relu", "alpha", _is_below_one),
+        _with_number("leaky_relu", "alpha", lambda number: 0 <= number <= 1),
     ),
 )
 

@@ -59,7 +59,7 @@ def _attention(rewriter: Rewriter, found: Found) -> Value | None:
     scores = read_scores(found["scores"])
     if scores is None or not _fits(scores, v, root) or _is_quick_as_products(scores):
         return None
-    if not all(_is_usable(mask, scores.q) for mask in scores.masks):
+    if not all(mask.value.tensor.dtype in (DType.BOOL, scores.q.tensor.dtype) for mask in scores.masks):
         return None
     if not abs(scores.scale * _factor(scores.q) * _factor(scores.keys)) <= LARGEST:
         return None
@@ -106,10 +106,6 @@ def _is_quick_as_products(scores: Scores) -> bool:
 def _share_one_head(q: Value, keys: Value, v: Value) -> bool:
     """Whether the products broadcast the one head of keys and values to those of q: multi-query attention."""
     return q.tensor.rank == 4 and isinstance(q.shape[1], int) and keys.shape[1] == v.shape[1] == 1
-
-
-def _is_usable(mask: ScoreMask, q: Value) -> bool:
-    return mask.value.tensor.dtype in (DType.BOOL, q.tensor.dtype)
 
 
 def _built(rewriter: Rewriter, scores: Scores, v: Value, root: Node) -> Value:

@@ -121,10 +121,6 @@ def _shifted(rewriter: Rewriter, found: Found) -> Value | None:
     return rewriter.op("layer_norm", found["x"], norm.inputs[1], fitted, **dict(norm.attrs))
 
 
-def _unshifted(rewriter: Rewriter, found: Found) -> Value:
-    return rewriter.op("layer_norm", found["x"], found.get("s"), None, **dict(found.root.attrs))
-
-
 def _fitted(rewriter: Rewriter, value: Value, norm: Node) -> Value | None:
     """`value` in the shape of the normalized axes; None unless it has just these sizes, after axes of size 1."""
     x = norm.operands[0]
@@ -155,7 +151,7 @@ _AFFINE: tuple[Rule, ...] = (
     Rule(
         "norm-bias-of-zero",
         Match("layer_norm", _X, Capture("s", is_optional=True), Literal(value=0.0)),
-        _unshifted,
+        lambda rewriter, found: rewriter.op("layer_norm", found["x"], found.get("s"), None, **dict(found.root.attrs)),
     ),
 )
 

@@ -132,18 +132,6 @@ def _activation(function: Callable[[_Unary, Attrs], str]) -> Expression:
     return expression
 
 
-def _relu(operands: Operands, _attrs: Attrs, dtype: DType) -> str:
-    return f"greatest({_first(operands).text}, ({computed(dtype)})0)"
-
-
-def _leaky_relu(u: _Unary, attrs: Attrs) -> str:
-    return f"{u.x} < 0 ? {u.f(attrs['alpha'])} * {u.x} : {u.x}"
-
-
-def _elu(u: _Unary, attrs: Attrs) -> str:
-    return f"{u.x} < 0 ? {u.f(attrs['alpha'])} * {u.call('expm1', u.x)} : {u.x}"
-
-
 def _selu(u: _Unary, attrs: Attrs) -> str:
     negative = f"{u.f(attrs['alpha'])} * {u.call('expm1', f'least({u.x}, {u.f(0.0)})')}"
     return f"{u.f(attrs['gamma'])} * ({u.x} > 0 ? {u.x} : {negative})"
@@ -155,16 +143,8 @@ def _celu(u: _Unary, attrs: Attrs) -> str:
     return f"greatest({u.x}, {u.f(0.0)}) + least({u.f(0.0)}, {negative})"
 
 
-def _thresholded_relu(u: _Unary, attrs: Attrs) -> str:
-    return f"{u.x} > {u.f(attrs['alpha'])} ? {u.x} : {u.f(0.0)}"
-
-
 def _held(u: _Unary, text: str) -> str:
     return f"least(greatest({text}, {u.f(0.0)}), {u.f(1.0)})"
-
-
-def _hard_sigmoid(u: _Unary, attrs: Attrs) -> str:
-    return _line(u, attrs["alpha"], attrs["beta"])
 
 
 def _line(u: _Unary, slope: float, start: float) -> str:
@@ -175,10 +155,6 @@ def _line(u: _Unary, slope: float, start: float) -> str:
 
 def _hard_swish(u: _Unary, _attrs: Attrs) -> str:
     return f"{u.x} * {_line(u, 1 / 6, 0.5)}"
-
-
-def _mish(u: _Unary, _attrs: Attrs) -> str:
-    return f"{u.x} * {u.call('tanh', f'softplus({u.x})')}"
 
 
 def _gelu(u: _Unary, attrs: Attrs) -> str:
@@ -275,14 +251,14 @@ _MATHEMATICAL = {
 }  # fmt: skip
 
 _ACTIVATIONS: Mapping[str, Callable[[_Unary, Attrs], str]] = {
-    "leaky_relu": _leaky_relu,
-    "elu": _elu,
+    "leaky_relu": lambda u, attrs: f"{u.x} < 0 ? {u.f(attrs['alpha'])} * {u.x} : {u.x}",
+    "elu": lambda u, attrs: f"{u.x} < 0 ? {u.f(attrs['alpha'])} * {u.call('expm1', u.x)} : {u.x}",
     "selu": _selu,
     "celu": _celu,
-    "thresholded_relu": _thresholded_relu,
-    "hard_sigmoid": _hard_sigmoid,
+    "thresholded_relu": lambda u, attrs: f"{u.x} > {u.f(attrs['alpha'])} ? {u.x} : {u.f(0.0)}",
+    "hard_sigmoid": lambda u, attrs: _line(u, attrs["alpha"], attrs["beta"]),
     "hard_swish": _hard_swish,
-    "mish": _mish,
+    "mish": lambda u, _attrs: f"{u.x} * {u.call('tanh', f'softplus({u.x})')}",
     "gelu": _gelu,
     "silu": _silu,
 }
@@ -318,7 +294,7 @@ EXPRESSIONS: Mapping[str, Expression] = {
     "abs": _absolute,
     "sign": _function("sign_of"),
     "reciprocal": _of_unary("ONE / X"),
-    "relu": _relu,
+    "relu": lambda operands, _attrs, dtype: f"greatest({_first(operands).text}, ({computed(dtype)})0)",
     "sigmoid": _function("sigmoid"),
     "softplus": _function("softplus"),
     "shrink": _shrink,

@@ -213,27 +213,11 @@ def _reduce_sum(b: FoldBuilder, x: Name) -> Name:
     return b.sum(x.text, x.dtype)
 
 
-def _reduce_prod(b: FoldBuilder, x: Name) -> Name:
-    return b.prod(x.text, x.dtype)
-
-
 def _reduce_mean(b: FoldBuilder, x: Name) -> Name:
     total, count = b.sum(x.text, x.dtype), _count(b)
     if x.dtype.is_integer:
         return b.program.define(x.dtype, f"quotient({total.text}, ({x.ctype}){count}ull)")
     return b.program.define(x.dtype, f"{total.text} / {number(float(count), x.ctype)}")
-
-
-def _reduce_max(b: FoldBuilder, x: Name) -> Name:
-    return b.extremum("max_of", x.text, x.dtype)
-
-
-def _reduce_min(b: FoldBuilder, x: Name) -> Name:
-    return b.extremum("min_of", x.text, x.dtype)
-
-
-def _reduce_l1(b: FoldBuilder, x: Name) -> Name:
-    return b.sum(x.text if x.dtype.kind is Kind.UINT else f"magnitude({x.text})", x.dtype)
 
 
 def _reduce_sum_square(b: FoldBuilder, x: Name) -> Name:
@@ -250,14 +234,6 @@ def _through_double(b: FoldBuilder, function: str, x: Name) -> Name:
     return b.program.define(x.dtype, converted(Name(f"{function}((double){x.text})", DType.F64), x.dtype))
 
 
-def _reduce_l2(b: FoldBuilder, x: Name) -> Name:
-    return _through_double(b, "sqrt", _reduce_sum_square(b, x))
-
-
-def _reduce_log_sum(b: FoldBuilder, x: Name) -> Name:
-    return _through_double(b, "log", _reduce_sum(b, x))
-
-
 def _reduce_log_sum_exp(b: FoldBuilder, x: Name) -> Name:
     greatest = b.extremum("max_of", x.text, x.dtype)
     finite = f"magnitude({greatest.text}) < {number(float('inf'), x.ctype)}"
@@ -269,12 +245,12 @@ def _reduce_log_sum_exp(b: FoldBuilder, x: Name) -> Name:
 _REDUCTIONS: Mapping[str, Callable[[FoldBuilder, Name], Name]] = {
     "reduce_sum": _reduce_sum,
     "reduce_mean": _reduce_mean,
-    "reduce_max": _reduce_max,
-    "reduce_min": _reduce_min,
-    "reduce_prod": _reduce_prod,
-    "reduce_l1": _reduce_l1,
-    "reduce_l2": _reduce_l2,
-    "reduce_log_sum": _reduce_log_sum,
+    "reduce_max": lambda b, x: b.extremum("max_of", x.text, x.dtype),
+    "reduce_min": lambda b, x: b.extremum("min_of", x.text, x.dtype),
+    "reduce_prod": lambda b, x: b.prod(x.text, x.dtype),
+    "reduce_l1": lambda b, x: b.sum(x.text if x.dtype.kind is Kind.UINT else f"magnitude({x.text})", x.dtype),
+    "reduce_l2": lambda b, x: _through_double(b, "sqrt", _reduce_sum_square(b, x)),
+    "reduce_log_sum": lambda b, x: _through_double(b, "log", _reduce_sum(b, x)),
     "reduce_log_sum_exp": _reduce_log_sum_exp,
     "reduce_sum_square": _reduce_sum_square,
 }

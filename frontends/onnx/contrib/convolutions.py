@@ -23,26 +23,6 @@ class _Activation(NamedTuple):
     parameters: tuple[float, ...] = ()
 
 
-def _relu(_node: Node) -> _Activation:
-    return _Activation("Relu")
-
-
-def _sigmoid(_node: Node) -> _Activation:
-    return _Activation("Sigmoid")
-
-
-def _tanh(_node: Node) -> _Activation:
-    return _Activation("Tanh")
-
-
-def _leaky_relu(node: Node) -> _Activation:
-    return _Activation("LeakyRelu", (float(node.attrs["alpha"]),))
-
-
-def _hard_sigmoid(node: Node) -> _Activation:
-    return _Activation("HardSigmoid", (float(node.attrs["alpha"]), float(node.attrs["beta"])))
-
-
 def _hard_swish(_node: Node) -> _Activation:
     return _Activation("HardSwish")
 
@@ -56,19 +36,15 @@ def _clip(node: Node) -> _Activation | None:
     return _Activation("Clip", (least, most))
 
 
-def _nothing(_node: Node) -> _Activation:
-    return _Activation("")
-
-
 _ACTIVATIONS: Mapping[str, Callable[[Node], _Activation | None]] = {
-    "relu": _relu,
-    "sigmoid": _sigmoid,
-    "tanh": _tanh,
-    "leaky_relu": _leaky_relu,
-    "hard_sigmoid": _hard_sigmoid,
+    "relu": lambda _node: _Activation("Relu"),
+    "sigmoid": lambda _node: _Activation("Sigmoid"),
+    "tanh": lambda _node: _Activation("Tanh"),
+    "leaky_relu": lambda node: _Activation("LeakyRelu", (float(node.attrs["alpha"]),)),
+    "hard_sigmoid": lambda node: _Activation("HardSigmoid", (float(node.attrs["alpha"]), float(node.attrs["beta"]))),
     "hard_swish": _hard_swish,
     "clip": _clip,
-    "add": _nothing,
+    "add": lambda _node: _Activation(""),
 }
 """By the op at the end of a group; "add" is a sum behind which no activation is."""
 

@@ -21,7 +21,7 @@ def region_input_types(
     op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, AttributeProto], proto: GraphProto
 ) -> list[Type | None]:
     """Types for those inputs of a subgraph that the model leaves without: what Loop and Scan hand to their bodies."""
-    operands = [_relaxed(value.type) if value is not None else None for value in inputs]
+    operands = [_joined(value.type, value.type) if value is not None else None for value in inputs]
     if op_type == "Loop":
         given = [*_SCALARS, *operands[2:]]
     elif op_type == "Scan" and "num_scan_inputs" in attributes:
@@ -70,7 +70,3 @@ def _scanned(ty: Type) -> Type:
     if not isinstance(ty, TensorType) or ty.shape is None:
         return ty
     return ty.with_shape((FRESH, *(_common(dim, dim) for dim in ty.shape)))
-
-
-def _relaxed(ty: Type) -> Type:
-    return _joined(ty, ty)

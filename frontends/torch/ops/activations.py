@@ -19,20 +19,12 @@ def _relu(c: Call, x: Value) -> Value:
     return c.op("relu", x) if is_plain else clamp(c, x, 0)
 
 
-def _relu6(c: Call, x: Value) -> Value:
-    return _hardtanh(c, x, 0.0, 6.0)
-
-
 def _hardtanh(c: Call, x: Value, low: float, high: float) -> Value:
     return clamp(c, x, low, high) if c.reads_bits else c.op("clip", x, c.full_like(x, low), c.full_like(x, high))
 
 
 def _gelu(c: Call, x: Value, approximate: str) -> Value:
     return c.op("gelu", x, approximate=approximate)
-
-
-def _leaky_relu(c: Call, x: Value, slope: float) -> Value:
-    return c.op("leaky_relu", x, alpha=float(slope))
 
 
 def _elu(c: Call, x: Value, alpha: float, scale: float, input_scale: float) -> Value:
@@ -44,10 +36,6 @@ def _elu(c: Call, x: Value, alpha: float, scale: float, input_scale: float) -> V
     grown = c.op("exp", c.op("mul", below, c.full_like(x, float(input_scale))))
     bent = c.op("mul", c.op("sub", grown, c.full_like(x, 1.0)), c.full_like(x, float(alpha * scale)))
     return c.op("where", c.op("greater", x, zero), c.op("mul", x, c.full_like(x, float(scale))), bent)
-
-
-def _celu(c: Call, x: Value, alpha: float) -> Value:
-    return c.op("celu", x, alpha=float(alpha))
 
 
 def _softplus(c: Call, x: Value, beta: float, threshold: float) -> Value:
@@ -77,14 +65,6 @@ def _hardshrink(c: Call, x: Value, lambd: float) -> Value:
     return c.op("where", kept, x, c.full_like(x, 0.0))
 
 
-def _softshrink(c: Call, x: Value, lambd: float) -> Value:
-    return c.op("shrink", x, lambd=float(lambd), bias=float(lambd))
-
-
-def _hardsigmoid(c: Call, x: Value) -> Value:
-    return c.op("hard_sigmoid", x, alpha=1 / 6, beta=0.5)
-
-
 def _log_sigmoid(c: Call, x: Value) -> Value:
     return c.op("neg", c.op("softplus", c.op("neg", x)))
 
@@ -105,23 +85,23 @@ def _glu(c: Call, x: Value, dim: int) -> Value:
 
 TABLE: dict[str, Lowering] = {
     "aten.relu": _relu,
-    "aten.relu6": _relu6,
+    "aten.relu6": lambda c, x: _hardtanh(c, x, 0.0, 6.0),
     "aten.hardtanh": _hardtanh,
     "aten.gelu": _gelu,
     "aten.silu": _plain("silu"),
     "aten.mish": _plain("mish"),
     "aten.hardswish": _plain("hard_swish"),
-    "aten.hardsigmoid": _hardsigmoid,
-    "aten.leaky_relu": _leaky_relu,
+    "aten.hardsigmoid": lambda c, x: c.op("hard_sigmoid", x, alpha=1 / 6, beta=0.5),
+    "aten.leaky_relu": lambda c, x, slope: c.op("leaky_relu", x, alpha=float(slope)),
     "aten.elu": _elu,
-    "aten.celu": _celu,
+    "aten.celu": lambda c, x, alpha: c.op("celu", x, alpha=float(alpha)),
     "aten.selu": _plain("selu"),
     "aten.softplus": _softplus,
     "aten.threshold": _threshold,
     "aten.prelu": _prelu,
     "aten._prelu_kernel": _prelu,
     "aten.hardshrink": _hardshrink,
-    "aten.softshrink": _softshrink,
+    "aten.softshrink": lambda c, x, lambd: c.op("shrink", x, lambd=float(lambd), bias=float(lambd)),
     "aten.log_sigmoid": _log_sigmoid,
     "aten.log_sigmoid_forward": _log_sigmoid_forward,
     "aten.glu": _glu,

@@ -60,10 +60,6 @@ def _where(c: Call, condition: Value, x: Operand, y: Operand) -> Value:
     return c.op("where", c.cast(condition, DType.BOOL), c.value(x, c.dtype), c.value(y, c.dtype))
 
 
-def _is_nan(c: Call, x: Value) -> Value:
-    return c.op("is_nan", x) if x.tensor.dtype.is_float else _everywhere(c, x, False)
-
-
 def _is_inf(**signs: bool) -> Lowering:
     def lower(c: Call, x: Value) -> Value:
         return c.op("is_inf", x, **signs) if x.tensor.dtype.is_float else _everywhere(c, x, False)
@@ -87,10 +83,6 @@ def _signbit(c: Call, x: Value) -> Value:
     if not x.tensor.dtype.is_float:
         return is_negative
     return c.op("logical_or", is_negative, c.op("less", c.op("reciprocal", x), zero))
-
-
-def _masked_fill(c: Call, x: Value, mask: Value, value: Operand) -> Value:
-    return c.op("where", mask, c.value(value, c.dtype), c.cast(x, c.dtype))
 
 
 TABLE: dict[str, Lowering] = {
@@ -119,11 +111,11 @@ TABLE: dict[str, Lowering] = {
     "aten.where.ScalarOther": _where,
     "aten.where.ScalarSelf": _where,
     "aten.where.Scalar": _where,
-    "aten.isnan": _is_nan,
+    "aten.isnan": lambda c, x: c.op("is_nan", x) if x.tensor.dtype.is_float else _everywhere(c, x, False),
     "aten.isinf": _is_inf(),
     "aten.isposinf": _is_inf(detect_negative=False),
     "aten.isneginf": _is_inf(detect_positive=False),
     "aten.isfinite": _is_finite,
     "aten.signbit": _signbit,
-    "aten.masked_fill": _masked_fill,
+    "aten.masked_fill": lambda c, x, mask, value: c.op("where", mask, c.value(value, c.dtype), c.cast(x, c.dtype)),
 }

@@ -183,10 +183,6 @@ def _square(c: Call, x: Pairs, exponent: Any = 2) -> Pairs:
     return _product(c, x, x)
 
 
-def _negative(c: Call, x: Pairs) -> Pairs:
-    return Pairs(c.op("neg", x.value))
-
-
 def _matrix_product(c: Call, a: Any, b: Any) -> Pairs:
     left, right = _both(c, a, b)
     if min(left.rank, right.rank) < 2:
@@ -223,18 +219,6 @@ def _same(native: str) -> Rule:
 
 
 # ---- the same elements, moved
-
-
-def _to_shape(c: Call, x: Pairs, *_: Any) -> Pairs:
-    return Pairs(c.reshape(x.value, (*c.shape, 2)))
-
-
-def _expand(c: Call, x: Pairs, *_: Any) -> Pairs:
-    return Pairs(c.expand(x.value, (*c.shape, 2)))
-
-
-def _permute(c: Call, x: Pairs, dims: Sequence[int]) -> Pairs:
-    return Pairs(c.transpose(x.value, [*(axis_of(axis, x.rank) for axis in dims), x.rank]))
 
 
 def _transpose(c: Call, x: Pairs, first: int, second: int) -> Pairs:
@@ -362,7 +346,7 @@ _MOVED: Mapping[str, Rule] = {
             *("aten.view.default", "aten.reshape", "aten._unsafe_view", "aten.flatten", "aten.unflatten"),
             *("aten.view_copy.default", "aten.ravel", "aten.unsqueeze", "aten.squeeze", "aten.unsqueeze_copy"),
         ),
-        _to_shape,
+        lambda c, x, *_: Pairs(c.reshape(x.value, (*c.shape, 2))),
     ),
     **dict.fromkeys(
         (
@@ -372,8 +356,8 @@ _MOVED: Mapping[str, Rule] = {
         _alias,
     ),
     **dict.fromkeys(("aten._to_copy", "aten.to", "prims.convert_element_type"), _cast),
-    "aten.expand": _expand,
-    "aten.permute": _permute,
+    "aten.expand": lambda c, x, *_: Pairs(c.expand(x.value, (*c.shape, 2))),
+    "aten.permute": lambda c, x, dims: Pairs(c.transpose(x.value, [*(axis_of(axis, x.rank) for axis in dims), x.rank])),
     "aten.transpose.int": _transpose,
     "aten.t": lambda c, x: Pairs(c.swap(x.value, 0, 1)) if x.rank == 2 else x,
     "aten.slice.Tensor": _slice,
@@ -405,7 +389,7 @@ RULES: Mapping[str, Rule] = {
     "aten.sub": _sum(-1),
     "aten.mul": _product,
     "aten.div": _quotient,
-    "aten.neg": _negative,
+    "aten.neg": lambda c, x: Pairs(c.op("neg", x.value)),
     "aten.exp": _exponential,
     "aten.square": _square,
     "aten.pow.Tensor_Scalar": _square,

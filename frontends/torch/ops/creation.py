@@ -1,6 +1,5 @@
 """Tensors from nothing: fills, ranges, and copies of the shape of others."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,16 +32,8 @@ def _full(c: Call, _shape_or_like: Any, number: Operand, *_: Any) -> Value:
     return c.full(c.shape, number, c.dtype)
 
 
-def _new_full(c: Call, _like: Value, _size: Sequence[Dim], number: Operand, *_: Any) -> Value:
-    return _full(c, None, number)
-
-
 def _fill(c: Call, x: Value, number: Operand) -> Value:
     return c.expand(c.value(number, x.tensor.dtype), x.shape)
-
-
-def _scalar_tensor(c: Call, number: Operand, *_: Any) -> Value:
-    return c.value(number, c.dtype)
 
 
 def _arange(c: Call, *given: Any) -> Value:
@@ -116,9 +107,9 @@ TABLE: dict[str, Lowering] = {
     "aten.new_ones": _filled(1),
     "aten.full": _full,
     "aten.full_like": _full,
-    "aten.new_full": _new_full,
+    "aten.new_full": lambda c, _like, _size, number, *_: _full(c, None, number),
     "aten.fill": _fill,
-    "aten.scalar_tensor": _scalar_tensor,
+    "aten.scalar_tensor": lambda c, number, *_: c.value(number, c.dtype),
     "aten.arange": _arange,
     "prims.iota": _iota,
     "aten.linspace": _linspace,

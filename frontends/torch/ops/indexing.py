@@ -16,10 +16,6 @@ def as_index(c: Call, index: Value) -> Value:
     return index if index.tensor.dtype in _INDICES else c.cast(index, DType.I64)
 
 
-def _embedding(c: Call, weight: Value, indices: Value, *_: Any) -> Value:
-    return c.op("gather", weight, as_index(c, indices), axis=0)
-
-
 def _index_select(c: Call, x: Value, dim: int, index: Value) -> Value:
     flat = c.reshape(as_index(c, index), (product(index.shape),))
     if not x.tensor.rank:
@@ -42,10 +38,6 @@ def cut_to(c: Call, x: Value, index: Value, axis: int | None = None) -> Value:
         if other != axis and x.shape[other] != index.shape[other]:
             x = c.slice(x, other, 0, index.shape[other])
     return x
-
-
-def _take(c: Call, x: Value, index: Value) -> Value:
-    return c.op("gather", c.reshape(x, (product(x.shape),)), as_index(c, index), axis=0)
 
 
 # ---- advanced indexing
@@ -108,10 +100,6 @@ def _masked_select(c: Call, x: Value, mask: Value) -> Value:
     return c.op("compress", flat[0], flat[1], axis=0)
 
 
-def _nonzero(c: Call, x: Value) -> Value:
-    return c.swap(c.op("non_zero", x), 0, 1)
-
-
 def _where_true(c: Call, condition: Value) -> list[Value]:
     """The places where a tensor is not 0, an index tensor for each axis."""
     if not condition.tensor.rank:
@@ -127,14 +115,14 @@ def _one_hot(c: Call, x: Value, classes: int = -1) -> Value:
 
 
 TABLE: dict[str, Lowering] = {
-    "aten.embedding": _embedding,
+    "aten.embedding": lambda c, weight, indices, *_: c.op("gather", weight, as_index(c, indices), axis=0),
     "aten.index_select": _index_select,
     "aten.gather": _gather,
-    "aten.take": _take,
+    "aten.take": lambda c, x, index: c.op("gather", c.reshape(x, (product(x.shape),)), as_index(c, index), axis=0),
     "aten.index.Tensor": _index,
     "aten._unsafe_index.Tensor": _index,
     "aten.masked_select": _masked_select,
-    "aten.nonzero": _nonzero,
+    "aten.nonzero": lambda c, x: c.swap(c.op("non_zero", x), 0, 1),
     "aten.where.default": _where_true,
     "aten.one_hot": _one_hot,
 }

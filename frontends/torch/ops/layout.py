@@ -13,14 +13,6 @@ from .strided import written_for_all
 _FAR = 1 << 62  # stands for an end beyond any size
 
 
-def _alias(_c: Call, x: Value, *_: Any) -> Value:
-    return x
-
-
-def _cast_to_result(c: Call, x: Value, *_: Any) -> Value:
-    return _cast(c, x, c.dtype)
-
-
 def _cast(c: Call, x: Value, dtype: DType) -> Value:
     if not isinstance(x, Value):  # a number that PyTorch has made a tensor's argument
         return c.value(x, dtype)
@@ -60,14 +52,6 @@ def _permute(c: Call, x: Value, dims: Sequence[int]) -> Value:
 def _transpose(c: Call, x: Value, first: int, second: int) -> Value:
     rank = x.tensor.rank
     return c.swap(x, axis_of(first, rank), axis_of(second, rank)) if rank else x
-
-
-def _t(c: Call, x: Value) -> Value:
-    return c.swap(x, 0, 1) if x.tensor.rank == 2 else x
-
-
-def _mt(c: Call, x: Value) -> Value:
-    return c.swap(x, x.tensor.rank - 2, x.tensor.rank - 1)
 
 
 def _movedim(c: Call, x: Value, source: Any, destination: Any) -> Value:
@@ -162,10 +146,6 @@ def _repeat(c: Call, x: Value, repeats: Sequence[Dim]) -> Value:
     return wide if all(count == 1 for count in repeats) else c.op("tile", wide, repeats=tuple(repeats))
 
 
-def _tile(c: Call, x: Value, repeats: Sequence[Dim]) -> Value:
-    return _repeat(c, x, [1] * (x.tensor.rank - len(repeats)) + list(repeats))
-
-
 def _repeat_interleave(c: Call, x: Value, repeats: Dim, dim: int | None = None, *_: Any) -> Value:
     """Each slice `repeats` times in a row."""
     flat = c.reshape(x, (product(x.shape),)) if dim is None else x
@@ -188,14 +168,6 @@ def _roll(c: Call, x: Value, shifts: Sequence[int], dims: Sequence[int]) -> Valu
         return c.reshape(c.op("roll", flat, axes=(0,), shifts=tuple(given)), x.shape)
     axes = tuple(axis_of(axis, x.tensor.rank) for axis in dims)
     return c.op("roll", x, axes=axes, shifts=tuple(given)) if x.tensor.rank else x
-
-
-def _pixel_shuffle(c: Call, x: Value, factor: int) -> Value:
-    return _by_images(c, x, "depth_to_space", factor, "CRD")
-
-
-def _pixel_unshuffle(c: Call, x: Value, factor: int) -> Value:
-    return _by_images(c, x, "space_to_depth", factor, "CRD")
 
 
 def _by_images(c: Call, x: Value, native: str, factor: int, mode: str) -> Value:
@@ -313,11 +285,11 @@ TABLE: dict[str, Lowering] = {
             *("aten.lift_fresh", "aten.resolve_conj", "aten.resolve_neg", "aten.alias_copy", "aten.detach_copy"),
             *("aten.dropout", "aten.feature_dropout", "aten.alpha_dropout", "prims.view_of", "prims.clone"),
         ),
-        _alias,
+        lambda _c, x, *_: x,
     ),
     **dict.fromkeys(
         ("aten._to_copy", "aten.to", "aten.type_as", "prims.convert_element_type", "prims.device_put"),
-        _cast_to_result,
+        lambda c, x, *_: _cast(c, x, c.dtype),
     ),
     "aten.copy": _copied,
     "aten.view": _view,
@@ -337,9 +309,9 @@ TABLE: dict[str, Lowering] = {
     "aten.transpose.int": _transpose,
     "aten.transpose_copy.int": _transpose,
     "aten.swapaxes": _transpose,
-    "aten.t": _t,
+    "aten.t": lambda c, x: c.swap(x, 0, 1) if x.tensor.rank == 2 else x,
     "aten.numpy_T": lambda c, x: c.transpose(x, list(reversed(range(x.tensor.rank)))),
-    "aten.mT": _mt,
+    "aten.mT": lambda c, x: c.swap(x, x.tensor.rank - 2, x.tensor.rank - 1),
     "aten.movedim": _movedim,
     "aten.unsqueeze": _unsqueeze,
     "aten.unsqueeze_copy": _unsqueeze,
@@ -362,12 +334,12 @@ TABLE: dict[str, Lowering] = {
     "aten.unbind": _unbind,
     "aten.unbind_copy": _unbind,
     "aten.repeat": _repeat,
-    "aten.tile": _tile,
+    "aten.tile": lambda c, x, repeats: _repeat(c, x, [1] * (x.tensor.rank - len(repeats)) + list(repeats)),
     "aten.repeat_interleave.self_int": _repeat_interleave,
     "aten.flip": _flip,
     "aten.roll": _roll,
-    "aten.pixel_shuffle": _pixel_shuffle,
-    "aten.pixel_unshuffle": _pixel_unshuffle,
+    "aten.pixel_shuffle": lambda c, x, factor: _by_images(c, x, "depth_to_space", factor, "CRD"),
+    "aten.pixel_unshuffle": lambda c, x, factor: _by_images(c, x, "space_to_depth", factor, "CRD"),
     "aten.channel_shuffle": _channel_shuffle,
     "aten.native_channel_shuffle": _channel_shuffle,
     "aten.constant_pad_nd": _pad_with_number,

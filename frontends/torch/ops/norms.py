@@ -65,12 +65,8 @@ def _inverse_deviation(c: Call, variance: Value, eps: float) -> Value:
 
 
 def _rms_norm(c: Call, x: Value, shape: Sequence[Dim], weight: Value | None, eps: float | None) -> Value:
-    epsilon = _epsilon(x.tensor.dtype) if eps is None else float(eps)
+    epsilon = float(torch.finfo(torch_dtype_of(x.tensor.dtype)).eps) if eps is None else float(eps)
     return c.op("rms_norm", x, weight, axis=-len(shape), epsilon=epsilon)
-
-
-def _epsilon(dtype: DType) -> float:
-    return float(torch.finfo(torch_dtype_of(dtype)).eps)
 
 
 def _batch_norm(

@@ -33,10 +33,6 @@ def _rounding(native: str) -> Lowering:
     return lower
 
 
-def _abs(c: Call, x: Value) -> Value:
-    return x if x.tensor.dtype is DType.BOOL else c.op("abs", _real(x))
-
-
 def _real(x: Value) -> Value:
     if x.tensor.dtype.kind is Kind.COMPLEX:
         raise NoLowering("a complex operand")
@@ -64,10 +60,6 @@ def _trunc(c: Call, x: Value) -> Value:
     if not x.tensor.dtype.is_float:
         return x
     return c.op("where", c.op("less", x, c.full_like(x, 0.0)), c.op("ceil", x), c.op("floor", x))
-
-
-def _frac(c: Call, x: Value) -> Value:
-    return c.op("sub", x, _trunc(c, x))
 
 
 def _times(factor: float) -> Lowering:
@@ -142,16 +134,12 @@ def _logit(c: Call, x: Value, eps: float | None) -> Value:
 def _nan_to_num(c: Call, x: Value, nan: float | None, posinf: float | None, neginf: float | None) -> Value:
     if not x.tensor.dtype.is_float:
         return x
-    limit = _greatest(x.tensor.dtype)
+    limit = float(torch.finfo(torch_dtype_of(x.tensor.dtype)).max)
     high = limit if posinf is None else posinf
     low = -limit if neginf is None else neginf
     above, below = c.op("is_inf", x, detect_negative=False), c.op("is_inf", x, detect_positive=False)
     number = c.op("where", c.op("is_nan", x), c.full_like(x, nan or 0.0), x)
     return c.op("where", above, c.full_like(x, high), c.op("where", below, c.full_like(x, low), number))
-
-
-def _greatest(dtype: DType) -> float:
-    return float(torch.finfo(torch_dtype_of(dtype)).max)
 
 
 # ---- two operands
@@ -170,21 +158,9 @@ def _add(c: Call, a: Operand, b: Operand, alpha: Scalar = 1) -> Value:
     return c.op("add", c.value(a, c.dtype), _scaled(c, b, alpha))
 
 
-def _sub(c: Call, a: Operand, b: Operand, alpha: Scalar = 1) -> Value:
-    return c.op("sub", c.value(a, c.dtype), _scaled(c, b, alpha))
-
-
-def _rsub(c: Call, a: Operand, b: Operand, alpha: Scalar = 1) -> Value:
-    return c.op("sub", c.value(b, c.dtype), _scaled(c, a, alpha))
-
-
 def _scaled(c: Call, x: Operand, alpha: Scalar) -> Value:
     value = c.value(x, c.dtype)
-    return value if _is_one(alpha) else c.op("mul", value, c.value(alpha, c.dtype))
-
-
-def _is_one(number: Scalar) -> bool:
-    return isinstance(number, int | float) and number == 1
+    return value if isinstance(alpha, int | float) and alpha == 1 else c.op("mul", value, c.value(alpha, c.dtype))
 
 
 def _mul(c: Call, a: Operand, b: Operand) -> Value:
@@ -241,10 +217,6 @@ def _pow(c: Call, a: Operand, b: Operand) -> Value:
         return _square(c, a)
     base = c.value(a, c.dtype)
     return c.op("pow", base, c.value(b, c.dtype))
-
-
-def _remainder(c: Call, a: Operand, b: Operand) -> Value:
-    return c.op("mod", c.value(a, c.dtype), c.value(b, c.dtype))
 
 
 def _atan2(c: Call, a: Value, b: Value) -> Value:
@@ -339,10 +311,6 @@ def _clamp_min(c: Call, x: Value, low: Operand) -> Value:
     return clamp(c, x, low)
 
 
-def _clamp_max(c: Call, x: Value, high: Operand) -> Value:
-    return clamp(c, x, None, high)
-
-
 def _lerp(c: Call, start: Value, end: Value, weight: Operand) -> Value:
     """From `start` to `end`, in the form that is exact at both ends."""
     w = c.value(weight, c.dtype)
@@ -375,7 +343,7 @@ TABLE: dict[str, Lowering] = {
     "aten.special_expit": _unary("sigmoid"),
     "aten.neg": _unary("neg"),
     "aten.positive": lambda _c, x: x,
-    "aten.abs": _abs,
+    "aten.abs": lambda c, x: x if x.tensor.dtype is DType.BOOL else c.op("abs", _real(x)),
     "aten.sign": _sign,
     "aten.sgn": _sign,
     "aten.floor": _rounding("floor"),
@@ -384,7 +352,7 @@ TABLE: dict[str, Lowering] = {
     "aten.round.decimals": _round_decimals,
     "aten.trunc": _trunc,
     "aten.fix": _trunc,
-    "aten.frac": _frac,
+    "aten.frac": lambda c, x: c.op("sub", x, _trunc(c, x)),
     "aten.deg2rad": _times(math.pi / 180),
     "aten.rad2deg": _times(180 / math.pi),
     "aten.exp2": _exp2,
@@ -402,14 +370,14 @@ TABLE: dict[str, Lowering] = {
     "aten.logit": _logit,
     "aten.nan_to_num": _nan_to_num,
     "aten.add": _add,
-    "aten.sub": _sub,
-    "aten.rsub": _rsub,
+    "aten.sub": lambda c, a, b, alpha=1: c.op("sub", c.value(a, c.dtype), _scaled(c, b, alpha)),
+    "aten.rsub": lambda c, a, b, alpha=1: c.op("sub", c.value(b, c.dtype), _scaled(c, a, alpha)),
     "aten.mul": _mul,
     "aten.div": _div,
     "aten.floor_divide": _floor_divide,
     "aten.true_divide": _div,
     "aten.pow": _pow,
-    "aten.remainder": _remainder,
+    "aten.remainder": lambda c, a, b: c.op("mod", c.value(a, c.dtype), c.value(b, c.dtype)),
     "aten.fmod": _binary("fmod"),
     "aten.maximum": _binary("max"),
     "aten.minimum": _binary("min"),
@@ -425,7 +393,7 @@ TABLE: dict[str, Lowering] = {
     "aten.angle": _angle,
     "aten.clamp": clamp,
     "aten.clamp_min": _clamp_min,
-    "aten.clamp_max": _clamp_max,
+    "aten.clamp_max": lambda c, x, high: clamp(c, x, None, high),
     "aten.lerp": _lerp,
     "aten.addcmul": _addcmul,
     "aten.addcdiv": _addcdiv,

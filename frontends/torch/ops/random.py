@@ -53,34 +53,10 @@ def _integers(c: Call, low: int, high: int) -> Value:
     return c.op("add", whole, c.constant(low, c.dtype)) if low else whole
 
 
-def _random_from(c: Call, _x: Value, low: int, high: int, *_: Any) -> Value:
-    return _integers(c, low, high)
-
-
-def _random_to(c: Call, _x: Value, high: int, *_: Any) -> Value:
-    return _integers(c, 0, high)
-
-
 def _permutation(c: Call, *_: Any) -> Value:
     """The order of as many random numbers."""
     drawn = c.op("random_uniform", shape=c.shape, dtype=DType.F64)
     return c.cast(c.ops("sort", drawn, axis=0)[1], c.dtype)
-
-
-def _randint(c: Call, high: int, *_: Any) -> Value:
-    return _integers(c, 0, high)
-
-
-def _randint_from(c: Call, low: int, high: int, *_: Any) -> Value:
-    return _integers(c, low, high)
-
-
-def _randint_like(c: Call, _x: Value, high: int, *_: Any) -> Value:
-    return _integers(c, 0, high)
-
-
-def _randint_like_from(c: Call, _x: Value, low: int, high: int, *_: Any) -> Value:
-    return _integers(c, low, high)
 
 
 def _bernoulli(c: Call, x: Value, *_: Any) -> Value:
@@ -97,10 +73,6 @@ def _exponential(c: Call, _x: Value, rate: float = 1.0, *_: Any) -> Value:
     drawn = c.op("random_uniform", shape=c.shape, dtype=c.dtype)
     positive = c.op("sub", c.full_like(drawn, 1.0), drawn)
     return c.op("mul", c.op("log", positive), c.full_like(drawn, -1.0 / rate))
-
-
-def _log_normal(c: Call, x: Value, mean: float = 1.0, deviation: float = 2.0, *_: Any) -> Value:
-    return c.op("exp", _normal_around(c, x, mean, deviation))
 
 
 def _cauchy(c: Call, _x: Value, median: float = 0.0, width: float = 1.0, *_: Any) -> Value:
@@ -139,15 +111,15 @@ TABLE: dict[str, Lowering] = {
     "aten.randn_like": _normal,
     "aten.uniform": _uniform_between,
     "aten.normal_functional": _normal_around,
-    "aten.randint.default": _randint,
-    "aten.randint.low": _randint_from,
-    "aten.randint_like.default": _randint_like,
-    "aten.randint_like.low_dtype": _randint_like_from,
+    "aten.randint.default": lambda c, high, *_: _integers(c, 0, high),
+    "aten.randint.low": lambda c, low, high, *_: _integers(c, low, high),
+    "aten.randint_like.default": lambda c, _x, high, *_: _integers(c, 0, high),
+    "aten.randint_like.low_dtype": lambda c, _x, low, high, *_: _integers(c, low, high),
     "aten.bernoulli.default": _bernoulli,
     "aten.bernoulli.p": _bernoulli_with,
     "aten.bernoulli.Tensor": _bernoulli_with,
-    "aten.random.from": _random_from,
-    "aten.random.to": _random_to,
+    "aten.random.from": lambda c, _x, low, high, *_: _integers(c, low, high),
+    "aten.random.to": lambda c, _x, high, *_: _integers(c, 0, high),
     "aten.randperm": _permutation,
     "aten.normal.float_float": _normal_of,
     "aten.normal.float_Tensor": _normal_of,
@@ -155,7 +127,7 @@ TABLE: dict[str, Lowering] = {
     "aten.normal.Tensor_Tensor": _normal_of,
     "aten.native_dropout": _dropout,
     "aten.exponential": _exponential,
-    "aten.log_normal": _log_normal,
+    "aten.log_normal": lambda c, x, mean=1.0, deviation=2.0, *_: c.op("exp", _normal_around(c, x, mean, deviation)),
     "aten.cauchy": _cauchy,
     "aten.geometric": _geometric,
     "aten.multinomial": _multinomial,

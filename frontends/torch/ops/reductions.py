@@ -142,10 +142,6 @@ def _std_and_mean(c: Call, x: Value, axes: Any = None, correction: Any = None, k
     return c.op("sqrt", variance), mean
 
 
-def _logsumexp(c: Call, x: Value, axes: _Axes, keep: bool = False) -> Value:
-    return _reduced(c, "reduce_log_sum_exp", c.cast(x, c.dtype), axes, keep)
-
-
 def _vector_norm(c: Call, x: Value, order: Any = 2, axes: _Axes = None, keep: bool = False, *_: Any) -> Value:
     """The `order`-norm of magnitudes: 0 counts, infinities take the extreme."""
     wide = c.cast(_no_complex(x), c.dtype)
@@ -164,10 +160,6 @@ def _vector_norm(c: Call, x: Value, order: Any = 2, axes: _Axes = None, keep: bo
 
 def _norm(c: Call, x: Value, order: Any = 2, axes: _Axes = None, keep: bool = False, *_: Any) -> Value:
     return _vector_norm(c, x, 2 if order is None else order, axes, keep)
-
-
-def _distance(c: Call, a: Value, b: Value, order: Any = 2) -> Value:
-    return _vector_norm(c, c.op("sub", c.cast(a, c.dtype), c.cast(b, c.dtype)), order)
 
 
 def _distances(c: Call, a: Value, b: Value, order: float = 2.0, *_: Any) -> Value:
@@ -250,12 +242,12 @@ TABLE: dict[str, Lowering] = {
     "aten.std": _std,
     "aten.var_mean": _variance_and_mean,
     "aten.std_mean": _std_and_mean,
-    "aten.logsumexp": _logsumexp,
+    "aten.logsumexp": lambda c, x, axes, keep=False: _reduced(c, "reduce_log_sum_exp", c.cast(x, c.dtype), axes, keep),
     "aten.linalg_vector_norm": _vector_norm,
     "aten.norm.Scalar": _norm,
     "aten.norm.ScalarOpt_dim": _norm,
     "aten.norm.ScalarOpt_dim_dtype": _norm,
-    "aten.dist": _distance,
+    "aten.dist": lambda c, a, b, order=2: _vector_norm(c, c.op("sub", c.cast(a, c.dtype), c.cast(b, c.dtype)), order),
     "aten.cdist": _distances,
     "aten._cdist_forward": _distances,
     "aten._pdist_forward": _distances_of_pairs,

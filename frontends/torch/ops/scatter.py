@@ -35,10 +35,6 @@ def _scattered(c: Call, x: Value, dim: int, index: Value, source: Operand, reduc
     return c.op("scatter_elements", x, places, c.expand(updates, places.shape), **attrs)
 
 
-def _scatter_add(c: Call, x: Value, dim: int, index: Value, source: Value) -> Value:
-    return _scattered(c, x, dim, index, source, "add")
-
-
 def _scatter_reduce(
     c: Call, x: Value, dim: int, index: Value, source: Value, reduce: str, include_self: bool = True
 ) -> Value:
@@ -230,7 +226,7 @@ def _masked_scatter(c: Call, x: Value, mask: Value, source: Value) -> Value:
 
 TABLE: dict[str, Lowering] = {
     "aten.scatter": _scatter,
-    "aten.scatter_add": _scatter_add,
+    "aten.scatter_add": lambda c, x, dim, index, source: _scattered(c, x, dim, index, source, "add"),
     "aten.scatter_reduce": _scatter_reduce,
     "aten.index_copy": _index_copy,
     "aten.index_add": _index_add,

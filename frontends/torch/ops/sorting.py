@@ -17,20 +17,8 @@ def _sorted(c: Call, x: Value, dim: int, descending: bool) -> tuple[Value, Value
     return values, places
 
 
-def _sort(c: Call, x: Value, dim: int = -1, descending: bool = False) -> tuple[Value, Value]:
-    return _sorted(c, x, dim, descending)
-
-
 def _stable_sort(c: Call, x: Value, _stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
     return _sorted(c, x, dim, descending)
-
-
-def _argsort(c: Call, x: Value, dim: int = -1, descending: bool = False) -> Value:
-    return _sorted(c, x, dim, descending)[1]
-
-
-def _stable_argsort(c: Call, x: Value, _stable: bool, dim: int = -1, descending: bool = False) -> Value:
-    return _sorted(c, x, dim, descending)[1]
 
 
 def _topk(c: Call, x: Value, k: Any, dim: int = -1, largest: bool = True, is_sorted: bool = True) -> Any:
@@ -125,10 +113,6 @@ def _searchsorted(c: Call, rows: Value, x: Any, int32: bool = False, right: bool
     return c.cast(count, DType.I32) if int32 else count
 
 
-def _bucketize(c: Call, x: Any, boundaries: Value, int32: bool = False, right: bool = False) -> Value:
-    return _searchsorted(c, boundaries, x, int32, right)
-
-
 def _unique(c: Call, x: Value, _sorted: bool = True, inverse: bool = False, counts: bool = False) -> list[Value]:
     return _distinct(c, x, None, inverse=inverse, counts=counts)
 
@@ -152,10 +136,10 @@ def _distinct(c: Call, x: Value, axis: int | None, *, inverse: bool, counts: boo
 TABLE: dict[str, Lowering] = {
     "aten._unique2": _unique,
     "aten.unique_dim": _unique_along,
-    "aten.sort.default": _sort,
+    "aten.sort.default": lambda c, x, dim=-1, descending=False: _sorted(c, x, dim, descending),
     "aten.sort.stable": _stable_sort,
-    "aten.argsort.default": _argsort,
-    "aten.argsort.stable": _stable_argsort,
+    "aten.argsort.default": lambda c, x, dim=-1, descending=False: _sorted(c, x, dim, descending)[1],
+    "aten.argsort.stable": lambda c, x, _stable, dim=-1, descending=False: _sorted(c, x, dim, descending)[1],
     "aten.topk": _topk,
     "aten.kthvalue": _kth_value,
     "aten.median.dim": _median,
@@ -163,5 +147,5 @@ TABLE: dict[str, Lowering] = {
     "aten.nanmedian.default": _middle_number,
     "aten.nanmedian.dim": _middle_numbers,
     "aten.searchsorted": _searchsorted,
-    "aten.bucketize": _bucketize,
+    "aten.bucketize": lambda c, x, boundaries, int32=False, right=False: _searchsorted(c, boundaries, x, int32, right),
 }

@@ -4,18 +4,16 @@ A quantized tensor stands for `(x - zero_point) * scale`. Sums of products of 8-
 computed by BLAS in a float that holds them all (f32 up to 2**24, else f64), and wrap to 32 bits as ONNX allows.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from ...attrs import Attrs
 from ...constant import Array
 from ...dims import Dim
 from ...errors import TypeRuleError
 from ...op import FLOAT8, Op, op
-from ...types import DType, TensorType, Type
+from ...types import DType, TensorType
 from .conv import CONV_ATTRS, check_bias, conv_flops, conv_shape, convolve
 from .linear import matmul_flops, matmul_shape, multiply
 
@@ -54,10 +52,6 @@ def _per_channel(parameter: Array, rank: int) -> Array:
 
 
 # ---- matmul
-
-
-def _matmul_integer_type(a: TensorType, b: TensorType, *_zeros: TensorType | None) -> TensorType:
-    return TensorType(DType.I32, matmul_shape(a.dims, b.dims))
 
 
 def matmul_integer(a: Array, b: Array, a_zero: Array | None, b_zero: Array | None) -> Array:
@@ -194,17 +188,13 @@ def qlinear_conv(
     return _requantized(sums, scale, y_zero.reshape(()))
 
 
-def _qlinear_conv_flops(inputs: Sequence[Type | None], outputs: Sequence[Type], attrs: Attrs) -> Dim:
-    return conv_flops((inputs[0], inputs[3]), outputs, attrs)
-
-
 OPS: tuple[Op, ...] = (
     op(
         "matmul_integer",
         "a: A, b: B, a_zero: A?, b_zero: B?",
         A=_BYTES,
         B=_BYTES,
-        infer=_matmul_integer_type,
+        infer=lambda a, b, *_zeros: TensorType(DType.I32, matmul_shape(a.dims, b.dims)),
         meaning=matmul_integer,
         flops=matmul_flops,
     ),
@@ -240,6 +230,6 @@ OPS: tuple[Op, ...] = (
         attrs=CONV_ATTRS,
         infer=_qlinear_conv_type,
         meaning=qlinear_conv,
-        flops=_qlinear_conv_flops,
+        flops=lambda inputs, outputs, attrs: conv_flops((inputs[0], inputs[3]), outputs, attrs),
     ),
 )

@@ -103,7 +103,7 @@ class Surgeon:
 
     def use_real_sizes(self, node: Node, sizes: Sequence[Dim]) -> None:
         """The real sizes in place of padded ones."""
-        real = [self._real_extent(dim) if self._is_padded(dim) else self._op("dim", value=dim) for dim in sizes]
+        real = [self._real_extent(dim) if self.symbol in symbols(dim) else self._op("dim", value=dim) for dim in sizes]
         vectors = [self._op("reshape", size, shape=(1,)) for size in real]
         self._replace(node, self._op("concat", *vectors, axis=0) if len(vectors) > 1 else vectors[0])
 
@@ -215,9 +215,6 @@ class Surgeon:
         spread = self._op("reshape", mask, shape=(1, tail.extent, 1))
         spread = self._op("expand", spread, shape=(tail.outer, tail.extent, tail.inner))
         return self._op("reshape", spread, shape=(product((tail.outer, tail.extent, tail.inner)),))
-
-    def _is_padded(self, dim: Dim) -> bool:
-        return self.symbol in symbols(dim)
 
     def _real_extent(self, extent: Dim) -> Value:
         """i64[]: what `extent` is at the real size. Raises `Unsafe` unless it is the symbol, plus or minus a size."""

@@ -9,7 +9,7 @@ https://docs.nvidia.com/cuda/cublas/#cublasltmatmul
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from .....ir.graph import Node, Value
+from .....ir.graph import Value
 from .....ir.types import DType
 from ...kernel_ir.launch import Argument, Candidate, Launch, Packed
 from ...kernel_ir.sources import Source
@@ -38,17 +38,13 @@ def lower_scaled(region: AnchoredRegion) -> Iterator[Candidate]:
 
 
 def _by_library(region: AnchoredRegion) -> list[Candidate]:
-    if _is_integer(region) or not _has_one_scale_each(region):
+    if _is_integer(region) or not all(factor.scale.size == 1 for factor in region.scaled.values()):
         return within_scratch(_scaled_behind(region))
     return [*within_scratch(_by_fp8(region)), *within_scratch(_apart(region))]
 
 
 def _is_integer(region: AnchoredRegion) -> bool:
     return all(factor.codes.dtype.is_integer for factor in region.scaled.values())
-
-
-def _has_one_scale_each(region: AnchoredRegion) -> bool:
-    return all(factor.scale.size == 1 for factor in region.scaled.values())
 
 
 def obstacle(region: AnchoredRegion) -> str:
@@ -98,17 +94,13 @@ def _epilogue(region: AnchoredRegion, steps: Collection[str]) -> Epilogue | None
         return None
     is_bare = found.value is region.anchor.output and found.residual is None
     rounded = next_step(region, found.value) if is_bare else None
-    if rounded is None or not _rounds_to_half(rounded):
+    if rounded is None or not (rounded.op.name == "cast" and rounded.attrs["to"] in (DType.F16, DType.BF16)):
         return found
     return _with_aligned_bias(lengthened(region, replace(found, value=rounded.output), steps))
 
 
 def _with_aligned_bias(epilogue: Epilogue) -> Epilogue | None:
     return epilogue if epilogue.bias is None or epilogue.bias.starts_a_piece else None
-
-
-def _rounds_to_half(node: Node) -> bool:
-    return node.op.name == "cast" and node.attrs["to"] in (DType.F16, DType.BF16)
 
 
 def _in_one_call(name: str, region: AnchoredRegion, epilogue: Epilogue) -> Iterator[Candidate]:

@@ -131,7 +131,7 @@ def staged(work: Work, tiling: StagedTiling) -> KernelLaunch:
     """The launch of one tiling of some work."""
     tiles = -(-work.rows // tiling.rows) * -(-work.columns // tiling.columns)
     sources = [work.x, work.weight, *work.tail.sources]
-    shared = max(_stages(tiling, work.inner) * _stage_bytes(tiling), _partial_bytes(tiling))
+    shared = max(_stages(tiling, work.inner) * _stage_bytes(tiling), 4 * tiling.by_inner * tiling.rows * _pitch(tiling))
     kernel = Kernel(
         _text(work, tiling),
         (tiling.splits, tiles, 1),
@@ -165,10 +165,6 @@ def _stages(tiling: StagedTiling, inner: int) -> int:
 def _pitch(tiling: StagedTiling) -> int:
     """Floats from row to row of sums in shared memory: what is written at a time falls on different banks."""
     return tiling.columns + 8
-
-
-def _partial_bytes(tiling: StagedTiling) -> int:
-    return 4 * tiling.by_inner * tiling.rows * _pitch(tiling)
 
 
 def _text(work: Work, tiling: StagedTiling) -> str:

@@ -196,9 +196,5 @@ def _walk(name: str, size: int, name_first: bool) -> str:
 
 def _at(row: str, column: str, source: Source | None) -> str:
     assert source is not None
-    wide = "(i64)" if _is_wide(source) else ""
+    wide = "(i64)" if index_type(source) != "int" else ""
     return f"{wide}{row} * {source.strides[-2]} + {wide}{column} * {source.strides[-1]}"
-
-
-def _is_wide(source: Source) -> bool:
-    return index_type(source) != "int"

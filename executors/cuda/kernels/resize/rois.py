@@ -107,7 +107,7 @@ def _lower_col2im(task: Task) -> Iterator[Candidate]:
         return
     block, image = attrs["block"], y.shape[2:]
     windows = window_counts(image, block, attrs["strides"], attrs["pads"], attrs["dilations"])
-    wide = _sum_type(x.dtype)
+    wide = wide_type(x.dtype) if x.dtype.is_float else x.dtype
     c, ctype = computed(wide), reach_type((x, y))
     lines = [*index_lines("c", "p", y.shape, ctype), f"{c} sum = 0;"]
     flat, column = "0", "0"
@@ -130,10 +130,6 @@ def _lower_col2im(task: Task) -> Iterator[Candidate]:
     ]
     parameters = [written("y", y), read("x", x)]
     yield Candidate("blocks", (per_position(parameters, y.size, lines, x.nbytes + y.nbytes, x.size, 128, ctype),))
-
-
-def _sum_type(dtype: DType) -> DType:
-    return wide_type(dtype) if dtype.is_float else dtype
 
 
 LOWERINGS: Mapping[str, Lowering] = {

@@ -233,10 +233,6 @@ class _Singles:
 _Tiling = _Halves | _Singles
 
 
-def _shared_bytes(tiling: _Tiling) -> int:
-    return tiling.hidden_bytes + 4 * tiling.high * tiling.parts * 16 * _PITCH
-
-
 def _tiling_of(recurrence: Recurrence) -> _Tiling:
     units = recurrence.hidden // BLOCKS
     high = -(-recurrence.cell.gates * units // 16)
@@ -270,7 +266,7 @@ def cluster_launch(recurrence: Recurrence) -> KernelLaunch:
         _text(recurrence, tiling, rows),
         (BLOCKS, tiles, recurrence.directions),
         (tiling.threads, 1, 1),
-        shared_bytes=_shared_bytes(tiling),
+        shared_bytes=tiling.hidden_bytes + 4 * tiling.high * tiling.parts * 16 * _PITCH,
         cluster=(BLOCKS, 1, 1),
     )
     state = 4 * recurrence.state_size

@@ -133,14 +133,6 @@ def grouped_matmul(case: Case) -> list[Fact]:
     return [Fact((None if rows is None else rows.filled(None), None))]
 
 
-def _matmul_integer(case: Case) -> list[Fact]:
-    return quantized_matmul(case, 0, 1)
-
-
-def _qlinear_matmul(case: Case) -> list[Fact]:
-    return quantized_matmul(case, 0, 3)
-
-
 def conv(case: Case) -> list[Fact]:
     """Samples by themselves; along channels and space they mix, and weights do not carry the dim."""
     case.require_unpadded(*range(1, len(case.facts)))
@@ -156,8 +148,8 @@ RULES: Rules = {
     "gemm": gemm,
     "einsum": einsum,
     "grouped_matmul": grouped_matmul,
-    "matmul_integer": _matmul_integer,
-    "qlinear_matmul": _qlinear_matmul,
+    "matmul_integer": lambda case: quantized_matmul(case, 0, 1),
+    "qlinear_matmul": lambda case: quantized_matmul(case, 0, 3),
     "conv": conv,
     "conv_transpose": conv,
     "conv_integer": conv,

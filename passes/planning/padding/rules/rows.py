@@ -231,10 +231,6 @@ def _zero(_ty: TensorType) -> Number:
     return 0
 
 
-def _one(_ty: TensorType) -> Number:
-    return 1
-
-
 def _rows(mixed: Axes) -> Callable[[Case], list[Fact]]:
     return partial(rows, mixed=mixed)
 
@@ -281,7 +277,7 @@ RULES: Rules = {
     "reduce_sum_square": _reduction(_zero),
     "reduce_log_sum": _reduction(_zero),
     "reduce_log_sum_exp": _reduction(lowest),
-    "reduce_prod": _reduction(_one),
+    "reduce_prod": _reduction(lambda _ty: 1),
     "reduce_max": _reduction(lowest),
     "reduce_min": _reduction(highest),
     "reduce_mean": mean,
