@@ -74,7 +74,8 @@ def _squeeze(c: Call, x: Value, dims: Any = None) -> Value:
     else:
         listed = dims if isinstance(dims, list) else [dims]
     axes = {axis_of(axis, x.tensor.rank) for axis in listed} if x.tensor.rank else set()
-    return c.squeeze(x, *sorted(axis for axis in axes if x.shape[axis] == 1))
+    found = c.squeeze(x, *sorted(axis for axis in axes if x.shape[axis] == 1))
+    return found if found.tensor.rank == c.rank else c.reshape(found, c.shape)  # a guard may tell of more
 
 
 def _slice(c: Call, x: Value, dim: int, start: Dim | None, end: Dim | None, step: int) -> Value:

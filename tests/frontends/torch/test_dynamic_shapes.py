@@ -96,3 +96,15 @@ def test_shapes_by_position_for_any_number_of_arguments(spec: Any) -> None:
     assert [str(ty) for ty in program.inputs.values()] == ["f32[n, 2]"] * 3
     more = torch.ones(5, 2)
     torch.testing.assert_close(program(more, more, more), 3 * more)
+
+
+def test_a_size_that_a_guard_says_is_one_is_squeezed() -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        return (x * 2).tensor_split(2, -2)[1].squeeze()
+
+    compiled = torch.compile(function, backend="capgraph", dynamic=True)
+    for rows in (3, 4):
+        x = torch.arange(4.0 * rows).view(rows, 4)
+        torch.testing.assert_close(compiled(x), function(x))
