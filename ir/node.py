@@ -5,6 +5,7 @@ are read-only: an assignment raises and names the method of `Graph` or `Rewriter
 `ir/node_list.py` write them, with `write`.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -85,6 +86,10 @@ class Value:
     @property
     def is_graph_output(self) -> bool:
         return any(use.user is self.graph for use in self._uses)
+
+    def is_read_outside(self, nodes: Collection["Node"]) -> bool:
+        """Whether the graph, or a node that is not among these, reads it."""
+        return self.is_graph_output or any(user not in nodes for user in self.users)
 
     @property
     def tensor(self) -> TensorType:

@@ -203,6 +203,14 @@ class Plan:
         view = self.views.get(value)
         return self.buffers[view.buffer if view is not None else self.dynamic[value]]
 
+    def dynamic_ends(self) -> dict[int, tuple[Value, ...]]:
+        """The dynamic values that are not needed after each step, by its index."""
+        found: dict[int, tuple[Value, ...]] = {}
+        for value, index in self.dynamic.items():
+            last = self.buffers[index].last
+            found[last] = (*found.get(last, ()), value)
+        return found
+
     def steps_of(self, segment: Segment) -> tuple[Step, ...]:
         """The steps of a segment, in order."""
         return self.steps[segment.start : segment.stop]

@@ -50,7 +50,7 @@ class HostPlan:
         self._has_fresh = any(buffer.place is Place.OUTPUT for buffer in plan.buffers)
         self._sizes: Sizes = {}
         self._dynamic: dict[Value, Any] = {}
-        self._ends = _ends(plan)
+        self._ends = plan.dynamic_ends()
         self._planned_bodies = {
             body: PlannedBody(HostPlan(plan.bodies[body], self._part(step.scratch)))
             for step in plan.steps
@@ -272,7 +272,7 @@ class HostPlan:
         """See `BoundPlan.live_results`."""
         self._refuse_while_recording("a value is read on the host")
         inside = {step.node for step in self.plan.steps_of(segment)}
-        seen = [v for step in self.plan.steps_of(segment) for v in step.node.outputs if _is_seen_outside(v, inside)]
+        seen = [v for step in self.plan.steps_of(segment) for v in step.node.outputs if v.is_read_outside(inside)]
         return [np.array(self.placement.array(value)) for value in seen]
 
     def save(self) -> SavedArrays:
@@ -317,19 +317,6 @@ def tails(array: Array, shape: Sequence[int]) -> list[Array]:
     for axis, size in enumerate(shape):
         if size < array.shape[axis]:
             found.append(array[(*[slice(before) for before in shape[:axis]], slice(size, None))])
-    return found
-
-
-def _is_seen_outside(value: Value, inside: set[Node]) -> bool:
-    return value.is_graph_output or any(user not in inside for user in value.users)
-
-
-def _ends(plan: Plan) -> Mapping[int, tuple[Value, ...]]:
-    """The dynamic values that end with each step."""
-    found: dict[int, tuple[Value, ...]] = {}
-    for value, index in plan.dynamic.items():
-        last = plan.buffers[index].last
-        found[last] = (*found.get(last, ()), value)
     return found
 
 

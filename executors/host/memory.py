@@ -4,6 +4,7 @@ import numpy as np
 
 from ...ir.constant import Array
 from ...ir.errors import CaptureError, ResourceError, out_of_memory
+from ...ir.plan import View
 from ..memory import available_bytes, size_text
 
 POISON = 0xFF
@@ -67,3 +68,8 @@ class ArenaPart:
 def address_of(array: Array) -> int:
     """Where the first element lies."""
     return int(array.__array_interface__["data"][0])
+
+
+def array_at(memory: Array, view: View) -> Array:
+    """The array that `view` describes in the bytes of its buffer."""
+    return np.ndarray(view.shape, view.dtype.numpy, memory, view.offset, view.strides)

@@ -11,7 +11,7 @@ from ...ir.plan import Place, Plan, View
 from ...ir.types import DType
 from ..memory import size_text
 from .calls import ArrayCall, ThroughMeaning
-from .memory import address_of
+from .memory import address_of, array_at
 
 FRESH_BYTES = 1 << 16
 """From how many bytes on, for each call that touches it, copying a result costs more than memory of its own."""
@@ -139,7 +139,7 @@ class MovingMemory:
     def _move(self, buffer: int, memory: Array) -> None:
         self._memory[buffer] = memory
         for view, index in self._indices.setdefault(buffer, {}).items():
-            self.arrays[index] = _array_in(memory, view)
+            self.arrays[index] = array_at(memory, view)
 
     def _allocate(self, buffer: int) -> None:
         nbytes, whole = self._fresh[buffer], self._whole.get(buffer)
@@ -160,7 +160,7 @@ class MovingMemory:
         if found is None:
             found = indices[view] = len(self.arrays)
             memory = self._memory[view.buffer]
-            self.arrays.append(_array_in(memory, view))
+            self.arrays.append(array_at(memory, view))
             self._note_whole(view, found)
         return found
 
@@ -180,10 +180,6 @@ class MovingMemory:
                 offset = address_of(argument) - address_of(memory)
                 return View(buffer, offset, DType.of(argument.dtype), argument.shape, argument.strides)
         return None
-
-
-def _array_in(memory: Array, view: View) -> Array:
-    return np.ndarray(view.shape, view.dtype.numpy, memory, view.offset, view.strides)
 
 
 class _Root:

@@ -7,9 +7,9 @@ import numpy as np
 from ...ir.constant import Array, Constant
 from ...ir.graph import Node, Value
 from ...ir.ops.known import CONSTANT
-from ...ir.plan import Place, Plan, View
+from ...ir.plan import Place, Plan
 from ..replay.recorder import NO_STATES
-from .memory import ArenaPart, HostArena, address_of
+from .memory import ArenaPart, HostArena, address_of, array_at
 from .moving import MovingMemory
 
 
@@ -90,11 +90,6 @@ class HostPlacement:
         if buffer.place is Place.INPUT:
             return self._residents.setdefault(index, np.zeros(buffer.nbytes, dtype=np.uint8))
         return self.arena.bytes[buffer.offset : buffer.end]
-
-
-def array_at(memory: Array, view: View) -> Array:
-    """The array that `view` describes in the bytes of its buffer."""
-    return np.ndarray(view.shape, view.dtype.numpy, memory, view.offset, view.strides)
 
 
 def as_bytes(array: Array) -> Array:

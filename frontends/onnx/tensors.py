@@ -222,7 +222,7 @@ def constant_from_proto(tensor: TensorProto, folder: Path | None) -> Constant:
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external(tensor, dtype, shape, folder)
     if dtype is DType.STRING:
-        items = np.array([_text(item) for item in tensor.string_data], dtype=object)
+        items = np.array([text_of(item) for item in tensor.string_data], dtype=object)
         return Constant(_sized(tensor, items, shape).reshape(shape))
     if tensor.HasField("raw_data"):
         return Constant(_from_bytes(tensor, tensor.raw_data, dtype, shape))
@@ -239,7 +239,8 @@ def _refuse_impossible(what: str, dtype: DType, shape: tuple[int, ...]) -> None:
         )
 
 
-def _text(item: bytes) -> str | bytes:
+def text_of(item: bytes) -> str | bytes:
+    """The text that bytes are; the bytes themselves where they are none."""
     try:
         return item.decode()
     except UnicodeDecodeError:

@@ -17,6 +17,7 @@ from torch.export import graph_signature
 
 from .decompositions import updates_statistics
 from .lean_tracing import code_when_called
+from .memory import storage_of
 from .ops import LOWERINGS
 
 _Input, _Output = graph_signature.InputKind, graph_signature.OutputKind
@@ -215,15 +216,10 @@ def _bases_of(node: Any) -> Iterator[Any]:
         for argument, given in zip(schema.arguments, node.args, strict=False):
             if argument.alias_info is not None and isinstance(given, torch.fx.Node):
                 yield given
-    memories = {_memory(each) for each in _results(node)} - {None}
+    memories = {storage_of(each) for each in _results(node)} - {None}
     for operand in node.all_input_nodes:
-        if not memories.isdisjoint(map(_memory, _results(operand))):
+        if not memories.isdisjoint(map(storage_of, _results(operand))):
             yield operand
-
-
-def _memory(value: Any) -> int | None:
-    is_dense = isinstance(value, torch.Tensor) and value.layout is torch.strided
-    return value.untyped_storage()._cdata if is_dense else None
 
 
 def _functional_operator(node: Any) -> Any:

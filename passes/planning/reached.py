@@ -91,7 +91,7 @@ def reached(graph: Graph, mentions: Mentions, names: Collection[str]) -> Reached
         if node in core or (node in behind and any(user in inside for value in node.outputs for user in value.users)):
             inside.add(node)
     nodes = tuple(node for node in window if node in inside)
-    results = tuple(value for node in nodes for value in node.outputs if _is_read_outside(value, inside))
+    results = tuple(value for node in nodes for value in node.outputs if value.is_read_outside(inside))
     context = _before(nodes, inside)
     part_nodes = [*context, *nodes]
     made = {value for node in part_nodes for value in node.outputs}
@@ -116,10 +116,6 @@ def _from_first_to_last(nodes: Collection[Node]) -> list[Node]:
         assert previous is not None  # `first` comes before
         found.append(previous)
     return found[::-1]
-
-
-def _is_read_outside(value: Value, inside: Collection[Node]) -> bool:
-    return value.is_graph_output or any(user not in inside for user in value.users)
 
 
 def _before(nodes: Iterable[Node], inside: Collection[Node]) -> list[Node]:

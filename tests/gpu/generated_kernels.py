@@ -12,7 +12,7 @@ from capgraph.executors.cuda.driver.compiler import build, compiler_version, sym
 from capgraph.executors.cuda.driver.packing import packed_bytes
 from capgraph.executors.cuda.kernel_ir.launch import Argument, Candidate, Kernel, KernelLaunch, Packed, ScalarArgument
 from capgraph.executors.cuda.lower.lowering import constant_buffers
-from capgraph.executors.host.placement import array_at
+from capgraph.executors.host.memory import array_at
 from capgraph.ir.constant import Array
 from capgraph.ir.plan import Place as Home
 from capgraph.ir.plan import Plan

@@ -173,18 +173,19 @@ class Space:
         """Axes of size 1 dropped, the others by descending strides of the tensor `leader`."""
         axes = [axis for axis, size in enumerate(self.shape) if size != 1]
         axes.sort(key=lambda axis: -abs(self.strides[leader][axis]))
-        return self._picked(axes)
+        return self.picked(axes)
 
     def joined(self) -> "Space":
         """Neighboring axes made one where every tensor steps over both as over one."""
-        space = self._picked([axis for axis, size in enumerate(self.shape) if size != 1])
+        space = self.picked([axis for axis, size in enumerate(self.shape) if size != 1])
         axis = len(space.shape) - 1
         while axis > 0:
             space = space._with_joined(axis)
             axis -= 1
         return space
 
-    def _picked(self, axes: Sequence[int]) -> "Space":
+    def picked(self, axes: Sequence[int]) -> "Space":
+        """Some of the axes, in this order."""
         return Space(
             tuple(self.shape[axis] for axis in axes),
             tuple(tuple(strides[axis] for axis in axes) for strides in self.strides),

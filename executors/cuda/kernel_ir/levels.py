@@ -1,6 +1,6 @@
 """What a program with folds knows when: the level of each value, its stage, and its index space as rows of elements."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 
 from .flat import reaches_of, vector_width
@@ -24,8 +24,8 @@ class ReductionSchedule:
         kept = [axis for axis in range(len(program.domain)) if axis not in program.reduced]
         whole, leader = program.space(), self._leader()
         self.leader = leader
-        self.rows = _picked(whole, kept).ordered(leader).joined()
-        self.elements = _picked(whole, program.reduced).ordered(leader).joined()
+        self.rows = whole.picked(kept).ordered(leader).joined()
+        self.elements = whole.picked(program.reduced).ordered(leader).joined()
 
     def _leader(self) -> int:
         """The tensor in whose order the axes are walked: the largest."""
@@ -161,10 +161,3 @@ def schedule(analysis: ReductionSchedule) -> list[tuple[set[str], list[str]]]:
             later |= analysis.uses(computed[other]) | analysis.targets(other)
         passes.append((needed, [item.name for item in analysis.program.items if item.name in later & needed]))
     return passes
-
-
-def _picked(space: Space, axes: Sequence[int]) -> Space:
-    return Space(
-        tuple(space.shape[axis] for axis in axes),
-        tuple(tuple(strides[axis] for axis in axes) for strides in space.strides),
-    )

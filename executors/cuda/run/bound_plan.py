@@ -283,7 +283,7 @@ class CudaPlan:
         self._refuse_while_recording("a value is read on the host")
         steps = self.plan.steps_of(segment)
         inside = {step.node for step in steps}
-        seen = [value for step in steps for value in step.node.outputs if _is_seen_outside(value, inside)]
+        seen = [value for step in steps for value in step.node.outputs if value.is_read_outside(inside)]
         return [self.downloaded(self.plan.views[value]) for value in seen]
 
     def save(self) -> Saved:
@@ -348,10 +348,6 @@ def _cut_array(array: Any, shape: Cut | None) -> Any:
     if not isinstance(array, np.ndarray):
         return array
     return np.array(array if shape is None else array[(*(slice(size) for size in shape), ...)])  # of rank 0, too
-
-
-def _is_seen_outside(value: Value, inside: set[Node]) -> bool:
-    return value.is_graph_output or any(user not in inside for user in value.users)
 
 
 def _located(error: Exception, node: Node) -> Exception:

@@ -5,7 +5,7 @@ that are not zero are searched for where they lie: only what is found is copied 
 arrays on the device run there (`tensor_steps.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from ....ir.constant import Array
 from ....ir.errors import CaptureError, cause_of
 from ....ir.evaluate import FAILURES, BoundRegion, Sizes, as_results, bound_attrs, checked, failure, run_meaning
 from ....ir.graph import Graph, Node, Value
-from ....ir.plan import Plan, Step
+from ....ir.plan import Step
 from ...steps import CompiledRegion, Steps
 from ..arrays.protocol import DeviceArray
 from ..driver.failures import kept_outside
@@ -32,7 +32,7 @@ class HostSteps:
         self.values: dict[Value, Any] = {}
         self._bound = bound
         self._sizes: Sizes = {}
-        self._ends = _ends(bound.plan)
+        self._ends = bound.plan.dynamic_ends()
         self._bodies: dict[Graph, Steps] = {}
         self._tensors = TensorSteps(bound)
 
@@ -94,12 +94,3 @@ class HostSteps:
             self.values[value] = result
         else:
             self._bound.upload(self._bound.plan.views[value], result)
-
-
-def _ends(plan: Plan) -> Mapping[int, tuple[Value, ...]]:
-    """The values on the host that end with each step."""
-    found: dict[int, tuple[Value, ...]] = {}
-    for value, index in plan.dynamic.items():
-        last = plan.buffers[index].last
-        found[last] = (*found.get(last, ()), value)
-    return found

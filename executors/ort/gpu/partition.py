@@ -146,7 +146,7 @@ class _Maker:
     def join(self, nodes: Sequence[Node]) -> None:
         """Takes nodes over as one piece; what depends on nothing is taken where it is read."""
         inside = [node for node in nodes if not is_free(node)]
-        outputs = [value for node in inside for value in node.outputs if _is_read_outside(value, set(inside))]
+        outputs = [value for node in inside for value in node.outputs if value.is_read_outside(set(inside))]
         if not outputs:
             return
         read = dict.fromkeys(value for node in inside for value in node.operands if value.producer not in set(inside))
@@ -189,7 +189,3 @@ class _Maker:
         types, names = [value.type for value in node.outputs], [value.name for value in node.outputs]
         made = self._made.append(node.op, operands, attrs, types=types, names=names, origin=node.origin)
         self._where.update(zip(node.outputs, made.outputs, strict=True))
-
-
-def _is_read_outside(value: Value, inside: set[Node]) -> bool:
-    return value.is_graph_output or any(user not in inside for user in value.users)

@@ -30,7 +30,7 @@ from ....ir.dims import Dim
 from ....ir.errors import CapgraphError, ModelError
 from ....ir.graph import Graph, Origin, Value
 from ....ir.types import TensorType, Type
-from ..tensors import constant_from_proto
+from ..tensors import constant_from_proto, text_of
 
 T = TypeVar("T")
 
@@ -194,9 +194,9 @@ class ImportContext(Emitter):
     def python_value(self, proto: AttributeProto) -> Any:
         """The Python value of any attribute, such as a default of the operator's schema."""
         if proto.type == AttributeProto.STRING:
-            return _text(proto.s)
+            return text_of(proto.s)
         if proto.type == AttributeProto.STRINGS:
-            return tuple(_text(item) for item in proto.strings)
+            return tuple(text_of(item) for item in proto.strings)
         if proto.type == AttributeProto.TENSOR:
             return constant_from_proto(proto.t, self.scope.folder)
         if proto.type == AttributeProto.TENSORS:
@@ -236,10 +236,3 @@ class ImportContext(Emitter):
 
 def _decimal(value: float) -> float:
     return float(str(np.float32(value)))
-
-
-def _text(data: bytes) -> str | bytes:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data

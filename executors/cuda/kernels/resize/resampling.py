@@ -21,6 +21,7 @@ from ...kernel_ir.program import raw
 from ...kernel_ir.regions import flops_of
 from ...kernel_ir.types import Name, computed, number
 from .cropping import Axis, cropped_axes, extrapolation, extrapolation_bits, tables
+from .sampling import wide_type
 
 _CROP = "tf_crop_and_resize"
 
@@ -64,7 +65,7 @@ def _launch(
 
 
 def _lower_crop(task: Task, x: Layout, y: Layout) -> Iterator[Candidate]:
-    attrs, wide = task.node.attrs, _wide(x.components[0].dtype)
+    attrs, wide = task.node.attrs, wide_type(x.components[0].dtype)
     if task.scratch is None or not attrs["axes"] or x.dtype is DType.F8E8M0:  # which has no zero
         return
     axes, used = cropped_axes(x.shape, attrs, wide, task.scratch)
@@ -78,7 +79,7 @@ def _lower_crop(task: Task, x: Layout, y: Layout) -> Iterator[Candidate]:
 
 def _cropped(task: Task, x: Layout, y: Layout, axes: Sequence[Axis], outside: float) -> KernelLaunch:
     """The sums over a region, `outside` of which stands a number."""
-    attrs, wide, dtype = task.node.attrs, _wide(x.dtype), x.dtype
+    attrs, wide, dtype = task.node.attrs, wide_type(x.dtype), x.dtype
     if attrs["mode"] == "nearest":
         x, y = raw(x), raw(y)
     ctype = reach_type((x, y))
@@ -98,13 +99,6 @@ def _cropped(task: Task, x: Layout, y: Layout, axes: Sequence[Axis], outside: fl
         done = Name(f"sum{len(samples)}", wide)
         lines.append(f"put(y[{at(y)}], {_as_element(done, x.dtype)});")
     return _launch(task, x, y, lines, [each for axis in axes for each in (axis.indices, axis.weights, axis.outside)])
-
-
-def _wide(dtype: DType) -> DType:
-    """The type in which elements are summed."""
-    if dtype.is_small_float:
-        return DType.F32
-    return dtype if dtype.is_float else DType.F64
 
 
 def _width(x: Layout, y: Layout, changed: Sequence[int]) -> int:
@@ -150,7 +144,7 @@ def _text(x: Layout, y: Layout, samples: Samples) -> tuple[list[str], list[Param
     changed = [axis for axis, _, _ in samples]
     lines.append(f"const {x.ctype}* from = x + ({at(x, without=changed)});")
     parameters: list[Parameter] = []
-    wide = _wide(x.dtype)
+    wide = wide_type(x.dtype)
     for n, (_, indices, weights) in enumerate(samples):
         parameters.append(Parameter("const int*", f"at{n}", _table(indices.astype(np.int32))))
         table = _table(weights.astype(wide.numpy))

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch, Task
 from capgraph.executors.cuda.kernels.tables import ways
-from capgraph.executors.host.memory import HostArena
-from capgraph.executors.host.placement import array_at
+from capgraph.executors.host.memory import HostArena, array_at
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Array
 from capgraph.ir.plan import View
