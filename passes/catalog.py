@@ -17,6 +17,7 @@ from .fold.fold_padding import FoldPadding
 from .fold.fold_scales import FoldScales
 from .fold.merge_products import MergeProducts
 from .fold.merge_rotary import MergeRotary
+from .fold.narrow_rotary import NarrowRotary
 from .fold.pointwise_convolutions import PointwiseConvolutions
 from .fold.product_forms import ProductForms
 from .fold.spread_batch_norm import SpreadBatchNorm
@@ -45,6 +46,7 @@ _PASSES: tuple[type[Pass], ...] = (
     KeepReducedAxes,
     MergeProducts,
     MergeRotary,
+    NarrowRotary,
     PointwiseConvolutions,
     ProductForms,
     RecognizeActivations,
@@ -111,7 +113,13 @@ def level_pipeline(level: int) -> Pipeline:
     return _LEVELS[level]
 
 
-_FOR_LAUNCHES: tuple[Pass, ...] = (MergeProducts(spares_epilogues=True), MergeRotary(), SplitHiddenRows(), *_CLEAN_UP)
+_FOR_LAUNCHES: tuple[Pass, ...] = (
+    MergeProducts(spares_epilogues=True),
+    NarrowRotary(),
+    MergeRotary(),
+    SplitHiddenRows(),
+    *_CLEAN_UP,
+)
 
 
 def launch_pipeline(level: int) -> Pipeline:

@@ -18,6 +18,8 @@ def rotary_embedding(node: Node, available: Collection[Operator], _order: Mappin
     x, cos, sin, positions = node.inputs
     if x is None or cos is None or sin is None or positions is None:
         return None
+    if cos.tensor.dtype is not x.tensor.dtype:
+        return None
     if Operator(_NAME, x.tensor.dtype) not in available or not _is_for_each(positions, x):
         return None
     heads = node.attrs["heads"] or x.shape[1]

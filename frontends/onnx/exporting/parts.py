@@ -166,6 +166,9 @@ def _group_norm(b: Builder, node: Node, given: tuple[Value | None, ...]) -> Valu
 
 def _rotary_embedding(b: Builder, node: Node, given: tuple[Value | None, ...]) -> Value:
     x, cos, sin, positions = _first(given), *given[1:]
+    assert cos is not None  # the op requires both tables
+    dtype, wide = x.tensor.dtype, cos.tensor.dtype
+    x = x if dtype is wide else b.op("cast", x, to=wide)
     heads, is_apart = node.attrs["heads"], x.tensor.rank == 4  # axes of heads apart
     depth = x.shape[3] if is_apart else x.shape[2] // heads
     by_head = x if is_apart else b.op("reshape", x, shape=(x.shape[0], x.shape[1], heads, depth))
@@ -194,7 +197,8 @@ def _rotary_embedding(b: Builder, node: Node, given: tuple[Value | None, ...]) -
     if count != depth:
         turned.append(part(count, depth, 1))
     joined = turned[0] if len(turned) == 1 else b.op("concat", *turned, axis=3)
-    return joined if is_apart else b.op("reshape", joined, shape=x.shape)
+    turned_back = joined if is_apart else b.op("reshape", joined, shape=x.shape)
+    return turned_back if dtype is wide else b.op("cast", turned_back, to=dtype)
 
 
 def _trilu(b: Builder, node: Node, given: tuple[Value | None, ...]) -> Value:

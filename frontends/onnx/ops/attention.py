@@ -158,18 +158,24 @@ def _full_mask(ctx: ExportContext, node: Node, mask: Value) -> Operand:
 
 
 def export_rotary_embedding(ctx: ExportContext, node: Node) -> None:
-    """RotaryEmbedding, whose positions are i64."""
-    positions: Operand = node.inputs[3]
+    """RotaryEmbedding, whose positions are i64, in the dtype of its tables."""
+    x, cos, sin, positions = node.inputs
+    assert x is not None  # the op requires all three
+    assert cos is not None
+    indices: Operand = positions
     if isinstance(positions, Value) and positions.tensor.dtype is not DType.I64:
-        positions = ctx.emit_value("Cast", (positions,), to=DType.I64)
-    ctx.emit(
-        "RotaryEmbedding",
-        (*node.inputs[:3], positions),
-        node.outputs,
-        interleaved=node.attrs["interleaved"],
-        num_heads=node.attrs["heads"] or None,
-        rotary_embedding_dim=node.attrs["rotary_dim"] or None,
-    )
+        indices = ctx.emit_value("Cast", (positions,), to=DType.I64)
+    dtype, wide = x.tensor.dtype, cos.tensor.dtype
+    attrs = {
+        "interleaved": node.attrs["interleaved"],
+        "num_heads": node.attrs["heads"] or None,
+        "rotary_embedding_dim": node.attrs["rotary_dim"] or None,
+    }
+    if dtype is wide:
+        ctx.emit("RotaryEmbedding", (x, cos, sin, indices), node.outputs, **attrs)
+        return
+    turned = ctx.emit_value("RotaryEmbedding", (ctx.emit_value("Cast", (x,), to=wide), cos, sin, indices), **attrs)
+    ctx.emit("Cast", (turned,), node.outputs, to=dtype)
 
 
 def export_varlen_attention(ctx: ExportContext, node: Node) -> None:

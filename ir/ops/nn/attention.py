@@ -11,7 +11,7 @@ from ...dims import Dim, Truth, compare, product
 from ...dims.constraints import require_equal
 from ...errors import ShapeError, TypeRuleError
 from ...op import BOOLS, FLOATS, I64, INDICES, Op, flops_per_element, op
-from ...types import TensorType, Type
+from ...types import DType, TensorType, Type
 from ..elementwise import is_small_float
 from ..rules import require_broadcast, require_rank
 
@@ -186,6 +186,8 @@ def rotary_type(
 ) -> TensorType:
     """The type of `x`; half of the rotated part of a head is the last size of `cos` and `sin`."""
     require_rank(x, (3, 4), "the operand of rotary_embedding")
+    if cos.dtype is not x.dtype and not (cos.dtype is DType.F32 and x.dtype.is_small_float):
+        raise TypeRuleError(f"tables of {cos.dtype} rotate no {x.dtype}: only floats below f32 take wider ones, of f32")
     if x.rank == 3 and heads < 1:
         raise TypeRuleError("rotary_embedding on [batch, sequence, hidden] needs the number of heads")
     if x.rank == 3 and compare(x.dims[2] % heads, 0) is Truth.NO:
@@ -220,7 +222,7 @@ def rotary_embedding(
 
     `x` is [B, H, T, D], or [B, T, H * D] with `heads` given. `cos` and `sin` are [B, T, R/2], or tables [max, R/2] that
     `positions` [B, T] selects from. The first R = `rotary_dim` features (0: all D) are rotated: neighbors form a pair
-    where `interleaved`, else feature i and i + R/2.
+    where `interleaved`, else feature i and i + R/2. Floats below f32 are rotated in f32, and may have tables of f32.
     """
     wide = np.dtype(np.float32) if is_small_float(x) else x.dtype
     by_head = x if x.ndim == 4 else x.reshape(*x.shape[:2], heads, x.shape[2] // heads).swapaxes(1, 2)
@@ -264,8 +266,9 @@ OPS: tuple[Op, ...] = (
     ),
     op(
         "rotary_embedding",
-        "x: T, cos: T, sin: T, positions: N?",
+        "x: T, cos: U, sin: U, positions: N?",
         T=FLOATS,
+        U=FLOATS,
         N=INDICES,
         attrs=(
             Attribute("interleaved", AttrKind.BOOL, False),

@@ -80,7 +80,8 @@ def rotary_embedding(d: GraphDraw, op: Op) -> Sample:
     if d.choose.chance(50):
         table = (d.choose.integer(1, 4), half)
         positions = d.steering(dtypes["positions"], (batch, steps), 0, table[0])
-    cos, sin = d.shaped(dtype, table), d.shaped(dtype, table)
+    wide = DType.F32 if dtype.is_small_float and d.choose.chance(30) else dtype
+    cos, sin = d.shaped(wide, table), d.shaped(wide, table)
     return sample(
         d.shaped(dtype, shape),
         cos,

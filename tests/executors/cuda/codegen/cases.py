@@ -526,6 +526,12 @@ def image_cases() -> Iterator[Case]:
             d.rng.integers(0, 50, (2, 5)),
         )
         yield made(
+            f"rotary, wide tables {dtype}",
+            lambda b, *v: b.op("rotary_embedding", *v, None, heads=4, interleaved=True),
+            d.array(dtype, 2, 5, 64),
+            *(d.array("f32", 2, 5, 8) for _ in range(2)),
+        )
+        yield made(
             f"scatter {dtype}",
             lambda b, *v: b.op("scatter_elements", *v, axis=1, reduction="add"),
             d.array(dtype, 5, 60),
