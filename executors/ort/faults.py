@@ -10,7 +10,7 @@ from ...ir.analysis import all_nodes, input_symbols
 from ...ir.dims import Dim, difference, dim_max, symbols
 from ...ir.graph import Graph, Node
 from ...ir.op import Op, Trait
-from ...ir.ops.known import ATTENTION, BIT_CAST, DIV, DYNAMIC_PAD, MATMUL, MAX_POOL, PAD, RESHAPE, SCAN
+from ...ir.ops.known import ATTENTION, BIT_CAST, DIV, DYNAMIC_PAD, MATMUL, MAX_POOL, PAD, RESHAPE, SCAN, WHERE
 from ...ir.types import DType, TensorType, Type
 from .divisions import may_trap
 from .integers import inexact
@@ -56,6 +56,14 @@ def known_fault(node: Node) -> str:
     if may_trap(node):
         return "it may divide the least integer by -1, which ends the process in ONNX Runtime"
     return _wrong(node) or inexact(node) or long_sum(node) or _wrong_inside(node)
+
+
+def lost_signs(graph: Graph) -> dict[Node, str]:
+    """The choices of `graph` between floats, where a node reads bits: of a first choice -0.0 becomes 0.0."""
+    if not any(node.op is BIT_CAST and node.operands[0].tensor.dtype.is_float for node in graph.nodes):
+        return {}
+    choices = (node for node in graph.nodes if node.op is WHERE and node.output.tensor.dtype.is_float)
+    return dict.fromkeys(choices, "ONNX Runtime chooses 0.0 for -0.0, and a node reads bits")
 
 
 def dims_to_watch(graph: Graph) -> dict[Dim, Node]:

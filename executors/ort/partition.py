@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from ...ir.errors import CapgraphError, ResourceError, UnsupportedError
 from ...ir.graph import Graph, Node
-from .faults import known_fault
+from .faults import known_fault, lost_signs
 from .pieces import Piece, cut, whole
 from .session import RunFailure
 
@@ -68,9 +68,11 @@ def _refusal(why: str, where: str | None) -> UnsupportedError:
 
 
 def _check_faults(graph: Graph) -> None:
+    signs = lost_signs(graph)
     for node in graph.nodes:
-        if known_fault(node):
-            raise UnsupportedError(known_fault(node), where=node.where())
+        fault = signs.get(node) or known_fault(node)
+        if fault:
+            raise UnsupportedError(fault, where=node.where())
 
 
 def named(nodes: Iterable[Node], name: str) -> Node | None:

@@ -9,7 +9,7 @@ from ...ir.errors import CapgraphError
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.types import Type
-from .faults import known_fault
+from .faults import known_fault, lost_signs
 from .session import Session, interface_problem
 from .sizes import size_givers
 
@@ -41,13 +41,14 @@ class Support:
     ) -> None:
         self.graph = graph
         self._refused = refused
+        self._signs = lost_signs(graph)
         self._ask = ask
         self._takes = takes
         self._answers: dict[Any, str] = {}
 
     def problem(self, node: Node) -> str:
         """Why ONNX Runtime cannot run `node`, empty when it can."""
-        found = self._refused.get(node) or known_fault(node)
+        found = self._refused.get(node) or self._signs.get(node) or known_fault(node)
         if found:
             return found
         for value in (*node.operands, *node.outputs):

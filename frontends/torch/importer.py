@@ -162,7 +162,7 @@ class FxImporter:
 
     def _reads_bits(self, graph: Any) -> bool:
         if graph not in self._bits_read:
-            self._bits_read[graph] = any(node.target is torch.ops.aten.view.dtype for node in graph.nodes)
+            self._bits_read[graph] = any(map(_reads_signs, graph.nodes))
         return self._bits_read[graph]
 
     def _memory_of(self, node: Any) -> SourceMemory:
@@ -218,6 +218,18 @@ class FxImporter:
                 f"{call.name} was imported as {ty}, but PyTorch gives {wanted}",
                 remedy="please report it; until then, keep the operator out of the model",
             )
+
+
+_SIGN_READERS = frozenset(
+    (torch.ops.aten.signbit.default, torch.ops.aten.copysign.Tensor, torch.ops.aten.atan2.default)
+)
+
+
+def _reads_signs(node: Any) -> bool:
+    """Whether a node tells -0.0 from 0."""
+    if node.target is torch.ops.aten.view.dtype:
+        return bool(node.args[0].meta["val"].dtype.is_floating_point or node.args[0].meta["val"].is_complex())
+    return node.target in _SIGN_READERS
 
 
 def _holds_pairs(given: Any) -> bool:

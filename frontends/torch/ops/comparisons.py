@@ -77,14 +77,6 @@ def _everywhere(c: Call, x: Value, number: bool) -> Value:
     return c.op("expand", c.constant(number, DType.BOOL), shape=x.shape)
 
 
-def _signbit(c: Call, x: Value) -> Value:
-    zero = c.full_like(x, 0)
-    is_negative = c.op("less", x, zero)
-    if not x.tensor.dtype.is_float:
-        return is_negative
-    return c.op("logical_or", is_negative, c.op("less", c.op("reciprocal", x), zero))
-
-
 TABLE: dict[str, Lowering] = {
     "aten.eq": _comparison("equal"),
     "aten.ne": _comparison("not_equal"),
@@ -116,6 +108,5 @@ TABLE: dict[str, Lowering] = {
     "aten.isposinf": _is_inf(detect_negative=False),
     "aten.isneginf": _is_inf(detect_positive=False),
     "aten.isfinite": _is_finite,
-    "aten.signbit": _signbit,
     "aten.masked_fill": lambda c, x, mask, value: c.op("where", mask, c.value(value, c.dtype), c.cast(x, c.dtype)),
 }

@@ -92,7 +92,7 @@ def _log1p(c: Call, x: Value) -> Value:
     shifted = c.op("add", wide, one)
     exact = c.op("div", c.op("mul", c.op("log", shifted), wide), c.op("sub", shifted, one))
     is_small = c.op("equal", shifted, one)
-    infinite = c.op("is_inf", shifted)
+    infinite = c.op("is_inf", shifted, detect_negative=False)
     return c.op("where", is_small, wide, c.op("where", infinite, shifted, exact))
 
 
@@ -213,21 +213,25 @@ def _floor_quotient_of_floats(c: Call, a: Value, b: Value) -> Value:
 
 
 def _pow(c: Call, a: Operand, b: Operand) -> Value:
-    if isinstance(b, int | float) and not isinstance(b, bool) and b == 2 and isinstance(a, Value):
-        return _square(c, a)
     base = c.value(a, c.dtype)
+    if isinstance(b, int | float) and not isinstance(b, bool) and isinstance(a, Value):
+        if b == 2:
+            return _square(c, a)
+        if abs(b) == 0.5 and c.dtype.is_float:  # PyTorch's own rule, which shows at -0.0 and -inf
+            return c.op("sqrt" if b > 0 else "rsqrt", base)
     return c.op("pow", base, c.value(b, c.dtype))
 
 
 def _atan2(c: Call, a: Value, b: Value) -> Value:
-    """The angle of the point (b, a), from the arctangent of the ratio and the quadrant."""
+    """The angle of the point (b, a), from the arctangent of the ratio; left of 0 and at -0.0, half a turn more."""
     y, x = c.value(a, c.dtype), c.value(b, c.dtype)
-    zero, half_turn, right_angle = (c.full_like(x, number) for number in (0.0, math.pi, math.pi / 2))
-    ratio = c.op("atan", c.op("div", y, x))
-    side = c.op("where", c.op("less", y, zero), c.op("neg", half_turn), half_turn)
-    turned = c.op("where", c.op("less", x, zero), c.op("add", ratio, side), ratio)
-    on_axis = c.op("mul", c.op("sign", y), right_angle)
-    return c.op("where", c.op("equal", x, zero), on_axis, turned)
+    zero = c.full_like(x, 0.0)
+    infinite = c.op("logical_and", c.op("is_inf", y), c.op("is_inf", x))
+    ratio = c.op("where", infinite, c.op("mul", c.op("sign", y), c.op("sign", x)), c.op("div", y, x))
+    is_point = c.op("logical_or", c.op("not_equal", y, zero), c.op("not_equal", x, zero))
+    angle = c.op("where", is_point, c.op("atan", ratio), y)
+    half_turn = _with_sign(c, c.full_like(x, math.pi), y)
+    return c.op("where", _is_negative(c, x), c.op("add", angle, half_turn), angle)
 
 
 def _hypot(c: Call, a: Value, b: Value) -> Value:
@@ -253,12 +257,22 @@ def _extreme_but_nan(native: str) -> Lowering:
 
 
 def _copysign(c: Call, a: Operand, b: Operand) -> Value:
-    x, y = c.value(a, c.dtype), c.value(b, c.dtype)
-    size = c.op("abs", x)
-    reciprocal = c.op("reciprocal", y)  # tells -0 from 0
-    zero = c.full_like(y, 0.0)
-    is_negative = c.op("logical_or", c.op("less", y, zero), c.op("less", reciprocal, zero))
-    return c.op("where", is_negative, c.op("neg", size), size)
+    return _with_sign(c, c.op("abs", c.value(a, c.dtype)), c.value(b, c.dtype))
+
+
+def _with_sign(c: Call, size: Value, y: Value) -> Value:
+    """Positive numbers with the signs of others."""
+    return c.op("where", _is_negative(c, y), c.op("neg", size), size)
+
+
+def _is_negative(c: Call, x: Value) -> Value:
+    """Whether floats have a sign; the reciprocal tells that of zeros."""
+    zero = c.full_like(x, 0.0)
+    return c.op("logical_or", c.op("less", x, zero), c.op("less", c.op("reciprocal", x), zero))
+
+
+def _signbit(c: Call, x: Value) -> Value:
+    return _is_negative(c, x) if x.tensor.dtype.is_float else c.op("less", x, c.full_like(x, 0))
 
 
 def _xlogy(c: Call, a: Operand, b: Operand) -> Value:
@@ -386,6 +400,7 @@ TABLE: dict[str, Lowering] = {
     "aten.atan2": _atan2,
     "aten.hypot": _hypot,
     "aten.copysign": _copysign,
+    "aten.signbit": _signbit,
     "aten.xlogy": _xlogy,
     "aten.special_xlogy": _xlogy,
     "aten.logaddexp": _logaddexp,

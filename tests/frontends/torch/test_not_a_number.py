@@ -50,3 +50,18 @@ def test_choices_are_pytorchs(dtype: Any) -> None:
                 assert (old.dtype, old.shape) == (new.dtype, new.shape)
                 assert torch.equal(old.isnan(), new.isnan()), index
                 assert torch.equal(old[~old.isnan()], new[~new.isnan()]), index
+
+
+class Greatest(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.topk(x, 5), torch.topk(x, 5, largest=False), torch.topk(x.T, 2, dim=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_the_greatest_few_are_pytorchs_in_onnx_runtime(dtype: Any) -> None:
+    x = torch.tensor([*ROWS, [INF, torch.finfo(dtype).max, NAN, 3, -INF, -torch.finfo(dtype).max, 1, 2]]).to(dtype)
+    program = capgraph.optimize(Greatest(), args=(x,), executor="ort")
+    for (values, places), wanted in zip(program(x), Greatest()(x), strict=True):
+        torch.testing.assert_close(values, wanted.values, rtol=0, atol=0, equal_nan=True)
+        rows = x if values.shape[1] == 5 else x.T
+        torch.testing.assert_close(rows.gather(-1 if rows is x else 0, places), values, rtol=0, atol=0, equal_nan=True)

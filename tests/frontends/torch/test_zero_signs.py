@@ -40,3 +40,51 @@ def test_zeros_whose_bits_are_read(executor: str) -> None:
         is_number = ~other.view(torch.float32).isnan()
         assert one[is_number].tolist() == other[is_number].tolist(), name
         assert torch.equal(one.view(torch.float32).isnan(), ~is_number), name
+
+
+CHOICES: dict[str, Callable[[Any], Any]] = {
+    "where": lambda x: torch.where(x < 0.25, x, x + 1),
+    "trunc": torch.trunc,
+    "log1p": torch.log1p,
+    "expm1": torch.expm1,
+}
+
+
+@pytest.mark.parametrize("executor", ["ort", "eager"])
+def test_a_chosen_zero_keeps_its_sign(executor: str) -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        return [made(x).view(torch.int32) for made in CHOICES.values()]
+
+    x = torch.tensor([-0.0, 0.0, -0.5, 0.5])
+    with torch.no_grad():
+        found = torch.compile(function, backend="capgraph", options={"executor": executor})(x)
+    for name, one in zip(CHOICES, found, strict=True):
+        assert torch.equal(one < 0, CHOICES[name](x).signbit()), name
+
+
+EDGES = (0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan"), 0.5, -0.3)
+READERS: dict[str, Callable[[Any, Any], Any]] = {
+    "atan2": torch.atan2,
+    "copysign of abs": lambda x, y: torch.copysign(x.abs() + 1, y),
+    "signbit of relu": lambda x, _: x.relu().signbit() & ~x.isnan(),
+    "sqrt by power": lambda x, _: x**0.5,
+    "rsqrt by power": lambda x, _: x**-0.5,
+    "log1p": lambda x, _: x.log1p(),
+}
+
+
+@pytest.mark.parametrize("executor", ["ort", "eager"])
+def test_what_tells_zeros_apart(executor: str) -> None:
+    torch._dynamo.reset()
+    x, y = torch.cartesian_prod(torch.tensor(EDGES), torch.tensor(EDGES)).unbind(1)
+    y = y.nan_to_num(nan=2.0)  # NaN has no sign to tell
+
+    def function(x: Any, y: Any) -> Any:
+        return [read(x, y) for read in READERS.values()]
+
+    with torch.no_grad():
+        found = torch.compile(function, backend="capgraph", options={"executor": executor})(x, y)
+    for name, one, other in zip(READERS, found, function(x, y), strict=True):
+        assert torch.allclose(one.double(), other.double(), equal_nan=True), name
