@@ -15,13 +15,13 @@ from .control_flow.simplify_control_flow import SimplifyControlFlow
 from .fold.fold_batch_norm import FoldBatchNorm
 from .fold.fold_padding import FoldPadding
 from .fold.fold_scales import FoldScales
+from .fold.global_pooling import GlobalPooling
 from .fold.merge_products import MergeProducts
 from .fold.merge_rotary import MergeRotary
 from .fold.narrow_rotary import NarrowRotary
 from .fold.pointwise_convolutions import PointwiseConvolutions
 from .fold.product_forms import ProductForms
 from .fold.spread_batch_norm import SpreadBatchNorm
-from .fold.whole_pools import WholePools
 from .framework.base import Pass
 from .framework.pipeline import Pipeline, parse_pipeline
 from .fuse.fuse import Fuse
@@ -59,7 +59,7 @@ _PASSES: tuple[type[Pass], ...] = (
     SplitHiddenRows,
     SpreadBatchNorm,
     StaticShapes,
-    WholePools,
+    GlobalPooling,
 )
 
 PASSES: Mapping[str, type[Pass]] = MappingProxyType({each.name: each for each in _PASSES})
@@ -83,7 +83,7 @@ _RECOGNIZE: tuple[Pass, ...] = (
 _FOLD: tuple[Pass, ...] = (
     FoldBatchNorm(),
     FoldPadding(),
-    WholePools(),
+    GlobalPooling(),
     FoldScales(),
     PointwiseConvolutions(),
     SinkTransposes(),

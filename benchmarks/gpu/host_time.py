@@ -95,18 +95,18 @@ def phases(program: Program, inputs: Mapping[str, Any]) -> dict[str, float]:
     where arrays are elsewhere than in the call before.
     """
     executable: Any = program._executable
-    shortcut, device = executable._shortcut, executable._device
-    framework, stream, framed = shortcut._framework, device.stream, shortcut._framed
-    arrays = [(inputs[name], like) for name, like in shortcut._copied]
+    path, device = executable._fast_path, executable._device
+    framework, stream, framed = path._framework, device.stream, path._framed
+    arrays = [(inputs[name], like) for name, like in path._copied]
     sources = [framework.address_like(given, like) for given, like in arrays]
-    copies = [(target, source, nbytes) for (target, nbytes), source in zip(shortcut._targets, sources, strict=True)]
-    results = [like for _name, like in shortcut._outputs]
+    copies = [(target, source, nbytes) for (target, nbytes), source in zip(path._targets, sources, strict=True)]
+    results = [like for _name, like in path._outputs]
     kept = [framework.fresh(like) for like in results]
     calls: dict[str, Callable[[], Any]] = {
         "which stream": framework.stream,
         "look at inputs": lambda: [framework.address_like(given, like) for given, like in arrays],
         "copy inputs": lambda: [device.driver.copy(*each, stream) for each in copies],
-        "launch": lambda: [launch(stream) for launch in shortcut._launches],
+        "launch": lambda: [launch(stream) for launch in path._launches],
         "copy results": lambda: [framework.copy_of(like) for like in results],
         "new arrays for results": lambda: [framework.fresh(like) for like in results],
     }
@@ -125,12 +125,12 @@ def phases(program: Program, inputs: Mapping[str, Any]) -> dict[str, float]:
 def copied_times(program: Program, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Host times of a program that copies, before and after its copies are in the graph."""
     executable: Any = program._executable
-    shortcut = executable._shortcut
-    shortcut._until_framed = 0  # it is counted down, and acts on the way to 0
+    path = executable._fast_path
+    path._until_framed = 0  # it is counted down, and acts on the way to 0
     found: dict[str, Any] = {"copied around the graph": both_us(lambda: program.run(inputs))}
-    shortcut._until_framed = 1
+    path._until_framed = 1
     program.run(inputs)
-    found["copied"] = {**both_us(lambda: program.run(inputs)), "copies in graph": shortcut._framed is not None}
+    found["copied"] = {**both_us(lambda: program.run(inputs)), "copies in graph": path._framed is not None}
     kept: list[Any] = []
 
     def to_other_places() -> None:

@@ -11,7 +11,7 @@ from ...ir.analysis.extract import part_of
 from ...ir.errors import CapgraphError, ResourceError
 from ...ir.evaluate import Sizes, match_type
 from ...ir.graph import Graph, Node, Value
-from ...ir.turns import in_turns
+from ...ir.run_order import in_run_order
 from ...ir.types import type_symbols
 from ..steps import Steps
 from .session import Session
@@ -64,7 +64,7 @@ def cut(graph: Graph, refused: Mapping[Node, str], *, threads: int | None = None
     """
     support = Support(graph, refused)
     problems = {node: "" if is_free(node) else support.problem(node) for node in graph.nodes}
-    turns = in_turns(graph, {node for node, problem in problems.items() if problem})
+    turns = in_run_order(graph, {node for node, problem in problems.items() if problem})
     wanted = set(graph.outputs)
     sessions = [turn for turn in turns if any(not is_free(node) and not problems[node] for node in turn)]
     maker = _Maker(graph, problems, threads, spins=len(sessions) == 1)

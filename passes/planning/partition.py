@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from ...ir.graph import Graph, Node
 from ...ir.op import Trait
 from ...ir.plan import Cut, CutReason, Segment
+from ...ir.run_order import in_run_order
 from ...ir.target import Target
-from ...ir.turns import in_turns
 from .storage import is_numeric, is_planned
 
 
@@ -71,7 +71,7 @@ def partition(
 ) -> Partition:
     """Orders the nodes of a specialized graph into few pieces. Nodes within a piece keep their order."""
     reasons = {node: cut_reason(node, target, policy, captures) for node in graph.nodes}
-    turns = in_turns(graph, {node for node, reason in reasons.items() if reason is not None})
+    turns = in_run_order(graph, {node for node, reason in reasons.items() if reason is not None})
     return Partition(
         tuple(node for turn in turns for node in turn), _segments(turns, reasons, _least_work(policy, reasons))
     )

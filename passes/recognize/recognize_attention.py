@@ -41,8 +41,8 @@ from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
 from ..framework.pattern import Capture, Found, Literal, Match, OneOf, Rule
 from ..framework.rewriter import Rewriter
+from .parts.causal_masks import CausalMask, causal_mask_of
 from .parts.scores import HIDDEN, LARGEST, ScoreMask, Scores, factor_of, hides_nothing, read_scores
-from .parts.triangles import Triangle, triangle_of
 
 LARGE_HEAD = 128
 """Up to so many features kernels of attention have them in registers."""
@@ -311,12 +311,12 @@ def _becomes_causal(masks: Sequence[ScoreMask], at: int, steps: Dim, keys: Dim) 
 
 def _number_of_later_keys(mask: ScoreMask, steps: Dim, keys: Dim) -> float | None:
     """What the scores of later keys become, or what is added to them, if a mask hides these and no others."""
-    triangle = triangle_of(mask.value, steps, keys)
+    triangle = causal_mask_of(mask.value, steps, keys)
     if triangle is None:
         return None
     if mask.value.tensor.dtype is not DType.BOOL:
         return triangle.upper if triangle.lower == 0 and triangle.upper <= HIDDEN else None
-    if triangle != (Triangle(0, 1) if mask.is_inverted else Triangle(1, 0)):
+    if triangle != (CausalMask(0, 1) if mask.is_inverted else CausalMask(1, 0)):
         return None
     return -math.inf if mask.fill is None else mask.fill
 

@@ -71,12 +71,12 @@ def _other_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _other_real_elements(monkeypatch: pytest.MonkeyPatch) -> None:
-    masked = repair.Surgeon._masked
+    masked = repair.MaskInsertion._masked
 
-    def wrong(self: repair.Surgeon, value: Value, axis: int, fill: Any) -> Value:
+    def wrong(self: repair.MaskInsertion, value: Value, axis: int, fill: Any) -> Value:
         return self._op("abs", masked(self, value, axis, fill))
 
-    monkeypatch.setattr(repair.Surgeon, "_masked", wrong)
+    monkeypatch.setattr(repair.MaskInsertion, "_masked", wrong)
 
 
 def _swapped_operands(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,8 +156,8 @@ def test_copies_within_the_graph_follow_arrays_and_results_stay(framework: str) 
                 for name, array in drawn[call % 3].items()
             }
             kept.extend(program.run(given).values())
-        shortcut = program._executable._shortcut
-        assert shortcut._framed is not None, program.explain()
+        path = program._executable._fast_path
+        assert path._framed is not None, program.explain()
         assert not [line for line in program.remarks if "copies within" in line]
         hosts = [each.cpu().numpy() if framework == "torch" else each.get() for each in kept]
     for call, each in enumerate(hosts):
@@ -189,7 +189,7 @@ def test_large_results_are_computed_where_they_are_handed_out_and_stay(framework
                 expected = held["x"] @ held["y"]
                 np.testing.assert_allclose(to_host(results["h"]), expected, atol=0.1)
                 np.testing.assert_allclose(to_host(results["m"]), expected.sum(1), atol=1, rtol=1e-2)
-        framed = program._executable._shortcut._framed
+        framed = program._executable._fast_path._framed
         assert framed is not None, program.explain()
         assert framed._placed, program.explain()
         assert not [line for line in program.remarks if "copies within" in line]

@@ -9,9 +9,9 @@ from ....ir.constant import Array, Constant
 from ....ir.errors import ResourceError
 from ...memory import size_text
 from ..kernel_ir.launch import Packed
+from .device_constants import DeviceConstants
 from .packing import packed_bytes
 from .protocol import Driver, Memory
-from .residents import Residents
 
 MOST_STAGED = 64 << 20
 """Larger arrays are copied from where they are: pinning as much memory again costs more than it saves."""
@@ -79,7 +79,7 @@ class Constants:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._residents = Residents(driver)
+        self._residents = DeviceConstants(driver)
         self._kept: weakref.WeakValueDictionary[Hashable, Memory] = weakref.WeakValueDictionary()
 
     def plain(self, content: Constant) -> Memory:

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 from .flat import IndexWalk, TensorAccess, element_lines, item_lines, load_lines, offsets_type, table_lines, tensors_of
 from .layouts import Space, index_lines, offset_text
-from .levels import ReductionSchedule, schedule
 from .program import Fetch, Fold, Item, Load
-from .teams import Team
+from .reduction_schedule import ReductionSchedule, schedule
+from .thread_groups import ThreadGroup
 from .types import computed
 
 MOST_BATCHED = 8
@@ -47,7 +47,12 @@ class RowKernel:
     """
 
     def __init__(
-        self, analysis: ReductionSchedule, team: Team, width: int, in_registers: bool, part: SplitStage | None = None
+        self,
+        analysis: ReductionSchedule,
+        team: ThreadGroup,
+        width: int,
+        in_registers: bool,
+        part: SplitStage | None = None,
     ) -> None:
         self.analysis = analysis
         self.program = analysis.program

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..kernel_ir.launch import Argument, BufferPlace, Candidate, Kernel, KernelLaunch, Lowering, Task
-from ..kernel_ir.levels import ReductionSchedule
 from ..kernel_ir.pointwise import has_types
 from ..kernel_ir.program import KernelProgram
+from ..kernel_ir.reduction_schedule import ReductionSchedule
 from ..kernel_ir.regions import FusedRegion, region_of
 from ..kernel_ir.row_kernel import RowKernel, SplitStage, batch_of, share_of
-from ..kernel_ir.teams import COLUMNS, THREADS, Team, block, columns, lanes
+from ..kernel_ir.thread_groups import COLUMNS, THREADS, ThreadGroup, block, columns, lanes
 from .folds import FOLDINGS, fold_program, grouped_program, quantizing_program, top_one_program
 
 MOST_REGISTERS = 64
@@ -53,7 +53,7 @@ class Way:
     """One kernel for a program: who works on a row, in vectors of which width, and where elements wait."""
 
     analysis: ReductionSchedule
-    team: Team
+    team: ThreadGroup
     width: int
     in_registers: bool
 
@@ -71,7 +71,7 @@ class SplitWay:
     """A kernel for each stage, with each row split into parts of `share` vectors and `scratch` between the kernels."""
 
     analysis: ReductionSchedule
-    team: Team
+    team: ThreadGroup
     width: int
     share: int
     scratch: BufferPlace
@@ -104,7 +104,7 @@ class SplitWay:
             launches.append(KernelLaunch(made, arguments, nbytes, flops // (last + 1), may_overlap=True))
         return Candidate(f"split{self.count}-{self.team.name}", tuple(launches), used)
 
-    def _gathering_team(self) -> Team:
+    def _gathering_team(self) -> ThreadGroup:
         """Who combines what the blocks found, where no element is read again."""
         return columns(min(MOST_GATHERING, _power_of_two(self.count) // 2)) if self.team.is_column else self.team
 
@@ -258,14 +258,14 @@ def _split_way(analysis: ReductionSchedule, task: Task, is_across: bool) -> Spli
     return SplitWay(analysis, team, width, share, task.scratch)
 
 
-def _split_team(analysis: ReductionSchedule, task: Task) -> tuple[Team, int]:
+def _split_team(analysis: ReductionSchedule, task: Task) -> tuple[ThreadGroup, int]:
     """Who reads a part of neighboring columns, and how many such blocks a multiprocessor wants."""
     each = _columns_of_a_thread(analysis, task)
     lanes = _lanes_across(analysis, each)
     return columns(COLUMN_BLOCK // lanes, each, lanes), 2 * _BUSY if analysis.passes == 1 else _BUSY
 
 
-def _block_for_parts(analysis: ReductionSchedule, task: Task) -> tuple[Team, int]:
+def _block_for_parts(analysis: ReductionSchedule, task: Task) -> tuple[ThreadGroup, int]:
     """Who reads a part of a row, and how many such blocks a multiprocessor wants."""
     total = analysis.row_length * analysis.row_count * analysis.program.layouts[analysis.leader].itemsize
     is_long = total >= LONG_SHARE * 2 * task.chip.multiprocessors

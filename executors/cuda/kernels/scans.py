@@ -55,7 +55,7 @@ def _scan(functor: str, identity: str) -> Lowering:
 
 
 @dataclass(frozen=True, slots=True)
-class _Team:
+class _ThreadGroup:
     """`threads` threads for a line, `items` neighboring elements for each at a time, `width` of them in a vector."""
 
     threads: int
@@ -139,7 +139,7 @@ class _Scan:
         items = max(2, min(MOST_ITEMS, nbytes // self.x.itemsize))
         width = min(width, items)
         lanes = 1 << max(-(-self.length // items) - 1, 0).bit_length()
-        team = _Team(min(BLOCK_THREADS, lanes), items, width)
+        team = _ThreadGroup(min(BLOCK_THREADS, lanes), items, width)
         segments = self._segments(team)
         if segments > 1 and self.scratch is not None:
             nbytes = self.lines * segments * self._item_bytes()
@@ -153,7 +153,7 @@ class _Scan:
             name = "blocks" if team.is_block else "lanes"
             yield Candidate(name, (self._along(team, 1, self.length, None),))
 
-    def _segments(self, team: _Team) -> int:
+    def _segments(self, team: _ThreadGroup) -> int:
         """Into how many segments a line is cut: whole chunks of its team, the last one excepted."""
         chunks = -(-self.length // team.chunk)
         if self.lines >= ENOUGH_BLOCKS or chunks < 3:
@@ -161,7 +161,7 @@ class _Scan:
         wanted = min(chunks, max(1, MOST_SEGMENTS // self.lines))
         return -(-chunks // -(-chunks // wanted))
 
-    def _segment(self, team: _Team, segments: int, per_segment: int, block: str = "blockIdx.x") -> list[str]:
+    def _segment(self, team: _ThreadGroup, segments: int, per_segment: int, block: str = "blockIdx.x") -> list[str]:
         """Statements that find the line of a thread, and where its segment begins and ends."""
         if segments == 1:
             line = f"blockIdx.x * {team.lines}u + threadIdx.x / {team.threads}u"
@@ -178,7 +178,7 @@ class _Scan:
             *self._bases("line"),
         ]
 
-    def _load(self, team: _Team) -> list[str]:
+    def _load(self, team: _ThreadGroup) -> list[str]:
         """Statements that read `mine`, the items of a thread from `s0` on."""
         lines = [
             f"{self.carried} mine[{team.items}];",
@@ -197,7 +197,7 @@ class _Scan:
             f"for (int k = 0; k < {team.width}; k++) mine[i + k] = {self.identity}; }} }}",
         ]
 
-    def _store(self, team: _Team) -> list[str]:
+    def _store(self, team: _ThreadGroup) -> list[str]:
         """Statements that write what was scanned: `mine` up to each item, after `before`."""
         out = self._of("before", f"mine[{'i + k - 1' if self.is_exclusive else 'i + k'}]")
         value = f"i + k == 0 ? before : {out}" if self.is_exclusive else out
@@ -218,7 +218,7 @@ class _Scan:
             f"if (is_line && s < end_at) *({vector}*)(to + s) = made; }}",
         ]
 
-    def _totals(self, team: _Team, segments: int, per_segment: int, scratch: BufferPlace) -> KernelLaunch:
+    def _totals(self, team: _ThreadGroup, segments: int, per_segment: int, scratch: BufferPlace) -> KernelLaunch:
         """What each segment comes to."""
         warps = team.threads // 32
         lines = [
@@ -233,7 +233,7 @@ class _Scan:
         ]
         return self._launch(lines, self.lines * segments, team.threads, scratch)
 
-    def _along(self, team: _Team, segments: int, per_segment: int, scratch: BufferPlace | None) -> KernelLaunch:
+    def _along(self, team: _ThreadGroup, segments: int, per_segment: int, scratch: BufferPlace | None) -> KernelLaunch:
         """A chunk at a time: each thread scans its items, a warp the sums of its lanes, a block those of its warps."""
         warps, lanes = team.threads // 32, min(32, team.threads)
         backward = "(gridDim.x - 1 - blockIdx.x)"  # what the totals were made of last is still in the cache

@@ -16,9 +16,9 @@ from ..arrays.frameworks import HOST_ARRAYS, framework_of, framework_of_call
 from ..arrays.protocol import DeviceArray, Framework
 from .device import CudaDevice
 from .eager import CudaEagerExecutable
+from .fast_path import FastPath, fast_path_for
 from .profile import Profile
 from .profiling import profile
-from .shortcut import Shortcut, shortcut_for
 
 
 class CudaExecutable:
@@ -32,7 +32,7 @@ class CudaExecutable:
         self._eager = eager
         self._device = device
         self._driver = device.driver
-        self._shortcut: Shortcut | None = None
+        self._fast_path: FastPath | None = None
         self._lock = threading.RLock()
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,8 +45,8 @@ class CudaExecutable:
 
     def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            if self._shortcut is not None:
-                results = self._shortcut.run(inputs)
+            if self._fast_path is not None:
+                results = self._fast_path.run(inputs)
                 if results is not None:
                     return results
             return self._run_carefully(inputs)
@@ -55,7 +55,7 @@ class CudaExecutable:
 
     def _run_carefully(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         device = self._device
-        self._drop_shortcut()
+        self._drop_fast_path()
         device.driver.check()
         speaker = device.enter(framework_of_call(inputs))
         if speaker is None:
@@ -64,7 +64,7 @@ class CudaExecutable:
         results = self._inner.run(wrapped)
         device.leave()
         if isinstance(self._inner, ReplayExecutable) and not device.followed:
-            self._shortcut = shortcut_for(self._inner, device, wrapped, tuple(results))
+            self._fast_path = fast_path_for(self._inner, device, wrapped, tuple(results))
         return {key: _native(each, speaker) for key, each in results.items()}
 
     def move_states(self, arrays: Mapping[str, Any]) -> None:
@@ -73,7 +73,7 @@ class CudaExecutable:
         if not isinstance(inner, ReplayExecutable):
             raise UnsupportedError("eager execution keeps no states", remedy='use executor="graph"')
         with self._lock, device.driver.active:
-            self._drop_shortcut()
+            self._drop_fast_path()
             try:
                 inner.move_states(arrays)
             except device.failures as error:
@@ -95,10 +95,10 @@ class CudaExecutable:
             except device.failures as error:
                 raise device.driver.explained(error) from error
 
-    def _drop_shortcut(self) -> None:
-        if self._shortcut is not None:
-            self._shortcut.close()
-        self._shortcut = None
+    def _drop_fast_path(self) -> None:
+        if self._fast_path is not None:
+            self._fast_path.close()
+        self._fast_path = None
 
     def _wrapped(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -134,7 +134,7 @@ class CudaExecutable:
         device = self._device
         with self._lock, self._device.driver.active:
             try:
-                self._drop_shortcut()
+                self._drop_fast_path()
                 device.driver.check()
                 device.enter(framework_of_call(inputs))
                 given = self._inner.complete(inputs) if isinstance(self._inner, ReplayExecutable) else inputs
@@ -152,7 +152,7 @@ class CudaExecutable:
         """Lines for `explain()`."""
         with self._lock:
             self._count()
-            own = () if self._shortcut is None else tuple(self._shortcut.remarks())
+            own = () if self._fast_path is None else tuple(self._fast_path.remarks())
             return (*getattr(self._inner, "remarks", ()), *own, *self._device.remarks())
 
     def stats(self) -> Stats:
@@ -169,13 +169,13 @@ class CudaExecutable:
 
     def _count(self) -> None:
         with self._lock:
-            if self._shortcut is not None:
-                self._shortcut.count()
+            if self._fast_path is not None:
+                self._fast_path.count()
 
     def close(self) -> None:
         """See `Executable.close`."""
         with self._lock, self._device.driver.active:
-            self._drop_shortcut()
+            self._drop_fast_path()
             self._inner.close()
             self._eager.close()
             self._device.close()

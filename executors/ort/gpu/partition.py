@@ -15,7 +15,7 @@ from ....ir.errors import CapgraphError
 from ....ir.graph import Graph, Node, SymbolTable, Value
 from ....ir.op import Trait
 from ....ir.ops import native
-from ....ir.turns import in_turns
+from ....ir.run_order import in_run_order
 from ....ir.types import DType, TensorType, Type, type_symbols
 from ..session import Written
 from ..sizes import size_givers
@@ -118,7 +118,7 @@ class Pieces:
 def joined(graph: Graph, problems: Mapping[Node, str]) -> Pieces:
     """`graph` with the nodes that have no problem joined to as few pieces as their order allows."""
     maker = _Maker(graph)
-    for turn in in_turns(graph, set(problems)):
+    for turn in in_run_order(graph, set(problems)):
         if any(node in problems for node in turn):
             maker.copy(turn)
         else:

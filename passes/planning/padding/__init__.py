@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ....ir.graph import Graph
 from .attempts import Certificate
 from .checker import refuted
-from .repair import Budget, Surgeon
+from .repair import Budget, MaskInsertion
 from .rules.facts import Number
 from .walk import REAL_SIZE, UnsafeState, walked
 
@@ -81,14 +81,14 @@ def made_safe(
     if before.is_safe or before.is_refuted:
         return graph, before
     copy = graph.clone()
-    surgeon = Surgeon(copy, symbol, budget)
+    insertion = MaskInsertion(copy, symbol, budget)
     for _ in range(1 + len(graph.states)):
-        outcome = walked(copy, symbol, largest, least, surgeon.repair)
+        outcome = walked(copy, symbol, largest, least, insertion.repair)
         if not isinstance(outcome.failure, UnsafeState):
             break
-        if not surgeon.keeps_state(outcome.walk, outcome.failure):
+        if not insertion.keeps_state(outcome.walk, outcome.failure):
             return graph, before
-    if surgeon.is_stopped:
+    if insertion.is_stopped:
         return copy, before
     after = padding_safety(copy, symbol, largest, least)
     if after.is_safe:

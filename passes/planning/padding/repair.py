@@ -23,7 +23,7 @@ Budget = Callable[[Node], bool]
 """Whether one more node may be repaired."""
 
 
-class Surgeon:
+class MaskInsertion:
     """Edits the graph of a walk in front of the node where it stands; new nodes are judged as they are made.
 
     `is_stopped` tells that `budget` refused a repair.

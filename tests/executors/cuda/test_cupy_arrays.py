@@ -106,7 +106,7 @@ def test_an_array_of_another_device_is_refused(cupy: CupyArrays) -> None:
         cupy.wrap(CupyArray(np.zeros(3), device=1))
 
 
-def test_a_shortcut_takes_contiguous_arrays_of_the_same_kind_only(cupy: CupyArrays) -> None:
+def test_a_fast_path_takes_contiguous_arrays_of_the_same_kind_only(cupy: CupyArrays) -> None:
     content = np.zeros((2, 3), np.float32)
     like = cupy.wrap(CupyArray(content))
     assert cupy.address_like(CupyArray(content), like) == content.ctypes.data

@@ -43,7 +43,7 @@ from tests.executors.replay.programs import block, rows
 
 COPIED = {"inputs": {"": "copy"}}
 FIRST = 4
-"""After so many calls by the shortcut the copies are in the graph; two calls are before."""
+"""After so many calls by the fast path the copies are in the graph; two calls are before."""
 
 WARM = FIRST + 2
 
@@ -273,7 +273,7 @@ def test_a_graph_with_states_is_not_run_twice(tmp_path: Path) -> None:
         row, position = GpuArray(rows(2, 0).reshape(1, 2, 1, 4)), GpuArray(np.array([3]))
         for _ in range(WARM + 2):
             program.run({"row": row, "position": position})
-        assert program._shortcut is not None
+        assert program._fast_path is not None
         assert framed_of(driver) == []
 
 

@@ -116,10 +116,10 @@ def test_frameworks_of_one_call_wait_for_each_other(stream: int, tmp_path: Path)
             given = program.run({"x": Tensor(content), "y": GpuArray(content)})["z"]
             np.testing.assert_allclose(given.content, np.exp(2 * content), rtol=1e-6)
             assert gpu.driver.ordered == begins + calls * around
-            assert program._shortcut is None
+            assert program._fast_path is None
         program.run({"x": Tensor(content), "y": Tensor(content)})
         assert gpu.driver.ordered == begins + 3 * around
-        assert program._shortcut is not None
+        assert program._fast_path is not None
 
 
 class Refusing(FakeArrays):

@@ -81,7 +81,7 @@ def test_a_cache_is_updated_where_it_lies_and_one_recording_serves_every_positio
         assert stats.counters.captures == 1
         assert stats.counters.refused_buckets == 0
         assert stats.counters.replayed_calls == SLOTS - 1
-        assert program._shortcut is not None, "later calls take the short way"
+        assert program._fast_path is not None, "later calls take the short way"
 
 
 def test_a_state_that_is_given_is_refused(tmp_path: Path) -> None:

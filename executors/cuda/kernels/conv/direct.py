@@ -15,7 +15,7 @@ from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import computed, stored
 from ..gemm.regions import AnchoredRegion
-from ..gemm.strided_products import tile_size
+from ..gemm.simt_gemm import tile_size
 from ..gemm.tails import SumEpilogue, tail_of
 from .convolutions import Window
 from .depthwise import lower_depthwise, offset_in_image

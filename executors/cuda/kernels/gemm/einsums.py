@@ -13,7 +13,7 @@ from ...kernel_ir.types import computed, stored
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import Epilogue
 from .factors import factors_of
-from .strided_products import strided_product
+from .simt_gemm import simt_gemm
 
 _THREADS = 128
 _SUMS = {DType.F64: "double", DType.F32: "float", DType.F16: "float", DType.BF16: "float"}
@@ -84,7 +84,7 @@ def _as_product(whole: Sum, task: Task) -> Iterator[Candidate]:
     calls = cublaslt_calls(factors, Epilogue(task.node.output), task)
     if calls is not None:
         yield Candidate("cublaslt", calls, max(call.workspace_bytes for call in calls))
-    launch = strided_product(factors, chip=task.chip)
+    launch = simt_gemm(factors, chip=task.chip)
     if launch is not None:
         yield Candidate("strided", (launch,))
 

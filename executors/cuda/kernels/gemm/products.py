@@ -17,7 +17,7 @@ from .factors import factors_of, packed_weight, product_operands
 from .gemv import lower_few_rows, lower_normed_rows, lower_some_rows
 from .product_copies import lower_between_copies
 from .regions import AnchoredRegion, completed, made_in, region_of, static_shape
-from .strided_products import strided_product
+from .simt_gemm import simt_gemm
 
 NARROW = 1024
 """Up to how many columns own kernels beat a single call of cuBLASLt at some ten to some hundred rows."""
@@ -79,7 +79,7 @@ def _by_strides(region: AnchoredRegion) -> Iterator[Candidate]:
     alpha, beta = 1.0, 1.0
     if region.anchor.op.name == "gemm":
         alpha, beta = region.anchor.attrs["alpha"], region.anchor.attrs["beta"]
-    launch = strided_product(factors_of(a, b, made.source, _addend(c, made.source)), alpha, beta, region.task.chip)
+    launch = simt_gemm(factors_of(a, b, made.source, _addend(c, made.source)), alpha, beta, region.task.chip)
     if launch is None:
         return
     yield from completed("strided", region, made, (launch,))

@@ -11,14 +11,14 @@ from .....ir.types import DType
 from ...kernel_ir.launch import Candidate, Kernel, KernelLaunch, Launch, LibraryCall, Lowering, Packed, Task
 from ...kernel_ir.sources import Source, source_of
 from ..fused import lower_fused
-from .byte_factors import PIECE, byte_factors, is_in_pieces
+from .byte_operands import PIECE, byte_operands, is_in_pieces
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import Epilogue
 from .factors import Factors
 from .quantization import Quantization
 from .regions import region_of
 from .rewritten_regions import Scratch, quantized_again, signed_bytes, within_scratch
-from .strided_products import strided_product
+from .simt_gemm import simt_gemm
 from .tails import broadcast_to
 
 _THREADS = 256
@@ -82,7 +82,7 @@ def _by_strides(task: Task, a: Source, b: Source, d: Source, given: Mapping[str,
     sources = {name: source for name, source in given.items() if source is not None}
     leading = d.shape[:-2]
     factors = Factors(broadcast_to(a, (*leading, *a.shape[-2:])), broadcast_to(b, (*leading, *b.shape[-2:])), d)
-    launch = strided_product(factors, chip=task.chip, quantization=Quantization((a.dtype, b.dtype), sources))
+    launch = simt_gemm(factors, chip=task.chip, quantization=Quantization((a.dtype, b.dtype), sources))
     if launch is not None:
         yield Candidate("strided", (launch,))
 
@@ -156,7 +156,7 @@ def _sum(a: Source, b: Source, d: Source, scratch: Scratch) -> tuple[Launch, ...
     """The launches that make `d`; none where the library has no such product."""
     if 1 in (len(a.shape), len(b.shape)) or a.shape[-1] % PIECE or b.shape[-1] % PIECE:
         return ()
-    factors, before = byte_factors(a, b, d, None, scratch)
+    factors, before = byte_operands(a, b, d, None, scratch)
     calls = cublaslt_calls(factors, Epilogue(scratch.task.node.output), scratch.task, scratch.used)
     return () if calls is None else (*before, *calls)
 

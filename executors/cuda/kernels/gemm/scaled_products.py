@@ -14,7 +14,7 @@ from .....ir.types import DType
 from ...kernel_ir.launch import Argument, Candidate, Launch, Packed
 from ...kernel_ir.sources import Source
 from ..fused import lower_fused
-from .byte_factors import PIECE, byte_factors, is_in_pieces
+from .byte_operands import PIECE, byte_operands, is_in_pieces
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import EPILOGUE_STEPS, Epilogue, epilogue_of, gemm_fits, lengthened
 from .factors import Factors, product_operands
@@ -172,7 +172,7 @@ def _scaled_behind(region: AnchoredRegion) -> Iterator[Candidate]:
 
 def _factors(region: AnchoredRegion, d: Source, c: Source | None, scratch: Scratch) -> tuple[Factors, list[Launch]]:
     a, b, _ = product_operands(region)
-    return byte_factors(a, b, d, c, scratch)
+    return byte_operands(a, b, d, c, scratch)
 
 
 # ---- otherwise

@@ -8,7 +8,7 @@ def fused(case: Case) -> list[Fact]:
     try:
         return list(case.judge_body(case.node.attrs["body"], [case.fact(i) for i in range(len(case.facts))]))
     except Unsafe as failure:
-        raise Unsafe(failure.reason, replace=lambda surgeon, node: surgeon.inline_body(node)) from failure
+        raise Unsafe(failure.reason, replace=lambda insertion, node: insertion.inline_body(node)) from failure
 
 
 def if_(case: Case) -> list[Fact]:

@@ -61,7 +61,7 @@ def dim(case: Case) -> list[Fact]:
     size = case.node.attrs["value"]
     if case.mentions(size):
         reason = f"it gives the padded size {size} as a number"
-        raise Unsafe(reason, replace=lambda surgeon, node: surgeon.use_real_size(node))
+        raise Unsafe(reason, replace=lambda insertion, node: insertion.use_real_size(node))
     return [Fact((), natural=is_at_least(size, 0) is Truth.YES, most=size)]
 
 
@@ -75,7 +75,7 @@ def shape(case: Case) -> list[Fact]:
     sizes = case.shape(0)[slice(case.node.attrs["start"], case.node.attrs["end"])]
     if any(map(case.mentions, sizes)):
         reason = f"it gives a padded size of [{', '.join(map(str, sizes))}] as a number"
-        raise Unsafe(reason, replace=lambda surgeon, node: surgeon.use_real_sizes(node, sizes))
+        raise Unsafe(reason, replace=lambda insertion, node: insertion.use_real_sizes(node, sizes))
     return [_sizes(case, sizes)]
 
 

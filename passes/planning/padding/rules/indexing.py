@@ -208,7 +208,7 @@ def _require_idle(case: Case, axis: int, depth: int, indices: Tail | None, updat
         raise Unsafe("padded indices are out of range of an axis that may be empty")
     heads = [_head_of_repeated(case, operand, axis) for operand in (1, 2)]
     if heads[0] is None or heads[1] is None:
-        raise Unsafe(reason, replace=lambda surgeon, node: surgeon.repeat_last_row(node, axis))
+        raise Unsafe(reason, replace=lambda insertion, node: insertion.repeat_last_row(node, axis))
     if case.known[heads[0]].number != 0 or not _holds_start(case, heads[1], depth):
         raise Unsafe(f"with no real rows of {case.symbol} padding would be written")
     return True

@@ -159,7 +159,7 @@ def _appended(case: Case, entries: list[Tail | None], axis: int) -> Tail | None:
         count = _followers(entries, [case.shape(part)[axis] for part in range(len(entries))])
         if count is None:
             raise Unsafe(reason)
-        raise Unsafe(reason, replace=lambda surgeon, node: surgeon.move_up(node, axis, count))
+        raise Unsafe(reason, replace=lambda insertion, node: insertion.move_up(node, axis, count))
     if last is None or not others:
         return last
     if not last.is_prefix or last.inner != 1:

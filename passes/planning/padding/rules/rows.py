@@ -210,7 +210,7 @@ def mean(case: Case) -> list[Fact]:
     padded = [axis for axis in axes if case.tails(0)[axis] is not None]
     if padded:
         reason = f"it takes the mean along axis {padded[0]}, which carries {case.symbol}"
-        raise Unsafe(reason, replace=lambda surgeon, node: surgeon.split_mean(node))
+        raise Unsafe(reason, replace=lambda insertion, node: insertion.split_mean(node))
     return [Fact(_kept(case, axes))]
 
 

@@ -79,7 +79,7 @@ def _require_hidden_keys(case: Case, steps: int, queries: Tail | None) -> None:
     mask = case.optional(_MASK)
     if mask is None or _mask_tail(case, 3) is None:
         reason = f"padded keys of {case.symbol} are seen"
-        raise Unsafe(reason, replace=lambda surgeon, node: surgeon.mask_keys(node, steps, keys))
+        raise Unsafe(reason, replace=lambda insertion, node: insertion.mask_keys(node, steps, keys))
     hiding: Number = False if case.value(_MASK).tensor.dtype is DType.BOOL else -math.inf
     tail = _mask_tail(case, 3)
     if tail is None or tail.number != hiding:
@@ -201,7 +201,7 @@ def _require_real_steps(case: Case, time: Tail) -> None:
     is_last_read = any(value.has_uses for value in case.node.outputs[1:])
     if case.node.attrs["direction"] != "forward" or is_last_read:
         reason = f"its last state and its way back see the padding of {case.symbol}"
-        raise Unsafe(reason, replace=lambda surgeon, node: surgeon.give_lengths(node, time))
+        raise Unsafe(reason, replace=lambda insertion, node: insertion.give_lengths(node, time))
 
 
 RULES: Rules = {

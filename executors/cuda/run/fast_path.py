@@ -1,8 +1,8 @@
 """Calls like the one before: the same sizes, served by one recording, need no look-up, no check of names, no wrapping.
 
-A shortcut is made after a call that replayed a whole bucket without padding. It serves the next call if that brings
+A fast path is made after a call that replayed a whole bucket without padding. It serves the next call if that brings
 arrays of the same kind: those in place must be the very arrays, others are copied. Anything else is declined, and takes
-the long way, which finds what is wrong or makes another shortcut. After some calls the copies become part of the graph
+the long way, which finds what is wrong or makes another fast path. After some calls the copies become part of the graph
 (`framed.py`).
 """
 
@@ -33,7 +33,7 @@ _NEVER = -1
 _Made = TypeVar("_Made")
 
 
-class Shortcut:
+class FastPath:
     """Serves calls in one framework, of the sizes of `served`.
 
     What it needs is bound when it is made: a call of which the host does little is what recording is for. It is valid
@@ -242,10 +242,10 @@ def _launch_of(recording: Recording) -> Callable[[int], None]:
     return recording.launch if isinstance(recording, CudaRecording) else lambda _stream: recording.replay()
 
 
-def shortcut_for(
+def fast_path_for(
     replay: ReplayExecutable, device: CudaDevice, inputs: Mapping[str, Any], names: tuple[str, ...]
-) -> Shortcut | None:
-    """A shortcut for calls like the latest, whose arrays were wrapped as `inputs`; None where there is none."""
+) -> FastPath | None:
+    """A fast path for calls like the latest, whose arrays were wrapped as `inputs`; None where there is none."""
     served, framework = replay.latest, device.framework
     if served is None or framework is None or served.route.padded_rows or replay.options.debug:
         return None
@@ -258,7 +258,7 @@ def shortcut_for(
     given = _outputs_of(bound, names, framework, is_copied=replay.options.copy_outputs)
     if taken is None or given is None:
         return None
-    return Shortcut(replay, served, device, framework, taken, given)
+    return FastPath(replay, served, device, framework, taken, given)
 
 
 def _inputs_of(bound: CudaPlan, served: Served, inputs: Mapping[str, Any]) -> list[_Input] | None:

@@ -1,7 +1,7 @@
 """Pools over whole images are reductions; pools that leave anything out, or count padding, are not."""
 
 import pytest
-from capgraph.passes.fold.whole_pools import WholePools
+from capgraph.passes.fold.global_pooling import GlobalPooling
 
 from tests.passes.checking import check_pass
 
@@ -15,7 +15,7 @@ POOL = (
 def test_average_over_everything(kernel: list[int], ceil: str) -> None:
     pool = POOL.format(kernel=kernel, pads=[0, 0, 0, 0], ceil=ceil)
     check_pass(
-        WholePools(),
+        GlobalPooling(),
         f"graph @main(%x: f32[N, 3, 7, 5]) {{ %y = {pool} return %y }}",
         "graph @main(%x: f32[N, 3, 7, 5]) { %y = reduce_mean(%x) {axes = [2, 3], keep_dims = true} return %y }",
     )
@@ -24,7 +24,7 @@ def test_average_over_everything(kernel: list[int], ceil: str) -> None:
 def test_maximum_over_everything() -> None:
     pool = "max_pool(%x) {kernel = [7], strides = [1], pads = [0, 0], dilations = [1], ceil_mode = false}"
     check_pass(
-        WholePools(),
+        GlobalPooling(),
         f"graph @main(%x: f32[N, 3, 7]) {{ %y = {pool} return %y }}",
         "graph @main(%x: f32[N, 3, 7]) { %y = reduce_max(%x) {axes = [2], keep_dims = true} return %y }",
     )
@@ -36,4 +36,4 @@ def test_maximum_over_everything() -> None:
 )
 def test_stays(kernel: list[int], pads: list[int]) -> None:
     pool = POOL.format(kernel=kernel, pads=pads, ceil="false")
-    check_pass(WholePools(), f"graph @main(%x: f32[N, 3, 7, 5]) {{ %y = {pool} return %y }}", None)
+    check_pass(GlobalPooling(), f"graph @main(%x: f32[N, 3, 7, 5]) {{ %y = {pool} return %y }}", None)

@@ -8,7 +8,7 @@ COLUMNS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Team:
+class ThreadGroup:
     """`size` threads for each row; `rows` rows in a block of `block` threads in x and y.
 
     `fold` is the template of the prelude that folds over the team, `shared` how many elements of shared memory each
@@ -36,30 +36,30 @@ class Team:
         return self.block[0] * self.block[1]
 
 
-def lanes(count: int, threads: int) -> Team:
+def lanes(count: int, threads: int) -> ThreadGroup:
     """`count` lanes of a warp (a power of two), in blocks of `threads`."""
     rows = threads // count
     row = f"blockIdx.x * {rows} + threadIdx.x / {count}"
-    return Team(
+    return ThreadGroup(
         f"lanes{count}", count, rows, (threads, 1), f"threadIdx.x % {count}", row, f"warp_fold<{{}}, {count}>", 0
     )
 
 
-def block(threads: int) -> Team:
+def block(threads: int) -> ThreadGroup:
     """A block of `threads` threads."""
     warps = threads // 32
     shared = warps if warps > 1 else 0
-    return Team(
+    return ThreadGroup(
         f"block{threads}", threads, 1, (threads, 1), "threadIdx.x", "blockIdx.x", f"block_fold<{{}}, {warps}>", shared
     )
 
 
-def columns(threads: int, each: int = 1, lanes: int = COLUMNS) -> Team:
+def columns(threads: int, each: int = 1, lanes: int = COLUMNS) -> ThreadGroup:
     """`threads` threads in y for each of `lanes` (a power of two) times `each` rows that lie side by side."""
     rows = lanes * each
     shared = rows * threads if threads > 1 else 0
     first = f"blockIdx.x * {lanes} + threadIdx.x"
-    return Team(
+    return ThreadGroup(
         f"columns{threads}" + (f"x{each}" if each > 1 else "") + (f"of{lanes}" if lanes != COLUMNS else ""),
         threads,
         rows,

@@ -13,10 +13,10 @@ from ..framework.rewriter import Rewriter
 
 
 @dataclass(frozen=True)
-class WholePools(PatternPass):
+class GlobalPooling(PatternPass):
     """Turns pools over whole images into `reduce_mean` and `reduce_max`; sums may be rounded in another order."""
 
-    name: ClassVar[str] = "whole-pools"
+    name: ClassVar[str] = "global-pooling"
     exactness: ClassVar[Exactness] = Exactness.ROUNDING
 
     def rules(self) -> Sequence[Rule]:

@@ -24,14 +24,14 @@ _DEEPEST = 8
 
 
 @dataclass(frozen=True)
-class Triangle:
+class CausalMask:
     """`lower` stands at key j for query i where j <= i, `upper` elsewhere; of several numbers the greatest."""
 
     lower: float
     upper: float
 
 
-def triangle_of(mask: Value, steps: Dim, keys: Dim) -> Triangle | None:
+def causal_mask_of(mask: Value, steps: Dim, keys: Dim) -> CausalMask | None:
     """What stands on either side of the diagonal of a mask, [..., steps, keys] of equal sizes; None where unknown."""
     if compare(steps, keys) is not Truth.YES:
         return None
@@ -39,10 +39,10 @@ def triangle_of(mask: Value, steps: Dim, keys: Dim) -> Triangle | None:
     if content is not None:
         return _of_constant(content, steps)
     sides = _sides(mask, steps, _DEEPEST)
-    return None if sides is None else Triangle(float(sides[0]), float(sides[1]))
+    return None if sides is None else CausalMask(float(sides[0]), float(sides[1]))
 
 
-def _of_constant(content: Constant, steps: Dim) -> Triangle | None:
+def _of_constant(content: Constant, steps: Dim) -> CausalMask | None:
     """A constant may have different numbers above the diagonal."""
     array = content.array
     size = array.shape[-1] if array.ndim else 0
@@ -55,8 +55,8 @@ def _of_constant(content: Constant, steps: Dim) -> Triangle | None:
     if not np.all(lower == lower[0]):
         return None
     if content.dtype is DType.BOOL:
-        return Triangle(lower[0], 1 - lower[0]) if np.all(upper != lower[0]) else None
-    return Triangle(lower[0], float(upper.max(initial=-np.inf)))
+        return CausalMask(lower[0], 1 - lower[0]) if np.all(upper != lower[0]) else None
+    return CausalMask(lower[0], float(upper.max(initial=-np.inf)))
 
 
 def _sides(value: Value, steps: Dim, depth: int) -> NDArray[Any] | None:

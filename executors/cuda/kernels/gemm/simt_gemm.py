@@ -30,7 +30,7 @@ def tile_size(rows: int, columns: int, count: int, chip: Chip) -> int:
     return 64 if tiles >= chip.multiprocessors else 32 if 4 * tiles >= chip.multiprocessors else 16
 
 
-def strided_product(
+def simt_gemm(
     factors: Factors,
     alpha: float = 1.0,
     beta: float = 1.0,

@@ -1,4 +1,4 @@
-"""Turns: an order of a graph's nodes that changes as rarely as possible between two kinds of node.
+"""Run order: an order of a graph's nodes that changes as rarely as possible between two kinds of node.
 
 Whoever cuts a graph into pieces wants few of them, and their number depends on the order: what does not depend on a cut
 can run before it. Running everything of one kind that is ready, then everything of the other, and so on, gives the
@@ -11,7 +11,7 @@ from collections.abc import Collection
 from .graph import Graph, Node
 
 
-def in_turns(graph: Graph, outside: Collection[Node]) -> list[list[Node]]:
+def in_run_order(graph: Graph, outside: Collection[Node]) -> list[list[Node]]:
     """All nodes in a topological order that changes as rarely as possible between `outside` and the others."""
     return min((_turns(graph, outside, starts_inside) for starts_inside in (True, False)), key=len)
 

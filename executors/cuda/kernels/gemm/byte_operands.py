@@ -11,7 +11,7 @@ PIECE = 16
 """Multiples of which sizes, strides and addresses of factors in bytes have to be."""
 
 
-def byte_factors(a: Source, b: Source, d: Source, c: Source | None, scratch: Scratch) -> tuple[Factors, list[Launch]]:
+def byte_operands(a: Source, b: Source, d: Source, c: Source | None, scratch: Scratch) -> tuple[Factors, list[Launch]]:
     """The factors of a product with the inner axis side by side, and the copies of those that lie otherwise.
 
     Raises `UnsupportedError` when there is not enough scratch memory for a copy.

@@ -1,4 +1,4 @@
-"""Calls like the one before: served by the shortcut, counted, and declined as soon as anything differs."""
+"""Calls like the one before: served by the fast path, counted, and declined as soon as anything differs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from capgraph.executors.cuda.run import device
 from capgraph.executors.cuda.run.executable import CudaExecutable
-from capgraph.executors.cuda.run.shortcut import Shortcut
+from capgraph.executors.cuda.run.fast_path import FastPath
 from capgraph.executors.eager import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Array
@@ -38,7 +38,7 @@ def program(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CudaExec
 def test_calls_that_take_it_are_counted(program: CudaExecutable) -> None:
     x = GpuArray(rows(4))
     served = 0
-    with patch.object(Shortcut, "run", autospec=True, side_effect=Shortcut.run) as run:
+    with patch.object(FastPath, "run", autospec=True, side_effect=FastPath.run) as run:
         for _ in range(6):
             program.run({"x": x})
         served = run.call_count
@@ -82,8 +82,8 @@ def test_results_that_are_known_or_lie_in_another_order_are_copied_too(tmp_path:
             assert list(given) == list(outputs)
             kept.append((oracle.run({"x": content}), given))
             given["k"].content[...] = given["k"].content + call
-        assert program._shortcut is not None
-        assert program._shortcut._framed is not None
+        assert program._fast_path is not None
+        assert program._fast_path._framed is not None
         for call, (expected, given) in enumerate(kept):
             np.testing.assert_allclose(given["t"].content, expected["t"], rtol=1e-5)
             np.testing.assert_allclose(given["h"].content, expected["h"], rtol=1e-5)
@@ -129,9 +129,9 @@ def test_a_profile_may_move_the_memory_that_it_refers_to(program: CudaExecutable
     x = GpuArray(rows(4))
     for _ in range(3):
         program.run({"x": x})
-    assert program._shortcut is not None
+    assert program._fast_path is not None
     program.profile({"x": x})
-    assert program._shortcut is None
+    assert program._fast_path is None
 
 
 def test_where_another_gpu_is_active_this_one_is_for_the_call(program: CudaExecutable) -> None:

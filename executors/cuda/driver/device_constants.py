@@ -48,7 +48,7 @@ class Held:
         return self.strides == contiguous_strides(self.shape, self.itemsize)
 
 
-class Residents:
+class DeviceConstants:
     """Finds contents on one device."""
 
     def __init__(self, driver: Driver) -> None:
@@ -115,20 +115,20 @@ def _permuted(held: Held, perm: Sequence[int]) -> Held:
     return replace(held, shape=shape, strides=strides)
 
 
-def _transpose(_residents: Residents, operands: Sequence[Held], attrs: Mapping[str, Any], _shape: Shape) -> Held:
+def _transpose(_residents: DeviceConstants, operands: Sequence[Held], attrs: Mapping[str, Any], _shape: Shape) -> Held:
     return _permuted(operands[0], attrs["perm"])
 
 
-def _reshape(residents: Residents, operands: Sequence[Held], _attrs: Mapping[str, Any], shape: Shape) -> Held:
+def _reshape(residents: DeviceConstants, operands: Sequence[Held], _attrs: Mapping[str, Any], shape: Shape) -> Held:
     held = operands[0] if operands[0].is_contiguous else residents.copied(operands[0])
     return replace(held, shape=shape, strides=contiguous_strides(shape, held.itemsize))
 
 
-def _concat(residents: Residents, operands: Sequence[Held], attrs: Mapping[str, Any], shape: Shape) -> Held:
+def _concat(residents: DeviceConstants, operands: Sequence[Held], attrs: Mapping[str, Any], shape: Shape) -> Held:
     return residents.joined_as_they_lie(operands, normal_axis(attrs["axis"], len(shape)), shape)
 
 
-_RULES: Mapping[str, Callable[[Residents, Sequence[Held], Mapping[str, Any], Shape], Held]] = {
+_RULES: Mapping[str, Callable[[DeviceConstants, Sequence[Held], Mapping[str, Any], Shape], Held]] = {
     "transpose": _transpose,
     "reshape": _reshape,
     "squeeze": _reshape,

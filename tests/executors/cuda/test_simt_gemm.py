@@ -10,7 +10,7 @@ import pytest
 from capgraph.executors.cuda.kernel_ir.launch import Chip, KernelLaunch, LibraryCall
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
 from capgraph.executors.cuda.kernels.gemm.quantized_products import LOWERINGS, lower_matmul_integer
-from capgraph.executors.cuda.kernels.gemm.strided_products import tile_size
+from capgraph.executors.cuda.kernels.gemm.simt_gemm import tile_size
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
