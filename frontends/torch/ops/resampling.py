@@ -13,11 +13,25 @@ _NEAREST = {"mode": "nearest", "coordinate_mode": "asymmetric", "nearest_mode": 
 _NEAREST_EXACT = {"mode": "nearest", "coordinate_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
 
 
-def _resize(c: Call, x: Value, scales: Sequence[float | None], **attrs: Any) -> Value:
+def _resize(
+    c: Call, x: Value, scales: Sequence[float | None], axes: tuple[int, ...] | None = None, **attrs: Any
+) -> Value:
     """Of the spatial axes; `scales` are the caller's, None where the sizes decide."""
-    axes = tuple(range(2, x.tensor.rank))
+    axes = tuple(range(2, x.tensor.rank)) if axes is None else axes
     given = None if not scales or any(scale is None for scale in scales) else tuple(float(s) for s in scales if s)
-    return c.op("resize", x, None, axes=axes, sizes=c.shape[2:], scales=given, **attrs)
+    return c.op("resize", x, None, axes=axes, sizes=tuple(c.shape[axis] for axis in axes), scales=given, **attrs)
+
+
+def _is_on_cpu(c: Call) -> bool:
+    return bool(c.results[0].device.type == "cpu")
+
+
+def _kept(c: Call, x: Value, scales: Sequence[float | None], factors: Sequence[int]) -> Sequence[float | None]:
+    """The scales without those that the kernels of the CPU pass over: where a size grows by just one of `factors`."""
+    if not scales or None in scales or not _is_on_cpu(c):
+        return scales
+    sizes = zip(x.shape[2:], c.shape[2:], scales, strict=True)
+    return [next((float(by) for by in factors if old * by == new), scale) for old, new, scale in sizes]
 
 
 def _scales(rest: Sequence[Any]) -> Sequence[float | None]:
@@ -25,9 +39,9 @@ def _scales(rest: Sequence[Any]) -> Sequence[float | None]:
     return rest[0] or () if rest and isinstance(rest[0], list) else rest
 
 
-def _nearest(attrs: dict[str, Any]) -> Lowering:
+def _nearest(attrs: dict[str, Any], factors: Sequence[int] = ()) -> Lowering:
     def lower(c: Call, x: Value, _size: Any, *rest: Any) -> Value:
-        return _resize(c, x, _scales(rest), **attrs)
+        return _resize(c, x, _kept(c, x, _scales(rest), factors), **attrs)
 
     return lower
 
@@ -39,21 +53,30 @@ def _smooth(mode: str, antialias: bool = False) -> Lowering:
     def lower(c: Call, x: Value, _size: Any, align_corners: bool, *rest: Any) -> Value:
         if antialias and align_corners:
             raise NoLowering("antialiasing between aligned corners")
-        coordinates = "align_corners" if align_corners else "half_pixel"
-        scales = () if align_corners else _scales(rest)  # the corners alone decide
-        attrs = {"mode": mode, **_ANTIALIASED[antialias], "coordinate_mode": coordinates}
+        coordinates = "align_corners" if align_corners else "half_pixel"  # the corners alone decide
+        is_plain = x.tensor.dtype.is_float and mode == "cubic"
+        scales = () if align_corners else _kept(c, x, _scales(rest), () if is_plain else (1,))
+        attrs: dict[str, Any] = {"mode": mode, **_ANTIALIASED[antialias], "coordinate_mode": coordinates}
         if x.tensor.dtype.is_float:
             return _resize(c, x, scales, **attrs)
-        return _rounded(c, _resize(c, c.cast(x, DType.F32), scales, **attrs), x.tensor.dtype)
+        return _resized_bytes(c, x, scales, **attrs)
 
     return lower
 
 
-def _rounded(c: Call, x: Value, dtype: DType) -> Value:
-    """Floats as bytes, as PyTorch has them: rounded, and held in range."""
-    limits = np.iinfo(dtype.numpy)
-    held = c.op("clip", c.op("round", x), *(c.constant(np.float32(each)) for each in (limits.min, limits.max)))
-    return c.cast(held, dtype)
+def _resized_bytes(c: Call, x: Value, scales: Sequence[float | None], **attrs: Any) -> Value:
+    """Bytes of pictures, rounded and held in range: on the CPU after each axis, the last first, halves upwards."""
+    dtype = x.tensor.dtype
+    limits = [c.constant(np.float32(each)) for each in (np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max)]
+    if not _is_on_cpu(c):
+        whole = _resize(c, c.cast(x, DType.F32), scales, **attrs)
+        return c.cast(c.op("clip", c.op("round", whole), *limits), dtype)
+    wide = c.cast(x, DType.F32)
+    for axis in reversed(range(2, x.tensor.rank)):
+        given = [] if None in scales else scales[axis - 2 : axis - 1]
+        found = _resize(c, wide, given, (axis,), **attrs)
+        wide = c.op("clip", c.op("floor", c.op("add", found, c.constant(np.float32(0.5)))), *limits)
+    return c.cast(wide, dtype)
 
 
 _MODES = ("linear", "nearest", "cubic")
@@ -72,7 +95,9 @@ def _affine_grid(c: Call, theta: Value, size: Sequence[Any], align_corners: bool
 
 
 TABLE: dict[str, Lowering] = {
-    **{f"aten.upsample_nearest{axes}d": _nearest(_NEAREST) for axes in (1, 2, 3)},
+    "aten.upsample_nearest1d": _nearest(_NEAREST),
+    "aten.upsample_nearest2d": _nearest(_NEAREST, (1, 2)),
+    "aten.upsample_nearest3d": _nearest(_NEAREST),
     **{f"aten._upsample_nearest_exact{axes}d": _nearest(_NEAREST_EXACT) for axes in (1, 2, 3)},
     "aten.upsample_linear1d": _smooth("linear"),
     "aten.upsample_bilinear2d": _smooth("linear"),

@@ -101,17 +101,15 @@ def test_casts_give_what_pytorch_gives_out_of_range_too(dtype: Any, source: Any)
     "options", [{"mode": "bicubic"}, {"mode": "bilinear"}, {"mode": "bilinear", "antialias": True}]
 )
 def test_resized_bytes_are_rounded_and_held_in_range(options: dict[str, Any]) -> None:
-    """As PyTorch's decompositions have it; its own kernels of the CPU round and hold each axis by itself."""
-
     class Resized(torch.nn.Module):
         def forward(self, x: Any) -> Any:
             return torch.nn.functional.interpolate(x, size=(7, 24), **options)
 
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (2, 3, 9, 12), generator=generator).mul(2).clamp(0, 255).to(torch.uint8)
-    expected = Resized()(x.float()).round().clamp(0, 255)
     (found,) = capgraph.optimize(Resized(), args=(x,), executor="eager").run({"x": x.numpy()}).values()
     assert found.dtype == np.uint8
-    difference = np.abs(found.astype(np.float32) - expected.numpy())
-    assert difference.max() <= 1  # of sums that are halves but for rounding
-    assert (difference > 0).mean() < 0.01
+    difference = np.abs(found.astype(np.float32) - Resized()(x).numpy())
+    assert difference.max() <= 2  # PyTorch has the weights in 16 bits, and rounds after each axis
+    assert (difference > 0).mean() < 0.1
+    assert (difference > 1).mean() < 0.001
