@@ -1,7 +1,8 @@
 """Where tensors lie in memory, as PyTorch's fake tensors know it: results that are views, and what strides reach."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,11 +29,11 @@ class ResultView:
 
     def of(self, source: Any, sizes: Mapping[str, int]) -> Any:
         """The view of a tensor, for these sizes."""
-        shape, strides = ([evaluate(dim, sizes) for dim in dims] for dims in (self.shape, self.strides))
+        shape, strides, offset = self._fixed or self._for(sizes)
         start = source.storage_offset()
         if source.dtype is not self.dtype:
             start = start * source.element_size() // self.dtype.itemsize
-        offset = start + evaluate(self.offset, sizes)
+        offset += start
         if source.dtype is self.dtype:
             found = source.as_strided(shape, strides, offset)
         else:
@@ -41,15 +42,25 @@ class ResultView:
             found = found.conj()
         return torch._neg_view(found) if self.is_neg != source.is_neg() else found
 
+    @cached_property
+    def _fixed(self) -> tuple[Sequence[int], Sequence[int], int] | None:
+        """Shape, strides and offset that are the same for all sizes, as nearly all are: this is asked in every call."""
+        dims = (*self.shape, *self.strides, self.offset)
+        return self._for({}) if all(isinstance(dim, int) for dim in dims) else None
+
+    def _for(self, sizes: Mapping[str, int]) -> tuple[Sequence[int], Sequence[int], int]:
+        shape, strides = ([evaluate(dim, sizes) for dim in dims] for dims in (self.shape, self.strides))
+        return shape, strides, evaluate(self.offset, sizes)
+
     def beside(self, fake: Any) -> "ResultView":
         """The same view of memory that holds the numbers of `fake`, conjugated and negated as it says."""
         return replace(self, is_conj=self.is_conj != fake.is_conj(), is_neg=self.is_neg != fake.is_neg())
 
     def spread(self, content: Any, sizes: Mapping[str, int]) -> Any:
         """Memory in which `content` lies as this view."""
-        shape, strides = ([evaluate(dim, sizes) for dim in dims] for dims in (self.shape, self.strides))
+        shape, strides, offset = self._for(sizes)
         reach = sum(step * (size - 1) for size, step in zip(shape, strides, strict=True))
-        memory = content.new_empty((evaluate(self.offset, sizes) + reach + 1) * (0 not in shape))
+        memory = content.new_empty((offset + reach + 1) * (0 not in shape))
         self.of(memory, sizes).copy_(content)
         return memory
 
