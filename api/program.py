@@ -61,6 +61,12 @@ class Program:
     def __repr__(self) -> str:
         return f"Program({self.graph.name}, {len(self.graph)} nodes, {self.target.executor} on {self.target.device})"
 
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        raise UnsupportedError(
+            "a program cannot be copied or pickled: it holds sessions or recordings",
+            remedy="optimize the model again where it is to run, or write it with save_onnx",
+        )
+
     @property
     def inputs(self) -> dict[str, Type]:
         """The types of the inputs by name, in order; symbols in shapes are sizes that each call chooses."""

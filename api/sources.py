@@ -79,7 +79,7 @@ def load_model(
         raise UnsupportedError(
             f"freeze_initializers={freeze_initializers!r} is not known", remedy="True, False, or None"
         )
-    if not isinstance(model, str | Path | bytes | Graph) and _comes_from(model, "torch"):
+    if _is_torch_model(model):
         return _load_torch(model, examples)
     if callable(model):
         raise InputError(
@@ -100,7 +100,7 @@ def load_model(
 
 def device_of(model: Model, examples: Examples) -> str:
     """The GPU that a PyTorch module's weights or examples lie on, "auto" for anything else."""
-    if not _comes_from(model, "torch"):
+    if not _is_torch_model(model):
         return "auto"
     from .frontends.torch.exported import gpu_of
 
@@ -202,6 +202,14 @@ def _check_examples(examples: Examples) -> None:
         raise InputError(
             f"kwargs is a {type(examples.kwargs).__name__}, not arguments by name", remedy='pass kwargs={"name": ...}'
         )
+
+
+def _is_torch_model(model: Any) -> bool:
+    if isinstance(model, str | Path | bytes | Graph) or not _comes_from(model, "torch"):
+        return False
+    import torch
+
+    return isinstance(model, torch.nn.Module | torch.export.ExportedProgram)
 
 
 def _is_fx(model: Any) -> bool:

@@ -2,7 +2,7 @@
 
 import itertools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from ..backends import is_cuda
 from ..frontends.torch.decompositions import aot_decompositions, composites_kept
 from ..frontends.torch.dynamo.aot import AotModel, from_aot
+from ..frontends.torch.memory import storage_of
 from ..frontends.torch.model import gpu_of_trace
 from ..frontends.torch.rounding import asked_tf32
 from ..ir.analysis import all_nodes
@@ -78,12 +79,25 @@ def _wants_gradient(example: Any) -> bool:
 
 
 def _records_gradients(module: Any) -> bool:
-    """Whether the result of a step takes part in gradients, which Dynamo has traced: a leaf is what it was before."""
+    """Whether a result, or what an argument becomes, takes part in gradients, which Dynamo has traced.
+
+    A leaf is what it was before, and what is cut off again or gives no floats needs none.
+    """
     steps = [node for node in module.graph.nodes if node.op.startswith("call_")]
     if not any("example_value" in node.meta for node in steps):  # nothing is known
         return bool(torch.is_grad_enabled())
-    found = [leaf for node in steps for leaf in tree_leaves(node.meta.get("example_value"))]
-    return any(_wants_gradient(leaf) and not leaf.is_leaf for leaf in found)
+    arguments = {storage_of(leaf) for node in module.graph.find_nodes(op="placeholder") for leaf in _traced(node)}
+    results = {*module.graph.output_node().all_input_nodes}
+    found = [(node in results, leaf) for node in steps for leaf in _traced(node)]
+    return any(
+        _wants_gradient(leaf) and not leaf.is_leaf and (is_result or storage_of(leaf) in arguments)
+        for is_result, leaf in found
+    )
+
+
+def _traced(node: Any) -> Iterator[Any]:
+    """What Dynamo has found a node to give."""
+    yield from tree_leaves(node.meta.get("example_value"))
 
 
 def _fix_negative_numbers(examples: Sequence[Any]) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack
+from torch.autograd import forward_ad
 
 from ..backends import is_cuda
 from ..executors.base import Executor, Moving
@@ -188,6 +190,7 @@ class TorchProgram(Program):
 
     def _check_tensors(self, tensors: Mapping[str, Any]) -> None:
         """What of tensors is told in PyTorch's words, or is told nowhere else."""
+        _refuse_transforms(tensors)
         if torch.is_grad_enabled():
             for name, tensor in tensors.items():
                 if tensor.requires_grad:
@@ -220,6 +223,22 @@ def _raise_failed(checks: CheckedOutput, found: Any) -> None:
     if not all(held):
         message, where = checks.said[held.index(False)]
         raise CheckError(message, where=where)
+
+
+def _refuse_transforms(tensors: Mapping[str, Any]) -> None:
+    """Raises for what has no content of its own: tensors inside torch.func's transforms, tangents of forward mode."""
+    if peek_interpreter_stack() is not None and any(map(is_functorch_wrapped_tensor, tensors.values())):
+        raise UnsupportedError(
+            "a compiled program cannot run inside vmap, grad and other transforms of torch.func",
+            remedy='compile the transformed function: torch.compile(torch.func.vmap(module), backend="capgraph")',
+        )
+    if forward_ad._current_level >= 0:
+        for name, tensor in tensors.items():
+            if forward_ad.unpack_dual(tensor).tangent is not None:
+                raise UnsupportedError(
+                    f"capgraph is for inference, but input {name!r} has a tangent of forward mode",
+                    remedy="call the module itself, or compile what calls torch.func.jvp",
+                )
 
 
 def as_parts(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,6 +46,11 @@ def from_torch(
     `dynamic_shapes` is that of torch.export, in which a name may stand for a `Dim` of that name. Raises
     `UnsupportedError` where torch.export refuses the module, with PyTorch's error as cause.
     """
+    if isinstance(module, torch.jit.ScriptModule):
+        raise UnsupportedError(
+            f"{type(module).__name__} is TorchScript, which torch.export does not take",
+            remedy="pass the module that it was made from",
+        )
     signature = inspect.signature(module.forward)
     dynamic_shapes = by_signature(signature, len(args), dynamic_shapes)
     dims = with_dims(dynamic_shapes)
@@ -69,10 +74,19 @@ def from_torch(
 
 def gpu_of(model: Any, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None) -> str:
     """The GPU that a tensor of a module or exported program, or of its examples, lies on; "" where none does."""
-    held = model.state_dict.values() if isinstance(model, torch.export.ExportedProgram) else model.state_dict().values()
     given = (args, kwargs, getattr(model, "example_inputs", None))
-    leaves = (*held, *torch.utils._pytree.tree_leaves(given))
+    leaves = (*_held(model), *torch.utils._pytree.tree_leaves(given))
     return next((str(each.device) for each in leaves if isinstance(each, torch.Tensor) and each.is_cuda), "")
+
+
+def _held(model: Any) -> Iterable[Any]:
+    """The weights of a module or exported program."""
+    held: Mapping[str, Any] = {}
+    if isinstance(model, torch.export.ExportedProgram):
+        held = model.state_dict
+    elif isinstance(model, torch.nn.Module):
+        held = model.state_dict()
+    return held.values()
 
 
 def _each_its_own(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -1,5 +1,8 @@
+import copy
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import capgraph
 import numpy as np
@@ -83,6 +86,12 @@ def test_wherever_memory_runs_out_it_is_our_error(doing: str, monkeypatch: pytes
 
     with pytest.raises(capgraph.ResourceError, match="memory"):
         used()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps])
+def test_a_program_is_not_copied(copied: Any) -> None:
+    with pytest.raises(capgraph.UnsupportedError, match=r"(?s)cannot be copied or pickled.*save_onnx"):
+        copied(capgraph.optimize(affine()))
 
 
 def test_what_fails_before_there_are_inputs_names_the_model_too() -> None:

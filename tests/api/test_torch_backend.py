@@ -136,6 +136,44 @@ def test_a_tensor_that_is_cut_off_from_gradients_is_taken() -> None:
     torch.testing.assert_close(found, x.detach() * 2)
 
 
+RESULTS: dict[str, Any] = {
+    "places": lambda scores: scores.argmax(-1),
+    "cut off": lambda scores: scores.softmax(-1).detach(),
+    "truth": lambda scores: scores > 0,
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_that_need_no_gradients_are_taken(name: str) -> None:
+    torch._dynamo.reset()
+    layer, x = nn.Linear(3, 2), torch.randn(4, 3)
+
+    def function(x: Any) -> Any:
+        return RESULTS[name](layer(x))
+
+    torch.testing.assert_close(torch.compile(function, backend="capgraph")(x), function(x))
+
+
+def test_arguments_that_become_part_of_gradients_are_refused() -> None:
+    weight = torch.ones(3, requires_grad=True)
+
+    def function(x: Any) -> Any:
+        x[0].add_(weight)
+        return x.detach() + 1
+
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="gradients would be recorded here"):
+        torch.compile(function, backend="capgraph")(torch.zeros(2, 3))
+
+
+def test_an_argument_that_gets_other_memory_is_refused() -> None:
+    def function(x: Any, y: Any) -> Any:
+        x.data = y
+        return x + 1
+
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=r"(?s)other memory.*x\.copy_\(y\)"):
+        torch.compile(function, backend="capgraph")(torch.zeros(3), torch.ones(3))
+
+
 def test_gradients_that_a_function_turns_on_are_refused() -> None:
     torch._dynamo.reset()
     layer, x = nn.Linear(2, 2), torch.ones(3, 2)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import capgraph
 import pytest
 import torch
 from torch.nn import functional as F
@@ -79,3 +80,21 @@ def test_what_has_no_forward_derivative_leaves_others_usable() -> None:
     value, tangent = torch.func.jvp(torch.sin, (x,), (torch.ones_like(x),))
     torch.testing.assert_close(tangent, x.cos())
     torch.testing.assert_close(value, x.sin())
+
+
+def test_a_tangent_is_not_lost_in_silence() -> None:
+    compiled = torch.compile(torch.sin, backend="capgraph")
+    x = torch.ones(3)
+    with torch.no_grad(), torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, torch.ones(3))
+        with pytest.raises(capgraph.UnsupportedError, match="tangent of forward mode"):
+            compiled(dual)
+        torch.testing.assert_close(compiled(x), x.sin())
+
+
+@pytest.mark.parametrize("transform", [torch.func.vmap, lambda f: torch.func.grad(lambda x: f(x).sum())])
+def test_a_program_inside_a_transform_says_what_to_do(transform: Any) -> None:
+    program = capgraph.optimize(torch.nn.ReLU(), args=(torch.ones(3),))
+    x = torch.ones(2, 3) if transform is torch.func.vmap else torch.ones(3)
+    with pytest.raises(capgraph.UnsupportedError, match=r"(?s)inside vmap, grad.*compile the transformed function"):
+        transform(program)(x)

@@ -20,6 +20,7 @@ from ..importer import FxImporter, unneeded_nodes
 from ..memory import ResultView, dense_order
 from ..model import TorchModel, gpu_of_trace
 from ..ops.complex_numbers import Pairs, pairs_of
+from ..origins import origin_of
 from ..sizes import Sizes
 from ..tensors import SharedConstants
 from .result_views import ResultViews, Tellers
@@ -95,6 +96,12 @@ class _AotImport:
                 results = self.importer.operand(node.args[0])
             elif str(node.target) == "aten.copy_.default":
                 self.importer.known[node] = self.importer.known[node.args[1]]
+            elif str(node.target).startswith("aten.set_."):
+                raise UnsupportedError(
+                    "the function gives an argument other memory (x.data = y, x.set_(y))",
+                    where=str(origin_of(node)),
+                    remedy="copy into it instead: x.copy_(y)",
+                )
             elif node.op != "placeholder" and node not in unneeded:
                 self.importer.known[node] = self.importer.import_node(self.module, node)
         self._set_outputs(results)

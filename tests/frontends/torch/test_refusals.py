@@ -147,3 +147,10 @@ def test_sparse_tensors_are_refused_where_a_module_is_imported_and_run_by_torch_
         capgraph.optimize(Dense(), args=(sparse,))
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(Dense(), backend="capgraph")(sparse), torch.eye(3) + 1)
+
+
+@pytest.mark.filterwarnings("ignore")  # TorchScript is deprecated
+def test_torchscript_is_refused() -> None:
+    traced = torch.jit.trace(torch.nn.ReLU(), torch.ones(2))
+    with pytest.raises(UnsupportedError, match=r"(?s)TorchScript.*the module that it was made from"):
+        from_torch(traced, (torch.ones(2),))
