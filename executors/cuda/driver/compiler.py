@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 
 from ....ir.errors import MissingPackageError
+from ..kernel_ir.includes.prelude import PRELUDE
 from ..kernel_ir.launch import Kernel
-from ..kernel_ir.prelude import PRELUDE
 from .cache import KernelCache, Module
 
 GROUP, GROUPS_OF_A_THREAD = 24, 4

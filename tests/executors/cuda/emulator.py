@@ -19,6 +19,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from capgraph.executors.cuda.driver.packing import packed_bytes
+from capgraph.executors.cuda.kernel_ir.includes.prelude import PRELUDE
 from capgraph.executors.cuda.kernel_ir.launch import (
     BufferPlace,
     Candidate,
@@ -27,7 +28,6 @@ from capgraph.executors.cuda.kernel_ir.launch import (
     Packed,
     ScalarArgument,
 )
-from capgraph.executors.cuda.kernel_ir.prelude import PRELUDE
 from capgraph.executors.host.memory import HostArena, address_of
 from capgraph.executors.host.placement import HostPlacement
 from capgraph.ir.constant import Array

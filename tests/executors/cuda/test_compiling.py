@@ -3,8 +3,8 @@
 import re
 
 import pytest
+from capgraph.executors.cuda.kernel_ir.includes.prelude import PRELUDE as PRELUDE_SOURCE
 from capgraph.executors.cuda.kernel_ir.launch import Kernel
-from capgraph.executors.cuda.kernel_ir.prelude import PRELUDE as PRELUDE_SOURCE
 
 from tests.executors.cuda import compiling
 from tests.executors.cuda.compiling import ARCHITECTURES, compile_problems

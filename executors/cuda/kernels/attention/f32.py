@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from .....ir.types import DType
-from ...kernel_ir.async_copies import async_copies
+from ...kernel_ir.includes.async_copies import async_copies
 from ...kernel_ir.indexing import index_type
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source

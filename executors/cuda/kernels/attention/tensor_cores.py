@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .....ir.types import DType
+from ...kernel_ir.includes.warp_code import cluster_code, warp_products
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import number
-from ...kernel_ir.warp_code import cluster_code, warp_products
 from .attention import Attention
 from .code import block_code, length_code, parameters, repair_code, repaired_tiles, score_code, tiles
 

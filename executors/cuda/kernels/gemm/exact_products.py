@@ -8,11 +8,11 @@ cluster have summed is added up in distributed shared memory, and what follows t
 from collections.abc import Iterator
 
 from .....ir.types import DType
-from ...kernel_ir.async_copies import async_copies
 from ...kernel_ir.early_start import TRIGGER, WAIT
+from ...kernel_ir.includes.async_copies import async_copies
+from ...kernel_ir.includes.warp_code import cluster_code
 from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source, source_of
-from ...kernel_ir.warp_code import cluster_code
 from .factors import Factors, factors_of, product_operands
 from .regions import AnchoredRegion
 from .tails import SumEpilogue, tail_of

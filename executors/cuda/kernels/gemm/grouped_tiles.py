@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from .....ir.plan import element_bytes
 from .....ir.types import DType
-from ...kernel_ir.async_copies import async_copies
+from ...kernel_ir.includes.async_copies import async_copies
+from ...kernel_ir.includes.warp_code import MATRICES, warp_products
 from ...kernel_ir.launch import Kernel
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import stored
-from ...kernel_ir.warp_code import MATRICES, warp_products
 from .float_parts import float_parts, run_with_parts
 
 FIND_TILE = """

@@ -10,7 +10,7 @@ engine goes on with the next tile while they store. Shared memory holds rows of 
 import math
 
 from .....ir.types import DType
-from ...kernel_ir.bulk_copies import BARRIER_BYTES, MAP_BYTES, bulk_copies, tensor_map
+from ...kernel_ir.includes.bulk_copies import BARRIER_BYTES, MAP_BYTES, bulk_copies, tensor_map
 from ...kernel_ir.launch import Chip, Kernel
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import stored

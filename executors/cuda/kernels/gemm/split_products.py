@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from .....ir.types import DType
 from ...kernel_ir.early_start import TRIGGER, WAIT
+from ...kernel_ir.includes.warp_code import warp_products
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
-from ...kernel_ir.warp_code import warp_products
 from .factors import Factors
 from .tails import SumEpilogue
 

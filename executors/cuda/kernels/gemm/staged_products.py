@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from .....ir.types import DType
 from ...kernel_ir.early_start import TRIGGER, WAIT
+from ...kernel_ir.includes.warp_code import cluster_code, warp_products
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source
-from ...kernel_ir.warp_code import cluster_code, warp_products
 from .factors import Factors
 from .split_products import fits
 from .tails import Element, SumEpilogue

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from .....ir.types import DType
 from ...kernel_ir.early_start import TRIGGER, WAIT
+from ...kernel_ir.includes.warp_code import cluster_code, warp_products
 from ...kernel_ir.launch import Argument, Chip, Kernel, KernelLaunch
 from ...kernel_ir.types import stored
-from ...kernel_ir.warp_code import cluster_code, warp_products
 from .cells import Phase
 from .kernels import Recurrence, position, projected_inputs, results, tiles_of
 

@@ -8,7 +8,7 @@ elements of 16 bits, whose pieces of 16 bytes are exchanged by the row's number 
 
 from collections.abc import Sequence
 
-from ....ir.types import DType
+from .....ir.types import DType
 
 MAP_BYTES = 128
 BARRIER_BYTES = 16

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ....ir.philox import MULTIPLIERS, ROUNDS, WEYL, cosine_terms, log_terms, sine_terms
-from .types import number
+from .....ir.philox import MULTIPLIERS, ROUNDS, WEYL, cosine_terms, log_terms, sine_terms
+from ..types import number
 
 _COMMON = rf"""
 struct words4 {{ unsigned a, b, c, d; }};

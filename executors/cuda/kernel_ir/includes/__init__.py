@@ -1,0 +1,1 @@
+"""CUDA C++ that stands before kernels, or that several kernels hold."""
