@@ -39,6 +39,11 @@ class Model(Protocol):
     is_inlined_early: bool
 
     @property
+    def came_at(self) -> int:
+        """The opset of the model that the graph came from, 0 for one from elsewhere."""
+        ...
+
+    @property
     def dialect(self) -> Dialect: ...
     @property
     def is_fixed(self) -> bool:
@@ -99,6 +104,11 @@ class ExportContext:
     def opset(self) -> int:
         """The version of the default domain that is being written."""
         return self.writer.opset
+
+    @property
+    def came_at(self) -> int:
+        """The opset of the model that the graph came from, 0 for one from elsewhere."""
+        return self.writer.model.came_at
 
     @property
     def is_part(self) -> bool:

@@ -20,7 +20,7 @@ from ..contrib.norms import in_default_domain
 from ..files.external_data import nested_graphs
 from ..files.metadata import declare_outputs, write_metadata
 from ..files.storage import Inline, Nowhere, Storage
-from ..files.versions import least_ir_version, opset_of, source_ir_version, source_opset
+from ..files.versions import known_opset, least_ir_version, opset_of, source_ir_version, source_opset
 from ..schemas import unchanged_span
 from .early_inlining import ask_for_early_inlining
 from .foreign_nodes import domain_and_operator
@@ -64,7 +64,7 @@ def export_model(
     wants_kernels = keep_versions and dialect is Dialect.ORT
     while True:
         writer = ModelWriter(target, storage or Inline(), value_info, dialect, operators)
-        writer.is_fixed = opset is not None
+        writer.is_fixed, writer.came_at = opset is not None, known_opset(graph)
         writer.wants_kernels = wants_kernels
         usual_ir = _kept_ir_version(graph, target) if keep_versions else DEFAULT_IR_VERSION
         try:
@@ -94,7 +94,7 @@ def _least_opset(graph: Graph, first: int, dialect: Dialect, operators: Collecti
     """The lowest opset from `first` on that has every node, as far as `NeedsOpset` says it."""
     while True:
         writer = ModelWriter(first, Nowhere(), False, dialect, operators)
-        writer.is_fixed = True
+        writer.is_fixed, writer.came_at = True, known_opset(graph)
         try:
             _written(writer, graph, "", False)
         except NeedsOpset as need:

@@ -16,9 +16,14 @@ _INITIALIZERS_ALONE = 4  # before, they had to be inputs as well
 _FUNCTIONS = 8
 
 
+def known_opset(graph: Graph) -> int:
+    """The opset of the model that the graph was imported from, 0 for one from elsewhere."""
+    return _number(graph, OPSET_KEY)
+
+
 def source_opset(graph: Graph) -> int:
-    """The opset of the model that the graph was imported from, `USUAL_OPSET` for one from elsewhere."""
-    return _number(graph, OPSET_KEY) or USUAL_OPSET
+    """The same, `USUAL_OPSET` for one from elsewhere."""
+    return known_opset(graph) or USUAL_OPSET
 
 
 def source_ir_version(graph: Graph) -> int:

@@ -8,6 +8,7 @@ from ....ir.errors import ModelError
 from ....ir.graph import Node, Value
 from ....ir.ops import native
 from ....ir.types import DType, Kind
+from ..context.dialect import Dialect
 from ..context.export_context import ExportContext
 from ..context.import_context import ImportContext
 from ..tensors import dtype_of
@@ -110,6 +111,7 @@ def export_quantize(ctx: ExportContext, node: Node) -> None:
     x, scale, zero_point = node.inputs
     to: DType = node.attrs["to"]
     says_type = zero_point is None and to is not DType.U8
+    domain = _domain(ctx, node, to)
     given: Value | str | None = zero_point
     if says_type and ctx.opset < 21 and scale is not None and scale.tensor.rank == 0:
         given, says_type = ctx.constant(0, to), False
@@ -117,6 +119,7 @@ def export_quantize(ctx: ExportContext, node: Node) -> None:
         "QuantizeLinear",
         (x, scale, given),
         node.outputs,
+        domain="" if says_type else domain,
         output_dtype=to if says_type else None,
         saturate=node.attrs["saturate"] if to.is_float else None,
         precision=node.attrs["precision"],
@@ -130,7 +133,17 @@ def export_dequantize(ctx: ExportContext, node: Node) -> None:
     to: DType = node.attrs["to"]
     is_plain = scale is not None and scale.tensor.dtype is to
     output_dtype = None if is_plain else to
-    ctx.emit("DequantizeLinear", node.inputs, node.outputs, output_dtype=output_dtype, **_exported_granularity(node))
+    x = node.inputs[0]
+    domain = _domain(ctx, node, x.tensor.dtype) if is_plain and x is not None else ""
+    granularity = _exported_granularity(node)
+    ctx.emit("DequantizeLinear", node.inputs, node.outputs, domain=domain, output_dtype=output_dtype, **granularity)
+
+
+def _domain(ctx: ExportContext, node: Node, dtype: DType) -> str:
+    """The domain of the operator: before opset 21 that of 16 bits is ONNX Runtime's own, where a model has such."""
+    is_missing = ctx.opset < 21 and dtype in (DType.U16, DType.I16) and not node.attrs["block_size"]
+    has_own = ctx.dialect is Dialect.ORT or 0 < ctx.came_at < 21
+    return "com.microsoft" if is_missing and has_own else ""
 
 
 def _exported_granularity(node: Node) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.frontends.onnx.ops.cast import EXPORTS
@@ -143,6 +144,23 @@ def test_quantization_of_onnx_runtime(shape):
     inputs[0] = quantized
     model = of_onnx_runtime(one_node("DequantizeLinear", inputs, 1, 13, {"axis": 1}))
     check(model, feeds_of(*inputs), runtime_of(model, feeds_of(*inputs)))
+
+
+@pytest.mark.parametrize("dialect", [Dialect.STANDARD, Dialect.ORT])
+def test_16_bits_keep_the_opset_of_a_model_that_has_them_from_onnx_runtime(dialect):
+    inputs = [random(2, 3) * 50, np.array(0.5, np.float32), np.array(300, np.uint16)]
+    quantized = of_onnx_runtime(one_node("QuantizeLinear", inputs, 1, 17, {}))
+    (numbers,) = runtime_of(quantized, feeds_of(*inputs))
+    back = of_onnx_runtime(one_node("DequantizeLinear", [numbers, *inputs[1:]], 1, 17, {}))
+    for model, feeds in ((quantized, feeds_of(*inputs)), (back, feeds_of(numbers, *inputs[1:]))):
+        graph = import_model(model).graph
+        for opset in (None, 13):
+            written = export_model(graph, dialect=dialect, keep_versions=True, opset=opset)
+            assert {each.domain: each.version for each in written.opset_import}[""] == (opset or 17)
+            np.testing.assert_array_equal(runtime_of(written, feeds), runtime_of(model, feeds))
+    graph.metadata.clear()
+    own = [each.domain for each in export_model(graph, dialect=dialect, keep_versions=True).opset_import]
+    assert ("com.microsoft" in own) == (dialect is Dialect.ORT)
 
 
 def test_two_types_that_contradict_are_refused():
