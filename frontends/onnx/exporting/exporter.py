@@ -19,6 +19,7 @@ from ..contrib.group import DOMAIN, Operator
 from ..contrib.norms import in_default_domain
 from ..files.external_data import nested_graphs
 from ..files.metadata import declare_outputs, write_metadata
+from ..files.signature import write_signature
 from ..files.storage import Inline, Nowhere, Storage
 from ..files.versions import known_opset, least_ir_version, opset_of, source_ir_version, source_opset
 from ..schemas import unchanged_span
@@ -164,6 +165,7 @@ def _written(writer: ModelWriter, graph: Graph, reason: str, check: bool) -> Mod
     if DOMAIN in writer.versions:
         in_default_domain(model)
     declare_outputs(model, graph)
+    write_signature(model, graph)
     model.graph.initializer.extend(writer.storage.tensor(item.content, item.name) for item in large)
     return model
 

@@ -17,12 +17,14 @@ from ....ir.types import TensorType, Type
 from ..tensors import type_to_proto
 from .external_data import external_tensors
 from .loading import opset_versions
+from .signature import read_signature, text_of
 from .versions import EXTERNAL_KEY, IR_KEY, OPSET_KEY
 
 _OWN = "capgraph."
 _STATES = _OWN + "states"
 _OPSET_REASON = _OWN + "opset_reason"
 _DECLARED = "onnx.declared."
+_OF_GRAPH = "onnx.graph_metadata."
 AS_PARTS = _OWN + "as_parts"
 _SYMBOLS = _OWN + "symbols"
 
@@ -42,12 +44,8 @@ def read_metadata(proto: ModelProto) -> dict[str, str]:
     }
     entries = {text_of(entry.key): entry.value for entry in proto.metadata_props}
     facts |= {f"onnx.metadata.{key}": value for key, value in entries.items() if not key.startswith(_OWN)}
-    return {key: text_of(value) for key, value in facts.items() if value}
-
-
-def text_of(said: str | bytes) -> str:
-    """What a model says; protobuf gives what is no UTF-8 as bytes."""
-    return said if isinstance(said, str) else said.decode(errors="replace")
+    facts |= {f"{_OF_GRAPH}{text_of(entry.key)}": entry.value for entry in proto.graph.metadata_props}
+    return {key: text_of(value) for key, value in facts.items() if value} | read_signature(proto.graph)
 
 
 def write_metadata(model: ModelProto, graph: Graph, opset_reason: str, as_parts: Mapping[str, int]) -> None:
@@ -64,6 +62,9 @@ def write_metadata(model: ModelProto, graph: Graph, opset_reason: str, as_parts:
     model.doc_string = facts.get("doc_string", "")
     model.graph.doc_string = facts.get("graph_doc_string", "")
     entries = {key.removeprefix("metadata."): value for key, value in facts.items() if key.startswith("metadata.")}
+    for key, value in graph.metadata.items():
+        if key.startswith(_OF_GRAPH):
+            model.graph.metadata_props.add(key=key.removeprefix(_OF_GRAPH), value=value)
     if graph.states:
         pairs = [[graph.inputs[state.input].name, graph.output_names[state.output]] for state in graph.states]
         entries[_STATES] = json.dumps(pairs)

@@ -25,7 +25,8 @@ from ....ir.types import DType, TensorType, Type, compatible, type_symbols
 from .. import foreign
 from ..context.import_context import ImportContext, ImportedRegion, NotNative
 from ..files.loading import load_proto
-from ..files.metadata import keep_declared, read_metadata, read_states, text_of
+from ..files.metadata import keep_declared, read_metadata, read_states
+from ..files.signature import text_of
 from ..foreign import meaning as foreign_meaning  # noqa: F401  # the latter registers how foreign operators run
 from ..node_order import names_read, sorted_nodes, without_repeated_constants
 from ..ops import IMPORTS

@@ -25,6 +25,20 @@ def test_what_a_model_says_of_itself_comes_back():
     assert again.graph.doc_string == "the graph"
 
 
+def test_what_a_model_says_of_its_inputs_and_outputs_comes_back():
+    model = parsed(CACHE)
+    model.graph.metadata_props.add(key="kind", value="cache")
+    for info in (model.graph.input[0], model.graph.output[1]):
+        info.doc_string = f"the value {info.name}"
+        info.metadata_props.add(key="unit", value="m/s")
+        info.type.denotation = "TENSOR"
+        info.type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    again = export_model(import_model(model).graph)
+    assert again.graph.metadata_props == model.graph.metadata_props
+    assert again.graph.input == model.graph.input
+    assert again.graph.output[1] == model.graph.output[1]
+
+
 def with_state(pairs: object) -> ModelProto:
     model = parsed(CACHE)
     model.metadata_props.add(key="capgraph.states", value=pairs if isinstance(pairs, str) else json.dumps(pairs))
