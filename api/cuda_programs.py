@@ -54,6 +54,7 @@ def kernel_pipeline(backend: Backend, kept_outside: frozenset[str] = frozenset()
         rows_behind_products=False,
         lookups=True,
         normed_rows=NORMED_ROWS,
+        paired_products=True,
         scaled_factors=True,
         draws=True,
     )

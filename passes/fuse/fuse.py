@@ -39,6 +39,7 @@ class Fuse(Pass):
     rows_behind_products: bool = True
     lookups: bool = False
     normed_rows: int = 0
+    paired_products: bool = False
     scaled_factors: bool = False
     draws: bool = False
 
@@ -54,6 +55,7 @@ class Fuse(Pass):
             self.rows_behind_products,
             self.lookups,
             self.normed_rows,
+            self.paired_products,
             self.scaled_factors,
             self.draws,
         )

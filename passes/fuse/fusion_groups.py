@@ -29,9 +29,10 @@ class FusionLimits:
 
     `rows_behind_products` says whether work on whole rows (norms, softmax) may follow a product in its kernel,
     `lookups` whether a kernel may take its operands out of tables by index. `normed_rows` is up to how many rows a
-    product may norm itself: each of its threads reads whole rows anyway. With `scaled_factors` it takes in what
-    dequantizes its factors. `draws` says whether kernels without products may draw random numbers. All are fields of
-    `Fuse`, which has their defaults.
+    product may norm itself: each of its blocks reads whole rows anyway. With `paired_products` two products of the same
+    normed rows run as one where elementwise work joins them, as that of a gated unit does. With `scaled_factors` a
+    product takes in what dequantizes its factors. `draws` says whether kernels without products may draw random
+    numbers. All are fields of `Fuse`, which has their defaults.
     """
 
     max_nodes: int
@@ -40,6 +41,7 @@ class FusionLimits:
     rows_behind_products: bool
     lookups: bool
     normed_rows: int
+    paired_products: bool
     scaled_factors: bool
     draws: bool
 
@@ -102,6 +104,17 @@ def norm_before(product: Node, most_rows: int) -> Node | None:
     is_last = normal_axis(norm.attrs["axis"], len(rows.shape)) == len(rows.shape) - 1
     count = math.prod(dim for dim in outer if isinstance(dim, int))
     return norm if is_last and all(isinstance(dim, int) for dim in outer) and count <= most_rows else None
+
+
+def are_paired(first: Node, second: Node, most_rows: int) -> bool:
+    """Whether two products have the same few rows as left factor, or norms of them, and constant matrices of a size."""
+    (rows, weight), (others, partner) = first.operands, second.operands
+    if weight.type != partner.type or weight is partner:
+        return False
+    norms = norm_before(first, most_rows), norm_before(second, most_rows)
+    if norms[0] is None or norms[1] is None:
+        return False
+    return rows is others or (norms[0].inputs == norms[1].inputs and norms[0].attrs == norms[1].attrs)
 
 
 def _is_tensor(value: Value) -> bool:
@@ -171,9 +184,10 @@ class _Search:
             self.group_of.update(dict.fromkeys(before, own))
 
     def _may_join(self, first: FusionGroup, second: FusionGroup) -> bool:
-        if len(first.nodes) + len(second.nodes) > self.limits.max_nodes or (first.has_product and second.has_product):
+        is_pair = first.has_product and second.has_product and self._are_paired(first, second)
+        if len(first.nodes) + len(second.nodes) > self.limits.max_nodes:
             return False
-        if not _fit_together(first, second) or second.has_product:
+        if not _fit_together(first, second) or (second.has_product and not is_pair):
             return False
         if first.has_product and not self._may_follow(first, second):
             return False
@@ -186,6 +200,11 @@ class _Search:
         if len([value for value in inputs if any_constant_of(value) is None]) > self.limits.max_inputs:
             return False
         return not self._has_way_back(nodes, inputs)
+
+    def _are_paired(self, first: FusionGroup, second: FusionGroup) -> bool:
+        products = [node for node in (*first.nodes, *second.nodes) if node.op.has(Trait.PRODUCT)]
+        is_pair = self.limits.paired_products and len(products) == 2 and all(each.op is MATMUL for each in products)
+        return is_pair and are_paired(products[0], products[1], self.limits.normed_rows)
 
     def _may_follow(self, product: FusionGroup, second: FusionGroup) -> bool:
         """Whether `second` is work that a product can have behind it, and none that makes its operands."""

@@ -1,4 +1,4 @@
-"""Convolutions and attention on a GPU: every way, by each algorithm of a library, one by one and in a graph."""
+"""Convolutions, attention, products of few rows on a GPU: every way, by each algorithm, alone and in a graph."""
 
 import warnings
 from typing import Any
@@ -13,13 +13,16 @@ from capgraph.executors.cuda.availability import cuda_problem
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, LibraryCall
 from capgraph.executors.cuda.kernels.attention.attention import lower_attention
 from capgraph.executors.cuda.kernels.conv.convolutions import lower_convolution
+from capgraph.executors.cuda.kernels.gemm.products import lower_product
 from capgraph.executors.cuda.run.device import CudaDevice
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.types import DType
 
+from tests.executors.cuda.product_cases import linear
 from tests.executors.cuda.solving import Setting
 from tests.executors.cuda.test_attention import ALL_LOW, ENDS, LATER, ODD, PER_HEAD, SEEN, attended
 from tests.executors.cuda.test_convolutions import DEPTHWISE, as_image, convolution
+from tests.executors.cuda.test_gemv import normed, paired
 from tests.gpu.on_device import OnDevice
 
 pytestmark = [
@@ -110,3 +113,26 @@ def test_attention(name: str, depth: int, device: CudaDevice) -> None:
     made = attended(2, 4, 66, depth, **{"keys": 70, **ATTENTION[name]})
     limit = LIMITS[ATTENTION[name].get("dtype", DType.F16)]
     assert not wrong_ways(made, list(lower_attention(made.task)), device, limit)
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns"), [(1, 2048, 3072), (1, 8192, 2048), (3, 520, 4099), (8, 1000, 777)]
+)
+def test_products_of_few_rows(rows: int, inner: int, columns: int, dtype: DType, device: CudaDevice) -> None:
+    made = linear(rows, inner, columns, "bias", "silu", "residual", dtype=dtype, chip=device.driver.chip)
+    assert not wrong_ways(made, list(lower_product(made.task)), device, LIMITS[dtype])
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(1, 2048, 8192), (2, 1024, 3073), (4, 4360, 640)])
+def test_products_that_norm_their_rows(rows: int, inner: int, columns: int, dtype: DType, device: CudaDevice) -> None:
+    made = normed(rows, inner, columns, dtype, gated=True, chip=device.driver.chip)
+    assert not wrong_ways(made, list(lower_product(made.task)), device, LIMITS[dtype])
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(1, 2048, 8192), (3, 1032, 3073)])
+def test_two_products_of_the_same_rows(rows: int, inner: int, columns: int, dtype: DType, device: CudaDevice) -> None:
+    made = paired(rows, inner, columns, dtype, chip=device.driver.chip)
+    assert not wrong_ways(made, list(lower_product(made.task)), device, LIMITS[dtype])

@@ -193,6 +193,32 @@ def test_a_product_of_few_rows_norms_them_itself() -> None:
     assert sorted(fused_bodies(graph)) == [["rms_norm", "matmul"], ["rms_norm", "matmul", "silu", "mul"]]
 
 
+def test_two_products_of_one_norm_run_as_one_where_a_gate_joins_them() -> None:
+    graph = products_of_one_norm(2)
+    Pipeline(((Fuse(normed_rows=2, paired_products=True),),)).run(graph, check="numeric")
+    assert fused_bodies(graph) == [["rms_norm", "matmul", "rms_norm", "matmul", "silu", "mul"]]
+
+
+def test_products_of_other_rows_or_with_another_epsilon_are_no_pair() -> None:
+    for rows, epsilon in (("%x", 0.5), ("%z", 1e-5)):
+        graph = parse(
+            f"""
+            graph @main(%x: f32[1, 4], %z: f32[1, 4]) {{
+              %v: f32[4, 2] = constant() {{value = dense<f32[4, 2]: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]>}}
+              %w: f32[4, 2] = constant() {{value = dense<f32[4, 2]: [8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]>}}
+              %n: f32[1, 4] = rms_norm(%x, _) {{epsilon = 1e-5}}
+              %m: f32[1, 4] = rms_norm({rows}, _) {{epsilon = {epsilon}}}
+              %a: f32[1, 2] = matmul(%n, %v)
+              %b: f32[1, 2] = matmul(%m, %w)
+              %g: f32[1, 2] = mul(%a, %b)
+              return %g
+            }}
+            """
+        )
+        Pipeline(((Fuse(normed_rows=1, paired_products=True),),)).run(graph, check="numeric")
+        assert sorted(fused_bodies(graph)) == [["rms_norm", "matmul"], ["rms_norm", "matmul", "mul"]]
+
+
 def test_a_norm_of_many_rows_or_with_other_readers_stays_one() -> None:
     for graph in (products_of_one_norm(3), products_of_one_norm(2, read_elsewhere=True)):
         Pipeline(((Fuse(normed_rows=2),),)).run(graph, check="numeric")

@@ -51,7 +51,8 @@ class Kernel:
     """A generated CUDA C++ function: `text`, in which NAME stands for its name, after the shared prelude.
 
     Equal texts are one function. `grid` counts thread blocks, also where they form clusters; `shared_bytes` is dynamic
-    shared memory.
+    shared memory. What the machine code has to keep: so many loads of constants stand before it waits for its
+    predecessor (`early_loads`), and so many blocks find room on a multiprocessor (`together`).
     """
 
     text: str
@@ -59,6 +60,8 @@ class Kernel:
     block: Dim3
     shared_bytes: int = 0
     cluster: Dim3 = (1, 1, 1)
+    early_loads: int = 0
+    together: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,22 @@ def emulated(candidate: Candidate) -> Candidate:
     """The kernel with its load of 16 bytes as the host does it."""
     (launch,) = candidate.launches
     assert isinstance(launch, KernelLaunch)
-    text, count = _LOAD.subn("memcpy(&u, at, 16);", launch.kernel.text)
+    text, count = _LOAD.subn("memcpy(&p, at, 16);", launch.kernel.text)
     assert count == 1
     text = text.replace(")\nNAME(", ") NAME(")
     return replace(candidate, launches=(replace(launch, kernel=replace(launch.kernel, text=text)),))
 
 
-def normed(rows: int, inner: int, columns: int, dtype: DType, *, has_gain: bool = True, gated: bool = False) -> Setting:
+def normed(
+    rows: int,
+    inner: int,
+    columns: int,
+    dtype: DType,
+    *,
+    has_gain: bool = True,
+    gated: bool = False,
+    chip: Chip | None = None,
+) -> Setting:
     """x and a gain to rms_norm(x) @ W, gated by another tensor."""
     graph, inputs = Graph(), {"x": 3 * drawn((1, rows, inner), dtype)}
     x = graph.add_input("x", TensorType(dtype, (1, rows, inner)))
@@ -47,7 +56,25 @@ def normed(rows: int, inner: int, columns: int, dtype: DType, *, has_gain: bool 
         value = graph.append(native("mul"), [graph.add_input("gate", value.type), value]).output
     graph.set_outputs([value])
     Pipeline(((Fuse(normed_rows=8),),)).run(graph, check="none")
-    return setting(graph, inputs, chip=Chip(multiprocessors=1))
+    return setting(graph, inputs, chip=chip or Chip(multiprocessors=1))
+
+
+def paired(rows: int, inner: int, columns: int, dtype: DType, *, chip: Chip | None = None) -> Setting:
+    """silu(rms_norm(x) @ gate) * (rms_norm(x) @ up), with a bias behind each product."""
+    graph, inputs = Graph(), {"x": 3 * drawn((1, rows, inner), dtype)}
+    x = graph.add_input("x", TensorType(dtype, (1, rows, inner)))
+    y = graph.append(native("rms_norm"), [x, constant(graph, drawn((inner,), dtype, 2))], {"axis": -1, "epsilon": 0.25})
+    gate, up = (
+        graph.append(native("add"), [product.output, constant(graph, drawn((columns,), dtype, seed))]).output
+        for seed in (3, 4)
+        for product in [
+            graph.append(native("matmul"), [y.output, constant(graph, drawn((inner, columns), dtype, seed))])
+        ]
+    )
+    gate = graph.append(native("silu"), [gate]).output
+    graph.set_outputs([graph.append(native("mul"), [gate, up]).output])
+    Pipeline(((Fuse(normed_rows=8, paired_products=True),),)).run(graph, check="none")
+    return setting(graph, inputs, chip=chip or Chip(multiprocessors=1))
 
 
 def test_fusion_norms_no_more_rows_than_the_kernel_has() -> None:
@@ -55,8 +82,8 @@ def test_fusion_norms_no_more_rows_than_the_kernel_has() -> None:
 
 
 def only(made: Setting) -> Candidate:
-    (found,) = lower_product(made.task)
-    assert found.name == "normed-columns"
+    found, *others = lower_product(made.task)
+    assert all(each.name.startswith("normed-columns") for each in (found, *others))
     return found
 
 
@@ -75,15 +102,52 @@ def test_rows_are_normed_in_the_kernel(
 
 
 @pytest.mark.skipif(not HAS_COMPILER, reason="g++ runs the kernel")
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(1, 512, 32), (2, 520, 13)])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16])
+def test_two_products_of_the_same_rows_run_as_one(
+    dtype: DType, rows: int, inner: int, columns: int, tmp_path: Path
+) -> None:
+    made = paired(rows, inner, columns, dtype)
+    ways = [each for each in lower_product(made.task) if each.name.startswith("paired")]
+    assert len(ways) == 2
+    for way in ways:
+        (found,), (expected,) = made.found(emulated(way), tmp_path), made.expected
+        wide, told = found.astype(np.float64), expected.astype(np.float64)
+        tolerance = {DType.F32: 1e-5, DType.F16: 3e-3, DType.BF16: 2e-2}[dtype]
+        assert np.linalg.norm(wide - told) <= tolerance * np.linalg.norm(told)
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="g++ runs the kernel")
 def test_an_addend_times_0_is_not_read(tmp_path: Path) -> None:
     graph, x = Graph(), drawn((2, 512))
     weight, addend = constant(graph, drawn((512, 32), seed=1)), constant(graph, np.full(32, np.nan, np.float32))
     operands = [graph.add_input("x", TensorType(DType.F32, x.shape)), weight, addend]
     graph.set_outputs([graph.append(native("gemm"), operands, {"beta": 0.0}).output])
     made = setting(graph, {"x": x}, chip=Chip(multiprocessors=1))
-    (candidate,) = (each for each in lower_product(made.task) if each.name == "columns")
+    (candidate,) = (each for each in lower_product(made.task) if each.name.startswith("columns-8"))
     (found,), (expected,) = made.found(emulated(candidate), tmp_path), made.expected
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="g++ runs the kernel")
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(1, 264, 13), (2, 72, 37), (4, 2056, 9)])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
+def test_sizes_that_end_within_a_piece_of_work(
+    dtype: DType, rows: int, inner: int, columns: int, tmp_path: Path
+) -> None:
+    """The last column of the weight holds no numbers, and only its own results do not."""
+    graph, x, weight = Graph(), drawn((rows, inner), dtype), drawn((inner, columns), dtype, 1)
+    weight[:, -1] = np.nan
+    operands = [graph.add_input("x", TensorType(dtype, x.shape)), constant(graph, weight)]
+    graph.set_outputs([graph.append(native("matmul"), operands).output])
+    made = setting(graph, {"x": x}, chip=Chip(multiprocessors=1))
+    for candidate in (each for each in lower_product(made.task) if each.name.startswith("columns")):
+        (found,), (expected,) = made.found(emulated(candidate), tmp_path), made.expected
+        assert np.isnan(found[:, -1].astype(np.float32)).all()
+        tolerance = 1e-4 if dtype is DType.F32 else 2e-2
+        np.testing.assert_allclose(
+            found[:, :-1].astype(np.float64), expected[:, :-1].astype(np.float64), rtol=tolerance, atol=20 * tolerance
+        )
 
 
 def test_what_does_not_fit_has_no_way() -> None:

@@ -186,7 +186,7 @@ def launches_of(graph: Graph) -> Counter[str]:
         (vision, "f16", 0, 7),
         (vision, "f32", 0, 7),
         (gated, "f16", 0, 9),
-        (decoding, "bf16", 0, 9),  # two of them write the caches
+        (decoding, "bf16", 0, 8),  # two of them write the caches; gate and up are one
         (residual, "f16", 0, 2),
         (residual, "f32", 0, 2),
     ],

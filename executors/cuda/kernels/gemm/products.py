@@ -16,7 +16,7 @@ from .exact_products import lower_exactly
 from .factors import factors_of, packed_weight, product_operands
 from .gemv import lower_few_rows, lower_normed_rows, lower_some_rows
 from .product_copies import lower_between_copies
-from .regions import AnchoredRegion, completed, made_in, region_of, static_shape
+from .regions import AnchoredRegion, completed, made_in, paired_region_of, region_of, static_shape
 from .simt_gemm import simt_gemm
 
 NARROW = 1024
@@ -25,6 +25,10 @@ NARROW = 1024
 
 def lower_product(task: Task) -> Iterator[Candidate]:
     """A matmul or gemm, alone or with what follows it in a `fused` region."""
+    paired = paired_region_of(task)
+    if paired is not None:
+        yield from lower_normed_rows(paired)
+        return
     region = region_of(task)
     if region is None or region.anchor.op.name not in ("matmul", "gemm"):
         return

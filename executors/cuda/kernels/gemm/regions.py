@@ -41,6 +41,9 @@ class AnchoredRegion:
     norm: Node | None = None
     """An `rms_norm` of the rows that the heavy node is to read: its operand stands for the heavy node's."""
 
+    partner: Node | None = None
+    """A second product, of the same rows normed in the same way, with a weight of the same size."""
+
     scaled: Mapping[Value, Scaled] = field(default_factory=dict[Value, Scaled])
     """Factors of the heavy node that are dequantized here; `operand` gives their numbers as they are before that."""
 
@@ -82,7 +85,26 @@ def region_of(task: Task) -> AnchoredRegion | None:
     sources.update({value: factor.codes for value, factor in scaled.items()})
     if not all(value in sources for value in heavy[0].operands):
         return None
-    return AnchoredRegion(task, heavy[0], sources, body.outputs, norm, scaled)
+    return AnchoredRegion(task, heavy[0], sources, body.outputs, norm, scaled=scaled)
+
+
+def paired_region_of(task: Task) -> AnchoredRegion | None:
+    """The region of two products of the same normed rows with weights of one size; None for any other task."""
+    if task.node.op.name != "fused":
+        return None
+    body = body_of(task.node)
+    heavy = [node for node in body.nodes if node.op.name in HEAVY or node.op.has(Trait.PRODUCT)]
+    if len(heavy) != 2:
+        return None
+    sources = dict(_sources_of_body(task, body))
+    norms = [_norm_before(node, sources) for node in heavy]
+    if norms[0] is None or norms[1] is None or norms[0].inputs != norms[1].inputs or norms[0].attrs != norms[1].attrs:
+        return None
+    weights = [node.operands[1] for node in heavy]
+    if weights[0].type != weights[1].type or not all(weight in sources for weight in weights):
+        return None
+    sources |= {norm.output: sources[norm.operands[0]] for norm in norms if norm is not None}
+    return AnchoredRegion(task, heavy[0], sources, body.outputs, norms[0], heavy[1])
 
 
 def _scaled_factors(heavy: Node, sources: Mapping[Value, Source]) -> dict[Value, Scaled]:

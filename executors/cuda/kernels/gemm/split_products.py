@@ -110,6 +110,7 @@ def split_product(factors: Factors, tail: SumEpilogue, tiling: Tiling, chip: Chi
         (blocks, 1, 1),
         (32 * tiling.warps, 1, 1),
         shared_bytes=4 * tiling.warps * tiling.rows * _padded(tiling.columns),
+        early_loads=tiling.depth * tiling.wide if factors.b.constant is not None else 0,
     )
     sources = [factors.a, factors.b, *tail.sources]
     return KernelLaunch(
@@ -150,7 +151,7 @@ def _text(factors: Factors, tail: SumEpilogue, tiling: Tiling) -> str:
 struct NAME_piece {{ unsigned x, y, z, w; }};
 __device__ inline NAME_piece NAME_load(const void* at) {{
   NAME_piece p;
-  asm volatile("ld.global{".nc.L1::no_allocate" if is_weight else ""}.v4.u32 {{%0, %1, %2, %3}}, [%4];"
+  asm volatile("ld.global{".L1::no_allocate" if is_weight else ""}.v4.u32 {{%0, %1, %2, %3}}, [%4];"
                : "=r"(p.x), "=r"(p.y), "=r"(p.z), "=r"(p.w) : "l"(at));
   return p;
 }}

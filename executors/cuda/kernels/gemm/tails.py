@@ -60,7 +60,8 @@ def tail_of(region: AnchoredRegion) -> SumEpilogue | None:
     nodes = list(_after(region))
     if not all(_is_pointwise(node, shape) for node in nodes):
         return None
-    made = {region.anchor.output, *(node.output for node in nodes)}
+    products = [region.anchor] if region.partner is None else [region.anchor, region.partner]
+    made = {node.output for node in (*products, *nodes)}
     read = dict.fromkeys(value for node in nodes for value in node.operands if value not in made)
     if any(value not in region.sources for value in read) or any(value not in made for value in region.results):
         return None
@@ -86,8 +87,10 @@ def _addend(region: AnchoredRegion) -> Source | None:
 def _after(region: AnchoredRegion) -> Iterator[Node]:
     if region.is_alone:
         return
+    partner = region.partner
+    before = {region.anchor, region.norm, partner, None if partner is None else partner.operands[0].producer}
     for node in body_of(region.task.node).nodes:
-        if node not in (region.anchor, region.norm) and node.inputs:
+        if node not in before and node.inputs:
             yield node
 
 
@@ -130,7 +133,7 @@ class Element:
         return self._reads(of_constants=False)
 
     def finish(self, total: str) -> str:
-        """Statements that take the sum named `total` and write all results."""
+        """Statements that take the sum named `total` (and `partner_total`) and write all results."""
         return "\n".join(self._finish(total))
 
     def code(self, total: str) -> str:
@@ -158,6 +161,8 @@ class Element:
         names = self._names()
         yield self._product(total)
         names[region.anchor.output] = Name(f"product{suffix}", region.anchor.output.tensor.dtype)
+        if region.partner is not None:
+            names[region.partner.output] = Name("partner_total", region.partner.output.tensor.dtype)
         for index, node in enumerate(_after(region)):
             operands = [names[value] if value is not None else None for value in node.inputs]
             made = expression(node.op.name, operands, node.attrs, node.output.tensor.dtype)

@@ -1,0 +1,365 @@
+"""Products of a row or a few with a weight: each thread has a piece of the rows, and a block goes over the columns.
+
+Lanes take 16 bytes side by side along the inner axis, of `wide` columns at a time, so that a piece of the rows serves
+all of these from registers. What the threads have summed meets by shuffles in which each step halves the columns a lane
+is left with, then in shared memory. The sums of squares that norm the rows meet in the same place: they scale a sum
+when it is whole.
+
+Before a block waits for its predecessor it asks for its first columns and for the gain (`early_start.py`). Addresses
+beyond the ends are brought back inside, so that no load has a condition of its own. While one group of columns is
+multiplied, each piece makes room for one of the next.
+
+Two weights of one size may share the rows: half of the columns that a block takes are the other's, and the thread that
+ends a column has the sums of both, as a gated unit wants them.
+"""
+
+from dataclasses import dataclass
+
+from .....ir.plan import element_bytes
+from .....ir.types import DType
+from ...kernel_ir.early_start import TRIGGER, WAIT
+from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
+from ...kernel_ir.sources import Source
+from ...kernel_ir.types import number, stored
+from .factors import Factors
+from .tails import SumEpilogue
+
+_MOST_WARPS = 8
+_HELD_PIECES = 8
+"""Up to how many pieces of the rows a thread keeps from group to group; more are read again, from the cache."""
+
+
+@dataclass(frozen=True)
+class Norm:
+    """An `rms_norm` of the rows before the product; `gain` is what it multiplies its columns with."""
+
+    epsilon: float
+    gain: Source | None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTiling:
+    """Blocks of `warps` warps that take `wide` columns at a time; `together` of them share a multiprocessor."""
+
+    wide: int
+    warps: int
+    together: int
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+    @property
+    def name(self) -> str:
+        return f"columns-{self.wide}x{self.threads}x{self.together}"
+
+
+def column_tilings(factors: Factors) -> list[ColumnTiling]:
+    """Tilings that are worth trying, best guess first."""
+    warps = _warps(factors)
+    rows = factors.a.shape[-2]
+    fitting = [(wide, threads) for wide, threads in TILINGS if rows <= _MOST_ROWS.get(wide, rows)]
+    return [ColumnTiling(wide, warps, max(1, threads // (32 * warps))) for wide, threads in fitting]
+
+
+TILINGS = ((8, 512), (4, 512))
+"""Columns at a time, and threads that share a multiprocessor."""
+
+_MOST_ROWS = {8: 3}
+"""Up to how many rows the registers hold all sums, by columns at a time."""
+
+
+def _warps(factors: Factors) -> int:
+    """Warps that share the inner axis with the fewest idle lanes; among equals the most."""
+    pieces = _pieces(factors)
+    return min(range(_MOST_WARPS, 0, -1), key=lambda warps: -(-pieces // (32 * warps)) * warps)
+
+
+def _pieces(factors: Factors) -> int:
+    return factors.a.shape[-1] // _size(factors)
+
+
+def _size(factors: Factors) -> int:
+    """Elements of a piece."""
+    return 16 // element_bytes(factors.a.dtype)
+
+
+def column_product(
+    factors: Factors,
+    tail: SumEpilogue,
+    tiling: ColumnTiling,
+    chip: Chip,
+    norm: Norm | None = None,
+    partner: Source | None = None,
+) -> KernelLaunch:
+    """The launch of one tiling. With `partner`, a weight that lies as the other does, half of the columns are its."""
+    (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
+    gains = [] if norm is None or norm.gain is None else [norm.gain]
+    weights = [factors.b] if partner is None else [factors.b, partner]
+    sources = [factors.a, *weights, *gains, *tail.sources]
+    text = _Text(factors, tail, tiling, norm, partner)
+    blocks = min(text.groups, tiling.together * chip.multiprocessors)
+    kernel = Kernel(
+        text.whole(),
+        (blocks, 1, 1),
+        (tiling.threads, 1, 1),
+        early_loads=text.early_loads,
+        together=tiling.together,
+    )
+    return KernelLaunch(
+        kernel,
+        tuple(source.argument for source in sources),
+        nbytes=sum(source.nbytes for source in sources),
+        flops=2 * rows * len(weights) * columns * inner,
+        may_overlap=True,
+    )
+
+
+_HELPERS = """
+struct NAME_piece {{ unsigned words[4]; }};
+__device__ inline NAME_piece NAME_load(const void* at) {{
+  NAME_piece p;
+  asm volatile("ld.global{hint}.v4.u32 {{%0, %1, %2, %3}}, [%4];"
+               : "=r"(p.words[0]), "=r"(p.words[1]), "=r"(p.words[2]), "=r"(p.words[3]) : "l"(at));
+  return p;
+}}
+__device__ inline NAME_piece NAME_read(const void* at) {{
+  const word16 p = *(const word16*)at;
+  return {{(unsigned)p.low, (unsigned)(p.low >> 32), (unsigned)p.high, (unsigned)(p.high >> 32)}};
+}}
+// Words are taken apart where an element is used: what does so at once waits for the load.
+__device__ inline float NAME_at(const NAME_piece& p, int e) {{ return {element}; }}
+// The sums over a warp of one number for each column; a lane ends with that of column lane / (32 / WIDE).
+template <int WIDE> __device__ inline float NAME_meet(float (&x)[WIDE], int lane) {{
+#pragma unroll
+  for (int half = WIDE / 2, bit = 16; half > 0; half /= 2, bit /= 2)
+#pragma unroll
+    for (int i = 0; i < half; i++) {{
+      const bool is_upper = lane & bit;
+      const float given = is_upper ? x[i] : x[i + half];
+      x[i] = (is_upper ? x[i + half] : x[i]) + other_lane(given, bit);
+    }}
+  return warp_fold<sum, 32 / WIDE>(x[0]);
+}}
+"""
+
+_ELEMENTS = {
+    DType.F32: "as_float(p.words[e])",
+    DType.F16: "get(f16{(unsigned short)(p.words[e / 2] >> e % 2 * 16)})",
+    DType.BF16: "as_float(e % 2 ? p.words[e / 2] & 0xffff0000u : p.words[e / 2] << 16)",
+}
+
+
+@dataclass(frozen=True)
+class _Text:
+    """The kernel's source. The inner axis is cut in chunks, of which each thread has a piece."""
+
+    factors: Factors
+    tail: SumEpilogue
+    tiling: ColumnTiling
+    norm: Norm | None
+    partner: Source | None
+
+    @property
+    def own(self) -> int:
+        """Columns of the result that a block has at a time."""
+        return self.tiling.wide if self.partner is None else self.tiling.wide // 2
+
+    @property
+    def groups(self) -> int:
+        return -(-self.columns // self.own)
+
+    @property
+    def rows(self) -> int:
+        return self.factors.a.shape[-2]
+
+    @property
+    def inner(self) -> int:
+        return self.factors.a.shape[-1]
+
+    @property
+    def columns(self) -> int:
+        return self.factors.b.shape[-1]
+
+    @property
+    def chunk(self) -> int:
+        return self.tiling.threads * _size(self.factors)
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.inner // self.chunk)
+
+    @property
+    def gain(self) -> Source | None:
+        return None if self.norm is None else self.norm.gain
+
+    @property
+    def is_weight(self) -> bool:
+        return self.factors.b.constant is not None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the rows stay in registers."""
+        return self.chunks * self.rows <= _HELD_PIECES
+
+    @property
+    def is_ragged(self) -> bool:
+        return self.inner % self.chunk != 0
+
+    @property
+    def is_gain_early(self) -> bool:
+        return self.gain is not None and self.gain.constant is not None and self.is_weight
+
+    @property
+    def early_loads(self) -> int:
+        """How many loads of constants stand in front of the wait."""
+        if not self.is_weight:
+            return 0
+        return self.tiling.wide + (self.chunks if self.is_gain_early and self.is_held else 0)
+
+    def whole(self) -> str:
+        """All of it."""
+        kind, wide = stored(self.factors.a.dtype), self.tiling.wide
+        hint = ".L1::no_allocate" if self.is_weight else ""
+        names = ["x", "weight", *(["partner"] if self.partner else []), *(["gain"] if self.gain else [])]
+        parameters = [f"const {kind}* {name}" for name in names]
+        element = self.tail.element_at("row", "column")
+        return f"""{_HELPERS.format(element=_ELEMENTS[self.factors.a.dtype], hint=hint)}
+extern "C" __global__ void __launch_bounds__({self.tiling.threads}, {self.tiling.together})
+NAME({", ".join([*parameters, *self.tail.parameters])}) {{
+  constexpr int ROWS = {self.rows}, WIDE = {wide}, WARPS = {self.tiling.warps}, CHUNKS = {self.chunks};
+  constexpr int GROUPS = {self.groups}, OWN = {self.own};
+  __shared__ float partial[2][ROWS * WIDE][WARPS + 1];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+{self._places()}
+  NAME_piece w[WIDE];
+{TRIGGER}
+{"" if self.is_weight else WAIT}
+#pragma unroll
+  for (int j = 0; j < WIDE; j++) w[j] = NAME_load(weight_at(blockIdx.x, 0, j));
+{self._gain_held() if self.is_gain_early else ""}
+{WAIT if self.is_weight else ""}
+{"" if self.is_gain_early else self._gain_held()}
+{self._rows_held()}
+{self._squares()}
+  int turn = 0;
+  for (int group = blockIdx.x; group < GROUPS; group += gridDim.x, turn ^= 1) {{
+    const int row = threadIdx.x / OWN, column = group * OWN + threadIdx.x % OWN;
+    const bool is_there = threadIdx.x < ROWS * OWN && column < {self.columns};
+    {element.declarations}
+    if (is_there) {{ {element.constants} {element.others} }}
+    float sums[ROWS][WIDE] = {{}};
+{"#pragma unroll" if self.is_held else "#pragma unroll 1"}
+    for (int c = 0; c < CHUNKS; c++) {{
+{self._unit()}
+    }}
+#pragma unroll
+    for (int m = 0; m < ROWS; m++) {{
+      const float met = NAME_meet<WIDE>(sums[m], lane);
+      if (lane % (32 / WIDE) == 0) partial[turn][m * WIDE + lane / (32 / WIDE)][warp] = met;
+    }}
+    __syncthreads();
+    if (is_there) {{
+      float total = 0{", partner_total = 0" if self.partner else ""};
+      const int at = row * WIDE + threadIdx.x % OWN;
+#pragma unroll
+      for (int part = 0; part < WARPS; part++) {{
+        total += partial[turn][at][part];
+{"        partner_total += partial[turn][at + OWN][part];" if self.partner else ""}
+      }}
+{self._scaled()}
+      {element.finish("total")}
+    }}
+  }}
+}}
+"""
+
+    def _places(self) -> str:
+        """Where a thread's pieces lie; what would be read beyond an end is read in front of it."""
+        size, stride = _size(self.factors), self.factors.b.strides[-1]
+        place = f"c * {self.chunk} + (int)threadIdx.x * {size}"
+        within = f"least({place}, {self.inner - size})" if self.is_ragged else place
+        column = "((i64)group * OWN + j % OWN)"
+        column = f"(i64)least(group * OWN + j % OWN, {self.columns - 1})" if self.columns % self.own else column
+        weight = "weight" if self.partner is None else "(j < OWN ? weight : partner)"
+        return f"""  auto place_of_chunk = [&](int c) -> int {{ return {within}; }};
+  auto is_inside = [&](int c) -> bool {{ return {f"{place} < {self.inner}" if self.is_ragged else "true"}; }};
+  auto weight_at = [&](int group, int c, int j) {{ return {weight} + place_of_chunk(c) + {column} * {stride}; }};
+  auto row_at = [&](int m, int c) {{
+    return NAME_read(x + (i64)m * {self.factors.a.strides[-2]} + place_of_chunk(c));
+  }};
+{"  auto gain_at = [&](int c) { return NAME_read(gain + place_of_chunk(c)); };" if self.gain else ""}"""
+
+    def _gain_held(self) -> str:
+        if self.gain is None or not self.is_held:
+            return ""
+        piece = "NAME_load(gain + place_of_chunk(c))" if self.is_gain_early else "gain_at(c)"
+        return f"""  NAME_piece g[CHUNKS];
+#pragma unroll
+  for (int c = 0; c < CHUNKS; c++) g[c] = {piece};"""
+
+    def _rows_held(self) -> str:
+        if not self.is_held:
+            return ""
+        return """  NAME_piece held[CHUNKS][ROWS];
+#pragma unroll
+  for (int c = 0; c < CHUNKS; c++)
+#pragma unroll
+    for (int m = 0; m < ROWS; m++) held[c][m] = row_at(m, c);"""
+
+    def _squares(self) -> str:
+        """The sum of each row's squares, for each warp."""
+        if self.norm is None:
+            return ""
+        piece = "held[c][m]" if self.is_held else "row_at(m, c)"
+        return f"""  __shared__ float squares[ROWS][WARPS + 1];
+  float scale = 1;
+#pragma unroll
+  for (int m = 0; m < ROWS; m++) {{
+    float own = 0;
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++) {{
+      const NAME_piece p = {piece};
+#pragma unroll
+      for (int e = 0; e < {_size(self.factors)}; e++) if (is_inside(c)) own += NAME_at(p, e) * NAME_at(p, e);
+    }}
+    own = warp_fold<sum, 32>(own);
+    if (lane == 0) squares[m][warp] = own;
+  }}"""
+
+    def _unit(self) -> str:
+        """One chunk of a group of columns, whose places are filled with the next ones."""
+        size = _size(self.factors)
+        gain = "g[c]" if self.is_held else "gain_at(c)"
+        return f"""      const bool is_last = c == CHUNKS - 1, goes_on = !is_last || group + (int)gridDim.x < GROUPS;
+      const int next_group = is_last ? group + (int)gridDim.x : group, next_chunk = is_last ? 0 : c + 1;
+      float wide[ROWS][{size}];
+{f"      const NAME_piece factor = {gain};" if self.gain else ""}
+#pragma unroll
+      for (int m = 0; m < ROWS; m++) {{
+        const NAME_piece p = {"held[c][m]" if self.is_held else "row_at(m, c)"};
+#pragma unroll
+        for (int e = 0; e < {size}; e++) wide[m][e] = NAME_at(p, e){" * NAME_at(factor, e)" if self.gain else ""};
+      }}
+#pragma unroll
+      for (int j = 0; j < WIDE; j++) {{
+#pragma unroll
+        for (int e = 0; e < {size}; e++) {{
+          const float y = NAME_at(w[j], e);
+#pragma unroll
+          for (int m = 0; m < ROWS; m++) {"if (is_inside(c)) " if self.is_ragged else ""}sums[m][j] += wide[m][e] * y;
+        }}
+        if (goes_on) w[j] = NAME_load(weight_at(next_group, next_chunk, j));
+      }}"""
+
+    def _scaled(self) -> str:
+        if self.norm is None:
+            return ""
+        return f"""      if (group == (int)blockIdx.x) {{
+        float whole = 0;
+#pragma unroll
+        for (int part = 0; part < WARPS; part++) whole += squares[row][part];
+        scale = rsqrtf(whole / {self.inner} + {number(self.norm.epsilon, "float")});
+      }}
+      total *= scale;
+{"      partner_total *= scale;" if self.partner else ""}"""
