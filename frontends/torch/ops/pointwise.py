@@ -59,7 +59,7 @@ def _round_decimals(c: Call, x: Value, decimals: int) -> Value:
 def _trunc(c: Call, x: Value) -> Value:
     if not x.tensor.dtype.is_float:
         return x
-    return c.op("where", c.op("less", x, c.full_like(x, 0.0)), c.op("ceil", x), c.op("floor", x))
+    return c.op("where", c.op("greater", x, c.full_like(x, 0.0)), c.op("floor", x), c.op("ceil", x))
 
 
 def _times(factor: float) -> Lowering:
@@ -217,7 +217,7 @@ def _pow(c: Call, a: Operand, b: Operand) -> Value:
     if isinstance(b, int | float) and not isinstance(b, bool) and isinstance(a, Value):
         if b == 2:
             return _square(c, a)
-        if abs(b) == 0.5 and c.dtype.is_float:  # PyTorch's own rule, which shows at -0.0 and -inf
+        if abs(b) == 0.5 and c.dtype.is_float and c.dtype is not DType.F16:  # as PyTorch: it shows at -0.0 and -inf
             return c.op("sqrt" if b > 0 else "rsqrt", base)
     return c.op("pow", base, c.value(b, c.dtype))
 
@@ -240,7 +240,8 @@ def _hypot(c: Call, a: Value, b: Value) -> Value:
     long, short = c.op("max", x, y), c.op("min", x, y)
     ratio = c.op("div", short, long)
     length = c.op("mul", long, c.op("sqrt", c.op("add", c.op("mul", ratio, ratio), c.full_like(x, 1.0))))
-    return c.op("where", c.op("equal", long, c.full_like(x, 0.0)), long, length)
+    is_end = c.op("logical_or", c.op("equal", long, c.full_like(x, 0.0)), c.op("is_inf", long))
+    return c.op("where", is_end, long, length)
 
 
 def _extreme_but_nan(native: str) -> Lowering:

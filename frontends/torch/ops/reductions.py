@@ -100,8 +100,8 @@ def _count_nonzero(c: Call, x: Value, axes: _Axes = None) -> Value:
 def _correction(c: Call, x: Value, axes: _Axes, correction: Scalar | None, keep: bool) -> tuple[Value, Value]:
     """Variance and mean; the sum of squares is divided by the count less `correction` (1 if None), at least 0."""
     wide = c.cast(x, DType.F32) if x.tensor.dtype.is_small_float else x
-    over = axes_of(axes, x.tensor.rank)
-    mean = _reduced(c, "reduce_mean", wide, axes, True) if x.tensor.rank else wide
+    over = axes_of(axes, x.tensor.rank) if x.tensor.rank else ()
+    mean = _reduced(c, "reduce_mean", wide, axes, True) if over else wide
     gap = c.op("sub", wide, mean)
     total = _reduced(c, "reduce_sum", c.op("mul", gap, gap), axes, keep)
     count = c.value(1, wide.tensor.dtype)

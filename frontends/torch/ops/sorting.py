@@ -3,11 +3,13 @@
 from typing import Any
 
 import numpy as np
+import torch
 
-from ....ir.dims import product
+from ....ir.dims import SymDim, product
 from ....ir.graph import Value
 from ....ir.types import DType
-from ..call import Call, Lowering, axis_of
+from ..call import Call, Lowering, NoLowering, axis_of
+from ..dtypes import dtype_of, torch_dtype_of
 
 
 def _sorted(c: Call, x: Value, dim: int, descending: bool) -> tuple[Value, Value]:
@@ -50,9 +52,17 @@ def _median(c: Call, x: Value, dim: int = -1, keep: bool = False) -> Any:
     return parts if keep else [c.squeeze(part, axis) for part in parts]
 
 
+def _some(c: Call, x: Value) -> Value:
+    """All elements in a row, of which there is one."""
+    flat = c.reshape(x, (product(x.shape),))
+    if flat.shape[0] == 0:
+        raise NoLowering("the middle of nothing")
+    return flat
+
+
 def _middle(c: Call, x: Value) -> Value:
     """The lower of the two middle elements of all; NaN, which sorts last, if there is one."""
-    flat = c.reshape(x, (product(x.shape),))
+    flat = _some(c, x)
     ordered = c.ops("sort", flat, axis=0)[0]
     middle = c.select(ordered, 0, (flat.shape[0] - 1) // 2)
     if not x.tensor.dtype.is_float:
@@ -63,7 +73,7 @@ def _middle(c: Call, x: Value) -> Value:
 
 def _middle_number(c: Call, x: Value) -> Value:
     """The lower of the two middle elements that are numbers; NaN where there is none."""
-    flat = c.reshape(x, (product(x.shape),))
+    flat = _some(c, x)
     return _number_in_the_middle(c, flat, 0)[0]
 
 
@@ -95,10 +105,18 @@ def _sorted_at(c: Call, x: Value, axis: int, place: Value, *, keep: bool) -> lis
     return parts if keep else [c.squeeze(part, axis) for part in parts]
 
 
+def _like(x: Any) -> Any:
+    """What promotes as an operand does."""
+    if isinstance(x, Value):
+        return torch.empty((1,) * x.tensor.rank, dtype=torch_dtype_of(x.tensor.dtype), device="meta")
+    return 0 if isinstance(x, SymDim) else x
+
+
 def _searchsorted(c: Call, rows: Value, x: Any, int32: bool = False, right: bool = False, *more: Any) -> Value:
     """How many elements of a sorted row are less than each value (or equal to it, from the right); all than NaN."""
     side, sorter = (*more, None, None)[:2]
-    value = c.value(x, rows.tensor.dtype)
+    dtype = dtype_of(torch.result_type(_like(rows), _like(x)))
+    rows, value = c.cast(rows, dtype), c.value(x, dtype)
     if sorter is not None:
         rows = c.op("gather_elements", rows, sorter, axis=-1)
     spread = rows if rows.tensor.rank == 1 else c.unsqueeze(rows, rows.tensor.rank - 1)

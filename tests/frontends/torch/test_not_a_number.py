@@ -1,5 +1,6 @@
 """NaN, infinities and zeros of either sign in what sorts, chooses and compares: PyTorch's rules."""
 
+import warnings
 from typing import Any
 
 import capgraph
@@ -65,3 +66,36 @@ def test_the_greatest_few_are_pytorchs_in_onnx_runtime(dtype: Any) -> None:
         torch.testing.assert_close(values, wanted.values, rtol=0, atol=0, equal_nan=True)
         rows = x if values.shape[1] == 5 else x.T
         torch.testing.assert_close(rows.gather(-1 if rows is x else 0, places), values, rtol=0, atol=0, equal_nan=True)
+
+
+class Nothing(nn.Module):
+    def forward(self, x: Any, count: Any) -> Any:
+        return x.median(), x.nanmedian(), count.median(), torch.tensor(2.0).var(-1), torch.tensor(2.0).std(0)
+
+
+@pytest.mark.parametrize("executor", ["ort", "eager"])
+def test_the_middle_and_the_spread_of_nothing(executor: str) -> None:
+    args = torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64)
+    with pytest.warns(UserWarning, match="degrees of freedom"):
+        wanted = Nothing()(*args)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = capgraph.optimize(Nothing(), args=args, executor=executor)(*args)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, equal_nan=True)
+
+
+class Places(nn.Module):
+    def forward(self, rows: Any, x: Any) -> Any:
+        return torch.searchsorted(rows, x), torch.bucketize(x, rows, right=True), torch.bucketize(1.5, rows)
+
+
+@pytest.mark.parametrize(
+    "dtypes", [(torch.int64, torch.float32), (torch.uint8, torch.int32), (torch.int32, torch.float16)]
+)
+def test_places_in_rows_of_another_dtype(dtypes: Any) -> None:
+    rows = torch.tensor([0, 1, 1, 3, 7]).to(dtypes[0])
+    x = torch.tensor([0.5, -2, 1, 2.75, 100]).to(dtypes[1])
+    program = capgraph.optimize(Places(), args=(rows, x), executor="ort")
+    for found, wanted in zip(program(rows, x), Places()(rows, x), strict=True):
+        assert torch.equal(found, wanted)

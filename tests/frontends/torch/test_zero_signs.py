@@ -72,6 +72,8 @@ READERS: dict[str, Callable[[Any, Any], Any]] = {
     "sqrt by power": lambda x, _: x**0.5,
     "rsqrt by power": lambda x, _: x**-0.5,
     "log1p": lambda x, _: x.log1p(),
+    "hypot": torch.hypot,
+    "quotient of trunc": lambda x, _: 1 / x.trunc(),
 }
 
 
