@@ -22,6 +22,7 @@ from ..steps import Steps
 from .faults import dims_to_watch
 from .library import onnxruntime, problem_here
 from .long_sums import REASON, long_ones, sums_to_watch
+from .resizes import ROUNDED, resizes_to_watch, wrong_ones
 
 if TYPE_CHECKING:
     from .partition import OrtPartition
@@ -79,7 +80,8 @@ class OrtExecutable:
         self._names = graph.output_names
         self._watched = dims_to_watch(self._graph)
         self._sums = sums_to_watch(self._graph)
-        self._short: set[tuple[int, ...]] = set()
+        self._resizes = resizes_to_watch(self._graph)
+        self._right: set[tuple[int, ...]] = set()
         self._troubled: dict[tuple[int, ...], Node | None] = {}
         self._by_numpy = Counter[Node]()
         self._lock = threading.Lock()
@@ -114,8 +116,8 @@ class OrtExecutable:
         """See `Executable.run`.
 
         A node at which a session fails runs eagerly from then on; where NumPy fails as well, it is the fault of the
-        inputs, and its error is raised. Raises `UnsupportedError` under `strict` for sizes of 0 and for long sums,
-        which ONNX Runtime gets wrong.
+        inputs, and its error is raised. Raises `UnsupportedError` under `strict` for sizes of 0, long sums and resizes
+        that ONNX Runtime gets wrong.
         """
         partition = self._partition
         if partition is None:
@@ -125,8 +127,8 @@ class OrtExecutable:
             values = [*values, self._random.take(self.draws)]
         troubled = self._troubled_node(sizes) if self._watched else None
         if troubled is None:
-            if self._sums:
-                self._keep_long_sums_out(partition, sizes)
+            if self._sums or self._resizes:
+                self._keep_wrong_out(partition, sizes)
             results = self._in_pieces(partition, values, sizes)
             self._tell_of_pieces(partition)
         else:
@@ -152,17 +154,18 @@ class OrtExecutable:
             self._troubled[key] = found
         return found
 
-    def _keep_long_sums_out(self, partition: "OrtPartition", sizes: Sizes) -> None:
-        """From the first call on at which a sum is long, it is NumPy's."""
+    def _keep_wrong_out(self, partition: "OrtPartition", sizes: Sizes) -> None:
+        """From the first call on at which a sum is long, or pixels lie between others, it is NumPy's."""
         key = tuple(sizes.values())
-        if key in self._short:
+        if key in self._right:
             return
-        found = long_ones(self._sums, sizes)
-        if found:
-            partition.keep_out(found, REASON)
-            self._sums = {node: count for node, count in self._sums.items() if node not in found}
-        if len(self._short) < _KEPT_SIZES:
-            self._short.add(key)
+        for found, why in ((long_ones(self._sums, sizes), REASON), (wrong_ones(self._resizes, sizes), ROUNDED)):
+            if found:
+                partition.keep_out(found, why)
+                self._sums = {node: count for node, count in self._sums.items() if node not in found}
+                self._resizes = {node: pairs for node, pairs in self._resizes.items() if node not in found}
+        if len(self._right) < _KEPT_SIZES:
+            self._right.add(key)
 
     def _keep_out(self, node: Node, *, is_strict: bool) -> None:
         """Counts a call that is kept out of ONNX Runtime because of a node."""

@@ -4,16 +4,49 @@ It computes positions in f32. Where one lies between two elements, or on the one
 then picks another than the standard in f64. Scales of few binary digits are exact in both.
 """
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
-from ...ir.dims import Dim
-from ...ir.graph import Node
-from ...ir.ops.known import DYNAMIC_RESIZE
+from ...ir.analysis import input_symbols
+from ...ir.dims import Dim, evaluate, symbols
+from ...ir.graph import Graph, Node
+from ...ir.ops.known import DYNAMIC_RESIZE, RESIZE
 from ...ir.ops.nn.resize import ResampledAxis, positions
 from ...ir.types import TensorType
 
 _EXACT_BITS = 64.0  # a scale with at most six binary digits after the point
 _F32_STEPS = 1e-6  # some of f32's relative errors
+
+
+ROUNDED = "ONNX Runtime rounds positions that lie between two elements to f32"
+
+
+def resizes_to_watch(graph: Graph) -> dict[Node, list[tuple[Dim, Dim]]]:
+    """The nodes that a call may make wrong, each with the open sizes that it changes, before and after."""
+    told = frozenset(input_symbols(graph))
+    found = {node: _open_sizes(node) for node in graph.nodes if node.op is RESIZE and node.attrs["mode"] == "nearest"}
+    return {
+        node: pairs
+        for node, pairs in found.items()
+        if pairs and all(symbols(dim) <= told for pair in pairs for dim in pair)
+    }
+
+
+def _open_sizes(node: Node) -> list[tuple[Dim, Dim]]:
+    if node.attrs["scales"] is not None or not _is_asymmetric(node):
+        return []  # not in a session, or right at all sizes
+    pairs = [(_shape(node, 0)[axis], node.outputs[0].tensor.dims[axis]) for axis in node.attrs["axes"]]
+    return [pair for pair in pairs if any(map(symbols, pair)) and not _is_multiple(*pair)]
+
+
+def wrong_ones(resizes: Mapping[Node, Sequence[tuple[Dim, Dim]]], sizes: Mapping[str, int]) -> list[Node]:
+    """Those of `resizes` that ONNX Runtime gets wrong at `sizes`."""
+    return [
+        node
+        for node, pairs in resizes.items()
+        if not all(_is_right_at(node, evaluate(old, sizes), evaluate(new, sizes), None) for old, new in pairs)
+    ]
 
 
 def resize_fault(node: Node) -> str:
@@ -60,13 +93,17 @@ def _between_elements(node: Node) -> str:
     else:
         scales = node.attrs["scales"] or (None,) * len(node.attrs["axes"])
         is_right = all(_is_right(node, axis, scale) for axis, scale in zip(node.attrs["axes"], scales, strict=True))
-    return "" if is_right else "ONNX Runtime rounds positions that lie between two elements to f32"
+    return "" if is_right else ROUNDED
 
 
 def _is_right(node: Node, axis: int, given: float | None) -> bool:
     before, after = _shape(node, 0)[axis], node.outputs[0].tensor.dims[axis]
     if not isinstance(before, int) or not isinstance(after, int):
         return _is_exact(given) if given is not None else _is_multiple(before, after) or _is_asymmetric(node)
+    return _is_right_at(node, before, after, given)
+
+
+def _is_right_at(node: Node, before: int, after: int, given: float | None) -> bool:
     if not before or not after:
         return True
     scale = after / before if given is None else float(given)
@@ -79,7 +116,7 @@ def _is_right(node: Node, axis: int, given: float | None) -> bool:
 
 
 def _is_asymmetric(node: Node) -> bool:
-    """Whether positions are as those of feature pyramids, whose open sizes stay with ONNX Runtime."""
+    """Whether positions are as those of feature pyramids, whose open sizes stay with it until a call shows a fault."""
     return bool(node.attrs["coordinate_mode"] == "asymmetric")
 
 

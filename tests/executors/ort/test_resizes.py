@@ -1,5 +1,7 @@
 """Executor ort resizes as the standard says, by ONNX Runtime or around it."""
 
+from contextlib import nullcontext
+
 import capgraph
 import numpy as np
 import onnx
@@ -7,6 +9,7 @@ import pytest
 from capgraph.executors.ort.resizes import resize_fault
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph, Node
+from capgraph.ir.text.parser import parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -82,3 +85,26 @@ def resized(before: str, after: str, scale: float | None, coordinates: str) -> N
 )
 def test_open_sizes(after, scale, coordinates, is_right):
     assert (resize_fault(resized("H", after, scale, coordinates)) == "") is is_right
+
+
+ATTRS = 'axes = [2], sizes = [W], mode = "nearest", coordinate_mode = "asymmetric", nearest_mode = "floor"'
+LIKE = parse(f"""graph @main(%x: f32[1, 1, H], %like: f32[W]) {{
+  %y: f32[1, 1, W] = resize(%x, _) {{{ATTRS}}}
+  return %y
+}}""")
+
+
+def test_the_first_call_between_elements_takes_a_resize_out_of_the_session() -> None:
+    program = capgraph.optimize(LIKE, executor="ort")
+    for before, after, is_right in ((20, 40, True), (13, 25, True), (20, 48, False), (20, 40, False)):
+        x = np.arange(before, dtype=np.float32).reshape(1, 1, before)
+        with nullcontext() if is_right or after == 40 else pytest.warns(UserWarning, match="between two elements"):
+            (y,) = program.run({"x": x, "like": np.zeros(after, np.float32)}).values()
+        assert y.ravel().tolist() == [index * before // after for index in range(after)]
+        assert ("one session of ONNX Runtime runs the whole graph" in program.explain()) is is_right
+
+
+def test_a_strict_program_refuses_a_call_between_elements() -> None:
+    program = capgraph.optimize(LIKE, executor="ort", strict=True)
+    with pytest.raises(capgraph.UnsupportedError, match="between two elements"):
+        program.run({"x": np.zeros((1, 1, 20), np.float32), "like": np.zeros(48, np.float32)})
