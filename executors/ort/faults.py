@@ -10,7 +10,7 @@ from ...ir.analysis import all_nodes, input_symbols
 from ...ir.dims import Dim, difference, dim_max, symbols
 from ...ir.graph import Graph, Node
 from ...ir.op import Op, Trait
-from ...ir.ops.known import ATTENTION, BIT_CAST, DIV, DYNAMIC_PAD, MATMUL, MAX_POOL, PAD, RESHAPE, SCAN, WHERE
+from ...ir.ops.known import ATTENTION, BIT_CAST, DIV, DYNAMIC_PAD, EXPAND, MATMUL, MAX_POOL, PAD, RESHAPE, SCAN, WHERE
 from ...ir.types import DType, TensorType, Type
 from .divisions import may_trap
 from .integers import inexact
@@ -83,7 +83,7 @@ def wrong_optimizers(graph: Graph) -> tuple[str, ...]:
     DivMulFusion makes z/x of (1/x)z, also of integers, where 1/x is rounded first: 1/3 times 9 is 0, and 9/3 is 3.
     MatmulTransposeFusion hands the kernel of a product a transposed matrix and a vector, and it reads the matrix as it
     lies. Pad_Fusion leaves padding by 0 to a MaxPool, which pads by the lowest number. NoopElimination
-    takes -0.0 + 0 for -0.0, which a node that reads bits sees.
+    takes -0.0 + 0 for -0.0, which a node that reads bits sees. ExpandElimination drops an expand to a size of 0.
     """
     return tuple(name for name, is_changed in _CHANGED.items() if any(map(is_changed, all_nodes(graph))))
 
@@ -100,6 +100,7 @@ def _pools_padding(node: Node) -> bool:
 
 _CHANGED: dict[str, Callable[[Node], bool]] = {
     "DivMulFusion": lambda node: node.op is DIV and node.outputs[0].tensor.dtype in _INTEGERS,
+    "ExpandElimination": lambda node: node.op is EXPAND and 0 in node.output.shape,
     "MatmulTransposeFusion": _is_by_vector,
     "NoopElimination": lambda node: node.op is BIT_CAST,
     "Pad_Fusion": _pools_padding,

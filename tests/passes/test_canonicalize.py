@@ -40,6 +40,25 @@ def test_rules_feed_each_other() -> None:
     )
 
 
+def test_expanding_to_nothing_is_a_constant() -> None:
+    check_pass(
+        Canonicalize(),
+        """
+        graph @main(%x: f32[1, B]) {
+          %a = slice(%x) {axes = [1], starts = [0], ends = [1], steps = [1]}
+          %b = expand(%a) {shape = [2, 0, 1]}
+          %c = expand(%x) {shape = [0, B]}
+          return %b, %c
+        }""",
+        """
+        graph @main(%x: f32[1, B]) {
+          %expand = constant() {value = dense<f32[2, 0, 1]: []>}
+          %c = expand(%x) {shape = [0, B]}
+          return %expand as b, %c
+        }""",
+    )
+
+
 def test_squeezing_what_may_have_another_size_stays() -> None:
     check_pass(
         Canonicalize(),

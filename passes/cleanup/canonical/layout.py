@@ -3,6 +3,8 @@
 from collections import deque
 from collections.abc import Sequence
 
+import numpy as np
+
 from ....ir.dims import Dim, Truth, compare
 from ....ir.graph import Node, Value
 from ....ir.op import Trait
@@ -57,6 +59,15 @@ def _transpose_of_transpose(rewriter: Rewriter, found: Found) -> Value | None:
 
 def _expand_of_expand(rewriter: Rewriter, found: Found) -> Value | None:
     return rewriter.op("expand", found["x"], shape=found.root.outputs[0].shape)
+
+
+def _nothing(rewriter: Rewriter, found: Found) -> Value | None:
+    """A constant: ONNX Runtime leaves an expand to no elements out."""
+    ty = found.root.output.tensor
+    sizes = [dim for dim in ty.dims if isinstance(dim, int)]
+    if 0 not in sizes or len(sizes) < ty.rank:
+        return None
+    return rewriter.constant(np.zeros(sizes, ty.dtype.numpy), ty.dtype)
 
 
 def _concat_of_one(_rewriter: Rewriter, found: Found) -> Value | None:
@@ -151,6 +162,7 @@ def _no_repeats(_rewriter: Rewriter, found: Found) -> Value | None:
 RULES: tuple[Rule, ...] = (
     Rule("reshape-to-same", Match("reshape", _X), _unchanged),
     Rule("expand-to-same", Match("expand", _X), _unchanged),
+    Rule("expand-to-nothing", Match("expand", _X), _nothing),
     Rule("squeeze-as-reshape", Match((SQUEEZE, UNSQUEEZE), _X), _as_reshape),
     Rule("reshape-chain", Match("reshape", Match(Trait.RESHAPES, _X)), _reshape_of_reshape),
     Rule("transpose-of-ones", Match("transpose", _X), _moves_only_ones),

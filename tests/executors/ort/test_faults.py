@@ -267,6 +267,18 @@ def test_a_transposed_matrix_by_a_vector() -> None:
     assert capgraph.optimize(parse(BY_VECTOR), executor="ort").run({"x": x, "y": y})["z"].tolist() == [16, 22]
 
 
+def test_an_expand_to_nothing() -> None:
+    graph = parse("""graph @main(%x: f32[1, N]) {
+      %a: f32[1, N] = neg(%x)
+      %b: f32[0, N] = expand(%a) {shape = [0, N]}
+      %y: f32[0, N] = neg(%b)
+      return %y
+    }""")
+    assert wrong_optimizers(graph) == ("ExpandElimination",)
+    found = capgraph.optimize(graph, executor="ort").run({"x": np.ones((1, 3), np.float32)})["y"]
+    assert found.shape == (0, 3)
+
+
 PADDED = """graph @main(%x: f32[1, 1, H, 4]) {
   %p: f32[1, 1, H + 2, 6] = pad(%x, _) {pads = [0, 0, 1, 1, 0, 0, 1, 1]}
   %y: f32[1, 1, H//2 + 1, 3] = max_pool(%p) {kernel = [2, 2], strides = [2, 2], pads = [0, 0, 0, 0], dilations = [1, 1]}
