@@ -116,6 +116,8 @@ def level_pipeline(level: int) -> Pipeline:
 _FOR_LAUNCHES: tuple[Pass, ...] = (
     MergeProducts(spares_epilogues=True),
     NarrowRotary(),
+    RecognizeRotary(),
+    RecognizeAttention(),
     MergeRotary(),
     SplitHiddenRows(),
     *_CLEAN_UP,

@@ -1,8 +1,8 @@
 """Queries and keys that lie side by side, the parts of one product, are rotated together.
 
 Heads are rotated one by one, and those of queries and keys by the same angles, so that one kernel can do all of them.
-Its result is split again where a split is a view. Programs for a GPU do this, where launches cost; see
-`merge_products.py`.
+Its result is split again where a split is a view. An axis that is parted before it is split is split first. Programs
+for a GPU do this, where launches cost; see `merge_products.py`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,12 @@ class MergeRotary(Pass):
 
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
         for node in graph.nodes:
-            if node.op is not SPLIT or not _is_of_last_axis(node):
+            if node.op is not SPLIT:
+                continue
+            if _is_of_parted_axis(node) and rewriter.may_rewrite("parts-of-one-axis", node):
+                _split_before(node, rewriter)
+                continue
+            if not _is_of_last_axis(node):
                 continue
             for run in _runs([_rotation(part) for part in node.outputs]):
                 if len(run) > 1 and rewriter.may_rewrite("rotations-of-neighbors", run[0].node):
@@ -62,6 +67,36 @@ class _Rotation:
 def _is_of_last_axis(split: Node) -> bool:
     x = split.operands[0].tensor
     return x.shape is not None and x.rank == 3 and normal_axis(split.attrs["axis"], 3) == 2
+
+
+def _is_of_parted_axis(split: Node) -> bool:
+    """Whether it splits [B, T, N, H, D], parted from one axis, by N, and several parts are rotated."""
+    source = split.operands[0].producer
+    if source is None or source.op is not RESHAPE or split.operands[0].tensor.rank != 5:
+        return False
+    whole, parted = source.operands[0].shape, split.operands[0].shape
+    if len(whole) != 3 or whole[:2] != parted[:2] or normal_axis(split.attrs["axis"], 5) != 2:
+        return False
+    return all(isinstance(size, int) for size in parted[2:]) and sum(map(_is_rotated, split.outputs)) > 1
+
+
+def _is_rotated(part: Value) -> bool:
+    user = _only_user(part)
+    while user is not None and user.op in (RESHAPE, TRANSPOSE):
+        user = _only_user(user.output)
+    return user is not None and user.op is ROTARY_EMBEDDING
+
+
+def _split_before(split: Node, rewriter: Rewriter) -> None:
+    """The parts of the one axis, each parted afterwards."""
+    source = split.operands[0].producer
+    assert source is not None  # it was looked at
+    *_, heads, depth = split.operands[0].shape
+    sizes = tuple(size * heads * depth for size in split.attrs["sizes"])
+    parts = rewriter.ops("split", source.operands[0], axis=2, sizes=sizes)
+    for old, new in zip(list(split.outputs), parts, strict=True):
+        rewriter.replace_value(old, rewriter.op("reshape", new, shape=old.shape))
+    rewriter.erase(split)
 
 
 def _rotation(part: Value) -> _Rotation | None:

@@ -2,6 +2,8 @@
 
 import pytest
 from capgraph.ir.text.parser import parse
+from capgraph.passes.cleanup.canonicalize import Canonicalize
+from capgraph.passes.cleanup.eliminate_dead_code import EliminateDeadCode
 from capgraph.passes.fold.merge_rotary import MergeRotary
 from capgraph.passes.framework.pipeline import Pipeline
 
@@ -89,3 +91,25 @@ def test_other_angles_other_neighbors_and_other_readers(cosines: str, order: str
         """,
         None,
     )
+
+
+def test_an_axis_that_is_parted_before_it_is_split() -> None:
+    pipeline = Pipeline(((MergeRotary(), Canonicalize(), EliminateDeadCode()),))
+    by_head, flat = "f32[2, 3, 4, 4]", "f32[2, 3, 1, 4, 4]"
+    graph = parse(
+        f"""
+        graph @main(%x: f32[2, 3, 48], %c: f32[2, 3, 2], %s: f32[2, 3, 2]) {{
+          %p: f32[2, 3, 3, 4, 4] = reshape(%x) {{shape = [2, 3, 3, 4, 4]}}
+          %q: {flat}, %k: {flat}, %v: {flat} = split(%p) {{axis = 2, sizes = [1, 1, 1]}}
+          %qr: {by_head} = reshape(%q) {{shape = [2, 3, 4, 4]}}
+          %kr: {by_head} = reshape(%k) {{shape = [2, 3, 4, 4]}}
+          %qt: f32[2, 4, 3, 4] = transpose(%qr) {{perm = [0, 2, 1, 3]}}
+          %kt: f32[2, 4, 3, 4] = transpose(%kr) {{perm = [0, 2, 1, 3]}}
+          %a: f32[2, 4, 3, 4] = rotary_embedding(%qt, %c, %s, _)
+          %b: f32[2, 4, 3, 4] = rotary_embedding(%kt, %c, %s, _)
+          return %a, %b, %v
+        }}
+        """
+    )
+    assert pipeline.run(graph, check="numeric").changed
+    assert sum(node.op.name == "rotary_embedding" for node in graph.nodes) == 1
