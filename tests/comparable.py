@@ -116,6 +116,8 @@ ORDERED = frozenset(
         "lrn",
         "cumsum",
         "cumprod",
+        "dynamic_cumsum",
+        "dynamic_cumprod",
         "average_pool",
         "lp_pool",
         "softmax",
@@ -217,6 +219,8 @@ def _loses(node: Node, operands: Sequence[Any]) -> bool:
         return _is_undefined(node, operands[0])
     if name == "pow":
         return _is_inexact_power(node)
+    if name == "det" and _is_singular(operands[0]):
+        return True
     return (name in ORDERED or name.startswith("reduce_")) and any(map(_is_extreme, operands))
 
 
@@ -238,6 +242,14 @@ def _is_inexact_power(node: Node) -> bool:
     """Whether a function of floats gives long integers, of which it does not know the last bits."""
     base, exponent = (value.tensor.dtype for value in node.operands)
     return base.is_integer and base.bits == 64 and not exponent.is_integer
+
+
+def _is_singular(array: Any) -> bool:
+    """Whether of the determinant of a matrix next to nothing is left of its products."""
+    matrix = array.astype(np.float64)
+    with np.errstate(all="ignore"):
+        products = np.prod(np.linalg.norm(matrix, axis=-1), axis=-1)
+        return not bool(np.all(np.abs(np.linalg.det(matrix)) > 1e-4 * products))
 
 
 def _is_extreme(array: Any) -> bool:
