@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _SHOWN_OPERATORS = 12
 _WIDEST_COST = 40
 _CONTRIB_DOMAIN = "com.microsoft."
+_VERIFIED = 2  # sets of inputs
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -76,6 +77,7 @@ def run(arguments: Namespace) -> None:
     from ...onnx_files import read_onnx_file
 
     pipeline, sizes = chosen_pipeline(arguments), dict(arguments.dim)
+    _refuse_unread(arguments)
     _refuse_overwriting([arguments.model], arguments)
     seconds: dict[str, float] = {}
     with Progress(f"reading {arguments.model.name}") as progress:
@@ -86,7 +88,7 @@ def run(arguments: Namespace) -> None:
         before = _costs(source.graph, sizes)
         graph = _fixed(source.graph, sizes)
         with _timed(seconds, "optimize"):
-            samples = _samples(graph, sizes) if arguments.verify == "numeric" else None
+            samples = _samples(graph, arguments) if arguments.verify == "numeric" else None
             report = pipeline.run(
                 graph, check=arguments.verify, samples=samples, dump=arguments.dump, progress=progress.advance
             )
@@ -121,6 +123,15 @@ def run(arguments: Namespace) -> None:
     print(json_text(facts) if arguments.json else _text(facts))
 
 
+def _refuse_unread(arguments: Namespace) -> None:
+    """Raises `InputError` for options of a check that is not asked for."""
+    from ...ir.errors import InputError
+
+    bounds = arguments.rtol is not None or arguments.atol > 0
+    if not arguments.check and (bounds or (arguments.input and arguments.verify != "numeric")):
+        raise InputError("--input, --rtol and --atol are of --check", remedy="--check 1, or leave them out")
+
+
 def _fixed(graph: "Graph", sizes: Mapping[str, int]) -> "Graph":
     """The graph with the sizes that its inputs have; others only say what costs are shown."""
     from ...ir.analysis import input_symbols
@@ -148,14 +159,17 @@ def _timed(seconds: dict[str, float], what: str) -> Iterator[None]:
     seconds[what] = time.perf_counter() - start
 
 
-def _samples(graph: "Graph", sizes: Mapping[str, int]) -> "Samples":
-    from ...ir.errors import UnsupportedError
+def _samples(graph: "Graph", arguments: Namespace) -> "Samples":
+    from ...comparing.fitting_inputs import DrawnInputs, evaluator, fitting_inputs, in_order
+    from ...ir.errors import ExecutionError, UnsupportedError
     from ...passes.framework.numeric import Samples
 
+    drawing = DrawnInputs(_VERIFIED, sources=dict(arguments.input))
     try:
-        return Samples.drawn(graph, sizes=sizes)
-    except UnsupportedError as error:
-        remedy = "leave --verify numeric out, or choose sizes that the model runs on with --dim NAME=N"
+        _, sets = fitting_inputs(graph, drawing, evaluator(graph))
+        return Samples.of(graph, [in_order(graph, each) for each in sets])
+    except (ExecutionError, UnsupportedError) as error:
+        remedy = "leave --verify numeric out, or give inputs that the model runs on: --input NAME=SOURCE, --dim NAME=N"
         raise UnsupportedError(error.message, where=error.where, remedy=remedy) from error
 
 

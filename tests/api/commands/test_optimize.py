@@ -290,6 +290,19 @@ RANDOM = "main (float[4] x) => (float[4] y) { r = RandomNormalLike(x)  y = Add(x
 SEQUENCE = "main (seq(float[3]) x) => (float[n, 3] y) { y = ConcatFromSequence<axis = 0, new_axis = 1>(x) }"
 
 
+def test_numeric_checks_find_sizes_that_the_model_runs_on(tmp_path: Path) -> None:
+    text = "main (float[n, m] x) => (float[a, 12] y) <int64[2] s = {-1, 12}> { e = Exp(x)  y = Reshape(e, s) }"
+    assert optimize(save(model(text), tmp_path, "in.onnx"), tmp_path / "out.onnx", "--verify", "numeric") == 0
+
+
+@pytest.mark.parametrize("options", [["--rtol", "1"], ["--atol", "1"], ["--input", "x=random"]])
+def test_options_of_a_check_want_one(options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = save(model("main (float[n] x) => (float[n] y) { y = Exp(x) }"), tmp_path, "in.onnx")
+    assert optimize(source, tmp_path / "out.onnx", *options) == 1
+    assert "are of --check" in capsys.readouterr().err
+    assert optimize(source, tmp_path / "out.onnx", *options, "--check", "1") == 0
+
+
 @pytest.mark.parametrize(
     ("text", "options", "remedy"),
     [
