@@ -24,7 +24,9 @@ def _index_select(c: Call, x: Value, dim: int, index: Value) -> Value:
 
 
 def _gather(c: Call, x: Value, dim: int, index: Value, *_: Any) -> Value:
-    """Element by element; only the part of `x` beside the indices counts."""
+    """Element by element; only the part of `x` beside the indices counts. Indices of nothing may have any rank."""
+    if 0 in index.shape:
+        return c.full(index.shape, 0, x.tensor.dtype)
     if not x.tensor.rank or not index.tensor.rank:
         vector, places = c.reshape(x, (product(x.shape),)), c.reshape(as_index(c, index), (product(index.shape),))
         return c.reshape(c.op("gather", vector, places, axis=0), index.shape)

@@ -91,6 +91,7 @@ def _index_copy(c: Call, x: Value, dim: int, index: Value, source: Value) -> Val
     if not x.tensor.rank:
         return source
     axis = axis_of(dim, x.tensor.rank)
+    source = source if source.tensor.rank else c.unsqueeze(source, 0)
     places = c.reshape(as_index(c, index), (source.shape[axis],))
     if source.shape[axis] == 1 and _is_not_negative(index):
         return _written(c, x, source, axis, c.cast(c.reshape(places, ()), DType.I64))

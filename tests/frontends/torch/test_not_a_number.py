@@ -68,6 +68,27 @@ def test_the_greatest_few_are_pytorchs_in_onnx_runtime(dtype: Any) -> None:
         torch.testing.assert_close(rows.gather(-1 if rows is x else 0, places), values, rtol=0, atol=0, equal_nan=True)
 
 
+class Spread(nn.Module):
+    def forward(self, x: Any, places: Any) -> Any:
+        zeros = torch.zeros_like(x)
+        nothing = places[:0, 0]
+        return (
+            *(zeros.scatter_reduce(1, places, x, how) for how in ("amax", "amin", "sum")),
+            x[0].gather(0, nothing),
+            x.gather(1, nothing),
+            x[0].index_copy(0, torch.tensor(2), torch.tensor(7.0)),
+        )
+
+
+@pytest.mark.parametrize("executor", ["ort", "eager"])
+def test_what_is_spread_over_places(executor: str) -> None:
+    x = torch.tensor(ROWS)
+    places = torch.arange(8).remainder(3).repeat(len(ROWS), 1)
+    program = capgraph.optimize(Spread(), args=(x, places), executor=executor)
+    for one, other in zip(program(x, places), Spread()(x, places), strict=True):
+        torch.testing.assert_close(one, other, equal_nan=True)
+
+
 class Nothing(nn.Module):
     def forward(self, x: Any, count: Any) -> Any:
         return x.median(), x.nanmedian(), count.median(), torch.tensor(2.0).var(-1), torch.tensor(2.0).std(0)
