@@ -74,6 +74,19 @@ def _concat_of_one(_rewriter: Rewriter, found: Found) -> Value | None:
     return found.root.operands[0] if len(found.root.operands) == 1 else None
 
 
+def _concat_of_nothing(rewriter: Rewriter, found: Found) -> Value | None:
+    """Operands without elements along the axis are left out, such as the part of a head that is not rotated."""
+    root = found.root
+    axis, rank = _axis_of(root), root.output.tensor.rank
+    kept = [value for value in root.operands if value.shape[axis] != 0]
+    if not kept or len(kept) == len(root.operands):
+        return None
+    others = [index for index in range(rank) if index != axis]
+    if any(value.shape[index] != kept[0].shape[index] for value in root.operands for index in others):
+        return None
+    return rewriter.op("concat", *kept, axis=axis)
+
+
 def _concat_of_concats(rewriter: Rewriter, found: Found) -> Value | Sequence[Value | None] | None:
     """Operands that are concats along the same axis, read by nothing else, are spread, and so is the root where it can.
 
@@ -169,6 +182,7 @@ RULES: tuple[Rule, ...] = (
     Rule("transpose-chain", Match("transpose", Match("transpose", _X, name="inner")), _transpose_of_transpose),
     Rule("expand-chain", Match("expand", Match("expand", _X)), _expand_of_expand),
     Rule("concat-of-one", Match("concat", more=True), _concat_of_one),
+    Rule("concat-of-nothing", Match("concat", more=True), _concat_of_nothing),
     Rule("concat-of-split", Match("concat", more=True), _concat_of_split),
     Rule("concat-of-concats", Match("concat", more=True), _concat_of_concats),
     Rule("split-in-one", Match("split", _X), _split_in_one),

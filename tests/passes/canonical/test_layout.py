@@ -61,3 +61,22 @@ def test_a_chain_ends_where_others_read_it_or_the_axis_changes() -> None:
         return %b, %e
         """,
     )
+
+
+def test_parts_without_elements_are_left_out() -> None:
+    check_pass(
+        Canonicalize(),
+        """
+        graph @main(%x: f32[B, 4], %y: f32[B, 0], %z: f32[B, 2], %w: f32[C, 0]) {
+          %a = concat(%y, %x, %z, %y) {axis = 1}
+          %b = concat(%x, %y) {axis = -1}
+          %c = concat(%y, %y) {axis = 1}
+          return %a, %b, %c
+        }""",
+        """
+        graph @main(%x: f32[B, 4], %y: f32[B, 0], %z: f32[B, 2], %w: f32[C, 0]) {
+          %0 = concat(%x, %z) {axis = 1}
+          %c = concat(%y, %y) {axis = 1}
+          return %0 as a, %x as b, %c
+        }""",
+    )
