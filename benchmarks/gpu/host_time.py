@@ -96,7 +96,7 @@ def phases(program: Program, inputs: Mapping[str, Any]) -> dict[str, float]:
     """
     executable: Any = program._executable
     path, device = executable._fast_path, executable._device
-    framework, stream, framed = path._framework, device.stream, path._framed
+    framework, stream, copying = path._framework, device.stream, path._with_copies
     arrays = [(inputs[name], like) for name, like in path._copied]
     sources = [framework.address_like(given, like) for given, like in arrays]
     copies = [(target, source, nbytes) for (target, nbytes), source in zip(path._targets, sources, strict=True)]
@@ -110,14 +110,14 @@ def phases(program: Program, inputs: Mapping[str, Any]) -> dict[str, float]:
         "copy results": lambda: [framework.copy_of(like) for like in results],
         "new arrays for results": lambda: [framework.fresh(like) for like in results],
     }
-    if framed is not None:
+    if copying is not None:
         targets = [address for _native, address in kept]
-        calls["exchange addresses of inputs"] = lambda: framed._copying._graph.read_from(sources)
-        calls["exchange addresses of results"] = lambda: framed._copying._graph.write_to(targets)
-        calls["launch with copies"] = lambda: framed._copying._launch(stream)
+        calls["exchange addresses of inputs"] = lambda: copying._copying._graph.read_from(sources)
+        calls["exchange addresses of results"] = lambda: copying._copying._graph.write_to(targets)
+        calls["launch with copies"] = lambda: copying._copying._launch(stream)
     found = {name: busy_us(call) for name, call in calls.items()}
-    if framed is not None:
-        framed._copying._sources, framed._copying._targets = [], []  # the next call exchanges what was exchanged here
+    if copying is not None:
+        copying._copying._sources, copying._copying._targets = [], []  # the next call exchanges what was exchanged here
     torch.cuda.synchronize()  # before memory that is written to is given back
     return found
 
@@ -126,11 +126,11 @@ def copied_times(program: Program, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Host times of a program that copies, before and after its copies are in the graph."""
     executable: Any = program._executable
     path = executable._fast_path
-    path._until_framed = 0  # it is counted down, and acts on the way to 0
+    path._until_copies = 0  # it is counted down, and acts on the way to 0
     found: dict[str, Any] = {"copied around the graph": both_us(lambda: program.run(inputs))}
-    path._until_framed = 1
+    path._until_copies = 1
     program.run(inputs)
-    found["copied"] = {**both_us(lambda: program.run(inputs)), "copies in graph": path._framed is not None}
+    found["copied"] = {**both_us(lambda: program.run(inputs)), "copies in graph": path._with_copies is not None}
     kept: list[Any] = []
 
     def to_other_places() -> None:

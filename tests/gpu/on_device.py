@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from capgraph.executors.cuda.driver.protocol import Memory
 from capgraph.executors.cuda.kernel_ir.launch import Argument, BufferPlace, Candidate, HostCall, LibraryCall, Packed
-from capgraph.executors.cuda.lower.hand_over import handed_over
+from capgraph.executors.cuda.lower.early_trigger import with_safe_triggers
 from capgraph.executors.cuda.run.device import CudaDevice
 from capgraph.ir.constant import Array
 from capgraph.ir.errors import UnsupportedError
@@ -34,7 +34,7 @@ class OnDevice:
         Raises `UnsupportedError` where a library has nothing for it.
         """
         for name, chosen in self._variants(candidate):
-            (variant,) = handed_over([chosen])
+            (variant,) = with_safe_triggers([chosen])
             assert variant is not None
             for kind, run in (("eager", self._eagerly), ("graph", self._recorded)):
                 self._reset()

@@ -17,7 +17,7 @@ from capgraph.executors.cuda.kernel_ir.launch import Candidate, KernelLaunch, Ta
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
 from capgraph.executors.cuda.kernels.gemm.quantized_products import lower_matmul_integer
 from capgraph.executors.cuda.kernels.gemm.scaled_products import FIRST_FP8_ARCH
-from capgraph.executors.cuda.lower.hand_over import handed_over
+from capgraph.executors.cuda.lower.early_trigger import with_safe_triggers
 from capgraph.executors.cuda.run.device import CudaDevice
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph
@@ -46,7 +46,7 @@ def tried(task: Task, device: CudaDevice) -> list[Candidate]:
     ways = list(lower_product(task))
     ordinary = [each for each in ways if each.name.startswith("dequantized")]
     chosen = [each for each in ways if each not in ordinary[2:]]
-    handed = [each for each in (handed_over([way])[0] for way in chosen) if each is not None]
+    handed = [each for each in (with_safe_triggers([way])[0] for way in chosen) if each is not None]
     launches = [launch for each in handed for launch in each.launches]
     device.compiler.compile(launch.kernel for launch in launches if isinstance(launch, KernelLaunch))
     return chosen

@@ -157,7 +157,7 @@ def test_copies_within_the_graph_follow_arrays_and_results_stay(framework: str) 
             }
             kept.extend(program.run(given).values())
         path = program._executable._fast_path
-        assert path._framed is not None, program.explain()
+        assert path._with_copies is not None, program.explain()
         assert not [line for line in program.remarks if "copies within" in line]
         hosts = [each.cpu().numpy() if framework == "torch" else each.get() for each in kept]
     for call, each in enumerate(hosts):
@@ -189,9 +189,9 @@ def test_large_results_are_computed_where_they_are_handed_out_and_stay(framework
                 expected = held["x"] @ held["y"]
                 np.testing.assert_allclose(to_host(results["h"]), expected, atol=0.1)
                 np.testing.assert_allclose(to_host(results["m"]), expected.sum(1), atol=1, rtol=1e-2)
-        framed = program._executable._fast_path._framed
-        assert framed is not None, program.explain()
-        assert framed._placed, program.explain()
+        copying = program._executable._fast_path._with_copies
+        assert copying is not None, program.explain()
+        assert copying._placed, program.explain()
         assert not [line for line in program.remarks if "copies within" in line]
 
 

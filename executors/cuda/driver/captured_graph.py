@@ -15,9 +15,9 @@ from .protocol import Enqueue, KernelCall
 
 
 class CapturedGraph:
-    """A `FramedGraph` of the description at `captured`, which it takes over; `launch_of` launches by handle and stream.
+    """A `GraphWithCopies` of the description at `captured`, which it takes over.
 
-    Raises `CUDAError` of `cuda.core` where the driver refuses.
+    `launch_of` launches by handle and stream. Raises `CUDAError` of `cuda.core` where the driver refuses.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class CapturedGraph:
         """See `DeviceGraph.launch`."""
         if before is not None:
             self.read_from = _Node(self._executable, _first(driver, self._graph), before).exchange
-            """See `FramedGraph.read_from`."""
+            """See `GraphWithCopies.read_from`."""
         if after is not None:
             self.write_to = _Node(self._executable, _last(driver, self._graph), after).exchange
-            """See `FramedGraph.write_to`."""
+            """See `GraphWithCopies.write_to`."""
 
     def upload(self, stream: int) -> None:
         """Brings the graph to the device, on a stream."""

@@ -62,7 +62,7 @@ class UpdatableGraph(DeviceGraph, Protocol):
         ...
 
 
-class FramedGraph(DeviceGraph, Protocol):
+class GraphWithCopies(DeviceGraph, Protocol):
     """A captured graph between two kernels, whose first arguments can be exchanged."""
 
     def read_from(self, addresses: list[int]) -> None:
@@ -184,7 +184,7 @@ class Driver(Protocol):
 
     def frame(
         self, before: KernelCall | None, calls: Sequence[Enqueue], after: KernelCall | None, stream: int
-    ) -> FramedGraph:
+    ) -> GraphWithCopies:
         """A graph of `before`, what `calls` enqueue, and `after`, captured on `stream` and uploaded.
 
         All arguments of the two kernels are of 8 bytes; a kernel that is None is left out, and never exchanged.

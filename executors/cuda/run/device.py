@@ -25,13 +25,13 @@ from ..driver.memory import Arenas, Constants, DeviceArena, Staging
 from ..driver.protocol import Driver, Enqueue, KernelCall, Memory
 from ..kernel_ir.launch import Argument, Candidate, HostCall, KernelLaunch, LibraryCall, ScalarArgument
 from ..libraries.base import Library
-from ..lower.hand_over import handed_over
+from ..lower.early_trigger import with_safe_triggers
 from ..lower.lowering import Backend, Ways
 from .bound_plan import CudaPlan
 from .selection import Selector
 from .tensor_steps import has_arrays_for
 
-FIRST_FRAMING = 16
+FIRST_COPIES = 16
 
 DEFAULT_STREAM = 0
 """The one that is always there."""
@@ -86,7 +86,7 @@ class CudaDevice:
         """Other frameworks whose arrays the call reads."""
         self.selector: Selector | None = None
         """Measures which way is the fastest; None takes the first that fits."""
-        self.calls_before_framing = FIRST_FRAMING
+        self.calls_before_copies = FIRST_COPIES
         """How many calls in a row are alike before their copies become part of a graph."""
         self.repoints = False
         """Whether recordings are to follow inputs that move."""
@@ -243,7 +243,7 @@ class CudaDevice:
         for each, candidate in zip(ways, picked, strict=True):
             self._note(each, candidate)
         self._note_host_steps(ways, picked, is_recorded)
-        final = handed_over(picked)
+        final = with_safe_triggers(picked)
         self.compiler.compile(kernel for candidate in final for kernel in _kernels(candidate))
         return final
 

@@ -3,7 +3,7 @@
 A fast path is made after a call that replayed a whole bucket without padding. It serves the next call if that brings
 arrays of the same kind: those in place must be the very arrays, others are copied. Anything else is declined, and takes
 the long way, which finds what is wrong or makes another fast path. After some calls the copies become part of the graph
-(`framed.py`).
+(`graph_with_copies.py`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ from ...replay.recorder import Recording
 from ..arrays.protocol import DeviceArray, Framework
 from .bound_plan import CudaPlan
 from .device import CudaDevice
-from .framed import Framed, Framing, can_be_framed
+from .graph_with_copies import CallsWithCopies, CopyRecorder, can_hold_copies
 from .recorder import CudaRecording
 
 _Input = tuple[str, DeviceArray, int, int]
@@ -72,9 +72,9 @@ class FastPath:
         self._stream = framework.stream
         self._copy = device.driver.copy
         self._uncounted = 0
-        self._framed: Framed | None = None
-        self._framing = self._found_framing()
-        self._until_framed = _NEVER if self._framing is None else device.calls_before_framing
+        self._with_copies: CallsWithCopies | None = None
+        self._copy_recorder = self._found_copy_recorder()
+        self._until_copies = _NEVER if self._copy_recorder is None else device.calls_before_copies
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
         """The outputs, None for a call of another kind. Raises what the driver raises."""
@@ -105,12 +105,12 @@ class FastPath:
         if stream != self._device.stream:
             self._device.use_stream(stream)
         copies = self._apart(sources) if self._static else []
-        if self._framed is None:
+        if self._with_copies is None:
             results = self._launched(sources, stream)
         else:
-            results = self._framed.run(sources, stream)
-            if self._framed.wanted:
-                self._compute_in_place(self._framed, sources, results)
+            results = self._with_copies.run(sources, stream)
+            if self._with_copies.wanted:
+                self._compute_in_place(self._with_copies, sources, results)
             if self._static:
                 results.update(self._static)
             if self._strided:
@@ -136,8 +136,8 @@ class FastPath:
             results = self._with_strided(results)
         if self._finish is not None:
             self._finish()
-        self._until_framed -= 1
-        if not self._until_framed:
+        self._until_copies -= 1
+        if not self._until_copies:
             self._frame(sources, results)
         return results
 
@@ -162,17 +162,18 @@ class FastPath:
 
     def remarks(self) -> Iterator[str]:
         """Lines for `explain()`."""
-        if self._framed is not None:
-            yield f"calls like the last are copied to and from within one graph: {size_text(self._framed.nbytes)} more"
+        if self._with_copies is not None:
+            nbytes = size_text(self._with_copies.nbytes)
+            yield f"calls like the last are copied to and from within one graph: {nbytes} more"
 
     def close(self) -> None:
         """Counts, and gives back what it has recorded, once that has run."""
         self.count()
-        if self._framed is not None:
+        if self._with_copies is not None:
             with suppress(*self._device.failures):  # a failure is told to the next call that waits
                 self._device.driver.synchronize(self._device.stream)
-            self._framed.close()
-            self._framed = None
+            self._with_copies.close()
+            self._with_copies = None
 
     def _found_launch_alone(self) -> Callable[[int], None] | None:
         """What a call consists of where one recording works in place and nothing is copied; None elsewhere."""
@@ -181,14 +182,14 @@ class FastPath:
 
     # ---- copies within the graph
 
-    def _found_framing(self) -> Framing | None:
+    def _found_copy_recorder(self) -> CopyRecorder | None:
         recordings = self._served.bucket.recordings
         if len(recordings) != 1 or type(recordings[0]) is not CudaRecording:
             return None
-        if not can_be_framed(self._bound, len(self._targets), len(self._outputs)):
+        if not can_hold_copies(self._bound, len(self._targets), len(self._outputs)):
             return None
         try:
-            return Framing(self._bound, self._targets, self._outputs, self._framework)
+            return CopyRecorder(self._bound, self._targets, self._outputs, self._framework)
         except CapgraphError as error:
             self._note(error.message)
         return None
@@ -198,24 +199,24 @@ class FastPath:
 
         Where calls go other ways again and again, each is to wait for twice as many calls as the one before.
         """
-        framing, device = self._framing, self._device
-        assert framing is not None  # it is waited for
-        device.calls_before_framing *= 2
-        made = self._admitted(framing.record, lambda made: framing.problem_with(made, sources, results))
+        recorder, device = self._copy_recorder, self._device
+        assert recorder is not None  # it is waited for
+        device.calls_before_copies *= 2
+        made = self._admitted(recorder.record, lambda made: recorder.problem_with(made, sources, results))
         if made is None:
             self._enqueue(sources, device.stream)  # results that were handed out in place are there again
-        self._framed = made
+        self._with_copies = made
 
-    def _compute_in_place(self, framed: Framed, sources: list[int], results: Mapping[str, Any]) -> None:
+    def _compute_in_place(self, copying: CallsWithCopies, sources: list[int], results: Mapping[str, Any]) -> None:
         """Makes a graph that computes large results where these lie, if it gives them again."""
-        framing, places = self._framing, framed.wanted
-        assert framing is not None  # it made what is framed
+        recorder, places = self._copy_recorder, copying.wanted
+        assert recorder is not None  # it made what is copying
         graph = self._admitted(
-            lambda: framing.record_at(places), lambda made: framing.problem_at(framed, made, sources, results)
+            lambda: recorder.record_at(places), lambda made: recorder.problem_at(copying, made, sources, results)
         )
         if graph is None:
-            framed.copy_into(framing.addresses(results), sources, self._device.stream)
-        framed.serve(places, graph)
+            copying.copy_into(recorder.addresses(results), sources, self._device.stream)
+        copying.serve(places, graph)
 
     def _admitted(self, record: Callable[[], _Made], problem_with: Callable[[_Made], str]) -> _Made | None:
         """What `record` makes; None, and a note, where it has a problem."""

@@ -93,7 +93,7 @@ class FakeChain(FakeGraph):
         self._calls[index] = KERNELS[self._texts[index]](*values)
 
 
-class FakeFramed(FakeGraph):
+class FakeGraphWithCopies(FakeGraph):
     """A graph between two kernels that copy."""
 
     def __init__(
@@ -252,11 +252,11 @@ class FakeDriver:
         calls: Sequence[Callable[[int], None]],
         after: KernelCall | None,
         stream: int,
-    ) -> FakeFramed:
+    ) -> FakeGraphWithCopies:
         self.begin_capture(stream)
         for call in calls:
             call(stream)
-        made = FakeFramed(self, before, self._recorded.pop(stream), after)
+        made = FakeGraphWithCopies(self, before, self._recorded.pop(stream), after)
         self.graphs.append(made)
         return made
 

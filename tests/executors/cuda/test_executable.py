@@ -239,7 +239,7 @@ def test_steps_on_the_host_are_counted_where_they_are_called_alike(tmp_path: Pat
 
 @pytest.mark.parametrize("close_after", [1, 3, 30])
 def test_a_program_that_is_closed_while_others_replay_is_right_or_says_so(close_after: int, tmp_path: Path) -> None:
-    with meanings(), gpu_arrays(), patch.object(device, "FIRST_FRAMING", 8):
+    with meanings(), gpu_arrays(), patch.object(device, "FIRST_COPIES", 8):
         program = recorded(block(), fake_device(tmp_path), mode="full", dynamic={"B": (1, 8)}, buckets={"B": [4]})
         expected = EagerExecutor().compile(block()).run({"x": rows(4)})["y"]
         served, ends = Counter[str](), list[str]()

@@ -27,9 +27,9 @@ from tests.executors.cuda.fake import (
     FakeChain,
     FakeDriver,
     FakeFailure,
-    FakeFramed,
     FakeFrameworkFailure,
     FakeGraph,
+    FakeGraphWithCopies,
     FakeMemory,
     GpuArray,
     MeaningLibrary,
@@ -52,8 +52,8 @@ FALLIBLE = {name for name in vars(Driver) if not name.startswith("_") and callab
 BESIDE_THE_DRIVER = (
     (FakeGraph, "launch"),
     (FakeChain, "update"),
-    (FakeFramed, "read_from"),
-    (FakeFramed, "write_to"),
+    (FakeGraphWithCopies, "read_from"),
+    (FakeGraphWithCopies, "write_to"),
     (MeaningLibrary, "prepare"),
 )
 """What is asked of graphs and libraries, which have a driver."""
@@ -166,7 +166,7 @@ def test_a_failure_at_any_moment_is_told_and_leaves_the_program_usable_or_says_s
 ) -> None:
     failed = set()
     oracle = EagerExecutor().compile(graph)
-    with patch.object(device, "FIRST_FRAMING", 3), meanings(), gpu_arrays(), all_counted():
+    with patch.object(device, "FIRST_COPIES", 3), meanings(), gpu_arrays(), all_counted():
         for at in range(1, 1000):
             driver = FailingDriver(at, how)
             program = made(graph, tmp_path, driver, options)
@@ -222,7 +222,7 @@ class FailingArrays(FakeArrays):
 @pytest.mark.parametrize(("asked", "before"), [("copy_of", 4), ("fresh", 8)])
 def test_what_a_framework_raises_is_put_into_words(asked: str, before: int, tmp_path: Path) -> None:
     with (
-        patch.object(device, "FIRST_FRAMING", 3),
+        patch.object(device, "FIRST_COPIES", 3),
         meanings(),
         patch.object(frameworks, "_FRAMEWORKS", {"cupy": FailingArrays}),
     ):

@@ -72,7 +72,7 @@ def test_results_that_are_known_or_lie_in_another_order_are_copied_too(tmp_path:
     outputs = {"t": b.op("transpose", h, perm=[1, 0]), "k": b.constant(np.arange(3.0)), "h": b.op("relu", h)}
     graph = b.finish(outputs)
     oracle = EagerExecutor().compile(graph)
-    with meanings(), gpu_arrays(), patch.object(device, "FIRST_FRAMING", 4):
+    with meanings(), gpu_arrays(), patch.object(device, "FIRST_COPIES", 4):
         driver = FakeDriver()
         program = recorded(graph, fake_device(tmp_path, driver), mode="full", **COPIED)
         kept = []
@@ -83,7 +83,7 @@ def test_results_that_are_known_or_lie_in_another_order_are_copied_too(tmp_path:
             kept.append((oracle.run({"x": content}), given))
             given["k"].content[...] = given["k"].content + call
         assert program._fast_path is not None
-        assert program._fast_path._framed is not None
+        assert program._fast_path._with_copies is not None
         for call, (expected, given) in enumerate(kept):
             np.testing.assert_allclose(given["t"].content, expected["t"], rtol=1e-5)
             np.testing.assert_allclose(given["h"].content, expected["h"], rtol=1e-5)
@@ -112,7 +112,7 @@ def test_a_result_in_place_may_be_an_input_of_the_next_call(
     h = b.op("softmax", b.op("matmul", x, y))
     graph = b.finish({"h": b.op("softmax", b.op("matmul", h, y))})  # may lie where x was
     oracle = EagerExecutor().compile(graph)
-    with meanings(), gpu_arrays(), patch.object(device, "FIRST_FRAMING", 4):
+    with meanings(), gpu_arrays(), patch.object(device, "FIRST_COPIES", 4):
         program = recorded(graph, fake_device(tmp_path), mode="full", inputs={"": policy}, copy_outputs=False)
         content, back = rows(4, 0, 4), GpuArray(rows(4, 0, 4))
         for call in range(10):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Candidate, KernelLaunch, LibraryCall
 from capgraph.executors.cuda.kernels.rnn.recurrent import MOST_LAUNCHES, lower_recurrent
-from capgraph.executors.cuda.lower.hand_over import handed_over
+from capgraph.executors.cuda.lower.early_trigger import with_safe_triggers
 from capgraph.ir.constant import Array
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -255,7 +255,7 @@ def test_only_constants_are_read_before_the_kernel_waits() -> None:
 def test_the_last_step_in_front_of_a_library_call_starts_nothing_early() -> None:
     case = Case("lstm", hidden=64, batch=64)
     steps = next(each for each in emulable(case.setting()) if each.name == "cublaslt+steps")
-    first, _ = handed_over([steps, steps])
+    first, _ = with_safe_triggers([steps, steps])
     assert first is not None
     starts = ["launch_dependents" in each.kernel.text for each in first.launches[2:]]
     assert starts == [True] * (case.steps - 1) + [False]

@@ -22,7 +22,7 @@ from ...replay.bucket import is_random
 from ...replay.capture import collector_frozen
 from ..arrays.protocol import DeviceArray, Framework
 from ..driver.compiler import Failed
-from ..driver.protocol import FramedGraph, KernelCall
+from ..driver.protocol import GraphWithCopies, KernelCall
 from ..kernel_ir.launch import Kernel, KernelLaunch, ScalarArgument
 from .bound_plan import CudaPlan
 from .device import CudaDevice
@@ -99,7 +99,7 @@ def copy_arguments(parts: Sequence[Part]) -> list[int | ScalarArgument]:
     return [*addresses, *addresses, *(ScalarArgument("long long", nbytes) for _address, nbytes in parts)]
 
 
-class Framed:
+class CallsWithCopies:
     """Serves calls in one framework by one launch; `outputs` are the results that it hands out anew, by name.
 
     `large` are those, by index, that a graph may compute where they are handed out. After a call `wanted` says where
@@ -108,7 +108,7 @@ class Framed:
 
     def __init__(
         self,
-        graph: FramedGraph,
+        graph: GraphWithCopies,
         framework: Framework,
         outputs: Sequence[tuple[str, DeviceArray]],
         large: Sequence[int] = (),
@@ -147,7 +147,7 @@ class Framed:
         """Runs with the results copied to these addresses. Raises what the driver raises."""
         self._copying.launch(sources, targets, stream)
 
-    def compute_into(self, graph: FramedGraph, targets: list[int], sources: list[int], stream: int) -> None:
+    def compute_into(self, graph: GraphWithCopies, targets: list[int], sources: list[int], stream: int) -> None:
         """Runs `graph`, recorded for the places among `targets`, whatever it is good for."""
         _Exchanging(graph).launch(sources, [targets[index] for index in self._others], stream)
 
@@ -158,7 +158,7 @@ class Framed:
         self._seen[places] += 1
         self.wanted = places if self._seen[places] >= self._sights else ()
 
-    def serve(self, places: Places, graph: FramedGraph | None) -> None:
+    def serve(self, places: Places, graph: GraphWithCopies | None) -> None:
         """Has calls whose results come to lie there served by `graph`; None: no graph is wanted any more.
 
         Where more places come in turn than there are graphs, each is to be given twice as often as the one before.
@@ -188,7 +188,7 @@ class Framed:
 class _Exchanging:
     """A graph, where it reads, and where it copies to."""
 
-    def __init__(self, graph: FramedGraph) -> None:
+    def __init__(self, graph: GraphWithCopies) -> None:
         self._graph = graph
         self._launch = graph.launch
         self._sources: list[int] = []
@@ -206,7 +206,7 @@ class _Exchanging:
         self._launch(stream)
 
 
-class Framing:
+class CopyRecorder:
     """What it takes to record a plan with copies of `inputs` to their places, and of `outputs` to new arrays.
 
     Kernels are compiled here. Raises `CaptureError` for one that does not compile.
@@ -233,16 +233,16 @@ class Framing:
         results = [(self._outputs[index][1].address, self._outputs[index][1].nbytes) for index in indices]
         return _call(self._bound.device, results, "target") if results else None
 
-    def record(self) -> Framed:
+    def record(self) -> CallsWithCopies:
         """A recording. Raises what the driver raises."""
-        return Framed(self._recorded({}, self._after), self._framework, self._outputs, list(self._buffers))
+        return CallsWithCopies(self._recorded({}, self._after), self._framework, self._outputs, list(self._buffers))
 
-    def record_at(self, places: Places) -> FramedGraph:
+    def record_at(self, places: Places) -> GraphWithCopies:
         """The graph that computes the large results there. Raises what the driver raises."""
         moved = dict(zip(self._buffers.values(), places, strict=True))
         return self._recorded(moved, self._after_others)
 
-    def _recorded(self, moved: Mapping[int, int], after: KernelCall | None) -> FramedGraph:
+    def _recorded(self, moved: Mapping[int, int], after: KernelCall | None) -> GraphWithCopies:
         bound, device = self._bound, self._bound.device
         (segment,) = bound.plan.segments
         calls = [call for step in bound.plan.steps_of(segment) for call in bound.calls_at(step, moved)]
@@ -254,12 +254,14 @@ class Framing:
         finally:
             bound.is_recording = False
 
-    def problem_with(self, made: Framed, sources: list[int], expected: Mapping[str, Any]) -> str:
+    def problem_with(self, made: CallsWithCopies, sources: list[int], expected: Mapping[str, Any]) -> str:
         """What is wrong with results over poisoned memory, "" if nothing is; `expected` may lie in that memory."""
         stream = self._bound.device.stream
         return self._problem(lambda: {**expected, **made.run(sources, stream)}, expected)
 
-    def problem_at(self, made: Framed, graph: FramedGraph, sources: list[int], results: Mapping[str, Any]) -> str:
+    def problem_at(
+        self, made: CallsWithCopies, graph: GraphWithCopies, sources: list[int], results: Mapping[str, Any]
+    ) -> str:
         """As `problem_with`, of a graph for the places of these `results`, which are right and are computed again."""
         driver, stream = self._bound.device.driver, self._bound.device.stream
 
@@ -307,7 +309,7 @@ def _movable(bound: CudaPlan, outputs: Sequence[tuple[str, DeviceArray]]) -> dic
     return found
 
 
-def can_be_framed(bound: CudaPlan, inputs: int, outputs: int) -> bool:
+def can_hold_copies(bound: CudaPlan, inputs: int, outputs: int) -> bool:
     """Whether a plan can run once more to see that a graph with copies gives the same: without states and chance."""
     if not 0 < max(inputs, outputs) <= MOST_PARTS or len(bound.plan.segments) != 1:
         return False

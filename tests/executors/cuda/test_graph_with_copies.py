@@ -13,10 +13,10 @@ import pytest
 from capgraph.executors.cuda.arrays.protocol import DeviceArray
 from capgraph.executors.cuda.driver.protocol import Driver
 from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch, ScalarArgument
-from capgraph.executors.cuda.run import device, framed
+from capgraph.executors.cuda.run import device, graph_with_copies
 from capgraph.executors.cuda.run.bound_plan import CudaPlan
 from capgraph.executors.cuda.run.executable import CudaExecutable
-from capgraph.executors.cuda.run.framed import copy_arguments, copy_kernel, copy_launch
+from capgraph.executors.cuda.run.graph_with_copies import copy_arguments, copy_kernel, copy_launch
 from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.host.memory import address_of
 from capgraph.executors.replay.states import StateStore
@@ -30,7 +30,7 @@ from tests.executors.cuda.fake import (
     FakeArrays,
     FakeDriver,
     FakeFailure,
-    FakeFramed,
+    FakeGraphWithCopies,
     GpuArray,
     fake_device,
     gpu_arrays,
@@ -63,7 +63,7 @@ class CountingDriver(FakeDriver):
 
 @contextmanager
 def patience() -> Iterator[None]:
-    with patch.object(device, "FIRST_FRAMING", FIRST), meanings(), gpu_arrays():
+    with patch.object(device, "FIRST_COPIES", FIRST), meanings(), gpu_arrays():
         yield
 
 
@@ -72,8 +72,8 @@ def program_on(driver: FakeDriver, folder: Path, graph: Graph | None = None, **o
     return recorded(graph or block(), fake_device(folder, driver), mode="full", **sizes, **(options or COPIED))
 
 
-def framed_of(driver: FakeDriver) -> list[FakeFramed]:
-    return [each for each in driver.graphs if isinstance(each, FakeFramed)]
+def graphs_with_copies(driver: FakeDriver) -> list[FakeGraphWithCopies]:
+    return [each for each in driver.graphs if isinstance(each, FakeGraphWithCopies)]
 
 
 def test_a_replay_is_one_launch_and_asks_nothing_else_of_the_driver(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_only_what_moved_is_exchanged(tmp_path: Path) -> None:
         inputs = [GpuArray(rows(4, seed)) for seed in range(2)]
         for _ in range(WARM):
             program.run({"x": inputs[0]})
-        (graph,) = framed_of(driver)
+        (graph,) = graphs_with_copies(driver)
         graph.exchanged.clear()
         for index in (0, 0, 1, 1, 1, 0):
             program.run({"x": inputs[index]})
@@ -124,7 +124,7 @@ def test_results_are_right_and_stay(options: dict[str, Any], tmp_path: Path) -> 
             result = program.run({"x": given})["y"]
             kept.append((content, result))
             np.testing.assert_allclose(result.content, oracle.run({"x": content})["y"], rtol=1e-5)
-        assert len(framed_of(driver)) == 1
+        assert len(graphs_with_copies(driver)) == 1
         if program.options is not None and program.options.copy_outputs:
             assert len({result.address for _content, result in kept}) == len(kept)
             for content, result in kept:
@@ -148,7 +148,7 @@ def test_several_inputs_and_outputs_go_where_they_belong(tmp_path: Path) -> None
             assert list(given) == list(expected)
             for name, each in expected.items():
                 np.testing.assert_allclose(given[name].content, each, rtol=1e-5)
-        assert len(framed_of(driver)) == 1
+        assert len(graphs_with_copies(driver)) == 1
 
 
 # ---- large results
@@ -165,7 +165,7 @@ def in_turn(count: int, shape: tuple[int, ...] = (4, 4)) -> Iterator[list[GpuArr
         made.content[...] = 77
         return made, made.address
 
-    with patience(), patch.object(framed, "LEAST_PLACED", 1), patch.object(FakeArrays, "fresh", fresh):
+    with patience(), patch.object(graph_with_copies, "LEAST_PLACED", 1), patch.object(FakeArrays, "fresh", fresh):
         yield places
 
 
@@ -182,7 +182,7 @@ def test_large_results_are_computed_in_places_that_come_again(tmp_path: Path) ->
     with in_turn(2) as places:
         program = program_on(driver, tmp_path)
         run_in_turn(program, WARM + 8)
-        copying, *placed = framed_of(driver)
+        copying, *placed = graphs_with_copies(driver)
         assert [each._after for each in placed] == [[], []]
         copying.exchanged.clear()
         before = driver.launches, driver.copies
@@ -198,16 +198,16 @@ def test_places_that_do_not_come_again_get_no_graph(tmp_path: Path) -> None:
     driver = FakeDriver()
     with in_turn(40):
         run_in_turn(program_on(driver, tmp_path), 60)
-    assert len(framed_of(driver)) == 1
+    assert len(graphs_with_copies(driver)) == 1
 
 
 def test_graphs_for_more_places_than_are_kept_come_ever_more_seldom(tmp_path: Path) -> None:
     driver = FakeDriver()
-    with in_turn(framed.MOST_PLACES + 1):
+    with in_turn(graph_with_copies.MOST_PLACES + 1):
         run_in_turn(program_on(driver, tmp_path), 200)
-    copying, *placed = framed_of(driver)
+    copying, *placed = graphs_with_copies(driver)
     assert copying._calls is not None
-    assert sum(each._calls is not None for each in placed) == framed.MOST_PLACES
+    assert sum(each._calls is not None for each in placed) == graph_with_copies.MOST_PLACES
     assert len(placed) < 10
 
 
@@ -216,7 +216,7 @@ def test_a_large_result_that_comes_out_otherwise_is_copied_on(tmp_path: Path) ->
     with in_turn(2), patch.object(CudaPlan, "calls_at", lambda self, step, _moved: self.calls_of(step)):
         program = program_on(driver, tmp_path)
         run_in_turn(program, WARM + 12)
-        assert len(framed_of(driver)) == 2
+        assert len(graphs_with_copies(driver)) == 2
         assert any("copies within the graph: output 'y' is another" in each for each in program.remarks)
 
 
@@ -225,18 +225,18 @@ def test_results_that_share_memory_are_copied(tmp_path: Path) -> None:
     h = b.op("exp", b.input("x", "f32[4, 16]"))
     graph = b.finish({"y": h, "z": b.op("reshape", h, shape=[64])})
     driver = FakeDriver()
-    with patience(), patch.object(framed, "LEAST_PLACED", 1):
+    with patience(), patch.object(graph_with_copies, "LEAST_PLACED", 1):
         program = program_on(driver, tmp_path, graph, **COPIED)
         for _ in range(WARM + 12):
             program.run({"x": GpuArray(rows(4, 0, 16))})
-        assert len(framed_of(driver)) == 1
+        assert len(graphs_with_copies(driver)) == 1
 
 
 # ---- what is refused
 
 
 def test_a_graph_that_gives_other_results_is_not_used(tmp_path: Path) -> None:
-    with patience(), patch.object(FakeFramed, "read_from", lambda _self, _addresses: None):
+    with patience(), patch.object(FakeGraphWithCopies, "read_from", lambda _self, _addresses: None):
         driver = FakeDriver()
         program = program_on(driver, tmp_path)
         oracle = EagerExecutor().compile(block())
@@ -274,7 +274,7 @@ def test_a_graph_with_states_is_not_run_twice(tmp_path: Path) -> None:
         for _ in range(WARM + 2):
             program.run({"row": row, "position": position})
         assert program._fast_path is not None
-        assert framed_of(driver) == []
+        assert graphs_with_copies(driver) == []
 
 
 def test_a_graph_with_chance_is_left_alone(tmp_path: Path) -> None:
@@ -286,11 +286,11 @@ def test_a_graph_with_chance_is_left_alone(tmp_path: Path) -> None:
         program = program_on(driver, tmp_path, graph, **COPIED)
         for _ in range(WARM + 2):
             program.run({"x": GpuArray(rows(1)[0])})
-        assert framed_of(driver) == []
+        assert graphs_with_copies(driver) == []
 
 
 def test_a_kernel_that_does_not_compile_leaves_calls_as_they_were(tmp_path: Path) -> None:
-    with patience(), patch.object(framed, "copy_kernel", lambda _parts, _moving: "broken"):
+    with patience(), patch.object(graph_with_copies, "copy_kernel", lambda _parts, _moving: "broken"):
         program = program_on(FakeDriver(), tmp_path)
         for _ in range(WARM + 2):
             program.run({"x": GpuArray(rows(4))})
@@ -309,11 +309,11 @@ def test_calls_of_other_kinds_in_between_wait_longer_for_the_next(tmp_path: Path
             program.run({"x": rows(4)})  # of NumPy
             for _ in range(calls):
                 program.run({"x": GpuArray(rows(4))})
-            made.append(len(framed_of(driver)))
+            made.append(len(graphs_with_copies(driver)))
         assert made == [1, 1, 1, 2]
-        assert [each._calls is None for each in framed_of(driver)] == [True, False]
+        assert [each._calls is None for each in graphs_with_copies(driver)] == [True, False]
         program.close()
-        assert framed_of(driver)[1]._calls is None
+        assert graphs_with_copies(driver)[1]._calls is None
 
 
 # ---- the kernel

@@ -22,7 +22,7 @@ _FENCE = KernelLaunch(
 )
 
 
-def handed_over(chosen: Sequence[Candidate | None]) -> tuple[Candidate | None, ...]:
+def with_safe_triggers(chosen: Sequence[Candidate | None]) -> tuple[Candidate | None, ...]:
     """The ways of steps in order, with kernels in front of a library call that let nothing start before they end."""
     return _fenced(_held_back(chosen))
 

@@ -2,7 +2,7 @@
 
 from capgraph.executors.cuda.kernel_ir.early_start import TRIGGER, WAIT
 from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Candidate, Kernel, KernelLaunch, LibraryCall
-from capgraph.executors.cuda.lower.hand_over import handed_over
+from capgraph.executors.cuda.lower.early_trigger import with_safe_triggers
 
 from tests.executors.cuda.compiling import compile_problems
 
@@ -29,7 +29,7 @@ def test_only_the_kernel_before_a_call_holds_back() -> None:
     for text in TEXTS:
         own = launch(text)
         chosen = [Candidate("a", (own, own)), None, Candidate("b", (own, CALL, own)), Candidate("c", (own,))]
-        first, nothing, second, third = handed_over(chosen)
+        first, nothing, second, third = with_safe_triggers(chosen)
         assert nothing is None
         assert first == chosen[0]
         assert second is not None
@@ -41,7 +41,7 @@ def test_only_the_kernel_before_a_call_holds_back() -> None:
 def test_a_call_in_a_later_step_counts_steps_without_launches_do_not() -> None:
     own = launch(TEXTS[0])
     chosen = [Candidate("a", (own,)), None, Candidate("nothing", ()), Candidate("call", (CALL,)), None]
-    first, *others = handed_over(chosen)
+    first, *others = with_safe_triggers(chosen)
     assert first is not None
     assert not lets_start(first.launches[0])
     assert others == chosen[1:]
@@ -56,10 +56,10 @@ def test_what_calls_right_before_wrote_is_waited_for_before_it_is_added() -> Non
     fences: list[list[bool]] = []
     for order in ((made, None, between, added, read), (made, own, added), (made, between, read)):
         chosen = [Candidate("way", (each,)) if each is not None else None for each in order]
-        found = [each for each in handed_over(chosen) if each is not None]
+        found = [each for each in with_safe_triggers(chosen) if each is not None]
         fences.append([len(each.launches) > 1 for each in found])
     assert fences == [[False, False, True, False], [False, False, False], [False, False, True]]
-    fence, call = handed_over([Candidate("", (made,)), Candidate("", (added,))])[1].launches  # type: ignore[union-attr]
+    fence, call = with_safe_triggers([Candidate("", (made,)), Candidate("", (added,))])[1].launches  # type: ignore[union-attr]
     assert call is added
     assert isinstance(fence, KernelLaunch)
     assert "begin_alone();" in fence.kernel.text
