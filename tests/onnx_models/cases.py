@@ -55,9 +55,10 @@ def drawn_case(seed: int, operator: str | None = None) -> Case | None:
             _draw_graph(d)
         except Unrunnable:
             return None
-    if not d.nodes:
+    try:
+        return _assembled(d, seed, is_random) if d.nodes else None
+    except Unrunnable:  # a cast of a result
         return None
-    return _assembled(d, seed, is_random)
 
 
 def _draw_graph(d: Draw) -> None:

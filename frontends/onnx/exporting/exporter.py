@@ -215,14 +215,16 @@ def _take_external(graph: GraphProto) -> list[tuple[GraphProto, list[TensorProto
     """Takes out of subgraphs the initializers that will lie in a file: until it is there the checker refuses them."""
     taken: list[tuple[GraphProto, list[TensorProto]]] = []
     for inner in nested_graphs(graph):
-        kept: list[TensorProto] = []
-        external: list[TensorProto] = []
-        while inner.initializer:
-            tensor = inner.initializer.pop()
-            (external if tensor.data_location == TensorProto.EXTERNAL else kept).append(tensor)
-        inner.initializer.extend(reversed(kept))
-        taken.append((inner, external[::-1]))
+        if not any(map(_is_external, inner.initializer)):
+            continue
+        tensors = [inner.initializer.pop() for _ in range(len(inner.initializer))][::-1]
+        inner.initializer.extend(tensor for tensor in tensors if not _is_external(tensor))
+        taken.append((inner, list(filter(_is_external, tensors))))
     return taken
+
+
+def _is_external(tensor: TensorProto) -> bool:
+    return bool(tensor.data_location == TensorProto.EXTERNAL)
 
 
 def _has_shape(info: ValueInfoProto) -> bool:
