@@ -4,16 +4,17 @@ Plans have them, graphs do not. Each gives what its twin does in the first `coun
 and `count` itself as one more result: a scalar in device memory, so that a recording serves whatever is found.
 """
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from ..attrs import Attribute, AttrKind
 from ..constant import Array
 from ..dims import Dim
-from ..op import ANY, BOOLS, FRESH, I64, NUMBERS, Op, op
+from ..op import FRESH, Op, Trait
 from ..types import DType, TensorType
 from . import selection
-from .rules import normal_axis
-from .selection import F32
 
 COUNT = TensorType(DType.I64, ())
 
@@ -31,113 +32,39 @@ def _padded(found: Array, axis: int, size: int) -> Array:
     return result
 
 
-def _count(found: Array, axis: int) -> Array:
-    return np.asarray(found.shape[axis], dtype=np.int64)
-
-
-# ---- type rules and meanings
-
-
-def non_zero_type(x: TensorType, *, size: Dim) -> list[TensorType]:
-    """i64[rank, size] and i64[]."""
-    return [_of_size(selection.non_zero_type(x), size), COUNT]
-
-
-def non_zero(x: Array, *, size: int) -> tuple[Array, Array]:
-    """`non_zero`: indices [rank, size], zeros behind the found ones, and how many were found."""
-    found = selection.non_zero(x)
-    return _padded(found, 1, size), _count(found, 1)
-
-
-def compress_type(x: TensorType, condition: TensorType, *, axis: int | None, size: Dim) -> list[TensorType]:
-    """`size` slices and i64[]."""
-    return [_of_size(selection.compress_type(x, condition, axis=axis), size), COUNT]
-
-
-def compress(x: Array, condition: Array, *, axis: int | None, size: int) -> tuple[Array, Array]:
-    """`compress`: `size` slices, zeros behind the chosen ones, and how many were chosen."""
-    found = selection.compress(x, condition, axis=axis)
-    where = 0 if axis is None else normal_axis(axis, x.ndim)
-    return _padded(found, where, size), _count(found, where)
-
-
-def unique_type(x: TensorType, *, axis: int | None, sorted: bool, size: Dim) -> list[TensorType]:
-    """The results of `unique`, of `size`, and i64[]."""
-    return [*(_of_size(ty, size) for ty in selection.unique_type(x, axis=axis, sorted=sorted)), COUNT]
-
-
-def unique(x: Array, *, axis: int | None, sorted: bool, size: int) -> tuple[Array, Array, Array, Array, Array]:
-    """`unique`: zeros behind distinct slices, first indices and counts, and how many slices are distinct."""
-    distinct, first, inverse, counts = selection.unique(x, axis=axis, sorted=sorted)
-    where = 0 if axis is None else normal_axis(axis, x.ndim)
-    padded = _padded(distinct, where, size), _padded(first, 0, size), inverse, _padded(counts, 0, size)
-    return (*padded, _count(first, 0))
-
-
-def non_max_suppression_type(
-    boxes: TensorType,
-    scores: TensorType,
-    max_per_class: TensorType | None,
-    iou_threshold: TensorType | None,
-    score_threshold: TensorType | None,
-    *,
-    center_point_box: bool,
-    size: Dim,
-) -> list[TensorType]:
-    """i64[size, 3] and i64[]."""
-    limits = max_per_class, iou_threshold, score_threshold
-    rows = selection.non_max_suppression_type(boxes, scores, *limits, center_point_box=center_point_box)
-    return [_of_size(rows, size), COUNT]
-
-
-def non_max_suppression(
-    boxes: Array,
-    scores: Array,
-    max_per_class: Array | None,
-    iou_threshold: Array | None,
-    score_threshold: Array | None,
-    *,
-    center_point_box: bool,
-    size: int,
-) -> tuple[Array, Array]:
-    """`non_max_suppression`: `size` rows, zeros behind the selected ones, and how many were selected."""
-    limits = max_per_class, iou_threshold, score_threshold
-    found = selection.non_max_suppression(boxes, scores, *limits, center_point_box=center_point_box)
-    return _padded(found, 0, size), _count(found, 0)
-
-
 PREFIX = "bounded_"
 """What the name of a twin begins with."""
 
 _SIZE = Attribute("size", AttrKind.DIM)
-_AXIS = Attribute("axis", AttrKind.INT, None)
 
-OPS: tuple[Op, ...] = (
-    op(
-        "bounded_compress",
-        "x: T, condition: C",
-        T=ANY,
-        C=BOOLS,
-        attrs=(_AXIS, _SIZE),
-        infer=compress_type,
-        meaning=compress,
-    ),
-    op("bounded_non_zero", "x: T", T=NUMBERS | BOOLS, attrs=(_SIZE,), infer=non_zero_type, meaning=non_zero),
-    op(
-        "bounded_unique",
-        "x: T",
-        T=ANY,
-        attrs=(_AXIS, Attribute("sorted", AttrKind.BOOL, True), _SIZE),
-        infer=unique_type,
-        meaning=unique,
-    ),
-    op(
-        "bounded_non_max_suppression",
-        "boxes: F, scores: F, max_per_class: I?, iou_threshold: F?, score_threshold: F?",
-        F=F32,
-        I=I64,
-        attrs=(Attribute("center_point_box", AttrKind.BOOL, False), _SIZE),
-        infer=non_max_suppression_type,
-        meaning=non_max_suppression,
-    ),
-)
+
+def _bounded(twin: Op) -> Op:
+    """The row of an op that `twin` is, with an attribute `size` more."""
+
+    def infer(*types: TensorType | None, size: Dim, **attrs: Any) -> list[TensorType]:
+        return [*(_of_size(ty, size) for ty in _listed(twin.infer(*types, **attrs))), COUNT]
+
+    def meaning(*operands: Array | None, size: int, **attrs: Any) -> tuple[Array, ...]:
+        types = [x if x is None else TensorType(DType.of(x.dtype), x.shape) for x in operands]
+        axes = [ty.dims.index(FRESH) if FRESH in ty.dims else None for ty in _listed(twin.infer(*types, **attrs))]
+        found = _listed(twin.meaning(*operands, **attrs))
+        results = [each if axis is None else _padded(each, axis, size) for each, axis in zip(found, axes, strict=True)]
+        return (*results, np.asarray(found[0].shape[axes[0]], dtype=np.int64))
+
+    return replace(
+        twin,
+        name=f"{PREFIX}{twin.name}",
+        operands=tuple(replace(operand, is_shaping=False) for operand in twin.operands),
+        attrs={**twin.attrs, "size": _SIZE},
+        infer=infer,
+        meaning=meaning,
+        traits=Trait.NONE,
+        doc=f"`{twin.name}` in `size` entries: zeros behind what was found, and how many that are.",
+    )
+
+
+def _listed(found: Any) -> list[Any]:
+    return list(found) if isinstance(found, list | tuple) else [found]
+
+
+OPS: tuple[Op, ...] = tuple(_bounded(twin) for twin in selection.OPS)
