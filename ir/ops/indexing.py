@@ -13,10 +13,10 @@ from ..constant import Array
 from ..dims import Dim, SymDim, Truth, is_at_least
 from ..dims.constraints import require_equal
 from ..errors import ExecutionError, ShapeError, TypeRuleError
-from ..op import ANY, FRESH, I64, INDICES, NUMBERS, Op, Trait, op
+from ..op import ANY, I64, INDICES, NUMBERS, Op, Trait, op
 from ..types import TensorType, Type
 from .layout import shape_text
-from .rules import normal_axis, require_rank
+from .rules import normal_axis, reading, require_rank
 
 
 def checked_indices(indices: Array, size: int, what: str) -> Array:
@@ -142,29 +142,14 @@ def one_hot(indices: Array, values: Array, *, depth: int, axis: int) -> Array:
     return np.asarray(np.where(counted == steps, values[1], values[0]), dtype=values.dtype)
 
 
-def dynamic_one_hot_type(indices: TensorType, depth: TensorType, values: TensorType, *, axis: int) -> TensorType:
-    """As `one_hot`, with a new size."""
-    require_one_element(depth, "the depth of one_hot")
-    return one_hot_type(indices, values, depth=FRESH, axis=axis)
-
-
-def require_one_element(ty: TensorType, what: str) -> None:
-    """Raises unless `ty` is a scalar or a vector of one element."""
-    require_rank(ty, (0, 1), what)
-    require_equal(ty.size, 1, f"{what} must have one element")
-
-
-def dynamic_one_hot(indices: Array, depth: Array, values: Array, *, axis: int) -> Array:
-    """`one_hot` with a depth read while running."""
-    return one_hot(indices, values, depth=int(depth.item()), axis=axis)
-
-
 # ---- trilu
 
 
 def trilu_type(x: TensorType, *, upper: bool, diagonal: int) -> TensorType:
     """The type of `x`. Raises `TypeRuleError` below rank 2."""
-    return dynamic_trilu_type(x, None, upper=upper)
+    if x.rank < 2:
+        raise TypeRuleError(f"trilu needs matrices, not {x}")
+    return x
 
 
 def trilu(x: Array, *, upper: bool, diagonal: int) -> Array:
@@ -173,20 +158,6 @@ def trilu(x: Array, *, upper: bool, diagonal: int) -> Array:
     offset = np.arange(columns, dtype=np.int64)[None, :] - np.arange(rows, dtype=np.int64)[:, None]
     kept = offset >= diagonal if upper else offset <= diagonal
     return np.where(kept, x, np.zeros((), dtype=x.dtype))
-
-
-def dynamic_trilu_type(x: TensorType, diagonal: TensorType | None, *, upper: bool) -> TensorType:
-    """The type of `x`. Raises `TypeRuleError` below rank 2."""
-    if x.rank < 2:
-        raise TypeRuleError(f"trilu needs matrices, not {x}")
-    if diagonal is not None:
-        require_one_element(diagonal, "the diagonal of trilu")
-    return x
-
-
-def dynamic_trilu(x: Array, diagonal: Array, *, upper: bool) -> Array:
-    """`trilu` with a diagonal of one element read while running."""
-    return trilu(x, upper=upper, diagonal=int(diagonal.item()))
 
 
 # ---- tensor_scatter
@@ -234,7 +205,24 @@ def tensor_scatter(cache: Array, update: Array, positions: Array | None, *, axis
 
 
 _AXIS = Attribute("axis", AttrKind.INT)
-_UPPER = Attribute("upper", AttrKind.BOOL, True)
+_ONE_HOT = op(
+    "one_hot",
+    "indices: I, values: T",
+    T=ANY,
+    I=NUMBERS,
+    attrs=(Attribute("depth", AttrKind.DIM), Attribute("axis", AttrKind.INT, -1)),
+    infer=one_hot_type,
+    meaning=one_hot,
+)
+_TRILU = op(
+    "trilu",
+    "x: T",
+    T=ANY,
+    attrs=(Attribute("upper", AttrKind.BOOL, True), Attribute("diagonal", AttrKind.INT, 0)),
+    infer=trilu_type,
+    meaning=trilu,
+    aliases=((0, 0),),
+)
 
 OPS: tuple[Op, ...] = (
     op(
@@ -268,45 +256,10 @@ OPS: tuple[Op, ...] = (
         meaning=gather_nd,
         traits=Trait.GATHERS | Trait.REFUSES_EMPTY,
     ),
-    op(
-        "one_hot",
-        "indices: I, values: T",
-        T=ANY,
-        I=NUMBERS,
-        attrs=(Attribute("depth", AttrKind.DIM), Attribute("axis", AttrKind.INT, -1)),
-        infer=one_hot_type,
-        meaning=one_hot,
-    ),
-    op(
-        "dynamic_one_hot",
-        "indices: I, depth: D!, values: T",
-        T=ANY,
-        I=NUMBERS,
-        D=NUMBERS,
-        attrs=(Attribute("axis", AttrKind.INT, -1),),
-        infer=dynamic_one_hot_type,
-        meaning=dynamic_one_hot,
-        traits=Trait.DATA_DEPENDENT | Trait.READS_HOST,
-    ),
-    op(
-        "trilu",
-        "x: T",
-        T=ANY,
-        attrs=(_UPPER, Attribute("diagonal", AttrKind.INT, 0)),
-        infer=trilu_type,
-        meaning=trilu,
-        aliases=((0, 0),),
-    ),
-    op(
-        "dynamic_trilu",
-        "x: T, diagonal: I!",
-        T=ANY,
-        I=I64,
-        attrs=(_UPPER,),
-        infer=dynamic_trilu_type,
-        meaning=dynamic_trilu,
-        aliases=((0, 0),),
-    ),
+    _ONE_HOT,
+    reading(_ONE_HOT, "depth", NUMBERS, Trait.DATA_DEPENDENT | Trait.READS_HOST),
+    _TRILU,
+    reading(_TRILU, "diagonal", I64),
     op(
         "tensor_scatter",
         "cache: T, update: T, positions: I?",

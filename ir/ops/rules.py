@@ -1,11 +1,15 @@
 """Type rules and small computations on types that several op families share."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from ..attrs import AttrKind
+from ..constant import Array
 from ..dims import Dim, SymDim, Truth, compare, dim_min, upper_bound
 from ..dims.constraints import require_equal
 from ..errors import ShapeError, TypeRuleError
+from ..op import FRESH, DTypes, Op, Operand, Trait
 from ..types import DType, TensorType
 
 
@@ -94,3 +98,33 @@ def require_rank(ty: TensorType, ranks: Sequence[int] | int, what: str) -> None:
     if ty.rank not in allowed:
         wanted = " or ".join(map(str, allowed))
         raise TypeRuleError(f"{what} must have rank {wanted}, not {ty.rank}: {ty}")
+
+
+def require_one_element(ty: TensorType, what: str) -> None:
+    """Raises unless `ty` is a scalar or a vector of one element."""
+    require_rank(ty, (0, 1), what)
+    require_equal(ty.size, 1, f"{what} must have one element")
+
+
+def reading(twin: Op, attribute: str, dtypes: DTypes, traits: Trait = Trait.NONE) -> Op:
+    """The row of the op that reads an attribute of `twin` while running: from its second operand, of one element."""
+    unknown = FRESH if twin.attrs[attribute].kind is AttrKind.DIM else 0
+    operand = Operand(attribute, "N", dtypes, is_shaping=True)
+
+    def infer(first: TensorType, number: TensorType, *others: TensorType, **attrs: Any) -> Any:
+        require_one_element(number, f"the {attribute} of {twin.name}")
+        return twin.infer(first, *others, **{attribute: unknown}, **attrs)
+
+    def meaning(first: Array, number: Array, *others: Array, **attrs: Any) -> Any:
+        return twin.meaning(first, *others, **{attribute: int(number.item())}, **attrs)
+
+    return replace(
+        twin,
+        name=f"dynamic_{twin.name}",
+        operands=(twin.operands[0], operand, *twin.operands[1:]),
+        attrs={name: each for name, each in twin.attrs.items() if name != attribute},
+        infer=infer,
+        meaning=meaning,
+        traits=traits,
+        doc=f"`{twin.name}` with its `{attribute}` read while running, from an operand of one element.",
+    )

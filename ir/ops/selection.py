@@ -7,8 +7,8 @@ from ..constant import Array
 from ..dims.constraints import require_equal
 from ..op import ANY, BOOLS, FRESH, I64, NUMBERS, Op, Trait, op
 from ..types import DType, TensorType
-from .indexing import at_most, require_one_element
-from .rules import normal_axis, require_rank
+from .indexing import at_most
+from .rules import normal_axis, require_one_element, require_rank
 
 F32 = frozenset({DType.F32})
 

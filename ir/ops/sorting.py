@@ -9,10 +9,10 @@ from ..attrs import Attribute, AttrKind
 from ..constant import Array
 from ..dims import Dim, Truth, is_at_least
 from ..errors import ExecutionError, ShapeError
-from ..op import BOOLS, FRESH, I64, NUMBERS, Op, Trait, op
+from ..op import BOOLS, I64, NUMBERS, Op, Trait, op
 from ..types import DType, TensorType
-from .indexing import at_most, require_one_element
-from .rules import normal_axis
+from .indexing import at_most
+from .rules import normal_axis, reading
 
 
 def sorted_positions(x: Array, axis: int, descending: bool) -> Array:
@@ -65,19 +65,20 @@ def top_k(x: Array, *, k: int, axis: int, largest: bool, sorted: bool) -> tuple[
     return np.take_along_axis(x, chosen, axis), chosen
 
 
-def dynamic_top_k_type(x: TensorType, k: TensorType, *, axis: int, largest: bool, sorted: bool) -> list[TensorType]:
-    """As `top_k`, with a new size."""
-    require_one_element(k, "the k of top_k")
-    return top_k_type(x, k=FRESH, axis=axis, largest=largest, sorted=sorted)
-
-
-def dynamic_top_k(x: Array, k: Array, *, axis: int, largest: bool, sorted: bool) -> tuple[Array, Array]:
-    """`top_k` with k i64[1] read while running."""
-    return top_k(x, k=int(k.item()), axis=axis, largest=largest, sorted=sorted)
-
-
 _AXIS = Attribute("axis", AttrKind.INT, -1)
-_TOP_K = (_AXIS, Attribute("largest", AttrKind.BOOL, True), Attribute("sorted", AttrKind.BOOL, True))
+_TOP_K = op(
+    "top_k",
+    "x: T",
+    T=NUMBERS,
+    attrs=(
+        Attribute("k", AttrKind.DIM),
+        _AXIS,
+        Attribute("largest", AttrKind.BOOL, True),
+        Attribute("sorted", AttrKind.BOOL, True),
+    ),
+    infer=top_k_type,
+    meaning=top_k,
+)
 
 OPS: tuple[Op, ...] = (
     op(
@@ -88,15 +89,6 @@ OPS: tuple[Op, ...] = (
         infer=sort_type,
         meaning=sort,
     ),
-    op("top_k", "x: T", T=NUMBERS, attrs=(Attribute("k", AttrKind.DIM), *_TOP_K), infer=top_k_type, meaning=top_k),
-    op(
-        "dynamic_top_k",
-        "x: T, k: I!",
-        T=NUMBERS,
-        I=I64,
-        attrs=_TOP_K,
-        infer=dynamic_top_k_type,
-        meaning=dynamic_top_k,
-        traits=Trait.DATA_DEPENDENT | Trait.READS_HOST,
-    ),
+    _TOP_K,
+    reading(_TOP_K, "k", I64, Trait.DATA_DEPENDENT | Trait.READS_HOST),
 )
