@@ -5,14 +5,15 @@ and foreign ONNX operators as themselves. The model is IR 13 and of its dialect'
 caller wants another; the reason for a newer one stands in the model's metadata.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from ....ir.analysis import all_nodes
 from ....ir.errors import CapgraphError, InternalError, UnsupportedError
-from ....ir.graph import Graph
+from ....ir.graph import Graph, Node
 from ..context.dialect import Dialect
 from ..contrib import IN_FILES
 from ..contrib.group import DOMAIN, Operator
@@ -26,7 +27,7 @@ from ..schemas import unchanged_span
 from .early_inlining import ask_for_early_inlining
 from .foreign_nodes import domain_and_operator
 from .graph_writer import GraphWriter, declaration
-from .model_writer import LacksKernel, Large, ModelWriter, NeedsOpset
+from .model_writer import NEWEST_IR, NEWEST_OPSET, LacksKernel, Large, ModelWriter, NeedsOpset
 
 DEFAULT_IR_VERSION = 13
 
@@ -48,7 +49,7 @@ def export_model(
     `dialect` says which operators export rules may use, `operators` which of ONNX Runtime's own may be written for it.
     `opset` is the version of the default domain (default: the dialect's, or the next one that every operator exists
     in), `ir_version` that of the file format. With `keep_versions` the defaults are those of the model that the graph
-    came from, see `versions`; for ONNX Runtime an older opset where it has a kernel for an operator there alone. Ops
+    came from, see `versions`; for ONNX Runtime older ones where it takes these or has a kernel there alone. Ops
     whose operator is newer than the opset are written as their parts. `value_info` writes the types of all values,
     which foreign operators of unknown domains need to be imported again. `check` runs onnx's checker with shape
     inference over the result. `storage` says where large tensors go (default: inline).
@@ -58,16 +59,23 @@ def export_model(
     """
     _check_known("opset", opset, onnx.defs.onnx_opset_version())
     _check_known("IR version", ir_version, int(onnx.IR_VERSION))
-    low, high = _span(graph, opset)
+    low, high = _span(graph)
+    if opset is not None and not _within(opset, (low, high)):
+        others = _least_opset(graph, low, dialect, operators) if opset < low else high
+        raise _means_something_else(next(each for each in _limits(graph) if not _within(opset, each.span)), others)
+    wants_kernels = is_for_ort = keep_versions and dialect is Dialect.ORT
     first = opset or (source_opset(graph) if keep_versions else dialect.opset)
+    reason = ""
+    if is_for_ort and opset is None and first > NEWEST_OPSET:
+        first, reason = NEWEST_OPSET, f"opset {NEWEST_OPSET}: ONNX Runtime 1.31 takes none newer"
     target = opset or max(low, first if high is None else min(high, first))
-    reason = "" if target <= first else f"opset {target}: an operator means something else before"
-    wants_kernels = keep_versions and dialect is Dialect.ORT
+    reason = reason if target <= first else f"opset {target}: an operator means something else before"
     while True:
         writer = ModelWriter(target, storage or Inline(), value_info, dialect, operators)
         writer.is_fixed, writer.came_at = opset is not None, known_opset(graph)
         writer.wants_kernels = wants_kernels
         usual_ir = _kept_ir_version(graph, target) if keep_versions else DEFAULT_IR_VERSION
+        usual_ir = min(usual_ir, NEWEST_IR) if is_for_ort else usual_ir
         try:
             return _with_ir_version(_written(writer, graph, reason, check), ir_version, usual_ir)
         except NeedsOpset as need:
@@ -119,23 +127,38 @@ def _kept_ir_version(graph: Graph, opset: int) -> int:
     return source_ir_version(graph) if opset >= source_opset(graph) else 0
 
 
-def _span(graph: Graph, chosen: int | None) -> tuple[int, int | None]:
-    """The opsets in which every foreign operator of the default domain means what it meant where it came from."""
-    low, high = 1, None
+class _Limit(NamedTuple):
+    """A node of a foreign operator of the default domain, and the opsets in which that means what it does."""
+
+    node: Node
+    op_type: str
+    span: tuple[int, int | None]
+
+
+def _limits(graph: Graph) -> Iterator[_Limit]:
     for node in all_nodes(graph):
         domain, op_type = domain_and_operator(node.op) if node.op.is_foreign else ("?", "")
         span = unchanged_span(op_type, int(node.attrs.get("opset_version") or 1), "") if domain == "" else None
-        if span is None:
-            continue
-        low = max(low, span[0])
-        high = span[1] if high is None or (span[1] is not None and span[1] < high) else high
-        if (high is not None and low > high) or (chosen is not None and not _within(chosen, span)):
-            raise UnsupportedError(
-                f"{op_type} means something else outside opsets {span[0]} to {span[1] or 'the newest'}",
-                where=node.where(),
-                remedy=f"opset={span[1] or span[0]}",
-            )
+        if span is not None:
+            yield _Limit(node, op_type, span)
+
+
+def _span(graph: Graph) -> tuple[int, int | None]:
+    """The opsets in which every foreign operator of the default domain means what it meant where it came from."""
+    low, high = 1, None
+    for limit in _limits(graph):
+        first, last = limit.span
+        low = max(low, first)
+        high = last if high is None or (last is not None and last < high) else high
+        if high is not None and low > high:
+            raise _means_something_else(limit, last or first)
     return low, high
+
+
+def _means_something_else(limit: _Limit, other: int | None) -> UnsupportedError:
+    first, last = limit.span
+    message = f"{limit.op_type} means something else outside opsets {first} to {last or 'the newest'}"
+    return UnsupportedError(message, where=limit.node.where(), remedy=f"opset={other}")
 
 
 def _within(version: int, span: tuple[int, int | None]) -> bool:

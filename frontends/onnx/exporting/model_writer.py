@@ -45,6 +45,10 @@ LAST_KERNELS = dict.fromkeys(
 """The last opset for whose version of an operator ONNX Runtime 1.31 has a kernel on the CPU or runs the body."""
 
 
+NEWEST_OPSET, NEWEST_IR = 26, 13
+"""The newest versions that ONNX Runtime 1.31 takes."""
+
+
 @dataclass(frozen=True)
 class Large:
     """An initializer that is attached after the check, so that the checker need not copy it."""

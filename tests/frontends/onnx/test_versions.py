@@ -2,7 +2,7 @@ import pytest
 from capgraph.executors.ort.library import onnxruntime
 from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
-from capgraph.frontends.onnx.exporting.model_writer import LAST_KERNELS
+from capgraph.frontends.onnx.exporting.model_writer import LAST_KERNELS, NEWEST_IR, NEWEST_OPSET
 from capgraph.frontends.onnx.files.metadata import opset_reason
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.frontends.onnx.schemas import schema_of, versions_of
@@ -88,6 +88,27 @@ def test_for_onnxruntime_the_opset_is_one_that_it_has_kernels_for(opset: int) ->
         "opset 21: ONNX Runtime has no kernel for RoiAlign after opset 21" if opset > 21 else ""
     )
     onnxruntime().InferenceSession(chosen.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize(("opset", "ir_version"), [(27, 13), (28, 14), (24, 14)])
+def test_versions_that_onnxruntime_does_not_take_are_no_file_for_it(opset: int, ir_version: int) -> None:
+    graph = from_file(opset, ir_version)
+    model = export_model(graph, keep_versions=True, dialect=Dialect.ORT)
+    assert versions(model) == (min(opset, NEWEST_OPSET), NEWEST_IR)
+    assert opset_reason(model) == ("opset 26: ONNX Runtime 1.31 takes none newer" if opset > NEWEST_OPSET else "")
+    assert versions(export_model(graph, keep_versions=True, dialect=Dialect.STANDARD)) == (opset, ir_version)
+    assert versions(export_model(graph, dialect=Dialect.ORT, opset=opset))[0] == opset
+
+
+def test_the_opset_that_an_error_names_has_every_node() -> None:
+    head = '<ir_version: 10, opset_import: ["": 20]> net (float[N] x, bool c) => (seq(float[N]) y)'
+    body = "s = SequenceConstruct(x)  y = If(c) <then_branch = t () => (seq(float[N]) a) { a = SequenceInsert(s, x) },"
+    tail = "else_branch = e () => (seq(float[N]) b) { b = Identity(s) }>"
+    graph = import_model(parsed(f"{head} {{ {body} {tail} }}")).graph
+    with pytest.raises(UnsupportedError) as caught:
+        export_model(graph, opset=9)
+    least = int((caught.value.remedy or "").removeprefix("opset="))
+    assert versions(export_model(graph, opset=least))[0] == least
 
 
 def test_an_opset_without_a_kernel_is_refused_where_it_was_chosen() -> None:
