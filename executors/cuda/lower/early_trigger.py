@@ -51,17 +51,20 @@ def _alone(launch: KernelLaunch) -> KernelLaunch:
 
 def _fenced(chosen: Sequence[Candidate | None]) -> tuple[Candidate | None, ...]:
     found: list[Candidate | None] = []
-    written: set[int] = set()  # by calls of libraries behind the latest kernel of ours: several may run at a time
+    written: set[int] | None = None  # by calls behind the latest kernel of ours, which may all run yet; at first by any
     for candidate in chosen:
         launches: list[Launch] = []
         for launch in () if candidate is None else candidate.launches:
-            if not isinstance(launch, LibraryCall):
-                written.clear()
-            elif not written.isdisjoint(_buffers(launch, _is_addend)):
-                launches.append(_FENCE)
-                written.clear()
             launches.append(launch)
-            written |= _buffers(launch, _RESULTS.__contains__) if isinstance(launch, LibraryCall) else set()
+            if not isinstance(launch, LibraryCall):
+                written = set()
+                continue
+            added = _buffers(launch, _is_addend)
+            if added and (written is None or not written.isdisjoint(added)):
+                launches.insert(-1, _FENCE)
+                written = set()
+            if written is not None:
+                written |= _buffers(launch, _RESULTS.__contains__)
         has_more = candidate is not None and len(launches) > len(candidate.launches)
         found.append(replace(candidate, launches=tuple(launches)) if candidate is not None and has_more else candidate)
     return tuple(found)
