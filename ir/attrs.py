@@ -180,10 +180,7 @@ def _dim(value: AttrValue) -> int | SymDim | None:
 
 
 def _instance(*classes: type) -> Callable[[AttrValue], AttrValue]:
-    def check(value: AttrValue) -> AttrValue:
-        return value if isinstance(value, classes) else None
-
-    return check
+    return lambda value: value if isinstance(value, classes) else None
 
 
 def _dtype(value: AttrValue) -> DType | None:

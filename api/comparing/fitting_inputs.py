@@ -120,11 +120,7 @@ def _compared_numbers(graph: Graph, place: int) -> dict[str, str]:
 
 def evaluator(graph: Graph) -> Run:
     """The reference evaluator as what runs a graph."""
-
-    def run(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        return dict(zip(graph.output_names, evaluate_graph(graph, in_order(graph, inputs)), strict=True))
-
-    return run
+    return lambda inputs: dict(zip(graph.output_names, evaluate_graph(graph, in_order(graph, inputs)), strict=True))
 
 
 def run_on(run: Run, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> Mapping[str, Any]:

@@ -108,10 +108,7 @@ def _chosen(call: Call, operands: list[Any], dtype: DType) -> Value:
 
 
 def _rounded(name: str) -> Rule:
-    def rule(call: Call, operands: list[Any], dtype: DType) -> Value:
-        return call.cast(call.op(name, call.value(operands[0], DType.F64)), dtype)
-
-    return rule
+    return lambda call, operands, dtype: call.cast(call.op(name, call.value(operands[0], DType.F64)), dtype)
 
 
 def _rounded_to_digits(call: Call, operands: list[Any], dtype: DType) -> Value:

@@ -64,7 +64,7 @@ def _bounded(twin: Op) -> Op:
 
 
 def _listed(found: Any) -> list[Any]:
-    return list(found) if isinstance(found, list | tuple) else [found]
+    return [found] if isinstance(found, TensorType | np.ndarray) else list(found)
 
 
 OPS: tuple[Op, ...] = tuple(_bounded(twin) for twin in selection.OPS)

@@ -17,6 +17,8 @@ from ..types import DType, TensorType, Type
 from .elementwise import symbolic_elements, unary
 from .rules import broadcast_shapes, broadcast_type, compare_type
 
+_Truth = Callable[[Dim, Dim], bool | None]
+
 _TRUTHS: dict[Truth, bool | None] = {Truth.YES: True, Truth.NO: False, Truth.UNKNOWN: None}
 _TESTED = FLOATS | FLOAT8 - {DType.F8E8M0}
 
@@ -26,11 +28,7 @@ _TESTED = FLOATS | FLOAT8 - {DType.F8E8M0}
 
 def compared(function: Callable[[Any, Any], Any]) -> Callable[[Array, Array], Array]:
     """A meaning that compares elements; strings too."""
-
-    def meaning(a: Array, b: Array) -> Array:
-        return np.asarray(function(a, b), dtype=np.bool_)
-
-    return meaning
+    return lambda a, b: np.asarray(function(a, b), dtype=np.bool_)
 
 
 def _equal(a: Dim, b: Dim) -> bool | None:
@@ -54,6 +52,10 @@ def _and(a: bool, b: bool) -> bool:
 
 def _or(a: bool, b: bool) -> bool:
     return a or b
+
+
+def _xor(a: bool, b: bool) -> bool:
+    return a != b
 
 
 # ---- tests of floats
@@ -120,9 +122,13 @@ def where_type(condition: TensorType, x: TensorType, y: TensorType) -> TensorTyp
 def _symbolic_where(types: Sequence[Type | None], operands: Sequence[Any], attrs: Attrs) -> Any:
     condition, x, y = operands
     if condition is not None:
-        return symbolic_elements(lambda holds, x, y: x if holds else y)(types, operands, attrs)
+        return symbolic_elements(_selected)(types, operands, attrs)
     common = symbolic_elements(_common)(types, (x, y), attrs)
     return common if common is not None and types[0] == TensorType(DType.BOOL, common.shape) else None
+
+
+def _selected(holds: bool, x: Dim, y: Dim) -> Dim:
+    return x if holds else y
 
 
 def _common(x: Dim, y: Dim) -> Dim | None:
@@ -136,7 +142,7 @@ def _comparison(
     name: str,
     function: Callable[..., Any],
     doc: str,
-    symbolic: Callable[..., Any],
+    symbolic: _Truth,
     *,
     dtypes: DTypes = NUMBERS,
     traits: Trait = Trait.NONE,
@@ -174,7 +180,7 @@ def _connective(
     )
 
 
-def _equality(name: str, function: Callable[..., Any], doc: str, symbolic: Callable[..., Any]) -> Op:
+def _equality(name: str, function: Callable[..., Any], doc: str, symbolic: _Truth) -> Op:
     dtypes = BOOLS | NUMBERS | STRINGS
     return _comparison(name, function, doc, symbolic, dtypes=dtypes, traits=Trait.COMMUTATIVE)
 
@@ -194,7 +200,7 @@ def _shift(name: str, function: Callable[..., Any]) -> Op:
 OPS: tuple[Op, ...] = (
     _connective("logical_and", np.logical_and, "Both.", BOOLS, symbolic_elements(_and), Trait.IDEMPOTENT),
     _connective("logical_or", np.logical_or, "Either or both.", BOOLS, symbolic_elements(_or), Trait.IDEMPOTENT),
-    _connective("logical_xor", np.logical_xor, "Exactly one.", BOOLS, symbolic_elements(lambda a, b: a != b)),
+    _connective("logical_xor", np.logical_xor, "Exactly one.", BOOLS, symbolic_elements(_xor)),
     unary(
         "logical_not",
         np.logical_not,

@@ -284,7 +284,7 @@ def _scaled(dim: Dim, scale: Any) -> int:
     return int(np.floor(np.float32(dim) * np.float32(scale)))
 
 
-_RULES: Mapping[str, _Rule] = MappingProxyType[str, Any](
+_RULES: Mapping[str, _Rule] = MappingProxyType[str, _Rule](
     {
         "dynamic_arange": _arange,
         "dynamic_cumprod": _cumulative("cumprod"),

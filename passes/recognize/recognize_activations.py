@@ -44,11 +44,7 @@ def _can_be(op: str, x: Value, root: Node) -> bool:
 
 def _unary(op: str, **attrs: str | float) -> Replacement:
     """`op` of the captured x, if that can take the place of the root."""
-
-    def replace(rewriter: Rewriter, found: Found) -> Value | None:
-        return rewriter.op(op, found["x"], **attrs) if _can_be(op, found["x"], found.root) else None
-
-    return replace
+    return lambda rewriter, found: rewriter.op(op, found["x"], **attrs) if _can_be(op, found["x"], found.root) else None
 
 
 def _with_number(op: str, attr: str, is_allowed: Callable[[float], bool] = math.isfinite) -> Replacement:
@@ -178,7 +174,11 @@ _TO_SIX = OneOf(
 )
 
 
-_SIXTH = Match("hard_sigmoid", _X, attrs={"alpha": lambda alpha: math.isclose(alpha, 1 / 6, rel_tol=1e-6), "beta": 0.5})
+def _is_sixth(alpha: float) -> bool:
+    return math.isclose(alpha, 1 / 6, rel_tol=1e-6)
+
+
+_SIXTH = Match("hard_sigmoid", _X, attrs={"alpha": _is_sixth, "beta": 0.5})
 
 
 _PIECES: tuple[Rule, ...] = (

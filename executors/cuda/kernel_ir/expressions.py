@@ -49,11 +49,7 @@ def _division(operands: Operands, _attrs: Attrs, dtype: DType) -> str:
 
 def _function(name: str) -> Expression:
     """A function of the prelude, for all dtypes."""
-
-    def expression(operands: Operands, _attrs: Attrs, _dtype: DType) -> str:
-        return f"{name}({', '.join(_texts(operands))})"
-
-    return expression
+    return lambda operands, _attrs, _dtype: f"{name}({', '.join(_texts(operands))})"
 
 
 def _mathematical(name: str) -> Expression:
@@ -126,10 +122,7 @@ class _Unary:
 
 
 def _activation(function: Callable[[_Unary, Attrs], str]) -> Expression:
-    def expression(operands: Operands, attrs: Attrs, dtype: DType) -> str:
-        return function(_Unary(operands, dtype), attrs)
-
-    return expression
+    return lambda operands, attrs, dtype: function(_Unary(operands, dtype), attrs)
 
 
 def _selu(u: _Unary, attrs: Attrs) -> str:

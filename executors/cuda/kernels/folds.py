@@ -257,10 +257,7 @@ _REDUCTIONS: Mapping[str, Callable[[FoldBuilder, Name], Name]] = {
 
 
 def _reduction(function: Callable[[FoldBuilder, Name], Name]) -> Callable[[FoldBuilder, Node], list[Name]]:
-    def expand(b: FoldBuilder, node: Node) -> list[Name]:
-        return [function(b, b.name(node.operands[0]))]
-
-    return expand
+    return lambda b, node: [function(b, b.name(node.operands[0]))]
 
 
 # ---- axes

@@ -211,10 +211,7 @@ def _trilu(b: Builder, node: Node, given: tuple[Value | None, ...]) -> Value:
 
 
 def _or_equal(strict: str) -> Callable[[Builder, Node, tuple[Value | None, ...]], Value]:
-    def body(b: Builder, _node: Node, given: tuple[Value | None, ...]) -> Value:
-        return b.op("logical_or", b.op(strict, *given), b.op("equal", *given))
-
-    return body
+    return lambda b, _node, given: b.op("logical_or", b.op(strict, *given), b.op("equal", *given))
 
 
 PARTS: Mapping[str, Parts] = {

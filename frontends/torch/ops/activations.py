@@ -8,10 +8,7 @@ from .pointwise import clamp
 
 
 def _plain(native: str, **attrs: Any) -> Lowering:
-    def lower(c: Call, x: Value, *_: Any) -> Value:
-        return c.op(native, x, **attrs)
-
-    return lower
+    return lambda c, x, *_: c.op(native, x, **attrs)
 
 
 def _relu(c: Call, x: Value) -> Value:

@@ -35,10 +35,7 @@ def _comparison(native: str) -> Lowering:
 
 
 def _logical(native: str) -> Lowering:
-    def lower(c: Call, *operands: Value) -> Value:
-        return c.op(native, *(c.cast(x, DType.BOOL) for x in operands))
-
-    return lower
+    return lambda c, *operands: c.op(native, *(c.cast(x, DType.BOOL) for x in operands))
 
 
 def _bitwise(on_bools: str, on_integers: str) -> Lowering:
@@ -50,10 +47,7 @@ def _bitwise(on_bools: str, on_integers: str) -> Lowering:
 
 
 def _shift(native: str) -> Lowering:
-    def lower(c: Call, a: Operand, b: Operand) -> Value:
-        return c.op(native, c.value(a, c.dtype), c.value(b, c.dtype))
-
-    return lower
+    return lambda c, a, b: c.op(native, c.value(a, c.dtype), c.value(b, c.dtype))
 
 
 def _where(c: Call, condition: Value, x: Operand, y: Operand) -> Value:
@@ -61,10 +55,7 @@ def _where(c: Call, condition: Value, x: Operand, y: Operand) -> Value:
 
 
 def _is_inf(**signs: bool) -> Lowering:
-    def lower(c: Call, x: Value) -> Value:
-        return c.op("is_inf", x, **signs) if x.tensor.dtype.is_float else _everywhere(c, x, False)
-
-    return lower
+    return lambda c, x: c.op("is_inf", x, **signs) if x.tensor.dtype.is_float else _everywhere(c, x, False)
 
 
 def _is_finite(c: Call, x: Value) -> Value:

@@ -282,10 +282,7 @@ def _cast(c: Call, x: Any, *_: Any) -> Any:
 
 
 def _filled(number: float) -> Rule:
-    def rule(c: Call, *_: Any) -> Pairs:
-        return _constant(c, complex(number))
-
-    return rule
+    return lambda c, *_: _constant(c, complex(number))
 
 
 def _full(c: Call, _shape_or_like: Any, number: Any, *_: Any) -> Pairs:

@@ -12,11 +12,7 @@ from ..call import Call, Lowering, NoLowering, Operand, Scalar
 
 def _filled(number: Scalar) -> Lowering:
     """Of the result's shape; how it came about does not count."""
-
-    def lower(c: Call, *_: Any) -> Value:
-        return c.full(c.shape, number, c.dtype)
-
-    return lower
+    return lambda c, *_: c.full(c.shape, number, c.dtype)
 
 
 def _shape(c: Call) -> tuple[Dim, ...]:

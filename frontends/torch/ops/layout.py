@@ -273,10 +273,7 @@ def _diag_embed(c: Call, x: Value, offset: int, dim1: int, dim2: int) -> Value:
 
 
 def _triangle(upper: bool) -> Lowering:
-    def lower(c: Call, x: Value, diagonal: int = 0) -> Value:
-        return c.op("trilu", x, upper=upper, diagonal=diagonal)
-
-    return lower
+    return lambda c, x, diagonal=0: c.op("trilu", x, upper=upper, diagonal=diagonal)
 
 
 TABLE: dict[str, Lowering] = {

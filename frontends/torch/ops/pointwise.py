@@ -1,7 +1,6 @@
 """Elementwise arithmetic. PyTorch promotes dtypes, the IR does not: operands are cast to the dtype of the result."""
 
 import math
-from typing import Any
 
 import torch
 
@@ -17,20 +16,12 @@ from ..dtypes import torch_dtype_of
 
 def _unary(native: str) -> Lowering:
     """An op in the dtype of the result: what gives floats for integers is computed in floats."""
-
-    def lower(c: Call, x: Value, *_: Any) -> Value:
-        return c.op(native, c.cast(x, c.dtype))
-
-    return lower
+    return lambda c, x, *_: c.op(native, c.cast(x, c.dtype))
 
 
 def _rounding(native: str) -> Lowering:
     """An op that leaves integers as they are."""
-
-    def lower(c: Call, x: Value, *_: Any) -> Value:
-        return c.op(native, x) if x.tensor.dtype.is_float else x
-
-    return lower
+    return lambda c, x, *_: c.op(native, x) if x.tensor.dtype.is_float else x
 
 
 def _real(x: Value) -> Value:
@@ -146,10 +137,7 @@ def _nan_to_num(c: Call, x: Value, nan: float | None, posinf: float | None, negi
 
 
 def _binary(native: str) -> Lowering:
-    def lower(c: Call, a: Operand, b: Operand, *_: Any) -> Value:
-        return c.op(native, c.value(a, c.dtype), c.value(b, c.dtype))
-
-    return lower
+    return lambda c, a, b, *_: c.op(native, c.value(a, c.dtype), c.value(b, c.dtype))
 
 
 def _add(c: Call, a: Operand, b: Operand, alpha: Scalar = 1) -> Value:

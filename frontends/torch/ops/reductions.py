@@ -27,20 +27,12 @@ def _from_zero(c: Call, native: str, x: Value) -> Value:
 
 def _fold(native: str) -> Lowering:
     """A reduction in the dtype of the result."""
-
-    def lower(c: Call, x: Value, axes: _Axes = None, keep: bool = False, *_: Any) -> Value:
-        return _reduced(c, native, c.cast(x, c.dtype), axes, keep)
-
-    return lower
+    return lambda c, x, axes=None, keep=False, *_: _reduced(c, native, c.cast(x, c.dtype), axes, keep)
 
 
 def _fold_all(native: str) -> Lowering:
     """A reduction over all axes, whose further arguments only say a dtype."""
-
-    def lower(c: Call, x: Value, *_: Any) -> Value:
-        return _reduced(c, native, c.cast(x, c.dtype), None, False)
-
-    return lower
+    return lambda c, x, *_: _reduced(c, native, c.cast(x, c.dtype), None, False)
 
 
 def _extreme(native: str) -> Lowering:

@@ -40,10 +40,7 @@ def _scales(rest: Sequence[Any]) -> Sequence[float | None]:
 
 
 def _nearest(attrs: dict[str, Any], factors: Sequence[int] = ()) -> Lowering:
-    def lower(c: Call, x: Value, _size: Any, *rest: Any) -> Value:
-        return _resize(c, x, _kept(c, x, _scales(rest), factors), **attrs)
-
-    return lower
+    return lambda c, x, _size, *rest: _resize(c, x, _kept(c, x, _scales(rest), factors), **attrs)
 
 
 _ANTIALIASED = {False: {}, True: {"antialias": True, "exclude_outside": True}}

@@ -54,6 +54,10 @@ def _per_channel(parameter: Array, rank: int) -> Array:
 # ---- matmul
 
 
+def _matmul_integer_type(a: TensorType, b: TensorType, *_zeros: TensorType | None) -> TensorType:
+    return TensorType(DType.I32, matmul_shape(a.dims, b.dims))
+
+
 def matmul_integer(a: Array, b: Array, a_zero: Array | None, b_zero: Array | None) -> Array:
     """`(a - a_zero) @ (b - b_zero)` in i32, as ONNX MatMulInteger.
 
@@ -194,7 +198,7 @@ OPS: tuple[Op, ...] = (
         "a: A, b: B, a_zero: A?, b_zero: B?",
         A=_BYTES,
         B=_BYTES,
-        infer=lambda a, b, *_zeros: TensorType(DType.I32, matmul_shape(a.dims, b.dims)),
+        infer=_matmul_integer_type,
         meaning=matmul_integer,
         flops=matmul_flops,
     ),

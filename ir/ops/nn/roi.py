@@ -110,6 +110,10 @@ def _terms(image: Array, rows: _Samples, columns: _Samples, low: int, left: int)
 # ---- max_roi_pool
 
 
+def _max_roi_pool_type(x: TensorType, regions: TensorType, *, output_size: Sequence[int], **_attrs: Any) -> TensorType:
+    return _regions_type(x, regions, output_size, 5)
+
+
 def max_roi_pool(x: Array, regions: Array, *, output_size: Sequence[int], spatial_scale: float) -> Array:
     """The greatest element in each bin of each region, as ONNX MaxRoiPool (Fast R-CNN, arXiv 1504.08083).
 
@@ -158,7 +162,7 @@ OPS: tuple[Op, ...] = (
         "x: T, regions: T",
         T=FLOATS,
         attrs=(_OUTPUT_SIZE, _SPATIAL_SCALE),
-        infer=lambda x, regions, *, output_size, **_attrs: _regions_type(x, regions, output_size, 5),
+        infer=_max_roi_pool_type,
         meaning=max_roi_pool,
         traits=Trait.REFUSES_EMPTY,
     ),

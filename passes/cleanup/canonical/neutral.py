@@ -21,11 +21,7 @@ _X, _Y = Capture("x"), Capture("y")
 
 def _operand(name: str) -> Replacement:
     """The captured operand stands for the result, unless the result has another type (it broadcast the operand)."""
-
-    def replace(_rewriter: Rewriter, found: Found) -> Value | None:
-        return found[name] if has_type_of(found[name], found.root) else None
-
-    return replace
+    return lambda _rewriter, found: found[name] if has_type_of(found[name], found.root) else None
 
 
 def has_type_of(value: Value, node: Node) -> bool:
@@ -49,10 +45,7 @@ def _is_positive_zero(content: Constant) -> bool:
 
 
 def _small(check: Callable[[Constant], bool]) -> Callable[[Constant], bool]:
-    def checked(content: Constant) -> bool:
-        return 0 < content.size <= 4096 and check(content)
-
-    return checked
+    return lambda content: 0 < content.size <= 4096 and check(content)
 
 
 def _is_true(content: Constant) -> bool:
