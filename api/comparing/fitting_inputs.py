@@ -23,6 +23,8 @@ _OTHER_SIZES = (8, 16, 32, 48, 64, 128, 224, 320, 512, 1024, 4096, 1)
 """What symbols are tried with where a model does not run on small sizes: on 1 broadcasting hides what does not fit."""
 _MOST_ELEMENTS = 1 << 22
 _MOST_ALONE = 3  # symbols
+_MOST_ROUNDS = 8
+_MOST_TRIED = 1 << 10
 _LONGEST_S = 60.0
 """For how long other sizes are tried where a model does not run on small ones; the one begun last is ended."""
 
@@ -46,8 +48,8 @@ def fitting_inputs(graph: Graph, drawing: DrawnInputs, run: Run) -> tuple[dict[s
     small = draw_sizes(graph)
     free = [name for name in small if name not in drawing.sizes]
     failure: CapgraphError | None = None
-    tries = [small, *_other_sizes(graph, free)]
     rules = constraints(graph)
+    tries = [small, _adjusted({**small, **drawing.sizes}, rules, free), *_other_sizes(graph, free)]
     end = monotonic() + _LONGEST_S
     for otherwise in sorted(tries, key=lambda sizes: not _holds(rules, {**sizes, **drawing.sizes})):
         bound = {**otherwise, **drawing.sizes}
@@ -92,6 +94,24 @@ def _elements(shapes: Sequence[Sequence[Dim]], sizes: Mapping[str, int]) -> int:
     """About how many elements inputs of these shapes have."""
     plain = ((evaluate(dim, sizes) if symbols(dim) <= sizes.keys() else 1 for dim in shape) for shape in shapes)
     return sum(math.prod(map(int, shape)) for shape in plain)
+
+
+def _adjusted(sizes: Mapping[str, int], rules: Sequence[Constraint], free: Sequence[str]) -> dict[str, int]:
+    """Sizes of which some of `free` are others, one after another, until `rules` hold or that does not help."""
+    found = dict(sizes)
+    for _ in range(_MOST_ROUNDS):
+        broken = [rule for rule in rules if rule.symbols <= found.keys() and not rule.holds(found)]
+        for rule in broken:
+            found |= _repair(rule, found, free)
+        if not broken:
+            break
+    return found
+
+
+def _repair(rule: Constraint, sizes: Mapping[str, int], free: Sequence[str]) -> dict[str, int]:
+    """A size of one of `free` with which `rule` holds, none where there is none among small ones."""
+    changes = ({name: size} for name in sorted(rule.symbols.intersection(free)) for size in range(1, _MOST_TRIED))
+    return next((change for change in changes if rule.holds({**sizes, **change})), {})
 
 
 def _holds(rules: Sequence[Constraint], sizes: Mapping[str, int]) -> bool:
