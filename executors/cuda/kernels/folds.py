@@ -312,6 +312,8 @@ def fold_program(region: FusedRegion) -> KernelProgram:
     for node in region.nodes:
         _expand(b, node, shape, row)
     for value, layout in region.results:
+        if value.producer is None and shape_of(value) != shape:
+            raise UnsupportedError(f"an operand of shape {shape_of(value)} is handed on beside rows of {shape}")
         b.program.store(b.name(value), _with_reduced(layout, axes, len(shape)))
     return b.program
 

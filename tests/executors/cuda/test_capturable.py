@@ -8,6 +8,7 @@ from capgraph.ir.graph import Graph
 from capgraph.ir.op import Trait
 from capgraph.ir.ops import OPS
 from capgraph.ir.target import CUDA
+from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType
 from capgraph.passes.planning.lowering import Lowering
 from capgraph.passes.planning.planner import PlanPolicy, make_plan
@@ -75,3 +76,18 @@ def test_planning_is_told_what_lowering_can_do() -> None:
 def test_sorting_resizing_pooling_and_cumulative_sums_are_recorded() -> None:
     named = {"top_k", "resize", "max_pool", "average_pool", "cumsum", "gather", "scatter_elements", "conv_transpose"}
     assert named <= OPS.keys() - NEVER_RECORDED
+
+
+@pytest.mark.parametrize("handed_on", ["f32[4, 5]", "f32[2, 4, 5]"])
+def test_regions_that_hand_on_an_operand_of_another_shape(handed_on: str) -> None:
+    graph = parse(f"""
+        graph @main(%x: {handed_on}, %y: f32[4, 3]) {{
+          %a: f32[4], %b: {handed_on} = fused(%x, %y) {{body = @kernel}}
+          return %a, %b
+        }}
+        graph @kernel(%p: {handed_on}, %q: f32[4, 3]) {{
+          %r: f32[4] = reduce_max(%q) {{axes = [1], keep_dims = false}}
+          return %r, %p
+        }}""")
+    (ways,) = BACKEND.lower(make_plan(graph, {}, CUDA, PlanPolicy(lowering=Lowering(scratch=BACKEND.scratch_bytes))))
+    assert ways.candidates[0].name == "stepwise"  # one kernel runs over the rows of one shape
