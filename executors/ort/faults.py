@@ -7,10 +7,11 @@ refuses by itself, when it reads a model (`support`) or when it runs one (`parti
 from collections.abc import Callable
 
 from ...ir.analysis import all_nodes, input_symbols
+from ...ir.analysis.contents import reads_bits
 from ...ir.dims import Dim, difference, dim_max, symbols
 from ...ir.graph import Graph, Node
 from ...ir.op import Op, Trait
-from ...ir.ops.known import ATTENTION, BIT_CAST, DIV, DYNAMIC_PAD, EXPAND, MATMUL, MAX_POOL, PAD, RESHAPE, SCAN, WHERE
+from ...ir.ops.known import ATTENTION, DIV, DYNAMIC_PAD, EXPAND, MATMUL, MAX_POOL, PAD, RESHAPE, SCAN, WHERE
 from ...ir.types import DType, TensorType, Type
 from .divisions import may_trap
 from .integers import inexact
@@ -60,7 +61,7 @@ def known_fault(node: Node) -> str:
 
 def lost_signs(graph: Graph) -> dict[Node, str]:
     """The choices of `graph` between floats, where a node reads bits: of a first choice -0.0 becomes 0.0."""
-    if not any(node.op is BIT_CAST and node.operands[0].tensor.dtype.is_float for node in graph.nodes):
+    if not any(reads_bits(node) and node.operands[0].tensor.dtype.is_float for node in graph.nodes):
         return {}
     choices = (node for node in graph.nodes if node.op is WHERE and node.output.tensor.dtype.is_float)
     return dict.fromkeys(choices, "ONNX Runtime chooses 0.0 for -0.0, and a node reads bits")
@@ -102,7 +103,7 @@ _CHANGED: dict[str, Callable[[Node], bool]] = {
     "DivMulFusion": lambda node: node.op is DIV and node.outputs[0].tensor.dtype in _INTEGERS,
     "ExpandElimination": lambda node: node.op is EXPAND and 0 in node.output.shape,
     "MatmulTransposeFusion": _is_by_vector,
-    "NoopElimination": lambda node: node.op is BIT_CAST,
+    "NoopElimination": reads_bits,
     "Pad_Fusion": _pools_padding,
 }
 """By optimizer, whether it may change what a node means."""

@@ -1,8 +1,9 @@
-"""What is known of a value before anything runs: the content of a constant."""
+"""What is known of a value before anything runs: the content of a constant, and whether bits of numbers are read."""
 
 from ..constant import Constant
-from ..graph import Value
-from ..ops.known import CONSTANT
+from ..graph import Node, Value
+from ..op import Trait
+from ..ops.known import BIT_CAST, CONSTANT
 
 
 def constant_of(value: Value | None) -> Constant | None:
@@ -16,3 +17,8 @@ def any_constant_of(value: Value | None) -> Constant | None:
     node = value.producer if value is not None else None
     content = node.attrs["value"] if node is not None and node.op is CONSTANT else None
     return content if isinstance(content, Constant) else None
+
+
+def reads_bits(node: Node) -> bool:
+    """Whether it tells -0.0 from 0.0. PyTorch's views as wider or narrower types do, too."""
+    return node.op is BIT_CAST or (node.op.has(Trait.FOREIGN) and node.op.name.startswith("aten.view"))

@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...ir.analysis.contents import constant_of
+from ...ir.analysis.contents import constant_of, reads_bits
 from ...ir.constant import Constant
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Op
-from ...ir.ops.known import ADD, BIT_CAST, CONV, DIV, GEMM, MATMUL, MUL, SUB
+from ...ir.ops.known import ADD, CONV, DIV, GEMM, MATMUL, MUL, SUB
 from ..cleanup.canonical.neutral import has_type_of
 from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
@@ -87,7 +87,7 @@ def _operand(rewriter: Rewriter, found: Found) -> Value | None:
 
 
 def _reads_bits(graph: Graph) -> bool:
-    return any(node.op is BIT_CAST for node in graph.nodes)
+    return any(map(reads_bits, graph.nodes))
 
 
 _ARITHMETIC = (ADD, SUB, MUL, DIV)

@@ -90,3 +90,17 @@ def test_what_tells_zeros_apart(executor: str) -> None:
         found = torch.compile(function, backend="capgraph", options={"executor": executor})(x, y)
     for name, one, other in zip(READERS, found, function(x, y), strict=True):
         assert torch.allclose(one.double(), other.double(), equal_nan=True), name
+
+
+@pytest.mark.parametrize("executor", ["ort", "eager"])
+def test_zeros_that_are_written_to_a_part_and_seen_as_narrower_numbers(executor: str) -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        part = x[:3]
+        part.neg_()
+        return x.view(torch.int16)
+
+    x, other = torch.arange(5.0), torch.arange(5.0)
+    found = torch.compile(function, backend="capgraph", options={"executor": executor})(x)
+    assert torch.equal(found, function(other))
