@@ -48,16 +48,20 @@ class _Far:
         self._held = self._content() if samples else b""
         self._notices = Notices(name)
         self._calls, self._next = 0, 1
+        self._is_written = False
 
     def are_unwritten(self) -> bool:
         if not self._samples:
             return True
+        if self._is_written:  # calls between two looks must not take the program again
+            return False
         self._calls += 1
         if self._calls < self._next or _is_capturing():
             return True
         self._next = self._calls + min(self._calls, MOST_CALLS)
         if self._content() == self._held:
             return True
+        self._is_written = True
         self._notices.say(
             "weights",
             f"weights were written to through .data, seen in call {self._calls}: calls before it may have used the old",
