@@ -46,7 +46,7 @@ class CudaPlan:
         self.device = device
         self.placement = Placement(plan, arena, device, states)
         is_recorded = any(segment.is_captured for segment in plan.segments)
-        self.chosen = device.choose(device.backend.lower(plan), is_recorded=is_recorded)
+        self.chosen = device.choose(device.backend.lower(plan), plan, is_recorded=is_recorded)
         self.is_recording = False
         self._host = HostSteps(self)
         self._calls: dict[int, tuple[Enqueue, ...]] = {}

@@ -27,6 +27,7 @@ from ..kernel_ir.launch import Argument, Candidate, HostCall, KernelLaunch, Libr
 from ..libraries.base import Library
 from ..lower.early_trigger import with_safe_triggers
 from ..lower.lowering import Backend, Ways
+from ..lower.old_rows import with_old_rows
 from .bound_plan import CudaPlan
 from .selection import Selector
 from .tensor_steps import has_arrays_for
@@ -224,10 +225,13 @@ class CudaDevice:
         """An opened library: one of those that the backend has."""
         return self._libraries[name]
 
-    def choose(self, ways: Sequence[Ways], *, is_recorded: bool = False) -> tuple[Candidate | None, ...]:
+    def choose(
+        self, ways: Sequence[Ways], plan: Plan | None = None, *, is_recorded: bool = False
+    ) -> tuple[Candidate | None, ...]:
         """For each step the first way whose kernels compile and whose libraries agree; None where nothing is to do.
 
-        `is_recorded` says that they are steps of a plan of which some is recorded.
+        `is_recorded` says that they are steps of a plan of which some is recorded. Attention in `plan` may read old
+        rows of its caches early.
         """
         if self.selector is not None:
             self.compiler.begin(self.selector.kernels_wanted(ways))
@@ -243,7 +247,7 @@ class CudaDevice:
         for each, candidate in zip(ways, picked, strict=True):
             self._note(each, candidate)
         self._note_host_steps(ways, picked, is_recorded)
-        final = with_safe_triggers(picked)
+        final = with_safe_triggers(picked if plan is None else with_old_rows(plan, ways, picked))
         self.compiler.compile(kernel for candidate in final for kernel in _kernels(candidate))
         return final
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .....ir.types import DType
+from ...kernel_ir.early_start import TRIGGER, WAIT
 from ...kernel_ir.includes.warp_code import cluster_code, warp_products
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source
@@ -100,21 +101,53 @@ def repair(attention: Attention, chip: Chip) -> KernelLaunch:
     return replace(_launch(attention, _REPAIRS, blocks, each), nbytes=attention.o.nbytes, flops=0)
 
 
+@dataclass(frozen=True, slots=True)
+class OldRows:
+    """Caches of which the kernels in front write one row of each sample: the keys', the values'. Others are constant.
+
+    `keys` and `values` are i64[B], the places of these rows.
+    """
+
+    keys: Source
+    values: Source
+
+
+def shape_named(way: str) -> Shape | None:
+    """The shape of a way of attention; None for another kernel's."""
+    kind, _, name = way.rpartition("-")
+    return Shape(*map(int, name.split("x"))) if kind == "tensor-cores" else None
+
+
+def early_launch(attention: Attention, shape: Shape, old: OldRows) -> KernelLaunch | None:
+    """The launch of a shape that asks for keys and values before it waits, and again for the rows written meanwhile.
+
+    None where registers do not hold all keys and values at once.
+    """
+    if attention.keys > _KEYS * shape.by_keys * shape.splits or attention.lengths is not None or attention.is_causal:
+        return None
+    blocks = tiles(attention, 16 * shape.by_rows) * attention.kv_heads * attention.batch
+    return _launch(attention, shape, blocks, old=old)
+
+
 def launch(attention: Attention, shape: Shape) -> KernelLaunch:
     """The launch of one shape."""
     return _launch(attention, shape, tiles(attention, 16 * shape.by_rows) * attention.kv_heads * attention.batch)
 
 
-def _launch(attention: Attention, shape: Shape, blocks: int, repaired: int = 0) -> KernelLaunch:
+def _launch(
+    attention: Attention, shape: Shape, blocks: int, repaired: int = 0, old: OldRows | None = None
+) -> KernelLaunch:
     warps = shape.by_rows * shape.by_keys
     kernel = Kernel(
-        _text(attention, shape, repaired),
+        _text(attention, shape, repaired, old),
         (blocks, 1, shape.splits),
         (32 * warps, 1, 1),
         shared_bytes=4 * (warps * 16 * (_columns(attention) + 4 + 2) + 16 * shape.by_rows * 2),
         cluster=(1, 1, shape.splits),
+        early_loads=0 if old is None else 4 * -(-attention.depth // 32) + 8 * (_columns(attention) // 64),
     )
-    arguments = tuple(source.argument for source in attention.sources)
+    sources = attention.sources if old is None else (*attention.sources, old.keys, old.values)
+    arguments = tuple(source.argument for source in sources)
     return KernelLaunch(kernel, arguments, attention.nbytes, attention.flops, may_overlap=True)
 
 
@@ -123,8 +156,9 @@ def _columns(attention: Attention) -> int:
     return -(-attention.width // 64) * 64
 
 
-def _text(attention: Attention, shape: Shape, repaired: int = 0) -> str:
+def _text(attention: Attention, shape: Shape, repaired: int = 0, old: OldRows | None = None) -> str:
     """The kernel; with `repaired` it goes through so many tiles a block, and computes those that need it."""
+    listed = parameters(attention) + (", const i64* key_places, const i64* value_places" if old is not None else "")
     kind = _DTYPES[attention.q.dtype]
     rows, steps, shared = attention.shared * attention.steps, attention.steps, attention.shared
     q, k, v, o = (source.strides for source in (attention.q, attention.k, attention.v, attention.o))
@@ -142,6 +176,7 @@ __device__ inline NAME_piece NAME_load(const void* at, bool is_there) {{
                  : "=r"(p.w[0]), "=r"(p.w[1]), "=r"(p.w[2]), "=r"(p.w[3]) : "l"(at));
   return p;
 }}
+{_NEWEST if old is not None else ""}
 {warp_products(kind)}
 __device__ inline unsigned NAME_pack(float a, float b) {{
   unsigned y;
@@ -159,8 +194,8 @@ __device__ inline float NAME_power(float x) {{
   return y;
 }}
 {cluster_code(shape.splits)}
-extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({parameters(attention)}) {{
-  begin();
+extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({listed}) {{
+{"begin();" if old is None else TRIGGER}
   constexpr int PIECES = {-(-depth // 32)}, BLOCKS = {columns // 64}, PITCH = {pitch};
   extern __shared__ float memory[];  // sums of each warp, their maxima and totals, then those of the block
   float* const largest = memory + {warps * 16 * pitch};
@@ -176,19 +211,22 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({parameters(atte
   const int first = (tile * {shape.by_rows} + by_row) * 16;
   int heads[2], times[2];
   NAME_piece query[PIECES][2];
+  auto load_query = [&]() {{
 #pragma unroll
-  for (int half = 0; half < 2; half++) {{
-    const int row = first + group + 8 * half;
-    heads[half] = kv_head * {shared} + row / {steps};
-    times[half] = row % {steps};
+    for (int half = 0; half < 2; half++) {{
+      const int row = first + group + 8 * half;
+      heads[half] = kv_head * {shared} + row / {steps};
+      times[half] = row % {steps};
 #pragma unroll
-    for (int p = 0; p < PIECES; p++) {{
-      const int at = p * 32 + quad * 8;
-      query[p][half] = NAME_load(
-          q + (i64)sample * {q[0]} + (i64)heads[half] * {q[1]} + (i64)times[half] * {q[2]} + at,
-          row < {rows} && at < {depth});
+      for (int p = 0; p < PIECES; p++) {{
+        const int at = p * 32 + quad * 8;
+        query[p][half] = NAME_load(
+            q + (i64)sample * {q[0]} + (i64)heads[half] * {q[1]} + (i64)times[half] * {q[2]} + at,
+            row < {rows} && at < {depth});
+      }}
     }}
-  }}
+  }};
+  {"load_query();" if old is None else ""}
   const {kind}* const keys = k + (i64)sample * {k[0]} + (i64)kv_head * {k[1]};
   const {kind}* const values = v + (i64)sample * {v[0]} + (i64)kv_head * {v[1]};
   int end = length;
@@ -205,10 +243,8 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({parameters(atte
         wanted[n][p] = NAME_load(keys + (i64)key * {k[2]} + at, key < end && at < {depth});
       }}
   }};
-  load_keys(start);
-  for (int key0 = start; key0 < end; key0 += {_KEYS * shape.by_keys * shape.splits}) {{
-    float scores[4][4] = {{}};
-    NAME_piece found[2][BLOCKS][4];
+  NAME_piece found[2][BLOCKS][4];
+  auto load_values = [&](int key0) {{
 #pragma unroll
     for (int s = 0; s < 2; s++)
 #pragma unroll
@@ -218,6 +254,12 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({parameters(atte
           const int key = key0 + 16 * s + e / 2 * 8 + quad * 2 + e % 2, at = b * 64 + group * 8;
           found[s][b][e] = NAME_load(values + (i64)key * {v[2]} + at, key < length && at < {width});
         }}
+  }};
+  load_keys(start);
+  {"" if old is None else _rows_again(old, (k[2], v[2]), (depth, width))}
+  for (int key0 = start; key0 < end; key0 += {_KEYS * shape.by_keys * shape.splits}) {{
+    float scores[4][4] = {{}};
+    {"load_values(key0);" if old is None else ""}
 #pragma unroll
     for (int n = 0; n < 4; n++)
 #pragma unroll
@@ -226,7 +268,7 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({parameters(atte
         NAME_mma(scores[n], low[0], high[0], low[1], high[1], w[0], w[1]);
         NAME_mma(scores[n], low[2], high[2], low[3], high[3], w[2], w[3]);
       }}
-    load_keys(key0 + {_KEYS * shape.by_keys * shape.splits});
+    {f"load_keys(key0 + {_KEYS * shape.by_keys * shape.splits});" if old is None else ""}
     float highest[2] = {{most[0], most[1]}};
 #pragma unroll
     for (int n = 0; n < 4; n++)
@@ -300,6 +342,46 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({parameters(atte
 """
 
 
+_NEWEST = """
+// Not from the first level of the cache, where the row may still be as it was read before.
+__device__ inline NAME_piece NAME_newest(const void* at, bool is_there) {
+  NAME_piece p = {};
+  if (is_there)
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(p.w[0]), "=r"(p.w[1]), "=r"(p.w[2]), "=r"(p.w[3]) : "l"(at) : "memory");
+  return p;
+}"""
+
+
+def _rows_again(old: OldRows, steps: tuple[int, int], sizes: tuple[int, int]) -> str:
+    """Statements that wait, and then read the queries and once more what lies in the rows that were written."""
+    key_place, value_place = (
+        f"{name}[sample * {source.strides[0]}]"
+        for name, source in (("key_places", old.keys), ("value_places", old.values))
+    )
+    return f"""load_values(start);
+{WAIT}
+  load_query();
+  const i64 key_place = {key_place}, value_place = {value_place};
+#pragma unroll
+  for (int n = 0; n < 4; n++)
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) {{
+      const int key = start + n * 8 + group, at = p * 32 + quad * 8;
+      if (key == key_place) wanted[n][p] = NAME_newest(keys + (i64)key * {steps[0]} + at, key < end && at < {sizes[0]});
+    }}
+#pragma unroll
+  for (int s = 0; s < 2; s++)
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) {{
+        const int key = start + 16 * s + e / 2 * 8 + quad * 2 + e % 2, at = b * 64 + group * 8;
+        if (key == value_place)
+          found[s][b][e] = NAME_newest(values + (i64)key * {steps[1]} + at, key < length && at < {sizes[1]});
+      }}"""
+
+
 def _rests() -> str:
     """Statements that name what was cut off a0 to a3."""
     scores = [f"scores[2 * s + {n // 2}][{n % 2 * 2}], scores[2 * s + {n // 2}][{n % 2 * 2 + 1}]" for n in range(4)]
@@ -332,8 +414,9 @@ def _merge_in_block(attention: Attention, shape: Shape, pitch: int) -> str:
     largest = f"largest[i * 16 + row % 16 + row / 16 * {16 * shape.by_keys}]"
     totals = f"totals[i * 16 + row % 16 + row / 16 * {16 * shape.by_keys}]"
     threads = 32 * shape.by_rows * shape.by_keys
+    rows = min(16 * shape.by_rows, attention.shared * attention.steps)  # others are not written
     return f"""
-  for (int e = threadIdx.x; e < {16 * shape.by_rows} * {attention.width}; e += {threads}) {{
+  for (int e = threadIdx.x; e < {rows} * {attention.width}; e += {threads}) {{
     const int row = e / {attention.width}, column = e % {attention.width};
     {_weights(shape, str(shape.by_keys), largest, totals)}
     float sum = 0;
@@ -365,7 +448,7 @@ def _write(attention: Attention, shape: Shape, pitch: int, o: tuple[int, ...]) -
     store = f"*(pack<{kind}, 8>*)at = made;" if is_whole else "for (int c = 0; c < 8; c++) at[c] = made.v[c];"
     finish = "NAME_meet();  // others read this block's memory until then" if shape.splits > 1 else ""
     return f"""
-  for (int e = {begin}; e < {16 * shape.by_rows * width // 8}; e += {step}) {{
+  for (int e = {begin}; e < {min(16 * shape.by_rows, rows) * width // 8}; e += {step}) {{
     const int row = e / {width // 8}, piece = e % {width // 8};
     const int query_row = tile * {16 * shape.by_rows} + row;
     if (query_row >= {rows}) continue;
