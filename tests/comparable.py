@@ -130,6 +130,7 @@ ORDERED = frozenset(
     ]
 )
 """With reductions: what they give where a part overflows or is infinite depends on the order of its parts."""
+PRODUCTS = frozenset(["matmul", "gemm", "grouped_matmul", "conv", "conv_transpose"])
 MOVING = frozenset(
     [
         "reshape",
@@ -181,7 +182,7 @@ def held_outputs(graph: Graph, arrays: Sequence[Array], sizes: dict[str, int]) -
         coarsest = max((rounded.get(value, 0.0) for value in node.operands), default=0.0)
         if any(value in loose for value in node.operands) or _answers(node, coarsest):
             loose.update(node.outputs)
-        if any(value in lost for value in node.operands) or _loses(node, operands):
+        if any(value in lost for value in node.operands) or _loses(node, operands) or _cancels(node, operands, results):
             lost.update(node.outputs)
         if node.op.name not in MOVING and node.op.name != "constant":
             rounded.update((value, max(coarsest, _rounding(value))) for value in node.outputs if _rounding(value))
@@ -222,6 +223,15 @@ def _loses(node: Node, operands: Sequence[Any]) -> bool:
     if name == "det" and _is_singular(operands[0]):
         return True
     return (name in ORDERED or name.startswith("reduce_")) and any(map(_is_extreme, operands))
+
+
+def _cancels(node: Node, operands: Sequence[Any], results: Sequence[Any]) -> bool:
+    """Whether next to nothing is left of sums of products: what is left are their roundings."""
+    if node.op.name not in PRODUCTS or not results[0].size:
+        return False
+    rounding = rounding_of(results[0].dtype)
+    greatest = math.prod(float(np.abs(array).max(initial=0)) for array in operands[:2])
+    return math.isfinite(rounding) and float(np.abs(results[0]).max()) < 8 * rounding * greatest
 
 
 def _has_nan(array: Any) -> bool:
