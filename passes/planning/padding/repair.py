@@ -14,6 +14,7 @@ from ....ir.dims import Dim, product, symbol, symbols
 from ....ir.errors import TypeRuleError
 from ....ir.graph import Graph, Node, Value
 from ....ir.ops import PLANNED_OPS, native
+from ....ir.ops.known import EXPAND
 from ....ir.ops.rules import normal_axes
 from ....ir.types import DType, TensorType
 from .rules.facts import Number, Tail, Unsafe
@@ -182,7 +183,11 @@ class MaskInsertion:
         self.graph.replace_input(node, operand, self._masked(value, axis, fill))
 
     def _masked(self, value: Value, axis: int, fill: Number) -> Value:
-        """`value` with `fill` behind the real elements of `axis`."""
+        """`value` with `fill` behind the real elements of `axis`; what is expanded along others only is so behind it."""
+        source = _expanded_beside(value, axis)
+        if source is not None:
+            own = axis - value.tensor.rank + source.tensor.rank
+            return self._op("expand", self._masked(source, own, fill), shape=value.shape)
         tail = self.walk.facts[value].tails[axis]
         assert tail is not None  # only axes that carry the dim are masked
         mask = self._mask(tail, axis, value.tensor.rank)
@@ -286,3 +291,13 @@ def _real_size_input(graph: Graph, symbol: str) -> Value:
     value = graph.add_input(graph.unused_name(f"real_{symbol}"), TensorType(DType.I64, ()))
     graph.metadata[key] = value.name
     return value
+
+
+def _expanded_beside(value: Value, axis: int) -> Value | None:
+    """What `value` expands along other axes than `axis`, if it does."""
+    node = value.producer
+    if node is None or node.op is not EXPAND:
+        return None
+    source = node.operands[0]
+    own = axis - value.tensor.rank + source.tensor.rank
+    return source if own >= 0 and source.shape[own] == value.shape[axis] else None

@@ -105,6 +105,8 @@ EDGES = """
 def test_what_is_put_behind_what_was_found_follows_it(edges: Array) -> None:
     found = bounded(EDGES)
     assert "non_zero" not in ops(found)
+    scatters = [node for node in found.graph.nodes if node.op.name == "scatter_elements"]
+    assert [node.operands[1].producer.op.name for node in scatters] == ["expand", "expand"], "one index for each row"
     x = np.arange(12, dtype=np.float32).reshape(4, 3) - 5
     for given_one, expected in zip(
         results(found, *edges, x), evaluate_graph(parse(dedent(EDGES)), [*edges, x]), strict=True
