@@ -225,6 +225,43 @@ def test_a_result_in_place_may_be_an_input_of_the_next_call(framework: str, fed:
         assert not [line for line in program.remarks if "copies within" in line]
 
 
+class Adding(torch.nn.Module):
+    """A convolution over channels that lie last, and what is added to it."""
+
+    def __init__(self, channels: int, size: int) -> None:
+        super().__init__()
+        self.inner = torch.nn.Conv2d(channels, 24, size, padding=size // 2)
+
+    def forward(self, x: Any, *added: Any) -> Any:
+        """f16[2, 64, 64, 24] of f16[2, 64, 64, channels] and one such result, if any."""
+        y = self.inner(x.permute(0, 3, 1, 2))
+        for each in added:
+            y = y + each.permute(0, 3, 1, 2)
+        return y.permute(0, 2, 3, 1)
+
+
+def test_a_plan_that_begins_with_a_convolution_waits_for_the_plan_before_it() -> None:
+    torch.manual_seed(0)
+    modules = [Adding(128, 3).cuda().half().eval(), Adding(40, 1).cuda().half().eval()]
+    x, z, y = (torch.randn(2, 64, 64, channels, device="cuda").half() for channels in (128, 40, 24))
+    given = [(x,), (z, y)]
+    in_place = {"inputs": {"": "refuse"}, "copy_outputs": False, "beyond": "exact"}
+    first, second = (
+        capgraph.optimize(module, args=args, executor="graph", device="cuda", tune=False, capture=in_place)
+        for module, args in zip(modules, given, strict=True)
+    )
+    with torch.no_grad(), first, second:
+        (made,) = first.run(dict(zip(first._model.inputs, (x,), strict=True))).values()
+        for call in range(40):
+            x.copy_(torch.randn_like(x))
+            expected = modules[1](z, modules[0](x))
+            made.fill_(torch.nan)
+            torch.cuda.synchronize()
+            first.run(dict(zip(first._model.inputs, (x,), strict=True)))
+            (found,) = second.run(dict(zip(second._model.inputs, (z, made), strict=True))).values()
+            assert (found - expected).abs().max() <= 2e-2, call
+
+
 def test_views_that_torch_negates_or_conjugates_late_are_read_as_what_they_mean() -> None:
     b = Builder()
     graph = b.finish({"y": b.op("neg", b.input("x", "f32[8]"))})
