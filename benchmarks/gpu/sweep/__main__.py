@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu.sweep [--only NAMES] [--skip NAMES] [--stage K/N] [--dtypes float16,bfloat16,float32]
                                    [--timed float16] [--batches 1,8] [--doors optimize,compile,reduce-overhead]
-                                   [--no-peers] [--peers FILE] [--small] [--workers 12] [--seconds 520]
+                                   [--no-peers] [--peers FILE] [--small] [--workers 12] [--seconds 520] [--busy]
                                    [--profiles FOLDER] [--out FILE.jsonl] [--table FILE]
 
 Each model runs in a process of its own, several at a time; what is measured is measured under a lock, by one process
@@ -78,6 +78,7 @@ def work_of(arguments: argparse.Namespace) -> Any:
         device=arguments.device,
         profiles=arguments.profiles,
         lock=arguments.out.with_suffix(".lock"),
+        is_busy=arguments.busy,
     )
 
 
@@ -204,6 +205,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=520, help="end what still runs then; that takes up to 30 more")
     parser.add_argument("--limit", type=float, default=240, help="the seconds that one model may take")
+    parser.add_argument("--busy", action="store_true", help="time while other processes work, in twice as many rounds")
     parser.add_argument("--profiles", type=Path, help="a folder for explain() and profile() of each model")
     parser.add_argument("--out", type=Path, default=Path("build/sweep.jsonl"))
     parser.add_argument("--table", type=Path, help="write the table of all rows in --out there")

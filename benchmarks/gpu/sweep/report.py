@@ -71,7 +71,7 @@ def _ratio(doors: Mapping[str, Row], name: str) -> float | None:
 
 
 def _remarks(doors: Mapping[str, Row]) -> list[str]:
-    found = []
+    found = ["timed beside other work"] if any(row.get("is_busy") for row in doors.values()) else []
     for name, row in doors.items():
         if "error_text" in row:
             found.append(f"{name} failed: {row['error_text'][:160]}")
