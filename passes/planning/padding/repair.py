@@ -183,7 +183,7 @@ class MaskInsertion:
         self.graph.replace_input(node, operand, self._masked(value, axis, fill))
 
     def _masked(self, value: Value, axis: int, fill: Number) -> Value:
-        """`value` with `fill` behind the real elements of `axis`; what is expanded along others only is so behind it."""
+        """`value` with `fill` behind the real elements of `axis`; below an expansion along other axes."""
         source = _expanded_beside(value, axis)
         if source is not None:
             own = axis - value.tensor.rank + source.tensor.rank
