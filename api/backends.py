@@ -23,9 +23,9 @@ from .whole_numbers import whole_number
 class Request:
     """What a program asks of its executor.
 
-    `device`, `level`, `tune`, `strict` and `threads` are those of `optimize`, `tf32` says whose factors may be rounded,
-    `check` what is checked after passes on the way to a plan, and `seeded` that random numbers follow from a seed.
-    `replay` are the options of recording.
+    `device`, `level`, `tune`, `strict` and `threads` are those of `optimize`. `tf32` says whose operands may be
+    rounded, `check` what is checked after passes on the way to a plan, and `seeded` that random numbers follow from
+    a seed. `replay` are the options of recording.
     """
 
     device: str = "auto"

@@ -55,7 +55,7 @@ def kernel_pipeline(backend: Backend, kept_outside: frozenset[str] = frozenset()
         lookups=True,
         normed_rows=NORMED_ROWS,
         paired_products=True,
-        scaled_factors=True,
+        scaled_operands=True,
         draws=True,
     )
     return Pipeline(

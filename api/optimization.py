@@ -21,7 +21,7 @@ from .sources import Examples, LoadedModel, Model, device_of, load_model
 _HIGHEST_LEVEL = 3
 
 ROUNDING_LEVEL = 3
-"""From this level on products in f32 run on tensor cores, which round factors to 11 bits (TF32)."""
+"""From this level on products in f32 run on tensor cores, which round operands to 11 bits (TF32)."""
 
 
 def optimize(  # noqa: PLR0913  # every choice there is, by keyword
@@ -71,7 +71,7 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
 
     `level` bounds what passes may do: 0 nothing, 1 not a bit of any result changes, 2 sums may be re-associated, 3
     approximations, such as rounded inverses for divisions, and TF32 for products in f32 on a GPU. `tf32` says whether
-    factors in f32 are rounded to TF32 there, at any level; None leaves a module of PyTorch what its settings ask for
+    operands in f32 are rounded to TF32 there, at any level; None leaves a module of PyTorch what its settings ask for
     now (for convolutions they do by default), and other models what the level says. `verify="structure"` checks the
     graph as it comes and after every pass, "numeric" compares what it gives on drawn inputs as well, also after the
     passes of each plan (sizes, masks, bounds, fusion), "none" does neither. `strict` raises where a recorded program
@@ -176,7 +176,7 @@ class Choices:
         return exact if exact.is_needed else None
 
     def tf32_of(self, loaded: LoadedModel) -> Tf32:
-        """Whose factors in f32 may be rounded: by option or level, else for modules as PyTorch's settings ask."""
+        """Whose operands in f32 may be rounded: by option or level, else for modules as PyTorch's settings ask."""
         if not self.follows_torch:
             rounds = self._rounds_on_gpu and (self.level >= ROUNDING_LEVEL if self.tf32 is None else self.tf32)
             return ROUNDS_ALL if rounds else ROUNDS_NOTHING
@@ -250,7 +250,7 @@ def _check_tf32(tf32: Any, rounds_on_gpu: bool) -> None:
 
 
 def _rounding_notes(tf32: Tf32) -> tuple[str, ...]:
-    return () if tf32 == ROUNDS_NOTHING else (f"factors in f32 are rounded to TF32 in: {tf32}",)
+    return () if tf32 == ROUNDS_NOTHING else (f"operands in f32 are rounded to TF32 in: {tf32}",)
 
 
 def _check_records_nothing(*, mode: str, **given: Any) -> None:

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from capgraph.cuda_programs import lowering_for
 from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Candidate, HostCall, KernelLaunch, Packed
-from capgraph.executors.cuda.lower.lowering import Ways, constant_buffers
+from capgraph.executors.cuda.lower.lowering import LoweredStep, constant_buffers
 from capgraph.executors.replay.measured import found_shapes
 from capgraph.frontends.torch.rounding import asked_tf32
 from capgraph.ir.builder import Builder
@@ -201,7 +201,7 @@ class Ours:
                 lowering=lowering_for(backend, CapturePolicy()), resident=[value.name for value in graph.inputs]
             ),
         )
-        self.ways: tuple[Ways, ...] = backend.lower(self.plan)
+        self.ways: tuple[LoweredStep, ...] = backend.lower(self.plan)
         self.contents = constant_buffers(self.plan)
 
     @property

@@ -69,7 +69,7 @@ def open_device(index: int, tunes: bool | None = None, *, tf32: Tf32 = ROUNDS_NO
     """The GPU `index`, for one program; machine code and constants are shared by all programs of the process.
 
     `tunes` says for which steps the ways are measured: None for products, True for all, False for none. `tf32` says
-    whose factors in f32 may be rounded. Raises `CapgraphError` when the device refuses.
+    whose operands in f32 may be rounded. Raises `CapgraphError` when the device refuses.
     """
     driver = _driver(index)
     with driver.active:

@@ -1,4 +1,4 @@
-"""Which factors in f32 PyTorch rounds on a GPU, by its present settings."""
+"""Which operands in f32 PyTorch rounds on a GPU, by its present settings."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Which factors in f32 a program may round, as plain data."""
+"""Which operands in f32 a program may round, as plain data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from ..types import DType, TensorType
 
 @dataclass(frozen=True, slots=True)
 class Tf32:
-    """Whose factors in f32 may be rounded to 11 bits, as tensor cores take them (TF32); sums stay in f32."""
+    """Whose operands in f32 may be rounded to 11 bits, as tensor cores take them (TF32); sums stay in f32."""
 
     products: bool = False
     convolutions: bool = False
     cells: bool = False
 
     def allows(self, node: Node) -> bool:
-        """Whether factors of `node`, or of the heavy node of a region, may be rounded."""
+        """Whether operands of `node`, or of the heavy node of a region, may be rounded."""
         return next((getattr(self, kind) for each in _nodes(node) if (kind := _kind(each.op))), False)
 
     def within(self, graph: Graph) -> "Tf32":

@@ -17,7 +17,7 @@ from ...ir.ops.known import RMS_NORM
 from ..framework.base import Pass
 from ..framework.rewriter import Rewriter
 from .fusion_groups import FusionGroup, FusionLimits, fusion_groups, norm_before, outer_operands
-from .scaled_factors import scale_each_product
+from .scaled_operands import scale_each_product
 
 MAX_INNER_CONSTANT = 16
 """Constants of up to this many elements stand inside the body, where generated code can write them out."""
@@ -40,13 +40,13 @@ class Fuse(Pass):
     lookups: bool = False
     normed_rows: int = 0
     paired_products: bool = False
-    scaled_factors: bool = False
+    scaled_operands: bool = False
     draws: bool = False
 
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
         if self.normed_rows:
             _norm_for_each_product(graph, self.normed_rows, rewriter)
-        if self.scaled_factors:
+        if self.scaled_operands:
             scale_each_product(graph, rewriter)
         limits = FusionLimits(
             self.max_nodes,
@@ -56,7 +56,7 @@ class Fuse(Pass):
             self.lookups,
             self.normed_rows,
             self.paired_products,
-            self.scaled_factors,
+            self.scaled_operands,
             self.draws,
         )
         groups = [group for group in fusion_groups(graph, limits) if rewriter.may_rewrite("fuse", group.nodes[-1])]

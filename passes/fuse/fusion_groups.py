@@ -17,7 +17,7 @@ from ...ir.op import Trait
 from ...ir.ops.known import MATMUL, RMS_NORM
 from ...ir.ops.rules import normal_axes, normal_axis
 from ...ir.types import Kind, TensorType
-from .scaled_factors import scaled_factors
+from .scaled_operands import scaled_operands
 
 MAX_VISITS = 512
 """How many nodes a search for a path looks at before it takes it that there is one."""
@@ -30,8 +30,8 @@ class FusionLimits:
     `rows_behind_products` says whether work on whole rows (norms, softmax) may follow a product in its kernel,
     `lookups` whether a kernel may take its operands out of tables by index. `normed_rows` is up to how many rows a
     product may norm itself: each of its blocks reads whole rows anyway. With `paired_products` two products of the same
-    normed rows run as one where elementwise work joins them, as that of a gated unit does. With `scaled_factors` a
-    product takes in what dequantizes its factors. `draws` says whether kernels without products may draw random
+    normed rows run as one where elementwise work joins them, as that of a gated unit does. With `scaled_operands` a
+    product takes in what dequantizes its operands. `draws` says whether kernels without products may draw random
     numbers. All are fields of `Fuse`, which has their defaults.
     """
 
@@ -42,7 +42,7 @@ class FusionLimits:
     lookups: bool
     normed_rows: int
     paired_products: bool
-    scaled_factors: bool
+    scaled_operands: bool
     draws: bool
 
 
@@ -93,7 +93,7 @@ def role_of(node: Node, limits: FusionLimits) -> _Role | None:
 
 
 def norm_before(product: Node, most_rows: int) -> Node | None:
-    """The `rms_norm` whose few rows, at most `most_rows`, a product with a constant matrix has as its left factor."""
+    """The `rms_norm` whose few rows, at most `most_rows`, a product with a constant matrix has as its left operand."""
     if product.op is not MATMUL or not most_rows:
         return None
     rows, weight = product.operands
@@ -107,7 +107,7 @@ def norm_before(product: Node, most_rows: int) -> Node | None:
 
 
 def are_paired(first: Node, second: Node, most_rows: int) -> bool:
-    """Whether two products have the same few rows as left factor, or norms of them, and constant matrices of a size."""
+    """Whether two products read the same few rows on the left, or norms of them, and constant matrices of a size."""
     (rows, weight), (others, partner) = first.operands, second.operands
     if weight.type != partner.type or weight is partner:
         return False
@@ -176,8 +176,8 @@ class _Search:
             self.group_of[norm] = own
 
     def _take_scaling(self, node: Node, own: FusionGroup) -> None:
-        """Puts what dequantizes a product's factors into its group, where nothing else reads it."""
-        before = scaled_factors(node) if self.limits.scaled_factors else ()
+        """Puts what dequantizes a product's operands into its group, where nothing else reads it."""
+        before = scaled_operands(node) if self.limits.scaled_operands else ()
         inside = {*before, node}
         if all(inside.issuperset(each.output.users) and not each.output.is_graph_output for each in before):
             own.nodes[:0] = sorted(before, key=self.positions.__getitem__)

@@ -110,7 +110,7 @@ def spread(module: Decoder) -> Decoder:
 
 def test_what_pytorch_asks_for_of_tf32_is_part_of_what_is_compiled(gpu: FakeDriver) -> None:
     compiled = torch.compile(torch.nn.Conv2d(2, 3, 3), backend=torch_backend.backend)
-    note = "note: factors in f32 are rounded to TF32 in: convolutions"
+    note = "note: operands in f32 are rounded to TF32 in: convolutions"
     with torch.no_grad():
         told = []
         for allowed in (True, False, False, True):

@@ -62,7 +62,7 @@ def _mathematical(name: str) -> Expression:
     return expression
 
 
-def _fold(name: str) -> Expression:
+def _chained(name: str) -> Expression:
     def expression(operands: Operands, _attrs: Attrs, _dtype: DType) -> str:
         first, *others = _texts(operands)
         for other in others:
@@ -280,8 +280,8 @@ EXPRESSIONS: Mapping[str, Expression] = {
     "mod": _function("remainder_of"),
     "fmod": _function("truncated_remainder"),
     "pow": _power,
-    "min": _fold("least"),
-    "max": _fold("greatest"),
+    "min": _chained("least"),
+    "max": _chained("greatest"),
     "clip": _clip,
     "neg": _negative,
     "abs": _absolute,

@@ -1,4 +1,4 @@
-"""Text of kernels without folds: every index of a shape computed by itself, in vectors of 16 bytes where possible.
+"""Text of kernels without reductions: every index of a shape computed by itself, in vectors of 16 bytes where possible.
 
 The axes are joined as far as the tensors allow; a thread takes one vector along the last of them, or several that lie
 a block apart where there is enough work for all multiprocessors, loads everything first and then computes and stores.

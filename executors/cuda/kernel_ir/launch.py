@@ -151,8 +151,8 @@ class Task:
     scratch: BufferPlace | None = None
     scratch_bytes: int = 0
     tf32: bool = False
-    """Whether factors of f32 products and convolutions may be rounded to TF32."""
+    """Whether operands of f32 products and convolutions may be rounded to TF32."""
 
 
 Lowering = Callable[[Task], Iterator[Candidate]]
-"""The ways of one op, best guess first; none where there is no kernel for these dtypes or layouts."""
+"""The candidates of one op, best guess first; none where there is no kernel for these dtypes or layouts."""

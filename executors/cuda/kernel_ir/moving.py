@@ -163,7 +163,7 @@ def _space_to_depth(task: Task) -> list[Part]:
 
 
 def lower_programs(program_of: Callable[[Task], KernelProgram], name: str) -> Lowering:
-    """The lowering of an op that one program without folds does."""
+    """The lowering of an op that one program without reductions does."""
 
     def lower(task: Task) -> Iterator[Candidate]:
         if has_types(task.node):

@@ -123,7 +123,7 @@ def has_types(node: Node) -> bool:
 
 
 def pointwise_program(region: FusedRegion) -> KernelProgram:
-    """The program of a region without folds. Raises `UnsupportedError` where its results differ in shape."""
+    """The program of a region without reductions. Raises `UnsupportedError` where its results differ in shape."""
     domain = region.results[0][1].shape
     program = KernelProgram(domain)
     builder = StatementBuilder(region, program)

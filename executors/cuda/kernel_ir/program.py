@@ -1,7 +1,7 @@
-"""What a generated kernel computes at each index of a shape: loads, statements, folds over axes, and stores.
+"""What a generated kernel computes at each index of a shape: loads, statements, reductions over axes, and stores.
 
-A `KernelProgram` is made by the families and turned into text by `flat` (no folds) or `row_kernel` (folds). Every value
-has a name; what a text uses is seen from the names in it.
+A `KernelProgram` is made by the families and turned into text by `flat`, or by `row_kernel` where it has reductions.
+Every value has a name; what a text uses is seen from the names in it.
 """
 
 import math
@@ -89,7 +89,7 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class Reduction:
     """`text` of each index combined over the reduced axes by `functor`, a struct of the prelude, from `start`."""
 
     name: str
@@ -112,12 +112,12 @@ class Store:
     layout: Layout
 
 
-Item = Statement | Fetch | Fold
+Item = Statement | Fetch | Reduction
 
 
 @dataclass
 class KernelProgram:
-    """A computation over `domain`, with folds over its `reduced` axes. All layouts have the shape of the domain."""
+    """A computation over `domain`, with reductions over its `reduced` axes. All layouts have the domain's shape."""
 
     domain: tuple[int, ...]
     reduced: tuple[int, ...] = ()
@@ -165,9 +165,9 @@ class KernelProgram:
         self.items.append(made)
         return Name(made.name, layout.dtype)
 
-    def fold(self, functor: str, ctype: str, start: str, text: str, dtype: DType) -> Name:
-        """Something of each index folded over the reduced axes."""
-        made = Fold(f"fd{len(self.items)}", ctype, functor, start, text)
+    def reduce(self, functor: str, ctype: str, start: str, text: str, dtype: DType) -> Name:
+        """Something of each index reduced over the reduced axes."""
+        made = Reduction(f"fd{len(self.items)}", ctype, functor, start, text)
         self.items.append(made)
         return Name(made.name, dtype)
 
@@ -183,9 +183,9 @@ class KernelProgram:
         return [item for item in self.items if isinstance(item, Fetch)]
 
     @property
-    def folds(self) -> list[Fold]:
-        """The folds, in order."""
-        return [item for item in self.items if isinstance(item, Fold)]
+    def reductions(self) -> list[Reduction]:
+        """The reductions, in order."""
+        return [item for item in self.items if isinstance(item, Reduction)]
 
     @property
     def layouts(self) -> list[Layout]:

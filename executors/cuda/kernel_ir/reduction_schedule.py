@@ -1,18 +1,18 @@
-"""What a program with folds knows when: the level of each value, its stage, and its index space as rows of elements."""
+"""What a program with reductions knows when: each value's level and stage, and the index space as rows of elements."""
 
 from collections.abc import Iterable
 from functools import cached_property
 
 from .flat import reaches_of, vector_width
 from .layouts import Layout, Space
-from .program import Fetch, Fold, KernelProgram, Load
+from .program import Fetch, KernelProgram, Load, Reduction
 
 
 class ReductionSchedule:
     """Levels and stages of a program's names.
 
-    A value is of row level when it is the same for all elements of a row. What a fold gives is of row level, and known
-    one stage after what it folds.
+    A value is of row level when it is the same for all elements of a row. What a reduction gives is of row level, and
+    known one stage after what it reduces.
     """
 
     def __init__(self, program: KernelProgram) -> None:
@@ -42,7 +42,7 @@ class ReductionSchedule:
         for item in self.program.items:
             stage = max((self.stages[name] for name in item.uses), default=0)
             is_row = all(name in self.row_names for name in item.uses)
-            if isinstance(item, Fold):
+            if isinstance(item, Reduction):
                 self._add(item.name, stage + 1, is_row=True)
             else:
                 self._add(item.name, stage, is_row and (not isinstance(item, Fetch) or self._is_fixed(item.layout)))
@@ -79,9 +79,9 @@ class ReductionSchedule:
         """The last stage."""
         return max(self.stages.values(), default=0)
 
-    def folds(self, stage: int) -> list[Fold]:
-        """The folds that read elements of `stage`."""
-        return [item for item in self.program.folds if self.stages[item.name] == stage + 1]
+    def reductions(self, stage: int) -> list[Reduction]:
+        """The reductions that read elements of `stage`."""
+        return [item for item in self.program.reductions if self.stages[item.name] == stage + 1]
 
     @property
     def passes(self) -> int:
@@ -89,8 +89,8 @@ class ReductionSchedule:
         return sum(bool(self.targets(stage)) for stage in range(self.last + 1))
 
     def targets(self, stage: int) -> set[str]:
-        """The element values that folds read in the pass of a stage; in the last one also those that are results."""
-        names = {name for fold in self.folds(stage) for name in fold.uses}
+        """The element values that reductions read in the pass of a stage; in the last one also results."""
+        names = {name for reduction in self.reductions(stage) for name in reduction.uses}
         if stage == self.last:
             names |= {self.program.stores[index].value for index in self.element_stores}
         return {name for name in names if self.is_element(name)}

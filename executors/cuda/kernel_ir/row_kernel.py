@@ -1,4 +1,4 @@
-"""Text of kernels with folds: rows of any axes, each worked on by a team of threads.
+"""Text of kernels with reductions: rows of any axes, each worked on by a group of threads.
 
 Each stage of a program is one pass over the elements of a row. They are kept in registers between the passes where they
 fit, read and computed again where they do not. A row may be split over many blocks: then there is a kernel for each
@@ -7,8 +7,8 @@ stage, and what the blocks found lies in scratch memory between them.
 A thread has one row, or, where rows lie across memory, several that lie side by side, so that a vector holds an element
 of each: what is known of a row is an array over the thread's rows, mostly of one.
 
-Results for each element are written in the last pass, after everything that is folded was read, by the thread that read
-what lies there: results may lie over operands.
+Results for each element are written in the last pass, after everything that is reduced was read, by the thread that
+read what lies there: results may lie over operands.
 """
 
 import re
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from .flat import IndexWalk, TensorAccess, element_lines, item_lines, load_lines, offsets_type, table_lines, tensors_of
 from .layouts import Space, index_lines, offset_text
-from .program import Fetch, Fold, Item, Load
+from .program import Fetch, Item, Load, Reduction
 from .reduction_schedule import ReductionSchedule, schedule
 from .thread_groups import ThreadGroup
 from .types import computed
@@ -40,31 +40,31 @@ class SplitStage:
 
 
 class RowKernel:
-    """The text of one kernel: the program of `analysis` by `team`, in vectors of `width`.
+    """The text of one kernel: the program of `analysis` by `group`, in vectors of `width`.
 
     Elements stay in registers between passes, or are read anew (`in_registers` False, and always with a `part`). A
-    vector is part of a row, or an element of each of the `team.each` rows of a thread: then `width` is as many.
+    vector is part of a row, or an element of each of the `group.each` rows of a thread: then `width` is as many.
     """
 
     def __init__(
         self,
         analysis: ReductionSchedule,
-        team: ThreadGroup,
+        group: ThreadGroup,
         width: int,
         in_registers: bool,
         part: SplitStage | None = None,
     ) -> None:
         self.analysis = analysis
         self.program = analysis.program
-        self.team = team
+        self.group = group
         self.in_registers = in_registers
         self.part = part
         self.ctype = offsets_type(self.program)
-        self.each = team.each
+        self.each = group.each
         space = analysis.elements if self.each == 1 else analysis.elements_of(self.each)
         self.walk = IndexWalk(space, width, self.ctype, self._tensors(space, width))
         self.vectors = self.walk.vectors
-        self.rounds = -(-self.vectors // team.size)
+        self.rounds = -(-self.vectors // group.size)
         self.schedule = schedule(analysis)
         self.batch = min(batch_of(analysis, width), max(self.rounds, 1))
         self.share = self.vectors if part is None else part.share
@@ -82,32 +82,36 @@ class RowKernel:
         lines = [*self._head(), *self._bases(), *table_lines(self.program), *self._row_operands()]
         if self.part is not None:
             for stage in range(self.part.stage):
-                lines += [*self._row_statements(stage), *self._gathered_folds(stage)]
+                lines += [*self._row_statements(stage), *self._gathered_reductions(stage)]
             lines += [*self._row_statements(self.part.stage), *self._pass(self.part.stage)]
         else:
             lines += self._loads_into_registers() if self.in_registers else []
             for stage in range(self.analysis.last + 1):
                 lines += [*self._row_statements(stage), *self._pass(stage)]
         lines += self._row_results()
-        partials = [f"{fold.ctype}* q_{fold.name}" for fold in self.program.folds] if self.part is not None else []
+        partials = (
+            [f"{reduction.ctype}* q_{reduction.name}" for reduction in self.program.reductions]
+            if self.part is not None
+            else []
+        )
         parameters = ", ".join([self.program.parameters(), *partials])
-        head = f'extern "C" __global__ void __launch_bounds__({self.team.threads}) NAME({parameters}) {{\nbegin();\n'
+        head = f'extern "C" __global__ void __launch_bounds__({self.group.threads}) NAME({parameters}) {{\nbegin();\n'
         return head + "\n".join(lines) + "\n}\n"
 
     def grid(self) -> tuple[int, int, int]:
         """Blocks over rows, and over the parts of rows."""
-        return (-(-self.analysis.row_count // self.team.rows), self.part.count if self.part is not None else 1, 1)
+        return (-(-self.analysis.row_count // self.group.rows), self.part.count if self.part is not None else 1, 1)
 
     # ---- which row, and where it lies
 
     def _head(self) -> list[str]:
-        team, count = self.team, self.analysis.row_count
-        lines = [f"const int t = {team.rank};"]
-        if count % team.rows:
-            lines.append(f"const {self.ctype} asked = {team.row}; const bool is_row = asked < {count};")
+        group, count = self.group, self.analysis.row_count
+        lines = [f"const int t = {group.rank};"]
+        if count % group.rows:
+            lines.append(f"const {self.ctype} asked = {group.row}; const bool is_row = asked < {count};")
             lines.append(f"const {self.ctype} row = is_row ? asked : {count - self.each};")
         else:
-            lines.append(f"const {self.ctype} row = {team.row}; const bool is_row = true;")
+            lines.append(f"const {self.ctype} row = {group.row}; const bool is_row = true;")
         if self.part is not None:
             end = f"from + {self.share} < {self.vectors} ? from + {self.share} : {self.vectors}"
             lines.append(f"const {self.ctype} from = ({self.ctype})blockIdx.y * {self.share}, upto = {end};")
@@ -172,9 +176,9 @@ class RowKernel:
         return f"get(a_{pointer}[e * {step} + place_of({index}, {load.lookup.size}) * {load.lookup.stride}])"
 
     def _row_statements(self, stage: int) -> list[str]:
-        """What is known of a row once the folds before `stage` are done."""
+        """What is known of a row once the reductions before `stage` are done."""
         known = [item for item in self.program.items if item.name in self.analysis.row_names]
-        items = [item for item in known if self.analysis.stages[item.name] == stage and not isinstance(item, Fold)]
+        items = [item for item in known if self.analysis.stages[item.name] == stage and not isinstance(item, Reduction)]
         lines: list[str] = []
         for item in items:
             body = [*item_lines(self.walk, [item]), f"{item.name}_[e] = {item.name};"]
@@ -199,46 +203,46 @@ class RowKernel:
             return f"*({tensor.pack_of(self.each)}*)a_r{index} = z{index};"
         return f"{_UNROLL} for (int e = 0; e < {self.each}; e++) a_r{index}[e * {step}] = z{index}.v[e];"
 
-    # ---- folds
+    # ---- reductions
 
-    def _team_fold(self, fold: Fold) -> list[str]:
-        """The threads' findings folded, in place."""
-        template, name = self.team.fold.format(fold.functor), fold.name
-        if not self.team.shared:
-            return [f"{name}_[0] = {template}({name}_[0]);"] if self.team.size > 1 else []
-        shared = f"__shared__ {fold.ctype} s_{name}[{self.team.shared}];"
-        if self.team.is_column:
+    def _group_reduction(self, reduction: Reduction) -> list[str]:
+        """The threads' findings reduced, in place."""
+        template, name = self.group.reduce.format(reduction.functor), reduction.name
+        if not self.group.shared:
+            return [f"{name}_[0] = {template}({name}_[0]);"] if self.group.size > 1 else []
+        shared = f"__shared__ {reduction.ctype} s_{name}[{self.group.shared}];"
+        if self.group.is_column:
             return [shared, f"{template}({name}_, s_{name});"]
         return [shared, f"{name}_[0] = {template}({name}_[0], s_{name});"]
 
-    def _started(self, fold: Fold) -> list[str]:
-        """A fold before it has seen anything."""
-        fill = f"{_UNROLL} for (int e = 0; e < {self.each}; e++) {fold.name}_[e] = {fold.start};"
-        return [f"{fold.ctype} {fold.name}_[{self.each}];", fill]
+    def _started(self, reduction: Reduction) -> list[str]:
+        """A reduction before it has seen anything."""
+        fill = f"{_UNROLL} for (int e = 0; e < {self.each}; e++) {reduction.name}_[e] = {reduction.start};"
+        return [f"{reduction.ctype} {reduction.name}_[{self.each}];", fill]
 
-    def _gathered_folds(self, stage: int) -> list[str]:
-        """The folds of an earlier stage, from what the blocks of its kernel found."""
+    def _gathered_reductions(self, stage: int) -> list[str]:
+        """The reductions of an earlier stage, from what the blocks of its kernel found."""
         assert self.part is not None
         lines: list[str] = []
-        for fold in self.analysis.folds(stage):
-            name = fold.name
+        for reduction in self.analysis.reductions(stage):
+            name = reduction.name
             read = f"q_{name}[({self.ctype})s * {self.analysis.row_count} + row + e]"
             lines += [
-                *self._started(fold),
-                f"for (int s = t; s < {self.part.count}; s += {self.team.size})",
+                *self._started(reduction),
+                f"for (int s = t; s < {self.part.count}; s += {self.group.size})",
                 f"{_UNROLL} for (int e = 0; e < {self.each}; e++)",
-                f"{name}_[e] = {fold.functor}::of({name}_[e], {read});",
-                *self._team_fold(fold),
+                f"{name}_[e] = {reduction.functor}::of({name}_[e], {read});",
+                *self._group_reduction(reduction),
             ]
         return lines
 
-    def _fold_result(self, fold: Fold) -> list[str]:
-        lines = self._team_fold(fold)
+    def _reduction_result(self, reduction: Reduction) -> list[str]:
+        lines = self._group_reduction(reduction)
         if self.part is None:
             return lines
-        place = f"q_{fold.name}[({self.ctype})blockIdx.y * {self.analysis.row_count} + row + e]"
+        place = f"q_{reduction.name}[({self.ctype})blockIdx.y * {self.analysis.row_count} + row + e]"
         loop = f"{_UNROLL} for (int e = 0; e < {self.each}; e++)"
-        return [*lines, f"if (t == 0 && is_row) {loop} {place} = {fold.name}_[e];"]
+        return [*lines, f"if (t == 0 && is_row) {loop} {place} = {reduction.name}_[e];"]
 
     # ---- passes over the elements
 
@@ -257,8 +261,8 @@ class RowKernel:
         return [*self._registers(loads, self.rounds), *body]
 
     def _each_vector(self, body: Sequence[str], start: str, stop: str, rounds: int) -> list[str]:
-        """`body` for `rounds` vectors that are a team apart, from `start` on and before `stop`."""
-        size = self.team.size
+        """`body` for `rounds` vectors that are a group apart, from `start` on and before `stop`."""
+        size = self.group.size
         step = size * (1 if self.in_registers else self.batch)
         is_even = self.vectors % step == 0 and self.share % step == 0
         guard = "" if is_even else f"if (p < {stop}) "
@@ -270,7 +274,7 @@ class RowKernel:
         if self.in_registers:
             return self._each_vector(body, "t", str(self.vectors), self.rounds)
         start, stop = ("t", str(self.vectors)) if self.part is None else ("from + t", "upto")
-        step = self.batch * self.team.size
+        step = self.batch * self.group.size
         return [
             f"for ({self.ctype} first = {start}; first < {stop}; first += {step}) {{",
             *self._registers(loads, self.batch),
@@ -280,24 +284,26 @@ class RowKernel:
         ]
 
     def _pass(self, stage: int) -> list[str]:
-        """What the folds and results of a stage need of each element, then the folds."""
-        folds = self.analysis.folds(stage)
+        """What the reductions and results of a stage need of each element, then the reductions."""
+        reductions = self.analysis.reductions(stage)
         stores = self.analysis.element_stores if stage == self.analysis.last else ()
-        lines = [line for fold in folds for line in self._started(fold)]
+        lines = [line for reduction in reductions for line in self._started(reduction)]
         kept = self.schedule[stage][1] if self.in_registers else []
-        if self.vectors and (folds or stores or kept):
+        if self.vectors and (reductions or stores or kept):
             lines += [
                 f"{_ctype(self.analysis.items[name])} k_{name}[{self.rounds * self.walk.width}];" for name in kept
             ]
             needed = (
                 self.schedule[stage][0] if self.in_registers else self.analysis.closure(self.analysis.targets(stage))
             )
-            lines += self._over_row(self._element_body(stage, folds, stores, kept), self._loads(needed))
-        for fold in folds:
-            lines += self._fold_result(fold)
+            lines += self._over_row(self._element_body(stage, reductions, stores, kept), self._loads(needed))
+        for reduction in reductions:
+            lines += self._reduction_result(reduction)
         return lines
 
-    def _element_body(self, stage: int, folds: Sequence[Fold], stores: Sequence[int], kept: Sequence[str]) -> list[str]:
+    def _element_body(
+        self, stage: int, reductions: Sequence[Reduction], stores: Sequence[int], kept: Sequence[str]
+    ) -> list[str]:
         walk, analysis = self.walk, self.analysis
         targets = analysis.targets(stage)
         needed = self.schedule[stage][0] if self.in_registers else analysis.closure(targets)
@@ -313,8 +319,8 @@ class RowKernel:
         lines += [f"k_{name}[u * {walk.width} + w] = {name};" for name in kept]
         row = "w" if self.each > 1 else "0"
         lines += [
-            f"{fold.name}_[{row}] = {fold.functor}::next({fold.name}_[{row}], ({fold.ctype})({fold.text}));"
-            for fold in folds
+            f"{each.name}_[{row}] = {each.functor}::next({each.name}_[{row}], ({each.ctype})({each.text}));"
+            for each in reductions
         ]
         lines += [f"put(y{index}.v[w], {self.program.stores[index].value});" for index in stores]
         lines = [*head, *self._known(lines, row), *lines, "}"]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 THREADS = (32, 64, 96, 128, 256, 512, 1024)
-"""Sizes of blocks that a fold of the prelude takes: up to four warps, or a power of two of them."""
+"""Sizes of blocks that a reduction of the prelude takes: up to four warps, or a power of two of them."""
 COLUMNS = 32
 
 
@@ -11,8 +11,8 @@ COLUMNS = 32
 class ThreadGroup:
     """`size` threads for each row; `rows` rows in a block of `block` threads in x and y.
 
-    `fold` is the template of the prelude that folds over the team, `shared` how many elements of shared memory each
-    fold needs. A thread has `each` rows, which lie side by side in memory.
+    `reduce` is the template of the prelude that reduces over the group. Each reduction needs `shared` elements of
+    shared memory. A thread has `each` rows, which lie side by side in memory.
     """
 
     name: str
@@ -21,14 +21,14 @@ class ThreadGroup:
     block: tuple[int, int]
     rank: str
     row: str
-    fold: str
+    reduce: str
     shared: int
     each: int = 1
 
     @property
     def is_column(self) -> bool:
         """Whether neighboring threads have neighboring rows."""
-        return self.fold.startswith("column_fold")
+        return self.reduce.startswith("column_reduce")
 
     @property
     def threads(self) -> int:
@@ -41,7 +41,7 @@ def lanes(count: int, threads: int) -> ThreadGroup:
     rows = threads // count
     row = f"blockIdx.x * {rows} + threadIdx.x / {count}"
     return ThreadGroup(
-        f"lanes{count}", count, rows, (threads, 1), f"threadIdx.x % {count}", row, f"warp_fold<{{}}, {count}>", 0
+        f"lanes{count}", count, rows, (threads, 1), f"threadIdx.x % {count}", row, f"warp_reduce<{{}}, {count}>", 0
     )
 
 
@@ -50,7 +50,7 @@ def block(threads: int) -> ThreadGroup:
     warps = threads // 32
     shared = warps if warps > 1 else 0
     return ThreadGroup(
-        f"block{threads}", threads, 1, (threads, 1), "threadIdx.x", "blockIdx.x", f"block_fold<{{}}, {warps}>", shared
+        f"block{threads}", threads, 1, (threads, 1), "threadIdx.x", "blockIdx.x", f"block_reduce<{{}}, {warps}>", shared
     )
 
 
@@ -66,7 +66,7 @@ def columns(threads: int, each: int = 1, lanes: int = COLUMNS) -> ThreadGroup:
         (lanes, threads),
         "threadIdx.y",
         f"({first}) * {each}" if each > 1 else first,
-        f"column_fold<{{}}, {threads}, {lanes}>",
+        f"column_reduce<{{}}, {threads}, {lanes}>",
         shared,
         each,
     )

@@ -48,7 +48,7 @@ def _lower_multinomial(task: Task) -> Iterator[Candidate]:
         *locate,
         "double most = -INFINITE;",
         f"{each} most = greatest(most, {element});",
-        f"most = block_fold<max_of, {_WARPS}>(most, ends);",
+        f"most = block_reduce<max_of, {_WARPS}>(most, ends);",
         "if (threadIdx.x == 0) maxima[place] = most;",
     ]
     summing = [
@@ -56,7 +56,7 @@ def _lower_multinomial(task: Task) -> Iterator[Candidate]:
         f"__shared__ double folds[{_WARPS}];",
         "double most = -INFINITE;",
         f"for (int b = threadIdx.x; b < {parts}; b += {THREADS}) most = greatest(most, maxima[row * {parts} + b]);",
-        f"most = block_fold<max_of, {_WARPS}>(most, folds);",
+        f"most = block_reduce<max_of, {_WARPS}>(most, folds);",
         f"double own[{ITEMS}], upto = 0;",
         f"{each} own[i] = upto += exp({element} - most);",
         "const double mine = upto;",

@@ -6,13 +6,13 @@ from ....ir.errors import UnsupportedError
 from ..kernel_ir.launch import Candidate, Lowering, Task
 from ..kernel_ir.pointwise import is_pointwise, lower_pointwise
 from ..kernel_ir.regions import body_nodes
-from .folds import FOLDINGS
-from .rows import lower_folds
+from .reductions import REDUCTIONS
+from .rows import lower_reductions
 from .stepwise import lower_stepwise
 
 
 def lower_fused(task: Task) -> Iterator[Candidate]:
-    """The ways to do a region; none where it holds an op that has no kernel here."""
+    """The candidates to do a region; none where it holds an op that has no kernel here."""
     for lowering in (_in_one_kernel, lower_stepwise):
         try:
             found = list(lowering(task))
@@ -25,9 +25,9 @@ def lower_fused(task: Task) -> Iterator[Candidate]:
 
 def _in_one_kernel(task: Task) -> Iterator[Candidate]:
     nodes = body_nodes(task.node)
-    has_folds = any(node.op.name in FOLDINGS for node in nodes)
-    if all(is_pointwise(node) or node.op.name in FOLDINGS or node.op.name == "gather" for node in nodes):
-        yield from lower_folds(task) if has_folds else lower_pointwise(task)
+    has_reductions = any(node.op.name in REDUCTIONS for node in nodes)
+    if all(is_pointwise(node) or node.op.name in REDUCTIONS or node.op.name == "gather" for node in nodes):
+        yield from lower_reductions(task) if has_reductions else lower_pointwise(task)
 
 
 LOWERINGS: Mapping[str, Lowering] = {"fused": lower_fused}

@@ -1,4 +1,4 @@
-"""Softmax, norms, reductions and regions with them: which team works on a row, and whether a row is split.
+"""Softmax, norms, reductions and regions with them: which group works on a row, and whether a row is split.
 
 Rows that lie along memory get lanes of a warp or a block, rows across memory columns of threads, so that neighboring
 threads read neighboring elements. Where there are too few rows for the chip they are split over blocks.
@@ -15,7 +15,7 @@ from ..kernel_ir.reduction_schedule import ReductionSchedule
 from ..kernel_ir.regions import FusedRegion, region_of
 from ..kernel_ir.row_kernel import RowKernel, SplitStage, batch_of, share_of
 from ..kernel_ir.thread_groups import COLUMNS, THREADS, ThreadGroup, block, columns, lanes
-from .folds import FOLDINGS, fold_program, grouped_program, quantizing_program, top_one_program
+from .reductions import REDUCTIONS, grouped_program, quantizing_program, reduction_program, top_one_program
 
 MOST_REGISTERS = 64
 """How many words of a thread's registers may hold elements."""
@@ -40,38 +40,38 @@ _BUSY = 4
 """Blocks for each multiprocessor that keep it busy; twice as many where they read columns once."""
 
 _BYTES = {"float": 4, "int": 4, "unsigned": 4, "double": 8, "i64": 8, "u64": 8}
-_LARGEST_FOLD = 16
+_MOST_CARRIED = 16
 
 
-def fold_bytes(ctype: str) -> int:
-    """Bytes of what a fold carries, at most: a number, or a number with its index."""
-    return _BYTES.get(ctype, _LARGEST_FOLD)
+def carried_bytes(ctype: str) -> int:
+    """Bytes of what a reduction carries, at most: a number, or a number with its index."""
+    return _BYTES.get(ctype, _MOST_CARRIED)
 
 
 @dataclass(frozen=True)
-class Way:
+class RowSchedule:
     """One kernel for a program: who works on a row, in vectors of which width, and where elements wait."""
 
     analysis: ReductionSchedule
-    team: ThreadGroup
+    group: ThreadGroup
     width: int
     in_registers: bool
 
     def candidate(self, flops: int) -> Candidate:
         """The launch."""
-        kernel = RowKernel(self.analysis, self.team, self.width, self.in_registers)
+        kernel = RowKernel(self.analysis, self.group, self.width, self.in_registers)
         program = self.analysis.program
-        name = f"{self.team.name}{'' if self.in_registers else '-passes'}"
-        made = Kernel(kernel.text(), kernel.grid(), (*self.team.block, 1))
+        name = f"{self.group.name}{'' if self.in_registers else '-passes'}"
+        made = Kernel(kernel.text(), kernel.grid(), (*self.group.block, 1))
         return Candidate(name, (KernelLaunch(made, program.arguments(), program.nbytes, flops, may_overlap=True),))
 
 
 @dataclass(frozen=True)
-class SplitWay:
+class SplitSchedule:
     """A kernel for each stage, with each row split into parts of `share` vectors and `scratch` between the kernels."""
 
     analysis: ReductionSchedule
-    team: ThreadGroup
+    group: ThreadGroup
     width: int
     share: int
     scratch: BufferPlace
@@ -79,7 +79,7 @@ class SplitWay:
     @property
     def count(self) -> int:
         """Blocks for each row."""
-        vectors = self.analysis.row_length // (1 if self.team.is_column else self.width)
+        vectors = self.analysis.row_length // (1 if self.group.is_column else self.width)
         return -(-vectors // self.share)
 
     def candidate(self, flops: int) -> Candidate:
@@ -87,40 +87,42 @@ class SplitWay:
         program, last = self.analysis.program, self.analysis.last
         partials: list[Argument] = []
         used = 0
-        for fold in program.folds:
+        for reduction in program.reductions:
             partials.append(BufferPlace(self.scratch.buffer, self.scratch.offset + used))
-            used += -(-self.count * self.analysis.row_count * fold_bytes(fold.ctype) // 256) * 256
+            used += -(-self.count * self.analysis.row_count * carried_bytes(reduction.ctype) // 256) * 256
         arguments = (*program.arguments(), *partials)
         launches: list[KernelLaunch] = []
         for stage in range(last + 1):
             reads_elements = stage < last or bool(self.analysis.element_stores)
-            team, width = (self.team, self.width) if reads_elements else (self._gathering_team(), 1)
+            group, width = (self.group, self.width) if reads_elements else (self._gathering_group(), 1)
             kernel = RowKernel(
-                self.analysis, team, width, in_registers=False, part=SplitStage(stage, self.count, self.share)
+                self.analysis, group, width, in_registers=False, part=SplitStage(stage, self.count, self.share)
             )
             blocks, parts, _ = kernel.grid()
-            made = Kernel(kernel.text(), (blocks, parts if reads_elements else 1, 1), (*team.block, 1))
+            made = Kernel(kernel.text(), (blocks, parts if reads_elements else 1, 1), (*group.block, 1))
             nbytes = program.nbytes if reads_elements else used
             launches.append(KernelLaunch(made, arguments, nbytes, flops // (last + 1), may_overlap=True))
-        return Candidate(f"split{self.count}-{self.team.name}", tuple(launches), used)
+        return Candidate(f"split{self.count}-{self.group.name}", tuple(launches), used)
 
-    def _gathering_team(self) -> ThreadGroup:
+    def _gathering_group(self) -> ThreadGroup:
         """Who combines what the blocks found, where no element is read again."""
-        return columns(min(MOST_GATHERING, _power_of_two(self.count) // 2)) if self.team.is_column else self.team
+        return columns(min(MOST_GATHERING, _power_of_two(self.count) // 2)) if self.group.is_column else self.group
 
 
 def row_candidates(program: KernelProgram, task: Task, flops: int) -> Iterator[Candidate]:
-    """The ways to run a program with folds, best guess first."""
+    """The candidates to run a program with reductions, best guess first."""
     if not _writes(program):
         yield Candidate("nothing", ())
         return
     analysis = ReductionSchedule(program)
     is_across = _lies_across(analysis)
-    ways: list[Way | SplitWay] = [*(_column_ways(analysis, task) if is_across else _row_ways(analysis, task))]
-    split = _split_way(analysis, task, is_across)
+    schedules: list[RowSchedule | SplitSchedule] = [
+        *(_column_schedules(analysis, task) if is_across else _row_schedules(analysis, task))
+    ]
+    split = _split_schedule(analysis, task, is_across)
     if split is not None:
-        ways.insert(0 if _is_long(analysis, is_across, task) else 1, split)
-    yield from (way.candidate(flops) for way in ways)
+        schedules.insert(0 if _is_long(analysis, is_across, task) else 1, split)
+    yield from (schedule.candidate(flops) for schedule in schedules)
 
 
 def _writes(program: KernelProgram) -> bool:
@@ -145,24 +147,26 @@ def _words(analysis: ReductionSchedule) -> float:
 # ---- rows along memory
 
 
-def _row_ways(analysis: ReductionSchedule, task: Task) -> Iterator[Way]:
+def _row_schedules(analysis: ReductionSchedule, task: Task) -> Iterator[RowSchedule]:
     width, words = analysis.width(), _words(analysis)
     while width > 1 and width * words > MOST_REGISTERS:
         width //= 2
     vectors = analysis.row_length // width
     rounds = max(1, int(MOST_REGISTERS / (width * words)))
-    found: list[Way] = []
+    found: list[RowSchedule] = []
     count = min(32, _power_of_two(vectors))
     if -(-vectors // count) <= rounds:
-        found.append(Way(analysis, lanes(count, _lane_threads(analysis, count, task)), width, in_registers=True))
+        found.append(
+            RowSchedule(analysis, lanes(count, _lane_threads(analysis, count, task)), width, in_registers=True)
+        )
     threads = _block_threads(vectors, rounds, analysis.row_count >= 4 * task.chip.multiprocessors)
     if threads and vectors > 32:
-        found.append(Way(analysis, block(threads), width, in_registers=True))
+        found.append(RowSchedule(analysis, block(threads), width, in_registers=True))
     if len(found) == 2 and analysis.row_count < 8 * task.chip.multiprocessors:
         found.reverse()
     yield from found
     if not found:
-        yield Way(analysis, block(1024 if vectors >= 2048 else 256), width, in_registers=False)
+        yield RowSchedule(analysis, block(1024 if vectors >= 2048 else 256), width, in_registers=False)
 
 
 def _power_of_two(count: int) -> int:
@@ -191,11 +195,11 @@ def _block_threads(vectors: int, rounds: int, has_many_rows: bool) -> int:
 # ---- rows across memory
 
 
-def _column_ways(analysis: ReductionSchedule, task: Task) -> Iterator[Way]:
+def _column_schedules(analysis: ReductionSchedule, task: Task) -> Iterator[RowSchedule]:
     widest = _columns_of_a_thread(analysis, task)
-    found = [_column_way(analysis, task, each) for each in dict.fromkeys((widest, 1))]
+    found = [_column_schedule(analysis, task, each) for each in dict.fromkeys((widest, 1))]
     if analysis.passes > 1:
-        found.sort(key=lambda way: not way.in_registers)
+        found.sort(key=lambda schedule: not schedule.in_registers)
     yield from found
 
 
@@ -212,7 +216,7 @@ def _columns_of_a_thread(analysis: ReductionSchedule, task: Task) -> int:
     return each
 
 
-def _column_way(analysis: ReductionSchedule, task: Task, each: int) -> Way:
+def _column_schedule(analysis: ReductionSchedule, task: Task, each: int) -> RowSchedule:
     lanes = _lanes_across(analysis, each)
     length, blocks = analysis.row_length, -(-analysis.row_count // (lanes * each))
     most = MOST_COLUMN_THREADS * COLUMNS // lanes
@@ -220,7 +224,7 @@ def _column_way(analysis: ReductionSchedule, task: Task, each: int) -> Way:
     while threads < most and length >= 8 * threads and _is_idle(blocks * threads * lanes, length // threads, task):
         threads *= 2
     in_registers = -(-length // threads) * each * _words(analysis) <= MOST_REGISTERS
-    return Way(analysis, columns(threads, each, lanes), each, in_registers)
+    return RowSchedule(analysis, columns(threads, each, lanes), each, in_registers)
 
 
 def _lanes_across(analysis: ReductionSchedule, each: int) -> int:
@@ -243,22 +247,22 @@ def _is_long(analysis: ReductionSchedule, is_across: bool, task: Task) -> bool:
     return has_few_rows and analysis.row_length // analysis.width() > MOST_ROUNDS * 1024
 
 
-def _split_way(analysis: ReductionSchedule, task: Task, is_across: bool) -> SplitWay | None:
+def _split_schedule(analysis: ReductionSchedule, task: Task, is_across: bool) -> SplitSchedule | None:
     """Rows shared by so many blocks that all multiprocessors have work, where there are too few rows for that."""
-    team, busy = _split_team(analysis, task) if is_across else _block_for_parts(analysis, task)
-    blocks = -(-analysis.row_count // team.rows)
+    group, busy = _split_group(analysis, task) if is_across else _block_for_parts(analysis, task)
+    blocks = -(-analysis.row_count // group.rows)
     itemsize = analysis.program.layouts[analysis.leader].itemsize
     wanted = -(-busy * task.chip.multiprocessors // blocks)
-    count = min(wanted, analysis.row_length * itemsize * team.rows // SMALL_SHARE, MOST_PARTS)
-    if count <= 2 or task.scratch is None or not analysis.program.folds:
+    count = min(wanted, analysis.row_length * itemsize * group.rows // SMALL_SHARE, MOST_PARTS)
+    if count <= 2 or task.scratch is None or not analysis.program.reductions:
         return None
-    width = team.each if is_across else analysis.width()
+    width = group.each if is_across else analysis.width()
     vectors = analysis.row_length // (1 if is_across else width)
-    share = share_of(vectors, count, batch_of(analysis, width) * team.size)
-    return SplitWay(analysis, team, width, share, task.scratch)
+    share = share_of(vectors, count, batch_of(analysis, width) * group.size)
+    return SplitSchedule(analysis, group, width, share, task.scratch)
 
 
-def _split_team(analysis: ReductionSchedule, task: Task) -> tuple[ThreadGroup, int]:
+def _split_group(analysis: ReductionSchedule, task: Task) -> tuple[ThreadGroup, int]:
     """Who reads a part of neighboring columns, and how many such blocks a multiprocessor wants."""
     each = _columns_of_a_thread(analysis, task)
     lanes = _lanes_across(analysis, each)
@@ -275,9 +279,9 @@ def _block_for_parts(analysis: ReductionSchedule, task: Task) -> tuple[ThreadGro
 # ---- ops
 
 
-def lower_folds(task: Task) -> Iterator[Candidate]:
-    """A node or region with folds over the axes of one shape."""
-    yield from _lowered(task, fold_program)
+def lower_reductions(task: Task) -> Iterator[Candidate]:
+    """A node or region with reductions over the axes of one shape."""
+    yield from _lowered(task, reduction_program)
 
 
 def _lower_grouped(task: Task) -> Iterator[Candidate]:
@@ -300,10 +304,10 @@ def _lowered(task: Task, program_of: Callable[[FusedRegion], KernelProgram]) -> 
 
 
 LOWERINGS: Mapping[str, Lowering] = {
-    **dict.fromkeys(FOLDINGS, lower_folds),
+    **dict.fromkeys(REDUCTIONS, lower_reductions),
     "instance_norm": _lower_grouped,
     "group_norm": _lower_grouped,
     "dynamic_quantize_linear": _lower_quantizing,
     "top_k": _lower_top_one,
 }
-"""Ops with folds."""
+"""Ops with reductions."""

@@ -1,6 +1,6 @@
 """Cumulative sums and products. Along memory some lanes of a warp or a block have a line, across memory a thread.
 
-Where lines are few and long they are cut into segments: a first kernel folds each segment, a second one scans it from
+Where lines are few and long they are cut into segments: a first kernel reduces each segment, a second one scans it from
 what those before it come to. So the order in which floats are added is fixed, as it would not be with a single pass
 that takes whatever its neighbors have finished.
 """
@@ -74,7 +74,7 @@ class _ThreadGroup:
 
     @property
     def block(self) -> int:
-        """The threads of a block, of one or several teams."""
+        """The threads of a block, of one or several groups."""
         return self.threads if self.is_block else LANES_THREADS
 
     @property
@@ -139,33 +139,33 @@ class _Scan:
         items = max(2, min(MOST_ITEMS, nbytes // self.x.itemsize))
         width = min(width, items)
         lanes = 1 << max(-(-self.length // items) - 1, 0).bit_length()
-        team = _ThreadGroup(min(BLOCK_THREADS, lanes), items, width)
-        segments = self._segments(team)
+        group = _ThreadGroup(min(BLOCK_THREADS, lanes), items, width)
+        segments = self._segments(group)
         if segments > 1 and self.scratch is not None:
             nbytes = self.lines * segments * self._item_bytes()
-            per_segment = -(-self.length // (segments * team.chunk)) * team.chunk
+            per_segment = -(-self.length // (segments * group.chunk)) * group.chunk
             launches = (
-                self._totals(team, segments, per_segment, self.scratch),
-                self._along(team, segments, per_segment, self.scratch),
+                self._totals(group, segments, per_segment, self.scratch),
+                self._along(group, segments, per_segment, self.scratch),
             )
             yield Candidate("segments", launches, nbytes)
         else:
-            name = "blocks" if team.is_block else "lanes"
-            yield Candidate(name, (self._along(team, 1, self.length, None),))
+            name = "blocks" if group.is_block else "lanes"
+            yield Candidate(name, (self._along(group, 1, self.length, None),))
 
-    def _segments(self, team: _ThreadGroup) -> int:
-        """Into how many segments a line is cut: whole chunks of its team, the last one excepted."""
-        chunks = -(-self.length // team.chunk)
+    def _segments(self, group: _ThreadGroup) -> int:
+        """Into how many segments a line is cut: whole chunks of its group, the last one excepted."""
+        chunks = -(-self.length // group.chunk)
         if self.lines >= ENOUGH_BLOCKS or chunks < 3:
             return 1
         wanted = min(chunks, max(1, MOST_SEGMENTS // self.lines))
         return -(-chunks // -(-chunks // wanted))
 
-    def _segment(self, team: _ThreadGroup, segments: int, per_segment: int, block: str = "blockIdx.x") -> list[str]:
+    def _segment(self, group: _ThreadGroup, segments: int, per_segment: int, block: str = "blockIdx.x") -> list[str]:
         """Statements that find the line of a thread, and where its segment begins and ends."""
         if segments == 1:
-            line = f"blockIdx.x * {team.lines}u + threadIdx.x / {team.threads}u"
-            position = "line" if team.is_block else f"(is_line ? line : {self.lines - 1}u)"
+            line = f"blockIdx.x * {group.lines}u + threadIdx.x / {group.threads}u"
+            position = "line" if group.is_block else f"(is_line ? line : {self.lines - 1}u)"
             return [
                 f"const unsigned line = {line}; const bool is_line = line < {self.lines}u;",
                 f"const int begin_at = 0, end_at = {self.length};",
@@ -178,93 +178,93 @@ class _Scan:
             *self._bases("line"),
         ]
 
-    def _load(self, team: _ThreadGroup) -> list[str]:
+    def _load(self, group: _ThreadGroup) -> list[str]:
         """Statements that read `mine`, the items of a thread from `s0` on."""
         lines = [
-            f"{self.carried} mine[{team.items}];",
+            f"{self.carried} mine[{group.items}];",
             "#pragma unroll",
-            f"for (int i = 0; i < {team.items}; i += {team.width}) {{ const int s = s0 + i;",
+            f"for (int i = 0; i < {group.items}; i += {group.width}) {{ const int s = s0 + i;",
         ]
-        if team.width == 1:
+        if group.width == 1:
             return [*lines, f"mine[i] = s < end_at ? {self._read('s')} : ({self.carried}){self.identity}; }}"]
-        vector = f"pack<{self.x.ctype}, {team.width}>"
+        vector = f"pack<{self.x.ctype}, {group.width}>"
         return [
             *lines,
             f"if (s < end_at) {{ const auto found = *(const {vector}*)(from + s);",
             "#pragma unroll",
-            f"for (int k = 0; k < {team.width}; k++) mine[i + k] = ({self.carried})get(found.v[k]); }} else {{",
+            f"for (int k = 0; k < {group.width}; k++) mine[i + k] = ({self.carried})get(found.v[k]); }} else {{",
             "#pragma unroll",
-            f"for (int k = 0; k < {team.width}; k++) mine[i + k] = {self.identity}; }} }}",
+            f"for (int k = 0; k < {group.width}; k++) mine[i + k] = {self.identity}; }} }}",
         ]
 
-    def _store(self, team: _ThreadGroup) -> list[str]:
+    def _store(self, group: _ThreadGroup) -> list[str]:
         """Statements that write what was scanned: `mine` up to each item, after `before`."""
         out = self._of("before", f"mine[{'i + k - 1' if self.is_exclusive else 'i + k'}]")
         value = f"i + k == 0 ? before : {out}" if self.is_exclusive else out
         lines = [
             "#pragma unroll",
-            f"for (int i = 0; i < {team.items}; i += {team.width}) {{ const int s = s0 + i;",
+            f"for (int i = 0; i < {group.items}; i += {group.width}) {{ const int s = s0 + i;",
         ]
-        if team.width == 1:
+        if group.width == 1:
             value = value.replace("i + k - 1", "(i ? i - 1 : 0)").replace("i + k", "i")
             return [*lines, f"if (is_line && s < end_at) {self._write('s', value)} }}"]
         value = value.replace("mine[i + k - 1]", "mine[i + k ? i + k - 1 : 0]")
-        vector = f"pack<{self.y.ctype}, {team.width}>"
+        vector = f"pack<{self.y.ctype}, {group.width}>"
         return [
             *lines,
             f"{vector} made;",
             "#pragma unroll",
-            f"for (int k = 0; k < {team.width}; k++) put(made.v[k], ({computed(self.y.dtype)})({value}));",
+            f"for (int k = 0; k < {group.width}; k++) put(made.v[k], ({computed(self.y.dtype)})({value}));",
             f"if (is_line && s < end_at) *({vector}*)(to + s) = made; }}",
         ]
 
-    def _totals(self, team: _ThreadGroup, segments: int, per_segment: int, scratch: BufferPlace) -> KernelLaunch:
+    def _totals(self, group: _ThreadGroup, segments: int, per_segment: int, scratch: BufferPlace) -> KernelLaunch:
         """What each segment comes to."""
-        warps = team.threads // 32
+        warps = group.threads // 32
         lines = [
-            *self._segment(team, segments, per_segment),
+            *self._segment(group, segments, per_segment),
             f"__shared__ {self.carried} shared[{warps}]; {self.carried} total = {self.identity};",
-            f"for (int s0 = begin_at + threadIdx.x * {team.items}; s0 < end_at; s0 += {team.chunk}) {{",
-            *self._load(team),
+            f"for (int s0 = begin_at + threadIdx.x * {group.items}; s0 < end_at; s0 += {group.chunk}) {{",
+            *self._load(group),
             "#pragma unroll",
-            f"for (int i = 0; i < {team.items}; i++) total = {self._of('total', 'mine[i]')}; }}",
-            f"total = block_fold<{self.functor}, {warps}>(total, shared);",
+            f"for (int i = 0; i < {group.items}; i++) total = {self._of('total', 'mine[i]')}; }}",
+            f"total = block_reduce<{self.functor}, {warps}>(total, shared);",
             "if (threadIdx.x == 0) totals[blockIdx.x] = total;",
         ]
-        return self._launch(lines, self.lines * segments, team.threads, scratch)
+        return self._launch(lines, self.lines * segments, group.threads, scratch)
 
-    def _along(self, team: _ThreadGroup, segments: int, per_segment: int, scratch: BufferPlace | None) -> KernelLaunch:
+    def _along(self, group: _ThreadGroup, segments: int, per_segment: int, scratch: BufferPlace | None) -> KernelLaunch:
         """A chunk at a time: each thread scans its items, a warp the sums of its lanes, a block those of its warps."""
-        warps, lanes = team.threads // 32, min(32, team.threads)
+        warps, lanes = group.threads // 32, min(32, group.threads)
         backward = "(gridDim.x - 1 - blockIdx.x)"  # what the totals were made of last is still in the cache
         lines = [
-            *self._segment(team, segments, per_segment, backward),
-            f"const int rank = threadIdx.x % {team.threads};",
+            *self._segment(group, segments, per_segment, backward),
+            f"const int rank = threadIdx.x % {group.threads};",
             f"{self.carried} carry = {self.identity};",
         ]
-        if team.is_block:
+        if group.is_block:
             lines.append(f"__shared__ {self.carried} ends[{warps}];")
         if scratch is not None:
             lines += [
                 f"__shared__ {self.carried} shared[{warps}];",
-                f"for (int n = threadIdx.x; n < segment; n += {team.threads})",
+                f"for (int n = threadIdx.x; n < segment; n += {group.threads})",
                 f"carry = {self._of('carry', f'totals[line * {segments}u + n]')};",
-                f"carry = block_fold<{self.functor}, {warps}>(carry, shared);",
+                f"carry = block_reduce<{self.functor}, {warps}>(carry, shared);",
             ]
         lines += [
-            f"for (int start = begin_at; start < end_at; start += {team.chunk}) {{",
-            f"const int s0 = start + rank * {team.items};",
-            *self._load(team),
+            f"for (int start = begin_at; start < end_at; start += {group.chunk}) {{",
+            f"const int s0 = start + rank * {group.items};",
+            *self._load(group),
             "#pragma unroll",
-            f"for (int i = 1; i < {team.items}; i++) mine[i] = {self._of('mine[i - 1]', 'mine[i]')};",
-            f"{self.carried} upto = mine[{team.items - 1}], before = carry;",
+            f"for (int i = 1; i < {group.items}; i++) mine[i] = {self._of('mine[i - 1]', 'mine[i]')};",
+            f"{self.carried} upto = mine[{group.items - 1}], before = carry;",
             "#pragma unroll",
             f"for (int far = 1; far < {lanes}; far *= 2) {{",
             f"const {self.carried} lower = __shfl_up_sync(0xffffffffu, upto, far);",
             f"if (rank % 32 >= far) upto = {self._of('lower', 'upto')}; }}",
             f"const {self.carried} left = __shfl_up_sync(0xffffffffu, upto, 1);",
         ]
-        if team.is_block:
+        if group.is_block:
             lines += [
                 "if (rank % 32 == 31) ends[rank / 32] = upto;",
                 "__syncthreads();",
@@ -273,10 +273,10 @@ class _Scan:
             ]
         lines += [
             f"if (rank % 32 > 0) before = {self._of('before', 'left')};",
-            *self._store(team),
-            "__syncthreads(); }" if team.is_block else "}",
+            *self._store(group),
+            "__syncthreads(); }" if group.is_block else "}",
         ]
-        return self._launch(lines, -(-self.lines * segments // team.lines), team.block, scratch)
+        return self._launch(lines, -(-self.lines * segments // group.lines), group.block, scratch)
 
     def _launch(self, lines: list[str], blocks: int, threads: int, scratch: BufferPlace | None) -> KernelLaunch:
         nbytes = self.x.nbytes + self.y.nbytes

@@ -71,7 +71,7 @@ class _Places:
 
     def lowered(self, node: Node) -> tuple[Launch, ...] | None:
         """The launches of one node, by its first way; None where it has none."""
-        from .tables import ways
+        from .tables import candidates
 
         for value in node.outputs:
             self.views[value] = self._place(value)
@@ -86,7 +86,7 @@ class _Places:
             scratch=self._behind(),
             scratch_bytes=max(self.task.scratch_bytes - self.used, 0),
         )
-        first = next(ways(part), None)
+        first = next(candidates(part), None)
         if first is None:
             return None
         self.used += -(-first.scratch_bytes // 256) * 256

@@ -37,8 +37,8 @@ FAMILIES: tuple[Mapping[str, Lowering], ...] = (
 """Tables by family, in the order in which they are asked."""
 
 
-def ways(task: Task) -> Iterator[Candidate]:
-    """The ways of a task of any op, best guess first; none where no kernel fits."""
+def candidates(task: Task) -> Iterator[Candidate]:
+    """The candidates of a task of any op, best guess first; none where no kernel fits."""
     for table in FAMILIES:
         lowering = table.get(task.node.op.name)
         if lowering is None:
@@ -49,5 +49,5 @@ def ways(task: Task) -> Iterator[Candidate]:
             continue
 
 
-LOWERINGS: Mapping[str, Lowering] = {name: ways for table in FAMILIES for name in table}
+LOWERINGS: Mapping[str, Lowering] = {name: candidates for table in FAMILIES for name in table}
 """Every op that generated kernels know."""

@@ -214,7 +214,7 @@ class _Graph:
     # ---- choosing
 
     def plan(self) -> None:
-        """Asks the heuristics for plans, without those that round factors or give other results each time."""
+        """Asks the heuristics for plans, without those that round operands or give other results each time."""
         modes = self.frontend.heur_mode
         try:
             self.graph.validate()

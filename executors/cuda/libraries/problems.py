@@ -40,9 +40,9 @@ class MatmulProblem:
     """d = activation(alpha * a @ b + beta * c + bias), for `batch` matrices a [rows, inner] and b [inner, columns].
 
     `d` is row-major. Roles: "a", "b", "d", and "c" where there is a residual, "bias" where there is one (an entry for
-    each column, dtype `bias`), "a_scale" and "b_scale" where `scaled` (f32 scalars in device memory that the factors
+    each column, dtype `bias`), "a_scale" and "b_scale" where `scaled` (f32 scalars in device memory that the operands
     are multiplied by: fp8). `activation` is "", "relu" or "gelu_tanh". Products are summed in f32 (f64 for f64, i32 for
-    i8); `tf32` lets f32 factors be rounded to TF32.
+    i8); `tf32` lets f32 operands be rounded to TF32.
     """
 
     batch: int
@@ -90,7 +90,7 @@ class ConvProblem:
 
     Roles: "x", "w", "y", "bias" where there is one ([1, M, 1, ...], its dtype `bias`), and the roles of the steps. With
     `is_transposed`, w is [C, M/groups, ...] and y the result of the transposed convolution. Sums are taken in f32;
-    `tf32` lets f32 factors be rounded to TF32.
+    `tf32` lets f32 operands be rounded to TF32.
     """
 
     x: TensorLayout

@@ -22,7 +22,7 @@ class Alike:
     def __init__(self) -> None:
         self._known: dict[Hashable, tuple[Task, Sequence[Candidate]]] = {}
 
-    def ways(self, task: Task, lower: Callable[[Task], Iterable[Candidate]]) -> Sequence[Candidate]:
+    def candidates(self, task: Task, lower: Callable[[Task], Iterable[Candidate]]) -> Sequence[Candidate]:
         """What `lower` makes of a task, or has made of one like it."""
         key = key_of(task)
         known = self._known.get(key)

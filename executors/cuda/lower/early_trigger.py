@@ -23,7 +23,7 @@ _FENCE = KernelLaunch(
 
 
 def with_safe_triggers(chosen: Sequence[Candidate | None]) -> tuple[Candidate | None, ...]:
-    """The ways of steps in order, with kernels in front of a library call that let nothing start before they end."""
+    """The candidates of steps, in order. Kernels in front of a library's call let nothing start before they end."""
     return _fenced(_held_back(chosen))
 
 

@@ -47,10 +47,11 @@ def families_of(op: str) -> tuple[Lowering, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
-    """A step with the ways to do it, best guess first; the last may be the host. None at all: nothing is to do.
+class LoweredStep:
+    """A step with its candidates, best guess first; the last may be the host. None at all: nothing is to do.
 
-    `task` is what was lowered, None for a step that only the host can do. `missing_libraries` would have had more ways.
+    `task` is what was lowered, None for a step that only the host can do. `missing_libraries` would have had more
+    candidates.
     """
 
     step: Step
@@ -63,14 +64,14 @@ class Ways:
 class Backend:
     """What a machine has for lowering: its chip, the libraries that are installed there.
 
-    `tf32` says whose factors in f32 may be rounded to 11 bits, as tensor cores take them.
+    `tf32` says whose operands in f32 may be rounded to 11 bits, as tensor cores take them.
     """
 
     chip: Chip = field(default_factory=Chip)
     libraries: frozenset[str] = frozenset()
     tf32: Tf32 = ROUNDS_NOTHING
     _alike: Alike = field(init=False, default_factory=Alike, repr=False, compare=False)
-    """The ways of the steps of the plan that is being made, with as much scratch as they ask for."""
+    """The candidates of the steps of the plan that is being made, with as much scratch as they ask for."""
 
     # ---- what planning asks
 
@@ -82,54 +83,54 @@ class Backend:
             return False
         if _makes_nothing(node):
             return True
-        return any(map(self._has_libraries, self._ways(self._task_before(node, {}))))
+        return any(map(self._has_libraries, self._candidates(self._task_before(node, {}))))
 
     def scratch_bytes(self, node: Node, views: Mapping[Value, View]) -> int:
         """The most scratch that a way of doing `node` takes."""
         if not node.op.is_capturable or _makes_nothing(node) or _is_of_nothing(node):
             return 0
-        ways = filter(self._has_libraries, self._ways(self._task_before(node, views)))
-        return max((each.scratch_bytes for each in ways), default=0)
+        candidates = filter(self._has_libraries, self._candidates(self._task_before(node, views)))
+        return max((each.scratch_bytes for each in candidates), default=0)
 
     # ---- what executors ask
 
-    def lower(self, plan: Plan) -> tuple[Ways, ...]:
-        """The ways of every step of a plan, in order."""
-        ways = tuple(self.lower_step(plan, step) for step in plan.steps)
+    def lower(self, plan: Plan) -> tuple[LoweredStep, ...]:
+        """The candidates of every step of a plan, in order."""
+        lowered = tuple(self.lower_step(plan, step) for step in plan.steps)
         self._alike.clear()
-        return ways
+        return lowered
 
-    def lower_step(self, plan: Plan, step: Step) -> Ways:
-        """The ways of one step; the host comes last."""
+    def lower_step(self, plan: Plan, step: Step) -> LoweredStep:
+        """The candidates of one step; the host comes last."""
         if step.kind is StepKind.ALIAS:
-            return Ways(step)
+            return LoweredStep(step)
         problem = host_reason(plan, step.node)
         if problem:
-            return Ways(step, (_on_host(problem),))
+            return LoweredStep(step, (_on_host(problem),))
         task = replace(task_of(plan, step, self.chip), tf32=self.tf32.allows(step.node))
         if all(0 in view.shape for view in task.results):
-            return Ways(step)
+            return LoweredStep(step)
         known = families_of(step.node.op.name)
         found = self._with_its_scratch(task)
         why = _why_on_host(bool(known), bool(found))
         missing = frozenset(name for each in found for name in _libraries_of(each)) - self.libraries
-        return Ways(step, (*filter(self._has_libraries, found), _on_host(why)), task, missing)
+        return LoweredStep(step, (*filter(self._has_libraries, found), _on_host(why)), task, missing)
 
     def _task_before(self, node: Node, views: Mapping[Value, View]) -> Task:
         return replace(task_before(node, views, self.chip), tf32=self.tf32.allows(node))
 
-    def _ways(self, task: Task) -> Sequence[Candidate]:
-        return self._alike.ways(task, _that_fit)
+    def _candidates(self, task: Task) -> Sequence[Candidate]:
+        return self._alike.candidates(task, _that_fit)
 
     def _with_its_scratch(self, task: Task) -> Sequence[Candidate]:
-        """The ways of a task with the scratch that it has: those that planning saw, where they got what they asked for.
+        """The candidates of a task with the scratch that it has: those that planning saw, where they got all of it.
 
-        Ways of libraries that are not here got none.
+        Candidates of libraries that are not here got none.
         """
         place = task.scratch or BufferPlace(NO_BUFFER)
-        found = self._ways(replace(task, scratch=place, scratch_bytes=MOST_SCRATCH))
+        found = self._candidates(replace(task, scratch=place, scratch_bytes=MOST_SCRATCH))
         wanted = max((each.scratch_bytes for each in filter(self._has_libraries, found)), default=0)
-        return found if wanted <= task.scratch_bytes else self._ways(task)
+        return found if wanted <= task.scratch_bytes else self._candidates(task)
 
     def _has_libraries(self, candidate: Candidate) -> bool:
         return _libraries_of(candidate) <= self.libraries

@@ -16,34 +16,34 @@ from ..kernel_ir.launch import Candidate, KernelLaunch
 from ..kernel_ir.sources import Source, source_of
 from ..kernels.attention.attention import attention_of
 from ..kernels.attention.tensor_cores import OldRows, early_launch, shape_named
-from .lowering import Ways
+from .lowering import LoweredStep
 
 Chosen = tuple[Candidate | None, ...]
 
 
-def with_old_rows(plan: Plan, ways: Sequence[Ways], chosen: Sequence[Candidate | None]) -> Chosen:
-    """The chosen ways of a plan's steps, in which attention reads old rows early."""
+def with_old_rows(plan: Plan, lowered: Sequence[LoweredStep], chosen: Sequence[Candidate | None]) -> Chosen:
+    """The chosen candidates of a plan's steps, in which attention reads old rows early."""
     found = list(chosen)
-    for index, (each, candidate) in enumerate(zip(ways, chosen, strict=True)):
+    for index, (each, candidate) in enumerate(zip(lowered, chosen, strict=True)):
         if each.step.node.op is ATTENTION and candidate is not None:
-            early = _early(plan, ways, each, candidate)
+            early = _early(plan, lowered, each, candidate)
             found[index] = candidate if early is None else early
     return tuple(chosen) if found == list(chosen) else tuple(_begun_alone(found))
 
 
-def _early(plan: Plan, ways: Sequence[Ways], step: Ways, candidate: Candidate) -> Candidate | None:
+def _early(plan: Plan, lowered: Sequence[LoweredStep], step: LoweredStep, candidate: Candidate) -> Candidate | None:
     attention = None if step.task is None else attention_of(step.task)
     shape = shape_named(candidate.name)
     if attention is None or shape is None:
         return None
-    places = [_place_of_new_row(plan, ways, value) for value in step.step.node.operands[1:3]]
+    places = [_place_of_new_row(plan, lowered, value) for value in step.step.node.operands[1:3]]
     if places[0] is None or places[1] is None:
         return None
     launch = early_launch(attention, shape, OldRows(places[0], places[1]))
     return None if launch is None else replace(candidate, launches=(launch,))
 
 
-def _place_of_new_row(plan: Plan, ways: Sequence[Ways], cache: Value) -> Source | None:
+def _place_of_new_row(plan: Plan, lowered: Sequence[LoweredStep], cache: Value) -> Source | None:
     """Where the place lies of the one row that a plan writes of a cache; None where more may be new."""
     write = cache.producer
     if write is None or write.op is not TENSOR_SCATTER or write.attrs["mode"] != "linear" or len(write.operands) < 3:
@@ -57,7 +57,7 @@ def _place_of_new_row(plan: Plan, ways: Sequence[Ways], cache: Value) -> Source 
         return None
     writers = [
         each.step.node
-        for each in ways
+        for each in lowered
         if each.step.kind is not StepKind.ALIAS
         and any(plan.views[value].buffer == buffer for value in each.step.node.outputs)
     ]
@@ -66,7 +66,7 @@ def _place_of_new_row(plan: Plan, ways: Sequence[Ways], cache: Value) -> Source 
 
 
 def _begun_alone(chosen: Sequence[Candidate | None]) -> Iterator[Candidate | None]:
-    """The ways with a first kernel that starts when all before it has ended."""
+    """The candidates with a first kernel that starts when all before it has ended."""
     is_first = True
     for each in chosen:
         first = None if each is None or not each.launches else each.launches[0]

@@ -26,7 +26,7 @@ from ..driver.protocol import Driver, Enqueue, KernelCall, Memory
 from ..kernel_ir.launch import Argument, Candidate, HostCall, KernelLaunch, LibraryCall, ScalarArgument
 from ..libraries.base import Library
 from ..lower.early_trigger import with_safe_triggers
-from ..lower.lowering import Backend, Ways
+from ..lower.lowering import Backend, LoweredStep
 from ..lower.old_rows import with_old_rows
 from .bound_plan import CudaPlan
 from .selection import Selector
@@ -226,7 +226,7 @@ class CudaDevice:
         return self._libraries[name]
 
     def choose(
-        self, ways: Sequence[Ways], plan: Plan | None = None, *, is_recorded: bool = False
+        self, lowered: Sequence[LoweredStep], plan: Plan | None = None, *, is_recorded: bool = False
     ) -> tuple[Candidate | None, ...]:
         """For each step the first way whose kernels compile and whose libraries agree; None where nothing is to do.
 
@@ -234,20 +234,20 @@ class CudaDevice:
         rows of its caches early.
         """
         if self.selector is not None:
-            self.compiler.begin(self.selector.kernels_wanted(ways))
-            ways = [self.selector.ordered(each) for each in ways]
-        chosen = [iter(each.candidates) for each in ways]
+            self.compiler.begin(self.selector.kernels_wanted(lowered))
+            lowered = [self.selector.ordered(each) for each in lowered]
+        chosen = [iter(each.candidates) for each in lowered]
         picked = [next(each, None) for each in chosen]
         pending = [index for index, candidate in enumerate(picked) if candidate is not None]
         while pending:
             self.compiler.compile(kernel for index in pending for kernel in _kernels(picked[index]))
-            pending = [index for index in pending if self._fails(ways[index].step, picked[index])]
+            pending = [index for index in pending if self._fails(lowered[index].step, picked[index])]
             for index in pending:
                 picked[index] = next(chosen[index], None)
-        for each, candidate in zip(ways, picked, strict=True):
+        for each, candidate in zip(lowered, picked, strict=True):
             self._note(each, candidate)
-        self._note_host_steps(ways, picked, is_recorded)
-        final = with_safe_triggers(picked if plan is None else with_old_rows(plan, ways, picked))
+        self._note_host_steps(lowered, picked, is_recorded)
+        final = with_safe_triggers(picked if plan is None else with_old_rows(plan, lowered, picked))
         self.compiler.compile(kernel for candidate in final for kernel in _kernels(candidate))
         return final
 
@@ -295,16 +295,18 @@ class CudaDevice:
             return True
         return False
 
-    def _note(self, ways: Ways, candidate: Candidate | None) -> None:
-        for name in sorted(ways.missing_libraries):
+    def _note(self, lowered: LoweredStep, candidate: Candidate | None) -> None:
+        for name in sorted(lowered.missing_libraries):
             self.fallbacks.missed[f"without {name}: {self.missing_libraries.get(name, 'it is not there')}"] += 1
         if candidate is not None and candidate.remark:
             self.fallbacks.missed[candidate.remark] += 1
 
-    def _note_host_steps(self, ways: Sequence[Ways], picked: Sequence[Candidate | None], is_recorded: bool) -> None:
+    def _note_host_steps(
+        self, lowered: Sequence[LoweredStep], picked: Sequence[Candidate | None], is_recorded: bool
+    ) -> None:
         """The steps of one plan that the host does, by name and origin; plans of a program are alike."""
         counts = Counter[str]()
-        for each, candidate in zip(ways, picked, strict=True):
+        for each, candidate in zip(lowered, picked, strict=True):
             for launch in () if candidate is None else candidate.launches:
                 if isinstance(launch, HostCall):
                     name = step_name(each.step.node)

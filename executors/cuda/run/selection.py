@@ -1,7 +1,7 @@
-"""Which of several ways does a step fastest: measured once per device and problem, and kept on disk.
+"""Which of several candidates does a step fastest: measured once per device and problem, and kept on disk.
 
 Each way is recorded several times over, on buffers that take turns and together exceed the cache, and the graph is
-timed. A choice is a small JSON file under the hash of what it was made for: device, problem, and the ways there were.
+timed. A choice is a small JSON file under the hash of what it was made for: device, problem, and candidates.
 Choices can be exported and brought to another machine with the same device; whoever finds one measures nothing.
 """
 
@@ -33,7 +33,7 @@ from ..kernel_ir.launch import (
     Task,
 )
 from ..lower.alike import node_lines
-from ..lower.lowering import Ways
+from ..lower.lowering import LoweredStep
 from .timing import graph_seconds, seconds_alone
 
 if TYPE_CHECKING:
@@ -155,52 +155,54 @@ class Selector:
         self._lacked_memory = False
         """Whether some way of the latest problem could not be measured for lack of memory, which others may have."""
         self._refused: dict[str, str] = {}
-        """The ways of the latest problem that the device refuses to run, memory or not, and what was said."""
+        """The candidates of the latest problem that the device refuses to run, memory or not, and what was said."""
 
-    def kernels_wanted(self, steps: Sequence[Ways]) -> list[Kernel]:
+    def kernels_wanted(self, steps: Sequence[LoweredStep]) -> list[Kernel]:
         """The kernels that all steps need first: compiled together they take all cores."""
-        return [launch.kernel for ways in steps for each in self._wanted(ways) for launch in _kernel_launches(each)]
+        return [
+            launch.kernel for lowered in steps for each in self._wanted(lowered) for launch in _kernel_launches(each)
+        ]
 
-    def _wanted(self, ways: Ways) -> Sequence[Candidate]:
-        """The ways of a step that are going to be measured, or else its first one."""
-        measurable = self._measurable(ways)
-        choice = self.choices.find(self._key(ways, measurable)) if measurable else None
+    def _wanted(self, lowered: LoweredStep) -> Sequence[Candidate]:
+        """The candidates of a step that are going to be measured, or else its first one."""
+        measurable = self._measurable(lowered)
+        choice = self.choices.find(self._key(lowered, measurable)) if measurable else None
         if measurable and choice is None:
             return measurable
-        return _put_first(ways, measurable, choice).candidates[:1]
+        return _put_first(lowered, measurable, choice).candidates[:1]
 
-    def _measurable(self, ways: Ways) -> list[Candidate]:
-        """The ways of a step among which measuring decides; none where there is nothing to decide."""
-        if ways.task is None or not self._is_tuned(ways.task.node):
+    def _measurable(self, lowered: LoweredStep) -> list[Candidate]:
+        """The candidates of a step among which measuring decides; none where there is nothing to decide."""
+        if lowered.task is None or not self._is_tuned(lowered.task.node):
             return []
-        measurable = [each for each in ways.candidates if not _is_on_host(each)]
+        measurable = [each for each in lowered.candidates if not _is_on_host(each)]
         is_open = len(measurable) > 1 or any(_open_call(each) is not None for each in measurable)
         return measurable if is_open else []
 
-    def _key(self, ways: Ways, measurable: Sequence[Candidate]) -> str:
-        assert ways.task is not None  # else nothing is measurable
-        return problem_key(self._device_name(), ways.task, measurable)
+    def _key(self, lowered: LoweredStep, measurable: Sequence[Candidate]) -> str:
+        assert lowered.task is not None  # else nothing is measurable
+        return problem_key(self._device_name(), lowered.task, measurable)
 
-    def ordered(self, ways: Ways) -> Ways:
-        """The ways of a step, the one that was chosen for it first."""
-        task, measurable = ways.task, self._measurable(ways)
+    def ordered(self, lowered: LoweredStep) -> LoweredStep:
+        """The candidates of a step, the one that was chosen for it first."""
+        task, measurable = lowered.task, self._measurable(lowered)
         if task is None or not measurable:
-            return ways
-        key = self._key(ways, measurable)
+            return lowered
+        key = self._key(lowered, measurable)
         choice = self.choices.find(key)
         if choice is None:
-            choice = self._measured(ways.step, task, measurable)
+            choice = self._measured(lowered.step, task, measurable)
             if choice is None:
-                return self._without_refused(ways)
+                return self._without_refused(lowered)
             keep = self.choices.remember if self._lacked_memory else self.choices.keep
             keep(key, choice)
-        return _put_first(ways, measurable, choice)
+        return _put_first(lowered, measurable, choice)
 
-    def _without_refused(self, ways: Ways) -> Ways:
-        """Ways of which none could be measured, less those that would fail in every call; these are counted."""
+    def _without_refused(self, lowered: LoweredStep) -> LoweredStep:
+        """Candidates of which none could be measured, less those that would fail in every call; these are counted."""
         for name, said in self._refused.items():
-            self._device.fallbacks.kernels[f"{ways.step.node.op.name}, {name}: {said}"] += 1
-        return replace(ways, candidates=tuple(each for each in ways.candidates if each.name not in self._refused))
+            self._device.fallbacks.kernels[f"{lowered.step.node.op.name}, {name}: {said}"] += 1
+        return replace(lowered, candidates=tuple(each for each in lowered.candidates if each.name not in self._refused))
 
     def _is_tuned(self, node: Node) -> bool:
         if self._tunes is not None:
@@ -356,12 +358,12 @@ def _spans(task: Task) -> Iterator[tuple[int, _Span]]:
 _ALIGNMENT = 256
 
 
-def _put_first(ways: Ways, measurable: Sequence[Candidate], choice: Choice | None) -> Ways:
-    """The ways of a step, the chosen one first if there is one."""
+def _put_first(lowered: LoweredStep, measurable: Sequence[Candidate], choice: Choice | None) -> LoweredStep:
+    """The candidates of a step, the chosen one first if there is one."""
     if choice is None:
-        return ways
+        return lowered
     first = [_with_algorithm(each, choice.algorithm) for each in measurable if each.name == choice.name]
-    return replace(ways, candidates=(*first, *ways.candidates))
+    return replace(lowered, candidates=(*first, *lowered.candidates))
 
 
 def _packed_in(candidate: Candidate) -> set[Packed]:

@@ -12,7 +12,7 @@ from ....ir.graph import Node, Value
 from ....ir.ops.known import FUSED
 from ....ir.plan import Plan, Step, StepKind, View
 from ...cuda.kernel_ir.launch import BufferPlace, Candidate, HostCall, LibraryCall
-from ...cuda.lower.lowering import Backend, Ways
+from ...cuda.lower.lowering import Backend, LoweredStep
 from .session import Binding, PieceSession
 
 LIBRARY = "onnxruntime"
@@ -44,7 +44,7 @@ class PieceBackend(Backend):
         """See `Backend.scratch_bytes`; sessions have memory of their own."""
         return 0 if self._session_of(node) is not None else super().scratch_bytes(node, views)
 
-    def lower_step(self, plan: Plan, step: Step) -> Ways:
+    def lower_step(self, plan: Plan, step: Step) -> LoweredStep:
         """See `Backend.lower_step`."""
         name = self._session_of(step.node)
         if name is None or step.kind is StepKind.ALIAS:
@@ -52,15 +52,15 @@ class PieceBackend(Backend):
         operands = [plan.views[value] for value in step.node.operands]
         results = [plan.views[value] for value in step.node.outputs]
         if all(0 in view.shape for view in results):
-            return Ways(step)
+            return LoweredStep(step)
         why = self.sessions[name].failure or _problem((*operands, *results))
         if why:
-            return Ways(step, (Candidate("host", (HostCall(why),)),))
+            return LoweredStep(step, (Candidate("host", (HostCall(why),)),))
         arguments = {f"i{at}": BufferPlace(view.buffer, view.offset) for at, view in enumerate(operands)}
         arguments |= {f"o{at}": BufferPlace(view.buffer, view.offset) for at, view in enumerate(results)}
         problem = PieceCall(name, tuple(view.shape for view in operands), tuple(view.shape for view in results))
         nbytes = sum(view.extent for view in (*operands, *results))
-        return Ways(step, (Candidate(LIBRARY, (LibraryCall(LIBRARY, problem, arguments, nbytes),)),))
+        return LoweredStep(step, (Candidate(LIBRARY, (LibraryCall(LIBRARY, problem, arguments, nbytes),)),))
 
     def _session_of(self, node: Node) -> str | None:
         if node.op is not FUSED:

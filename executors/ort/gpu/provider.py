@@ -9,7 +9,7 @@ from ....ir.ops.known import ATTENTION, CONV, EINSUM
 from ....ir.types import DType
 
 TF32_LEVEL = 3
-"""From this level of optimization on factors of f32 products may be rounded to TF32."""
+"""From this level of optimization on operands of f32 products may be rounded to TF32."""
 
 FLASH_OR_EFFICIENT = "3"
 """ONNX Runtime's kernels for attention, as a set of bits: FlashAttention and CUTLASS's."""
@@ -23,7 +23,7 @@ class Provider:
     """A provider by ONNX Runtime's `name`; its memory is that of `device` number `index`.
 
     `graph_option` is the option that switches graph mode on, empty for a provider without. `entries` are configuration
-    entries of sessions. `allows_tf32` lets factors of f32 products be rounded to TF32.
+    entries of sessions. `allows_tf32` lets operands of f32 products be rounded to TF32.
     """
 
     name: str

@@ -293,7 +293,7 @@ def setting(
     tf32: bool = False,
 ) -> Setting:
     """The last step of a graph, fused; `layouts` says how inputs and outputs lie, by name."""
-    Pipeline(((Fuse(scaled_factors=True),),)).run(graph, check="none")
+    Pipeline(((Fuse(scaled_operands=True),),)).run(graph, check="none")
     expected = [np.asarray(x) for x in evaluate_graph(graph, [inputs[value.name] for value in graph.inputs])]
     node = [each for each in graph.nodes if each.inputs][-1]
     memory, lies = Memory(), dict(layouts or {})

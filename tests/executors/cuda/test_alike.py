@@ -9,7 +9,7 @@ from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, Task
 from capgraph.executors.cuda.lower import lowering
 from capgraph.executors.cuda.lower.alike import Alike
-from capgraph.executors.cuda.lower.lowering import Backend, Ways
+from capgraph.executors.cuda.lower.lowering import Backend, LoweredStep
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.constant import Constant
@@ -24,7 +24,7 @@ from tests.models.model_texts import model_graph, sizes_of
 LIBRARIES = frozenset({"cublaslt", "cudnn"})
 
 
-def lowered(graph: Graph, sizes: Mapping[str, int]) -> tuple[Plan, tuple[Ways, ...]]:
+def lowered(graph: Graph, sizes: Mapping[str, int]) -> tuple[Plan, tuple[LoweredStep, ...]]:
     backend = Backend(libraries=LIBRARIES)
     planner = cuda_planning(backend, ReplayOptions())
     plan = planner.of(graph)(sizes, CaptureMode.FULL)
@@ -66,7 +66,7 @@ def test_the_ways_are_those_of_each_step_by_itself(make: Callable[[], Graph]) ->
     pipeline_for(2, "cuda").run(graph, check="none")
     sizes = sizes_of(graph)
     plan, ways = lowered(graph, sizes)
-    with patch.object(Alike, "ways", each_by_itself):
+    with patch.object(Alike, "candidates", each_by_itself):
         other, wanted = lowered(graph, sizes)
     assert plan.buffers == other.buffers
     assert [each.candidates for each in ways] == [each.candidates for each in wanted]

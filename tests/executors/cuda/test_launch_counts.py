@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import HostCall
-from capgraph.executors.cuda.lower.lowering import Backend, Ways
+from capgraph.executors.cuda.lower.lowering import Backend, LoweredStep
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.builder import Builder
@@ -152,7 +152,7 @@ def points(dtype: str, layers: int) -> Graph:
     return b.finish({"y": x})
 
 
-def lowered(graph: Graph) -> tuple[Ways, ...]:
+def lowered(graph: Graph) -> tuple[LoweredStep, ...]:
     """The ways of a model's steps, without a GPU; all in one recording."""
     sizes = sizes_of(graph)
     pipeline_for(2, "cuda").run(graph, check="none")

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import Chip, HostCall, Kernel, KernelLaunch
-from capgraph.executors.cuda.lower.lowering import Backend, Ways
+from capgraph.executors.cuda.lower.lowering import Backend, LoweredStep
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.graph import Graph
@@ -26,7 +26,7 @@ def optimized(name: str, dtype: str) -> Graph:
 
 
 @cache
-def lowered(name: str, dtype: str, arch: int, libraries: frozenset[str] = LIBRARIES) -> tuple[Ways, ...]:
+def lowered(name: str, dtype: str, arch: int, libraries: frozenset[str] = LIBRARIES) -> tuple[LoweredStep, ...]:
     """The ways of a model's steps; all of them in one recording."""
     backend = Backend(Chip(arch), libraries)
     graph = optimized(name, dtype).clone()
@@ -36,7 +36,7 @@ def lowered(name: str, dtype: str, arch: int, libraries: frozenset[str] = LIBRAR
     return backend.lower(plan)
 
 
-def kernels_of(ways: tuple[Ways, ...]) -> Iterator[Kernel]:
+def kernels_of(ways: tuple[LoweredStep, ...]) -> Iterator[Kernel]:
     for each in ways:
         for candidate in each.candidates:
             for launch in candidate.launches:

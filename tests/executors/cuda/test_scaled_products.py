@@ -10,7 +10,7 @@ from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Candidate, Chip, KernelLaunch, LibraryCall, Packed
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
 from capgraph.executors.cuda.libraries.problems import MatmulProblem
-from capgraph.executors.cuda.lower.lowering import Backend, Ways, task_before
+from capgraph.executors.cuda.lower.lowering import Backend, LoweredStep, task_before
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.builder import Builder
@@ -250,7 +250,7 @@ def test_bytes_need_no_new_chip() -> None:
     ("product", "words"),
     [
         (Product(chip=Chip(80)), "compute capability 8.9, this is 8.0"),
-        (Product(dtypes=(E5M2, E5M2)), "two factors in f8e5m2"),
+        (Product(dtypes=(E5M2, E5M2)), "two operands in f8e5m2"),
         (Product(to=DType.F32), "from level=3 on"),
         (Product(inner=24), "an inner axis of 24 and 48 columns"),
         (Product(columns=40), "an inner axis of 32 and 40 columns"),
@@ -354,7 +354,7 @@ def test_an_older_chip_says_what_it_misses(tmp_path: Path) -> None:
     assert len(missed) == 2
     device = fake_device(tmp_path)
     step = Step(0, next(iter(layers().nodes)), StepKind.COMPUTE)
-    device.choose([Ways(step, (replace(each, launches=()),)) for each in missed])
+    device.choose([LoweredStep(step, (replace(each, launches=()),)) for each in missed])
     assert [line for line in device.remarks() if line.startswith("2 steps: dequantized before a product: fp8")]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, Kernel, KernelLaunch, Task
 from capgraph.executors.cuda.lower import lowering
-from capgraph.executors.cuda.lower.lowering import Ways
+from capgraph.executors.cuda.lower.lowering import LoweredStep
 from capgraph.executors.cuda.run import selection
 from capgraph.executors.cuda.run.selection import Choice, Selector, TuningCache, problem_key
 from capgraph.executors.eager import EagerExecutor
@@ -89,15 +89,15 @@ def test_what_is_needed_first_is_compiled_together(tmp_path: Path, timed: list[s
     """One call for a plan, before anything is measured: all ways of problems, and the first of other steps."""
     gpu = fake_device(tmp_path)
     gpu.selector = selector = Selector(gpu, TuningCache(tmp_path / "choices"))
-    events: list[tuple[str, set[str], list[Ways]]] = []
+    events: list[tuple[str, set[str], list[LoweredStep]]] = []
     announce, order = selector.kernels_wanted, selector.ordered
 
-    def announced(steps: Sequence[Ways]) -> list[Kernel]:
+    def announced(steps: Sequence[LoweredStep]) -> list[Kernel]:
         found = announce(steps)
         events.append(("compile", {kernel.text for kernel in found}, list(steps)))
         return found
 
-    def ordered(ways: Ways) -> Ways:
+    def ordered(ways: LoweredStep) -> LoweredStep:
         launches = [launch for each in ways.candidates for launch in each.launches]
         texts = {launch.kernel.text for launch in launches if isinstance(launch, KernelLaunch)}
         events.append(("order", texts, [ways]))

@@ -246,16 +246,16 @@ template <class T> __device__ inline indexed<T> other_lane(indexed<T> x, int lan
   return {other_lane(x.value, lane), other_lane(x.at, lane)};
 }
 
-// Folds: `of` combines any two findings, `next` one with an element behind all that it was made of.
-#define FOLD(NAME, TEXT) \
+// Reductions: `of` combines any two findings, `next` one with an element behind all that it was made of.
+#define REDUCTION(NAME, TEXT) \
   struct NAME { \
     template <class T> static __device__ inline T of(T a, T b) { return TEXT; } \
     template <class T> static __device__ inline T next(T a, T b) { return TEXT; } \
   };
-FOLD(sum, a + b)
-FOLD(prod, a * b)
-FOLD(max_of, greatest(a, b))
-FOLD(min_of, least(a, b))
+REDUCTION(sum, a + b)
+REDUCTION(prod, a * b)
+REDUCTION(max_of, greatest(a, b))
+REDUCTION(min_of, least(a, b))
 
 // The better of two elements with their indices, the earlier or last of equal ones; NaN is better than all, or worse.
 template <bool GREATEST, bool LAST, bool NAN_FIRST> struct best {
@@ -276,15 +276,15 @@ template <bool GREATEST, bool LAST, bool NAN_FIRST> struct best {
   }
 };
 
-template <class F, int LANES, class T> __device__ inline T warp_fold(T x) {
+template <class F, int LANES, class T> __device__ inline T warp_reduce(T x) {
 #pragma unroll
   for (int lane = LANES / 2; lane > 0; lane /= 2) x = F::of(x, other_lane(x, lane));
   return x;
 }
 
-// Over the x threads of a block; each fold of a kernel has its own shared memory, so that one barrier is enough.
-template <class F, int WARPS, class T> __device__ inline T block_fold(T x, T* shared = nullptr) {
-  x = warp_fold<F, 32>(x);
+// Over the x threads of a block; each reduction of a kernel has its own shared memory, so that one barrier is enough.
+template <class F, int WARPS, class T> __device__ inline T block_reduce(T x, T* shared = nullptr) {
+  x = warp_reduce<F, 32>(x);
   if (WARPS == 1) return x;
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
   __syncthreads();
@@ -294,13 +294,13 @@ template <class F, int WARPS, class T> __device__ inline T block_fold(T x, T* sh
     for (int warp = 1; warp < WARPS; warp++) x = F::of(x, shared[warp]);
     return x;
   }
-  return warp_fold<F, WARPS>(shared[threadIdx.x % WARPS]);
+  return warp_reduce<F, WARPS>(shared[threadIdx.x % WARPS]);
 }
 
-// Over the y threads of a block of LANES columns, each of W rows: halves are folded upon each other. ROWS is a power of
+// Over the y threads of a block of LANES columns, each of W rows: halves are added to each other. ROWS is a power of
 // two. Each step writes behind what the one before read, so that one barrier a step is enough.
 template <class F, int ROWS, int LANES, int W, class T>
-__device__ inline void column_fold(T (&x)[W], T* shared = nullptr) {
+__device__ inline void column_reduce(T (&x)[W], T* shared = nullptr) {
   if (ROWS == 1) return;
   T* own = shared + (threadIdx.y * LANES + threadIdx.x) * W;
 #pragma unroll

@@ -12,7 +12,7 @@ from .....ir.plan import View
 from .....ir.types import DType
 from ...kernel_ir.launch import Candidate, Lowering, Task
 from ...kernel_ir.sources import Source, source_of
-from ..gemm.tails import broadcast_to
+from ..gemm.sum_epilogue import broadcast_to
 
 LONG = 256
 MANY_QUERIES = 1 << 14
@@ -114,7 +114,7 @@ def by_head(source: Source, heads: int) -> Source:
 
 
 def lower_attention(task: Task) -> Iterator[Candidate]:
-    """The ways of an attention."""
+    """The candidates of an attention."""
     from . import f32 as attention_f32
     from . import fma as attention_fma
     from . import tensor_cores as attention_tensor_cores

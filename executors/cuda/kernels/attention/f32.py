@@ -1,6 +1,6 @@
-"""Attention of f32 on tensor cores, with factors in two parts (`float_parts.py`).
+"""Attention of f32 on tensor cores, with operands in two parts (`float_parts.py`).
 
-Where a program may round factors to TF32 one product is enough. Warps have 16 rows of queries each, in registers, and
+Where a program may round operands to TF32 one product is enough. Warps have 16 rows of queries each, in registers, and
 share keys through shared memory, the next of which are on their way (FlashAttention-2, arXiv:2307.08691). The order of
 features in a score and of columns in the result are free: a lane reads two neighbors at a time. Rows in shared memory
 are as far apart that what a warp reads at a time lies on different banks.
@@ -62,7 +62,7 @@ _SHAPES = {
 
 
 def shapes(attention: Attention, chip: Chip) -> tuple[SingleShape, SingleShape]:
-    """The ways to lay work out, best guess first."""
+    """The candidates to lay work out, best guess first."""
     size = _SMALL if max(attention.depth, attention.width) <= _SMALL else _LARGE
     few, many = _SHAPES[size]
     blocks = tiles(attention, many.rows) * attention.kv_heads * attention.batch
@@ -87,7 +87,7 @@ def _lies_in_pieces(source: Source) -> bool:
 
 
 def launch(attention: Attention, rounds: bool, shape: SingleShape) -> KernelLaunch:
-    """The launch; with `rounds`, factors are rounded to TF32."""
+    """The launch; with `rounds`, operands are rounded to TF32."""
     grid = (tiles(attention, shape.rows) * attention.kv_heads * attention.batch, 1, 1)
     stage = shape.keys * (_key_pitch(attention.depth) + attention.width + 4)
     text = _text(attention, rounds, shape)

@@ -97,12 +97,12 @@ extern "C" __global__ void __launch_bounds__({32 * _WARPS}) NAME({parameters(att
       const int row = first + warp * {_PER_WARP} + r;
       const {number} s = row < {rows}
           ? score(scores[r], kv_head * {shared} + row / {steps}, row % {steps}, key0 + lane) : ({number})-INFINITE;
-      const {number} highest = greatest(most[r], warp_fold<max_of, 32>(s));
+      const {number} highest = greatest(most[r], warp_reduce<max_of, 32>(s));
       const {number} less = highest == -INFINITE ? ({number})0 : highest;
       const {number} factor = {power}(most[r] - less);
       scores[r] = {power}(s - less);
       most[r] = highest;
-      total[r] = total[r] * factor + warp_fold<sum, 32>(scores[r]);
+      total[r] = total[r] * factor + warp_reduce<sum, 32>(scores[r]);
 #pragma unroll
       for (int c = 0; c < {columns}; c++) sums[r][c] *= factor;
     }}

@@ -99,10 +99,10 @@ def _tensor(source: Source) -> TensorLayout:
 
 
 def lower_convolution(task: Task) -> Iterator[Candidate]:
-    """The ways of a convolution, alone or with what follows it."""
+    """The candidates of a convolution, alone or with what follows it."""
     from .direct import lower_directly
+    from .pipelined import lower_pipelined
     from .pointwise import lower_as_product
-    from .staged import lower_staged
 
     region = region_of(task)
     if region is None or region.anchor.op.name not in ("conv", "conv_transpose"):
@@ -116,7 +116,7 @@ def lower_convolution(task: Task) -> Iterator[Candidate]:
     if is_depthwise or (_is_exact(task, region) and own):
         yield from (*own, *by_libraries)
     else:
-        yield from (*by_libraries, *lower_staged(region, window), *own)
+        yield from (*by_libraries, *lower_pipelined(region, window), *own)
 
 
 def _is_exact(task: Task, region: AnchoredRegion) -> bool:

@@ -16,7 +16,7 @@ from ...kernel_ir.sources import Source
 from ...kernel_ir.types import Name, computed, number
 from ..gemm.cublaslt_calls import cublaslt_calls
 from ..gemm.epilogues import Epilogue
-from ..gemm.factors import Factors, factors_of
+from ..gemm.operands import GemmOperands, gemm_operands
 from ..gemm.regions import aligned
 from ..resize.sampling import channels_of_a_thread, corner_lines, inside_lines, sum_lines, wide_type
 
@@ -108,7 +108,7 @@ def _deformed(task: Task) -> _Deformed | None:
 
 
 def lower_deform_conv(task: Task) -> Iterator[Candidate]:
-    """The ways of a deformable convolution."""
+    """The candidates of a deformable convolution."""
     made = _deformed(task)
     if made is None:
         return
@@ -130,7 +130,7 @@ def _by_columns(made: _Deformed, task: Task) -> Candidate | None:
     images, channels = made.x.shape[:2]
     columns = dense(made.x.dtype, (images, channels * made.taps, made.places), task.scratch)
     used = aligned(columns.nbytes)
-    calls = cublaslt_calls(_factors(made, columns), Epilogue(task.node.output), task, used)
+    calls = cublaslt_calls(_operands(made, columns), Epilogue(task.node.output), task, used)
     if calls is None:
         return None
     biased = () if made.bias is None else (_biased(made),)
@@ -138,7 +138,7 @@ def _by_columns(made: _Deformed, task: Task) -> Candidate | None:
     return Candidate("columns", launches, used + max(call.workspace_bytes for call in calls))
 
 
-def _factors(made: _Deformed, columns: Layout) -> Factors:
+def _operands(made: _Deformed, columns: Layout) -> GemmOperands:
     images, outputs, groups, places = made.y.shape[0], made.y.shape[1], made.groups, made.places
     inner = made.weight.shape[1] * made.taps
     own = outputs // groups
@@ -151,7 +151,7 @@ def _factors(made: _Deformed, columns: Layout) -> Factors:
     )
     image, channel = made.y.strides[0], made.y.strides[1]
     d = Source(made.y.dtype, (images, groups, own, places), (image, own * channel, channel, 1), made.y.place)
-    return factors_of(weight, gathered, d)
+    return gemm_operands(weight, gathered, d)
 
 
 def _columns(made: _Deformed, columns: Layout) -> KernelLaunch:

@@ -15,7 +15,7 @@ from ...kernel_ir.indexing import index_type
 from ...kernel_ir.launch import BufferPlace, Candidate, Kernel, KernelLaunch, Packed
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import stored
-from ..gemm.tails import OffsetOf, SumEpilogue, broadcast_to, offset_at
+from ..gemm.sum_epilogue import OffsetOf, SumEpilogue, broadcast_to, offset_at
 from .convolutions import Window
 from .images import image_shape, is_channels_last
 
@@ -29,14 +29,14 @@ _TILE_BYTES = 40 << 10
 """Shared memory for planes: some blocks fit on a multiprocessor."""
 
 
-def lower_depthwise(x: Source, w: Source, window: Window, tail: SumEpilogue) -> Iterator[Candidate]:
+def lower_depthwise(x: Source, w: Source, window: Window, epilogue: SumEpilogue) -> Iterator[Candidate]:
     """The kernel for images that lie as this one does."""
     if not _fits(x, w, window):
         return
     if is_channels_last(x):
-        yield Candidate("depthwise", (_by_channels(x, w, window, tail),))
+        yield Candidate("depthwise", (_by_channels(x, w, window, epilogue),))
     else:
-        yield Candidate("depthwise-planes", (_by_planes(x, w, window, tail),))
+        yield Candidate("depthwise-planes", (_by_planes(x, w, window, epilogue),))
 
 
 def _fits(x: Source, w: Source, window: Window) -> bool:
@@ -49,32 +49,32 @@ def _fits(x: Source, w: Source, window: Window) -> bool:
     )
 
 
-def offset_in_image(tail: SumEpilogue, names: list[str]) -> OffsetOf:
+def offset_in_image(epilogue: SumEpilogue, names: list[str]) -> OffsetOf:
     """Where tensors have their element at a place of the image; a result [N, C, L] lacks the first spatial axis."""
-    own = [*names[:2], names[3]] if len(tail.shape) == 3 else names
-    return lambda source: offset_at(source, tail.shape, own)
+    own = [*names[:2], names[3]] if len(epilogue.shape) == 3 else names
+    return lambda source: offset_at(source, epilogue.shape, own)
 
 
-def _packed_places(tail: SumEpilogue, piece: int) -> dict[str, tuple[Source, str, bool]]:
+def _packed_places(epilogue: SumEpilogue, piece: int) -> dict[str, tuple[Source, str, bool]]:
     """Operands and results whose neighboring channels may be moved together, with the type; whether they are read."""
     found: dict[str, tuple[Source, str, bool]] = {}
-    for name, source in (*tail.operands.items(), *tail.results.items()):
-        full = broadcast_to(source, tail.shape)
+    for name, source in (*epilogue.operands.items(), *epilogue.results.items()):
+        full = broadcast_to(source, epilogue.shape)
         whole = [stride for axis, stride in enumerate(full.strides) if axis != 1]
         nbytes = piece * element_bytes(source.dtype)
         starts = not isinstance(source.argument, BufferPlace) or source.argument.offset % min(nbytes, 16) == 0
         if full.strides[1] == 1 and starts and nbytes <= 32 and all(stride % piece == 0 for stride in whole):
-            found[name] = (source, f"pack<{stored(source.dtype)}, {piece}>", name in tail.operands)
+            found[name] = (source, f"pack<{stored(source.dtype)}, {piece}>", name in epilogue.operands)
     return found
 
 
 # ---- channels side by side
 
 
-def _by_channels(x: Source, w: Source, window: Window, tail: SumEpilogue) -> KernelLaunch:
+def _by_channels(x: Source, w: Source, window: Window, epilogue: SumEpilogue) -> KernelLaunch:
     """A thread has neighboring channels of some places along the last axis."""
     channels = x.shape[1]
-    count, _, high, wide = image_shape(tail.shape)
+    count, _, high, wide = image_shape(epilogue.shape)
     piece = _piece(x, count * high * wide)
     places = _places(wide, count * high * (channels // piece))
     threads = count * high * -(-wide // places) * (channels // piece)
@@ -83,12 +83,12 @@ def _by_channels(x: Source, w: Source, window: Window, tail: SumEpilogue) -> Ker
         order = (*range(2, len(w.constant.shape)), 1, 0)
         strides = (1, 1, w.shape[3] * channels, channels)
         weight = replace(w, argument=Packed(w.constant, "transposed", order), strides=strides)
-    sources = [x, weight, *tail.sources]
+    sources = [x, weight, *epilogue.sources]
     return KernelLaunch(
-        Kernel(_channels_text(x, weight, window, tail, piece, places), (-(-threads // 128), 1, 1), (128, 1, 1)),
+        Kernel(_channels_text(x, weight, window, epilogue, piece, places), (-(-threads // 128), 1, 1), (128, 1, 1)),
         tuple(source.argument for source in sources),
         nbytes=sum(source.nbytes for source in sources),
-        flops=2 * math.prod(tail.shape) * math.prod(w.shape[1:]),
+        flops=2 * math.prod(epilogue.shape) * math.prod(w.shape[1:]),
         may_overlap=True,
     )
 
@@ -105,16 +105,16 @@ def _places(wide: int, columns: int) -> int:
     return next((places for places in (4, 2) if wide >= places and columns * wide // places >= 2 * _ENOUGH_THREADS), 1)
 
 
-def _channels_text(x: Source, w: Source, window: Window, tail: SumEpilogue, piece: int, places: int) -> str:
+def _channels_text(x: Source, w: Source, window: Window, epilogue: SumEpilogue, piece: int, places: int) -> str:
     kind = stored(x.dtype)
-    count, channels, high, wide = image_shape(tail.shape)
+    count, channels, high, wide = image_shape(epilogue.shape)
     (rows, columns), (down, right) = w.shape[2:], window.strides
     groups, parts, apart = channels // piece, -(-wide // places), window.dilations[1]
-    packed = _packed_places(tail, piece)
-    offset_of = offset_in_image(tail, ["n", "first", "h", "w"])
+    packed = _packed_places(epilogue, piece)
+    offset_of = offset_in_image(epilogue, ["n", "first", "h", "w"])
     inside = {name: f"{name}_pack.v[i]" for name in packed}
-    element = tail.element(offset_in_image(tail, ["n", "c", "h", "w"]), places=inside)
-    parameters = ", ".join([f"const {kind}* x", f"const {kind}* __restrict__ weight", *tail.parameters])
+    element = epilogue.element(offset_in_image(epilogue, ["n", "c", "h", "w"]), places=inside)
+    parameters = ", ".join([f"const {kind}* x", f"const {kind}* __restrict__ weight", *epilogue.parameters])
     before = " ".join(
         f"{pack_type} {name}_pack" + (f" = *(const {pack_type}*)({name} + {offset_of(source)});" if is_read else ";")
         for name, (source, pack_type, is_read) in packed.items()
@@ -196,24 +196,24 @@ extern "C" __global__ void __launch_bounds__(128) NAME({parameters}) {{
 # ---- planes
 
 
-def _by_planes(x: Source, w: Source, window: Window, tail: SumEpilogue) -> KernelLaunch:
+def _by_planes(x: Source, w: Source, window: Window, epilogue: SumEpilogue) -> KernelLaunch:
     """A block has a tile of some planes in shared memory, a thread a column of results in one of them."""
-    count, channels, high, wide = image_shape(tail.shape)
-    tile = _plane_tile(image_shape(tail.shape), w, window)
+    count, channels, high, wide = image_shape(epilogue.shape)
+    tile = _plane_tile(image_shape(epilogue.shape), w, window)
     _, tall, broad, planes = tile
     high_in, wide_in = _span(tall, 0, w, window), _span(broad, 1, w, window)
     tiles = -(-wide // broad) * -(-high // tall)
-    sources = [x, w, *tail.sources]
+    sources = [x, w, *epilogue.sources]
     return KernelLaunch(
         Kernel(
-            _planes_text(x, w, window, tail, tile),
+            _planes_text(x, w, window, epilogue, tile),
             (tiles * -(-count * channels // planes), 1, 1),
             (_THREADS, 1, 1),
             shared_bytes=4 * planes * high_in * wide_in,
         ),
         tuple(source.argument for source in sources),
         nbytes=sum(source.nbytes for source in sources),
-        flops=2 * math.prod(tail.shape) * math.prod(w.shape[1:]),
+        flops=2 * math.prod(epilogue.shape) * math.prod(w.shape[1:]),
         may_overlap=True,
     )
 
@@ -243,16 +243,16 @@ def _span(size: int, axis: int, w: Source, window: Window) -> int:
     return (size - 1) * window.strides[axis] + (w.shape[2 + axis] - 1) * window.dilations[axis] + 1
 
 
-def _planes_text(x: Source, w: Source, window: Window, tail: SumEpilogue, tile: tuple[int, int, int, int]) -> str:
+def _planes_text(x: Source, w: Source, window: Window, epilogue: SumEpilogue, tile: tuple[int, int, int, int]) -> str:
     kind, index = stored(x.dtype), index_type(x)
-    count, channels, high, wide = image_shape(tail.shape)
+    count, channels, high, wide = image_shape(epilogue.shape)
     each, tall, broad, planes = tile
     (rows, columns), (down, right), (apart_down, apart) = w.shape[2:], window.strides, window.dilations
     high_in, wide_in = _span(tall, 0, w, window), _span(broad, 1, w, window)
     across, along = -(-wide // broad), -(-high // tall)
     strips, column = tall // each, _span(each, 0, w, window)
-    element = tail.element(offset_in_image(tail, ["n", "c", "h", "w"]))
-    parameters = ", ".join([f"const {kind}* x", f"const {kind}* __restrict__ weight", *tail.parameters])
+    element = epilogue.element(offset_in_image(epilogue, ["n", "c", "h", "w"]))
+    parameters = ", ".join([f"const {kind}* x", f"const {kind}* __restrict__ weight", *epilogue.parameters])
     return f"""
 extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}) {{
   begin();

@@ -16,7 +16,7 @@ from ...kernel_ir.sources import Source
 from ...kernel_ir.types import computed, stored
 from ..gemm.regions import AnchoredRegion
 from ..gemm.simt_gemm import tile_size
-from ..gemm.tails import SumEpilogue, tail_of
+from ..gemm.sum_epilogue import SumEpilogue, sum_epilogue
 from .convolutions import Window
 from .depthwise import lower_depthwise, offset_in_image
 from .images import as_image, image_shape
@@ -30,13 +30,15 @@ _DTYPES = frozenset({DType.F16, DType.BF16, DType.F32, DType.F64})
 
 def lower_directly(region: AnchoredRegion, window: Window) -> Iterator[Candidate]:
     """The region as one kernel of ours."""
-    tail = tail_of(region)
+    epilogue = sum_epilogue(region)
     x, w = region.operand(0), region.operand(1)
-    if tail is None or x is None or w is None or x.dtype not in _DTYPES:
+    if epilogue is None or x is None or w is None or x.dtype not in _DTYPES:
         return
     x, w = as_image(x), as_image(w)
-    yield from lower_depthwise(x, w, window, tail)
-    yield Candidate("gathered", (gathered(x, w, window, _ends(x, tail), image_shape(tail.shape), region.task.chip),))
+    yield from lower_depthwise(x, w, window, epilogue)
+    yield Candidate(
+        "gathered", (gathered(x, w, window, _ends(x, epilogue), image_shape(epilogue.shape), region.task.chip),)
+    )
 
 
 @dataclass(frozen=True)
@@ -55,19 +57,19 @@ class Ends:
     sources: Sequence[Source]
 
 
-def _ends(x: Source, tail: SumEpilogue) -> Ends:
+def _ends(x: Source, epilogue: SumEpilogue) -> Ends:
     total = computed(x.dtype)
     names = ["image", "column", *(f"o{axis}" for axis in range(len(x.shape) - 2))]
 
     def plain(element: str) -> str:
         return f"({total})get({element})"
 
-    return Ends(total, plain, plain, _tail_code(tail, "found", names), tail.parameters, tail.sources)
+    return Ends(total, plain, plain, _epilogue_code(epilogue, "found", names), epilogue.parameters, epilogue.sources)
 
 
-def _tail_code(tail: SumEpilogue, total: str, names: list[str]) -> str:
-    """The tail at a place of the image."""
-    return tail.element(offset_in_image(tail, names)).code(total)
+def _epilogue_code(epilogue: SumEpilogue, total: str, names: list[str]) -> str:
+    """The epilogue at a place of the image."""
+    return epilogue.element(offset_in_image(epilogue, names)).code(total)
 
 
 # ---- anything

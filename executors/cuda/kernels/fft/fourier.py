@@ -45,7 +45,7 @@ _SECTOR_BYTES = 32
 """What is read at once: so much of neighboring rows is taken by one block where rows lie across memory."""
 
 
-def _ways(rows: TransformedRows, task: Task) -> Iterator[Candidate]:
+def _candidates(rows: TransformedRows, task: Task) -> Iterator[Candidate]:
     nbytes = rows.x.nbytes + rows.y.nbytes
     library, passes = by_library(rows, task, nbytes, flops_of(task)), list(_in_passes(rows, task, nbytes))
     by_calls = [] if library is None else [library]
@@ -412,7 +412,7 @@ def _lower_dft(task: Task) -> Iterator[Candidate]:
         is_across=any(x.shape[n] > 1 and abs(x.strides[n]) < abs(x.strides[axis]) for n in others),
         neighbors=_neighbors(x, axis, is_even=present >= length),
     )
-    yield from _ways(rows, task)
+    yield from _candidates(rows, task)
 
 
 def _spectrum(parts: int, *, inverse: bool, onesided: bool) -> Spectrum:
@@ -513,7 +513,7 @@ def _lower_stft(task: Task) -> Iterator[Candidate]:
         is_across=False,
         neighbors=[*pair, *_windowed(window)] if pair else [],
     )
-    yield from _ways(rows, task)
+    yield from _candidates(rows, task)
 
 
 def _windowed(window: Layout | None) -> list[str]:

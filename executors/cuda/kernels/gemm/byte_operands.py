@@ -1,29 +1,31 @@
-"""Factors of 8 bits as tensor cores read them: the inner axis side by side, rows in whole pieces of 16 bytes."""
+"""Operands of 8 bits as tensor cores read them: the inner axis side by side, rows in whole pieces of 16 bytes."""
 
 from .....ir.errors import UnsupportedError
 from ...kernel_ir.copies import copied
 from ...kernel_ir.launch import BufferPlace, Launch
 from ...kernel_ir.sources import Source, view_of
-from .factors import Factors, factors_of, packed_weight, transposed
+from .operands import GemmOperands, gemm_operands, packed_weight, transposed
 from .rewritten_regions import Scratch
 
 PIECE = 16
-"""Multiples of which sizes, strides and addresses of factors in bytes have to be."""
+"""Multiples of which sizes, strides and addresses of operands in bytes have to be."""
 
 
-def byte_operands(a: Source, b: Source, d: Source, c: Source | None, scratch: Scratch) -> tuple[Factors, list[Launch]]:
-    """The factors of a product with the inner axis side by side, and the copies of those that lie otherwise.
+def byte_operands(
+    a: Source, b: Source, d: Source, c: Source | None, scratch: Scratch
+) -> tuple[GemmOperands, list[Launch]]:
+    """The operands of a product with the inner axis side by side, and the copies of those that lie otherwise.
 
     Raises `UnsupportedError` when there is not enough scratch memory for a copy.
     """
     before: list[Launch] = []
     a = _along_inner(a, scratch, before)
     b = transposed(_along_inner(transposed(packed_weight(b)), scratch, before))
-    return factors_of(a, b, d, c), before
+    return gemm_operands(a, b, d, c), before
 
 
 def _along_inner(rows: Source, scratch: Scratch, before: list[Launch]) -> Source:
-    """A factor [..., inner] as it is, or a copy of it."""
+    """An operand [..., inner] as it is, or a copy of it."""
     if is_in_pieces(rows):
         return rows
     source = view_of(rows)

@@ -21,8 +21,8 @@ from ...kernel_ir.early_start import TRIGGER, WAIT
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import number, stored
-from .factors import Factors
-from .tails import SumEpilogue
+from .operands import GemmOperands
+from .sum_epilogue import SumEpilogue
 
 _MOST_WARPS = 8
 _HELD_PIECES = 8
@@ -54,10 +54,10 @@ class ColumnTiling:
         return f"columns-{self.wide}x{self.threads}x{self.together}"
 
 
-def column_tilings(factors: Factors) -> list[ColumnTiling]:
+def column_tilings(operands: GemmOperands) -> list[ColumnTiling]:
     """Tilings that are worth trying, best guess first."""
-    warps = _warps(factors)
-    rows = factors.a.shape[-2]
+    warps = _warps(operands)
+    rows = operands.a.shape[-2]
     fitting = [(wide, threads) for wide, threads in TILINGS if rows <= _MOST_ROWS.get(wide, rows)]
     return [ColumnTiling(wide, warps, max(1, threads // (32 * warps))) for wide, threads in fitting]
 
@@ -69,35 +69,35 @@ _MOST_ROWS = {8: 3}
 """Up to how many rows the registers hold all sums, by columns at a time."""
 
 
-def _warps(factors: Factors) -> int:
+def _warps(operands: GemmOperands) -> int:
     """Warps that share the inner axis with the fewest idle lanes; among equals the most."""
-    pieces = _pieces(factors)
+    pieces = _pieces(operands)
     return min(range(_MOST_WARPS, 0, -1), key=lambda warps: -(-pieces // (32 * warps)) * warps)
 
 
-def _pieces(factors: Factors) -> int:
-    return factors.a.shape[-1] // _size(factors)
+def _pieces(operands: GemmOperands) -> int:
+    return operands.a.shape[-1] // _size(operands)
 
 
-def _size(factors: Factors) -> int:
+def _size(operands: GemmOperands) -> int:
     """Elements of a piece."""
-    return 16 // element_bytes(factors.a.dtype)
+    return 16 // element_bytes(operands.a.dtype)
 
 
 def column_product(
-    factors: Factors,
-    tail: SumEpilogue,
+    operands: GemmOperands,
+    epilogue: SumEpilogue,
     tiling: ColumnTiling,
     chip: Chip,
     norm: Norm | None = None,
     partner: Source | None = None,
 ) -> KernelLaunch:
     """The launch of one tiling. With `partner`, a weight that lies as the other does, half of the columns are its."""
-    (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
+    (rows, inner), columns = operands.a.shape, operands.b.shape[-1]
     gains = [] if norm is None or norm.gain is None else [norm.gain]
-    weights = [factors.b] if partner is None else [factors.b, partner]
-    sources = [factors.a, *weights, *gains, *tail.sources]
-    text = _Text(factors, tail, tiling, norm, partner)
+    weights = [operands.b] if partner is None else [operands.b, partner]
+    sources = [operands.a, *weights, *gains, *epilogue.sources]
+    text = _Text(operands, epilogue, tiling, norm, partner)
     blocks = min(text.groups, tiling.together * chip.multiprocessors)
     kernel = Kernel(
         text.whole(),
@@ -139,7 +139,7 @@ template <int WIDE> __device__ inline float NAME_meet(float (&x)[WIDE], int lane
       const float given = is_upper ? x[i] : x[i + half];
       x[i] = (is_upper ? x[i + half] : x[i]) + other_lane(given, bit);
     }}
-  return warp_fold<sum, 32 / WIDE>(x[0]);
+  return warp_reduce<sum, 32 / WIDE>(x[0]);
 }}
 """
 
@@ -154,8 +154,8 @@ _ELEMENTS = {
 class _Text:
     """The kernel's source. The inner axis is cut in chunks, of which each thread has a piece."""
 
-    factors: Factors
-    tail: SumEpilogue
+    operands: GemmOperands
+    epilogue: SumEpilogue
     tiling: ColumnTiling
     norm: Norm | None
     partner: Source | None
@@ -171,19 +171,19 @@ class _Text:
 
     @property
     def rows(self) -> int:
-        return self.factors.a.shape[-2]
+        return self.operands.a.shape[-2]
 
     @property
     def inner(self) -> int:
-        return self.factors.a.shape[-1]
+        return self.operands.a.shape[-1]
 
     @property
     def columns(self) -> int:
-        return self.factors.b.shape[-1]
+        return self.operands.b.shape[-1]
 
     @property
     def chunk(self) -> int:
-        return self.tiling.threads * _size(self.factors)
+        return self.tiling.threads * _size(self.operands)
 
     @property
     def chunks(self) -> int:
@@ -195,7 +195,7 @@ class _Text:
 
     @property
     def is_weight(self) -> bool:
-        return self.factors.b.constant is not None
+        return self.operands.b.constant is not None
 
     @property
     def is_held(self) -> bool:
@@ -219,14 +219,14 @@ class _Text:
 
     def whole(self) -> str:
         """All of it."""
-        kind, wide = stored(self.factors.a.dtype), self.tiling.wide
+        kind, wide = stored(self.operands.a.dtype), self.tiling.wide
         hint = ".L1::no_allocate" if self.is_weight else ""
         names = ["x", "weight", *(["partner"] if self.partner else []), *(["gain"] if self.gain else [])]
         parameters = [f"const {kind}* {name}" for name in names]
-        element = self.tail.element_at("row", "column")
-        return f"""{_HELPERS.format(element=_ELEMENTS[self.factors.a.dtype], hint=hint)}
+        element = self.epilogue.element_at("row", "column")
+        return f"""{_HELPERS.format(element=_ELEMENTS[self.operands.a.dtype], hint=hint)}
 extern "C" __global__ void __launch_bounds__({self.tiling.threads}, {self.tiling.together})
-NAME({", ".join([*parameters, *self.tail.parameters])}) {{
+NAME({", ".join([*parameters, *self.epilogue.parameters])}) {{
   constexpr int ROWS = {self.rows}, WIDE = {wide}, WARPS = {self.tiling.warps}, CHUNKS = {self.chunks};
   constexpr int GROUPS = {self.groups}, OWN = {self.own};
   __shared__ float partial[2][ROWS * WIDE][WARPS + 1];
@@ -276,7 +276,7 @@ NAME({", ".join([*parameters, *self.tail.parameters])}) {{
 
     def _places(self) -> str:
         """Where a thread's pieces lie; what would be read beyond an end is read in front of it."""
-        size, stride = _size(self.factors), self.factors.b.strides[-1]
+        size, stride = _size(self.operands), self.operands.b.strides[-1]
         place = f"c * {self.chunk} + (int)threadIdx.x * {size}"
         within = f"least({place}, {self.inner - size})" if self.is_ragged else place
         column = "((i64)group * OWN + j % OWN)"
@@ -286,7 +286,7 @@ NAME({", ".join([*parameters, *self.tail.parameters])}) {{
   auto is_inside = [&](int c) -> bool {{ return {f"{place} < {self.inner}" if self.is_ragged else "true"}; }};
   auto weight_at = [&](int group, int c, int j) {{ return {weight} + place_of_chunk(c) + {column} * {stride}; }};
   auto row_at = [&](int m, int c) {{
-    return NAME_read(x + (i64)m * {self.factors.a.strides[-2]} + place_of_chunk(c));
+    return NAME_read(x + (i64)m * {self.operands.a.strides[-2]} + place_of_chunk(c));
   }};
 {"  auto gain_at = [&](int c) { return NAME_read(gain + place_of_chunk(c)); };" if self.gain else ""}"""
 
@@ -321,15 +321,15 @@ NAME({", ".join([*parameters, *self.tail.parameters])}) {{
     for (int c = 0; c < CHUNKS; c++) {{
       const NAME_piece p = {piece};
 #pragma unroll
-      for (int e = 0; e < {_size(self.factors)}; e++) if (is_inside(c)) own += NAME_at(p, e) * NAME_at(p, e);
+      for (int e = 0; e < {_size(self.operands)}; e++) if (is_inside(c)) own += NAME_at(p, e) * NAME_at(p, e);
     }}
-    own = warp_fold<sum, 32>(own);
+    own = warp_reduce<sum, 32>(own);
     if (lane == 0) squares[m][warp] = own;
   }}"""
 
     def _unit(self) -> str:
         """One chunk of a group of columns, whose places are filled with the next ones."""
-        size = _size(self.factors)
+        size = _size(self.operands)
         gain = "g[c]" if self.is_held else "gain_at(c)"
         return f"""      const bool is_last = c == CHUNKS - 1, goes_on = !is_last || group + (int)gridDim.x < GROUPS;
       const int next_group = is_last ? group + (int)gridDim.x : group, next_chunk = is_last ? 0 : c + 1;

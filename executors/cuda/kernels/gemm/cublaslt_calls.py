@@ -11,7 +11,7 @@ from ...kernel_ir.launch import Argument, BufferPlace, LibraryCall, Task
 from ...kernel_ir.sources import Source
 from ...libraries.problems import MatmulProblem
 from .epilogues import Epilogue
-from .factors import Factors, matrix_of
+from .operands import GemmOperands, matrix_of
 from .regions import aligned, scratch_behind
 
 MAX_CALLS = 64
@@ -22,49 +22,49 @@ _MIB = 1 << 20
 
 
 def cublaslt_calls(
-    factors: Factors,
+    operands: GemmOperands,
     epilogue: Epilogue,
     task: Task,
     used_scratch: int = 0,
     scales: Mapping[str, Argument] = MappingProxyType({}),
 ) -> tuple[LibraryCall, ...] | None:
-    """The calls that make `factors.d`; None where cuBLASLt has no such product.
+    """The calls that make `operands.d`; None where cuBLASLt has no such product.
 
-    `scales` are the roles "a_scale" and "b_scale" with f32 scalars in device memory, for factors in fp8.
+    `scales` are the roles "a_scale" and "b_scale" with f32 scalars in device memory, for operands in fp8.
     """
-    is_of_bytes = (factors.a.dtype, factors.d.dtype) == (DType.I8, DType.I32)
-    if not (is_of_bytes or factors.d.dtype in _CUBLASLT_DTYPES) or 0 in (*factors.d.shape, factors.a.shape[-1]):
+    is_of_bytes = (operands.a.dtype, operands.d.dtype) == (DType.I8, DType.I32)
+    if not (is_of_bytes or operands.d.dtype in _CUBLASLT_DTYPES) or 0 in (*operands.d.shape, operands.a.shape[-1]):
         return None
-    if factors.d.dtype is DType.F64 and (epilogue.bias is not None or epilogue.activation):
+    if operands.d.dtype is DType.F64 and (epilogue.bias is not None or epilogue.activation):
         return None
-    *outer, batch = (1, *factors.leading)
+    *outer, batch = (1, *operands.leading)
     if math.prod(outer) > MAX_CALLS:
         return None
-    problem = _problem(factors, epilogue, task, batch)
+    problem = _problem(operands, epilogue, task, batch)
     if problem is None:
         return None
     problem = replace(problem, scaled=bool(scales))
     workspace = scratch_behind(task, used_scratch, workspace_bytes(problem))
-    return tuple(_call(problem, factors, epilogue, index, workspace, scales) for index in _indices(outer[1:]))
+    return tuple(_call(problem, operands, epilogue, index, workspace, scales) for index in _indices(outer[1:]))
 
 
-def _problem(factors: Factors, epilogue: Epilogue, task: Task, batch: int) -> MatmulProblem | None:
-    has_batch = bool(factors.leading)
+def _problem(operands: GemmOperands, epilogue: Epilogue, task: Task, batch: int) -> MatmulProblem | None:
+    has_batch = bool(operands.leading)
     a, b, d = (
-        matrix_of(source, source.strides[-3] if has_batch else 0) for source in (factors.a, factors.b, factors.d)
+        matrix_of(source, source.strides[-3] if has_batch else 0) for source in (operands.a, operands.b, operands.d)
     )
     c = None
-    if factors.c is not None:
-        c = matrix_of(factors.c, factors.c.strides[-3] if has_batch else 0)
+    if operands.c is not None:
+        c = matrix_of(operands.c, operands.c.strides[-3] if has_batch else 0)
         if c is None or not c.is_row_major:
             return None
     if a is None or b is None or d is None or not d.is_row_major:
         return None
     return MatmulProblem(
         batch=batch,
-        rows=factors.d.shape[-2],
-        columns=factors.d.shape[-1],
-        inner=factors.a.shape[-1],
+        rows=operands.d.shape[-2],
+        columns=operands.d.shape[-1],
+        inner=operands.a.shape[-1],
         a=a,
         b=b,
         d=d,
@@ -73,7 +73,7 @@ def _problem(factors: Factors, epilogue: Epilogue, task: Task, batch: int) -> Ma
         alpha=epilogue.alpha,
         beta=epilogue.beta,
         activation=epilogue.activation,
-        tf32=task.tf32 and factors.a.dtype is DType.F32,
+        tf32=task.tf32 and operands.a.dtype is DType.F32,
     )
 
 
@@ -88,7 +88,7 @@ def _indices(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 def _call(
     problem: MatmulProblem,
-    factors: Factors,
+    operands: GemmOperands,
     epilogue: Epilogue,
     index: tuple[int, ...],
     workspace: tuple[BufferPlace | None, int],
@@ -97,9 +97,9 @@ def _call(
     def begun(source: Source) -> Source:
         return source.at(sum(i * stride for i, stride in zip(index, source.strides, strict=False)))
 
-    arguments = {"a": begun(factors.a), "b": begun(factors.b), "d": begun(factors.d)}
-    if factors.c is not None:
-        arguments["c"] = begun(factors.c)
+    arguments = {"a": begun(operands.a), "b": begun(operands.b), "d": begun(operands.d)}
+    if operands.c is not None:
+        arguments["c"] = begun(operands.c)
     if epilogue.bias is not None:
         arguments["bias"] = epilogue.bias
     return LibraryCall(

@@ -12,7 +12,7 @@ from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.types import computed, stored
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import Epilogue
-from .factors import factors_of
+from .operands import gemm_operands
 from .simt_gemm import simt_gemm
 
 _THREADS = 128
@@ -50,7 +50,7 @@ def sum_of(task: Task) -> Sum:
 
 
 def lower_einsum(task: Task) -> Iterator[Candidate]:
-    """The ways of an einsum."""
+    """The candidates of an einsum."""
     whole = sum_of(task)
     if len(whole.operands) == 2 and whole.result.dtype in _SUMS:
         yield from _as_product(whole, task)
@@ -78,7 +78,7 @@ def _as_product(whole: Sum, task: Task) -> Iterator[Candidate]:
         return replace(source, shape=shape, strides=steps, constant=None)
 
     row, column = rows[-1:], columns[-1:]
-    factors = factors_of(
+    factors = gemm_operands(
         matrix(left, a, (row, inner)), matrix(right, b, (inner, column)), matrix(whole.result, d_strides, (row, column))
     )
     calls = cublaslt_calls(factors, Epilogue(task.node.output), task)

@@ -29,7 +29,7 @@ def epilogue_of(region: AnchoredRegion, steps: Collection[str] = EPILOGUE_STEPS)
     """The longest epilogue of the form that cuBLASLt has, of those `steps` alone.
 
     Its GELU is the tanh form: the exact one is never taken along. In f32 it errs by 7e-7 where a kernel behind the
-    call errs by 1.5e-7, and is taken only where factors may be rounded to TF32. What a gemm does by itself belongs to
+    call errs by 1.5e-7, and is taken only where operands may be rounded to TF32. What a gemm does by itself belongs to
     it always.
     """
     epilogue = _own_epilogue(region)

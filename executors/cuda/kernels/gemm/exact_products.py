@@ -1,7 +1,7 @@
 """Products in f32 of some ten to some hundred rows by multiply-adds: blocks of a cluster share the inner axis.
 
 cuBLASLt has few kernels for f32 that stays f32, and takes 18 to 30 us for 128 x 768 x 768. Here a block has a tile of
-64 x 64, a thread 8 x 4 of it, and several stages of both factors are on their way at a time. What the blocks of a
+64 x 64, a thread 8 x 4 of it, and several stages of both operands are on their way at a time. What the blocks of a
 cluster have summed is added up in distributed shared memory, and what follows the product is done on the sums.
 """
 
@@ -13,9 +13,9 @@ from ...kernel_ir.includes.async_copies import async_copies
 from ...kernel_ir.includes.warp_code import cluster_code
 from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source, source_of
-from .factors import Factors, factors_of, product_operands
+from .operands import GemmOperands, gemm_operands, product_operands
 from .regions import AnchoredRegion
-from .tails import SumEpilogue, tail_of
+from .sum_epilogue import SumEpilogue, sum_epilogue
 
 LEAST_ROWS, MOST_ROWS = 33, 512
 _TILE, _THREADS = 64, 128
@@ -29,34 +29,34 @@ _LINE = _INNER + 4
 """The same where the elements of the inner axis do."""
 
 _SIDE = _TILE * _LINE
-"""Floats of a factor in a stage, at least `_INNER * _PITCH`."""
+"""Floats of an operand in a stage, at least `_INNER * _PITCH`."""
 
 _MOST_STAGES, _WAYS = 5, 2
 
 
 def lower_exactly(region: AnchoredRegion) -> Iterator[Candidate]:
     """The whole region as one kernel, where it is a product in f32 and the rest is pointwise."""
-    tail = tail_of(region)
+    epilogue = sum_epilogue(region)
     a, b, _ = product_operands(region)
-    if tail is None or a.dtype is not DType.F32 or region.task.tf32 or len(a.shape) < 2 or len(b.shape) != 2:
+    if epilogue is None or a.dtype is not DType.F32 or region.task.tf32 or len(a.shape) < 2 or len(b.shape) != 2:
         return
-    factors = factors_of(a, b, source_of(region.task.results[0]))
-    if not _fits(factors):
+    operands = gemm_operands(a, b, source_of(region.task.results[0]))
+    if not _fits(operands):
         return
     chip = region.task.chip
-    for splits in _splits(factors, chip):
-        yield Candidate(f"exact-{_TILE}x{_TILE}x{splits}", (_launch(factors, tail, splits),))
+    for splits in _splits(operands, chip):
+        yield Candidate(f"exact-{_TILE}x{_TILE}x{splits}", (_launch(operands, epilogue, splits),))
 
 
-def _fits(factors: Factors) -> bool:
-    rows = factors.a.shape[-2]
-    is_in_rows = factors.a.strides[-1] == 1 and 1 in factors.b.strides
+def _fits(operands: GemmOperands) -> bool:
+    rows = operands.a.shape[-2]
+    is_in_rows = operands.a.strides[-1] == 1 and 1 in operands.b.strides
     return (
-        not factors.leading
-        and factors.d.dtype is factors.b.dtype is DType.F32
+        not operands.leading
+        and operands.d.dtype is operands.b.dtype is DType.F32
         and LEAST_ROWS <= rows <= MOST_ROWS
         and is_in_rows
-        and all(_has_pieces(each) for each in (factors.a, factors.b))
+        and all(_has_pieces(each) for each in (operands.a, operands.b))
     )
 
 
@@ -67,9 +67,9 @@ def _has_pieces(matrix: Source) -> bool:
     return matrix.starts_a_piece and across % 4 == 0 and length % 4 == 0
 
 
-def _splits(factors: Factors, chip: Chip) -> list[int]:
+def _splits(operands: GemmOperands, chip: Chip) -> list[int]:
     """Into how many parts the inner axis may be split, best guess first; none for products of many tiles."""
-    (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
+    (rows, inner), columns = operands.a.shape, operands.b.shape[-1]
     tiles = -(-rows // _TILE) * -(-columns // _TILE)
     if tiles > 2 * chip.multiprocessors:
         return []
@@ -86,14 +86,14 @@ def _steps(inner: int, splits: int) -> int:
     return -(-inner // (_INNER * splits))
 
 
-def _launch(factors: Factors, tail: SumEpilogue, splits: int) -> KernelLaunch:
-    (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
+def _launch(operands: GemmOperands, epilogue: SumEpilogue, splits: int) -> KernelLaunch:
+    (rows, inner), columns = operands.a.shape, operands.b.shape[-1]
     tiles = -(-rows // _TILE) * -(-columns // _TILE)
-    sources = [factors.a, factors.b, *tail.sources]
+    sources = [operands.a, operands.b, *epilogue.sources]
     stages = max(2, min(_steps(inner, splits), _MOST_STAGES))
     return KernelLaunch(
         Kernel(
-            _text(factors, tail, splits, stages),
+            _text(operands, epilogue, splits, stages),
             (splits, tiles, 1),
             (_THREADS, 1, 1),
             shared_bytes=4 * max(2 * stages * _SIDE, _TILE * _PITCH),
@@ -106,21 +106,21 @@ def _launch(factors: Factors, tail: SumEpilogue, splits: int) -> KernelLaunch:
     )
 
 
-def _text(factors: Factors, tail: SumEpilogue, splits: int, stages: int) -> str:
-    rows, inner = factors.a.shape[-2:]
-    columns = factors.b.shape[-1]
+def _text(operands: GemmOperands, epilogue: SumEpilogue, splits: int, stages: int) -> str:
+    rows, inner = operands.a.shape[-2:]
+    columns = operands.b.shape[-1]
     down = -(-rows // _TILE)
-    is_weight = factors.b.constant is not None
-    by_inner = factors.b.strides[-2] == 1
-    load_left = _load_lines("", "x", "first_row", rows, factors.a.strides[-2], inner)
+    is_weight = operands.b.constant is not None
+    by_inner = operands.b.strides[-2] == 1
+    load_left = _load_lines("", "x", "first_row", rows, operands.a.strides[-2], inner)
     load_right = (
-        _load_lines("SIDE", "weight", "first_column", columns, factors.b.strides[-1], inner)
+        _load_lines("SIDE", "weight", "first_column", columns, operands.b.strides[-1], inner)
         if by_inner
-        else _load_rows(factors.b, inner, columns)
+        else _load_rows(operands.b, inner, columns)
     )
     from_right = f"(tx + 16 * j) * {_LINE} + k" if by_inner else f"(k + j) * {_PITCH} + tx * 4"
-    early, finish = _tail_code(factors, tail, splits)
-    listed = ", ".join(tail.parameters)
+    early, finish = _epilogue_code(operands, epilogue, splits)
+    listed = ", ".join(epilogue.parameters)
     return f"""
 typedef pack<float, 4> NAME_four;
 {async_copies(stages - 2)}
@@ -207,13 +207,13 @@ def _load_rows(b: Source, inner: int, columns: int) -> str:
     }}"""
 
 
-def _tail_code(factors: Factors, tail: SumEpilogue, splits: int) -> tuple[str, str]:
+def _epilogue_code(operands: GemmOperands, epilogue: SumEpilogue, splits: int) -> tuple[str, str]:
     """What each thread reads for its elements before the sums are there, and what it does with these."""
-    rows, columns = factors.a.shape[-2], factors.b.shape[-1]
+    rows, columns = operands.a.shape[-2], operands.b.shape[-1]
     early: list[str] = []
     late: list[str] = []
     for index in range(-(-_TILE * _TILE // (_THREADS * splits))):
-        element = tail.element_at(f"row{index}", f"column{index}", str(index))
+        element = epilogue.element_at(f"row{index}", f"column{index}", str(index))
         early.append(
             f"const int e{index} = threadIdx.x + ({index} * SPLITS + split) * {_THREADS}; "
             f"const int row{index} = first_row + e{index} / {_TILE}; "

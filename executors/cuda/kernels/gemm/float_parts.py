@@ -10,7 +10,7 @@ rounds to one, was met: those are computed again with parts that keep infinities
 def float_parts(rounds: bool) -> str:
     """`NAME_split` makes parts, `NAME_mma` adds a term of 16 x 8 by 8 x 8 numbers; from NAME_FIRST up to 3 are all.
 
-    With `rounds` there is one term, of factors rounded to TF32. NAME_quick and NAME_careful say which parts are made
+    With `rounds` there is one term, of operands rounded to TF32. NAME_quick and NAME_careful say which parts are made
     otherwise.
     """
     parts = "to.high[i] = NAME_rounded(x);" if rounds else _TWO_PARTS

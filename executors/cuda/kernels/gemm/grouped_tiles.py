@@ -1,4 +1,4 @@
-"""Tiles of a grouped product on tensor cores, with sums in f32; factors of f32 are in two parts (`float_parts.py`).
+"""Tiles of a grouped product on tensor cores, with sums in f32; operands of f32 are in two parts (`float_parts.py`).
 
 A block finds its tile by the ends of the groups: a warp scans them 32 at a time. Three stages of 128 bytes of the
 inner axis are under way, rows and matrix by 16-byte asynchronous copies. Matrices may lie either way, [K, N] as given
@@ -126,7 +126,7 @@ def fits_tensor_cores(a: Source, b: Source) -> bool:
 
 
 def tensor_core_tiles(a: Source, b: Source, ends: Source, d: Source, tiling: GroupedTiling, rounds: bool) -> Kernel:
-    """The kernel of one tiling; with `rounds`, factors of f32 are rounded to TF32."""
+    """The kernel of one tiling; with `rounds`, operands of f32 are rounded to TF32."""
     rows, columns, inner, groups = d.shape[0], d.shape[1], a.shape[1], b.shape[0]
     kind, threads, itemsize = stored(a.dtype), 32 * tiling.down * tiling.across, element_bytes(a.dtype)
     is_transposed, is_single = b.strides[1] == 1, a.dtype is DType.F32

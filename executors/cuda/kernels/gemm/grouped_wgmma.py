@@ -57,7 +57,7 @@ def widths(chip: Chip, rows: int, groups: int, columns: int) -> list[int]:
 
 
 def map_bytes(chip: Chip) -> int:
-    """The scratch that `wgmma_tiles` takes: each block makes the maps of both factors."""
+    """The scratch that `wgmma_tiles` takes: each block makes the maps of both operands."""
     return 2 * MAP_BYTES * chip.multiprocessors
 
 

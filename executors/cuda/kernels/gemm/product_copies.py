@@ -20,7 +20,7 @@ from ...kernel_ir.sources import Source, view_of
 from ...kernel_ir.types import number, stored, word
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import EPILOGUE_STEPS, epilogue_of, gemm_fits
-from .factors import Factors, factors_of, packed_weight, product_operands, transposed
+from .operands import GemmOperands, gemm_operands, packed_weight, product_operands, transposed
 from .regions import AnchoredRegion, completed, made_in
 from .rewritten_regions import Scratch, within_scratch
 
@@ -52,7 +52,7 @@ def _lowered(region: AnchoredRegion) -> Iterator[Candidate]:
     if not target.size or not a.size:
         return
     b = packed_weight(b)
-    is_split = len(factors_of(a, b, target).leading) > 1
+    is_split = len(gemm_operands(a, b, target).leading) > 1
     scratch = Scratch(region.task, made.scratch_bytes)
     before: list[Launch] = []
 
@@ -69,17 +69,17 @@ def _lowered(region: AnchoredRegion) -> Iterator[Candidate]:
     is_copied_back = not _is_even(target) and _is_worth_copying(target)
     d = _with_even_rows(target, scratch) if is_copied_back else target
     whole = target.shape[-1] - target.shape[-1] % _EVEN if is_copied_back else target.shape[-1]
-    factors = factors_of(a, _first_columns(b, whole), _first_columns(d, whole))
-    if not (before or is_copied_back) or len(factors.leading) > 1 or not whole:
+    operands = gemm_operands(a, _first_columns(b, whole), _first_columns(d, whole))
+    if not (before or is_copied_back) or len(operands.leading) > 1 or not whole:
         return
-    calls = cublaslt_calls(factors, epilogue, region.task, scratch.used)
+    calls = cublaslt_calls(operands, epilogue, region.task, scratch.used)
     if calls is None:
         return
     behind: list[Launch] = []
     if whole < target.shape[-1]:
-        if factors.leading:
+        if operands.leading:
             return
-        behind.append(_last_columns(factors_of(a, b, d), whole, epilogue.bias, epilogue.alpha))
+        behind.append(_last_columns(gemm_operands(a, b, d), whole, epilogue.bias, epilogue.alpha))
     if is_copied_back:
         behind += _rows_joined(d, target, region)
     room = scratch.used - made.scratch_bytes + max(call.workspace_bytes for call in calls)
@@ -90,12 +90,12 @@ def _first_columns(source: Source, count: int) -> Source:
     return replace(source, shape=(*source.shape[:-1], count))
 
 
-def _last_columns(factors: Factors, first: int, bias: Source | None, alpha: float) -> KernelLaunch:
+def _last_columns(operands: GemmOperands, first: int, bias: Source | None, alpha: float) -> KernelLaunch:
     """Columns from `first` on, which the library's kernels on tensor cores do not take: a warp for each row."""
-    (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
-    kind, count = stored(factors.a.dtype), columns - first
+    (rows, inner), columns = operands.a.shape, operands.b.shape[-1]
+    kind, count = stored(operands.a.dtype), columns - first
     warps = _THREADS // 32
-    sources = [factors.a, factors.b, factors.d, *([] if bias is None else [bias])]
+    sources = [operands.a, operands.b, operands.d, *([] if bias is None else [bias])]
     made = f"total * {number(alpha, 'float')}{'' if bias is None else f' + get(bias[{first} + lane])'}"
     text = f"""
 extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({_listed(kind, bias)}) {{
@@ -104,22 +104,22 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({_listed(kind, bia
   if (row >= {rows}) return;
   float sums[{count}] = {{}};
   for (int k = lane; k < {inner}; k += 32) {{
-    const float x = get(a[(i64)row * {factors.a.strides[-2]} + (i64)k * {factors.a.strides[-1]}]);
+    const float x = get(a[(i64)row * {operands.a.strides[-2]} + (i64)k * {operands.a.strides[-1]}]);
 #pragma unroll
     for (int c = 0; c < {count}; c++)
-      sums[c] += x * get(b[(i64)({first} + c) * {factors.b.strides[-1]} + (i64)k * {factors.b.strides[-2]}]);
+      sums[c] += x * get(b[(i64)({first} + c) * {operands.b.strides[-1]} + (i64)k * {operands.b.strides[-2]}]);
   }}
   float total = 0;
 #pragma unroll
   for (int c = 0; c < {count}; c++) {{
-    const float whole = warp_fold<sum, 32>(sums[c]);
+    const float whole = warp_reduce<sum, 32>(sums[c]);
     if (lane == c) total = whole;
   }}
-  if (lane < {count}) put(d[(i64)row * {factors.d.strides[-2]} + {first} + lane], {made});
+  if (lane < {count}) put(d[(i64)row * {operands.d.strides[-2]} + {first} + lane], {made});
 }}
 """
     kernel = Kernel(text, (-(-rows // warps), 1, 1), (_THREADS, 1, 1))
-    nbytes = factors.a.nbytes + count * (inner + rows) * 2
+    nbytes = operands.a.nbytes + count * (inner + rows) * 2
     return KernelLaunch(kernel, tuple(each.argument for each in sources), nbytes, 2 * rows * inner * count, True)
 
 

@@ -13,8 +13,8 @@ from ...kernel_ir.sources import Source
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import epilogue_of, gemm_fits
 from .exact_products import lower_exactly
-from .factors import factors_of, packed_weight, product_operands
 from .gemv import lower_few_rows, lower_normed_rows, lower_some_rows
+from .operands import gemm_operands, packed_weight, product_operands
 from .product_copies import lower_between_copies
 from .regions import AnchoredRegion, completed, made_in, paired_region_of, region_of, static_shape
 from .simt_gemm import simt_gemm
@@ -41,7 +41,7 @@ def lower_product(task: Task) -> Iterator[Candidate]:
 
 
 def lower_region(region: AnchoredRegion) -> Iterator[Candidate]:
-    """A region around a matmul or gemm whose factors lie in memory as they are multiplied."""
+    """A region around a matmul or gemm whose operands lie in memory as they are multiplied."""
     if region.norm is not None:
         yield from lower_normed_rows(region)
         return
@@ -63,12 +63,12 @@ def _by_cublaslt(region: AnchoredRegion) -> Iterator[Candidate]:
         return
     a, b, _ = product_operands(region)
     packed = packed_weight(b)
-    ways = {"cublaslt": packed}
+    candidates = {"cublaslt": packed}
     if packed is not b and a.dtype is DType.F32:
-        ways["cublaslt-rows"] = b
-    for name, weight in ways.items():
-        factors = factors_of(a, weight, made.source, epilogue.residual)
-        calls = cublaslt_calls(factors, epilogue, region.task, made.scratch_bytes)
+        candidates["cublaslt-rows"] = b
+    for name, weight in candidates.items():
+        operands = gemm_operands(a, weight, made.source, epilogue.residual)
+        calls = cublaslt_calls(operands, epilogue, region.task, made.scratch_bytes)
         if calls is not None:
             room = max(call.workspace_bytes for call in calls)
             yield from completed(name, region, made, calls, room)
@@ -83,7 +83,7 @@ def _by_strides(region: AnchoredRegion) -> Iterator[Candidate]:
     alpha, beta = 1.0, 1.0
     if region.anchor.op.name == "gemm":
         alpha, beta = region.anchor.attrs["alpha"], region.anchor.attrs["beta"]
-    launch = simt_gemm(factors_of(a, b, made.source, _addend(c, made.source)), alpha, beta, region.task.chip)
+    launch = simt_gemm(gemm_operands(a, b, made.source, _addend(c, made.source)), alpha, beta, region.task.chip)
     if launch is None:
         return
     yield from completed("strided", region, made, (launch,))

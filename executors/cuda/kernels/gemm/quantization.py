@@ -17,12 +17,12 @@ OffsetOf = Callable[[Source], str]
 class Quantization:
     """The parameters of a product by name, broadcastable to its result.
 
-    "a_zero", "b_zero" where factors have one; "a_scale", "b_scale", "y_scale", "y_zero" where the result is quantized
+    "a_zero", "b_zero" where operands have one; "a_scale", "b_scale", "y_scale", "y_zero" where the result is quantized
     again; "bias" in the scale of the sum.
     """
 
     dtypes: tuple[DType, DType]
-    """Those of the factors."""
+    """Those of the operands."""
 
     sources: Mapping[str, Source]
 
@@ -37,7 +37,7 @@ class Quantization:
         return [f"const {stored(source.dtype)}* {name}" for name, source in self.sources.items()]
 
     def centered(self, name: str, element: str, offset_of: OffsetOf) -> str:
-        """An element of factor `name` without its zero point."""
+        """An element of operand `name` without its zero point."""
         zero = self.sources.get(f"{name}_zero")
         value = f"({self.total})get({element})"
         return value if zero is None else f"{value} - ({self.total})get({name}_zero[{offset_of(zero)}])"

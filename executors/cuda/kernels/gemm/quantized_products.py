@@ -1,6 +1,6 @@
 """Products of quantized tensors as one op: cuBLASLt for i8 without zero points, own kernels for the rest.
 
-Factors that are dequantized by ops of their own are those of `scaled_products.py`.
+GemmOperands that are dequantized by ops of their own are those of `scaled_products.py`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,12 +14,12 @@ from ..fused import lower_fused
 from .byte_operands import PIECE, byte_operands, is_in_pieces
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import Epilogue
-from .factors import Factors
+from .operands import GemmOperands
 from .quantization import Quantization
 from .regions import region_of
 from .rewritten_regions import Scratch, quantized_again, signed_bytes, within_scratch
 from .simt_gemm import simt_gemm
-from .tails import broadcast_to
+from .sum_epilogue import broadcast_to
 
 _THREADS = 256
 
@@ -81,8 +81,8 @@ def _by_strides(task: Task, a: Source, b: Source, d: Source, given: Mapping[str,
         return
     sources = {name: source for name, source in given.items() if source is not None}
     leading = d.shape[:-2]
-    factors = Factors(broadcast_to(a, (*leading, *a.shape[-2:])), broadcast_to(b, (*leading, *b.shape[-2:])), d)
-    launch = simt_gemm(factors, chip=task.chip, quantization=Quantization((a.dtype, b.dtype), sources))
+    operands = GemmOperands(broadcast_to(a, (*leading, *a.shape[-2:])), broadcast_to(b, (*leading, *b.shape[-2:])), d)
+    launch = simt_gemm(operands, chip=task.chip, quantization=Quantization((a.dtype, b.dtype), sources))
     if launch is not None:
         yield Candidate("strided", (launch,))
 
@@ -156,8 +156,8 @@ def _sum(a: Source, b: Source, d: Source, scratch: Scratch) -> tuple[Launch, ...
     """The launches that make `d`; none where the library has no such product."""
     if 1 in (len(a.shape), len(b.shape)) or a.shape[-1] % PIECE or b.shape[-1] % PIECE:
         return ()
-    factors, before = byte_operands(a, b, d, None, scratch)
-    calls = cublaslt_calls(factors, Epilogue(scratch.task.node.output), scratch.task, scratch.used)
+    operands, before = byte_operands(a, b, d, None, scratch)
+    calls = cublaslt_calls(operands, Epilogue(scratch.task.node.output), scratch.task, scratch.used)
     return () if calls is None else (*before, *calls)
 
 

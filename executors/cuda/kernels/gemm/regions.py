@@ -20,7 +20,7 @@ from ...kernel_ir.sources import Source, source_of, source_of_constant, view_of
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A factor of a product that is dequantized in its region: numbers of 8 bits, to be multiplied by one scale."""
+    """An operand of a product that is dequantized in its region: numbers of 8 bits, to be multiplied by one scale."""
 
     codes: Source
     scale: Source
@@ -45,7 +45,7 @@ class AnchoredRegion:
     """A second product, of the same rows normed in the same way, with a weight of the same size."""
 
     scaled: Mapping[Value, Scaled] = field(default_factory=dict[Value, Scaled])
-    """Factors of the heavy node that are dequantized here; `operand` gives their numbers as they are before that."""
+    """Operands of the heavy node that are dequantized here; `operand` gives their numbers as they are before that."""
 
     @property
     def is_alone(self) -> bool:
@@ -81,8 +81,8 @@ def region_of(task: Task) -> AnchoredRegion | None:
     norm = _norm_before(heavy[0], sources)
     if norm is not None:
         sources[norm.output] = sources[norm.operands[0]]
-    scaled = _scaled_factors(heavy[0], sources)
-    sources.update({value: factor.codes for value, factor in scaled.items()})
+    scaled = _scaled_operands(heavy[0], sources)
+    sources.update({value: operand.codes for value, operand in scaled.items()})
     if not all(value in sources for value in heavy[0].operands):
         return None
     return AnchoredRegion(task, heavy[0], sources, body.outputs, norm, scaled=scaled)
@@ -107,12 +107,12 @@ def paired_region_of(task: Task) -> AnchoredRegion | None:
     return AnchoredRegion(task, heavy[0], sources, body.outputs, norms[0], heavy[1])
 
 
-def _scaled_factors(heavy: Node, sources: Mapping[Value, Source]) -> dict[Value, Scaled]:
-    """Both factors of a product, or none."""
+def _scaled_operands(heavy: Node, sources: Mapping[Value, Source]) -> dict[Value, Scaled]:
+    """Both operands of a product, or none."""
     if heavy.op.name not in ("matmul", "gemm"):
         return {}
     found = {value: _scaled(value, sources) for value in heavy.operands[:2]}
-    known = {value: factor for value, factor in found.items() if factor is not None}
+    known = {value: operand for value, operand in found.items() if operand is not None}
     return known if len(known) == len(found) else {}
 
 

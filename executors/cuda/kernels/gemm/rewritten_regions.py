@@ -1,4 +1,4 @@
-"""Regions whose factors are dequantized in them, written anew around what a library makes of the product."""
+"""Regions whose operands are dequantized in them, written anew around what a library makes of the product."""
 
 import math
 from collections.abc import Iterable
@@ -42,10 +42,10 @@ class Scratch:
         return replace(task, scratch=place, scratch_bytes=room)
 
 
-def within_scratch(ways: Iterable[Candidate]) -> list[Candidate]:
-    """The ways, none where one cannot be made: mostly as it takes more scratch memory than there is."""
+def within_scratch(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The candidates, none where one cannot be made: mostly as it takes more scratch memory than there is."""
     try:
-        return list(ways)
+        return list(candidates)
     except UnsupportedError:
         return []
 
@@ -113,12 +113,12 @@ class _Body:
         return replace(like, node=node, operands=tuple(views), results=results, constants=constants)
 
 
-def without_factors(region: AnchoredRegion, scratch: Scratch) -> tuple[Task, list[Launch]]:
-    """The region with its factors in scratch memory, and the launches that dequantize them."""
+def with_operands_dequantized(region: AnchoredRegion, scratch: Scratch) -> tuple[Task, list[Launch]]:
+    """The region with its operands in scratch memory, and the launches that dequantize them."""
     body = _Body(region)
     before: list[Launch] = []
     for value in region.scaled:
-        made, launches = _dequantized_factor(region, value, scratch)
+        made, launches = _dequantized_operand(region, value, scratch)
         body.where[value] = body.given(made)
         before += launches
     body.copy([region.anchor, *_behind(region)])
@@ -131,8 +131,8 @@ def without_product(region: AnchoredRegion, total: Source, scratch: Scratch, *, 
     body = _Body(region)
     anchor = region.anchor
     value = body.add("cast", body.given(total), to=DType.F32)
-    for index, factor in enumerate(() if is_scaled else anchor.operands[:2]):
-        value = body.add("mul", value, _scale(body, factor, behind=1 - index))
+    for index, operand in enumerate(() if is_scaled else anchor.operands[:2]):
+        value = body.add("mul", value, _scale(body, operand, behind=1 - index))
     if anchor.op.name == "gemm":
         value = _gemm(body, anchor, value)
     body.where[anchor.output] = body.add("cast", value, to=anchor.output.tensor.dtype)
@@ -171,22 +171,22 @@ def _of_rows(body: _Body, value: Value) -> Value:
     return body.add("cast", body.spread(value, 1) if is_vector else body.of(value), to=DType.F32)
 
 
-def scale_in_f32(region: AnchoredRegion, factor: Value, scratch: Scratch) -> tuple[Source, tuple[Launch, ...]]:
-    """The scale of a factor in scratch memory, and the launches that bring it there."""
-    value = _scaling(factor).operands[1]
+def scale_in_f32(region: AnchoredRegion, operand: Value, scratch: Scratch) -> tuple[Source, tuple[Launch, ...]]:
+    """The scale of an operand in scratch memory, and the launches that bring it there."""
+    value = _scaling(operand).operands[1]
     made = scratch.take(DType.F32, static_shape(value))
     body = _Body(region)
     return made, _pointwise(body, body.add("cast", body.of(value), to=DType.F32), made)
 
 
-def _dequantized_factor(region: AnchoredRegion, factor: Value, scratch: Scratch) -> tuple[Source, tuple[Launch, ...]]:
-    back = _scaling(factor)
+def _dequantized_operand(region: AnchoredRegion, operand: Value, scratch: Scratch) -> tuple[Source, tuple[Launch, ...]]:
+    back = _scaling(operand)
     made = scratch.take(back.output.tensor.dtype, static_shape(back.output))
     body = _Body(region)
     codes = body.add("cast", body.of(back.operands[0]), to=DType.F32)
-    product = body.add("mul", codes, _scale(body, factor, _axes_behind_scales(back)))
+    product = body.add("mul", codes, _scale(body, operand, _axes_behind_scales(back)))
     launches = _pointwise(body, body.add("cast", product, to=made.dtype), made)
-    node = factor.producer
+    node = operand.producer
     is_turned = node is not None and node is not back
     return permuted(made, node.attrs["perm"]) if node is not None and is_turned else made, launches
 
@@ -199,14 +199,14 @@ def _pointwise(body: _Body, value: Value, made: Source) -> tuple[Launch, ...]:
         lower_fused(body.task([value], (view,), replace(body.region.task, scratch=None, scratch_bytes=0))), None
     )
     if first is None:
-        raise UnsupportedError("there is no kernel for a dtype of a factor")
+        raise UnsupportedError("there is no kernel for a dtype of an operand")
     return first.launches
 
 
-def _scaling(factor: Value) -> Node:
-    """The node that dequantizes a factor; a transpose may stand behind it."""
-    node = factor.producer
-    assert node is not None  # a factor that is not dequantized is none of these regions
+def _scaling(operand: Value) -> Node:
+    """The node that dequantizes an operand; a transpose may stand behind it."""
+    node = operand.producer
+    assert node is not None  # an operand that is not dequantized is none of these regions
     return node if node.op.name == "dequantize_linear" else _scaling(node.operands[0])
 
 
@@ -218,15 +218,15 @@ def _axes_behind_scales(back: Node) -> int:
     return rank - 1 - normal_axis(back.attrs["axis"], rank)
 
 
-def _scale(body: _Body, factor: Value, behind: int) -> Value:
-    """The scales of a factor in f32; those of an axis with `behind` axes of their own behind it."""
-    value = _scaling(factor).operands[1]
+def _scale(body: _Body, operand: Value, behind: int) -> Value:
+    """The scales of an operand in f32; those of an axis with `behind` axes of their own behind it."""
+    value = _scaling(operand).operands[1]
     known = body.of(value) if body.region.sources[value].size == 1 else body.spread(value, behind)
     return body.add("cast", known, to=DType.F32)
 
 
 def _gemm(body: _Body, gemm: Node, product: Value) -> Value:
-    """What the op makes of the product of its factors, in f32."""
+    """What the op makes of the product of its operands, in f32."""
     alpha, beta, c = gemm.attrs["alpha"], gemm.attrs["beta"], gemm.inputs[2]
     if alpha != 1.0:
         product = body.add("mul", product, body.number(alpha))

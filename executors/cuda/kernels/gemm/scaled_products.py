@@ -1,7 +1,7 @@
-"""Products of numbers of 8 bits with a scale each: fp8 and i8 factors that are dequantized in the region of a product.
+"""Products of numbers of 8 bits with a scale each: fp8 and i8 operands that are dequantized in the region of a product.
 
-cuBLASLt multiplies fp8 factors on tensor cores and applies both scales, which it reads in device memory, to the sum.
-Sums of i8 are exact in i32, and a kernel behind the library's call applies the scales. Where neither fits, factors are
+cuBLASLt multiplies fp8 operands on tensor cores and applies both scales, which it reads in device memory, to the sum.
+Sums of i8 are exact in i32, and a kernel behind the library's call applies the scales. Where neither fits, operands are
 dequantized into scratch memory and multiplied as any others, and a remark says why.
 https://docs.nvidia.com/cuda/cublas/#cublasltmatmul
 """
@@ -17,10 +17,10 @@ from ..fused import lower_fused
 from .byte_operands import PIECE, byte_operands, is_in_pieces
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import EPILOGUE_STEPS, Epilogue, epilogue_of, gemm_fits, lengthened
-from .factors import Factors, product_operands
+from .operands import GemmOperands, product_operands
 from .products import lower_product
 from .regions import AnchoredRegion, completed, made_in, next_step, static_shape
-from .rewritten_regions import Scratch, scale_in_f32, within_scratch, without_factors, without_product
+from .rewritten_regions import Scratch, scale_in_f32, with_operands_dequantized, within_scratch, without_product
 
 FIRST_FP8_ARCH = 89
 
@@ -28,7 +28,7 @@ _WITHOUT_ACTIVATION = frozenset({"bias", "residual"})
 
 
 def lower_scaled(region: AnchoredRegion) -> Iterator[Candidate]:
-    """The ways of a region around a product whose factors are dequantized in it."""
+    """The candidates of a region around a product whose operands are dequantized in it."""
     problem = obstacle(region)
     by_library = [] if problem else _by_library(region)
     yield from by_library
@@ -38,13 +38,13 @@ def lower_scaled(region: AnchoredRegion) -> Iterator[Candidate]:
 
 
 def _by_library(region: AnchoredRegion) -> list[Candidate]:
-    if _is_integer(region) or not all(factor.scale.size == 1 for factor in region.scaled.values()):
+    if _is_integer(region) or not all(operand.scale.size == 1 for operand in region.scaled.values()):
         return within_scratch(_scaled_behind(region))
     return [*within_scratch(_by_fp8(region)), *within_scratch(_apart(region))]
 
 
 def _is_integer(region: AnchoredRegion) -> bool:
-    return all(factor.codes.dtype.is_integer for factor in region.scaled.values())
+    return all(operand.codes.dtype.is_integer for operand in region.scaled.values())
 
 
 def obstacle(region: AnchoredRegion) -> str:
@@ -60,7 +60,7 @@ def obstacle(region: AnchoredRegion) -> str:
         own = region.task.chip.arch / 10
         return f"dequantized before a product: fp8 takes compute capability {FIRST_FP8_ARCH / 10}, this is {own}"
     if a.dtype is b.dtype is DType.F8E5M2:
-        return "dequantized before a product: there is none of two factors in f8e5m2"
+        return "dequantized before a product: there is none of two operands in f8e5m2"
     is_seen_in_f32 = any(value.tensor.dtype in (DType.F32, DType.F64) for value in region.results)
     if is_seen_in_f32 and not region.task.tf32:
         return "dequantized before a product: tensor cores sum fp8 in fewer bits than f32 has, so only from level=3 on"
@@ -110,9 +110,9 @@ def _in_one_call(name: str, region: AnchoredRegion, epilogue: Epilogue) -> Itera
     if epilogue.residual is not None and not is_in_pieces(epilogue.residual):
         return
     scratch = Scratch(region.task, made.scratch_bytes)
-    factors, before = _factors(region, made.source, epilogue.residual, scratch)
+    operands, before = _operands(region, made.source, epilogue.residual, scratch)
     scales = _scales(region, scratch, before)
-    calls = cublaslt_calls(factors, epilogue, region.task, scratch.used, scales)
+    calls = cublaslt_calls(operands, epilogue, region.task, scratch.used, scales)
     if calls is not None:
         room = max(call.workspace_bytes for call in calls)
         yield from completed(name, region, made, (*before, *calls), scratch.used - made.scratch_bytes + room)
@@ -123,9 +123,9 @@ def _apart(region: AnchoredRegion) -> Iterator[Candidate]:
     scratch = Scratch(region.task)
     product = region.anchor.output
     total = scratch.take(product.tensor.dtype, static_shape(product))
-    factors, before = _factors(region, total, None, scratch)
+    operands, before = _operands(region, total, None, scratch)
     scales = _scales(region, scratch, before)
-    calls = cublaslt_calls(factors, Epilogue(product), region.task, scratch.used, scales)
+    calls = cublaslt_calls(operands, Epilogue(product), region.task, scratch.used, scales)
     if calls is None:
         return
     room = max(call.workspace_bytes for call in calls)
@@ -137,16 +137,16 @@ def _apart(region: AnchoredRegion) -> Iterator[Candidate]:
 def _scales(region: AnchoredRegion, scratch: Scratch, before: list[Launch]) -> dict[str, Argument]:
     """Both scales as f32 in device memory."""
     pairs = zip(("a_scale", "b_scale"), region.anchor.operands[:2], strict=True)
-    return {role: _in_f32(region, factor, scratch, before) for role, factor in pairs}
+    return {role: _in_f32(region, operand, scratch, before) for role, operand in pairs}
 
 
-def _in_f32(region: AnchoredRegion, factor: Value, scratch: Scratch, before: list[Launch]) -> Argument:
-    scale = region.scaled[factor].scale
+def _in_f32(region: AnchoredRegion, operand: Value, scratch: Scratch, before: list[Launch]) -> Argument:
+    scale = region.scaled[operand].scale
     if scale.constant is not None:
         return Packed(scale.constant, "cast", ("f32",))
     if scale.dtype is DType.F32:
         return scale.argument
-    made, launches = scale_in_f32(region, factor, scratch)
+    made, launches = scale_in_f32(region, operand, scratch)
     before += launches
     return made.argument
 
@@ -159,8 +159,8 @@ def _scaled_behind(region: AnchoredRegion) -> Iterator[Candidate]:
     scratch = Scratch(region.task)
     product, is_integer = region.anchor.output, _is_integer(region)
     total = scratch.take(DType.I32 if is_integer else DType.F32, static_shape(product))
-    factors, before = _factors(region, total, None, scratch)
-    calls = cublaslt_calls(factors, Epilogue(product), region.task, scratch.used)
+    operands, before = _operands(region, total, None, scratch)
+    calls = cublaslt_calls(operands, Epilogue(product), region.task, scratch.used)
     if calls is None:
         return
     room = max(call.workspace_bytes for call in calls)
@@ -170,7 +170,9 @@ def _scaled_behind(region: AnchoredRegion) -> Iterator[Candidate]:
         yield Candidate(f"{name}+{rest.name}", (*before, *calls, *rest.launches), used)
 
 
-def _factors(region: AnchoredRegion, d: Source, c: Source | None, scratch: Scratch) -> tuple[Factors, list[Launch]]:
+def _operands(
+    region: AnchoredRegion, d: Source, c: Source | None, scratch: Scratch
+) -> tuple[GemmOperands, list[Launch]]:
     a, b, _ = product_operands(region)
     return byte_operands(a, b, d, c, scratch)
 
@@ -179,9 +181,9 @@ def _factors(region: AnchoredRegion, d: Source, c: Source | None, scratch: Scrat
 
 
 def _dequantized_first(region: AnchoredRegion) -> Iterator[Candidate]:
-    """Both factors in the dtype of the result, in scratch memory, and then any way of the product."""
+    """Both operands in the dtype of the result, in scratch memory, and then any candidate for the product."""
     scratch = Scratch(region.task)
-    task, before = without_factors(region, scratch)
+    task, before = with_operands_dequantized(region, scratch)
     for each in lower_product(task):
         used = scratch.used + each.scratch_bytes
         yield Candidate(f"dequantized+{each.name}", (*before, *each.launches), used)

@@ -14,9 +14,9 @@ from ...kernel_ir.indexing import index_type, offset_code, split_index_code
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import Name, computed, number, stored
-from .factors import Factors
+from .operands import GemmOperands
 from .quantization import Quantization
-from .tails import offset_at
+from .sum_epilogue import offset_at
 
 _DEPTH, _THREADS = 16, 256
 
@@ -31,7 +31,7 @@ def tile_size(rows: int, columns: int, count: int, chip: Chip) -> int:
 
 
 def simt_gemm(
-    factors: Factors,
+    operands: GemmOperands,
     alpha: float = 1.0,
     beta: float = 1.0,
     chip: Chip | None = None,
@@ -39,30 +39,32 @@ def simt_gemm(
 ) -> KernelLaunch | None:
     """The product d = alpha * a @ b + beta * c; None where it has no elements.
 
-    With `quantization` the factors have zero points, and the result may be quantized; leading axes are then all there.
+    With `quantization` the operands have zero points, and the result may be quantized; leading axes are then all there.
     """
-    d = factors.d
+    d = operands.d
     total = _SUMS.get(d.dtype, "float")
     if d.size == 0:
         return None
     rows, columns = d.shape[-2:]
     tile = tile_size(rows, columns, math.prod(d.shape[:-2]), chip or Chip())
     tiles = -(-rows // tile) * -(-columns // tile) * math.prod(d.shape[:-2])
-    ends = _plain_ends(factors, alpha, beta, total) if quantization is None else _quantized_ends(factors, quantization)
-    sources = [factors.a, factors.b, *ends.sources, d]
-    text = _text(factors, ends, tile)
+    ends = (
+        _plain_ends(operands, alpha, beta, total) if quantization is None else _quantized_ends(operands, quantization)
+    )
+    sources = [operands.a, operands.b, *ends.sources, d]
+    text = _text(operands, ends, tile)
     return KernelLaunch(
         Kernel(text, (tiles, 1, 1), (_THREADS, 1, 1)),
         tuple(source.argument for source in sources),
         nbytes=sum(source.nbytes for source in sources),
-        flops=2 * d.size * factors.a.shape[-1],
+        flops=2 * d.size * operands.a.shape[-1],
         may_overlap=True,
     )
 
 
 @dataclass(frozen=True)
 class _Ends:
-    """How elements of the factors are read, and what is done with a sum."""
+    """How elements of the operands are read, and what is done with a sum."""
 
     total: str
     left: str
@@ -75,17 +77,17 @@ class _Ends:
 _LEFT, _RIGHT = ("(m0 + m)", "(k0 + k)"), ("(k0 + k)", "(n0 + n)")
 
 
-def _plain_ends(factors: Factors, alpha: float, beta: float, total: str) -> _Ends:
-    a, b, c, d = factors.a, factors.b, factors.c, factors.d
+def _plain_ends(operands: GemmOperands, alpha: float, beta: float, total: str) -> _Ends:
+    a, b, c, d = operands.a, operands.b, operands.c, operands.d
     is_whole = all(_is_whole(x, d.dtype) for x in (alpha, *([] if c is None else [beta])))
     factor, weight = (f"({total}){int(x) if d.dtype.is_integer and is_whole else x}" for x in (alpha, beta))
     left, right = f"({total})get(a[at_a + {_at(*_LEFT, a)}])", f"({total})get(b[at_b + {_at(*_RIGHT, b)}])"
     result = f"d[at_d + {_at('m', 'n', d)}]"
     if d.dtype.is_integer and not is_whole:
-        return _cut_ends(factors, alpha, beta, _Ends(total, left, right, result))
+        return _cut_ends(operands, alpha, beta, _Ends(total, left, right, result))
     if c is None:
         return _Ends(total, left, right, f"put({result}, ({computed(d.dtype)})({factor} * sum));")
-    at = offset_at(c, d.shape, [*_leading(factors), "m", "n"])
+    at = offset_at(c, d.shape, [*_leading(operands), "m", "n"])
     made = f"{factor} * sum + {weight} * ({total})get(c[{at}])"
     finish = f"put({result}, ({computed(d.dtype)})({made}));"
     return _Ends(total, left, right, finish, (f"const {stored(c.dtype)}* c",), (c,))
@@ -95,9 +97,9 @@ def _is_whole(factor: float, dtype: DType) -> bool:
     return factor.is_integer() and (factor >= 0 or dtype.kind is Kind.INT)
 
 
-def _cut_ends(factors: Factors, alpha: float, beta: float, ends: _Ends) -> _Ends:
-    """Integers with factors that are none: sums in f64, cut off at the end. `ends.finish` is where the result goes."""
-    c, dtype = factors.c, factors.d.dtype
+def _cut_ends(operands: GemmOperands, alpha: float, beta: float, ends: _Ends) -> _Ends:
+    """Integers with operands that are none: sums in f64, cut off at the end. `ends.finish` is where the result goes."""
+    c, dtype = operands.c, operands.d.dtype
 
     def scaled(text: str, by: float) -> str:
         if _is_whole(by, dtype):
@@ -107,42 +109,42 @@ def _cut_ends(factors: Factors, alpha: float, beta: float, ends: _Ends) -> _Ends
     made = scaled("sum", alpha)
     given: dict[str, Any] = {}
     if c is not None:
-        at = offset_at(c, factors.d.shape, [*_leading(factors), "m", "n"])
+        at = offset_at(c, operands.d.shape, [*_leading(operands), "m", "n"])
         made = f"__dadd_rn({made}, {scaled(f'get(c[{at}])', beta)})"
         given = {"parameters": (f"const {stored(c.dtype)}* c",), "sources": (c,)}
     finish = f"{{ const double value = {made}; put({ends.finish}, {converted(Name('value', DType.F64), dtype)}); }}"
     return replace(ends, finish=finish, **given)
 
 
-def _quantized_ends(factors: Factors, quantization: Quantization) -> _Ends:
-    shape, leading = factors.d.shape, _leading(factors)
+def _quantized_ends(operands: GemmOperands, quantization: Quantization) -> _Ends:
+    shape, leading = operands.d.shape, _leading(operands)
 
     def at(row: str, column: str) -> Callable[[Source], str]:
         return lambda source: offset_at(source, shape, [*leading, row, column])
 
     return _Ends(
         quantization.total,
-        quantization.centered("a", f"a[at_a + {_at(*_LEFT, factors.a)}]", at("(m0 + m)", "0")),
-        quantization.centered("b", f"b[at_b + {_at(*_RIGHT, factors.b)}]", at("0", "(n0 + n)")),
-        quantization.finish(f"d[at_d + {_at('m', 'n', factors.d)}]", factors.d.dtype, "sum", at("m", "n")),
+        quantization.centered("a", f"a[at_a + {_at(*_LEFT, operands.a)}]", at("(m0 + m)", "0")),
+        quantization.centered("b", f"b[at_b + {_at(*_RIGHT, operands.b)}]", at("0", "(n0 + n)")),
+        quantization.finish(f"d[at_d + {_at('m', 'n', operands.d)}]", operands.d.dtype, "sum", at("m", "n")),
         tuple(quantization.parameters),
         tuple(quantization.sources.values()),
     )
 
 
-def _leading(factors: Factors) -> list[str]:
-    return [f"l{axis}" for axis in range(len(factors.leading))]
+def _leading(operands: GemmOperands) -> list[str]:
+    return [f"l{axis}" for axis in range(len(operands.leading))]
 
 
-def _text(factors: Factors, ends: _Ends, tile: int) -> str:
+def _text(operands: GemmOperands, ends: _Ends, tile: int) -> str:
     each, total = tile // 16, ends.total
-    a, b, d = factors.a, factors.b, factors.d
+    a, b, d = operands.a, operands.b, operands.d
     rows, columns, inner = d.shape[-2], d.shape[-1], a.shape[-1]
     index = index_type(a, b, d)
     parameters = [f"const {stored(a.dtype)}* __restrict__ a", f"const {stored(b.dtype)}* __restrict__ b"]
     parameters += [*ends.parameters, f"{stored(d.dtype)}* d"]
     names = [("a", a), ("b", b), ("d", d)]
-    leading = _leading(factors)
+    leading = _leading(operands)
     offsets = "\n  ".join(
         f"const {index} at_{name} = {offset_code(leading, source.strides[:-2])};" for name, source in names
     )
@@ -153,7 +155,7 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({", ".join(paramet
   {index} block = blockIdx.x;
   const int n0 = (int)(block % {-(-columns // tile)}) * {tile}; block /= {-(-columns // tile)};
   const int m0 = (int)(block % {-(-rows // tile)}) * {tile}; block /= {-(-rows // tile)};
-  {split_index_code("block", leading, factors.leading, index)}
+  {split_index_code("block", leading, operands.leading, index)}
   {offsets}
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
   {total} sums[{each}][{each}] = {{}};

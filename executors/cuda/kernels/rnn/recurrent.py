@@ -29,7 +29,7 @@ SMALL_CELL = 32
 
 
 def lower_recurrent(task: Task) -> Iterator[Candidate]:
-    """The ways of a recurrent cell: by steps or by one launch, with each way of its product."""
+    """The candidates of a recurrent cell: by steps or by one launch, with each way of its product."""
     if task.scratch is None or 0 in task.results[-1].shape:
         return
     memory = _memory_of(task)
@@ -40,13 +40,13 @@ def lower_recurrent(task: Task) -> Iterator[Candidate]:
     if not recurrence.steps:
         yield Candidate("states", (first,), memory.nbytes)
         return
-    ways = dict(_ways(recurrence, first, task.chip))
+    candidates = dict(_candidates(recurrence, first, task.chip))
     for name, launches, scratch_bytes in _projections(task, memory):
-        for way, steps in ways.items():
+        for way, steps in candidates.items():
             yield Candidate("+".join(filter(None, (name, way))), (*launches, *steps), scratch_bytes)
 
 
-def _ways(recurrence: Recurrence, first: Launch, chip: Chip) -> Iterator[tuple[str, Sequence[Launch]]]:
+def _candidates(recurrence: Recurrence, first: Launch, chip: Chip) -> Iterator[tuple[str, Sequence[Launch]]]:
     is_small = recurrence.hidden <= SMALL_CELL
     if fits_cluster(recurrence, chip):
         yield "cluster", [cluster_launch(recurrence)]
@@ -138,7 +138,7 @@ def _source(task: Task, index: int) -> Source | None:
 
 
 def _projections(task: Task, memory: _Memory) -> Iterator[tuple[str, Sequence[Launch], int]]:
-    """The ways of the product: name, launches, and how much scratch is taken with what lies before."""
+    """The candidates of the product: name, launches, and how much scratch is taken with what lies before."""
     x, w = task.operands[0], task.operands[1]
     assert x is not None
     assert w is not None
@@ -146,7 +146,7 @@ def _projections(task: Task, memory: _Memory) -> Iterator[tuple[str, Sequence[La
         yield "", (), memory.nbytes
         return
     parts = [list(_product_ways(each, memory.nbytes)) for each in _products(task, x, w, memory)]
-    for each in zip(*parts, strict=True):  # the same problem in each direction, so the same ways
+    for each in zip(*parts, strict=True):  # the same problem in each direction, so the same candidates
         launches = [launch for candidate in each for launch in candidate.launches]
         yield each[0].name, launches, memory.nbytes + max(candidate.scratch_bytes for candidate in each)
 

@@ -64,18 +64,20 @@ def _lower(task: Task, slots: Slots) -> Iterator[Candidate]:
     if not slots.is_countable:
         return
     reduction, dtype = task.node.attrs["reduction"], slots.target.dtype
-    ways: list[Candidate | None] = []
+    candidates: list[Candidate | None] = []
     if reduction == "none":
-        ways.append(_last_of_each(task, slots.moved(), copies))
+        candidates.append(_last_of_each(task, slots.moved(), copies))
     elif dtype.kind is Kind.BOOL or (dtype.is_integer and dtype.bits >= 32):
-        ways.append(_atomic(task, slots, copies))
+        candidates.append(_atomic(task, slots, copies))
     else:
-        ways.append(segments(task, slots, operand(task), copies))
+        candidates.append(segments(task, slots, operand(task), copies))
     if task.node.op.name == "scatter_elements":
-        ways.insert(len(ways) if slots.rest >= WIDE_ROWS and slots.count >= MANY_SLOTS else 0, by_lines(task))
+        candidates.insert(
+            len(candidates) if slots.rest >= WIDE_ROWS and slots.count >= MANY_SLOTS else 0, by_lines(task)
+        )
     if slots.count * slots.count * slots.rest <= MOST_COMPARISONS:
-        ways.insert(0 if slots.count <= FEW_SLOTS else len(ways), _compared(task, slots, copies))
-    yield from filter(None, ways)
+        candidates.insert(0 if slots.count <= FEW_SLOTS else len(candidates), _compared(task, slots, copies))
+    yield from filter(None, candidates)
 
 
 def _elements(slots: Slots, statements: str) -> list[str]:

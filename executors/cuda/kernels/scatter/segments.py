@@ -352,7 +352,7 @@ def _over_block(fold: str, name: str, ctype: str, lanes: int) -> list[str]:
     if lanes == 1:
         return []
     warps = lanes // 32
-    return [f"__shared__ {ctype} {name}s[{warps}]; {name} = block_fold<{fold}, {warps}>({name}, {name}s);"]
+    return [f"__shared__ {ctype} {name}s[{warps}]; {name} = block_reduce<{fold}, {warps}>({name}, {name}s);"]
 
 
 def _written(lanes: int, statement: str) -> str:

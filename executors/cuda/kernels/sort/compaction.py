@@ -84,7 +84,7 @@ def _counting(search: Search, counts: Parameter, blocks: int, ctype: str) -> Ker
         f"for (int i = 0; i < {ROUNDS}; i++) {{",
         *_round(search, ctype),
         "found += is_found; }",
-        f"found = block_fold<sum, {WARPS}>(found, parts);",
+        f"found = block_reduce<sum, {WARPS}>(found, parts);",
         "if (threadIdx.x == 0) counts[blockIdx.x] = found;",
     ]
     return launch_of([counts, *search.read], lines, (blocks, 1, 1), (THREADS, 1, 1), search.nbytes)
@@ -123,8 +123,8 @@ def _first_slot(firsts: Parameter | None, blocks: int, ctype: str) -> list[str]:
         f"{ctype} before = 0, total = 0;",
         f"for (int b = threadIdx.x; b < {blocks}; b += {THREADS}) {{",
         "const int own = counts[b]; total += own; if (b < (int)blockIdx.x) before += own; }",
-        f"before = block_fold<sum, {WARPS}>(before, parts);",
-        f"total = block_fold<sum, {WARPS}>(total, parts + {WARPS});",
+        f"before = block_reduce<sum, {WARPS}>(before, parts);",
+        f"total = block_reduce<sum, {WARPS}>(total, parts + {WARPS});",
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, Kernel, KernelLaunch
-from capgraph.executors.cuda.lower.lowering import Backend, Ways
+from capgraph.executors.cuda.lower.lowering import Backend, LoweredStep
 from capgraph.ir.constant import Array
 from capgraph.ir.evaluate import evaluate_node
 from capgraph.ir.plan import Plan
@@ -26,7 +26,7 @@ class Prepared:
 
     case: Case
     plan: Plan
-    ways: tuple[Ways, ...]
+    ways: tuple[LoweredStep, ...]
 
     def kernels(self) -> Iterator[Kernel]:
         """The kernels of all ways."""
@@ -70,7 +70,7 @@ class Values:
         raise NotImplementedError
 
 
-def generated(way: Ways) -> list[Candidate]:
+def generated(way: LoweredStep) -> list[Candidate]:
     """The ways of a step that only launch kernels."""
     return [each for each in way.candidates if all(isinstance(launch, KernelLaunch) for launch in each.launches)]
 

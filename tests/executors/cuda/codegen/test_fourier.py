@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch, LibraryCall
 from capgraph.executors.cuda.kernels.fft.butterflies import radices
-from capgraph.executors.cuda.kernels.tables import ways as lower
+from capgraph.executors.cuda.kernels.tables import candidates as lower
 
 from tests.executors.cuda.codegen.cases import Case, Drawn, is_close, made
 from tests.executors.cuda.codegen.emulated import emulated_problems

@@ -78,7 +78,7 @@ def test_a_norm_of_a_sum_is_one_kernel_with_both_results():
     (launch,) = generated(way)[0].launches
     assert isinstance(launch, KernelLaunch)
     assert launch.nbytes == 2 * (4 * 128 * 768 + 2 * 768)
-    assert launch.kernel.text.count("block_fold<sum") == 2
+    assert launch.kernel.text.count("block_reduce<sum") == 2
     assert "pack<f16, 8>" in launch.kernel.text
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch, Task
-from capgraph.executors.cuda.kernels.tables import ways
+from capgraph.executors.cuda.kernels.tables import candidates
 from capgraph.executors.host.memory import HostArena, array_at
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Array
@@ -37,7 +37,7 @@ def run(op: str, x: Array, folder: Path, **attrs: Any) -> tuple[str, Array, Arra
     views = channels_last(0, dtype, x.shape), channels_last(1, dtype, expected.shape)
     memory = [HostArena(array.nbytes, 256) for array in (x, expected)]
     array_at(memory[0].bytes, views[0])[...] = x
-    (way,) = ways(Task(y.producer, (views[0],), (views[1],)))
+    (way,) = candidates(Task(y.producer, (views[0],), (views[1],)))
     library = compiled(kernels_of([way]), folder)
     for launch in way.launches:
         assert isinstance(launch, KernelLaunch)

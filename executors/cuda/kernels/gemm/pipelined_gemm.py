@@ -15,9 +15,9 @@ from ...kernel_ir.early_start import TRIGGER, WAIT
 from ...kernel_ir.includes.warp_code import cluster_code, warp_products
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source
-from .factors import Factors
-from .split_products import fits
-from .tails import Element, SumEpilogue
+from .operands import GemmOperands
+from .split_k_gemm import fits
+from .sum_epilogue import Element, SumEpilogue
 
 LEAST_ROWS, MOST_ROWS = 17, 512
 _WARPS = 8
@@ -29,7 +29,7 @@ _STAGE_MEMORY = 100 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class StagedTiling:
+class PipelinedTiling:
     """A block's tile, 32 * `high` rows and 32 * `wide` columns, and the blocks that share its inner axis."""
 
     high: int
@@ -59,8 +59,8 @@ class Work:
     """A product of `rows` rows with a weight that is seen as [inner, columns], rows of which lie `pitch` apart.
 
     `place` gives statements for a row and a place on the inner axis, by name: the offset `from` of 8 neighbors in `x`,
-    and whether they are there, `is_there`. `element` gives statements before the tail's element of a row and a column,
-    and that element, whose names end in a suffix.
+    and whether they are there, `is_there`. `element` gives statements before the epilogue's element of a row and a
+    column, and that element, whose names end in a suffix.
     """
 
     rows: int
@@ -71,38 +71,38 @@ class Work:
     weight: Source
     pitch: int
     place: Callable[[str, str], str]
-    tail: SumEpilogue
+    epilogue: SumEpilogue
     element: Callable[[str, str, str], tuple[str, Element]]
 
 
-def work_of(factors: Factors, tail: SumEpilogue) -> Work:
+def work_of(operands: GemmOperands, epilogue: SumEpilogue) -> Work:
     """The work of two matrices."""
-    (rows, inner), down = factors.a.shape, factors.a.strides[-2]
+    (rows, inner), down = operands.a.shape, operands.a.strides[-2]
 
     def place(row: str, k: str) -> str:
         return f"const bool is_there = {row} < {rows} && {k} < {inner}; const i64 from = (i64){row} * {down} + {k};"
 
     def element(row: str, column: str, suffix: str) -> tuple[str, Element]:
-        return "", tail.element_at(row, column, suffix)
+        return "", epilogue.element_at(row, column, suffix)
 
-    columns, pitch = factors.b.shape[-1], factors.b.strides[-1]
-    return Work(rows, columns, inner, factors.a.dtype, factors.a, factors.b, pitch, place, tail, element)
+    columns, pitch = operands.b.shape[-1], operands.b.strides[-1]
+    return Work(rows, columns, inner, operands.a.dtype, operands.a, operands.b, pitch, place, epilogue, element)
 
 
-def tilings(factors: Factors, chip: Chip) -> Iterator[StagedTiling]:
+def tilings(operands: GemmOperands, chip: Chip) -> Iterator[PipelinedTiling]:
     """Tilings that are worth trying, best guess first."""
-    rows, inner = factors.a.shape[-2:]
-    if fits(factors) and LEAST_ROWS <= rows <= MOST_ROWS:
-        yield from tilings_of(rows, factors.b.shape[-1], inner, chip)
+    rows, inner = operands.a.shape[-2:]
+    if fits(operands) and LEAST_ROWS <= rows <= MOST_ROWS:
+        yield from tilings_of(rows, operands.b.shape[-1], inner, chip)
 
 
-def tilings_of(rows: int, columns: int, inner: int, chip: Chip) -> list[StagedTiling]:
+def tilings_of(rows: int, columns: int, inner: int, chip: Chip) -> list[PipelinedTiling]:
     """The same by sizes."""
     if inner < _INNER:
         return []
     most = 4 if chip.arch >= 90 else 1
     found = [
-        StagedTiling(high, wide, splits)
+        PipelinedTiling(high, wide, splits)
         for high, wide in ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (4, 2))
         for splits in (1, 2, 4)
         if splits <= most and 32 * high < rows + 32 and inner >= 2 * splits * _INNER
@@ -110,7 +110,7 @@ def tilings_of(rows: int, columns: int, inner: int, chip: Chip) -> list[StagedTi
     return sorted(found, key=lambda each: _guess(each, rows, columns, inner, chip))[:4]
 
 
-def _guess(tiling: StagedTiling, rows: int, columns: int, inner: int, chip: Chip) -> float:
+def _guess(tiling: PipelinedTiling, rows: int, columns: int, inner: int, chip: Chip) -> float:
     """Microseconds, roughly: bytes that all blocks read from the L2 cache, and those that one block waits for.
 
     Fitted to an H200 at 32 to 256 rows: within a fifth, most of the time.
@@ -122,15 +122,15 @@ def _guess(tiling: StagedTiling, rows: int, columns: int, inner: int, chip: Chip
     return 1.1 + max(blocks * nbytes / 6e6, rounds * nbytes / 4e4, rounds * fused) + 1.2 * (tiling.splits > 1)
 
 
-def staged_product(factors: Factors, tail: SumEpilogue, tiling: StagedTiling) -> KernelLaunch:
+def pipelined_gemm(operands: GemmOperands, epilogue: SumEpilogue, tiling: PipelinedTiling) -> KernelLaunch:
     """The launch of one tiling."""
-    return staged(work_of(factors, tail), tiling)
+    return staged(work_of(operands, epilogue), tiling)
 
 
-def staged(work: Work, tiling: StagedTiling) -> KernelLaunch:
+def staged(work: Work, tiling: PipelinedTiling) -> KernelLaunch:
     """The launch of one tiling of some work."""
     tiles = -(-work.rows // tiling.rows) * -(-work.columns // tiling.columns)
-    sources = [work.x, work.weight, *work.tail.sources]
+    sources = [work.x, work.weight, *work.epilogue.sources]
     shared = max(_stages(tiling, work.inner) * _stage_bytes(tiling), 4 * tiling.by_inner * tiling.rows * _pitch(tiling))
     kernel = Kernel(
         _text(work, tiling),
@@ -148,34 +148,34 @@ def staged(work: Work, tiling: StagedTiling) -> KernelLaunch:
     )
 
 
-def _stage_bytes(tiling: StagedTiling) -> int:
+def _stage_bytes(tiling: PipelinedTiling) -> int:
     return (tiling.rows + tiling.columns) * _INNER * 2
 
 
-def _steps(tiling: StagedTiling, inner: int) -> int:
+def _steps(tiling: PipelinedTiling, inner: int) -> int:
     """Stages that each block of a cluster goes through."""
     whole = -(-inner // _INNER)
     return -(-whole // tiling.splits)
 
 
-def _stages(tiling: StagedTiling, inner: int) -> int:
+def _stages(tiling: PipelinedTiling, inner: int) -> int:
     return max(2, min(_steps(tiling, inner), _STAGE_MEMORY // _stage_bytes(tiling)))
 
 
-def _pitch(tiling: StagedTiling) -> int:
+def _pitch(tiling: PipelinedTiling) -> int:
     """Floats from row to row of sums in shared memory: what is written at a time falls on different banks."""
     return tiling.columns + 8
 
 
-def _text(work: Work, tiling: StagedTiling) -> str:
-    rows, inner, tail = work.rows, work.inner, work.tail
+def _text(work: Work, tiling: PipelinedTiling) -> str:
+    rows, inner, epilogue = work.rows, work.inner, work.epilogue
     kind = str(work.dtype)
     stages, steps = _stages(tiling, inner), _steps(tiling, inner)
     down = -(-rows // tiling.rows)
     stage, right = _stage_bytes(tiling), tiling.rows * _INNER * 2
     is_weight = work.weight.constant is not None
     pitch, count = _pitch(tiling), tiling.rows * tiling.columns
-    early, finish = _tail_code(work, tiling)
+    early, finish = _epilogue_code(work, tiling)
     load_weight, load_rows = _load_weight(work, tiling), _load_rows(work, tiling)
     return f"""
 __device__ inline void NAME_copy(unsigned to, const void* from, bool is_there) {{
@@ -188,7 +188,7 @@ __device__ inline void NAME_matrices(unsigned* y, unsigned from) {{
 {warp_products(kind)}
 {cluster_code(tiling.splits)}
 extern "C" __global__ void __launch_bounds__({32 * _WARPS})
-NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
+NAME(const {kind}* x, const {kind}* weight, {", ".join(epilogue.parameters)}) {{
   constexpr int STAGES = {stages}, STEPS = {steps}, SPLITS = {tiling.splits}, BY_INNER = {tiling.by_inner};
   extern __shared__ __align__(128) unsigned char memory[];
   const unsigned base = (unsigned)__cvta_generic_to_shared(memory);
@@ -257,12 +257,12 @@ NAME(const {kind}* x, const {kind}* weight, {", ".join(tail.parameters)}) {{
 """
 
 
-def _load_rows(work: Work, tiling: StagedTiling) -> str:
+def _load_rows(work: Work, tiling: PipelinedTiling) -> str:
     """Statements that copy rows for step `step` of this block into the stage that it belongs to."""
     return _load(tiling, tiling.rows, 0, "x", f"const int line = first_row + row; {work.place('line', 'k')}")
 
 
-def _load_weight(work: Work, tiling: StagedTiling) -> str:
+def _load_weight(work: Work, tiling: PipelinedTiling) -> str:
     """The same for rows of the transposed weight."""
     place = (
         f"const int line = first_column + row; const bool is_there = line < {work.columns} && k < {work.inner}; "
@@ -271,7 +271,7 @@ def _load_weight(work: Work, tiling: StagedTiling) -> str:
     return _load(tiling, tiling.columns, tiling.rows * _INNER * 2, "weight", place)
 
 
-def _load(tiling: StagedTiling, rows: int, offset: int, name: str, place: str) -> str:
+def _load(tiling: PipelinedTiling, rows: int, offset: int, name: str, place: str) -> str:
     return f"""
     const unsigned to = base + step % STAGES * {_stage_bytes(tiling)} + {offset};
 #pragma unroll
@@ -283,7 +283,7 @@ def _load(tiling: StagedTiling, rows: int, offset: int, name: str, place: str) -
     }}"""
 
 
-def _merge(tiling: StagedTiling, count: int, pitch: int) -> str:
+def _merge(tiling: PipelinedTiling, count: int, pitch: int) -> str:
     """The sums of a block's warps put together, so that the other blocks of its cluster read one."""
     return f"""
   for (int e = threadIdx.x; e < {count}; e += {32 * _WARPS}) {{
@@ -296,7 +296,7 @@ def _merge(tiling: StagedTiling, count: int, pitch: int) -> str:
   NAME_meet();"""
 
 
-def _tail_code(work: Work, tiling: StagedTiling) -> tuple[str, str]:
+def _epilogue_code(work: Work, tiling: PipelinedTiling) -> tuple[str, str]:
     """What each thread reads for its elements before the sums are there, and what it does with these."""
     rows, columns = work.rows, work.columns
     pitch, threads = _pitch(tiling), 32 * _WARPS

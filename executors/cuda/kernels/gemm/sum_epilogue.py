@@ -54,7 +54,7 @@ OffsetOf = Callable[[Source], str]
 """Where the element lies in a tensor that broadcasts to the shape of the heavy node's result, as an expression."""
 
 
-def tail_of(region: AnchoredRegion) -> SumEpilogue | None:
+def sum_epilogue(region: AnchoredRegion) -> SumEpilogue | None:
     """The pointwise work of a whole region; None if there is other work in it, or it has sizes of its own."""
     shape = static_shape(region.anchor.output)
     nodes = list(_after(region))
@@ -111,8 +111,8 @@ def _is_literal(region: AnchoredRegion, value: Value) -> bool:
 class Element:
     """Code for one element in three parts: reads of constants, which need not wait, other reads, and the rest."""
 
-    def __init__(self, tail: SumEpilogue, offset_of: OffsetOf, suffix: str, places: Mapping[str, str]) -> None:
-        self.tail = tail
+    def __init__(self, epilogue: SumEpilogue, offset_of: OffsetOf, suffix: str, places: Mapping[str, str]) -> None:
+        self.epilogue = epilogue
         self.offset_of = offset_of
         self.suffix = suffix
         self.places = places
@@ -120,7 +120,7 @@ class Element:
     @property
     def declarations(self) -> str:
         """Declarations of what is read, so that it may be read in a scope of its own."""
-        return " ".join(f"{computed(s.dtype)} {self._read(name)} = {{}};" for name, s in self.tail.operands.items())
+        return " ".join(f"{computed(s.dtype)} {self._read(name)} = {{}};" for name, s in self.epilogue.operands.items())
 
     @property
     def constants(self) -> str:
@@ -146,18 +146,18 @@ class Element:
     def _reads(self, *, of_constants: bool) -> str:
         return " ".join(
             f"{self._read(name)} = get({self._place(name)});"
-            for name, source in self.tail.operands.items()
+            for name, source in self.epilogue.operands.items()
             if (source.constant is not None) == of_constants
         )
 
     def _place(self, name: str) -> str:
         if name in self.places:
             return self.places[name]
-        source = self.tail.operands.get(name) or self.tail.results[name]
+        source = self.epilogue.operands.get(name) or self.epilogue.results[name]
         return f"{name}[{self.offset_of(source)}]"
 
     def _finish(self, total: str) -> Iterator[str]:
-        region, suffix = self.tail.region, self.suffix
+        region, suffix = self.epilogue.region, self.suffix
         names = self._names()
         yield self._product(total)
         names[region.anchor.output] = Name(f"product{suffix}", region.anchor.output.tensor.dtype)
@@ -172,19 +172,19 @@ class Element:
             yield f"put({self._place(f'y{index}')}, {names[value].text});"
 
     def _product(self, total: str) -> str:
-        node = self.tail.region.anchor
+        node = self.epilogue.region.anchor
         alpha, beta = (node.attrs["alpha"], node.attrs["beta"]) if node.op.name == "gemm" else (1.0, 1.0)
         ctype = computed(node.output.tensor.dtype)
         text = total if alpha == 1.0 else f"{number(alpha, ctype)} * {total}"
-        if "addend" in self.tail.operands:
+        if "addend" in self.epilogue.operands:
             added = self._read("addend")
             text += f" + {added if beta == 1.0 else f'{number(beta, ctype)} * {added}'}"
         return f"const {ctype} product{self.suffix} = {text};"
 
     def _names(self) -> dict[Value, Name]:
-        places = {id(source): name for name, source in self.tail.operands.items() if name != "addend"}
+        places = {id(source): name for name, source in self.epilogue.operands.items() if name != "addend"}
         names: dict[Value, Name] = {}
-        for value, source in self.tail.region.sources.items():
+        for value, source in self.epilogue.region.sources.items():
             if id(source) in places:
                 names[value] = Name(self._read(places[id(source)]), source.dtype)
             elif source.constant is not None and source.constant.size == 1:

@@ -10,7 +10,7 @@ from .regions import AnchoredRegion
 
 
 def product_operands(region: AnchoredRegion) -> tuple[Source, Source, Source | None]:
-    """The factors of the heavy node as matrices without flags, and its addend, if that is read."""
+    """The operands of the heavy node as matrices without flags, and its addend, if that is read."""
     a, b, c = region.operand(0), region.operand(1), region.operand(2)
     assert a is not None
     assert b is not None
@@ -31,7 +31,7 @@ def transposed(source: Source) -> Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Factors:
+class GemmOperands:
     """Operands of a product as [*leading, rows, inner] and so on, broadcast to one leading shape."""
 
     a: Source
@@ -44,7 +44,7 @@ class Factors:
         return self.d.shape[:-2]
 
 
-def factors_of(a: Source, b: Source, d: Source, c: Source | None = None) -> Factors:
+def gemm_operands(a: Source, b: Source, d: Source, c: Source | None = None) -> GemmOperands:
     """Vectors as matrices, leading axes broadcast, and as many of them as possible made rows or one batch."""
     if len(a.shape) == 1:
         a, d = _with_axis(a, 0), _with_axis(d, len(d.shape) - (len(b.shape) > 1))
@@ -54,7 +54,7 @@ def factors_of(a: Source, b: Source, d: Source, c: Source | None = None) -> Fact
         c = _with_axis(c, len(c.shape)) if c is not None else None
     leading = d.shape[:-2]
     a, b = _broadcast(a, leading), _broadcast(b, leading)
-    return _coalesced(_rows_merged(Factors(a, b, d, _broadcast(c, leading) if c is not None else None)))
+    return _coalesced(_rows_merged(GemmOperands(a, b, d, _broadcast(c, leading) if c is not None else None)))
 
 
 def _with_axis(source: Source, axis: int) -> Source:
@@ -78,21 +78,21 @@ def _broadcast(source: Source, leading: Sequence[int]) -> Source:
     )
 
 
-def _rows_merged(factors: Factors) -> Factors:
+def _rows_merged(operands: GemmOperands) -> GemmOperands:
     """Innermost leading axes that do not move `b` become part of the rows, where `a`, `c` and `d` lie so."""
-    while factors.leading:
-        axis = len(factors.leading) - 1
-        size = factors.leading[axis]
-        moved = [source for source in (factors.a, factors.c, factors.d) if source is not None]
-        if size != 1 and (factors.b.strides[axis] or not all(_rows_continue(source) for source in moved)):
-            return factors
-        factors = Factors(
-            _rows_with_axis(factors.a),
-            _without_axis(factors.b),
-            _rows_with_axis(factors.d),
-            _rows_with_axis(factors.c) if factors.c is not None else None,
+    while operands.leading:
+        axis = len(operands.leading) - 1
+        size = operands.leading[axis]
+        moved = [source for source in (operands.a, operands.c, operands.d) if source is not None]
+        if size != 1 and (operands.b.strides[axis] or not all(_rows_continue(source) for source in moved)):
+            return operands
+        operands = GemmOperands(
+            _rows_with_axis(operands.a),
+            _without_axis(operands.b),
+            _rows_with_axis(operands.d),
+            _rows_with_axis(operands.c) if operands.c is not None else None,
         )
-    return factors
+    return operands
 
 
 def _rows_continue(source: Source) -> bool:
@@ -118,12 +118,12 @@ def _without_axis(source: Source) -> Source:
     )
 
 
-def _coalesced(factors: Factors) -> Factors:
+def _coalesced(operands: GemmOperands) -> GemmOperands:
     """Leading axes that lie one behind another in every operand become one; those of size 1 go."""
-    sources = [source for source in (factors.a, factors.b, factors.d, factors.c) if source is not None]
+    sources = [source for source in (operands.a, operands.b, operands.d, operands.c) if source is not None]
     sizes: list[int] = []
     strides: list[list[int]] = [[] for _ in sources]
-    for axis, size in enumerate(factors.leading):
+    for axis, size in enumerate(operands.leading):
         if size == 1:
             continue
         steps = [source.strides[axis] for source in sources]
@@ -139,7 +139,7 @@ def _coalesced(factors: Factors) -> Factors:
         replace(source, shape=(*sizes, *source.shape[-2:]), strides=(*own, *source.strides[-2:]))
         for source, own in zip(sources, strides, strict=True)
     ]
-    return Factors(made[0], made[1], made[2], made[3] if factors.c is not None else None)
+    return GemmOperands(made[0], made[1], made[2], made[3] if operands.c is not None else None)
 
 
 def matrix_of(source: Source, batch_stride: int = 0) -> Matrix | None:

@@ -1,4 +1,4 @@
-"""Products of numbers of 8 bits: factors that are dequantized by one scale each, right before they are multiplied.
+"""Products of numbers of 8 bits: operands that are dequantized by one scale each, right before they are multiplied.
 
 Libraries multiply such numbers as they are and bring the scales in afterwards, so a backend that has them wants the
 nodes that dequantize in the region of the product.
@@ -21,11 +21,11 @@ FP8 = frozenset({DType.F8E4M3FN, DType.F8E5M2})
 """The floats of 8 bits that tensor cores multiply."""
 
 
-def scaled_factors(product: Node) -> tuple[Node, ...]:
-    """The nodes that dequantize both factors of `product`, with transposes behind them; none if one is otherwise.
+def scaled_operands(product: Node) -> tuple[Node, ...]:
+    """The nodes that dequantize both operands of `product`, with transposes behind them; none if one is otherwise.
 
     Both are fp8 or both i8, with a zero point that is 0 and one scale: for the whole tensor, or for each row of the
-    left and column of the right factor where that is a matrix.
+    left and column of the right operand where that is a matrix.
     """
     if not product.op.has(Trait.CONTRACTION):
         return ()
@@ -36,9 +36,9 @@ def scaled_factors(product: Node) -> tuple[Node, ...]:
     return tuple(dict.fromkeys(node for way in ways for node in way)) if dtypes <= FP8 or len(dtypes) == 1 else ()
 
 
-def _way_to(factor: Value) -> tuple[Node, ...]:
-    """The node that dequantizes a factor and the transpose behind it, if there is one; empty otherwise."""
-    node = factor.producer
+def _way_to(operand: Value) -> tuple[Node, ...]:
+    """The node that dequantizes an operand and the transpose behind it, if there is one; empty otherwise."""
+    node = operand.producer
     if node is not None and node.op is TRANSPOSE:
         before = node.operands[0].producer
         return (before, node) if before is not None and _is_scaling(before) else ()
@@ -72,12 +72,12 @@ def _is_zero(value: Value) -> bool:
 
 
 def scale_each_product(graph: Graph, rewriter: Rewriter) -> None:
-    """Gives products that share a dequantized factor one each, where they are all that reads it."""
+    """Gives products that share a dequantized operand one each, where they are all that reads it."""
     for node in graph.nodes:
         if not _is_scaling(node) or node.output.is_graph_output or node.output.use_count < 2:
             continue
         users = tuple(dict.fromkeys(node.output.users))
-        if len(users) < 2 or any(node not in scaled_factors(user) for user in users):
+        if len(users) < 2 or any(node not in scaled_operands(user) for user in users):
             continue
         if not rewriter.may_rewrite("scale-each-product", node):
             return

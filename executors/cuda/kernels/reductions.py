@@ -1,7 +1,7 @@
-"""Reductions, softmax and norms as folds over axes and elementwise work around them: what each op means in a program.
+"""Softmax, norms and more as reductions over axes and elementwise work around them: what each op means in a program.
 
-A fold gives one value for each row, which later statements use like any other; so a region of several such nodes, and
-elementwise ones before, between and behind them, is one program.
+A reduction gives one value for each row, which later statements use like any other. So a region of several such nodes,
+with elementwise ones before, between and behind them, is one program.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,8 +19,8 @@ from ..kernel_ir.regions import FusedRegion, shape_of
 from ..kernel_ir.types import Name, computed, number, unsigned
 
 
-class FoldBuilder(StatementBuilder):
-    """Turns nodes with folds into statements; `groups`, where not 0, takes axis 1 apart into groups of channels."""
+class ReductionBuilder(StatementBuilder):
+    """Turns nodes into statements with reductions; `groups`, where not 0, divides axis 1 into groups of channels."""
 
     def __init__(self, region: FusedRegion, program: KernelProgram, shape: tuple[int, ...], groups: int = 0) -> None:
         super().__init__(region, program)
@@ -41,7 +41,7 @@ class FoldBuilder(StatementBuilder):
             layout = layout.inserted(len(layout.shape), 1)
         return self.program.load(self.seen(layout))
 
-    # ---- folds in the type of the operand
+    # ---- reductions in the type of the operand
 
     def sum(self, text: str, dtype: DType) -> Name:
         """The sum of `text`, which is of type `dtype`; integers wrap around."""
@@ -53,9 +53,9 @@ class FoldBuilder(StatementBuilder):
 
     def _total(self, functor: str, start: str, text: str, dtype: DType) -> Name:
         if not dtype.is_integer:
-            return self.program.fold(functor, computed(dtype), start, text, dtype)
+            return self.program.reduce(functor, computed(dtype), start, text, dtype)
         wide = unsigned(dtype)
-        total = self.program.fold(functor, wide, start, f"({wide})({text})", dtype)
+        total = self.program.reduce(functor, wide, start, f"({wide})({text})", dtype)
         return self.program.define(dtype, f"({computed(dtype)}){total.text}")
 
     def extremum(self, name: str, text: str, dtype: DType) -> Name:
@@ -64,9 +64,9 @@ class FoldBuilder(StatementBuilder):
         if dtype.is_float:
             ctype = computed(dtype)
             start = number(float("-inf") if is_greatest else float("inf"), ctype)
-            return self.program.fold(name, ctype, start, text, dtype)
+            return self.program.reduce(name, ctype, start, text, dtype)
         wide, start = _integer_limit(dtype, is_greatest)
-        found = self.program.fold(name, wide, start, f"({wide}){text}", dtype)
+        found = self.program.reduce(name, wide, start, f"({wide}){text}", dtype)
         return self.program.define(dtype, found.text if dtype is not DType.BOOL else f"{found.text} != 0")
 
     def best(self, x: Name, axis: int, *, greatest: bool, last: bool, nan_first: bool) -> tuple[str, Name]:
@@ -81,7 +81,7 @@ class FoldBuilder(StatementBuilder):
         at = self.program.coordinate(axis)
         flags = ", ".join("true" if flag else "false" for flag in (greatest, last, nan_first))
         text = f"{ctype}{{({wide}){x.text}, (int){at.text}}}"
-        return wide, self.program.fold(f"best<{flags}>", ctype, f"{ctype}{{0, -1}}", text, x.dtype)
+        return wide, self.program.reduce(f"best<{flags}>", ctype, f"{ctype}{{0, -1}}", text, x.dtype)
 
 
 def _integer_limit(dtype: DType, is_greatest: bool) -> tuple[str, str]:
@@ -101,7 +101,7 @@ def _function(dtype: DType, name: str) -> str:
 # ---- what each op means; results by position
 
 
-def _softmax(b: FoldBuilder, node: Node) -> list[Name]:
+def _softmax(b: ReductionBuilder, node: Node) -> list[Name]:
     x = b.name(node.operands[0])
     greatest = b.extremum("max_of", x.text, x.dtype)
     raised = b.program.define(x.dtype, f"{_function(x.dtype, 'exp')}({x.text} - {greatest.text})")
@@ -109,7 +109,7 @@ def _softmax(b: FoldBuilder, node: Node) -> list[Name]:
     return [b.program.define(x.dtype, f"{raised.text} * {factor.text}")]
 
 
-def _log_softmax(b: FoldBuilder, node: Node) -> list[Name]:
+def _log_softmax(b: ReductionBuilder, node: Node) -> list[Name]:
     x = b.name(node.operands[0])
     greatest = b.extremum("max_of", x.text, x.dtype)
     shifted = b.program.define(x.dtype, f"{x.text} - {greatest.text}")
@@ -118,7 +118,7 @@ def _log_softmax(b: FoldBuilder, node: Node) -> list[Name]:
     return [b.program.define(x.dtype, f"{shifted.text} - {logarithm.text}")]
 
 
-def _normalized(b: FoldBuilder, x: Name, count: int, epsilon: float) -> Name:
+def _normalized(b: ReductionBuilder, x: Name, count: int, epsilon: float) -> Name:
     """(x - mean) / sqrt(variance + epsilon), the variance from what the mean leaves."""
     divisor = number(float(max(count, 1)), x.ctype)
     mean = b.program.define(x.dtype, f"{b.sum(x.text, x.dtype).text} / {divisor}")
@@ -128,14 +128,14 @@ def _normalized(b: FoldBuilder, x: Name, count: int, epsilon: float) -> Name:
     return b.program.define(x.dtype, f"{centered.text} * {factor.text}")
 
 
-def _inverse_root(b: FoldBuilder, squares: Name, divisor: str, epsilon: float) -> Name:
+def _inverse_root(b: ReductionBuilder, squares: Name, divisor: str, epsilon: float) -> Name:
     root = _function(squares.dtype, "sqrt")
     return b.program.define(
         squares.dtype, f"1 / {root}({squares.text} / {divisor} + ({number(epsilon, squares.ctype)}))"
     )
 
 
-def _affine(b: FoldBuilder, y: Name, scale: Name | None, bias: Name | None) -> list[Name]:
+def _affine(b: ReductionBuilder, y: Name, scale: Name | None, bias: Name | None) -> list[Name]:
     if scale is not None:
         y = b.program.define(y.dtype, f"{y.text} * {scale.text}")
     if bias is not None:
@@ -143,19 +143,19 @@ def _affine(b: FoldBuilder, y: Name, scale: Name | None, bias: Name | None) -> l
     return [y]
 
 
-def _count(b: FoldBuilder) -> int:
+def _count(b: ReductionBuilder) -> int:
     count = 1
     for axis in b.program.reduced:
         count *= b.program.domain[axis]
     return count
 
 
-def _layer_norm(b: FoldBuilder, node: Node) -> list[Name]:
+def _layer_norm(b: ReductionBuilder, node: Node) -> list[Name]:
     y = _normalized(b, b.name(node.operands[0]), _count(b), node.attrs["epsilon"])
     return _affine(b, y, b.optional(node, 1), b.optional(node, 2))
 
 
-def _rms_norm(b: FoldBuilder, node: Node) -> list[Name]:
+def _rms_norm(b: ReductionBuilder, node: Node) -> list[Name]:
     x = b.name(node.operands[0])
     squares = b.sum(f"{x.text} * {x.text}", x.dtype)
     factor = _inverse_root(b, squares, number(float(max(_count(b), 1)), x.ctype), node.attrs["epsilon"])
@@ -163,13 +163,13 @@ def _rms_norm(b: FoldBuilder, node: Node) -> list[Name]:
     return _affine(b, y, b.optional(node, 1), None)
 
 
-def _grouped_norm(b: FoldBuilder, node: Node) -> list[Name]:
+def _grouped_norm(b: ReductionBuilder, node: Node) -> list[Name]:
     x, scale, bias = node.operands
     y = _normalized(b, b.name(x), _count(b), node.attrs["epsilon"])
     return _affine(b, y, b.per_channel(scale), b.per_channel(bias))
 
 
-def _lp_norm(b: FoldBuilder, node: Node) -> list[Name]:
+def _lp_norm(b: ReductionBuilder, node: Node) -> list[Name]:
     x = b.name(node.operands[0])
     if node.attrs["p"] == 1:
         norm = b.sum(f"magnitude({x.text})", x.dtype)
@@ -180,7 +180,7 @@ def _lp_norm(b: FoldBuilder, node: Node) -> list[Name]:
     return [b.program.define(x.dtype, f"{x.text} / {divisor.text}")]
 
 
-def _hardmax(b: FoldBuilder, node: Node) -> list[Name]:
+def _hardmax(b: ReductionBuilder, node: Node) -> list[Name]:
     x = b.name(node.operands[0])
     axis = b.program.reduced[0]
     _, found = b.best(x, axis, greatest=True, last=False, nan_first=True)
@@ -189,8 +189,8 @@ def _hardmax(b: FoldBuilder, node: Node) -> list[Name]:
     return [b.program.define(x.dtype, f"{found.text}.at == {at.text} ? ({ctype})1 : ({ctype})0")]
 
 
-def _arg(greatest: bool) -> Callable[[FoldBuilder, Node], list[Name]]:
-    def expand(b: FoldBuilder, node: Node) -> list[Name]:
+def _arg(greatest: bool) -> Callable[[ReductionBuilder, Node], list[Name]]:
+    def expand(b: ReductionBuilder, node: Node) -> list[Name]:
         last = bool(node.attrs["select_last"])
         x = b.name(node.operands[0])
         _, found = b.best(x, b.program.reduced[0], greatest=greatest, last=last, nan_first=True)
@@ -199,7 +199,7 @@ def _arg(greatest: bool) -> Callable[[FoldBuilder, Node], list[Name]]:
     return expand
 
 
-def _top_one(b: FoldBuilder, node: Node) -> list[Name]:
+def _top_one(b: ReductionBuilder, node: Node) -> list[Name]:
     x, largest = b.name(node.operands[0]), bool(node.attrs["largest"])
     _, found = b.best(x, b.program.reduced[0], greatest=largest, last=False, nan_first=largest)
     value = b.program.define(x.dtype, f"({computed(x.dtype)}){found.text}.value")
@@ -209,32 +209,32 @@ def _top_one(b: FoldBuilder, node: Node) -> list[Name]:
 # ---- reductions
 
 
-def _reduce_sum(b: FoldBuilder, x: Name) -> Name:
+def _reduce_sum(b: ReductionBuilder, x: Name) -> Name:
     return b.sum(x.text, x.dtype)
 
 
-def _reduce_mean(b: FoldBuilder, x: Name) -> Name:
+def _reduce_mean(b: ReductionBuilder, x: Name) -> Name:
     total, count = b.sum(x.text, x.dtype), _count(b)
     if x.dtype.is_integer:
         return b.program.define(x.dtype, f"quotient({total.text}, ({x.ctype}){count}ull)")
     return b.program.define(x.dtype, f"{total.text} / {number(float(count), x.ctype)}")
 
 
-def _reduce_sum_square(b: FoldBuilder, x: Name) -> Name:
+def _reduce_sum_square(b: ReductionBuilder, x: Name) -> Name:
     if not x.dtype.is_integer:
         return b.sum(f"{x.text} * {x.text}", x.dtype)
     wide = unsigned(x.dtype)
     return b.sum(f"({wide}){x.text} * ({wide}){x.text}", x.dtype)
 
 
-def _through_double(b: FoldBuilder, function: str, x: Name) -> Name:
+def _through_double(b: ReductionBuilder, function: str, x: Name) -> Name:
     """A function of a float; of an integer rounded toward zero."""
     if not x.dtype.is_integer:
         return b.program.define(x.dtype, f"{_function(x.dtype, function)}({x.text})")
     return b.program.define(x.dtype, converted(Name(f"{function}((double){x.text})", DType.F64), x.dtype))
 
 
-def _reduce_log_sum_exp(b: FoldBuilder, x: Name) -> Name:
+def _reduce_log_sum_exp(b: ReductionBuilder, x: Name) -> Name:
     greatest = b.extremum("max_of", x.text, x.dtype)
     finite = f"magnitude({greatest.text}) < {number(float('inf'), x.ctype)}"
     shift = b.program.define(x.dtype, f"{finite} ? {greatest.text} : ({x.ctype})0")
@@ -242,7 +242,7 @@ def _reduce_log_sum_exp(b: FoldBuilder, x: Name) -> Name:
     return b.program.define(x.dtype, f"{_function(x.dtype, 'log')}({total.text}) + {shift.text}")
 
 
-_REDUCTIONS: Mapping[str, Callable[[FoldBuilder, Name], Name]] = {
+_REDUCE_OPS: Mapping[str, Callable[[ReductionBuilder, Name], Name]] = {
     "reduce_sum": _reduce_sum,
     "reduce_mean": _reduce_mean,
     "reduce_max": lambda b, x: b.extremum("max_of", x.text, x.dtype),
@@ -256,7 +256,7 @@ _REDUCTIONS: Mapping[str, Callable[[FoldBuilder, Name], Name]] = {
 }
 
 
-def _reduction(function: Callable[[FoldBuilder, Name], Name]) -> Callable[[FoldBuilder, Node], list[Name]]:
+def _reduction(function: Callable[[ReductionBuilder, Name], Name]) -> Callable[[ReductionBuilder, Node], list[Name]]:
     return lambda b, node: [function(b, b.name(node.operands[0]))]
 
 
@@ -276,38 +276,41 @@ def _trailing(node: Node, rank: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Folding:
-    """An op with folds: the axes that it folds, and what it means in a program."""
+class ReductionRow:
+    """An op with reductions: the axes that it reduces, and what it means in a program."""
 
     axes: Callable[[Node, int], tuple[int, ...]]
-    expand: Callable[[FoldBuilder, Node], list[Name]]
+    expand: Callable[[ReductionBuilder, Node], list[Name]]
 
 
-FOLDINGS: Mapping[str, Folding] = {
-    "softmax": Folding(_one, _softmax),
-    "log_softmax": Folding(_one, _log_softmax),
-    "hardmax": Folding(_one, _hardmax),
-    "lp_norm": Folding(_one, _lp_norm),
-    "layer_norm": Folding(_trailing, _layer_norm),
-    "rms_norm": Folding(_trailing, _rms_norm),
-    "argmax": Folding(_one, _arg(greatest=True)),
-    "argmin": Folding(_one, _arg(greatest=False)),
-    **{name: Folding(_listed, _reduction(function)) for name, function in _REDUCTIONS.items()},
+REDUCTIONS: Mapping[str, ReductionRow] = {
+    "softmax": ReductionRow(_one, _softmax),
+    "log_softmax": ReductionRow(_one, _log_softmax),
+    "hardmax": ReductionRow(_one, _hardmax),
+    "lp_norm": ReductionRow(_one, _lp_norm),
+    "layer_norm": ReductionRow(_trailing, _layer_norm),
+    "rms_norm": ReductionRow(_trailing, _rms_norm),
+    "argmax": ReductionRow(_one, _arg(greatest=True)),
+    "argmin": ReductionRow(_one, _arg(greatest=False)),
+    **{name: ReductionRow(_listed, _reduction(function)) for name, function in _REDUCE_OPS.items()},
 }
-"""Ops that fold axes of their first operand."""
+"""Ops that reduce axes of their first operand."""
 
 _GROUPED = ("instance_norm", "group_norm")
 
 
-def fold_program(region: FusedRegion) -> KernelProgram:
-    """The program of a region with folds. Raises `UnsupportedError` where its nodes fold different axes or shapes."""
-    folding = [node for node in region.nodes if node.op.name in FOLDINGS]
-    shape = shape_of(folding[0].operands[0])
-    axes = _axes_of(folding[0])
-    for node in folding:
+def reduction_program(region: FusedRegion) -> KernelProgram:
+    """The program of a region with reductions.
+
+    Raises `UnsupportedError` where its nodes reduce different axes or shapes.
+    """
+    reducing = [node for node in region.nodes if node.op.name in REDUCTIONS]
+    shape = shape_of(reducing[0].operands[0])
+    axes = _axes_of(reducing[0])
+    for node in reducing:
         if shape_of(node.operands[0]) != shape or _axes_of(node) != axes:
-            raise UnsupportedError(f"{node.op.name} folds other axes than {folding[0].op.name} in one region")
-    b = FoldBuilder(region, KernelProgram(shape, axes), shape)
+            raise UnsupportedError(f"{node.op.name} reduces other axes than {reducing[0].op.name} in one region")
+    b = ReductionBuilder(region, KernelProgram(shape, axes), shape)
     row = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
     for node in region.nodes:
         _expand(b, node, shape, row)
@@ -319,12 +322,12 @@ def fold_program(region: FusedRegion) -> KernelProgram:
 
 
 def _axes_of(node: Node) -> tuple[int, ...]:
-    return FOLDINGS[node.op.name].axes(node, len(shape_of(node.operands[0])))
+    return REDUCTIONS[node.op.name].axes(node, len(shape_of(node.operands[0])))
 
 
-def _expand(b: FoldBuilder, node: Node, shape: tuple[int, ...], row: tuple[int, ...]) -> None:
-    if node.op.name in FOLDINGS:
-        b.names.update(zip(node.outputs, FOLDINGS[node.op.name].expand(b, node), strict=True))
+def _expand(b: ReductionBuilder, node: Node, shape: tuple[int, ...], row: tuple[int, ...]) -> None:
+    if node.op.name in REDUCTIONS:
+        b.names.update(zip(node.outputs, REDUCTIONS[node.op.name].expand(b, node), strict=True))
         return
     if node.op.name == "gather":
         return
@@ -350,7 +353,7 @@ def grouped_program(region: FusedRegion) -> KernelProgram:
     if not shape[1]:
         return KernelProgram((0,))
     domain = (shape[0], groups, shape[1] // groups, *shape[2:])
-    b = FoldBuilder(region, KernelProgram(domain, tuple(range(2, len(domain)))), shape, groups)
+    b = ReductionBuilder(region, KernelProgram(domain, tuple(range(2, len(domain)))), shape, groups)
     ((value, layout),) = region.results
     b.names[value] = _grouped_norm(b, node)[0]
     b.program.store(b.names[value], b.seen(layout))
@@ -362,7 +365,7 @@ def top_one_program(region: FusedRegion) -> KernelProgram:
     (node,) = region.nodes
     shape = shape_of(node.operands[0])
     axis = normal_axis(node.attrs["axis"], len(shape))
-    b = FoldBuilder(region, KernelProgram(shape, (axis,)), shape)
+    b = ReductionBuilder(region, KernelProgram(shape, (axis,)), shape)
     for (value, layout), name in zip(region.results, _top_one(b, node), strict=True):
         b.names[value] = name
         b.program.store(name, layout)
@@ -373,7 +376,7 @@ def quantizing_program(region: FusedRegion) -> KernelProgram:
     """The program of `dynamic_quantize_linear`: one row, whose range gives the scale and the zero point."""
     (node,) = region.nodes
     shape = shape_of(node.operands[0])
-    b = FoldBuilder(region, KernelProgram(shape, tuple(range(len(shape)))), shape)
+    b = ReductionBuilder(region, KernelProgram(shape, tuple(range(len(shape)))), shape)
     x, define = b.name(node.operands[0]), b.program.define
     low = define(DType.F32, f"least({b.extremum('min_of', x.text, x.dtype).text}, 0.0f)")
     high = define(DType.F32, f"greatest({b.extremum('max_of', x.text, x.dtype).text}, 0.0f)")

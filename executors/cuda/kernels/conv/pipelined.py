@@ -1,7 +1,7 @@
 """Convolutions of channels-last images on tensor cores: a product whose rows are gathered windows.
 
 Eight neighboring channels of a pixel lie side by side, so a 16-byte piece of a window is one copy into shared memory,
-of zeros where it lies outside of the image. All else is `staged_products.py`: the weight is asked for before the kernel
+of zeros where it lies outside of the image. All else is `pipelined_gemm.py`: the weight is asked for before the kernel
 waits for its predecessor, and the inner axis is shared by warps and blocks where there are few pixels.
 """
 
@@ -12,9 +12,9 @@ from .....ir.types import DType
 from ...kernel_ir.indexing import index_type
 from ...kernel_ir.launch import Candidate
 from ...kernel_ir.sources import Source
+from ..gemm.pipelined_gemm import Work, staged, tilings_of
 from ..gemm.regions import AnchoredRegion
-from ..gemm.staged_products import Work, staged, tilings_of
-from ..gemm.tails import Element, SumEpilogue, tail_of
+from ..gemm.sum_epilogue import Element, SumEpilogue, sum_epilogue
 from .convolutions import Window
 from .depthwise import offset_in_image
 from .image_copies import ImageScratch
@@ -25,17 +25,17 @@ _MOST_PIXELS = 1 << 14
 _MOST_TILINGS = 3
 
 
-def lower_staged(region: AnchoredRegion, window: Window) -> Iterator[Candidate]:
+def lower_pipelined(region: AnchoredRegion, window: Window) -> Iterator[Candidate]:
     """The region as one kernel, in several tilings, behind copies of what is not channels-last."""
-    tail = tail_of(region)
+    epilogue = sum_epilogue(region)
     x, w = region.operand(0), region.operand(1)
-    if tail is None or x is None or w is None or len(tail.shape) not in (3, 4) or not _fits(x, window):
+    if epilogue is None or x is None or w is None or len(epilogue.shape) not in (3, 4) or not _fits(x, window):
         return
     scratch = ImageScratch(region.task, 0)
     image, weight = scratch.channels_last(as_image(x)), scratch.weight(w)
     if image is None or weight is None or not image.starts_a_piece or not weight.starts_a_piece:
         return
-    work = _work(image, weight, window, tail)
+    work = _work(image, weight, window, epilogue)
     if work.rows > _MOST_PIXELS:
         return
     for tiling in tilings_of(work.rows, work.columns, work.inner, region.task.chip)[:_MOST_TILINGS]:
@@ -46,20 +46,20 @@ def _fits(x: Source, window: Window) -> bool:
     return x.dtype in _DTYPES and window.groups == 1 and not window.is_transposed and x.shape[1] % 8 == 0
 
 
-def _work(x: Source, weight: Source, window: Window, tail: SumEpilogue) -> Work:
-    count, columns, *sizes = image_shape(tail.shape)
+def _work(x: Source, weight: Source, window: Window, epilogue: SumEpilogue) -> Work:
+    count, columns, *sizes = image_shape(epilogue.shape)
     inner = math.prod(weight.shape[1:])
     rows = count * math.prod(sizes)
 
     def element(row: str, column: str, suffix: str) -> tuple[str, Element]:
         names = [f"image{suffix}", column, f"high{suffix}", f"wide{suffix}"]
         before = _pixel(row, names, sizes)
-        return before, tail.element(offset_in_image(tail, names), suffix)
+        return before, epilogue.element(offset_in_image(epilogue, names), suffix)
 
     def place(row: str, k: str) -> str:
         return _place(x, weight, window, sizes, row, k, f"{row} < {rows} && {k} < {inner}")
 
-    return Work(rows, columns, inner, x.dtype, x, weight, inner, place, tail, element)
+    return Work(rows, columns, inner, x.dtype, x, weight, inner, place, epilogue, element)
 
 
 def _pixel(row: str, names: list[str], sizes: list[int]) -> str:

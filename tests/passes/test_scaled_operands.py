@@ -8,7 +8,7 @@ from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse
 from capgraph.passes.framework.pipeline import Pipeline
 from capgraph.passes.fuse.fuse import Fuse
-from capgraph.passes.fuse.scaled_factors import scaled_factors
+from capgraph.passes.fuse.scaled_operands import scaled_operands
 
 
 def product(a: str, b: str, scales: tuple[str, str] = ("f32[]", "f32[1]"), zero: str = "") -> Graph:
@@ -23,7 +23,7 @@ def product(a: str, b: str, scales: tuple[str, str] = ("f32[]", "f32[1]"), zero:
 
 
 def fused(graph: Graph) -> list[list[str]]:
-    Pipeline(((Fuse(scaled_factors=True),),)).run(graph, check="structure")
+    Pipeline(((Fuse(scaled_operands=True),),)).run(graph, check="structure")
     bodies: Sequence[Graph] = [node.attrs["body"] for node in graph.nodes if node.op.name == "fused"]
     return [[node.op.name for node in body.nodes if node.inputs] for body in bodies]
 
@@ -32,7 +32,7 @@ def fused(graph: Graph) -> list[list[str]]:
 def test_a_product_takes_in_what_dequantizes_its_factors(a: str, b: str) -> None:
     graph = product(a, b)
     (matmul,) = (node for node in graph.nodes if node.op.name == "matmul")
-    assert [node.op.name for node in scaled_factors(matmul)] == ["dequantize_linear"] * 2
+    assert [node.op.name for node in scaled_operands(matmul)] == ["dequantize_linear"] * 2
     assert fused(graph) == [["dequantize_linear", "dequantize_linear", "matmul"]]
 
 
@@ -96,7 +96,7 @@ TURNED = """
 
 def test_a_transpose_and_zero_points_of_zero_are_taken_in_with_what_follows() -> None:
     graph = parse(TURNED)
-    Pipeline(((Fuse(scaled_factors=True),),)).run(graph, check="numeric")
+    Pipeline(((Fuse(scaled_operands=True),),)).run(graph, check="numeric")
     assert [node.op.name for node in graph.nodes if node.inputs] == ["fused"]
 
 
@@ -114,7 +114,7 @@ SHARED = """
 
 def test_products_that_share_a_factor_dequantize_it_each() -> None:
     graph = parse(SHARED)
-    Pipeline(((Fuse(scaled_factors=True),),)).run(graph, check="numeric")
+    Pipeline(((Fuse(scaled_operands=True),),)).run(graph, check="numeric")
     assert [node.op.name for node in graph.nodes] == ["fused", "fused"]
     assert fused(graph) == [["dequantize_linear", "dequantize_linear", "matmul"]] * 2
 

@@ -2,7 +2,7 @@
 
 Operands go from memory to registers in 16-byte pieces, without shared memory: the four lanes of a row take eight
 neighboring elements each, and as the order of a sum is free, these fill the places of two `mma` in the same way for
-both factors. Pieces of the weight are asked for `depth` steps ahead, across tiles, and before the kernel waits for its
+both operands. Pieces of the weight are asked for `depth` steps ahead, across tiles, and before the kernel waits for its
 predecessor: they do not depend on it. https://docs.nvidia.com/cuda/parallel-thread-execution/ (mma.m16n8k16).
 """
 
@@ -13,8 +13,8 @@ from .....ir.types import DType
 from ...kernel_ir.early_start import TRIGGER, WAIT
 from ...kernel_ir.includes.warp_code import warp_products
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
-from .factors import Factors
-from .tails import SumEpilogue
+from .operands import GemmOperands
+from .sum_epilogue import SumEpilogue
 
 MAX_ROWS = 512
 _PIECE = 32
@@ -46,12 +46,12 @@ class Tiling:
         return f"split-{self.rows}x{self.columns}x{self.warps}"
 
 
-def fits(factors: Factors) -> bool:
-    """Whether both factors have rows along the inner axis in 16-byte pieces, the result is one matrix of few rows."""
-    a, b = factors.a, factors.b
+def fits(operands: GemmOperands) -> bool:
+    """Whether both operands have rows along the inner axis in 16-byte pieces, the result is one matrix of few rows."""
+    a, b = operands.a, operands.b
     return (
         a.dtype in _DTYPES
-        and not factors.leading
+        and not operands.leading
         and 1 <= a.shape[-2] <= MAX_ROWS
         and a.shape[-1] % 8 == 0
         and b.strides[-2] == 1
@@ -62,9 +62,9 @@ def fits(factors: Factors) -> bool:
     )
 
 
-def tilings(factors: Factors, chip: Chip) -> Iterator[Tiling]:
+def tilings(operands: GemmOperands, chip: Chip) -> Iterator[Tiling]:
     """Tilings that are worth trying, best guess first."""
-    (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
+    (rows, inner), columns = operands.a.shape, operands.b.shape[-1]
     wanted = _few_rows(rows) if rows <= 16 else _more_rows(rows)
     made = [_with_depth(high, wide, warps, rows, inner) for high, wide, warps in wanted]
     best = sorted(dict.fromkeys(made), key=lambda each: _guess(each, rows, columns, inner, chip))
@@ -100,19 +100,19 @@ def _guess(tiling: Tiling, rows: int, columns: int, inner: int, chip: Chip) -> f
     return busiest * per_tile / 100_000 + -(-pieces // tiling.depth) * 0.5 + tiling.warps * 0.02
 
 
-def split_product(factors: Factors, tail: SumEpilogue, tiling: Tiling, chip: Chip) -> KernelLaunch:
+def split_k_gemm(operands: GemmOperands, epilogue: SumEpilogue, tiling: Tiling, chip: Chip) -> KernelLaunch:
     """The launch of one tiling."""
-    (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
+    (rows, inner), columns = operands.a.shape, operands.b.shape[-1]
     tiles = -(-rows // tiling.rows) * -(-columns // tiling.columns)
     blocks = min(tiles, chip.multiprocessors * max(2, 16 // tiling.warps))
     kernel = Kernel(
-        _text(factors, tail, tiling),
+        _text(operands, epilogue, tiling),
         (blocks, 1, 1),
         (32 * tiling.warps, 1, 1),
         shared_bytes=4 * tiling.warps * tiling.rows * _padded(tiling.columns),
-        early_loads=tiling.depth * tiling.wide if factors.b.constant is not None else 0,
+        early_loads=tiling.depth * tiling.wide if operands.b.constant is not None else 0,
     )
-    sources = [factors.a, factors.b, *tail.sources]
+    sources = [operands.a, operands.b, *epilogue.sources]
     return KernelLaunch(
         kernel,
         tuple(source.argument for source in sources),
@@ -134,17 +134,17 @@ def _padded(columns: int) -> int:
     return columns if columns == 8 else columns + 8
 
 
-def _text(factors: Factors, tail: SumEpilogue, tiling: Tiling) -> str:
-    (rows, inner), columns = factors.a.shape, factors.b.shape[-1]
-    kind = _DTYPES[factors.a.dtype]
-    is_weight = factors.b.constant is not None
-    down, tiles_down = factors.a.strides[-2], -(-rows // tiling.rows)
+def _text(operands: GemmOperands, epilogue: SumEpilogue, tiling: Tiling) -> str:
+    (rows, inner), columns = operands.a.shape, operands.b.shape[-1]
+    kind = _DTYPES[operands.a.dtype]
+    is_weight = operands.b.constant is not None
+    down, tiles_down = operands.a.strides[-2], -(-rows // tiling.rows)
     tiles = tiles_down * -(-columns // tiling.columns)
     pieces = _pieces(inner, tiling.warps, tiling.depth)
     stride = _padded(tiling.columns)
     upper = f"if (is_inside && m0 + 16 * i + 8 < {rows}) upper[i] = NAME_read(x + (i64)(m0 + 16 * i + 8) * {down} + k);"
     upper = upper if rows > 8 else ""
-    early, finish = _tail_code(factors, tail, tiling)
+    early, finish = _epilogue_code(operands, epilogue, tiling)
     # two pieces of a warp side by side: lanes read whole lines of 128 bytes
     place = f"(piece / 2 * {2 * tiling.warps} + warp * 2 + piece % 2) * {_PIECE} + quad"
     return f"""
@@ -163,7 +163,7 @@ __device__ inline NAME_piece NAME_read(const void* at) {{
 }}
 {warp_products(kind)}
 extern "C" __global__ void __launch_bounds__({32 * tiling.warps})
-NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.parameters)}) {{
+NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(epilogue.parameters)}) {{
   constexpr int HIGH = {tiling.high}, WIDE = {tiling.wide}, WARPS = {tiling.warps}, DEPTH = {tiling.depth};
   extern __shared__ float partial[];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4 * 8;
@@ -175,7 +175,7 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.paramet
     for (int j = 0; j < WIDE; j++) {{
       to[j] = {{0, 0, 0, 0}};
       if (tile < {tiles} && k < {inner} && n0 + 8 * j < {columns})
-        to[j] = NAME_load(weight + (i64)(n0 + 8 * j) * {factors.b.strides[-1]} + k);
+        to[j] = NAME_load(weight + (i64)(n0 + 8 * j) * {operands.b.strides[-1]} + k);
     }}
   }};
   auto load_rows = [&](NAME_piece (&lower)[HIGH], NAME_piece (&upper)[HIGH], int tile, int piece) {{
@@ -232,14 +232,14 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(tail.paramet
 """
 
 
-def _tail_code(factors: Factors, tail: SumEpilogue, tiling: Tiling) -> tuple[str, str]:
+def _epilogue_code(operands: GemmOperands, epilogue: SumEpilogue, tiling: Tiling) -> tuple[str, str]:
     """What each thread reads for its elements of a tile before the sums are there, and what it does then."""
-    rows, columns = factors.a.shape[-2], factors.b.shape[-1]
+    rows, columns = operands.a.shape[-2], operands.b.shape[-1]
     threads, count = 32 * tiling.warps, min(tiling.rows, rows) * tiling.columns
     rounds = -(-count // threads)
     early, late = [], []
     for index in range(rounds):
-        element = tail.element_at(f"row{index}", f"column{index}", str(index))
+        element = epilogue.element_at(f"row{index}", f"column{index}", str(index))
         early.append(
             f"const int e{index} = threadIdx.x + {index * threads}; "
             f"const int row{index} = first_row + e{index} / {tiling.columns}; "
