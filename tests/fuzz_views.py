@@ -12,12 +12,14 @@ fails or differs too, the fault is none of ours: that is counted.
 
 import argparse
 import gc
+import linecache
 import random
+import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -30,8 +32,9 @@ from torch._functorch.aot_autograd import make_boxed_func
 
 BUNDLE = 20
 BREAK = "torch._dynamo.graph_break()"
-CHUNK = 10
+CHUNK = 5
 MOST_ELEMENTS = 64
+TEXT = "<programs>"
 SHARING = 7
 """The seeds, of 20, whose arguments are views of each other: one in three of these PyTorch's wrappers cannot take."""
 
@@ -248,7 +251,8 @@ class Bundle:
         results = ", ".join(f"({', '.join(program.results)},)" for program in self.programs)
         text = "\n    ".join([f"def function({', '.join(names)}):", *lines, f"return ({results},)"])
         scope: dict[str, Any] = {"torch": torch}
-        exec(text, scope)
+        exec(compile(text, TEXT, "exec"), scope)
+        linecache.cache[TEXT] = len(text), None, text.splitlines(keepends=True), TEXT
         return scope["function"]  # type: ignore[no-any-return]
 
     def arguments(self) -> list[list[torch.Tensor]]:
@@ -278,8 +282,17 @@ def _set_item(x: Any, index: Any, value: Any) -> None:
 
 
 class _Tracer(torch.fx.Tracer):
+    """Names each node by its program, as an error names its node."""
+
     def proxy(self, node: Any) -> Any:
         return _Writable(node, self)
+
+    def create_node(self, kind: str, target: Any, args: Any, kwargs: Any, *rest: Any, **named: Any) -> torch.fx.Node:
+        node = super().create_node(kind, target, args, kwargs, *rest, **named)
+        read = node.all_input_nodes
+        if read and kind != "output":
+            node._rename(f"{read[0].name.split('_')[0]}_{node.name}")
+        return node
 
 
 Backend = Callable[[Any, Sequence[Any]], Any]
@@ -380,12 +393,32 @@ def _strides(tensor: torch.Tensor) -> list[int]:
     return [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1 and tensor.numel()]
 
 
-def _problem(programs: tuple[RandomProgram, ...], index: int, make: Backend, way: Way) -> str:
-    """What is wrong with one of some programs in one function."""
+def problems_of(programs: tuple[RandomProgram, ...], make: Backend, way: Way) -> dict[int, str]:
+    """What is wrong with some programs in one function, by program; where that raises, they run in parts.
+
+    An error of parts together that none of them raises alone is the first program's.
+    """
     try:
-        return differences(Bundle(programs), make, way).get(index, "")
+        return differences(Bundle(programs), make, way)
     except Exception as error:  # noqa: BLE001  # PyTorch raises errors of many kinds
-        return f"{type(error).__name__}: {str(error)[:400]}"
+        message = str(error)
+        text = f"{type(error).__name__}: {message[:400]}"
+    if len(programs) == 1:
+        return {0: text}
+    found: dict[int, str] = {}
+    for part in _parts(programs, message):
+        problems = problems_of(tuple(programs[index] for index in part), make, way)
+        found |= {part[index]: problem for index, problem in problems.items()}
+    return found or {0: text}
+
+
+def _parts(programs: tuple[RandomProgram, ...], message: str) -> tuple[Sequence[int], Sequence[int]]:
+    """The programs that an error names and the others, or halves."""
+    count = len(programs)
+    named = re.findall(r"\b(p\d+_)", message)
+    found = [index for index in range(count) if programs[index].arguments[0].split("t")[0] in named]
+    first = found if 0 < len(found) < count else range(count // 2)
+    return first, [index for index in range(count) if index not in first]
 
 
 def tried(seed: int, executor: str, tally: Counter[str], *, broken: int = 4, count: int = BUNDLE) -> dict[int, str]:
@@ -398,31 +431,32 @@ def tried(seed: int, executor: str, tally: Counter[str], *, broken: int = 4, cou
     tally["with breaks"] += count * way.is_broken
     tally["of symbolic sizes"] += count * way.is_dynamic
     tally["with arguments in one memory"] += count * shares
-    problem_of = partial(_problem, way=way)
-    try:
-        found = differences(Bundle(programs), make, way)
-    except Exception as error:  # noqa: BLE001  # whatever it is: the programs one by one tell
-        found = dict.fromkeys(range(count), "")
-        found[0] = f"{type(error).__name__}: {str(error)[:400]}"
     problems: dict[int, str] = {}
-    for index, beside_others in found.items():
+    for index, found in problems_of(programs, make, way).items():
         alone = (programs[index],)
-        problem, tried_again, place = problem_of(alone, 0, make), alone, 0
-        if not problem and beside_others:
-            problem, tried_again, place = f"beside others: {beside_others}", programs, index
-        if problem and (NOT_TAKEN in problem or problem_of(tried_again, place, _of_pytorch)):
+        problem, tried_again, place = problems_of(alone, make, way).get(0), alone, 0
+        if not problem:
+            problem, tried_again, place = f"beside others: {found}", programs, index
+        if NOT_TAKEN in problem or problems_of(tried_again, _of_pytorch, way).get(place):
             tally["not by PyTorch either"] += 1
-        elif problem:
+        else:
             problems[index] = f"{problem}\n{programs[index]}"
     tally["differences"] += len(problems)
     return problems
 
 
-def _chunk(seeds: Sequence[int], *, executor: str, broken: int) -> tuple[Counter[str], list[str]]:
-    """Runs the bundles of some seeds; what differed, with its seed."""
+def _begin() -> None:
+    """Takes from a process what only costs time: threads, and collections of what never goes away."""
     torch.set_num_threads(1)
-    tally: Counter[str] = Counter()
+    torch._dynamo.config.run_gc_after_compile = False
     gc.disable()  # a quarter of the time: tracing makes many objects
+    gc.collect()
+    gc.freeze()
+
+
+def _chunk(seeds: Sequence[int], *, executor: str, broken: int) -> tuple[int, Counter[str], list[str]]:
+    """Runs the bundles of some seeds; what differed, with its seed."""
+    tally: Counter[str] = Counter()
     with torch.no_grad():
         problems = [
             f"seed {seed}, program {index}: {problem}"
@@ -430,23 +464,36 @@ def _chunk(seeds: Sequence[int], *, executor: str, broken: int) -> tuple[Counter
             for index, problem in tried(seed, executor, tally, broken=broken).items()
         ]
     gc.collect()
-    return tally, problems
+    return seeds[-1], tally, problems
+
+
+def _as_done(
+    pool: ProcessPoolExecutor, work: Callable[[Sequence[int]], Any], chunks: Iterator[Sequence[int]], ahead: int
+) -> Iterator[Any]:
+    """What the work gives for the chunks, as each is done; `ahead` chunks wait at a time."""
+    running: set[Future[Any]] = {pool.submit(work, chunk) for _, chunk in zip(range(ahead), chunks, strict=False)}
+    while running:
+        done, running = wait(running, return_when=FIRST_COMPLETED)
+        running |= {pool.submit(work, chunk) for _, chunk in zip(done, chunks, strict=False)}
+        for each in done:
+            yield each.result()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = _arguments().parse_args(argv)
-    end = time.monotonic() + 60 * options.minutes if options.minutes is not None else None
+    end = time.monotonic() + 60 * options.minutes if options.minutes is not None else float("inf")
     last = options.seed + -(-options.programs // BUNDLE)
-    chunks = [range(first, min(first + CHUNK, last)) for first in range(options.seed, last, CHUNK)]
+    chunks = (range(first, min(first + CHUNK, last)) for first in range(options.seed, last, CHUNK))
     work = partial(_chunk, executor=options.executor, broken=options.broken)
     tally: Counter[str] = Counter()
-    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
-        for seeds, (done, problems) in zip(chunks, pool.map(work, chunks), strict=True):
+    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn"), initializer=_begin) as pool:
+        for at, (seed, done, problems) in enumerate(_as_done(pool, work, chunks, 2 * options.processes)):
             tally += done
             print("\n".join(problems), end="\n" if problems else "", flush=True)
-            if seeds.stop % 100 == 0 or (end is not None and time.monotonic() > end):
-                print(f"to seed {seeds.stop - 1}: {dict(tally)}", flush=True)
-            if end is not None and time.monotonic() > end:
+            is_end = time.monotonic() > end
+            if is_end or at % 10 == 0:
+                print(f"at seed {seed}: {dict(tally)}", flush=True)
+            if is_end:
                 pool.shutdown(wait=False, cancel_futures=True)
                 break
     print(f"on {options.executor}: {dict(tally)}")
