@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -63,7 +63,19 @@ def decompositions(graph: Any = None) -> Any:
         if overload not in apart:
             table.pop(overload, None)
     table.update(FAST_PATHS)
+    overload = torch.ops.aten.unfold_backward.default
+    table[overload] = partial(_unfold_backward, table[overload])
     return table
+
+
+def _unfold_backward(summed: Any, windows: Any, size: Sequence[int], dim: int, length: int, step: int) -> Any:
+    """What was written to windows, where it lies: `summed` is PyTorch's rule, a sum from 0, which makes 0.0 of -0.0."""
+    if step < length or not size:
+        return summed(windows, size, dim, length, step)
+    axis = dim % len(size)
+    places = torch.arange(size[axis], device=windows.device).unfold(0, length, step).flatten()
+    parts = windows.movedim(-1, axis + 1).flatten(axis, axis + 1)
+    return torch.index_copy(windows.new_zeros(size), axis, places, parts)
 
 
 @cache
