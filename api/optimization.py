@@ -4,19 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .backends import Request, check_names, check_threads, choose_executor, is_cuda, passed_over
 from .capture_options import replay_options
 from .exact_sizes import ExactSizes
+from .executors.backends import check_names, check_threads, choose_executor, passed_over
 from .executors.base import Executor
 from .executors.replay.modes import CaptureMode
 from .executors.replay.options import CaptureOptions, ReplayOptions, check_choice
+from .executors.request import Request, is_cuda, pipeline_for
 from .ir.analysis.rounding import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
 from .ir.errors import UnsupportedError, out_of_memory
 from .ir.verify import verify as verify_graph
 from .passes.framework.pipeline import CHECKS
 from .program import Program
-from .recording import pipeline_for
-from .sources import Examples, LoadedModel, Model, device_of, load_model
+from .sources import Examples, LoadedModel, Model, device_of, load_model, read_again
 
 _HIGHEST_LEVEL = 3
 
@@ -236,6 +236,7 @@ class Choices:
             threads=self.threads,
             seeded=seeded,
             replay=options,
+            reread=read_again,
         )
         return choose_executor(self.executor, request)
 

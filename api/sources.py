@@ -216,3 +216,11 @@ def _is_fx(model: Any) -> bool:
     import torch
 
     return isinstance(model, torch.fx.GraphModule)
+
+
+def read_again(graph: Graph) -> Graph:
+    """What a graph with foreign nodes is when it is exported to ONNX and imported with what is known by now."""
+    from .frontends.onnx.exporting.exporter import export_model
+    from .frontends.onnx.importing.importer import import_model
+
+    return import_model(export_model(graph)).graph

@@ -24,7 +24,7 @@ import capgraph
 import numpy as np
 import numpy.typing as npt
 import onnx
-from capgraph.backends import targets
+from capgraph.executors.backends import targets
 from capgraph.executors.progress import Progress
 from capgraph.inputs import gather_inputs
 from capgraph.ir.analysis import statistics as graph_statistics

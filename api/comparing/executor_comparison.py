@@ -10,8 +10,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ..backends import is_cuda, targets
+from ..executors.backends import targets
 from ..executors.memory import resident_bytes
+from ..executors.request import is_cuda
+from ..executors.whole_numbers import whole_number
 from ..ir.constant import Array, is_array
 from ..ir.errors import CapgraphError, InputError, UnsupportedError
 from ..ir.evaluate import Sizes, bind_inputs, evaluate_graph
@@ -22,7 +24,6 @@ from ..optimization import optimize
 from ..program import Program
 from ..sources import Model, load_model
 from ..tables import Cell
-from ..whole_numbers import whole_number
 from .closeness import OutputError, output_error, pairs
 from .exact_results import ExactResults, held_to_exact
 from .fitting_inputs import DrawnInputs, evaluator, fitting_inputs

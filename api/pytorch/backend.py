@@ -12,7 +12,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from ..backends import is_cuda
+from ..executors.request import is_cuda
 from ..frontends.torch.decompositions import aot_decompositions, composites_kept
 from ..frontends.torch.dynamo.aot import AotModel, from_aot
 from ..frontends.torch.memory import storage_of

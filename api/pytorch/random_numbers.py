@@ -5,8 +5,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from ..backends import is_cuda
 from ..executors.base import Drawing, Executable
+from ..executors.request import is_cuda
 from ..ir.philox import fresh_state
 
 APART = 0x9E3779B97F4A7C15

@@ -26,9 +26,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import torch
-from capgraph.cuda_programs import lowering_for
 from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Candidate, HostCall, KernelLaunch, Packed
 from capgraph.executors.cuda.lower.lowering import LoweredStep, constant_buffers
+from capgraph.executors.cuda.programs import lowering_for
 from capgraph.executors.replay.measured import found_shapes
 from capgraph.frontends.torch.rounding import asked_tf32
 from capgraph.ir.builder import Builder

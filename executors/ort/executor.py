@@ -15,10 +15,12 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.notices import Notices
 from ...ir.random_state import Keyed, RandomState, keyed
 from ...ir.target import Target
-from ..base import Coverage
+from ..base import Coverage, Executor
 from ..ownership import owned
+from ..request import Request
 from ..signature import Signature
 from ..steps import Steps
+from ..whole_numbers import whole_number
 from .faults import dims_to_watch
 from .library import onnxruntime, problem_here
 from .long_sums import REASON, long_ones, sums_to_watch
@@ -66,6 +68,11 @@ class OrtExecutor:
         drawn = keyed(graph) if self.seeded else Keyed(graph)
         partition = OrtPartition(drawn.graph, threads=self.threads, strict=self.strict)
         return OrtExecutable(graph, drawn, partition)
+
+
+def sessions(request: Request) -> Executor:
+    """The executor "ort" on the host."""
+    return OrtExecutor(strict=request.strict, threads=whole_number(request.threads), seeded=request.seeded)
 
 
 class OrtExecutable:

@@ -32,14 +32,14 @@ class ReplayExecutor:
         plan: Callable[[Graph], Planner],
         fallback: Executor,
         options: ReplayOptions,
-        analysis: Analysis | None = None,
+        analysis: Analysis,
     ) -> None:
         self._device = device
         self._target = target
         self._plan = plan
         self._fallback = fallback
         self._options = options
-        self._analysis = analysis or Analysis()
+        self._analysis = analysis
 
     def target(self) -> Target:
         """The device."""

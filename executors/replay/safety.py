@@ -1,71 +1,26 @@
-"""What recorded programs ask of padding safety; the proofs themselves are an analysis of the planner."""
+"""Which dims of a recorded program may be padded: proofs of the planner, as they are, or after masks."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...ir.analysis import input_symbols
 from ...ir.dims import symbols
 from ...ir.graph import Graph
 from ...ir.types import DType, TensorType, type_symbols
-
-
-class SafetyVerdict(Protocol):
-    """Whether padding one dim leaves the real rows untouched: the proof, or the node where it fails and why.
-
-    `fills` are inputs whose padded part must hold a certain number; others may hold anything there. The proof holds for
-    calls all of whose sizes are at least `least`. `is_refuted` says that a checker did not accept a proof.
-    """
-
-    @property
-    def is_safe(self) -> bool: ...
-
-    @property
-    def proof(self) -> tuple[str, ...]: ...
-
-    @property
-    def failure(self) -> str: ...
-
-    @property
-    def fills(self) -> Mapping[str, Any]: ...
-
-    @property
-    def least(self) -> int: ...
-
-    @property
-    def is_refuted(self) -> bool: ...
-
-
-@dataclass(frozen=True)
-class _Unproven:
-    is_safe: bool = False
-    proof: tuple[str, ...] = ()
-    failure: str = "no analysis has proven that padding is safe"
-    fills: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    least: int = 0
-    is_refuted: bool = False
+from ...passes.planning.padding import SafetyReport, padding_safety, real_size_input
 
 
 class Prove(Protocol):
     """Judges one dim that is padded up to `largest`, for calls whose sizes are at least `least`."""
 
-    def __call__(self, graph: Graph, dim: str, /, *, largest: int | None, least: int) -> SafetyVerdict: ...
+    def __call__(self, graph: Graph, dim: str, /, *, largest: int | None, least: int) -> SafetyReport: ...
 
 
 class Repair(Protocol):
     """A graph in which one dim is safe, by means of its real size if need be, or the same graph; with its report."""
 
-    def __call__(
-        self, graph: Graph, dim: str, /, *, largest: int | None, least: int
-    ) -> tuple[Graph, SafetyVerdict]: ...
-
-
-def _unproven(_graph: Graph, _dim: str, /, *, largest: int | None, least: int) -> SafetyVerdict:
-    return _Unproven(least=least)
-
-
-def _no_input(_graph: Graph, _dim: str) -> str | None:
-    return None
+    def __call__(self, graph: Graph, dim: str, /, *, largest: int | None, least: int) -> tuple[Graph, SafetyReport]: ...
 
 
 def _unpaddable_input(graph: Graph, dim: str) -> str:
@@ -84,15 +39,10 @@ def _unpaddable_input(graph: Graph, dim: str) -> str:
 
 @dataclass(frozen=True)
 class Analysis:
-    """How dims are judged: by default nothing is proven, so nothing is padded.
+    """How dims are judged: `prove` judges one, `repair` gives a graph in which it is safe by means of its real size."""
 
-    `prove` judges a dim, `repair` gives a graph in which it is safe by means of its real size, and `real_size` names
-    the input of that graph which takes the real size.
-    """
-
-    prove: Prove = _unproven
+    prove: Prove = padding_safety
     repair: Repair | None = None
-    real_size: Callable[[Graph, str], str | None] = _no_input
 
 
 @dataclass(frozen=True)
@@ -105,7 +55,7 @@ class PaddedGraph:
     """
 
     graph: Graph
-    reports: Mapping[str, SafetyVerdict]
+    reports: Mapping[str, SafetyReport]
     real_sizes: tuple[str, ...]
     masked: frozenset[str]
     least: int = 0
@@ -131,7 +81,7 @@ class PaddedGraph:
         lines = (self._line(name, report) for name, report in self.reports.items())
         return (*lines, *(f"a proof was not accepted, {each}" for each in self.refuted))
 
-    def _line(self, name: str, report: SafetyVerdict) -> str:
+    def _line(self, name: str, report: SafetyReport) -> str:
         if not report.is_safe:
             return f"{name} is not padded: {report.failure}"
         how = "masked by its real size" if name in self.masked else "as it is"
@@ -149,11 +99,11 @@ def padded_graph(
     masked: set[str] = set()
     unpaddable = {dim: _unpaddable_input(graph, dim) for dim in dims}
     limits = largest or {}
-    reports: dict[str, SafetyVerdict] = {}
+    reports: dict[str, SafetyReport] = {}
     refuted: list[str] = []
     for dim in dims:
         if unpaddable[dim]:
-            reports[dim] = _Unproven(failure=unpaddable[dim])
+            reports[dim] = SafetyReport(False, failure=unpaddable[dim])
             continue
         repaired, reports[dim] = _repaired(graph, dim, analysis, limits.get(dim), least, refuted)
         if repaired is not graph:
@@ -163,16 +113,16 @@ def padded_graph(
         if reports[dim].is_safe:  # masks of another dim may have come since
             reports[dim] = analysis.prove(graph, dim, largest=limits.get(dim), least=reports[dim].least)
             refuted += [f"{dim}, masked: {reports[dim].failure}"] if reports[dim].is_refuted else []
-    takers = {analysis.real_size(graph, dim): dim for dim in dims}
+    takers = {real_size_input(graph, dim): dim for dim in dims}
     real_sizes = tuple(takers[value.name] for value in graph.inputs if value.name in takers)
     return PaddedGraph(graph, reports, real_sizes, frozenset(masked), least, tuple(refuted))
 
 
 def _repaired(
     graph: Graph, dim: str, analysis: Analysis, largest: int | None, least: int, refuted: list[str]
-) -> tuple[Graph, SafetyVerdict]:
+) -> tuple[Graph, SafetyReport]:
     """`graph` where the dim is safe or cannot be made safe, else a masked copy; safe from the least size that is."""
-    report: SafetyVerdict = _Unproven()
+    report = SafetyReport(False)
     for lowest in (0, 1) if least == 0 else (1,):
         report = analysis.prove(graph, dim, largest=largest, least=lowest)
         if report.is_safe:

@@ -28,7 +28,7 @@ class Fuse(Pass):
     """Gathers nodes that can run as one kernel into `fused` regions, within what a backend can generate.
 
     Heavy work (a product, a convolution) is taken in only as the first node of a region, never twice. The fields are
-    those of `FusionLimits`; `api/cuda_programs.py` sets them for plans on a GPU.
+    those of `FusionLimits`; `executors/cuda/programs.py` sets them for plans on a GPU.
     """
 
     name: ClassVar[str] = "fuse"

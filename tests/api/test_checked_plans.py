@@ -7,10 +7,11 @@ from typing import Any
 import capgraph
 import numpy as np
 import pytest
-from capgraph.backends import Request
 from capgraph.capture_options import replay_options
-from capgraph.cuda_programs import eager_on, graphs_on
 from capgraph.executors.base import Executable
+from capgraph.executors.cuda.programs import eager_on, graphs_on
+from capgraph.executors.host.programs import graphs as host_graphs
+from capgraph.executors.request import Request
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph, Value
 from capgraph.ir.text.parser import parse
@@ -20,7 +21,7 @@ from capgraph.passes.framework.pipeline import Pipeline
 from capgraph.passes.fuse import fuse
 from capgraph.passes.planning import specialize
 from capgraph.passes.planning.padding import repair
-from capgraph.recording import host_graphs, stages_to_plan
+from capgraph.plans import stages_to_plan
 
 from tests.executors.cuda.fake import fake_device, meanings
 

@@ -5,12 +5,13 @@ from typing import Any
 import capgraph
 import numpy as np
 import pytest
-from capgraph.backends import Request, targets
 from capgraph.capture_options import replay_options
 from capgraph.comparing import executor_comparison as module
 from capgraph.comparing.executor_comparison import INFINITE, accuracy
-from capgraph.cuda_programs import eager_on, graphs_on
+from capgraph.executors.backends import targets
+from capgraph.executors.cuda.programs import eager_on, graphs_on
 from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.request import Request
 from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse
 from ml_dtypes import bfloat16

@@ -130,7 +130,7 @@ def test_the_graph_that_runs_is_the_optimized_one() -> None:
 
 
 def test_a_wrong_pass_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capgraph.recording.level_pipeline", lambda _: Pipeline(((DropsTheLastAddition(),),)))
+    monkeypatch.setattr("capgraph.executors.request.level_pipeline", lambda _: Pipeline(((DropsTheLastAddition(),),)))
     assert capgraph.optimize(affine()).run({"x": np.ones((1, 3), np.float32)})["y"].tolist() == [[2, 2, 2]]
     with pytest.raises(capgraph.InternalError, match=r"pass drops-the-last-addition changed what .*output y"):
         capgraph.optimize(affine(), verify="numeric")

@@ -4,10 +4,10 @@ import capgraph
 import numpy as np
 import pytest
 from capgraph.capture_options import replay_options
+from capgraph.executors.replay.planning import capture_policy
 from capgraph.ir.target import HOST
 from capgraph.ir.text.parser import parse
 from capgraph.passes.planning.planner import PlanPolicy, make_plan
-from capgraph.recording import capture_policy
 
 from tests.api.models import affine
 

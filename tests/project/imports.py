@@ -15,7 +15,7 @@ ALLOWED_LAYERS = {
     "ir": {"ir"},
     "passes": {"ir", "passes"},
     "frontends": {"ir", "frontends"},
-    "executors": {"ir", "executors"},
+    "executors": {"ir", "passes", "executors"},
     "api": {"ir", "passes", "frontends", "executors", "api"},
 }
 # The one executor that exports: (importing module, imported module), each with all below it.

@@ -40,7 +40,7 @@ def run(arguments: Namespace) -> None:
     """Looks for the first wrong rewrite and says where it is."""
     from ...onnx_files import refuse_harming
     from ...passes.framework.bisect import bisect
-    from ...recording import stages_to_plan
+    from ...plans import stages_to_plan
     from ...sources import load_model
 
     pipeline = chosen_pipeline(arguments) if arguments.executor is None else None

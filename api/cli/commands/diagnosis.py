@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ...backends import targets
+from ...executors.backends import targets
 from ...executors.memory import available_bytes, size_text
 from ...ir.target import Target
 

@@ -36,10 +36,10 @@ def chosen_pipeline(
 
     Raises `UnsupportedError` for an unknown pass or option, `InputError` for text that names no pass.
     """
+    from ...executors.request import pipeline_for
     from ...ir.errors import InputError
     from ...passes.catalog import pipeline
     from ...passes.framework.pipeline import Pipeline
-    from ...recording import pipeline_for
 
     if arguments.passes is not None:
         given = pipeline(arguments.passes)

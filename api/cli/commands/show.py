@@ -51,7 +51,7 @@ def _plan_text(graph: "Graph", arguments: Namespace) -> str:
     """The plan for the sizes that are given, small ones elsewhere."""
     from ...ir.text.plan_printer import print_plan
     from ...passes.framework.numeric import draw_sizes
-    from ...recording import shown_plan
+    from ...plans import shown_plan
 
     sizes = {**draw_sizes(graph), **dict(arguments.dim)}
     return print_plan(*shown_plan(graph, arguments.device, sizes)).removesuffix("\n")

@@ -13,9 +13,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 import torch
-from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import HostCall
 from capgraph.executors.cuda.lower.lowering import Backend
+from capgraph.executors.cuda.programs import cuda_planning
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.graph import Graph

@@ -5,11 +5,11 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, Task
 from capgraph.executors.cuda.lower import lowering
 from capgraph.executors.cuda.lower.alike import Alike
 from capgraph.executors.cuda.lower.lowering import Backend, LoweredStep
+from capgraph.executors.cuda.programs import cuda_planning
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.constant import Constant

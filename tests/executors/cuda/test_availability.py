@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from capgraph import optimize
-from capgraph.backends import Request, choose_executor, targets
+from capgraph.executors.backends import choose_executor, targets
 from capgraph.executors.cuda import availability
 from capgraph.executors.cuda.availability import Problem, checked_index, cuda_problem
+from capgraph.executors.request import Request
 from capgraph.ir.errors import UnsupportedError
 
 from tests.executors.replay.programs import block

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from capgraph.cuda_programs import NORMED_ROWS
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, Chip, KernelLaunch
 from capgraph.executors.cuda.kernels.gemm.gemv import MAX_ROWS
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
+from capgraph.executors.cuda.programs import NORMED_ROWS
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
 from capgraph.ir.types import DType, TensorType

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import HostCall
 from capgraph.executors.cuda.lower.lowering import Backend, LoweredStep
+from capgraph.executors.cuda.programs import cuda_planning
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.builder import Builder

@@ -7,7 +7,6 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import (
     BufferPlace,
     Candidate,
@@ -22,6 +21,7 @@ from capgraph.executors.cuda.kernel_ir.launch import (
 from capgraph.executors.cuda.lower import lowering
 from capgraph.executors.cuda.lower.families import FAMILIES
 from capgraph.executors.cuda.lower.lowering import Backend, families_of, is_within_limits
+from capgraph.executors.cuda.programs import cuda_planning
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.builder import Builder

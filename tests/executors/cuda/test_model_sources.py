@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
-from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import Chip, HostCall, Kernel, KernelLaunch
 from capgraph.executors.cuda.lower.lowering import Backend, LoweredStep
+from capgraph.executors.cuda.programs import cuda_planning
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.graph import Graph

@@ -1,10 +1,10 @@
 """Attention reads rows of caches before it waits where a plan writes but one of each, and its first kernel waits."""
 
 import pytest
-from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, KernelLaunch
 from capgraph.executors.cuda.lower.lowering import Backend
 from capgraph.executors.cuda.lower.old_rows import with_old_rows
+from capgraph.executors.cuda.programs import cuda_planning
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.graph import Graph

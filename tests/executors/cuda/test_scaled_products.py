@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Candidate, Chip, KernelLaunch, LibraryCall, Packed
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
 from capgraph.executors.cuda.libraries.problems import MatmulProblem
 from capgraph.executors.cuda.lower.lowering import Backend, LoweredStep, task_before
+from capgraph.executors.cuda.programs import cuda_planning
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.builder import Builder

@@ -3,12 +3,12 @@
 from typing import Any
 
 import numpy as np
-from capgraph.backends import Request
 from capgraph.capture_options import replay_options
+from capgraph.executors.host.programs import graphs as host_graphs
 from capgraph.executors.replay.executable import ReplayExecutable
+from capgraph.executors.request import Request
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
-from capgraph.recording import host_graphs
 
 F32 = np.float32
 

@@ -207,7 +207,7 @@ def test_a_planner_that_breaks_harms_no_call(monkeypatch: pytest.MonkeyPatch) ->
     def breaks(*_arguments: object, **_options: object) -> None:
         raise KeyError("a value without a place")
 
-    monkeypatch.setattr("capgraph.recording.make_plan", breaks)
+    monkeypatch.setattr("capgraph.executors.replay.planning.make_plan", breaks)
     program = compiled(GRAPH, dynamic=RANGE)
     for call in range(2):
         check(program, GRAPH, 3, call)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph import recording
 from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.host import programs
 from capgraph.executors.replay.routing import input_symbols
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.op import Trait
@@ -33,7 +33,7 @@ def test_whatever_is_served_is_right(block: int) -> None:
 def test_results_in_memory_of_their_own_are_right_and_the_callers(
     block: int, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "FRESH_BYTES", 1)
+    monkeypatch.setattr(programs, "FRESH_BYTES", 1)
     serve(block, inputs={"": policy})
 
 

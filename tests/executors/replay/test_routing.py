@@ -7,19 +7,12 @@ from capgraph.executors.replay.safety import Analysis, padded_graph
 from capgraph.ir.builder import Builder
 from capgraph.ir.errors import InputError
 from capgraph.ir.graph import Graph
+from capgraph.passes.planning.padding import SafetyReport
 
 
-class Report:
-    """A made-up report: safe for the dims that are named."""
-
-    proof = ("rule at node",)
-
-    def __init__(self, is_safe: bool, least: int = 0) -> None:
-        self.is_safe = is_safe
-        self.least = least
-        self.is_refuted = False
-        self.fills: dict[str, Any] = {}
-        self.failure = "" if is_safe else "it is summed over"
+def report(is_safe: bool, least: int = 0) -> SafetyReport:
+    """A made-up report."""
+    return SafetyReport(is_safe, ("rule at node",), "" if is_safe else "it is summed over", least=least)
 
 
 def graph() -> Graph:
@@ -29,12 +22,12 @@ def graph() -> Graph:
 
 def router(*safe: str, **options: Any) -> Router:
     made = ReplayOptions(**{"dynamic": {"B": (1, 8), "T": (1, 64)}, "buckets": {"T": [16, 64]}, **options})
-    analysis = Analysis(prove=lambda _graph, dim, /, *, largest, least: Report(dim in safe, least))
+    analysis = Analysis(prove=lambda _graph, dim, /, *, largest, least: report(dim in safe, least))
     return Router(padded_graph(graph(), list(made.dynamic), analysis), input_symbols(graph()), made)
 
 
 def test_what_is_safe_from_1_on_is_not_padded_at_size_0() -> None:
-    analysis = Analysis(prove=lambda _graph, _dim, /, *, largest, least: Report(least == 1, least))
+    analysis = Analysis(prove=lambda _graph, _dim, /, *, largest, least: report(least == 1, least))
     made = ReplayOptions(dynamic={"B": (0, 8), "T": (0, 64)}, buckets={"B": [0, 8], "T": [64]})
     padded = padded_graph(graph(), ["B", "T"], analysis)
     assert "from size 1 on" in padded.lines()[0]
@@ -116,19 +109,10 @@ def test_a_dim_whose_every_size_has_a_bucket_is_never_padded() -> None:
 
 
 def test_a_proof_that_the_checker_refutes_is_counted_and_told() -> None:
-    class Refuted(Report):
-        """A proof that is not accepted."""
-
-        is_refuted = True
-        failure = "the checker refutes it"
-
-        def __init__(self, least: int) -> None:
-            self.is_safe, self.least, self.fills = False, least, {}
-
     def refuse(graph: Graph, _dim: str, /, *, largest: int | None, least: int) -> Any:
-        return graph, Refuted(least)
+        return graph, SafetyReport(False, failure="the checker refutes it", least=least, is_refuted=True)
 
-    analysis = Analysis(prove=lambda _graph, _dim, /, *, largest, least: Report(False, least), repair=refuse)
+    analysis = Analysis(prove=lambda _graph, _dim, /, *, largest, least: report(False, least), repair=refuse)
     padded = padded_graph(graph(), ["B"], analysis, {"B": 8})
     assert padded.safe == frozenset()
     assert len(padded.refuted) == 2

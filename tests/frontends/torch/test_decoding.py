@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.kernel_ir.launch import HostCall
 from capgraph.executors.cuda.lower.lowering import Backend
+from capgraph.executors.cuda.programs import cuda_planning
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.plan import Plan

@@ -6,8 +6,8 @@ import capgraph
 import numpy as np
 import pytest
 import torch
-from capgraph.cuda_programs import cuda_planning
 from capgraph.executors.cuda.lower.lowering import Backend
+from capgraph.executors.cuda.programs import cuda_planning
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.frontends.torch import exported

@@ -18,7 +18,7 @@ from .split_k_gemm import fits, split_k_gemm, tilings
 from .sum_epilogue import sum_epilogue
 
 MAX_ROWS = {DType.F32: 8, DType.F16: 4, DType.BF16: 4}
-"""How many rows a thread has sums of. `NORMED_ROWS` of `api/cuda_programs.py` is none above these."""
+"""How many rows a thread has sums of. `NORMED_ROWS` of `executors/cuda/programs.py` is none above these."""
 
 
 def lower_few_rows(region: AnchoredRegion) -> Iterator[Candidate]:

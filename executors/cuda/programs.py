@@ -1,26 +1,26 @@
-"""Programs on a GPU for `capgraph.optimize`: planning for its kernels, fusion, and the executors, put together."""
+"""Programs on a GPU: passes and planning for its kernels, fusion with its limits, and the executors."""
 
 from dataclasses import replace
 from functools import partial
 
-from .backends import Request
-from .executors.base import Executor
-from .executors.cuda.availability import checked_index, cuda_problem
-from .executors.cuda.executor import CudaEagerExecutor, CudaExecutor, open_device
-from .executors.cuda.lower.lowering import Backend
-from .executors.cuda.run.device import CudaDevice
-from .executors.replay.modes import InputPolicy
-from .executors.replay.options import ReplayOptions
-from .ir.errors import UnsupportedError
-from .ir.target import CUDA, Target
-from .passes.cleanup.keep_reduced_axes import KeepReducedAxes
-from .passes.fold.spread_batch_norm import SpreadBatchNorm
-from .passes.framework.pipeline import Pipeline
-from .passes.fuse.fuse import Fuse
-from .passes.fuse.take_apart import TakeApart
-from .passes.planning.lowering import Lowering
-from .passes.planning.partition import CapturePolicy
-from .recording import Planning, by_value, replayed
+from ...ir.errors import UnsupportedError
+from ...ir.target import CUDA, Target
+from ...passes.cleanup.keep_reduced_axes import KeepReducedAxes
+from ...passes.fold.spread_batch_norm import SpreadBatchNorm
+from ...passes.framework.pipeline import Pipeline
+from ...passes.fuse.fuse import Fuse
+from ...passes.fuse.take_apart import TakeApart
+from ...passes.planning.lowering import Lowering
+from ...passes.planning.partition import CapturePolicy
+from ..base import Executor
+from ..replay.modes import InputPolicy
+from ..replay.options import ReplayOptions
+from ..replay.planning import Planning, by_value, replayed
+from ..request import Request
+from .availability import checked_index, cuda_problem
+from .executor import CudaEagerExecutor, CudaExecutor, open_device
+from .lower.lowering import Backend
+from .run.device import CudaDevice
 
 LARGEST_REGION = 64
 """How many nodes one kernel may do. Set here so that no other default of `Fuse` changes the kernels of a GPU."""
@@ -28,7 +28,7 @@ LARGEST_REGION = 64
 NORMED_ROWS = 4
 """Up to so many rows a product norms them itself, as each of its warps reads them whole.
 
-At most `MAX_ROWS` of `executors/cuda/kernels/gemm/gemv.py`, the kernel that does it, for each of its dtypes.
+At most `MAX_ROWS` of `kernels/gemm/gemv.py`, the kernel that does it, for each of its dtypes.
 """
 
 FUSING_LEVEL = 2

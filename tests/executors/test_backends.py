@@ -3,10 +3,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph import backends, optimize
-from capgraph.backends import Request, choose_executor, passed_over, targets
+from capgraph import optimize
+from capgraph.executors import backends
+from capgraph.executors.backends import choose_executor, passed_over, targets
 from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.ort.executor import OrtExecutor
+from capgraph.executors.request import Request
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.target import Target
 from capgraph.ir.text.parser import parse

@@ -5,44 +5,16 @@ runs is in the request: with options of replay it is recorded, without it is run
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from itertools import takewhile
 from types import MappingProxyType
 
-from .executors.base import Executor
-from .executors.replay.options import ReplayOptions
-from .ir.analysis.rounding import ROUNDS_NOTHING, Tf32
-from .ir.errors import UnsupportedError
-from .ir.target import Target
+from ..ir.errors import UnsupportedError
+from ..ir.target import Target
+from .base import Executor
+from .request import Request, check_device, is_cuda
 from .whole_numbers import whole_number
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What a program asks of its executor.
-
-    `device`, `level`, `tune`, `strict` and `threads` are those of `optimize`. `tf32` says whose operands may be
-    rounded, `check` what is checked after passes on the way to a plan, and `seeded` that random numbers follow from
-    a seed. `replay` are the options of recording.
-    """
-
-    device: str = "auto"
-    level: int = 2
-    tune: bool | None = None
-    tf32: Tf32 = ROUNDS_NOTHING
-    check: str = "none"
-    strict: bool = False
-    threads: int | None = None
-    seeded: bool = False
-    replay: ReplayOptions | None = None
-
-    @property
-    def recording(self) -> ReplayOptions:
-        """The options of recording, those that a user has who gives none."""
-        return self.replay or ReplayOptions()
-
 
 Backend = Callable[[Request], Executor]
 """Makes an executor; raises `UnsupportedError` for what it cannot do here."""
@@ -63,21 +35,18 @@ def _in(module: str, name: str) -> Backend:
 # In the order in which "auto" tries them.
 ON_HOST: Mapping[str, Backend] = MappingProxyType(
     {
-        "ort": _in(".recording", "host_sessions"),
-        "eager": _in(".recording", "host_eager"),
-        "graph": _in(".recording", "host_graphs"),
+        "ort": _in(".ort.executor", "sessions"),
+        "eager": _in(".host.programs", "eager"),
+        "graph": _in(".host.programs", "graphs"),
     }
 )
 ON_GPU: Mapping[str, Backend] = MappingProxyType(
     {
-        "eager": _in(".cuda_programs", "eager"),
-        "graph": _in(".cuda_programs", "graphs"),
-        "ort": _in(".ort_programs", "recorded_sessions"),
+        "eager": _in(".cuda.programs", "eager"),
+        "graph": _in(".cuda.programs", "graphs"),
+        "ort": _in(".ort.gpu.programs", "graphs"),
     }
 )
-
-_HOST_NAMES = ("auto", "host")
-
 
 # ---- options
 
@@ -96,17 +65,6 @@ def check_names(executor: str | Executor, device: str) -> None:
 
 
 _METHODS = ("target", "compile")
-
-
-def is_cuda(device: str) -> bool:
-    """Whether a device's name means a GPU."""
-    return device == "cuda" or device.startswith("cuda:")
-
-
-def check_device(device: str) -> None:
-    """Raises `UnsupportedError` for a name that means neither the host nor a GPU."""
-    if device not in _HOST_NAMES and not is_cuda(device):
-        raise UnsupportedError(f"device={device!r} is not known", remedy='use device="host" (or "auto"), or "cuda"')
 
 
 MOST_THREADS = 4096
@@ -132,8 +90,8 @@ def check_threads(threads: int | None, executor: str | Executor, device: str) ->
 
 def targets() -> list[Target]:
     """Every executor, in the order in which "auto" tries them: where it runs, or why it cannot; then those on a GPU."""
-    from .cuda_programs import cuda_target
-    from .executors.ort.gpu.target import ort_on_cuda_target
+    from .cuda.programs import cuda_target
+    from .ort.gpu.target import ort_on_cuda_target
 
     return [*(make(Request()).target() for make in ON_HOST.values()), ort_on_cuda_target(), cuda_target()]
 

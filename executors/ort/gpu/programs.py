@@ -1,31 +1,31 @@
-"""Programs on a GPU through ONNX Runtime for `capgraph.optimize`: sessions as pieces, planned and recorded like all."""
+"""Programs on a GPU through ONNX Runtime: sessions as pieces, planned and recorded like all."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from .backends import Request
-from .executors.base import Executor
-from .executors.cuda.availability import checked_index
-from .executors.cuda.executor import CudaEagerExecutor, CudaExecutor, open_device
-from .executors.cuda.run.eager import SizedPlanner
-from .executors.ort.gpu.device import OrtDevice
-from .executors.ort.gpu.executable import OneThreadExecutor
-from .executors.ort.gpu.provider import Provider, cuda_provider
-from .executors.ort.gpu.sessions import in_sessions
-from .executors.ort.gpu.target import ORT_ON_CUDA
-from .executors.ort.library import required
-from .executors.replay.dispatcher import Planner
-from .executors.replay.modes import CaptureMode, InputPolicy
-from .executors.replay.options import ReplayOptions
-from .ir.errors import UnsupportedError
-from .ir.graph import Graph
-from .ir.plan import Plan
-from .ir.target import Target
-from .passes.planning.lowering import Lowering
-from .passes.planning.partition import CapturePolicy
-from .passes.planning.planner import PlanPolicy, make_plan
-from .recording import capture_policy, replayed
+from ....ir.errors import UnsupportedError
+from ....ir.graph import Graph
+from ....ir.plan import Plan
+from ....ir.target import Target
+from ....passes.planning.lowering import Lowering
+from ....passes.planning.partition import CapturePolicy
+from ....passes.planning.planner import PlanPolicy, make_plan
+from ...base import Executor
+from ...cuda.availability import checked_index
+from ...cuda.executor import CudaEagerExecutor, CudaExecutor, open_device
+from ...cuda.run.eager import SizedPlanner
+from ...replay.dispatcher import Planner
+from ...replay.modes import CaptureMode, InputPolicy
+from ...replay.options import ReplayOptions
+from ...replay.planning import capture_policy, replayed
+from ...request import Request
+from ..library import required
+from .device import OrtDevice
+from .executable import OneThreadExecutor
+from .provider import Provider, cuda_provider
+from .sessions import in_sessions
+from .target import ORT_ON_CUDA
 
 KEPT_OUTSIDE = "the policy keeps it outside of recorded graphs"
 """The remark on nodes that the user wants outside."""
@@ -83,7 +83,7 @@ class SessionPlanner:
         self.remarks += [line for line in (head, *lines) if line not in self.remarks]
 
 
-def recorded_sessions(request: Request) -> Executor:
+def graphs(request: Request) -> Executor:
     """The executor "ort" on a GPU. Raises `UnsupportedError` where that cannot be used."""
     if request.recording.states is not None:
         raise UnsupportedError("a store of states lives on the host yet", remedy='use device="host"')
