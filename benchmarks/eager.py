@@ -24,9 +24,9 @@ import capgraph
 import numpy as np
 import onnx
 import onnxruntime
+from capgraph.comparing.tables import Table, json_text
 from capgraph.ir.evaluate import bind_inputs, run_meaning
 from capgraph.ir.graph import Graph, Node, Value
-from capgraph.tables import Table, json_text
 from onnx.reference import ReferenceEvaluator
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))

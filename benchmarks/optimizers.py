@@ -95,11 +95,11 @@ def optimize_with_onnxscript(source: Path, target: Path) -> float:
 
 
 LOADED_BY_CAPGRAPH = (
-    "capgraph.costs",
+    "capgraph.comparing.tables",
     "capgraph.frontends.onnx.importing.importer",
     "capgraph.frontends.onnx.exporting.saving",
     "capgraph.ir.analysis",
-    "capgraph.onnx_files",
+    "capgraph.cli.onnx_files",
     "capgraph.passes.catalog",
 )
 

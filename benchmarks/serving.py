@@ -16,7 +16,7 @@ from typing import Any
 
 import capgraph
 import numpy as np
-from capgraph.tables import Table, json_text
+from capgraph.comparing.tables import Table, json_text
 from onnx import numpy_helper
 
 ROOT = Path(__file__).resolve().parent.parent

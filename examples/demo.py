@@ -24,13 +24,13 @@ import capgraph
 import numpy as np
 import numpy.typing as npt
 import onnx
+from capgraph.comparing.tables import Table, json_text
 from capgraph.executors.backends import targets
 from capgraph.executors.progress import Progress
 from capgraph.inputs import gather_inputs
 from capgraph.ir.analysis import statistics as graph_statistics
 from capgraph.ir.dims import bind
 from capgraph.program import foreign_nodes
-from capgraph.tables import Table, json_text
 from light_models import light_model
 from PIL import Image, ImageDraw
 from transformer import encoder, tokenize

@@ -26,8 +26,8 @@ from typing import Any
 import capgraph
 import torch
 from capgraph import CapgraphError, InputError, ModelError
+from capgraph.comparing.tables import json_text
 from capgraph.executors.progress import Progress
-from capgraph.tables import json_text
 from decoder import Decoder
 from safetensors import SafetensorError
 

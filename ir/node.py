@@ -176,8 +176,9 @@ _CHANGED_BY = {
     "attrs": "Graph.set_attrs",
     "inputs": "Graph.replace_input",
     "name": "Graph.rename",
+    "outputs": "Graph.replace_uses, then Graph.erase",
     "op": "Rewriter.replace with the result of a new node",
-    "type": "Graph.refine_type or Graph.bind_type",
+    **dict.fromkeys(("type", "tensor", "shape"), "Graph.refine_type or Graph.bind_type"),
 }
 
 

@@ -91,14 +91,17 @@ _FOLD: tuple[Pass, ...] = (
     CleanUpQuantization(),
 )
 
+
+def _with_folding(*fold: Pass) -> Pipeline:
+    return Pipeline((_CLEAN_UP, (*_RECOGNIZE, *_CLEAN_UP), (*fold, *_RECOGNIZE, *_CLEAN_UP)))
+
+
 _LEVELS: Mapping[int, Pipeline] = MappingProxyType(
     {
         0: Pipeline(()),
         1: Pipeline((_CLEAN_UP,)),
-        2: Pipeline((_CLEAN_UP, (*_RECOGNIZE, *_CLEAN_UP), (*_FOLD, *_RECOGNIZE, *_CLEAN_UP))),
-        3: Pipeline(
-            (_CLEAN_UP, (*_RECOGNIZE, *_CLEAN_UP), (*_FOLD, FoldScales(rounds_inverses=True), *_RECOGNIZE, *_CLEAN_UP))
-        ),
+        2: _with_folding(*_FOLD),
+        3: _with_folding(*_FOLD, FoldScales(rounds_inverses=True)),
     }
 )
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ..tables import Cell, cell_text
 from .executor_comparison import COLUMNS, ExecutorComparison, ExecutorResult, table_row
+from .tables import Cell, cell_text
 
 _BAR, _GAP, _NAMES, _WIDTH, _NUMBERS = 26, 12, 110, 460, 120  # pixels
 

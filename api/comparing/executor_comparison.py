@@ -23,10 +23,10 @@ from ..ir.types import DType
 from ..optimization import optimize
 from ..program import Program
 from ..sources import Model, load_model
-from ..tables import Cell
 from .closeness import OutputError, output_error, pairs
 from .exact_results import ExactResults, held_to_exact
 from .fitting_inputs import DrawnInputs, evaluator, fitting_inputs
+from .tables import Cell
 from .tolerance import Tolerance
 
 INFINITE = float("inf")

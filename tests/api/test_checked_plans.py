@@ -8,6 +8,7 @@ import capgraph
 import numpy as np
 import pytest
 from capgraph.capture_options import replay_options
+from capgraph.cli.plans import stages_to_plan
 from capgraph.executors.base import Executable
 from capgraph.executors.cuda.programs import eager_on, graphs_on
 from capgraph.executors.host.programs import graphs as host_graphs
@@ -21,7 +22,6 @@ from capgraph.passes.framework.pipeline import Pipeline
 from capgraph.passes.fuse import fuse
 from capgraph.passes.planning import specialize
 from capgraph.passes.planning.padding import repair
-from capgraph.plans import stages_to_plan
 
 from tests.executors.cuda.fake import fake_device, meanings
 

@@ -4,8 +4,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from capgraph.cli.results import save_outputs, summarize
 from capgraph.ir.errors import ResourceError
-from capgraph.results import save_outputs, summarize
 
 
 def test_numbers_are_summarized() -> None:

@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from capgraph.tables import Cell, Table, cell_text, json_text
+from capgraph.comparing.tables import Cell, Table, cell_text, json_text
 from hypothesis import given
 from hypothesis import strategies as st
 

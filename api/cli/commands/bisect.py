@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...comparing.tables import json_text
 from ...executors.progress import Progress
-from ...tables import json_text
 from .arguments import add_dims, add_inputs, positive, size
 from .base import Command
 from .pass_choice import add_passes, chosen_pipeline
@@ -38,10 +38,10 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> None:
     """Looks for the first wrong rewrite and says where it is."""
-    from ...onnx_files import refuse_harming
     from ...passes.framework.bisect import bisect
-    from ...plans import stages_to_plan
     from ...sources import load_model
+    from ..onnx_files import refuse_harming
+    from ..plans import stages_to_plan
 
     pipeline = chosen_pipeline(arguments) if arguments.executor is None else None
     if arguments.output is not None and arguments.output.is_dir():

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ...tables import Table
+from ...comparing.tables import Table
 
 _SHOWN_OUTPUTS = 8
 

@@ -4,8 +4,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...comparing.tables import json_text
 from ...ir.errors import InputError
-from ...tables import json_text
 from .base import Command
 
 if TYPE_CHECKING:

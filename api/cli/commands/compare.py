@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...comparing.tables import Cell, Table, json_text
 from ...executors.progress import Progress
-from ...tables import Cell, Table, json_text
 from .arguments import add_dims, add_inputs, add_tolerance, chosen_tolerance, positive
 from .base import Command
 from .check_text import check_text
@@ -48,7 +48,7 @@ def run(arguments: Namespace) -> None:
         return
     from ...comparing.executor_comparison import compare
     from ...ir.errors import ExecutionError
-    from ...onnx_files import refuse_harming
+    from ..onnx_files import refuse_harming
 
     if arguments.html is not None:
         refuse_harming(arguments.model, [arguments.html])

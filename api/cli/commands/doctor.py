@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from ...tables import Table, json_text
+from ...comparing.tables import Table, json_text
 from .base import Command
 
 

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...comparing.tables import Cell, Table, json_text
 from ...executors.progress import Progress
-from ...tables import Cell, Table, json_text
 from .arguments import add_inputs, add_tolerance, chosen_tolerance, count, positive, size
 from .base import Command
 from .check_text import check_text
@@ -74,7 +74,7 @@ def run(arguments: Namespace) -> None:
     from ...frontends.onnx.files.operator_counts import not_standard, operator_counts
     from ...frontends.onnx.files.versions import opset_of
     from ...inputs import check_dims
-    from ...onnx_files import read_onnx_file
+    from ..onnx_files import read_onnx_file
 
     pipeline, sizes = chosen_pipeline(arguments), dict(arguments.dim)
     _refuse_unread(arguments)
@@ -142,7 +142,7 @@ def _fixed(graph: "Graph", sizes: Mapping[str, int]) -> "Graph":
 
 
 def _refuse_overwriting(files: Sequence[Path], arguments: Namespace) -> None:
-    from ...onnx_files import refuse_overwriting
+    from ..onnx_files import refuse_overwriting
 
     refuse_overwriting(files, arguments.output)
     if arguments.session_options:
@@ -174,7 +174,7 @@ def _samples(graph: "Graph", arguments: Namespace) -> "Samples":
 
 
 def _costs(graph: "Graph", sizes: Mapping[str, int]) -> dict[str, int | str | None]:
-    from ...costs import bound_cost
+    from ...comparing.tables import bound_cost
     from ...ir.analysis import statistics
 
     facts = statistics(graph)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...comparing.tables import Table, json_text
 from ...executors.progress import Progress
-from ...tables import Table, json_text
 from .arguments import add_dims, assignment, count, positive
 from .base import Command
 
@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> None:
     """Runs the model and writes a table of its outputs."""
     from ...inputs import gather_inputs
     from ...optimization import optimize
-    from ...results import summarize
+    from ..results import summarize
 
     start = time.perf_counter()
     with Progress(f"importing {arguments.model.name}"):
@@ -69,8 +69,8 @@ def run(arguments: Namespace) -> None:
 
 
 def _written(outputs: Mapping[str, Any], arguments: Namespace) -> list[Path]:
-    from ...onnx_files import refuse_harming
-    from ...results import save_outputs
+    from ..onnx_files import refuse_harming
+    from ..results import save_outputs
 
     return save_outputs(outputs, arguments.output, lambda paths: refuse_harming(arguments.model, paths))
 

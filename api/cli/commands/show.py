@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...tables import Cell, Table, json_text
+from ...comparing.tables import Cell, Table, json_text
 from .arguments import add_dims
 from .base import Command
 
@@ -51,7 +51,7 @@ def _plan_text(graph: "Graph", arguments: Namespace) -> str:
     """The plan for the sizes that are given, small ones elsewhere."""
     from ...ir.text.plan_printer import print_plan
     from ...passes.framework.numeric import draw_sizes
-    from ...plans import shown_plan
+    from ..plans import shown_plan
 
     sizes = {**draw_sizes(graph), **dict(arguments.dim)}
     return print_plan(*shown_plan(graph, arguments.device, sizes)).removesuffix("\n")
@@ -59,7 +59,7 @@ def _plan_text(graph: "Graph", arguments: Namespace) -> str:
 
 def _statistics(graph: "Graph", sizes: Mapping[str, int]) -> dict[str, Any]:
     """The statistics as JSON may hold them: costs are numbers, or text where symbols are left in them."""
-    from ...costs import bound_cost
+    from ...comparing.tables import bound_cost
     from ...ir.analysis import statistics
 
     facts = asdict(statistics(graph))

@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 
-from .executors.replay.modes import CaptureMode
-from .executors.replay.options import ReplayOptions
-from .executors.replay.planning import capture_policy
-from .executors.request import check_device, is_cuda, pipeline_for
-from .ir.graph import Graph
-from .ir.plan import Plan
-from .ir.target import CUDA, HOST
-from .passes.framework.base import Pass
-from .passes.planning.lowering import Lowering, masking_stages, planning_pipeline
+from ..executors.replay.modes import CaptureMode
+from ..executors.replay.options import ReplayOptions
+from ..executors.replay.planning import capture_policy
+from ..executors.request import check_device, is_cuda, pipeline_for
+from ..ir.graph import Graph
+from ..ir.plan import Plan
+from ..ir.target import CUDA, HOST
+from ..passes.framework.base import Pass
+from ..passes.planning.lowering import Lowering, masking_stages, planning_pipeline
 
 _MODE = CaptureMode.FULL_AND_PIECEWISE
 
@@ -22,8 +22,8 @@ def stages_to_plan(device: str, sizes: Mapping[str, int]) -> tuple[tuple[Pass, .
     """
     policy = capture_policy(ReplayOptions(), _MODE, sizes)
     if is_cuda(device):
-        from .executors.cuda.lower.lowering import Backend
-        from .executors.cuda.programs import lowering_for
+        from ..executors.cuda.lower.lowering import Backend
+        from ..executors.cuda.programs import lowering_for
 
         planning = planning_pipeline(sizes, CUDA, policy, lowering_for(Backend(), policy))
     else:
@@ -40,12 +40,12 @@ def shown_plan(graph: Graph, device: str, sizes: Mapping[str, int]) -> tuple[Pla
     """
     optimized, _ = pipeline_for(2, device).applied(graph)
     if not is_cuda(device):
-        from .executors.host.programs import host_planning
+        from ..executors.host.programs import host_planning
 
         check_device(device)
         return host_planning(ReplayOptions()).of(optimized)(sizes, _MODE), {}
-    from .executors.cuda.lower.lowering import Backend
-    from .executors.cuda.programs import cuda_planning
+    from ..executors.cuda.lower.lowering import Backend
+    from ..executors.cuda.programs import cuda_planning
 
     backend = Backend()
     plan = cuda_planning(backend, ReplayOptions()).of(optimized)(sizes, _MODE)

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .frontends.onnx.files.output_files import file_to_write
-from .ir.errors import InputError
-from .ir.graph import Graph
-from .sources import load_model, needs_onnx
+from ..frontends.onnx.files.output_files import file_to_write
+from ..ir.errors import InputError
+from ..ir.graph import Graph
+from ..sources import load_model, needs_onnx
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class OnnxFile:
 def read_onnx_file(path: Path) -> OnnxFile:
     """The model at `path`. Raises `ModelError` when it is broken, `MissingPackageError` without the package onnx."""
     with needs_onnx():
-        from .frontends.onnx.files.external_data import data_files
-        from .frontends.onnx.files.loading import load_proto
-        from .frontends.onnx.files.operator_counts import operator_counts
+        from ..frontends.onnx.files.external_data import data_files
+        from ..frontends.onnx.files.loading import load_proto
+        from ..frontends.onnx.files.operator_counts import operator_counts
     proto, folder = load_proto(path)
     loaded = load_model(proto, folder=folder)
     return OnnxFile(loaded.graph, loaded.notes, operator_counts(proto), (path, *data_files(proto, path)))
@@ -44,8 +44,8 @@ def refuse_harming(model: Path, targets: Iterable[Path]) -> None:
 
 def _files_of(path: Path) -> tuple[Path, ...]:
     with needs_onnx():
-        from .frontends.onnx.files.external_data import data_files
-        from .frontends.onnx.files.loading import load_proto
+        from ..frontends.onnx.files.external_data import data_files
+        from ..frontends.onnx.files.loading import load_proto
     return tuple(data_files(load_proto(path)[0], path))
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .ir.constant import Array
-from .ir.errors import ResourceError
-from .ir.types import DType, TensorType
+from ..ir.constant import Array
+from ..ir.errors import ResourceError
+from ..ir.types import DType, TensorType
 
 _SHOWN = 4  # elements
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..ir.dims import Dim, bind
+
 Cell = str | int | float | bool | None
 
 
@@ -68,3 +70,9 @@ def _strict(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     return str(value)
+
+
+def bound_cost(cost: Dim | None, sizes: Mapping[str, int]) -> int | str | None:
+    """`cost` with the symbols in `sizes` replaced: a number, or text where symbols are left; None stays None."""
+    bound = None if cost is None else bind(cost, sizes)
+    return bound if bound is None or isinstance(bound, int) else str(bound)
