@@ -22,7 +22,7 @@ from .sources import needs_onnx
 from .version import __version__
 
 _NAMED_NODES = 3  # how many nodes of one foreign op explain() names
-_REMEDY = 'check the values that lead there; executor="eager" with level=0 runs the model as it was imported'
+REMEDY = 'check the values that lead there; executor="eager" with level=0 runs the model as it was imported'
 
 
 class Program:
@@ -53,10 +53,10 @@ class Program:
         try:
             self._executable = executor.compile(graph)
         except (ExecutionError, ResourceError) as error:  # of nodes that depend on no input
-            error.of_model(graph.name, _REMEDY)
+            error.of_model(graph.name, REMEDY)
             raise
         except MemoryError as error:
-            raise out_of_memory().of_model(graph.name, _REMEDY) from error
+            raise out_of_memory().of_model(graph.name, REMEDY) from error
 
     def __repr__(self) -> str:
         return f"Program({self.graph.name}, {len(self.graph)} nodes, {self.target.executor} on {self.target.device})"
@@ -110,10 +110,10 @@ class Program:
                 again = self._exact.run_failed(given)
                 if again is not None:
                     return again
-            error.of_model(self.graph.name, _REMEDY)
+            error.of_model(self.graph.name, REMEDY)
             raise
         except MemoryError as error:
-            raise out_of_memory().of_model(self.graph.name, _REMEDY) from error
+            raise out_of_memory().of_model(self.graph.name, REMEDY) from error
 
     def seed(self, seed: int) -> None:
         """Has the calls from now on draw the random numbers that follow from `seed`, any integer.

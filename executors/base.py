@@ -4,7 +4,7 @@ An executor that plans does so itself, for each set of sizes that a call brings:
 single plan on a device is a `Device` (executors/replay/recorder.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ..ir.constant import Array
@@ -50,6 +50,18 @@ class Moving(Protocol):
 
     def move_states(self, arrays: Mapping[str, Any]) -> None:
         """Has states, by the names of their inputs, in other arrays of the same shapes and dtypes from now on."""
+        ...
+
+
+@runtime_checkable
+class Repeating(Protocol):
+    """An executable that serves calls like the one before without looking for what they are."""
+
+    def run_alike(self, inputs: Sequence[Any]) -> list[Any] | None:
+        """The outputs in order, if the call is like the one before; None for another, of which nothing has run.
+
+        Inputs are in the order of the graph's, without states that a store holds. Raises as `run`.
+        """
         ...
 
 

@@ -36,6 +36,15 @@ class Arguments:
             for name, spec in zip([*self._positions, *self._names], self._children(), strict=True)
             for place in _leaf_places(spec, name)
         ]
+        self._may_be_positional = _may_be_positional(self._signature)
+        names = [*self._positions, *self._names] if self._is_flat() else []
+        self._flat = dict(zip(names, self._model.inputs, strict=False))
+
+    def _is_flat(self) -> bool:
+        """Whether each argument is a tensor by its name, and stands for an input: none is nested, fixed, or a size."""
+        inputs = self._model.inputs
+        stand = all(name is not None and name not in self._model.sizes for name in inputs)
+        return self._signature is not None and stand and all(child.is_leaf() for child in self._children())
 
     def _children(self) -> list[Any]:
         return [child for each in self._spec.children() for child in each.children()]
@@ -43,6 +52,10 @@ class Arguments:
     def inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The graph's inputs by name. Raises `InputError` where a call is not that of the exported module."""
         model = self._model
+        if self._flat and len(args) + len(kwargs) == len(self._flat):
+            values = dict(zip(self._may_be_positional, args, strict=False), **kwargs)
+            if values.keys() == self._flat.keys() and all(isinstance(each, torch.Tensor) for each in values.values()):
+                return {name: values[argument] for argument, name in self._flat.items()}
         leaves = self._leaves(args, kwargs)
         given: dict[str, Any] = {}
         for name, fixed, place, leaf in zip(model.inputs, model.fixed, self._places, leaves, strict=True):
@@ -106,6 +119,14 @@ def _plain_signature(model: TorchModel) -> Any:
     parameters = found.parameters.values() if found is not None else ()
     is_open = any(each.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for each in parameters)
     return None if is_open else found
+
+
+def _may_be_positional(signature: Any) -> list[str]:
+    """The arguments that may be given by position as well as by name, in order; none where one may only be so."""
+    parameters = signature.parameters.values() if signature is not None else ()
+    if any(each.kind is Parameter.POSITIONAL_ONLY for each in parameters):
+        return []
+    return [each.name for each in parameters if each.kind is Parameter.POSITIONAL_OR_KEYWORD]
 
 
 def _counted(count: int, names: Any) -> str:

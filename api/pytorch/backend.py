@@ -29,7 +29,7 @@ from ..ir.types import TensorType
 from ..optimization import Choices
 from ..sources import LoadedModel
 from .program import TorchProgram, as_tensor
-from .weights import HeldWeights
+from .weights import HeldWeights, addresses_equal
 
 OPTIONS = tuple(Choices.__dataclass_fields__)
 """What `torch.compile(..., options={...})` takes: the options of `capgraph.optimize`."""
@@ -57,7 +57,7 @@ def backend(module: Any, examples: Sequence[Any], *, options: Mapping[str, Any] 
     def compile_forward(forward: Any, arguments: Sequence[Any]) -> Any:
         with _disable_current_modes():  # weights are real tensors, which tracing would refuse
             known = fixed if len(arguments) == len(examples) else {}
-            return _boxed(CompiledFunction(forward, known, choices))
+            return CompiledFunction(forward, known, choices)
 
     with composites_kept(module):
         compiler = aot_autograd(
@@ -197,17 +197,14 @@ def _fixed_arguments(module: Any, examples: Sequence[Any]) -> dict[int, Any]:
     }
 
 
-def _boxed(function: "CompiledFunction") -> Any:
-    from torch._functorch.aot_autograd import make_boxed_func
-
-    return make_boxed_func(function)
-
-
 class CompiledFunction:
     """A captured graph as a function of Dynamo's arguments, compiled for each set of weights and of their sizes.
 
     Layers of one class share a captured graph where Dynamo compiles them one by one, and take turns in it.
     """
+
+    _boxed_call = True
+    """Tells AOT autograd that arguments come in a list."""
 
     def __init__(self, forward: Any, fixed: Mapping[int, Any], choices: BackendChoices) -> None:
         self._forward = forward
@@ -233,13 +230,13 @@ class CompiledFunction:
         """One for each set of weights and of sizes, the one of the latest call last."""
         return [each.program for each in self._made.values()]
 
-    def __call__(self, *arguments: Any) -> list[Any]:
-        sizes = tuple([arguments[position].shape[axis] for position, axis in self._varying])
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        sizes = tuple([arguments[position].shape[axis] for position, axis in self._varying]) if self._varying else ()
         if sizes != self._sizes or not self._latest.fits(arguments):
             self._turn_to(sizes, arguments)
         return self._latest(arguments)
 
-    def _turn_to(self, sizes: "_Sizes", arguments: Sequence[Any]) -> None:
+    def _turn_to(self, sizes: "_Sizes", arguments: list[Any]) -> None:
         """Takes what was compiled for these weights and sizes; compiles where nothing was, or weights were written."""
         weights = self._latest.weights(arguments)
         found = self._made.pop((sizes, weights), None)
@@ -305,18 +302,19 @@ class _FixedFunction:
         constants = [position for position in fixed if model.inputs[position] is None]
         self._states = {p: name for p in fixed if (name := model.inputs[p]) is not None and name in model.states}
         self._positions = [*constants, *self._states]  # weights first
-        self._held = HeldWeights(model.graph.name, [fixed[position] for position in constants])
-        self._count = len(constants)
-        self._addresses = [_ADDRESS(fixed[position]) for position in self._positions]
+        self._weights = constants
+        self._held = HeldWeights(model.graph.name, fixed, constants)
+        self._addresses = [0 if each not in fixed else _ADDRESS(fixed[each]) for each in range(len(model.inputs))]
         self._written = [
             (name, position) for name, position in self._imported.written.items() if name in program.outputs
         ]
         self._run = program.run_plain if program.is_plain and self._asked else program.run
         self._known = self._known_results(program)
+        self._alike = self._gathering(program)
 
     def weights(self, arguments: Sequence[Any] | Mapping[int, Any]) -> _Weights:
         """Where the tensors lie that are constants in it, of any arguments for the captured graph."""
-        return tuple([_ADDRESS(arguments[position]) for position in self._positions[: self._count]])
+        return tuple([_ADDRESS(arguments[position]) for position in self._weights])
 
     def fits(self, arguments: Sequence[Any]) -> bool:
         """Whether it serves a call: weights must be the same tensors with the same content, states may have moved.
@@ -325,26 +323,30 @@ class _FixedFunction:
         """
         if self._asked_tf32 is not None and self._asked_tf32 != asked_tf32():
             return False
-        if not self._positions:
-            return True
-        given = operator.itemgetter(*self._positions, self._positions[0])(arguments)[:-1]  # a tuple also for one
-        addresses = list(map(_ADDRESS, given))  # `.data = other` is no new version
-        are_elsewhere = addresses != self._addresses
-        if are_elsewhere and addresses[: self._count] != self._addresses[: self._count]:
+        if addresses_equal(arguments, self._addresses, self._positions):  # `.data = other` is no new version
+            return self._held.are_unwritten(arguments)
+        if not addresses_equal(arguments, self._addresses, self._weights):
             return False  # such as those of another layer: there is nothing to look for in its content
-        if not self._held.are_unwritten(given[: self._count]):
+        if not self._held.are_unwritten(arguments):
             return False
-        if not are_elsewhere:
-            return True
-        self._addresses = addresses
+        for position in self._states:
+            self._addresses[position] = _ADDRESS(arguments[position])
         return self.program.move_states({name: arguments[position] for position, name in self._states.items()})
 
-    def __call__(self, arguments: Sequence[Any]) -> list[Any]:
-        model = self._imported.model
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        if self._alike is not None:
+            results = self.program.run_alike(self._alike(arguments))
+            if results is not None:
+                return self._as_function(dict(zip(self.program.results, results, strict=True)), arguments)
         if self._known is None:
             results = self._run(self._given(arguments))
         else:
             results = {name: tensor.clone() for name, tensor in self._known.items()}
+        return self._as_function(results, arguments)
+
+    def _as_function(self, results: Mapping[str, Any], arguments: Sequence[Any]) -> list[Any]:
+        """What the captured graph gives where the program gives `results`."""
+        model = self._imported.model
         for name, position in self._written:
             if name in results:
                 with torch.no_grad():
@@ -358,6 +360,18 @@ class _FixedFunction:
         for index, first in self._imported.same.items():
             found[index] = found[first]
         return found
+
+    def _gathering(self, program: TorchProgram) -> Callable[[list[Any]], Sequence[Any]] | None:
+        """Takes from the arguments what the program's `run_alike` takes; None where some of it is made in each call."""
+        by_name = {name: (position, order) for position, name, order in self._asked}
+        if self._known is not None or by_name.keys() != set(program.order) or not by_name:
+            return None
+        taken = [by_name[name] for name in program.order]
+        if len(taken) > 1 and not any(order for _position, order in taken):
+            return operator.itemgetter(*[position for position, _order in taken])
+        return lambda arguments: [
+            arguments[position] if order is None else arguments[position].permute(order) for position, order in taken
+        ]
 
     def _given(self, arguments: Sequence[Any]) -> dict[str, Any]:
         """The inputs of the program."""

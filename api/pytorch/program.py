@@ -10,7 +10,7 @@ import torch
 from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack
 from torch.autograd import forward_ad
 
-from ..executors.base import Executor, Moving
+from ..executors.base import Executor, Moving, Repeating
 from ..executors.replay.options import ReplayOptions
 from ..executors.replay.states import StateStore
 from ..executors.request import is_cuda
@@ -19,10 +19,10 @@ from ..frontends.torch.dtypes import torch_dtype_of
 from ..frontends.torch.model import CheckedOutput, TorchModel
 from ..frontends.torch.ops.complex_numbers import content_pairs
 from ..frontends.torch.tensors import array_of, tensor_of
-from ..ir.errors import CheckError, InputError, UnsupportedError
+from ..ir.errors import CapgraphError, CheckError, InputError, UnsupportedError
 from ..ir.types import TensorType, Type
 from ..passes.framework.pipeline import PipelineReport
-from ..program import Program
+from ..program import REMEDY, Program
 from .arguments import Arguments
 from .random_numbers import random_source
 from .sizes import SizeChecks
@@ -77,13 +77,20 @@ class TorchProgram(Program):
         self._written_inputs = [name for name in model.state_outputs if name not in model.states]
         self._dtypes = _dtypes(model)
         self._random = random_source(self._executable, self.target.device)
+        self.order = tuple(value.name for value in model.graph.inputs if value.name not in stored)
+        """The inputs that a call brings, in the order in which `run_alike` takes them."""
+        hidden = {model.state_outputs[name] for name in model.states if name in stored}
+        self.results = tuple(name for name in model.graph.output_names if name not in hidden)
+        """The outputs that a call gives, in the order in which `run_alike` gives them."""
+        self._alike = self._executable if self._has_plain_calls and isinstance(self._executable, Repeating) else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The module's result for its arguments, in tensors.
 
         Raises `InputError` for others than it was exported with, `UnsupportedError` where gradients would be recorded.
         """
-        results = self.run(self._arguments.inputs(args, kwargs))
+        inputs = self._arguments.inputs(args, kwargs)
+        results = self._like_the_one_before(inputs) or self.run(inputs)
         flat = [
             plain if name is None else results[name].item() if name in self._model.numbers else as_tensor(results[name])
             for name, plain in zip(self._model.outputs, self._model.plain, strict=True)
@@ -164,16 +171,47 @@ class TorchProgram(Program):
             tensors[name] = tensors[name].cpu()
         return tensors
 
+    @property
+    def _has_plain_calls(self) -> bool:
+        """Whether a call on a GPU is no more than the executor's but for checks of what differs from the call before."""
+        model = self._model
+        extras = (self._given_states, self._written_inputs, model.pairs, model.checks, model.on_host, self._random)
+        return self._on_gpu and not any(extras)
+
     @cached_property
     def is_plain(self) -> bool:
-        """Whether a call on a GPU is no more than the executor's: no sizes, checks, states, pairs or random numbers."""
-        model = self._model
-        extras = (model.states, self._written_inputs, model.pairs, model.checks, model.on_host, self._random)
-        return self._on_gpu and not any(extras) and not self._sizes.checks_any
+        """Whether any call on a GPU is no more than the executor's, without states and checks of sizes."""
+        return self._has_plain_calls and not self._model.states and not self._sizes.checks_any
 
     def run_plain(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
         """As `run`, where `is_plain`, for tensors without gradients whose dtypes and devices are known to be right."""
         return super().run(tensors)
+
+    def run_alike(self, tensors: Sequence[Any]) -> list[Any] | None:
+        """The `results` for tensors in the `order` of inputs, if the call is like the one before, else None.
+
+        The caller knows that they need no gradients and are in no transform of torch.func. All else is compared with
+        the call before, which has passed every check.
+        """
+        if self._alike is None:
+            return None
+        try:
+            return self._alike.run_alike(tensors)
+        except CapgraphError as error:
+            error.of_model(self.graph.name, REMEDY)
+            raise
+
+    def _like_the_one_before(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The outputs of a call that `run_alike` serves."""
+        if self._alike is None or peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
+            return None
+        tensors = [inputs.get(name) for name in self.order]
+        if not all(isinstance(each, torch.Tensor) for each in tensors):
+            return None
+        if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+            return None
+        found = self.run_alike(tensors)
+        return None if found is None else dict(zip(self.results, found, strict=True))
 
     def _array(self, name: str, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):

@@ -6,7 +6,8 @@ and fewer calls.
 """
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -22,21 +23,36 @@ _SAMPLED = 16  # elements
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 
 
-class HeldWeights:
-    """The weights of one program, as they were when it was made."""
+def _addresses_equal(tensors: list[Any], addresses: list[int], positions: list[int]) -> bool:
+    return all([tensors[each].data_ptr() == addresses[each] for each in positions])
 
-    def __init__(self, name: str, weights: Sequence[torch.Tensor]) -> None:
-        self._versions = [version_of(weight) for weight in weights]
+
+addresses_equal: Callable[[list[Any], list[int], list[int]], bool] = getattr(
+    torch._C, "_tensors_data_ptrs_at_indices_equal", _addresses_equal
+)
+"""Whether the tensors at some positions lie where `addresses` says at these. PyTorch with CUDA has it in one call."""
+
+
+class HeldWeights:
+    """The weights of one program among the arguments of calls, at `positions`, as they were when it was made."""
+
+    def __init__(self, name: str, arguments: Sequence[Any] | Mapping[int, Any], positions: Sequence[int]) -> None:
+        weights = [arguments[position] for position in positions]
+        self._weights_of = operator.itemgetter(*positions, *positions[:1]) if positions else None
+        self._versions = [*map(version_of, weights), *map(version_of, weights[:1])]  # a tuple also for one weight
         near = [_sampled(weight).numpy() for weight in weights if weight.is_cpu]
         self._near = [(sample, sample.tobytes()) for sample in near]
         self._far = _Far(name, [_sampled(weight) for weight in weights if not weight.is_cpu])
 
-    def are_unwritten(self, weights: Sequence[torch.Tensor]) -> bool:
+    def are_unwritten(self, arguments: Sequence[Any]) -> bool:
         """Whether nothing tells that the weights, given again, were written to. Counts as a call."""
-        if self._versions != list(map(version_of, weights)):
+        if self._weights_of is None:
+            return True
+        if self._versions != list(map(version_of, self._weights_of(arguments))):
             return False
-        if any(sample.tobytes() != held for sample, held in self._near):  # `.data.copy_(other)` is no new version
-            return False
+        for sample, held in self._near:  # `.data.copy_(other)` is no new version
+            if sample.tobytes() != held:
+                return False
         return self._far.are_unwritten()
 
 

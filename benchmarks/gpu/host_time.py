@@ -97,7 +97,7 @@ def phases(program: Program, inputs: Mapping[str, Any]) -> dict[str, float]:
     executable: Any = program._executable
     path, device = executable._fast_path, executable._device
     framework, stream, copying = path._framework, device.stream, path._with_copies
-    arrays = [(inputs[name], like) for name, like in path._copied]
+    arrays = [(inputs[path.names[index]], like) for index, like in path._copied]
     sources = [framework.address_like(given, like) for given, like in arrays]
     copies = [(target, source, nbytes) for (target, nbytes), source in zip(path._targets, sources, strict=True)]
     results = [like for _name, like in path._outputs]

@@ -77,7 +77,8 @@ class ReplayExecutable:
         """How many draws of random numbers a call makes."""
         self.latest: Served | None = None
         """What served the latest call, None if it was no bucket."""
-        self._lock = states.lock
+        self.lock = states.lock
+        """Held during a call: that of the store of states, so that programs which share one wait for each other."""
         self._is_closed = False
 
     # ---- a call
@@ -86,7 +87,7 @@ class ReplayExecutable:
         """See `Executable.run`."""
         inputs = self._states.with_inputs(inputs)
         values, sizes = self._signature.bind(inputs)
-        with self._lock, np.errstate(all="ignore"):  # infinities and NaN are results like any other
+        with self.lock, np.errstate(all="ignore"):  # infinities and NaN are results like any other
             if self._is_closed:
                 raise ExecutionError("the program is closed", remedy="call capgraph.optimize again")
             self._generation.number += 1
@@ -111,14 +112,14 @@ class ReplayExecutable:
 
         Raises `InputError` for a state that is not stored and for an array that does not fit.
         """
-        with self._lock:
+        with self.lock:
             self._states.move(arrays)
             self._dispatcher.move_states(arrays)
             self.latest = None
 
     def set_random_state(self, state: Array) -> None:
         """See `Drawing.set_random_state`."""
-        with self._lock:
+        with self.lock:
             for held in self._states.own.values():
                 held[...] = state
 
@@ -249,7 +250,7 @@ class ReplayExecutable:
         for done, sizes in enumerate(buckets):
             key = tuple(sizes.items())
             self._tell(done, len(buckets), key_text(key))
-            with self._lock, np.errstate(all="ignore"):
+            with self.lock, np.errstate(all="ignore"):
                 self.latest = None
                 self._capture_drawn(key)
         self._tell(len(buckets), len(buckets), "")
@@ -284,7 +285,7 @@ class ReplayExecutable:
 
     def stats(self) -> Stats:
         """A snapshot of what was counted."""
-        with self._lock:
+        with self.lock:
             dispatcher = self._dispatcher
             counters: Counters = deepcopy(dispatcher.counters)
             refused = tuple(f"{key_text(key)}: {why}" for key, why in dispatcher.refused.items())
@@ -299,7 +300,7 @@ class ReplayExecutable:
 
     def coverage(self) -> Coverage:
         """See `Covered.coverage`: recordings, and steps between them; all nodes of a call that no bucket served."""
-        with self._lock:
+        with self.lock:
             if self.latest is None:
                 return Coverage(0, sum(bool(node.inputs) for node in self._graph.nodes))
             report = self.latest.bucket.report()
@@ -312,7 +313,7 @@ class ReplayExecutable:
 
     def close(self) -> None:
         """See `Executable.close`."""
-        with self._lock:
+        with self.lock:
             self._is_closed = True
             self.latest = None
             self._dispatcher.close()

@@ -27,6 +27,7 @@ from capgraph.pytorch import backend as torch_backend
 from capgraph.pytorch import generation as torch_generation
 
 from benchmarks.gpu.decode_model import Decoder, decoder
+from tests.counted_work import calls_in
 from tests.executors.cuda.fake import FakeDriver, array_over, fake_device, meanings
 from tests.frontends.torch.generation import compiled_text, small_llama, text
 
@@ -176,6 +177,46 @@ def test_a_decoder_is_recorded_once_over_the_weights_and_caches_of_torch(gpu: Fa
     assert (counters.captures, counters.replayed_calls, counters.refused_buckets) == (1, 11, 0)
     assert all(bucket.pieces == 1 for bucket in program.stats().buckets)
     assert "runs on the host" not in program.explain()
+
+
+class Layers(torch.nn.Module):
+    """Weights, and a buffer that counts calls."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.inner = torch.nn.ModuleList(torch.nn.Linear(4, 4, bias=False) for _ in range(count))
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.calls
+        self.calls.add_(1)
+        for layer in self.inner:
+            x = layer(x)
+        return x
+
+
+def work_of_a_call(gpu: FakeDriver, count: int) -> int:
+    """How many functions ours enters in a call of so many layers."""
+    function, x = torch.compile(Layers(count), backend=torch_backend.backend), torch.ones(2, 4)
+    with torch.no_grad():
+        for _ in range(24):
+            function(x)
+        copies, called = gpu.copies, torch_backend.CompiledFunction.__call__
+        with patch.object(torch_backend.CompiledFunction, "__call__", autospec=True, side_effect=called) as noted:
+            function(x)
+        assert gpu.copies == copies, "they are part of the graph"
+        ours, arguments = noted.call_args.args
+        with patch.object(FakeDriver, "submit", lambda _self, _stream, _call: None):  # the host plays each kernel
+            return calls_in(lambda: ours(arguments))
+
+
+def test_a_call_like_the_one_before_does_little_on_the_host(gpu: FakeDriver) -> None:
+    with patch.object(CudaExecutable, "_run_carefully", autospec=True, side_effect=run_carefully) as carefully:
+        few = work_of_a_call(gpu, 2)
+        several = work_of_a_call(gpu, 22)
+    assert few <= 60
+    assert several - few == 20 * 3, "where a weight lies, a few of its elements in main memory, the kernel that is played"
+    assert carefully.call_count == 2 * 2, "the first call, and the one that is replayed"
 
 
 def test_a_weight_that_changes_is_seen(gpu: FakeDriver) -> None:

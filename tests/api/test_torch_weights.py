@@ -10,7 +10,7 @@ from capgraph.pytorch.weights import MOST_CALLS, HeldWeights
 
 def test_in_main_memory_each_call_looks() -> None:
     weights = [torch.randn(4, 300).t(), torch.zeros(0), torch.ones(2, dtype=torch.bfloat16)]
-    held = HeldWeights("net", weights)
+    held = HeldWeights("net", weights, range(len(weights)))
     assert held.are_unwritten(weights)
     weights[2].data.mul_(2)
     assert not held.are_unwritten(weights)
@@ -18,7 +18,7 @@ def test_in_main_memory_each_call_looks() -> None:
 
 def test_versions_are_counted() -> None:
     weight = torch.ones(3)
-    held = HeldWeights("net", [weight])
+    held = HeldWeights("net", [weight], [0])
     weight.add_(1)
     assert not held.are_unwritten([weight])
 
@@ -26,7 +26,7 @@ def test_versions_are_counted() -> None:
 def test_on_a_gpu_fewer_and_fewer_calls_look() -> None:
     weights = [torch.randn(20, 30), torch.ones(5, dtype=torch.float16)]
     with patch.object(torch.Tensor, "is_cpu", PropertyMock(return_value=False)):
-        held = HeldWeights("net", weights)
+        held = HeldWeights("net", weights, range(len(weights)))
         looks = []
         for call in range(1, 3 * MOST_CALLS):
             with patch(

@@ -286,6 +286,11 @@ class CudaPlan:
         seen = [value for step in steps for value in step.node.outputs if value.is_read_outside(inside)]
         return [self.downloaded(self.plan.views[value]) for value in seen]
 
+    @property
+    def has_states(self) -> bool:
+        """Whether a run leaves anything to the next one."""
+        return any(buffer.place is Home.STATE for buffer in self.plan.buffers)
+
     def save(self) -> Saved:
         """See `BoundPlan.save`."""
         nbytes = self.plan.arena_bytes

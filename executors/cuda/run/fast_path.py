@@ -6,7 +6,7 @@ the long way, which finds what is wrong or makes another fast path. After some c
 (`graph_with_copies.py`).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -53,15 +53,17 @@ class FastPath:
         self._served = served
         self._device = device
         self._framework = framework
-        self._count = len(inputs)
-        self._placed = [(name, like, like.address) for name, like, target, _nbytes in inputs if not target]
-        self._copied = [(name, like) for name, like, target, _nbytes in inputs if target]
+        self.names = [name for name, *_rest in inputs]
+        """The inputs, in the order in which `serve` takes them."""
+        each = list(enumerate(inputs))
+        self._placed = [(index, like, like.address) for index, (_name, like, target, _nbytes) in each if not target]
+        self._copied = [(index, like) for index, (_name, like, target, _nbytes) in each if target]
         self._targets = [(target, nbytes) for _name, _like, target, nbytes in inputs if target]
         copied = outputs if replay.options.copy_outputs else []
         self._outputs = [each for each in copied if each[1].is_contiguous]
-        self._strided = [each for each in copied if not each[1].is_contiguous]
-        self._names = [name for name, _array in outputs]
-        self._static = {} if replay.options.copy_outputs else {name: array.native for name, array in outputs}
+        self._all = copied if len(self._outputs) < len(copied) else []
+        self._output_names = [name for name, _array in outputs]
+        self._static = [] if replay.options.copy_outputs else [array.native for _name, array in outputs]
         self._launches = [_launch_of(each) for each in served.bucket.recordings]
         bound: CudaPlan = served.bucket.bound  # type: ignore[assignment]  # what this device bound
         self._bound = bound
@@ -77,12 +79,17 @@ class FastPath:
         self._until_copies = _NEVER if self._copy_recorder is None else device.calls_before_copies
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The outputs, None for a call of another kind. Raises what the driver raises."""
-        if len(inputs) != self._count:
+        """The outputs by name, None for a call of another kind. Raises what the driver raises."""
+        if len(inputs) != len(self.names):
             return None
+        results = self.serve([inputs.get(name) for name in self.names])
+        return None if results is None else dict(zip(self._output_names, results, strict=True))
+
+    def serve(self, inputs: Sequence[Any]) -> list[Any] | None:
+        """As `run`, for inputs in the order of `names`; outputs are in the order of the program's."""
         address_like = self._address_like
-        for name, like, address in self._placed:
-            if address_like(inputs.get(name), like) != address:
+        for index, like, address in self._placed:
+            if address_like(inputs[index], like) != address:
                 return None
         if self._launch_alone is None:
             return self._run_with_copies(inputs)
@@ -93,11 +100,11 @@ class FastPath:
         self._uncounted += 1
         return self._static.copy()
 
-    def _run_with_copies(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _run_with_copies(self, inputs: Sequence[Any]) -> list[Any] | None:
         address_like = self._address_like
         sources: list[int] = []
-        for name, like in self._copied:
-            source = address_like(inputs.get(name), like)
+        for index, like in self._copied:
+            source = address_like(inputs[index], like)
             if not source:
                 return None
             sources.append(source)
@@ -111,10 +118,7 @@ class FastPath:
             results = self._with_copies.run(sources, stream)
             if self._with_copies.wanted:
                 self._compute_in_place(self._with_copies, sources, results)
-            if self._static:
-                results.update(self._static)
-            if self._strided:
-                results = self._with_strided(results)
+            results = self._completed(results)
         copies.clear()  # what reads them is enqueued
         self._uncounted += 1
         return results
@@ -122,31 +126,35 @@ class FastPath:
     def _apart(self, sources: list[int]) -> list[DeviceArray]:
         """Copies of inputs that are results of the call before, put among the sources in their stead."""
         device, copies = self._device, list[DeviceArray]()
-        for index, ((_name, like), source) in enumerate(zip(self._copied, sources, strict=True)):
+        for index, ((_index, like), source) in enumerate(zip(self._copied, sources, strict=True)):
             if device.arenas.covers(source):
                 given = DeviceArray(source, like.dtype, like.shape, like.strides, None, device.downloaded)
                 copies.append(device.apart(given, self._framework))
                 sources[index] = copies[-1].address
         return copies
 
-    def _launched(self, sources: list[int], stream: int) -> dict[str, Any]:
+    def _launched(self, sources: list[int], stream: int) -> list[Any]:
         self._enqueue(sources, stream)
-        results = self._static.copy() or {name: self._copy_of(array) for name, array in self._outputs}
-        if self._strided:
-            results = self._with_strided(results)
+        made = [self._copy_of(array) for _name, array in self._outputs]
+        results = self._completed(made)
         if self._finish is not None:
             self._finish()
         self._until_copies -= 1
         if not self._until_copies:
-            self._frame(sources, results)
+            self._frame(sources, made)
         return results
 
-    def _with_strided(self, results: dict[str, Any]) -> dict[str, Any]:
-        """All results in order, with those that lie otherwise than row by row, of which the graph makes no copies."""
-        device = self._device
-        for name, array in self._strided:
-            results[name] = device.copied(array, self._framework).native
-        return {name: results[name] for name in self._names}
+    def _completed(self, made: list[Any]) -> list[Any]:
+        """All results in order, with those in place, or those that lie otherwise than row by row, which no graph copies."""
+        if self._static:
+            return self._static.copy()
+        if not self._all:
+            return made
+        device, others = self._device, iter(made)
+        return [
+            next(others) if array.is_contiguous else device.copied(array, self._framework).native
+            for _name, array in self._all
+        ]
 
     def _enqueue(self, sources: list[int], stream: int) -> None:
         for (target, nbytes), source in zip(self._targets, sources, strict=True):
@@ -194,7 +202,7 @@ class FastPath:
             self._note(error.message)
         return None
 
-    def _frame(self, sources: list[int], results: Mapping[str, Any]) -> None:
+    def _frame(self, sources: list[int], results: list[Any]) -> None:
         """Makes a graph with the copies, and serves by it from now on if it gives these `results` again.
 
         Where calls go other ways again and again, each is to wait for twice as many calls as the one before.
@@ -202,12 +210,27 @@ class FastPath:
         recorder, device = self._copy_recorder, self._device
         assert recorder is not None  # it is waited for
         device.calls_before_copies *= 2
-        made = self._admitted(recorder.record, lambda made: recorder.problem_with(made, sources, results))
-        if made is None:
+        made = self._admitted(recorder.record, lambda made: self._problem_with(made, sources, results))
+        if made is None and not self._bound.has_states:
             self._enqueue(sources, device.stream)  # results that were handed out in place are there again
         self._with_copies = made
 
-    def _compute_in_place(self, copying: CallsWithCopies, sources: list[int], results: Mapping[str, Any]) -> None:
+    def _problem_with(self, made: CallsWithCopies, sources: list[int], results: list[Any]) -> str:
+        """Whether it gives what this call gave; what the next would give, where that is another, as states have moved."""
+        bound, recorder, stream = self._bound, self._copy_recorder, self._device.stream
+        assert recorder is not None  # it made what is looked at
+        given = self._static or results
+        if not bound.has_states:
+            return recorder.problem_with(made, sources, given)
+        saved = bound.save()
+        try:
+            self._enqueue(sources, stream)
+            expected = given if self._static else [self._copy_of(array) for _name, array in self._outputs]
+            return recorder.problem_with(made, sources, expected, lambda: bound.restore(saved))
+        finally:
+            bound.restore(saved)
+
+    def _compute_in_place(self, copying: CallsWithCopies, sources: list[int], results: list[Any]) -> None:
         """Makes a graph that computes large results where these lie, if it gives them again."""
         recorder, places = self._copy_recorder, copying.wanted
         assert recorder is not None  # it made what is copying

@@ -123,12 +123,13 @@ class CallsWithCopies:
         self._seen: Counter[Places] = Counter()
         self._sights = _FIRST_SIGHTS
 
-    def run(self, sources: list[int], stream: int) -> dict[str, Any]:
+    def run(self, sources: list[int], stream: int) -> list[Any]:
         """The outputs for inputs at these addresses. Raises what the driver raises."""
-        results: dict[str, Any] = {}
+        results: list[Any] = []
         targets: list[int] = []
-        for name, like in self._outputs:
-            results[name], address = self._fresh(like)
+        for _name, like in self._outputs:
+            made, address = self._fresh(like)
+            results.append(made)
             targets.append(address)
         if not self._large:
             self._copying.launch(sources, targets, stream)
@@ -223,7 +224,7 @@ class CopyRecorder:
         self._inputs = inputs
         self._outputs = outputs
         self._framework = framework
-        self._buffers = _movable(bound, outputs)
+        self._buffers = {} if bound.has_states else _movable(bound, outputs)
         device = bound.device
         self._before = _call(device, inputs, "source") if inputs else None
         self._after = self._copies(range(len(outputs)))
@@ -254,18 +255,23 @@ class CopyRecorder:
         finally:
             bound.is_recording = False
 
-    def problem_with(self, made: CallsWithCopies, sources: list[int], expected: Mapping[str, Any]) -> str:
-        """What is wrong with results over poisoned memory, "" if nothing is; `expected` may lie in that memory."""
+    def problem_with(
+        self, made: CallsWithCopies, sources: list[int], expected: list[Any], begin: Callable[[], None] | None = None
+    ) -> str:
+        """What is wrong with results over poisoned memory, "" if nothing is; `expected` may lie in that memory.
+
+        `begin` is done before it runs: it brings states back to where `expected` began.
+        """
         stream = self._bound.device.stream
-        return self._problem(lambda: {**expected, **made.run(sources, stream)}, expected)
+        return self._problem(lambda: made.run(sources, stream) or expected, expected, begin)
 
     def problem_at(
-        self, made: CallsWithCopies, graph: GraphWithCopies, sources: list[int], results: Mapping[str, Any]
+        self, made: CallsWithCopies, graph: GraphWithCopies, sources: list[int], results: list[Any]
     ) -> str:
         """As `problem_with`, of a graph for the places of these `results`, which are right and are computed again."""
         driver, stream = self._bound.device.driver, self._bound.device.stream
 
-        def again() -> Mapping[str, Any]:
+        def again() -> list[Any]:
             for address, (_name, like) in zip(targets, self._outputs, strict=True):
                 driver.fill(address, POISON, like.nbytes, stream)
             made.compute_into(graph, targets, sources, stream)
@@ -274,20 +280,23 @@ class CopyRecorder:
         targets = self.addresses(results)
         return self._problem(again, results)
 
-    def addresses(self, results: Mapping[str, Any]) -> list[int]:
+    def addresses(self, results: list[Any]) -> list[int]:
         """Where results lie that were handed out, in order."""
-        return [self._framework.wrap(results[name]).address for name, _like in self._outputs]
+        return [self._framework.wrap(each).address for each in results]
 
-    def _problem(self, run: Callable[[], Mapping[str, Any]], expected: Mapping[str, Any]) -> str:
+    def _problem(
+        self, run: Callable[[], list[Any]], expected: list[Any], begin: Callable[[], None] | None = None
+    ) -> str:
         bound, driver, stream = self._bound, self._bound.device.driver, self._bound.device.stream
-        wanted = {name: self._bytes_of(each) for name, each in expected.items()}
+        wanted = [self._bytes_of(each) for each in expected]
+        if begin is not None:
+            begin()
         bound.poison()
         for address, nbytes in self._inputs:
             driver.fill(address, POISON, nbytes, stream)
-        given = run()
-        for name, content in wanted.items():
-            if not np.array_equal(self._bytes_of(given[name]), content):
-                return f"output {name!r} is another than without"
+        for index, (given, content) in enumerate(zip(run(), wanted, strict=True)):
+            if not np.array_equal(self._bytes_of(given), content):
+                return f"output {repr(self._outputs[index][0]) if self._outputs else index} is another than without"
         return ""
 
     def _bytes_of(self, native: Any) -> Array:
@@ -310,11 +319,10 @@ def _movable(bound: CudaPlan, outputs: Sequence[tuple[str, DeviceArray]]) -> dic
 
 
 def can_hold_copies(bound: CudaPlan, inputs: int, outputs: int) -> bool:
-    """Whether a plan can run once more to see that a graph with copies gives the same: without states and chance."""
+    """Whether a plan can run once more to see that a graph with copies gives the same: without chance."""
     if not 0 < max(inputs, outputs) <= MOST_PARTS or len(bound.plan.segments) != 1:
         return False
-    has_states = any(buffer.place is Home.STATE for buffer in bound.plan.buffers)
-    return not has_states and not bound.plan.copies and not is_random(bound.plan)
+    return not bound.plan.copies and not is_random(bound.plan)
 
 
 def _call(device: CudaDevice, parts: Sequence[Part], moving: str) -> KernelCall:

@@ -23,6 +23,7 @@ from capgraph.executors.replay.states import StateStore
 from capgraph.ir.builder import Builder
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.graph import Graph
+from capgraph.ir.philox import fresh_state
 
 from tests.executors.cuda import emulator
 from tests.executors.cuda.compiling import compile_problems
@@ -37,8 +38,7 @@ from tests.executors.cuda.fake import (
     meanings,
 )
 from tests.executors.cuda.test_executable import recorded
-from tests.executors.cuda.test_states import SLOTS, FakeState
-from tests.executors.cuda.test_states import recorded as recorded_steps
+from tests.executors.cuda.test_states import FakeState
 from tests.executors.replay.programs import block, rows
 
 COPIED = {"inputs": {"": "copy"}}
@@ -265,28 +265,47 @@ def test_a_driver_that_refuses_leaves_calls_as_they_were(text: str, tmp_path: Pa
         program.close()
 
 
-def test_a_graph_with_states_is_not_run_twice(tmp_path: Path) -> None:
-    with patience():
-        driver = FakeDriver()
-        store = StateStore.over({"cache": FakeState(np.zeros((1, 2, SLOTS, 4), np.float32))})
-        program = recorded_steps(tmp_path, store, driver)
-        row, position = GpuArray(rows(2, 0).reshape(1, 2, 1, 4)), GpuArray(np.array([3]))
-        for _ in range(WARM + 2):
-            program.run({"row": row, "position": position})
+@pytest.mark.parametrize("is_right", [True, False], ids=["right", "wrong"])
+@pytest.mark.parametrize("options", [{}, {"copy_outputs": False}], ids=["both", "inputs"])
+def test_looking_at_a_graph_with_states_leaves_them_as_they_are(
+    is_right: bool, options: dict[str, Any], tmp_path: Path
+) -> None:
+    b = Builder()
+    sums, x = b.input("sums", "f32[1, 2, 4]"), b.input("x", "f32[1, 1, 4]")
+    told = b.op("add", b.op("slice", sums, axes=[1], starts=[0], ends=[1], steps=[1]), x)
+    written = b.op("tensor_scatter", sums, told, b.constant(np.zeros(1), "i64"), axis=1)
+    graph = b.finish({"y": b.op("exp", written), "next": written})
+    graph.set_states([(0, 1)])
+    state, driver = FakeState(np.zeros((1, 2, 4), np.float32)), FakeDriver()
+    store = StateStore.over({"sums": state})
+    reads = FakeGraphWithCopies.read_from if is_right else lambda _self, _addresses: None
+    with patience(), patch.object(FakeGraphWithCopies, "read_from", reads):
+        program = program_on(driver, tmp_path, graph, states=store, **COPIED, **options)
+        expected = np.zeros(4, np.float32)
+        for call in range(WARM + 4):
+            content = rows(1, call, 4)
+            expected = expected + content[0]
+            given = program.run({"x": GpuArray(content[None])})["y"].content
+            np.testing.assert_allclose(given[0, 0], np.exp(expected), rtol=1e-5)
+            np.testing.assert_allclose(state.native.content[0, 0], expected, rtol=1e-5)
+        assert len(graphs_with_copies(driver)) == 1
         assert program._fast_path is not None
-        assert graphs_with_copies(driver) == []
+        assert (program._fast_path._with_copies is not None) == is_right
 
 
-def test_a_graph_with_chance_is_left_alone(tmp_path: Path) -> None:
+def test_a_graph_with_chance_draws_on_where_its_copies_are_looked_at(tmp_path: Path) -> None:
     b = Builder()
     x = b.input("x", "f32[4]")
     graph = b.finish({"y": b.op("add", x, b.op("random_uniform", shape=[4], dtype="f32"))})
-    with patience():
-        driver = FakeDriver()
-        program = program_on(driver, tmp_path, graph, **COPIED)
-        for _ in range(WARM + 2):
-            program.run({"x": GpuArray(rows(1)[0])})
-        assert graphs_with_copies(driver) == []
+    drawn = []
+    for first in (FIRST, 1000):
+        with patience(), patch.object(device, "FIRST_COPIES", first):
+            driver = FakeDriver()
+            program = program_on(driver, tmp_path, graph, **COPIED)
+            program.set_random_state(fresh_state(3))
+            drawn.append([program.run({"x": GpuArray(rows(1)[0])})["y"].content.tolist() for _ in range(WARM + 4)])
+            assert len(graphs_with_copies(driver)) == (first == FIRST)
+    assert drawn[0] == drawn[1]
 
 
 def test_a_kernel_that_does_not_compile_leaves_calls_as_they_were(tmp_path: Path) -> None:
