@@ -38,7 +38,8 @@ class Arguments:
         ]
         self._may_be_positional = _may_be_positional(self._signature)
         names = [*self._positions, *self._names] if self._is_flat() else []
-        self._flat = dict(zip(names, self._model.inputs, strict=False))
+        pairs = zip(names, self._model.inputs, strict=False)
+        self._flat = {name: given for name, given in pairs if given is not None}
 
     def _is_flat(self) -> bool:
         """Whether each argument is a tensor by its name, and stands for an input: none is nested, fixed, or a size."""

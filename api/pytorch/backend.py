@@ -316,7 +316,7 @@ class _FixedFunction:
         """Where the tensors lie that are constants in it, of any arguments for the captured graph."""
         return tuple([_ADDRESS(arguments[position]) for position in self._weights])
 
-    def fits(self, arguments: Sequence[Any]) -> bool:
+    def fits(self, arguments: list[Any]) -> bool:
         """Whether it serves a call: weights must be the same tensors with the same content, states may have moved.
 
         What PyTorch asks for of TF32 must be the same too: Dynamo guards the setting of products alone.
@@ -335,9 +335,9 @@ class _FixedFunction:
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         if self._alike is not None:
-            results = self.program.run_alike(self._alike(arguments))
-            if results is not None:
-                return self._as_function(dict(zip(self.program.results, results, strict=True)), arguments)
+            found = self.program.run_alike(self._alike(arguments))
+            if found is not None:
+                return self._as_function(dict(zip(self.program.results, found, strict=True)), arguments)
         if self._known is None:
             results = self._run(self._given(arguments))
         else:

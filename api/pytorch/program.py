@@ -173,7 +173,7 @@ class TorchProgram(Program):
 
     @property
     def _has_plain_calls(self) -> bool:
-        """Whether a call on a GPU is no more than the executor's but for checks of what differs from the call before."""
+        """Whether a call on a GPU is no more than the executor's, but for checks of what is new in it."""
         model = self._model
         extras = (self._given_states, self._written_inputs, model.pairs, model.checks, model.on_host, self._random)
         return self._on_gpu and not any(extras)
@@ -206,9 +206,8 @@ class TorchProgram(Program):
         if self._alike is None or peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
             return None
         tensors = [inputs.get(name) for name in self.order]
-        if not all(isinstance(each, torch.Tensor) for each in tensors):
-            return None
-        if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+        records = torch.is_grad_enabled()
+        if any(not isinstance(each, torch.Tensor) or (records and each.requires_grad) for each in tensors):
             return None
         found = self.run_alike(tensors)
         return None if found is None else dict(zip(self.results, found, strict=True))

@@ -24,7 +24,7 @@ _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torc
 
 
 def _addresses_equal(tensors: list[Any], addresses: list[int], positions: list[int]) -> bool:
-    return all([tensors[each].data_ptr() == addresses[each] for each in positions])
+    return [tensors[each].data_ptr() for each in positions] == [addresses[each] for each in positions]
 
 
 addresses_equal: Callable[[list[Any], list[int], list[int]], bool] = getattr(

@@ -1,13 +1,13 @@
 """Host time of a call by layer, from `torch.compile` down to the launch of the graph: until the call returns.
 
-    python -m benchmarks.gpu.call_layers [--models mlp,resnet18,weights100,decoder,llama] [--calls 1000] [--out FILE.json]
-                                         [--doors guards,aot,compile,optimize,reduce-overhead] [--profile FOLDER]
+    python -m benchmarks.gpu.call_layers [--models mlp,resnet18,weights100,decoder,llama] [--calls 1000]
+                                         [--doors guards,aot,compile,optimize,reduce-overhead] [--out FILE.json]
 
 Each layer is called by itself with what the layer above gave it, on a device that has nothing else to do. `guards` is
 what `torch.compile` costs with a backend that returns results which are there already, `aot` the same behind AOT
 autograd: both are PyTorch's. `compiled function` is what AOT autograd calls, `program` what that calls, `executable`
-what a program calls, and `launch` the graph alone. `optimize` is a program of `capgraph.optimize`, called as the module.
-Rows have the median and the 99th percentile in us, and how many functions of Python and C a call enters.
+what a program calls, and `launch` the graph alone. `optimize` is a program of `capgraph.optimize`, called as the
+module. Rows have the median and the 99th percentile in us, and how many functions of Python and C a call enters.
 """
 
 import argparse
@@ -283,7 +283,9 @@ def layers(module: Any, given: Mapping[str, Any], device: str, doors: Sequence[s
         "reduce-overhead": lambda: other(module, given, "reduce-overhead", mode="reduce-overhead"),
     }
     for door in doors:
-        if door != "optimize" or "past_key_values" not in given:  # a cache is an object, which torch.export does not take
+        if (
+            door != "optimize" or "past_key_values" not in given
+        ):  # a cache is an object, which torch.export does not take
             yield from found[door]()
 
 

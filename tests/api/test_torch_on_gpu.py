@@ -215,7 +215,9 @@ def test_a_call_like_the_one_before_does_little_on_the_host(gpu: FakeDriver) -> 
         few = work_of_a_call(gpu, 2)
         several = work_of_a_call(gpu, 22)
     assert few <= 60
-    assert several - few == 20 * 3, "where a weight lies, a few of its elements in main memory, the kernel that is played"
+    assert several - few == 20 * 3, (
+        "where a weight lies, a few of its elements in main memory, the kernel that is played"
+    )
     assert carefully.call_count == 2 * 2, "the first call, and the one that is replayed"
 
 

@@ -145,7 +145,7 @@ class FastPath:
         return results
 
     def _completed(self, made: list[Any]) -> list[Any]:
-        """All results in order, with those in place, or those that lie otherwise than row by row, which no graph copies."""
+        """All results in order: those in place, or copies, also of what lies otherwise than row by row."""
         if self._static:
             return self._static.copy()
         if not self._all:
@@ -216,7 +216,7 @@ class FastPath:
         self._with_copies = made
 
     def _problem_with(self, made: CallsWithCopies, sources: list[int], results: list[Any]) -> str:
-        """Whether it gives what this call gave; what the next would give, where that is another, as states have moved."""
+        """Whether it gives what this call gave, or with states, which have moved on, what the next one would give."""
         bound, recorder, stream = self._bound, self._copy_recorder, self._device.stream
         assert recorder is not None  # it made what is looked at
         given = self._static or results

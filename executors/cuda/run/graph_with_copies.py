@@ -265,9 +265,7 @@ class CopyRecorder:
         stream = self._bound.device.stream
         return self._problem(lambda: made.run(sources, stream) or expected, expected, begin)
 
-    def problem_at(
-        self, made: CallsWithCopies, graph: GraphWithCopies, sources: list[int], results: list[Any]
-    ) -> str:
+    def problem_at(self, made: CallsWithCopies, graph: GraphWithCopies, sources: list[int], results: list[Any]) -> str:
         """As `problem_with`, of a graph for the places of these `results`, which are right and are computed again."""
         driver, stream = self._bound.device.driver, self._bound.device.stream
 
