@@ -32,8 +32,12 @@ def stages_to_plan(device: str, sizes: Mapping[str, int]) -> tuple[tuple[Pass, .
     return (*masking_stages(sizes), *planning.stages)
 
 
-def shown_plan(graph: Graph, device: str, sizes: Mapping[str, int]) -> tuple[Plan, dict[int, tuple[str, ...]]]:
-    """What a recorded program plans for `graph` at level 2, and the names of the candidates for each step by its index.
+Lines = dict[int, tuple[str, ...]]
+"""Texts by the index of a step."""
+
+
+def shown_plan(graph: Graph, device: str, sizes: Mapping[str, int]) -> tuple[Plan, Lines, Lines]:
+    """What a recorded program plans for `graph` at level 2; the names of each step's candidates; the first's launches.
 
     On a GPU those are kernels of capgraph's own on the chip that is taken where there is none; the host has none.
     Raises `UnsupportedError` for a device that is not known, and as `make_plan` does for sizes that do not fit.
@@ -43,10 +47,13 @@ def shown_plan(graph: Graph, device: str, sizes: Mapping[str, int]) -> tuple[Pla
         from ..executors.host.programs import host_planning
 
         check_device(device)
-        return host_planning(ReplayOptions()).of(optimized)(sizes, _MODE), {}
+        return host_planning(ReplayOptions()).of(optimized)(sizes, _MODE), {}, {}
+    from ..executors.cuda.kernel_ir.printing import launch_lines
     from ..executors.cuda.lower.lowering import Backend
     from ..executors.cuda.programs import cuda_planning
 
     backend = Backend()
     plan = cuda_planning(backend, ReplayOptions()).of(optimized)(sizes, _MODE)
-    return plan, {each.step.index: tuple(c.name for c in each.candidates) for each in backend.lower(plan)}
+    lowered = {each.step.index: each.candidates for each in backend.lower(plan)}
+    names = {index: tuple(each.name for each in candidates) for index, candidates in lowered.items()}
+    return plan, names, {index: tuple(launch_lines(found[0])) for index, found in lowered.items() if found}

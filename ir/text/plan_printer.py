@@ -11,6 +11,7 @@
 A buffer has its place, the offset where it lies in the arena, its size, the first and last step that need it, and what
 is in it. A step has what it does, where its results lie (`#1+16` is 16 bytes into buffer 1; strides, in bytes, where
 they are not row-major), its scratch, the candidates that the device has for it where they are given, and its node.
+Below it may stand the launches of the first candidate.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,17 +21,22 @@ from ..plan import Buffer, Place, Plan, Segment, Step
 from .printer import print_node
 
 
-def print_plan(plan: Plan, candidates: Mapping[int, Sequence[str]] | None = None) -> str:
+def print_plan(
+    plan: Plan,
+    candidates: Mapping[int, Sequence[str]] | None = None,
+    launches: Mapping[int, Sequence[str]] | None = None,
+) -> str:
     """The text of `plan` and of the plans of its bodies, ending with a newline.
 
-    `candidates` names what a device has for a step, by the step's index, best guess first.
+    `candidates` names what a device has for a step, by the step's index, best guess first; `launches` are lines about
+    the first of them.
     """
-    texts = [_plan_text(plan, candidates or {})]
+    texts = [_plan_text(plan, candidates or {}, launches or {})]
     texts += [print_plan(body) for body in plan.bodies.values()]
     return "\n".join(texts)
 
 
-def _plan_text(plan: Plan, candidates: Mapping[int, Sequence[str]]) -> str:
+def _plan_text(plan: Plan, candidates: Mapping[int, Sequence[str]], launches: Mapping[int, Sequence[str]]) -> str:
     sizes = ", ".join(f"{name}={size}" for name, size in plan.sizes.items())
     head = (
         f"plan @{plan.graph.name}{f' at {sizes}' if sizes else ''}: arena of {plan.arena_bytes:,} bytes, "
@@ -41,7 +47,8 @@ def _plan_text(plan: Plan, candidates: Mapping[int, Sequence[str]]) -> str:
     rows = dict(zip(plan.steps, _columns([_step_cells(plan, each, candidates) for each in plan.steps]), strict=True))
     for segment in plan.segments:
         lines.append(f"  {_segment_text(segment)}")
-        lines += _indented([rows[step] for step in plan.steps_of(segment)], 4)
+        for step in plan.steps_of(segment):
+            lines += [f"    {rows[step]}", *_indented(launches.get(step.index, ()), 7)]
     for output, state in plan.copies.items():
         lines.append(f"copy %{plan.graph.outputs[output].name} into state %{plan.graph.inputs[state].name}")
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Folds: which team works on a row, what lies in registers, when rows are split."""
+"""Rows: which thread group works on one, what lies in registers, when rows are split."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def names(op: str, shape: tuple[int, ...], dtype: str = "f16", **attrs) -> list[
         ((8192, 4096), "block256"),
     ],
 )
-def test_teams_grow_with_the_row(shape, first):
+def test_groups_grow_with_the_row(shape, first):
     assert names("softmax", shape, axis=-1)[0] == first
 
 
