@@ -525,12 +525,21 @@ def image_cases() -> Iterator[Case]:
             *tables,
             d.rng.integers(0, 50, (2, 5)),
         )
-        yield made(
-            f"rotary, wide tables {dtype}",
-            lambda b, *v: b.op("rotary_embedding", *v, None, heads=4, interleaved=True),
-            d.array(dtype, 2, 5, 64),
-            *(d.array("f32", 2, 5, 8) for _ in range(2)),
-        )
+        for depth, rotated, is_interleaved in (
+            (16, 0, True),
+            (16, 0, False),
+            (24, 8, True),
+            (10, 6, False),
+            (64, 32, False),
+        ):
+            yield made(
+                f"rotary of {rotated or depth} of {depth}, interleaved {is_interleaved}, wide tables {dtype}",
+                lambda b, *v, rotated=rotated, is_interleaved=is_interleaved: b.op(
+                    "rotary_embedding", *v, None, heads=4, rotary_dim=rotated, interleaved=is_interleaved
+                ),
+                d.array(dtype, 2, 5, 4 * depth),
+                *(d.array("f32", 2, 5, (rotated or depth) // 2) for _ in range(2)),
+            )
         yield made(
             f"scatter {dtype}",
             lambda b, *v: b.op("scatter_elements", *v, axis=1, reduction="add"),
