@@ -81,7 +81,7 @@ def _remarks(doors: Mapping[str, Row]) -> list[str]:
 
 
 def _of_ours(name: str, row: Row) -> list[str]:
-    found = []
+    found = [f"{name}: errors over {row['inputs']} inputs"] if "inputs" in row else []
     if row.get("is_right") is False:
         found.append(f"{name} wrong: {row['error']:.1e} beside {row['own']:.1e} {row.get('problem', '')}".strip())
     if row.get("is_one") is False:

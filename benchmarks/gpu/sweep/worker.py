@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from . import doors
-from .check import Checked, Reference, in_f64
+from .check import Checked, Reference, in_f64, together, worst
 from .doors import Call, Door
 from .locking import GpuLock, Quiet
 from .subject import Subject, Tensors
@@ -25,7 +25,8 @@ from .subject import Subject, Tensors
 Emit = Callable[[Mapping[str, Any]], None]
 
 FRESH = 2
-"""How many fresh inputs a result is checked on."""
+MORE = 10
+"""How many fresh inputs a result is checked on, and how many more where it is wrong on one: all count together then."""
 
 ROUNDS = 8
 ROUND_SECONDS = 0.02
@@ -139,9 +140,9 @@ class _Case:
         size = (self.subject.small if self.work.small else self.subject.sizes)[0]
         return self.subject.inputs(self.batch, size, getattr(torch, self.dtype), self.work.device, seed)
 
-    def _references(self) -> list[tuple[Tensors, Reference]]:
+    def _references(self, seeds: range = range(FRESH)) -> list[tuple[Tensors, Reference]]:
         wide = in_f64(self.module)
-        drawn = [self._drawn(1 + seed) for seed in range(FRESH)]
+        drawn = [self._drawn(1 + seed) for seed in seeds]
         return [(each, Reference(self.module, each, wide)) for each in drawn]
 
     def _open(self, name: str) -> Door:
@@ -152,6 +153,15 @@ class _Case:
 
     def _checked(self, door: Door, references: Sequence[tuple[Tensors, Reference]]) -> dict[str, Any]:
         door.call()  # may compile, and so leaves the GPU to others
+        found, more = self._checks(door, references), dict[str, int]()
+        told = worst(found)
+        if not told.is_right and not told.problem:
+            found += self._checks(door, self._references(range(FRESH, FRESH + MORE)))
+            told, more = together(found, getattr(torch, self.dtype)), {"inputs": len(found)}
+        row = {"is_right": told.is_right, "error": _rounded(told.error), "own": _rounded(told.own), **more}
+        return {**row, "problem": told.problem} if told.problem else row
+
+    def _checks(self, door: Door, references: Sequence[tuple[Tensors, Reference]]) -> list[Checked]:
         found: list[Checked] = []
         with self.lock.held():
             for _ in range(2):
@@ -161,9 +171,7 @@ class _Case:
                     place.copy_(content)
                 wait()
                 found.append(reference.check(door.call()))
-        worst = min(found, key=lambda each: (each.is_right, -each.error))
-        row = {"is_right": worst.is_right, "error": _rounded(worst.error), "own": _rounded(worst.own)}
-        return {**row, "problem": worst.problem} if worst.problem else row
+        return found
 
     def _time(self, opened: Mapping[str, Door], rows: Mapping[str, dict[str, Any]]) -> None:
         """The median of rounds in which the doors take turns, so that a slower moment is everybody's.

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from benchmarks.gpu.sweep import check
-from benchmarks.gpu.sweep.check import MOST, DividingBySix, Reference, results_of
+from benchmarks.gpu.sweep.check import MOST, Checked, DividingBySix, Reference, results_of, together
 
 
 def reference() -> Reference:
@@ -32,6 +32,14 @@ def test_errors_are_held_against_those_of_eager(factor: float, is_right: bool) -
     off = found.exact[0].double() * (1 + factor * MOST * own)
     checked = found.check(off.half())
     assert checked.is_right is is_right
+
+
+@pytest.mark.parametrize(
+    ("errors", "is_right"), [((9e-3, 3e-3), True), ((2e-2, 9e-3), False), ((math.inf, 1e-3), False)]
+)
+def test_several_inputs_are_judged_together(errors: tuple[float, float], is_right: bool) -> None:
+    checks = [Checked(error, own, error <= MOST * own) for error, own in zip(errors, (2e-3, 8e-3), strict=True)]
+    assert together(checks, torch.float16).is_right is is_right
 
 
 def test_other_shapes_dtypes_and_numbers_of_results_are_wrong() -> None:

@@ -155,10 +155,11 @@ def test_weights_and_inputs_are_the_same_each_time() -> None:
 def test_arguments_become_work(tmp_path: Path) -> None:
     given = Namespace(
         doors="optimize,reduce-overhead", no_peers=True, peers=None, dtypes="float16,float32", timed="none",
-        batches="1,8", small=False, device="cuda", profiles=None, out=tmp_path / "rows.jsonl",
+        batches="1,8", small=False, device="cuda", profiles=None, busy=True, out=tmp_path / "rows.jsonl",
     )  # fmt: skip
     found = command.work_of(given)
     assert found.doors == ("optimize",)
     assert found.batches == (1, 8)
     assert found.timed == ()
     assert found.tunes("float16") is False
+    assert found.is_busy
