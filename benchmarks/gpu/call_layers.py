@@ -3,11 +3,12 @@
     python -m benchmarks.gpu.call_layers [--models mlp,resnet18,weights100,decoder,llama] [--calls 1000]
                                          [--doors guards,aot,compile,optimize,reduce-overhead] [--out FILE.json]
 
-Each layer is called by itself with what the layer above gave it, on a device that has nothing else to do. `guards` is
-what `torch.compile` costs with a backend that returns results which are there already, `aot` the same behind AOT
-autograd: both are PyTorch's. `compiled function` is what AOT autograd calls, `program` what that calls, `executable`
-what a program calls, and `launch` the graph alone. `optimize` is a program of `capgraph.optimize`, called as the
-module. Rows have the median and the 99th percentile in us, and how many functions of Python and C a call enters.
+The device has nothing else to do when a call begins. `guards` is what `torch.compile` costs with a backend that returns
+results which are there already, `aot` the same behind AOT autograd: both are PyTorch's. `torch.compile` is ours; the
+rows behind it are parts of it, each within the one before or beside it: what Dynamo calls behind its guards, what AOT
+autograd calls, the look at the weights, the call with these weights, the fast path, and the launch. `optimize` is a
+program of `capgraph.optimize`, called as the module. Rows have the median and the 99th percentile in us, and how many
+functions of Python and C a call enters.
 """
 
 import argparse
@@ -16,13 +17,14 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import capgraph
 import torch
+from capgraph.executors.cuda.run.fast_path import FastPath
 from capgraph.pytorch import backend as torch_backend
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
@@ -146,79 +148,101 @@ def no_work_behind_aot(module: Any, examples: Any) -> Any:
     return aot_autograd(fw_compiler=compiled, keep_inference_input_mutations=True)(module, examples)
 
 
-class Noted:
-    """Wraps functions so that their latest arguments are known."""
-
-    def __init__(self) -> None:
-        self.latest: dict[str, tuple[Any, tuple[Any, ...]]] = {}
-
-    @contextmanager
-    def noting(self, owner: Any, name: str, label: str) -> Iterator[None]:
-        plain = getattr(owner, name)
-        latest = self.latest
-
-        def call(*arguments: Any) -> Any:
-            latest[label] = plain, tuple(list(each) if isinstance(each, list) else each for each in arguments)
-            return plain(*arguments)
-
-        setattr(owner, name, call)
-        yield
-        setattr(owner, name, plain)
+Spent = dict[str, list[float]]
+"""Seconds by layer."""
 
 
-def compiled_layers(module: Any, given: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[tuple[str, Call]]:
+@contextmanager
+def timed_inside(spent: Spent, owner: Any, name: str, label: str) -> Iterator[None]:
+    """Notes how long each call of a function takes, as a part of the whole."""
+    plain, found = getattr(owner, name), spent.setdefault(label, [])
+
+    def call(*arguments: Any) -> Any:
+        start = time.perf_counter()
+        result = plain(*arguments)
+        found.append(time.perf_counter() - start)
+        return result
+
+    setattr(owner, name, call)
+    yield
+    setattr(owner, name, plain)
+
+
+class Inside:
+    """The layers of one call."""
+
+    def __init__(self, call: Call, program: Any, layers: Sequence[tuple[Any, str, str]]) -> None:
+        self.call = call
+        self._layers = [*layers, (FastPath, "serve", "fast path"), *_launches(program)]
+
+    def times(self, calls: int) -> Spent:
+        """The seconds of each layer, within so many calls."""
+        spent: Spent = {}
+        with ExitStack() as stack:
+            for each in self._layers:
+                stack.enter_context(timed_inside(spent, *each))
+            for _ in range(calls):
+                wait()
+                self.call()
+        return spent
+
+
+def _launches(program: Any) -> list[tuple[Any, str, str]]:
+    path = getattr(program._executable, "_fast_path", None)
+    if path is None:
+        print("no fast path:", *program.explain().splitlines()[:8], sep="\n  ", flush=True)
+        return []
+    if path._with_copies is None:
+        return []
+    return [(path._with_copies, "run", "with copies"), (path._with_copies._copying, "_launch", "launch")]
+
+
+class Behind:
+    """What Dynamo calls, so that it can be timed."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
+
+
+def compiled_layers(module: Any, given: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Our backend, layer by layer."""
     torch._dynamo.reset()
-    functions: list[Any] = []
+    behind: list[Behind] = []
 
     def backend(graph: Any, examples: Any, **settings: Any) -> Any:
-        functions.append(torch_backend.backend(graph, examples, **settings))
-        return functions[-1]
+        behind.append(Behind(torch_backend.backend(graph, examples, **settings)))
+        return behind[-1]
 
     compiled = torch.compile(module, backend=backend, options=dict(options))
     for _ in range(40):
         compiled(**given)
-    yield "torch.compile", lambda: compiled(**given)
-    noted = Noted()
-    fixed, made = torch_backend._FixedFunction, torch_backend.CompiledFunction
     (program,) = torch_backend.live_programs()[-1:]
-    with (
-        noted.noting(made, "__call__", "compiled function"),
-        noted.noting(fixed, "fits", "of it: weights as before"),
-        noted.noting(fixed, "__call__", "of it: the call"),
-        noted.noting(type(program._executable), "run", "executable"),
-    ):
-        compiled(**given)
-    for label, (plain, arguments) in noted.latest.items():
-        yield label, partial(plain, *arguments)
-    yield from _launch(program)
+    call = partial(compiled, **given)
+    layers = [(each, "function", "behind guards") for each in behind[-1:]]
+    layers += [
+        (torch_backend.CompiledFunction, "__call__", "compiled function"),
+        (torch_backend._FixedFunction, "fits", "weights as before"),
+        (torch_backend._FixedFunction, "__call__", "with these weights"),
+    ]
+    yield "torch.compile", call
+    yield "torch.compile", Inside(call, program, layers)
 
 
-def _launch(program: Any) -> Iterator[tuple[str, Call]]:
-    path = getattr(program._executable, "_fast_path", None)
-    if path is None:
-        print("no fast path", program.explain().splitlines()[:6], flush=True)
-        return
-    stream, copying = path._device.stream, path._with_copies
-    launch = path._launches[0] if copying is None else copying._copying._launch
-    yield "launch", lambda: launch(stream)
-
-
-def optimized(module: Any, given: Mapping[str, Any], device: str) -> Iterator[tuple[str, Call]]:
+def optimized(module: Any, given: Mapping[str, Any], device: str) -> Iterator[tuple[str, Any]]:
     """A program of `capgraph.optimize`, called as the module."""
     options = {"executor": "graph"} if device == "cpu" else {}
     with capgraph.optimize(module, kwargs=dict(given), **options) as program:
         for _ in range(40):
             program(**given)
-        yield "optimize", lambda: program(**given)
-        noted = Noted()
-        with noted.noting(type(program._executable), "run", "optimize: executable"):
-            program(**given)
-        for label, (plain, arguments) in noted.latest.items():
-            yield label, partial(plain, *arguments)
+        call = partial(program, **given)
+        yield "optimize", call
+        yield "optimize", Inside(call, program, [])
 
 
-def other(module: Any, given: Mapping[str, Any], name: str, **settings: Any) -> Iterator[tuple[str, Call]]:
+def other(module: Any, given: Mapping[str, Any], name: str, **settings: Any) -> Iterator[tuple[str, Any]]:
     """Another backend."""
     torch._dynamo.reset()
     compiled = torch.compile(module, **settings)
@@ -243,17 +267,22 @@ def wait() -> None:
 def row(call: Call, calls: int) -> dict[str, Any]:
     """The time until a call returns, and how many functions it enters."""
     found: list[float] = []
-    for index in range(calls + 20):
+    for _ in range(calls + WARM):
         wait()
         start = time.perf_counter()
         call()
-        taken = time.perf_counter() - start
-        if index >= 20:
-            found.append(1e6 * taken)
+        found.append(time.perf_counter() - start)
     wait()
-    found.sort()
-    p50, p99 = statistics.median(found), found[int(0.99 * len(found))]
-    return {"p50_us": round(p50, 1), "p99_us": round(p99, 1), "functions": entered(call)}
+    return {**quantiles(found[WARM:]), "functions": entered(call)}
+
+
+WARM = 20
+
+
+def quantiles(seconds: Sequence[float]) -> dict[str, float]:
+    """The median and the 99th percentile, in us."""
+    found = sorted(1e6 * each for each in seconds)
+    return {"p50_us": round(statistics.median(found), 1), "p99_us": round(found[int(0.99 * len(found))], 1)}
 
 
 def entered(call: Call) -> int:
@@ -272,10 +301,10 @@ def entered(call: Call) -> int:
     return count - 2
 
 
-def layers(module: Any, given: Mapping[str, Any], device: str, doors: Sequence[str]) -> Iterator[tuple[str, Call]]:
+def layers(module: Any, given: Mapping[str, Any], device: str, doors: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """All rows of a model."""
     options = {"executor": "graph"} if device == "cpu" else {}
-    found: dict[str, Callable[[], Iterator[tuple[str, Call]]]] = {
+    found: dict[str, Callable[[], Iterator[tuple[str, Any]]]] = {
         "guards": lambda: other(module, given, "guards", backend=no_work),
         "aot": lambda: other(module, given, "aot", backend=no_work_behind_aot),
         "compile": lambda: compiled_layers(module, given, options),
@@ -301,6 +330,12 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         module.eval().requires_grad_(False)
         for label, call in layers(module, given, arguments.device, arguments.doors.split(",")):
             begin_again(given)
+            if isinstance(call, Inside):
+                for layer, seconds in call.times(arguments.calls).items():
+                    if seconds:
+                        found[f"{label}: {layer}"] = quantiles(seconds[WARM:])
+                        print(f"{name:12}{f'  {layer}':28}{found[f'{label}: {layer}']}", flush=True)
+                continue
             found[label] = row(call, arguments.calls)
             print(f"{name:12}{label:28}{found[label]}", flush=True)
             if arguments.profile is not None and label in ("torch.compile", "optimize"):

@@ -90,7 +90,7 @@ def _opened(request: Request) -> CudaDevice:
 
 def eager_on(gpu: CudaDevice, request: Request) -> Executor:
     """The executor "eager" on an opened GPU."""
-    fallback = _steps(gpu, request, ReplayOptions(check=request.check))
+    fallback = _steps(gpu, request, _planning(gpu, request, ReplayOptions(check=request.check)))
     return CudaExecutor(fallback, fallback, gpu)
 
 
@@ -98,8 +98,8 @@ def graphs_on(gpu: CudaDevice, request: Request) -> Executor:
     """The executor "graph" on an opened GPU."""
     options = request.recording
     gpu.repoints = InputPolicy.REPOINT in options.policies.values()
-    fallback = _steps(gpu, request, options)
     planning = _planning(gpu, request, options)
+    fallback = _steps(gpu, request, planning)
     recorded = replayed(gpu, replace(CUDA, device=request.device), planning.of, fallback, options)
     return CudaExecutor(by_value(recorded, request), fallback, gpu)
 
@@ -108,8 +108,8 @@ def _planning(gpu: CudaDevice, request: Request, options: ReplayOptions) -> Plan
     return cuda_planning(gpu.backend, options, fuses=request.level >= FUSING_LEVEL)
 
 
-def _steps(gpu: CudaDevice, request: Request, options: ReplayOptions) -> CudaEagerExecutor:
-    return CudaEagerExecutor(gpu, Target("eager", request.device), _planning(gpu, request, options).eagerly_of)
+def _steps(gpu: CudaDevice, request: Request, planning: Planning) -> CudaEagerExecutor:
+    return CudaEagerExecutor(gpu, Target("eager", request.device), planning.eagerly_of)
 
 
 def cuda_target() -> Target:

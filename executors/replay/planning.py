@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ...ir.analysis import constraints, parameter_bytes
@@ -19,7 +19,7 @@ from ...passes.planning.lowering import Lowering, drawn_calls
 from ...passes.planning.masking import MaskPadding, PadCalls
 from ...passes.planning.padding import SafetyReport
 from ...passes.planning.partition import CapturePolicy
-from ...passes.planning.planner import PlanPolicy, make_plan
+from ...passes.planning.planner import Lowered, PlanPolicy, lowered, make_plan
 from ..base import Executor
 from ..request import Request, pipeline_for
 from .by_value import ByValueExecutor
@@ -96,6 +96,22 @@ def _masked(check: str, graph: Graph, dim: str, /, *, largest: int | None, least
     return (masked if report.changed else graph), calls.report
 
 
+class LatestLowering:
+    """What the latest plan was made of: a call's eager run and its recording are plans of the same nodes."""
+
+    def __init__(self) -> None:
+        self._held: tuple[Graph, object, Lowered] | None = None
+
+    def lowered(self, graph: Graph, key: object, make: Callable[[], Lowered]) -> Lowered:
+        """A copy of what was made for this graph and key right before, which is forgotten; else what `make` gives."""
+        held, self._held = self._held, None
+        if held is not None and held[0] is graph and held[1] == key:
+            return replace(held[2], graph=held[2].graph.clone())
+        made = make()
+        self._held = graph, key, made
+        return made
+
+
 @dataclass(frozen=True)
 class Planning:
     """Plans graphs for a target, by its lowering where a policy captures."""
@@ -104,6 +120,7 @@ class Planning:
     target: Target
     lowering: Callable[[CapturePolicy], Lowering]
     fresh_bytes: int | None = None
+    latest: LatestLowering = field(default_factory=LatestLowering)
 
     def of(self, graph: Graph) -> Planner:
         """The planner of one graph."""
@@ -120,7 +137,10 @@ class Planning:
         capture = capture_policy(self.options, mode, sizes)
         resident = [value.name for value in graph.inputs if self.options.policy_of(value.name).is_in_place]
         policy = PlanPolicy(capture, self.lowering(capture), resident=resident, fresh_bytes=self.fresh_bytes)
-        return make_plan(graph, sizes, self.target, policy)
+        bounds = capture.captures and any(node.op.name in self.target.bounded for node in graph.nodes)
+        key = (*sizes.items(), capture.keep_outside, bounds)
+        known = self.latest.lowered(graph, key, lambda: lowered(graph, sizes, self.target, policy))
+        return make_plan(graph, sizes, self.target, policy, known)
 
 
 def capture_policy(options: ReplayOptions, mode: CaptureMode, sizes: Mapping[str, int]) -> CapturePolicy:

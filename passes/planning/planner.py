@@ -37,29 +37,47 @@ class PlanPolicy:
     fresh_bytes: int | None = None
 
 
+@dataclass(frozen=True)
+class Lowered:
+    """A graph at known sizes, brought to a target's kernels, and how; `measured` are sizes that a run tells."""
+
+    graph: Graph
+    measured: Measured
+    rewrites: Mapping[str, int]
+
+
 def make_plan(
     graph: Graph,
     sizes: Mapping[str, int],
     target: Target,
     policy: PlanPolicy = PlanPolicy(),  # immutable
+    known: Lowered | None = None,
 ) -> Plan:
     """Plans `graph` at `sizes` (every symbol of its inputs). The graph itself is not changed.
+
+    `known` is what `lowered` gave for it, which becomes the plan's.
 
     Raises `ShapeError` when the sizes do not fit the graph, `InputError` when it has no input of a name that the policy
     gives, or one is donated and resident, `MiscompiledError` where a pass is found to be wrong.
     """
     _check_inputs(graph, policy)
+    known = known or lowered(graph, sizes, target, policy)
+    plan = _planned(known.graph, sizes, target, policy)
+    plan = replace(plan, measured=known.measured, rewrites=known.rewrites)
+    if checks_plans:
+        check_plan(plan)
+    return plan
+
+
+def lowered(graph: Graph, sizes: Mapping[str, int], target: Target, policy: PlanPolicy) -> Lowered:
+    """What is planned of `graph` at `sizes`. Raises as `make_plan`."""
     lowering = policy.lowering
     pipeline = planning_pipeline(sizes, target, policy.capture, lowering)
     samples = drawn_calls(graph, sizes) if lowering.check == "numeric" else None
     check = "structure" if checks_plans and lowering.check == "none" else lowering.check
     bound, report = pipeline.applied(graph, check=check, samples=samples)
     measured = next((each.measured for each in report.calls if isinstance(each, CutToMeasured)), Measured())
-    rewrites = {each.name: each.rewrites for each in report.totals() if each.rewrites}
-    plan = replace(_planned(bound, sizes, target, policy), measured=measured, rewrites=rewrites)
-    if checks_plans:
-        check_plan(plan)
-    return plan
+    return Lowered(bound, measured, {each.name: each.rewrites for each in report.totals() if each.rewrites})
 
 
 def _planned(graph: Graph, sizes: Mapping[str, int], target: Target, policy: PlanPolicy) -> Plan:

@@ -18,6 +18,7 @@ from capgraph.executors.cuda.run import device
 from capgraph.executors.cuda.run.device import CudaDevice
 from capgraph.executors.cuda.run.executable import CudaExecutable
 from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.replay import planning
 from capgraph.executors.replay.routing import input_symbols
 from capgraph.executors.request import Request
 from capgraph.ir.builder import Builder
@@ -49,6 +50,17 @@ def recorded(graph: Graph, gpu: CudaDevice, **options: Any) -> CudaExecutable:
     mode = options.pop("mode", "full_and_piecewise")
     chosen = replay_options(mode=mode, strict=options.pop("strict", False), capture=options, **named)
     return graphs_on(gpu, Request(device="cuda", replay=chosen)).compile(graph)  # type: ignore[return-value]
+
+
+def test_a_first_call_brings_its_graph_to_kernels_once(tmp_path: Path) -> None:
+    with meanings(), patch.object(planning, "lowered", side_effect=planning.lowered) as once:
+        program = recorded(block(), fake_device(tmp_path), mode="full", beyond="exact")
+        oracle = EagerExecutor().compile(block())
+        for sizes, count in enumerate((3, 4, 5), start=1):
+            for call in range(3):
+                found = program.run({"x": rows(count, call)})["y"]
+                np.testing.assert_allclose(found, oracle.run({"x": rows(count, call)})["y"], rtol=1e-5)
+            assert once.call_count == sizes
 
 
 @pytest.mark.parametrize("graph", [block(), column_sums()])

@@ -6,6 +6,8 @@ import pytest
 from capgraph.executors.replay.verification import output_problem, piece_problem, tail_poison
 from capgraph.ir.plan import Segment
 
+from tests.counted_work import most_bytes_in
+
 F32 = np.float32
 
 
@@ -49,6 +51,12 @@ def test_integers_are_exact_and_shapes_and_dtypes_count() -> None:
     assert "instead of" in problem(np.zeros(2, F32), np.zeros(3, F32))
     assert "instead of" in problem(np.zeros(2, F32), np.zeros(2))
     assert problem(["a"], ["a"]) == ""
+
+
+def test_results_of_the_same_bits_are_not_compared_number_by_number() -> None:
+    cache = np.full(1 << 20, 3, ml_dtypes.bfloat16)
+    same = cache.copy()
+    assert most_bytes_in(lambda: problem(cache, same)) <= 2 * cache.nbytes + 4096
 
 
 def test_padded_rows_hold_the_worst_that_cannot_fail() -> None:
