@@ -90,7 +90,7 @@ def test_several_processes_never_read_half_a_file(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _WRITER, str(tmp_path)]
     running = [subprocess.Popen([*command, str(each)], stderr=subprocess.PIPE, text=True) for each in range(3)]
     for process in running:
-        assert process.wait(timeout=120) == 0, process.stderr.read() if process.stderr else ""
+        assert process.wait(timeout=600) == 0, process.stderr.read() if process.stderr else ""
         if process.stderr is not None:
             process.stderr.close()
     assert not [each for each in (tmp_path / "modules").iterdir() if each.name.startswith(".")]

@@ -140,7 +140,7 @@ def test_a_call_runs_on_its_stream_while_another_thread_enqueues(frontend: Any) 
     enqueue = Cudnn(frontend).prepare(call(None))
     other = Thread(target=enqueue, args=(2, {"x": 2}, 0))
     enqueue(1, {"x": 1}, 0)
-    other.join(10)
+    other.join(60)
     assert ran == [(1, 1), (2, 2)]
 
 
@@ -155,7 +155,7 @@ def test_threads_build_a_plan_once(frontend: Any) -> None:
 
     frontend.pygraph.return_value.build_plan_at_index.side_effect = build
     library.prepare(call(None))
-    other.join(10)
+    other.join(60)
     frontend.pygraph.assert_called_once()
 
 

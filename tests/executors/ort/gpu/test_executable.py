@@ -85,14 +85,14 @@ def test_of_calls_that_come_first_at_once_one_decides():
     class Slow(Inner):
         def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
             entered.set()
-            goes_on.wait(10)
+            goes_on.wait(60)
             return super().run(inputs)
 
     inner = Slow()
     program = OneThread(inner, [])
     first = threading.Thread(target=program.run, args=({},))
     first.start()
-    entered.wait(10)
+    entered.wait(60)
     second = threading.Thread(target=lambda: raised.append(elsewhere(program)))
     second.start()
     goes_on.set()
