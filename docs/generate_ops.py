@@ -1,6 +1,6 @@
 """Writes docs/reference/ops.md: the table of all native ops, as their schemas state them.
 
-python docs/generate_ops.py
+python -m docs.generate_ops
 """
 
 import re
@@ -12,6 +12,8 @@ from capgraph.ir.attrs import Attribute, AttrKind
 from capgraph.ir.op import Op, Operand, Trait
 from capgraph.ir.ops import FAMILIES, OPS
 from capgraph.ir.types import DType
+
+from docs.op_matrix import COLUMNS, rows
 
 PAGE = Path(__file__).parent / "reference" / "ops.md"
 
@@ -66,7 +68,7 @@ _TRAITS = {
 _INTRODUCTION = """\
 # Native ops
 
-{count} ops in {families} families. This page is made by `python docs/generate_ops.py` from the ops' own schemas; the
+{count} ops in {families} families. This page is made by `python -m docs.generate_ops` from the ops' own schemas; the
 whole meaning of an op is the docstring of its NumPy function in `ir/ops/FAMILY.py`, or `ir/ops/nn/FAMILY.py`.
 
 How to read a row: operands with the same letter have the same dtype; `?` marks an operand that may be absent, `*` any
@@ -84,6 +86,20 @@ and nothing is converted: a cast is a node.
 """
 
 
+_MATRIX = """\
+## Where each op is known
+
+By reading the rules.
+
+* ONNX in, PyTorch in: operators that become the op, some with other nodes beside it. Passes make ops, too.
+* ONNX out: its file in `frontends/onnx/ops/`, or composed of the ops of its expression.
+* CUDA: its file in `executors/cuda/kernels/` or `executors/cuda/kernel_ir/`. An expression stands in `expressions.py`
+  there. A view needs no kernel.
+* Padding: its file in `passes/planning/padding/rules/`. An elementwise op needs no rule. What is not there is unsafe.
+
+"""
+
+
 def unexplained_traits() -> list[Trait]:
     """Traits of native ops that this page says nothing of."""
     return [trait for trait in Trait if trait not in _TRAITS and any(trait in op.traits for op in OPS.values())]
@@ -94,7 +110,13 @@ def page() -> str:
     sets = "\n".join(f"| {name} | {_listed(dtypes)} |" for name, dtypes in _SETS.items() if name != "any")
     traits = "\n".join(f"| {_name(trait)} | {meaning} |" for trait, meaning in _TRAITS.items())
     introduction = _INTRODUCTION.format(count=len(OPS), families=len(FAMILIES), sets=sets, traits=traits)
-    return "\n".join([introduction, *(_family(name) for name in FAMILIES)])
+    return "\n".join([introduction, *(_family(name) for name in FAMILIES), _matrix()])
+
+
+def _matrix() -> str:
+    head = ("op", *COLUMNS)
+    lines = [head, tuple("---" for _ in head), *rows()]
+    return _MATRIX + "\n".join(f"| {' | '.join(cells)} |".replace("| --- |", "|---|") for cells in lines) + "\n"
 
 
 def _family(name: str) -> str:

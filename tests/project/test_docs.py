@@ -23,7 +23,7 @@ SOURCES = [
 
 
 def test_the_op_table_is_up_to_date() -> None:
-    assert PAGE.read_text() == page(), "run: python docs/generate_ops.py"
+    assert PAGE.read_text() == page(), "run: python -m docs.generate_ops"
     assert unexplained_traits() == []
 
 
