@@ -26,7 +26,8 @@ class ResultViews:
     `outputs` is what has to be an output for that: a tensor whose memory several results share, with its node. `spread`
     are those among them that lie in their memory with gaps, and how. `contents` are those that are the new content of
     an argument, and its position: a view of one has to begin where that of the argument does, as AOT autograd makes a
-    view of the argument by the place of the result where sizes are symbolic. `written` has what is copied to arguments.
+    view of the argument by the place of the result where sizes are symbolic, where an argument changes its shape, and
+    where arguments share memory. `written` has what is copied to arguments.
     """
 
     def __init__(
@@ -40,10 +41,7 @@ class ResultViews:
         self.outputs: dict[str, tuple[Any, Value | Pairs]] = {}
         self.spread: dict[str, ResultView] = {}
         self.contents: dict[str, int] = {}
-        is_symbolic = any(isinstance(node.meta.get("val"), torch.SymInt) for node in placeholders)
-        self._written_to = (
-            {storage_of(source.meta.get("val")): target for target, source in written.items()} if is_symbolic else {}
-        )
+        self._written_to = {storage_of(source.meta.get("val")): target for target, source in written.items()}
         self._importer = importer
         self._placeholders = placeholders
         self._tellers = tellers

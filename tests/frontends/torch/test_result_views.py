@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from capgraph.pytorch.backend import backend
 from torch.nn import functional
 
 torch.set_num_threads(1)
@@ -159,3 +160,21 @@ def test_views_of_arguments_of_symbolic_sizes_begin_where_these_do() -> None:
             one.add_(1)
             other.add_(1)
         torch.testing.assert_close([*given, *results], [*wanted, *expected])
+
+
+@pytest.mark.parametrize("executor", ["ort", "eager"])
+def test_written_arguments_given_back_begin_where_they_do_beside_others_in_one_memory(executor: str) -> None:
+    def function(x: Any, y: Any, z: Any) -> Any:
+        x[0].fill_(-3)
+        z.mul_(2)
+        return x, x[1:], x.t(), y, z
+
+    def arguments() -> Any:
+        y = torch.arange(12.0)
+        return torch.arange(14.0)[2:8].view(2, 3), y, y[3:]
+
+    given, wanted = arguments(), arguments()
+    with torch.no_grad():
+        compiled = backend(torch.fx.symbolic_trace(function), list(given), options={"executor": executor})
+        results, expected = compiled(*given), function(*wanted)
+    torch.testing.assert_close([*given, *results], [*wanted, *expected])
