@@ -62,6 +62,11 @@ def _hardshrink(c: Call, x: Value, lambd: float) -> Value:
     return c.op("where", kept, x, c.full_like(x, 0.0))
 
 
+def _softshrink(c: Call, x: Value, lambd: float) -> Value:
+    """What is outside of a range, by how far it is; NaN stays, of which `shrink` makes 0."""
+    return c.op("sub", x, c.op("clip", x, c.full_like(x, -float(lambd)), c.full_like(x, float(lambd))))
+
+
 def _log_sigmoid(c: Call, x: Value) -> Value:
     return c.op("neg", c.op("softplus", c.op("neg", x)))
 
@@ -98,7 +103,7 @@ TABLE: dict[str, Lowering] = {
     "aten.prelu": _prelu,
     "aten._prelu_kernel": _prelu,
     "aten.hardshrink": _hardshrink,
-    "aten.softshrink": lambda c, x, lambd: c.op("shrink", x, lambd=float(lambd), bias=float(lambd)),
+    "aten.softshrink": _softshrink,
     "aten.log_sigmoid": _log_sigmoid,
     "aten.log_sigmoid_forward": _log_sigmoid_forward,
     "aten.glu": _glu,

@@ -7,6 +7,9 @@ from ....ir.graph import Value
 from ..call import Call, Lowering, NoLowering, Scalar
 
 
+_BATCH = 3  # axes
+
+
 def _linear(c: Call, x: Value, weight: Value, bias: Value | None) -> Value:
     if weight.tensor.rank == 1:
         return _with_bias(c, _matmul(c, x, weight), bias)
@@ -38,7 +41,10 @@ def _scaled(c: Call, x: Value, factor: Scalar) -> Value:
 
 
 def _addmm(c: Call, addend: Value, a: Value, b: Value, beta: Scalar, alpha: Scalar) -> Value:
-    """`beta` addend + `alpha` a @ b; with `beta` 0 the addend does not count, whatever it holds."""
+    """`beta` addend + `alpha` a @ b; with `beta` 0 the addend does not count, whatever it holds, nor do matrices by 0."""
+    is_single = len(c.shape) < _BATCH
+    if isinstance(alpha, int | float) and alpha == 0 and is_single:
+        return c.expand(c.full_like(addend, 0) if beta == 0 else _scaled(c, addend, beta), c.shape)
     product = _scaled(c, _matmul(c, a, b), alpha)
     if isinstance(beta, int | float) and beta == 0:
         return product

@@ -78,7 +78,7 @@ def _average_pool(axes: int) -> Lowering:
 
 
 def _adaptive_average(axes: int) -> Lowering:
-    """Means of parts that differ in length by one at most: a window where they do not, else a product by axis."""
+    """Means of parts that differ in length by one at most: a window where they do not, else axis by axis."""
 
     def lower(c: Call, x: Value, output_size: Sequence[Dim]) -> Value:
         sizes = pair(output_size, axes)
@@ -92,36 +92,39 @@ def _adaptive_average(axes: int) -> Lowering:
         if all(size % parts == 0 for size, parts in zip(spatial, sizes, strict=True)):
             kernel = tuple(size // parts for size, parts in zip(spatial, sizes, strict=True))
             return _average_pool(axes)(c, x, kernel)  # type: ignore[return-value]
-        for place, (size, parts) in enumerate(zip(spatial, sizes, strict=True)):
-            axis = x.tensor.rank - axes + place
-            weights = c.constant(_part_weights(int(size), int(parts)), x.tensor.dtype)  # type: ignore[arg-type]
-            last = x.tensor.rank - 1
-            x = c.swap(c.op("matmul", c.swap(x, axis, last), weights), axis, last)
+        for axis, parts in enumerate(sizes, x.tensor.rank - axes):
+            x = _means_of_parts(c, x, axis, int(parts))  # type: ignore[arg-type]
         return x
 
     return lower
 
 
-def _part_weights(size: int, parts: int) -> Any:
-    """The matrix [size, parts] that takes the mean of each part."""
-    weights = np.zeros((size, parts))
-    for part in range(parts):
-        start, end = part * size // parts, -(-(part + 1) * size // parts)
-        weights[start:end, part] = 1 / (end - start)
-    return weights
+def _means_of_parts(c: Call, x: Value, axis: int, parts: int) -> Value:
+    """Zeros stand where a part is shorter: no weight of 0 may spread a NaN to parts that it is not in."""
+    places, lengths = _places_of_parts(int(x.shape[axis]), parts)  # type: ignore[arg-type]  # the caller has seen to it
+    gathered = c.op("gather", x, c.constant(places, DType.I64), axis=axis)
+    longest = places.shape[1]
+    if (lengths == longest).all():
+        return c.op("reduce_mean", gathered, axes=(axis + 1,), keep_dims=False)
+    after = (1,) * (x.tensor.rank - axis - 1)
+    is_inside = c.constant((np.arange(longest) < lengths[:, np.newaxis]).reshape(*places.shape, *after))
+    means = c.op("reduce_mean", c.op("where", is_inside, gathered, c.full_like(x, 0)), axes=(axis + 1,), keep_dims=False)
+    return c.op("mul", means, c.constant((longest / lengths).reshape(-1, *after), x.tensor.dtype))
+
+
+def _places_of_parts(size: int, parts: int) -> tuple[Any, Any]:
+    """Where the elements of each part are, [parts, longest], the last again where a part is shorter; how many it has."""
+    starts = np.arange(parts) * size // parts
+    ends = -(-np.arange(1, parts + 1) * size // parts)
+    longest = (ends - starts).max()
+    return np.minimum(np.add.outer(starts, np.arange(longest)), ends[:, np.newaxis] - 1), ends - starts
 
 
 def _greatest_of_parts(c: Call, x: Value, axes: int, sizes: Sequence[Any]) -> Value:
-    """Axis by axis; parts are read at their places, the last of them again where a part is shorter."""
-    for place, parts in enumerate(sizes):
-        axis = x.tensor.rank - axes + place
-        size = int(x.shape[axis])  # type: ignore[arg-type]  # the caller has seen to it
-        starts = [part * size // parts for part in range(parts)]
-        ends = [-(-(part + 1) * size // parts) for part in range(parts)]
-        longest = max(end - start for start, end in zip(starts, ends, strict=True))
-        places = np.minimum(np.add.outer(starts, np.arange(longest)), np.subtract(ends, 1)[:, np.newaxis])
-        x = c.op("gather", x, c.constant(places, DType.I64), axis=axis)
-        x = c.op("reduce_max", x, axes=(axis + 1,), keep_dims=False)
+    for axis, parts in enumerate(sizes, x.tensor.rank - axes):
+        places, _ = _places_of_parts(int(x.shape[axis]), parts)  # type: ignore[arg-type]  # the caller has seen to it
+        gathered = c.op("gather", x, c.constant(places, DType.I64), axis=axis)
+        x = c.op("reduce_max", gathered, axes=(axis + 1,), keep_dims=False)
     return x
 
 

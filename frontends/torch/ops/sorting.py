@@ -132,6 +132,8 @@ def _searchsorted(c: Call, rows: Value, x: Any, int32: bool = False, right: bool
 
 
 def _unique(c: Call, x: Value, _sorted: bool = True, inverse: bool = False, counts: bool = False) -> list[Value]:
+    if x.tensor.dtype.is_float and product(x.shape) != 0:
+        return _distinct_floats(c, x, inverse=inverse, counts=counts)
     return _distinct(c, x, None, inverse=inverse, counts=counts)
 
 
@@ -149,6 +151,24 @@ def _distinct(c: Call, x: Value, axis: int | None, *, inverse: bool, counts: boo
     nothing = c.constant(np.empty(0, np.int64))
     places = c.reshape(places, x.shape) if axis is None else places
     return [distinct, places if inverse else nothing, occurrences if counts else nothing]
+
+
+def _distinct_floats(c: Call, x: Value, *, inverse: bool, counts: bool) -> list[Value]:
+    """The same where no NaN is equal to another, as all are for `unique`: elements that differ from the one before."""
+    ordered, order = c.ops("sort", c.reshape(x, (product(x.shape),)), axis=0)
+    place = c.op("arange", limit=ordered.shape[0])
+    zero, one = c.value(0, DType.I64), c.value(1, DType.I64)
+    before = c.op("gather", ordered, c.op("max", c.op("sub", place, one), zero), axis=0)
+    is_new = c.op("logical_or", c.op("logical_not", c.op("equal", ordered, before)), c.op("equal", place, zero))
+    starts = c.squeeze(c.op("non_zero", is_new), 0)
+    number = c.op("sub", c.op("cumsum", c.cast(is_new, DType.I64), axis=0), one)
+    found = [c.op("gather", ordered, starts, axis=0), *[c.constant(np.empty(0, np.int64))] * 2]
+    if inverse:
+        found[1] = c.reshape(c.op("gather", number, c.ops("sort", order, axis=0)[1], axis=0), x.shape)
+    if counts:
+        none, ones = c.op("mul", starts, zero), c.expand(one, number.shape)
+        found[2] = c.op("scatter_elements", none, number, ones, axis=0, reduction="add")
+    return found
 
 
 TABLE: dict[str, Lowering] = {

@@ -89,6 +89,50 @@ def test_what_is_spread_over_places(executor: str) -> None:
         torch.testing.assert_close(one, other, equal_nan=True)
 
 
+class Apart(nn.Module):
+    """What holds a NaN or an infinity keeps it to itself."""
+
+    def forward(self, x: Any) -> Any:
+        grid = x.view(1, 1, 6, 8)
+        F = nn.functional
+        return (
+            *(F.adaptive_avg_pool1d(x, size) for size in (1, 2, 3, 5, 12)),
+            *(F.adaptive_avg_pool2d(grid, size) for size in ((4, 3), (5, 8), (9, 11))),
+            F.adaptive_avg_pool3d(grid, (1, 4, 5)),
+            F.interpolate(grid, (4, 5), mode="area"),
+            *(F.softshrink(x), F.hardshrink(x)),
+            torch.addmm(torch.ones(8), torch.ones(6, 6), x, alpha=0),
+            torch.addmm(x, torch.ones(6, 6), torch.ones(6, 8), beta=0),
+        )
+
+
+@pytest.mark.parametrize("executor", ["ort", "eager"])
+def test_parts_without_nan_stay_so(executor: str) -> None:
+    x = torch.arange(48.0).view(6, 8)
+    x[1, 2], x[3, 3], x[4, 7] = NAN, INF, -INF
+    program = capgraph.optimize(Apart(), args=(x,), executor=executor)
+    for index, (one, other) in enumerate(zip(program(x), Apart()(x), strict=True)):
+        torch.testing.assert_close(one, other, equal_nan=True, msg=lambda text, index=index: f"{index}: {text}")
+
+
+class Distinct(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return *torch.unique(x, return_inverse=True, return_counts=True), torch.unique(x)
+
+
+@pytest.mark.parametrize("executor", ["ort", "eager", "graph"])
+def test_no_nan_is_another(executor: str) -> None:
+    rows = torch.export.Dim("rows", min=0, max=9)
+    example = torch.ones(4, 8, dtype=torch.float64)
+    program = capgraph.optimize(Distinct(), args=(example,), dynamic_shapes=({0: rows},), executor=executor)
+    for x in (torch.tensor(ROWS), torch.full((2, 8), NAN), torch.empty(0, 8), torch.tensor([[0.0, -0.0] * 4])):
+        distinct, places, *others = program(x.double())
+        wanted, wanted_places, *wanted_others = Distinct()(x.double())
+        torch.testing.assert_close([distinct, *others], [wanted, *wanted_others], rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(places[~x.isnan()], wanted_places[~x.isnan()])  # PyTorch has NaN in no order
+        assert torch.equal(places[x.isnan()].sort()[0], wanted_places[x.isnan()].sort()[0])
+
+
 class Nothing(nn.Module):
     def forward(self, x: Any, count: Any) -> Any:
         return x.median(), x.nanmedian(), count.median(), torch.tensor(2.0).var(-1), torch.tensor(2.0).std(0)
