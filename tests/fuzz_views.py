@@ -423,7 +423,7 @@ def _parts(programs: tuple[RandomProgram, ...], message: str) -> tuple[Sequence[
 
 def tried(seed: int, executor: str, tally: Counter[str], *, broken: int = 4, count: int = BUNDLE) -> dict[int, str]:
     """Runs the bundle of a seed; gives what differed, by program, with its text."""
-    make = partial(backend, options={"executor": executor})
+    make = partial(backend, options={"executor": executor} | ({"threads": 1} if executor == "ort" else {}))
     way, shares = Way.of(seed, broken), seed % 20 == SHARING
     draws = [Draw(seed * BUNDLE + index, f"p{index}_", shares=shares) for index in range(count)]
     programs = tuple(draw.program(is_broken=way.is_broken) for draw in draws)

@@ -108,7 +108,9 @@ def _means_of_parts(c: Call, x: Value, axis: int, parts: int) -> Value:
         return c.op("reduce_mean", gathered, axes=(axis + 1,), keep_dims=False)
     after = (1,) * (x.tensor.rank - axis - 1)
     is_inside = c.constant((np.arange(longest) < lengths[:, np.newaxis]).reshape(*places.shape, *after))
-    means = c.op("reduce_mean", c.op("where", is_inside, gathered, c.full_like(x, 0)), axes=(axis + 1,), keep_dims=False)
+    means = c.op(
+        "reduce_mean", c.op("where", is_inside, gathered, c.full_like(x, 0)), axes=(axis + 1,), keep_dims=False
+    )
     return c.op("mul", means, c.constant((longest / lengths).reshape(-1, *after), x.tensor.dtype))
 
 
