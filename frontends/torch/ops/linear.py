@@ -6,7 +6,6 @@ from typing import Any
 from ....ir.graph import Value
 from ..call import Call, Lowering, NoLowering, Scalar
 
-
 _BATCH = 3  # axes
 
 
@@ -41,7 +40,7 @@ def _scaled(c: Call, x: Value, factor: Scalar) -> Value:
 
 
 def _addmm(c: Call, addend: Value, a: Value, b: Value, beta: Scalar, alpha: Scalar) -> Value:
-    """`beta` addend + `alpha` a @ b; with `beta` 0 the addend does not count, whatever it holds, nor do matrices by 0."""
+    """`beta` addend + `alpha` a @ b; what is times 0 does not count, whatever it holds."""
     is_single = len(c.shape) < _BATCH
     if isinstance(alpha, int | float) and alpha == 0 and is_single:
         return c.expand(c.full_like(addend, 0) if beta == 0 else _scaled(c, addend, beta), c.shape)

@@ -93,7 +93,7 @@ def _adaptive_average(axes: int) -> Lowering:
             kernel = tuple(size // parts for size, parts in zip(spatial, sizes, strict=True))
             return _average_pool(axes)(c, x, kernel)  # type: ignore[return-value]
         for axis, parts in enumerate(sizes, x.tensor.rank - axes):
-            x = _means_of_parts(c, x, axis, int(parts))  # type: ignore[arg-type]
+            x = _means_of_parts(c, x, axis, int(parts))
         return x
 
     return lower
@@ -115,7 +115,7 @@ def _means_of_parts(c: Call, x: Value, axis: int, parts: int) -> Value:
 
 
 def _places_of_parts(size: int, parts: int) -> tuple[Any, Any]:
-    """Where the elements of each part are, [parts, longest], the last again where a part is shorter; how many it has."""
+    """Where the elements of each part are, [parts, longest], the last again where one is shorter; how many it has."""
     starts = np.arange(parts) * size // parts
     ends = -(-np.arange(1, parts + 1) * size // parts)
     longest = (ends - starts).max()
