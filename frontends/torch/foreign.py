@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ...ir.dims import Dim, SymDim
 from ...ir.errors import UnsupportedError
@@ -38,6 +39,8 @@ _QUOTE = "'"
 _DROPPED = ("device", "layout", "pin_memory", "memory_format", "generator")
 """Arguments that say where a result lies: here that is up to the plan."""
 
+_MIXED = 2  # dtypes
+
 _MASK = "output_mask"
 """The argument that tells operators of gradients which results to compute."""
 
@@ -58,6 +61,30 @@ def import_foreign(
     returns_list = len(target._schema.returns) != 1 or str(target._schema.returns[0].type) != "Tensor"
     values = iter(node.outputs)
     return [None if each is None else next(values) for each in call.results] if returns_list else node.output
+
+
+def check_dtypes(call: Call, target: Any, arguments: Mapping[str, Any], fakes: Mapping[str, Any]) -> None:
+    """Raises `UnsupportedError` where PyTorch on the CPU refuses tensors of several dtypes: its fake kernels do not."""
+    sizes = [size for fake in fakes.values() for size in fake.shape]
+    if len({fake.dtype for fake in fakes.values()}) < _MIXED or any(f.device.type != "cpu" for f in fakes.values()):
+        return
+    if not all(isinstance(size, int) or size.node.has_hint() for size in sizes):
+        return
+    given = dict(arguments)
+    for name, fake in fakes.items():
+        shape = [size if isinstance(size, int) else size.node.hint for size in fake.shape]
+        given[name] = torch.zeros((), dtype=fake.dtype).expand(shape)
+    try:
+        with torch.no_grad(), unset_fake_temporarily():
+            target(**given)
+    except RuntimeError as error:
+        if "type" not in str(error):
+            return
+        raise UnsupportedError(
+            f"PyTorch refuses what {call.name} is given: {error}",
+            where=str(call.origin),
+            remedy="cast the arguments to the dtype of the weights, or the module: module.to(dtype)",
+        ) from error
 
 
 def import_writing(

@@ -153,8 +153,10 @@ class FxImporter:
         if lowering is not None:
             try:
                 given = lowering(call, *arguments.values())
-            except (NoLowering, TypeRuleError, UnknownSizeError):
+            except (NoLowering, TypeRuleError, UnknownSizeError) as error:
                 self._take_back(mark)
+                if isinstance(error, TypeRuleError):
+                    foreign.check_dtypes(call, target, arguments, {name: call.fake(name) for name in tensors})
             else:
                 return self._checked(call, given)
         given = foreign.import_foreign(self, call, target, _without_pairs(self, call, arguments))

@@ -154,3 +154,13 @@ def test_torchscript_is_refused() -> None:
     traced = torch.jit.trace(torch.nn.ReLU(), torch.ones(2))
     with pytest.raises(UnsupportedError, match=r"(?s)TorchScript.*the module that it was made from"):
         from_torch(traced, (torch.ones(2),))
+
+
+@pytest.mark.parametrize("module", [nn.Linear(3, 2), nn.Linear(3, 2, bias=False), nn.LayerNorm(3)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+@pytest.mark.parametrize("rows", [4, torch.export.Dim.DYNAMIC])
+def test_dtypes_that_pytorch_refuses_only_when_it_runs(module: Any, dtype: Any, rows: Any) -> None:
+    dynamic_shapes = None if rows == 4 else ({0: rows},)
+    with pytest.raises(UnsupportedError, match=r"(?s)(PyTorch|torch\.export) refuses .*type") as caught:
+        from_torch(module, (torch.ones(4, 3, dtype=dtype),), dynamic_shapes=dynamic_shapes)
+    assert "module" in str(caught.value.remedy)
