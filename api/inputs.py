@@ -42,7 +42,8 @@ def gather_inputs(
     """A value for every input of `graph` that has no default, and for those in `sources`.
 
     `sources` says per input "random" or a file; what it leaves out is random. `sizes` gives symbols of the inputs'
-    shapes; others come from the files, then from `otherwise`, and are 1 where none of these tells. The same `seed`
+    shapes; others come from the files, then from `otherwise`, and are 1 where none of these tells: these are noted. The
+    same `seed`
     gives the same random input, whatever the other inputs are. Raises `InputError` for an unknown name, an unreadable
     file or one that does not fit.
     """
@@ -61,10 +62,9 @@ def gather_inputs(
     for name, number in numbers.items():
         given[name] = _from_number(name, number, types[name], bound)
         _fit(name, types[name], given[name].value, bound)
-    bound = {**otherwise, **bound}
     for name in wanted:
         if name not in given:
-            given[name] = _from_random(name, types[name], bound, seed)
+            given[name] = _from_random(name, types[name], bound, otherwise, seed)
     return {name: given[name] for name in wanted}
 
 
@@ -93,11 +93,11 @@ def _known_size(dim: Dim, sizes: Mapping[str, int]) -> int | None:
 # ---- random
 
 
-def _from_random(name: str, ty: Type, sizes: Mapping[str, int], seed: int) -> GivenInput:
+def _from_random(name: str, ty: Type, sizes: Mapping[str, int], otherwise: Mapping[str, int], seed: int) -> GivenInput:
     if not isinstance(ty, TensorType) or ty.shape is None:
         raise UnsupportedError(f"input {name!r} of type {ty} cannot be drawn", remedy="give it a file, or use Python")
-    assumed = sorted(type_symbols(ty) - sizes.keys())
-    shape = tuple(evaluate(dim, {**sizes, **dict.fromkeys(assumed, 1)}) for dim in ty.shape)
+    assumed = {symbol: otherwise.get(symbol, 1) for symbol in sorted(type_symbols(ty) - sizes.keys())}
+    shape = tuple(evaluate(dim, {**sizes, **assumed}) for dim in ty.shape)
     if any(size < 0 for size in shape):
         raise InputError(f"input {name!r} of type {ty} would have shape {list(shape)}", remedy="choose other --dim")
     wanted = math.prod(size or 1 for size in shape) * ty.dtype.numpy.itemsize  # NumPy refuses large sizes beside 0, too
@@ -105,7 +105,7 @@ def _from_random(name: str, ty: Type, sizes: Mapping[str, int], seed: int) -> Gi
     if limit is not None and wanted > limit:
         raise _too_large(name, wanted, f", but {size_text(limit)} are available")
     generator = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    note = "".join(f"; {symbol} taken as 1 (--dim {symbol}=N)" for symbol in assumed)
+    note = "".join(f"; {symbol} taken as {size} (--dim {symbol}=N)" for symbol, size in assumed.items())
     try:
         drawn = draw(ty.dtype, shape, generator)
     except MemoryError as error:

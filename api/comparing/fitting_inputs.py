@@ -16,7 +16,7 @@ from ..ir.errors import CapgraphError, ExecutionError, UnsupportedError
 from ..ir.evaluate import Sizes, bind_inputs, evaluate_graph
 from ..ir.graph import Graph
 from ..ir.ops.known import EQUAL
-from ..ir.types import TensorType
+from ..ir.types import TensorType, type_symbols
 from ..passes.framework.numeric import draw_sizes
 
 _OTHER_SIZES = (8, 16, 32, 48, 64, 128, 224, 320, 512, 1024, 4096, 1)
@@ -65,6 +65,14 @@ def fitting_inputs(graph: Graph, drawing: DrawnInputs, run: Run) -> tuple[dict[s
             return {**bound, **sizes_of(graph, sets)}, sets
     assert failure is not None  # the loop runs at least once
     raise failure
+
+
+def asked_sizes(graph: Graph, given: Mapping[str, int]) -> dict[str, int]:
+    """Sizes for the symbols of the inputs that are not in `given`: 1, or what the nodes ask of them."""
+    told = {name for value in graph.inputs for name in type_symbols(value.type)}
+    free = sorted(told - given.keys())
+    sizes = _adjusted({**dict.fromkeys(free, 1), **given}, constraints(graph), free)
+    return {name: sizes[name] for name in free}
 
 
 def sizes_of(graph: Graph, sets: Sequence[Mapping[str, Any]]) -> Sizes:

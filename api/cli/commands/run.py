@@ -35,7 +35,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> None:
     """Runs the model and writes a table of its outputs."""
-    from ...inputs import gather_inputs
+    from ...comparing.fitting_inputs import asked_sizes, run_on, sizes_of
+    from ...inputs import RANDOM, gather_inputs
     from ...optimization import optimize
     from ..results import summarize
 
@@ -43,12 +44,18 @@ def run(arguments: Namespace) -> None:
     with Progress(f"importing {arguments.model.name}"):
         program = optimize(arguments.model, executor=arguments.executor)
     seconds = {"import": time.perf_counter() - start}
-    given = gather_inputs(program.graph, dict(arguments.input), dict(arguments.dim), arguments.seed)
+    otherwise = asked_sizes(program.graph, dict(arguments.dim))
+    given = gather_inputs(
+        program.graph, dict(arguments.input), dict(arguments.dim), arguments.seed, otherwise=otherwise
+    )
+    values = {name: each.value for name, each in given.items()}
+    sizes = sizes_of(program.graph, [values])
+    is_drawn = any(each.source.startswith(RANDOM) for each in given.values())
     with Progress(f"running {arguments.model.name}", arguments.repeat) as progress:
         times: list[float] = []
         for _ in range(arguments.repeat):
             start = time.perf_counter()
-            outputs = program.run({name: each.value for name, each in given.items()})
+            outputs = run_on(program.run, values, sizes) if is_drawn else program.run(values)
             times.append(time.perf_counter() - start)
             progress.advance()
     seconds["run"] = statistics.median(times)

@@ -8,6 +8,7 @@ from capgraph.cli import main
 from PIL import Image
 
 from tests.api.models import affine, picture_model, save, with_default, with_foreign_node
+from tests.api.models import model as graph_model
 
 
 @pytest.fixture
@@ -50,6 +51,20 @@ def test_seeds_choose_the_random_numbers(model: str, capsys: pytest.CaptureFixtu
 
 def test_sizes_that_nobody_gave_are_said(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "batch taken as 1 (--dim batch=N)" in run_json(capsys, model)["inputs"][0]["source"]
+
+
+def test_sizes_are_what_nodes_ask_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = graph_model("main (float[n] x) => (float[q, 8] y) <int64[2] s = {-1, 8}> { y = Reshape(x, s) }")
+    assert "n taken as 8 (--dim n=N)" in run_json(capsys, str(save(rows, tmp_path)))["inputs"][0]["source"]
+
+
+def test_sizes_that_a_model_cannot_run_on_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = graph_model("main (float[n] x) => (float[q, 8] y) <int64[2] s = {-1, 8}> { y = Reshape(x, s) }")
+    path = str(save(rows, tmp_path))
+    assert main(["run", path, "--dim", "n=9"]) != 0
+    error = capsys.readouterr().err
+    assert "cannot run on drawn inputs with n=9" in error
+    assert "--dim NAME=N" in error
 
 
 def test_outputs_are_written(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
