@@ -28,6 +28,7 @@ from .fuse.fuse import Fuse
 from .fuse.split_hidden_rows import SplitHiddenRows
 from .layout.sink_transposes import SinkTransposes
 from .quantize.clean_up_quantization import CleanUpQuantization
+from .quantize.recognize_coded_weights import RecognizeCodedWeights
 from .recognize.recognize_activations import RecognizeActivations
 from .recognize.recognize_attention import RecognizeAttention
 from .recognize.recognize_norms import RecognizeNorms
@@ -51,6 +52,7 @@ _PASSES: tuple[type[Pass], ...] = (
     ProductForms,
     RecognizeActivations,
     RecognizeAttention,
+    RecognizeCodedWeights,
     RecognizeNorms,
     RecognizeRotary,
     SimplifyControlFlow,
@@ -117,6 +119,7 @@ def level_pipeline(level: int) -> Pipeline:
 
 
 _FOR_LAUNCHES: tuple[Pass, ...] = (
+    RecognizeCodedWeights(),
     MergeProducts(spares_epilogues=True),
     NarrowRotary(),
     RecognizeRotary(),

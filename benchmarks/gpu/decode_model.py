@@ -36,6 +36,42 @@ SHAPES = {
 """By name: Llama 3.2 1B, Qwen3 0.6B, and small ones."""
 
 
+class CodedLinear(nn.Module):
+    """A linear layer whose weight is kept as codes with a scale for each row, or for each block of a row."""
+
+    BLOCK = 128
+
+    def __init__(self, weight: Tensor, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        wide = weight.detach().float()
+        blocks = wide.view(wide.shape[0], -1, self.BLOCK) if kind == "int4" else wide[:, None]
+        scales = blocks.abs().amax(-1, keepdim=True) / {"int8": 127, "fp8": 448, "int4": 7}[kind]
+        scales = scales.to(weight.dtype)
+        quotient = (blocks / scales.float()).view(wide.shape)
+        if kind == "fp8":
+            codes = quotient.clamp(-448, 448).to(torch.float8_e4m3fn)
+        else:
+            codes = quotient.round().clamp(*((-8, 7) if kind == "int4" else (-127, 127))).to(torch.int8)
+        if kind == "int4":
+            pairs = (codes + 8).to(torch.uint8).view(wide.shape[0], -1, 2)
+            codes, scales = pairs[..., 0] | pairs[..., 1] << 4, scales
+        self.register_buffer("codes", codes)
+        self.register_buffer("scales", scales if kind == "int4" else scales[..., 0])
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight in the dtype of its scales."""
+        dtype = self.scales.dtype
+        if self.kind != "int4":
+            return self.codes.to(dtype) * self.scales
+        numbers = torch.stack((self.codes & 15, self.codes >> 4), -1).view(*self.scales.shape[:2], self.BLOCK)
+        return ((numbers.to(dtype) - 8) * self.scales).view(self.codes.shape[0], -1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight)
+
+
 class RmsNorm(nn.Module):
     """Computed in f32, as models of this family do."""
 
@@ -95,6 +131,7 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(shape.vocabulary, shape.width)
         self.layers = nn.ModuleList(Layer(shape, batch) for _ in range(shape.layers))
         self.norm = RmsNorm(shape.width)
+        self.head: CodedLinear | None = None
         rates = 500000 ** (torch.arange(0, shape.head_size, 2) / shape.head_size)
         angles = torch.arange(shape.slots)[:, None] / rates
         self.register_buffer("cosines", torch.cat((angles, angles), -1).cos())
@@ -107,8 +144,15 @@ class Decoder(nn.Module):
         mask = (self.span <= position)[None, None, None]
         for layer in self.layers:
             x = layer(x, cosines, sines, position, mask)
-        logits = functional.linear(self.norm(x), self.embedding.weight)
+        logits = functional.linear(self.norm(x), self.embedding.weight) if self.head is None else self.head(self.norm(x))
         return logits.float().argmax(-1)
+
+    @property
+    def weight_bytes(self) -> int:
+        """What a step reads of its weights."""
+        tensors = [*self.parameters(), *(each for m in self.modules() if isinstance(m, CodedLinear) for each in m.buffers())]
+        unread = self.embedding.weight if self.head is not None else None
+        return sum(each.numel() * each.element_size() for each in tensors if each is not unread)
 
     @property
     def caches(self) -> list[Tensor]:
@@ -116,8 +160,19 @@ class Decoder(nn.Module):
         return [cache for layer in self.layers for cache in (layer.keys, layer.values)]
 
 
-def decoder(name: str, batch: int = 1, *, seed: int = 0, device: str = "cpu") -> Decoder:
-    """A model of `SHAPES` in bf16 with random weights, ready for inference."""
+def decoder(name: str, batch: int = 1, *, seed: int = 0, device: str = "cpu", weights: str = "bf16") -> Decoder:
+    """A model of `SHAPES` in bf16 with random weights, ready for inference; `weights` "int8", "fp8" or "int4": coded."""
     torch.manual_seed(seed)
     with torch.device(device):
-        return Decoder(SHAPES[name], batch).bfloat16().eval().requires_grad_(False)
+        made = Decoder(SHAPES[name], batch).bfloat16().eval().requires_grad_(False)
+        return made if weights == "bf16" else coded(made, weights)
+
+
+def coded(model: Decoder, kind: str) -> Decoder:
+    """The model with all linear layers in codes, that of the logits too."""
+    for layer in model.layers:
+        for name, child in list(layer.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(layer, name, CodedLinear(child.weight, kind))
+    model.head = CodedLinear(model.embedding.weight, kind)
+    return model

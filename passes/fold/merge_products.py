@@ -8,19 +8,20 @@ split copies. Medians of time after to time before, batch 1, length 128: BERT 1.
 1.02, Llama 0.99. Programs for a GPU do: launches are what costs there, and parts of the result are read where they lie.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from ...ir.analysis.contents import constant_of
+from ...ir.analysis.contents import any_constant_of, constant_of
 from ...ir.constant import Constant
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
-from ...ir.ops.known import ADD, MATMUL
+from ...ir.ops.known import ADD, DEQUANTIZE, MATMUL
+from ...ir.ops.rules import normal_axis
 from ..framework.base import Pass
-from ..framework.deferred import concatenated
+from ..framework.deferred import concatenated, expanded
 from ..framework.exactness import Exactness
 from ..framework.rewriter import Rewriter
 from .absorb import any_own_weight
@@ -40,11 +41,11 @@ class MergeProducts(Pass):
     spares_epilogues: bool = False
 
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
-        groups: dict[Value, list[_Product]] = {}
+        groups: dict[tuple[Value, Hashable], list[_Product]] = {}
         for product in _products(graph):
             if self.spares_epilogues and any(user.op.has(Trait.ELEMENTWISE) for user in product.result.users):
                 continue
-            groups.setdefault(product.node.operands[0], []).append(product)
+            groups.setdefault((product.node.operands[0], product.weight.format), []).append(product)
         for products in groups.values():
             if len(products) >= self.least and rewriter.may_rewrite("products-of-one-value", products[0].node):
                 # What they read may itself have been a product that is now part of another.
@@ -52,11 +53,38 @@ class MergeProducts(Pass):
 
 
 @dataclass(frozen=True)
+class _Weight:
+    """A constant `[K, N]`, or one in codes that `back` dequantizes, with a scale for each column or block of one."""
+
+    content: Constant
+    back: Node | None = None
+
+    @property
+    def columns(self) -> int:
+        return self.content.shape[1]
+
+    @property
+    def format(self) -> Hashable:
+        """What two weights have to have in common to become one."""
+        if self.back is None:
+            return None
+        scale = self.back.operands[1].tensor
+        blocks = self.back.attrs["block_size"] if scale.rank > 1 else 0
+        return (self.content.dtype, scale.dtype, self.back.attrs["to"], len(self.back.operands), blocks)
+
+    def parameters(self) -> list[Constant]:
+        """Scales, and zero points where there are some: one for all columns is repeated."""
+        assert self.back is not None
+        known = [any_constant_of(value) for value in self.back.operands[1:]]
+        return [each if each.size > 1 else expanded(each, (self.columns,)) for each in known if each is not None]
+
+
+@dataclass(frozen=True)
 class _Product:
-    """A product with the constant weight `[K, N]`, and the node that adds the constant `bias` `[N]` where one does."""
+    """A product with the weight `[K, N]`, and the node that adds the constant `bias` `[N]` where one does."""
 
     node: Node
-    weight: Constant
+    weight: _Weight
     addition: Node | None
     bias: Constant | None
 
@@ -70,9 +98,24 @@ def _products(graph: Graph) -> Iterator[_Product]:
     for node in graph.nodes:
         if node.op is not MATMUL:
             continue
-        weight = any_own_weight(node.operands[1])
-        if weight is not None and len(weight.shape) == 2 and node.operands[0].tensor.rank > 1:
-            yield _Product(node, weight, *_bias_of(node, weight.shape[1]))
+        weight = _weight_of(node.operands[1])
+        if weight is not None and len(weight.content.shape) == 2 and node.operands[0].tensor.rank > 1:
+            yield _Product(node, weight, *_bias_of(node, weight.columns))
+
+
+def _weight_of(value: Value) -> _Weight | None:
+    content, back = any_own_weight(value), value.producer
+    if content is not None:
+        return _Weight(content)
+    if back is None or back.op is not DEQUANTIZE or value.use_count != 1:
+        return None
+    codes, scale, *_ = known = [any_constant_of(each) for each in back.operands]
+    if codes is None or scale is None or None in known or len(codes.shape) != 2:
+        return None
+    axis = normal_axis(back.attrs["axis"], 2)
+    is_by_column = axis == 1 and len(scale.shape) == 1
+    is_by_block = axis == 0 and len(scale.shape) == 2 and scale.shape[1] == codes.shape[1]
+    return _Weight(codes, back) if scale.size == 1 or is_by_column or is_by_block else None
 
 
 def _bias_of(product: Node, size: int) -> tuple[Node, Constant] | tuple[None, None]:
@@ -89,10 +132,9 @@ def _bias_of(product: Node, size: int) -> tuple[Node, Constant] | tuple[None, No
 
 
 def _merge(x: Value, products: list[_Product], rewriter: Rewriter) -> None:
-    weights = concatenated([product.weight for product in products], axis=1)
-    sizes = tuple(product.weight.shape[1] for product in products)
+    sizes = tuple(product.weight.columns for product in products)
     dtype = x.tensor.dtype
-    joined = rewriter.op("matmul", x, rewriter.constant(weights))
+    joined = rewriter.op("matmul", x, _merged_weight([product.weight for product in products], rewriter))
     if any(product.bias is not None for product in products):
         biases = [
             product.bias.array if product.bias is not None else np.zeros(size, dtype.numpy)
@@ -102,3 +144,15 @@ def _merge(x: Value, products: list[_Product], rewriter: Rewriter) -> None:
     parts = rewriter.ops("split", joined, axis=x.tensor.rank - 1, sizes=sizes)
     for product, part in zip(products, parts, strict=True):
         rewriter.replace(product.addition or product.node, part)
+
+
+def _merged_weight(weights: list[_Weight], rewriter: Rewriter) -> Value:
+    codes = rewriter.constant(concatenated([weight.content for weight in weights], axis=1))
+    back = weights[0].back
+    if back is None:
+        return codes
+    parts = zip(*(weight.parameters() for weight in weights), strict=True)
+    parameters = [concatenated(part, axis=len(part[0].shape) - 1) for part in parts]
+    attrs = {**back.attrs, "axis": len(parameters[0].shape) % 2}
+    operands = [codes, *map(rewriter.constant, parameters), *[None] * (2 - len(parameters))]
+    return rewriter.node(back.op, operands, attrs).output

@@ -54,6 +54,20 @@ def transposed(content: Constant, perm: Sequence[int]) -> Constant:
     return Constant(np.ascontiguousarray(np.transpose(content.array, perm)), content.dtype)
 
 
+def expanded(content: Constant, shape: Sequence[int]) -> Constant:
+    """Repeated along axes where it has a size of 1, or none."""
+    return made_of("expand", [content], shape=tuple(shape))
+
+
+def made_of(name: str, contents: Sequence[Constant], **attrs: Any) -> Constant:
+    """What the op `name` makes of constants: now where they are at hand, else when it is first read."""
+    if not all(each.is_at_hand for each in contents):
+        return deferred(name, contents, attrs)
+    op = native(name)
+    made: Array = op.meaning(*(each.array for each in contents), **op.complete_attrs(attrs).as_kwargs())
+    return Constant(made)
+
+
 def concatenated(contents: Sequence[Constant], axis: int) -> Constant:
     """Contents of one dtype put side by side along an axis."""
     if not all(each.is_at_hand for each in contents):

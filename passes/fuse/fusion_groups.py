@@ -17,7 +17,7 @@ from ...ir.op import Trait
 from ...ir.ops.known import MATMUL, RMS_NORM
 from ...ir.ops.rules import normal_axes, normal_axis
 from ...ir.types import Kind, TensorType
-from .scaled_operands import scaled_operands
+from .scaled_operands import coded_weight, scaled_operands
 
 MAX_VISITS = 512
 """How many nodes a search for a path looks at before it takes it that there is one."""
@@ -98,16 +98,20 @@ def norm_before(product: Node, most_rows: int) -> Node | None:
         return None
     rows, weight = product.operands
     norm = rows.producer
-    if norm is None or norm.op is not RMS_NORM or any_constant_of(weight) is None or weight.tensor.rank != 2:
+    is_known = any_constant_of(weight) is not None or coded_weight(product)
+    if norm is None or norm.op is not RMS_NORM or not is_known or weight.tensor.rank != 2:
         return None
-    *outer, _ = rows.shape
     is_last = normal_axis(norm.attrs["axis"], len(rows.shape)) == len(rows.shape) - 1
-    count = math.prod(dim for dim in outer if isinstance(dim, int))
-    return norm if is_last and all(isinstance(dim, int) for dim in outer) and count <= most_rows else None
+    return norm if is_last and _has_few_rows(product, most_rows) else None
+
+
+def _has_few_rows(product: Node, most_rows: int) -> bool:
+    *outer, _ = product.output.shape
+    return all(isinstance(dim, int) for dim in outer) and math.prod(map(int, outer)) <= most_rows
 
 
 def are_paired(first: Node, second: Node, most_rows: int) -> bool:
-    """Whether two products read the same few rows on the left, or norms of them, and constant matrices of a size."""
+    """Whether two products have the same few rows as left operand, or norms of them, and constant matrices of a size."""
     (rows, weight), (others, partner) = first.operands, second.operands
     if weight.type != partner.type or weight is partner:
         return False
@@ -178,6 +182,8 @@ class _Search:
     def _take_scaling(self, node: Node, own: FusionGroup) -> None:
         """Puts what dequantizes a product's operands into its group, where nothing else reads it."""
         before = scaled_operands(node) if self.limits.scaled_operands else ()
+        if self.limits.scaled_operands and not before and _has_few_rows(node, self.limits.normed_rows):
+            before = coded_weight(node)
         inside = {*before, node}
         if all(inside.issuperset(each.output.users) and not each.output.is_graph_output for each in before):
             own.nodes[:0] = sorted(before, key=self.positions.__getitem__)

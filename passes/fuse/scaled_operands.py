@@ -8,17 +8,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...ir.analysis.contents import constant_of
+from ...ir.analysis.contents import any_constant_of, constant_of
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
-from ...ir.ops import native
-from ...ir.ops.known import GEMM, TRANSPOSE
+from ...ir.ops.known import DEQUANTIZE, GEMM, MATMUL, TRANSPOSE
 from ...ir.ops.rules import normal_axis
 from ...ir.types import DType
 from ..framework.rewriter import Rewriter
 
 FP8 = frozenset({DType.F8E4M3FN, DType.F8E5M2})
 """The floats of 8 bits that tensor cores multiply."""
+
+
+CODES = FP8 | {DType.I8, DType.U8, DType.I4, DType.U4}
+"""The numbers that a product reads as the codes of its weight."""
 
 
 def scaled_operands(product: Node) -> tuple[Node, ...]:
@@ -36,8 +39,25 @@ def scaled_operands(product: Node) -> tuple[Node, ...]:
     return tuple(dict.fromkeys(node for way in ways for node in way)) if dtypes <= FP8 or len(dtypes) == 1 else ()
 
 
+def coded_weight(product: Node) -> tuple[Node, ...]:
+    """The nodes that dequantize the constant matrix on the right of a product whose left operand they leave alone.
+
+    Codes have 4 or 8 bits. Scales and zero points are constants, and any that the op takes: by tensor, axis or block.
+    """
+    if product.op not in (MATMUL, GEMM) or product.operands[1].tensor.rank != 2 or scaled_operands(product):
+        return ()
+    node = product.operands[1].producer
+    turned = node if node is not None and node.op is TRANSPOSE else None
+    back = node if turned is None else turned.operands[0].producer
+    if back is None or back.op is not DEQUANTIZE or back.operands[0].tensor.dtype not in CODES:
+        return ()
+    if any(any_constant_of(value) is None for value in back.operands) or back is product.operands[0].producer:
+        return ()
+    return (back,) if turned is None else (back, turned)
+
+
 def _way_to(operand: Value) -> tuple[Node, ...]:
-    """The node that dequantizes an operand and the transpose behind it, if there is one; empty otherwise."""
+    """The node that dequantizes a operand and the transpose behind it, if there is one; empty otherwise."""
     node = operand.producer
     if node is not None and node.op is TRANSPOSE:
         before = node.operands[0].producer
@@ -59,7 +79,7 @@ def _is_outside_of_sums(product: Node, index: int, way: Sequence[Node]) -> bool:
 
 
 def _is_scaling(node: Node) -> bool:
-    if node.op is not native("dequantize_linear") or node.operands[0].tensor.dtype not in {*FP8, DType.I8}:
+    if node.op is not DEQUANTIZE or node.operands[0].tensor.dtype not in {*FP8, DType.I8}:
         return False
     scale = node.operands[1].tensor
     is_of_one_axis = scale.shape is not None and scale.rank < 2 and not node.attrs["block_size"]
@@ -74,10 +94,10 @@ def _is_zero(value: Value) -> bool:
 def scale_each_product(graph: Graph, rewriter: Rewriter) -> None:
     """Gives products that share a dequantized operand one each, where they are all that reads it."""
     for node in graph.nodes:
-        if not _is_scaling(node) or node.output.is_graph_output or node.output.use_count < 2:
+        if node.op is not DEQUANTIZE or node.output.is_graph_output or node.output.use_count < 2:
             continue
         users = tuple(dict.fromkeys(node.output.users))
-        if len(users) < 2 or any(node not in scaled_operands(user) for user in users):
+        if len(users) < 2 or any(node not in (*scaled_operands(user), *coded_weight(user)) for user in users):
             continue
         if not rewriter.may_rewrite("scale-each-product", node):
             return

@@ -25,6 +25,7 @@ from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
 from capgraph.ir.types import DType, TensorType
 
+from tests.executors.cuda.coded_cases import CASES, CodedProduct
 from tests.executors.cuda.scaled_cases import E4M3, E5M2, I8, Product, allowed, exact
 from tests.executors.cuda.solving import constant, setting
 from tests.executors.cuda.test_scaled_products import layers
@@ -69,6 +70,23 @@ def wrong(product: Product, device: CudaDevice) -> list[str]:
             done.append(f"{candidate.name} is refused: {refusal.message[:60]}")
     print(*done, sep="\n")
     return lines + ([] if done else ["no way at all"])
+
+
+@pytest.mark.parametrize("product", CASES, ids=str)
+def test_weights_in_codes(product: CodedProduct, device: CudaDevice) -> None:
+    """Every way of a product whose weight is read as codes, against f64."""
+    setting = replace(product, chip=device.driver.chip).setting()
+    (value, allowed_error), ways = product.exact(), list(lower_product(setting.task))
+    device.compiler.compile(launch.kernel for way in ways for launch in way.launches if isinstance(launch, KernelLaunch))
+    right = OnDevice(setting, device)
+    errors = {
+        name: float((np.abs(found.astype(np.float64) - value) / allowed_error).max())
+        for way in ways
+        for name, (found, *_) in right.results(way)
+    }
+    print(errors)
+    assert errors
+    assert max(errors.values()) <= 1
 
 
 @pytest.mark.parametrize("to", [F16, BF16, F32], ids=lambda dtype: dtype.value)

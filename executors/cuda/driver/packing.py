@@ -39,6 +39,12 @@ def cast(content: Array, dtype: str) -> Array:
         return content.astype(DType(dtype).numpy)
 
 
+def nibbles(content: Array, *permutation: int) -> Array:
+    """Axes permuted, and integers of 4 bits two to a byte along the last one, the first in the low half."""
+    halves = content.transpose(permutation).astype(np.int8).view(np.uint8) & 15
+    return np.asarray(halves[..., ::2] | halves[..., 1::2] << 4)
+
+
 def column_sums(content: Array) -> Array:
     """The sum of each column of a matrix of integers, in i32."""
     return np.asarray(content.astype(np.int32).sum(axis=0, dtype=np.int32))
@@ -49,6 +55,7 @@ PACKINGS: Mapping[str, Callable[..., Array]] = {
     "transposed": transposed,
     "channels_last": channels_last,
     "cast": cast,
+    "nibbles": nibbles,
     "column_sums": column_sums,
 }
 """Packings by name."""

@@ -16,20 +16,23 @@ from capgraph.ir.types import DType, TensorType
 from capgraph.passes.framework.pipeline import Pipeline
 from capgraph.passes.fuse.fuse import Fuse
 
+from tests.executors.cuda.coded_cases import CASES, CodedProduct
 from tests.executors.cuda.compiling import compile_problems
 from tests.executors.cuda.emulator import HAS_COMPILER, kernels_of
 from tests.executors.cuda.product_cases import drawn
 from tests.executors.cuda.solving import Setting, constant, setting
 
-_LOAD = re.compile(r'asm volatile\("ld\.global.*?: "l"\(at\)\);', re.DOTALL)
+_LOAD = re.compile(r'asm volatile\("ld\.global\S*\.v4.*?: "l"\(at\)\);', re.DOTALL)
+_SINGLE = re.compile(r'asm volatile\("ld\.global\.\w+ %0.*? : "=\w"\((\w)[.\w]*\) : "l"\(at\)\);')
 
 
 def emulated(candidate: Candidate) -> Candidate:
-    """The kernel with its load of 16 bytes as the host does it."""
+    """The kernel with its loads as the host does them."""
     (launch,) = candidate.launches
     assert isinstance(launch, KernelLaunch)
     text, count = _LOAD.subn("memcpy(&p, at, 16);", launch.kernel.text)
     assert count == 1
+    text = _SINGLE.sub(r"memcpy(&\1, at, sizeof *at);", text)
     text = text.replace(")\nNAME(", ") NAME(")
     return replace(candidate, launches=(replace(launch, kernel=replace(launch.kernel, text=text)),))
 
@@ -148,6 +151,17 @@ def test_sizes_that_end_within_a_piece_of_work(
         np.testing.assert_allclose(
             found[:, :-1].astype(np.float64), expected[:, :-1].astype(np.float64), rtol=tolerance, atol=20 * tolerance
         )
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="g++ runs the kernel")
+@pytest.mark.parametrize("product", CASES, ids=str)
+def test_weights_in_codes(product: CodedProduct, tmp_path: Path) -> None:
+    made, (value, allowed) = product.setting(), product.exact()
+    ways = list(lower_product(made.task))
+    assert ways
+    for way in ways:
+        (found,) = made.found(emulated(way), tmp_path)
+        assert (np.abs(found.astype(np.float64) - value) <= allowed).all(), way.name
 
 
 def test_what_does_not_fit_has_no_way() -> None:

@@ -13,6 +13,7 @@ Two weights of one size may share the rows: half of the columns that a block tak
 ends a column has the sums of both, as a gated unit wants them.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .....ir.plan import element_bytes
@@ -23,6 +24,7 @@ from ...kernel_ir.sources import Source
 from ...kernel_ir.types import number, stored
 from .operands import GemmOperands
 from .sum_epilogue import SumEpilogue
+from .weight_formats import ColumnWeight
 
 _MOST_WARPS = 8
 _HELD_PIECES = 8
@@ -54,11 +56,11 @@ class ColumnTiling:
         return f"columns-{self.wide}x{self.threads}x{self.together}"
 
 
-def column_tilings(operands: GemmOperands) -> list[ColumnTiling]:
+def column_tilings(rows: int, weight: ColumnWeight) -> list[ColumnTiling]:
     """Tilings that are worth trying, best guess first."""
-    warps = _warps(operands)
-    rows = operands.a.shape[-2]
-    fitting = [(wide, threads) for wide, threads in TILINGS if rows <= _MOST_ROWS.get(wide, rows)]
+    warps = _warps(weight)
+    most = _MOST_ROWS_IN_PARTS if weight.is_in_parts else _MOST_ROWS
+    fitting = [(wide, threads) for wide, threads in TILINGS if rows <= most.get(wide, rows)]
     return [ColumnTiling(wide, warps, max(1, threads // (32 * warps))) for wide, threads in fitting]
 
 
@@ -66,38 +68,37 @@ TILINGS = ((8, 512), (4, 512))
 """Columns at a time, and threads that share a multiprocessor."""
 
 _MOST_ROWS = {8: 3}
-"""Up to how many rows the registers hold all sums, by columns at a time."""
+_MOST_ROWS_IN_PARTS = {8: 1}
+"""Up to how many rows the registers hold all sums, by columns at a time; and where each piece has sums of its own."""
 
 
-def _warps(operands: GemmOperands) -> int:
+def _warps(weight: ColumnWeight) -> int:
     """Warps that share the inner axis with the fewest idle lanes; among equals the most."""
-    pieces = _pieces(operands)
+    pieces = weight.inner // weight.elements
     return min(range(_MOST_WARPS, 0, -1), key=lambda warps: -(-pieces // (32 * warps)) * warps)
 
 
-def _pieces(operands: GemmOperands) -> int:
-    return operands.a.shape[-1] // _size(operands)
-
-
 def _size(operands: GemmOperands) -> int:
-    """Elements of a piece."""
+    """Elements of a piece of the rows."""
     return 16 // element_bytes(operands.a.dtype)
 
 
 def column_product(
     operands: GemmOperands,
+    weights: Sequence[ColumnWeight],
     epilogue: SumEpilogue,
     tiling: ColumnTiling,
     chip: Chip,
     norm: Norm | None = None,
-    partner: Source | None = None,
 ) -> KernelLaunch:
-    """The launch of one tiling. With `partner`, a weight that lies as the other does, half of the columns are its."""
+    """The launch of one tiling. With two weights, the second of which lies as the first does, they share the columns.
+
+    The first is what `operands` multiply by.
+    """
     (rows, inner), columns = operands.a.shape, operands.b.shape[-1]
     gains = [] if norm is None or norm.gain is None else [norm.gain]
-    weights = [operands.b] if partner is None else [operands.b, partner]
-    sources = [operands.a, *weights, *gains, *epilogue.sources]
-    text = _Text(operands, epilogue, tiling, norm, partner)
+    sources = [operands.a, *(each for weight in weights for each in weight.sources), *gains, *epilogue.sources]
+    text = _Text(operands, tuple(weights), epilogue, tiling, norm)
     blocks = min(text.groups, tiling.together * chip.multiprocessors)
     kernel = Kernel(
         text.whole(),
@@ -149,21 +150,54 @@ _ELEMENTS = {
     DType.BF16: "as_float(e % 2 ? p.words[e / 2] & 0xffff0000u : p.words[e / 2] << 16)",
 }
 
+_FIRST_SINGLES = """#pragma unroll
+  for (int j = 0; j < WIDE; j++) {name}s[j] = NAME_single({name}_at(blockIdx.x, 0, j));"""
+
 
 @dataclass(frozen=True)
 class _Text:
     """The kernel's source. The inner axis is cut in chunks, of which each thread has a piece."""
 
     operands: GemmOperands
+    weights: tuple[ColumnWeight, ...]
     epilogue: SumEpilogue
     tiling: ColumnTiling
     norm: Norm | None
-    partner: Source | None
+
+    @property
+    def weight(self) -> ColumnWeight:
+        return self.weights[0]
+
+    @property
+    def is_paired(self) -> bool:
+        return len(self.weights) > 1
 
     @property
     def own(self) -> int:
         """Columns of the result that a block has at a time."""
-        return self.tiling.wide if self.partner is None else self.tiling.wide // 2
+        return self.tiling.wide // len(self.weights)
+
+    @property
+    def names(self) -> dict[str, ColumnWeight]:
+        return dict(zip(("weight", "partner"), self.weights, strict=False))
+
+    @property
+    def parts(self) -> int:
+        """Pieces of the rows that a piece of the weight is multiplied with."""
+        return self.weight.elements // _size(self.operands)
+
+    @property
+    def reads_zeros(self) -> bool:
+        return len({weight.offset for weight in self.weights}) > 1 or self.weight.offset is None
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether pieces have scales of their own."""
+        return self.weight.has_many_scales
+
+    @property
+    def is_in_parts(self) -> bool:
+        return any(weight.is_in_parts for weight in self.weights)
 
     @property
     def groups(self) -> int:
@@ -183,7 +217,7 @@ class _Text:
 
     @property
     def chunk(self) -> int:
-        return self.tiling.threads * _size(self.operands)
+        return self.tiling.threads * self.weight.elements
 
     @property
     def chunks(self) -> int:
@@ -195,12 +229,12 @@ class _Text:
 
     @property
     def is_weight(self) -> bool:
-        return self.operands.b.constant is not None
+        return all(weight.is_early for weight in self.weights)
 
     @property
     def is_held(self) -> bool:
         """Whether the rows stay in registers."""
-        return self.chunks * self.rows <= _HELD_PIECES
+        return self.chunks * self.rows * self.parts <= _HELD_PIECES
 
     @property
     def is_ragged(self) -> bool:
@@ -215,28 +249,32 @@ class _Text:
         """How many loads of constants stand in front of the wait."""
         if not self.is_weight:
             return 0
-        return self.tiling.wide + (self.chunks if self.is_gain_early and self.is_held else 0)
+        each = 1 + self.has_scales + self.reads_zeros
+        return self.tiling.wide * each + (self.chunks * self.parts if self.is_gain_early and self.is_held else 0)
 
     def whole(self) -> str:
         """All of it."""
         kind, wide = stored(self.operands.a.dtype), self.tiling.wide
         hint = ".L1::no_allocate" if self.is_weight else ""
-        names = ["x", "weight", *(["partner"] if self.partner else []), *(["gain"] if self.gain else [])]
-        parameters = [f"const {kind}* {name}" for name in names]
+        weights = [each for name, weight in self.names.items() for each in weight.parameters(name)]
+        parameters = [f"const {kind}* x", *weights, *([f"const {kind}* gain"] if self.gain else [])]
         element = self.epilogue.element_at("row", "column")
         return f"""{_HELPERS.format(element=_ELEMENTS[self.operands.a.dtype], hint=hint)}
+{self.weight.helpers(self.operands.a.dtype)}
 extern "C" __global__ void __launch_bounds__({self.tiling.threads}, {self.tiling.together})
 NAME({", ".join([*parameters, *self.epilogue.parameters])}) {{
   constexpr int ROWS = {self.rows}, WIDE = {wide}, WARPS = {self.tiling.warps}, CHUNKS = {self.chunks};
-  constexpr int GROUPS = {self.groups}, OWN = {self.own};
+  constexpr int GROUPS = {self.groups}, OWN = {self.own}, PARTS = {self.parts};
   __shared__ float partial[2][ROWS * WIDE][WARPS + 1];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 {self._places()}
   NAME_piece w[WIDE];
+{self._single("  {kind} {name}s[WIDE];")}
 {TRIGGER}
 {"" if self.is_weight else WAIT}
 #pragma unroll
   for (int j = 0; j < WIDE; j++) w[j] = NAME_load(weight_at(blockIdx.x, 0, j));
+{self._single(_FIRST_SINGLES)}
 {self._gain_held() if self.is_gain_early else ""}
 {WAIT if self.is_weight else ""}
 {"" if self.is_gain_early else self._gain_held()}
@@ -248,6 +286,7 @@ NAME({", ".join([*parameters, *self.epilogue.parameters])}) {{
     const bool is_there = threadIdx.x < ROWS * OWN && column < {self.columns};
     {element.declarations}
     if (is_there) {{ {element.constants} {element.others} }}
+{self._late_scales()}
     float sums[ROWS][WIDE] = {{}};
 {"#pragma unroll" if self.is_held else "#pragma unroll 1"}
     for (int c = 0; c < CHUNKS; c++) {{
@@ -260,12 +299,12 @@ NAME({", ".join([*parameters, *self.epilogue.parameters])}) {{
     }}
     __syncthreads();
     if (is_there) {{
-      float total = 0{", partner_total = 0" if self.partner else ""};
+      float total = 0{", partner_total = 0" if self.is_paired else ""};
       const int at = row * WIDE + threadIdx.x % OWN;
 #pragma unroll
       for (int part = 0; part < WARPS; part++) {{
         total += partial[turn][at][part];
-{"        partner_total += partial[turn][at + OWN][part];" if self.partner else ""}
+{"        partner_total += partial[turn][at + OWN][part];" if self.is_paired else ""}
       }}
 {self._scaled()}
       {element.finish("total")}
@@ -276,90 +315,156 @@ NAME({", ".join([*parameters, *self.epilogue.parameters])}) {{
 
     def _places(self) -> str:
         """Where a thread's pieces lie; what would be read beyond an end is read in front of it."""
-        size, stride = _size(self.operands), self.operands.b.strides[-1]
-        place = f"c * {self.chunk} + (int)threadIdx.x * {size}"
-        within = f"least({place}, {self.inner - size})" if self.is_ragged else place
+        count, size, stride = self.weight.elements, _size(self.operands), self.weight.codes.strides[-1]
+        place = f"c * {self.chunk} + (int)threadIdx.x * {count}"
+        within = f"least({place}, {self.inner - count})" if self.is_ragged else place
         column = "((i64)group * OWN + j % OWN)"
         column = f"(i64)least(group * OWN + j % OWN, {self.columns - 1})" if self.columns % self.own else column
-        weight = "weight" if self.partner is None else "(j < OWN ? weight : partner)"
+        offset = self.weight.place(f"place_of_chunk(c) + {column} * {stride}")
         return f"""  auto place_of_chunk = [&](int c) -> int {{ return {within}; }};
   auto is_inside = [&](int c) -> bool {{ return {f"{place} < {self.inner}" if self.is_ragged else "true"}; }};
-  auto weight_at = [&](int group, int c, int j) {{ return {weight} + place_of_chunk(c) + {column} * {stride}; }};
-  auto row_at = [&](int m, int c) {{
-    return NAME_read(x + (i64)m * {self.operands.a.strides[-2]} + place_of_chunk(c));
+  auto weight_at = [&](int group, int c, int j) {{ return {self._of_column("")} + {offset}; }};
+{self._single_places(column)}
+  auto row_at = [&](int m, int c, int s) {{
+    return NAME_read(x + (i64)m * {self.operands.a.strides[-2]} + place_of_chunk(c) + s * {size});
   }};
-{"  auto gain_at = [&](int c) { return NAME_read(gain + place_of_chunk(c)); };" if self.gain else ""}"""
+{f"  auto gain_at = [&](int c, int s) {{ return gain + place_of_chunk(c) + s * {size}; }};" if self.gain else ""}"""
+
+    def _of_column(self, suffix: str) -> str:
+        """The memory of column `j`, by the name of a parameter."""
+        return f"(j < OWN ? weight{suffix} : partner{suffix})" if self.is_paired else f"weight{suffix}"
+
+    def _single_places(self, column: str) -> str:
+        """Where the scale and the zero point of a piece lie."""
+        found: list[str] = []
+        for name, source in self._singles():
+            outer, inner = source.strides
+            place = f"place_of_chunk(c) / {self.weight.block} * {outer} + {column} * {inner}"
+            memory = self._of_column(f"_{name}")
+            found.append(f"  auto {name}_at = [&](int group, int c, int j) {{ return {memory} + {place}; }};")
+        return "\n".join(found)
+
+    def _singles(self) -> Iterator[tuple[str, Source]]:
+        """What is read once for a piece, by name."""
+        if self.has_scales and self.weight.scale is not None:
+            yield "scale", self.weight.scale
+        if self.reads_zeros and self.weight.zero is not None:
+            yield "zero", self.weight.zero
+
+    def _single(self, text: str) -> str:
+        return "\n".join(text.format(name=name, kind=stored(source.dtype)) for name, source in self._singles())
 
     def _gain_held(self) -> str:
         if self.gain is None or not self.is_held:
             return ""
-        piece = "NAME_load(gain + place_of_chunk(c))" if self.is_gain_early else "gain_at(c)"
-        return f"""  NAME_piece g[CHUNKS];
+        read = "NAME_load" if self.is_gain_early else "NAME_read"
+        return f"""  NAME_piece g[CHUNKS][PARTS];
 #pragma unroll
-  for (int c = 0; c < CHUNKS; c++) g[c] = {piece};"""
+  for (int c = 0; c < CHUNKS; c++)
+#pragma unroll
+    for (int s = 0; s < PARTS; s++) g[c][s] = {read}(gain_at(c, s));"""
 
     def _rows_held(self) -> str:
         if not self.is_held:
             return ""
-        return """  NAME_piece held[CHUNKS][ROWS];
+        return """  NAME_piece held[CHUNKS][PARTS][ROWS];
 #pragma unroll
   for (int c = 0; c < CHUNKS; c++)
 #pragma unroll
-    for (int m = 0; m < ROWS; m++) held[c][m] = row_at(m, c);"""
+    for (int s = 0; s < PARTS; s++)
+#pragma unroll
+      for (int m = 0; m < ROWS; m++) held[c][s][m] = row_at(m, c, s);"""
 
     def _squares(self) -> str:
         """The sum of each row's squares, for each warp."""
         if self.norm is None:
             return ""
-        piece = "held[c][m]" if self.is_held else "row_at(m, c)"
+        piece = "held[c][s][m]" if self.is_held else "row_at(m, c, s)"
         return f"""  __shared__ float squares[ROWS][WARPS + 1];
   float scale = 1;
 #pragma unroll
   for (int m = 0; m < ROWS; m++) {{
     float own = 0;
 #pragma unroll
-    for (int c = 0; c < CHUNKS; c++) {{
-      const NAME_piece p = {piece};
+    for (int c = 0; c < CHUNKS; c++)
 #pragma unroll
-      for (int e = 0; e < {_size(self.operands)}; e++) if (is_inside(c)) own += NAME_at(p, e) * NAME_at(p, e);
-    }}
+      for (int s = 0; s < PARTS; s++) {{
+        const NAME_piece p = {piece};
+#pragma unroll
+        for (int e = 0; e < {_size(self.operands)}; e++) if (is_inside(c)) own += NAME_at(p, e) * NAME_at(p, e);
+      }}
     own = warp_reduce<sum, 32>(own);
     if (lane == 0) squares[m][warp] = own;
   }}"""
 
     def _unit(self) -> str:
         """One chunk of a group of columns, whose places are filled with the next ones."""
-        size = _size(self.operands)
-        gain = "g[c]" if self.is_held else "gain_at(c)"
+        size, inside = _size(self.operands), "if (is_inside(c)) " if self.is_ragged else ""
+        gain = "g[c][s]" if self.is_held else "NAME_read(gain_at(c, s))"
+        sums = "own" if self.is_in_parts else "sums"
         return f"""      const bool is_last = c == CHUNKS - 1, goes_on = !is_last || group + (int)gridDim.x < GROUPS;
       const int next_group = is_last ? group + (int)gridDim.x : group, next_chunk = is_last ? 0 : c + 1;
-      float wide[ROWS][{size}];
-{f"      const NAME_piece factor = {gain};" if self.gain else ""}
+{"      float own[ROWS][WIDE] = {}, around[ROWS] = {};" if self.is_in_parts else ""}
 #pragma unroll
-      for (int m = 0; m < ROWS; m++) {{
-        const NAME_piece p = {"held[c][m]" if self.is_held else "row_at(m, c)"};
+      for (int s = 0; s < PARTS; s++) {{
+        float wide[ROWS][{size}];
+{f"        const NAME_piece factor = {gain};" if self.gain else ""}
 #pragma unroll
-        for (int e = 0; e < {size}; e++) wide[m][e] = NAME_at(p, e){" * NAME_at(factor, e)" if self.gain else ""};
+        for (int m = 0; m < ROWS; m++) {{
+          const NAME_piece p = {"held[c][s][m]" if self.is_held else "row_at(m, c, s)"};
+#pragma unroll
+          for (int e = 0; e < {size}; e++) {{
+            wide[m][e] = NAME_at(p, e){" * NAME_at(factor, e)" if self.gain else ""};
+{"            around[m] += wide[m][e];" if self.is_in_parts else ""}
+          }}
+        }}
+#pragma unroll
+        for (int j = 0; j < WIDE; j++) {{
+{self.weight.declared(size)}
+#pragma unroll
+          for (int e = 0; e < {size}; e++) {{
+            const float y = {self.weight.element};
+#pragma unroll
+            for (int m = 0; m < ROWS; m++) {inside}{sums}[m][j] += wide[m][e] * y;
+          }}
+          if (s == PARTS - 1 && goes_on) w[j] = NAME_load(weight_at(next_group, next_chunk, j));
+        }}
       }}
-#pragma unroll
+{self._parts_added(inside) if self.is_in_parts else ""}"""
+
+    def _parts_added(self, inside: str) -> str:
+        """The sums of a piece, without what the numbers lie too high, times their scale."""
+        base = number(self.weight.base, "float")
+        known = number(self.weight.offset or 0.0, "float")
+        offset = f"({base} + (float)get(zeros[j]))" if self.reads_zeros else known
+        scale = "get(scales[j]) * " if self.has_scales else ""
+        again = self._single("        if (goes_on) {name}s[j] = NAME_single({name}_at(next_group, next_chunk, j));")
+        return f"""#pragma unroll
       for (int j = 0; j < WIDE; j++) {{
 #pragma unroll
-        for (int e = 0; e < {size}; e++) {{
-          const float y = NAME_at(w[j], e);
-#pragma unroll
-          for (int m = 0; m < ROWS; m++) {"if (is_inside(c)) " if self.is_ragged else ""}sums[m][j] += wide[m][e] * y;
-        }}
-        if (goes_on) w[j] = NAME_load(weight_at(next_group, next_chunk, j));
+        for (int m = 0; m < ROWS; m++) {inside}sums[m][j] += {scale}(own[m][j] - {offset} * around[m]);
+{again}
       }}"""
 
+    def _late_scales(self) -> str:
+        """The scales of whole columns, for the threads that end them."""
+        lines: list[str] = []
+        for name, weight in self.names.items():
+            if weight.scale is not None and not self.has_scales:
+                place = f"(i64)column * {weight.scale.strides[-1]}"
+                lines.append(f"    float of_{name} = 0; if (is_there) of_{name} = get({name}_scale[{place}]);")
+        return "\n".join(lines)
+
     def _scaled(self) -> str:
+        totals = ("total", *(["partner_total"] if self.is_paired else []))
+        has_late = self.weight.scale is not None and not self.has_scales
+        late = [f"      {total} *= of_{name};" for total, name in zip(totals, self.names, strict=True) if has_late]
         if self.norm is None:
-            return ""
+            return "\n".join(late)
         return f"""      if (group == (int)blockIdx.x) {{
         float whole = 0;
 #pragma unroll
         for (int part = 0; part < WARPS; part++) whole += squares[row][part];
         scale = rsqrtf(whole / {self.inner} + {number(self.norm.epsilon, "float")});
       }}
-      total *= scale;
-{"      partner_total *= scale;" if self.partner else ""}"""
+{chr(10).join([f"      {total} *= scale;" for total in totals] + late)}"""

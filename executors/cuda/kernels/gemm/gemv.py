@@ -5,17 +5,20 @@ cuBLASLt takes 5 us for such a product, of which reading the weight is a third.
 
 from collections.abc import Iterator, Mapping
 
+from .....ir.graph import Node
 from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.launch import Candidate, Lowering
 from ...kernel_ir.sources import Source, source_of
 from .column_products import Norm, column_product, column_tilings
-from .operands import GemmOperands, gemm_operands, packed_weight, product_operands
-from .pipelined_gemm import pipelined_gemm
-from .pipelined_gemm import tilings as pipelined_tilings
+from .operands import GemmOperands, gemm_operands, product_operands
+from .matrix_layouts import packed_weight
 from .regions import AnchoredRegion
 from .split_k_gemm import fits, split_k_gemm, tilings
-from .sum_epilogue import sum_epilogue
+from .pipelined_gemm import pipelined_gemm
+from .pipelined_gemm import tilings as pipelined_tilings
+from .sum_epilogue import SumEpilogue, sum_epilogue
+from .weight_formats import ColumnWeight
 
 MAX_ROWS = {DType.F32: 8, DType.F16: 4, DType.BF16: 4}
 """How many rows a thread has sums of. `NORMED_ROWS` of `executors/cuda/programs.py` is none above these."""
@@ -30,10 +33,10 @@ def lower_few_rows(region: AnchoredRegion) -> Iterator[Candidate]:
     if len(a.shape) < 2 or len(b.shape) != 2:
         return
     operands = gemm_operands(a, packed_weight(b), source_of(region.task.results[0]))
-    chip = region.task.chip
-    if _fits_columns(operands):
-        for columns in column_tilings(operands):
-            yield Candidate(columns.name, (column_product(operands, epilogue, columns, chip),))
+    chip, weight = region.task.chip, ColumnWeight(operands.b)
+    if _fits_columns(operands, weight):
+        for columns in column_tilings(operands.a.shape[-2], weight):
+            yield Candidate(columns.name, (column_product(operands, [weight], epilogue, columns, chip),))
     if operands.a.shape[-2] > 16:
         return
     if fits(operands):
@@ -47,15 +50,45 @@ def lower_normed_rows(region: AnchoredRegion) -> Iterator[Candidate]:
     a, b, _ = product_operands(region)
     if epilogue is None or region.norm is None or len(a.shape) < 2 or len(b.shape) != 2:
         return
-    operands = gemm_operands(a, packed_weight(b), source_of(region.task.results[0]))
     gain = region.sources[region.norm.operands[1]] if len(region.norm.operands) > 1 else None
-    if _fits_columns(operands) and (gain is None or _fits_gain(gain, a)):
+    if gain is None or _fits_gain(gain, a):
         norm = Norm(float(region.norm.attrs["epsilon"]), gain)
-        partner = None if region.partner is None else packed_weight(region.sources[region.partner.operands[1]])
-        name = "normed" if partner is None else "paired"
-        for columns in column_tilings(operands):
-            launch = column_product(operands, epilogue, columns, region.task.chip, norm, partner)
-            yield Candidate(f"{name}-{columns.name}", (launch,))
+        yield from _by_columns(region, epilogue, norm)
+
+
+def lower_coded_rows(region: AnchoredRegion) -> Iterator[Candidate]:
+    """The same for a weight whose codes are read as they are and multiplied with their scales in registers."""
+    if region.norm is not None:
+        yield from lower_normed_rows(region)
+        return
+    epilogue = sum_epilogue(region)
+    a, b, _ = product_operands(region)
+    if epilogue is not None and len(a.shape) > 1 and len(b.shape) == 2:
+        yield from _by_columns(region, epilogue, None)
+
+
+def _by_columns(region: AnchoredRegion, epilogue: SumEpilogue, norm: Norm | None) -> Iterator[Candidate]:
+    products = [region.anchor] if region.partner is None else [region.anchor, region.partner]
+    found = [_weight_of(region, product) for product in products]
+    weights = [weight for weight in found if weight is not None]
+    if len(weights) < len(products):
+        return
+    a, _, _ = product_operands(region)
+    operands = gemm_operands(a, weights[0].codes, source_of(region.task.results[0]))
+    if not _fits_columns(operands, *weights):
+        return
+    name = "" if norm is None else "normed-" if len(weights) == 1 else "paired-"
+    for columns in column_tilings(operands.a.shape[-2], weights[0]):
+        launch = column_product(operands, weights, epilogue, columns, region.task.chip, norm)
+        yield Candidate(f"{name}{columns.name}{weights[0].suffix}", (launch,))
+
+
+def _weight_of(region: AnchoredRegion, product: Node) -> ColumnWeight | None:
+    """The right factor with its columns in one piece each, None where it cannot lie so."""
+    value = product.operands[1]
+    weight = region.coded.get(value) or ColumnWeight(region.sources[value])
+    is_turned = product.op.name == "gemm" and product.attrs["trans_b"]
+    return (weight.permuted((1, 0)) if is_turned else weight).packed()
 
 
 def _fits_gain(gain: Source, a: Source) -> bool:
@@ -79,19 +112,19 @@ def lower_some_rows(region: AnchoredRegion) -> Iterator[Candidate]:
             yield Candidate(tiling.name, (split_k_gemm(operands, epilogue, tiling, chip),))
 
 
-def _fits_columns(operands: GemmOperands) -> bool:
-    a, b = operands.a, operands.b
+def _fits_columns(operands: GemmOperands, *weights: ColumnWeight) -> bool:
+    a = operands.a
     piece = 16 // element_bytes(a.dtype)
     return (
         not operands.leading
         and 1 <= a.shape[-2] <= MAX_ROWS.get(a.dtype, 0)
         and a.shape[-1] % piece == 0
         and a.strides[-1] == 1
-        and b.strides[-2] == 1
-        and b.strides[-1] % piece == 0
+        and len({weight.format for weight in weights}) == 1
+        and all(weight.fits and weight.codes.starts_a_piece for weight in weights)
+        and (weights[0].scale is not None or weights[0].dtype is a.dtype)
         and (a.strides[-2] % piece == 0 or a.shape[-2] == 1)
         and a.starts_a_piece
-        and b.starts_a_piece
     )
 
 

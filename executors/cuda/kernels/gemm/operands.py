@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...kernel_ir.launch import Packed
 from ...kernel_ir.sources import Source
 from ...libraries.problems import Matrix
+from .matrix_layouts import transposed
 from .regions import AnchoredRegion
 
 
@@ -19,15 +19,6 @@ def product_operands(region: AnchoredRegion) -> tuple[Source, Source, Source | N
     attrs = region.anchor.attrs
     left, right = transposed(a) if attrs["trans_a"] else a, transposed(b) if attrs["trans_b"] else b
     return left, right, c if attrs["beta"] else None
-
-
-def transposed(source: Source) -> Source:
-    """The last two axes exchanged."""
-    return replace(
-        source,
-        shape=(*source.shape[:-2], source.shape[-1], source.shape[-2]),
-        strides=(*source.strides[:-2], source.strides[-1], source.strides[-2]),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +144,3 @@ def matrix_of(source: Source, batch_stride: int = 0) -> Matrix | None:
     if row_stride == 1 or rows == 1:
         return Matrix(source.dtype, 1, column_stride, batch_stride) if column_stride >= rows else None
     return None
-
-
-def packed_weight(source: Source) -> Source:
-    """A constant matrix [K, N], as [N, K] in memory and seen as [K, N]; anything else as it is."""
-    constant = source.constant
-    if constant is None or len(source.shape) != 2 or source.shape != constant.shape:
-        return source
-    if source.strides != (source.shape[1], 1) or 1 in source.shape:
-        return source
-    return replace(source, strides=(1, source.shape[0]), argument=Packed(constant, "transposed", (1, 0)))

@@ -13,8 +13,9 @@ from ...kernel_ir.sources import Source
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import epilogue_of, gemm_fits
 from .exact_products import lower_exactly
-from .gemv import lower_few_rows, lower_normed_rows, lower_some_rows
-from .operands import gemm_operands, packed_weight, product_operands
+from .operands import gemm_operands, product_operands
+from .gemv import lower_coded_rows, lower_few_rows, lower_normed_rows, lower_some_rows
+from .matrix_layouts import packed_weight
 from .product_copies import lower_between_copies
 from .regions import AnchoredRegion, completed, made_in, paired_region_of, region_of, static_shape
 from .simt_gemm import simt_gemm
@@ -31,6 +32,9 @@ def lower_product(task: Task) -> Iterator[Candidate]:
         return
     region = region_of(task)
     if region is None or region.anchor.op.name not in ("matmul", "gemm"):
+        return
+    if region.coded:
+        yield from lower_coded_rows(region)
         return
     if region.scaled:
         from .scaled_products import lower_scaled

@@ -13,14 +13,17 @@ from .....ir.analysis.extract import part_of
 from .....ir.graph import Graph, Node, Value
 from .....ir.op import Trait
 from .....ir.ops import native
+from .....ir.ops.rules import normal_axis
 from .....ir.plan import contiguous_strides, element_bytes
 from ...kernel_ir.launch import BufferPlace, Candidate, Launch, Task
 from ...kernel_ir.sources import Source, source_of, source_of_constant, view_of
+from .matrix_layouts import permuted
+from .weight_formats import ColumnWeight
 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """An operand of a product that is dequantized in its region: numbers of 8 bits, to be multiplied by one scale."""
+    """A operand of a product that is dequantized in its region: numbers of 8 bits, to be multiplied by one scale."""
 
     codes: Source
     scale: Source
@@ -46,6 +49,9 @@ class AnchoredRegion:
 
     scaled: Mapping[Value, Scaled] = field(default_factory=dict[Value, Scaled])
     """Operands of the heavy node that are dequantized here; `operand` gives their numbers as they are before that."""
+
+    coded: Mapping[Value, ColumnWeight] = field(default_factory=dict[Value, ColumnWeight])
+    """Right operands that are dequantized here while left ones are not; `operand` gives their codes."""
 
     @property
     def is_alone(self) -> bool:
@@ -83,9 +89,11 @@ def region_of(task: Task) -> AnchoredRegion | None:
         sources[norm.output] = sources[norm.operands[0]]
     scaled = _scaled_operands(heavy[0], sources)
     sources.update({value: operand.codes for value, operand in scaled.items()})
+    coded = _coded_weights(heavy, sources)
+    sources.update({value: weight.codes for value, weight in coded.items()})
     if not all(value in sources for value in heavy[0].operands):
         return None
-    return AnchoredRegion(task, heavy[0], sources, body.outputs, norm, scaled=scaled)
+    return AnchoredRegion(task, heavy[0], sources, body.outputs, norm, scaled=scaled, coded=coded)
 
 
 def paired_region_of(task: Task) -> AnchoredRegion | None:
@@ -100,11 +108,13 @@ def paired_region_of(task: Task) -> AnchoredRegion | None:
     norms = [_norm_before(node, sources) for node in heavy]
     if norms[0] is None or norms[1] is None or norms[0].inputs != norms[1].inputs or norms[0].attrs != norms[1].attrs:
         return None
+    coded = _coded_weights(heavy, sources)
+    sources.update({value: weight.codes for value, weight in coded.items()})
     weights = [node.operands[1] for node in heavy]
     if weights[0].type != weights[1].type or not all(weight in sources for weight in weights):
         return None
     sources |= {norm.output: sources[norm.operands[0]] for norm in norms if norm is not None}
-    return AnchoredRegion(task, heavy[0], sources, body.outputs, norms[0], heavy[1])
+    return AnchoredRegion(task, heavy[0], sources, body.outputs, norms[0], heavy[1], coded=coded)
 
 
 def _scaled_operands(heavy: Node, sources: Mapping[Value, Source]) -> dict[Value, Scaled]:
@@ -126,10 +136,41 @@ def _scaled(value: Value, sources: Mapping[Value, Source]) -> Scaled | None:
     return Scaled(sources[node.operands[0]], sources[node.operands[1]])
 
 
-def permuted(source: Source, order: Sequence[int]) -> Source:
-    """The same tensor with its axes in another order."""
-    shape, strides = (tuple(sizes[axis] for axis in order) for sizes in (source.shape, source.strides))
-    return replace(source, shape=shape, strides=strides)
+def _coded_weights(products: Sequence[Node], sources: Mapping[Value, Source]) -> dict[Value, ColumnWeight]:
+    """Right operands that are dequantized in the region."""
+    found = {node.operands[1]: _coded(node.operands[1], sources) for node in products if _is_product(node)}
+    return {value: weight for value, weight in found.items() if weight is not None and value not in sources}
+
+
+def _is_product(node: Node) -> bool:
+    return node.op.name in ("matmul", "gemm")
+
+
+def _coded(value: Value, sources: Mapping[Value, Source]) -> ColumnWeight | None:
+    node = value.producer
+    if node is not None and node.op.name == "transpose":
+        before = _coded(node.operands[0], sources)
+        return None if before is None else before.permuted(node.attrs["perm"])
+    if node is None or node.op.name != "dequantize_linear" or not all(each in sources for each in node.operands):
+        return None
+    codes, scale, *zero = (sources[each] for each in node.operands)
+    rows = [_by_block(each, codes.shape, node.attrs["axis"], node.attrs["block_size"]) for each in (scale, *zero)]
+    known = [each for each in rows if each is not None]
+    return ColumnWeight(codes, *known) if len(known) == len(rows) else None
+
+
+def _by_block(source: Source, shape: tuple[int, ...], axis: int, block: int) -> Source | None:
+    """Scales or zero points of a matrix as one: with a size of 1 where an axis shares them, None if blocks are cut."""
+    if len(shape) != 2:
+        return None
+    if source.size == 1:
+        return replace(source, shape=(1, 1), strides=(0, 0))
+    at = normal_axis(axis, 2)
+    if len(source.shape) == 1:
+        sizes, strides = [1, 1], [0, 0]
+        sizes[at], strides[at] = source.size, source.strides[0]
+        return replace(source, shape=tuple(sizes), strides=tuple(strides))
+    return source if source.shape[at] * block == shape[at] else None
 
 
 def _norm_before(heavy: Node, sources: Mapping[Value, Source]) -> Node | None:
@@ -239,8 +280,8 @@ def completed(
         yield Candidate(f"{name}+{rest.name}", (*launches, *rest.launches), used)
 
 
-def _made_before(value: Value) -> set[Node]:
-    """The nodes that lead to `value`."""
+def made_before(value: Value) -> set[Node]:
+    """The nodes of a body that lead to `value`."""
     done: set[Node] = set()
     pending = [value]
     while pending:
@@ -254,7 +295,7 @@ def _made_before(value: Value) -> set[Node]:
 def _rest_task(region: AnchoredRegion, made: Made) -> Task | None:
     """What follows a made value as a task of its own; None if it needs a value that was only made on the way there."""
     body = body_of(region.task.node)
-    done = _made_before(made.value)
+    done = made_before(made.value)
     nodes = [node for node in body.nodes if node not in done and node.inputs]
     sources = {**region.sources, made.value: made.source}
     inside = {value for node in nodes for value in node.outputs}

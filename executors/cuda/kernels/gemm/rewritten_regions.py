@@ -17,7 +17,8 @@ from .....ir.types import DType, TensorType
 from ...kernel_ir.launch import Candidate, Launch, Task
 from ...kernel_ir.sources import Source, view_of
 from ..fused import lower_fused
-from .regions import AnchoredRegion, aligned, body_of, permuted, scratch_behind, static_shape
+from .matrix_layouts import permuted
+from .regions import AnchoredRegion, aligned, body_of, scratch_behind, static_shape
 
 
 @dataclass

@@ -12,7 +12,7 @@ from ...kernel_ir.expressions import EXPRESSIONS, expression
 from ...kernel_ir.indexing import index_type
 from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.types import Name, computed, literals, number, stored
-from .regions import AnchoredRegion, body_of, static_shape
+from .regions import AnchoredRegion, body_of, made_before, static_shape
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,9 @@ def _addend(region: AnchoredRegion) -> Source | None:
 def _after(region: AnchoredRegion) -> Iterator[Node]:
     if region.is_alone:
         return
-    partner = region.partner
-    before = {region.anchor, region.norm, partner, None if partner is None else partner.operands[0].producer}
+    before = made_before(region.anchor.output)
+    if region.partner is not None:
+        before |= made_before(region.partner.output)
     for node in body_of(region.task.node).nodes:
         if node not in before and node.inputs:
             yield node

@@ -1,0 +1,230 @@
+"""Weights of a product as a kernel reads them: numbers as they are, or codes of 4 or 8 bits with scales.
+
+A thread has 16 bytes of a column at a time. What it takes out of them are floats: integers of 8 bits exactly, through
+the bits of a float whose last place is 1; those of 4 bits lie above `OFFSET`, which is taken off the sum of a piece with
+the zero point, as both are multiplied by the sum of the rows there.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .....ir.plan import element_bytes
+from .....ir.types import DType
+from ...kernel_ir.launch import Packed
+from ...kernel_ir.sources import Source
+from ...kernel_ir.types import number, stored
+from .matrix_layouts import packed_weight, permuted
+
+PIECE = 16
+"""Bytes."""
+
+FP8 = frozenset({DType.F8E4M3FN, DType.F8E5M2})
+BYTES = frozenset({DType.I8, DType.U8})
+NIBBLES = frozenset({DType.I4, DType.U4})
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnWeight:
+    """A weight [K, N] whose columns lie in one piece each: `codes`, minus `zero`, times `scale`.
+
+    Codes of 4 bits are two to a byte, and strides count numbers. Scales and zero points are [blocks, N] by strides, each
+    for as many numbers of a column; none for a weight that is what it is.
+    """
+
+    codes: Source
+    scale: Source | None = None
+    zero: Source | None = None
+
+    @property
+    def dtype(self) -> DType:
+        return self.codes.dtype
+
+    @property
+    def inner(self) -> int:
+        return self.codes.shape[-2]
+
+    @property
+    def block(self) -> int:
+        """Numbers of a column that share a scale."""
+        blocks = [each.shape[0] for each in (self.scale, self.zero) if each is not None]
+        return self.inner // max(blocks, default=1)
+
+    @property
+    def elements(self) -> int:
+        """Numbers in 16 bytes."""
+        return 8 * PIECE // self.dtype.bits
+
+    @property
+    def format(self) -> tuple[Hashable, ...]:
+        """What two weights of one kernel have in common."""
+        rest = [each and (each.dtype, each.shape, each.strides) for each in (self.scale, self.zero)]
+        return (self.dtype, self.codes.shape, self.codes.strides, *rest)
+
+    @property
+    def suffix(self) -> str:
+        """How candidates of such weights are named."""
+        return "" if self.scale is None else f"-{self.dtype}"
+
+    @property
+    def is_early(self) -> bool:
+        """Whether all of it may be read before earlier kernels are done."""
+        return all(each.constant is not None for each in self.sources)
+
+    @property
+    def sources(self) -> list[Source]:
+        return [each for each in (self.codes, self.scale, self.zero) if each is not None]
+
+    @property
+    def known_zero(self) -> float | None:
+        """The zero point, where there is one for all and it is known; 0 without one."""
+        if self.zero is None:
+            return 0.0
+        constant = self.zero.constant
+        if constant is None or not constant.size:
+            return None
+        first, *_ = items = constant.array.reshape(-1).astype(np.float32)
+        return float(first) if np.all(items == first) else None
+
+    @property
+    def offset(self) -> float | None:
+        """What each number that is taken out lies too high, None where it differs."""
+        zero = self.known_zero
+        if self.dtype not in NIBBLES:
+            return zero
+        return None if zero is None else zero + OFFSET + (8 if self.dtype is DType.I4 else 0)
+
+    @property
+    def base(self) -> float:
+        """The part of `offset` that comes from how numbers are taken out."""
+        return 0.0 if self.dtype not in NIBBLES else OFFSET + (8 if self.dtype is DType.I4 else 0)
+
+    @property
+    def has_many_scales(self) -> bool:
+        """Whether a column has several scales, so that a piece has to be multiplied by its own."""
+        return self.scale is not None and self.block < self.inner
+
+    @property
+    def reads_zeros(self) -> bool:
+        return self.known_zero is None
+
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether the sum of a piece is worked on before it is added to the others."""
+        return self.has_many_scales or self.offset != 0.0
+
+    @property
+    def fits(self) -> bool:
+        """Whether pieces are whole, and none has two scales."""
+        column = self.codes.strides[-1]
+        is_whole = self.inner % self.elements == 0 and (column % self.elements == 0 or self.codes.shape[-1] == 1)
+        is_known = self.scale is None or self.dtype in FP8 | BYTES | NIBBLES
+        return is_whole and is_known and self.block % self.elements == 0 and self.codes.strides[-2] == 1
+
+    def permuted(self, order: Sequence[int]) -> "ColumnWeight":
+        """The same matrix with its axes in another order."""
+        rest = [None if each is None else permuted(each, order) for each in (self.scale, self.zero)]
+        return ColumnWeight(permuted(self.codes, order), *rest)
+
+    def packed(self) -> "ColumnWeight | None":
+        """With columns in one piece each, where that is so or the codes are a constant; None otherwise."""
+        codes, constant = self.codes, self.codes.constant
+        if self.dtype not in NIBBLES:
+            return replace(self, codes=packed_weight(codes))
+        if constant is None or 1 in codes.shape or sorted(codes.shape) != sorted(constant.shape):
+            return None
+        inner, columns = codes.shape
+        order = {(columns, 1): (1, 0), (1, inner): (0, 1)}.get(codes.strides)
+        if order is None or tuple(constant.shape[axis] for axis in order) != (columns, inner):
+            return None
+        return replace(self, codes=replace(codes, strides=(1, inner), argument=Packed(constant, "nibbles", order)))
+
+    def parameters(self, name: str) -> list[str]:
+        """The kernel's parameters for it, in the order of `sources`."""
+        kind = stored(self.dtype) if self.scale is None else "unsigned char"
+        found = [f"const {kind}* {name}"]
+        if self.scale is not None:
+            found.append(f"const {stored(self.scale.dtype)}* {name}_scale")
+        if self.zero is not None:
+            found.append(f"const {stored(self.zero.dtype)}* {name}_zero")
+        return found
+
+    def place(self, elements: str) -> str:
+        """The offset of some number, in elements of the parameter."""
+        if self.scale is None or self.dtype.bits == 8:
+            return elements
+        return f"(({elements}) >> 1)"
+
+    def declared(self, count: int) -> str:
+        """What stands before the numbers of a piece are used, `count` at a time."""
+        return "" if self.scale is None else f"          float taken[{count}];\n          NAME_take(w[j], s, taken);"
+
+    @property
+    def element(self) -> str:
+        return "NAME_at(w[j], e)" if self.scale is None else "taken[e]"
+
+    def helpers(self, rows: DType) -> str:
+        """`NAME_take`: as many numbers of a piece as one of the rows has, and loads of single scales and zeros."""
+        if self.scale is None:
+            return ""
+        count = PIECE // element_bytes(rows)
+        body = "\n".join(self._taken(rows, count))
+        return f"""__device__ inline void NAME_take(const NAME_piece& p, int part, float (&y)[{count}]) {{
+{body}
+}}
+{"".join(self._single_loads())}"""
+
+    def _taken(self, rows: DType, count: int) -> Iterator[str]:
+        if self.dtype in NIBBLES:
+            mask = "0x88888888u" if self.dtype is DType.I4 else "0u"
+            yield f"""#pragma unroll
+  for (int e = 0; e < {count}; e++) {{
+    const int i = part * {count} + e, up = i % 8 < 4 ? 16 - i % 8 * 4 : 0, down = i % 8 < 4 ? 0 : i % 8 * 4 - 16;
+    const unsigned word = p.words[i / 8] ^ {mask};
+    y[e] = as_float(0x{OFFSET_BITS:x}u | (word << up >> down & 0x000f0000u));
+  }}"""
+            return
+        if self.dtype in BYTES:
+            mask, above = ("0x80808080u", 2**23 + 128) if self.dtype is DType.I8 else ("0u", 2**23)
+            yield f"""#pragma unroll
+  for (int e = 0; e < {count}; e++) {{
+    const int i = part * {count} + e;
+    const unsigned word = p.words[i / 4] ^ {mask};
+    y[e] = as_float(0x4b000000u | (word >> i % 4 * 8 & 255u)) - {number(float(above), "float")};
+  }}"""
+            return
+        kind = "e4m3x2" if self.dtype is DType.F8E4M3FN else "e5m2x2"
+        yield f"""#pragma unroll
+  for (int e = 0; e < {count}; e += 2) {{
+    const int i = part * {count} + e;
+    const unsigned short pair = (unsigned short)(p.words[i / 4] >> i % 4 * 8);
+#if !defined(EMULATED) && __CUDA_ARCH__ >= 890
+    unsigned both;
+    asm("cvt.rn.f16x2.{kind} %0, %1;" : "=r"(both) : "h"(pair));
+    y[e] = get(f16{{(unsigned short)both}});
+    y[e + 1] = get(f16{{(unsigned short)(both >> 16)}});
+#else
+    y[e] = get({stored(self.dtype)}{{(unsigned char)pair}});
+    y[e + 1] = get({stored(self.dtype)}{{(unsigned char)(pair >> 8)}});
+#endif
+  }}"""
+
+    def _single_loads(self) -> Iterator[str]:
+        read = [self.scale.dtype] if self.has_many_scales and self.scale is not None else []
+        if self.reads_zeros and self.zero is not None and self.zero.dtype not in read:
+            read.append(self.zero.dtype)
+        for dtype in read:
+            kind = stored(dtype)
+            if element_bytes(dtype) == 4:
+                load = 'asm volatile("ld.global.f32 %0, [%1];" : "=f"(y) : "l"(at));'
+            elif element_bytes(dtype) == 2:
+                load = 'asm volatile("ld.global.u16 %0, [%1];" : "=h"(y.bits) : "l"(at));'
+            else:
+                load = 'unsigned short z; asm volatile("ld.global.u8 %0, [%1];" : "=h"(z) : "l"(at)); '
+                load += f"y = {kind}{{(unsigned char)z}};" if dtype in NIBBLES else f"y = ({kind})z;"
+            yield f"__device__ inline {kind} NAME_single(const {kind}* at) {{ {kind} y; {load} return y; }}\n"
+
+
+OFFSET, OFFSET_BITS = 128.0, 0x43000000
+"""A float whose bit 16 counts 1, so that four bits there are a number from it on."""

@@ -1,0 +1,411 @@
+"""Weights that are kept as codes: what brings them to floats before a product becomes one `dequantize_linear`.
+
+Models that are quantized by hand write `codes.to(dtype) * scale`, with a zero point that is subtracted, scales for rows
+or for blocks of them, and two codes to a byte that masks and shifts part. All of that depends on constants alone, but
+its result is larger than what it is made of, so it is not folded and would be computed in each call. Kernels read the
+codes, which take their part of the memory only where they stand right before the product, [K, N]; those between 0 and
+15 become u4.
+
+Contents are not read: what lies on a device is told by what is done with it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...ir.analysis.contents import any_constant_of, constant_of
+from ...ir.constant import Constant
+from ...ir.graph import Graph, Node, Value
+from ...ir.op import Trait
+from ...ir.ops.known import CAST, DEQUANTIZE, GEMM, MATMUL, TRANSPOSE
+from ...ir.ops.rules import normal_axes, normal_axis
+from ...ir.types import DType, TensorType
+from ..cleanup.canonical.axis_groups import axis_groups
+from ..framework.base import Pass
+from ..framework.deferred import made_of
+from ..framework.exactness import Exactness
+from ..framework.rewriter import Rewriter
+
+_FP8 = frozenset({DType.F8E4M3FN, DType.F8E5M2})
+_BYTES = (DType.U8, DType.I8)
+_CODES = _FP8 | {*_BYTES, DType.U4, DType.I4}
+_FLOATS = frozenset({DType.F32, DType.F16, DType.BF16})
+
+
+@dataclass(frozen=True)
+class RecognizeCodedWeights(Pass):
+    """Right factors of products that are computed from codes alone, as one node that dequantizes them."""
+
+    name: ClassVar[str] = "recognize-coded-weights"
+    exactness: ClassVar[Exactness] = Exactness.ROUNDING
+
+    def run(self, graph: Graph, rewriter: Rewriter) -> None:
+        for node in graph.nodes:
+            if node.op not in (MATMUL, GEMM) or not _may_change(node):
+                continue
+            weight = _read(node.operands[1])
+            if weight is None:
+                continue
+            is_turned = node.op is GEMM and node.attrs["trans_b"]
+            made = (weight.transposed((1, 0)) if is_turned else weight).parameters()
+            if made is None or not rewriter.may_rewrite("weight", node):
+                continue
+            attrs = {**node.attrs, **({"trans_b": False} if is_turned else {})}
+            right = made.value(rewriter, node.operands[1].tensor.dtype)
+            inputs = (node.inputs[0], right, *node.inputs[2:])
+            rewriter.replace(node, rewriter.node(node.op, inputs, attrs).output)
+
+
+def _may_change(product: Node) -> bool:
+    """Whether the weight is a matrix that is computed, and not what the pass gives; the rows are not dequantized."""
+    rows, weight = product.operands[:2]
+    made = weight.producer
+    if made is None or any_constant_of(weight) is not None or weight.tensor.rank != 2 or not weight.tensor.is_static:
+        return False
+    is_turned = product.op is GEMM and product.attrs["trans_b"]
+    return (made.op is not DEQUANTIZE or is_turned) and not _is_dequantized(rows)
+
+
+def _is_dequantized(value: Value) -> bool:
+    node = value.producer
+    return node is not None and (
+        node.op is DEQUANTIZE or (node.op is TRANSPOSE and _is_dequantized(node.operands[0]))
+    )
+
+
+@dataclass(frozen=True)
+class _Weight:
+    """`(codes - zero) * scale`. Scales and zero points have the codes' rank: at each axis one for so many codes."""
+
+    codes: Constant
+    scale: Constant | None = None
+    zero: Constant | None = None
+
+    def _changed(self, codes: Constant, parameters: Mapping[str, Constant | None]) -> "_Weight":
+        return _Weight(codes, parameters["scale"], parameters["zero"])
+
+    def transposed(self, perm: Sequence[int]) -> "_Weight":
+        """With its axes in another order."""
+        scale, zero = (None if each is None else made_of("transpose", [each], perm=tuple(perm)) for each in self._both)
+        return _Weight(made_of("transpose", [self.codes], perm=tuple(perm)), scale, zero)
+
+    @property
+    def _both(self) -> tuple[Constant | None, Constant | None]:
+        return self.scale, self.zero
+
+    def reshaped(self, shape: Sequence[int]) -> "_Weight | None":
+        """With its axes cut and joined; None where a parameter would not be one for so many codes any more."""
+        made: list[Constant | None] = []
+        for each in self._both:
+            sizes = None if each is None else _blocks_reshaped(self.codes.shape, each.shape, shape)
+            if each is not None and sizes is None:
+                return None
+            made.append(each if each is None or sizes is None else made_of("reshape", [each], shape=sizes))
+        return _Weight(made_of("reshape", [self.codes], shape=tuple(shape)), *made)
+
+    def shifted(self, zero: Constant | None) -> "_Weight | None":
+        """Less a zero point, which has at each axis the size of the codes or 1."""
+        if zero is None or self.zero is not None or self.scale is not None or self.codes.dtype in _FP8:
+            return None
+        fitting = _with_rank(zero, len(self.codes.shape))
+        return None if fitting is None else replace(self, zero=fitting)
+
+    def scaled(self, scale: Constant | None) -> "_Weight | None":
+        if scale is None or self.scale is not None or scale.dtype not in _FLOATS:
+            return None
+        fitting = _with_rank(scale, len(self.codes.shape))
+        return None if fitting is None else replace(self, scale=fitting)
+
+    def parameters(self) -> "_Dequantized | None":
+        """As `dequantize_linear` takes a matrix: by tensor, column or block; None where scales lie otherwise."""
+        if len(self.codes.shape) != 2:
+            return None
+        blocks = [(1, 1) if each is None else each.shape for each in self._both]
+        sizes = tuple(max(axis) for axis in zip(*blocks, strict=True))
+        attrs = _granularity(self.codes.shape, sizes)
+        if attrs is None:
+            return None
+        shape = sizes if attrs.get("block_size") else tuple(size for size in sizes if size != 1)
+        if attrs.get("block_size"):
+            shape = tuple(
+                size if axis == attrs["axis"] else whole
+                for axis, (size, whole) in enumerate(zip(sizes, self.codes.shape, strict=True))
+            )
+        scale = self.scale if self.scale is not None else Constant(np.ones((1, 1), np.float32))
+        codes, zero = self.codes, None if self.zero is None else self.zero
+        spread = [None if each is None else _spread(each, sizes, shape) for each in (scale, zero)]
+        if spread[0] is None or (zero is not None and spread[1] is None):
+            return None
+        return _Dequantized(codes, spread[0], spread[1], attrs)
+
+
+@dataclass(frozen=True)
+class _Dequantized:
+    """The operands and attributes of a `dequantize_linear`."""
+
+    codes: Constant
+    scale: Constant
+    zero: Constant | None
+    attrs: Mapping[str, Any]
+
+    def value(self, rewriter: Rewriter, to: DType) -> Value:
+        operands = [None if each is None else rewriter.constant(each) for each in (self.codes, self.scale, self.zero)]
+        return rewriter.node(DEQUANTIZE, operands, {"to": to, **self.attrs}).output
+
+
+def _granularity(shape: Sequence[int], sizes: Sequence[int]) -> dict[str, int] | None:
+    if sizes[0] == sizes[1] == 1:
+        return {}
+    whole = [axis for axis in range(2) if sizes[axis] == shape[axis] != 1]
+    if len(whole) == 1 and sizes[1 - whole[0]] == 1:
+        return {"axis": whole[0]}
+    along = [axis for axis in range(2) if sizes[axis] != shape[axis]]
+    if len(along) != 1 or shape[along[0]] % sizes[along[0]]:
+        return None
+    return {"axis": along[0], "block_size": shape[along[0]] // sizes[along[0]]}
+
+
+def _spread(parameter: Constant, sizes: Sequence[int], shape: tuple[int, ...]) -> Constant | None:
+    """A parameter that may have a size of 1 where the other has more, in its final shape."""
+    wide = tuple(shape) if len(shape) == 2 else tuple(sizes)
+    if any(own not in (1, size) for own, size in zip(parameter.shape, wide, strict=True)):
+        return None
+    full = parameter if parameter.shape == wide else made_of("expand", [parameter], shape=wide)
+    return full if full.shape == shape else made_of("reshape", [full], shape=shape)
+
+
+# ---- reading
+
+
+def _read(value: Value) -> _Weight | None:
+    """What a value is that depends on constants alone: codes, less a zero point, times a scale."""
+    node = value.producer
+    if node is None or len(node.outputs) != 1 or not value.tensor.is_static:
+        return None
+    if node.op is CAST:
+        return _read_cast(node)
+    if node.op is DEQUANTIZE:
+        return _read_dequantized(node)
+    name = node.op.name
+    if name in ("mul", "sub", "add"):
+        return _read_arithmetic(node)
+    if name != "transpose" and not node.op.has(Trait.RESHAPES):
+        return None
+    weight = _read(node.operands[0])
+    if weight is None:
+        return None
+    if node.op is TRANSPOSE:
+        return weight.transposed(normal_axes(node.attrs["perm"], len(weight.codes.shape)))
+    return weight.reshaped([int(dim) for dim in value.shape])  # type: ignore[arg-type]
+
+
+def _read_cast(node: Node) -> _Weight | None:
+    operand = node.operands[0]
+    if node.output.tensor.dtype not in _FLOATS:
+        return None
+    if operand.tensor.dtype in _FLOATS:
+        return _read(operand)
+    made = operand.producer
+    if made is not None and made.op.name == "sub":
+        codes, zero = (_codes(each) for each in made.operands)
+        if codes is not None and zero is not None and codes.shape == operand.tensor.shape:
+            return _Weight(codes).shifted(_as_codes(zero, codes))
+    codes = _codes(operand)
+    return None if codes is None else _Weight(codes)
+
+
+def _read_dequantized(node: Node) -> _Weight | None:
+    codes, scale, *zero = (_known(each) for each in node.operands)
+    if codes is None or scale is None or None in zero or codes.dtype not in _CODES:
+        return None
+    rank, axis = len(codes.shape), normal_axis(node.attrs["axis"], len(codes.shape))
+    is_of_axis = len(scale.shape) == 1 and scale.size != 1
+    shape = tuple(-1 if is_of_axis and at == axis else 1 for at in range(rank))
+    blocks = node.attrs["block_size"]
+    if blocks and codes.shape[axis] % blocks and len(scale.shape) > 1:
+        return None
+    if len(scale.shape) < 2:
+        sizes = tuple(scale.size if size == -1 else 1 for size in shape)
+        scale, *zero = (made_of("reshape", [each], shape=sizes) for each in (scale, *zero) if each is not None)
+    return _Weight(codes, scale, *zero)
+
+
+def _read_arithmetic(node: Node) -> _Weight | None:
+    left, right = node.operands
+    name = node.op.name
+    swapped = any_constant_of(left) is not None and name != "sub"
+    weight = _read(right if swapped else left)
+    if weight is None or weight.codes.shape != node.output.tensor.shape:
+        return None
+    other = left if swapped else right
+    if name == "mul":
+        return weight.scaled(_scale_of(other))
+    return weight.shifted(_zero_of(other, weight.codes, -1 if name == "add" else 1))
+
+
+def _scale_of(value: Value) -> Constant | None:
+    """A constant, maybe of another dtype or shape before."""
+    known = any_constant_of(value)
+    node = value.producer
+    if known is not None or node is None or len(node.operands) != 1:
+        return known
+    before = _scale_of(node.operands[0])
+    if before is None or not (node.op.has(Trait.RESHAPES) or node.op is CAST or node.op is TRANSPOSE):
+        return None
+    return made_of(node.op.name, [before], **node.attrs.as_kwargs())
+
+
+def _zero_of(value: Value, codes: Constant, sign: int) -> Constant | None:
+    """Whole numbers that the codes' dtype has, in it."""
+    content = constant_of(value)
+    if content is not None:
+        numbers = sign * content.array.astype(np.float64)
+        low, high = _limits(codes.dtype)
+        is_whole = np.all(numbers == np.round(numbers)) and np.all((low <= numbers) & (numbers <= high))
+        return Constant(numbers.astype(np.int16).astype(codes.dtype.numpy)) if is_whole else None
+    node = value.producer
+    if node is None or node.op is not CAST or sign < 0:
+        return None
+    zero = _codes(node.operands[0])
+    return None if zero is None else _as_codes(zero, codes)
+
+
+def _as_codes(zero: Constant, codes: Constant) -> Constant | None:
+    """Zero points in the dtype of the codes, None where it may lack some."""
+    if zero.dtype is codes.dtype:
+        return zero
+    low, high = _limits(codes.dtype)
+    own = _limits(zero.dtype)
+    if zero.dtype in _FP8 or codes.dtype in _FP8 or own[0] < low or own[1] > high:
+        return None
+    return made_of("cast", [zero], to=codes.dtype)
+
+
+def _limits(dtype: DType) -> tuple[int, int]:
+    return (0, (1 << dtype.bits) - 1) if dtype in (DType.U8, DType.U4) else (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
+
+
+# ---- constants
+
+
+def _codes(value: Value) -> Constant | None:
+    """Whole numbers of 4 or 8 bits, or fp8, that depend on constants alone: as u4 where they are between 0 and 15."""
+    content = _known(value)
+    if content is None or content.dtype not in _CODES | {DType.I16, DType.I32, DType.I64}:
+        return None
+    if content.dtype in _FP8 or content.dtype.bits == 4:
+        return content
+    low, high = _range(value)
+    if 0 <= low and high <= 15:
+        return made_of("cast", [content], to=DType.U4)
+    if content.dtype in _BYTES:
+        return content
+    to = next((dtype for dtype in _BYTES if _limits(dtype)[0] <= low and high <= _limits(dtype)[1]), None)
+    return None if to is None else made_of("cast", [content], to=to)
+
+
+def _known(value: Value) -> Constant | None:
+    """The content of a value that is computed from constants alone; not read where it is not at hand."""
+    content, node = any_constant_of(value), value.producer
+    if content is not None or node is None:
+        return content
+    is_integer = value.tensor.dtype.is_integer or node.op is TRANSPOSE or node.op.has(Trait.RESHAPES)
+    if not is_integer or len(node.outputs) != 1 or node.op.traits & _NEVER or node.regions or not node.operands:
+        return None
+    if len(node.operands) < len(node.inputs):
+        return None
+    contents = [_known(each) for each in node.operands]
+    known = [each for each in contents if each is not None]
+    return made_of(node.op.name, known, **node.attrs.as_kwargs()) if len(known) == len(contents) else None
+
+
+_NEVER = Trait.IMPURE | Trait.FOREIGN | Trait.CONTROL_FLOW | Trait.DRAWS
+
+
+def _range(value: Value) -> tuple[float, float]:
+    """Between which numbers integers lie, by what is done with them."""
+    content, node = constant_of(value), value.producer
+    if content is not None and content.size:
+        return float(content.array.min()), float(content.array.max())
+    full = _full_range(value.tensor.dtype)
+    if node is None or not node.operands:
+        return full
+    first = _range(node.operands[0])
+    name = node.op.name
+    if name in ("transpose", "concat") or node.op.has(Trait.RESHAPES):
+        ranges = [_range(each) for each in node.operands]
+        return min(low for low, _ in ranges), max(high for _, high in ranges)
+    if name == "cast":
+        return first if full[0] <= first[0] and first[1] <= full[1] else full
+    if name == "bitwise_and":
+        masks = [number for number in map(_number, node.operands) if number is not None and number >= 0]
+        return (0, min(masks)) if masks else full
+    amount = _number(node.operands[1]) if name == "shift_right" else None
+    if amount is not None and first[0] >= 0:
+        return 0, first[1] // 2**amount
+    return full
+
+
+def _number(value: Value) -> float | None:
+    content = constant_of(value)
+    return float(content.array.reshape(-1)[0]) if content is not None and content.size == 1 else None
+
+
+def _full_range(dtype: DType) -> tuple[float, float]:
+    info = np.iinfo(dtype.numpy) if dtype.bits >= 8 else None
+    return (float(info.min), float(info.max)) if info is not None else tuple(map(float, _limits(dtype)))  # type: ignore[return-value]
+
+
+# ---- shapes
+
+
+def _with_rank(parameter: Constant, rank: int) -> Constant | None:
+    """With axes of size 1 in front."""
+    shape = parameter.shape
+    if len(shape) > rank:
+        return None
+    wide = (*(1,) * (rank - len(shape)), *shape)
+    return parameter if wide == shape else made_of("reshape", [parameter], shape=wide)
+
+
+def _blocks_reshaped(shape: Sequence[int], sizes: Sequence[int], target: Sequence[int]) -> tuple[int, ...] | None:
+    """The sizes of a parameter when codes [shape] become [target]."""
+    groups = axis_groups(shape, target)
+    if groups is None:
+        return None
+    found = [1] * len(target)
+    for before, behind in groups:
+        own, whole = [sizes[axis] for axis in before], [shape[axis] for axis in before]
+        wanted = [target[axis] for axis in behind]
+        if prod(own) == 1:
+            continue
+        made = wanted if own == whole else _joined(own, whole, wanted) or _cut(own, whole, wanted)
+        if made is None:
+            return None
+        for axis, size in zip(behind, made, strict=True):
+            found[axis] = size
+    return tuple(found)
+
+
+def _joined(own: Sequence[int], whole: Sequence[int], wanted: Sequence[int]) -> list[int] | None:
+    """Axes that become one: all of the first ones, one for the others."""
+    count = prod(own)
+    if len(wanted) != 1:
+        return None
+    for end in range(len(own)):
+        if prod(whole[:end]) == count and list(own[:end]) == list(whole[:end]):
+            return [count]
+    return None
+
+
+def _cut(own: Sequence[int], whole: Sequence[int], wanted: Sequence[int]) -> list[int] | None:
+    """One axis that becomes several: the first ones have a parameter each."""
+    if len(whole) != 1:
+        return None
+    for end in range(1, len(wanted)):
+        if prod(wanted[:end]) == own[0]:
+            return [*wanted[:end], *(1,) * (len(wanted) - end)]
+    return None
