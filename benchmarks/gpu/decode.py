@@ -1,17 +1,20 @@
 """Decoding with a static cache on one GPU: torch.compile with our backend beside PyTorch's own, in one process.
 
     python -m benchmarks.gpu.decode [decode-1b decode-1b:8 decode-qwen0.6b] [--kinds ours,eager-graph,reduce-overhead]
-                                    [--out FILE.json] [--profile]
+                                    [--weights bf16,int8,fp8,int4] [--out FILE.json] [--profile]
 
 All run the same module with the same weights and caches. The limit is what a step has to read, weights and the cache up
 to the position, over the bandwidth of a sum. `cache_error` is how far the caches are from those that eager PyTorch
-leaves after the same steps, by norm; `same_tokens` how many tokens are its own.
+leaves after the same steps, by norm; `same_tokens` how many tokens are its own. `error` and `eager_error` are how far
+either is from the same module in f64. Weights other than bf16 are codes: of each linear layer, the logits' too.
 """
 
 import argparse
+import copy
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +35,24 @@ CHECKED = range(500, 508)
 class DecodeModel:
     """A decoder with its inputs, and what eager PyTorch makes of a few steps."""
 
-    def __init__(self, name: str, batch: int, bandwidth: float) -> None:
-        self.name, self.batch = name, batch
-        self.module: Decoder = decoder(name, batch, device="cuda")
+    def __init__(self, name: str, batch: int, bandwidth: float, weights: str = "bf16") -> None:
+        self.name, self.batch, self.weights = name, batch, weights
+        self.module: Decoder = decoder(name, batch, device="cuda", weights=weights)
         self.tokens = torch.randint(0, 30000, (batch,), device="cuda")
         self.position = torch.tensor([POSITION], device="cuda")
         self._caches = [cache.clone() for cache in self.module.caches]
-        weights = sum(each.numel() * each.element_size() for each in self.module.parameters())
         slots = self._caches[0].shape[2]
         caches = sum(cache.numel() * cache.element_size() for cache in self._caches) * (POSITION + 1) / slots
-        self.limit_us = 1e6 * (weights + caches) / bandwidth
+        self.limit_us = 1e6 * (self.module.weight_bytes + caches) / bandwidth
         with torch.no_grad():
-            self._expected = self._steps(lambda: self.module(self.tokens, self.position))
+            self._expected = self._steps(self.module, lambda: self.module(self.tokens, self.position))
+            exact = copy.deepcopy(self.module).double()
+            self._exact = self._steps(exact, lambda: exact(self.tokens, self.position))[1]
+        self._eager_error = self._distance(self._expected[1], self._exact)
 
-    def _steps(self, call: Call) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    def _steps(self, module: Decoder, call: Call) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """The tokens of a few steps from the first caches on, and the caches behind them."""
-        for cache, first in zip(self.module.caches, self._caches, strict=True):
+        for cache, first in zip(module.caches, self._caches, strict=True):
             cache.copy_(first)
         found = []
         for position in CHECKED:
@@ -55,18 +60,28 @@ class DecodeModel:
             found.append(call().clone())
         torch.cuda.synchronize()
         self.position.fill_(POSITION)
-        return found, [cache.clone() for cache in self.module.caches]
+        return found, [cache.clone() for cache in module.caches]
 
     def check(self, call: Call) -> dict[str, Any]:
         """How far a few steps are from eager PyTorch's."""
-        tokens, caches = self._steps(call)
+        tokens, caches = self._steps(self.module, call)
         same = sum(bool((a == b).all()) for a, b in zip(tokens, self._expected[0], strict=True))
+        return {
+            "same_tokens": f"{same}/{len(tokens)}",
+            "cache_error": self._distance(caches, self._expected[1]),
+            "error": self._distance(caches, self._exact),
+            "eager_error": self._eager_error,
+        }
+
+    @staticmethod
+    def _distance(caches: list[torch.Tensor], others: list[torch.Tensor]) -> float:
+        """The greatest of all caches, by norm, of the rows that the steps have written."""
         slots = slice(CHECKED.start, CHECKED.stop)
         errors = [
             float((a[:, :, slots].double() - b[:, :, slots].double()).norm() / b[:, :, slots].double().norm())
-            for a, b in zip(caches, self._expected[1], strict=True)
+            for a, b in zip(caches, others, strict=True)
         ]
-        return {"same_tokens": f"{same}/{len(tokens)}", "cache_error": float(f"{max(errors):.2e}")}
+        return float(f"{max(errors):.2e}")
 
 
 def _eager(model: DecodeModel) -> Iterator[Call]:
@@ -145,6 +160,7 @@ def measure(model: DecodeModel, kind: str, profiles: bool) -> dict[str, Any]:
     return {
         "model": model.name,
         "batch": model.batch,
+        "weights": model.weights,
         "kind": kind,
         "one_us": round(times.one_us, 1),
         "many_us": round(times.many_us, 1),
@@ -167,6 +183,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=["decode-1b"], help="with :BATCH for another than 1")
     parser.add_argument("--kinds", default=",".join(USUAL), help=f"of {', '.join(KINDS)}")
+    parser.add_argument("--weights", default="bf16", help="formats, of bf16, int8, fp8, int4 (blocks of 128)")
     parser.add_argument("--profile", action="store_true", help="also time each launch of ours")
     parser.add_argument("--seconds", type=float, default=540, help="begin nothing new after this long")
     parser.add_argument("--out", type=Path, default=Path("build/decode.json"))
@@ -178,14 +195,15 @@ def main() -> int:
     findings = Findings(arguments.out)
     findings.stage("environment", environment)
     bandwidth = read_bandwidth()
-    for subject in arguments.models:
+    for subject, weights in product(arguments.models, arguments.weights.split(",")):
         name, _, batch = subject.partition(":")
-        model = DecodeModel(name, int(batch or 1), bandwidth)
+        model = DecodeModel(name, int(batch or 1), bandwidth, weights)
         for kind in arguments.kinds.split(","):
             if time.perf_counter() - start > arguments.seconds:
-                print(f"no time for {subject} {kind}", flush=True)
+                print(f"no time for {subject} {weights} {kind}", flush=True)
                 continue
-            findings.stage(f"{subject}: {kind}", lambda: measure(model, kind, arguments.profile))  # noqa: B023
+            stage = f"{subject} {weights}: {kind}"
+            findings.stage(stage, lambda: measure(model, kind, arguments.profile))  # noqa: B023
     return 1 if findings.failed else 0
 
 

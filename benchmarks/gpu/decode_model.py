@@ -55,7 +55,7 @@ class CodedLinear(nn.Module):
             codes = quotient.round().clamp(*((-8, 7) if kind == "int4" else (-127, 127))).to(torch.int8)
         if kind == "int4":
             pairs = (codes + 8).to(torch.uint8).view(wide.shape[0], -1, 2)
-            codes, scales = pairs[..., 0] | pairs[..., 1] << 4, scales
+            codes = pairs[..., 0] | pairs[..., 1] << 4
         self.register_buffer("codes", codes)
         self.register_buffer("scales", scales if kind == "int4" else scales[..., 0])
 
@@ -144,13 +144,18 @@ class Decoder(nn.Module):
         mask = (self.span <= position)[None, None, None]
         for layer in self.layers:
             x = layer(x, cosines, sines, position, mask)
-        logits = functional.linear(self.norm(x), self.embedding.weight) if self.head is None else self.head(self.norm(x))
+        logits = (
+            functional.linear(self.norm(x), self.embedding.weight) if self.head is None else self.head(self.norm(x))
+        )
         return logits.float().argmax(-1)
 
     @property
     def weight_bytes(self) -> int:
         """What a step reads of its weights."""
-        tensors = [*self.parameters(), *(each for m in self.modules() if isinstance(m, CodedLinear) for each in m.buffers())]
+        tensors = [
+            *self.parameters(),
+            *(each for m in self.modules() if isinstance(m, CodedLinear) for each in m.buffers()),
+        ]
         unread = self.embedding.weight if self.head is not None else None
         return sum(each.numel() * each.element_size() for each in tensors if each is not unread)
 
@@ -161,7 +166,7 @@ class Decoder(nn.Module):
 
 
 def decoder(name: str, batch: int = 1, *, seed: int = 0, device: str = "cpu", weights: str = "bf16") -> Decoder:
-    """A model of `SHAPES` in bf16 with random weights, ready for inference; `weights` "int8", "fp8" or "int4": coded."""
+    """A model of `SHAPES` in bf16 with random weights, ready for inference; `weights` other than "bf16" are coded."""
     torch.manual_seed(seed)
     with torch.device(device):
         made = Decoder(SHAPES[name], batch).bfloat16().eval().requires_grad_(False)
@@ -169,7 +174,7 @@ def decoder(name: str, batch: int = 1, *, seed: int = 0, device: str = "cpu", we
 
 
 def coded(model: Decoder, kind: str) -> Decoder:
-    """The model with all linear layers in codes, that of the logits too."""
+    """The model with all linear layers in codes ("int8", "fp8" or "int4"), that of the logits too."""
     for layer in model.layers:
         for name, child in list(layer.named_children()):
             if isinstance(child, nn.Linear):

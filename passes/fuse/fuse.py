@@ -47,7 +47,7 @@ class Fuse(Pass):
         if self.normed_rows:
             _norm_for_each_product(graph, self.normed_rows, rewriter)
         if self.scaled_operands:
-            scale_each_product(graph, rewriter)
+            scale_each_product(graph, self.normed_rows, rewriter)
         limits = FusionLimits(
             self.max_nodes,
             self.max_inputs,

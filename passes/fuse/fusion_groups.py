@@ -6,7 +6,6 @@ of matrices or a convolution may be its first node, whose epilogue the rest is, 
 in tables outside of it. Every node is in one group at most, so nothing is ever computed twice.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +16,7 @@ from ...ir.op import Trait
 from ...ir.ops.known import MATMUL, RMS_NORM
 from ...ir.ops.rules import normal_axes, normal_axis
 from ...ir.types import Kind, TensorType
-from .scaled_operands import coded_weight, scaled_operands
+from .scaled_operands import coded_weight, has_few_rows, scaled_operands
 
 MAX_VISITS = 512
 """How many nodes a search for a path looks at before it takes it that there is one."""
@@ -29,10 +28,10 @@ class FusionLimits:
 
     `rows_behind_products` says whether work on whole rows (norms, softmax) may follow a product in its kernel,
     `lookups` whether a kernel may take its operands out of tables by index. `normed_rows` is up to how many rows a
-    product may norm itself: each of its blocks reads whole rows anyway. With `paired_products` two products of the same
-    normed rows run as one where elementwise work joins them, as that of a gated unit does. With `scaled_operands` a
-    product takes in what dequantizes its operands. `draws` says whether kernels without products may draw random
-    numbers. All are fields of `Fuse`, which has their defaults.
+    product may norm itself, as each of its blocks reads whole rows anyway. With `paired_products` two products of the
+    same normed rows run as one where elementwise work joins them, as that of a gated unit does. With `scaled_operands`
+    a product takes in what dequantizes both operands, or the weight of so few rows. `draws` says whether kernels
+    without products may draw random numbers. All are fields of `Fuse`, which has their defaults.
     """
 
     max_nodes: int
@@ -98,20 +97,15 @@ def norm_before(product: Node, most_rows: int) -> Node | None:
         return None
     rows, weight = product.operands
     norm = rows.producer
-    is_known = any_constant_of(weight) is not None or coded_weight(product)
+    is_known = any_constant_of(weight) is not None or coded_weight(product, most_rows)
     if norm is None or norm.op is not RMS_NORM or not is_known or weight.tensor.rank != 2:
         return None
     is_last = normal_axis(norm.attrs["axis"], len(rows.shape)) == len(rows.shape) - 1
-    return norm if is_last and _has_few_rows(product, most_rows) else None
-
-
-def _has_few_rows(product: Node, most_rows: int) -> bool:
-    *outer, _ = product.output.shape
-    return all(isinstance(dim, int) for dim in outer) and math.prod(map(int, outer)) <= most_rows
+    return norm if is_last and has_few_rows(product, most_rows) else None
 
 
 def are_paired(first: Node, second: Node, most_rows: int) -> bool:
-    """Whether two products have the same few rows as left operand, or norms of them, and constant matrices of a size."""
+    """Whether two products read the same few rows on the left, or norms of them, and constant matrices of a size."""
     (rows, weight), (others, partner) = first.operands, second.operands
     if weight.type != partner.type or weight is partner:
         return False
@@ -182,8 +176,8 @@ class _Search:
     def _take_scaling(self, node: Node, own: FusionGroup) -> None:
         """Puts what dequantizes a product's operands into its group, where nothing else reads it."""
         before = scaled_operands(node) if self.limits.scaled_operands else ()
-        if self.limits.scaled_operands and not before and _has_few_rows(node, self.limits.normed_rows):
-            before = coded_weight(node)
+        if self.limits.scaled_operands and not before:
+            before = coded_weight(node, self.limits.normed_rows)
         inside = {*before, node}
         if all(inside.issuperset(each.output.users) and not each.output.is_graph_output for each in before):
             own.nodes[:0] = sorted(before, key=self.positions.__getitem__)

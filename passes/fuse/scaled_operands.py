@@ -4,6 +4,7 @@ Libraries multiply such numbers as they are and bring the scales in afterwards, 
 nodes that dequantize in the region of the product.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,12 +40,14 @@ def scaled_operands(product: Node) -> tuple[Node, ...]:
     return tuple(dict.fromkeys(node for way in ways for node in way)) if dtypes <= FP8 or len(dtypes) == 1 else ()
 
 
-def coded_weight(product: Node) -> tuple[Node, ...]:
-    """The nodes that dequantize the constant matrix on the right of a product whose left operand they leave alone.
+def coded_weight(product: Node, most_rows: int) -> tuple[Node, ...]:
+    """The nodes that dequantize the constant matrix on the right of a product of few rows, which are no codes.
 
     Codes have 4 or 8 bits. Scales and zero points are constants, and any that the op takes: by tensor, axis or block.
     """
     if product.op not in (MATMUL, GEMM) or product.operands[1].tensor.rank != 2 or scaled_operands(product):
+        return ()
+    if not has_few_rows(product, most_rows):
         return ()
     node = product.operands[1].producer
     turned = node if node is not None and node.op is TRANSPOSE else None
@@ -56,8 +59,16 @@ def coded_weight(product: Node) -> tuple[Node, ...]:
     return (back,) if turned is None else (back, turned)
 
 
+def has_few_rows(product: Node, most: int) -> bool:
+    """Whether a product has at most so many rows."""
+    *outer, _ = product.output.shape
+    return math.prod(dim for dim in outer if isinstance(dim, int)) <= most and all(
+        isinstance(dim, int) for dim in outer
+    )
+
+
 def _way_to(operand: Value) -> tuple[Node, ...]:
-    """The node that dequantizes a operand and the transpose behind it, if there is one; empty otherwise."""
+    """The node that dequantizes an operand and the transpose behind it, if there is one; empty otherwise."""
     node = operand.producer
     if node is not None and node.op is TRANSPOSE:
         before = node.operands[0].producer
@@ -91,13 +102,15 @@ def _is_zero(value: Value) -> bool:
     return content is not None and not np.any(content.array.astype(np.float32))
 
 
-def scale_each_product(graph: Graph, rewriter: Rewriter) -> None:
+def scale_each_product(graph: Graph, most_rows: int, rewriter: Rewriter) -> None:
     """Gives products that share a dequantized operand one each, where they are all that reads it."""
     for node in graph.nodes:
         if node.op is not DEQUANTIZE or node.output.is_graph_output or node.output.use_count < 2:
             continue
         users = tuple(dict.fromkeys(node.output.users))
-        if len(users) < 2 or any(node not in (*scaled_operands(user), *coded_weight(user)) for user in users):
+        if len(users) < 2 or any(
+            node not in (*scaled_operands(user), *coded_weight(user, most_rows)) for user in users
+        ):
             continue
         if not rewriter.may_rewrite("scale-each-product", node):
             return

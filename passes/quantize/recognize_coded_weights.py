@@ -22,7 +22,7 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.ops.known import CAST, DEQUANTIZE, GEMM, MATMUL, TRANSPOSE
 from ...ir.ops.rules import normal_axes, normal_axis
-from ...ir.types import DType, TensorType
+from ...ir.types import DType
 from ..cleanup.canonical.axis_groups import axis_groups
 from ..framework.base import Pass
 from ..framework.deferred import made_of
@@ -71,9 +71,7 @@ def _may_change(product: Node) -> bool:
 
 def _is_dequantized(value: Value) -> bool:
     node = value.producer
-    return node is not None and (
-        node.op is DEQUANTIZE or (node.op is TRANSPOSE and _is_dequantized(node.operands[0]))
-    )
+    return node is not None and (node.op is DEQUANTIZE or (node.op is TRANSPOSE and _is_dequantized(node.operands[0])))
 
 
 @dataclass(frozen=True)
@@ -227,10 +225,11 @@ def _read_dequantized(node: Node) -> _Weight | None:
     blocks = node.attrs["block_size"]
     if blocks and codes.shape[axis] % blocks and len(scale.shape) > 1:
         return None
+    parameters = [scale, *(each for each in zero if each is not None)]
     if len(scale.shape) < 2:
         sizes = tuple(scale.size if size == -1 else 1 for size in shape)
-        scale, *zero = (made_of("reshape", [each], shape=sizes) for each in (scale, *zero) if each is not None)
-    return _Weight(codes, scale, *zero)
+        parameters = [made_of("reshape", [each], shape=sizes) for each in parameters]
+    return _Weight(codes, *parameters)
 
 
 def _read_arithmetic(node: Node) -> _Weight | None:
@@ -285,7 +284,11 @@ def _as_codes(zero: Constant, codes: Constant) -> Constant | None:
 
 
 def _limits(dtype: DType) -> tuple[int, int]:
-    return (0, (1 << dtype.bits) - 1) if dtype in (DType.U8, DType.U4) else (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
+    return (
+        (0, (1 << dtype.bits) - 1)
+        if dtype in (DType.U8, DType.U4)
+        else (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
+    )
 
 
 # ---- constants
@@ -299,7 +302,7 @@ def _codes(value: Value) -> Constant | None:
     if content.dtype in _FP8 or content.dtype.bits == 4:
         return content
     low, high = _range(value)
-    if 0 <= low and high <= 15:
+    if low >= 0 and high <= 15:
         return made_of("cast", [content], to=DType.U4)
     if content.dtype in _BYTES:
         return content

@@ -77,7 +77,9 @@ def test_weights_in_codes(product: CodedProduct, device: CudaDevice) -> None:
     """Every way of a product whose weight is read as codes, against f64."""
     setting = replace(product, chip=device.driver.chip).setting()
     (value, allowed_error), ways = product.exact(), list(lower_product(setting.task))
-    device.compiler.compile(launch.kernel for way in ways for launch in way.launches if isinstance(launch, KernelLaunch))
+    device.compiler.compile(
+        launch.kernel for way in ways for launch in way.launches if isinstance(launch, KernelLaunch)
+    )
     right = OnDevice(setting, device)
     errors = {
         name: float((np.abs(found.astype(np.float64) - value) / allowed_error).max())

@@ -5,7 +5,7 @@ are put into one piece once; elements of the pieces that are next to each other 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -13,9 +13,9 @@ from ....ir.constant import Constant
 from ....ir.ops.rules import normal_axes, normal_axis
 from ....ir.plan import contiguous_strides
 from ..kernel_ir.launch import Packed
+from .held import Held, Shape
 from .protocol import Driver, Memory
-
-Shape = tuple[int, ...]
+from .resident_nibbles import resident_nibbles
 
 
 class Borrowed:
@@ -27,27 +27,6 @@ class Borrowed:
         self._owner = owner
 
 
-@dataclass(frozen=True)
-class Held:
-    """Content on the device by strides in bytes; `owner` keeps the memory."""
-
-    address: int
-    shape: Shape
-    strides: Shape
-    itemsize: int
-    owner: object
-
-    @property
-    def nbytes(self) -> int:
-        """What the elements take without gaps."""
-        return prod(self.shape) * self.itemsize
-
-    @property
-    def is_contiguous(self) -> bool:
-        """Whether the elements lie in row-major order without gaps."""
-        return self.strides == contiguous_strides(self.shape, self.itemsize)
-
-
 class DeviceConstants:
     """Finds contents on one device."""
 
@@ -57,15 +36,19 @@ class DeviceConstants:
 
     def memory(self, packed: Packed) -> Memory | None:
         """A packed constant without a copy through main memory; None where that cannot be."""
-        held = self._held(packed.constant)
+        held = self._laid(packed)
         if held is None:
-            return None
-        if packed.packing == "transposed":
-            held = _permuted(held, packed.options)
-        elif packed.packing != "contiguous":
             return None
         whole = held if held.is_contiguous and held.address % ALIGNMENT == 0 else self.copied(held)
         return Borrowed(whole.address, whole.nbytes, whole.owner)
+
+    def _laid(self, packed: Packed) -> Held | None:
+        if packed.packing == "nibbles":
+            return resident_nibbles(packed.constant, packed.options, self._held, self._joined)
+        held = self._held(packed.constant)
+        if held is None or packed.packing == "contiguous":
+            return held
+        return _permuted(held, packed.options) if packed.packing == "transposed" else None
 
     def _held(self, content: Constant) -> Held | None:
         if content.residence is not None:

@@ -41,7 +41,7 @@ def cast(content: Array, dtype: str) -> Array:
 
 def nibbles(content: Array, *permutation: int) -> Array:
     """Axes permuted, and integers of 4 bits two to a byte along the last one, the first in the low half."""
-    halves = content.transpose(permutation).astype(np.int8).view(np.uint8) & 15
+    halves = content.view(np.uint8).transpose(permutation) & 15
     return np.asarray(halves[..., ::2] | halves[..., 1::2] << 4)
 
 

@@ -14,7 +14,7 @@ from capgraph.passes.fuse.fuse import Fuse
 from tests.executors.cuda.product_cases import drawn
 from tests.executors.cuda.solving import Setting, constant, setting
 
-EPSILON = 0.25
+EPSILON, ONE = 0.25, Chip(multiprocessors=1)
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class CodedProduct:
     kind: str = "plain"
     has_zero: bool = False
     is_turned: bool = False
-    chip: Chip = Chip(multiprocessors=1)
+    chip: Chip = ONE
 
     def weight(self, seed: int) -> tuple[Array, Array, Array | None]:
         """Codes [K, N], scales and zero points."""

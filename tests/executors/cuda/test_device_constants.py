@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.executors.cuda.driver.memory import Constants
+from capgraph.executors.cuda.driver.packing import packed_bytes
 from capgraph.executors.cuda.kernel_ir.launch import Packed
 from capgraph.ir.constant import Array, Constant, Residence
 from capgraph.ir.errors import UnsupportedError
@@ -91,3 +92,33 @@ def test_other_layouts_and_devices_go_through_the_host() -> None:
     for packed in (Packed(here.constant, "cast", ("f16",)), Packed(there.constant, "contiguous")):
         with pytest.raises(UnsupportedError, match="on the host"):
             Constants(FakeDriver()).packed(packed)
+
+
+def halves(weight: OnDevice) -> Constant:
+    """The numbers of 4 bits in bytes, low half first, transposed: what a model computes, over blocks of two."""
+    fifteen, four = Constant(np.uint8(15)), Constant(np.uint8(4))
+    low, high = (
+        deferred("unsqueeze", [deferred(op, [weight.constant, by], {})], {"axes": (2,)})
+        for op, by in (("bitwise_and", fifteen), ("shift_right", four))
+    )
+    rows, columns = weight.constant.shape
+    blocks = deferred("reshape", [deferred("concat", [low, high], {"axis": 2})], {"shape": (rows, columns, 1, 2)})
+    codes = deferred("cast", [deferred("reshape", [blocks], {"shape": (rows, 2 * columns)})], {"to": DType.U4})
+    return transposed(codes, (1, 0))
+
+
+def test_numbers_that_are_halves_of_bytes_stay_where_they_lie() -> None:
+    drawn = [np.random.default_rng(seed).integers(0, 256, (3, 4)).astype(np.uint8) for seed in (0, 1)]
+    weights = [OnDevice(each) for each in drawn]
+    packed = Packed(halves(weights[0]), "nibbles", (1, 0))
+    assert Constants(FakeDriver()).packed(packed).address == weights[0].memory.address
+    joined = Packed(concatenated([halves(each) for each in weights], axis=1), "nibbles", (1, 0))
+    memory = Constants(FakeDriver()).packed(joined)
+    found = array_over(memory.address, (6, 4), (4, 1), np.dtype(np.uint8))
+    np.testing.assert_array_equal(found, np.concatenate(drawn))
+
+
+def test_numbers_of_4_bits_are_packed_as_their_bytes_lie() -> None:
+    drawn = np.random.default_rng(0).integers(0, 256, (3, 4)).astype(np.uint8)
+    on_host = Constant(np.stack((drawn & 15, drawn >> 4), -1).reshape(3, 8).T.view(DType.U4.numpy))
+    np.testing.assert_array_equal(packed_bytes(Packed(on_host, "nibbles", (1, 0))), drawn.reshape(-1))

@@ -4,15 +4,17 @@ from .....ir.errors import UnsupportedError
 from ...kernel_ir.copies import copied
 from ...kernel_ir.launch import BufferPlace, Launch
 from ...kernel_ir.sources import Source, view_of
-from .operands import GemmOperands, gemm_operands
 from .matrix_layouts import packed_weight, transposed
+from .operands import GemmOperands, gemm_operands
 from .rewritten_regions import Scratch
 
 PIECE = 16
 """Multiples of which sizes, strides and addresses of operands in bytes have to be."""
 
 
-def byte_operands(a: Source, b: Source, d: Source, c: Source | None, scratch: Scratch) -> tuple[GemmOperands, list[Launch]]:
+def byte_operands(
+    a: Source, b: Source, d: Source, c: Source | None, scratch: Scratch
+) -> tuple[GemmOperands, list[Launch]]:
     """The operands of a product with the inner axis side by side, and the copies of those that lie otherwise.
 
     Raises `UnsupportedError` when there is not enough scratch memory for a copy.

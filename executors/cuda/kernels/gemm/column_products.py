@@ -187,10 +187,6 @@ class _Text:
         return self.weight.elements // _size(self.operands)
 
     @property
-    def reads_zeros(self) -> bool:
-        return len({weight.offset for weight in self.weights}) > 1 or self.weight.offset is None
-
-    @property
     def has_scales(self) -> bool:
         """Whether pieces have scales of their own."""
         return self.weight.has_many_scales
@@ -249,7 +245,7 @@ class _Text:
         """How many loads of constants stand in front of the wait."""
         if not self.is_weight:
             return 0
-        each = 1 + self.has_scales + self.reads_zeros
+        each = 1 + sum(1 for _ in self._singles())
         return self.tiling.wide * each + (self.chunks * self.parts if self.is_gain_early and self.is_held else 0)
 
     def whole(self) -> str:
@@ -348,7 +344,7 @@ NAME({", ".join([*parameters, *self.epilogue.parameters])}) {{
         """What is read once for a piece, by name."""
         if self.has_scales and self.weight.scale is not None:
             yield "scale", self.weight.scale
-        if self.reads_zeros and self.weight.zero is not None:
+        if self.weight.zero is not None:
             yield "zero", self.weight.zero
 
     def _single(self, text: str) -> str:
@@ -434,9 +430,8 @@ NAME({", ".join([*parameters, *self.epilogue.parameters])}) {{
 
     def _parts_added(self, inside: str) -> str:
         """The sums of a piece, without what the numbers lie too high, times their scale."""
-        base = number(self.weight.base, "float")
-        known = number(self.weight.offset or 0.0, "float")
-        offset = f"({base} + (float)get(zeros[j]))" if self.reads_zeros else known
+        known = number(self.weight.offset, "float")
+        offset = known if self.weight.zero is None else f"({known} + (float)get(zeros[j]))"
         scale = "get(scales[j]) * " if self.has_scales else ""
         again = self._single("        if (goes_on) {name}s[j] = NAME_single({name}_at(next_group, next_chunk, j));")
         return f"""#pragma unroll

@@ -11,12 +11,12 @@ from .....ir.types import DType
 from ...kernel_ir.launch import Candidate, Lowering
 from ...kernel_ir.sources import Source, source_of
 from .column_products import Norm, column_product, column_tilings
-from .operands import GemmOperands, gemm_operands, product_operands
 from .matrix_layouts import packed_weight
-from .regions import AnchoredRegion
-from .split_k_gemm import fits, split_k_gemm, tilings
+from .operands import GemmOperands, gemm_operands, product_operands
 from .pipelined_gemm import pipelined_gemm
 from .pipelined_gemm import tilings as pipelined_tilings
+from .regions import AnchoredRegion
+from .split_k_gemm import fits, split_k_gemm, tilings
 from .sum_epilogue import SumEpilogue, sum_epilogue
 from .weight_formats import ColumnWeight
 

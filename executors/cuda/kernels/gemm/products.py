@@ -13,9 +13,9 @@ from ...kernel_ir.sources import Source
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import epilogue_of, gemm_fits
 from .exact_products import lower_exactly
-from .operands import gemm_operands, product_operands
 from .gemv import lower_coded_rows, lower_few_rows, lower_normed_rows, lower_some_rows
 from .matrix_layouts import packed_weight
+from .operands import gemm_operands, product_operands
 from .product_copies import lower_between_copies
 from .regions import AnchoredRegion, completed, made_in, paired_region_of, region_of, static_shape
 from .simt_gemm import simt_gemm

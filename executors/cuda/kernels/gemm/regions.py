@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from .....ir.analysis.extract import part_of
 from .....ir.graph import Graph, Node, Value
 from .....ir.op import Trait
@@ -23,7 +25,7 @@ from .weight_formats import ColumnWeight
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A operand of a product that is dequantized in its region: numbers of 8 bits, to be multiplied by one scale."""
+    """An operand of a product that is dequantized in its region: numbers of 8 bits, to be multiplied by one scale."""
 
     codes: Source
     scale: Source
@@ -153,10 +155,22 @@ def _coded(value: Value, sources: Mapping[Value, Source]) -> ColumnWeight | None
         return None if before is None else before.permuted(node.attrs["perm"])
     if node is None or node.op.name != "dequantize_linear" or not all(each in sources for each in node.operands):
         return None
-    codes, scale, *zero = (sources[each] for each in node.operands)
-    rows = [_by_block(each, codes.shape, node.attrs["axis"], node.attrs["block_size"]) for each in (scale, *zero)]
-    known = [each for each in rows if each is not None]
-    return ColumnWeight(codes, *known) if len(known) == len(rows) else None
+    codes, scale, *zeros = (sources[each] for each in node.operands)
+    shift = _common(zeros[0]) if zeros else 0.0
+    axis, block = node.attrs["axis"], node.attrs["block_size"]
+    scale_by_block = _by_block(scale, codes.shape, axis, block)
+    zero = _by_block(zeros[0], codes.shape, axis, block) if shift is None else None
+    if scale_by_block is None or (shift is None and zero is None):
+        return None
+    return ColumnWeight(codes, scale_by_block, zero, shift or 0.0)
+
+
+def _common(zero: Source) -> float | None:
+    """The zero point that all have, None if they differ or are not known."""
+    if zero.constant is None or not zero.constant.is_at_hand or not zero.size:
+        return None
+    items = zero.constant.array.reshape(-1).astype(np.float32)
+    return float(items[0]) if np.all(items == items[0]) else None
 
 
 def _by_block(source: Source, shape: tuple[int, ...], axis: int, block: int) -> Source | None:

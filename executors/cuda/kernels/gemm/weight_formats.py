@@ -1,14 +1,12 @@
 """Weights of a product as a kernel reads them: numbers as they are, or codes of 4 or 8 bits with scales.
 
 A thread has 16 bytes of a column at a time. What it takes out of them are floats: integers of 8 bits exactly, through
-the bits of a float whose last place is 1; those of 4 bits lie above `OFFSET`, which is taken off the sum of a piece with
-the zero point, as both are multiplied by the sum of the rows there.
+the bits of a float whose last place is 1; those of 4 bits lie above `OFFSET`, which is taken off the sum of a piece
+with the zero point, as both are multiplied by the sum of the rows there.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from .....ir.plan import element_bytes
 from .....ir.types import DType
@@ -27,15 +25,16 @@ NIBBLES = frozenset({DType.I4, DType.U4})
 
 @dataclass(frozen=True, slots=True)
 class ColumnWeight:
-    """A weight [K, N] whose columns lie in one piece each: `codes`, minus `zero`, times `scale`.
+    """A weight [K, N] whose columns lie in one piece each: `codes`, minus `zero` and `shift`, times `scale`.
 
-    Codes of 4 bits are two to a byte, and strides count numbers. Scales and zero points are [blocks, N] by strides, each
-    for as many numbers of a column; none for a weight that is what it is.
+    Codes of 4 bits are two to a byte, and strides count numbers. Scales and zero points are [blocks, N] by strides,
+    each for as many numbers of a column; none for a weight that is what it is. One zero point for all is `shift`.
     """
 
     codes: Source
     scale: Source | None = None
     zero: Source | None = None
+    shift: float = 0.0
 
     @property
     def dtype(self) -> DType:
@@ -60,7 +59,7 @@ class ColumnWeight:
     def format(self) -> tuple[Hashable, ...]:
         """What two weights of one kernel have in common."""
         rest = [each and (each.dtype, each.shape, each.strides) for each in (self.scale, self.zero)]
-        return (self.dtype, self.codes.shape, self.codes.strides, *rest)
+        return (self.dtype, self.offset, self.codes.shape, self.codes.strides, *rest)
 
     @property
     def suffix(self) -> str:
@@ -74,31 +73,13 @@ class ColumnWeight:
 
     @property
     def sources(self) -> list[Source]:
+        """What the kernel reads, in the order of its parameters."""
         return [each for each in (self.codes, self.scale, self.zero) if each is not None]
 
     @property
-    def known_zero(self) -> float | None:
-        """The zero point, where there is one for all and it is known; 0 without one."""
-        if self.zero is None:
-            return 0.0
-        constant = self.zero.constant
-        if constant is None or not constant.size:
-            return None
-        first, *_ = items = constant.array.reshape(-1).astype(np.float32)
-        return float(first) if np.all(items == first) else None
-
-    @property
-    def offset(self) -> float | None:
-        """What each number that is taken out lies too high, None where it differs."""
-        zero = self.known_zero
-        if self.dtype not in NIBBLES:
-            return zero
-        return None if zero is None else zero + OFFSET + (8 if self.dtype is DType.I4 else 0)
-
-    @property
-    def base(self) -> float:
-        """The part of `offset` that comes from how numbers are taken out."""
-        return 0.0 if self.dtype not in NIBBLES else OFFSET + (8 if self.dtype is DType.I4 else 0)
+    def offset(self) -> float:
+        """What each number that is taken out lies too high, but for zero points that are read."""
+        return self.shift + {DType.U4: OFFSET, DType.I4: OFFSET + 8}.get(self.dtype, 0.0)
 
     @property
     def has_many_scales(self) -> bool:
@@ -106,13 +87,9 @@ class ColumnWeight:
         return self.scale is not None and self.block < self.inner
 
     @property
-    def reads_zeros(self) -> bool:
-        return self.known_zero is None
-
-    @property
     def is_in_parts(self) -> bool:
         """Whether the sum of a piece is worked on before it is added to the others."""
-        return self.has_many_scales or self.offset != 0.0
+        return self.has_many_scales or self.zero is not None or self.offset != 0.0
 
     @property
     def fits(self) -> bool:
@@ -124,8 +101,8 @@ class ColumnWeight:
 
     def permuted(self, order: Sequence[int]) -> "ColumnWeight":
         """The same matrix with its axes in another order."""
-        rest = [None if each is None else permuted(each, order) for each in (self.scale, self.zero)]
-        return ColumnWeight(permuted(self.codes, order), *rest)
+        scale, zero = (None if each is None else permuted(each, order) for each in (self.scale, self.zero))
+        return replace(self, codes=permuted(self.codes, order), scale=scale, zero=zero)
 
     def packed(self) -> "ColumnWeight | None":
         """With columns in one piece each, where that is so or the codes are a constant; None otherwise."""
@@ -135,8 +112,9 @@ class ColumnWeight:
         if constant is None or 1 in codes.shape or sorted(codes.shape) != sorted(constant.shape):
             return None
         inner, columns = codes.shape
-        order = {(columns, 1): (1, 0), (1, inner): (0, 1)}.get(codes.strides)
-        if order is None or tuple(constant.shape[axis] for axis in order) != (columns, inner):
+        order = (1, 0) if codes.strides == (columns, 1) else (0, 1)
+        is_whole = codes.strides in ((columns, 1), (1, inner))
+        if not is_whole or tuple(constant.shape[axis] for axis in order) != (columns, inner):
             return None
         return replace(self, codes=replace(codes, strides=(1, inner), argument=Packed(constant, "nibbles", order)))
 
@@ -212,7 +190,7 @@ class ColumnWeight:
 
     def _single_loads(self) -> Iterator[str]:
         read = [self.scale.dtype] if self.has_many_scales and self.scale is not None else []
-        if self.reads_zeros and self.zero is not None and self.zero.dtype not in read:
+        if self.zero is not None and self.zero.dtype not in read:
             read.append(self.zero.dtype)
         for dtype in read:
             kind = stored(dtype)
