@@ -94,21 +94,25 @@ class CodedProduct:
         return setting(graph, inputs, chip=self.chip)
 
     def exact(self) -> tuple[Array, Array]:
-        """The result in f64, and how far from it one may be: some roundings of the result, and of sums in f32."""
+        """The result in f64, and how far from it one may be.
+
+        The result is rounded, sums are of f32, and what a norm gives may be rounded before it is multiplied.
+        """
         x = self.x.astype(np.float64)
         if self.kind != "plain":
             gain = self.gain.astype(np.float64)
             x = x / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON) * gain
         first, size = self._product(x, 1)
         unit = float({DType.F16: 2.0**-11, DType.BF16: 2.0**-8, DType.F32: 2.0**-23}[self.dtype])
+        relative = 2.0**-18 + (unit / 2 if self.kind != "plain" and self.dtype is not DType.F32 else 0)
         if self.kind == "paired":
             second, other = self._product(x, 5)
             silu = first / (1 + np.exp(-first))
             value = silu * second
-            sums = 2.0**-18 * (1.2 * size * np.abs(second) + other * np.abs(silu))
+            sums = relative * (1.2 * size * np.abs(second) + other * np.abs(silu))
         else:
             value = first + self.residual.astype(np.float64) if self.kind == "plain" else first
-            sums = 2.0**-18 * size
+            sums = relative * size
         return value, np.asarray(unit * np.abs(value) + sums + 1e-6)
 
     def _product(self, x: Array, seed: int) -> tuple[Array, Array]:
@@ -149,5 +153,8 @@ CASES = (
     CodedProduct(U4, 1024, 30, 64, rows=2, kind="paired", is_turned=True, has_zero=True, scales=DType.F16),
     CodedProduct(U4, block=32, has_zero=True, dtype=DType.F32),
     CodedProduct(U4, has_zero=True),
+    CodedProduct(I4, 1152, 37, 128, rows=2, kind="normed", dtype=DType.F16),
+    CodedProduct(I8, 4160, 21, kind="paired", is_turned=True, rows=3),
+    CodedProduct(U8, 512, 24, 256, has_zero=True, rows=2, kind="normed"),
 )
 """Every kind of codes with every granularity and prologue, sizes that end within a piece of work."""

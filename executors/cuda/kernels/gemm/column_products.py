@@ -95,28 +95,31 @@ def column_product(
 
     The first is what `operands` multiply by.
     """
-    (rows, inner), columns = operands.a.shape, operands.b.shape[-1]
-    gains = [] if norm is None or norm.gain is None else [norm.gain]
-    sources = [operands.a, *(each for weight in weights for each in weight.sources), *gains, *epilogue.sources]
-    text = _Text(operands, tuple(weights), epilogue, tiling, norm)
-    blocks = min(text.groups, tiling.together * chip.multiprocessors)
+    return launch_of(ColumnText(operands, tuple(weights), epilogue, tiling, norm), chip)
+
+
+def launch_of(text: "ColumnText", chip: Chip) -> KernelLaunch:
+    """The launch of a kernel's text."""
+    tiling, sources = text.tiling, text.sources
+    (rows, inner), columns = text.operands.a.shape, text.operands.b.shape[-1]
     kernel = Kernel(
         text.whole(),
-        (blocks, 1, 1),
+        (min(text.groups, tiling.together * chip.multiprocessors), 1, 1),
         (tiling.threads, 1, 1),
         early_loads=text.early_loads,
         together=tiling.together,
     )
+    unpacked = sum(weight.codes.nbytes - weight.nbytes for weight in text.weights)
     return KernelLaunch(
         kernel,
         tuple(source.argument for source in sources),
-        nbytes=sum(source.nbytes for source in sources),
-        flops=2 * rows * len(weights) * columns * inner,
+        nbytes=sum(source.nbytes for source in sources) - unpacked,
+        flops=2 * rows * len(text.weights) * columns * inner,
         may_overlap=True,
     )
 
 
-_HELPERS = """
+HELPERS = """
 struct NAME_piece {{ unsigned words[4]; }};
 __device__ inline NAME_piece NAME_load(const void* at) {{
   NAME_piece p;
@@ -155,7 +158,7 @@ _FIRST_SINGLES = """#pragma unroll
 
 
 @dataclass(frozen=True)
-class _Text:
+class ColumnText:
     """The kernel's source. The inner axis is cut in chunks, of which each thread has a piece."""
 
     operands: GemmOperands
@@ -248,17 +251,33 @@ class _Text:
         each = 1 + sum(1 for _ in self._singles())
         return self.tiling.wide * each + (self.chunks * self.parts if self.is_gain_early and self.is_held else 0)
 
+    @property
+    def element(self) -> str:
+        """An element of a piece of the rows as a float."""
+        return _ELEMENTS[self.operands.a.dtype]
+
+    @property
+    def sources(self) -> list[Source]:
+        """What the kernel reads and writes, in the order of its parameters."""
+        weights = (each for weight in self.weights for each in weight.sources)
+        return [self.operands.a, *weights, *([self.gain] if self.gain else []), *self.epilogue.sources]
+
+    @property
+    def parameters(self) -> list[str]:
+        """The parameters in front of those of the epilogue."""
+        kind = stored(self.operands.a.dtype)
+        weights = [each for name, weight in self.names.items() for each in weight.parameters(name)]
+        return [f"const {kind}* x", *weights, *([f"const {kind}* gain"] if self.gain else [])]
+
     def whole(self) -> str:
         """All of it."""
-        kind, wide = stored(self.operands.a.dtype), self.tiling.wide
+        wide = self.tiling.wide
         hint = ".L1::no_allocate" if self.is_weight else ""
-        weights = [each for name, weight in self.names.items() for each in weight.parameters(name)]
-        parameters = [f"const {kind}* x", *weights, *([f"const {kind}* gain"] if self.gain else [])]
         element = self.epilogue.element_at("row", "column")
-        return f"""{_HELPERS.format(element=_ELEMENTS[self.operands.a.dtype], hint=hint)}
+        return f"""{HELPERS.format(element=self.element, hint=hint)}
 {self.weight.helpers(self.operands.a.dtype)}
 extern "C" __global__ void __launch_bounds__({self.tiling.threads}, {self.tiling.together})
-NAME({", ".join([*parameters, *self.epilogue.parameters])}) {{
+NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
   constexpr int ROWS = {self.rows}, WIDE = {wide}, WARPS = {self.tiling.warps}, CHUNKS = {self.chunks};
   constexpr int GROUPS = {self.groups}, OWN = {self.own}, PARTS = {self.parts};
   __shared__ float partial[2][ROWS * WIDE][WARPS + 1];

@@ -10,6 +10,7 @@ from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.launch import Candidate, Lowering
 from ...kernel_ir.sources import Source, source_of
+from .coded_mma import coded_mma, matrix_tilings
 from .column_products import Norm, column_product, column_tilings
 from .matrix_layouts import packed_weight
 from .operands import GemmOperands, gemm_operands, product_operands
@@ -78,6 +79,9 @@ def _by_columns(region: AnchoredRegion, epilogue: SumEpilogue, norm: Norm | None
     if not _fits_columns(operands, *weights):
         return
     name = "" if norm is None else "normed-" if len(weights) == 1 else "paired-"
+    for tiling in matrix_tilings(operands, weights[0]):
+        launch = coded_mma(operands, weights, epilogue, tiling, region.task.chip, norm)
+        yield Candidate(f"{name}{tiling.name}{weights[0].suffix}", (launch,))
     for columns in column_tilings(operands.a.shape[-2], weights[0]):
         launch = column_product(operands, weights, epilogue, columns, region.task.chip, norm)
         yield Candidate(f"{name}{columns.name}{weights[0].suffix}", (launch,))

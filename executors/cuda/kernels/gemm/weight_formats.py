@@ -51,6 +51,11 @@ class ColumnWeight:
         return self.inner // max(blocks, default=1)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the codes."""
+        return self.codes.size * self.dtype.bits // 8
+
+    @property
     def elements(self) -> int:
         """Numbers in 16 bytes."""
         return 8 * PIECE // self.dtype.bits

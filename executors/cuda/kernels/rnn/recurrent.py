@@ -15,8 +15,8 @@ from .....ir.types import DType, TensorType
 from ...kernel_ir.launch import BufferPlace, Candidate, Chip, Launch, Lowering, Task
 from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.types import computed
-from ..gemm.products import lower_product
 from ..gemm.matrix_layouts import permuted
+from ..gemm.products import lower_product
 from ..gemm.regions import aligned, scratch_behind
 from .cells import Cell, activation_code, cell_of
 from .clusters import cluster_launch, fits_cluster
