@@ -76,7 +76,8 @@ class _Weight:
         """Scales, and zero points where there are some: one for all columns is repeated."""
         assert self.back is not None
         known = [any_constant_of(value) for value in self.back.operands[1:]]
-        return [each if each.size > 1 else expanded(each, (self.columns,)) for each in known if each is not None]
+        wide = (self.columns,)
+        return [each if len(each.shape) > 1 else expanded(each, wide) for each in known if each is not None]
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _weight_of(value: Value) -> _Weight | None:
     axis = normal_axis(back.attrs["axis"], 2)
     is_by_column = axis == 1 and len(scale.shape) == 1
     is_by_block = axis == 0 and len(scale.shape) == 2 and scale.shape[1] == codes.shape[1]
-    return _Weight(codes, back) if scale.size == 1 or is_by_column or is_by_block else None
+    return _Weight(codes, back) if scale.shape in ((), (1,)) or is_by_column or is_by_block else None
 
 
 def _bias_of(product: Node, size: int) -> tuple[Node, Constant] | tuple[None, None]:

@@ -108,3 +108,68 @@ def test_products_with_an_epilogue_are_spared(tail: str, is_merged: bool) -> Non
     Pipeline(((MergeProducts(spares_epilogues=True),),)).run(graph)
     products = [node for node in graph.nodes if node.op.name == "matmul"]
     assert len(products) == (1 if is_merged else 2)
+
+
+def test_weights_in_codes_become_one() -> None:
+    check_pass(
+        MergeProducts(),
+        """
+        graph @main(%x: f32[B, 2]) {
+          %u = constant() {value = dense<i8[2, 1]: [1, 2]>}
+          %v = constant() {value = dense<i8[2, 2]: [3, 4, 5, 6]>}
+          %s = constant() {value = dense<f32[]: 0.5>}
+          %t = constant() {value = dense<f32[2]: [2.0, 4.0]>}
+          %a = dequantize_linear(%u, %s, _) {to = f32}
+          %b = dequantize_linear(%v, %t, _) {to = f32}
+          %p = matmul(%x, %a)
+          %q = matmul(%x, %b)
+          return %p, %q
+        }""",
+        """
+        graph @main(%x: f32[B, 2]) {
+          %w = constant() {value = dense<i8[2, 3]: [1, 3, 4, 2, 5, 6]>}
+          %s = constant() {value = dense<f32[3]: [0.5, 2.0, 4.0]>}
+          %d = dequantize_linear(%w, %s, _) {to = f32}
+          %m = matmul(%x, %d)
+          %p, %q = split(%m) {axis = 1, sizes = [1, 2]}
+          return %p, %q
+        }""",
+    )
+
+
+def test_weights_in_blocks_become_one_with_their_zero_points_and_those_of_other_blocks_do_not() -> None:
+    block = "{to = f32, axis = 0, block_size = 2}"
+    check_pass(
+        MergeProducts(),
+        f"""
+        graph @main(%x: f32[B, 2]) {{
+          %u = constant() {{value = dense<u4[2, 1]: [1, 2]>}}
+          %v = constant() {{value = dense<u4[2, 1]: [3, 4]>}}
+          %s = constant() {{value = dense<f32[1, 1]: [0.5]>}}
+          %t = constant() {{value = dense<f32[1, 1]: [2.0]>}}
+          %z = constant() {{value = dense<u4[1, 1]: [8]>}}
+          %o = constant() {{value = dense<u4[1, 1]: [7]>}}
+          %e = constant() {{value = dense<f32[2, 1]: [1.0, 2.0]>}}
+          %a = dequantize_linear(%u, %s, %z) {block}
+          %b = dequantize_linear(%v, %t, %o) {block}
+          %c = dequantize_linear(%v, %e, _) {{to = f32, axis = 0, block_size = 1}}
+          %p = matmul(%x, %a)
+          %q = matmul(%x, %b)
+          %r = matmul(%x, %c)
+          return %p, %q, %r
+        }}""",
+        f"""
+        graph @main(%x: f32[B, 2]) {{
+          %v = constant() {{value = dense<u4[2, 1]: [3, 4]>}}
+          %e = constant() {{value = dense<f32[2, 1]: [1.0, 2.0]>}}
+          %c = dequantize_linear(%v, %e, _) {{to = f32, axis = 0, block_size = 1}}
+          %w = constant() {{value = dense<u4[2, 2]: [1, 3, 2, 4]>}}
+          %s = constant() {{value = dense<f32[1, 2]: [0.5, 2.0]>}}
+          %z = constant() {{value = dense<u4[1, 2]: [8, 7]>}}
+          %d = dequantize_linear(%w, %s, %z) {block}
+          %m = matmul(%x, %d)
+          %p, %q = split(%m) {{axis = 1, sizes = [1, 1]}}
+          %r = matmul(%x, %c)
+          return %p, %q, %r
+        }}""",
+    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
@@ -130,3 +131,23 @@ def test_a_matrix_times_itself_is_dequantized_once() -> None:
     b = Builder()
     x = b.op("dequantize_linear", b.input("a", "i8[4, 4]"), b.input("s", "f32[]"), None, to="f32")
     assert fused(b.finish({"y": b.op("matmul", x, x)})) == [["dequantize_linear", "matmul"]]
+
+
+def coded(rows: int, products: int = 1) -> Graph:
+    """Products of one value with one weight in codes."""
+    b = Builder()
+    x = b.input("x", f"f16[{rows}, 4]")
+    codes, scale = b.constant(np.ones((4, 4), np.int8)), b.constant(np.ones(4, np.float16))
+    weight = b.op("dequantize_linear", codes, scale, None, to="f16")
+    return b.finish({f"y{i}": b.op("matmul", x, weight) for i in range(products)})
+
+
+@pytest.mark.parametrize(("rows", "products", "expected"), [(1, 1, 1), (4, 2, 2), (5, 1, 0), (5, 2, 0)])
+def test_few_rows_take_in_what_dequantizes_their_weight(rows: int, products: int, expected: int) -> None:
+    graph = coded(rows, products)
+    Pipeline(((Fuse(scaled_operands=True, normed_rows=4),),)).run(graph, check="structure")
+    bodies: Sequence[Graph] = [node.attrs["body"] for node in graph.nodes if node.op.name == "fused"]
+    names = [[node.op.name for node in body.nodes if node.inputs] for body in bodies]
+    assert names == [["dequantize_linear", "matmul"]] * expected
+    alone = [node for node in graph.nodes if node.op.name == "dequantize_linear"]
+    assert len(alone) == (0 if expected else 1)

@@ -1,10 +1,13 @@
 """MatMulNBits: a product whose weight is kept as numbers of 4 or 8 bits in blocks, as ONNX Runtime's tools write it."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ....ir.constant import Array
-from ....ir.graph import Value
+from ....ir.graph import Node, Value
 from ....ir.types import DType
+from ..context.export_context import ExportContext
 from ..context.import_context import ImportContext, NotNative
 
 _CODES = {4: DType.U4, 8: DType.U8}
@@ -59,4 +62,5 @@ def _rows(zero: Array, columns: int, blocks: int, bits: int) -> Array:
 
 
 IMPORTS = {"com.microsoft.MatMulNBits": import_matmul_nbits}
-"""The operator, by its name and domain."""
+EXPORTS: dict[str, Callable[[ExportContext, Node], None]] = {}
+"""It goes out as DequantizeLinear and MatMul, which ONNX Runtime makes the same operator of."""

@@ -169,6 +169,11 @@ def test_what_does_not_fit_has_no_way() -> None:
     assert not list(lower_product(normed(1, 511, 32, DType.BF16).task)), "rows that are no whole pieces"
 
 
+def test_kernels_of_weights_in_codes_compile() -> None:
+    ways = (way for product in CASES for way in lower_product(product.setting().task))
+    assert not compile_problems(kernels_of(ways))
+
+
 def test_kernels_compile() -> None:
     made = [
         normed(1, 512, 32, dtype, has_gain=has_gain)

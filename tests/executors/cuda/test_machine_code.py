@@ -11,6 +11,7 @@ from capgraph.executors.cuda.kernel_ir.launch import Kernel
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
 from capgraph.ir.types import DType
 
+from tests.executors.cuda.coded_cases import CodedProduct
 from tests.executors.cuda.emulator import kernels_of
 from tests.executors.cuda.machine_code import MachineCode, machine_code
 from tests.executors.cuda.product_cases import linear
@@ -61,6 +62,17 @@ def declaring(rows: int, inner: int, dtype: DType, *tail: str) -> list[Kernel]:
 def test_constants_are_asked_for_before_the_wait(rows: int, inner: int, dtype: DType, tail: tuple[str, ...]) -> None:
     kernels = declaring(rows, inner, dtype, *tail)
     assert len(kernels) >= 2
+    told = problems(kernels)
+    assert not told, told[0]
+
+
+@pytest.mark.parametrize("codes", [DType.I8, DType.F8E4M3FN, DType.U4], ids=str)
+@pytest.mark.parametrize(("kind", "inner"), [("normed", 2048), ("paired", 2048), ("plain", 8192)])
+def test_codes_are_asked_for_before_the_wait(kind: str, inner: int, codes: DType) -> None:
+    block = 128 if codes is DType.U4 else 0
+    product = CodedProduct(codes, inner, 96, block, kind=kind, has_zero=codes is DType.U4, scales=DType.BF16)
+    kernels = kernels_of(list(lower_product(product.setting().task))[::2])
+    assert all(kernel.early_loads >= 4 for kernel in kernels)
     told = problems(kernels)
     assert not told, told[0]
 

@@ -173,9 +173,10 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
         column = "(group * OWN + (member + 8 * j) % OWN)"
         column = f"(i64)least({column}, {self.columns - 1})" if self.columns % self.own else f"(i64){column}"
         offset = self.weight.place(f"start_of(c, u) + quarter * {count} + {column} * {stride}")
+        inside = f"{first} < INNER" if is_ragged else "true"
         lines = [
             f"  auto start_of = [&](int c, int u) -> int {{ return {within}; }};",
-            f"  auto is_inside = [&](int c, int u) -> bool {{ return {f'{first} < INNER' if is_ragged else 'true'}; }};",
+            f"  auto is_inside = [&](int c, int u) -> bool {{ return {inside}; }};",
             f"  auto weight_at = [&](int group, int c, int u, int j) {{ return {self._of_column('')} + {offset}; }};",
         ]
         for name, source in self._singles():
@@ -223,6 +224,7 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
   }}"""
 
     def _unit(self) -> str:
+        count, scale = self.weight.elements, "get(scales[u][j]) * " if self.has_scales else ""
         again = self._single("        {name}s[u][j] = NAME_single({name}_at(next_group, next_chunk, u, j));")
         return f"""      const bool is_last = c == CHUNKS - 1, goes_on = !is_last || group + (int)gridDim.x < GROUPS;
       const int next_group = is_last ? group + (int)gridDim.x : group, next_chunk = is_last ? 0 : c + 1;
@@ -231,16 +233,17 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
         {{
           float low[4] = {{}}{"" if self.is_nibble else ", high[4] = {}"};
 #pragma unroll
-          for (int r = 0; r < {self.weight.elements // 8}; r++) {{
+          for (int r = 0; r < {count // 8}; r++) {{
             NAME_piece b = {{0, 0, 0, 0}};
-            if (member < ROWS) b = NAME_read(rows_of[member] + start_of(c, u) + quarter * {self.weight.elements} + r * 8);
+            if (member < ROWS) b = NAME_read(rows_of[member] + start_of(c, u) + quarter * {count} + r * 8);
 {self._products()}
           }}
 #pragma unroll
           for (int e = 0; e < 4; e += ROWS > 1 ? 1 : 2) {{
             const int j = e / 2, m = least(2 * quarter + e % 2, ROWS - 1);
             const float own = {"low[e]" if self.is_nibble else "low[e] + 16 * high[e]"};
-            if (is_inside(c, u)) sums[e] += {"get(scales[u][j]) * " if self.has_scales else ""}(own - {self._offset} * around[m][start_of(c, u) / UNIT]);
+            const float part = own - {self._offset} * around[m][start_of(c, u) / UNIT];
+            if (is_inside(c, u)) sums[e] += {scale}part;
           }}
         }}
 #pragma unroll

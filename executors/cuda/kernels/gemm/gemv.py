@@ -79,12 +79,12 @@ def _by_columns(region: AnchoredRegion, epilogue: SumEpilogue, norm: Norm | None
     if not _fits_columns(operands, *weights):
         return
     name = "" if norm is None else "normed-" if len(weights) == 1 else "paired-"
-    for tiling in matrix_tilings(operands, weights[0]):
-        launch = coded_mma(operands, weights, epilogue, tiling, region.task.chip, norm)
-        yield Candidate(f"{name}{tiling.name}{weights[0].suffix}", (launch,))
     for columns in column_tilings(operands.a.shape[-2], weights[0]):
         launch = column_product(operands, weights, epilogue, columns, region.task.chip, norm)
         yield Candidate(f"{name}{columns.name}{weights[0].suffix}", (launch,))
+    for tiling in matrix_tilings(operands, weights[0]):
+        launch = coded_mma(operands, weights, epilogue, tiling, region.task.chip, norm)
+        yield Candidate(f"{name}{tiling.name}{weights[0].suffix}", (launch,))
 
 
 def _weight_of(region: AnchoredRegion, product: Node) -> ColumnWeight | None:
