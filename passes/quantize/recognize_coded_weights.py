@@ -20,7 +20,19 @@ from ...ir.analysis.contents import any_constant_of, constant_of
 from ...ir.constant import Constant
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
-from ...ir.ops.known import CAST, DEQUANTIZE, GEMM, MATMUL, TRANSPOSE
+from ...ir.ops.known import (
+    ADD,
+    BITWISE_AND,
+    CAST,
+    CONCAT,
+    DEQUANTIZE,
+    GEMM,
+    MATMUL,
+    MUL,
+    SHIFT_RIGHT,
+    SUB,
+    TRANSPOSE,
+)
 from ...ir.ops.rules import normal_axes, normal_axis
 from ...ir.types import DType
 from ..cleanup.canonical.axis_groups import axis_groups
@@ -187,10 +199,9 @@ def _read(value: Value) -> _Weight | None:
         return _read_cast(node)
     if node.op is DEQUANTIZE:
         return _read_dequantized(node)
-    name = node.op.name
-    if name in ("mul", "sub", "add"):
+    if node.op in (MUL, SUB, ADD):
         return _read_arithmetic(node)
-    if name != "transpose" and not node.op.has(Trait.RESHAPES):
+    if node.op is not TRANSPOSE and not node.op.has(Trait.RESHAPES):
         return None
     weight = _read(node.operands[0])
     if weight is None:
@@ -207,7 +218,7 @@ def _read_cast(node: Node) -> _Weight | None:
     if operand.tensor.dtype in _FLOATS:
         return _read(operand)
     made = operand.producer
-    if made is not None and made.op.name == "sub":
+    if made is not None and made.op is SUB:
         codes, zero = (_codes(each) for each in made.operands)
         if codes is not None and zero is not None and codes.shape == operand.tensor.shape:
             return _Weight(codes).shifted(_as_codes(zero, codes))
@@ -234,15 +245,14 @@ def _read_dequantized(node: Node) -> _Weight | None:
 
 def _read_arithmetic(node: Node) -> _Weight | None:
     left, right = node.operands
-    name = node.op.name
-    swapped = any_constant_of(left) is not None and name != "sub"
+    swapped = any_constant_of(left) is not None and node.op is not SUB
     weight = _read(right if swapped else left)
     if weight is None or weight.codes.shape != node.output.tensor.shape:
         return None
     other = left if swapped else right
-    if name == "mul":
+    if node.op is MUL:
         return weight.scaled(_scale_of(other))
-    return weight.shifted(_zero_of(other, weight.codes, -1 if name == "add" else 1))
+    return weight.shifted(_zero_of(other, weight.codes, -1 if node.op is ADD else 1))
 
 
 def _scale_of(value: Value) -> Constant | None:
@@ -337,16 +347,15 @@ def _range(value: Value) -> tuple[float, float]:
     if node is None or not node.operands:
         return full
     first = _range(node.operands[0])
-    name = node.op.name
-    if name in ("transpose", "concat") or node.op.has(Trait.RESHAPES):
+    if node.op in (TRANSPOSE, CONCAT) or node.op.has(Trait.RESHAPES):
         ranges = [_range(each) for each in node.operands]
         return min(low for low, _ in ranges), max(high for _, high in ranges)
-    if name == "cast":
+    if node.op is CAST:
         return first if full[0] <= first[0] and first[1] <= full[1] else full
-    if name == "bitwise_and":
+    if node.op is BITWISE_AND:
         masks = [number for number in map(_number, node.operands) if number is not None and number >= 0]
         return (0, min(masks)) if masks else full
-    amount = _number(node.operands[1]) if name == "shift_right" else None
+    amount = _number(node.operands[1]) if node.op is SHIFT_RIGHT else None
     if amount is not None and first[0] >= 0:
         return 0, first[1] // 2**amount
     return full

@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from ....ir.constant import Constant
+from ....ir.op import Trait
+from ....ir.ops import native
+from ....ir.ops.known import BITWISE_AND, CAST, CONCAT, SHIFT_RIGHT, TRANSPOSE
 from .held import Held
 
 Find = Callable[[Constant], Held | None]
@@ -22,9 +25,9 @@ def resident_nibbles(content: Constant, order: Sequence[int], find: Find, join: 
     made = content.derivation
     if made is None or len(content.shape) != 2:
         return None
-    if made.op == "transpose" and tuple(made.attrs["perm"]) == (1, 0):
+    if made.op == TRANSPOSE.name and tuple(made.attrs["perm"]) == (1, 0):
         return resident_nibbles(made.operands[0], order[::-1], find, join)
-    if made.op == "concat" and tuple(order).index(made.attrs["axis"] % 2) == 0:
+    if made.op == CONCAT.name and tuple(order).index(made.attrs["axis"] % 2) == 0:
         parts = [resident_nibbles(each, order, find, join) for each in made.operands]
         known = [each for each in parts if each is not None]
         rows, columns = (content.shape[axis] for axis in order)
@@ -41,10 +44,10 @@ def _bytes_of(content: Constant, find: Find) -> Held | None:
     made = content.derivation
     if made is None:
         return None
-    if made.op in ("cast", "reshape", "squeeze", "unsqueeze"):
+    if made.op == CAST.name or native(made.op).has(Trait.RESHAPES):
         return _bytes_of(made.operands[0], find)
     if (
-        made.op != "concat"
+        made.op != CONCAT.name
         or len(made.operands) != 2
         or made.attrs["axis"] % len(content.shape) != len(content.shape) - 1
     ):
@@ -52,7 +55,7 @@ def _bytes_of(content: Constant, find: Find) -> Held | None:
     if content.shape[-1] != 2:
         return None
     low, high = (_half(each) for each in made.operands)
-    if low is None or high is None or low[0] is not high[0] or (low[1], high[1]) != ("bitwise_and", "shift_right"):
+    if low is None or high is None or low[0] is not high[0] or (low[1], high[1]) != tuple(_BY):
         return None
     return find(low[0])
 
@@ -62,7 +65,7 @@ def _half(content: Constant) -> tuple[Constant, str] | None:
     made = content.derivation
     if made is None:
         return None
-    if made.op in ("reshape", "unsqueeze"):
+    if native(made.op).has(Trait.RESHAPES):
         return _half(made.operands[0])
     if made.op not in _BY or len(made.operands) != 2:
         return None
@@ -71,4 +74,5 @@ def _half(content: Constant) -> tuple[Constant, str] | None:
     return (source, made.op) if is_half and source.dtype.bits == 8 else None
 
 
-_BY = {"bitwise_and": 15, "shift_right": 4}
+_BY = {BITWISE_AND.name: 15, SHIFT_RIGHT.name: 4}
+"""By what the low and the high half are taken out."""
