@@ -1,8 +1,64 @@
 """Matrix products."""
 
-from ....ir.graph import Node
+import numpy as np
+
+from ....ir.constant import Array
+from ....ir.graph import Node, Value
+from ....ir.types import DType
 from ..context.export_context import ExportContext, Operand
+from ..context.import_context import ImportContext, NotNative
 from .rows import export_as, import_as
+
+_CODES = {4: DType.U4, 8: DType.U8}
+
+
+def import_matmul_nbits(ctx: ImportContext) -> Value:
+    """MatMulNBits: [.., K] times a weight [K, N], which has a scale, and maybe a zero point, for each block of a column.
+
+    B is u8 [N, blocks, bytes of a block], the first of two numbers in the low half; zero points are packed alike, and
+    half of the range where they are left out. The operator stays foreign for weights that are not known and for columns
+    in another order (`g_idx`). It goes out as DequantizeLinear and MatMul, which ONNX Runtime makes the operator of.
+    """
+    inner, columns, bits, block = (int(ctx.attr(name, default)) for name, default in _ATTRIBUTES)
+    packed, scales, zeros = ctx.array(1), ctx.array(2), ctx.optional(3)
+    zero = None if zeros is None else ctx.array(3)
+    is_known = packed is not None and scales is not None and (zeros is None or zero is not None)
+    if not is_known or packed is None or scales is None or ctx.optional(4) is not None or bits not in _CODES:
+        raise NotNative("weights that are not known, or lie in another order")
+    if zero is not None and zero.dtype != np.uint8:
+        raise NotNative("zero points that are floats")
+    blocks = -(-inner // block)
+    codes = _numbers(packed.reshape(columns, -1), bits)[:, :inner]
+    low = np.full((columns, blocks), 1 << bits - 1, np.uint8) if zero is None else _rows(zero, columns, blocks, bits)
+    dtype = _CODES[bits]
+    weight = ctx.op(
+        "dequantize_linear",
+        ctx.constant(np.ascontiguousarray(codes.T).view(dtype.numpy), dtype),
+        ctx.constant(np.ascontiguousarray(scales.reshape(columns, blocks).T), DType.of(scales.dtype)),
+        ctx.constant(np.ascontiguousarray(low.T).view(dtype.numpy), dtype),
+        to=ctx.tensor(0).dtype,
+        axis=0,
+        block_size=block,
+    )
+    product = ctx.op("matmul", ctx.input(0), weight)
+    bias = ctx.optional(5)
+    return product if bias is None else ctx.op("add", product, bias)
+
+
+_ATTRIBUTES = (("K", 0), ("N", 0), ("bits", 4), ("block_size", 0))
+
+
+def _numbers(packed: Array, bits: int) -> Array:
+    """Rows of bytes as rows of numbers, one to a byte."""
+    if bits == 8:
+        return packed
+    return np.stack((packed & 15, packed >> 4), -1).reshape(packed.shape[0], -1)
+
+
+def _rows(zero: Array, columns: int, blocks: int, bits: int) -> Array:
+    """Zero points [N, blocks]; a row that ends within a byte leaves the rest of it."""
+    return _numbers(zero.reshape(columns, -1), bits)[:, :blocks]
+
 
 IMPORTS = {
     "MatMul": import_as("matmul"),
@@ -11,6 +67,7 @@ IMPORTS = {
     "MatMulInteger": import_as("matmul_integer"),
     "QLinearMatMul": import_as("qlinear_matmul"),
     "Det": import_as("det"),
+    "com.microsoft.MatMulNBits": import_matmul_nbits,
 }
 
 

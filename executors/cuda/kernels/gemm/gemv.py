@@ -9,10 +9,9 @@ from .....ir.graph import Node
 from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.launch import Candidate, Lowering
-from ...kernel_ir.sources import Source, source_of
+from ...kernel_ir.sources import Source, packed_weight, source_of
 from .coded_mma import coded_mma, matrix_tilings
 from .column_products import Norm, column_product, column_tilings
-from .matrix_layouts import packed_weight
 from .operands import GemmOperands, gemm_operands, product_operands
 from .pipelined_gemm import pipelined_gemm
 from .pipelined_gemm import tilings as pipelined_tilings

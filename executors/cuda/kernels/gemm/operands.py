@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...kernel_ir.sources import Source
+from ...kernel_ir.sources import Source, transposed
 from ...libraries.problems import Matrix
-from .matrix_layouts import transposed
 from .regions import AnchoredRegion
 
 

@@ -16,11 +16,10 @@ from .....ir.types import DType
 from ...kernel_ir.copies import copied
 from ...kernel_ir.indexing import index_type
 from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch, Launch
-from ...kernel_ir.sources import Source, view_of
+from ...kernel_ir.sources import Source, packed_weight, transposed, view_of
 from ...kernel_ir.types import number, stored, word
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import EPILOGUE_STEPS, epilogue_of, gemm_fits
-from .matrix_layouts import packed_weight, transposed
 from .operands import GemmOperands, gemm_operands, product_operands
 from .regions import AnchoredRegion, completed, made_in
 from .rewritten_regions import Scratch, within_scratch

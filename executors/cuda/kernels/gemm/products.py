@@ -9,12 +9,11 @@ from dataclasses import replace
 
 from .....ir.types import DType
 from ...kernel_ir.launch import Candidate, Lowering, Task
-from ...kernel_ir.sources import Source
+from ...kernel_ir.sources import Source, packed_weight
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import epilogue_of, gemm_fits
 from .exact_products import lower_exactly
 from .gemv import lower_coded_rows, lower_few_rows, lower_normed_rows, lower_some_rows
-from .matrix_layouts import packed_weight
 from .operands import gemm_operands, product_operands
 from .product_copies import lower_between_copies
 from .regions import AnchoredRegion, completed, made_in, paired_region_of, region_of, static_shape

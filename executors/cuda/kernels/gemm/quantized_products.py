@@ -11,13 +11,20 @@ from .....ir.types import DType
 from ...kernel_ir.launch import Candidate, Kernel, KernelLaunch, Launch, LibraryCall, Lowering, Packed, Task
 from ...kernel_ir.sources import Source, source_of
 from ..fused import lower_fused
-from .byte_operands import PIECE, byte_operands, is_in_pieces
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import Epilogue
 from .operands import GemmOperands
 from .quantization import Quantization
 from .regions import region_of
-from .rewritten_regions import Scratch, quantized_again, signed_bytes, within_scratch
+from .rewritten_regions import (
+    PIECE,
+    Scratch,
+    byte_operands,
+    is_in_pieces,
+    quantized_again,
+    signed_bytes,
+    within_scratch,
+)
 from .simt_gemm import simt_gemm
 from .sum_epilogue import broadcast_to
 

@@ -18,8 +18,7 @@ from .....ir.ops import native
 from .....ir.ops.rules import normal_axis
 from .....ir.plan import contiguous_strides, element_bytes
 from ...kernel_ir.launch import BufferPlace, Candidate, Launch, Task
-from ...kernel_ir.sources import Source, source_of, source_of_constant, view_of
-from .matrix_layouts import permuted
+from ...kernel_ir.sources import Source, permuted, source_of, source_of_constant, view_of
 from .weight_formats import ColumnWeight
 
 

@@ -14,10 +14,11 @@ from .....ir.ops import native
 from .....ir.ops.rules import normal_axis
 from .....ir.plan import View, contiguous_strides, element_bytes
 from .....ir.types import DType, TensorType
-from ...kernel_ir.launch import Candidate, Launch, Task
-from ...kernel_ir.sources import Source, view_of
+from ...kernel_ir.copies import copied
+from ...kernel_ir.launch import BufferPlace, Candidate, Launch, Task
+from ...kernel_ir.sources import Source, packed_weight, permuted, transposed, view_of
 from ..fused import lower_fused
-from .matrix_layouts import permuted
+from .operands import GemmOperands, gemm_operands
 from .regions import AnchoredRegion, aligned, body_of, scratch_behind, static_shape
 
 
@@ -253,3 +254,43 @@ def _leading_to(product: Node) -> set[Node]:
             found.add(node)
             pending += [value.producer for value in node.operands]
     return found
+
+
+# ---- operands of 8 bits, as tensor cores read them: the inner axis side by side, rows in whole pieces
+
+PIECE = 16
+"""Multiples of which sizes, strides and addresses of operands in bytes have to be."""
+
+
+def byte_operands(
+    a: Source, b: Source, d: Source, c: Source | None, scratch: Scratch
+) -> tuple[GemmOperands, list[Launch]]:
+    """The operands of a product with the inner axis side by side, and the copies of those that lie otherwise.
+
+    Raises `UnsupportedError` when there is not enough scratch memory for a copy.
+    """
+    before: list[Launch] = []
+    a = _along_inner(a, scratch, before)
+    b = transposed(_along_inner(transposed(packed_weight(b)), scratch, before))
+    return gemm_operands(a, b, d, c), before
+
+
+def _along_inner(rows: Source, scratch: Scratch, before: list[Launch]) -> Source:
+    """An operand [..., inner] as it is, or a copy of it."""
+    if is_in_pieces(rows):
+        return rows
+    source = view_of(rows)
+    made = scratch.take(rows.dtype, rows.shape)
+    target = view_of(made)
+    if source is None or target is None:
+        raise UnsupportedError("a constant that is packed has no view")
+    before += copied(source, target, scratch.task.chip)
+    return made
+
+
+def is_in_pieces(rows: Source) -> bool:
+    """Whether elements of a row lie side by side, and each row begins at a multiple of 16 bytes."""
+    itemsize = rows.dtype.numpy.itemsize
+    outer = [stride * itemsize for size, stride in zip(rows.shape[:-1], rows.strides[:-1], strict=True) if size != 1]
+    offset = rows.argument.offset if isinstance(rows.argument, BufferPlace) else 0
+    return rows.strides[-1] == 1 and all(each % PIECE == 0 for each in (*outer, offset))

@@ -14,13 +14,21 @@ from .....ir.types import DType
 from ...kernel_ir.launch import Argument, Candidate, Launch, Packed
 from ...kernel_ir.sources import Source
 from ..fused import lower_fused
-from .byte_operands import PIECE, byte_operands, is_in_pieces
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import EPILOGUE_STEPS, Epilogue, epilogue_of, gemm_fits, lengthened
 from .operands import GemmOperands, product_operands
 from .products import lower_product
 from .regions import AnchoredRegion, completed, made_in, next_step, static_shape
-from .rewritten_regions import Scratch, scale_in_f32, with_operands_dequantized, within_scratch, without_product
+from .rewritten_regions import (
+    PIECE,
+    Scratch,
+    byte_operands,
+    is_in_pieces,
+    scale_in_f32,
+    with_operands_dequantized,
+    within_scratch,
+    without_product,
+)
 
 FIRST_FP8_ARCH = 89
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.launch import Packed
-from ...kernel_ir.sources import Source
+from ...kernel_ir.sources import Source, packed_weight, permuted
 from ...kernel_ir.types import number, stored
-from .matrix_layouts import packed_weight, permuted
 
 PIECE = 16
 """Bytes."""

@@ -13,9 +13,8 @@ from .....ir.ops import native
 from .....ir.plan import View, contiguous_strides, element_bytes
 from .....ir.types import DType, TensorType
 from ...kernel_ir.launch import BufferPlace, Candidate, Chip, Launch, Lowering, Task
-from ...kernel_ir.sources import Source, source_of
+from ...kernel_ir.sources import Source, permuted, source_of
 from ...kernel_ir.types import computed
-from ..gemm.matrix_layouts import permuted
 from ..gemm.products import lower_product
 from ..gemm.regions import aligned, scratch_behind
 from .cells import Cell, activation_code, cell_of
