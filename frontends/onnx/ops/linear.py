@@ -13,7 +13,7 @@ _CODES = {4: DType.U4, 8: DType.U8}
 
 
 def import_matmul_nbits(ctx: ImportContext) -> Value:
-    """MatMulNBits: [.., K] times a weight [K, N], which has a scale, and maybe a zero point, for each block of a column.
+    """MatMulNBits: [.., K] times a weight [K, N], with a scale, and maybe a zero point, for each block of a column.
 
     B is u8 [N, blocks, bytes of a block], the first of two numbers in the low half; zero points are packed alike, and
     half of the range where they are left out. The operator stays foreign for weights that are not known and for columns
