@@ -46,22 +46,33 @@ class ScalarArgument:
 Argument = BufferPlace | Packed | ScalarArgument
 
 
+_ALONE = "#define WITHOUT_TRIGGER\n#define begin() begin_alone()\n"
+_NO_LONGER_ALONE = "\n#undef begin\n#undef WITHOUT_TRIGGER\n"
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A generated CUDA C++ function: `text`, in which NAME stands for its name, after the shared prelude.
+    """A generated CUDA C++ function: `body`, in which NAME stands for its name, after the shared prelude.
 
-    Equal texts are one function. `grid` counts thread blocks, also where they form clusters; `shared_bytes` is dynamic
+    With `triggers` it lets the next kernel start early, where its body says so (`early_start.py`). Equal texts are one
+    function. `grid` counts thread blocks, also where they form clusters; `shared_bytes` is dynamic
     shared memory. What the machine code has to keep: so many loads of constants stand before it waits for its
     predecessor (`early_loads`), and so many blocks find room on a multiprocessor (`together`).
     """
 
-    text: str
+    body: str
     grid: Dim3
     block: Dim3
     shared_bytes: int = 0
     cluster: Dim3 = (1, 1, 1)
     early_loads: int = 0
     together: int = 1
+    triggers: bool = True
+
+    @property
+    def text(self) -> str:
+        """What is compiled."""
+        return self.body if self.triggers else f"{_ALONE}{self.body}{_NO_LONGER_ALONE}"
 
 
 @dataclass(frozen=True, slots=True)

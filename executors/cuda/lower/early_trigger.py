@@ -9,16 +9,16 @@ is read too soon if one of the calls right before wrote it. A kernel that does n
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ..kernel_ir.early_start import TRIGGER
 from ..kernel_ir.launch import BufferPlace, Candidate, Kernel, KernelLaunch, Launch, LibraryCall
 
-_LETS_START = (TRIGGER, "")
-_BEGINS = ("begin();", "begin_alone();")
 _RESULTS = ("y", "d", "o")
 """Roles of what convolutions, products and attention make."""
 
 _FENCE = KernelLaunch(
-    Kernel('extern "C" __global__ void NAME() { begin_alone(); }', (1, 1, 1), (32, 1, 1)), (), 0, may_overlap=True
+    Kernel('extern "C" __global__ void NAME() { begin(); }', (1, 1, 1), (32, 1, 1), triggers=False),
+    (),
+    0,
+    may_overlap=True,
 )
 
 
@@ -36,17 +36,13 @@ def _held_back(chosen: Sequence[Candidate | None]) -> tuple[Candidate | None, ..
             continue
         launches: list[Launch] = []
         for launch in reversed(candidate.launches):
-            launches.append(_alone(launch) if is_before_call and isinstance(launch, KernelLaunch) else launch)
+            if is_before_call and isinstance(launch, KernelLaunch):
+                launches.append(replace(launch, kernel=replace(launch.kernel, triggers=False)))
+            else:
+                launches.append(launch)
             is_before_call = isinstance(launch, LibraryCall)
         found.append(replace(candidate, launches=tuple(reversed(launches))))
     return tuple(reversed(found))
-
-
-def _alone(launch: KernelLaunch) -> KernelLaunch:
-    text = launch.kernel.text
-    for old, new in (_LETS_START, _BEGINS):
-        text = text.replace(old, new)
-    return replace(launch, kernel=replace(launch.kernel, text=text))
 
 
 def _fenced(chosen: Sequence[Candidate | None]) -> tuple[Candidate | None, ...]:

@@ -122,6 +122,14 @@ def _refusal(texts: Sequence[str], target: str, level: str) -> str:
     return words
 
 
+def ptx_of(texts: Sequence[str]) -> str:
+    """The kernels as PTX for compute capability 9.0."""
+    _, program = nvrtc.nvrtcCreateProgram(source_of(texts).encode(), b"kernels", 0, [], [])
+    (status,) = nvrtc.nvrtcCompileProgram(program, 2, [b"-arch=compute_90", b"-std=c++17"])
+    assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS
+    return _written(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
+
+
 def _written(size: Callable[..., Any], write: Callable[..., Any], program: Any) -> str:
     """What the compiler writes into bytes: one more than it needs, as Python has one object for each single byte."""
     content = b" " * (size(program)[1] + 1)

@@ -158,6 +158,7 @@ static inline float __fadd_rn(float a, float b) { return a + b; }
 _SMALL_FLOATS = r"""
 struct f16; struct bf16;
 static inline void begin() {}
+static inline void begin_alone() {}
 static inline float as_float(unsigned x) { float y; memcpy(&y, &x, 4); return y; }
 static inline unsigned as_bits(float x) { unsigned y; memcpy(&y, &x, 4); return y; }
 static inline float least(float a, float b) { return a != a || a < b ? a : b; }

@@ -82,8 +82,8 @@ class FakeGraph:
 
 class FakeChain(FakeGraph):
     def __init__(self, driver: "FakeDriver", calls: list[KernelCall]) -> None:
-        super().__init__(driver, [KERNELS[call.launch.kernel.text](*call.values) for call in calls])
-        self._texts = [call.launch.kernel.text for call in calls]
+        super().__init__(driver, [KERNELS[call.launch.kernel.body](*call.values) for call in calls])
+        self._texts = [call.launch.kernel.body for call in calls]
         driver.graphs.append(self)
         self.updates = 0
 
@@ -240,7 +240,7 @@ class FakeDriver:
         self._recorded.pop(stream, None)
 
     def bind(self, call: KernelCall) -> Callable[[int], None]:
-        work = KERNELS[call.launch.kernel.text](*call.values)
+        work = KERNELS[call.launch.kernel.body](*call.values)
         return lambda stream: self.submit(stream, work)
 
     def chain(self, calls: Sequence[KernelCall]) -> "FakeChain":

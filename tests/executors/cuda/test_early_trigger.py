@@ -1,14 +1,15 @@
 """Kernels in front of library calls let nothing start early; all others do."""
 
+import pytest
 from capgraph.executors.cuda.kernel_ir.early_start import TRIGGER, WAIT
 from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Candidate, Kernel, KernelLaunch, LibraryCall
 from capgraph.executors.cuda.lower.early_trigger import with_safe_triggers
 
-from tests.executors.cuda.compiling import compile_problems
+from tests.executors.cuda.compiling import compile_problems, ptx_of
 
 TEXTS = (
-    'NAME() { begin(); asm volatile("griddepcontrol.wait;"); }',
-    f"NAME() {{\n{TRIGGER}\n{WAIT}\n}}",
+    'extern "C" __global__ void NAME() { begin(); }',
+    f'extern "C" __global__ void NAME() {{\n{TRIGGER}\n{WAIT}\n}}',
 )
 CALL = LibraryCall("library", None, {}, 0)
 
@@ -19,10 +20,8 @@ def launch(text: str) -> KernelLaunch:
 
 def lets_start(each: object) -> bool:
     assert isinstance(each, KernelLaunch)
-    text = each.kernel.text
-    assert "griddepcontrol.wait" in text
     assert each.may_overlap
-    return "begin();" in text or "launch_dependents" in text
+    return each.kernel.triggers
 
 
 def test_only_the_kernel_before_a_call_holds_back() -> None:
@@ -72,5 +71,15 @@ def test_what_calls_right_before_wrote_is_waited_for_before_it_is_added() -> Non
     fence, call = with_safe_triggers([Candidate("", (made,)), Candidate("", (added,))])[1].launches  # type: ignore[union-attr]
     assert call is added
     assert isinstance(fence, KernelLaunch)
-    assert "begin_alone();" in fence.kernel.text
+    assert not fence.kernel.triggers
     assert compile_problems([fence.kernel], [90]) == []
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("triggers", [True, False])
+def test_a_kernel_waits_and_triggers_if_it_is_to(text: str, triggers: bool) -> None:
+    last = 'extern "C" __global__ void NAME() { begin(); }'  # not touched by what stands before it
+    kernels = [Kernel(text, (1, 1, 1), (1, 1, 1), triggers=triggers), Kernel(last + " ", (1, 1, 1), (1, 1, 1))]
+    assembly = ptx_of([kernel.text for kernel in kernels]).split(".entry")[1:]
+    assert [each.count("griddepcontrol.wait") for each in assembly] == [1, 1]
+    assert [each.count("griddepcontrol.launch_dependents") for each in assembly] == [int(triggers), 1]

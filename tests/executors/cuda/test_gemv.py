@@ -34,7 +34,7 @@ def emulated(candidate: Candidate) -> Candidate:
     assert count == 1
     text = _SINGLE.sub(r"memcpy(&\1, at, sizeof *at);", text)
     text = text.replace(")\nNAME(", ") NAME(")
-    return replace(candidate, launches=(replace(launch, kernel=replace(launch.kernel, text=text)),))
+    return replace(candidate, launches=(replace(launch, kernel=replace(launch.kernel, body=text)),))
 
 
 def normed(

@@ -3,7 +3,7 @@ r"""The CUDA code before every generated kernel: element types without header fi
 `get` takes a stored element to the type it is computed in, `put` rounds a computed value to a stored element. `begin()`
 is the first statement of every kernel: it lets the next kernel's blocks start and waits for what the kernels before
 wrote, so that launches may overlap (programmatic launch, compute capability 9.0); elsewhere it does nothing.
-`begin_alone()` waits only (`early_trigger.py`).
+`begin_alone()` waits only: `begin()` is that in a kernel that does not trigger.
 
 `EMULATED` is for tests that compile the same text for the host, with conversions of their own.
 """
