@@ -152,7 +152,7 @@ class Node:
     @property
     def regions(self) -> "dict[str, Graph]":
         """The region attributes by name."""
-        if not self.op.bound_attrs and not self.op.is_foreign:
+        if not self.op.may_have_regions:
             return {}  # asked of every node of a graph, of which few can have any
         return {name: value for name, value in self.attrs.items() if getattr(value, "is_graph", False)}
 

@@ -1,6 +1,7 @@
 """Extract: a part of a graph as a graph of its own."""
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import cmp_to_key
 
 from ..graph import Graph, Node, SymbolTable, Value
 
@@ -9,16 +10,28 @@ def extract(graph: Graph, outputs: Sequence[Value], inputs: Collection[Value]) -
     """The nodes between `inputs` and `outputs` as a new graph, and the values that became its inputs, in their order.
 
     What `outputs` need and `inputs` do not give is taken in as nodes too, up to the inputs of `graph`; inputs that they
-    do not need are left out. Names and origins stay; regions are copied, constants shared.
+    do not need are left out. Names and origins stay; regions are copied, constants shared. The time is that of the
+    part, however large `graph` is.
     """
     cut = set(inputs)
     kept = _needed(outputs, cut)
-    taken: list[Value] = []
-    for value in graph.values:
-        is_read = value in outputs or any(user in kept for user in value.users)
-        if value in cut or (value.producer is None and is_read):
-            taken.append(value)
-    return part_of(graph, [node for node in graph.nodes if node in kept], taken, outputs), tuple(taken)
+    read = {*outputs, *(value for node in kept for value in node.operands)}
+    taken = sorted(cut | {value for value in read if value.producer is None}, key=_value_order)
+    return part_of(graph, sorted(kept, key=_node_order), taken, outputs), tuple(taken)
+
+
+@cmp_to_key
+def _node_order(one: Node, other: Node) -> int:
+    return -1 if one.precedes(other) else 1
+
+
+@cmp_to_key
+def _value_order(one: Value, other: Value) -> int:
+    """Inputs stand before results, and these as their nodes do."""
+    first, then = one.producer, other.producer
+    if first is None or then is None or first is then:
+        return -1 if (first is not None, one.index) < (then is not None, other.index) else 1
+    return -1 if first.precedes(then) else 1
 
 
 def part_of(graph: Graph, nodes: Iterable[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> Graph:

@@ -44,7 +44,7 @@ class FoldConstants(Pass):
         shapes = ShapeValues()
         bound = frozenset[str]().union(*(type_symbols(value.type) for value in graph.inputs))
         for node in graph.nodes:
-            if node.op.traits & _NEVER or node.op is _DEQUANTIZE or node.regions:
+            if node.op.has(_NEVER) or node.op is _DEQUANTIZE or node.regions:
                 continue
             if not node.has_uses or any_constant_of(node.outputs[0]) is not None:
                 continue

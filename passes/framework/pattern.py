@@ -189,7 +189,7 @@ class _Bindings:
 
 def _plausible(pattern: Match, node: Node) -> bool:
     """A quick look at the operands' ops that turns away most nodes before the search begins."""
-    if node.op.traits & Trait.COMMUTATIVE:
+    if node.op.has(Trait.COMMUTATIVE):
         return True
     return all(
         _may_be(wanted, value)
@@ -230,7 +230,7 @@ def _fits(pattern: Match, node: Node) -> bool:
 
 def _orders(node: Node, count: int) -> list[tuple[Value | None, ...]]:
     inputs = node.inputs[:count] + (None,) * (count - len(node.inputs))
-    if node.op.traits & Trait.COMMUTATIVE and count == 2 and inputs[0] is not inputs[1]:
+    if node.op.has(Trait.COMMUTATIVE) and count == 2 and inputs[0] is not inputs[1]:
         return [inputs, (inputs[1], inputs[0])]
     return [inputs]
 

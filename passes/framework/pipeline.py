@@ -201,6 +201,7 @@ class _Run:
         self.budget = budget
         self.progress = progress
         self.report = report
+        self._nodes = _count(graph)
         self._changes = 0
         self._found_nothing: dict[Pass, int] = {}
         self._has_run: set[Pass] = set()
@@ -210,12 +211,12 @@ class _Run:
             self.samples = Samples.drawn(graph)
 
     def stage(self, stage: Sequence[Pass]) -> None:
-        fewest, rounds = _count(self.graph), 0
+        fewest, rounds = self._nodes, 0
         while rounds < MAX_ROUNDS:
             changed = [self._run_if_due(each) for each in stage]
             if True not in changed:
                 return
-            nodes = _count(self.graph)
+            nodes = self._nodes
             fewest, rounds = (nodes, 0) if nodes < fewest else (fewest, rounds + 1)
         names = ", ".join(each.name for each in stage)
         raise InternalError(
@@ -241,17 +242,18 @@ class _Run:
         self.report.failed, self.report.samples = each, self.samples
         text = print_graph(self.graph) if self.dump else ""
         before = self.graph.clone() if self.samples is not None and each.changes_calls else self.graph
-        nodes = _count(self.graph)
+        nodes = self._nodes
         start = time.perf_counter()
         run = PassRun(each, None if self.budget is None else self.budget - self.report.rewrites)
         run.on(self.graph)
         seconds = time.perf_counter() - start
         self.report.calls += [] if run.calls is None else [run.calls]
         if run.changed:
+            self._nodes = _count(self.graph)
             self._dump(each, text)
         if run.changed or (run.calls is not None and self.samples is not None):
             self._check(each, run.calls, before)
-        self.report.runs.append(PassReport(each.name, seconds, nodes, _count(self.graph), run.changed, run.rewrites))
+        self.report.runs.append(PassReport(each.name, seconds, nodes, self._nodes, run.changed, run.rewrites))
         self.report.failed = self.report.samples = None
         return run.changed
 

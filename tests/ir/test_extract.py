@@ -1,6 +1,7 @@
 from textwrap import dedent
 
 from capgraph.ir.analysis.extract import cone_boundary, extract
+from capgraph.ir.builder import Builder
 from capgraph.ir.equality import first_difference
 from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse
@@ -8,6 +9,7 @@ from capgraph.ir.verify import verify
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.counted_work import calls_in
 from tests.strategies.graphs import graphs
 
 CHAIN = """
@@ -29,6 +31,19 @@ def names(values: object) -> list[str]:
 def held(graph: Graph, text: str) -> None:
     verify(graph)
     assert first_difference(graph, parse(dedent(text))) is None
+
+
+def test_the_work_is_that_of_the_part() -> None:
+    def work(count: int) -> int:
+        b = Builder()
+        x = b.input("x", "f32[4]")
+        chain = [x]
+        for _ in range(count):
+            chain.append(b.op("neg", chain[-1]))
+        graph = b.finish({"y": chain[-1]})
+        return calls_in(lambda: extract(graph, [chain[10]], [chain[5]]))
+
+    assert work(1000) == work(20)
 
 
 def test_a_part_reads_what_was_cut_and_takes_constants_along() -> None:
