@@ -83,14 +83,16 @@ def _file(name: str | None) -> str:
 
 
 def _files(package: ModuleType, table: str) -> dict[str, str]:
-    """The file of each op's row in the tables of a package, by its path there; the least deep of several."""
-    found: dict[str, str] = {}
-    names = [each.name for each in walk_packages(package.__path__, f"{package.__name__}.") if not each.ispkg]
-    for name in sorted(names, key=lambda name: -name.count(".")):
-        if not name.endswith(".tables"):
-            path = name.removeprefix(f"{package.__name__}.").replace(".", "/")
-            found |= dict.fromkeys(getattr(import_module(name), table, {}), path)
-    return found
+    """The file of each op's row in the tables of a package; the least deep where there are several."""
+    return dict(sorted(rows_of(package, table), key=lambda row: -row[1].count("/")))
+
+
+def rows_of(package: ModuleType, table: str) -> Iterator[tuple[str, str]]:
+    """The names in the tables of a package's modules, each with the path of its module in the package."""
+    for each in walk_packages(package.__path__, f"{package.__name__}."):
+        if not each.ispkg and not each.name.endswith(".tables"):
+            path = each.name.removeprefix(f"{package.__name__}.").replace(".", "/")
+            yield from ((name, path) for name in getattr(import_module(each.name), table, {}))
 
 
 def _made_by(table: Mapping[str, Callable[..., Any]], context: type) -> dict[str, list[str]]:

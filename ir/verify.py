@@ -48,7 +48,7 @@ from .types import DType, OpaqueType, OptionalType, SequenceType, TensorType, Ty
 
 _TYPES = (TensorType, SequenceType, OptionalType, OpaqueType)
 _SCALARS = {type(None), bool, int, float, str, bytes, DType, SymDim, Constant, *_TYPES}
-_NEIGHBOURS = 2
+_NEIGHBORS = 2
 _FRESH_NAMES = FRESH.symbols
 Result = TypeVar("Result")
 
@@ -138,7 +138,7 @@ def _broken(scope: _Scope, node: Node | None, problem: str) -> InvalidGraphError
 def _neighborhood(scope: _Scope, node: Node) -> str:
     """The node's line with a few before and after it, underlined."""
     at = scope.nodes.index(node) if node in scope.nodes else 0
-    around = scope.nodes[max(0, at - _NEIGHBOURS) : at + _NEIGHBOURS + 1]
+    around = scope.nodes[max(0, at - _NEIGHBORS) : at + _NEIGHBORS + 1]
     lines: list[str] = []
     for other in around:
         text = _line(other)

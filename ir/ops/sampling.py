@@ -133,7 +133,7 @@ def _grid_sample_type(x: TensorType, grid: TensorType, **_attrs: Any) -> TensorT
 def grid_sample(x: Array, grid: Array, *, mode: str, padding: str, align_corners: bool) -> Array:
     """Samples x `[N, C, D1, ..., Dr]` at grid `[N, O1, ..., Or, r]`, giving `[N, C, O1, ..., Or]`; ONNX GridSample 22.
 
-    Coordinates lie in [-1, 1], the last spatial axis first. -1 and 1 are the centres of the outermost elements with
+    Coordinates lie in [-1, 1], the last spatial axis first. -1 and 1 are the centers of the outermost elements with
     `align_corners`, else their outer edges. Modes: linear, nearest (halves to even), cubic; paddings: zeros, border,
     reflection. Integers are sampled in f64 and truncated.
     """

@@ -193,7 +193,7 @@ def test_pictures_are_resized_and_cropped_in_the_middle(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ty", ["f32[4, 8]", "f32[1, 1, 4, 8]"])
-def test_grey_pictures(tmp_path: Path, ty: str) -> None:
+def test_gray_pictures(tmp_path: Path, ty: str) -> None:
     path = save_picture(tmp_path, np.full((4, 8), 51))
     assert np.allclose(gather_inputs(graph_of(x=ty), {"x": path}, {}, 0)["x"].value, 0.2)
 

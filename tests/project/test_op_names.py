@@ -1,7 +1,14 @@
 """No list and no comparison of op names stands outside their rows and own tables: see tests/project/op_names.py."""
 
-import pytest
+from collections import Counter
+from types import ModuleType
 
+import pytest
+from capgraph.frontends.onnx import ops as onnx_ops
+from capgraph.frontends.torch import ops as torch_ops
+from capgraph.passes.planning.padding import rules
+
+from docs.op_matrix import rows_of
 from tests.project.op_names import find, find_in_package
 
 
@@ -44,3 +51,11 @@ def test_a_list_of_names_is_found(planted: str) -> None:
 )
 def test_what_is_no_list_of_names_is_left_alone(allowed: str) -> None:
     assert find(allowed) == []
+
+
+@pytest.mark.parametrize(
+    ("package", "table"), [(torch_ops, "TABLE"), (onnx_ops, "IMPORTS"), (onnx_ops, "EXPORTS"), (rules, "RULES")]
+)
+def test_tables_that_are_joined_have_one_row_for_a_name(package: ModuleType, table: str) -> None:
+    counts = Counter(name for name, _ in rows_of(package, table))
+    assert [name for name, count in counts.items() if count > 1] == []

@@ -11,12 +11,12 @@ from tests.strategies.chooser import Chooser
 
 STRINGS = ("0", "1", "-2", "3.5", "12", "1e3", "true")
 """Texts that `cast` can read as a number."""
-FLAVOURS = ("small", "small", "spread", "edges")
+FLAVORS = ("small", "small", "spread", "edges")
 
 
 def contents(choose: Chooser, dtype: DType, shape: tuple[int, ...]) -> Array:
     """An array of this dtype and shape: small whole numbers, spread ones, or some of the dtype's edges among them."""
-    flavor, generator = choose.pick(FLAVOURS), choose.generator()
+    flavor, generator = choose.pick(FLAVORS), choose.generator()
     with np.errstate(all="ignore"):  # an edge of f64 is no number of a smaller float
         made: Array = _MAKERS[dtype.kind](generator, dtype, shape, flavor)
     return made
