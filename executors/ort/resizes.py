@@ -16,6 +16,7 @@ from ...ir.ops.nn.resize import ResampledAxis, positions
 from ...ir.types import TensorType
 
 _EXACT_BITS = 64.0  # a scale with at most six binary digits after the point
+_MOST_THAT_KEEPS = 1.5  # times 2 is 3; any scale below 2 makes one element of one
 _F32_STEPS = 1e-6  # some of f32's relative errors
 
 
@@ -74,13 +75,18 @@ def _makes_whole(size: Dim, scale: float) -> bool:
 
 
 def _rounded_size(node: Node) -> str:
-    """A scale that leaves a size as it is moves elements, and one that leaves one element says where it is from."""
+    """A scale that leaves a size as it is moves elements, and one that leaves one element says where it is from.
+
+    Of an open size a scale just above 1 may leave it, and one that f32 rounds may make another size.
+    """
     if node.op is DYNAMIC_RESIZE or node.attrs["scales"] is None:
         return ""
     is_centered = node.attrs["coordinate_mode"] == "pytorch_half_pixel"
     for axis, scale in zip(node.attrs["axes"], node.attrs["scales"], strict=True):
         before, after = _shape(node, 0)[axis], node.outputs[0].tensor.dims[axis]
-        if (before == after and scale != 1) or (is_centered and after == 1 and not _makes_whole(before, scale)):
+        is_open = bool(symbols(before)) and (1 < scale < _MOST_THAT_KEEPS or float(np.float32(scale)) != scale)
+        is_kept = before == after and scale != 1
+        if is_open or is_kept or (is_centered and after == 1 and not _makes_whole(before, scale)):
             return "ONNX Runtime goes by the rounded size, not by the scale"
     return ""
 

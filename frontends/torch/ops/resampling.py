@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.dims import Dim, symbols
 from ....ir.graph import Value
 from ....ir.types import DType
 from ..call import Call, Lowering, NoLowering
@@ -34,13 +35,40 @@ def _kept(c: Call, x: Value, scales: Sequence[float | None], factors: Sequence[i
     return [next((float(by) for by in factors if old * by == new), scale) for old, new, scale in sizes]
 
 
+def _may_pass_over(old: Dim, scale: float | None, by: int) -> bool:
+    """Whether an open size may grow by just `by` where its factor is another: floor(n * scale) = n * by, n above 1."""
+    return symbols(old) != frozenset() and scale is not None and by < scale < by + 0.5
+
+
+def _resized(c: Call, x: Value, scales: Sequence[float | None], factors: Sequence[int], **attrs: Any) -> Value:
+    """Axis by axis where only running tells whether kernels of the CPU pass over a factor."""
+    scales, axes = _kept(c, x, scales, factors), range(2, x.tensor.rank)
+    if not _is_on_cpu(c) or not any(
+        _may_pass_over(x.shape[axis], scale, by) for axis, scale in zip(axes, scales, strict=False) for by in factors
+    ):
+        return _resize(c, x, scales, **attrs)
+    for axis, scale in zip(axes, scales, strict=True):
+        x = _along(c, x, axis, scale, factors, **attrs)
+    return x
+
+
+def _along(c: Call, x: Value, axis: int, scale: float | None, factors: Sequence[int], **attrs: Any) -> Value:
+    """One axis, on the CPU; of an open size by what its factor is once the size is known."""
+    found = _resize(c, x, [scale], (axis,), **attrs)
+    for by in factors:
+        if _may_pass_over(x.shape[axis], scale, by):
+            sizes = c.value(x.shape[axis] * by, DType.I64), c.value(c.shape[axis], DType.I64)
+            found = c.op("where", c.op("equal", *sizes), _resize(c, x, [float(by)], (axis,), **attrs), found)
+    return found
+
+
 def _scales(rest: Sequence[Any]) -> Sequence[float | None]:
     """From `scales_h, scales_w`, or from a list of factors."""
     return rest[0] or () if rest and isinstance(rest[0], list) else rest
 
 
 def _nearest(attrs: dict[str, Any], factors: Sequence[int] = ()) -> Lowering:
-    return lambda c, x, _size, *rest: _resize(c, x, _kept(c, x, _scales(rest), factors), **attrs)
+    return lambda c, x, _size, *rest: _resized(c, x, _scales(rest), factors, **attrs)
 
 
 _ANTIALIASED = {False: {}, True: {"antialias": True, "exclude_outside": True}}
@@ -52,10 +80,10 @@ def _smooth(mode: str, antialias: bool = False) -> Lowering:
             raise NoLowering("antialiasing between aligned corners")
         coordinates = "align_corners" if align_corners else "half_pixel"  # the corners alone decide
         is_plain = x.tensor.dtype.is_float and mode == "cubic"
-        scales = () if align_corners else _kept(c, x, _scales(rest), () if is_plain else (1,))
+        scales, factors = () if align_corners else _scales(rest), () if is_plain else (1,)
         attrs: dict[str, Any] = {"mode": mode, **_ANTIALIASED[antialias], "coordinate_mode": coordinates}
         if x.tensor.dtype.is_float:
-            return _resize(c, x, scales, **attrs)
+            return _resized(c, x, scales, factors, **attrs)
         return _resized_bytes(c, x, scales, **attrs)
 
     return lower
@@ -68,10 +96,9 @@ def _resized_bytes(c: Call, x: Value, scales: Sequence[float | None], **attrs: A
     if not _is_on_cpu(c):
         whole = _resize(c, c.cast(x, DType.F32), scales, **attrs)
         return c.cast(c.op("clip", c.op("round", whole), *limits), dtype)
-    wide = c.cast(x, DType.F32)
+    wide, scales = c.cast(x, DType.F32), _kept(c, x, scales, (1,))
     for axis in reversed(range(2, x.tensor.rank)):
-        given = [] if None in scales else scales[axis - 2 : axis - 1]
-        found = _resize(c, wide, given, (axis,), **attrs)
+        found = _along(c, wide, axis, scales[axis - 2] if scales else None, (1,), **attrs)
         wide = c.op("clip", c.op("floor", c.op("add", found, c.constant(np.float32(0.5)))), *limits)
     return c.cast(wide, dtype)
 

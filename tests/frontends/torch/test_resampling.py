@@ -31,6 +31,18 @@ def test_kernels_of_the_cpu_pass_over_some_factors(mode: str, rank: int, factor:
     torch.testing.assert_close(program(x), module(x), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("executor", ["eager", "ort"])
+@pytest.mark.parametrize("factor", [1.05, 1.3, 2.1, 1.7])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+def test_factors_of_sizes_that_running_tells(mode: str, factor: float, executor: str) -> None:
+    module = Resized({"mode": mode, "scale_factor": factor})
+    dynamic = ({2: torch.export.Dim("h", min=2, max=64), 3: torch.export.Dim("w", min=2, max=64)},)
+    program = capgraph.optimize(module, args=(torch.ones(1, 2, 12, 12),), dynamic_shapes=dynamic, executor=executor)
+    for size in ((2, 3), (7, 30), (3, 9)):
+        x = torch.randn(1, 2, *size, generator=torch.Generator().manual_seed(0))
+        torch.testing.assert_close(program(x), module(x), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("factor", [1.3, 2.0])
 def test_bytes_are_held_in_range_after_each_axis(factor: float) -> None:
     module = Resized({"mode": "bicubic", "scale_factor": factor})
