@@ -109,11 +109,12 @@ def _position(bound: Dim, size: Dim, step: int) -> Dim:
     """`bound` counted from the front, not clamped yet."""
     if isinstance(bound, int):
         return _integer_position(bound, size, step)
+    if _is_clamped_alike(bound, size, step):
+        return bound
     if _is_from_end(bound):
         require_equal(dim_min(bound, -1), bound, f"the bound {bound} of a slice must be negative")
         return bound + size
-    if not _is_clamped_alike(bound, size, step):
-        require_equal(dim_max(bound, 0), bound, f"the bound {bound} of a slice must not be negative")
+    require_equal(dim_max(bound, 0), bound, f"the bound {bound} of a slice must not be negative")
     return bound
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from capgraph.ir.dims import Dim, dim_max, evaluate, symbol
+from capgraph.ir.dims import Dim, dim_max, dim_min, evaluate, symbol
 from capgraph.ir.dims.constraints import collect_constraints
 from capgraph.ir.errors import ExecutionError, ShapeError, TypeRuleError
 from capgraph.ir.op import FRESH
@@ -56,6 +56,7 @@ def f32(*dims: Dim) -> TensorType:
         (T + 1, 1, LAST, 1, "T"),
         (T, -1, LAST, 1, "min(1, T)"),
         (T, T - 1, T, 1, "min(1, T)"),
+        (dim_min(1, T), dim_min(1, T) - 1, dim_min(1, T), 1, "min(1, T)"),
         (T + 1, T, T + 1, 1, "1"),
         (T, 0, 64, 1, "min(64, T)"),
         (2048, 0, T, 1, "min(2048, T)"),
