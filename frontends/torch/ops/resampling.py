@@ -63,8 +63,9 @@ def _along(c: Call, x: Value, axis: int, scale: float | None, factors: Sequence[
 
 
 def _scales(rest: Sequence[Any]) -> Sequence[float | None]:
-    """From `scales_h, scales_w`, or from a list of factors."""
-    return rest[0] or () if rest and isinstance(rest[0], list) else rest
+    """From `scales_h, scales_w`, or from a list of factors; none where the sizes decide."""
+    given = rest[0] if rest and isinstance(rest[0], list) else rest
+    return given if any(scale is not None for scale in given) else ()
 
 
 def _nearest(attrs: dict[str, Any], factors: Sequence[int] = ()) -> Lowering:
