@@ -1,7 +1,8 @@
 """Decoding with a static cache on one GPU: torch.compile with our backend beside PyTorch's own, in one process.
 
     python -m benchmarks.gpu.decode [decode-1b decode-1b:8 decode-qwen0.6b] [--kinds ours,eager-graph,reduce-overhead]
-                                    [--weights bf16,int8,fp8,int4] [--out FILE.json] [--profile]
+                                    [--weights bf16,int8,fp8,int4] [--position 512] [--slots 1024]
+                                    [--out FILE.json] [--profile]
 
 All run the same module with the same weights and caches. The limit is what a step has to read, weights and the cache up
 to the position, over the bandwidth of a sum. `cache_error` is how far the caches are from those that eager PyTorch
@@ -28,21 +29,20 @@ from benchmarks.gpu.timing import timed
 
 Call = Callable[[], Any]
 
-POSITION = 512
-CHECKED = range(500, 508)
+CHECKED = 8
+"""Steps that are compared, up to the position."""
 
 
 class DecodeModel:
     """A decoder with its inputs, and what eager PyTorch makes of a few steps."""
 
-    def __init__(self, name: str, batch: int, bandwidth: float, weights: str = "bf16") -> None:
-        self.name, self.batch, self.weights = name, batch, weights
-        self.module: Decoder = decoder(name, batch, device="cuda", weights=weights)
+    def __init__(self, name: str, batch: int, bandwidth: float, weights: str, place: int, slots: int) -> None:
+        self.name, self.batch, self.weights, self.place = name, batch, weights, place
+        self.module: Decoder = decoder(name, batch, device="cuda", weights=weights, slots=slots)
         self.tokens = torch.randint(0, 30000, (batch,), device="cuda")
-        self.position = torch.tensor([POSITION], device="cuda")
+        self.position = torch.tensor([place], device="cuda")
         self._caches = [cache.clone() for cache in self.module.caches]
-        slots = self._caches[0].shape[2]
-        caches = sum(cache.numel() * cache.element_size() for cache in self._caches) * (POSITION + 1) / slots
+        caches = sum(cache.numel() * cache.element_size() for cache in self._caches) * (place + 1) / slots
         self.limit_us = 1e6 * (self.module.weight_bytes + caches) / bandwidth
         with torch.no_grad():
             self._expected = self._steps(self.module, lambda: self.module(self.tokens, self.position))
@@ -55,12 +55,16 @@ class DecodeModel:
         for cache, first in zip(module.caches, self._caches, strict=True):
             cache.copy_(first)
         found = []
-        for position in CHECKED:
+        for position in self._checked:
             self.position.fill_(position)
             found.append(call().clone())
         torch.cuda.synchronize()
-        self.position.fill_(POSITION)
+        self.position.fill_(self.place)
         return found, [cache.clone() for cache in module.caches]
+
+    @property
+    def _checked(self) -> range:
+        return range(max(0, self.place - CHECKED), self.place)
 
     def check(self, call: Call) -> dict[str, Any]:
         """How far a few steps are from eager PyTorch's."""
@@ -73,10 +77,9 @@ class DecodeModel:
             "eager_error": self._eager_error,
         }
 
-    @staticmethod
-    def _distance(caches: list[torch.Tensor], others: list[torch.Tensor]) -> float:
+    def _distance(self, caches: list[torch.Tensor], others: list[torch.Tensor]) -> float:
         """The greatest of all caches, by norm, of the rows that the steps have written."""
-        slots = slice(CHECKED.start, CHECKED.stop)
+        slots = slice(self._checked.start, self._checked.stop)
         errors = [
             float((a[:, :, slots].double() - b[:, :, slots].double()).norm() / b[:, :, slots].double().norm())
             for a, b in zip(caches, others, strict=True)
@@ -161,6 +164,7 @@ def measure(model: DecodeModel, kind: str, profiles: bool) -> dict[str, Any]:
         "model": model.name,
         "batch": model.batch,
         "weights": model.weights,
+        "position": f"{model.place} of {model.module.caches[0].shape[2]}",
         "kind": kind,
         "one_us": round(times.one_us, 1),
         "many_us": round(times.many_us, 1),
@@ -184,6 +188,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("models", nargs="*", default=["decode-1b"], help="with :BATCH for another than 1")
     parser.add_argument("--kinds", default=",".join(USUAL), help=f"of {', '.join(KINDS)}")
     parser.add_argument("--weights", default="bf16", help="formats, of bf16, int8, fp8, int4 (blocks of 128)")
+    parser.add_argument("--position", type=int, default=512)
+    parser.add_argument("--slots", type=int, default=1024, help="rows of a cache")
     parser.add_argument("--profile", action="store_true", help="also time each launch of ours")
     parser.add_argument("--seconds", type=float, default=540, help="begin nothing new after this long")
     parser.add_argument("--out", type=Path, default=Path("build/decode.json"))
@@ -197,7 +203,7 @@ def main() -> int:
     bandwidth = read_bandwidth()
     for subject, weights in product(arguments.models, arguments.weights.split(",")):
         name, _, batch = subject.partition(":")
-        model = DecodeModel(name, int(batch or 1), bandwidth, weights)
+        model = DecodeModel(name, int(batch or 1), bandwidth, weights, arguments.position, arguments.slots)
         for kind in arguments.kinds.split(","):
             if time.perf_counter() - start > arguments.seconds:
                 print(f"no time for {subject} {weights} {kind}", flush=True)

@@ -4,7 +4,7 @@ The caches are buffers that the step writes to in place, and the position is a t
 every position.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -165,11 +165,17 @@ class Decoder(nn.Module):
         return [cache for layer in self.layers for cache in (layer.keys, layer.values)]
 
 
-def decoder(name: str, batch: int = 1, *, seed: int = 0, device: str = "cpu", weights: str = "bf16") -> Decoder:
-    """A model of `SHAPES` in bf16 with random weights, ready for inference; `weights` other than "bf16" are coded."""
+def decoder(
+    name: str, batch: int = 1, *, seed: int = 0, device: str = "cpu", weights: str = "bf16", slots: int = 0
+) -> Decoder:
+    """A model of `SHAPES` in bf16 with random weights, ready for inference.
+
+    `weights` other than "bf16" are coded, caches have `slots` rows where these are given.
+    """
     torch.manual_seed(seed)
+    shape = SHAPES[name]
     with torch.device(device):
-        made = Decoder(SHAPES[name], batch).bfloat16().eval().requires_grad_(False)
+        made = Decoder(replace(shape, slots=slots or shape.slots), batch).bfloat16().eval().requires_grad_(False)
         return made if weights == "bf16" else coded(made, weights)
 
 
