@@ -56,12 +56,19 @@ class ColumnTiling:
         return f"columns-{self.wide}x{self.threads}x{self.together}"
 
 
-def column_tilings(rows: int, weight: ColumnWeight) -> list[ColumnTiling]:
-    """Tilings that are worth trying, best guess first."""
+def column_tilings(rows: int, weight: ColumnWeight, columns: int, chip: Chip) -> list[ColumnTiling]:
+    """Tilings that are worth trying, best guess first, for so many columns of all weights together.
+
+    One by which all blocks run at once and ask for the whole weight before they wait is the best in a chain of kernels,
+    which no kernel by itself shows.
+    """
     warps = _warps(weight)
     most = _MOST_ROWS_IN_PARTS if weight.is_in_parts else _MOST_ROWS
     fitting = [(wide, threads) for wide, threads in TILINGS if rows <= most.get(wide, rows)]
-    return [ColumnTiling(wide, warps, max(1, threads // (32 * warps))) for wide, threads in fitting]
+    made = [ColumnTiling(wide, warps, max(1, threads // (32 * warps))) for wide, threads in fitting]
+    whole = weight.inner <= 32 * warps * weight.elements
+    at_once = [each for each in made if columns <= each.wide * each.together * chip.multiprocessors]
+    return at_once[-1:] if whole and at_once else made
 
 
 TILINGS = ((8, 512), (4, 512))

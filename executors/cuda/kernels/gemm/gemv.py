@@ -35,7 +35,7 @@ def lower_few_rows(region: AnchoredRegion) -> Iterator[Candidate]:
     operands = gemm_operands(a, packed_weight(b), source_of(region.task.results[0]))
     chip, weight = region.task.chip, ColumnWeight(operands.b)
     if _fits_columns(operands, weight):
-        for columns in column_tilings(operands.a.shape[-2], weight):
+        for columns in column_tilings(operands.a.shape[-2], weight, operands.b.shape[-1], chip):
             yield Candidate(columns.name, (column_product(operands, [weight], epilogue, columns, chip),))
     if operands.a.shape[-2] > 16:
         return
@@ -78,7 +78,8 @@ def _by_columns(region: AnchoredRegion, epilogue: SumEpilogue, norm: Norm | None
     if not _fits_columns(operands, *weights):
         return
     name = "" if norm is None else "normed-" if len(weights) == 1 else "paired-"
-    for columns in column_tilings(operands.a.shape[-2], weights[0]):
+    count = len(weights) * operands.b.shape[-1]
+    for columns in column_tilings(operands.a.shape[-2], weights[0], count, region.task.chip):
         launch = column_product(operands, weights, epilogue, columns, region.task.chip, norm)
         yield Candidate(f"{name}{columns.name}{weights[0].suffix}", (launch,))
     for tiling in matrix_tilings(operands, weights[0]):
