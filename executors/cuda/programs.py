@@ -20,6 +20,7 @@ from ..request import Request
 from .availability import checked_index, cuda_problem
 from .executor import CudaEagerExecutor, CudaExecutor, open_device
 from .lower.lowering import Backend
+from .lower.old_rows import kept_for_attention
 from .run.device import CudaDevice
 
 LARGEST_REGION = 64
@@ -44,7 +45,7 @@ def cuda_planning(backend: Backend, options: ReplayOptions, *, fuses: bool = Tru
 def lowering_for(backend: Backend, policy: CapturePolicy, *, fuses: bool = True, check: str = "none") -> Lowering:
     """How graphs are brought to the kernels of `backend`."""
     kernels = kernel_pipeline(backend, policy.keep_outside) if fuses else Pipeline(())
-    return Lowering(kernels, backend.captures, backend.scratch_bytes, check)
+    return Lowering(kernels, backend.captures, backend.scratch_bytes, kept_for_attention, check)
 
 
 def kernel_pipeline(backend: Backend, kept_outside: frozenset[str] = frozenset()) -> Pipeline:

@@ -1,6 +1,6 @@
 """The passes on the way to a plan, and the calls on which they are checked."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,19 +29,23 @@ _CLEAN_UP: tuple[Pass, ...] = (FoldConstants(), EliminateDeadCode(), Cse())
 Scratch = Callable[[Node, Mapping[Value, View]], int]
 """The bytes that the kernel of a node wants for itself while it runs, given where every value lies."""
 
+Kept = Callable[[Graph, Mapping[Value, View]], Iterable[tuple[Value, Node]]]
+"""Values whose memory is kept until a later node has run, given where every value lies."""
+
 
 @dataclass(frozen=True)
 class Lowering:
     """How a graph is brought to a target's kernels.
 
     `kernels` are the passes that suit them, `captures` says whether there is one for a node that could be captured,
-    `scratch` how much of the arena it wants for itself, and `check` what is checked after each pass on the way to a
-    plan (`Pipeline.run`).
+    `scratch` how much of the arena it wants for itself, `kept` what a kernel reads that does the work of earlier nodes
+    as well, and `check` what is checked after each pass on the way to a plan (`Pipeline.run`).
     """
 
     kernels: Pipeline = field(default=Pipeline(()))
     captures: Callable[[Node], bool] | None = None
     scratch: Scratch | None = None
+    kept: Kept | None = None
     check: str = "none"
 
 

@@ -11,7 +11,7 @@ from .arena import Block, lower_bound, place
 from .bodies import bodies_of
 from .bounds import CutToMeasured
 from .check_plan import check_plan
-from .lowering import Lowering, Scratch, drawn_calls, planning_pipeline
+from .lowering import Kept, Lowering, Scratch, drawn_calls, planning_pipeline
 from .partition import CapturePolicy, partition
 from .results import set_results_apart
 from .storage import BufferGroup, StoragePlan, assign_storage, is_planned
@@ -87,6 +87,7 @@ def _planned(graph: Graph, sizes: Mapping[str, int], target: Target, policy: Pla
     storage = assign_storage(graph, target, policy.donated, policy.resident)
     if policy.fresh_bytes is not None:
         set_results_apart(graph, storage, policy.fresh_bytes)
+    _keep(graph, storage, policy.lowering.kept)
     own = _add_scratch(graph, storage, policy.lowering.scratch) if policy.lowering.scratch else dict[Node, int]()
 
     def body_plan(body: Graph) -> Plan:
@@ -121,6 +122,14 @@ def _add_bodies(
             storage.groups.append(BufferGroup(Place.ARENA, nbytes, step, step, f"bodies of {node.op.name}"))
         found.update(made)
     return found
+
+
+def _keep(graph: Graph, storage: StoragePlan, kept: Kept | None) -> None:
+    """Lets what a later node reads as well live until then."""
+    steps = {node: step for step, node in enumerate(graph.nodes)}
+    for value, node in kept(graph, storage.views) if kept is not None else ():
+        group = storage.groups[storage.views[value].buffer]
+        group.last = max(group.last, steps[node])
 
 
 def _add_scratch(graph: Graph, storage: StoragePlan, scratch: Scratch) -> dict[Node, int]:

@@ -19,6 +19,7 @@ from ....ir.graph import Node
 from ....ir.op import Trait
 from ....ir.ops.known import FUSED
 from ....ir.plan import Step, View
+from ....ir.types import DType
 from ..driver.cache import read_file, write_file
 from ..driver.protocol import Enqueue, Memory
 from ..kernel_ir.launch import (
@@ -304,12 +305,12 @@ class Measurement:
         return graph_seconds(self._device, calls, rounds) / len(self._turns)
 
     def _turn(self) -> dict[int | Packed, Memory]:
-        """Memory for every buffer and constant: small numbers in floats, zeros elsewhere, as they may be indices."""
+        """Memory for every buffer and constant, filled as `_Span.fill` says."""
         driver, stream = self._device.driver, self._device.capture_stream
         made: dict[int | Packed, Memory] = {}
         for buffer, span in self._spans.items():
             memory = made[buffer] = driver.allocate(span.nbytes)
-            driver.fill(memory.address, SMALL_NUMBERS if span.is_float else 0, memory.nbytes, stream)
+            driver.fill(memory.address, span.fill, memory.nbytes, stream)
         for packed, content in self._packed.items():
             memory = made[packed] = driver.allocate(content.nbytes)
             driver.copy(memory.address, content.address, content.nbytes, stream)
@@ -331,11 +332,15 @@ SMALL_NUMBERS = 0x11
 
 @dataclass(frozen=True)
 class _Span:
-    """The part of a buffer that a task touches, from `start`, which keeps the buffer's alignment, to `stop`."""
+    """The part of a buffer that a task touches, from `start`, which keeps the buffer's alignment, to `stop`.
+
+    It is filled with small numbers of floats, with true of bools, as masks that hide all spare work, else with zeros,
+    as they may be indices.
+    """
 
     start: int
     stop: int
-    is_float: bool
+    fill: int
 
     @property
     def nbytes(self) -> int:
@@ -350,9 +355,15 @@ def _spans(task: Task) -> Iterator[tuple[int, _Span]]:
     for buffer, found in views.items():
         low = min(view.offset + view.reach[0] for view in found)
         high = max(view.offset + view.reach[1] for view in found)
-        yield buffer, _Span(low // _ALIGNMENT * _ALIGNMENT, high, all(view.dtype.is_float for view in found))
+        yield buffer, _Span(low // _ALIGNMENT * _ALIGNMENT, high, _fill(found))
     if task.scratch is not None:
-        yield task.scratch.buffer, _Span(0, task.scratch.offset + task.scratch_bytes, False)
+        yield task.scratch.buffer, _Span(0, task.scratch.offset + task.scratch_bytes, 0)
+
+
+def _fill(views: Sequence[View]) -> int:
+    if all(view.dtype.is_float for view in views):
+        return SMALL_NUMBERS
+    return int(all(view.dtype is DType.BOOL for view in views))
 
 
 _ALIGNMENT = 256

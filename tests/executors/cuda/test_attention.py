@@ -114,7 +114,7 @@ def test_few_queries_of_long_caches_are_split_over_a_cluster_from_hopper_on() ->
     made = attended(1, 8, 1, 64, keys=2048, kv_heads=2, lengths=True, causal=True)
     (launch,) = next(iter(lower_attention(made.task))).launches
     assert isinstance(launch, KernelLaunch)
-    assert launch.kernel.cluster == (1, 1, 8)
+    assert launch.kernel.cluster == (8, 1, 1)
     older = attended(1, 8, 1, 64, keys=2048, kv_heads=2, lengths=True, causal=True, chip=Chip(80, 108, 163 << 10))
     assert all(each.name.endswith("x1") or each.name == "multiply-adds" for each in lower_attention(older.task))
 

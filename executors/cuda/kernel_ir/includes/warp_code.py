@@ -63,3 +63,70 @@ __device__ inline void NAME_meet() {{
 #endif
 }}
 """
+
+
+def giving_code(blocks: int) -> str:
+    """`NAME_give`, which writes two or four numbers to where `at` is in the memory of another block of the cluster.
+
+    `NAME_here` tells the others that this block runs and prepares the count of the bytes that they are to give;
+    `NAME_ready` waits until all run, `NAME_arrived` for the bytes. So no memory has to be ordered for all to see. Of
+    one block `NAME_give` is a store, and it has no count.
+    """
+    if blocks == 1:
+        return """
+__device__ inline void NAME_give(float* at, unsigned, float a, float b) { at[0] = a; at[1] = b; }
+__device__ inline void NAME_give(float* at, unsigned, float a, float b, float c, float d) {
+  at[0] = a; at[1] = b; at[2] = c; at[3] = d;
+}
+__device__ inline void NAME_ready() {}
+__device__ inline void NAME_arrived() { __syncthreads(); }"""
+    return """
+#ifdef EMULATED
+__device__ inline float* NAME_there(float* at, unsigned block) {
+  return (float*)((unsigned char*)at - memory_of_block(block_of_cluster) + memory_of_block(block));
+}
+__device__ inline void NAME_give(float* at, unsigned block, u64*, float a, float b) {
+  float* const to = NAME_there(at, block);
+  to[0] = a; to[1] = b;
+}
+__device__ inline void NAME_give(float* at, unsigned block, u64*, float a, float b, float c, float d) {
+  float* const to = NAME_there(at, block);
+  to[0] = a; to[1] = b; to[2] = c; to[3] = d;
+}
+__device__ inline void NAME_here(u64*, unsigned) {}
+__device__ inline void NAME_ready() {}
+__device__ inline void NAME_arrived(u64*) { __syncthreads(); }
+#elif __CUDA_ARCH__ >= 900
+__device__ inline unsigned NAME_there(const void* at, unsigned block) {
+  unsigned there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(there) : "r"((unsigned)__cvta_generic_to_shared(at)), "r"(block));
+  return there;
+}
+__device__ inline void NAME_give(float* at, unsigned block, u64* count, float a, float b) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
+               :: "r"(NAME_there(at, block)), "f"(a), "f"(b), "r"(NAME_there(count, block)) : "memory");
+}
+__device__ inline void NAME_give(float* at, unsigned block, u64* count, float a, float b, float c, float d) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
+               :: "r"(NAME_there(at, block)), "f"(a), "f"(b), "f"(c), "f"(d), "r"(NAME_there(count, block))
+               : "memory");
+}
+__device__ inline void NAME_here(u64* count, unsigned nbytes) {
+  const unsigned at = (unsigned)__cvta_generic_to_shared(count);
+  if (threadIdx.x == 0) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(at) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(at), "r"(nbytes) : "memory");
+  }
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ inline void NAME_ready() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+__device__ inline void NAME_arrived(u64* count) {
+  unsigned is_done = 0;
+  while (!is_done)
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p;}"
+                 : "=r"(is_done) : "r"((unsigned)__cvta_generic_to_shared(count)) : "memory");
+}
+#endif"""

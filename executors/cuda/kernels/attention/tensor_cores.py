@@ -18,12 +18,14 @@ from dataclasses import dataclass, replace
 
 from .....ir.types import DType
 from ...kernel_ir.early_start import TRIGGER, WAIT
-from ...kernel_ir.includes.warp_code import cluster_code, warp_products
+from ...kernel_ir.includes.warp_code import giving_code, warp_products
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import number
 from .attention import Attention
 from .code import block_code, length_code, parameters, repair_code, repaired_tiles, score_code, tiles
+from .new_rows import NewRows
+from .shown_keys import shown_code, shows_alike, skipping_code, skips
 
 _KEYS = 32
 """Keys that a warp takes at a time."""
@@ -78,11 +80,10 @@ def shapes(attention: Attention, chip: Chip) -> Iterator[Shape]:
         yield Shape(2, 2)
         return
     by_keys = 8 if attention.keys >= 8 * _KEYS and attention.width <= 64 else 4
-    splits = 1
-    while chip.arch >= 90 and splits < MAX_SPLITS and 2 * splits * blocks <= 2 * chip.multiprocessors:
-        if attention.keys < 2 * splits * by_keys * _KEYS:
-            break
-        splits *= 2
+    splits = _splits(attention, chip, blocks, by_keys)
+    few = _splits(attention, chip, blocks, 4)
+    if few > 1 and attention.keys <= 4 * few * _KEYS:  # small blocks find room beside those of the product in front
+        by_keys, splits = 4, few
     if attention.width > 64 and attention.keys >= _LONG_CACHE:  # eight warps of one block a multiprocessor
         fewer = 1
         while chip.arch >= 90 and fewer < MAX_SPLITS and 2 * fewer * blocks <= chip.multiprocessors:
@@ -95,21 +96,20 @@ def shapes(attention: Attention, chip: Chip) -> Iterator[Shape]:
     yield Shape(2, 2)
 
 
+def _splits(attention: Attention, chip: Chip, blocks: int, by_keys: int) -> int:
+    """How many blocks share the keys of a row, where each has `by_keys` warps and `blocks` would not."""
+    splits = 1
+    while chip.arch >= 90 and splits < MAX_SPLITS and 2 * splits * blocks <= 2 * chip.multiprocessors:
+        if attention.keys < 2 * splits * by_keys * _KEYS:
+            break
+        splits *= 2
+    return splits
+
+
 def repair(attention: Attention, chip: Chip) -> KernelLaunch:
     """A launch that computes again the tiles of a result that hold NaN, and reads the others: few blocks for all."""
     blocks, each = repaired_tiles(attention, 16 * _REPAIRS.by_rows, chip)
     return replace(_launch(attention, _REPAIRS, blocks, each), nbytes=attention.o.nbytes, flops=0)
-
-
-@dataclass(frozen=True, slots=True)
-class OldRows:
-    """Caches of which the kernels in front write one row of each sample: the keys', the values'. Others are constant.
-
-    `keys` and `values` are i64[B], the places of these rows.
-    """
-
-    keys: Source
-    values: Source
 
 
 def shape_named(way: str) -> Shape | None:
@@ -118,15 +118,17 @@ def shape_named(way: str) -> Shape | None:
     return Shape(*map(int, name.split("x"))) if kind == "tensor-cores" else None
 
 
-def early_launch(attention: Attention, shape: Shape, old: OldRows) -> KernelLaunch | None:
-    """The launch of a shape that asks for keys and values before it waits, and again for the rows written meanwhile.
+def launch_with_rows(attention: Attention, shape: Shape, rows: NewRows) -> KernelLaunch | None:
+    """The launch of a shape that asks for keys and values before it waits, and writes the new row of each cache itself.
 
-    None where registers do not hold all keys and values at once.
+    None where there is no kernel for such operands.
     """
-    if attention.keys > _KEYS * shape.by_keys * shape.splits or attention.lengths is not None or attention.is_causal:
+    if attention.lengths is not None or attention.is_causal or attention.steps != 1 or not fits(attention):
+        return None
+    if not all(map(_lies_in_pieces, (rows.key, rows.value))):
         return None
     blocks = tiles(attention, 16 * shape.by_rows) * attention.kv_heads * attention.batch
-    return _launch(attention, shape, blocks, old=old)
+    return _launch(attention, shape, blocks, rows=rows)
 
 
 def launch(attention: Attention, shape: Shape) -> KernelLaunch:
@@ -135,18 +137,18 @@ def launch(attention: Attention, shape: Shape) -> KernelLaunch:
 
 
 def _launch(
-    attention: Attention, shape: Shape, blocks: int, repaired: int = 0, old: OldRows | None = None
+    attention: Attention, shape: Shape, blocks: int, repaired: int = 0, rows: NewRows | None = None
 ) -> KernelLaunch:
     warps = shape.by_rows * shape.by_keys
     kernel = Kernel(
-        _text(attention, shape, repaired, old),
-        (blocks, 1, shape.splits),
+        _text(attention, shape, repaired, rows),
+        (blocks * shape.splits, 1, 1),
         (32 * warps, 1, 1),
-        shared_bytes=4 * (warps * 16 * (_columns(attention) + 4 + 2) + 16 * shape.by_rows * 2),
-        cluster=(1, 1, shape.splits),
-        early_loads=0 if old is None else 4 * -(-attention.depth // 32) + 8 * (_columns(attention) // 64),
+        shared_bytes=4 * _slots(attention, shape) * _parts(shape) * (_columns(attention) + 4 + 2),
+        cluster=(shape.splits, 1, 1),
+        early_loads=0 if rows is None else 4 * -(-attention.depth // 32) + 8 * (_columns(attention) // 64),
     )
-    sources = attention.sources if old is None else (*attention.sources, old.keys, old.values)
+    sources = (*attention.sources, *(rows.sources if rows is not None else ()))
     arguments = tuple(source.argument for source in sources)
     return KernelLaunch(kernel, arguments, attention.nbytes, attention.flops, may_overlap=True)
 
@@ -156,17 +158,18 @@ def _columns(attention: Attention) -> int:
     return -(-attention.width // 64) * 64
 
 
-def _text(attention: Attention, shape: Shape, repaired: int = 0, old: OldRows | None = None) -> str:
+def _text(attention: Attention, shape: Shape, repaired: int = 0, new: NewRows | None = None) -> str:
     """The kernel; with `repaired` it goes through so many tiles a block, and computes those that need it."""
-    listed = parameters(attention) + (", const i64* key_places, const i64* value_places" if old is not None else "")
+    listed = ", ".join([parameters(attention), *(new.parameters if new is not None else ())])
     kind = _DTYPES[attention.q.dtype]
     rows, steps, shared = attention.shared * attention.steps, attention.steps, attention.shared
-    q, k, v, o = (source.strides for source in (attention.q, attention.k, attention.v, attention.o))
+    q, k, v = (source.strides for source in (attention.q, attention.k, attention.v))
     columns, depth, width = _columns(attention), attention.depth, attention.width
     pitch = columns + 4
     warps = shape.by_rows * shape.by_keys
-    is_split = shape.splits > 1
-    keeps_rest = attention.keys <= _KEYS * shape.by_keys * shape.splits
+    stride, nl = _KEYS * shape.by_keys * shape.splits, "\n"
+    keeps_rest = attention.keys <= stride
+    seen = " && (shown >> (key - key0) & 1)" if shows_alike(attention) else ""
     return f"""
 struct NAME_piece {{ unsigned w[4]; }};
 __device__ inline NAME_piece NAME_load(const void* at, bool is_there) {{
@@ -176,7 +179,7 @@ __device__ inline NAME_piece NAME_load(const void* at, bool is_there) {{
                  : "=r"(p.w[0]), "=r"(p.w[1]), "=r"(p.w[2]), "=r"(p.w[3]) : "l"(at));
   return p;
 }}
-{_NEWEST if old is not None else ""}
+{new.functions(kind) if new is not None else ""}
 {warp_products(kind)}
 __device__ inline unsigned NAME_pack(float a, float b) {{
   unsigned y;
@@ -193,21 +196,20 @@ __device__ inline float NAME_power(float x) {{
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * {number(1 / math.log(2), "float")}));
   return y;
 }}
-{cluster_code(shape.splits)}
+{giving_code(shape.splits)}
 extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({listed}) {{
-{"begin();" if old is None else TRIGGER}
+{"begin();" if new is None else TRIGGER}
   constexpr int PIECES = {-(-depth // 32)}, BLOCKS = {columns // 64}, PITCH = {pitch};
-  extern __shared__ float memory[];  // sums of each warp, their maxima and totals, then those of the block
-  float* const largest = memory + {warps * 16 * pitch};
-  float* const totals = largest + {warps * 16};
-  float* const of_block = totals + {warps * 16};
+  extern __shared__ float memory[];  // sums of each part of a row, and their maxima and totals
+  float* const of_parts = memory + {_slots(attention, shape) * _parts(shape) * pitch};
+  {_arrivals(attention, shape)}
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4;
-  const int by_row = warp / {shape.by_keys}, by_key = warp % {shape.by_keys};
-  const int split = blockIdx.z % {shape.splits};  // the compiler sees that one split is split 0
+  const int by_row = {f"warp / {shape.by_keys}" if shape.by_rows > 1 else 0}, by_key = warp % {shape.by_keys};
+  const int split = blockIdx.x % {shape.splits};  // the compiler sees that one split is split 0
   {repair_code(attention, 16 * shape.by_rows, repaired, 32 * warps) if repaired else "{"}
-  {block_code(attention, 16 * shape.by_rows, "block" if repaired else "blockIdx.x")}
+  {block_code(attention, 16 * shape.by_rows, "block" if repaired else f"(blockIdx.x / {shape.splits})")}
   {length_code(attention, "sample")}
-  {score_code(attention)}
+  {score_code(replace(attention, mask=None) if shows_alike(attention) else attention)}
   const int first = (tile * {shape.by_rows} + by_row) * 16;
   int heads[2], times[2];
   NAME_piece query[PIECES][2];
@@ -226,7 +228,7 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({listed}) {{
       }}
     }}
   }};
-  {"load_query();" if old is None else ""}
+  {"load_query();" if new is None else ""}
   const {kind}* const keys = k + (i64)sample * {k[0]} + (i64)kv_head * {k[1]};
   const {kind}* const values = v + (i64)sample * {v[0]} + (i64)kv_head * {v[1]};
   int end = length;
@@ -256,10 +258,18 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({listed}) {{
         }}
   }};
   load_keys(start);
-  {"" if old is None else _rows_again(old, (k[2], v[2]), (depth, width))}
-  for (int key0 = start; key0 < end; key0 += {_KEYS * shape.by_keys * shape.splits}) {{
+  NAME_ready();  // the other blocks of the cluster run
+  {"" if new is None else f"load_values(start);{nl}{WAIT}{nl}  load_query();"}
+  {shown_code(attention, stride)}
+{new.statements(attention, stride) if new is not None else ""}
+  {skipping_code(attention, stride)}
+  int key0 = start;
+  {_first_seen(attention, stride, new)}
+  for (int later; key0 < end; key0 = later) {{
+    later = next_tile(key0);
+    {_SHOWN if shows_alike(attention) else ""}
     float scores[4][4] = {{}};
-    {"load_values(key0);" if old is None else ""}
+    {"load_values(key0);" if new is None else ""}
 #pragma unroll
     for (int n = 0; n < 4; n++)
 #pragma unroll
@@ -268,7 +278,7 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({listed}) {{
         NAME_mma(scores[n], low[0], high[0], low[1], high[1], w[0], w[1]);
         NAME_mma(scores[n], low[2], high[2], low[3], high[3], w[2], w[3]);
       }}
-    {f"load_keys(key0 + {_KEYS * shape.by_keys * shape.splits});" if old is None else ""}
+    {"load_keys(later);" if new is None or not keeps_rest else ""}
     float highest[2] = {{most[0], most[1]}};
 #pragma unroll
     for (int n = 0; n < 4; n++)
@@ -276,7 +286,7 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({listed}) {{
       for (int e = 0; e < 4; e++) {{
         const int half = e / 2, key = key0 + n * 8 + quad * 2 + e % 2;
         const bool is_row = first + group + 8 * half < {rows};
-        scores[n][e] = is_row ? score(scores[n][e], heads[half], times[half], key) : -INFINITE;
+        scores[n][e] = is_row{seen} ? score(scores[n][e], heads[half], times[half], key) : -INFINITE;
         highest[half] = fmaxf(highest[half], scores[n][e]);
       }}
     float less[2];
@@ -318,68 +328,28 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({listed}) {{
           {"NAME_mma(sums[b][j], r0, r1, r2, r3, b0, b1);" if keeps_rest else ""}
         }}
     }}
+    {"load_values(later); renew_keys(later); renew_values(later);" if new is not None and not keeps_rest else ""}
   }}
-#pragma unroll
-  for (int half = 0; half < 2; half++) {{
-    total[half] += other_lane(total[half], 1);
-    total[half] += other_lane(total[half], 2);
-    const int row = warp * 16 + group + 8 * half;
-    if (quad == 0) {{ largest[row] = most[half]; totals[row] = total[half]; }}
-#pragma unroll
-    for (int b = 0; b < BLOCKS; b++)
-#pragma unroll
-      for (int j = 0; j < 8; j++) {{
-        memory[row * PITCH + b * 64 + quad * 16 + j] = sums[b][j][2 * half];
-        memory[row * PITCH + b * 64 + quad * 16 + 8 + j] = sums[b][j][2 * half + 1];
-      }}
-  }}
-  __syncthreads();
-  {_merge_in_block(attention, shape, pitch) if is_split else ""}
-  {_write(attention, shape, pitch, o)}
-  __syncthreads();
+{_merged(attention, shape, pitch)}
+  {"__syncthreads();" if repaired else ""}
   }}
 }}
 """
 
 
-_NEWEST = """
-// Not from the first level of the cache, where the row may still be as it was read before.
-__device__ inline NAME_piece NAME_newest(const void* at, bool is_there) {
-  NAME_piece p = {};
-  if (is_there)
-    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(p.w[0]), "=r"(p.w[1]), "=r"(p.w[2]), "=r"(p.w[3]) : "l"(at) : "memory");
-  return p;
-}"""
+_SHOWN = "const unsigned shown = __ballot_sync(0xffffffffu, get(own_mask)); load_mask(later);"
 
 
-def _rows_again(old: OldRows, steps: tuple[int, int], sizes: tuple[int, int]) -> str:
-    """Statements that wait, and then read the queries and once more what lies in the rows that were written."""
-    key_place, value_place = (
-        f"{name}[sample * {source.strides[0]}]"
-        for name, source in (("key_places", old.keys), ("value_places", old.values))
-    )
-    return f"""load_values(start);
-{WAIT}
-  load_query();
-  const i64 key_place = {key_place}, value_place = {value_place};
-#pragma unroll
-  for (int n = 0; n < 4; n++)
-#pragma unroll
-    for (int p = 0; p < PIECES; p++) {{
-      const int key = start + n * 8 + group, at = p * 32 + quad * 8;
-      if (key == key_place) wanted[n][p] = NAME_newest(keys + (i64)key * {steps[0]} + at, key < end && at < {sizes[0]});
-    }}
-#pragma unroll
-  for (int s = 0; s < 2; s++)
-#pragma unroll
-    for (int b = 0; b < BLOCKS; b++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) {{
-        const int key = start + 16 * s + e / 2 * 8 + quad * 2 + e % 2, at = b * 64 + group * 8;
-        if (key == value_place)
-          found[s][b][e] = NAME_newest(values + (i64)key * {steps[1]} + at, key < length && at < {sizes[1]});
-      }}"""
+def _first_seen(attention: Attention, stride: int, new: NewRows | None) -> str:
+    """Statements that go on to the first keys that are seen; those of the first turn are asked for already."""
+    if not skips(attention, stride):
+        return ""
+    return f"""if (!is_seen) {{
+    key0 = next_tile(start);
+    load_keys(key0);
+    load_mask(key0);
+    {"load_values(key0); renew_keys(key0); renew_values(key0);" if new is not None else ""}
+  }}"""
 
 
 def _rests() -> str:
@@ -400,70 +370,93 @@ def _causal_end(attention: Attention) -> str:
   }}"""
 
 
-def _weights(shape: Shape, count: str, largest: str, totals: str) -> str:
-    """Statements that name `weight(i)`, the factor of part i of a row, and `whole`, what the sum is divided by."""
-    return f"""
-    float top = -INFINITE, whole = 0;
-    for (int i = 0; i < {count}; i++) top = fmaxf(top, {largest});
-    const float less = top == -INFINITE ? 0.0f : top;
-    for (int i = 0; i < {count}; i++) whole += NAME_power({largest} - less) * {totals};"""
+def _merged(attention: Attention, shape: Shape, pitch: int) -> str:
+    """What warps have of a row meets in the memory of one block, which ends it: rows are dealt to the cluster's blocks.
 
-
-def _merge_in_block(attention: Attention, shape: Shape, pitch: int) -> str:
-    """The parts of the block's warps put together in its first part, so that other blocks read one."""
-    largest = f"largest[i * 16 + row % 16 + row / 16 * {16 * shape.by_keys}]"
-    totals = f"totals[i * 16 + row % 16 + row / 16 * {16 * shape.by_keys}]"
-    threads = 32 * shape.by_rows * shape.by_keys
-    rows = min(16 * shape.by_rows, attention.shared * attention.steps)  # others are not written
-    return f"""
-  for (int e = threadIdx.x; e < {rows} * {attention.width}; e += {threads}) {{
-    const int row = e / {attention.width}, column = e % {attention.width};
-    {_weights(shape, str(shape.by_keys), largest, totals)}
-    float sum = 0;
-    float* const at = memory + (row % 16 + row / 16 * {16 * shape.by_keys}) * {pitch} + column;
-    for (int i = 0; i < {shape.by_keys}; i++) sum += NAME_power({largest} - less) * at[i * {16 * pitch}];
-    at[0] = sum;
-    if (column == 0) {{ of_block[row] = top; of_block[{16 * shape.by_rows} + row] = whole; }}
-  }}
-  NAME_meet();"""
-
-
-def _write(attention: Attention, shape: Shape, pitch: int, o: tuple[int, ...]) -> str:
-    """The parts of warps, or those of the cluster's blocks, put together and written; each block writes a share."""
+    `group` lanes share the parts of four columns.
+    """
     threads = 32 * shape.by_rows * shape.by_keys
     rows, steps, width = attention.shared * attention.steps, attention.steps, attention.width
-    place = f"row % 16 + row / 16 * {16 * shape.by_keys}"
-    if shape.splits > 1:
-        count = str(shape.splits)
-        largest, totals = "NAME_other(of_block + row, i)", f"NAME_other(of_block + {16 * shape.by_rows} + row, i)"
-        part = f"NAME_other(memory + ({place}) * {pitch} + piece * 8 + c, i)"
-        begin, step = f"split * {threads} + threadIdx.x", threads * shape.splits
-    else:
-        count = str(shape.by_keys)
-        largest, totals = f"largest[i * 16 + {place}]", f"totals[i * 16 + {place}]"
-        part = f"memory[(i * 16 + {place}) * {pitch} + piece * 8 + c]"
-        begin, step = "threadIdx.x", threads
-    kind = _DTYPES[attention.o.dtype]
+    parts, slots = _parts(shape), _slots(attention, shape)
+    lanes, arrivals = min(8, parts), ", &arrivals" if shape.splits > 1 else ""
+    o, kind = attention.o.strides, _DTYPES[attention.o.dtype]
     is_whole = all(stride % 8 == 0 for stride in o[:3]) and attention.o.starts_a_piece
-    store = f"*(pack<{kind}, 8>*)at = made;" if is_whole else "for (int c = 0; c < 8; c++) at[c] = made.v[c];"
-    finish = "NAME_meet();  // others read this block's memory until then" if shape.splits > 1 else ""
+    store = "*(u64*)at = bits_as<u64>(made);" if is_whole else "for (int c = 0; c < 4; c++) at[c] = made.v[c];"
+    met = "".join(
+        f" {name} = {fold.format(name, f'other_lane({name}, {bit})')};"
+        for bit in (1 << n for n in range(lanes.bit_length() - 1))
+        for name, fold in (("whole", "{} + {}"), *((f"sum[{c}]", "{} + {}") for c in range(4)))
+    )
+    tops = "".join(f" top = fmaxf(top, other_lane(top, {1 << n}));" for n in range(lanes.bit_length() - 1))
     return f"""
-  for (int e = {begin}; e < {min(16 * shape.by_rows, rows) * width // 8}; e += {step}) {{
-    const int row = e / {width // 8}, piece = e % {width // 8};
-    const int query_row = tile * {16 * shape.by_rows} + row;
-    if (query_row >= {rows}) continue;
-    {_weights(shape, count, largest, totals)}
-    float sum[8] = {{}};
-    for (int i = 0; i < {count}; i++) {{
-      const float weight = NAME_power({largest} - less);
 #pragma unroll
-      for (int c = 0; c < 8; c++) sum[c] += weight * {part};
+  for (int half = 0; half < 2; half++) {{
+    total[half] += other_lane(total[half], 1);
+    total[half] += other_lane(total[half], 2);
+    const int row = by_row * 16 + group + 8 * half;
+    if (row < {min(16 * shape.by_rows, rows)}) {{
+      const int part = row / {shape.splits} * {parts} + split * {shape.by_keys} + by_key, block = row % {shape.splits};
+      if (quad == 0) NAME_give(of_parts + part * 2, block{arrivals}, most[half], total[half]);
+#pragma unroll
+      for (int b = 0; b < BLOCKS; b++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) {{
+          const int e = 2 * half + j / 2, at = j % 2 * 4;
+          NAME_give(memory + part * PITCH + b * 64 + quad * 16 + j * 4, block{arrivals}, sums[b][at][e],
+                    sums[b][at + 1][e], sums[b][at + 2][e], sums[b][at + 3][e]);
+        }}
     }}
-    pack<{kind}, 8> made;
-#pragma unroll
-    for (int c = 0; c < 8; c++) put(made.v[c], whole == 0 ? 0.0f : sum[c] / whole);
-    const int h = kv_head * {attention.shared} + query_row / {steps}, t = query_row % {steps};
-    {kind}* const at = o + (i64)sample * {o[0]} + (i64)h * {o[1]} + (i64)t * {o[2]} + piece * 8;
-    {store}
   }}
-  {finish}"""
+  NAME_arrived({"&arrivals" if shape.splits > 1 else ""});
+  for (int job0 = 0; job0 < {slots * width // 4}; job0 += {threads // lanes}) {{
+    const int job = least(job0 + (int)threadIdx.x / {lanes}, {slots * width // 4 - 1});
+    const int lane_of_job = threadIdx.x % {lanes};
+    const int slot = job / {width // 4}, column = job % {width // 4} * 4;
+    float top = -INFINITE, whole = 0, sum[4] = {{}};
+#pragma unroll
+    for (int i = 0; i < {parts // lanes}; i++)
+      top = fmaxf(top, of_parts[(slot * {parts} + i * {lanes} + lane_of_job) * 2]);
+   {tops}
+    const float less = top == -INFINITE ? 0.0f : top;
+#pragma unroll
+    for (int i = 0; i < {parts // lanes}; i++) {{
+      const int part = slot * {parts} + i * {lanes} + lane_of_job;
+      const float weight = NAME_power(of_parts[part * 2] - less);
+      whole += weight * of_parts[part * 2 + 1];
+      const pack<float, 4> mine = *(const pack<float, 4>*)(memory + part * PITCH + column);
+#pragma unroll
+      for (int c = 0; c < 4; c++) sum[c] += weight * mine.v[c];
+    }}
+   {met}
+    const int row = slot * {shape.splits} + split, query_row = tile * {16 * shape.by_rows} + row;
+    const bool is_job = job0 + (int)threadIdx.x / {lanes} < {slots * width // 4};
+    if (lane_of_job == 0 && is_job && row < {16 * shape.by_rows} && query_row < {rows}) {{
+      const float share = whole == 0 ? 0.0f : 1 / whole;
+      pack<{kind}, 4> made;
+#pragma unroll
+      for (int c = 0; c < 4; c++) put(made.v[c], whole == 0 ? 0.0f : sum[c] * share);
+      const int h = kv_head * {attention.shared} + query_row / {steps}, t = query_row % {steps};
+      {kind}* const at = o + (i64)sample * {o[0]} + (i64)h * {o[1]} + (i64)t * {o[2]} + column;
+      {store}
+    }}
+  }}"""
+
+
+def _arrivals(attention: Attention, shape: Shape) -> str:
+    """Statements that tell the cluster that this block runs, and how much of others' work it waits for."""
+    if shape.splits == 1:
+        return ""
+    rows = min(16 * shape.by_rows, attention.shared * attention.steps)
+    nbytes = 4 * (_columns(attention) + 2) * _parts(shape)
+    return f"""__shared__ u64 arrivals;
+  NAME_here(&arrivals, ({rows + shape.splits - 1} - (int)(blockIdx.x % {shape.splits})) / {shape.splits} * {nbytes});"""
+
+
+def _parts(shape: Shape) -> int:
+    """How many warps share the keys of a row."""
+    return shape.by_keys * shape.splits
+
+
+def _slots(attention: Attention, shape: Shape) -> int:
+    """How many rows a block ends."""
+    return -(-min(16 * shape.by_rows, attention.shared * attention.steps) // shape.splits)
