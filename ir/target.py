@@ -12,12 +12,12 @@ class Target:
     `captures` says whether it can record steps and replay them. `problem` says why it cannot run here (empty when it
     can), and `remedy` what to do about that. `alignment` is the alignment of buffers in bytes. `strided_views`: kernels
     take operands and results with any strides, so that transposes and slices cost nothing. `channels_last`: images
-    between convolutions lie as [N, ..., C]. `keeps_orders`: elementwise and row by row results have their axes in the
-    order of their operands' in memory. `uncapturable` names ops whose kernels cannot be recorded there, beyond
-    those that no device can record. `plans_bodies`: its control flow
-    runs bodies by plans of their own, which the plan has room for. `bounded` names the ops with a bound in place of an
-    unknown size that it can run, `padded_flops` is how many operations one such bound may cost, and `padded_bytes` what
-    all values that it makes larger may take together, views apart.
+    between convolutions lie as [N, ..., C]. `joins_heads`: attention gives heads by step where that saves a copy.
+    `keeps_orders`: elementwise and row by row results have their axes in the order of their operands' in memory.
+    `uncapturable` names ops whose kernels cannot be recorded there, beyond those that no device can record.
+    `plans_bodies`: its control flow runs bodies by plans of their own, which the plan has room for. `bounded` names the
+    ops with a bound in place of an unknown size that it can run, `padded_flops` is how many operations one such bound
+    may cost, and `padded_bytes` what all values that it makes larger may take together, views apart.
     """
 
     executor: str
@@ -28,6 +28,7 @@ class Target:
     alignment: int = 64
     strided_views: bool = True
     channels_last: bool = False
+    joins_heads: bool = False
     keeps_orders: bool = False
     uncapturable: frozenset[str] = field(default_factory=frozenset[str])
     plans_bodies: bool = False
@@ -50,6 +51,7 @@ CUDA = Target(
     captures=True,
     alignment=256,
     channels_last=True,
+    joins_heads=True,
     bounded=_BOUNDED,
     padded_flops=1 << 36,
     padded_bytes=1 << 32,

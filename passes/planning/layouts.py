@@ -4,6 +4,9 @@ Channels last: convolutions are quickest on images that lie as [N, ..., C]. What
 made from that place by place (pointwise work, pooling, resizing, joining) keeps the layout, so that nothing is copied
 in between. Inputs and outputs of the graph, constants and states are row-major: they are seen from outside.
 
+Heads by step: attention whose result is only transposed, to join the heads of each step, lays it out as it is read then, so
+that the joined heads are a view.
+
 Orders kept: what is made element by element, or row by row, from a transposed value has its axes in the same order, so
 that operands and results are gone through one byte after another. NumPy's own results lie so, outputs included.
 """
@@ -13,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...ir.attrs import AttrValue
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
-from ...ir.ops.known import FUSED
+from ...ir.ops.known import ATTENTION, FUSED, TRANSPOSE
 from ...ir.plan import View
 from ...ir.target import Target
 
@@ -28,6 +31,7 @@ class Layouts:
     def __init__(self, graph: Graph, target: Target) -> None:
         self._images = channels_last_values(graph, target)
         self._keeps_orders = target.keeps_orders
+        self._joins_heads = target.joins_heads
 
     def strides(self, value: Value, itemsize: int, views: Mapping[Value, View]) -> tuple[int, ...] | None:
         """Strides in bytes without gaps; None for row-major. `views` says where the operands lie."""
@@ -35,6 +39,8 @@ class Layouts:
         if value in self._images:
             return channels_last_strides(shape, itemsize)
         order = _order_of_operands(value, views) if self._keeps_orders else None
+        if self._joins_heads and value.producer is not None and value.producer.op is ATTENTION:
+            order = _order_of_readers(value)
         return None if order is None else strides_in_order(shape, itemsize, order)
 
 
@@ -46,6 +52,14 @@ def _order_of_operands(value: Value, views: Mapping[Value, View]) -> tuple[int, 
     orders = set(_orders(node, value, views))
     order = orders.pop() if len(orders) == 1 else None
     return None if order == tuple(range(value.tensor.rank)) else order
+
+
+def _order_of_readers(value: Value) -> tuple[int, ...] | None:
+    """The order in which all that reads a value transposes it, if that leaves its last axis where it is."""
+    readers = [use.user for use in value.uses]
+    orders = {each.attrs["perm"] if isinstance(each, Node) and each.op is TRANSPOSE else None for each in readers}
+    order = orders.pop() if len(orders) == 1 else None
+    return order if order is not None and order[-1] == len(order) - 1 else None
 
 
 def _orders(node: Node, value: Value, views: Mapping[Value, View]) -> Iterator[tuple[int, ...]]:

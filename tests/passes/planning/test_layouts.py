@@ -1,5 +1,6 @@
 """Channels-last values: what convolutions make and what is made of it; the rest stays row-major."""
 
+import pytest
 from capgraph.ir.graph import Graph
 from capgraph.ir.plan import Plan
 from capgraph.ir.target import CUDA, HOST, Target
@@ -132,6 +133,36 @@ def test_operands_in_unlike_orders_and_copies_give_row_major_results() -> None:
 
 def test_a_target_that_does_not_keep_orders_gets_row_major_results() -> None:
     assert _turned(CUDA)["a"] == (24, 12, 4)
+
+
+ATTENDED = """
+graph @main(%q: f16[2, 3, 5, 4], %k: f16[2, 3, 7, 4]) {{
+  %a: f16[2, 3, 5, 4] = attention(%q, %k, %k, _, _)
+  %t: f16[{sizes}] = transpose(%a) {{perm = {perm}}}
+  %r: f16[2, 60] = reshape(%t) {{shape = [2, 60]}}
+  return {results}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "perm", "results", "target", "is_view"),
+    [
+        ("2, 5, 3, 4", "[0, 2, 1, 3]", "%r", CUDA, True),
+        ("2, 5, 3, 4", "[0, 2, 1, 3]", "%r", HOST, False),
+        ("2, 5, 3, 4", "[0, 2, 1, 3]", "%r, %a", CUDA, False),
+        ("2, 5, 4, 3", "[0, 2, 3, 1]", "%r", CUDA, False),
+    ],
+)
+def test_attention_lays_heads_out_as_they_are_joined(
+    sizes: str, perm: str, results: str, target: Target, is_view: bool
+) -> None:
+    plan = make_plan(parse(ATTENDED.format(sizes=sizes, perm=perm, results=results)), {}, target)
+    check_plan(plan)
+    views = {value.name: view for value, view in plan.views.items()}
+    assert views["a"].strides == ((120, 8, 24, 2) if is_view else (120, 40, 8, 2))
+    kinds = {step.node.outputs[0].name: step.kind.value for step in plan.steps}
+    assert (kinds["r"] == "alias") is is_view
 
 
 def test_strides_follow_the_order_of_axes() -> None:
