@@ -59,9 +59,7 @@ class FastPath:
         self._placed = [(index, like, like.address) for index, (_name, like, target, _nbytes) in each if not target]
         self._copied = [(index, like) for index, (_name, like, target, _nbytes) in each if target]
         self._targets = [(target, nbytes) for _name, _like, target, nbytes in inputs if target]
-        copied = outputs if replay.options.copy_outputs else []
-        self._outputs = [each for each in copied if each[1].is_contiguous]
-        self._all = copied if len(self._outputs) < len(copied) else []
+        self._outputs = outputs if replay.options.copy_outputs else []
         self._output_names = [name for name, _array in outputs]
         self._static = [] if replay.options.copy_outputs else [array.native for _name, array in outputs]
         self._launches = [_launch_of(each) for each in served.bucket.recordings]
@@ -118,7 +116,8 @@ class FastPath:
             results = self._with_copies.run(sources, stream)
             if self._with_copies.wanted:
                 self._compute_in_place(self._with_copies, sources, results)
-            results = self._completed(results)
+            if self._static:
+                results = self._static.copy()
         copies.clear()  # what reads them is enqueued
         self._uncounted += 1
         return results
@@ -135,8 +134,8 @@ class FastPath:
 
     def _launched(self, sources: list[int], stream: int) -> list[Any]:
         self._enqueue(sources, stream)
-        made = [self._copy_of(array) for _name, array in self._outputs]
-        results = self._completed(made)
+        made = [self._copied_result(array) for _name, array in self._outputs]
+        results = self._static.copy() or made
         if self._finish is not None:
             self._finish()
         self._until_copies -= 1
@@ -144,17 +143,9 @@ class FastPath:
             self._frame(sources, made)
         return results
 
-    def _completed(self, made: list[Any]) -> list[Any]:
-        """All results in order: those in place, or copies, also of what lies otherwise than row by row."""
-        if self._static:
-            return self._static.copy()
-        if not self._all:
-            return made
-        device, others = self._device, iter(made)
-        return [
-            next(others) if array.is_contiguous else device.copied(array, self._framework).native
-            for _name, array in self._all
-        ]
+    def _copied_result(self, array: DeviceArray) -> Any:
+        """A result anew, row by row."""
+        return self._copy_of(array) if array.is_contiguous else self._device.copied(array, self._framework).native
 
     def _enqueue(self, sources: list[int], stream: int) -> None:
         for (target, nbytes), source in zip(self._targets, sources, strict=True):

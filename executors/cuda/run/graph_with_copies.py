@@ -1,8 +1,9 @@
 """A recording between its copies: one graph that fetches the inputs of a call, runs, and writes results anew.
 
 To copy an input costs the host as much as to launch the whole graph, and so does a new array with the result. Here both
-are kernels of the graph, one for all inputs and one for all results. Where they read and write is exchanged before a
-launch, and only if it is elsewhere than in the call before.
+are kernels of the graph, one for all inputs and one for all results; results that lie otherwise than row by row are
+brought together before. Where they read and write is exchanged before a launch, and only if it is elsewhere than in the
+call before.
 
 Large results are not even copied. A new array is memory that nobody else holds, and a framework gives the same memory
 again once the caller has dropped what lay there: for places that come again there is a graph that computes them there.
@@ -10,6 +11,7 @@ again once the caller has dropped what lay there: for places that come again the
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -222,9 +224,11 @@ class CopyRecorder:
     ) -> None:
         self._bound = bound
         self._inputs = inputs
-        self._outputs = outputs
         self._framework = framework
         self._buffers = {} if bound.has_states else _movable(bound, outputs)
+        self._gathered = {index: like for index, (_name, like) in enumerate(outputs) if not like.is_contiguous}
+        packed = {index: framework.empty(like.shape, like.dtype) for index, like in self._gathered.items()}
+        self._outputs = [(name, packed.get(index, like)) for index, (name, like) in enumerate(outputs)]
         device = bound.device
         self._before = _call(device, inputs, "source") if inputs else None
         self._after = self._copies(range(len(outputs)))
@@ -247,6 +251,7 @@ class CopyRecorder:
         bound, device = self._bound, self._bound.device
         (segment,) = bound.plan.segments
         calls = [call for step in bound.plan.steps_of(segment) for call in bound.calls_at(step, moved)]
+        calls += [partial(self._gather, index) for index in self._gathered]
         device.driver.synchronize(device.stream)
         bound.is_recording = True
         try:
@@ -254,6 +259,12 @@ class CopyRecorder:
                 return device.driver.frame(self._before, calls, after, device.capture_stream)
         finally:
             bound.is_recording = False
+
+    def _gather(self, index: int, stream: int) -> None:
+        """Copies a result that lies otherwise than row by row to where it does, and is copied from."""
+        source, target = self._gathered[index], self._outputs[index][1]
+        places = (target.address, target.strides), (source.address, source.strides)
+        self._bound.device.driver.copy_strided(*places, source.shape, source.dtype.itemsize, stream)
 
     def problem_with(
         self, made: CallsWithCopies, sources: list[int], expected: list[Any], begin: Callable[[], None] | None = None
@@ -311,7 +322,7 @@ def _movable(bound: CudaPlan, outputs: Sequence[tuple[str, DeviceArray]]) -> dic
     for index, (name, like) in enumerate(outputs):
         buffer = bound.plan.buffers[views[by_name[name]].buffer]
         is_alone = buffer.place is Home.ARENA and buffer.nbytes == like.nbytes and held[buffer.id] == 1
-        if like.nbytes >= LEAST_PLACED and is_alone:
+        if like.nbytes >= LEAST_PLACED and is_alone and like.is_contiguous:
             found[index] = buffer.id
     return found
 

@@ -140,6 +140,7 @@ class FakeDriver:
         self.limit = limit
         self.launches = 0
         self.copies = 0
+        self.strided_copies = 0
         self.waits = 0
         self.searches = 0
         self.ordered: list[tuple[int, int]] = []
@@ -200,6 +201,7 @@ class FakeDriver:
             )
             into[...] = given
 
+        self.strided_copies += 1
         self.submit(stream, work)
 
     def non_zero(
