@@ -4,8 +4,8 @@ Channels last: convolutions are quickest on images that lie as [N, ..., C]. What
 made from that place by place (pointwise work, pooling, resizing, joining) keeps the layout, so that nothing is copied
 in between. Inputs and outputs of the graph, constants and states are row-major: they are seen from outside.
 
-Heads by step: attention whose result is only transposed, to join the heads of each step, lays it out as it is read then, so
-that the joined heads are a view.
+Heads by step: attention whose result is only transposed, to join the heads of each step, lays it out as it is read
+then, so that the joined heads are a view.
 
 Orders kept: what is made element by element, or row by row, from a transposed value has its axes in the same order, so
 that operands and results are gone through one byte after another. NumPy's own results lie so, outputs included.
