@@ -1,14 +1,15 @@
 """Host time of a call by layer, from `torch.compile` down to the launch of the graph: until the call returns.
 
     python -m benchmarks.gpu.call_layers [--models mlp,resnet18,weights100,decoder,llama] [--calls 1000]
-                                         [--doors guards,aot,compile,optimize,reduce-overhead] [--out FILE.json]
+                                         [--doors guards,aot,compile,unguarded,optimize,reduce-overhead] [--out FILE]
 
 The device has nothing else to do when a call begins. `guards` is what `torch.compile` costs with a backend that returns
 results which are there already, `aot` the same behind AOT autograd: both are PyTorch's. `torch.compile` is ours; the
 rows behind it are parts of it, each within the one before or beside it: what Dynamo calls behind its guards, what AOT
-autograd calls, the look at the weights, the call with these weights, the fast path, and the launch. `optimize` is a
-program of `capgraph.optimize`, called as the module. Rows have the median and the 99th percentile in us, and how many
-functions of Python and C a call enters.
+autograd calls, the look at the weights, the call with these weights, the fast path, and the launch. `unguarded` is
+ours where Dynamo has no guards on modules (`torch.compiler.skip_guard_on_all_nn_modules_unsafe`). `optimize` is a
+program of `capgraph.optimize`, called as the module. Rows have the median and the 99th percentile in us, the median
+where eight calls follow each other, and how many functions of Python and C a call enters.
 """
 
 import argparse
@@ -207,7 +208,9 @@ class Behind:
         return self.function(*arguments)
 
 
-def compiled_layers(module: Any, given: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def compiled_layers(
+    module: Any, given: Mapping[str, Any], options: Mapping[str, Any], name: str = "torch.compile"
+) -> Iterator[tuple[str, Any]]:
     """Our backend, layer by layer."""
     torch._dynamo.reset()
     behind: list[Behind] = []
@@ -227,8 +230,8 @@ def compiled_layers(module: Any, given: Mapping[str, Any], options: Mapping[str,
         (torch_backend._FixedFunction, "fits", "weights as before"),
         (torch_backend._FixedFunction, "__call__", "with these weights"),
     ]
-    yield "torch.compile", call
-    yield "torch.compile", Inside(call, program, layers)
+    yield name, call
+    yield name, Inside(call, program, layers)
 
 
 def optimized(module: Any, given: Mapping[str, Any], device: str) -> Iterator[tuple[str, Any]]:
@@ -273,7 +276,22 @@ def row(call: Call, calls: int) -> dict[str, Any]:
         call()
         found.append(time.perf_counter() - start)
     wait()
-    return {**quantiles(found[WARM:]), "functions": entered(call)}
+    return {**quantiles(found[WARM:]), "busy_us": round(busy_us(call, calls), 1), "functions": entered(call)}
+
+
+def busy_us(call: Call, calls: int) -> float:
+    """The median time of one of a few calls in a row, while earlier ones still run."""
+    found: list[float] = []
+    for _ in range(calls // TOGETHER):
+        start = time.perf_counter()
+        for _ in range(TOGETHER):
+            call()
+        found.append(1e6 * (time.perf_counter() - start) / TOGETHER)
+        wait()
+    return statistics.median(found)
+
+
+TOGETHER = 8
 
 
 WARM = 20
@@ -308,6 +326,7 @@ def layers(module: Any, given: Mapping[str, Any], device: str, doors: Sequence[s
         "guards": lambda: other(module, given, "guards", backend=no_work),
         "aot": lambda: other(module, given, "aot", backend=no_work_behind_aot),
         "compile": lambda: compiled_layers(module, given, options),
+        "unguarded": lambda: compiled_layers(module, given, {**options, **UNGUARDED}, "unguarded"),
         "optimize": lambda: optimized(module, given, device),
         "reduce-overhead": lambda: other(module, given, "reduce-overhead", mode="reduce-overhead"),
     }
@@ -318,7 +337,8 @@ def layers(module: Any, given: Mapping[str, Any], device: str, doors: Sequence[s
             yield from found[door]()
 
 
-DOORS = ("guards", "aot", "compile", "optimize", "reduce-overhead")
+DOORS = ("guards", "aot", "compile", "unguarded", "optimize", "reduce-overhead")
+UNGUARDED = {"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}
 
 
 def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:

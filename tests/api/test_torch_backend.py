@@ -271,6 +271,25 @@ def test_layers_of_one_class_take_turns(executor: str, made: list[CompiledFuncti
     assert len([program for each in made for program in each.programs]) == 3, "the one of that layer is replaced"
 
 
+def test_without_guards_on_modules_weights_that_change_are_still_seen(made: list[CompiledFunction]) -> None:
+    layer, x = _Layer().requires_grad_(False), torch.randn(2, 3)
+    unguarded = {"executor": "graph", "guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}
+    compiled = torch.compile(layer, backend="capgraph", options=unguarded)
+
+    def agrees() -> None:
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), layer.forward(x))
+
+    agrees()
+    layer.linear.weight.mul_(2)
+    agrees()
+    layer.linear.weight.data = torch.randn(3, 3)
+    agrees()
+    layer.linear.bias = nn.Parameter(torch.randn(3), requires_grad=False)
+    agrees()
+    assert len(made) == 1, "Dynamo has traced it once"
+
+
 def test_weights_that_are_gone_for_long_keep_no_program(
     made: list[CompiledFunction], monkeypatch: pytest.MonkeyPatch
 ) -> None:
