@@ -306,11 +306,12 @@ class _FixedFunction:
         self._held = HeldWeights(model.graph.name, fixed, constants)
         self._addresses = [0 if each not in fixed else _ADDRESS(fixed[each]) for each in range(len(model.inputs))]
         self._written = [
-            (name, position) for name, position in self._imported.written.items() if name in program.outputs
+            (name, position) for name, position in self._imported.written.items() if name in program.results
         ]
         self._run = program.run_plain if program.is_plain and self._asked else program.run
         self._known = self._known_results(program)
         self._alike = self._gathering(program)
+        self._as_they_are = self._scattering(program)
 
     def weights(self, arguments: Sequence[Any] | Mapping[int, Any]) -> _Weights:
         """Where the tensors lie that are constants in it, of any arguments for the captured graph."""
@@ -337,7 +338,7 @@ class _FixedFunction:
         if self._alike is not None:
             found = self.program.run_alike(self._alike(arguments))
             if found is not None:
-                return self._as_function(dict(zip(self.program.results, found, strict=True)), arguments)
+                return self._as_they_are(found) or self._as_function(self._named(found), arguments)
         if self._known is None:
             results = self._run(self._given(arguments))
         else:
@@ -360,6 +361,20 @@ class _FixedFunction:
         for index, first in self._imported.same.items():
             found[index] = found[first]
         return found
+
+    def _named(self, found: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(self.program.results, found, strict=True))
+
+    def _scattering(self, program: TorchProgram) -> Callable[[list[Any]], list[Any]]:
+        """Gives what the captured graph gives, of the program's results in order; nothing where some of it is made."""
+        imported, model = self._imported, self._imported.model
+        names = model.outputs
+        if imported.views or imported.same or self._written or model.numbers or None in names or not names:
+            return lambda _found: []
+        places = [program.results.index(name) for name in names if name is not None]
+        if places == list(range(len(program.results))):
+            return lambda found: found
+        return lambda found: [found[place] for place in places]
 
     def _gathering(self, program: TorchProgram) -> Callable[[list[Any]], Sequence[Any]] | None:
         """Takes from the arguments what the program's `run_alike` takes; None where some of it is made in each call."""

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from ....ir.ops.known import FUSED
 from ....ir.plan import Step, View
 from ....ir.types import DType
 from ..driver.cache import read_file, write_file
-from ..driver.protocol import Enqueue, Memory
+from ..driver.protocol import Driver, Enqueue, Memory
 from ..kernel_ir.launch import (
     Argument,
     BufferPlace,
@@ -155,6 +155,7 @@ class Selector:
         self._tunes = tunes
         self._lacked_memory = False
         """Whether some way of the latest problem could not be measured for lack of memory, which others may have."""
+        self._memory = _Reused(device.driver)
         self._refused: dict[str, str] = {}
         """The candidates of the latest problem that the device refuses to run, memory or not, and what was said."""
 
@@ -242,6 +243,7 @@ class Selector:
                 seconds[label] = found
                 if best is None or found < best[0]:
                     best = found, candidate.name, algorithm
+        self._memory.keep(())
         return None if best is None else Choice(best[1], best[2], seconds)
 
     def _times(self, task: Task, candidate: Candidate, known: Mapping[str, float]) -> Iterator[tuple[Any, float]]:
@@ -269,26 +271,69 @@ class Selector:
         """What a candidate takes, or why it cannot be run."""
         refusals: tuple[type[BaseException], ...] = (*self._device.failures, CapgraphError)
         try:
-            return Measurement(self._device, task, candidate).seconds(limit)
+            return Measurement(self._device, task, candidate, self._memory).seconds(limit)
         except refusals as error:
             explained = self._device.driver.explained(error)  # remembers a lost device
             self._device.driver.check()
             return explained
 
 
-class Measurement:
-    """One way of a task on buffers of its own, in a graph. It gives the memory back when it is dropped."""
+class _Reused:
+    """Memory for the candidates of one problem in turn: to allocate it anew takes longer than to time one."""
 
-    def __init__(self, device: "CudaDevice", task: Task, candidate: Candidate) -> None:
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._free: dict[int, list[Memory]] = {}
+
+    def take(self, nbytes: int) -> Memory:
+        """Memory of just so many bytes. Raises `ResourceError` where nothing that is free gives way to it."""
+        free = self._free.get(nbytes)
+        if free:
+            return free.pop()
+        try:
+            return self._driver.allocate(nbytes)
+        except ResourceError:
+            if not self._free:
+                raise
+        self._free.clear()
+        return self._driver.allocate(nbytes)
+
+    def keep(self, sizes: Collection[int]) -> None:
+        """Gives back what is free of other sizes."""
+        self._free = {nbytes: free for nbytes, free in self._free.items() if nbytes in sizes}
+
+    def give_back(self, memory: Memory, nbytes: int) -> None:
+        """Takes memory back that was taken for so many bytes."""
+        self._free.setdefault(nbytes, []).append(memory)
+
+
+class Measurement:
+    """One way of a task on buffers of its own, in a graph. It gives the memory back when it has run or is dropped."""
+
+    def __init__(self, device: "CudaDevice", task: Task, candidate: Candidate, memory: _Reused) -> None:
         self._device = device
         self._candidate = candidate
+        self._memory = memory
         self._spans = dict(_spans(task))
         self._packed = {each: device.constants.packed(each) for each in _packed_in(candidate)}
-        total = sum(span.nbytes for span in self._spans.values()) + sum(each.nbytes for each in self._packed.values())
-        self._turns = [self._turn() for _ in range(max(1, min(MOST_TURNS, ROTATED_BYTES // max(total, 1))))]
+        sizes = [*(each.nbytes for each in self._spans.values()), *(each.nbytes for each in self._packed.values())]
+        memory.keep(sizes)
+        self._turns = [self._turn() for _ in range(max(1, min(MOST_TURNS, ROTATED_BYTES // max(sum(sizes), 1))))]
 
     def seconds(self, limit: float) -> float:
-        """What one repetition takes, the best of some replays; what it takes by itself where that is above `limit`."""
+        """What one repetition takes, the best of some replays; what it takes by itself where that is above `limit`.
+
+        Afterwards the memory is the next candidate's.
+        """
+        found = self._timed(limit)
+        for turn in self._turns:
+            for key, memory in turn.items():
+                held = self._packed[key].nbytes if isinstance(key, Packed) else self._spans[key].nbytes
+                self._memory.give_back(memory, held)
+        self._turns = []
+        return found
+
+    def _timed(self, limit: float) -> float:
         driver, stream = self._device.driver, self._device.capture_stream
         launches = [each for each in self._candidate.launches if not isinstance(each, HostCall)]
         first, *others = [[self._bound(launch, turn) for launch in launches] for turn in self._turns]
@@ -309,10 +354,10 @@ class Measurement:
         driver, stream = self._device.driver, self._device.capture_stream
         made: dict[int | Packed, Memory] = {}
         for buffer, span in self._spans.items():
-            memory = made[buffer] = driver.allocate(span.nbytes)
+            memory = made[buffer] = self._memory.take(span.nbytes)
             driver.fill(memory.address, span.fill, memory.nbytes, stream)
         for packed, content in self._packed.items():
-            memory = made[packed] = driver.allocate(content.nbytes)
+            memory = made[packed] = self._memory.take(content.nbytes)
             driver.copy(memory.address, content.address, content.nbytes, stream)
         return made
 

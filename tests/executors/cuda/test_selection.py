@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -22,7 +23,7 @@ from capgraph.ir.ops import native
 from capgraph.ir.plan import View
 from capgraph.ir.types import DType, TensorType
 
-from tests.executors.cuda.fake import FakeFailure, fake_device, meanings, through_meaning
+from tests.executors.cuda.fake import FakeDriver, FakeFailure, fake_device, meanings, through_meaning
 from tests.executors.cuda.solving import setting
 from tests.executors.cuda.test_executable import recorded
 from tests.executors.replay.programs import block, rows
@@ -40,7 +41,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
 
     class Measured:
-        def __init__(self, _device: object, _task: object, candidate: Candidate) -> None:
+        def __init__(self, _device: object, _task: object, candidate: Candidate, _memory: object) -> None:
             self.name = candidate.name
 
         def seconds(self, _limit: float) -> float:
@@ -134,6 +135,54 @@ def test_a_measurement_runs_on_memory_of_its_own(tmp_path: Path) -> None:
         x = rows(4)
         assert (program.run({"x": x})["y"] == plain.run({"x": x})["y"]).all()
         assert gpu.selector.measured == 1
+
+
+def test_candidates_of_a_problem_take_turns_in_one_memory(tmp_path: Path) -> None:
+    gpu = fake_device(tmp_path)
+    gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
+    made: list[int] = []
+    measured: list[int] = []
+    allocate, seconds = FakeDriver.allocate, selection.Measurement.seconds
+
+    def noted(driver: FakeDriver, nbytes: int) -> Any:
+        made.append(nbytes)
+        return allocate(driver, nbytes)
+
+    def counted(measurement: selection.Measurement, limit: float) -> float:
+        measured.append(len(made))
+        return seconds(measurement, limit)
+
+    with (
+        patch.object(lowering, "families_of", lambda _op: (two_ways,)),
+        patch.object(FakeDriver, "allocate", noted),
+        patch.object(selection.Measurement, "seconds", counted),
+    ):
+        recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]}).run({"x": rows(4)})
+    first, second = measured
+    assert first == second
+    assert gpu.selector._memory._free == {}, "it is given back"
+
+
+def test_memory_that_is_free_gives_way_to_what_lacks_it() -> None:
+    class Small(FakeDriver):
+        left = 100
+
+        def allocate(self, nbytes: int) -> Any:
+            if nbytes > self.left:
+                self.left = 100  # as what nobody holds any more is there again
+                raise ResourceError("no memory")
+            self.left -= nbytes
+            return super().allocate(nbytes)
+
+    memory = selection._Reused(Small())
+    held = memory.take(60)
+    memory.give_back(held, 60)
+    assert memory.take(60) is held
+    memory.give_back(held, 60)
+    assert memory.take(80).nbytes == 80
+    assert memory._free == {}
+    with pytest.raises(ResourceError):
+        memory.take(90)
 
 
 def test_a_way_that_is_far_slower_is_not_measured_further(tmp_path: Path) -> None:
@@ -238,7 +287,7 @@ def moved(view: View | None, nbytes: int) -> View:
 
 def test_where_memory_was_short_the_choice_is_of_this_process_alone(tmp_path: Path) -> None:
     class Measured:
-        def __init__(self, _device: object, _task: object, candidate: Candidate) -> None:
+        def __init__(self, _device: object, _task: object, candidate: Candidate, _memory: object) -> None:
             if candidate.name == "quick":
                 raise ResourceError("no memory")
 
@@ -278,7 +327,7 @@ def test_a_way_that_does_not_compile_is_not_measured_but_counted(tmp_path: Path)
 @pytest.mark.parametrize("error", [InputError("no such launch"), FakeFailure("invalid argument")])
 def test_ways_that_the_device_refuses_leave_the_step_to_the_host(error: Exception, tmp_path: Path) -> None:
     class Refused:
-        def __init__(self, _device: object, _task: object, _candidate: Candidate) -> None:
+        def __init__(self, _device: object, _task: object, _candidate: Candidate, _memory: object) -> None:
             raise error
 
     gpu = fake_device(tmp_path)
@@ -298,7 +347,7 @@ def test_ways_that_the_device_refuses_leave_the_step_to_the_host(error: Exceptio
 
 def test_ways_that_nobody_had_memory_to_measure_stay_as_they_are(tmp_path: Path) -> None:
     class Short:
-        def __init__(self, _device: object, _task: object, _candidate: Candidate) -> None:
+        def __init__(self, _device: object, _task: object, _candidate: Candidate, _memory: object) -> None:
             raise ResourceError("no memory")
 
     gpu = fake_device(tmp_path)
