@@ -3,10 +3,11 @@
     python -m benchmarks.gpu.generate [--shape 1b|8b|tiny] [--doors loop,compile,example,inductor]
                                       [--samplings greedy,sampled] [--tokens 160] [--out FILE.json] [--profile]
 
-`compile` is transformers' own `generate` with `CompileConfig(backend="capgraph")`, `inductor` the same with its
-default, `loop` is `generate` with `custom_generate=capgraph.decoding_loop`, `example` is `examples/generate.py`. A row
-has the set-up in phases and what a token costs: the difference of two texts of different lengths, so that the prompt
-does not count. Weights are random, and made on the device.
+`compile` is transformers' own `generate` with `CompileConfig(backend="capgraph")`, `unguarded` the same where Dynamo
+has no guards on modules, `inductor` the same with its default, `loop` is `generate` with
+`custom_generate=capgraph.decoding_loop`, `example` is `examples/generate.py`. A row has the set-up in phases and what a
+token costs: the difference of two texts of different lengths, so that the prompt does not count. Weights are random,
+and made on the device.
 
 Every token is held against the same model in f32, which reads the finished text. `unlike` counts tokens that are not
 its choice, `gap` is by how much the logit of such a token is at most below the largest, in units of bf16's rounding of
@@ -150,9 +151,12 @@ def door(name: str, model: Any, prompt: Any, sampling: str, length: int) -> Writ
         return through_transformers(model, prompt, sampling, custom_generate=capgraph.decoding_loop)
     model.__dict__.pop("_compiled_call", None)
     config = CompileConfig()
-    if name == "compile":
+    if name in ("compile", "unguarded"):
         backend = "capgraph" if "capgraph" in torch._dynamo.list_backends() else torch_backend.backend  # not installed
-        config = CompileConfig(backend=backend, mode=None, options={"executor": "graph"})  # type: ignore[arg-type]
+        options: dict[str, Any] = {"executor": "graph"}
+        if name == "unguarded":
+            options["guard_filter_fn"] = torch.compiler.skip_guard_on_all_nn_modules_unsafe
+        config = CompileConfig(backend=backend, mode=None, options=options)  # type: ignore[arg-type]
     if model.device.type != "cuda":
         config._compile_all_devices = True  # type: ignore[assignment]
     return through_transformers(model, prompt, sampling, compile_config=config)
@@ -198,7 +202,7 @@ def measure(
 
 
 def explain(write: Write, name: str) -> None:
-    programs = torch_backend.live_programs() if name in ("compile", "loop") else []
+    programs = torch_backend.live_programs() if name in ("compile", "unguarded", "loop") else []
     cells = [each.cell_contents for each in write.__closure__ or ()]  # type: ignore[attr-defined]
     programs += [program for cell in cells for program in getattr(cell, "programs", {}).values()]
     for program in programs:
