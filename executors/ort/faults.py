@@ -7,7 +7,7 @@ refuses by itself, when it reads a model (`support`) or when it runs one (`parti
 from collections.abc import Callable
 
 from ...ir.analysis import all_nodes, input_symbols
-from ...ir.analysis.contents import reads_bits
+from ...ir.analysis.contents import SIGNS_READ, keeps_signs, reads_bits
 from ...ir.dims import Dim, difference, dim_max, symbols
 from ...ir.graph import Graph, Node
 from ...ir.op import Op, Trait
@@ -61,7 +61,8 @@ def known_fault(node: Node) -> str:
 
 def lost_signs(graph: Graph) -> dict[Node, str]:
     """The choices of `graph` between floats, where a node reads bits: of a first choice -0.0 becomes 0.0."""
-    if not any(reads_bits(node) and node.operands[0].tensor.dtype.is_float for node in graph.nodes):
+    is_read = SIGNS_READ in graph.metadata
+    if not is_read and not any(reads_bits(each) and each.operands[0].tensor.dtype.is_float for each in graph.nodes):
         return {}
     choices = (node for node in graph.nodes if node.op is WHERE and node.output.tensor.dtype.is_float)
     return dict.fromkeys(choices, "ONNX Runtime chooses 0.0 for -0.0, and a node reads bits")
@@ -86,7 +87,8 @@ def wrong_optimizers(graph: Graph) -> tuple[str, ...]:
     lies. Pad_Fusion leaves padding by 0 to a MaxPool, which pads by the lowest number. NoopElimination
     takes -0.0 + 0 for -0.0, which a node that reads bits sees. ExpandElimination drops an expand to a size of 0.
     """
-    return tuple(name for name, is_changed in _CHANGED.items() if any(map(is_changed, all_nodes(graph))))
+    found = tuple(name for name, is_changed in _CHANGED.items() if any(map(is_changed, all_nodes(graph))))
+    return (*found, "NoopElimination") if keeps_signs(graph) else found
 
 
 def _is_by_vector(node: Node) -> bool:
@@ -103,7 +105,6 @@ _CHANGED: dict[str, Callable[[Node], bool]] = {
     "DivMulFusion": lambda node: node.op is DIV and node.outputs[0].tensor.dtype in _INTEGERS,
     "ExpandElimination": lambda node: node.op is EXPAND and 0 in node.output.shape,
     "MatmulTransposeFusion": _is_by_vector,
-    "NoopElimination": reads_bits,
     "Pad_Fusion": _pools_padding,
 }
 """By optimizer, whether it may change what a node means."""

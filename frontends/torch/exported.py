@@ -21,7 +21,7 @@ from .decompositions import decompositions, states_of_lstms
 from .dtypes import dtype_of
 from .dynamic_shapes import by_signature, stated_least, symbol_names, with_dims
 from .functional import functional
-from .guards import guards_of
+from .guards import environment_of, guards_in, guards_of
 from .importer import FxImporter
 from .lean_tracing import code_when_called, products_by_shape, short_notes
 from .model import TorchModel, gpu_of_trace
@@ -169,7 +169,7 @@ def from_exported(
         raise
     except Exception as error:
         raise _not_decomposed(program, name, error) from error
-    return _Importing(core, Sizes(names), least or {}, name).model()
+    return _Importing(core, Sizes(names, guards=guards_in(environment_of(core))), least or {}, name).model()
 
 
 def _without_tracing(program: Any, names: Mapping[str, str], least: Mapping[str, int], name: str) -> TorchModel | None:
@@ -181,7 +181,7 @@ def _without_tracing(program: Any, names: Mapping[str, str], least: Mapping[str,
     if plain is None:
         return None
     try:
-        model = _Importing(plain, Sizes(names), least, name).model()
+        model = _Importing(plain, Sizes(names, guards=guards_in(environment_of(plain))), least, name).model()
     except CapgraphError:
         return None  # whoever traces it again says what is wrong
     return None if any(node.op.is_foreign for node in all_nodes(model.graph)) else model

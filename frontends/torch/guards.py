@@ -81,6 +81,11 @@ def environment_of(program: Any) -> Any:
     return next((each.shape_env for each in [*fakes, *(v.node for v in values if isinstance(v, torch.SymInt))]), None)
 
 
+def guards_in(environment: Any) -> list[Any]:
+    """PyTorch's guards of an environment, none where there is none."""
+    return [] if environment is None else list(environment.guards)
+
+
 def _relations(environment: Any) -> Iterator[tuple[Any, bool]]:
     """What holds of sizes, as sympy's relations, and whether PyTorch asked it for itself, of the shape of a tensor."""
     for guard in environment.guards:

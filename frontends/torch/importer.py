@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ...ir.analysis.contents import SIGNS_READ
 from ...ir.constant import Constant
 from ...ir.dims import Dim, Truth
 from ...ir.errors import CapgraphError, InternalError, TypeRuleError, UnsupportedError
@@ -165,6 +166,8 @@ class FxImporter:
     def _reads_bits(self, graph: Any) -> bool:
         if graph not in self._bits_read:
             self._bits_read[graph] = any(map(_reads_signs, graph.nodes))
+        if self._bits_read[graph]:
+            self.graph.metadata[SIGNS_READ] = "yes"
         return self._bits_read[graph]
 
     def _memory_of(self, node: Any) -> SourceMemory:
@@ -199,10 +202,26 @@ class FxImporter:
     def _checked(self, call: Call, given: Any) -> Any:
         """`given`, once it is found to have the types that PyTorch says. Learns new sizes from it."""
         values = given if isinstance(given, list | tuple) else [given]
-        for value, expected in zip(values, call.results, strict=len(call.results) > 1):
+        found = list(values)
+        for index, (value, expected) in enumerate(zip(values, call.results, strict=len(call.results) > 1)):
             if isinstance(value, Value | Pairs) and expected is not None:
                 self._check_type(call, value, expected)
-        return given
+                found[index] = self._with_guarded_ones(call, value, expected)
+        return found if isinstance(given, list | tuple) else found[0]
+
+    def _with_guarded_ones(self, call: Call, value: Value | Pairs, expected: Any) -> Value | Pairs:
+        """`value` with the sizes as 1 that PyTorch has found to be 1 in all calls, where its shape does not say so."""
+        if not isinstance(value, Value) or all(isinstance(size, int) for size in expected.shape):
+            return value
+        try:
+            wanted = self.sizes.dims(expected.shape)
+        except UnknownSizeError:
+            return value
+        are_ones = [new == 1 and old != 1 for old, new in zip(value.shape, wanted, strict=True)]
+        if not any(are_ones):
+            return value
+        shape = [1 if is_one else old for is_one, old in zip(are_ones, value.shape, strict=True)]
+        return call.reshape(value, shape)
 
     def _check_type(self, call: Call, given: Value | Pairs, expected: Any) -> None:
         value = given.value if isinstance(given, Pairs) else given

@@ -68,16 +68,25 @@ def is_computed(expr: Any) -> bool:
     return True
 
 
+def _numbers_by_expression(guards: Sequence[Any]) -> dict[Any, int]:
+    """Expressions that are a number in all calls, as PyTorch found when it had tensors broadcast."""
+    relations = [guard.expr for guard in guards if guard.expr.is_Relational and guard.expr.rel_op == "=="]
+    return {each.lhs: int(each.rhs) for each in relations if each.rhs.is_Integer and not each.lhs.is_Symbol}
+
+
 class Sizes:
     """Turns sizes into dims. `names` renames PyTorch's symbols; others keep their names.
 
     What no dim says is guarded in `environment`, PyTorch's own of these symbols, which compiles again for other sizes.
-    Without one it is refused, and `roundings` are what calls have to be checked for.
+    Without one it is refused, and `roundings` are what calls have to be checked for. `guards` are PyTorch's.
     """
 
-    def __init__(self, names: Mapping[str, str] | None = None, *, environment: Any = None) -> None:
+    def __init__(
+        self, names: Mapping[str, str] | None = None, *, environment: Any = None, guards: Sequence[Any] = ()
+    ) -> None:
         self.roundings: dict[str, InFloats] = {}
         self._environment = environment
+        self._guarded = _numbers_by_expression(guards)
         self._names = dict(names or {})
         self._found: dict[str, Dim] = {}
         self._fixed: dict[str, int] = {}
@@ -93,7 +102,7 @@ class Sizes:
     def dim(self, size: Any) -> Dim:
         """The dim of an int or SymInt. Raises `UnknownSizeError` where it depends on the content of a tensor."""
         if isinstance(size, torch.SymInt):
-            return self.dim_of(size.node.expr)
+            return self._guarded[size.node.expr] if size.node.expr in self._guarded else self.dim_of(size.node.expr)
         return int(size)
 
     def dims(self, shape: Sequence[Any]) -> tuple[Dim, ...]:

@@ -1,9 +1,12 @@
 """What is known of a value before anything runs: the content of a constant, and whether bits of numbers are read."""
 
 from ..constant import Constant
-from ..graph import Node, Value
+from ..graph import Graph, Node, Value
 from ..op import Trait
 from ..ops.known import BIT_CAST, CONSTANT
+
+SIGNS_READ = "capgraph.signs_read"
+"""In a graph's metadata: what runs around it, or a node of it, tells -0.0 from 0.0."""
 
 
 def constant_of(value: Value | None) -> Constant | None:
@@ -22,3 +25,8 @@ def any_constant_of(value: Value | None) -> Constant | None:
 def reads_bits(node: Node) -> bool:
     """Whether it tells -0.0 from 0.0. PyTorch's views as wider or narrower types do, too."""
     return node.op is BIT_CAST or (node.op.has(Trait.FOREIGN) and node.op.name.startswith("aten.view"))
+
+
+def keeps_signs(graph: Graph) -> bool:
+    """Whether signs of zeros count in a graph."""
+    return SIGNS_READ in graph.metadata or any(map(reads_bits, graph.nodes))

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import cmp_to_key
 
 from ..graph import Graph, Node, SymbolTable, Value
+from .contents import SIGNS_READ
 
 
 def extract(graph: Graph, outputs: Sequence[Value], inputs: Collection[Value]) -> tuple[Graph, tuple[Value, ...]]:
@@ -45,6 +46,7 @@ def part_of(graph: Graph, nodes: Iterable[Node], inputs: Sequence[Value], output
     for node in nodes:
         _copy(part, node, where)
     part.set_outputs([where[value] for value in outputs])
+    part.metadata |= {key: value for key, value in graph.metadata.items() if key == SIGNS_READ}
     return part
 
 

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...ir.analysis.contents import constant_of, reads_bits
+from ...ir.analysis.contents import constant_of, keeps_signs
 from ...ir.constant import Constant
-from ...ir.graph import Graph, Node, Value
+from ...ir.graph import Node, Value
 from ...ir.op import Op
 from ...ir.ops.known import ADD, CONV, DIV, GEMM, MATMUL, MUL, SUB
 from ..cleanup.canonical.neutral import has_type_of
@@ -81,13 +81,9 @@ def _as_product(rewriter: Rewriter, found: Found) -> Value | None:
 
 def _operand(rewriter: Rewriter, found: Found) -> Value | None:
     x = found["x"]
-    if not has_type_of(x, found.root) or (x.tensor.dtype.is_float and _reads_bits(rewriter.graph)):
+    if not has_type_of(x, found.root) or (x.tensor.dtype.is_float and keeps_signs(rewriter.graph)):
         return None
     return x
-
-
-def _reads_bits(graph: Graph) -> bool:
-    return any(map(reads_bits, graph.nodes))
 
 
 _ARITHMETIC = (ADD, SUB, MUL, DIV)

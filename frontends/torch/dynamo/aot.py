@@ -15,7 +15,7 @@ from ....ir.verify import verify
 from ..call import Call
 from ..dtypes import dtype_of
 from ..exported import RESULTS, add_input, add_typed_input, output_value, parts_of
-from ..guards import environment_of
+from ..guards import environment_of, guards_in
 from ..importer import FxImporter, unneeded_nodes
 from ..memory import ResultView, dense_order
 from ..model import TorchModel, gpu_of_trace
@@ -68,7 +68,8 @@ class _AotImport:
         self.module = module
         self.fixed = fixed
         self.graph = Graph("compiled")
-        self.sizes = Sizes(environment=environment_of(module))
+        environment = environment_of(module)
+        self.sizes = Sizes(environment=environment, guards=guards_in(environment))
         self.importer = FxImporter(self.graph, self.sizes, SharedConstants())
         self.result = AotModel(TorchModel(self.graph))
         self.placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]

@@ -1,6 +1,7 @@
 import math
 from typing import Any
 
+import capgraph
 import pytest
 import sympy
 import torch
@@ -128,3 +129,23 @@ def test_sizes_of_a_tensor_that_never_changes_are_numbers() -> None:
     sizes.fix((4, length), (4, 12))
     assert sizes.dims((length, 2 * length + 1, 3)) == (12, 25, 3)
     assert sizes.dim_of(expr * sympy.Symbol("s1")) == 12 * symbol("s1")
+
+
+class Broadcast(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        steps = x[-1, 1:-1:2]
+        return steps - x, steps
+
+
+@pytest.mark.parametrize("executor", ["ort", "eager"])
+def test_sizes_that_are_found_to_be_one_broadcast(executor: str) -> None:
+    torch._dynamo.reset()
+    inputs = [torch.arange(4.0 * size).view(2, size, 2) for size in (3, 4)]
+    compiled = torch.compile(Broadcast(), backend="capgraph", dynamic=True, options={"executor": executor})
+    dims = ({1: torch.export.Dim.DYNAMIC},)
+    program = capgraph.optimize(Broadcast(), args=(inputs[0],), dynamic_shapes=dims, executor=executor)
+    for x in inputs:
+        torch.testing.assert_close(compiled(x), Broadcast()(x))
+        torch.testing.assert_close(program(x), Broadcast()(x))
+    with pytest.raises(capgraph.InputError):
+        program(torch.zeros(2, 5, 2))

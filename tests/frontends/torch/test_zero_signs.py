@@ -43,6 +43,22 @@ def test_zeros_whose_bits_are_read(executor: str) -> None:
         assert torch.equal(one.view(torch.float32).isnan(), ~is_number), name
 
 
+@pytest.mark.parametrize("executor", ["ort", "eager"])
+def test_results_whose_bits_are_read_behind_the_graph(executor: str) -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        x.neg_()
+        x[:] += 0
+        made = torch.where(x < 0, x, x + 0)
+        return x.view(torch.int32), made, made.view(torch.int32)
+
+    x = torch.tensor([0.0, -0.0, 2.0])
+    found = torch.compile(function, backend="capgraph", options={"executor": executor})(x.clone())
+    for one, other in zip(found, function(x.clone()), strict=True):
+        assert torch.equal(one, other)
+
+
 CHOICES: dict[str, Callable[[Any], Any]] = {
     "where": lambda x: torch.where(x < 0.25, x, x + 1),
     "trunc": torch.trunc,
