@@ -67,6 +67,20 @@ def test_a_decoder_is_recorded_once_and_its_caches_are_updated_where_they_lie() 
     assert "runs on the host" not in newest().explain()
 
 
+@pytest.mark.parametrize("weights", ["int8", "fp8", "int4"])
+def test_weights_in_codes_are_read_as_they_are(weights: str) -> None:
+    from benchmarks.gpu.decode_model import decoder
+
+    module = decoder("decode-tiny", device="cuda", weights=weights)
+    exact, step = copy.deepcopy(module).double(), compiled(module)
+    for index in range(4):
+        tokens, position = torch.tensor([3 + index], device="cuda"), torch.tensor([index], device="cuda")
+        step(tokens, position), exact(tokens, position)
+    for cache, other in zip(module.caches, exact.caches, strict=True):
+        assert relative_error(cache[:, :, :4], other[:, :, :4]) < 2e-2
+    assert "runs on the host" not in newest().explain()
+
+
 @pytest.mark.parametrize(("rows", "dtype"), [(1, "float16"), (4, "bfloat16"), (64, "float16"), (1, "float32")])
 def test_weights_of_torch_are_read_in_place(rows: int, dtype: str) -> None:
     kind = getattr(torch, dtype)

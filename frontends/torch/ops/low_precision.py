@@ -1,4 +1,4 @@
-"""Products of fp8 with scales, and of bytes."""
+"""Products of fp8 with scales, of bytes, and with weights in bytes."""
 
 from typing import Any
 
@@ -44,7 +44,14 @@ def _int_mm(c: Call, a: Value, b: Value) -> Value:
     return c.op("matmul_integer", a, b, None, None)
 
 
+def _weight_int8pack_mm(c: Call, x: Value, codes: Value, scales: Value) -> Value:
+    """x [M, K] times a weight stored as i8 [N, K] with a scale for each row."""
+    weight = c.op("dequantize_linear", codes, scales, None, to=x.tensor.dtype, axis=0)
+    return c.op("matmul", x, c.op("transpose", weight, perm=(1, 0)))
+
+
 TABLE: dict[str, Lowering] = {
     "aten._scaled_mm.default": _scaled_mm,
     "aten._int_mm.default": _int_mm,
+    "aten._weight_int8pack_mm.default": _weight_int8pack_mm,
 }

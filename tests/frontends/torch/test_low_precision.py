@@ -113,3 +113,19 @@ def test_resized_bytes_are_rounded_and_held_in_range(options: dict[str, Any]) ->
     assert difference.max() <= 2  # PyTorch has the weights in 16 bits, and rounds after each axis
     assert (difference > 0).mean() < 0.1
     assert (difference > 1).mean() < 0.001
+
+
+def test_a_weight_in_bytes_is_what_pytorch_gives() -> None:
+    class Coded(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.codes = torch.randint(-127, 128, (48, 64), generator=torch.Generator().manual_seed(0)).to(torch.int8)
+            self.scales = torch.linspace(0.01, 0.1, 48).bfloat16()
+
+        def forward(self, x: Any) -> Any:
+            return torch._weight_int8pack_mm(x, self.codes, self.scales)
+
+    module, x = Coded(), torch.randn(3, 64, generator=torch.Generator().manual_seed(1)).bfloat16()
+    expected = module(x).float()
+    program = capgraph.optimize(module, args=(x,), executor="eager")
+    assert (program(x).float() - expected).abs().max() <= 1e-2 * expected.abs().max()
