@@ -45,7 +45,7 @@ def _int_mm(c: Call, a: Value, b: Value) -> Value:
 
 
 def _weight_int8pack_mm(c: Call, x: Value, codes: Value, scales: Value) -> Value:
-    """x [M, K] times a weight stored as i8 [N, K] with a scale for each row."""
+    """X [M, K] times a weight stored as i8 [N, K] with a scale for each row."""
     weight = c.op("dequantize_linear", codes, scales, None, to=x.tensor.dtype, axis=0)
     return c.op("matmul", x, c.op("transpose", weight, perm=(1, 0)))
 
