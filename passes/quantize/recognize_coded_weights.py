@@ -3,8 +3,8 @@
 Models that are quantized by hand write `codes.to(dtype) * scale`, with a zero point that is subtracted, scales for rows
 or for blocks of them, and two codes to a byte that masks and shifts part. All of that depends on constants alone, but
 its result is larger than what it is made of, so it is not folded and would be computed in each call. Kernels read the
-codes, which take their part of the memory only where they stand right before the product, [K, N]; those between 0 and
-15 become u4.
+codes, which take their part of the memory only where they stand right before the product, [K, N]; those that are
+seen to need 4 bits have 4.
 
 Contents are not read: what lies on a device is told by what is done with it.
 """
@@ -34,7 +34,7 @@ from ...ir.ops.known import (
     TRANSPOSE,
 )
 from ...ir.ops.rules import normal_axes, normal_axis
-from ...ir.types import DType
+from ...ir.types import DType, Kind
 from ..cleanup.canonical.axis_groups import axis_groups
 from ..framework.base import Pass
 from ..framework.deferred import made_of
@@ -42,8 +42,8 @@ from ..framework.exactness import Exactness
 from ..framework.rewriter import Rewriter
 
 _FP8 = frozenset({DType.F8E4M3FN, DType.F8E5M2})
-_BYTES = (DType.U8, DType.I8)
-_CODES = _FP8 | {*_BYTES, DType.U4, DType.I4}
+_INTEGERS = (DType.U4, DType.I4, DType.U8, DType.I8)
+_CODES = _FP8 | {*_INTEGERS}
 _FLOATS = frozenset({DType.F32, DType.F16, DType.BF16})
 
 
@@ -219,9 +219,9 @@ def _read_cast(node: Node) -> _Weight | None:
         return _read(operand)
     made = operand.producer
     if made is not None and made.op is SUB:
-        codes, zero = (_codes(each) for each in made.operands)
-        if codes is not None and zero is not None and codes.shape == operand.tensor.shape:
-            return _Weight(codes).shifted(_as_codes(zero, codes))
+        codes, zero = _codes(made.operands[0]), made.operands[1]
+        if codes is not None and codes.shape == operand.tensor.shape:
+            return _Weight(codes).shifted(_codes(zero, codes.dtype))
     codes = _codes(operand)
     return None if codes is None else _Weight(codes)
 
@@ -278,46 +278,33 @@ def _zero_of(value: Value, codes: Constant, sign: int) -> Constant | None:
     node = value.producer
     if node is None or node.op is not CAST or sign < 0:
         return None
-    zero = _codes(node.operands[0])
-    return None if zero is None else _as_codes(zero, codes)
-
-
-def _as_codes(zero: Constant, codes: Constant) -> Constant | None:
-    """Zero points in the dtype of the codes, None where it may lack some."""
-    if zero.dtype is codes.dtype:
-        return zero
-    low, high = _limits(codes.dtype)
-    own = _limits(zero.dtype)
-    if zero.dtype in _FP8 or codes.dtype in _FP8 or own[0] < low or own[1] > high:
-        return None
-    return made_of("cast", [zero], to=codes.dtype)
+    return _codes(node.operands[0], codes.dtype)
 
 
 def _limits(dtype: DType) -> tuple[int, int]:
-    return (
-        (0, (1 << dtype.bits) - 1)
-        if dtype in (DType.U8, DType.U4)
-        else (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
-    )
+    bits = dtype.bits if dtype.kind is Kind.UINT else dtype.bits - 1
+    return 0 if dtype.kind is Kind.UINT else -(1 << bits), (1 << bits) - 1
 
 
 # ---- constants
 
 
-def _codes(value: Value) -> Constant | None:
-    """Whole numbers of 4 or 8 bits, or fp8, that depend on constants alone: as u4 where they are between 0 and 15."""
+def _codes(value: Value, to: DType | None = None) -> Constant | None:
+    """Whole numbers of 4 or 8 bits, or fp8, that depend on constants alone: in `to`, else of 4 bits where that is seen.
+
+    None where the dtype lacks some that there may be.
+    """
     content = _known(value)
     if content is None or content.dtype not in _CODES | {DType.I16, DType.I32, DType.I64}:
         return None
-    if content.dtype in _FP8 or content.dtype.bits == 4:
-        return content
+    if content.dtype in _FP8 or to in _FP8:
+        return content if to in (None, content.dtype) else None
     low, high = _range(value)
-    if low >= 0 and high <= 15:
-        return made_of("cast", [content], to=DType.U4)
-    if content.dtype in _BYTES:
-        return content
-    to = next((dtype for dtype in _BYTES if _limits(dtype)[0] <= low and high <= _limits(dtype)[1]), None)
-    return None if to is None else made_of("cast", [content], to=to)
+    fitting = (each for each in _INTEGERS if _limits(each)[0] <= low and high <= _limits(each)[1])
+    chosen = next((each for each in fitting if to in (None, each)), None)
+    if chosen is None or chosen is content.dtype:
+        return None if chosen is None else content
+    return made_of("cast", [content], to=chosen)
 
 
 def _known(value: Value) -> Constant | None:
@@ -340,10 +327,12 @@ _NEVER = Trait.IMPURE | Trait.FOREIGN | Trait.CONTROL_FLOW | Trait.DRAWS
 
 def _range(value: Value) -> tuple[float, float]:
     """Between which numbers integers lie, by what is done with them."""
-    content, node = constant_of(value), value.producer
-    if content is not None and content.size:
+    content, node, dtype = constant_of(value), value.producer, value.tensor.dtype
+    if not dtype.is_integer:
+        return -np.inf, np.inf
+    full = _limits(dtype)
+    if content is not None and content.size and dtype.bits > 4:
         return float(content.array.min()), float(content.array.max())
-    full = _full_range(value.tensor.dtype)
     if node is None or not node.operands:
         return full
     first = _range(node.operands[0])
@@ -364,11 +353,6 @@ def _range(value: Value) -> tuple[float, float]:
 def _number(value: Value) -> float | None:
     content = constant_of(value)
     return float(content.array.reshape(-1)[0]) if content is not None and content.size == 1 else None
-
-
-def _full_range(dtype: DType) -> tuple[float, float]:
-    info = np.iinfo(dtype.numpy) if dtype.bits >= 8 else None
-    return (float(info.min), float(info.max)) if info is not None else tuple(map(float, _limits(dtype)))  # type: ignore[return-value]
 
 
 # ---- shapes

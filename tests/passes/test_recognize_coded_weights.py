@@ -118,6 +118,36 @@ def test_a_dequantized_weight_that_is_transposed_is_stored_so() -> None:
     )
 
 
+def test_integers_less_a_zero_point_and_rounded_behind_their_scale() -> None:
+    check_pass(
+        RecognizeCodedWeights(),
+        """
+        graph @main(%x: f16[1, 2]) {
+          %w = constant() {value = dense<i8[2, 2]: [1, -2, 3, -8]>}
+          %z = constant() {value = dense<i8[2, 1]: [1, 7]>}
+          %s = constant() {value = dense<f32[2, 1]: [0.5, 2.0]>}
+          %i = cast(%w) {to = i32}
+          %j = cast(%z) {to = i32}
+          %d = sub(%i, %j)
+          %c = cast(%d) {to = f32}
+          %m = mul(%c, %s)
+          %h = cast(%m) {to = f16}
+          %t = transpose(%h) {perm = [1, 0]}
+          %y = matmul(%x, %t)
+          return %y
+        }""",
+        """
+        graph @main(%x: f16[1, 2]) {
+          %w = constant() {value = dense<i4[2, 2]: [1, 3, -2, -8]>}
+          %s = constant() {value = dense<f32[2]: [0.5, 2.0]>}
+          %z = constant() {value = dense<i4[2]: [1, 7]>}
+          %d = dequantize_linear(%w, %s, %z) {to = f16}
+          %y = matmul(%x, %d)
+          return %y
+        }""",
+    )
+
+
 UNCHANGED = {
     "rows in codes too": """
         %xs = constant() {value = dense<f32[]: 0.5>}
@@ -140,6 +170,11 @@ UNCHANGED = {
         %c = cast(%w) {to = f32}
         %z = sub(%c, %half)
         %y = matmul(%x, %z)""",
+    "floats as integers": """
+        %f = constant() {value = dense<f32[2, 2]: [1.0, 2.0, 3.0, 400.0]>}
+        %i = cast(%f) {to = i32}
+        %c = cast(%i) {to = f32}
+        %y = matmul(%x, %c)""",
     "floats": """
         %f = constant() {value = dense<f16[2, 2]: [1.0, 2.0, 3.0, 4.0]>}
         %c = cast(%f) {to = f32}
@@ -159,6 +194,27 @@ def test_what_stays(body: str) -> None:
         return %y
         }}""",
         None,
+    )
+
+
+def test_integers_of_4_bits() -> None:
+    check_pass(
+        RecognizeCodedWeights(),
+        """
+        graph @main(%x: f32[1, 2]) {
+          %w = constant() {value = dense<i4[2, 2]: [1, -2, 3, -8]>}
+          %c = cast(%w) {to = f32}
+          %y = matmul(%x, %c)
+          return %y
+        }""",
+        """
+        graph @main(%x: f32[1, 2]) {
+          %w = constant() {value = dense<i4[2, 2]: [1, -2, 3, -8]>}
+          %one = constant() {value = dense<f32[]: 1.0>}
+          %d = dequantize_linear(%w, %one, _) {to = f32}
+          %y = matmul(%x, %d)
+          return %y
+        }""",
     )
 
 
