@@ -130,6 +130,16 @@ class Constant:
         return self._array
 
     @property
+    def has_digest(self) -> bool:
+        """Whether it can be compared without reading it."""
+        return self._digest is not None
+
+    def with_digest(self) -> "Constant":
+        """Itself, read for its digest."""
+        _ = self.digest
+        return self
+
+    @property
     def digest(self) -> str:
         """32 hex digits of BLAKE2b over dtype, shape and bytes; computed once. Of content not at hand its identity."""
         if self._digest is None:

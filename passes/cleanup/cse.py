@@ -2,7 +2,8 @@
 
 Nodes are equal when op, operands (in either order if it is commutative), attributes and result types are. An absent
 operand has its place in the comparison, so `clip(x, _, c)` and `clip(x, c, _)` stay apart. Constants are compared by
-content up to `max_constant_bytes`; larger ones, which would have to be read, only if they are the same object.
+content up to `max_constant_bytes`; larger ones, which would have to be read, only if that was done before, or they are
+the same object.
 """
 
 from collections.abc import Hashable
@@ -39,6 +40,6 @@ class Cse(Pass):
 
     def _attrs_key(self, node: Node) -> Hashable:
         content = node.attrs.get("value")
-        if isinstance(content, Constant) and content.nbytes > self.max_constant_bytes:
+        if isinstance(content, Constant) and content.nbytes > self.max_constant_bytes and not content.has_digest:
             return id(content)
         return node.attrs

@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from capgraph.ir.constant import Constant
+from capgraph.ir.graph import Graph
+from capgraph.ir.ops import native
 from capgraph.ir.text.parser import parse
 from capgraph.ir.text.printer import print_graph
 from capgraph.passes.cleanup.cse import Cse
@@ -190,3 +193,13 @@ def test_nan_is_a_number_like_another_here() -> None:
     Pipeline(((Cse(),),)).run(graph)
     assert len(graph) == 1
     assert np.isnan(graph.outputs[0].producer.attrs["value"].array).all()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("is_read", "left"), [(False, 2), (True, 1)])
+def test_large_constants_are_compared_where_both_have_been_read_for_it(is_read: bool, left: int) -> None:
+    graph, contents = Graph(), [Constant(np.ones(4)) for _ in range(2)]
+    graph.set_outputs([graph.append(native("constant"), [], {"value": each}).output for each in contents])
+    for content in contents if is_read else ():
+        content.with_digest()
+    Pipeline(((Cse(max_constant_bytes=8),),)).run(graph)
+    assert len(graph) == left

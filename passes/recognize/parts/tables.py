@@ -42,7 +42,8 @@ def _half_of_constant(content: Constant, interleaved: bool) -> Plan | None:
     first, second = (array[..., ::2], array[..., 1::2]) if interleaved else np.split(array, 2, axis=-1)
     if not np.array_equal(first, second):
         return None
-    return lambda rewriter: rewriter.constant(Constant(np.ascontiguousarray(first), content.dtype))
+    half = Constant(np.ascontiguousarray(first), content.dtype)
+    return lambda rewriter: rewriter.constant(half.with_digest())  # those of all layers become one, also large ones
 
 
 def _elementwise(node: Node, interleaved: bool) -> Plan | None:
