@@ -106,10 +106,14 @@ def clip_type(x: TensorType, low: TensorType | None, high: TensorType | None) ->
     return x
 
 
+def _clipped(x: Dim, low: Dim, high: Dim) -> Dim:
+    return dim_min(dim_max(x, low), high)
+
+
 def _symbolic_clip(types: Sequence[Type | None], operands: Sequence[Any], attrs: Attrs) -> Any:
     present = [operand for operand, ty in zip(operands, types, strict=True) if ty is not None]
     if len(present) == 3:
-        return symbolic_elements(lambda x, low, high: dim_min(dim_max(x, low), high))(types, present, attrs)
+        return symbolic_elements(_clipped)(types, present, attrs)
     if len(present) == 1:
         return operands[0]
     return symbolic_elements(dim_max if types[1] is not None else dim_min)(types, present, attrs)

@@ -54,6 +54,10 @@ def _or(a: bool, b: bool) -> bool:
     return a or b
 
 
+def _xor(a: bool, b: bool) -> bool:
+    return a != b
+
+
 # ---- tests of floats
 
 
@@ -118,9 +122,13 @@ def where_type(condition: TensorType, x: TensorType, y: TensorType) -> TensorTyp
 def _symbolic_where(types: Sequence[Type | None], operands: Sequence[Any], attrs: Attrs) -> Any:
     condition, x, y = operands
     if condition is not None:
-        return symbolic_elements(lambda holds, x, y: x if holds else y)(types, operands, attrs)
+        return symbolic_elements(_selected)(types, operands, attrs)
     common = symbolic_elements(_common)(types, (x, y), attrs)
     return common if common is not None and types[0] == TensorType(DType.BOOL, common.shape) else None
+
+
+def _selected(holds: bool, x: Dim, y: Dim) -> Dim:
+    return x if holds else y
 
 
 def _common(x: Dim, y: Dim) -> Dim | None:
@@ -192,7 +200,7 @@ def _shift(name: str, function: Callable[..., Any]) -> Op:
 OPS: tuple[Op, ...] = (
     _connective("logical_and", np.logical_and, "Both.", BOOLS, symbolic_elements(_and), Trait.IDEMPOTENT),
     _connective("logical_or", np.logical_or, "Either or both.", BOOLS, symbolic_elements(_or), Trait.IDEMPOTENT),
-    _connective("logical_xor", np.logical_xor, "Exactly one.", BOOLS, symbolic_elements(lambda a, b: a != b)),
+    _connective("logical_xor", np.logical_xor, "Exactly one.", BOOLS, symbolic_elements(_xor)),
     unary(
         "logical_not",
         np.logical_not,

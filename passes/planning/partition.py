@@ -103,6 +103,10 @@ def _segments(
 def _cuts(turn: Sequence[Node], start: int, reasons: Mapping[Node, CutReason | None], least_work: int) -> list[Cut]:
     found = [(start + index, reasons[node]) for index, node in enumerate(turn)]
     cuts = [Cut(step, reason) for step, reason in found if reason is not None]
-    if cuts or sum(bool(node.inputs) and not node.op.has(Trait.VIEW) for node in turn) >= least_work:
+    if cuts or sum(map(_does_work, turn)) >= least_work:
         return cuts
     return [Cut(start + index, CutReason.TOO_SMALL) for index in range(len(turn))]
+
+
+def _does_work(node: Node) -> bool:
+    return bool(node.inputs) and not node.op.has(Trait.VIEW)

@@ -96,6 +96,14 @@ def _stacked(rows: Sequence[Any], ty: Type) -> Any:
     return np.zeros((0, *sizes), ty.dtype.numpy)
 
 
+def _run_optional(_node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    return [operands[0] if operands else None]
+
+
+def _run_has_element(_node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    return [np.array(bool(operands) and operands[0] is not None)]
+
+
 def _run_get_element(_node: Node, operands: Sequence[Any]) -> Sequence[Any]:
     if operands[0] is None:
         raise ExecutionError("the optional is empty", remedy="ask OptionalHasElement first")
@@ -154,8 +162,8 @@ def _chosen(node: Node, results: Sequence[Any]) -> list[Any]:
 _OWN: dict[str, Callable[[Node, Sequence[Any]], Sequence[Any]]] = {
     "onnx.If": _run_if,
     "onnx.Loop": _run_loop,
-    "onnx.Optional": lambda _node, operands: [operands[0] if operands else None],
-    "onnx.OptionalHasElement": lambda _node, operands: [np.array(bool(operands) and operands[0] is not None)],
+    "onnx.Optional": _run_optional,
+    "onnx.OptionalHasElement": _run_has_element,
     "onnx.OptionalGetElement": _run_get_element,
     "onnx.SequenceInsert": _run_sequence_insert,
     "onnx.Slice": _run_slice,

@@ -245,6 +245,10 @@ def _extreme_but_nan(native: str) -> Lowering:
     return lower
 
 
+def _copysign(c: Call, a: Operand, b: Operand) -> Value:
+    return _with_sign(c, c.op("abs", c.value(a, c.dtype)), c.value(b, c.dtype))
+
+
 def _with_sign(c: Call, size: Value, y: Value) -> Value:
     """Positive numbers with the signs of others."""
     return c.op("where", _is_negative(c, y), c.op("neg", size), size)
@@ -276,6 +280,10 @@ def _logaddexp(c: Call, a: Value, b: Value) -> Value:
     return c.op("where", c.op("equal", x, y), c.op("add", x, c.full_like(x, math.log(2.0))), total)
 
 
+def _ldexp(c: Call, a: Value, b: Value) -> Value:
+    return c.op("mul", c.value(a, c.dtype), _exp2(c, b))
+
+
 def _angle(c: Call, x: Value) -> Value:
     """Of real numbers: half a turn below 0."""
     wide = c.cast(_real(x), c.dtype)
@@ -300,6 +308,10 @@ def _held(c: Call, x: Value, bound: Operand, extremum: str, is_beyond: str) -> V
     if isinstance(bound, Value) or not c.dtype.is_float or not c.reads_bits:
         return c.op(extremum, x, limit)
     return c.op("where", c.op(is_beyond, x, limit), limit, x)
+
+
+def _clamp_min(c: Call, x: Value, low: Operand) -> Value:
+    return clamp(c, x, low)
 
 
 def _lerp(c: Call, start: Value, end: Value, weight: Operand) -> Value:
@@ -376,15 +388,15 @@ TABLE: dict[str, Lowering] = {
     "aten.fmin": _extreme_but_nan("min"),
     "aten.atan2": _atan2,
     "aten.hypot": _hypot,
-    "aten.copysign": lambda c, a, b: _with_sign(c, c.op("abs", c.value(a, c.dtype)), c.value(b, c.dtype)),
+    "aten.copysign": _copysign,
     "aten.signbit": _signbit,
     "aten.xlogy": _xlogy,
     "aten.special_xlogy": _xlogy,
     "aten.logaddexp": _logaddexp,
-    "aten.ldexp": lambda c, a, b: c.op("mul", c.value(a, c.dtype), _exp2(c, b)),
+    "aten.ldexp": _ldexp,
     "aten.angle": _angle,
     "aten.clamp": clamp,
-    "aten.clamp_min": clamp,
+    "aten.clamp_min": _clamp_min,
     "aten.clamp_max": lambda c, x, high: clamp(c, x, None, high),
     "aten.lerp": _lerp,
     "aten.addcmul": _addcmul,

@@ -33,18 +33,50 @@ def _sigmoid(x: Array) -> Array:
     return np.asarray(np.where(x >= 0, x.dtype.type(1), tail) / (1 + tail))
 
 
+def _softsign(x: Array) -> Array:
+    return np.asarray(x / (1 + np.abs(x)))
+
+
+def _softplus(x: Array) -> Array:
+    return np.asarray(np.logaddexp(x, x.dtype.type(0)))
+
+
+def _leaky_relu(x: Array, alpha: float) -> Array:
+    return np.where(x >= 0, x, alpha * x)
+
+
+def _thresholded_relu(x: Array, alpha: float) -> Array:
+    return np.where(x >= alpha, x, np.zeros_like(x))
+
+
+def _elu(x: Array, alpha: float) -> Array:
+    return np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+def _affine(x: Array, alpha: float, beta: float) -> Array:
+    return alpha * x + beta
+
+
+def _scaled_tanh(x: Array, alpha: float, beta: float) -> Array:
+    return alpha * np.tanh(beta * x)
+
+
+def _hard_sigmoid(x: Array, alpha: float, beta: float) -> Array:
+    return np.clip(alpha * x + beta, 0, 1)
+
+
 _ACTIVATIONS: dict[str, tuple[Callable[..., Array], tuple[float, ...]]] = {
     "relu": (partial(np.maximum, 0), ()),
     "tanh": (np.tanh, ()),
     "sigmoid": (_sigmoid, ()),
-    "softsign": (lambda x: np.asarray(x / (1 + np.abs(x))), ()),
-    "softplus": (lambda x: np.asarray(np.logaddexp(x, x.dtype.type(0))), ()),
-    "leakyrelu": (lambda x, alpha: np.where(x >= 0, x, alpha * x), (0.01,)),
-    "thresholdedrelu": (lambda x, alpha: np.where(x >= alpha, x, np.zeros_like(x)), (1.0,)),
-    "elu": (lambda x, alpha: np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0))), (1.0,)),
-    "affine": (lambda x, alpha, beta: alpha * x + beta, (1.0, 0.0)),
-    "scaledtanh": (lambda x, alpha, beta: alpha * np.tanh(beta * x), (1.0, 1.0)),
-    "hardsigmoid": (lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1), (0.2, 0.5)),
+    "softsign": (_softsign, ()),
+    "softplus": (_softplus, ()),
+    "leakyrelu": (_leaky_relu, (0.01,)),
+    "thresholdedrelu": (_thresholded_relu, (1.0,)),
+    "elu": (_elu, (1.0,)),
+    "affine": (_affine, (1.0, 0.0)),
+    "scaledtanh": (_scaled_tanh, (1.0, 1.0)),
+    "hardsigmoid": (_hard_sigmoid, (0.2, 0.5)),
 }
 """The functions by lower-case ONNX name, and the defaults of alpha and beta where they have them."""
 
@@ -60,12 +92,12 @@ def _activations(names: Sequence[str], alphas: Sequence[float], betas: Sequence[
     return chosen
 
 
-def _parametrized(function: Callable[..., Array], parameters: Sequence[float], x: Array) -> Array:
-    return function(x, *parameters)
-
-
 def _clipped(function: Activation, clip: float, x: Array) -> Array:
     return function(np.clip(x, -clip, clip))
+
+
+def _parametrized(function: Callable[..., Array], parameters: Sequence[float], x: Array) -> Array:
+    return function(x, *parameters)
 
 
 # ---- type rules

@@ -90,7 +90,7 @@ class ClaimedPart:
 
 def trials(certificate: Certificate, values: Sequence[Value], padded: int) -> Iterator[Trial]:
     """Calls of each size, with two poisons and styles."""
-    has_integers = any(isinstance(value.type, TensorType) and value.type.dtype.is_integer for value in values)
+    has_integers = any(map(_is_integer, values))
     for call in calls(certificate, values, padded):
         for poison in (0, 1):
             for style in (0, 1, 3) if has_integers else (poison,):
@@ -112,6 +112,10 @@ def calls(certificate: Certificate, values: Sequence[Value], padded: int) -> Ite
         sizes = {**others, symbol: real}
         if _is_call(certificate.graph, sizes):
             yield Trial(sizes, {**others, symbol: padded}, 0, 0, certificate.fills)
+
+
+def _is_integer(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.dtype.is_integer
 
 
 def _is_call(graph: Graph, sizes: Mapping[str, int]) -> bool:
