@@ -43,7 +43,7 @@ def test_the_work_is_that_of_the_part() -> None:
         graph = b.finish({"y": chain[-1]})
         return calls_in(lambda: extract(graph, [chain[10]], [chain[5]]))
 
-    assert work(1000) == work(20)
+    assert work(1000) < 1.1 * work(20)  # five nodes are sorted from a set, in any order
 
 
 def test_a_part_reads_what_was_cut_and_takes_constants_along() -> None:
