@@ -213,7 +213,7 @@ class _Absent:
         pass
 
     def __call__(self, function: Any = None, *_: Any, **__: Any) -> Any:
-        return function
+        return self if function is None else function
 
 
 def _note(results: Path, case: str, outcome: str, text: str = "") -> None:
