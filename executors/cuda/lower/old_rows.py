@@ -9,16 +9,18 @@ so that their own steps have none. What these read has to be there until then, a
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 from ....ir.graph import Graph, Node, Value
 from ....ir.ops.known import ATTENTION, ROTARY_EMBEDDING, TENSOR_SCATTER
 from ....ir.plan import Place as Home
 from ....ir.plan import Plan, StepKind, View
 from ..kernel_ir.launch import Candidate, KernelLaunch
+from ..kernel_ir.prefetch import Ahead, can_prefetch, prefetching
 from ..kernel_ir.sources import Source, source_of
 from ..kernels.attention.attention import attention_of, by_head
 from ..kernels.attention.new_rows import NewRows, Rotation, can_rotate
-from ..kernels.attention.tensor_cores import launch_with_rows, shape_named
+from ..kernels.attention.tensor_cores import ahead_of, launch_with_rows, shape_named
 from ..kernels.gemm.sum_epilogue import broadcast_to
 from .lowering import LoweredStep
 
@@ -52,12 +54,30 @@ def with_old_rows(plan: Plan, candidates: Sequence[LoweredStep], chosen: Sequenc
                 for member in joined.others:
                     found[member] = Candidate("joined", ())
                 found[index] = replace(candidate, launches=(joined.launch,))
+                _ask_ahead(found, index, joined.wanted)
     return tuple(chosen) if found == list(chosen) else tuple(_begun_alone(found))
+
+
+def _ask_ahead(chosen: list[Candidate | None], index: int, wanted: tuple[Ahead, ...]) -> None:
+    """Lets the kernel in front of a step bring what is wanted into the cache, where it can."""
+    before = next((at for at in range(index - 1, -1, -1) if _launches(chosen[at])), None)
+    candidate = None if before is None else chosen[before]
+    if before is None or candidate is None:
+        return
+    *others, last = candidate.launches
+    if isinstance(last, KernelLaunch) and can_prefetch(last):
+        chosen[before] = replace(candidate, launches=(*others, prefetching(last, wanted)))
+
+
+def _launches(candidate: Candidate | None) -> int:
+    return 0 if candidate is None else len(candidate.launches)
 
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
     launch: KernelLaunch
+    wanted: tuple[Ahead, ...]
+    """What it reads before it waits."""
     others: tuple[int, ...]
     """The steps whose work it does besides."""
 
@@ -156,7 +176,10 @@ class _Search:
             return None
         rows = NewRows(key, value, places[0], places[1], rotation)
         launch = launch_with_rows(replace(attention, q=query), shape, rows)
-        return None if launch is None else _Joined(launch, tuple(step for step in group if step != index))
+        if launch is None:
+            return None
+        wanted = tuple(map(ahead_of, (attention.k, attention.v), repeat(shape)))
+        return _Joined(launch, wanted, tuple(step for step in group if step != index))
 
     def _turned(self, value: Value, rotations: frozenset[int]) -> bool:
         return self._maker.get(self._root(value)) in rotations

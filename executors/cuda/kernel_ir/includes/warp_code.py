@@ -81,9 +81,13 @@ __device__ inline void NAME_give(float* at, unsigned, float a, float b, float c,
 __device__ inline void NAME_ready() {}
 __device__ inline void NAME_arrived() { __syncthreads(); }"""
     return """
-#ifdef EMULATED
+#if __CUDA_ARCH__ < 900
 __device__ inline float* NAME_there(float* at, unsigned block) {
+#ifdef EMULATED
   return (float*)((unsigned char*)at - memory_of_block(block_of_cluster) + memory_of_block(block));
+#else
+  return at;  // not launched there
+#endif
 }
 __device__ inline void NAME_give(float* at, unsigned block, u64*, float a, float b) {
   float* const to = NAME_there(at, block);
@@ -96,7 +100,7 @@ __device__ inline void NAME_give(float* at, unsigned block, u64*, float a, float
 __device__ inline void NAME_here(u64*, unsigned) {}
 __device__ inline void NAME_ready() {}
 __device__ inline void NAME_arrived(u64*) { __syncthreads(); }
-#elif __CUDA_ARCH__ >= 900
+#else
 __device__ inline unsigned NAME_there(const void* at, unsigned block) {
   unsigned there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"

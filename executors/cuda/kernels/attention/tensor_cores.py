@@ -16,10 +16,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.early_start import TRIGGER, WAIT
 from ...kernel_ir.includes.warp_code import giving_code, warp_products
-from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
+from ...kernel_ir.launch import BufferPlace, Chip, Kernel, KernelLaunch
+from ...kernel_ir.prefetch import Ahead
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import number
 from .attention import Attention
@@ -129,6 +131,15 @@ def launch_with_rows(attention: Attention, shape: Shape, rows: NewRows) -> Kerne
         return None
     blocks = tiles(attention, 16 * shape.by_rows) * attention.kv_heads * attention.batch
     return _launch(attention, shape, blocks, rows=rows)
+
+
+def ahead_of(cache: Source, shape: Shape) -> Ahead:
+    """The rows of a cache that warps ask for before they wait."""
+    assert isinstance(cache.argument, BufferPlace)
+    size, steps = element_bytes(cache.dtype), [stride * element_bytes(cache.dtype) for stride in cache.strides]
+    rows = min(cache.shape[2], _KEYS * _parts(shape))
+    nbytes = (rows - 1) * steps[2] + cache.shape[3] * size
+    return Ahead(cache.argument, (cache.shape[0], cache.shape[1]), (steps[0], steps[1]), nbytes)
 
 
 def launch(attention: Attention, shape: Shape) -> KernelLaunch:

@@ -20,6 +20,7 @@ from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.early_start import TRIGGER, WAIT
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
+from ...kernel_ir.prefetch import AHEAD
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import number, stored
 from .operands import GemmOperands
@@ -298,6 +299,7 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
   for (int j = 0; j < WIDE; j++) w[j] = NAME_load(weight_at(blockIdx.x, 0, j));
 {self._single(_FIRST_SINGLES)}
 {self._gain_held() if self.is_gain_early else ""}
+{AHEAD if self.is_weight else ""}
 {WAIT if self.is_weight else ""}
 {"" if self.is_gain_early else self._gain_held()}
 {self._rows_held()}
