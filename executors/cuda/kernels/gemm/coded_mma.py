@@ -19,10 +19,10 @@ from ...kernel_ir.types import number, stored
 from .column_products import HELPERS, ColumnText, ColumnTiling, Norm, launch_of
 from .operands import GemmOperands
 from .sum_epilogue import SumEpilogue
-from .weight_formats import BYTES, NIBBLES, ColumnWeight
+from .weight_formats import BYTES, NIBBLES, ColumnWeight, nibble_pairs
 
 MAX_ROWS = 8
-_TILE, _UNITS, _MOST_WARPS, _THREADS = 16, 4, 16, 512
+_TILE, _MOST_WARPS = 16, 16
 _MOST_SHARED = 40 << 10
 _SIGNED = {DType.U4: "false", DType.I4: "true", DType.U8: "false", DType.I8: "half % 2"}
 """Which halves of words have the sign."""
@@ -33,23 +33,37 @@ _MAGIC = {DType.BF16: (0x43004300, 128.0), DType.F16: (0x64006400, 1024.0)}
 
 @dataclass(frozen=True, slots=True)
 class MatrixTiling(ColumnTiling):
-    """Blocks of `warps` warps that take 16 columns at a time."""
+    """Blocks of `warps` warps that take 16 columns at a time; each has `units` pieces of a column in registers."""
+
+    units: int
 
     @property
     def name(self) -> str:
-        return f"codes-{self.threads}x{self.together}"
+        return f"codes-{self.units}x{self.threads}x{self.together}"
 
 
 def matrix_tilings(operands: GemmOperands, weight: ColumnWeight) -> list[MatrixTiling]:
     """Tilings that are worth trying; none where pieces have several scales, or rows do not fit in shared memory."""
     rows, inner = operands.a.shape
     unit = 4 * weight.elements
-    is_coded = weight.scale is not None and weight.dtype in NIBBLES | BYTES and operands.a.dtype in _MAGIC
+    is_whole = not weight.has_many_scales and weight.zero is None
+    is_coded = weight.dtype in NIBBLES or (weight.dtype in BYTES and is_whole)
+    is_coded = is_coded and weight.scale is not None and operands.a.dtype in _MAGIC
     if not is_coded or inner % unit or weight.block % unit or 2 * rows * inner > _MOST_SHARED:
         return []
-    least = -(-rows * _TILE // 32)
-    warps = min(_MOST_WARPS, max(least, -(-inner // (_UNITS * unit))))
-    return [MatrixTiling(_TILE, warps, max(1, _THREADS // (32 * warps)))]
+    wanted = {shape: -(-inner // (shape[0] * unit)) for shape in TILINGS}
+    fitting = [shape for shape in TILINGS if shape[0] > 1 or wanted[shape] <= _MOST_WARPS]
+    return [_tiling(rows, wanted[shape], *shape) for shape in fitting]
+
+
+TILINGS = ((4, 512), (1, 1024))
+"""Pieces of a column that a warp has in registers (one: of a column that is done at once), and threads that share a
+multiprocessor."""
+
+
+def _tiling(rows: int, wanted: int, units: int, threads: int) -> MatrixTiling:
+    warps = min(_MOST_WARPS, max(-(-rows * _TILE // 32), wanted))
+    return MatrixTiling(_TILE, warps, max(1, threads // (32 * warps)), units)
 
 
 def coded_mma(
@@ -61,15 +75,11 @@ def coded_mma(
     norm: Norm | None = None,
 ) -> KernelLaunch:
     """The launch of one tiling."""
-    text = _Text(operands, tuple(weights), epilogue, tiling, norm)
+    text = _Text(operands, tuple(weights), epilogue, tiling, norm, tiling.units)
     return launch_of(text, chip)
 
 
 _PREPARED = """
-// Two halves of bytes, 16 bits apart, as numbers from BASE on; signed ones with their sign turned around.
-__device__ inline unsigned NAME_pair(unsigned word, int half) {{
-  return (word >> 4 * half & 0x000f000fu) ^ (0x{magic:x}u | ({signed} ? 0x00080008u : 0u));
-}}
 __device__ inline unsigned NAME_both(float low, float high) {{
   {kind} x, y;
   put(x, low), put(y, high);
@@ -78,7 +88,10 @@ __device__ inline unsigned NAME_both(float low, float high) {{
 """
 
 
+@dataclass(frozen=True)
 class _Text(ColumnText):
+    units: int
+
     @property
     def unit(self) -> int:
         """Numbers of a column that four lanes have in 16 bytes each."""
@@ -86,13 +99,13 @@ class _Text(ColumnText):
 
     @property
     def chunk(self) -> int:
-        return self.tiling.warps * _UNITS * self.unit
+        return self.tiling.warps * self.units * self.unit
 
     @property
     def early_loads(self) -> int:
         if not self.is_weight:
             return 0
-        return _UNITS * 2 * (1 + sum(1 for _ in self._singles()))
+        return self.units * 2 * (1 + sum(1 for _ in self._singles()))
 
     @property
     def is_nibble(self) -> bool:
@@ -106,12 +119,12 @@ class _Text(ColumnText):
         singles = self._single("  {kind} {name}s[UNITS][2];")
         first = self._single(_FIRST)
         return f"""{HELPERS.format(element=self.element, hint=hint)}
-{self.weight.helpers(self.operands.a.dtype)}
+{self.weight.single_loads}
 {warp_products(kind)}
-{_PREPARED.format(magic=magic, kind=kind, signed=_SIGNED[self.weight.dtype])}
+{nibble_pairs(magic, _SIGNED[self.weight.dtype])}{_PREPARED.format(kind=kind)}
 extern "C" __global__ void __launch_bounds__({self.tiling.threads}, {self.tiling.together})
 NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
-  constexpr int ROWS = {self.rows}, WARPS = {self.tiling.warps}, CHUNKS = {self.chunks}, UNITS = {_UNITS};
+  constexpr int ROWS = {self.rows}, WARPS = {self.tiling.warps}, CHUNKS = {self.chunks}, UNITS = {self.units};
   constexpr int GROUPS = {self.groups}, OWN = {self.own}, INNER = {self.inner}, UNIT = {self.unit};
   __shared__ float partial[2][ROWS * 16][WARPS + 1];
   __shared__ float around[ROWS][INNER / UNIT];
@@ -231,7 +244,7 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
 #pragma unroll
       for (int u = 0; u < UNITS; u++) {{
         {{
-          float low[4] = {{}}{"" if self.is_nibble else ", high[4] = {}"};
+          float low[4] = {{}}, high[4] = {{}};
 #pragma unroll
           for (int r = 0; r < {count // 8}; r++) {{
             NAME_piece b = {{0, 0, 0, 0}};
@@ -241,7 +254,7 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
 #pragma unroll
           for (int e = 0; e < 4; e += ROWS > 1 ? 1 : 2) {{
             const int j = e / 2, m = least(2 * quarter + e % 2, ROWS - 1);
-            const float own = {"low[e]" if self.is_nibble else "low[e] + 16 * high[e]"};
+            const float own = low[e] + {"" if self.is_nibble else "16 * "}high[e];
             const float part = own - {self._offset} * around[m][start_of(c, u) / UNIT];
             if (is_inside(c, u)) sums[e] += {scale}part;
           }}
@@ -266,7 +279,7 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
             return """            const unsigned first = w[u][0].words[r], second = w[u][1].words[r];
             NAME_mma(low, NAME_pair(first, 0), NAME_pair(second, 0), NAME_pair(first, 1), NAME_pair(second, 1),
                      b.words[0], b.words[1]);
-            NAME_mma(low, NAME_pair(first, 2), NAME_pair(second, 2), NAME_pair(first, 3), NAME_pair(second, 3),
+            NAME_mma(high, NAME_pair(first, 2), NAME_pair(second, 2), NAME_pair(first, 3), NAME_pair(second, 3),
                      b.words[2], b.words[3]);"""
         return """#pragma unroll
             for (int i = 0; i < 2; i++) {

@@ -13,7 +13,7 @@ Two weights of one size may share the rows: half of the columns that a block tak
 ends a column has the sums of both, as a gated unit wants them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .....ir.plan import element_bytes
@@ -25,7 +25,7 @@ from ...kernel_ir.sources import Source
 from ...kernel_ir.types import number, stored
 from .operands import GemmOperands
 from .sum_epilogue import SumEpilogue
-from .weight_formats import ColumnWeight
+from .weight_formats import NIBBLES, ColumnWeight
 
 _MOST_WARPS = 8
 _HELD_PIECES = 8
@@ -64,7 +64,7 @@ def column_tilings(rows: int, weight: ColumnWeight, columns: int, chip: Chip) ->
     which no kernel by itself shows.
     """
     warps = _warps(weight)
-    most = _MOST_ROWS_IN_PARTS if weight.is_in_parts else _MOST_ROWS
+    most = _most_rows(weight)
     fitting = [(wide, threads) for wide, threads in TILINGS if rows <= most.get(wide, rows)]
     made = [ColumnTiling(wide, warps, max(1, threads // (32 * warps))) for wide, threads in fitting]
     whole = weight.inner <= 32 * warps * weight.elements
@@ -77,7 +77,15 @@ TILINGS = ((8, 512), (4, 512))
 
 _MOST_ROWS = {8: 3}
 _MOST_ROWS_IN_PARTS = {8: 1}
-"""Up to how many rows the registers hold all sums, by columns at a time; and where each piece has sums of its own."""
+_MOST_ROWS_OF_NIBBLES = {8: 0}
+"""Up to how many rows the registers hold all sums, by columns at a time; where each piece has sums of its own; and
+where a piece is multiplied with many of the rows."""
+
+
+def _most_rows(weight: ColumnWeight) -> Mapping[int, int]:
+    if weight.dtype in NIBBLES:
+        return _MOST_ROWS_OF_NIBBLES
+    return _MOST_ROWS_IN_PARTS if weight.is_in_parts else _MOST_ROWS
 
 
 def _warps(weight: ColumnWeight) -> int:
@@ -283,7 +291,7 @@ class ColumnText:
         hint = ".L1::no_allocate" if self.is_weight else ""
         element = self.epilogue.element_at("row", "column")
         return f"""{HELPERS.format(element=self.element, hint=hint)}
-{self.weight.helpers(self.operands.a.dtype)}
+{self.weight.taking(self.operands.a.dtype)}{self.weight.single_loads}
 extern "C" __global__ void __launch_bounds__({self.tiling.threads}, {self.tiling.together})
 NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
   constexpr int ROWS = {self.rows}, WIDE = {wide}, WARPS = {self.tiling.warps}, CHUNKS = {self.chunks};
@@ -439,7 +447,7 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
 #pragma unroll
           for (int e = 0; e < {size}; e++) {{
             wide[m][e] = NAME_at(p, e){" * NAME_at(factor, e)" if self.gain else ""};
-{"            around[m] += wide[m][e];" if self.is_in_parts else ""}
+{"            around[m] += wide[m][e];" if self.weight.zero else ""}
           }}
         }}
 #pragma unroll
@@ -458,14 +466,13 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
 
     def _parts_added(self, inside: str) -> str:
         """The sums of a piece, without what the numbers lie too high, times their scale."""
-        known = number(self.weight.offset, "float")
-        offset = known if self.weight.zero is None else f"({known} + (float)get(zeros[j]))"
+        less = "" if self.weight.zero is None else " - (float)get(zeros[j]) * around[m]"
         scale = "get(scales[j]) * " if self.has_scales else ""
         again = self._single("        if (goes_on) {name}s[j] = NAME_single({name}_at(next_group, next_chunk, j));")
         return f"""#pragma unroll
       for (int j = 0; j < WIDE; j++) {{
 #pragma unroll
-        for (int m = 0; m < ROWS; m++) {inside}sums[m][j] += {scale}(own[m][j] - {offset} * around[m]);
+        for (int m = 0; m < ROWS; m++) {inside}sums[m][j] += {scale}(own[m][j]{less});
 {again}
       }}"""
 

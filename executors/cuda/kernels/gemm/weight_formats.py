@@ -1,12 +1,14 @@
 """Weights of a product as a kernel reads them: numbers as they are, or codes of 4 or 8 bits with scales.
 
-A thread has 16 bytes of a column at a time. What it takes out of them are floats: integers of 8 bits exactly, through
-the bits of a float whose last place is 1; those of 4 bits lie above `OFFSET`, which is taken off the sum of a piece
-with the zero point, as both are multiplied by the sum of the rows there.
+A thread has 16 bytes of a column at a time. Integers become floats by way of f16, pairs at a time: they are the last
+places of 1,024, which is taken off again with the zero point, exactly. Zero points that differ are taken off the sum of
+a piece, times the sum of the rows there.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from .....ir.plan import element_bytes
 from .....ir.types import DType
@@ -63,7 +65,7 @@ class ColumnWeight:
     def format(self) -> tuple[Hashable, ...]:
         """What two weights of one kernel have in common."""
         rest = [each and (each.dtype, each.shape, each.strides) for each in (self.scale, self.zero)]
-        return (self.dtype, self.offset, self.codes.shape, self.codes.strides, *rest)
+        return (self.dtype, self.shift, self.codes.shape, self.codes.strides, *rest)
 
     @property
     def suffix(self) -> str:
@@ -81,9 +83,9 @@ class ColumnWeight:
         return [each for each in (self.codes, self.scale, self.zero) if each is not None]
 
     @property
-    def offset(self) -> float:
-        """What each number that is taken out lies too high, but for zero points that are read."""
-        return self.shift + {DType.U4: OFFSET, DType.I4: OFFSET + 8}.get(self.dtype, 0.0)
+    def excess(self) -> float:
+        """What integers lie too high as they come out of their bits, but for zero points that are read."""
+        return 1024 + {DType.I4: 8, DType.I8: 128}.get(self.dtype, 0) + self.shift
 
     @property
     def has_many_scales(self) -> bool:
@@ -93,7 +95,7 @@ class ColumnWeight:
     @property
     def is_in_parts(self) -> bool:
         """Whether the sum of a piece is worked on before it is added to the others."""
-        return self.has_many_scales or self.zero is not None or self.offset != 0.0
+        return self.has_many_scales or self.zero is not None
 
     @property
     def fits(self) -> bool:
@@ -146,51 +148,57 @@ class ColumnWeight:
     def element(self) -> str:
         return "NAME_at(w[j], e)" if self.scale is None else "taken[e]"
 
-    def helpers(self, rows: DType) -> str:
-        """`NAME_take`: as many numbers of a piece as one of the rows has, and loads of single scales and zeros."""
+    def taking(self, rows: DType) -> str:
+        """`NAME_take`: as many numbers of a piece as one of the rows has."""
         if self.scale is None:
             return ""
         count = PIECE // element_bytes(rows)
-        body = "\n".join(self._taken(rows, count))
-        return f"""__device__ inline void NAME_take(const NAME_piece& p, int part, float (&y)[{count}]) {{
-{body}
+        pairs = nibble_pairs(HALVES, "true" if self.dtype is DType.I4 else "false") if self.dtype in NIBBLES else ""
+        bits = int(np.float16(self.excess).view(np.uint16))
+        numbers = _NUMBERS.format(excess=number(self.excess, "float"), bits=f"{bits << 16 | bits:x}", halves=HALVES)
+        return f"""{pairs}{numbers}
+__device__ inline void NAME_take(const NAME_piece& p, int part, float (&y)[{count}]) {{
+{self._taken(count)}
 }}
-{"".join(self._single_loads())}"""
+"""
 
-    def _taken(self, rows: DType, count: int) -> Iterator[str]:
+    def _taken(self, count: int) -> str:
         if self.dtype in NIBBLES:
-            mask = "0x88888888u" if self.dtype is DType.I4 else "0u"
-            yield f"""#pragma unroll
-  for (int e = 0; e < {count}; e++) {{
-    const int i = part * {count} + e, up = i % 8 < 4 ? 16 - i % 8 * 4 : 0, down = i % 8 < 4 ? 0 : i % 8 * 4 - 16;
-    const unsigned word = p.words[i / 8] ^ {mask};
-    y[e] = as_float(0x{OFFSET_BITS:x}u | (word << up >> down & 0x000f0000u));
+            word, chosen = ("part", "low, y[s + 4] = high") if count == 8 else ("part / 2", "part % 2 ? high : low")
+            return f"""#pragma unroll
+  for (int s = 0; s < 4; s++) {{
+    float low, high;
+    NAME_numbers(NAME_pair(p.words[{word}], s), low, high);
+    y[s] = {chosen};
   }}"""
-            return
         if self.dtype in BYTES:
-            mask, above = ("0x80808080u", 2**23 + 128) if self.dtype is DType.I8 else ("0u", 2**23)
-            yield f"""#pragma unroll
-  for (int e = 0; e < {count}; e++) {{
+            mask = " ^ 0x80808080u" if self.dtype is DType.I8 else ""
+            return f"""#pragma unroll
+  for (int e = 0; e < {count}; e += 2) {{
     const int i = part * {count} + e;
-    const unsigned word = p.words[i / 4] ^ {mask};
-    y[e] = as_float(0x4b000000u | (word >> i % 4 * 8 & 255u)) - {number(float(above), "float")};
+    NAME_numbers(NAME_bytes(p.words[i / 4]{mask}, i % 4 / 2), y[e], y[e + 1]);
   }}"""
-            return
         kind = "e4m3x2" if self.dtype is DType.F8E4M3FN else "e5m2x2"
-        yield f"""#pragma unroll
+        less = f" - {number(self.shift, 'float')}" if self.shift else ""
+        return f"""#pragma unroll
   for (int e = 0; e < {count}; e += 2) {{
     const int i = part * {count} + e;
     const unsigned short pair = (unsigned short)(p.words[i / 4] >> i % 4 * 8);
 #if !defined(EMULATED) && __CUDA_ARCH__ >= 890
     unsigned both;
     asm("cvt.rn.f16x2.{kind} %0, %1;" : "=r"(both) : "h"(pair));
-    y[e] = get(f16{{(unsigned short)both}});
-    y[e + 1] = get(f16{{(unsigned short)(both >> 16)}});
+    y[e] = get(f16{{(unsigned short)both}}){less};
+    y[e + 1] = get(f16{{(unsigned short)(both >> 16)}}){less};
 #else
-    y[e] = get({stored(self.dtype)}{{(unsigned char)pair}});
-    y[e + 1] = get({stored(self.dtype)}{{(unsigned char)(pair >> 8)}});
+    y[e] = get({stored(self.dtype)}{{(unsigned char)pair}}){less};
+    y[e + 1] = get({stored(self.dtype)}{{(unsigned char)(pair >> 8)}}){less};
 #endif
   }}"""
+
+    @property
+    def single_loads(self) -> str:
+        """`NAME_single`: loads of what is read once for a piece."""
+        return "".join(self._single_loads())
 
     def _single_loads(self) -> Iterator[str]:
         read = [self.scale.dtype] if self.has_many_scales and self.scale is not None else []
@@ -208,5 +216,45 @@ class ColumnWeight:
             yield f"__device__ inline {kind} NAME_single(const {kind}* at) {{ {kind} y; {load} return y; }}\n"
 
 
-OFFSET, OFFSET_BITS = 128.0, 0x43000000
-"""A float whose bit 16 counts 1, so that four bits there are a number from it on."""
+HALVES = 0x64006400
+"""Two numbers of f16 whose last place is 1, each 1,024."""
+
+
+def nibble_pairs(magic: int, is_signed: str) -> str:
+    """`NAME_pair`: two halves of bytes, 16 bits apart, as numbers from those of `magic` on.
+
+    Those for which the expression `is_signed` holds have their sign turned around, and are 8 too high.
+    """
+    return f"""
+__device__ inline unsigned NAME_pair(unsigned word, int half) {{
+  const unsigned magic = 0x{magic:x}u | ({is_signed} ? 0x00080008u : 0u);
+#ifdef EMULATED
+  return (word >> 4 * half & 0x000f000fu) ^ magic;
+#else
+  unsigned y;  // one instruction, where the compiler makes two, as only one constant stands in it
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(y) : "r"(word >> 4 * half), "r"(0x000f000fu), "r"(magic));
+  return y;
+#endif
+}}
+"""
+
+
+_NUMBERS = """
+__device__ inline unsigned NAME_bytes(unsigned word, int half) {{
+#ifdef EMULATED
+  return (word >> 16 * half & 255u) | (word >> 16 * half >> 8 & 255u) << 16 | 0x{halves:x}u;
+#else
+  return __byte_perm(word, 0x64646464u, half ? 0x4342 : 0x4140);
+#endif
+}}
+__device__ inline void NAME_numbers(unsigned pair, float& low, float& high) {{
+#ifdef EMULATED
+  low = get(f16{{(unsigned short)pair}}) - {excess};
+  high = get(f16{{(unsigned short)(pair >> 16)}}) - {excess};
+#else
+  asm("sub.rn.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(0x{bits}u));
+  low = get(f16{{(unsigned short)pair}});
+  high = get(f16{{(unsigned short)(pair >> 16)}});
+#endif
+}}"""
+"""Two bytes as numbers of f16 from 1,024 on, and two such numbers without what they lie too high, which is exact."""
