@@ -21,9 +21,9 @@ class TorchArrays:
         import torch
 
         self._torch = torch
-        self._empty_like = torch.empty_like
         self._index = index
         self.has_device: bool = torch.cuda.is_available()
+        self._empty_strided = _maker(torch, is_cuda=self.has_device)
         self._device = torch.device("cuda", index) if self.has_device else torch.device("cpu")
         self._download = download
         self._dtypes = _torch_dtypes(torch)
@@ -80,7 +80,8 @@ class TorchArrays:
 
     def fresh(self, like: DeviceArray) -> tuple[Any, int]:
         """See `Framework.fresh`."""
-        made = self._empty_like(like.native)
+        native = like.native
+        made = self._empty_strided(like.shape, native.stride(), native.dtype)
         return made, made.data_ptr()
 
     def empty(self, shape: Shape, dtype: np.dtype[Any]) -> DeviceArray:
@@ -144,6 +145,16 @@ class _Bytes:
             "data": (address, False),
             "version": 3,
         }
+
+
+def _maker(torch: Any, *, is_cuda: bool) -> Callable[[Shape, Shape, Any], Any]:
+    """Makes new tensors of a shape, strides and dtype; on the present GPU without the dispatcher, as inductor does."""
+    quick = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None) if is_cuda else None
+    if quick is not None:
+        found: Callable[[Shape, Shape, Any], Any] = quick
+        return found
+    device = "cuda" if is_cuda else "cpu"
+    return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
 @cache
