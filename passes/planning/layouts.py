@@ -4,8 +4,8 @@ Channels last: convolutions are quickest on images that lie as [N, ..., C]. What
 made from that place by place (pointwise work, pooling, resizing, joining) keeps the layout, so that nothing is copied
 in between. Inputs and outputs of the graph, constants and states are row-major: they are seen from outside.
 
-Heads by step: attention whose result is only transposed, to join the heads of each step, lays it out as it is read
-then, so that the joined heads are a view.
+Heads by step: attention, or a product, whose result is only transposed, to join the heads of each step, lays it out as
+it is read then, so that the joined heads are a view.
 
 Orders kept: what is made element by element, or row by row, from a transposed value has its axes in the same order, so
 that operands and results are gone through one byte after another. NumPy's own results lie so, outputs included.
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...ir.attrs import AttrValue
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
-from ...ir.ops.known import ATTENTION, FUSED, TRANSPOSE
+from ...ir.ops.known import ATTENTION, FUSED, MATMUL, TRANSPOSE
 from ...ir.plan import View
 from ...ir.target import Target
 
@@ -39,7 +39,7 @@ class Layouts:
         if value in self._images:
             return channels_last_strides(shape, itemsize)
         order = _order_of_operands(value, views) if self._keeps_orders else None
-        if self._joins_heads and value.producer is not None and value.producer.op is ATTENTION:
+        if self._joins_heads and _may_lie_by_step(value, shape):
             order = _order_of_readers(value)
         return None if order is None else strides_in_order(shape, itemsize, order)
 
@@ -52,6 +52,12 @@ def _order_of_operands(value: Value, views: Mapping[Value, View]) -> tuple[int, 
     orders = set(_orders(node, value, views))
     order = orders.pop() if len(orders) == 1 else None
     return None if order == tuple(range(value.tensor.rank)) else order
+
+
+def _may_lie_by_step(value: Value, shape: Sequence[int]) -> bool:
+    """Attention, and products of one batch, which a library makes in one call however rows lie."""
+    op = value.producer.op if value.producer is not None else None
+    return op is ATTENTION or (op is MATMUL and sum(size > 1 for size in shape[:-2]) <= 1)
 
 
 def _order_of_readers(value: Value) -> tuple[int, ...] | None:

@@ -165,6 +165,33 @@ def test_attention_lays_heads_out_as_they_are_joined(
     assert (kinds["r"] == "alias") is is_view
 
 
+JOINED = """
+graph @main(%p: f16[{heads}, 5, 7], %v: f16[{heads}, 7, 4]) {{
+  %a: f16[{heads}, 5, 4] = matmul(%p, %v)
+  %t: f16[{steps}, 4] = transpose(%a) {{perm = {perm}}}
+  %r: f16[{joined}] = reshape(%t) {{shape = [{joined}]}}
+  return %r
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("heads", "steps", "perm", "joined", "is_view"),
+    [
+        ("3", "5, 3", "[1, 0, 2]", "5, 12", True),
+        ("1, 3", "1, 5, 3", "[0, 2, 1, 3]", "1, 60", True),
+        ("2, 3", "2, 5, 3", "[0, 2, 1, 3]", "2, 60", False),
+    ],
+)
+def test_products_of_one_batch_lay_heads_out_as_they_are_joined(
+    heads: str, steps: str, perm: str, joined: str, is_view: bool
+) -> None:
+    plan = make_plan(parse(JOINED.format(heads=heads, steps=steps, perm=perm, joined=joined)), {}, CUDA)
+    check_plan(plan)
+    kinds = {step.node.outputs[0].name: step.kind.value for step in plan.steps}
+    assert (kinds["r"] == "alias") is is_view
+
+
 def test_strides_follow_the_order_of_axes() -> None:
     assert strides_in_order((4, 2, 3), 4, (1, 2, 0)) == (4, 48, 16)
     assert strides_in_order((2, 3), 8, (0, 1)) == (24, 8)
