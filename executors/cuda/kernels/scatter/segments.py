@@ -3,8 +3,8 @@
 Slots are counted by slice, each slice gets a stretch of a list, and slots write their numbers there, all by atomic
 operations. The order within a stretch is that in which threads came, so what combines it must not depend on the order:
 greatest and least do not, integers wrap, and floats are added in fixed point. Its unit comes from the largest number of
-the sum, so that the sum is rounded once: of 2^22 updates in f32 it has 39 bits, doubles have twice as many. Only
-products of floats are made in the order of slots.
+the sum, so that the sum is rounded once: of 2^22 updates in f32 it has 39 bits, doubles have twice as many. Halves are
+whole numbers of 2^-24 and need no such look. Only products of floats are made in the order of slots.
 """
 
 from collections.abc import Sequence
@@ -29,6 +29,9 @@ all: one launch takes less than four."""
 
 FIXED_BITS = 62
 """How many bits a sum in fixed point has, those for the number of terms included."""
+
+_HALF_BITS = 41
+"""Of the largest half in units of the smallest."""
 
 _EACH = 8
 _KEPT = 8
@@ -174,6 +177,8 @@ def _combined(task: Task, slots: Slots, source: Layout | None, lists: Sequence[P
     is_in_order = reduction == "mul" and dtype.is_float
     is_crowded = slots.count >= MOST_ALONE * slots.slices and elements <= FEW_ELEMENTS
     lanes = THREADS if source and is_crowded and not is_in_order else 1
+    if lanes == 1 and reduction == "add" and dtype is DType.F16 and slots.count.bit_length() < FIXED_BITS - _HALF_BITS:
+        return _combined_halves(task, slots, source, lists)
     lines = [
         f"const unsigned e = {'blockIdx.x' if lanes > 1 else 'p'}, first = e / {slots.rest}u;",
         *slots.functions(),
@@ -188,6 +193,31 @@ def _combined(task: Task, slots: Slots, source: Layout | None, lists: Sequence[P
     if lanes == 1:
         return per_position(parameters, elements, lines, nbytes, flops_of(task))
     return launch_of(parameters, lines, (elements, 1, 1), (lanes, 1, 1), nbytes, flops_of(task))
+
+
+def _combined_halves(task: Task, slots: Slots, source: Layout | None, lists: Sequence[Parameter]) -> KernelLaunch:
+    """The same for sums of halves, which are exact: a thread has as many side by side as are moved as one."""
+    words = slots.moved(*([source] if source else []))
+    width, kind = words.width, f"pack<{slots.target.ctype}, {words.width}>"
+    each = f'_Pragma("unroll") for (int i = 0; i < {width}; i++)'
+    lines = [
+        f"const unsigned e = p, first = e / {words.rest}u;",
+        *words.functions(),
+        *words.rest_lines(f"e % {words.rest}u"),
+        *(_by_slice(words, words.in_words(source)) if source else _by_slot(words)),
+        f"{kind} held = ((const {kind}*){'x)[from]' if source else 'r)[to]'};",
+        f"i64 whole[{width}] = {{}}; float spent[{width}] = {{}};",
+        f"const auto take = [&](const {kind}& given) {{",
+        f"{each} {{ const float v = get(given.v[i]); {_half_taken('[i]')} }} }};",
+        "take(held);",
+        f"{_loop(1)} take(((const {kind}*)updates)[update_at((unsigned)listed[j]) + of_update]);",
+        f"{each} put(held.v[i], {_half_found('[i]')});",
+        f"(({kind}*)r)[to] = held;",
+    ]
+    parameters = [*slots.parameters, *lists, *([read("x", source)] if source else [])]
+    elements = (slots.slices if source else slots.count) * words.rest
+    nbytes = slots.updates.nbytes + 2 * elements * width * slots.target.itemsize + 4 * slots.count
+    return per_position(parameters, elements, lines, nbytes, flops_of(task))
 
 
 def _by_slice(slots: Slots, source: Layout) -> list[str]:
@@ -242,6 +272,8 @@ def _fixed_point(dtype: DType, lanes: int, terms: int, kept: int) -> list[str]:
     `spent` collects infinities and NaN. With `guard` bits for the number of terms none of the integers overflows.
     """
     room = FIXED_BITS - terms.bit_length()
+    if dtype is DType.F16 and room > _HALF_BITS:
+        return _of_halves(lanes)
     form = _fixed_f64(room) if dtype is DType.F64 else _FIXED_F32
     wide, top = form.ctype, form.top
     exponent = f"(int)(bits_as<{form.bits}>(v) >> {form.mantissa} & {top})"
@@ -262,6 +294,28 @@ def _fixed_point(dtype: DType, lanes: int, terms: int, kept: int) -> list[str]:
         *(_over_block("sum", "part", "i64", lanes) if form.has_part else ()),
         _written(lanes, f"put(r[to], spent != 0 ? spent : {form.found});"),
     ]
+
+
+def _of_halves(lanes: int) -> list[str]:
+    """The exact sum: each is a whole number of 2^-24, so that updates are read once."""
+    return [
+        "i64 whole = 0; float spent = 0;",
+        f"const auto take = [&](float v) {{ {_half_taken()} }};",
+        f"if ({_is_first(lanes)}) take(get(held));",
+        *_each(lanes, "", "take", 0),
+        *_over_block("sum", "spent", "float", lanes),
+        *_over_block("sum", "whole", "i64", lanes),
+        _written(lanes, f"put(r[to], {_half_found()});"),
+    ]
+
+
+def _half_taken(at: str = "") -> str:
+    """Adds the half `v` to `whole`, or to `spent` if it is not finite; `at` is an index into both."""
+    return f"if ((bits_as<unsigned>(v) >> 23 & 255) == 255) spent{at} += v; else whole{at} += (i64)(v * 16777216.0f);"
+
+
+def _half_found(at: str = "") -> str:
+    return f"spent{at} != 0 ? spent{at} : (float)((double)whole{at} / 16777216.0)"
 
 
 @dataclass(frozen=True)

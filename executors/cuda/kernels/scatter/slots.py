@@ -114,16 +114,21 @@ class Slots:
             f"const {ctype} of_target = {at(self.rest_of_target, 's')};",
         ]
 
-    def moved(self) -> "Slots":
-        """The same for elements that are only moved, several as one where both sides allow it."""
+    def moved(self, *alike: Layout) -> "Slots":
+        """The same for elements that are only moved, several as one where both sides and those `alike` allow it."""
         updates, target = raw(self.updates), raw(self.target)
         own, leading = set(self.own), set(self.leading)
         ends = (_last_but(own, updates), _last_but(leading, target))
         width = 1
         if self.covers_slices and ends[0] is not None and ends[1] is not None:
-            width = min(widest((updates,), ends[0]), widest((target,), ends[1]))
+            width = min(widest((updates,), ends[0]), widest((target, *map(raw, alike)), ends[1]))
             updates, target = narrowed(updates, ends[0], width), narrowed(target, ends[1], width)
         return replace(self, updates=updates, target=target, width=width)
+
+    def in_words(self, alike: Layout) -> Layout:
+        """A tensor like the target whose elements are moved as those of this are."""
+        axis = _last_but(set(self.leading), self.target)
+        return raw(alike) if axis is None else narrowed(raw(alike), axis, self.width)
 
 
 def _last_but(axes: set[int], layout: Layout) -> int | None:

@@ -51,16 +51,36 @@ def test_rows_are_moved_in_words_of_16_bytes():
     assert "word16* r" in way.launches[-1].kernel.text
 
 
-def test_sums_of_floats_in_other_orders_have_the_same_bits(tmp_path: Path):
+@pytest.mark.parametrize(("dtype", "power"), [("f32", 8), ("f16", 4)])
+def test_sums_of_floats_in_other_orders_have_the_same_bits(tmp_path: Path, dtype: str, power: int):
     """As each thread takes its place in the list of its slice when it comes."""
     d = Drawn()
-    updates = d.array("f32", 500) * np.float32(10) ** d.rng.integers(-8, 8, 500).astype(np.float32)
+    wide = d.array("f32", 500) * np.float32(10) ** d.rng.integers(-power, power, 500).astype(np.float32)
+    updates = wide.astype(np.dtype(dtype.replace("f", "float")))
     case = made(
         "orders",
         lambda b, *v: b.op("scatter_elements", *v, reduction="add"),
-        d.array("f32", 9),
+        d.array(dtype, 9),
         d.indices(9, 500),
         updates,
     )
     forwards, backwards = results_in_both_orders(case, tmp_path)
     assert np.array_equal(forwards, backwards)
+
+
+HALVES = np.array([65504, 65504, -65504, -65504, 6e-8, 6e-8, 3.0, np.inf, np.nan], np.float16)
+
+
+@pytest.mark.parametrize(("slices", "slots", "rest"), [(4, 240, 1), (9000, 3000, 16), (9000, 300, 16), (9000, 3000, 6)])
+def test_sums_of_halves_are_exact(tmp_path: Path, slices: int, slots: int, rest: int):
+    """One by one, and eight or two at a time, for each slice or for each that has updates."""
+    d = Drawn()
+    target, updates = (HALVES[d.rng.integers(0, len(HALVES), (each, rest))] for each in (slices, slots))
+    places = d.rng.integers(0, min(slices, 40), (slots, 1))
+    case = made("halves", lambda b, *v: b.op("scatter_nd", *v, reduction="add"), target, places, updates)
+    expected = target.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        np.add.at(expected, places[:, 0], updates.astype(np.float64))
+        wanted = expected.astype(np.float16)
+    for found in results_in_both_orders(case, tmp_path):
+        np.testing.assert_array_equal(found, wanted)
