@@ -52,8 +52,10 @@ def _is_in_place(plan: Plan, step: Step) -> bool:
 
 
 def _timed_step(bound: CudaPlan, step: Step) -> Iterator[LaunchTime]:
-    candidate, node = bound.chosen[step.index], step.node
-    for launch, call in zip(bound.launches_of(step), bound.calls_of(step), strict=True):
+    candidate, node, calls = bound.chosen[step.index], step.node, list(bound.calls_of(step))
+    for index, (launch, call) in enumerate(zip(bound.launches_of(step), calls, strict=True)):
+        for before in calls[:index]:  # what counts, say, has counted many times
+            before(bound.device.stream)
         assert candidate is not None  # it has launches
         origin = "" if node.origin is None else str(node.origin)
         seconds = None if isinstance(launch, HostCall) else graph_seconds(bound.device, [call], REPETITIONS)

