@@ -4,13 +4,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 from capgraph.executors.backends import choose_executor
+from capgraph.executors.cuda.run import profiling
 from capgraph.executors.cuda.run.profile import LaunchTime, Profile, Profiling, Rates
 from capgraph.executors.request import Request
 from capgraph.ir.errors import InputError, UnsupportedError
@@ -109,3 +110,18 @@ def test_a_step_is_timed_on_what_it_reads_in_a_call(tmp_path: Path) -> None:
         program = recorded(graph, fake_device(tmp_path))
         assert isinstance(program, Profiling)
         assert program.profile(given).launches
+
+
+def test_each_launch_of_a_step_is_timed_behind_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+    launches = [SimpleNamespace(nbytes=0, flops=0) for _ in range(3)]
+    bound: Any = SimpleNamespace(
+        chosen=[SimpleNamespace(name="way")],
+        launches_of=lambda step: launches,
+        calls_of=lambda step: [lambda stream, each=each: done.append(each) for each in range(3)],
+        device=SimpleNamespace(stream=0),
+    )
+    step: Any = SimpleNamespace(index=0, node=SimpleNamespace(origin=None, op=SimpleNamespace(name="scatter_nd")))
+    monkeypatch.setattr(profiling, "graph_seconds", lambda device, calls, count: [call(0) for call in calls] and 1.0)
+    assert len(list(profiling._timed_step(bound, step))) == 3
+    assert done == [0, 0, 1, 0, 1, 2]
