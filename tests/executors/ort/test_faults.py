@@ -12,6 +12,7 @@ GRU = """graph @main(%x: f32[T, B, 3], %w: f32[1, 12, 3], %r: f32[1, 12, 4]) {
   return %h
 }"""
 
+ROWS = "graph @main(%x: f32[9, 2], %i: i64[5, 1], %u: f32[5, 2]) { %y: f32[9, 2] = scatter_nd(%x, %i, %u)"
 SORTED = "%y: f32[4], %i: i64[4] = sort(%x) return %y"
 STFT = "%y: f32[1, 10, 5, 2] = stft(%x, _) {frame_step = 9, frame_length = 9} return %y"
 
@@ -20,6 +21,8 @@ STFT = "%y: f32[1, 10, 5, 2] = stft(%x, _) {frame_step = 9, frame_length = 9} re
     ("text", "fault"),
     [
         ("graph @main(%x: f64[2]) { %y: f64[2] = gelu(%x) return %y }", "f32"),
+        (f'{ROWS} {{reduction = "add"}} return %y }}', "threads"),
+        (f"{ROWS} return %y }}", ""),
         ("graph @main(%x: f32[2]) { %y: f32[2] = gelu(%x) return %y }", ""),
         ("graph @main(%x: bool[2]) { %y: string[2] = cast(%x) {to = string} return %y }", "0 and 1"),
         ("graph @main(%x: f32[2]) { %y: string[2] = cast(%x) {to = string} return %y }", ""),
