@@ -135,6 +135,8 @@ class Checks:
 
     def _number(self, given: Any) -> Any:
         """A number as it is when it runs: what the graph's own shapes say it is has been found by these very checks."""
+        if isinstance(given, list | tuple):
+            return [self._number(each) for each in given]
         if not isinstance(given, torch.fx.Node):
             return given
         if given not in self._numbers:

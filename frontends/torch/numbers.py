@@ -7,6 +7,7 @@ so does what is computed from that.
 import math
 import operator
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -83,6 +84,12 @@ def _by(name: str) -> Rule:
     return lambda call, operands, dtype: call.op(name, *(call.value(x, dtype) for x in operands))
 
 
+def _total(call: Call, operands: list[Any], dtype: DType) -> Value:
+    """The sum of a list of numbers."""
+    first, *others = (call.value(x, dtype) for x in operands[0])
+    return reduce(lambda one, other: call.op("add", one, other), others, first)
+
+
 def _comparison(name: str) -> Rule:
     def rule(call: Call, operands: list[Any], _dtype: DType) -> Value:
         common = _common(operands)
@@ -145,6 +152,7 @@ NUMBER_CALLS: dict[Any, Rule] = {
     torch.sym_int: _cast,
     torch.sym_max: _by("max"),
     torch.sym_min: _by("min"),
+    torch.sym_sum: _total,
     torch._sym_sqrt: _by("sqrt"),
     math.floor: _rounded("floor"),
     math.ceil: _rounded("ceil"),

@@ -228,3 +228,15 @@ def test_bodies_of_control_flow_check(
         torch.testing.assert_close(program(good), function(good))
         with pytest.raises(capgraph.CheckError, match=f"{message}|Runtime assertion failed"):
             program(bad)
+
+
+@torch._dynamo.config.patch(capture_scalar_outputs=True)
+def test_parts_whose_sizes_only_running_tells() -> None:
+    def function(sizes: Any, x: Any) -> Any:
+        first, second = sizes.tolist()
+        return torch.ops.aten.split_with_sizes.default(x, [first, second])[1].sort()[0]
+
+    torch._dynamo.reset()
+    given = torch.tensor([3, 4]), torch.randn(7)
+    found = torch.compile(function, backend="capgraph", fullgraph=True)(*given)
+    torch.testing.assert_close(found, function(*given))
