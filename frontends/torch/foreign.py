@@ -41,6 +41,9 @@ _DROPPED = ("device", "layout", "pin_memory", "memory_format", "generator")
 
 _MIXED = 2  # dtypes
 
+_WIDEST_BYTES = 16
+"""The bytes of PyTorch's widest elements."""
+
 _MASK = "output_mask"
 """The argument that tells operators of gradients which results to compute."""
 
@@ -212,7 +215,7 @@ def _own_memory(results: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
 def _run(node: Node, operands: Sequence[Any], device: Any) -> Sequence[Any]:
     """What PyTorch gives for tensors, handed over contiguous; what makes tensors of nothing makes them on `device`."""
     target = _operator(node.op.name)
-    given = iter([operand.contiguous() for operand in operands])
+    given = iter([_contiguous(operand) for operand in operands])
     arguments = {name: _argument(value, given) for name, value in node.attrs.items()}
     for argument in target._schema.arguments if "_all_bases" not in arguments else ():
         if argument.name in _DROPPED and not argument.has_default_value():
@@ -221,6 +224,13 @@ def _run(node: Node, operands: Sequence[Any], device: Any) -> Sequence[Any]:
         results = _new_content(target, arguments) if "_all_bases" in arguments else target(**arguments)
     listed = results if isinstance(results, list | tuple) else [results]
     return list(compress(listed, arguments[_MASK])) if _MASK in arguments else listed
+
+
+def _contiguous(operand: Any) -> Any:
+    """A tensor without gaps. One of no elements has strides that a view of wider elements takes: multiples."""
+    if operand.numel():
+        return operand.contiguous()
+    return operand.new_empty_strided(operand.shape, [_WIDEST_BYTES] * (operand.dim() - 1) + [1] * bool(operand.dim()))
 
 
 def _new_content(target: Any, arguments: Mapping[str, Any]) -> list[Any]:

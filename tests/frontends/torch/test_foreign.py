@@ -284,3 +284,17 @@ def _add(cache: Any, x: Any) -> None:
 def _put(cache: Any, x: Any, scale: float = 2.0) -> Any:
     cache.copy_(x * scale)
     return torch.stack([cache.sum(), x.sum()])
+
+
+@pytest.mark.parametrize("executor", ["eager", "ort"])
+def test_wider_elements_are_read_from_nothing(executor: str) -> None:
+    def function(x: Any) -> Any:
+        none = x.narrow(1, 1, 0)
+        halves = none.view(torch.int16)
+        halves[-1] += 0
+        return none, halves + 1
+
+    compiled = torch.compile(function, backend="capgraph", fullgraph=True, options={"executor": executor})
+    for found, expected in zip(compiled(torch.ones(1, 5)), function(torch.ones(1, 5)), strict=True):
+        assert found.dtype is expected.dtype
+        assert found.shape == expected.shape
