@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,11 @@ def _look_after(each: Running, rows: Rows, limit: float) -> None:
     rows.add({"model": each.subject.name, "error_text": why})
 
 
+def knows_backend() -> bool:
+    """Whether torch.compile finds the backend by its name, which an installed package tells."""
+    return "capgraph" in entry_points(group="torch_dynamo_backends").names
+
+
 def preload(subjects: Sequence[Subject]) -> None:
     """Loads once what all processes need, except for packages that wake the GPU, which would be lost to forks."""
     for name in ("capgraph.pytorch.backend", "torch._inductor.compile_fx", "torch._dynamo"):
@@ -219,6 +225,9 @@ def main() -> int:
     arguments = parsed()
     rows = Rows(arguments.out)
     if not arguments.report:
+        if "compile" in arguments.doors.split(",") and not knows_backend():
+            print("torch.compile knows no backend capgraph here: install the package", flush=True)
+            return 2
         if arguments.profiles is not None:
             arguments.profiles.mkdir(parents=True, exist_ok=True)
         subjects = chosen(arguments.only, arguments.skip, arguments.stage)

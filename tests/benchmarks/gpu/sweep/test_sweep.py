@@ -5,6 +5,7 @@ import subprocess
 import threading
 import time
 from argparse import Namespace
+from importlib.metadata import EntryPoints
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +164,12 @@ def test_arguments_become_work(tmp_path: Path) -> None:
     assert found.timed == ()
     assert found.tunes("float16") is False
     assert found.is_busy
+
+
+def test_a_run_without_the_backend_ends_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "entry_points", lambda group: EntryPoints())
+    monkeypatch.setattr("sys.argv", ["sweep", "--only", "mixer", "--device", "cpu", "--out", str(tmp_path / "rows")])
+    assert command.main() == 2
+    assert "install the package" in capsys.readouterr().out
