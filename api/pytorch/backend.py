@@ -447,7 +447,9 @@ class _FixedFunction:
         for name, view in self._imported.spread.items():
             sources[name] = view.spread(sources[name], sizes)
         for name, position in self._imported.contents.items():
-            sources[name] = _behind(arguments[position].storage_offset(), sources[name])
+            argument, source = arguments[position], sources[name]  # complex, and pairs of parts
+            start = argument.storage_offset() * argument.element_size() // source.element_size()
+            sources[name] = _behind(start, source)
         for index, view in views.items():
             source = sources[view.source] if isinstance(view.source, str) else arguments[view.source]
             found[index] = view.of(source, sizes)

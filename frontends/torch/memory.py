@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ...ir.dims import Dim, evaluate, product
+from ...ir.dims import Dim, dim_max, evaluate, product
 from ...ir.errors import UnsupportedError
 from .sizes import Sizes, UnknownSizeError
 
@@ -103,8 +103,18 @@ def memory_order(fake: Any, sizes: Sizes) -> tuple[int, ...] | None:
         offset, nbytes = sizes.dim(fake.storage_offset()), sizes.dim(fake.untyped_storage().nbytes())
     except (UnknownSizeError, UnsupportedError):
         return None
-    is_all = offset == 0 and nbytes == product(shape) * fake.element_size()
-    return dense_order(fake, sizes) if is_all else None
+    is_all = nbytes == product(shape) * fake.element_size() or _ends_where_memory_ends(fake)
+    return dense_order(fake, sizes) if offset == 0 and is_all else None
+
+
+def _ends_where_memory_ends(fake: Any) -> bool:
+    """Whether memory is written to be as long as sizes and strides reach, though guards make them simpler than it."""
+    steps = zip(fake.shape, fake.stride(), strict=True)
+    reached = (1 + sum((size - 1) * step for size, step in steps)) * fake.element_size()
+    nbytes = fake.untyped_storage().nbytes()
+    if isinstance(reached, int) or isinstance(nbytes, int):
+        return False
+    return bool((reached.node.expr - nbytes.node.expr).expand() == 0)
 
 
 def dense_order(fake: Any, sizes: Sizes) -> tuple[int, ...] | None:
@@ -118,10 +128,12 @@ def dense_order(fake: Any, sizes: Sizes) -> tuple[int, ...] | None:
         return None
     order = sorted(range(len(shape)), key=lambda axis: (-hints[axis], axis))
     wanted: Dim = 1
+    counted: Dim = 1  # as PyTorch counts, to which no axis is shorter than 1: what open sizes are written with
     for axis in reversed(order):
-        if shape[axis] != 1 and strides[axis] != wanted:
+        if shape[axis] != 1 and strides[axis] not in (wanted, counted):
             return None
         wanted = wanted if shape[axis] == 0 else wanted * shape[axis]
+        counted = counted * dim_max(shape[axis], 1)
     return tuple(order)
 
 

@@ -68,10 +68,10 @@ def is_computed(expr: Any) -> bool:
     return True
 
 
-def _numbers_by_expression(guards: Sequence[Any]) -> dict[Any, int]:
+def _numbers_by_expression(guards: Sequence[Any]) -> dict[Any, Any]:
     """Expressions that are a number in all calls, as PyTorch found when it had tensors broadcast."""
     relations = [guard.expr for guard in guards if guard.expr.is_Relational and guard.expr.rel_op == "=="]
-    return {each.lhs: int(each.rhs) for each in relations if each.rhs.is_Integer and not each.lhs.is_Symbol}
+    return {each.lhs: each.rhs for each in relations if each.rhs.is_Integer and not each.lhs.is_Symbol}
 
 
 class Sizes:
@@ -102,7 +102,7 @@ class Sizes:
     def dim(self, size: Any) -> Dim:
         """The dim of an int or SymInt. Raises `UnknownSizeError` where it depends on the content of a tensor."""
         if isinstance(size, torch.SymInt):
-            return self._guarded[size.node.expr] if size.node.expr in self._guarded else self.dim_of(size.node.expr)
+            return self.dim_of(size.node.expr.xreplace(self._guarded))
         return int(size)
 
     def dims(self, shape: Sequence[Any]) -> tuple[Dim, ...]:

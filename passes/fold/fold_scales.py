@@ -62,13 +62,13 @@ def _as_affine(op: Op, content: Constant, value: Value) -> ScaleShift | None:
 
 
 def _into_producer(rewriter: Rewriter, found: Found) -> Value | None:
-    changed = _change(found.root)
+    changed = _change(found.root) if _may_sign_zeros(rewriter, found.root) else None
     plan = absorbed(*changed) if changed is not None else None
     return plan(rewriter) if plan is not None else None
 
 
 def _into_user(rewriter: Rewriter, found: Found) -> Value | None:
-    changed = _change(found.node("changed"))
+    changed = _change(found.node("changed")) if _may_sign_zeros(rewriter, found.root) else None
     plan = absorbed_after(found.root, *changed) if changed is not None else None
     return plan(rewriter) if plan is not None else None
 
@@ -81,9 +81,12 @@ def _as_product(rewriter: Rewriter, found: Found) -> Value | None:
 
 def _operand(rewriter: Rewriter, found: Found) -> Value | None:
     x = found["x"]
-    if not has_type_of(x, found.root) or (x.tensor.dtype.is_float and keeps_signs(rewriter.graph)):
-        return None
-    return x
+    return x if has_type_of(x, found.root) and _may_sign_zeros(rewriter, found.root) else None
+
+
+def _may_sign_zeros(rewriter: Rewriter, node: Node) -> bool:
+    """Whether nothing sees it if zeros of a result get another sign: (1 - 1) * -2 is -0, and -2 + 2 is 0."""
+    return not (node.output.tensor.dtype.is_float and keeps_signs(rewriter.graph))
 
 
 _ARITHMETIC = (ADD, SUB, MUL, DIV)

@@ -164,14 +164,15 @@ def test_views_of_arguments_of_symbolic_sizes_begin_where_these_do() -> None:
 
 @pytest.mark.parametrize("executor", ["ort", "eager"])
 def test_written_arguments_given_back_begin_where_they_do_beside_others_in_one_memory(executor: str) -> None:
-    def function(x: Any, y: Any, z: Any) -> Any:
+    def function(x: Any, y: Any, z: Any, pairs: Any) -> Any:
         x[0].fill_(-3)
+        torch.view_as_real(pairs)[0, 0].fill_(-3)
         z.mul_(2)
-        return x, x[1:], x.t(), y, z
+        return x, x[1:], x.t(), y, z, pairs, torch.view_as_real(pairs), pairs.split(1, -1)[-1]
 
     def arguments() -> Any:
         y = torch.arange(12.0)
-        return torch.arange(14.0)[2:8].view(2, 3), y, y[3:]
+        return torch.arange(14.0)[2:8].view(2, 3), y, y[3:], torch.arange(9).to(torch.complex64)[2:8].view(2, 3).mT
 
     given, wanted = arguments(), arguments()
     with torch.no_grad():

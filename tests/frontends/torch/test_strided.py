@@ -146,3 +146,16 @@ def test_parts_of_more_memory_of_symbolic_sizes() -> None:
     for rows in (4, 5):
         x = torch.arange(50.0)[3:].as_strided((rows, 3), (7, 2), 5)
         torch.testing.assert_close(compiled(x), function(x))
+
+
+def test_a_size_that_is_guarded_as_a_number_leaves_no_gaps() -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        part = x.chunk(2, 1)[1]
+        return torch.diagonal(part).sum() * 0 + part.clone().as_strided((2, 2), (1, 2), 0) + (part @ part.mT).sum()
+
+    compiled = torch.compile(function, backend="capgraph", fullgraph=True, dynamic=True)
+    for rows in (2, 3):
+        x = torch.arange(6.0 * rows).view(rows, 3, 2)
+        torch.testing.assert_close(compiled(x), function(x))

@@ -121,3 +121,15 @@ def test_zeros_that_are_written_to_a_part_and_seen_as_narrower_numbers(executor:
     x, other = torch.arange(5.0), torch.arange(5.0)
     found = torch.compile(function, backend="capgraph", options={"executor": executor})(x)
     assert torch.equal(found, function(other))
+
+
+@pytest.mark.parametrize("executor", ["ort", "eager"])
+def test_zeros_of_sums_that_are_multiplied(executor: str) -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        return ((x * -3 + 3) * 0).view(torch.int16), ((x - 1) * -2).signbit()
+
+    x = torch.arange(4.0)
+    found = torch.compile(function, backend="capgraph", options={"executor": executor})(x)
+    assert all(map(torch.equal, found, function(x)))
