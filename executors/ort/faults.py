@@ -186,6 +186,11 @@ def _unordered(node: Node) -> str:
     return "ONNX Runtime passes over NaN where it looks for the greatest and the least" if is_float else ""
 
 
+def _distinct(node: Node) -> str:
+    is_float = node.operands[0].tensor.dtype.is_float
+    return "ONNX Runtime counts NaN with whatever it is compared with" if is_float else ""
+
+
 def _reduced_writes(node: Node) -> str:
     return _unordered(node) if node.attrs["reduction"] in ("max", "min") else ""
 
@@ -217,6 +222,7 @@ _FAULTS: dict[str, Callable[[Node], str]] = {
     "gelu": _narrow,
     "group_norm": _narrow,
     "gru": _parameters,
+    "hardmax": _unordered,
     "lstm": _parameters,
     "max_unpool": _unpooled,
     "non_zero": _scalar,
@@ -232,6 +238,7 @@ _FAULTS: dict[str, Callable[[Node], str]] = {
     "shrink": _narrow,
     "sort": _unordered,
     "stft": _inexact,
+    "unique": _distinct,
 }
 
 _OF_DIGITS = frozenset(

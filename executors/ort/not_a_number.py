@@ -1,6 +1,7 @@
 """The greatest and the least of floats with NaN among them, which ONNX Runtime passes over or puts anywhere.
 
 A session gets a reduction with a choice behind it: NaN where some element is. Which it is tells a reduction of bytes.
+The logarithm of a sum of exponentials over all axes gets one too, as it passes over NaN beside infinity.
 The greatest few it looks for among keys: infinity for NaN, the greatest number for infinity, and no more than the one
 before that for numbers.
 """
@@ -12,12 +13,14 @@ import numpy as np
 from ...ir.analysis import all_nodes, nested_graphs
 from ...ir.builder import Emitter
 from ...ir.graph import Graph, Node
-from ...ir.ops.known import DYNAMIC_TOP_K, REDUCE_MAX, REDUCE_MIN, TOP_K
+from ...ir.ops.known import DYNAMIC_TOP_K, REDUCE_LOG_SUM_EXP, REDUCE_MAX, REDUCE_MIN, TOP_K
 from ...ir.types import DType
 
 
 def passes_over(node: Node) -> bool:
     """Whether a node looks for the greatest or the least, and would pass over NaN."""
+    if node.op is REDUCE_LOG_SUM_EXP:
+        return 0 < len(node.attrs["axes"]) == node.operands[0].tensor.rank
     return node.op in (DYNAMIC_TOP_K, REDUCE_MAX, REDUCE_MIN, TOP_K) and node.operands[0].tensor.dtype.is_float
 
 

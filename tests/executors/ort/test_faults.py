@@ -13,6 +13,7 @@ GRU = """graph @main(%x: f32[T, B, 3], %w: f32[1, 12, 3], %r: f32[1, 12, 4]) {
 }"""
 
 ROWS = "graph @main(%x: f32[9, 2], %i: i64[5, 1], %u: f32[5, 2]) { %y: f32[9, 2] = scatter_nd(%x, %i, %u)"
+DISTINCT = "%y: f16[u0, 2], %f: i64[u0], %i: i64[4], %c: i64[u0] = unique(%x) {axis = 0} return %y"
 SORTED = "%y: f32[4], %i: i64[4] = sort(%x) return %y"
 STFT = "%y: f32[1, 10, 5, 2] = stft(%x, _) {frame_step = 9, frame_length = 9} return %y"
 
@@ -46,6 +47,8 @@ STFT = "%y: f32[1, 10, 5, 2] = stft(%x, _) {frame_step = 9, frame_length = 9} re
             "empty string",
         ),
         (f"graph @main(%x: f32[4]) {{ {SORTED} }}", "NaN"),
+        (f"graph @main(%x: f16[4, 2]) {{ {DISTINCT} }}", "NaN"),
+        (f"graph @main(%x: i32[4, 2]) {{ {DISTINCT.replace('f16', 'i32')} }}", ""),
         (f"graph @main(%x: i32[4]) {{ {SORTED.replace('f32', 'i32')} }}", ""),
         ("graph @main(%x: f32[1, 9, 1]) { %y: f32[1, 9, 2] = dft(%x) {axis = 1} return %y }", "power of two"),
         (f"graph @main(%x: f32[1, 90, 1]) {{ {STFT} }}", "power of two"),
@@ -178,6 +181,23 @@ def test_nan_is_sorted_as_the_greatest() -> None:
     assert np.array_equal(program.run({"x": x})["y"], np.sort(x), equal_nan=True)
 
 
+@pytest.mark.parametrize("is_sorted", ["true", "false"])
+def test_every_nan_is_one_distinct_element_and_no_other_number(is_sorted: str) -> None:
+    x = np.array([2, np.nan, -0.0, 1, np.nan, 0.0, 2], np.float32)
+    graph = parse(UNIQUE_7.replace("true", is_sorted))
+    found, expected = (
+        list(capgraph.optimize(graph, executor=each).run({"x": x}).values()) for each in ("ort", "eager")
+    )
+    assert np.isnan(found[0]).sum() == 1
+    assert found[2].sum() == x.size
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+UNIQUE_7 = """graph @main(%x: f32[7]) {
+  %y: f32[u0], %f: i64[u0], %i: i64[7], %c: i64[u0] = unique(%x) {sorted = true}
+  return %y, %i, %c
+}"""
 SORTED_6 = "graph @main(%x: f32[6]) { %y: f32[6], %i: i64[6] = sort(%x) return %y }"
 
 
@@ -208,6 +228,22 @@ def test_nan_is_the_greatest_and_the_least() -> None:
     assert np.array_equal(found["least"], np.float32([np.nan, -4]), equal_nan=True)
     assert found["first"].tolist() == [1, 4]
     assert found["last"].tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32", "f64"])
+def test_exponentials_with_nan_beside_infinity_have_no_logarithm_of_a_sum(dtype: str) -> None:
+    text = "graph @main(%x: f32[5]) { %y: f32[] = reduce_log_sum_exp(%x) {axes = [0], keep_dims = false} return %y }"
+    program = capgraph.optimize(parse(text.replace("f32", dtype)), executor="ort", strict=True)
+    x = np.array([np.nan, np.inf, 3, -np.inf, 2], dtype.replace("f", "float"))
+    for shift in range(5):
+        assert np.isnan(program.run({"x": np.roll(x, shift)})["y"])
+    assert program.run({"x": np.array([0, 0, -np.inf, -np.inf, 0], x.dtype)})["y"] == pytest.approx(np.log(3), rel=1e-3)
+
+
+def test_nan_is_the_one_of_a_row() -> None:
+    x = np.array([[1, np.nan, 3], [np.nan, 1, 2], [2, 1, 0]], np.float32)
+    graph = parse("graph @main(%x: f32[3, 3]) { %y: f32[3, 3] = hardmax(%x) {axis = 1} return %y }")
+    assert capgraph.optimize(graph, executor="ort").run({"x": x})["y"].tolist() == [[0, 1, 0], [1, 0, 0], [1, 0, 0]]
 
 
 GREATEST = """graph @main(%c: bool[], %x: f32[2, 3, N]) {
