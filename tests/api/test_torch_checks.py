@@ -132,7 +132,7 @@ def test_what_torch_export_asserts_of_found_sizes_is_proven() -> None:
 
     def found(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         some = torch.cat([x[x > 1], x[x < 1]])
-        return torch.unique(x.long()), some.nonzero() + 1, torch.unique(x.view(3, 2), dim=0)
+        return torch.unique(x.long()), some.nonzero() + 1, torch.unique(x.long().view(3, 2), dim=0)
 
     program = capgraph.optimize(Module(found), args=(SIX,), executor="eager")
     assert len(program.graph.outputs) == 3, str(program.graph)

@@ -140,6 +140,10 @@ def _unique(c: Call, x: Value, _sorted: bool = True, inverse: bool = False, coun
 def _unique_along(
     c: Call, x: Value, dim: int, _sorted: bool = True, inverse: bool = False, counts: bool = False
 ) -> list[Value]:
+    if x.tensor.dtype.is_float:
+        raise NoLowering("slices with NaN, which PyTorch's order leaves where its sort has them")
+    if 0 in x.shape:
+        raise NoLowering("slices without elements, which PyTorch refuses unless there are none")
     everything = c.fake("self").device.type == "cpu"  # PyTorch gives all there
     axis = axis_of(dim, x.tensor.rank)
     return _distinct(c, x, axis, inverse=inverse or everything, counts=counts or everything)

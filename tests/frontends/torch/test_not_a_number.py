@@ -133,6 +133,35 @@ def test_no_nan_is_another(executor: str) -> None:
         assert torch.equal(places[x.isnan()].sort()[0], wanted_places[x.isnan()].sort()[0])
 
 
+class DistinctSlices(nn.Module):
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: Any) -> Any:
+        return torch.unique(x, return_inverse=True, return_counts=True, dim=self.dim)
+
+
+@pytest.mark.parametrize("executor", ["ort", "eager"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_distinct_slices_are_those_of_pytorch_beside_nan(dim: int, dtype: torch.dtype, executor: str) -> None:
+    rows = torch.tensor([[1, NAN], [1, NAN], [0, 2], [-0.0, 2], [NAN, 1], [1, 2], [NAN, 1], [-0.0, 1], [1, 2]])
+    if not dtype.is_floating_point:
+        rows = rows.nan_to_num(nan=3)
+    module, x = DistinctSlices(dim), rows.to(dtype)
+    found = capgraph.optimize(module, args=(x,), executor=executor)(x)
+    torch.testing.assert_close(found, module(x), rtol=0, atol=0, equal_nan=True)
+    if dtype.is_floating_point:
+        assert torch.equal(found[0].signbit(), module(x)[0].signbit())
+
+
+def test_distinct_slices_without_elements_are_refused_as_by_pytorch() -> None:
+    x = torch.zeros(3, 0, dtype=torch.int64)
+    with pytest.raises(capgraph.CapgraphError, match="0 sized dimensions"):
+        capgraph.optimize(DistinctSlices(0), args=(x,), executor="eager")(x)
+
+
 class Nothing(nn.Module):
     def forward(self, x: Any, count: Any) -> Any:
         return x.median(), x.nanmedian(), count.median(), torch.tensor(2.0).var(-1), torch.tensor(2.0).std(0)
