@@ -35,6 +35,7 @@ _TRAITS = {
     Trait.ELEMENTWISE: "each element of the result depends on one element of each operand",
     Trait.REDUCTION: "folds axes into one value",
     Trait.ROWWISE: "each row of the result, from `axis` on, depends on that row of the first operand",
+    Trait.GROUPWISE: "each group of channels of the result depends on that group of a sample of the first operand",
     Trait.PRODUCT: "sums of products: heavy work, never done twice",
     Trait.LOOKUP: "each element is one of the first operand's, where indices say",
     Trait.DRAWS: "random: each element depends on its place, the elements there, and the state",

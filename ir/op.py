@@ -71,6 +71,9 @@ class Trait(Flag):
     ROWWISE = (
         auto()
     )  # the result has the first operand's shape; each row along `axis` (to the last) depends on that row
+    GROUPWISE = (
+        auto()
+    )  # the result has the first operand's shape; a group of channels depends on that group of a sample
     PRODUCT = auto()  # sums of products: heavy work, which is never done twice
     LOOKUP = auto()  # each result element is the element of the first operand where indices in the second say
     DRAWS = auto()  # a result element depends on its place, the elements there, and the state that is the last operand

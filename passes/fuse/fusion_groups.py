@@ -47,12 +47,16 @@ class FusionLimits:
 
 @dataclass(eq=False)
 class FusionGroup:
-    """Nodes that become one. `reduced` are the axes that are reduced, none while nothing is."""
+    """Nodes that become one. `reduced` are the axes that are reduced, none while nothing is.
+
+    One with a norm over groups of channels (`is_groupwise`) has elementwise work besides, and none before the norm.
+    """
 
     domain: tuple[Dim, ...]
     nodes: list[Node] = field(default_factory=list[Node])
     reduced: tuple[int, ...] = ()
     has_product: bool = False
+    is_groupwise: bool = False
 
     @property
     def rows(self) -> tuple[Dim, ...]:
@@ -68,6 +72,7 @@ class _Role:
     reduced: tuple[int, ...] = ()
     is_product: bool = False
     is_lookup: bool = False
+    is_groupwise: bool = False
 
 
 def role_of(node: Node, limits: FusionLimits) -> _Role | None:
@@ -84,6 +89,8 @@ def role_of(node: Node, limits: FusionLimits) -> _Role | None:
         return _reduction_role(node)
     if traits & Trait.ROWWISE:
         return _Role(shape, tuple(range(normal_axis(node.attrs["axis"], len(shape)), len(shape))))
+    if traits & Trait.GROUPWISE:
+        return _Role(shape, is_groupwise=True)
     if traits & Trait.DRAWS and limits.draws:
         return _Role(shape)
     if traits & Trait.LOOKUP and limits.lookups:
@@ -152,14 +159,14 @@ class _Search:
     def _place(self, node: Node, role: _Role) -> None:
         """Puts `node` into the groups of its producers, which become one, or into one of its own.
 
-        What a lookup reads has to lie in memory, so it begins a group, as a product does.
+        What a lookup or a norm over channels reads has to lie in memory, so it begins a group, as a product does.
         """
-        own = FusionGroup(role.domain, [node], role.reduced, role.is_product)
+        own = FusionGroup(role.domain, [node], role.reduced, role.is_product, role.is_groupwise)
         self.group_of[node] = own
         if role.is_product:
             self._take_norm(node, own)
             self._take_scaling(node, own)
-        if role.is_product or role.is_lookup:
+        if role.is_product or role.is_lookup or role.is_groupwise:
             return
         for value in node.operands:
             other = self.group_of.get(value.producer) if value.producer is not None else None
@@ -188,6 +195,8 @@ class _Search:
         if len(first.nodes) + len(second.nodes) > self.limits.max_nodes:
             return False
         if not _fit_together(first, second) or (second.has_product and not is_pair):
+            return False
+        if (first.is_groupwise or second.is_groupwise) and not _are_norm_and_work(first, second):
             return False
         if first.has_product and not self._may_follow(first, second):
             return False
@@ -236,9 +245,22 @@ class _Search:
     def _joined(self, first: FusionGroup, second: FusionGroup) -> FusionGroup:
         domain = first.domain if _size_rank(first) >= _size_rank(second) else second.domain
         nodes = sorted({*first.nodes, *second.nodes}, key=self.positions.__getitem__)
-        group = FusionGroup(domain, nodes, first.reduced or second.reduced, first.has_product or second.has_product)
+        has_product, is_groupwise = (
+            first.has_product or second.has_product,
+            first.is_groupwise or second.is_groupwise,
+        )
+        group = FusionGroup(domain, nodes, first.reduced or second.reduced, has_product, is_groupwise)
         self.group_of.update(dict.fromkeys(nodes, group))
         return group
+
+
+def _are_norm_and_work(first: FusionGroup, second: FusionGroup) -> bool:
+    """Whether one has a norm over groups of channels, the other elementwise work of its shape and none before it."""
+    norm, other = (first, second) if first.is_groupwise else (second, first)
+    inside = set(other.nodes)
+    is_plain = all(node.op.has(Trait.ELEMENTWISE) for node in inside)
+    read = [value for node in norm.nodes if node.op.has(Trait.GROUPWISE) for value in node.operands]
+    return is_plain and norm.domain == other.domain and not any(value.producer in inside for value in read)
 
 
 def _read_in_memory(node: Node) -> Sequence[Value]:

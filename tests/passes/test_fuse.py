@@ -303,3 +303,20 @@ def test_a_second_run_changes_nothing_on_random_graphs() -> None:
         graph = random_graph(seed)
         Pipeline(((Fuse(),),)).run(graph)
         assert not Pipeline(((Fuse(),),)).run(graph).changed, seed
+
+
+def test_work_before_a_norm_over_groups_stays_apart() -> None:
+    graph = parse("""
+        graph @main(%x: f32[2, 8, 4], %z: f32[2, 8, 4], %w: f32[8], %b: f32[8]) {
+          %a: f32[2, 8, 4] = exp(%x)
+          %n: f32[2, 8, 4] = group_norm(%a, %w, %b) {groups = 2}
+          %s: f32[2, 8, 4] = silu(%n)
+          %t: f32[2, 8, 4] = add(%a, %s)
+          %u: f32[2, 8, 4] = neg(%z)
+          %v: f32[2, 8, 4] = mul(%s, %u)
+          %r: f32[2, 8, 1] = reduce_sum(%v) {axes = [2], keep_dims = true}
+          return %t, %r
+        }
+        """)
+    Pipeline(((Fuse(),),)).run(graph)
+    assert fused_bodies(graph) == [["group_norm", "silu", "add", "neg", "mul"]]

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
+from ....ir.op import Trait
 from ....ir.ops.rules import normal_axes, normal_axis
 from ....ir.types import DType, Kind
 from ..kernel_ir.casts import converted
-from ..kernel_ir.layouts import INT_LIMIT, Layout
+from ..kernel_ir.layouts import INT_LIMIT, Layout, dense
 from ..kernel_ir.pointwise import StatementBuilder, is_pointwise
-from ..kernel_ir.program import KernelProgram
+from ..kernel_ir.program import NOWHERE, KernelProgram
 from ..kernel_ir.regions import FusedRegion, shape_of
 from ..kernel_ir.types import Name, computed, number, unsigned
 
@@ -36,10 +37,26 @@ class ReductionBuilder(StatementBuilder):
 
     def per_channel(self, value: Value) -> Name:
         """A vector with one element for each index of axis 1."""
-        layout = self.source(value)
+        constant = None if value in self.region.sources else self.region.constants.get(value)
+        layout = self.source(value) if constant is None else dense(constant.dtype, shape_of(value), NOWHERE)
         for _ in self.shape[2:]:
             layout = layout.inserted(len(layout.shape), 1)
-        return self.program.load(self.seen(layout))
+        seen = self.seen(layout)
+        return self.program.load(seen) if constant is None else self.program.table(constant, seen)
+
+    def finish(self) -> None:
+        """Adds the elementwise work of the region, and its results.
+
+        Raises `UnsupportedError` for other work.
+        """
+        for node in self.region.nodes:
+            if node.output in self.names:
+                continue
+            if not is_pointwise(node) or shape_of(node.output) != self.shape:
+                raise UnsupportedError(f"{node.op.name} gives {node.output.type} beside a norm of {list(self.shape)}")
+            self.elementwise(node)
+        for value, layout in self.region.results:
+            self.program.store(self.name(value), self.seen(layout))
 
     # ---- reductions in the type of the operand
 
@@ -296,8 +313,6 @@ REDUCTIONS: Mapping[str, ReductionRow] = {
 }
 """Ops that reduce axes of their first operand."""
 
-_GROUPED = ("instance_norm", "group_norm")
-
 
 def reduction_program(region: FusedRegion) -> KernelProgram:
     """The program of a region with reductions.
@@ -346,18 +361,28 @@ def _with_reduced(layout: Layout, axes: tuple[int, ...], rank: int) -> Layout:
 
 
 def grouped_program(region: FusedRegion) -> KernelProgram:
-    """The program of a norm over groups of channels of each sample."""
-    (node,) = region.nodes
-    shape = shape_of(node.operands[0])
-    groups = node.attrs["groups"] if node.op.name == "group_norm" else shape[1]
+    """The program of a norm over groups of channels of each sample, with elementwise work beside and behind it."""
+    node = grouped_norm_of(region)
+    shape, groups = shape_of(node.operands[0]), groups_of(node)
     if not shape[1]:
         return KernelProgram((0,))
     domain = (shape[0], groups, shape[1] // groups, *shape[2:])
     b = ReductionBuilder(region, KernelProgram(domain, tuple(range(2, len(domain)))), shape, groups)
-    ((value, layout),) = region.results
-    b.names[value] = _grouped_norm(b, node)[0]
-    b.program.store(b.names[value], b.seen(layout))
+    b.names[node.output] = _grouped_norm(b, node)[0]
+    b.finish()
     return b.program
+
+
+def grouped_norm_of(region: FusedRegion) -> Node:
+    """The norm over groups of channels that a region has."""
+    return next(node for node in region.nodes if node.op.has(Trait.GROUPWISE))
+
+
+def groups_of(node: Node) -> int:
+    """Into how many groups a norm divides the channels."""
+    groups = node.attrs["groups"] if node.op.name == "group_norm" else shape_of(node.operands[0])[1]
+    assert isinstance(groups, int)
+    return groups
 
 
 def top_one_program(region: FusedRegion) -> KernelProgram:

@@ -15,7 +15,7 @@ from ..kernel_ir.reduction_schedule import ReductionSchedule
 from ..kernel_ir.regions import FusedRegion, region_of
 from ..kernel_ir.row_kernel import RowKernel, SplitStage, batch_of, share_of
 from ..kernel_ir.thread_groups import COLUMNS, THREADS, ThreadGroup, block, columns, lanes
-from .reductions import REDUCTIONS, grouped_program, quantizing_program, reduction_program, top_one_program
+from .reductions import REDUCTIONS, quantizing_program, reduction_program, top_one_program
 
 MOST_REGISTERS = 64
 """How many words of a thread's registers may hold elements."""
@@ -284,10 +284,6 @@ def lower_reductions(task: Task) -> Iterator[Candidate]:
     yield from _lowered(task, reduction_program)
 
 
-def _lower_grouped(task: Task) -> Iterator[Candidate]:
-    yield from _lowered(task, grouped_program)
-
-
 def _lower_quantizing(task: Task) -> Iterator[Candidate]:
     yield from _lowered(task, quantizing_program)
 
@@ -305,8 +301,6 @@ def _lowered(task: Task, program_of: Callable[[FusedRegion], KernelProgram]) -> 
 
 LOWERINGS: Mapping[str, Lowering] = {
     **dict.fromkeys(REDUCTIONS, lower_reductions),
-    "instance_norm": _lower_grouped,
-    "group_norm": _lower_grouped,
     "dynamic_quantize_linear": _lower_quantizing,
     "top_k": _lower_top_one,
 }

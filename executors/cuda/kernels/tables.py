@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from ....ir.errors import UnsupportedError
 from ..kernel_ir import moving, pointwise
 from ..kernel_ir.launch import Candidate, Lowering, Task
-from . import categories, channels, creation, determinants, fused, indexing, rotary, rows, scans, windows
+from . import categories, channels, creation, determinants, fused, grouped_norms, indexing, rotary, rows, scans, windows
 from .fft import fourier
 from .resize import resampling, rois, sampling
 from .scatter import scatters
@@ -15,6 +15,7 @@ FAMILIES: tuple[Mapping[str, Lowering], ...] = (
     fused.LOWERINGS,
     pointwise.LOWERINGS,
     rows.LOWERINGS,
+    grouped_norms.LOWERINGS,
     moving.LOWERINGS,
     indexing.LOWERINGS,
     scatters.LOWERINGS,

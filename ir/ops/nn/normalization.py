@@ -243,7 +243,15 @@ OPS: tuple[Op, ...] = (
         T1=FLOATS,
         T2=FLOATS,
     ),
-    _norm("instance_norm", _PER_CHANNEL, spatial_norm_type, instance_norm, _EPSILON, cost=7),
+    _norm(
+        "instance_norm",
+        _PER_CHANNEL,
+        spatial_norm_type,
+        instance_norm,
+        _EPSILON,
+        cost=7,
+        traits=Trait.KEEPS_AXES | Trait.GROUPWISE,
+    ),
     _norm(
         "group_norm",
         _PER_CHANNEL,
@@ -252,7 +260,7 @@ OPS: tuple[Op, ...] = (
         Attribute("groups", AttrKind.INT),
         _EPSILON,
         cost=7,
-        traits=Trait.KEEPS_AXES,
+        traits=Trait.KEEPS_AXES | Trait.GROUPWISE,
     ),
     _norm(
         "lrn",

@@ -1,0 +1,96 @@
+"""Norms over groups of channels: large groups by moments of their parts, and elementwise work behind them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from capgraph.ir.types import DType
+
+from tests.executors.cuda.codegen.cases import Drawn, fused, made
+from tests.executors.cuda.codegen.emulated import emulated_problems, results_of_ways
+from tests.executors.cuda.codegen.running import generated, prepared
+from tests.executors.cuda.emulator import HAS_COMPILER
+
+needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")
+
+
+def normed(shape, groups, dtype="f16", *, last=False, behind=False, offset=0.0):
+    """A case: channels lie last in memory with `last`, and SiLU and a sum are `behind` the norm."""
+    d = Drawn()
+    lying = (shape[0], *shape[2:], shape[1]) if last else shape
+    x = (d.array(dtype, *lying) + DType(dtype).numpy.type(offset)).astype(DType(dtype).numpy)
+    scale, bias, other = d.array(dtype, shape[1]), d.array(dtype, shape[1]), d.array(dtype, shape[1], 1, 1)
+    perm = (0, len(shape) - 1, *range(1, len(shape) - 1))
+
+    def make(b, x, scale, bias, other):
+        image = b.op("transpose", x, perm=perm) if last else x
+        y = b.op("group_norm", image, scale, bias, groups=groups)
+        return b.op("mul", b.op("silu", y), b.op("neg", other)) if behind else y
+
+    case = made(f"{shape} in {groups} {dtype} {last} {behind}", make, x, scale, bias, other)
+    return fused(case) if behind else case
+
+
+def names(*args, **options):
+    case = prepared(normed(*args, **options))
+    assert case is not None
+    return [way.name for way in generated(case.ways[-1])]
+
+
+def test_groups_that_a_block_holds_are_rows():
+    assert names((2, 32, 16, 16), 4)[0].startswith("block")
+    assert "moments" in names((2, 32, 16, 16), 4)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_larger_groups_are_read_twice(last):
+    case = prepared(normed((2, 32, 128, 128), 4, last=last))
+    assert case is not None
+    way = generated(case.ways[-1])[0]
+    assert (way.name, len(way.launches)) == ("moments", 3)
+    assert way.scratch_bytes > 0
+
+
+def test_work_behind_is_part_of_the_last_launch():
+    case = prepared(normed((2, 32, 128, 128), 4, last=True, behind=True))
+    assert case is not None
+    assert [len(way.launches) for way in generated(case.ways[-1]) if way.name == "moments"] == [3]
+
+
+CASES = [
+    *(
+        normed(shape, groups, dtype, last=last, behind=behind)
+        for shape, groups in (
+            ((2, 16, 9, 8), 4),
+            ((1, 24, 5, 7), 3),
+            ((3, 6, 10, 10), 6),
+            ((2, 8, 33), 1),
+            ((1, 4, 1, 1), 2),
+        )
+        for dtype in ("f16", "bf16", "f32", "f64")
+        for last in (False, True)
+        for behind in (False, True)
+        if len(shape) == 4 or not behind
+    ),
+    normed((1, 16, 50, 50), 2, "f16", last=True, offset=300.0),
+    normed((1, 16, 50, 50), 2, "f32", offset=100.0),
+]
+
+
+@needs_compiler
+def test_each_way_means_what_numpy_does(tmp_path: Path) -> None:
+    assert emulated_problems(CASES, tmp_path) == []
+
+
+@needs_compiler
+def test_infinities_make_their_group_nan_and_no_other(tmp_path: Path) -> None:
+    x = np.ones((1, 4, 6, 6), np.float32)
+    x[0, 1, 2, 3] = np.inf
+    x[0, 3, 0, 0] = 2
+    ones = np.ones(4, np.float32)
+    case = made("infinite", lambda b, *v: b.op("group_norm", *v, groups=2), x, ones, ones)
+    seen = {way: np.isnan(found) for _, way, (found,) in results_of_ways([case], tmp_path)}
+    assert "moments" in seen
+    for found in seen.values():
+        assert found[0, :2].all()
+        assert not found[0, 2:].any()
