@@ -68,7 +68,7 @@ def delays(cycles: int) -> Iterator[None]:
     """Has programs that are made meanwhile such kernels, which are kept nowhere."""
     plain = compiler.source_of
     with (
-        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
         patch.dict(os.environ, {FOLDER_VARIABLE: folder}),
         patch.object(compiler, "source_of", lambda texts: delayed_source(plain(texts), cycles)),
     ):
