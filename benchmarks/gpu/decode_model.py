@@ -139,6 +139,10 @@ class Decoder(nn.Module):
         self.register_buffer("span", torch.arange(shape.slots))
 
     def forward(self, tokens: Tensor, position: Tensor) -> Tensor:
+        return self.logits(tokens, position).argmax(-1)
+
+    def logits(self, tokens: Tensor, position: Tensor) -> Tensor:
+        """f32[B, 1, vocabulary]."""
         x = self.embedding(tokens)[:, None]
         cosines, sines = self.cosines[position], self.sines[position]
         mask = (self.span <= position)[None, None, None]
@@ -147,7 +151,7 @@ class Decoder(nn.Module):
         logits = (
             functional.linear(self.norm(x), self.embedding.weight) if self.head is None else self.head(self.norm(x))
         )
-        return logits.float().argmax(-1)
+        return logits.float()
 
     @property
     def weight_bytes(self) -> int:
@@ -166,16 +170,30 @@ class Decoder(nn.Module):
 
 
 def decoder(
-    name: str, batch: int = 1, *, seed: int = 0, device: str = "cpu", weights: str = "bf16", slots: int = 0
+    name: str,
+    batch: int = 1,
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+    weights: str = "bf16",
+    slots: int = 0,
+    is_drawn: bool = False,
 ) -> Decoder:
     """A model of `SHAPES` in bf16 with random weights, ready for inference.
 
-    `weights` other than "bf16" are coded, caches have `slots` rows where these are given.
+    `weights` other than "bf16" are coded, caches have `slots` rows where these are given. With `is_drawn` the gains of
+    norms are drawn too, and embeddings are small, so that layers decide on the next token.
     """
     torch.manual_seed(seed)
     shape = SHAPES[name]
     with torch.device(device):
-        made = Decoder(replace(shape, slots=slots or shape.slots), batch).bfloat16().eval().requires_grad_(False)
+        made = Decoder(replace(shape, slots=slots or shape.slots), batch).requires_grad_(False)
+        if is_drawn:
+            made.embedding.weight.mul_(0.02)
+            for each in made.modules():
+                if isinstance(each, RmsNorm):
+                    each.weight.add_(0.1 * torch.randn_like(each.weight))
+        made = made.bfloat16().eval()
         return made if weights == "bf16" else coded(made, weights)
 
 

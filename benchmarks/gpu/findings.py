@@ -3,7 +3,7 @@
 import json
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +37,18 @@ class Findings:
         text = {key: value for key, value in self._records[-1].items() if not isinstance(value, list)}
         print(json.dumps(text, default=str), flush=True)
         self.path.write_text(json.dumps(self._records, indent=1, default=str) + "\n")
+
+
+def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Rows as lines of text below the names of the columns; what a row lacks is a dash."""
+    texts = [list(columns), *([_cell(row.get(column)) for column in columns] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in texts)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}:{each}" for key, each in value.items()) or "-"
+    return str(value)

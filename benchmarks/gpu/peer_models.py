@@ -114,6 +114,14 @@ class PeerModel:
         self.module.cuda()
         self.x = x.cuda()
 
+    @property
+    def weight_bytes(self) -> int:
+        """What a call reads of its parameters, but for the few rows of embeddings."""
+        modules = list(self.module.modules())
+        multiplied = {id(each.weight) for each in modules if isinstance(each, nn.Linear)}
+        looked_up = {id(each.weight) for each in modules if isinstance(each, nn.Embedding)} - multiplied
+        return sum(p.numel() * p.element_size() for p in self.module.parameters() if id(p) not in looked_up)
+
     def draw(self) -> torch.Tensor:
         """A fresh random input, on the host."""
         x = BUILDERS[self.name][1](self.batch)

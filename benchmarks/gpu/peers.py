@@ -3,12 +3,14 @@
     python -m benchmarks.gpu.peers [mlp resnet50 bert gpt2] [--kinds ours,eager,reduce-overhead] [--batches 1,32]
                                    [--out FILE.json] [--profile]
 
-Each runtime gets its input where it lies and gives its result where it likes. A row has the median of calls that are
-waited for, of calls back to back, and of the host time of a call that is not waited for; errors are against the module
-in f64.
+Each runtime gets its input where it lies and gives its result where it likes. A row has the median and the 99th
+percentile of calls that are waited for, the median of calls back to back, and of the host time of a call that is not
+waited for; errors are against the module in f64. The limit is the time to read all weights once. Then all runtimes take
+turns: `pairs_us` is the median of calls back to back there, `ours / this` of the ratios in each turn.
 """
 
 import argparse
+import gc
 import os
 import platform
 import statistics
@@ -18,17 +20,18 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import capgraph
 import torch
-from capgraph.executors.cuda.run.profile import Profile
+from capgraph.executors.cuda.run.profile import Profile, Rates
 
-from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.findings import Findings, table
 from benchmarks.gpu.peer_models import BUILDERS, PeerModel
-from benchmarks.gpu.timing import timed
+from benchmarks.gpu.timing import in_pairs, paired, timed
 
 Call = Callable[[], Any]
 
@@ -57,20 +60,18 @@ def read_bandwidth() -> float:
 
 
 def _eager(model: PeerModel) -> Iterator[Call]:
-    with torch.no_grad():
-        yield lambda: model.module(model.x)
+    yield lambda: model.module(model.x)
 
 
 def _eager_graph(model: PeerModel) -> Iterator[Call]:
     """Eager work recorded by hand."""
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    with torch.no_grad():
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                model.module(model.x)
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph):
-            y = model.module(model.x)
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            model.module(model.x)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        y = model.module(model.x)
 
     def call() -> torch.Tensor:
         graph.replay()
@@ -81,17 +82,15 @@ def _eager_graph(model: PeerModel) -> Iterator[Call]:
 
 def _compiled(mode: str | None) -> Callable[[PeerModel], Iterator[Call]]:
     def prepare(model: PeerModel) -> Iterator[Call]:
-        torch._dynamo.reset()
         module = torch.compile(model.module, mode=mode, fullgraph=True)
 
         def call() -> Any:
             torch.compiler.cudagraph_mark_step_begin()
             return module(model.x)
 
-        with torch.no_grad():
-            for _ in range(3):
-                call()
-            yield call
+        for _ in range(3):
+            call()
+        yield call
 
     return prepare
 
@@ -109,8 +108,7 @@ def _onnxruntime(is_graph: bool) -> Callable[[PeerModel], Iterator[Call]]:
             session = onnxruntime.InferenceSession(path, options, providers=[("CUDAExecutionProvider", provider)])
         if "CUDAExecutionProvider" not in session.get_providers():
             raise RuntimeError("this onnxruntime has no provider for CUDA")
-        with torch.no_grad():
-            y = torch.empty_like(model.module(model.x))
+        y = torch.empty_like(model.module(model.x))
         binding = session.io_binding()
         for bind, name, tensor in ((binding.bind_input, "x", model.x), (binding.bind_output, "y", y)):
             dtype = str(tensor.dtype).removeprefix("torch.")
@@ -171,33 +169,61 @@ def host_us(call: Call) -> float:
     return statistics.median(found) * 1e6
 
 
-def measure(model: PeerModel, kind: str) -> dict[str, Any]:
-    """One row: how long the set-up and calls take, and how wrong results are on fresh inputs."""
-    start = time.perf_counter()
-    prepared = KINDS[kind](model)
-    call = next(prepared)
-    torch.cuda.synchronize()
-    setup = time.perf_counter() - start
-    worst = 0.0
-    for _ in range(CHECKS):
-        model.x.copy_(model.draw())
-        torch.cuda.synchronize()  # not every runtime uses torch's stream
-        found = call()
+class Measured:
+    """A model in all kinds that are asked for, one after another; then they take turns. To be closed."""
+
+    def __init__(self, model: PeerModel, bandwidth: float) -> None:
+        self.model = model
+        self.live: dict[str, Call] = {}
+        self.rows: list[dict[str, Any]] = []
+        self._limit_us = 1e6 * model.weight_bytes / bandwidth
+        self._prepared: list[Iterator[Call]] = []
+        torch._dynamo.reset()
+
+    @torch.no_grad()
+    def measure(self, kind: str) -> dict[str, Any]:
+        """One row: how long the set-up and calls take, and how wrong results are on fresh inputs."""
+        model, start = self.model, time.perf_counter()
+        prepared = KINDS[kind](model)
+        call = next(prepared)
+        self._prepared.append(prepared)
         torch.cuda.synchronize()
-        worst = max(worst, model.error(found, model.x))
-    times = timed(call, torch.cuda.synchronize, seconds=1.0, warm_up=20)
-    host = host_us(call)
-    next(prepared, None)
-    return {
-        "model": model.name,
-        "batch": model.batch,
-        "kind": kind,
-        "one_us": round(times.one_us, 1),
-        "many_us": round(times.many_us, 1),
-        "host_us": round(host, 2),
-        "error": float(f"{worst:.2e}"),
-        "setup_s": round(setup, 1),
-    }
+        setup = time.perf_counter() - start
+        worst = 0.0
+        for _ in range(CHECKS):
+            model.x.copy_(model.draw())
+            torch.cuda.synchronize()  # not every runtime uses torch's stream
+            found = call()
+            torch.cuda.synchronize()
+            worst = max(worst, model.error(found, model.x))
+        times = timed(call, torch.cuda.synchronize, seconds=1.0, warm_up=20)
+        self.live[kind] = call
+        row = {
+            "model": f"{model.name}:{model.batch}",
+            "kind": kind,
+            "many_us": round(times.many_us, 1),
+            "limit_us": round(self._limit_us, 1),
+            "p50_us": round(times.one_us, 1),
+            "p99_us": round(times.one_p99_us, 1),
+            "host_us": round(host_us(call), 1),
+            "error": float(f"{worst:.2e}"),
+            "setup_s": round(setup, 1),
+        }
+        self.rows.append(row)
+        return row
+
+    @torch.no_grad()
+    def take_turns(self) -> dict[str, Any]:
+        """All kinds that ran, in pairs with ours."""
+        found = in_pairs(paired(self.live, torch.cuda.synchronize), "ours")
+        for row in self.rows:
+            row |= {"pairs_us": found[row["kind"]]["us"], "ours / this": found[row["kind"]]["ours / this"]}
+        return found
+
+    def close(self) -> None:
+        """Ends all; raises where ours was not recorded whole."""
+        for prepared in reversed(self._prepared):
+            next(prepared, None)
 
 
 # ---- profiles
@@ -209,15 +235,16 @@ def profiled(model: PeerModel) -> Profile:
         return program.profile({"x": model.x})
 
 
-def summary(profile: Profile) -> list[str]:
+def summary(profile: Profile, bandwidth: float) -> list[str]:
     """Launches by op and way: how many, microseconds together, and the share of what is possible."""
+    rates = Rates(bandwidth)
     groups: dict[tuple[str, str, int], list[Any]] = defaultdict(list)
     for each in profile.launches:
         groups[each.op, each.way.partition(" ")[0], each.nbytes].append(each)
     lines = []
     for (op, way, nbytes), found in groups.items():
         seconds = sum(each.seconds or 0.0 for each in found)
-        share = sum(each.share(profile.rates) * (each.seconds or 0.0) for each in found) / max(seconds, 1e-12)
+        share = sum(each.share(rates) * (each.seconds or 0.0) for each in found) / max(seconds, 1e-12)
         text = (
             f"{1e6 * seconds:8.1f} us {len(found):3} x {1e6 * seconds / len(found):6.2f}  {100 * share:3.0f}% of best"
         )
@@ -265,38 +292,47 @@ def main() -> int:
     arguments, start = parsed(), time.perf_counter()
     findings = Findings(arguments.out)
     findings.stage("environment", environment)
-    rows: list[Mapping[str, Any]] = []
+    bandwidth, rows = read_bandwidth(), list[Mapping[str, Any]]()
     for subject in arguments.models or ("mlp", "resnet50", "bert", "gpt2"):
         name, _, batch = subject.partition(":")
-        made: list[PeerModel] = []
-        findings.stage(f"{subject}: export", lambda: made.append(PeerModel(name, int(batch or 1))))  # noqa: B023
+        made: list[Measured] = []
+        findings.stage(
+            f"{subject}: export",
+            lambda: made.append(Measured(PeerModel(name, int(batch or 1)), bandwidth)),  # noqa: B023
+        )
         if not made:
             continue
+        (measured,) = made
         for kind in arguments.kinds.split(","):
             if time.perf_counter() - start > arguments.seconds:
                 print(f"no time for {subject} {kind}", flush=True)
                 continue
-            found = findings.stage(f"{subject}: {kind}", lambda: measure(made[0], kind))  # noqa: B023
-            rows += [found] if found else []
+            findings.stage(f"{subject}: {kind}", partial(measured.measure, kind))
+        if "ours" in measured.live and len(measured.live) > 1:
+            findings.stage(f"{subject}: in turns", measured.take_turns)
+        findings.stage(f"{subject}: end", measured.close)
         if arguments.profile:
-            findings.stage(f"{subject}: profile", lambda: _printed(summary(profiled(made[0]))))  # noqa: B023
+            findings.stage(f"{subject}: profile", partial(_printed_profile, measured.model, bandwidth))
+        rows += measured.rows
         made.clear()
+        del measured
+        gc.collect()
         torch.cuda.empty_cache()
-    _print_table(rows)
+    print(f"\nread bandwidth {bandwidth / 1e12:.2f} TB/s")
+    print(table(rows, COLUMNS), flush=True)
     return 1 if findings.failed else 0
 
 
-def _printed(lines: list[str]) -> dict[str, Any]:
+COLUMNS = (
+    *("model", "kind", "many_us", "limit_us", "pairs_us", "ours / this", "p50_us", "p99_us", "host_us", "error"),
+    "setup_s",
+)
+
+
+def _printed_profile(model: PeerModel, bandwidth: float) -> dict[str, Any]:
+    lines = summary(profiled(model), bandwidth)
     print("\n".join(f"  {line}" for line in lines), flush=True)
     return {"lines": lines}
-
-
-def _print_table(rows: list[Mapping[str, Any]]) -> None:
-    print(f"\n{'model':>14} {'kind':>16} {'one us':>9} {'many us':>9} {'host us':>8} {'error':>8} {'setup s':>8}")
-    for row in rows:
-        name = f"{row['model']} b{row['batch']}"
-        times = f"{row['one_us']:9.1f} {row['many_us']:9.1f} {row['host_us']:8.2f}"
-        print(f"{name:>14} {row['kind']:>16} {times} {row['error']:8.1e} {row['setup_s']:8.1f}")
 
 
 if __name__ == "__main__":

@@ -23,3 +23,14 @@ def test_weights_depend_on_the_seed_alone() -> None:
     one, same, other = (decoder("decode-toy", seed=seed) for seed in (1, 1, 2))
     assert torch.equal(one.embedding.weight, same.embedding.weight)
     assert not torch.equal(one.embedding.weight, other.embedding.weight)
+
+
+def test_drawn_layers_decide_on_the_next_token() -> None:
+    tokens, position = torch.arange(64), torch.tensor([7])
+    with torch.no_grad():
+        plain, drawn = (decoder("decode-tiny", 64, slots=16, is_drawn=each) for each in (False, True))
+        assert torch.equal(plain(tokens, position)[:, 0], tokens)
+        assert (drawn(tokens, position)[:, 0] != tokens).float().mean() > 0.9
+        found = drawn(tokens, position)
+        drawn.layers[-1].down.weight.zero_()
+        assert not torch.equal(drawn(tokens, position), found)
