@@ -37,7 +37,7 @@ class Layouts:
         """Strides in bytes without gaps; None for row-major. `views` says where the operands lie."""
         shape = [dim for dim in value.shape if isinstance(dim, int)]
         if value in self._images:
-            return channels_last_strides(shape, itemsize)
+            return channels_last_strides(shape, itemsize, self._images[value])
         order = _order_of_operands(value, views) if self._keeps_orders else None
         if self._joins_heads and _may_lie_by_step(value, shape):
             order = _order_of_readers(value)
@@ -87,20 +87,45 @@ def _order_in_memory(view: View) -> tuple[int, ...] | None:
     return tuple([next(placed) if size > 1 else axis for axis, size in enumerate(view.shape)])
 
 
-def channels_last_values(graph: Graph, target: Target) -> frozenset[Value]:
-    """The values of a specialized graph that are to lie channels-last on `target`."""
-    if not target.channels_last:
-        return frozenset()
-    found: set[Value] = set()
-    for node in graph.nodes:
-        if _makes_images(node) or (_passes_on(node) and any(value in found for value in node.operands)):
-            found.update(value for value in node.outputs if _may_be_image(value, node, found))
-    return frozenset(found)
+def channels_last_values(graph: Graph, target: Target) -> dict[Value, int]:
+    """The values of a specialized graph that are to lie channels-last on `target`, with the number of axes of channels.
+
+    There are two where a reshape divides the channels of an image: one of them is reduced then, or it has size 1.
+    """
+    found: dict[Value, int] = {}
+    for node in graph.nodes if target.channels_last else ():
+        axes = max((found.get(value, 0) for value in node.operands), default=0)
+        if node.op.has(Trait.RESHAPES) and axes:
+            seen = _axes_as_reshaped(node.operands[0], node.output, axes)
+            found.update({node.output: seen} if seen else {})
+        elif _makes_images(node) or (_passes_on(node) and axes == 1):
+            found.update((value, 1) for value in node.outputs if _may_be_image(value, node, found))
+        elif _passes_on(node) and axes == 2:
+            found.update((value, 2) for value in node.outputs if _is_part(value, node, found))
+    return found
 
 
-def channels_last_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """Strides in bytes of [N, C, ...] in memory as [N, ..., C]."""
-    return strides_in_order(shape, itemsize, (0, *range(2, len(shape)), 1))
+def _axes_as_reshaped(image: Value, seen: Value, axes: int) -> int:
+    """How many axes the channels of an image have as it is reshaped, whose samples and places stay; 0 where none do."""
+    if image.tensor.shape is None or seen.tensor.shape is None:
+        return 0
+    places = image.shape[1 + axes :]
+    divided = len(seen.shape) - 1 - len(places)
+    stays = seen.shape[:1] == image.shape[:1] and seen.shape[1 + divided :] == places
+    return divided if divided in (1, 2) and stays else 0
+
+
+def _is_part(value: Value, node: Node, found: Mapping[Value, int]) -> bool:
+    """Whether a result has what is left of divided channels when one of their axes is reduced."""
+    if value.is_graph_output or value.tensor.shape is None or value.tensor.rank < 4 or 1 not in value.shape[1:3]:
+        return False
+    images = [operand for operand in node.operands if found.get(operand) == 2]
+    return any(each.shape[:1] == value.shape[:1] and each.shape[3:] == value.shape[3:] for each in images)
+
+
+def channels_last_strides(shape: Sequence[int], itemsize: int, axes: int = 1) -> tuple[int, ...]:
+    """Strides in bytes of [N, C, ...], whose channels have so many axes, in memory as [N, ..., C]."""
+    return strides_in_order(shape, itemsize, (0, *range(1 + axes, len(shape)), *range(1, 1 + axes)))
 
 
 def strides_in_order(shape: Sequence[int], itemsize: int, order: Sequence[int]) -> tuple[int, ...]:
@@ -126,9 +151,9 @@ def _passes_on(node: Node) -> bool:
     return node.op.has(_PASSES_ON) or node.op is FUSED
 
 
-def _may_be_image(value: Value, node: Node, found: set[Value]) -> bool:
+def _may_be_image(value: Value, node: Node, found: Mapping[Value, int]) -> bool:
     """Whether a result has channels and places, as many axes as the images that it is made from, and stays inside."""
     if value.is_graph_output or value.tensor.shape is None or value.tensor.rank < 3:
         return False
-    images = [operand for operand in node.operands if operand in found]
+    images = [operand for operand in node.operands if found.get(operand) == 1]
     return not images or any(operand.tensor.rank == value.tensor.rank for operand in images)

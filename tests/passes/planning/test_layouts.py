@@ -94,6 +94,31 @@ def test_a_reshape_of_an_image_is_no_view() -> None:
     assert steps["f"] == "compute"
 
 
+DIVIDED = """
+graph @main(%x: f32[2, 4, 5, 5], %w: f32[6, 4, 1, 1], %g: f32[2, 2, 3, 1, 1]) {
+  %c: f32[2, 6, 5, 5] = conv(%x, %w, _) {strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1]}
+  %d: f32[2, 2, 3, 5, 5] = reshape(%c) {shape = [2, 2, 3, 5, 5]}
+  %m: f32[2, 2, 3, 5, 5] = mul(%d, %g)
+  %s: f32[2, 1, 3, 5, 5] = reduce_sum(%d) {axes = [1], keep_dims = true}
+  %r: f32[2, 3, 5, 5] = reshape(%s) {shape = [2, 3, 5, 5]}
+  %y: f32[2, 3, 5, 5] = relu(%r)
+  %f: f32[2, 75] = reshape(%y) {shape = [2, 75]}
+  return %f, %m
+}
+"""
+
+
+def test_a_part_of_the_channels_that_is_reduced_leaves_an_image() -> None:
+    plan = make_plan(parse(DIVIDED), {}, CUDA)
+    check_plan(plan)
+    kinds = {step.node.outputs[0].name: step.kind.value for step in plan.steps}
+    assert kinds["d"] == kinds["r"] == "alias"
+    views = {value.name: view for value, view in plan.views.items()}
+    assert views["s"].strides == channels_last_strides((2, 1, 3, 5, 5), 4, 2)
+    assert views["y"].strides == channels_last_strides((2, 3, 5, 5), 4)
+    assert views["m"].is_contiguous, "a result of the graph"
+
+
 TURNED = """
 graph @main(%x: f32[2, 3, 4], %y: f32[2, 3, 4], %b: f32[3]) {
   %t: f32[4, 2, 3] = transpose(%x) {perm = [2, 0, 1]}
