@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import statistics
 import sys
 import time
@@ -28,7 +29,7 @@ FRESH = 2
 MORE = 10
 """How many fresh inputs a result is checked on, and how many more where it is wrong on one: all count together then."""
 
-ROUNDS = 8
+ROUNDS = 12
 ROUND_SECONDS = 0.02
 """How often the doors take turns, and how long each is called back to back then."""
 
@@ -176,15 +177,17 @@ class _Case:
     def _time(self, opened: Mapping[str, Door], rows: Mapping[str, dict[str, Any]]) -> None:
         """The median of rounds in which the doors take turns, so that a slower moment is everybody's.
 
-        Each goes first once: a GPU that has rested, as while eager PyTorch waits for the host, is faster for a while.
+        Each round has an order of its own, as a GPU that has rested is faster for a while. Eager PyTorch, which lets it
+        rest, comes last, by itself.
         """
-        names, found = list(opened), {name: list[float]() for name in opened}
+        names, found = [name for name in opened if name != "eager"], {name: list[float]() for name in opened}
+        order = random.Random(self.batch)
         with self.lock.held():
             counts = {name: _calls_in(door.call, ROUND_SECONDS) for name, door in opened.items()}
-            for turn in range(ROUNDS * (2 if self.work.is_busy else 1)):
-                for name in (*names[turn % len(names) :], *names[: turn % len(names)]):
-                    if counts[name] > 1 or not turn:
-                        found[name].append(_back_to_back(opened[name].call, counts[name]))
+            turns = [order.sample(names, len(names)) for _ in range(ROUNDS * (2 if self.work.is_busy else 1))]
+            for name in (*(each for turn in turns for each in turn), *["eager"] * (ROUNDS // 2 * ("eager" in opened))):
+                if counts[name] > 1 or not found[name]:
+                    found[name].append(_back_to_back(opened[name].call, counts[name]))
         for name, times in found.items():
             rows[name]["us"] = round(1e6 * statistics.median(times), 1)
 
