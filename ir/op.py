@@ -75,6 +75,7 @@ class Trait(Flag):
         auto()
     )  # the result has the first operand's shape; a group of channels depends on that group of a sample
     PRODUCT = auto()  # sums of products: heavy work, which is never done twice
+    SEGMENTS = auto()  # sums over segments of rows: heavy work, with elementwise work before and behind it
     LOOKUP = auto()  # each result element is the element of the first operand where indices in the second say
     DRAWS = auto()  # a result element depends on its place, the elements there, and the state that is the last operand
     RESHAPES = auto()  # a view with the elements in the same order

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from .ops import PLANNED_OPS
+from .ops import bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Target:
         return not self.problem
 
 
-_BOUNDED = frozenset(PLANNED_OPS)
+_BOUNDED = frozenset(op.name for op in bounded.OPS)
 
 HOST = Target("graph", "host", captures=True, keeps_orders=True, plans_bodies=True, bounded=_BOUNDED)
 CUDA = Target(

@@ -25,6 +25,7 @@ from .fold.spread_batch_norm import SpreadBatchNorm
 from .framework.base import Pass
 from .framework.pipeline import Pipeline, parse_pipeline
 from .fuse.fuse import Fuse
+from .fuse.list_segments import ListSegments
 from .fuse.split_hidden_rows import SplitHiddenRows
 from .layout.sink_transposes import SinkTransposes
 from .quantize.clean_up_quantization import CleanUpQuantization
@@ -45,6 +46,7 @@ _PASSES: tuple[type[Pass], ...] = (
     FoldScales,
     Fuse,
     KeepReducedAxes,
+    ListSegments,
     MergeProducts,
     MergeRotary,
     NarrowRotary,

@@ -5,10 +5,12 @@ from functools import partial
 
 from ...ir.errors import UnsupportedError
 from ...ir.target import CUDA, Target
+from ...passes.cleanup.eliminate_dead_code import EliminateDeadCode
 from ...passes.cleanup.keep_reduced_axes import KeepReducedAxes
 from ...passes.fold.spread_batch_norm import SpreadBatchNorm
 from ...passes.framework.pipeline import Pipeline
 from ...passes.fuse.fuse import Fuse
+from ...passes.fuse.list_segments import ListSegments
 from ...passes.fuse.take_apart import TakeApart
 from ...passes.planning.lowering import Lowering
 from ...passes.planning.partition import CapturePolicy
@@ -58,11 +60,13 @@ def kernel_pipeline(backend: Backend, kept_outside: frozenset[str] = frozenset()
         paired_products=True,
         scaled_operands=True,
         draws=True,
+        segments=True,
     )
     return Pipeline(
         (
             (SpreadBatchNorm(),),
             (KeepReducedAxes(),),
+            (ListSegments(), EliminateDeadCode()),
             (fuse,),
             (TakeApart(tuple(sorted(kept_outside)), backend.captures),),
         )

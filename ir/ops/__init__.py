@@ -19,6 +19,7 @@ from . import (
     reduction,
     sampling,
     scatter,
+    segments,
     selection,
     signal,
     slicing,
@@ -71,7 +72,7 @@ _FAMILIES = {
 }
 
 
-_PLANNED = {"bounded": bounded.OPS}
+_PLANNED = {"bounded": bounded.OPS, "segments": segments.OPS}
 
 
 def _gather(families: Mapping[str, tuple[Op, ...]]) -> dict[str, Op]:

@@ -14,7 +14,8 @@ from ..types import DType, Kind, TensorType
 from .indexing import check_element_indices, checked_indices, element_positions, index_depth
 from .rules import require_rank
 
-_REDUCTIONS: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+REDUCTIONS: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+"""How a reduction combines two elements."""
 
 
 def scatter_elements_type(
@@ -65,13 +66,13 @@ def _written(x: Array, positions: tuple[Array, ...], updates: Array, reduction: 
         result = x.copy()
         result[positions] = updates
         return result
-    wide = _accumulator(DType.of(x.dtype))
+    wide = accumulator(DType.of(x.dtype))
     result = x.astype(wide)
-    _REDUCTIONS[reduction].at(result, positions, updates.astype(wide))
+    REDUCTIONS[reduction].at(result, positions, updates.astype(wide))
     return result.astype(x.dtype, copy=False)
 
 
-def _accumulator(dtype: DType) -> Any:
+def accumulator(dtype: DType) -> Any:
     """Sums of small floats are rounded once, not at every update; integers below a byte have no ufuncs of their own."""
     if dtype.is_small_float:
         return np.float32
@@ -85,7 +86,7 @@ def _flops_of(updates: int) -> Flops:
     return rule
 
 
-_REDUCTION = Attribute("reduction", AttrKind.STRING, "none", choices=("none", *_REDUCTIONS))
+_REDUCTION = Attribute("reduction", AttrKind.STRING, "none", choices=("none", *REDUCTIONS))
 
 
 def _scatter(name: str, dtypes: Any, infer: Callable[..., Any], meaning: Callable[..., Any], *attrs: Attribute) -> Op:

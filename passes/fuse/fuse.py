@@ -42,6 +42,7 @@ class Fuse(Pass):
     paired_products: bool = False
     scaled_operands: bool = False
     draws: bool = False
+    segments: bool = False
 
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
         if self.normed_rows:
@@ -58,6 +59,7 @@ class Fuse(Pass):
             self.paired_products,
             self.scaled_operands,
             self.draws,
+            self.segments,
         )
         groups = [group for group in fusion_groups(graph, limits) if rewriter.may_rewrite("fuse", group.nodes[-1])]
         if not groups:

@@ -31,7 +31,8 @@ class FusionLimits:
     product may norm itself, as each of its blocks reads whole rows anyway. With `paired_products` two products of the
     same normed rows run as one where elementwise work joins them, as that of a gated unit does. With `scaled_operands`
     a product takes in what dequantizes both operands, or the weight of so few rows. `draws` says whether kernels
-    without products may draw random numbers. All are fields of `Fuse`, which has their defaults.
+    without products may draw random numbers, `segments` whether reductions of segments take along what makes their
+    updates and what follows. All are fields of `Fuse`, which has their defaults.
     """
 
     max_nodes: int
@@ -43,6 +44,7 @@ class FusionLimits:
     paired_products: bool
     scaled_operands: bool
     draws: bool
+    segments: bool
 
 
 @dataclass(eq=False)
@@ -95,7 +97,8 @@ def role_of(node: Node, limits: FusionLimits) -> _Role | None:
         return _Role(shape)
     if traits & Trait.LOOKUP and limits.lookups:
         return _Role(shape, is_lookup=True)
-    return _Role(shape, is_product=True) if traits & Trait.PRODUCT and limits.epilogues else None
+    is_product = (traits & Trait.PRODUCT and limits.epilogues) or (traits & Trait.SEGMENTS and limits.segments)
+    return _Role(shape, is_product=True) if is_product else None
 
 
 def norm_before(product: Node, most_rows: int) -> Node | None:
@@ -166,6 +169,7 @@ class _Search:
         if role.is_product:
             self._take_norm(node, own)
             self._take_scaling(node, own)
+            self._take_updates(node, own)
         if role.is_product or role.is_lookup or role.is_groupwise:
             return
         for value in node.operands:
@@ -190,10 +194,23 @@ class _Search:
             own.nodes[:0] = sorted(before, key=self.positions.__getitem__)
             self.group_of.update(dict.fromkeys(before, own))
 
+    def _take_updates(self, node: Node, own: FusionGroup) -> None:
+        """Puts what makes the updates of a reduction over segments into its group, where nothing else reads it."""
+        updates = node.operands[-1]
+        other = self.group_of.get(updates.producer) if updates.producer is not None else None
+        if not node.op.has(Trait.SEGMENTS) or other is None or other.has_product or other.reduced or other.is_groupwise:
+            return
+        nodes = {*other.nodes, node}
+        results = [each.output for each in other.nodes]
+        is_alone = all(nodes.issuperset(value.users) and not value.is_graph_output for value in results)
+        is_read_once = not any(value in node.operands[:-1] for value in results)
+        is_drawn = any(each.op.has(Trait.DRAWS) for each in other.nodes)
+        if is_alone and is_read_once and not is_drawn and self._may_be_one(nodes):
+            own.nodes[:0] = other.nodes
+            self.group_of.update(dict.fromkeys(other.nodes, own))
+
     def _may_join(self, first: FusionGroup, second: FusionGroup) -> bool:
         is_pair = first.has_product and second.has_product and self._are_paired(first, second)
-        if len(first.nodes) + len(second.nodes) > self.limits.max_nodes:
-            return False
         if not _fit_together(first, second) or (second.has_product and not is_pair):
             return False
         if (first.is_groupwise or second.is_groupwise) and not _are_norm_and_work(first, second):
@@ -205,10 +222,14 @@ class _Search:
             return False
         if first.has_product and any(node.op.has(Trait.DRAWS) for node in second.nodes):
             return False
+        return self._may_be_one(nodes)
+
+    def _may_be_one(self, nodes: set[Node]) -> bool:
+        """Whether so many nodes with such inputs fit a kernel, and no way leads out of it and back."""
         inputs = set(outer_operands(nodes))
-        if len([value for value in inputs if any_constant_of(value) is None]) > self.limits.max_inputs:
-            return False
-        return not self._has_way_back(nodes, inputs)
+        given = [value for value in inputs if any_constant_of(value) is None]
+        is_within = len(nodes) <= self.limits.max_nodes and len(given) <= self.limits.max_inputs
+        return is_within and not self._has_way_back(nodes, inputs)
 
     def _are_paired(self, first: FusionGroup, second: FusionGroup) -> bool:
         products = [node for node in (*first.nodes, *second.nodes) if node.op.has(Trait.PRODUCT)]

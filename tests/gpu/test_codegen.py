@@ -10,6 +10,7 @@ with warnings.catch_warnings(action="ignore"):  # what other packages warn of wh
 
 from tests.executors.cuda.codegen import cases
 from tests.executors.cuda.codegen.scatter_cases import scatter_cases
+from tests.executors.cuda.codegen.segment_cases import segment_cases
 from tests.executors.cuda.codegen.spectrum_cases import LENGTHS, LONG, spectrum_cases
 
 pytestmark = [pytest.mark.filterwarnings("default")]
@@ -25,6 +26,7 @@ FAMILIES: dict[str, Callable[[], Iterator[cases.Case]]] = {
     "distinct": cases.distinct_cases,
     "images": cases.image_cases,
     "scatters": scatter_cases,
+    "segments": segment_cases,
     "spectra": lambda: spectrum_cases((*LENGTHS, *LONG)),
 }
 

@@ -10,12 +10,13 @@ from ..kernel_ir.regions import body_nodes
 from .grouped_norms import lower_grouped
 from .reductions import REDUCTIONS
 from .rows import lower_reductions
+from .scatter.segment_reduce import lower_segments
 from .stepwise import lower_stepwise
 
 
 def lower_fused(task: Task) -> Iterator[Candidate]:
     """The candidates to do a region; none where it holds an op that has no kernel here."""
-    for lowering in (_in_one_kernel, lower_stepwise):
+    for lowering in (_in_one_kernel, lower_segments, lower_stepwise):
         try:
             found = list(lowering(task))
         except UnsupportedError:

@@ -8,7 +8,7 @@ from ..kernel_ir.launch import Candidate, Lowering, Task
 from . import categories, channels, creation, determinants, fused, grouped_norms, indexing, rotary, rows, scans, windows
 from .fft import fourier
 from .resize import resampling, rois, sampling
-from .scatter import scatters
+from .scatter import scatters, segment_reduce, segment_slots
 from .sort import compaction, distinct, sorting, suppression
 
 FAMILIES: tuple[Mapping[str, Lowering], ...] = (
@@ -19,6 +19,8 @@ FAMILIES: tuple[Mapping[str, Lowering], ...] = (
     moving.LOWERINGS,
     indexing.LOWERINGS,
     scatters.LOWERINGS,
+    segment_slots.LOWERINGS,
+    segment_reduce.LOWERINGS,
     scans.LOWERINGS,
     sorting.LOWERINGS,
     compaction.LOWERINGS,

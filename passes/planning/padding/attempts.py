@@ -14,7 +14,7 @@ from ....ir.dims import Dim, evaluate, symbol, symbols
 from ....ir.errors import ShapeError
 from ....ir.evaluate import FAILURES, as_results, bound_attrs
 from ....ir.graph import Graph, Node, Value
-from ....ir.ops import PLANNED_OPS
+from ....ir.ops.bounded import PREFIX
 from ....ir.types import TensorType, type_symbols
 from .rules.facts import Fact, Number, Same
 from .samples import NoCall, Pair, Refuted, Trial, drawn, refutation
@@ -71,7 +71,7 @@ class ClaimedPart:
 
     def makes(self, name: str) -> bool:
         """Whether the node itself tells the real size of a dim, by a count that is its last result."""
-        return self.node.op.name in PLANNED_OPS and self.node.attrs["size"] == symbol(name)
+        return self.node.op.name.startswith(PREFIX) and self.node.attrs["size"] == symbol(name)
 
     def wiring(self) -> tuple[object, ...]:
         """Ops, attributes and how results are passed on."""

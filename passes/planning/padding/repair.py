@@ -13,7 +13,8 @@ from ....ir.constant import Constant
 from ....ir.dims import Dim, product, symbol, symbols
 from ....ir.errors import TypeRuleError
 from ....ir.graph import Graph, Node, Value
-from ....ir.ops import PLANNED_OPS, native
+from ....ir.ops import native
+from ....ir.ops.bounded import PREFIX
 from ....ir.ops.known import EXPAND
 from ....ir.ops.rules import normal_axes
 from ....ir.types import DType, TensorType
@@ -279,7 +280,7 @@ def _operand(node: Node, index: int) -> Value:
 def _real_size(graph: Graph, name: str) -> Value:
     """What holds the real size: the count of the node that makes the dim, or a new input of the graph."""
     for node in graph.nodes:
-        if node.op.name in PLANNED_OPS and node.attrs["size"] == symbol(name):
+        if node.op.name.startswith(PREFIX) and node.attrs["size"] == symbol(name):
             return node.outputs[-1]
     return _real_size_input(graph, name)
 

@@ -11,6 +11,7 @@ from capgraph.executors.cuda.programs import cuda_planning
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
 from capgraph.ir.builder import Builder
+from capgraph.ir.constant import Constant
 from capgraph.ir.graph import Graph, Value
 from capgraph.ir.types import DType
 from capgraph.optimization import pipeline_for
@@ -152,6 +153,22 @@ def points(dtype: str, layers: int) -> Graph:
     return b.finish({"y": x})
 
 
+def neighbors(dtype: str, layers: int) -> Graph:
+    """GIN: each node adds what its neighbors are, along the same edges in each layer."""
+    b = Net(dtype)
+    x, edges = b.input("x", f"{dtype}[3000, 128]"), b.input("edges", "i64[2, 24000]")
+    source, target = (
+        b.op("slice", edges, axes=(0,), starts=(start,), ends=(start + 1,), steps=(1,)) for start in range(2)
+    )
+    source, target = b.op("reshape", source, shape=(24000,)), b.op("reshape", target, shape=(24000, 1))
+    places = b.op("expand", target, shape=(24000, 128))
+    zeros = b.op("full", shape=(3000, 128), value=Constant(np.zeros((), DType(dtype).numpy), DType(dtype)))
+    for _ in range(layers):
+        found = b.op("scatter_elements", zeros, places, b.op("gather", x, source), axis=0, reduction="add")
+        x = b.op("relu", b.linear(b.op("add", x, found), 128))
+    return b.finish({"y": x})
+
+
 def lowered(graph: Graph) -> tuple[LoweredStep, ...]:
     """The ways of a model's steps, without a GPU; all in one recording."""
     sizes = sizes_of(graph)
@@ -212,6 +229,12 @@ def test_a_batch_norm_is_part_of_its_convolution_wherever_weights_are_shared(dty
     counts = launches_of(points(dtype, LAYERS))
     region = " ".join(["conv", *["cast"] * casts, "mul", "add", *["cast"] * casts, "relu"])
     assert set(counts) == {region}
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_edges_are_listed_once_and_their_messages_are_never_written(dtype: str) -> None:
+    counts = launches_of(neighbors(dtype, LAYERS))
+    assert counts == {"segment_slots": 5, "gather segment_reduce": LAYERS, "gemm relu": LAYERS}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from itertools import chain
 from tests.executors.cuda.codegen import cases
 from tests.executors.cuda.codegen.running import all_prepared
 from tests.executors.cuda.codegen.scatter_cases import scatter_cases
+from tests.executors.cuda.codegen.segment_cases import segment_cases
 from tests.executors.cuda.codegen.spectrum_cases import spectrum_cases
 from tests.executors.cuda.compiling import compile_problems
 
@@ -35,6 +36,7 @@ def test_every_strategy_compiles_everywhere():
         lambda: cases.distinct_cases(dtypes=("f32", "i64")),
         cases.image_cases,
         scatter_cases,
+        segment_cases,
         spectrum_cases,
     )
     drawn = chain(cases.row_cases(("f16",)), *(family() for family in families))
