@@ -17,7 +17,7 @@ from tests.executors.cuda.codegen.cases import Case, Drawn, Make, made
 REDUCTIONS = ("add", "mul", "max", "min")
 LISTED = Pipeline(
     (
-        (ListSegments(fewest=1, crowd=1 << 20), EliminateDeadCode()),
+        (ListSegments(fewest=1, crowd=1 << 20, width=1), EliminateDeadCode()),
         (Fuse(rows_behind_products=False, lookups=True, segments=True),),
     )
 )
