@@ -122,7 +122,8 @@ def _rewrite(rewriter: Rewriter, node: Node, key: _Key, lists: dict[_Key, tuple[
     if key not in lists:
         indices, count = key
         flat = rewriter.op("reshape", indices, shape=(indices.tensor.size,)) if indices.tensor.rank != 1 else indices
-        lists[key] = rewriter.ops("segment_slots", flat, count=count)[:2]
+        starts, slots = rewriter.ops("segment_slots", flat, count=count)
+        lists[key] = starts, slots
     starts, slots = lists[key]
     if _is_count(node):
         rewriter.replace(node, _counts(rewriter, node, starts))

@@ -52,7 +52,8 @@ class _Step:
     @property
     def names(self) -> list[str]:
         """What is loaded, and the coordinates."""
-        return [each.name for each in (*self.program.loads, *self.program.coordinates)]
+        loads, coordinates = self.program.loads, self.program.coordinates
+        return [*(each.name for each in loads), *(each.name for each in coordinates)]
 
     def packs(self, count: str = "") -> list[str]:
         """Declarations of what is loaded, `count` times."""
