@@ -37,7 +37,6 @@ _TRAITS = {
     Trait.ROWWISE: "each row of the result, from `axis` on, depends on that row of the first operand",
     Trait.GROUPWISE: "each group of channels of the result depends on that group of a sample of the first operand",
     Trait.PRODUCT: "sums of products: heavy work, never done twice",
-    Trait.SEGMENTS: "sums over segments of rows: heavy work, never done twice",
     Trait.LOOKUP: "each element is one of the first operand's, where indices say",
     Trait.DRAWS: "random: each element depends on its place, the elements there, and the state",
     Trait.VIEW: "holds the elements of the first operand, in another shape or order",

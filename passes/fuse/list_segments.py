@@ -4,6 +4,8 @@ Networks over graphs scatter in each layer along the same edges. What makes the 
 reduces them, which reads them in the order of the list (`fusion_groups.py`).
 """
 
+import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,17 +32,22 @@ _Key = tuple[Value, int]
 class ListSegments(Pass):
     """Rewrites scatters of whole slices along the first axis as `segment_slots` and `segment_reduce`.
 
-    They have `fewest` updates or more, and fewer than `crowd` for each slice. Counts beside them are read off the list.
+    They have `fewest` updates or more; not `crowd` and more for each slice, unless slices have more than `elements`
+    elements in all; and rows of `width` elements, unless others share the list. Counts beside them are read off it.
     """
 
     name: ClassVar[str] = "list-segments"
     exactness: ClassVar[Exactness] = Exactness.ROUNDING
     fewest: int = (1 << 14) + 1
     crowd: int = 32
+    elements: int = 1 << 16
+    width: int = 4
 
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
         keys = {node: key for node in graph.nodes if (key := self._key(node)) is not None}
-        shared = {key for node, key in keys.items() if node.operands[0].tensor.dtype in FLOATS}
+        sums = [node for node in keys if node.operands[0].tensor.dtype in FLOATS]
+        readers = Counter(keys[node] for node in sums)
+        shared = {keys[node] for node in sums if readers[keys[node]] > 1 or _row_size(node) >= self.width}
         lists: dict[_Key, tuple[Value, Value]] = {}
         for node, key in keys.items():
             if key in shared and (node.operands[0].tensor.dtype in FLOATS or _is_count(node)):
@@ -59,10 +66,15 @@ class ListSegments(Pass):
         if 0 in sizes or x.rank == 0 or updates.rank != x.rank or x.shape[1:] != updates.shape[1:]:
             return None
         slices, count = sizes[0], sizes[x.rank]
-        if not self.fewest <= count < self.crowd * slices or max(count, slices) > _MOST:
+        is_crowded = count >= self.crowd * slices and math.prod(sizes[: x.rank]) <= self.elements
+        if count < self.fewest or is_crowded or max(count, slices) > _MOST:
             return None
         root = _row_indices(node, count)
         return None if root is None else (root, slices)
+
+
+def _row_size(node: Node) -> int:
+    return math.prod(dim for dim in node.operands[0].shape[1:] if isinstance(dim, int))
 
 
 def _row_indices(node: Node, count: int) -> Value | None:
@@ -110,7 +122,8 @@ def _rewrite(rewriter: Rewriter, node: Node, key: _Key, lists: dict[_Key, tuple[
     if key not in lists:
         indices, count = key
         flat = rewriter.op("reshape", indices, shape=(indices.tensor.size,)) if indices.tensor.rank != 1 else indices
-        lists[key] = rewriter.ops("segment_slots", flat, count=count)[:2]
+        starts, slots = rewriter.ops("segment_slots", flat, count=count)
+        lists[key] = starts, slots
     starts, slots = lists[key]
     if _is_count(node):
         rewriter.replace(node, _counts(rewriter, node, starts))

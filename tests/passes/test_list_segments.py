@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 from tests.passes.checking import check_pass
 
-EACH = ListSegments(fewest=1, crowd=1 << 20)
+EACH = ListSegments(fewest=1, crowd=1 << 20, width=1)
 """However few updates there are."""
 
 
@@ -98,11 +98,19 @@ def test_other_scatters_stay(scatter: str):
 
 
 @pytest.mark.parametrize(
-    ("slices", "updates", "is_listed"), [(5000, 20000, True), (5000, 900, False), (9, 20000, False)]
+    ("slices", "updates", "width", "is_listed"),
+    [
+        (5000, 20000, 4, True),
+        (5000, 900, 4, False),
+        (9, 20000, 4, False),
+        (9, 20000, 8000, True),
+        (5000, 20000, 2, False),
+    ],
 )
-def test_few_updates_and_crowded_slices_stay(slices: int, updates: int, is_listed: bool):
+def test_few_updates_and_crowded_slices_stay(slices: int, updates: int, width: int, is_listed: bool):
     b = Builder()
-    x, index, rows = b.input("x", f"f16[{slices}, 4]"), b.input("i", f"i64[{updates}, 1]"), f"f16[{updates}, 4]"
+    x, index = b.input("x", f"f16[{slices}, {width}]"), b.input("i", f"i64[{updates}, 1]")
+    rows = f"f16[{updates}, {width}]"
     graph = b.finish([b.op("scatter_nd", x, index, b.input("u", rows), reduction="add")])
     assert Pipeline(((ListSegments(),),)).run(graph).changed == is_listed
 

@@ -44,19 +44,16 @@ _EACH_ELEMENT = '_Pragma("unroll") for (int w = 0; w < {width}; w++)'
 
 @dataclass(frozen=True)
 class _Step:
-    """What a kernel does at each update, or at each element of the result: a program, and how it is walked.
-
-    Its tensors' pointers begin with `prefix`.
-    """
+    """What a kernel does at each update, or at each element of the result: a program, and how it is walked."""
 
     program: KernelProgram
     walk: IndexWalk
-    prefix: str
 
     @property
     def names(self) -> list[str]:
         """What is loaded, and the coordinates."""
-        return [each.name for each in (*self.program.loads, *self.program.coordinates)]
+        loads, coordinates = self.program.loads, self.program.coordinates
+        return [*(each.name for each in loads), *(each.name for each in coordinates)]
 
     def packs(self, count: str = "") -> list[str]:
         """Declarations of what is loaded, `count` times."""
@@ -151,7 +148,7 @@ class _SegmentKernel:
         own = [f"const {each.ctype}* {name}" for name, each in (("starts", starts), ("slots", slots))]
         parameters = filter(None, (update.parameters("u_"), result.parameters("y_"), *own))
         head = f'extern "C" __global__ void __launch_bounds__({THREADS}) NAME({", ".join(parameters)}) {{\nbegin();\n'
-        lines = [*self._head(starts), *self._taking(slots), *self._finishing(), *self._turns(starts)]
+        lines = [*self._head(starts), *self._taking(slots), *self._finishing(), *self._turns()]
         blocks = -(-self.segments * self.chunks // self.teams)
         kernel = Kernel(head + "\n".join(lines) + "\n}\n", (blocks, 1, 1), (THREADS, 1, 1))
         arguments = (*update.arguments(), *result.arguments(), starts.place, slots.place)
@@ -192,7 +189,7 @@ class _SegmentKernel:
             f"{update.walk.ctype} slot[{many}];",
             f"{loop} {{ const int at = n + u * step < end ? n + u * step : n; {place}",
             "slot[u] = j0;",
-            *load_lines(update.walk, [load for load in update.program.loads if not load.table], "[u]"),
+            *load_lines(update.walk, update.program.loads, "[u]"),
             "}",
             f"{loop} if (n + u * step < end) {{ {self._place('j0', 'slot[u]', 'q', update.walk)}",
             f"{_EACH_ELEMENT.format(width=self.width)} {{",
@@ -210,7 +207,7 @@ class _SegmentKernel:
             *table_lines(result.program),
             self._place("j0", "segment", "q", result.walk),
             *result.packs(),
-            *load_lines(result.walk, [load for load in result.program.loads if not load.table], ""),
+            *load_lines(result.walk, result.program.loads, ""),
             carried,
             *(f"{result.walk.tensors[f'r{n}'].pack} y{n};" for n in stores),
             f"{each} {{",
@@ -234,7 +231,7 @@ class _SegmentKernel:
             left = f"({left} / {sizes[axis - 1]}u)"
         return " ".join([*lines, f"const {ctype} k{len(sizes)} = j{len(sizes)} * {self.width};"])
 
-    def _turns(self, starts: Layout) -> list[str]:
+    def _turns(self) -> list[str]:
         """Each group's own segment, then the long ones of the block by all of its groups."""
         width, lanes, teams, chunks = self.width, self.lanes, self.teams, self.chunks
         ctype, each = computed(self.dtype), _EACH_ELEMENT.format(width=self.width)
@@ -315,7 +312,7 @@ def _walked(program: KernelProgram, rest: Space, width: int, prefix: str) -> _St
     strides = tuple((layout.strides[0], *own) for layout, own in zip(program.layouts, rest.strides, strict=True))
     space = Space((program.domain[0], *rest.shape), strides)
     walk = IndexWalk(space, width, offsets_type(program), tensors_of(program, space, width, prefix))
-    return _Step(program, walk, prefix)
+    return _Step(program, walk)
 
 
 LOWERINGS: Mapping[str, Lowering] = {"segment_reduce": lower_segments}

@@ -17,7 +17,7 @@ from tests.executors.cuda.codegen.cases import Case, Drawn, Make, made
 REDUCTIONS = ("add", "mul", "max", "min")
 LISTED = Pipeline(
     (
-        (ListSegments(fewest=1, crowd=1 << 20), EliminateDeadCode()),
+        (ListSegments(fewest=1, crowd=1 << 20, width=1), EliminateDeadCode()),
         (Fuse(rows_behind_products=False, lookups=True, segments=True),),
     )
 )
@@ -36,6 +36,8 @@ def segment_cases() -> Iterator[Case]:
     yield _rows(d, "add", "f16", 3, 6000, 4)
     yield _rows(d, "add", "f64", 3, 6000, 4)
     yield _rows(d, "add", "f32", 5000, 300, 4)
+    yield _rows(d, "add", "f32", 2, 400, 200)
+    yield _in_place(d)
     yield _heads(d)
     yield _network(d)
     yield _mean(d)
@@ -76,6 +78,15 @@ def _vectors(d: Drawn, reduction: str) -> Case:
     x, updates = _small(d, "f32", reduction, 30), _small(d, "f32", reduction, 200)
     places = d.rng.integers(-30, 30, (200, 1))
     return listed(f"vectors {reduction}", lambda b, *v: b.op("scatter_nd", *v, reduction=reduction), x, places, updates)
+
+
+def _in_place(d: Drawn) -> Case:
+    """Written over what it starts from."""
+
+    def graph(b: Builder, x: Value, index: Value, updates: Value) -> Value:
+        return scattered(b, b.op("relu", x), index, updates, "add")
+
+    return listed("in place", graph, d.array("f16", 12, 24), d.indices(12, 90), d.array("f16", 90, 24))
 
 
 def _heads(d: Drawn) -> Case:
