@@ -14,17 +14,17 @@ from ...kernel_ir.types import number
 # ---- activations: x is the operand, A and B the parameters, f a suffix of functions for floats
 
 _ACTIVATIONS: Mapping[str, tuple[str, tuple[float, ...]]] = {
-    "relu": ("greatest(x, (real)0)", ()),
+    "relu": ("greatest(x, ({real})0)", ()),
     "tanh": ("tanh{f}(x)", ()),
     "sigmoid": ("sigmoid(x)", ()),
-    "softsign": ("x / ((real)1 + magnitude(x))", ()),
+    "softsign": ("x / (({real})1 + magnitude(x))", ()),
     "softplus": ("softplus(x)", ()),
     "leakyrelu": ("x >= 0 ? x : {A} * x", (0.01,)),
-    "thresholdedrelu": ("x >= {A} ? x : (real)0", (1.0,)),
+    "thresholdedrelu": ("x >= {A} ? x : ({real})0", (1.0,)),
     "elu": ("x >= 0 ? x : {A} * expm1{f}(x)", (1.0,)),
     "affine": ("{A} * x + {B}", (1.0, 0.0)),
     "scaledtanh": ("{A} * tanh{f}({B} * x)", (1.0, 1.0)),
-    "hardsigmoid": ("least(greatest({A} * x + {B}, (real)0), (real)1)", (0.2, 0.5)),
+    "hardsigmoid": ("least(greatest({A} * x + {B}, ({real})0), ({real})1)", (0.2, 0.5)),
 }
 """Expressions by lower-case ONNX name, and the defaults of alpha and beta where they have them."""
 
@@ -52,7 +52,7 @@ def _expressions(names: Sequence[str], attrs: Attrs, real: str) -> list[str]:
         text, defaults = _ACTIVATIONS[name.lower()]
         parameters = [next(values, default) for values, default in zip(given, defaults, strict=False)]
         literals = {key: f"({number(value, real)})" for key, value in zip("AB", parameters, strict=False)}
-        found.append(text.replace("(real)", f"({real})").format(f="f" if real == "float" else "", **literals))
+        found.append(text.format(f="f" if real == "float" else "", real=real, **literals))
     return found
 
 

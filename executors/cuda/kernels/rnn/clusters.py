@@ -283,18 +283,18 @@ def _parameters(recurrence: Recurrence) -> list[tuple[str, Argument]]:
     return [*kept, *first]
 
 
-_SPECIAL = """
-__device__ inline unsigned NAME_shared(const void* at) {
+_SPECIAL = f"""
+__device__ inline unsigned NAME_shared(const void* at) {{
 #ifdef EMULATED
   return 0;
 #else
   return (unsigned)__cvta_generic_to_shared(at);
 #endif
-}
+}}
 // Four bytes to each block's memory, which its barrier counts.
-__device__ inline void NAME_send(void* memory, unsigned offset, unsigned value, const void* barrier) {
+__device__ inline void NAME_send(void* memory, unsigned offset, unsigned value, const void* barrier) {{
 #pragma unroll
-  for (unsigned block = 0; block < BLOCKS; block++) {
+  for (unsigned block = 0; block < {BLOCKS}; block++) {{
 #ifdef EMULATED
     memcpy(memory_of_block(block) + offset, &value, 4);
 #else
@@ -304,24 +304,24 @@ __device__ inline void NAME_send(void* memory, unsigned offset, unsigned value, 
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];"
                  :: "r"(there + offset), "r"(value), "r"(counted) : "memory");
 #endif
-  }
-}
-__device__ inline void NAME_expect(const void* barrier, unsigned bytes) {
+  }}
+}}
+__device__ inline void NAME_expect(const void* barrier, unsigned bytes) {{
 #ifndef EMULATED
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                :: "r"(NAME_shared(barrier)), "r"(bytes) : "memory");
 #endif
-}
-__device__ inline void NAME_await(const void* barrier, unsigned parity) {
+}}
+__device__ inline void NAME_await(const void* barrier, unsigned parity) {{
 #ifdef EMULATED
   __syncthreads();
 #else
   unsigned is_done = 0;
   while (!is_done)
-    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+    asm volatile("{{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}}"
                  : "=r"(is_done) : "r"(NAME_shared(barrier)), "r"(parity) : "memory");
 #endif
-}
+}}
 """
 
 
@@ -333,7 +333,7 @@ def _text(recurrence: Recurrence, tiling: _Tiling, rows: int) -> str:
     return f"""
 {tiling.functions}
 {cluster_code(BLOCKS)}
-{_SPECIAL.replace("BLOCKS", str(BLOCKS))}
+{_SPECIAL}
 {recurrence.activations}
 extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
   constexpr int ELEMENTS = {-(-units * rows // threads)};
