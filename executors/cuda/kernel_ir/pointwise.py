@@ -16,7 +16,7 @@ from .launch import Candidate, Lowering, Task
 from .layouts import Layout, dense
 from .program import NOWHERE, KernelProgram, Lookup
 from .regions import FusedRegion, dtype_of, region_of, shape_of
-from .types import Name, has_code, holes, literals
+from .types import Name, has_code, hole, literals
 
 
 class StatementBuilder:
@@ -73,7 +73,8 @@ class StatementBuilder:
             return
         operands = [None if value is None else self.name(value) for value in node.inputs]
         dtype = dtype_of(node.output)
-        form = expression(node.op.name, holes(operands), node.attrs, dtype).text
+        holes = [None if each is None else hole(index, each) for index, each in enumerate(operands)]
+        form = expression(node.op.name, holes, node.attrs, dtype).text
         self.names[node.output] = self.program.define(dtype, form, *operands)
 
     def _draw(self, node: Node) -> None:
@@ -82,7 +83,7 @@ class StatementBuilder:
         assert isinstance(stream, int)
         place = self.program.position(self.seen(dense(DType.I64, shape, NOWHERE)))
         operands, dtype = (*self._state(state), place, *map(self.name, others)), dtype_of(node.output)
-        key, count, at, *own = holes(operands)
+        key, count, at, *own = (hole(index, each) for index, each in enumerate(operands))
         form = DRAWS[node.op.name](arguments_of(key, count, at, math.prod(shape), stream), own, node.attrs, dtype)
         self.names[node.output] = self.program.define(dtype, form, *operands)
 

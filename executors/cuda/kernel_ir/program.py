@@ -14,7 +14,7 @@ from ....ir.types import DType
 from .casts import converted
 from .launch import Argument, BufferPlace
 from .layouts import Layout, Space
-from .types import Name, filled, literals
+from .types import Name, filled, hole, literals
 
 RAW = {1: DType.U8, 2: DType.U16, 4: DType.U32, 8: DType.U64}
 
@@ -159,7 +159,7 @@ class KernelProgram:
 
     def convert(self, value: Name, to: DType, *, saturate: bool = True) -> Item:
         """A value as another type: see the op `cast`."""
-        return self.define(to, converted(Name("$0", value.dtype), to, saturate=saturate), value)
+        return self.define(to, converted(hole(0, value), to, saturate=saturate), value)
 
     def fetch(
         self, layout: Layout, offset: str, *operands: Name | None, condition: str = "", default: str = ""

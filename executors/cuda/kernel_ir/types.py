@@ -82,9 +82,9 @@ class _Form(Template):
     idpattern = "[0-9]+"
 
 
-def holes(operands: Sequence[Name | None]) -> list[Name | None]:
-    """`$0`, `$1`, ... of the types of operands: what a form is written with in their place."""
-    return [None if each is None else Name(f"${index}", each.dtype) for index, each in enumerate(operands)]
+def hole(index: int, operand: Name) -> Name:
+    """`$0`, `$1`, ...: what a form is written with in the place of an operand."""
+    return Name(f"${index}", operand.dtype)
 
 
 def filled(form: str, operands: Sequence[Name | None]) -> str:
