@@ -1,8 +1,8 @@
 """Run order: an order of a graph's nodes that changes as rarely as possible between two kinds of node.
 
-Whoever cuts a graph into pieces wants few of them, and their number depends on the order: what does not depend on a cut
-can run before it. Running everything of one kind that is ready, then everything of the other, and so on, gives the
-fewest turns that any order can have from that start; both starts are tried.
+Whoever cuts a graph into segments wants few of them, and their number depends on the order: what does not depend on a
+cut can run before it. Running everything of one kind that is ready, then everything of the other, and so on, gives the
+fewest changes that any order can have from that start; both starts are tried.
 """
 
 import heapq

@@ -1,8 +1,7 @@
 """Partition: which steps are captured together, which run eagerly, and why.
 
-Nodes that cannot be captured cut a graph into pieces. Their number depends on the order: nodes that do not depend on a
-cut can run before it. The order chosen here runs everything capturable that is ready, then every eager node that is
-ready, and so on in turns, which gives the fewest turns that any order can have from that start; both starts are tried.
+Nodes that cannot be captured cut a graph into segments. Their number depends on the order: nodes that do not depend on
+a cut can run before it (`ir/run_order.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,9 +19,9 @@ from .storage import is_numeric, is_planned
 class CapturePolicy:
     """What is captured.
 
-    `captures` False means nothing at all. Ops in `keep_outside` stay out, and pieces with fewer than `min_kernels`
+    `captures` False means nothing at all. Ops in `keep_outside` stay out, and segments with fewer than `min_kernels`
     nodes that do work are not worth a recording. With 0 a graph that is not cut is recorded even if none of its nodes
-    does work, and a piece of one that is cut if any does.
+    does work, and a segment of one that is cut if any does.
     """
 
     captures: bool = True
@@ -69,7 +68,7 @@ class Partition:
 def partition(
     graph: Graph, target: Target, policy: CapturePolicy, captures: Callable[[Node], bool] | None = None
 ) -> Partition:
-    """Orders the nodes of a specialized graph into few pieces. Nodes within a piece keep their order."""
+    """Orders the nodes of a specialized graph into few segments. Nodes within a segment keep their order."""
     reasons = {node: cut_reason(node, target, policy, captures) for node in graph.nodes}
     turns = in_run_order(graph, {node for node, reason in reasons.items() if reason is not None})
     return Partition(
@@ -78,7 +77,7 @@ def partition(
 
 
 def _least_work(policy: CapturePolicy, reasons: Mapping[Node, CutReason | None]) -> int:
-    """How many nodes that do work a recorded piece has: an empty one between cuts would only cost a launch."""
+    """How many nodes that do work a recorded segment has: an empty one between cuts would only cost a launch."""
     return max(policy.min_kernels, 1) if any(reasons.values()) else policy.min_kernels
 
 
