@@ -64,13 +64,13 @@ def cut(graph: Graph, refused: Mapping[Node, str], *, threads: int | None = None
     """
     support = Support(graph, refused)
     problems = {node: "" if is_free(node) else support.problem(node) for node in graph.nodes}
-    turns = in_run_order(graph, {node for node, problem in problems.items() if problem})
+    runs = in_run_order(graph, {node for node, problem in problems.items() if problem})
     wanted = set(graph.outputs)
-    sessions = [turn for turn in turns if any(not is_free(node) and not problems[node] for node in turn)]
+    sessions = [run for run in runs if any(not is_free(node) and not problems[node] for node in run)]
     maker = _Maker(graph, problems, threads, spins=len(sessions) == 1)
     segments: list[GraphSegment] = []
-    for turn in reversed(turns):
-        nodes = [node for node in turn if not is_free(node) or any(value.is_graph_output for value in node.outputs)]
+    for run in reversed(runs):
+        nodes = [node for node in run if not is_free(node) or any(value.is_graph_output for value in node.outputs)]
         outputs = [value for node in nodes for value in node.outputs if value in wanted]
         if outputs:
             segments.append(maker.segment(nodes, outputs))

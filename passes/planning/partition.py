@@ -70,9 +70,9 @@ def partition(
 ) -> Partition:
     """Orders the nodes of a specialized graph into few segments. Nodes within a segment keep their order."""
     reasons = {node: cut_reason(node, target, policy, captures) for node in graph.nodes}
-    turns = in_run_order(graph, {node for node, reason in reasons.items() if reason is not None})
+    runs = in_run_order(graph, {node for node, reason in reasons.items() if reason is not None})
     return Partition(
-        tuple(node for turn in turns for node in turn), _segments(turns, reasons, _least_work(policy, reasons))
+        tuple(node for run in runs for node in run), _segments(runs, reasons, _least_work(policy, reasons))
     )
 
 
@@ -82,14 +82,14 @@ def _least_work(policy: CapturePolicy, reasons: Mapping[Node, CutReason | None])
 
 
 def _segments(
-    turns: Sequence[Sequence[Node]], reasons: Mapping[Node, CutReason | None], least_work: int
+    runs: Sequence[Sequence[Node]], reasons: Mapping[Node, CutReason | None], least_work: int
 ) -> tuple[Segment, ...]:
-    """One segment a turn; neighbors that run eagerly after all are joined."""
+    """One segment a run; neighbors that run eagerly after all are joined."""
     segments: list[Segment] = []
     start = 0
-    for turn in turns:
-        stop = start + len(turn)
-        cuts = tuple(_cuts(turn, start, reasons, least_work))
+    for run in runs:
+        stop = start + len(run)
+        cuts = tuple(_cuts(run, start, reasons, least_work))
         if cuts and segments and not segments[-1].is_captured:
             before = segments.pop()
             segments.append(Segment(before.start, stop, False, before.cuts + cuts))
@@ -99,12 +99,12 @@ def _segments(
     return tuple(segments)
 
 
-def _cuts(turn: Sequence[Node], start: int, reasons: Mapping[Node, CutReason | None], least_work: int) -> list[Cut]:
-    found = [(start + index, reasons[node]) for index, node in enumerate(turn)]
+def _cuts(run: Sequence[Node], start: int, reasons: Mapping[Node, CutReason | None], least_work: int) -> list[Cut]:
+    found = [(start + index, reasons[node]) for index, node in enumerate(run)]
     cuts = [Cut(step, reason) for step, reason in found if reason is not None]
-    if cuts or sum(map(_does_work, turn)) >= least_work:
+    if cuts or sum(map(_does_work, run)) >= least_work:
         return cuts
-    return [Cut(start + index, CutReason.TOO_SMALL) for index in range(len(turn))]
+    return [Cut(start + index, CutReason.TOO_SMALL) for index in range(len(run))]
 
 
 def _does_work(node: Node) -> bool:

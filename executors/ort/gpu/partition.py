@@ -77,13 +77,13 @@ class Inquiry:
         return Capturable({node: problem for node, problem in found.items() if problem}, opset)
 
 
-def evident_problem(node: Node, told: frozenset[str]) -> str:
-    """Why graph mode cannot take a node, where that shows without asking; `told` are the sizes that inputs tell."""
+def evident_problem(node: Node, known: frozenset[str]) -> str:
+    """Why graph mode cannot take a node, where that shows without asking; `known` are the sizes that inputs give."""
     for trait, reason in _REASONS:
         if node.op.has(trait):
             return reason
     values = (*node.operands, *node.outputs)
-    if any(not type_symbols(value.type) <= told for value in values):
+    if any(not type_symbols(value.type) <= known for value in values):
         return "it has sizes that only running tells"
     return ""
 
@@ -118,11 +118,11 @@ class Subgraphs:
 def joined(graph: Graph, problems: Mapping[Node, str]) -> Subgraphs:
     """`graph` with the nodes that have no problem joined to as few subgraphs as their order allows."""
     maker = _Maker(graph)
-    for turn in in_run_order(graph, set(problems)):
-        if any(node in problems for node in turn):
-            maker.copy(turn)
+    for run in in_run_order(graph, set(problems)):
+        if any(node in problems for node in run):
+            maker.copy(run)
         else:
-            maker.join(turn)
+            maker.join(run)
     return maker.finish()
 
 

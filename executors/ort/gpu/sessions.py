@@ -76,12 +76,12 @@ def _guilty(graph: Graph, refusal: _RefusedSubgraph) -> dict[Node, str]:
     """The nodes of `graph` because of which a subgraph was refused."""
     inside = {value.name for node in refusal.body.nodes for value in node.outputs if node.inputs}
     nodes = [node for node in graph.nodes if node.inputs and node.outputs[0].name in inside]
-    told: dict[Node, str] = {}
+    guilty: dict[Node, str] = {}
     for name, operator in _gone(refusal):
         node = named(nodes, name)
         if node is not None:
-            told[node] = f"{refusal.provider.name} has no kernel for {operator} here"
-    return told or dict.fromkeys(nodes, refusal.error.message)
+            guilty[node] = f"{refusal.provider.name} has no kernel for {operator} here"
+    return guilty or dict.fromkeys(nodes, refusal.error.message)
 
 
 def _gone(refusal: _RefusedSubgraph) -> list[tuple[str, str]]:

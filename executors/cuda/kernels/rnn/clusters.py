@@ -340,7 +340,7 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
   extern __shared__ __align__(128) unsigned char memory[];
   float* const sums = (float*)(memory + {tiling.hidden_bytes});
   __shared__ unsigned long long arrived[2];
-  const int way = blockIdx.z, first_row = blockIdx.y * {rows};
+  const int direction = blockIdx.z, first_row = blockIdx.y * {rows};
 {TRIGGER}
 {"" if recurrence.is_fixed else WAIT}
   {tiling.weights}
@@ -415,21 +415,21 @@ def _whole_first(recurrence: Recurrence, tiling: _Tiling, rows: int) -> str:
     source = recurrence.initial[0]
     if source is None:
         return ""
-    way, row, unit = source.strides
+    direction, row, unit = source.strides
     return f"""for (int e = threadIdx.x; e < {recurrence.hidden * rows}; e += {tiling.threads}) {{
     const int unit = e % {recurrence.hidden}, line = e / {recurrence.hidden}, row = first_row + line;
     if (row >= {recurrence.batch}) continue;
-    const float value = get(given0[(i64)way * {way} + (i64)row * {row} + (i64)unit * {unit}]);
+    const float value = get(given0[(i64)direction * {direction} + (i64)row * {row} + (i64)unit * {unit}]);
     {tiling.first}
   }}"""
 
 
 def _weight(recurrence: Recurrence, line: str) -> str:
     """Where the weights of a row of the block's matrix begin: gate after gate, the block's units in each."""
-    way, down, _ = recurrence.r.strides
+    direction, down, _ = recurrence.r.strides
     units = recurrence.hidden // BLOCKS
     row = f"{line} / {units} * {recurrence.hidden} + blockIdx.x * {units} + {line} % {units}"
-    return f"((i64)way * {way} + (i64)({row}) * {down} + k)"
+    return f"((i64)direction * {direction} + (i64)({row}) * {down} + k)"
 
 
 def _element(recurrence: Recurrence, rows: int, threads: int, units: int) -> str:
@@ -444,19 +444,20 @@ def _constants(recurrence: Recurrence) -> Iterator[str]:
     b, peepholes, hidden = recurrence.b, recurrence.peepholes, recurrence.hidden
     if b is not None:
         for index in range(2 * recurrence.cell.gates):
-            at = f"way * {b.strides[0]} + ({index * hidden} + unit) * {b.strides[1]}"
+            at = f"direction * {b.strides[0]} + ({index * hidden} + unit) * {b.strides[1]}"
             yield f"biases[slot][{index}] = get(b[{at}]);"
     if peepholes is not None:
         for index in range(3):
-            at = f"way * {peepholes.strides[0]} + ({index * hidden} + unit) * {peepholes.strides[1]}"
+            at = f"direction * {peepholes.strides[0]} + ({index * hidden} + unit) * {peepholes.strides[1]}"
             yield f"peeps[slot][{index}] = get(peepholes[{at}]);"
 
 
 def _first(recurrence: Recurrence) -> Iterator[str]:
     for index, (name, source) in enumerate(zip(("held", "cells"), recurrence.initial, strict=False)):
         if source is not None:
-            way, row, unit = source.strides
-            yield f"{name}[slot] = get(given{index}[(i64)way * {way} + (i64)row * {row} + (i64)unit * {unit}]);"
+            direction, row, unit = source.strides
+            place = f"(i64)direction * {direction} + (i64)row * {row} + (i64)unit * {unit}"
+            yield f"{name}[slot] = get(given{index}[{place}]);"
 
 
 def _fetched(recurrence: Recurrence, phase: Phase) -> Iterator[str]:
